@@ -1,0 +1,127 @@
+//! The seam to the outside: files, clock, randomness and background threads.
+//!
+//! Nothing below the binary opens a file, reads a clock or spawns a thread in any other way, so that the same engine
+//! runs on a simulated disk that loses what was not synced.
+
+mod real;
+
+pub use real::RealFiles;
+
+use std::any::Any;
+use std::io::Result;
+use std::path::Path;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+
+/// What the engine is given to live in.
+#[derive(Clone)]
+pub struct Env {
+    pub files: Arc<dyn Files>,
+    pub clock: Arc<dyn Clock>,
+}
+
+impl Env {
+    /// The operating system's files and clock.
+    pub fn real() -> Self {
+        Env { files: Arc::new(RealFiles), clock: Arc::new(real::RealClock) }
+    }
+}
+
+/// A file system. Names become durable with [`sync_dir`](Files::sync_dir), contents with [`File::sync`].
+pub trait Files: Send + Sync + 'static {
+    fn create_dir_all(&self, path: &Path) -> Result<()>;
+    /// Names (not paths) of the entries of a folder, sorted.
+    fn list(&self, dir: &Path) -> Result<Vec<String>>;
+    /// Creates a file for reading and writing; it must not exist.
+    fn create(&self, path: &Path) -> Result<Arc<dyn File>>;
+    /// Opens a file for reading, and for writing too if `write`.
+    fn open(&self, path: &Path, write: bool) -> Result<Arc<dyn File>>;
+    /// Replaces `to` atomically.
+    fn rename(&self, from: &Path, to: &Path) -> Result<()>;
+    fn remove(&self, path: &Path) -> Result<()>;
+    fn sync_dir(&self, dir: &Path) -> Result<()>;
+    /// Takes the exclusive lock of a lock file, creating it, until the guard is dropped; `text` is left in the file.
+    ///
+    /// # Errors
+    /// `WouldBlock`, with the text of the holder, if another process or guard has it.
+    fn lock(&self, path: &Path, text: &str) -> Result<Box<dyn Any + Send + Sync>>;
+}
+
+/// An open file. Offsets are in bytes; concurrent calls are allowed.
+pub trait File: Send + Sync + 'static {
+    /// Fills `buf` from `offset`.
+    ///
+    /// # Errors
+    /// `UnexpectedEof` if the file ends before.
+    fn read_at(&self, buf: &mut [u8], offset: u64) -> Result<()>;
+    fn write_at(&self, bytes: &[u8], offset: u64) -> Result<()>;
+    /// Makes contents and length durable (fdatasync).
+    fn sync(&self) -> Result<()>;
+    fn len(&self) -> Result<u64>;
+    /// Reserves disk space and sets the length to at least `len`, zero-filled, so that writes below it cannot find
+    /// the disk full.
+    fn allocate(&self, len: u64) -> Result<()>;
+    fn set_len(&self, len: u64) -> Result<()>;
+
+    /// Whether the file has no bytes.
+    fn is_empty(&self) -> Result<bool> {
+        Ok(self.len()? == 0)
+    }
+}
+
+/// Reads a whole file.
+///
+/// # Errors
+/// Those of the file system.
+pub fn read_file(files: &dyn Files, path: &Path) -> Result<Vec<u8>> {
+    let file = files.open(path, false)?;
+    let mut bytes = vec![0; file.len()? as usize];
+    file.read_at(&mut bytes, 0)?;
+    Ok(bytes)
+}
+
+/// Creates `path` with `bytes` and syncs it (not its folder).
+///
+/// # Errors
+/// Those of the file system.
+pub fn write_file(files: &dyn Files, path: &Path, bytes: &[u8]) -> Result<()> {
+    let file = files.create(path)?;
+    file.write_at(bytes, 0)?;
+    file.sync()
+}
+
+/// Time. Wall-clock time may jump; monotonic time does not.
+pub trait Clock: Send + Sync + 'static {
+    /// Microseconds since the Unix epoch.
+    fn now_micros(&self) -> u64;
+    /// Microseconds since some fixed moment, never going back.
+    fn monotonic_micros(&self) -> u64;
+}
+
+/// How a background thread is scheduled against the threads that serve clients.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Priority {
+    /// Like any thread.
+    Normal,
+    /// Runs when nobody else wants the core (`SCHED_IDLE`): queries, flush, compaction. Such a thread must not hold
+    /// a lock that a serving thread takes.
+    Idle,
+}
+
+/// Spawns a named background thread.
+///
+/// # Errors
+/// If the operating system refuses another thread.
+pub fn spawn(name: &str, priority: Priority, run: impl FnOnce() + Send + 'static) -> Result<JoinHandle<()>> {
+    std::thread::Builder::new().name(name.to_owned()).spawn(move || {
+        if priority == Priority::Idle {
+            yield_to_serving_threads();
+        }
+        run();
+    })
+}
+
+/// Puts the calling thread under `SCHED_IDLE`. It goes on at normal priority where the system does not allow that.
+pub fn yield_to_serving_threads() {
+    real::set_sched_idle();
+}

@@ -1,0 +1,112 @@
+//! The operating system's files and clock.
+
+use crate::{Clock, File, Files};
+use std::any::Any;
+use std::fs;
+use std::io::{Error, ErrorKind, Result};
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
+
+/// The operating system's file system.
+pub struct RealFiles;
+
+impl Files for RealFiles {
+    fn create_dir_all(&self, path: &Path) -> Result<()> {
+        fs::create_dir_all(path)
+    }
+
+    fn list(&self, dir: &Path) -> Result<Vec<String>> {
+        let mut names = fs::read_dir(dir)?
+            .map(|entry| Ok(entry?.file_name().to_string_lossy().into_owned()))
+            .collect::<Result<Vec<_>>>()?;
+        names.sort();
+        Ok(names)
+    }
+
+    fn create(&self, path: &Path) -> Result<Arc<dyn File>> {
+        let file = fs::OpenOptions::new().read(true).write(true).create_new(true).open(path)?;
+        Ok(Arc::new(RealFile(file)))
+    }
+
+    fn open(&self, path: &Path, write: bool) -> Result<Arc<dyn File>> {
+        Ok(Arc::new(RealFile(fs::OpenOptions::new().read(true).write(write).open(path)?)))
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> Result<()> {
+        fs::rename(from, to)
+    }
+
+    fn remove(&self, path: &Path) -> Result<()> {
+        fs::remove_file(path)
+    }
+
+    fn sync_dir(&self, dir: &Path) -> Result<()> {
+        fs::File::open(dir)?.sync_all()
+    }
+
+    fn lock(&self, path: &Path, text: &str) -> Result<Box<dyn Any + Send + Sync>> {
+        let file = fs::OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path)?;
+        let locked = rustix::fs::flock(&file, rustix::fs::FlockOperation::NonBlockingLockExclusive);
+        if locked.is_err() {
+            let holder = fs::read_to_string(path).unwrap_or_default();
+            return Err(Error::new(ErrorKind::WouldBlock, holder.trim().to_owned()));
+        }
+        file.set_len(0)?;
+        file.write_all_at(text.as_bytes(), 0)?;
+        Ok(Box::new(file))
+    }
+}
+
+struct RealFile(fs::File);
+
+impl File for RealFile {
+    fn read_at(&self, buf: &mut [u8], offset: u64) -> Result<()> {
+        self.0.read_exact_at(buf, offset)
+    }
+
+    fn write_at(&self, bytes: &[u8], offset: u64) -> Result<()> {
+        self.0.write_all_at(bytes, offset)
+    }
+
+    fn sync(&self) -> Result<()> {
+        self.0.sync_data()
+    }
+
+    fn len(&self) -> Result<u64> {
+        Ok(self.0.metadata()?.len())
+    }
+
+    fn allocate(&self, len: u64) -> Result<()> {
+        rustix::fs::fallocate(&self.0, rustix::fs::FallocateFlags::empty(), 0, len)?;
+        Ok(())
+    }
+
+    fn set_len(&self, len: u64) -> Result<()> {
+        self.0.set_len(len)
+    }
+}
+
+pub(crate) struct RealClock;
+
+impl Clock for RealClock {
+    fn now_micros(&self) -> u64 {
+        let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        since.as_micros() as u64
+    }
+
+    fn monotonic_micros(&self) -> u64 {
+        static START: std::sync::OnceLock<Instant> = std::sync::OnceLock::new();
+        START.get_or_init(Instant::now).elapsed().as_micros() as u64
+    }
+}
+
+#[allow(unsafe_code)]
+pub(crate) fn set_sched_idle() {
+    let param = libc::sched_param { sched_priority: 0 };
+    // SAFETY: `param` outlives the call, which reads it and changes nothing but the scheduling of this thread (pid 0).
+    unsafe {
+        libc::sched_setscheduler(0, libc::SCHED_IDLE, &raw const param);
+    }
+}

@@ -1,0 +1,1 @@
+//! oribi-sim

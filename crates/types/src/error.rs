@@ -1,0 +1,111 @@
+//! One error for the whole workspace: a kind that tells the caller what to do, and a sentence that names the thing.
+
+use std::fmt;
+
+/// What the caller can do about an [`Error`]. Each protocol has one table from kind to wire code.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum ErrorKind {
+    /// The request itself is wrong; repeating it will fail again.
+    Invalid,
+    /// The named thing does not exist.
+    NotFound,
+    /// The named thing exists already.
+    AlreadyExists,
+    /// Another write came first; read again and decide.
+    Conflict,
+    /// Nothing was done; the same request may succeed later.
+    Retry,
+    /// The server cannot serve now (shutting down, log stopped, disk full).
+    Unavailable,
+    /// Who asks is not known.
+    Unauthenticated,
+    /// Who asks may not.
+    Forbidden,
+    /// Valid, but not supported here; the message names it.
+    Unsupported,
+    /// Stored bytes are not what was written.
+    Corrupt,
+    /// A limit (memory, statement size, value size) would be exceeded.
+    TooLarge,
+    /// A fault of ours.
+    Internal,
+}
+
+/// An error: its kind and a lowercase sentence without a full stop that names the thing.
+#[derive(Clone, Debug)]
+pub struct Error {
+    kind: ErrorKind,
+    message: Box<str>,
+}
+
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+impl Error {
+    pub fn new(kind: ErrorKind, message: impl Into<String>) -> Self {
+        Error { kind, message: message.into().into_boxed_str() }
+    }
+
+    pub fn kind(&self) -> ErrorKind {
+        self.kind
+    }
+
+    pub fn message(&self) -> &str {
+        &self.message
+    }
+
+    /// The same error with `what` in front of its message: `what: message`.
+    #[must_use]
+    pub fn context(self, what: impl fmt::Display) -> Self {
+        Error::new(self.kind, format!("{what}: {}", self.message))
+    }
+}
+
+macro_rules! constructors {
+    ($($name:ident $kind:ident),* $(,)?) => {
+        impl Error {
+            $(pub fn $name(message: impl Into<String>) -> Self {
+                Error::new(ErrorKind::$kind, message)
+            })*
+        }
+    };
+}
+
+constructors! {
+    invalid Invalid,
+    not_found NotFound,
+    already_exists AlreadyExists,
+    conflict Conflict,
+    retry Retry,
+    unavailable Unavailable,
+    unsupported Unsupported,
+    corrupt Corrupt,
+    too_large TooLarge,
+    internal Internal,
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)
+    }
+}
+
+impl std::error::Error for Error {}
+
+impl From<std::io::Error> for Error {
+    fn from(error: std::io::Error) -> Self {
+        use std::io::ErrorKind as Io;
+        let kind = match error.kind() {
+            Io::NotFound => ErrorKind::NotFound,
+            Io::AlreadyExists => ErrorKind::AlreadyExists,
+            Io::StorageFull | Io::QuotaExceeded | Io::ReadOnlyFilesystem => ErrorKind::Unavailable,
+            _ => ErrorKind::Internal,
+        };
+        Error::new(kind, error.to_string())
+    }
+}
+
+impl From<arrow::error::ArrowError> for Error {
+    fn from(error: arrow::error::ArrowError) -> Self {
+        Error::internal(error.to_string())
+    }
+}

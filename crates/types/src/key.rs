@@ -1,0 +1,263 @@
+//! Encoded keys: byte strings whose order is the order of the primary key.
+//!
+//! The encoding is Kudu's, so that hash buckets and key ranges agree with what Kudu's clients compute. Integers are
+//! big-endian with the sign bit flipped. A string or binary component that is not the last has each `00` written as
+//! `00 01` and ends with `00 00`; the last component is raw. Hence a table whose key is one string or binary column
+//! has the value itself as encoded key.
+
+use crate::{ColumnType, Error, Result, Schema, Value, ValueRef};
+
+/// The longest encoded key, in bytes.
+pub const KEY_BYTES_MAX: usize = 16 * 1024;
+
+/// Appends the encoded key made of `values`, one per key column in key order.
+///
+/// # Errors
+/// `Invalid` for null or a value of another type; `TooLarge` beyond [`KEY_BYTES_MAX`].
+pub fn encode_key<'a>(
+    schema: &Schema,
+    values: impl IntoIterator<Item = ValueRef<'a>>,
+    out: &mut Vec<u8>,
+) -> Result<()> {
+    let start = out.len();
+    let columns = schema.key_columns();
+    let last = columns.len() - 1;
+    let mut written = 0;
+    for (i, (column, value)) in columns.zip(values).enumerate() {
+        if value.is_null() || !value.fits(column.column_type) {
+            return Err(Error::invalid(format!(
+                "key column \"{}\" needs a value of type {}",
+                column.name, column.column_type
+            )));
+        }
+        encode_component(value, i == last, out);
+        written += 1;
+    }
+    if written != last + 1 {
+        return Err(Error::invalid(format!("the key has {} columns, not {written}", last + 1)));
+    }
+    if out.len() - start > KEY_BYTES_MAX {
+        return Err(Error::too_large(format!("key is longer than {KEY_BYTES_MAX} bytes")));
+    }
+    Ok(())
+}
+
+/// Appends one component. `last` components of variable length are written raw.
+pub fn encode_component(value: ValueRef<'_>, last: bool, out: &mut Vec<u8>) {
+    match value {
+        ValueRef::Bool(v) => out.push(u8::from(v)),
+        ValueRef::Int8(v) => out.push((v as u8) ^ 0x80),
+        ValueRef::Int16(v) => out.extend_from_slice(&((v as u16) ^ (1 << 15)).to_be_bytes()),
+        ValueRef::Int32(v) | ValueRef::Date(v) => {
+            out.extend_from_slice(&((v as u32) ^ (1 << 31)).to_be_bytes());
+        }
+        ValueRef::Int64(v) | ValueRef::Timestamp(v) => {
+            out.extend_from_slice(&((v as u64) ^ (1 << 63)).to_be_bytes());
+        }
+        ValueRef::Decimal(v) => out.extend_from_slice(&((v as u128) ^ (1 << 127)).to_be_bytes()),
+        ValueRef::Uuid(v) => out.extend_from_slice(&v),
+        ValueRef::String(v) => encode_bytes(v.as_bytes(), last, out),
+        ValueRef::Binary(v) => encode_bytes(v, last, out),
+        ValueRef::Null | ValueRef::Float(_) | ValueRef::Double(_) | ValueRef::Json(_) => {
+            unreachable!("not a key type")
+        }
+    }
+}
+
+fn encode_bytes(bytes: &[u8], last: bool, out: &mut Vec<u8>) {
+    if last {
+        out.extend_from_slice(bytes);
+        return;
+    }
+    for &byte in bytes {
+        out.push(byte);
+        if byte == 0 {
+            out.push(1);
+        }
+    }
+    out.extend_from_slice(&[0, 0]);
+}
+
+/// Walks the components of an encoded key.
+pub struct KeyDecoder<'a> {
+    rest: &'a [u8],
+}
+
+impl<'a> KeyDecoder<'a> {
+    pub fn new(key: &'a [u8]) -> Self {
+        KeyDecoder { rest: key }
+    }
+
+    /// Decodes the next component. An escaped string or binary is unescaped into `scratch`; all else stays borrowed
+    /// from the key.
+    ///
+    /// # Errors
+    /// `Corrupt` if the bytes are not a component of `column_type`.
+    pub fn next<'b>(
+        &mut self,
+        column_type: ColumnType,
+        last: bool,
+        scratch: &'b mut Vec<u8>,
+    ) -> Result<ValueRef<'b>>
+    where
+        'a: 'b,
+    {
+        Ok(match column_type {
+            ColumnType::Bool => ValueRef::Bool(self.take::<1>()?[0] != 0),
+            ColumnType::Int8 => ValueRef::Int8((self.take::<1>()?[0] ^ 0x80) as i8),
+            ColumnType::Int16 => ValueRef::Int16((u16::from_be_bytes(self.take()?) ^ (1 << 15)) as i16),
+            ColumnType::Int32 => ValueRef::Int32((u32::from_be_bytes(self.take()?) ^ (1 << 31)) as i32),
+            ColumnType::Date => ValueRef::Date((u32::from_be_bytes(self.take()?) ^ (1 << 31)) as i32),
+            ColumnType::Int64 => ValueRef::Int64((u64::from_be_bytes(self.take()?) ^ (1 << 63)) as i64),
+            ColumnType::Timestamp => {
+                ValueRef::Timestamp((u64::from_be_bytes(self.take()?) ^ (1 << 63)) as i64)
+            }
+            ColumnType::Decimal { .. } => {
+                ValueRef::Decimal((u128::from_be_bytes(self.take()?) ^ (1 << 127)) as i128)
+            }
+            ColumnType::Uuid => ValueRef::Uuid(self.take()?),
+            ColumnType::String => {
+                let bytes = self.bytes(last, scratch)?;
+                ValueRef::String(std::str::from_utf8(bytes).map_err(|_| malformed())?)
+            }
+            ColumnType::Binary => ValueRef::Binary(self.bytes(last, scratch)?),
+            ColumnType::Float | ColumnType::Double | ColumnType::Json => return Err(malformed()),
+        })
+    }
+
+    /// Skips the next component and returns its encoded bytes.
+    fn skip(&mut self, column_type: ColumnType, last: bool) -> Result<&'a [u8]> {
+        let len = match column_type.fixed_width() {
+            Some(width) => width,
+            None if last => self.rest.len(),
+            None => escaped_len(self.rest)?,
+        };
+        if len > self.rest.len() {
+            return Err(malformed());
+        }
+        let (component, rest) = self.rest.split_at(len);
+        self.rest = rest;
+        Ok(component)
+    }
+
+    fn take<const N: usize>(&mut self) -> Result<[u8; N]> {
+        let (head, rest) = self.rest.split_first_chunk::<N>().ok_or_else(malformed)?;
+        self.rest = rest;
+        Ok(*head)
+    }
+
+    fn bytes<'b>(&mut self, last: bool, scratch: &'b mut Vec<u8>) -> Result<&'b [u8]>
+    where
+        'a: 'b,
+    {
+        if last {
+            return Ok(std::mem::take(&mut self.rest));
+        }
+        let len = escaped_len(self.rest)?;
+        let (escaped, rest) = self.rest.split_at(len);
+        self.rest = rest;
+        let escaped = &escaped[..len - 2];
+        if !escaped.contains(&0) {
+            return Ok(escaped);
+        }
+        scratch.clear();
+        let mut bytes = escaped.iter();
+        while let Some(&byte) = bytes.next() {
+            scratch.push(byte);
+            if byte == 0 {
+                bytes.next();
+            }
+        }
+        Ok(scratch)
+    }
+}
+
+/// Length of an escaped component, terminator included.
+fn escaped_len(bytes: &[u8]) -> Result<usize> {
+    let mut i = 0;
+    while i + 1 < bytes.len() {
+        match (bytes[i], bytes[i + 1]) {
+            (0, 0) => return Ok(i + 2),
+            (0, 1) => i += 2,
+            (0, _) => return Err(malformed()),
+            _ => i += 1,
+        }
+    }
+    Err(malformed())
+}
+
+fn malformed() -> Error {
+    Error::corrupt("malformed key")
+}
+
+/// All components of an encoded key, owned, in key order.
+///
+/// # Errors
+/// `Corrupt` if the key is not one of `schema`.
+pub fn decode_key(schema: &Schema, key: &[u8]) -> Result<Vec<Value>> {
+    let mut scratch = Vec::new();
+    let mut decoder = KeyDecoder::new(key);
+    let last = schema.key().len() - 1;
+    let values = schema
+        .key_columns()
+        .enumerate()
+        .map(|(i, c)| Ok(decoder.next(c.column_type, i == last, &mut scratch)?.to_owned()))
+        .collect::<Result<Vec<_>>>()?;
+    if decoder.rest.is_empty() { Ok(values) } else { Err(malformed()) }
+}
+
+/// The hash bucket of an encoded key: MurmurHash2-64A with seed 0 over the encoded `columns` (positions in the key),
+/// each encoded as if the last of `columns` were the last of a key. A key that does not decode is in bucket 0.
+pub fn hash_partition(schema: &Schema, columns: &[u16], buckets: u32, key: &[u8]) -> usize {
+    let whole = columns.len() == schema.key().len();
+    let hash = if whole {
+        murmur_hash2_64a(key, 0)
+    } else {
+        let mut encoded = Vec::with_capacity(key.len() + 2);
+        if encode_subset(schema, columns, key, &mut encoded).is_err() {
+            return 0;
+        }
+        murmur_hash2_64a(&encoded, 0)
+    };
+    (hash % u64::from(buckets)) as usize
+}
+
+fn encode_subset(schema: &Schema, columns: &[u16], key: &[u8], out: &mut Vec<u8>) -> Result<()> {
+    let mut decoder = KeyDecoder::new(key);
+    let last_of_key = schema.key().len() - 1;
+    let last_hashed = columns.last().copied().map_or(0, usize::from);
+    let mut scratch = Vec::new();
+    for (i, column) in schema.key_columns().enumerate() {
+        if !columns.contains(&(i as u16)) {
+            decoder.skip(column.column_type, i == last_of_key)?;
+            continue;
+        }
+        let value = decoder.next(column.column_type, i == last_of_key, &mut scratch)?;
+        encode_component(value, i == last_hashed, out);
+    }
+    Ok(())
+}
+
+/// MurmurHash2, 64-bit version for 64-bit machines (Austin Appleby, public domain), as Kudu partitions by it.
+pub fn murmur_hash2_64a(data: &[u8], seed: u64) -> u64 {
+    const M: u64 = 0xc6a4_a793_5bd1_e995;
+    const R: u32 = 47;
+    let mut hash = seed ^ (data.len() as u64).wrapping_mul(M);
+    let mut chunks = data.chunks_exact(8);
+    for chunk in &mut chunks {
+        let mut k = u64::from_le_bytes(chunk.try_into().expect("chunks are of 8 bytes"));
+        k = k.wrapping_mul(M);
+        k ^= k >> R;
+        hash = (hash ^ k.wrapping_mul(M)).wrapping_mul(M);
+    }
+    let tail = chunks.remainder();
+    if !tail.is_empty() {
+        for (i, &byte) in tail.iter().enumerate() {
+            hash ^= u64::from(byte) << (8 * i);
+        }
+        hash = hash.wrapping_mul(M);
+    }
+    hash ^= hash >> R;
+    hash = hash.wrapping_mul(M);
+    hash ^ (hash >> R)
+}

@@ -1,0 +1,427 @@
+//! Schemas, table options and partitioning.
+
+use crate::key::{encode_key, hash_partition};
+use crate::row::{RowLayout, RowRef};
+use crate::{ColumnType, Error, Result, Value, ValueRef};
+use arrow::datatypes::{Field, SchemaRef};
+use serde::{Deserialize, Serialize};
+use std::collections::HashMap;
+use std::sync::Arc;
+
+/// Identifies a column for its whole life: a name that is dropped and added again gets a new id, so that it brings
+/// no old values back.
+pub type ColumnId = u32;
+
+/// Where a column's value comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ColumnSource {
+    /// The n-th component of the encoded key.
+    Key(u16),
+    /// The n-th slot of the encoded row.
+    Slot(u16),
+    /// The time of the write that made the row, as a bigint: never stored, never written by a client. This is
+    /// what the key-value bucket shows as `cas`.
+    CommitTimestamp,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Column {
+    pub id: ColumnId,
+    pub name: String,
+    #[serde(rename = "type")]
+    pub column_type: ColumnType,
+    pub nullable: bool,
+    /// What an insert that does not name the column stores.
+    pub default: Option<Value>,
+    /// What rows written before the column was added answer.
+    pub missing: Option<Value>,
+    pub source: ColumnSource,
+}
+
+/// The columns of a table, in their SQL order, and the layout of its rows.
+///
+/// Slots are append-only: a dropped column keeps its slot, so a row written under any earlier schema is read by any
+/// later one.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(try_from = "StoredSchema", into = "StoredSchema")]
+pub struct Schema {
+    columns: Vec<Column>,
+    next_column_id: ColumnId,
+    layout: RowLayout,
+    /// Positions in `columns` of the key columns, in key order.
+    key: Vec<usize>,
+    arrow: SchemaRef,
+}
+
+#[derive(Clone, Serialize, Deserialize)]
+struct StoredSchema {
+    columns: Vec<Column>,
+    next_column_id: ColumnId,
+    slots: Vec<ColumnType>,
+}
+
+impl From<Schema> for StoredSchema {
+    fn from(schema: Schema) -> Self {
+        let slots = schema.layout.slots().to_vec();
+        StoredSchema { columns: schema.columns, next_column_id: schema.next_column_id, slots }
+    }
+}
+
+impl TryFrom<StoredSchema> for Schema {
+    type Error = Error;
+    fn try_from(stored: StoredSchema) -> Result<Self> {
+        Schema::assemble(stored.columns, stored.next_column_id, stored.slots)
+    }
+}
+
+/// A column as `CREATE TABLE` or `ALTER TABLE ADD COLUMN` names it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ColumnSpec {
+    pub name: String,
+    pub column_type: ColumnType,
+    pub nullable: bool,
+    pub default: Option<Value>,
+}
+
+impl ColumnSpec {
+    pub fn new(name: impl Into<String>, column_type: ColumnType) -> Self {
+        ColumnSpec { name: name.into(), column_type, nullable: true, default: None }
+    }
+
+    #[must_use]
+    pub fn not_null(mut self) -> Self {
+        self.nullable = false;
+        self
+    }
+}
+
+/// Name of the hidden column that holds each row's commit timestamp in SSTables.
+pub const TS_COLUMN: &str = "_ts";
+
+/// The most columns of a table: slots are numbered with 16 bits.
+pub const COLUMNS_MAX: usize = 4096;
+
+impl Schema {
+    /// A schema of `columns` in SQL order, of which those named in `primary_key` are the key, in that order.
+    ///
+    /// # Errors
+    /// `Invalid` for an empty key, an unknown, repeated or reserved name, a key column of a type without total
+    /// order, or a default that does not fit.
+    pub fn new(columns: Vec<ColumnSpec>, primary_key: &[&str]) -> Result<Self> {
+        if primary_key.is_empty() {
+            return Err(Error::invalid("a table needs a primary key"));
+        }
+        for (i, name) in primary_key.iter().enumerate() {
+            if !columns.iter().any(|c| c.name == *name) {
+                return Err(Error::invalid(format!("primary key column \"{name}\" does not exist")));
+            }
+            if primary_key[..i].contains(name) {
+                return Err(Error::invalid(format!("primary key names column \"{name}\" twice")));
+            }
+        }
+        let mut slots = Vec::new();
+        let mut built = Vec::with_capacity(columns.len());
+        for (i, spec) in columns.into_iter().enumerate() {
+            let key = primary_key.iter().position(|k| *k == spec.name);
+            let source = match key {
+                Some(position) => ColumnSource::Key(position as u16),
+                None => {
+                    slots.push(spec.column_type);
+                    ColumnSource::Slot((slots.len() - 1) as u16)
+                }
+            };
+            built.push(Column {
+                id: i as ColumnId + 1,
+                name: spec.name,
+                column_type: spec.column_type,
+                nullable: spec.nullable && key.is_none(),
+                default: spec.default,
+                missing: None,
+                source,
+            });
+        }
+        let next = built.len() as ColumnId + 1;
+        Schema::assemble(built, next, slots)
+    }
+
+    fn assemble(columns: Vec<Column>, next_column_id: ColumnId, slots: Vec<ColumnType>) -> Result<Self> {
+        if columns.len() > COLUMNS_MAX || slots.len() > COLUMNS_MAX {
+            return Err(Error::invalid(format!("a table has at most {COLUMNS_MAX} columns")));
+        }
+        let mut names = HashMap::new();
+        let mut key = Vec::new();
+        for (i, column) in columns.iter().enumerate() {
+            if column.name == TS_COLUMN || column.name.is_empty() {
+                return Err(Error::invalid(format!("column name \"{}\" is reserved", column.name)));
+            }
+            if names.insert(column.name.as_str(), i).is_some() {
+                return Err(Error::invalid(format!("column \"{}\" is named twice", column.name)));
+            }
+            for value in column.default.iter().chain(&column.missing) {
+                if !value.as_ref().fits(column.column_type) {
+                    return Err(Error::invalid(format!(
+                        "default of column \"{}\" is not of type {}",
+                        column.name, column.column_type
+                    )));
+                }
+            }
+            match column.source {
+                ColumnSource::Key(position) => {
+                    if !column.column_type.is_key_type() {
+                        return Err(Error::invalid(format!(
+                            "column \"{}\" of type {} cannot be part of a primary key",
+                            column.name, column.column_type
+                        )));
+                    }
+                    key.push((position, i));
+                }
+                ColumnSource::Slot(slot) => {
+                    if slots.get(usize::from(slot)) != Some(&column.column_type) {
+                        return Err(Error::corrupt(format!("column \"{}\" has no slot", column.name)));
+                    }
+                }
+                ColumnSource::CommitTimestamp => {}
+            }
+        }
+        key.sort_unstable();
+        if key.iter().enumerate().any(|(i, (position, _))| i != usize::from(*position)) {
+            return Err(Error::corrupt("key columns are not numbered from 0"));
+        }
+        let key = key.into_iter().map(|(_, i)| i).collect();
+        let fields: Vec<Field> = columns.iter().map(arrow_field).collect();
+        let arrow = Arc::new(arrow::datatypes::Schema::new(fields));
+        Ok(Schema { columns, next_column_id, layout: RowLayout::new(slots), key, arrow })
+    }
+
+    /// The shape of a key-value bucket: `key`, `value`, `flags`, `expires_at` and `cas`, the commit timestamp.
+    pub fn key_value() -> Self {
+        let columns = vec![
+            ColumnSpec::new("key", ColumnType::Binary).not_null(),
+            ColumnSpec::new("value", ColumnType::Binary).not_null(),
+            ColumnSpec::new("flags", ColumnType::Int64).not_null(),
+            ColumnSpec::new("expires_at", ColumnType::Timestamp),
+        ];
+        let mut schema = Schema::new(columns, &["key"]).expect("the key-value schema is valid");
+        let cas = Column {
+            id: schema.next_column_id,
+            name: "cas".into(),
+            column_type: ColumnType::Int64,
+            nullable: false,
+            default: None,
+            missing: None,
+            source: ColumnSource::CommitTimestamp,
+        };
+        schema.columns.push(cas);
+        let next = schema.next_column_id + 1;
+        let slots = schema.layout.slots().to_vec();
+        Schema::assemble(schema.columns, next, slots).expect("the key-value schema is valid")
+    }
+
+    pub fn columns(&self) -> &[Column] {
+        &self.columns
+    }
+
+    /// Positions in [`columns`](Self::columns) of the key columns, in key order.
+    pub fn key(&self) -> &[usize] {
+        &self.key
+    }
+
+    pub fn key_columns(&self) -> impl ExactSizeIterator<Item = &Column> + '_ {
+        self.key.iter().map(|&i| &self.columns[i])
+    }
+
+    pub fn layout(&self) -> &RowLayout {
+        &self.layout
+    }
+
+    pub fn position(&self, name: &str) -> Option<usize> {
+        self.columns.iter().position(|c| c.name == name)
+    }
+
+    pub fn column_by_id(&self, id: ColumnId) -> Option<&Column> {
+        self.columns.iter().find(|c| c.id == id)
+    }
+
+    /// All columns as an Arrow schema, in SQL order.
+    pub fn arrow(&self) -> &SchemaRef {
+        &self.arrow
+    }
+
+    /// The schema with one more column at the end. Rows that exist answer `spec.default` for it.
+    ///
+    /// # Errors
+    /// `AlreadyExists` for a name in use; `Invalid` if the column is not nullable and has no default.
+    pub fn with_column(&self, spec: ColumnSpec) -> Result<Self> {
+        if self.position(&spec.name).is_some() {
+            return Err(Error::already_exists(format!("column \"{}\" already exists", spec.name)));
+        }
+        if !spec.nullable && spec.default.as_ref().is_none_or(Value::is_null) {
+            return Err(Error::invalid(format!(
+                "column \"{}\" is not null and needs a default for the rows that exist",
+                spec.name
+            )));
+        }
+        let mut slots = self.layout.slots().to_vec();
+        slots.push(spec.column_type);
+        let mut columns = self.columns.clone();
+        columns.push(Column {
+            id: self.next_column_id,
+            name: spec.name,
+            column_type: spec.column_type,
+            nullable: spec.nullable,
+            missing: spec.default.clone(),
+            default: spec.default,
+            source: ColumnSource::Slot((slots.len() - 1) as u16),
+        });
+        Schema::assemble(columns, self.next_column_id + 1, slots)
+    }
+
+    /// The schema without the column `name`; its slot stays behind, unused.
+    ///
+    /// # Errors
+    /// `NotFound`; `Invalid` for a key column.
+    pub fn without_column(&self, name: &str) -> Result<Self> {
+        let position = self.require(name)?;
+        if !matches!(self.columns[position].source, ColumnSource::Slot(_)) {
+            return Err(Error::invalid(format!("column \"{name}\" cannot be dropped")));
+        }
+        let mut columns = self.columns.clone();
+        columns.remove(position);
+        Schema::assemble(columns, self.next_column_id, self.layout.slots().to_vec())
+    }
+
+    /// The schema with column `from` called `to`.
+    ///
+    /// # Errors
+    /// `NotFound`; `AlreadyExists`.
+    pub fn with_renamed(&self, from: &str, to: &str) -> Result<Self> {
+        let position = self.require(from)?;
+        if self.position(to).is_some() {
+            return Err(Error::already_exists(format!("column \"{to}\" already exists")));
+        }
+        let mut columns = self.columns.clone();
+        columns[position].name = to.to_owned();
+        Schema::assemble(columns, self.next_column_id, self.layout.slots().to_vec())
+    }
+
+    fn require(&self, name: &str) -> Result<usize> {
+        self.position(name).ok_or_else(|| Error::not_found(format!("column \"{name}\" does not exist")))
+    }
+
+    /// The value of a slot column of an encoded row: what it holds, or what the column answers for older rows.
+    pub fn slot_value<'a>(&'a self, column: &'a Column, slot: u16, row: &'a [u8]) -> ValueRef<'a> {
+        match RowRef::new(&self.layout, row).get(usize::from(slot)) {
+            Some(value) => value,
+            None => column.missing.as_ref().map_or(ValueRef::Null, Value::as_ref),
+        }
+    }
+
+    /// Encodes a row given its values in SQL order into an encoded key and an encoded row (both appended).
+    /// `CommitTimestamp` columns are ignored.
+    ///
+    /// # Errors
+    /// `Invalid`, naming the column, for null in a not-null column or a value of another type.
+    pub fn encode(&self, values: &[ValueRef<'_>], key: &mut Vec<u8>, row: &mut Vec<u8>) -> Result<()> {
+        debug_assert_eq!(values.len(), self.columns.len(), "a value per column");
+        let mut slots = vec![ValueRef::Null; self.layout.slots().len()];
+        for (column, value) in self.columns.iter().zip(values) {
+            if let ColumnSource::CommitTimestamp = column.source {
+                continue;
+            }
+            check_value(column, *value)?;
+            if let ColumnSource::Slot(slot) = column.source {
+                slots[usize::from(slot)] = *value;
+            }
+        }
+        encode_key(self, self.key.iter().map(|&i| values[i]), key)?;
+        self.layout.encode(&slots, row);
+        Ok(())
+    }
+}
+
+/// Checks that `value` may stand in `column`.
+///
+/// # Errors
+/// `Invalid`, naming the column.
+pub fn check_value(column: &Column, value: ValueRef<'_>) -> Result<()> {
+    if value.is_null() && !column.nullable {
+        return Err(Error::invalid(format!(
+            "null value in column \"{}\" violates not-null constraint",
+            column.name
+        )));
+    }
+    if !value.fits(column.column_type) {
+        return Err(Error::invalid(format!(
+            "value for column \"{}\" is not of type {}",
+            column.name, column.column_type
+        )));
+    }
+    Ok(())
+}
+
+/// Arrow field metadata key that names the column type where Arrow's own does not (`json`, `uuid`).
+pub const TYPE_METADATA: &str = "oribi.type";
+/// Arrow field metadata key under which Parquet keeps field ids; ours are the column ids.
+pub const FIELD_ID_METADATA: &str = "PARQUET:field_id";
+
+fn arrow_field(column: &Column) -> Field {
+    let mut metadata = HashMap::from([(FIELD_ID_METADATA.to_owned(), column.id.to_string())]);
+    if matches!(column.column_type, ColumnType::Json | ColumnType::Uuid) {
+        metadata.insert(TYPE_METADATA.to_owned(), column.column_type.to_string());
+    }
+    Field::new(&column.name, column.column_type.arrow(), column.nullable).with_metadata(metadata)
+}
+
+/// How a key is assigned to a tablet.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Partitioning {
+    /// MurmurHash2-64A over the encoded `columns` (positions in the key), modulo `buckets`.
+    Hash { columns: Vec<u16>, buckets: u32 },
+}
+
+impl Partitioning {
+    pub fn tablets(&self) -> usize {
+        match self {
+            Partitioning::Hash { buckets, .. } => *buckets as usize,
+        }
+    }
+
+    /// The tablet of an encoded key, below [`tablets`](Self::tablets).
+    pub fn tablet_of(&self, schema: &Schema, key: &[u8]) -> usize {
+        match self {
+            Partitioning::Hash { buckets: 1, .. } => 0,
+            Partitioning::Hash { columns, buckets } => hash_partition(schema, columns, *buckets, key),
+        }
+    }
+}
+
+/// When a write is acknowledged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Durability {
+    /// After fdatasync: it survives a power cut.
+    Sync,
+    /// After write(2): it survives the process; fdatasync follows within this many milliseconds.
+    Periodic(u32),
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct TableOptions {
+    pub durability: Durability,
+    /// Rows expire this many milliseconds after they were written.
+    pub ttl_ms: Option<u64>,
+    /// A nullable timestamp column: a row expires at the time it holds.
+    pub expires_at: Option<ColumnId>,
+}
+
+/// What `CREATE TABLE` asks for.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct TableDefinition {
+    pub schema_name: String,
+    pub name: String,
+    pub schema: Schema,
+    pub partitioning: Partitioning,
+    pub options: TableOptions,
+}
