@@ -1,1 +1,4 @@
-//! oribi-engine
+//! The storage engine: one live copy of every row, written through a log, read from memory first.
+
+mod api;
+pub use api::*;

@@ -1,1 +1,2 @@
-//! oribi-sstable
+//! SSTables.
+pub struct Sstable;

@@ -1,0 +1,176 @@
+//! The SQL engine as the doors see it. The `query` crate implements it.
+
+use arrow::array::RecordBatch;
+use arrow::datatypes::SchemaRef;
+use async_trait::async_trait;
+use futures::stream::BoxStream;
+use oribi_types::{ColumnType, Error, ErrorKind, Value};
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+
+/// Parses and plans statements.
+#[async_trait]
+pub trait SqlEngine: Send + Sync + 'static {
+    /// The statements of a script, separated by semicolons; comments and empty statements are left out.
+    ///
+    /// # Errors
+    /// `Invalid` with a position for text that does not tokenize.
+    fn split(&self, script: &str) -> Result<Vec<String>, SqlError>;
+
+    /// Plans one statement. `parameter_types` are the types that the client gave for `$1`, `$2` …; the others are
+    /// inferred.
+    ///
+    /// # Errors
+    /// `Invalid`, `NotFound`, `Unsupported`, with a position where it is known.
+    async fn prepare(
+        &self,
+        session: &Arc<SqlSession>,
+        sql: &str,
+        parameter_types: &[Option<ColumnType>],
+    ) -> Result<Arc<dyn Prepared>, SqlError>;
+}
+
+/// A planned statement. It sees the catalog as of its execution; one whose table changed since fails or replans.
+#[async_trait]
+pub trait Prepared: Send + Sync + 'static {
+    /// Types of `$1`, `$2` …
+    fn parameters(&self) -> &[ColumnType];
+    /// Columns of the result; `None` for a statement without one.
+    fn columns(&self) -> Option<&SchemaRef>;
+    /// For `COPY`, how the door is to move the bytes.
+    fn copy(&self) -> Option<&CopyStatement>;
+    /// Runs the statement; `parameters` as many and of such types as [`parameters`](Self::parameters) says.
+    /// Dropping the future or the stream cancels it.
+    ///
+    /// # Errors
+    /// Any kind; nothing was changed then.
+    async fn execute(&self, session: &Arc<SqlSession>, parameters: &[Value]) -> Result<Outcome, SqlError>;
+}
+
+pub type RowStream = BoxStream<'static, Result<RecordBatch, SqlError>>;
+
+/// What a statement gave.
+pub enum Outcome {
+    Rows(RowStream),
+    /// The command tag, as PostgreSQL writes it: `INSERT 0 5`, `CREATE TABLE`.
+    Done {
+        tag: String,
+    },
+    /// `COPY … FROM STDIN`: the door pushes what the client sends.
+    CopyIn(Box<dyn CopySink>),
+}
+
+/// Takes the rows of a `COPY … FROM STDIN`; all or nothing. Dropping it aborts.
+#[async_trait]
+pub trait CopySink: Send {
+    /// The columns to push, in order.
+    fn schema(&self) -> &SchemaRef;
+    /// # Errors
+    /// As an `INSERT` of the same rows.
+    async fn push(&mut self, batch: RecordBatch) -> Result<(), SqlError>;
+    /// Commits; returns the rows copied.
+    ///
+    /// # Errors
+    /// As an `INSERT` of the same rows.
+    async fn finish(self: Box<Self>) -> Result<u64, SqlError>;
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CopyFormat {
+    Text,
+    Csv,
+}
+
+/// The format of a `COPY`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CopyStatement {
+    /// To the client; otherwise from it.
+    pub to_stdout: bool,
+    pub format: CopyFormat,
+    pub header: bool,
+    pub delimiter: u8,
+    /// The text that stands for null.
+    pub null: String,
+    pub quote: u8,
+    pub escape: u8,
+}
+
+/// An error of a statement, with what PostgreSQL's protocol can say beyond the message.
+#[derive(Clone, Debug)]
+pub struct SqlError {
+    pub error: Error,
+    /// Overrides the SQLSTATE that the kind of `error` maps to.
+    pub sqlstate: Option<&'static str>,
+    /// 1-based, in characters of the statement.
+    pub position: Option<usize>,
+    pub hint: Option<String>,
+}
+
+impl From<Error> for SqlError {
+    fn from(error: Error) -> Self {
+        SqlError { error, sqlstate: None, position: None, hint: None }
+    }
+}
+
+impl SqlError {
+    pub fn new(kind: ErrorKind, message: impl Into<String>) -> Self {
+        Error::new(kind, message).into()
+    }
+
+    #[must_use]
+    pub fn with_sqlstate(mut self, sqlstate: &'static str) -> Self {
+        self.sqlstate = Some(sqlstate);
+        self
+    }
+
+    #[must_use]
+    pub fn at(mut self, position: usize) -> Self {
+        self.position = Some(position);
+        self
+    }
+
+    #[must_use]
+    pub fn with_hint(mut self, hint: impl Into<String>) -> Self {
+        self.hint = Some(hint.into());
+        self
+    }
+}
+
+impl std::fmt::Display for SqlError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.error.fmt(f)
+    }
+}
+
+impl std::error::Error for SqlError {}
+
+/// One client's SQL state.
+pub struct SqlSession {
+    pub user: String,
+    /// The name the client connected to; there is one database, so it only shows in `current_database()`.
+    pub database: String,
+    settings: Mutex<BTreeMap<String, String>>,
+}
+
+impl SqlSession {
+    pub fn new(user: impl Into<String>, database: impl Into<String>) -> Arc<Self> {
+        Arc::new(SqlSession { user: user.into(), database: database.into(), settings: Mutex::default() })
+    }
+
+    /// A setting made by `SET name = value`, lowercase.
+    pub fn setting(&self, name: &str) -> Option<String> {
+        self.lock().get(name).cloned()
+    }
+
+    pub fn set(&self, name: &str, value: impl Into<String>) {
+        self.lock().insert(name.to_owned(), value.into());
+    }
+
+    pub fn reset(&self, name: &str) {
+        self.lock().remove(name);
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, BTreeMap<String, String>> {
+        self.settings.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+}
