@@ -144,33 +144,77 @@ impl std::fmt::Display for SqlError {
 
 impl std::error::Error for SqlError {}
 
+/// Where a session stands between `BEGIN` and `COMMIT`. The PostgreSQL door reports it with `ReadyForQuery`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum TransactionStatus {
+    /// Outside of a block.
+    #[default]
+    Idle,
+    /// Inside a block; `wrote` once a statement of it changed something.
+    Open { wrote: bool },
+    /// A statement of the block failed; only `ROLLBACK` and `COMMIT` are accepted.
+    Failed { wrote: bool },
+}
+
 /// One client's SQL state.
 pub struct SqlSession {
     pub user: String,
     /// The name the client connected to; there is one database, so it only shows in `current_database()`.
     pub database: String,
     settings: Mutex<BTreeMap<String, String>>,
+    transaction: Mutex<TransactionStatus>,
+    warnings: Mutex<Vec<String>>,
 }
 
 impl SqlSession {
     pub fn new(user: impl Into<String>, database: impl Into<String>) -> Arc<Self> {
-        Arc::new(SqlSession { user: user.into(), database: database.into(), settings: Mutex::default() })
+        Arc::new(SqlSession {
+            user: user.into(),
+            database: database.into(),
+            settings: Mutex::default(),
+            transaction: Mutex::default(),
+            warnings: Mutex::default(),
+        })
     }
 
     /// A setting made by `SET name = value`, lowercase.
     pub fn setting(&self, name: &str) -> Option<String> {
-        self.lock().get(name).cloned()
+        lock(&self.settings).get(name).cloned()
     }
 
     pub fn set(&self, name: &str, value: impl Into<String>) {
-        self.lock().insert(name.to_owned(), value.into());
+        lock(&self.settings).insert(name.to_owned(), value.into());
     }
 
     pub fn reset(&self, name: &str) {
-        self.lock().remove(name);
+        lock(&self.settings).remove(name);
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, BTreeMap<String, String>> {
-        self.settings.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    /// All settings made, by name.
+    pub fn settings(&self) -> BTreeMap<String, String> {
+        lock(&self.settings).clone()
     }
+
+    pub fn transaction(&self) -> TransactionStatus {
+        *lock(&self.transaction)
+    }
+
+    /// The SQL engine's to call, and the door's when it fails a statement itself.
+    pub fn set_transaction(&self, status: TransactionStatus) {
+        *lock(&self.transaction) = status;
+    }
+
+    /// Leaves a warning for the client; the door sends it before the statement's answer.
+    pub fn warn(&self, message: impl Into<String>) {
+        lock(&self.warnings).push(message.into());
+    }
+
+    /// The warnings left since the last call.
+    pub fn take_warnings(&self) -> Vec<String> {
+        std::mem::take(&mut lock(&self.warnings))
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
 }
