@@ -1,1 +1,477 @@
+//! Values as text: what PostgreSQL prints for them, and what it reads.
+//!
+//! [`parse`] reads every text that [`format`] writes as the same value. Deviations from PostgreSQL: booleans are
+//! written `true` and `false`; a timestamp with an offset is converted to UTC instead of losing the offset; days and
+//! timestamps beyond the years that the calendar knows (±262,142) are written as `infinity`.
 
+use crate::{ColumnType, Error, Result, Value, ValueRef};
+use chrono::{DateTime, Datelike, Days, NaiveDate, NaiveDateTime, NaiveTime, Timelike};
+use std::fmt::Display;
+use std::io::Write;
+use std::str::FromStr;
+
+/// Reads a value of `column_type`. Space around anything but text, binary and JSON is ignored; there is no text for
+/// null.
+///
+/// # Errors
+/// `Invalid`, quoting the text, if it is not of the type or out of the type's range.
+pub fn parse(column_type: ColumnType, text: &str) -> Result<Value> {
+    let word = text.trim_ascii();
+    let malformed = || malformed(column_type, text);
+    Ok(match column_type {
+        ColumnType::Bool => Value::Bool(parse_bool(word).ok_or_else(malformed)?),
+        ColumnType::Int8 => Value::Int8(parse_int(column_type, word)?),
+        ColumnType::Int16 => Value::Int16(parse_int(column_type, word)?),
+        ColumnType::Int32 => Value::Int32(parse_int(column_type, word)?),
+        ColumnType::Int64 => Value::Int64(parse_int(column_type, word)?),
+        ColumnType::Float => {
+            let value: f32 = word.parse().map_err(|_| malformed())?;
+            check_finite(value.is_infinite(), column_type, word)?;
+            Value::Float(value)
+        }
+        ColumnType::Double => {
+            let value: f64 = word.parse().map_err(|_| malformed())?;
+            check_finite(value.is_infinite(), column_type, word)?;
+            Value::Double(value)
+        }
+        ColumnType::Decimal { precision, scale } => Value::Decimal(parse_decimal(word, precision, scale)?),
+        ColumnType::String => Value::String(text.to_owned()),
+        ColumnType::Binary => Value::Binary(parse_bytes(text).ok_or_else(malformed)?),
+        ColumnType::Date => Value::Date(parse_date(word)?),
+        ColumnType::Timestamp => Value::Timestamp(parse_timestamp(word)?),
+        ColumnType::Uuid => Value::Uuid(uuid::Uuid::try_parse(word).map_err(|_| malformed())?.into_bytes()),
+        ColumnType::Json => {
+            check_json(text)?;
+            Value::Json(text.to_owned())
+        }
+    })
+}
+
+/// Appends the text of a value of `column_type`; null is the empty text.
+pub fn format(value: ValueRef<'_>, column_type: ColumnType, out: &mut Vec<u8>) {
+    match value {
+        ValueRef::Null => {}
+        ValueRef::Bool(v) => out.extend_from_slice(if v { b"true" } else { b"false" }),
+        ValueRef::Int8(v) => display(v, out),
+        ValueRef::Int16(v) => display(v, out),
+        ValueRef::Int32(v) => display(v, out),
+        ValueRef::Int64(v) => display(v, out),
+        ValueRef::Float(v) => format_float(f64::from(v), &format!("{v:e}"), 6, out),
+        ValueRef::Double(v) => format_float(v, &format!("{v:e}"), 15, out),
+        ValueRef::Decimal(v) => {
+            let scale = if let ColumnType::Decimal { scale, .. } = column_type { scale } else { 0 };
+            format_decimal(v, scale, out);
+        }
+        ValueRef::String(v) | ValueRef::Json(v) => out.extend_from_slice(v.as_bytes()),
+        ValueRef::Binary(v) => {
+            out.extend_from_slice(b"\\x");
+            for byte in v {
+                out.extend([HEX[usize::from(byte >> 4)], HEX[usize::from(byte & 15)]]);
+            }
+        }
+        ValueRef::Date(v) => format_date(v, out),
+        ValueRef::Timestamp(v) => format_timestamp(v, ' ', out),
+        ValueRef::Uuid(v) => {
+            let mut buffer = uuid::Uuid::encode_buffer();
+            let text = uuid::Uuid::from_bytes(v).hyphenated().encode_lower(&mut buffer);
+            out.extend_from_slice(text.as_bytes());
+        }
+    }
+}
+
+/// The text of a value, as [`format`] writes it.
+pub fn to_string(value: ValueRef<'_>, column_type: ColumnType) -> String {
+    let mut out = Vec::new();
+    format(value, column_type, &mut out);
+    String::from_utf8(out).expect("values are written as UTF-8")
+}
+
+const HEX: &[u8; 16] = b"0123456789abcdef";
+
+fn display(value: impl Display, out: &mut Vec<u8>) {
+    write!(out, "{value}").expect("a vector takes all that is written");
+}
+
+fn malformed(column_type: ColumnType, text: &str) -> Error {
+    Error::invalid(format!("invalid input syntax for type {column_type}: \"{}\"", excerpt(text)))
+}
+
+fn out_of_range(column_type: ColumnType, text: &str) -> Error {
+    Error::invalid(format!("value \"{}\" is out of range for type {column_type}", excerpt(text)))
+}
+
+/// As much of a foreign text as an error message may quote.
+fn excerpt(text: &str) -> &str {
+    const CHARS_MAX: usize = 80;
+    text.char_indices().nth(CHARS_MAX).map_or(text, |(end, _)| &text[..end])
+}
+
+/// Checks that a text is one JSON value.
+///
+/// # Errors
+/// `Invalid`, with the place of the first fault.
+pub(crate) fn check_json(text: &str) -> Result<()> {
+    serde_json::from_str::<serde::de::IgnoredAny>(text)
+        .map(drop)
+        .map_err(|e| Error::invalid(format!("invalid input syntax for type json: {e}")))
+}
+
+fn parse_bool(word: &str) -> Option<bool> {
+    const WORDS: [(&str, bool, usize); 6] = [
+        // The word, its value, and how many letters at least tell it from the others.
+        ("true", true, 1),
+        ("false", false, 1),
+        ("yes", true, 1),
+        ("no", false, 1),
+        ("on", true, 2),
+        ("off", false, 2),
+    ];
+    match word {
+        "1" => return Some(true),
+        "0" => return Some(false),
+        _ => {}
+    }
+    let is = |&&(full, _, letters): &&(&str, bool, usize)| {
+        word.len() >= letters && full.get(..word.len()).is_some_and(|head| head.eq_ignore_ascii_case(word))
+    };
+    WORDS.iter().find(is).map(|&(_, value, _)| value)
+}
+
+fn parse_int<T: FromStr<Err = std::num::ParseIntError>>(column_type: ColumnType, word: &str) -> Result<T> {
+    use std::num::IntErrorKind;
+    word.parse::<T>().map_err(|error| match error.kind() {
+        IntErrorKind::PosOverflow | IntErrorKind::NegOverflow => out_of_range(column_type, word),
+        _ => malformed(column_type, word),
+    })
+}
+
+/// A number too large for its type reads as infinite, which only the word for infinity may do.
+fn check_finite(infinite: bool, column_type: ColumnType, word: &str) -> Result<()> {
+    if infinite && word.bytes().any(|b| b.is_ascii_digit()) {
+        return Err(out_of_range(column_type, word));
+    }
+    Ok(())
+}
+
+/// Reads digits with an optional sign, point and exponent into an integer scaled by 10^`scale`, rounding half away
+/// from zero.
+fn parse_decimal(word: &str, precision: u8, scale: i8) -> Result<i128> {
+    let column_type = ColumnType::Decimal { precision, scale };
+    let malformed = || malformed(column_type, word);
+    let out_of_range = || out_of_range(column_type, word);
+    let (negative, unsigned) = match word.as_bytes() {
+        [b'-', ..] => (true, &word[1..]),
+        [b'+', ..] => (false, &word[1..]),
+        _ => (false, word),
+    };
+    let (mantissa, exponent) = match unsigned.find(['e', 'E']) {
+        Some(at) => (&unsigned[..at], unsigned[at + 1..].parse::<i32>().map_err(|_| malformed())?),
+        None => (unsigned, 0),
+    };
+    let (whole, fraction) = mantissa.split_once('.').unwrap_or((mantissa, ""));
+    let mut digits = whole.bytes().chain(fraction.bytes());
+    if whole.len() + fraction.len() == 0 || !digits.clone().all(|d| d.is_ascii_digit()) {
+        return Err(malformed());
+    }
+    // How many digits stand before the last one kept; the first digit behind it rounds.
+    let kept = whole.len() as i64 + i64::from(exponent) + i64::from(scale);
+    let mut value: i128 = 0;
+    let push = |value: i128, digit: u8| {
+        value.checked_mul(10).and_then(|v| v.checked_add(i128::from(digit - b'0'))).ok_or_else(out_of_range)
+    };
+    let mut taken = 0;
+    while taken < kept {
+        match digits.next() {
+            Some(digit) => value = push(value, digit)?,
+            // Zero stays zero however large the exponent; any other value leaves the range within 39 steps.
+            None if value == 0 => break,
+            None => value = push(value, b'0')?,
+        }
+        taken += 1;
+    }
+    if kept >= 0 && digits.next().is_some_and(|digit| digit >= b'5') {
+        value = value.saturating_add(1);
+    }
+    if value >= 10_i128.pow(u32::from(precision)) {
+        return Err(out_of_range());
+    }
+    Ok(if negative { -value } else { value })
+}
+
+fn format_decimal(value: i128, scale: i8, out: &mut Vec<u8>) {
+    let scale = usize::from(scale.unsigned_abs());
+    if value < 0 {
+        out.push(b'-');
+    }
+    let start = out.len();
+    display(value.unsigned_abs(), out);
+    let digits = out.len() - start;
+    if digits <= scale {
+        out.splice(start..start, std::iter::repeat_n(b'0', scale + 1 - digits));
+    }
+    if scale > 0 {
+        out.insert(out.len() - scale, b'.');
+    }
+}
+
+/// Writes the shortest digits that read back as the same number (`shortest`: in scientific notation), with an
+/// exponent where PostgreSQL uses one: below 1e-4 and from 10^`digits_max` on.
+fn format_float(value: f64, shortest: &str, digits_max: i32, out: &mut Vec<u8>) {
+    if value.is_nan() {
+        return out.extend_from_slice(b"NaN");
+    }
+    if value.is_infinite() {
+        return out.extend_from_slice(if value > 0.0 { b"Infinity" } else { b"-Infinity" });
+    }
+    let (mantissa, exponent) = shortest.split_once('e').expect("scientific notation has an exponent");
+    let exponent: i32 = exponent.parse().expect("the exponent is a number");
+    if (-4..digits_max).contains(&exponent) {
+        let (sign, mantissa) = mantissa.strip_prefix('-').map_or(("", mantissa), |m| ("-", m));
+        out.extend_from_slice(sign.as_bytes());
+        let digits: Vec<u8> = mantissa.bytes().filter(|b| *b != b'.').collect();
+        let point = exponent + 1;
+        if point <= 0 {
+            out.extend_from_slice(b"0.");
+            out.extend(std::iter::repeat_n(b'0', point.unsigned_abs() as usize));
+            out.extend_from_slice(&digits);
+        } else if digits.len() <= point as usize {
+            out.extend_from_slice(&digits);
+            out.extend(std::iter::repeat_n(b'0', point as usize - digits.len()));
+        } else {
+            out.extend_from_slice(&digits[..point as usize]);
+            out.push(b'.');
+            out.extend_from_slice(&digits[point as usize..]);
+        }
+    } else {
+        let sign = if exponent < 0 { '-' } else { '+' };
+        write!(out, "{mantissa}e{sign}{:02}", exponent.abs()).expect("a vector takes all that is written");
+    }
+}
+
+/// Reads `\x` and hex digits, or text in which `\\` is a backslash and `\ooo` an octal byte.
+fn parse_bytes(text: &str) -> Option<Vec<u8>> {
+    if let Some(hex) = text.strip_prefix("\\x") {
+        let mut nibbles = hex.bytes().filter(|b| !b.is_ascii_whitespace());
+        let mut bytes = Vec::with_capacity(hex.len() / 2);
+        while let Some(high) = nibbles.next() {
+            bytes.push(nibble(high)? << 4 | nibble(nibbles.next()?)?);
+        }
+        return Some(bytes);
+    }
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text.as_bytes();
+    while let [byte, tail @ ..] = rest {
+        rest = tail;
+        if *byte != b'\\' {
+            bytes.push(*byte);
+        } else if let [b'\\', tail @ ..] = rest {
+            bytes.push(b'\\');
+            rest = tail;
+        } else if let [a @ b'0'..=b'3', b @ b'0'..=b'7', c @ b'0'..=b'7', tail @ ..] = rest {
+            bytes.push((a - b'0') << 6 | (b - b'0') << 3 | (c - b'0'));
+            rest = tail;
+        } else {
+            return None;
+        }
+    }
+    Some(bytes)
+}
+
+fn nibble(digit: u8) -> Option<u8> {
+    (digit as char).to_digit(16).map(|d| d as u8)
+}
+
+const MICROS_PER_SECOND: i64 = 1_000_000;
+
+fn parse_date(word: &str) -> Result<i32> {
+    match infinity(word) {
+        Some(true) => return Ok(i32::MAX),
+        Some(false) => return Ok(i32::MIN),
+        None => {}
+    }
+    let malformed = || malformed(ColumnType::Date, word);
+    let (text, bc) = split_era(word);
+    let (date, rest) = take_date(text, bc, ColumnType::Date, word)?;
+    // A time behind a date is dropped, as PostgreSQL does, but it must be one.
+    if !rest.is_empty() {
+        take_time(rest).ok_or_else(malformed)?;
+    }
+    Ok(date.to_epoch_days())
+}
+
+fn parse_timestamp(word: &str) -> Result<i64> {
+    match infinity(word) {
+        Some(true) => return Ok(i64::MAX),
+        Some(false) => return Ok(i64::MIN),
+        None => {}
+    }
+    let malformed = || malformed(ColumnType::Timestamp, word);
+    let (text, bc) = split_era(word);
+    let (date, rest) = take_date(text, bc, ColumnType::Timestamp, word)?;
+    let midnight = date.and_time(NaiveTime::MIN).and_utc().timestamp_micros();
+    if rest.is_empty() {
+        return Ok(midnight);
+    }
+    Ok(midnight + take_time(rest).ok_or_else(malformed)?)
+}
+
+fn infinity(word: &str) -> Option<bool> {
+    let (positive, name) = word.strip_prefix('-').map_or((true, word), |rest| (false, rest));
+    name.eq_ignore_ascii_case("infinity").then_some(positive)
+}
+
+/// Cuts off ` BC`.
+fn split_era(word: &str) -> (&str, bool) {
+    let cut = word.len().saturating_sub(2);
+    match word.get(cut..) {
+        Some(era) if era.eq_ignore_ascii_case("bc") && word[..cut].ends_with(' ') => {
+            (word[..cut].trim_ascii_end(), true)
+        }
+        _ => (word, false),
+    }
+}
+
+/// Reads `YYYY-MM-DD` and what separates it from a time.
+fn take_date<'a>(
+    text: &'a str,
+    bc: bool,
+    column_type: ColumnType,
+    word: &str,
+) -> Result<(NaiveDate, &'a str)> {
+    let malformed = || malformed(column_type, word);
+    let end = text.find([' ', 'T', 't']).unwrap_or(text.len());
+    let mut parts = text[..end].split('-');
+    let mut part = |digits_min: usize, digits_max: usize| -> Option<u32> {
+        let part = parts.next()?;
+        let fits =
+            (digits_min..=digits_max).contains(&part.len()) && part.bytes().all(|b| b.is_ascii_digit());
+        if fits { part.parse().ok() } else { None }
+    };
+    let year = part(4, 6).ok_or_else(malformed)? as i32;
+    let month = part(1, 2).ok_or_else(malformed)?;
+    let day = part(1, 2).ok_or_else(malformed)?;
+    let rest = text.get(end + 1..).unwrap_or("");
+    if parts.next().is_some() || (end < text.len() && rest.is_empty()) {
+        return Err(malformed());
+    }
+    let year = match (year, bc) {
+        (0, _) => None,
+        (year, true) => Some(1 - year),
+        (year, false) => Some(year),
+    };
+    // The calendar's very last days are left out, so that no offset leads beyond it.
+    let date = year
+        .and_then(|year| NaiveDate::from_ymd_opt(year, month, day))
+        .filter(|date| {
+            date.checked_add_days(Days::new(2)).is_some() && date.checked_sub_days(Days::new(2)).is_some()
+        })
+        .ok_or_else(|| {
+            Error::invalid(format!("date/time field value out of range: \"{}\"", excerpt(word)))
+        })?;
+    Ok((date, rest))
+}
+
+/// Reads `HH:MM[:SS[.f…]][Z|±HH[[:]MM]]` as microseconds since midnight UTC (below zero or beyond a day by as much as
+/// the offset is).
+fn take_time(text: &str) -> Option<i64> {
+    let text = text.trim_ascii();
+    let (clock, offset) = match text.find(['Z', 'z', '+', '-']) {
+        Some(at) => (text[..at].trim_ascii_end(), &text[at..]),
+        None => (text, ""),
+    };
+    let (clock, fraction) = clock.split_once('.').unwrap_or((clock, ""));
+    let mut parts = clock.split(':');
+    let hour = two_digits(parts.next()?)?;
+    let minute = two_digits(parts.next()?)?;
+    let second = match parts.next() {
+        Some(part) => two_digits(part)?,
+        None if fraction.is_empty() => 0,
+        None => return None,
+    };
+    if parts.next().is_some() {
+        return None;
+    }
+    let time = NaiveTime::from_hms_opt(hour, minute, second)?;
+    let seconds = i64::from(time.num_seconds_from_midnight()) - offset_seconds(offset)?;
+    Some(seconds * MICROS_PER_SECOND + fraction_micros(fraction)?)
+}
+
+/// A fraction of a second, rounded to microseconds.
+fn fraction_micros(digits: &str) -> Option<i64> {
+    if !digits.bytes().all(|b| b.is_ascii_digit()) {
+        return None;
+    }
+    let micros =
+        (0..6).fold(0, |sum, i| sum * 10 + i64::from(digits.as_bytes().get(i).map_or(0, |d| d - b'0')));
+    let round_up = digits.as_bytes().get(6).is_some_and(|digit| *digit >= b'5');
+    Some(micros + i64::from(round_up))
+}
+
+fn offset_seconds(offset: &str) -> Option<i64> {
+    let (sign, digits) = match offset.as_bytes() {
+        [] | [b'Z' | b'z'] => return Some(0),
+        [b'+', ..] => (1, &offset[1..]),
+        [b'-', ..] => (-1, &offset[1..]),
+        _ => return None,
+    };
+    let (hours, minutes) = match digits.split_once(':') {
+        Some(parts) => parts,
+        None if digits.len() == 4 => digits.split_at_checked(2)?,
+        None => (digits, "0"),
+    };
+    let (hours, minutes) = (two_digits(hours)?, two_digits(minutes)?);
+    (hours <= 15 && minutes < 60).then(|| sign * i64::from(hours * 3600 + minutes * 60))
+}
+
+fn two_digits(digits: &str) -> Option<u32> {
+    let fits = (1..=2).contains(&digits.len()) && digits.bytes().all(|b| b.is_ascii_digit());
+    if fits { digits.parse().ok() } else { None }
+}
+
+fn format_date(days: i32, out: &mut Vec<u8>) {
+    match NaiveDate::from_epoch_days(days) {
+        Some(date) => {
+            write_date(date, out);
+            write_era(date, out);
+        }
+        None => write_infinity(days > 0, out),
+    }
+}
+
+/// Writes microseconds since the Unix epoch as date, `separator` and time; the fraction only if there is one.
+pub(crate) fn format_timestamp(micros: i64, separator: char, out: &mut Vec<u8>) {
+    let Some(moment) = DateTime::from_timestamp_micros(micros).map(|moment| moment.naive_utc()) else {
+        return write_infinity(micros > 0, out);
+    };
+    write_date(moment.date(), out);
+    write_time(moment, separator, out);
+    write_era(moment.date(), out);
+}
+
+fn write_date(date: NaiveDate, out: &mut Vec<u8>) {
+    let year = if date.year() > 0 { date.year() } else { 1 - date.year() };
+    write!(out, "{year:04}-{:02}-{:02}", date.month(), date.day())
+        .expect("a vector takes all that is written");
+}
+
+fn write_time(moment: NaiveDateTime, separator: char, out: &mut Vec<u8>) {
+    write!(out, "{separator}{:02}:{:02}:{:02}", moment.hour(), moment.minute(), moment.second())
+        .expect("a vector takes all that is written");
+    let micros = moment.nanosecond() / 1000;
+    if micros > 0 {
+        write!(out, ".{micros:06}").expect("a vector takes all that is written");
+        while out.last() == Some(&b'0') {
+            out.pop();
+        }
+    }
+}
+
+fn write_era(date: NaiveDate, out: &mut Vec<u8>) {
+    if date.year() <= 0 {
+        out.extend_from_slice(b" BC");
+    }
+}
+
+fn write_infinity(positive: bool, out: &mut Vec<u8>) {
+    out.extend_from_slice(if positive { b"infinity" } else { b"-infinity" });
+}
