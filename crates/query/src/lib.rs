@@ -1,1 +1,16 @@
-//! oribi-query
+//! SQL over the engine: the only crate that names DataFusion.
+//!
+//! A statement takes one snapshot and one picture of the catalog when it begins ([`context`]); every table it names is
+//! a [`provider`] over that snapshot. Plans run on threads of their own that yield to the serving threads
+//! ([`runtime`]), within the memory that the engine has left ([`memory`]). Key lookups never come this far: they are
+//! recognised from the syntax tree and answered by the engine directly ([`point`]).
+
+mod catalog;
+mod context;
+mod error;
+mod memory;
+mod pg_catalog;
+mod provider;
+mod runtime;
+
+pub use context::{QueryEngine, QueryOptions};

@@ -1,0 +1,278 @@
+//! A query engine, and what one statement sees of it: a snapshot, a picture of the catalog and a DataFusion state.
+
+use crate::catalog::{Catalogs, SEARCH_PATH_SCHEMA, database_name};
+use crate::error::{sql_error, sql_error_in};
+use crate::memory::QueryMemory;
+use crate::pg_catalog;
+use crate::runtime::{AbortOnDrop, QueryRuntime};
+use arrow::datatypes::SchemaRef;
+use datafusion::common::DataFusionError;
+use datafusion::execution::disk_manager::{DiskManagerBuilder, DiskManagerMode};
+use datafusion::execution::runtime_env::{RuntimeEnv, RuntimeEnvBuilder};
+use datafusion::execution::session_state::{SessionState, SessionStateBuilder};
+use datafusion::logical_expr::LogicalPlan;
+use datafusion::physical_plan::{ExecutionPlan, execute_stream};
+use datafusion::prelude::{SessionConfig, SessionContext};
+use datafusion::sql::parser::Statement;
+use futures::{StreamExt, stream};
+use oribi_engine::{Catalog, Engine, Obligation, Snapshot};
+use oribi_session::sql::{RowStream, SqlError, SqlSession};
+use oribi_types::{Error, Result};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+use tokio::sync::mpsc;
+
+/// Batches that a query may be ahead of its client.
+const BATCHES_AHEAD: usize = 2;
+
+/// How queries run.
+#[derive(Clone, Debug)]
+pub struct QueryOptions {
+    /// Threads that execute queries, and partitions that a plan is split into.
+    pub threads: usize,
+    /// Folder for what does not fit into memory; emptied when the process starts. `None`: a temporary folder.
+    pub spill_dir: Option<PathBuf>,
+    /// Most bytes that a process may spill at a time.
+    pub spill_bytes_max: u64,
+    /// Share of the engine's memory that queries may hold together, in percent.
+    pub memory_percent: u8,
+    /// Whether `FROM 'file.parquet'` (CSV, JSON lines) reads that file. For the command line only: a server must not
+    /// read its files for a client.
+    pub file_tables: bool,
+}
+
+impl Default for QueryOptions {
+    fn default() -> Self {
+        QueryOptions {
+            threads: std::thread::available_parallelism().map_or(2, usize::from),
+            spill_dir: None,
+            spill_bytes_max: 100 << 30,
+            memory_percent: 75,
+            file_tables: false,
+        }
+    }
+}
+
+/// Plans and executes statements over one engine.
+pub struct QueryEngine {
+    engine: Arc<Engine>,
+    runtime: QueryRuntime,
+    /// Functions, rules and configuration, without a catalog; each statement copies it.
+    base: SessionState,
+    file_tables: bool,
+}
+
+impl QueryEngine {
+    /// # Errors
+    /// `Unavailable` if threads or the spill folder are refused.
+    pub fn new(engine: Arc<Engine>, options: QueryOptions) -> Result<Arc<Self>> {
+        let limit = engine.memory().limit() / 100 * u64::from(options.memory_percent.min(100));
+        let memory = QueryMemory::new(Arc::clone(engine.memory()), limit as usize);
+        let mut runtime_env = RuntimeEnvBuilder::new().with_memory_pool(Arc::new(memory));
+        runtime_env = runtime_env.with_disk_manager_builder(spill_folder(&options)?);
+        let runtime_env = runtime_env.build().map_err(|e| sql_error(e).error)?;
+        let base = base_state(&options, Arc::new(runtime_env)).map_err(|e| sql_error(e).error)?;
+        let runtime = QueryRuntime::new(options.threads)?;
+        Ok(Arc::new(QueryEngine { engine, runtime, base, file_tables: options.file_tables }))
+    }
+
+    pub(crate) fn engine(&self) -> &Arc<Engine> {
+        &self.engine
+    }
+
+    /// The threads on which queries run. What blocks on files belongs there too.
+    pub(crate) fn runtime(&self) -> &QueryRuntime {
+        &self.runtime
+    }
+
+    /// What one statement of `session` sees, from now on.
+    ///
+    /// # Errors
+    /// Those of the catalog's construction; none are expected.
+    pub(crate) fn begin(&self, session: &Arc<SqlSession>) -> Result<StatementContext, SqlError> {
+        let view = Arc::new(StatementView {
+            engine: Arc::clone(&self.engine),
+            session: Arc::clone(session),
+            catalog: self.engine.catalog(),
+            snapshot: Arc::new(self.engine.snapshot()),
+            obligation: Mutex::default(),
+        });
+        let mut state = self.base.clone();
+        state.mark_start_execution();
+        let catalog = &mut state.config_mut().options_mut().catalog;
+        catalog.default_catalog = database_name(session).to_owned();
+        catalog.default_schema = SEARCH_PATH_SCHEMA.to_owned();
+        state.register_catalog_list(Arc::new(Catalogs::new(Arc::clone(&view))));
+        if self.file_tables {
+            state = SessionContext::new_with_state(state).enable_url_table().state();
+        }
+        pg_catalog::register_functions(&mut state, &view).map_err(sql_error)?;
+        Ok(StatementContext { state: Arc::new(state), view })
+    }
+
+    /// The logical plan of a query's syntax tree, not yet optimized.
+    ///
+    /// # Errors
+    /// `Invalid`, `NotFound` or `Unsupported`.
+    pub(crate) async fn plan_statement(
+        &self,
+        context: &StatementContext,
+        statement: Statement,
+    ) -> Result<LogicalPlan, SqlError> {
+        let state = Arc::clone(&context.state);
+        self.runtime.run(async move { state.statement_to_plan(statement).await.map_err(sql_error) }).await
+    }
+
+    /// Executes a plan on the query threads. The rows come over a bounded channel once everything they show is
+    /// settled; dropping the stream cancels.
+    ///
+    /// # Errors
+    /// Those of planning; those of execution come through the stream.
+    pub(crate) async fn run(
+        &self,
+        context: StatementContext,
+        plan: LogicalPlan,
+    ) -> Result<(SchemaRef, RowStream), SqlError> {
+        let physical = self.plan_physical(&context, plan).await?;
+        let schema = physical.schema();
+        let (sender, receiver) = mpsc::channel(BATCHES_AHEAD);
+        let task = self.runtime.start(pump(context, physical, sender));
+        Ok((schema, Box::pin(rows(receiver, task))))
+    }
+
+    /// The physical plan; its scans are resolved, so `context` knows what must be settled.
+    pub(crate) async fn plan_physical(
+        &self,
+        context: &StatementContext,
+        plan: LogicalPlan,
+    ) -> Result<Arc<dyn ExecutionPlan>, SqlError> {
+        let state = Arc::clone(&context.state);
+        self.runtime.run(async move { state.create_physical_plan(&plan).await.map_err(sql_error) }).await
+    }
+
+    pub(crate) fn error(error: DataFusionError) -> SqlError {
+        sql_error(error)
+    }
+
+    /// As [`error`](Self::error), with the position in the statement's text.
+    pub(crate) fn error_in(sql: &str, error: DataFusionError) -> SqlError {
+        sql_error_in(sql, error)
+    }
+}
+
+/// Executes `plan` into `sender` until it ends, fails, or nobody listens.
+async fn pump(
+    context: StatementContext,
+    plan: Arc<dyn ExecutionPlan>,
+    sender: mpsc::Sender<Result<arrow::array::RecordBatch, SqlError>>,
+) {
+    if let Err(e) = context.settled().await {
+        let _ = sender.send(Err(e)).await;
+        return;
+    }
+    let mut batches = match execute_stream(plan, context.state.task_ctx()) {
+        Ok(batches) => batches,
+        Err(e) => {
+            let _ = sender.send(Err(sql_error(e))).await;
+            return;
+        }
+    };
+    while let Some(batch) = batches.next().await {
+        let failed = batch.is_err();
+        if sender.send(batch.map_err(sql_error)).await.is_err() || failed {
+            return;
+        }
+    }
+}
+
+fn rows(
+    receiver: mpsc::Receiver<Result<arrow::array::RecordBatch, SqlError>>,
+    task: AbortOnDrop,
+) -> impl futures::Stream<Item = Result<arrow::array::RecordBatch, SqlError>> + Send + 'static {
+    stream::unfold((receiver, task), |(mut receiver, task)| async move {
+        receiver.recv().await.map(|batch| (batch, (receiver, task)))
+    })
+}
+
+/// One statement: a DataFusion state whose catalog shows the engine at one snapshot.
+pub(crate) struct StatementContext {
+    pub(crate) state: Arc<SessionState>,
+    pub(crate) view: Arc<StatementView>,
+}
+
+impl StatementContext {
+    pub(crate) fn snapshot(&self) -> &Arc<Snapshot> {
+        &self.view.snapshot
+    }
+
+    /// Waits until everything that the statement's scans saw may be answered.
+    ///
+    /// # Errors
+    /// `Unavailable` if the log stopped.
+    pub(crate) async fn settled(&self) -> Result<(), SqlError> {
+        Ok(self.view.engine.settled(self.view.obligation()).await?)
+    }
+}
+
+/// What the tables of one statement share.
+pub(crate) struct StatementView {
+    pub(crate) engine: Arc<Engine>,
+    pub(crate) session: Arc<SqlSession>,
+    pub(crate) catalog: Arc<Catalog>,
+    pub(crate) snapshot: Arc<Snapshot>,
+    obligation: Mutex<Obligation>,
+}
+
+impl StatementView {
+    /// Notes what a scan saw.
+    pub(crate) fn observe(&self, obligation: Obligation) {
+        self.obligation.lock().unwrap_or_else(PoisonError::into_inner).merge(obligation);
+    }
+
+    /// What must hold before the statement may answer.
+    pub(crate) fn obligation(&self) -> Obligation {
+        *self.obligation.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl std::fmt::Debug for StatementView {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("StatementView").field("snapshot", &self.snapshot.ts()).finish_non_exhaustive()
+    }
+}
+
+fn spill_folder(options: &QueryOptions) -> Result<DiskManagerBuilder> {
+    let builder = DiskManagerBuilder::default().with_max_temp_directory_size(options.spill_bytes_max);
+    let Some(dir) = &options.spill_dir else {
+        return Ok(builder.with_mode(DiskManagerMode::OsTmpDirectory));
+    };
+    empty(dir).map_err(|e| Error::from(e).context(format!("spill folder {}", dir.display())))?;
+    Ok(builder.with_mode(DiskManagerMode::Directories(vec![dir.clone()])))
+}
+
+/// Makes `dir` an empty folder: a killed process leaves its spills behind.
+#[expect(clippy::disallowed_methods, reason = "spills are no data: they need no simulated disk")]
+fn empty(dir: &Path) -> std::io::Result<()> {
+    if dir.exists() {
+        std::fs::remove_dir_all(dir)?;
+    }
+    std::fs::create_dir_all(dir)
+}
+
+fn base_state(options: &QueryOptions, runtime_env: Arc<RuntimeEnv>) -> datafusion::common::Result<SessionState> {
+    let mut config = SessionConfig::new()
+        .with_target_partitions(options.threads)
+        .with_create_default_catalog_and_schema(false)
+        .with_information_schema(false);
+    let settings = config.options_mut();
+    settings.sql_parser.dialect = datafusion::config::Dialect::PostgreSQL;
+    settings.sql_parser.collect_spans = true;
+    settings.sql_parser.parse_float_as_decimal = true;
+    settings.explain.show_statistics = false;
+    let mut state = SessionStateBuilder::new_with_default_features()
+        .with_config(config)
+        .with_runtime_env(runtime_env)
+        .build();
+    datafusion_functions_json::register_all(&mut state)?;
+    Ok(state)
+}

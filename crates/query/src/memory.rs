@@ -1,0 +1,126 @@
+//! DataFusion's memory pool, laid over the engine's budget.
+//!
+//! Queries, memtables and row cache draw on one budget. Of it, queries may hold a share; what they hold is divided
+//! fairly among the operators that can spill to disk, after those that cannot (hash joins) took what they need, so
+//! that one sort does not starve the next. An operator that gets no more spills, or the query fails; the process
+//! never grows.
+
+use datafusion::common::{DataFusionError, Result};
+use datafusion::execution::memory_pool::{MemoryConsumer, MemoryLimit, MemoryPool, MemoryReservation};
+use oribi_engine::MemoryBudget;
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// The memory of all queries of a process.
+pub(crate) struct QueryMemory {
+    budget: Arc<MemoryBudget>,
+    /// The most that queries hold together, in bytes.
+    limit: usize,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    /// Operators that can spill.
+    spillers: usize,
+    /// Bytes held by operators that can spill, and by the others.
+    spillable: usize,
+    unspillable: usize,
+    /// Bytes of these that the budget refused and an operator took nonetheless ([`MemoryPool::grow`] cannot fail);
+    /// they are given back first.
+    overdrawn: usize,
+}
+
+impl QueryMemory {
+    /// A pool of at most `limit` bytes of `budget`.
+    pub(crate) fn new(budget: Arc<MemoryBudget>, limit: usize) -> Self {
+        QueryMemory { budget, limit, state: Mutex::default() }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    fn held(&mut self, consumer: &MemoryConsumer) -> &mut usize {
+        if consumer.can_spill() { &mut self.spillable } else { &mut self.unspillable }
+    }
+}
+
+impl MemoryPool for QueryMemory {
+    fn name(&self) -> &str {
+        "query memory"
+    }
+
+    fn register(&self, consumer: &MemoryConsumer) {
+        self.lock().spillers += usize::from(consumer.can_spill());
+    }
+
+    fn unregister(&self, consumer: &MemoryConsumer) {
+        self.lock().spillers -= usize::from(consumer.can_spill());
+    }
+
+    fn grow(&self, reservation: &MemoryReservation, additional: usize) {
+        let mut state = self.lock();
+        if !self.budget.try_reserve(additional as u64) {
+            state.overdrawn += additional;
+        }
+        *state.held(reservation.consumer()) += additional;
+    }
+
+    fn shrink(&self, reservation: &MemoryReservation, bytes: usize) {
+        let mut state = self.lock();
+        *state.held(reservation.consumer()) -= bytes;
+        let undrawn = bytes.min(state.overdrawn);
+        state.overdrawn -= undrawn;
+        self.budget.release((bytes - undrawn) as u64);
+    }
+
+    fn try_grow(&self, reservation: &MemoryReservation, additional: usize) -> Result<()> {
+        let mut state = self.lock();
+        let consumer = reservation.consumer();
+        let refuse = |left: usize| {
+            Err(DataFusionError::ResourcesExhausted(format!(
+                "{} asked for {additional} bytes in addition to {}, {left} are left for it",
+                consumer.name(),
+                reservation.size(),
+            )))
+        };
+        let left = if consumer.can_spill() {
+            let share = self.limit.saturating_sub(state.unspillable) / state.spillers.max(1);
+            share.saturating_sub(reservation.size())
+        } else {
+            self.limit.saturating_sub(state.unspillable + state.spillable)
+        };
+        if additional > left {
+            return refuse(left);
+        }
+        if !self.budget.try_reserve(additional as u64) {
+            return refuse(self.budget.limit().saturating_sub(self.budget.used()) as usize);
+        }
+        *state.held(consumer) += additional;
+        Ok(())
+    }
+
+    fn reserved(&self) -> usize {
+        let state = self.lock();
+        state.spillable + state.unspillable
+    }
+
+    fn memory_limit(&self) -> MemoryLimit {
+        MemoryLimit::Finite(self.limit)
+    }
+}
+
+impl fmt::Debug for QueryMemory {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+impl fmt::Display for QueryMemory {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "query memory ({} of {} bytes)", self.reserved(), self.limit)
+    }
+}
