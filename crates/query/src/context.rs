@@ -251,7 +251,7 @@ fn spill_folder(options: &QueryOptions) -> Result<DiskManagerBuilder> {
 }
 
 /// Makes `dir` an empty folder: a killed process leaves its spills behind.
-#[expect(clippy::disallowed_methods, reason = "spills are no data: they need no simulated disk")]
+#[allow(clippy::disallowed_methods, reason = "spills are no data: they need no simulated disk")]
 fn empty(dir: &Path) -> std::io::Result<()> {
     if dir.exists() {
         std::fs::remove_dir_all(dir)?;
@@ -259,7 +259,10 @@ fn empty(dir: &Path) -> std::io::Result<()> {
     std::fs::create_dir_all(dir)
 }
 
-fn base_state(options: &QueryOptions, runtime_env: Arc<RuntimeEnv>) -> datafusion::common::Result<SessionState> {
+fn base_state(
+    options: &QueryOptions,
+    runtime_env: Arc<RuntimeEnv>,
+) -> datafusion::common::Result<SessionState> {
     let mut config = SessionConfig::new()
         .with_target_partitions(options.threads)
         .with_create_default_catalog_and_schema(false)

@@ -63,9 +63,12 @@ fn convert(error: &DataFusionError) -> SqlError {
 
 fn out_of_memory(message: &str) -> SqlError {
     let first = message.lines().next().unwrap_or_default();
-    SqlError::new(ErrorKind::TooLarge, format!("the query needs more memory than it may use: {}", sentence(first)))
-        .with_sqlstate("53200")
-        .with_hint("raise --memory, or make the query touch fewer rows or columns")
+    SqlError::new(
+        ErrorKind::TooLarge,
+        format!("the query needs more memory than it may use: {}", sentence(first)),
+    )
+    .with_sqlstate("53200")
+    .with_hint("raise --memory, or make the query touch fewer rows or columns")
 }
 
 /// An error that passed through DataFusion: ours, if it is one or was caused by one.
@@ -87,13 +90,16 @@ fn from_foreign(error: &(dyn StdError + 'static)) -> SqlError {
 }
 
 fn from_arrow(error: &ArrowError) -> SqlError {
-    let invalid = |message: &str, state| SqlError::new(ErrorKind::Invalid, sentence(message)).with_sqlstate(state);
+    let invalid =
+        |message: &str, state| SqlError::new(ErrorKind::Invalid, sentence(message)).with_sqlstate(state);
     match error {
         ArrowError::ExternalError(inner) => from_foreign(inner.as_ref()),
         ArrowError::DivideByZero => invalid("division by zero", "22012"),
         ArrowError::ArithmeticOverflow(message) => invalid(message, "22003"),
         ArrowError::CastError(message) | ArrowError::ParseError(message) => invalid(message, "22P02"),
-        ArrowError::ComputeError(message) | ArrowError::InvalidArgumentError(message) => invalid(message, "22000"),
+        ArrowError::ComputeError(message) | ArrowError::InvalidArgumentError(message) => {
+            invalid(message, "22000")
+        }
         ArrowError::NotYetImplemented(message) => SqlError::new(ErrorKind::Unsupported, sentence(message)),
         ArrowError::MemoryError(message) => out_of_memory(message),
         other => SqlError::new(ErrorKind::Internal, other.to_string()),
@@ -103,8 +109,9 @@ fn from_arrow(error: &ArrowError) -> SqlError {
 fn from_schema(error: &SchemaError) -> SqlError {
     match error {
         SchemaError::FieldNotFound { field, valid_fields } => {
-            let error = SqlError::new(ErrorKind::Invalid, format!("column \"{}\" does not exist", field.flat_name()))
-                .with_sqlstate("42703");
+            let error =
+                SqlError::new(ErrorKind::Invalid, format!("column \"{}\" does not exist", field.flat_name()))
+                    .with_sqlstate("42703");
             if valid_fields.is_empty() {
                 return error;
             }
@@ -127,7 +134,8 @@ fn from_plan(message: &str) -> SqlError {
     if let Some(name) = between(message, "table '", "' not found") {
         let name = name.rsplit_once("$path.").map_or(name, |(_, bare)| bare);
         let name = name.split_once('.').filter(|(_, rest)| rest.contains('.')).map_or(name, |(_, rest)| rest);
-        return SqlError::new(ErrorKind::NotFound, format!("relation \"{name}\" does not exist")).with_sqlstate("42P01");
+        return SqlError::new(ErrorKind::NotFound, format!("relation \"{name}\" does not exist"))
+            .with_sqlstate("42P01");
     }
     let error = SqlError::new(ErrorKind::Invalid, sentence(message));
     if message.starts_with("Invalid function") || message.contains("No function matches") {
@@ -163,7 +171,8 @@ fn parse_location(message: &str) -> Option<(u64, u64)> {
 
 /// The 1-based character offset of a 1-based line and column; `None` for the parser's "unknown" (0, 0).
 fn offset(sql: &str, line: u64, column: u64) -> Option<usize> {
-    let before: usize = sql.split_inclusive('\n').take(line.checked_sub(1)? as usize).map(|l| l.chars().count()).sum();
+    let before: usize =
+        sql.split_inclusive('\n').take(line.checked_sub(1)? as usize).map(|l| l.chars().count()).sum();
     (column > 0).then_some(before + column as usize)
 }
 

@@ -2,9 +2,8 @@
 //!
 //! They run under `SCHED_IDLE`, so a query takes only the processor time that serving leaves.
 
-use crate::error::sql_error;
 use oribi_session::sql::SqlError;
-use oribi_types::{Error, Result};
+use oribi_types::{Error, ErrorKind, Result};
 use std::future::Future;
 use tokio::runtime::{Builder, Runtime};
 use tokio::task::{AbortHandle, JoinHandle};
@@ -42,7 +41,7 @@ impl QueryRuntime {
         let guard = AbortOnDrop(task.abort_handle());
         let result = task.await;
         drop(guard);
-        result.unwrap_or_else(|e| Err(sql_error(e.into())))
+        result.unwrap_or_else(|e| Err(SqlError::new(ErrorKind::Internal, format!("query thread: {e}"))))
     }
 
     /// Starts `work` on the query threads; it is cancelled when the guard is dropped.
