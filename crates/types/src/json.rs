@@ -209,3 +209,6 @@ fn is_numeric(column_type: ColumnType) -> bool {
             | ColumnType::Decimal { .. }
     )
 }
+
+#[cfg(test)]
+mod tests;

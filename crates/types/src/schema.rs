@@ -158,6 +158,14 @@ impl Schema {
             if names.insert(column.name.as_str(), i).is_some() {
                 return Err(Error::invalid(format!("column \"{}\" is named twice", column.name)));
             }
+            if let ColumnType::Decimal { precision, scale } = column.column_type
+                && !((1..=38).contains(&precision) && (0..=precision as i8).contains(&scale))
+            {
+                return Err(Error::invalid(format!(
+                    "column \"{}\": numeric takes 1 to 38 digits, of which 0 to all stand behind the point",
+                    column.name
+                )));
+            }
             for value in column.default.iter().chain(&column.missing) {
                 if !value.as_ref().fits(column.column_type) {
                     return Err(Error::invalid(format!(

@@ -475,3 +475,6 @@ fn write_era(date: NaiveDate, out: &mut Vec<u8>) {
 fn write_infinity(positive: bool, out: &mut Vec<u8>) {
     out.extend_from_slice(if positive { b"infinity" } else { b"-infinity" });
 }
+
+#[cfg(test)]
+mod tests;

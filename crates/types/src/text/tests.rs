@@ -1,0 +1,163 @@
+use super::*;
+use crate::ErrorKind;
+
+const NUMERIC: ColumnType = ColumnType::Decimal { precision: 10, scale: 2 };
+
+/// The text that a value read from `text` is written as.
+fn rewritten(column_type: ColumnType, text: &str) -> String {
+    let value = parse(column_type, text).unwrap_or_else(|e| panic!("{text}: {e}"));
+    to_string(value.as_ref(), column_type)
+}
+
+fn refused(column_type: ColumnType, texts: &[&str]) {
+    for text in texts {
+        let error = parse(column_type, text).expect_err(text);
+        assert_eq!(error.kind(), ErrorKind::Invalid, "{text}");
+    }
+}
+
+#[test]
+fn booleans_are_read_from_every_word_postgresql_knows() {
+    for (text, value) in [("t", true), ("YES", true), ("on", true), ("1", true), ("tru", true)] {
+        assert_eq!(parse(ColumnType::Bool, text).unwrap(), Value::Bool(value));
+    }
+    for text in ["f", "No", "off", "0", " false "] {
+        assert_eq!(parse(ColumnType::Bool, text).unwrap(), Value::Bool(false));
+    }
+    refused(ColumnType::Bool, &["", "o", "truey", "2", "ä"]);
+}
+
+#[test]
+fn integers_keep_to_their_range() {
+    assert_eq!(rewritten(ColumnType::Int8, " -128 "), "-128");
+    assert_eq!(rewritten(ColumnType::Int64, "+9223372036854775807"), "9223372036854775807");
+    let error = parse(ColumnType::Int8, "128").unwrap_err();
+    assert_eq!(error.message(), "value \"128\" is out of range for type tinyint");
+    let error = parse(ColumnType::Int32, "1.5").unwrap_err();
+    assert_eq!(error.message(), "invalid input syntax for type integer: \"1.5\"");
+    refused(ColumnType::Int64, &["", "-", "0x10", "1e3", "9223372036854775808"]);
+}
+
+#[test]
+fn decimals_round_half_away_from_zero() {
+    for (text, written) in [
+        ("1", "1.00"),
+        ("-0.005", "-0.01"),
+        ("0.004999", "0.00"),
+        ("1.005", "1.01"),
+        (".5", "0.50"),
+        ("5.", "5.00"),
+        ("12345678.99", "12345678.99"),
+        ("1e3", "1000.00"),
+        ("1234E-3", "1.23"),
+        ("0e2147483647", "0.00"),
+        ("9e-2147483648", "0.00"),
+        ("-99999999.99", "-99999999.99"),
+    ] {
+        assert_eq!(rewritten(NUMERIC, text), written, "{text}");
+    }
+    refused(
+        NUMERIC,
+        &["", ".", "-", "1e", "1.2.3", "+-1", "NaN", "100000000", "99999999.995", "1e2147483647"],
+    );
+    let widest = ColumnType::Decimal { precision: 38, scale: 0 };
+    let nines = "9".repeat(38);
+    assert_eq!(rewritten(widest, &nines), nines);
+    refused(widest, &[&"9".repeat(39), &i128::MAX.to_string(), &format!("{}.9", i128::MAX)]);
+}
+
+#[test]
+fn floats_are_as_short_as_they_can_be() {
+    for (text, written) in [
+        ("0.1", "0.1"),
+        ("-0", "-0"),
+        ("100000", "100000"),
+        ("123456789012345", "123456789012345"),
+        ("1e15", "1e+15"),
+        ("0.0001", "0.0001"),
+        ("0.00001", "1e-05"),
+        ("1.5e300", "1.5e+300"),
+        ("-12.5", "-12.5"),
+        ("nan", "NaN"),
+        ("-inf", "-Infinity"),
+    ] {
+        assert_eq!(rewritten(ColumnType::Double, text), written, "{text}");
+    }
+    assert_eq!(rewritten(ColumnType::Float, "1234567"), "1.234567e+06");
+    assert_eq!(rewritten(ColumnType::Float, "0.1"), "0.1");
+    refused(ColumnType::Double, &["1e400", "", "1,5"]);
+    refused(ColumnType::Float, &["1e39"]);
+}
+
+#[test]
+fn binary_is_read_as_hex_or_escaped() {
+    assert_eq!(rewritten(ColumnType::Binary, "\\x00fF 10"), "\\x00ff10");
+    assert_eq!(rewritten(ColumnType::Binary, "a\\\\b\\001"), "\\x615c6201");
+    refused(ColumnType::Binary, &["\\x0", "\\xzz", "\\", "\\9", "\\400"]);
+}
+
+#[test]
+fn dates_are_iso() {
+    for (text, written) in [
+        ("1970-01-01", "1970-01-01"),
+        ("2024-2-29", "2024-02-29"),
+        ("2024-01-02 03:04:05", "2024-01-02"),
+        ("0044-03-15 BC", "0044-03-15 BC"),
+        ("12345-06-07", "12345-06-07"),
+        ("infinity", "infinity"),
+        ("-Infinity", "-infinity"),
+    ] {
+        assert_eq!(rewritten(ColumnType::Date, text), written, "{text}");
+    }
+    assert_eq!(parse(ColumnType::Date, "1969-12-31").unwrap(), Value::Date(-1));
+    let strange =
+        ["", "2023-02-29", "2024-13-01", "0000-01-01", "24-01-01", "2024-01", "2024-01-01 x", "2024-01-01-1"];
+    refused(ColumnType::Date, &strange);
+    refused(ColumnType::Date, &["262142-12-31", "999999-01-01", "2024-01-01 12"]);
+}
+
+#[test]
+fn timestamps_are_in_utc() {
+    for (text, written) in [
+        ("2024-01-02 03:04:05.123456", "2024-01-02 03:04:05.123456"),
+        ("2024-01-02T03:04:05.5Z", "2024-01-02 03:04:05.5"),
+        ("2024-01-02", "2024-01-02 00:00:00"),
+        ("2024-01-02 03:04", "2024-01-02 03:04:00"),
+        ("2024-01-02 03:04:05+02", "2024-01-02 01:04:05"),
+        ("2024-01-01 00:30:00 +01:00", "2023-12-31 23:30:00"),
+        ("2024-01-01 00:30:00-0530", "2024-01-01 06:00:00"),
+        ("2024-12-31 23:59:59.9999995", "2025-01-01 00:00:00"),
+        ("0001-01-01 00:00:00.000001 BC", "0001-01-01 00:00:00.000001 BC"),
+        ("infinity", "infinity"),
+    ] {
+        assert_eq!(rewritten(ColumnType::Timestamp, text), written, "{text}");
+    }
+    assert_eq!(parse(ColumnType::Timestamp, "1970-01-01 00:00:00.000001").unwrap(), Value::Timestamp(1));
+    let strange =
+        ["", "2024-01-02 25:00", "2024-01-02 3", "2024-01-02 03:04:05.x", "2024-01-02 03:04:05+99", "12:00"];
+    refused(ColumnType::Timestamp, &strange);
+}
+
+#[test]
+fn what_the_calendar_lacks_is_written_as_infinity() {
+    for micros in [i64::MIN, i64::MIN + 1, i64::MAX - 1, i64::MAX] {
+        let written = to_string(ValueRef::Timestamp(micros), ColumnType::Timestamp);
+        assert_eq!(written, if micros > 0 { "infinity" } else { "-infinity" });
+    }
+    assert_eq!(to_string(ValueRef::Date(i32::MAX), ColumnType::Date), "infinity");
+}
+
+#[test]
+fn uuids_and_json_are_checked() {
+    let uuid = "00112233-4455-6677-8899-aabbccddeeff";
+    assert_eq!(rewritten(ColumnType::Uuid, &uuid.replace('-', "").to_uppercase()), uuid);
+    refused(ColumnType::Uuid, &["", "0011"]);
+    assert_eq!(rewritten(ColumnType::Json, " {\"a\": [1, 2.50]} "), " {\"a\": [1, 2.50]} ");
+    refused(ColumnType::Json, &["", "{", "{} {}", "nul", "'a'"]);
+}
+
+#[test]
+fn a_long_text_is_quoted_in_part() {
+    let error = parse(ColumnType::Int32, &"ä".repeat(10_000)).unwrap_err();
+    assert!(error.message().len() < 300, "{error}");
+}
