@@ -1,6 +1,7 @@
 //! What every door calls: one process-wide [`Database`], key-value operations over the engine, and the SQL engine
 //! behind a trait, so that doors build without it.
 
+pub mod kv;
 pub mod sql;
 
 use oribi_engine::Engine;

@@ -1,0 +1,475 @@
+//! Changes of documents and rows: what each asks for, and what it becomes given what is there.
+
+use super::document::{DocumentTable, NewDocument};
+use super::path::{self, Shape};
+use super::{Document, Expiry, KvLimits, row};
+use oribi_engine::{Catalog, Commit, Decision, Engine, Lookup, Read, ReadView, RowVersion, Table, WriteOp};
+use oribi_types::{Error, Result, Schema, Timestamp};
+use std::borrow::Cow;
+use std::sync::Arc;
+
+/// One change of what a key names.
+#[derive(Clone, Debug)]
+pub struct Change<'a> {
+    pub key: &'a [u8],
+    /// Only if this is the document's `cas`.
+    pub cas: Option<u64>,
+    pub action: Action<'a>,
+}
+
+#[derive(Clone, Debug)]
+pub enum Action<'a> {
+    /// Stores a value. With `or_stale`, a `cas` older than the document's stores it too, but marks it as stale and
+    /// keeps its expiry.
+    Store {
+        mode: StoreMode,
+        value: &'a [u8],
+        flags: u32,
+        expiry: Expiry,
+        or_stale: bool,
+    },
+    /// Adds bytes in front of or behind a document's value; with `vivify`, to an absent document too.
+    Extend {
+        front: bool,
+        value: &'a [u8],
+        vivify: Option<Expiry>,
+    },
+    /// Adds to or subtracts from a document that is a decimal number of 64 bits: up wraps around, down stops at 0.
+    Count {
+        down: bool,
+        delta: u64,
+        initial: Option<(u64, Expiry)>,
+        expiry: Option<Expiry>,
+    },
+    Touch {
+        expiry: Expiry,
+    },
+    /// Answers a document and changes what belongs to its caching: sets its expiry; makes an absent one, empty and
+    /// promised to the caller; promises it to the caller if it expires before `refresh_before` or is stale, and nobody
+    /// was promised it yet.
+    Fetch {
+        expiry: Option<Expiry>,
+        vivify: Option<Expiry>,
+        refresh_before: Option<Expiry>,
+    },
+    /// Keeps a document, but tells its readers to replace it.
+    MarkStale {
+        expiry: Option<Expiry>,
+    },
+    Delete,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StoreMode {
+    Set,
+    /// Only if absent.
+    Add,
+    /// Only if present.
+    Replace,
+}
+
+/// What became of a change.
+#[derive(Debug)]
+pub struct Outcome {
+    pub status: Status,
+    /// Of the document as it is now, if the change wrote it.
+    pub cas: u64,
+    /// What [`Action::Count`] arrived at.
+    pub number: u64,
+    /// What [`Action::Fetch`] found or made. For [`Action::Count`], without the value.
+    pub fetched: Option<Fetched>,
+}
+
+#[derive(Debug)]
+pub enum Status {
+    Done,
+    /// A condition on presence was not met.
+    NotStored,
+    /// The `cas` is another.
+    Exists,
+    NotFound,
+    NotNumeric,
+    /// The value would exceed its limit.
+    TooLarge,
+    Refused(Error),
+}
+
+/// A document that was read and changed in one step.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Fetched {
+    pub value: Vec<u8>,
+    pub flags: u32,
+    pub cas: u64,
+    /// Before the change; microseconds since the Unix epoch; `None`: never.
+    pub expired_at: Option<i64>,
+    /// After the change.
+    pub expires_at: Option<i64>,
+    pub written_at: u64,
+    pub stale: bool,
+    /// Somebody else was promised it before.
+    pub promised: bool,
+    /// The caller was promised it now.
+    pub won: bool,
+}
+
+impl Fetched {
+    fn new(document: &Document<'_>, expiry: Option<Expiry>) -> Self {
+        Fetched {
+            value: document.value.to_vec(),
+            flags: document.flags,
+            cas: document.cas,
+            expired_at: document.expires_at,
+            expires_at: match expiry {
+                None => document.expires_at,
+                Some(Expiry::Never) => None,
+                Some(Expiry::At(at)) => Some(at),
+            },
+            written_at: document.written_at,
+            stale: document.stale,
+            promised: document.promised,
+            won: false,
+        }
+    }
+}
+
+impl Outcome {
+    fn new(status: Status) -> Self {
+        Outcome { status, cas: 0, number: 0, fetched: None }
+    }
+
+    pub(super) fn refused(error: Error) -> Self {
+        Outcome::new(Status::Refused(error))
+    }
+}
+
+/// A change whose key names `table`.
+struct Step<'a> {
+    /// Position among the changes.
+    change: usize,
+    table: &'a Arc<Table>,
+    schema: Arc<Schema>,
+    shape: Shape,
+    key: Cow<'a, [u8]>,
+    /// The encoded row that a [`Action::Store`] of a typed row writes.
+    row: Vec<u8>,
+}
+
+/// Changes made ready to be written together.
+pub(super) struct Plan<'a> {
+    changes: &'a [Change<'a>],
+    limits: &'a KvLimits,
+    now_micros: u64,
+    steps: Vec<Step<'a>>,
+    /// One for each change; those of changes that have no step are final.
+    outcomes: Vec<Outcome>,
+    /// Whether each change wrote.
+    written: Vec<bool>,
+}
+
+impl<'a> Plan<'a> {
+    pub fn new(
+        catalog: &'a Catalog,
+        limits: &'a KvLimits,
+        changes: &'a [Change<'a>],
+        now_micros: u64,
+    ) -> Self {
+        let mut steps = Vec::with_capacity(changes.len());
+        let mut outcomes = Vec::with_capacity(changes.len());
+        for (i, change) in changes.iter().enumerate() {
+            outcomes.push(match Step::new(catalog, limits, i, change) {
+                Ok(step) => {
+                    steps.push(step);
+                    Outcome::new(Status::Done)
+                }
+                Err(error) => Outcome::refused(error),
+            });
+        }
+        Plan { changes, limits, now_micros, steps, outcomes, written: vec![false; changes.len()] }
+    }
+
+    /// Whether what is there can be told for every change without reading a file.
+    pub fn is_in_memory(&self, engine: &Engine, view: ReadView) -> bool {
+        let mut looked_at = self.steps.iter().filter(|step| self.read(step) == Read::Existing);
+        !looked_at.any(|step| matches!(engine.try_get(step.table, &step.key, view, |_| ()), Lookup::Pending))
+    }
+
+    /// # Errors
+    /// Those of the engine; nothing was written then.
+    pub fn write(&mut self, engine: &Engine) -> Result<Commit> {
+        let steps = std::mem::take(&mut self.steps);
+        let op = |step: &'_ Step<'a>| self.read(step);
+        let reads: Vec<Read> = steps.iter().map(op).collect();
+        let ops: Vec<WriteOp<'_>> = steps
+            .iter()
+            .zip(reads)
+            .map(|(step, read)| WriteOp { table: step.table, key: &step.key, read })
+            .collect();
+        engine.write(&ops, &mut |i, current, row| Ok(self.decide(&steps[i], current, row)))
+    }
+
+    fn read(&self, step: &Step<'_>) -> Read {
+        let change = &self.changes[step.change];
+        match change.action {
+            Action::Store { mode: StoreMode::Set, .. } if change.cas.is_none() => Read::Blind,
+            _ => Read::Existing,
+        }
+    }
+
+    fn decide(&mut self, step: &Step<'_>, current: Option<RowVersion<'_>>, row: &mut Vec<u8>) -> Decision {
+        let change = &self.changes[step.change];
+        let decided = match step.shape {
+            Shape::Document => {
+                let table = DocumentTable::new(&step.schema);
+                let current = current.map(|version| table.read(&version));
+                let write = |document: &NewDocument<'_>| table.write(document, row);
+                decide_document(change, current, self.limits, self.now_micros, write)
+            }
+            Shape::Row => decide_row(step, change, current, self.now_micros, row),
+        };
+        let (decision, outcome) = match decided {
+            Ok(done) => done,
+            Err(status) => (Decision::Keep, Outcome::new(status)),
+        };
+        self.outcomes[step.change] = outcome;
+        self.written[step.change] = decision != Decision::Keep;
+        decision
+    }
+
+    /// The outcomes, given the commit timestamp.
+    pub fn into_outcomes(mut self, ts: Timestamp) -> Vec<Outcome> {
+        for (outcome, _) in self.outcomes.iter_mut().zip(&self.written).filter(|(_, written)| **written) {
+            outcome.cas = ts.0;
+            if let Some(fetched) = &mut outcome.fetched {
+                fetched.cas = ts.0;
+            }
+        }
+        self.outcomes
+    }
+}
+
+impl<'a> Step<'a> {
+    fn new(catalog: &'a Catalog, limits: &KvLimits, i: usize, change: &'a Change<'a>) -> Result<Self> {
+        let mut encoded = Vec::new();
+        let target = path::resolve(catalog, limits, change.key, &mut encoded)?;
+        let (table, shape, key_len) = (target.table, target.shape, target.key.len());
+        // A document's key is the end of the key that names it.
+        let key = match shape {
+            Shape::Document => Cow::Borrowed(&change.key[change.key.len() - key_len..]),
+            Shape::Row => Cow::Owned(encoded),
+        };
+        let schema = table.schema();
+        let row = match change.action {
+            Action::Store { value, expiry, .. } if shape == Shape::Row => {
+                row::encode(table, &schema, &key, value, expiry)?
+            }
+            _ => Vec::new(),
+        };
+        Ok(Step { change: i, table, schema, shape, key, row })
+    }
+}
+
+/// What a change is answered without being made, or what it makes.
+type Decided = Result<(Decision, Outcome), Status>;
+
+fn done(decision: Decision) -> Decided {
+    Ok((decision, Outcome::new(Status::Done)))
+}
+
+/// What a `cas` says about what is there.
+fn check_cas(expected: Option<u64>, current: u64) -> Result<(), Status> {
+    if expected.is_some_and(|cas| cas != current) { Err(Status::Exists) } else { Ok(()) }
+}
+
+/// What a mode says about storing over `current`, the `cas` of what is there.
+fn check_store(mode: StoreMode, expected: Option<u64>, current: Option<u64>) -> Result<(), Status> {
+    match (mode, current) {
+        (StoreMode::Add, Some(_)) | (StoreMode::Replace, None)
+            if mode == StoreMode::Add || expected.is_none() =>
+        {
+            Err(Status::NotStored)
+        }
+        (StoreMode::Add, _) => Ok(()),
+        (_, Some(current)) => check_cas(expected, current),
+        (_, None) if expected.is_some() => Err(Status::NotFound),
+        (_, None) => Ok(()),
+    }
+}
+
+fn decide_document(
+    change: &Change<'_>,
+    current: Option<Document<'_>>,
+    limits: &KvLimits,
+    now_micros: u64,
+    write: impl FnOnce(&NewDocument<'_>),
+) -> Decided {
+    // A document that has expired when it is written is not written.
+    let put = |document: NewDocument<'_>| {
+        if document.value.len() > limits.value_bytes_max {
+            return Err(Status::TooLarge);
+        }
+        if document.expiry.has_passed(now_micros) {
+            return Ok(Decision::Delete);
+        }
+        write(&document);
+        Ok(Decision::Put)
+    };
+    let fresh = |value, flags, expiry| NewDocument { value, flags, expiry, stale: false, promised: false };
+    match change.action {
+        Action::Store { mode, value, flags, expiry, or_stale } => {
+            let outdated = |document: &Document<'_>| change.cas.is_some_and(|cas| cas < document.cas);
+            if let Some(document) = current.filter(|d| or_stale && mode != StoreMode::Add && outdated(d)) {
+                let (expiry, promised) = (Expiry::from_column(document.expires_at), document.promised);
+                return done(put(NewDocument { value, flags, expiry, stale: true, promised })?);
+            }
+            check_store(mode, change.cas, current.map(|d| d.cas))?;
+            done(put(fresh(value, flags, expiry))?)
+        }
+        Action::Extend { front, value, vivify } => {
+            let Some(document) = current else {
+                let expiry = vivify.filter(|_| change.cas.is_none()).ok_or(Status::NotStored)?;
+                return done(put(fresh(value, 0, expiry))?);
+            };
+            check_cas(change.cas, document.cas)?;
+            let joined = if front { [value, document.value] } else { [document.value, value] }.concat();
+            done(put(fresh(&joined, document.flags, Expiry::from_column(document.expires_at)))?)
+        }
+        Action::Count { down, delta, initial, expiry } => {
+            let Some(document) = current else {
+                let (number, expiry) = initial.ok_or(Status::NotFound)?;
+                return counted(number, fresh(&[], 0, expiry), put);
+            };
+            check_cas(change.cas, document.cas)?;
+            let number = parse_number(document.value).ok_or(Status::NotNumeric)?;
+            let number = if down { number.saturating_sub(delta) } else { number.wrapping_add(delta) };
+            counted(number, document.with_expiry(expiry), put)
+        }
+        Action::Touch { expiry } => {
+            let document = current.ok_or(Status::NotFound)?;
+            done(put(document.with_expiry(Some(expiry)))?)
+        }
+        Action::Fetch { expiry, vivify, refresh_before } => {
+            let Some(document) = current else {
+                let expiry = vivify.ok_or(Status::NotFound)?;
+                let empty = NewDocument { promised: true, ..fresh(&[], 0, expiry) };
+                let made = Fetched { won: true, ..Fetched::empty(expiry, now_micros) };
+                let decision = put(empty)?;
+                return Ok((decision, Outcome { fetched: Some(made), ..Outcome::new(Status::Done) }));
+            };
+            let mut fetched = Fetched::new(&document, expiry);
+            let refresh = match refresh_before {
+                Some(Expiry::At(limit)) => fetched.expires_at.is_some_and(|at| at < limit),
+                _ => false,
+            };
+            fetched.won = !document.promised && (document.stale || refresh);
+            let decision = if fetched.won || expiry.is_some() {
+                let promised = document.promised || fetched.won;
+                put(NewDocument { promised, ..document.with_expiry(expiry) })?
+            } else {
+                Decision::Keep
+            };
+            Ok((decision, Outcome { fetched: Some(fetched), ..Outcome::new(Status::Done) }))
+        }
+        Action::MarkStale { expiry } => {
+            let document = current.ok_or(Status::NotFound)?;
+            check_cas(change.cas, document.cas)?;
+            done(put(NewDocument { stale: true, promised: false, ..document.with_expiry(expiry) })?)
+        }
+        Action::Delete => {
+            check_cas(change.cas, current.ok_or(Status::NotFound)?.cas)?;
+            done(Decision::Delete)
+        }
+    }
+}
+
+/// Stores a number as a document like `template`.
+fn counted(
+    number: u64,
+    template: NewDocument<'_>,
+    put: impl FnOnce(NewDocument<'_>) -> Result<Decision, Status>,
+) -> Decided {
+    let mut digits = itoa::Buffer::new();
+    let fetched = Fetched::empty(template.expiry, 0);
+    let decision = put(NewDocument { value: digits.format(number).as_bytes(), ..template })?;
+    Ok((decision, Outcome { number, fetched: Some(fetched), ..Outcome::new(Status::Done) }))
+}
+
+/// A decimal number, with space around it, as counters of other servers are padded.
+fn parse_number(value: &[u8]) -> Option<u64> {
+    let text = std::str::from_utf8(value).ok()?;
+    text.split_ascii_whitespace().next().filter(|word| !word.starts_with('+'))?.parse().ok()
+}
+
+impl<'a> Document<'a> {
+    fn with_expiry(&self, expiry: Option<Expiry>) -> NewDocument<'a> {
+        NewDocument {
+            value: self.value,
+            flags: self.flags,
+            expiry: expiry.unwrap_or(Expiry::from_column(self.expires_at)),
+            stale: self.stale,
+            promised: self.promised,
+        }
+    }
+}
+
+impl Fetched {
+    fn empty(expiry: Expiry, written_at: u64) -> Self {
+        let expires_at = if let Expiry::At(at) = expiry { Some(at) } else { None };
+        Fetched {
+            value: Vec::new(),
+            flags: 0,
+            cas: 0,
+            expired_at: expires_at,
+            expires_at,
+            written_at,
+            stale: false,
+            promised: false,
+            won: false,
+        }
+    }
+}
+
+fn decide_row(
+    step: &Step<'_>,
+    change: &Change<'_>,
+    current: Option<RowVersion<'_>>,
+    now_micros: u64,
+    out: &mut Vec<u8>,
+) -> Decided {
+    let refused = |error: Error| Status::Refused(error);
+    match change.action {
+        Action::Store { mode, .. } => {
+            check_store(mode, change.cas, current.map(|version| version.ts.0))?;
+            out.extend_from_slice(&step.row);
+            done(Decision::Put)
+        }
+        Action::Delete => {
+            check_cas(change.cas, current.ok_or(Status::NotFound)?.ts.0)?;
+            done(Decision::Delete)
+        }
+        Action::Touch { expiry } => {
+            let version = current.ok_or(Status::NotFound)?;
+            row::with_expiry(step.table, &step.schema, version.row, expiry, out).map_err(refused)?;
+            done(if expiry.has_passed(now_micros) { Decision::Delete } else { Decision::Put })
+        }
+        Action::Fetch { expiry, vivify: None, refresh_before: None } => {
+            let version = current.ok_or(Status::NotFound)?;
+            let mut json = Vec::new();
+            let document = row::read(&step.schema, &version, &mut json).map_err(refused)?;
+            let fetched = Some(Fetched::new(&document, expiry));
+            let decision = match expiry {
+                None => Decision::Keep,
+                Some(expiry) => {
+                    row::with_expiry(step.table, &step.schema, version.row, expiry, out).map_err(refused)?;
+                    if expiry.has_passed(now_micros) { Decision::Delete } else { Decision::Put }
+                }
+            };
+            Ok((decision, Outcome { fetched, ..Outcome::new(Status::Done) }))
+        }
+        Action::Extend { .. } | Action::Count { .. } | Action::Fetch { .. } | Action::MarkStale { .. } => {
+            let (schema, name) = (step.table.schema_name(), step.table.name());
+            Err(refused(Error::unsupported(format!(
+                "table {schema}.{name} has typed rows, which can be read, set, added, replaced, touched and deleted"
+            ))))
+        }
+    }
+}
