@@ -1,0 +1,130 @@
+//! The write-ahead log: what was acknowledged is in it, in the order in which it became visible.
+//!
+//! [`LocalLog`] keeps segments in one folder; a partition of a replicated log can stand behind the same [`Log`] trait.
+//! Invariants, each with a test that fails without it:
+//!
+//! - Log order is LSN order is the order in which `fill` ran, so a timestamp taken there is in log order.
+//! - `durable() ≤ written() ≤` the last LSN appended; none goes back. What is durable is replayed by the next open.
+//! - What is replayed is a prefix of what was appended, each record whole.
+//! - Damage to what was durable is an error that names the segment and the offset; nothing is modified then.
+//! - After a failed write or fdatasync no append and no wait succeeds: after such a failure the page cache may hold
+//!   bytes that the disk does not, so trying again could answer for what is lost.
+//!
+//! The crate also has the framed file under the manifest ([`frames`]).
+
+mod buffer;
+pub mod format;
+pub mod frames;
+mod local;
+pub mod reader;
+mod recovery;
+mod segment;
+mod sync;
+#[cfg(test)]
+mod tests;
+
+pub use local::{LocalLog, LogOptions, StopHook};
+pub use reader::read_segment;
+
+use oribi_types::Result;
+use tokio::sync::watch;
+
+/// Number of a record: from 1, without gaps while a log is open; the next open may jump ahead.
+pub type Lsn = u64;
+
+/// A record as recovery shows it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Record<'a> {
+    pub lsn: Lsn,
+    /// The tablet group that the record belongs to.
+    pub group: u32,
+    /// The opening of the log that appended it.
+    pub term: u64,
+    /// Its number within group and term, from 1.
+    pub sequence: u64,
+    pub payload: &'a [u8],
+}
+
+/// What those who wait for the log are told.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Progress {
+    pub durable: Lsn,
+    /// Nothing more will become durable; see [`Log::check`].
+    pub stopped: bool,
+}
+
+/// An ordered, durable sequence of records.
+pub trait Log: Send + Sync {
+    /// Reserves the next LSN and lets `fill` append the record's payload, at most [`format::PAYLOAD_BYTES_MAX`], to
+    /// the buffer, in one step: who takes a timestamp in `fill` takes it in log order. `fill` is called again, maybe
+    /// with another LSN, if the log had to wait for room; the last call counts. It must not call the log.
+    ///
+    /// Does no I/O unless the buffer is over its bound; then it writes it out.
+    ///
+    /// # Errors
+    /// `Unavailable` if there is no disk space for the record or the log has stopped, `TooLarge`. Nothing was appended
+    /// then and no LSN used.
+    fn append(&self, group: u32, fill: &mut dyn FnMut(Lsn, &mut Vec<u8>)) -> Result<Lsn>;
+
+    /// The last LSN appended, or the one before the first.
+    fn appended(&self) -> Lsn;
+    /// Through this LSN records were handed to the operating system: they survive the process.
+    fn written(&self) -> Lsn;
+    /// Through this LSN records are on the disk: they survive a power cut.
+    fn durable(&self) -> Lsn;
+
+    /// Hands everything appended so far to the operating system, on the calling thread.
+    ///
+    /// # Errors
+    /// `Unavailable` if the log has stopped.
+    fn write_out(&self) -> Result<()>;
+
+    /// Blocks until `lsn` is durable.
+    ///
+    /// # Errors
+    /// `Unavailable` if the log has stopped before that, `Internal` if `lsn` was never appended.
+    fn wait_durable(&self, lsn: Lsn) -> Result<()>;
+
+    /// Asks for `lsn` to become durable and returns at once; [`progress`](Log::progress) tells when it is.
+    ///
+    /// # Errors
+    /// As [`wait_durable`](Log::wait_durable).
+    fn request_durable(&self, lsn: Lsn) -> Result<()>;
+
+    /// Changes whenever `durable` does or the log stops. One receiver can serve all that wait on a thread.
+    fn progress(&self) -> watch::Receiver<Progress>;
+
+    /// Whether the log still takes records.
+    ///
+    /// # Errors
+    /// `Unavailable` with the first failure once it has stopped.
+    fn check(&self) -> Result<()>;
+
+    /// Removes old segments all of whose records are below `below`.
+    ///
+    /// # Errors
+    /// `Unavailable` if the log has stopped; those of the file system.
+    fn trim(&self, below: Lsn) -> Result<()>;
+
+    /// The term of this opening of the log, higher than that of any before.
+    fn term(&self) -> u64;
+    /// The LSN at which the oldest segment begins.
+    fn oldest(&self) -> Lsn;
+    /// Disk space of all segments.
+    fn size_bytes(&self) -> u64;
+}
+
+/// Waits until `lsn` is durable without blocking the thread.
+///
+/// # Errors
+/// As [`Log::wait_durable`].
+pub async fn durable(log: &dyn Log, lsn: Lsn) -> Result<()> {
+    if log.durable() >= lsn {
+        return Ok(());
+    }
+    let mut progress = log.progress();
+    log.request_durable(lsn)?;
+    // An error means that the log is gone; what it reached decides.
+    let _ = progress.wait_for(|progress| progress.durable >= lsn || progress.stopped).await;
+    if log.durable() >= lsn { Ok(()) } else { log.check() }
+}
