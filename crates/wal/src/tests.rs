@@ -5,8 +5,11 @@ use oribi_env::Env;
 use oribi_types::ErrorKind;
 use std::path::Path;
 
-/// Opens with small segments and returns what was replayed as (lsn, group, sequence, payload).
-fn open(dir: &Path, options: LogOptions) -> (LocalLog, Vec<(Lsn, u32, u64, Vec<u8>)>) {
+/// (lsn, group, sequence, payload)
+type Replayed = (Lsn, u32, u64, Vec<u8>);
+
+/// Opens the log and returns what was replayed.
+fn open(dir: &Path, options: LogOptions) -> (LocalLog, Vec<Replayed>) {
     let mut replayed = Vec::new();
     let log = LocalLog::open(&Env::real(), dir, options, &mut |record| {
         replayed.push((record.lsn, record.group, record.sequence, record.payload.to_vec()));
