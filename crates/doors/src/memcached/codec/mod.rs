@@ -1,0 +1,215 @@
+//! memcached's text protocol: bytes to requests, and answers to bytes. No I/O, no state.
+//!
+//! A request borrows keys and values from the bytes it was read from. The rules, down to which malformed line gets
+//! which answer, are those of memcached 1.6.18; its `doc/protocol.txt` is the specification. What a client declares
+//! costs nothing: [`decode`] looks only at bytes that are there.
+
+pub mod answer;
+pub mod binary;
+mod classic;
+mod meta;
+
+pub use classic::{Keys, StoreVerb};
+pub use meta::{Meta, MetaFlags, MetaVerb};
+
+/// What the decoder refuses to go beyond, in bytes.
+#[derive(Clone, Copy, Debug)]
+pub struct CodecLimits {
+    pub key_bytes_max: usize,
+    pub value_bytes_max: usize,
+}
+
+/// The longest line that is waited for, in bytes.
+const LINE_BYTES_MAX: usize = 2048;
+/// The longest line of a retrieval command, which takes any number of keys.
+const RETRIEVAL_LINE_BYTES_MAX: usize = 1 << 20;
+
+/// What stands at the beginning of some bytes.
+#[derive(Debug, PartialEq)]
+pub enum Frame<'a> {
+    /// Nothing whole yet.
+    Incomplete,
+    /// The first `len` bytes are a request.
+    Request { request: Request<'a>, len: usize },
+    /// The first `len` bytes, and `skip` more whether they have arrived or not, are no request; `answer`, if there is
+    /// one, is the line to send.
+    Refused { answer: Option<&'static str>, len: usize, skip: u64 },
+    /// Nothing that can follow would make sense. The connection ends, after the line if there is one.
+    Fatal { answer: Option<&'static str> },
+}
+
+/// A request. `noreply`: no answer is wanted.
+#[derive(Debug, PartialEq)]
+pub enum Request<'a> {
+    Get {
+        keys: Keys<'a>,
+        with_cas: bool,
+    },
+    /// Get, and set the expiry time.
+    GetAndTouch {
+        keys: Keys<'a>,
+        with_cas: bool,
+        exptime: i64,
+    },
+    Store {
+        verb: StoreVerb,
+        key: &'a [u8],
+        flags: u32,
+        exptime: i64,
+        value: &'a [u8],
+        noreply: bool,
+    },
+    Count {
+        key: &'a [u8],
+        down: bool,
+        delta: u64,
+        noreply: bool,
+    },
+    Touch {
+        key: &'a [u8],
+        exptime: i64,
+        noreply: bool,
+    },
+    Delete {
+        key: &'a [u8],
+        noreply: bool,
+    },
+    FlushAll {
+        exptime: i64,
+        noreply: bool,
+    },
+    Meta(Meta<'a>),
+    /// `mn`: a mark in the stream of answers.
+    Mark,
+    Stats {
+        topic: &'a [u8],
+    },
+    Version,
+    Verbosity {
+        noreply: bool,
+    },
+    Quit,
+}
+
+pub(super) const ERROR: &str = "ERROR";
+pub(super) const BAD_FORMAT: &str = "CLIENT_ERROR bad command line format";
+pub(super) const BAD_CHUNK: &str = "CLIENT_ERROR bad data chunk";
+pub(super) const TOO_LARGE: &str = "SERVER_ERROR object too large for cache";
+pub(super) const INVALID_EXPTIME: &str = "CLIENT_ERROR invalid exptime argument";
+
+/// Reads the request at the beginning of `input`.
+pub fn decode<'a>(input: &'a [u8], limits: &CodecLimits) -> Frame<'a> {
+    let Some(end) = memchr::memchr(b'\n', input) else { return without_line_end(input) };
+    let line = &input[..end];
+    let line = line.strip_suffix(b"\r").unwrap_or(line);
+    let mut words = Words::new(line);
+    let body = Body { input, start: end + 1, limits };
+    let command = words.next().unwrap_or_default();
+    match command {
+        [b'm', verb] => meta::decode(*verb, words, body),
+        _ => classic::decode(command, words, body),
+    }
+}
+
+fn without_line_end(input: &[u8]) -> Frame<'_> {
+    if input.len() <= LINE_BYTES_MAX {
+        return Frame::Incomplete;
+    }
+    let command = Words::new(&input[..LINE_BYTES_MAX]).next().unwrap_or_default();
+    if !matches!(command, b"get" | b"gets" | b"gat" | b"gats") {
+        return Frame::Fatal { answer: None };
+    }
+    if input.len() <= RETRIEVAL_LINE_BYTES_MAX {
+        return Frame::Incomplete;
+    }
+    Frame::Fatal { answer: Some("CLIENT_ERROR line is too long") }
+}
+
+/// The words of a line, separated by spaces.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Words<'a> {
+    rest: &'a [u8],
+}
+
+impl<'a> Words<'a> {
+    fn new(line: &'a [u8]) -> Self {
+        Words { rest: line }
+    }
+
+    /// The next `N` words, if the line has `N` to `N + 1` more and the last of the latter, if it is there, is put
+    /// beside them.
+    fn take<const N: usize>(mut self) -> Option<([&'a [u8]; N], Option<&'a [u8]>)> {
+        let mut words = [&[][..]; N];
+        for word in &mut words {
+            *word = self.next()?;
+        }
+        let last = self.next();
+        if self.next().is_some() { None } else { Some((words, last)) }
+    }
+}
+
+impl<'a> Iterator for Words<'a> {
+    type Item = &'a [u8];
+
+    fn next(&mut self) -> Option<&'a [u8]> {
+        let start = self.rest.iter().position(|b| *b != b' ')?;
+        let rest = &self.rest[start..];
+        let end = memchr::memchr(b' ', rest).unwrap_or(rest.len());
+        self.rest = &rest[end..];
+        Some(&rest[..end])
+    }
+}
+
+/// What follows a command line.
+#[derive(Clone, Copy)]
+struct Body<'a, 'l> {
+    input: &'a [u8],
+    /// Where the line ends.
+    start: usize,
+    limits: &'l CodecLimits,
+}
+
+impl<'a> Body<'a, '_> {
+    /// The line by itself is this request.
+    fn request(self, request: Request<'a>) -> Frame<'a> {
+        Frame::Request { request, len: self.start }
+    }
+
+    /// The line is answered with an error; what follows is read as the next line.
+    fn refused(self, answer: &'static str) -> Frame<'a> {
+        Frame::Refused { answer: Some(answer), len: self.start, skip: 0 }
+    }
+
+    /// The line is answered with an error; the value of `len` bytes behind it is skipped.
+    fn skipped(self, answer: Option<&'static str>, len: u64) -> Frame<'a> {
+        Frame::Refused { answer, len: self.start, skip: len + 2 }
+    }
+
+    /// The line and the value of `len` bytes behind it are a request. `quiet`: no answer is wanted.
+    fn with_value(self, len: u64, quiet: bool, request: impl FnOnce(&'a [u8]) -> Request<'a>) -> Frame<'a> {
+        let answer = |line| if quiet { None } else { Some(line) };
+        if len > self.limits.value_bytes_max as u64 {
+            return self.skipped(answer(TOO_LARGE), len);
+        }
+        let value_end = self.start + len as usize;
+        let Some(line_end) = self.input.get(value_end..value_end + 2) else { return Frame::Incomplete };
+        if line_end != b"\r\n" {
+            return Frame::Refused { answer: answer(BAD_CHUNK), len: value_end + 2, skip: 0 };
+        }
+        Frame::Request { request: request(&self.input[self.start..value_end]), len: value_end + 2 }
+    }
+}
+
+/// A decimal number.
+fn number<T: std::str::FromStr>(word: &[u8]) -> Option<T> {
+    std::str::from_utf8(word).ok()?.parse().ok()
+}
+
+/// The declared length of a value, as far as memcached reads one.
+fn value_len(word: &[u8]) -> Option<u64> {
+    const MAX: i64 = i32::MAX as i64 - 2;
+    number::<i64>(word).filter(|len| (0..=MAX).contains(len)).map(|len| len as u64)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,3 @@
+//! The memcached door.
+
+pub mod codec;
