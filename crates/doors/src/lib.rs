@@ -1,4 +1,7 @@
-//! The servers of wire protocols. Each door is a codec (bytes to frames, no I/O) and a handler (frame to session); no
-//! door knows another.
+//! The doors: one wire protocol each, all onto the same session API.
+//!
+//! A door is a codec (bytes to frames and back, without I/O) and a handler (frame to session call). Doors never
+//! import each other; what they share stands here.
 
+pub mod bind;
 pub mod memcached;

@@ -100,15 +100,15 @@ pub struct Fetched {
     pub value: Vec<u8>,
     pub flags: u32,
     pub cas: u64,
-    /// Before the change; microseconds since the Unix epoch; `None`: never.
+    /// When it would have expired; microseconds since the Unix epoch; `None`: never.
     pub expired_at: Option<i64>,
-    /// After the change.
+    /// When it will expire now.
     pub expires_at: Option<i64>,
     pub written_at: u64,
     pub stale: bool,
     /// Somebody else was promised it before.
     pub promised: bool,
-    /// The caller was promised it now.
+    /// The caller was promised it now, or had it made.
     pub won: bool,
 }
 
@@ -128,6 +128,21 @@ impl Fetched {
             stale: document.stale,
             promised: document.promised,
             won: false,
+        }
+    }
+
+    /// An empty document that was absent before.
+    fn made(expiry: Expiry, now_micros: u64) -> Self {
+        Fetched {
+            value: Vec::new(),
+            flags: 0,
+            cas: 0,
+            expired_at: None,
+            expires_at: if let Expiry::At(at) = expiry { Some(at) } else { None },
+            written_at: now_micros,
+            stale: false,
+            promised: false,
+            won: true,
         }
     }
 }
@@ -336,12 +351,14 @@ fn decide_document(
         Action::Count { down, delta, initial, expiry } => {
             let Some(document) = current else {
                 let (number, expiry) = initial.ok_or(Status::NotFound)?;
-                return counted(number, fresh(&[], 0, expiry), put);
+                let made = Fetched::made(expiry, now_micros);
+                return counted(number, fresh(&[], 0, expiry), made, put);
             };
             check_cas(change.cas, document.cas)?;
             let number = parse_number(document.value).ok_or(Status::NotNumeric)?;
             let number = if down { number.saturating_sub(delta) } else { number.wrapping_add(delta) };
-            counted(number, document.with_expiry(expiry), put)
+            let before = Fetched::new(&Document { value: &[], ..document }, expiry);
+            counted(number, document.with_expiry(expiry), before, put)
         }
         Action::Touch { expiry } => {
             let document = current.ok_or(Status::NotFound)?;
@@ -351,7 +368,7 @@ fn decide_document(
             let Some(document) = current else {
                 let expiry = vivify.ok_or(Status::NotFound)?;
                 let empty = NewDocument { promised: true, ..fresh(&[], 0, expiry) };
-                let made = Fetched { won: true, ..Fetched::empty(expiry, now_micros) };
+                let made = Fetched::made(expiry, now_micros);
                 let decision = put(empty)?;
                 return Ok((decision, Outcome { fetched: Some(made), ..Outcome::new(Status::Done) }));
             };
@@ -385,10 +402,10 @@ fn decide_document(
 fn counted(
     number: u64,
     template: NewDocument<'_>,
+    fetched: Fetched,
     put: impl FnOnce(NewDocument<'_>) -> Result<Decision, Status>,
 ) -> Decided {
     let mut digits = itoa::Buffer::new();
-    let fetched = Fetched::empty(template.expiry, 0);
     let decision = put(NewDocument { value: digits.format(number).as_bytes(), ..template })?;
     Ok((decision, Outcome { number, fetched: Some(fetched), ..Outcome::new(Status::Done) }))
 }
@@ -407,23 +424,6 @@ impl<'a> Document<'a> {
             expiry: expiry.unwrap_or(Expiry::from_column(self.expires_at)),
             stale: self.stale,
             promised: self.promised,
-        }
-    }
-}
-
-impl Fetched {
-    fn empty(expiry: Expiry, written_at: u64) -> Self {
-        let expires_at = if let Expiry::At(at) = expiry { Some(at) } else { None };
-        Fetched {
-            value: Vec::new(),
-            flags: 0,
-            cas: 0,
-            expired_at: expires_at,
-            expires_at,
-            written_at,
-            stale: false,
-            promised: false,
-            won: false,
         }
     }
 }

@@ -78,7 +78,7 @@ impl Document<'_> {
 }
 
 /// Seconds until `expires_at`, begun ones counted; `None`: never.
-pub(super) fn ttl_seconds(expires_at: Option<i64>, now_micros: u64) -> Option<u64> {
+pub fn ttl_seconds(expires_at: Option<i64>, now_micros: u64) -> Option<u64> {
     let micros = expires_at?.saturating_sub(now_micros as i64).max(0) as u64;
     Some(micros.div_ceil(MICROS_PER_SECOND as u64))
 }

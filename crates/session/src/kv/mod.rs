@@ -14,7 +14,7 @@ mod path;
 mod row;
 
 pub use change::{Action, Change, Fetched, Outcome, Status, StoreMode};
-pub use document::{Document, Expiry};
+pub use document::{Document, Expiry, ttl_seconds};
 
 use document::DocumentTable;
 use oribi_engine::{Catalog, Engine, Lookup, Obligation, ReadView};
@@ -159,6 +159,11 @@ impl Round<'_> {
     /// The moment by which expiry is judged.
     pub fn now_micros(&mut self) -> u64 {
         self.view().now_micros
+    }
+
+    /// Lets the next read see what has happened outside this round.
+    pub fn refresh(&mut self) {
+        self.view = None;
     }
 
     fn view(&mut self) -> ReadView {

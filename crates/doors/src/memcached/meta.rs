@@ -1,0 +1,244 @@
+//! Meta commands: flags to actions, outcomes to answers.
+
+use super::codec::{Meta, MetaFlags, MetaVerb, answer};
+use oribi_session::kv::{Action, Document, Expiry, Fetched, Outcome, Status, StoreMode};
+
+/// The change that `ms`, `md` or `ma` asks for.
+pub fn action<'a>(meta: &Meta<'a>, now_micros: u64) -> Action<'a> {
+    let flags = &meta.flags;
+    let expiry = |seconds| Expiry::from_seconds(seconds, now_micros);
+    let ttl = flags.ttl.map(expiry);
+    let vivify = flags.vivify.map(expiry);
+    match meta.verb {
+        MetaVerb::Set => {
+            let value = meta.value;
+            let store = |mode| Action::Store {
+                mode,
+                value,
+                flags: flags.client_flags,
+                expiry: ttl.unwrap_or(Expiry::Never),
+                or_stale: flags.invalidate,
+            };
+            match flags.mode {
+                Some(b'E') => store(StoreMode::Add),
+                Some(b'R') => store(StoreMode::Replace),
+                Some(b'A') => Action::Extend { front: false, value, vivify },
+                Some(b'P') => Action::Extend { front: true, value, vivify },
+                _ => store(StoreMode::Set),
+            }
+        }
+        MetaVerb::Delete if flags.invalidate => Action::MarkStale { expiry: ttl },
+        MetaVerb::Delete => Action::Delete,
+        MetaVerb::Count => Action::Count {
+            down: matches!(flags.mode, Some(b'D' | b'-')),
+            delta: flags.delta,
+            initial: vivify.map(|expiry| (flags.initial, expiry)),
+            expiry: ttl,
+        },
+        MetaVerb::Get | MetaVerb::Debug => unreachable!("a read is no change"),
+    }
+}
+
+/// Whether a read of `document` changes nothing: nobody is to be told to replace it who was not told before.
+pub fn is_plain_read(document: &Document<'_>, refresh_before: Option<Expiry>) -> bool {
+    let refresh = match (refresh_before, document.expires_at) {
+        (Some(Expiry::At(limit)), Some(at)) => at < limit,
+        _ => false,
+    };
+    document.promised || !(document.stale || refresh)
+}
+
+/// Appends the answer to an `mg` that found `document` and did not change it.
+pub fn say_document(
+    key: &[u8],
+    flags: &MetaFlags<'_>,
+    document: &Document<'_>,
+    now_micros: u64,
+    out: &mut Vec<u8>,
+) {
+    let found = Found {
+        value: document.value,
+        flags: document.flags,
+        cas: document.cas,
+        expired_at: document.expires_at,
+        expires_at: document.expires_at,
+        written_at: document.written_at,
+        stale: document.stale,
+        promised: document.promised,
+        won: false,
+    };
+    say_found(key, flags, &found, now_micros, out);
+}
+
+/// Appends the answer to an `mg` that found or made a document and changed it.
+pub fn say_fetched(key: &[u8], flags: &MetaFlags<'_>, fetched: &Fetched, now_micros: u64, out: &mut Vec<u8>) {
+    let found = Found {
+        value: &fetched.value,
+        flags: fetched.flags,
+        cas: fetched.cas,
+        expired_at: fetched.expired_at,
+        expires_at: fetched.expires_at,
+        written_at: fetched.written_at,
+        stale: fetched.stale,
+        promised: fetched.promised,
+        won: fetched.won,
+    };
+    say_found(key, flags, &found, now_micros, out);
+}
+
+struct Found<'a> {
+    value: &'a [u8],
+    flags: u32,
+    cas: u64,
+    expired_at: Option<i64>,
+    expires_at: Option<i64>,
+    written_at: u64,
+    stale: bool,
+    promised: bool,
+    won: bool,
+}
+
+fn say_found(key: &[u8], flags: &MetaFlags<'_>, found: &Found<'_>, now_micros: u64, out: &mut Vec<u8>) {
+    say_code(flags.value.then_some(found.value.len()), out);
+    let mut expires_at = found.expired_at;
+    for word in flags.words() {
+        match word[0] {
+            // Flags take effect in the order in which they stand.
+            b'T' | b'N' => expires_at = found.expires_at,
+            b't' => say_ttl(expires_at, now_micros, out),
+            b's' => answer::flag(b's', found.value.len() as u64, out),
+            b'c' => answer::flag(b'c', found.cas, out),
+            b'f' => answer::flag(b'f', u64::from(found.flags), out),
+            // Reads leave no trace: the last access that is known is the last write, and nothing counts as hit.
+            b'l' => answer::flag(b'l', now_micros.saturating_sub(found.written_at) / 1_000_000, out),
+            b'h' => answer::flag(b'h', 0, out),
+            _ => say_common(word, key, flags, out),
+        }
+    }
+    for (is_set, mark) in [(found.promised, b" Z"), (found.stale, b" X"), (found.won, b" W")] {
+        if is_set {
+            out.extend_from_slice(mark);
+        }
+    }
+    end(flags.value.then_some(found.value), out);
+}
+
+/// Appends the answer to an `mg` that found nothing.
+pub fn say_miss(key: &[u8], flags: &MetaFlags<'_>, out: &mut Vec<u8>) {
+    if flags.quiet {
+        return;
+    }
+    out.extend_from_slice(b"EN");
+    for word in flags.words() {
+        say_common(word, key, flags, out);
+    }
+    end(None, out);
+}
+
+/// Appends the answer to `ms`, `md` or `ma`, if one is wanted.
+pub fn say_outcome(
+    verb: MetaVerb,
+    key: &[u8],
+    flags: &MetaFlags<'_>,
+    outcome: &Outcome,
+    now_micros: u64,
+    out: &mut Vec<u8>,
+) {
+    let code = match outcome.status {
+        Status::Done => None,
+        Status::NotStored => Some(b"NS"),
+        Status::Exists => Some(b"EX"),
+        _ => Some(b"NF"),
+    };
+    if let (MetaVerb::Count, None, Some(counter)) = (verb, code, &outcome.fetched) {
+        // A counter that was made is news even to those who want none.
+        if !flags.quiet || counter.won {
+            say_counter(key, flags, outcome, counter, now_micros, out);
+        }
+        return;
+    }
+    if code.is_none() && flags.quiet {
+        return;
+    }
+    out.extend_from_slice(code.unwrap_or(b"HD"));
+    for word in flags.words() {
+        match word[0] {
+            b'c' if verb == MetaVerb::Set => answer::flag(b'c', outcome.cas, out),
+            _ => say_common(word, key, flags, out),
+        }
+    }
+    end(None, out);
+}
+
+fn say_counter(
+    key: &[u8],
+    flags: &MetaFlags<'_>,
+    outcome: &Outcome,
+    counter: &Fetched,
+    now_micros: u64,
+    out: &mut Vec<u8>,
+) {
+    let mut digits = itoa::Buffer::new();
+    let digits = digits.format(outcome.number).as_bytes();
+    say_code(flags.value.then_some(digits.len()), out);
+    let mut expires_at = counter.expired_at;
+    for word in flags.words() {
+        match word[0] {
+            b'T' | b'N' => expires_at = counter.expires_at,
+            b't' => say_ttl(expires_at, now_micros, out),
+            b'c' => answer::flag(b'c', outcome.cas, out),
+            _ => say_common(word, key, flags, out),
+        }
+    }
+    end(flags.value.then_some(digits), out);
+}
+
+/// Appends the answer to `me`.
+pub fn say_debug(key: &[u8], base64: bool, document: &Document<'_>, now_micros: u64, out: &mut Vec<u8>) {
+    let mut shown = Vec::new();
+    answer::key_flag(key, base64, &mut shown);
+    // ` k`, and ` b` behind a key in base64.
+    let shown = &shown[2..shown.len() - if base64 { 2 } else { 0 }];
+    out.extend_from_slice(b"ME ");
+    out.extend_from_slice(shown);
+    let ttl = document.ttl_seconds(now_micros).map_or(-1, |seconds| seconds as i64);
+    let age = now_micros.saturating_sub(document.written_at) / 1_000_000;
+    let (cas, size) = (document.cas, key.len() + document.value.len());
+    answer::line(&format!(" exp={ttl} la={age} cas={cas} fetch=no cls=1 size={size}"), out);
+}
+
+fn say_code(value_len: Option<usize>, out: &mut Vec<u8>) {
+    match value_len {
+        Some(len) => {
+            out.extend_from_slice(b"VA ");
+            answer::number(len as u64, out);
+        }
+        None => out.extend_from_slice(b"HD"),
+    }
+}
+
+fn say_ttl(expires_at: Option<i64>, now_micros: u64, out: &mut Vec<u8>) {
+    match oribi_session::kv::ttl_seconds(expires_at, now_micros) {
+        Some(seconds) => answer::flag(b't', seconds, out),
+        None => out.extend_from_slice(b" t-1"),
+    }
+}
+
+/// The flags that every command answers alike.
+fn say_common(word: &[u8], key: &[u8], flags: &MetaFlags<'_>, out: &mut Vec<u8>) {
+    match word[0] {
+        b'O' => {
+            out.push(b' ');
+            out.extend_from_slice(word);
+        }
+        b'k' => answer::key_flag(key, flags.base64, out),
+        _ => {}
+    }
+}
+
+fn end(value: Option<&[u8]>, out: &mut Vec<u8>) {
+    match value {
+        Some(value) => answer::block(value, out),
+        None => out.extend_from_slice(b"\r\n"),
+    }
+}

@@ -1,0 +1,177 @@
+//! What the door counts, for its own `stats` command and for the metrics.
+
+use super::codec::answer;
+use oribi_session::kv::{BUCKET, KeyValue};
+use std::fmt::Display;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use std::time::Instant;
+
+/// memcached's version of the protocol that is spoken, in the form that clients parse.
+pub const VERSION: &str = concat!("1.6.18-oribi-", env!("CARGO_PKG_VERSION"));
+
+macro_rules! counters {
+    ($($(#[$doc:meta])* $name:ident $metric:literal),* $(,)?) => {
+        /// Counts of one batch.
+        #[derive(Clone, Copy, Debug, Default)]
+        pub struct Tally { $($(#[$doc])* pub $name: u64),* }
+
+        /// Counts of one thread, which alone adds to them.
+        pub struct Counters { $($name: Counter),* }
+
+        impl Counters {
+            pub fn new() -> Self {
+                Counters { $($name: Counter::new($metric)),* }
+            }
+
+            pub fn add(&self, tally: &Tally) {
+                $(self.$name.add(tally.$name);)*
+            }
+
+            fn add_to(&self, sum: &mut Tally) {
+                $(sum.$name += self.$name.total.load(Ordering::Relaxed);)*
+            }
+        }
+
+        impl Tally {
+            /// The counts that memcached's `stats` has too, by their names there.
+            fn lines(&self) -> impl Iterator<Item = (&'static str, u64)> {
+                [$((stringify!($name), self.$name)),*].into_iter()
+            }
+        }
+    };
+}
+
+counters! {
+    cmd_get "oribi_memcached_gets_total",
+    cmd_set "oribi_memcached_sets_total",
+    cmd_flush "oribi_memcached_flushes_total",
+    cmd_touch "oribi_memcached_touches_total",
+    cmd_meta "oribi_memcached_metas_total",
+    get_hits "oribi_memcached_get_hits_total",
+    get_misses "oribi_memcached_get_misses_total",
+    delete_misses "oribi_memcached_delete_misses_total",
+    delete_hits "oribi_memcached_delete_hits_total",
+    incr_misses "oribi_memcached_incr_misses_total",
+    incr_hits "oribi_memcached_incr_hits_total",
+    decr_misses "oribi_memcached_decr_misses_total",
+    decr_hits "oribi_memcached_decr_hits_total",
+    cas_misses "oribi_memcached_cas_misses_total",
+    cas_hits "oribi_memcached_cas_hits_total",
+    cas_badval "oribi_memcached_cas_mismatches_total",
+    touch_hits "oribi_memcached_touch_hits_total",
+    touch_misses "oribi_memcached_touch_misses_total",
+    errors "oribi_memcached_errors_total",
+    bytes_read "oribi_memcached_read_bytes",
+    bytes_written "oribi_memcached_written_bytes",
+    total_connections "oribi_memcached_connections_total",
+    rejected_connections "oribi_memcached_connections_rejected_total",
+    idle_kicks "oribi_memcached_connections_idle_total",
+}
+
+struct Counter {
+    total: AtomicU64,
+    metric: metrics::Counter,
+}
+
+impl Counter {
+    fn new(metric: &'static str) -> Self {
+        Counter { total: AtomicU64::new(0), metric: metrics::counter!(metric) }
+    }
+
+    fn add(&self, count: u64) {
+        if count > 0 {
+            self.total.fetch_add(count, Ordering::Relaxed);
+            self.metric.increment(count);
+        }
+    }
+}
+
+/// What the whole door knows about itself.
+pub struct Stats {
+    pub local_addr: SocketAddr,
+    pub threads: usize,
+    pub connections_max: usize,
+    pub idle_seconds: u64,
+    pub connections: AtomicI64,
+    pub counters: Vec<Arc<Counters>>,
+    pub started: Instant,
+}
+
+impl Stats {
+    /// Appends the answer to `stats topic`.
+    pub fn answer(&self, topic: &[u8], kv: &KeyValue, out: &mut Vec<u8>) {
+        let mut lines = Lines { out };
+        match topic {
+            b"" => self.general(kv, &mut lines),
+            b"settings" => self.settings(kv, &mut lines),
+            b"items" => lines.put("items:1:number", items(kv)),
+            b"slabs" => {
+                lines.put("1:used_chunks", items(kv));
+                lines.put("active_slabs", 1);
+                lines.put("total_malloced", kv.engine().memory().used());
+            }
+            b"sizes" | b"sizes_disable" | b"sizes_enable" => lines.put("sizes_status", "disabled"),
+            b"conns" => {}
+            // Counters serve the metrics too, which must not go back: they are kept.
+            b"reset" => return answer::line("RESET", out),
+            _ => return answer::line(super::codec::ERROR, out),
+        }
+        answer::line("END", out);
+    }
+
+    fn general(&self, kv: &KeyValue, lines: &mut Lines<'_>) {
+        lines.put("pid", std::process::id());
+        lines.put("uptime", self.started.elapsed().as_secs());
+        lines.put("time", kv.now_micros() / 1_000_000);
+        lines.put("version", VERSION);
+        lines.put("pointer_size", usize::BITS);
+        lines.put("max_connections", self.connections_max);
+        lines.put("curr_connections", self.connections.load(Ordering::Relaxed));
+        let mut sum = Tally::default();
+        for counters in &self.counters {
+            counters.add_to(&mut sum);
+        }
+        for (name, count) in sum.lines() {
+            lines.put(name, count);
+        }
+        lines.put("threads", self.threads);
+        lines.put("curr_items", items(kv));
+        lines.put("bytes", kv.engine().memory().used());
+        lines.put("limit_maxbytes", kv.engine().memory().limit());
+        // What is stored stays stored.
+        lines.put("evictions", 0);
+    }
+
+    fn settings(&self, kv: &KeyValue, lines: &mut Lines<'_>) {
+        lines.put("maxbytes", kv.engine().memory().limit());
+        lines.put("maxconns", self.connections_max);
+        lines.put("tcpport", self.local_addr.port());
+        lines.put("udpport", 0);
+        lines.put("inter", self.local_addr.ip());
+        lines.put("evictions", "off");
+        lines.put("num_threads", self.threads);
+        lines.put("cas_enabled", "yes");
+        lines.put("auth_enabled_sasl", "no");
+        lines.put("item_size_max", kv.limits().value_bytes_max);
+        lines.put("flush_enabled", "yes");
+        lines.put("idle_timeout", self.idle_seconds);
+        lines.put("binding_protocol", "ascii");
+    }
+}
+
+/// About how many documents there are.
+fn items(kv: &KeyValue) -> u64 {
+    kv.engine().table(BUCKET.0, BUCKET.1).map_or(0, |table| table.estimated_rows())
+}
+
+struct Lines<'o> {
+    out: &'o mut Vec<u8>,
+}
+
+impl Lines<'_> {
+    fn put(&mut self, name: &str, value: impl Display) {
+        answer::line(&format!("STAT {name} {value}"), self.out);
+    }
+}
