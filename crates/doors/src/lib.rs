@@ -5,3 +5,4 @@
 
 pub mod bind;
 pub mod memcached;
+pub mod postgres;

@@ -1,0 +1,151 @@
+use super::*;
+use bytes::BufMut;
+
+const LIMIT: usize = 1024;
+
+fn framed(tag: u8, body: &[u8]) -> BytesMut {
+    let mut out = BytesMut::new();
+    out.put_u8(tag);
+    out.put_i32(body.len() as i32 + 4);
+    out.put_slice(body);
+    out
+}
+
+/// Frames of every type, with bodies that decode.
+fn samples() -> Vec<(u8, Vec<u8>)> {
+    vec![
+        (b'Q', b"select 1\0".to_vec()),
+        (b'P', b"s\0select $1\0\0\x01\0\0\0\x17".to_vec()),
+        (b'B', b"p\0s\0\0\x01\0\x01\0\x02\0\0\0\x02hi\xff\xff\xff\xff\0\x01\0\x01".to_vec()),
+        (b'D', b"Ss\0".to_vec()),
+        (b'E', b"p\0\0\0\0\x0a".to_vec()),
+        (b'C', b"Pp\0".to_vec()),
+        (b'H', vec![]),
+        (b'S', vec![]),
+        (b'X', vec![]),
+        (b'd', b"1\t2\n".to_vec()),
+        (b'c', vec![]),
+        (b'f', b"because\0".to_vec()),
+    ]
+}
+
+#[test]
+fn every_message_decodes() {
+    let decoded: Vec<_> =
+        samples().into_iter().map(|(tag, body)| format!("{:?}", decode(tag, &body).unwrap())).collect();
+    assert_eq!(decoded[0], r#"Query("select 1")"#);
+    assert_eq!(decoded[1], r#"Parse { name: "s", sql: "select $1", types: [23] }"#);
+    assert_eq!(
+        decode(b'B', &samples()[2].1).unwrap(),
+        Message::Bind(Bind {
+            portal: "p",
+            statement: "s",
+            parameter_formats: vec![1],
+            parameters: vec![Some(b"hi"), None],
+            result_formats: vec![1],
+        })
+    );
+    assert_eq!(decode(b'E', &samples()[4].1).unwrap(), Message::Execute { portal: "p", rows_max: 10 });
+    assert_eq!(decode(b'E', b"\0\xff\xff\xff\xff").unwrap(), Message::Execute { portal: "", rows_max: 0 });
+}
+
+#[test]
+fn truncated_or_extended_bodies_are_refused() {
+    for (tag, body) in samples() {
+        if tag == b'd' {
+            continue;
+        }
+        for end in 0..body.len() {
+            assert!(matches!(decode(tag, &body[..end]), Err(Malformed::Frame(_))), "{tag} cut at {end}");
+        }
+        let mut longer = body.clone();
+        longer.push(7);
+        assert!(matches!(decode(tag, &longer), Err(Malformed::Frame(_))), "{tag} with a byte too many");
+    }
+}
+
+#[test]
+fn counts_beyond_the_frame_reserve_nothing() {
+    assert!(decode(b'P', b"\0\0\xff\xff").is_err());
+    assert!(decode(b'B', b"\0\0\0\0\xff\xff").is_err());
+    assert!(decode(b'B', b"\0\0\0\0\0\x01\x7f\xff\xff\xff\0\0").is_err());
+}
+
+#[test]
+fn frames_are_taken_only_when_whole() {
+    for (tag, body) in samples() {
+        let whole = framed(tag, &body);
+        for end in 0..whole.len() {
+            let mut part = BytesMut::from(&whole[..end]);
+            assert_eq!(take_frame(&mut part, LIMIT).unwrap(), None);
+            assert_eq!(part.len(), end, "nothing is consumed");
+        }
+        let mut two = whole.clone();
+        two.extend_from_slice(&whole);
+        assert_eq!(take_frame(&mut two, LIMIT).unwrap(), Some((tag, Bytes::from(body.clone()))));
+        assert_eq!(take_frame(&mut two, LIMIT).unwrap(), Some((tag, Bytes::from(body))));
+        assert!(two.is_empty());
+    }
+}
+
+#[test]
+fn lengths_out_of_range_and_unknown_types_end_the_connection() {
+    for header in [
+        &b"Q\x7f\xff\xff\xff"[..],
+        b"Q\xff\xff\xff\xff",
+        b"Q\0\0\0\x03",
+        b"Q\0\0\x04\x01",
+        b"\0",
+        b"GET / HTTP/1.1",
+    ] {
+        let mut input = BytesMut::from(header);
+        assert!(matches!(take_frame(&mut input, LIMIT), Err(Malformed::Framing(_))), "{header:?}");
+    }
+}
+
+fn packet(body: &[u8]) -> BytesMut {
+    let mut out = BytesMut::new();
+    out.put_i32(body.len() as i32 + 4);
+    out.put_slice(body);
+    out
+}
+
+#[test]
+fn startup_packets_decode() {
+    let mut session = packet(b"\0\x03\0\x02user\0ada\0database\0db\0\0");
+    assert_eq!(
+        take_startup(&mut session).unwrap(),
+        Some(Startup::Session {
+            major: 3,
+            minor: 2,
+            parameters: vec![("user".into(), "ada".into()), ("database".into(), "db".into())],
+        })
+    );
+    assert_eq!(take_startup(&mut packet(&80_877_103_i32.to_be_bytes())).unwrap(), Some(Startup::Ssl));
+    assert_eq!(
+        take_startup(&mut packet(&80_877_104_i32.to_be_bytes())).unwrap(),
+        Some(Startup::GssEncryption)
+    );
+    let mut cancel = packet(b"\x04\xd2\x16\x2e\0\0\0\x07\0\0\0\x09");
+    assert_eq!(take_startup(&mut cancel).unwrap(), Some(Startup::Cancel { pid: 7, secret: 9 }));
+}
+
+#[test]
+fn startup_garbage_is_refused_and_a_part_waits() {
+    for garbage in [
+        &b"GET / HTTP/1.1\r\n"[..],
+        b"\x7f\xff\xff\xff",
+        b"\0\0\0\x03",
+        &packet(b"\0\x03\0\0user"),
+        &packet(b"\0\x03\0\0user\0ada\0"),
+        &packet(b"\x04\xd2\x16\x2e\0\0\0\x07"),
+        &packet(b""),
+    ] {
+        let mut input = BytesMut::from(garbage);
+        assert!(matches!(take_startup(&mut input), Err(Malformed::Framing(_))), "{garbage:?}");
+    }
+    let whole = packet(b"\0\x03\0\0user\0ada\0\0");
+    for end in 0..whole.len() {
+        assert_eq!(take_startup(&mut BytesMut::from(&whole[..end])).unwrap(), None);
+    }
+}

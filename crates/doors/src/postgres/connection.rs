@@ -1,0 +1,326 @@
+//! One client: startup, then message by message until it leaves or the server does.
+
+use super::codec::{self, Message, Startup};
+use super::door::Shared;
+use super::encode::Format;
+use super::error::{self, Fault};
+use super::extended::{Portals, Statements};
+use super::statement;
+use super::wire::Wire;
+use metrics::{counter, gauge};
+use oribi_session::sql::{SqlError, SqlSession, TransactionStatus};
+use oribi_types::ErrorKind;
+use pgwire::error::{SEVERITY_ERROR, SEVERITY_FATAL, SEVERITY_WARNING};
+use pgwire::messages::response::{
+    EmptyQueryResponse, ErrorResponse, GssEncResponse, NoticeResponse, ReadyForQuery, SslResponse,
+    TransactionStatus as WireStatus,
+};
+use pgwire::messages::startup::{
+    Authentication, BackendKeyData, NegotiateProtocolVersion, ParameterStatus, SecretKey,
+};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use tokio::net::TcpStream;
+use tokio::sync::watch;
+
+/// What a client is told at startup and when `SET` changes it. Results are written accordingly whatever is set.
+const REPORTED: [(&str, &str); 10] = [
+    ("server_version", concat!("15.0 (Oribi ", env!("CARGO_PKG_VERSION"), ")")),
+    ("server_encoding", "UTF8"),
+    ("client_encoding", "UTF8"),
+    ("application_name", ""),
+    ("DateStyle", "ISO, MDY"),
+    ("IntervalStyle", "postgres"),
+    ("TimeZone", "UTC"),
+    ("integer_datetimes", "on"),
+    ("standard_conforming_strings", "on"),
+    ("is_superuser", "on"),
+];
+
+/// A connected client.
+pub struct Connection {
+    pub wire: Wire,
+    pub shared: Arc<Shared>,
+    pub session: Arc<SqlSession>,
+    pub statements: Statements,
+    pub portals: Portals,
+    /// Clears the cancel request of an earlier statement.
+    cancel: watch::Sender<bool>,
+    /// After an error in the extended protocol: messages up to the next `Sync` are skipped.
+    skip_to_sync: bool,
+    /// No statement since the last `ReadyForQuery`.
+    idle: bool,
+    reported: BTreeMap<&'static str, String>,
+}
+
+/// Serves a socket until it is closed.
+pub async fn serve(socket: TcpStream, shared: Arc<Shared>, shutdown: watch::Receiver<bool>) {
+    let _ = socket.set_nodelay(true);
+    let (cancel, cancelled) = watch::channel(false);
+    let mut wire = Wire::new(socket, shared.limits.message_bytes_max, cancelled, shutdown);
+    let startup = tokio::time::timeout(shared.limits.startup_timeout, start(&mut wire, &shared));
+    let parameters = match startup.await {
+        Ok(Ok(Some(parameters))) => parameters,
+        Ok(Ok(None) | Err(Fault::Gone)) => return,
+        Ok(Err(Fault::Statement(error) | Fault::Fatal(error))) => return refuse(wire, &error).await,
+        Err(_) => return,
+    };
+    let Some(_slot) = shared.take_slot() else {
+        return refuse(wire, &error::too_many_connections(shared.limits.connections_max)).await;
+    };
+    gauge!("oribi_postgres_open_connections").increment(1.0);
+    let registration = shared.cancels.register(cancel.clone());
+    let mut connection = Connection::new(wire, shared.clone(), parameters, cancel);
+    connection.greet(registration.pid, registration.secret);
+    let ended = connection.run().await;
+    gauge!("oribi_postgres_open_connections").decrement(1.0);
+    if let Err(Fault::Fatal(error) | Fault::Statement(error)) = ended {
+        connection.put_error(SEVERITY_FATAL, &error);
+    }
+    connection.wire.close().await;
+}
+
+async fn refuse(mut wire: Wire, error: &SqlError) {
+    wire.put(&ErrorResponse::from(error::info(SEVERITY_FATAL, error)));
+    wire.close().await;
+}
+
+/// The startup parameters of a client that wants a session; `None` for one that only wanted another's statement
+/// cancelled.
+async fn start(wire: &mut Wire, shared: &Shared) -> Result<Option<BTreeMap<String, String>>, Fault> {
+    loop {
+        match wire.startup().await? {
+            Startup::Ssl => wire.put(&SslResponse::Refuse),
+            Startup::GssEncryption => wire.put(&GssEncResponse::Refuse),
+            Startup::Cancel { pid, secret } => {
+                shared.cancels.cancel(pid, secret);
+                return Ok(None);
+            }
+            Startup::Session { major: 3, minor, parameters } => {
+                let (options, parameters): (BTreeMap<_, _>, BTreeMap<_, _>) =
+                    parameters.into_iter().partition(|(name, _)| name.starts_with("_pq_."));
+                if minor > 0 || !options.is_empty() {
+                    // Protocol 3.0 and none of its options is what we speak.
+                    wire.put(&NegotiateProtocolVersion::new(3 << 16, options.into_keys().collect()));
+                }
+                check_encoding(&parameters)?;
+                return Ok(Some(parameters));
+            }
+            Startup::Session { major, minor, .. } => {
+                let message = format!("unsupported frontend protocol {major}.{minor}: server supports 3.0");
+                return Err(Fault::Fatal(SqlError::new(ErrorKind::Unsupported, message)));
+            }
+        }
+        wire.flush().await?;
+    }
+}
+
+/// Encodings whose text is UTF-8 or a part of it; `SQL_ASCII` is what clients in the C locale say.
+fn check_encoding(parameters: &BTreeMap<String, String>) -> Result<(), Fault> {
+    match parameters.get("client_encoding").map(|e| e.trim_matches('\'').to_ascii_uppercase()).as_deref() {
+        None | Some("UTF8" | "UTF-8" | "UNICODE" | "SQL_ASCII") => Ok(()),
+        Some(other) => {
+            let message = format!("client_encoding {other} is not supported: use UTF8");
+            Err(Fault::Fatal(SqlError::new(ErrorKind::Invalid, message)))
+        }
+    }
+}
+
+/// The settings in the startup parameter `options`: `-c name=value` and `--name=value`.
+fn option_settings(options: &str) -> impl Iterator<Item = (String, String)> + '_ {
+    let words =
+        options.split_ascii_whitespace().map(|w| w.strip_prefix("--").or(w.strip_prefix("-c")).unwrap_or(w));
+    words.filter_map(|w| w.split_once('=')).map(|(name, value)| (name.to_ascii_lowercase(), value.to_owned()))
+}
+
+impl Connection {
+    fn new(
+        wire: Wire,
+        shared: Arc<Shared>,
+        mut parameters: BTreeMap<String, String>,
+        cancel: watch::Sender<bool>,
+    ) -> Self {
+        let user = parameters.remove("user").unwrap_or_default();
+        let database =
+            parameters.remove("database").filter(|d| !d.is_empty()).unwrap_or_else(|| user.clone());
+        let session = SqlSession::new(user, database);
+        let options = parameters.remove("options").unwrap_or_default();
+        for (name, value) in parameters {
+            session.set(&name.to_ascii_lowercase(), value);
+        }
+        for (name, value) in option_settings(&options) {
+            session.set(&name, value);
+        }
+        let statements = Statements::new(shared.limits.statements_max);
+        let portals = Portals::new(shared.limits.statements_max);
+        let reported = BTreeMap::new();
+        Connection {
+            wire,
+            shared,
+            session,
+            statements,
+            portals,
+            cancel,
+            skip_to_sync: false,
+            idle: true,
+            reported,
+        }
+    }
+
+    /// Any user is welcome: the door listens on loopback only.
+    fn greet(&mut self, pid: i32, secret: i32) {
+        self.wire.put(&Authentication::Ok);
+        self.wire.put(&BackendKeyData::new(pid, SecretKey::I32(secret)));
+        self.put_parameters();
+        self.put_ready();
+    }
+
+    /// States the reported parameters that have changed since they were last stated.
+    pub fn put_parameters(&mut self) {
+        for (name, default) in REPORTED {
+            let value = match name {
+                "application_name" => self.session.setting(name).unwrap_or_default(),
+                _ => default.to_owned(),
+            };
+            if self.reported.get(name) != Some(&value) {
+                // The client sent it, at a length that may be more than it would take back.
+                let shown = &value[..value.floor_char_boundary(1024)];
+                self.wire.put(&ParameterStatus::new(name.to_owned(), shown.replace('\0', "")));
+                self.reported.insert(name, value);
+            }
+        }
+    }
+
+    async fn run(&mut self) -> Result<(), Fault> {
+        self.wire.flush().await?;
+        loop {
+            let (tag, body) = self.wire.frame(false).await?;
+            if std::mem::take(&mut self.idle) {
+                // A cancel request that came while nothing ran is void.
+                self.cancel.send_replace(false);
+            }
+            let done = match codec::decode(tag, &body) {
+                Ok(Message::Terminate) => return Ok(()),
+                Ok(message) => self.handle(message).await,
+                Err(malformed) => Err(malformed.into()),
+            };
+            match done {
+                Ok(()) => {}
+                Err(Fault::Statement(error)) => self.fail(&error, tag).await?,
+                Err(fatal) => return Err(fatal),
+            }
+        }
+    }
+
+    async fn handle(&mut self, message: Message<'_>) -> Result<(), Fault> {
+        if self.skip_to_sync && !matches!(message, Message::Sync) {
+            return Ok(());
+        }
+        match message {
+            Message::Query(script) => {
+                self.simple(script).await?;
+                self.ready().await
+            }
+            Message::Parse { name, sql, types } => self.parse(name, sql, types).await,
+            Message::Bind(bind) => self.bind(&bind),
+            Message::Describe(target) => self.describe(target),
+            Message::Execute { portal, rows_max } => self.execute(portal, rows_max).await,
+            Message::Close(target) => {
+                self.close(target);
+                Ok(())
+            }
+            Message::Flush => self.wire.flush().await,
+            Message::Sync => {
+                self.skip_to_sync = false;
+                self.ready().await
+            }
+            // What is still under way of a COPY that failed.
+            Message::CopyData(_) | Message::CopyDone | Message::CopyFail(_) => Ok(()),
+            Message::Terminate => unreachable!("the caller ends the connection"),
+        }
+    }
+
+    /// Runs a script of the simple protocol: statement by statement, up to the first that fails.
+    async fn simple(&mut self, script: &str) -> Result<(), Fault> {
+        self.statements.remove("");
+        self.portals.remove("");
+        let statements = self.shared.sql.split(script)?;
+        if statements.is_empty() {
+            self.wire.put(&EmptyQueryResponse::new());
+        }
+        let mut searched = 0;
+        for sql in &statements {
+            // Positions count from the start of the script.
+            let offset = script[searched..].find(sql.as_str()).map(|at| searched + at);
+            searched = offset.map_or(searched, |at| at + sql.len());
+            match self.simple_statement(sql).await {
+                Err(Fault::Statement(mut error)) => {
+                    let before = script[..offset.unwrap_or(0)].chars().count();
+                    error.position = error.position.map(|p| p + before);
+                    return Err(Fault::Statement(error));
+                }
+                ran => ran?,
+            }
+        }
+        Ok(())
+    }
+
+    async fn simple_statement(&mut self, sql: &str) -> Result<(), Fault> {
+        let prepared = self.wire.run(self.shared.sql.prepare(&self.session, sql, &[])).await?;
+        if !prepared.parameters().is_empty() {
+            let message = "there is no parameter $1: the simple protocol carries none";
+            return Err(SqlError::new(ErrorKind::Invalid, message).with_sqlstate("42P02").into());
+        }
+        let formats = vec![Format::Text; prepared.columns().map_or(0, |c| c.fields().len())];
+        let mut running = statement::start(self, &prepared, &[], formats).await?;
+        running.put_description(self);
+        running.advance(self, 0).await.map(|_| ())
+    }
+
+    /// Ends a series of messages: all that was made for it goes, and the client may send the next.
+    async fn ready(&mut self) -> Result<(), Fault> {
+        if self.session.transaction() == TransactionStatus::Idle {
+            self.portals.clear();
+        }
+        self.put_ready();
+        self.wire.flush().await
+    }
+
+    fn put_ready(&mut self) {
+        let status = match self.session.transaction() {
+            TransactionStatus::Idle => WireStatus::Idle,
+            TransactionStatus::Open { .. } => WireStatus::Transaction,
+            TransactionStatus::Failed { .. } => WireStatus::Error,
+        };
+        self.wire.put(&ReadyForQuery::new(status));
+        self.idle = true;
+    }
+
+    /// Tells the client that the message of type `tag` failed.
+    async fn fail(&mut self, error: &SqlError, tag: u8) -> Result<(), Fault> {
+        counter!("oribi_postgres_errors_total", "sqlstate" => error::sqlstate(error)).increment(1);
+        if let TransactionStatus::Open { wrote } = self.session.transaction() {
+            self.session.set_transaction(TransactionStatus::Failed { wrote });
+        }
+        self.put_warnings();
+        self.put_error(SEVERITY_ERROR, error);
+        if tag == b'Q' {
+            self.ready().await
+        } else {
+            self.skip_to_sync = true;
+            Ok(())
+        }
+    }
+
+    fn put_error(&mut self, severity: &str, error: &SqlError) {
+        self.wire.put(&ErrorResponse::from(error::info(severity, error)));
+    }
+
+    /// Passes on what the statement left to say.
+    pub fn put_warnings(&mut self) {
+        for warning in self.session.take_warnings() {
+            let warning = SqlError::new(ErrorKind::Invalid, warning).with_sqlstate("01000");
+            self.wire.put(&NoticeResponse::from(error::info(SEVERITY_WARNING, &warning)));
+        }
+    }
+}

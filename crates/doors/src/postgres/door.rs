@@ -1,0 +1,137 @@
+//! The listening side: accepts clients within the limits and sees them off at shutdown.
+
+use super::cancel::Cancels;
+use super::connection;
+use super::wire::holds;
+use metrics::counter;
+use oribi_session::sql::SqlEngine;
+use oribi_types::Result;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
+use tokio::task::{JoinHandle, JoinSet};
+
+/// What a client may take.
+#[derive(Clone, Debug)]
+pub struct PostgresLimits {
+    /// Sessions at a time; one more is told so (SQLSTATE 53300).
+    pub connections_max: usize,
+    /// The largest message a client may send; also the largest row of a `COPY`.
+    pub message_bytes_max: usize,
+    /// Named prepared statements and, apart from them, portals of one connection.
+    pub statements_max: usize,
+    /// The time within which a client must have said who it is.
+    pub startup_timeout: Duration,
+    /// The time that running statements have to finish at shutdown.
+    pub shutdown_grace: Duration,
+}
+
+impl Default for PostgresLimits {
+    fn default() -> Self {
+        PostgresLimits {
+            connections_max: 100,
+            message_bytes_max: 64 << 20,
+            statements_max: 10_000,
+            startup_timeout: Duration::from_secs(10),
+            shutdown_grace: Duration::from_secs(10),
+        }
+    }
+}
+
+/// Connections that are starting up, being refused or cancelling, beyond the sessions; more are dropped unheard.
+const STARTUPS_MAX: usize = 64;
+
+/// A running door.
+pub struct PostgresDoor {
+    local_addr: SocketAddr,
+    accepting: JoinHandle<()>,
+}
+
+/// What all connections of a door share.
+pub struct Shared {
+    pub sql: Arc<dyn SqlEngine>,
+    pub limits: PostgresLimits,
+    pub cancels: Arc<Cancels>,
+    sessions: Arc<Semaphore>,
+}
+
+impl Shared {
+    /// A session's place, given back when it is dropped; `None` if all are taken.
+    pub fn take_slot(&self) -> Option<OwnedSemaphorePermit> {
+        self.sessions.clone().try_acquire_owned().ok()
+    }
+}
+
+impl PostgresDoor {
+    /// Serves `listener` on the current tokio runtime until `shutdown` holds true (or its sender is gone).
+    ///
+    /// # Errors
+    /// Whatever the socket says to being put into tokio's hands.
+    pub fn start(
+        listener: std::net::TcpListener,
+        sql: Arc<dyn SqlEngine>,
+        limits: PostgresLimits,
+        shutdown: watch::Receiver<bool>,
+    ) -> Result<PostgresDoor> {
+        listener.set_nonblocking(true)?;
+        let local_addr = listener.local_addr()?;
+        let listener = TcpListener::from_std(listener)?;
+        let sessions = Arc::new(Semaphore::new(limits.connections_max));
+        let shared = Arc::new(Shared { sql, limits, cancels: Arc::default(), sessions });
+        let accepting = tokio::spawn(accept(listener, shared, shutdown));
+        Ok(PostgresDoor { local_addr, accepting })
+    }
+
+    pub fn local_addr(&self) -> SocketAddr {
+        self.local_addr
+    }
+
+    /// Returns when all connections have ended after a shutdown.
+    pub async fn join(self) {
+        // An error would be a panic of the accepting task, which has already been reported.
+        let _ = self.accepting.await;
+    }
+}
+
+async fn accept(listener: TcpListener, shared: Arc<Shared>, shutdown: watch::Receiver<bool>) {
+    let mut connections = JoinSet::new();
+    let mut down = shutdown.clone();
+    loop {
+        tokio::select! {
+            biased;
+            () = holds(&mut down) => break,
+            Some(_) = connections.join_next() => {}
+            accepted = listener.accept() => match accepted {
+                Ok((socket, _)) => admit(socket, &shared, &shutdown, &mut connections),
+                Err(error) => {
+                    // Out of file descriptors, most likely: they come back as connections end.
+                    tracing::warn!(%error, "postgres door cannot accept");
+                    tokio::time::sleep(Duration::from_millis(100)).await;
+                }
+            },
+        }
+    }
+    drop(listener);
+    let finish = async { while connections.join_next().await.is_some() {} };
+    if tokio::time::timeout(shared.limits.shutdown_grace, finish).await.is_err() {
+        tracing::warn!(
+            connections = connections.len(),
+            "postgres door ends statements that did not finish in time"
+        );
+        connections.shutdown().await;
+    }
+}
+
+fn admit(
+    socket: TcpStream,
+    shared: &Arc<Shared>,
+    shutdown: &watch::Receiver<bool>,
+    connections: &mut JoinSet<()>,
+) {
+    counter!("oribi_postgres_connections_total").increment(1);
+    if connections.len() < shared.limits.connections_max + STARTUPS_MAX {
+        connections.spawn(connection::serve(socket, shared.clone(), shutdown.clone()));
+    }
+}

@@ -1,0 +1,139 @@
+//! Errors on the PostgreSQL wire: one table from kind to SQLSTATE, and what the connection does after each.
+
+use super::codec::Malformed;
+use oribi_session::sql::SqlError;
+use oribi_types::{Error, ErrorKind};
+use pgwire::error::ErrorInfo;
+
+/// Why a message was not answered as asked.
+#[derive(Debug)]
+pub enum Fault {
+    /// The statement failed; the session goes on.
+    Statement(SqlError),
+    /// The session ends after the client has been told.
+    Fatal(SqlError),
+    /// The client has gone; nobody can be told.
+    Gone,
+}
+
+impl From<SqlError> for Fault {
+    fn from(error: SqlError) -> Self {
+        Fault::Statement(error)
+    }
+}
+
+impl From<Error> for Fault {
+    fn from(error: Error) -> Self {
+        Fault::Statement(error.into())
+    }
+}
+
+impl From<std::io::Error> for Fault {
+    fn from(_: std::io::Error) -> Self {
+        Fault::Gone
+    }
+}
+
+impl From<Malformed> for Fault {
+    fn from(malformed: Malformed) -> Self {
+        match malformed {
+            Malformed::Framing(what) => Fault::Fatal(protocol_violation(what)),
+            Malformed::Frame(what) => Fault::Statement(protocol_violation(what)),
+        }
+    }
+}
+
+/// The SQLSTATE of an error whose maker did not choose one.
+fn sqlstate_of(kind: ErrorKind) -> &'static str {
+    match kind {
+        ErrorKind::Invalid => "22023",         // invalid_parameter_value
+        ErrorKind::NotFound => "42P01",        // undefined_table
+        ErrorKind::AlreadyExists => "42710",   // duplicate_object
+        ErrorKind::Conflict => "40001",        // serialization_failure: clients retry the statement
+        ErrorKind::Retry => "40001",           // the same advice
+        ErrorKind::Unavailable => "57P03",     // cannot_connect_now
+        ErrorKind::Unauthenticated => "28000", // invalid_authorization_specification
+        ErrorKind::Forbidden => "42501",       // insufficient_privilege
+        ErrorKind::Unsupported => "0A000",     // feature_not_supported
+        ErrorKind::Corrupt => "XX001",         // data_corrupted
+        ErrorKind::TooLarge => "54000",        // program_limit_exceeded
+        ErrorKind::Internal => "XX000",        // internal_error
+    }
+}
+
+pub fn sqlstate(error: &SqlError) -> &'static str {
+    error.sqlstate.unwrap_or_else(|| sqlstate_of(error.error.kind()))
+}
+
+/// The fields of an `ErrorResponse` or `NoticeResponse`.
+pub fn info(severity: &str, error: &SqlError) -> ErrorInfo {
+    // A message frame may be as large as the client's own statement, which an error may quote.
+    const BYTES_MAX: usize = 8 << 10;
+    let cut = |text: &str| text[..text.floor_char_boundary(BYTES_MAX)].to_owned();
+    let mut info =
+        ErrorInfo::new(severity.to_owned(), sqlstate(error).to_owned(), cut(error.error.message()));
+    info.severity_nonlocalized = Some(severity.to_owned());
+    info.hint = error.hint.as_deref().map(cut);
+    info.position = error.position.map(|p| p.to_string());
+    info
+}
+
+fn with_state(kind: ErrorKind, sqlstate: &'static str, message: impl Into<String>) -> SqlError {
+    SqlError::new(kind, message).with_sqlstate(sqlstate)
+}
+
+pub fn protocol_violation(what: impl Into<String>) -> SqlError {
+    with_state(ErrorKind::Invalid, "08P01", what)
+}
+
+pub fn canceled() -> SqlError {
+    with_state(ErrorKind::Unavailable, "57014", "canceling statement due to user request")
+}
+
+pub fn shutting_down() -> SqlError {
+    with_state(ErrorKind::Unavailable, "57P01", "terminating connection: the server is shutting down")
+}
+
+pub fn too_many_connections(connections_max: usize) -> SqlError {
+    with_state(
+        ErrorKind::Unavailable,
+        "53300",
+        format!("too many connections: {connections_max} are open, which is the limit"),
+    )
+}
+
+pub fn too_many_names(what: &str, limit: usize) -> SqlError {
+    with_state(ErrorKind::TooLarge, "54000", format!("too many {what}: {limit} are open, which is the limit"))
+}
+
+pub fn no_statement(name: &str) -> SqlError {
+    with_state(ErrorKind::NotFound, "26000", format!("prepared statement \"{name}\" does not exist"))
+}
+
+pub fn duplicate_statement(name: &str) -> SqlError {
+    with_state(ErrorKind::AlreadyExists, "42P05", format!("prepared statement \"{name}\" already exists"))
+}
+
+pub fn no_portal(name: &str) -> SqlError {
+    with_state(ErrorKind::NotFound, "34000", format!("portal \"{name}\" does not exist"))
+}
+
+pub fn duplicate_portal(name: &str) -> SqlError {
+    with_state(ErrorKind::AlreadyExists, "42P03", format!("portal \"{name}\" already exists"))
+}
+
+pub fn portal_done(name: &str) -> SqlError {
+    with_state(ErrorKind::Invalid, "55000", format!("portal \"{name}\" cannot be run anymore"))
+}
+
+pub fn several_statements() -> SqlError {
+    with_state(ErrorKind::Invalid, "42601", "cannot insert multiple commands into a prepared statement")
+}
+
+pub fn invalid_text(error: Error) -> SqlError {
+    SqlError::from(error).with_sqlstate("22P02")
+}
+
+pub fn bad_copy(message: impl Into<String>) -> SqlError {
+    with_state(ErrorKind::Invalid, "22P04", message)
+}

@@ -1,0 +1,218 @@
+//! The extended protocol: named statements and portals.
+
+use super::codec::{Bind, Target};
+use super::connection::Connection;
+use super::encode::Format;
+use super::error::{self, Fault};
+use super::parameters;
+use super::statement::{self, Running};
+use super::types::{oid, oid_of, parameter_type};
+use oribi_session::sql::{Prepared, SqlError};
+use oribi_types::Value;
+use pgwire::messages::data::ParameterDescription;
+use pgwire::messages::extendedquery::{BindComplete, CloseComplete, ParseComplete};
+use pgwire::messages::response::EmptyQueryResponse;
+use std::collections::HashMap;
+use std::sync::Arc;
+
+/// What `Parse` made; a statement may be empty.
+pub struct Statement {
+    prepared: Option<Arc<dyn Prepared>>,
+    /// The type oid of each parameter: the client's own or the one we chose.
+    parameter_oids: Vec<u32>,
+}
+
+/// What `Bind` made of a statement, and what has become of it.
+pub struct Portal {
+    statement: Arc<Statement>,
+    parameters: Vec<Value>,
+    /// One for each column.
+    formats: Vec<Format>,
+    running: Option<Running>,
+}
+
+pub type Statements = Named<Arc<Statement>>;
+pub type Portals = Named<Portal>;
+
+/// Things by name; the unnamed one is replaced freely and does not count.
+pub struct Named<T> {
+    items: HashMap<String, T>,
+    limit: usize,
+}
+
+impl<T> Named<T> {
+    pub fn new(limit: usize) -> Self {
+        Named { items: HashMap::new(), limit }
+    }
+
+    pub fn get(&self, name: &str) -> Option<&T> {
+        self.items.get(name)
+    }
+
+    pub fn remove(&mut self, name: &str) -> Option<T> {
+        self.items.remove(name)
+    }
+
+    pub fn clear(&mut self) {
+        self.items.clear();
+    }
+
+    fn is_free(&self, name: &str) -> bool {
+        name.is_empty() || !self.items.contains_key(name)
+    }
+
+    fn has_room(&self, name: &str) -> bool {
+        name.is_empty() || self.items.len() < self.limit
+    }
+
+    fn insert(&mut self, name: &str, item: T) {
+        self.items.insert(name.to_owned(), item);
+    }
+}
+
+impl Connection {
+    pub async fn parse(&mut self, name: &str, sql: &str, types: Vec<u32>) -> Result<(), Fault> {
+        if !self.statements.is_free(name) {
+            return Err(error::duplicate_statement(name).into());
+        }
+        if !self.statements.has_room(name) {
+            return Err(
+                error::too_many_names("prepared statements", self.shared.limits.statements_max).into()
+            );
+        }
+        let mut scripts = self.shared.sql.split(sql)?;
+        if scripts.len() > 1 {
+            return Err(error::several_statements().into());
+        }
+        let statement = match scripts.pop() {
+            None => Statement { prepared: None, parameter_oids: types },
+            Some(_) => self.prepare(sql, types).await?,
+        };
+        self.statements.insert(name, Arc::new(statement));
+        self.wire.put(&ParseComplete::new());
+        Ok(())
+    }
+
+    async fn prepare(&mut self, sql: &str, declared: Vec<u32>) -> Result<Statement, Fault> {
+        let types: Vec<_> = declared.iter().map(|oid| parameter_type(*oid)).collect();
+        let prepared = self.wire.run(self.shared.sql.prepare(&self.session, sql, &types)).await?;
+        let chosen = |(i, expected)| match declared.get(i).copied() {
+            Some(oid) if !matches!(oid, oid::UNSPECIFIED | oid::UNKNOWN) => oid,
+            _ => oid_of(expected),
+        };
+        let parameter_oids = prepared.parameters().iter().copied().enumerate().map(chosen).collect();
+        Ok(Statement { prepared: Some(prepared), parameter_oids })
+    }
+
+    pub fn bind(&mut self, bind: &Bind<'_>) -> Result<(), Fault> {
+        let statement = self
+            .statements
+            .get(bind.statement)
+            .cloned()
+            .ok_or_else(|| error::no_statement(bind.statement))?;
+        if !self.portals.is_free(bind.portal) {
+            return Err(error::duplicate_portal(bind.portal).into());
+        }
+        if !self.portals.has_room(bind.portal) {
+            return Err(error::too_many_names("portals", self.shared.limits.statements_max).into());
+        }
+        let parameters = bind_parameters(&statement, bind)?;
+        let columns = result_columns(&statement);
+        let formats = spread_formats(&bind.result_formats, columns, "result columns")?;
+        self.portals.insert(bind.portal, Portal { statement, parameters, formats, running: None });
+        self.wire.put(&BindComplete::new());
+        Ok(())
+    }
+
+    pub fn describe(&mut self, target: Target<'_>) -> Result<(), Fault> {
+        let (statement, formats) = match target {
+            Target::Statement(name) => {
+                let statement =
+                    self.statements.get(name).cloned().ok_or_else(|| error::no_statement(name))?;
+                self.wire.put(&ParameterDescription::new(statement.parameter_oids.clone()));
+                // The formats are the portal's to choose.
+                let formats = vec![Format::Text; result_columns(&statement)];
+                (statement, formats)
+            }
+            Target::Portal(name) => {
+                let portal = self.portals.get(name).ok_or_else(|| error::no_portal(name))?;
+                (portal.statement.clone(), portal.formats.clone())
+            }
+        };
+        let rows = statement.prepared.as_ref().filter(|p| p.copy().is_none()).and_then(|p| p.columns());
+        statement::put_description(self, rows, &formats);
+        Ok(())
+    }
+
+    pub async fn execute(&mut self, name: &str, rows_max: usize) -> Result<(), Fault> {
+        // It is back in its place if it can go on: an error ends a portal.
+        let mut portal = self.portals.remove(name).ok_or_else(|| error::no_portal(name))?;
+        let Some(prepared) = portal.statement.prepared.clone() else {
+            self.wire.put(&EmptyQueryResponse::new());
+            self.portals.insert(name, portal);
+            return Ok(());
+        };
+        let mut running = match portal.running.take() {
+            Some(running) => running,
+            None => statement::start(self, &prepared, &portal.parameters, portal.formats.clone()).await?,
+        };
+        running.advance(self, rows_max).await?;
+        portal.running = Some(running);
+        self.portals.insert(name, portal);
+        self.wire.drain().await
+    }
+
+    /// Closing what does not exist is no error.
+    pub fn close(&mut self, target: Target<'_>) {
+        match target {
+            Target::Statement(name) => drop(self.statements.remove(name)),
+            Target::Portal(name) => drop(self.portals.remove(name)),
+        }
+        self.wire.put(&CloseComplete::new());
+    }
+}
+
+fn result_columns(statement: &Statement) -> usize {
+    statement.prepared.as_ref().and_then(|p| p.columns()).map_or(0, |columns| columns.fields().len())
+}
+
+fn bind_parameters(statement: &Statement, bind: &Bind<'_>) -> Result<Vec<Value>, SqlError> {
+    let expected = statement.prepared.as_ref().map_or(&[][..], |p| p.parameters());
+    if bind.parameters.len() != expected.len() {
+        return Err(error::protocol_violation(format!(
+            "bind message supplies {} parameters, but prepared statement \"{}\" requires {}",
+            bind.parameters.len(),
+            bind.statement,
+            expected.len()
+        )));
+    }
+    let formats = spread_formats(&bind.parameter_formats, expected.len(), "parameters")?;
+    let sent = bind.parameters.iter().zip(formats).zip(&statement.parameter_oids).zip(expected);
+    let mut values = Vec::with_capacity(expected.len());
+    for (i, (((bytes, format), oid), expected)) in sent.enumerate() {
+        let value = parameters::decode(*bytes, format, *oid, *expected).map_err(|mut error| {
+            error.error = error.error.context(format!("parameter ${}", i + 1));
+            error
+        })?;
+        values.push(value);
+    }
+    Ok(values)
+}
+
+/// One format for each of `count` things: none given means text, a single one is for all.
+fn spread_formats(codes: &[i16], count: usize, what: &str) -> Result<Vec<Format>, SqlError> {
+    let format = |code: &i16| match code {
+        0 => Ok(Format::Text),
+        1 => Ok(Format::Binary),
+        other => Err(error::protocol_violation(format!("invalid format code {other}"))),
+    };
+    match codes {
+        [] => Ok(vec![Format::Text; count]),
+        [one] => Ok(vec![format(one)?; count]),
+        several if several.len() == count => several.iter().map(format).collect(),
+        several => {
+            let message = format!("bind message has {} formats for {count} {what}", several.len());
+            Err(error::protocol_violation(message))
+        }
+    }
+}

@@ -1,0 +1,22 @@
+//! The PostgreSQL door: wire protocol 3.0, simple and extended, with COPY and cancel requests.
+//!
+//! `codec` cuts the client's bytes into messages; `connection` answers them one after the other, over the session's
+//! SQL engine; `encode` writes Arrow batches straight into the output buffer. A statement is dropped, and thereby
+//! stopped, when the client cancels it or goes away. Nobody is asked for a password, so the door listens on loopback
+//! only ([`crate::bind`]). What is supported is listed in `docs/protocols/postgres.md`.
+
+mod cancel;
+mod codec;
+mod connection;
+mod copy;
+mod door;
+mod encode;
+mod error;
+mod extended;
+mod numeric;
+mod parameters;
+mod statement;
+mod types;
+mod wire;
+
+pub use door::{PostgresDoor, PostgresLimits};

@@ -1,0 +1,161 @@
+//! Parameters of a `Bind` as values of the types that the statement expects.
+
+use super::encode::{EPOCH_DAYS, EPOCH_MICROS, Format};
+use super::error::invalid_text;
+use super::numeric::read_binary_numeric;
+use super::types::{oid, oid_of, parameter_type};
+use oribi_session::sql::SqlError;
+use oribi_types::{ColumnType, Error, ErrorKind, Result, Value, text};
+
+/// Decodes one parameter. `declared` is the type oid that the client gave in `Parse` (0: none), `expected` what the
+/// statement wants.
+///
+/// # Errors
+/// `Invalid` (22P02, 22P03) for bytes that are no such value, `Unsupported` for types we have no values of.
+pub fn decode(
+    bytes: Option<&[u8]>,
+    format: Format,
+    declared: u32,
+    expected: ColumnType,
+) -> Result<Value, SqlError> {
+    let Some(bytes) = bytes else { return Ok(Value::Null) };
+    if !matches!(declared, oid::UNSPECIFIED | oid::UNKNOWN) && parameter_type(declared).is_none() {
+        let message = format!("parameters of the type with oid {declared} are not supported");
+        return Err(SqlError::new(ErrorKind::Unsupported, message));
+    }
+    match format {
+        Format::Text => parse(expected, bytes).map_err(invalid_text),
+        Format::Binary => {
+            let sent =
+                if matches!(declared, oid::UNSPECIFIED | oid::UNKNOWN) { oid_of(expected) } else { declared };
+            binary(bytes, sent, expected).map_err(|e| SqlError::from(e).with_sqlstate("22P03"))
+        }
+    }
+}
+
+fn parse(expected: ColumnType, bytes: &[u8]) -> Result<Value> {
+    text::parse(expected, utf8(bytes)?)
+}
+
+fn utf8(bytes: &[u8]) -> Result<&str> {
+    std::str::from_utf8(bytes).map_err(|_| Error::invalid("invalid byte sequence for encoding \"UTF8\""))
+}
+
+fn binary(bytes: &[u8], sent: u32, expected: ColumnType) -> Result<Value> {
+    let value = match sent {
+        oid::NUMERIC => {
+            let number = read_binary_numeric(bytes)?;
+            return match expected {
+                ColumnType::Decimal { scale, .. } => {
+                    exact(text::parse(expected, &number)?, &number, usize::from(scale.unsigned_abs()))
+                }
+                _ => text::parse(expected, trim_number(&number)),
+            };
+        }
+        oid::JSONB => match bytes.split_first() {
+            Some((1, json)) => return parse(expected, json),
+            _ => return Err(Error::invalid("unsupported jsonb version")),
+        },
+        oid::BYTEA => Value::Binary(bytes.to_owned()),
+        oid::BOOL => Value::Bool(u8::from_be_bytes(fixed(bytes)?) != 0),
+        oid::INT2 => Value::Int16(i16::from_be_bytes(fixed(bytes)?)),
+        oid::INT4 => Value::Int32(i32::from_be_bytes(fixed(bytes)?)),
+        oid::INT8 => Value::Int64(i64::from_be_bytes(fixed(bytes)?)),
+        oid::OID => Value::Int64(i64::from(u32::from_be_bytes(fixed(bytes)?))),
+        oid::FLOAT4 => Value::Float(f32::from_be_bytes(fixed(bytes)?)),
+        oid::FLOAT8 => Value::Double(f64::from_be_bytes(fixed(bytes)?)),
+        oid::DATE => Value::Date(i32::from_be_bytes(fixed(bytes)?).saturating_add(EPOCH_DAYS)),
+        oid::TIMESTAMP | oid::TIMESTAMPTZ => {
+            let micros = i64::from_be_bytes(fixed(bytes)?);
+            Value::Timestamp(if micros == i64::MIN { micros } else { micros.saturating_add(EPOCH_MICROS) })
+        }
+        oid::UUID => Value::Uuid(fixed(bytes)?),
+        // Text and JSON.
+        _ => return parse(expected, bytes),
+    };
+    if value.as_ref().fits(expected) {
+        return Ok(value);
+    }
+    // The client's type is not the statement's: the text of the one is read as the other, range checks included.
+    let sent = parameter_type(sent).expect("oids without a type were refused");
+    text::parse(expected, &text::to_string(value.as_ref(), sent))
+}
+
+fn fixed<const N: usize>(bytes: &[u8]) -> Result<[u8; N]> {
+    bytes
+        .try_into()
+        .map_err(|_| Error::invalid(format!("incorrect binary data format: {} bytes, not {N}", bytes.len())))
+}
+
+/// Without the zeros that a reader of integers would not take.
+fn trim_number(number: &str) -> &str {
+    match number.split_once('.') {
+        Some((whole, fraction)) if fraction.bytes().all(|b| b == b'0') => whole,
+        _ => number,
+    }
+}
+
+/// A numeric with more digits behind the point than the statement's type keeps would compare wrongly once rounded.
+fn exact(value: Value, number: &str, scale: usize) -> Result<Value> {
+    match number.split_once('.') {
+        Some((_, fraction)) if fraction.trim_end_matches('0').len() > scale => Err(Error::invalid(format!(
+            "numeric parameter {number} has more than {scale} digits behind the point"
+        ))),
+        _ => Ok(value),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn from_binary(bytes: &[u8], declared: u32, expected: ColumnType) -> Result<Value, SqlError> {
+        decode(Some(bytes), Format::Binary, declared, expected)
+    }
+
+    #[test]
+    fn the_clients_type_is_brought_to_the_statements() {
+        let seven = 7_i16.to_be_bytes();
+        assert_eq!(from_binary(&seven, oid::INT2, ColumnType::Int64).unwrap(), Value::Int64(7));
+        assert_eq!(from_binary(&seven, oid::INT2, ColumnType::Double).unwrap(), Value::Double(7.0));
+        assert_eq!(from_binary(&seven, oid::INT2, ColumnType::String).unwrap(), Value::String("7".into()));
+        let decimal = ColumnType::Decimal { precision: 10, scale: 2 };
+        assert_eq!(from_binary(&seven, oid::INT2, decimal).unwrap(), Value::Decimal(700));
+        assert_eq!(from_binary(&seven, oid::UNSPECIFIED, ColumnType::Int16).unwrap(), Value::Int16(7));
+        let error = from_binary(&70_000_i32.to_be_bytes(), oid::INT4, ColumnType::Int16).unwrap_err();
+        assert!(error.error.message().contains("out of range"), "{error}");
+    }
+
+    #[test]
+    fn numerics_are_exact_or_refused() {
+        let mut bytes = Vec::new();
+        super::super::numeric::write_binary_numeric("1234", 3, &mut bytes);
+        let narrow = ColumnType::Decimal { precision: 10, scale: 2 };
+        assert!(from_binary(&bytes, oid::NUMERIC, narrow).is_err());
+        let wide = ColumnType::Decimal { precision: 38, scale: 10 };
+        assert_eq!(from_binary(&bytes, oid::NUMERIC, wide).unwrap(), Value::Decimal(12_340_000_000));
+    }
+
+    #[test]
+    fn dates_and_times_move_their_epoch() {
+        assert_eq!(
+            from_binary(&0_i32.to_be_bytes(), oid::DATE, ColumnType::Date).unwrap(),
+            Value::Date(10_957)
+        );
+        let micros = from_binary(&0_i64.to_be_bytes(), oid::TIMESTAMPTZ, ColumnType::Timestamp).unwrap();
+        assert_eq!(micros, Value::Timestamp(946_684_800_000_000));
+    }
+
+    #[test]
+    fn wrong_bytes_are_errors_with_a_sqlstate() {
+        let state = |result: Result<Value, SqlError>| result.unwrap_err().sqlstate;
+        assert_eq!(state(from_binary(b"abc", oid::INT4, ColumnType::Int32)), Some("22P03"));
+        assert_eq!(state(decode(Some(b"abc"), Format::Text, 0, ColumnType::Int32)), Some("22P02"));
+        assert_eq!(state(decode(Some(b"\xff"), Format::Text, 0, ColumnType::String)), Some("22P02"));
+        assert_eq!(
+            decode(Some(b"{}"), Format::Text, 1007, ColumnType::Int32).unwrap_err().error.kind(),
+            ErrorKind::Unsupported
+        );
+        assert_eq!(decode(None, Format::Binary, 0, ColumnType::Int32).unwrap(), Value::Null);
+    }
+}
