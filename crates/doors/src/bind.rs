@@ -1,10 +1,7 @@
 //! Listening sockets of the doors: loopback only.
 
 use oribi_types::{Error, Result};
-<<<<<<< HEAD
 use socket2::{Domain, Protocol, Socket, Type};
-=======
->>>>>>> 0047ce2 (doors: PostgreSQL door, loopback only)
 use std::net::{SocketAddr, TcpListener, ToSocketAddrs};
 
 /// Listens on `addr` (`host:port`; port 0 takes a free one).
@@ -18,24 +15,12 @@ pub fn bind(addr: &str) -> Result<TcpListener> {
     if resolved.is_empty() {
         return Err(Error::invalid(format!("address {addr} resolves to nothing")));
     }
-<<<<<<< HEAD
     for addr in &resolved {
         require_loopback(addr)?;
-=======
-    if let Some(open) = resolved.iter().find(|a| !a.ip().is_loopback()) {
-        return Err(Error::new(
-            oribi_types::ErrorKind::Forbidden,
-            format!(
-                "address {open} is not loopback: there is no authentication yet, so whoever reaches a door owns the \
-                 data; listen on 127.0.0.1 or [::1]"
-            ),
-        ));
->>>>>>> 0047ce2 (doors: PostgreSQL door, loopback only)
     }
     TcpListener::bind(resolved.as_slice()).map_err(|e| Error::unavailable(format!("address {addr}: {e}")))
 }
 
-<<<<<<< HEAD
 /// Listens on `addr` with `sockets` sockets, nonblocking, among which the kernel spreads the connections. Port 0 takes
 /// a free one, the same for all.
 ///
@@ -76,8 +61,6 @@ fn require_loopback(addr: &SocketAddr) -> Result<()> {
     ))
 }
 
-=======
->>>>>>> 0047ce2 (doors: PostgreSQL door, loopback only)
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -95,7 +78,6 @@ mod tests {
             assert_eq!(error.kind(), ErrorKind::Forbidden);
             assert!(error.message().contains("authentication"), "{error}");
         }
-<<<<<<< HEAD
         let addr = "0.0.0.0:0".parse().unwrap();
         assert_eq!(bind_each(addr, 2).unwrap_err().kind(), ErrorKind::Forbidden);
         assert_eq!(bind("127.0.0.1").unwrap_err().kind(), ErrorKind::Invalid);
@@ -108,8 +90,4 @@ mod tests {
         assert!(listeners.iter().all(|l| l.local_addr().unwrap() == addr));
         assert_eq!(bind_each(addr, 1).unwrap_err().kind(), ErrorKind::Unavailable);
     }
-=======
-        assert_eq!(bind("127.0.0.1").unwrap_err().kind(), ErrorKind::Invalid);
-    }
->>>>>>> 0047ce2 (doors: PostgreSQL door, loopback only)
 }
