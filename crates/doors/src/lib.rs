@@ -4,5 +4,6 @@
 //! import each other; what they share stands here.
 
 pub mod bind;
+pub mod http;
 pub mod memcached;
 pub mod postgres;

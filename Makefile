@@ -1,0 +1,49 @@
+# Everything a person needs here. `make demo` and `make test` install what they miss and need no other preparation.
+
+SHELL := /bin/bash
+CACHE ?= $(HOME)/.cache/oribi
+export CARGO_TARGET_DIR ?= $(CURDIR)/target
+ORIBI := $(CARGO_TARGET_DIR)/debug/oribi
+VENV := $(CACHE)/python
+
+.PHONY: demo test check rust-test client-test build bench fuzz clean-cache
+
+demo: build
+	ORIBI=$(ORIBI) scripts/demo
+
+# Format, lints and licences first, since they are quick; then the tests in Rust, then the real clients.
+test:
+	scripts/test
+
+build:
+	scripts/prepare build
+	cargo build --locked -p oribi-server
+
+check:
+	cargo fmt --all --check
+	cargo clippy --locked --workspace --all-targets --no-deps -- -D warnings
+	scripts/check-licences
+	scripts/tidy
+
+rust-test:
+	cargo test --locked --workspace
+
+client-test: build $(VENV)/ready
+	ORIBI=$(ORIBI) $(VENV)/bin/python -m pytest tests/clients
+
+# The clients, in versions that are pinned, outside the repository.
+$(VENV)/ready: tests/clients/requirements.txt
+	scripts/prepare clients
+	python3 -m venv $(VENV)
+	$(VENV)/bin/python -m pip install --quiet --requirement tests/clients/requirements.txt
+	touch $@
+
+bench:
+	cargo bench --locked --workspace
+
+# FUZZ_SECONDS per target; needs the nightly toolchain and cargo-fuzz.
+fuzz:
+	scripts/fuzz
+
+clean-cache:
+	rm -rf $(CACHE)

@@ -1,0 +1,100 @@
+"""Fixtures: a server of the binary under test, in a fresh folder, on free ports."""
+
+import os
+import pathlib
+import shutil
+import signal
+import subprocess
+import tempfile
+import threading
+
+import psycopg
+import pytest
+from pymemcache.client.base import Client
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+ORIBI = os.environ.get("ORIBI", str(ROOT / "target/debug/oribi"))
+
+
+class Server:
+    """A running `oribi serve`; `restart` and `kill` keep the folder."""
+
+    def __init__(self, data, *flags):
+        self.data = pathlib.Path(data)
+        self.flags = flags
+        self.start()
+
+    def start(self):
+        doors = ["--memcached", "127.0.0.1:0", "--postgres", "127.0.0.1:0", "--http", "127.0.0.1:0"]
+        self.log = open(self.data.parent / f"{self.data.name}.log", "ab")
+        self.process = subprocess.Popen(
+            [ORIBI, "serve", "--data", str(self.data), *doors, *self.flags],
+            stdout=subprocess.PIPE,
+            stderr=self.log,
+            text=True,
+        )
+        self.ports = {}
+        for line in self.process.stdout:
+            words = line.split()
+            if words[:1] == ["listening"]:
+                self.ports[words[1]] = int(words[2].rsplit(":", 1)[1])
+            if words == ["ready"]:
+                break
+        else:
+            raise RuntimeError(f"the server did not start: {self.log_text()}")
+        # Nobody reads on, and a full pipe would block the server.
+        threading.Thread(target=self.process.stdout.read, daemon=True).start()
+
+    def log_text(self):
+        return (self.data.parent / f"{self.data.name}.log").read_text()
+
+    def stop(self):
+        """Ends the server as an operator does; returns its status."""
+        self.process.send_signal(signal.SIGTERM)
+        return self.process.wait(timeout=60)
+
+    def kill(self):
+        self.process.kill()
+        self.process.wait()
+
+    def restart(self):
+        status = self.stop()
+        assert status == 0, self.log_text()
+        self.start()
+
+    def sql(self, **options):
+        """A psycopg connection."""
+        return psycopg.connect(
+            host="127.0.0.1", port=self.ports["postgres"], user="oribi", dbname="oribi", autocommit=True, **options
+        )
+
+    def memcached(self, **options):
+        """A pymemcache client."""
+        return Client(("127.0.0.1", self.ports["memcached"]), connect_timeout=10, timeout=60, **options)
+
+    def oribi(self, *arguments):
+        """Runs another command of the binary; returns its output."""
+        return run_oribi(*arguments)
+
+
+def run_oribi(*arguments, status=0):
+    done = subprocess.run([ORIBI, *map(str, arguments)], capture_output=True, text=True)
+    assert done.returncode == status, f"oribi {arguments}: {done.returncode}\n{done.stdout}\n{done.stderr}"
+    return done.stdout if status == 0 else done.stderr
+
+
+@pytest.fixture
+def folder():
+    path = pathlib.Path(tempfile.mkdtemp(prefix="oribi-test-"))
+    yield path
+    shutil.rmtree(path, ignore_errors=True)
+
+
+@pytest.fixture
+def server(folder):
+    """A server with defaults."""
+    started = Server(folder / "data")
+    yield started
+    if started.process.poll() is None:
+        status = started.stop()
+        assert status == 0, started.log_text()
