@@ -1,0 +1,290 @@
+//! An SQL engine of a dozen statements, to drive the PostgreSQL door without the real one.
+
+use arrow::array::{
+    ArrayRef, AsArray, BinaryViewArray, BooleanArray, Date32Array, Decimal128Array, FixedSizeBinaryArray,
+    Float32Array, Float64Array, Int16Array, Int32Array, Int64Array, RecordBatch, StringViewArray,
+    TimestampMicrosecondArray,
+};
+use arrow::datatypes::{DataType, Field, Int64Type, Schema, SchemaRef};
+use async_trait::async_trait;
+use futures::StreamExt;
+use oribi_doors::postgres::{PostgresDoor, PostgresLimits};
+use oribi_session::sql::{
+    CopyFormat, CopySink, CopyStatement, Outcome, Prepared, SqlEngine, SqlError, SqlSession,
+    TransactionStatus,
+};
+use oribi_types::batch::ColumnBuilder;
+use oribi_types::{ColumnType, ErrorKind, Value};
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use tokio::sync::watch;
+
+/// What happened to the engine.
+#[derive(Default)]
+pub struct FakeSql {
+    /// Streams of `endless` and `sleep` that are alive.
+    pub running: Arc<AtomicUsize>,
+    /// Rows that a `COPY` committed.
+    pub copied: Arc<Mutex<Vec<(i64, Option<String>)>>>,
+}
+
+/// A door on a free port over a fake engine.
+pub struct Server {
+    pub addr: SocketAddr,
+    pub sql: Arc<FakeSql>,
+    pub shutdown: watch::Sender<bool>,
+    pub door: PostgresDoor,
+}
+
+pub fn serve(limits: PostgresLimits) -> Server {
+    let sql = Arc::new(FakeSql::default());
+    let (shutdown, down) = watch::channel(false);
+    let listener = oribi_doors::bind::bind("127.0.0.1:0").unwrap();
+    let door = PostgresDoor::start(listener, sql.clone(), limits, down).unwrap();
+    Server { addr: door.local_addr(), sql, shutdown, door }
+}
+
+impl Server {
+    pub async fn connect(&self) -> tokio_postgres::Client {
+        let config =
+            format!("host={} port={} user=ada application_name=test", self.addr.ip(), self.addr.port());
+        let (client, connection) = tokio_postgres::connect(&config, tokio_postgres::NoTls).await.unwrap();
+        tokio::spawn(connection);
+        client
+    }
+}
+
+/// Polls until `condition` holds.
+pub async fn eventually(mut condition: impl FnMut() -> bool) {
+    let wait = async {
+        while !condition() {
+            tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+        }
+    };
+    tokio::time::timeout(std::time::Duration::from_secs(30), wait)
+        .await
+        .expect("the condition comes to hold");
+}
+
+#[async_trait]
+impl SqlEngine for FakeSql {
+    fn split(&self, script: &str) -> Result<Vec<String>, SqlError> {
+        Ok(script.split(';').map(str::trim).filter(|s| !s.is_empty()).map(str::to_owned).collect())
+    }
+
+    async fn prepare(
+        &self,
+        session: &Arc<SqlSession>,
+        sql: &str,
+        parameter_types: &[Option<ColumnType>],
+    ) -> Result<Arc<dyn Prepared>, SqlError> {
+        let sql = sql.trim_end_matches(';').to_owned();
+        if let TransactionStatus::Failed { .. } = session.transaction()
+            && sql != "rollback"
+        {
+            return Err(
+                SqlError::new(ErrorKind::Invalid, "current transaction is aborted").with_sqlstate("25P02")
+            );
+        }
+        let word = sql.split(' ').next().unwrap_or_default();
+        let bigint = || Some(schema(&[("n", DataType::Int64)]));
+        let mut statement = Statement {
+            parameters: vec![],
+            columns: None,
+            copy: None,
+            running: self.running.clone(),
+            copied: self.copied.clone(),
+            sql: sql.clone(),
+        };
+        match word {
+            "rows" | "endless" | "sleep" | "breaks" => statement.columns = bigint(),
+            "types" => statement.columns = Some(all_types().schema()),
+            "echo" => {
+                let count = sql.matches('$').count();
+                let given = |i| parameter_types.get(i).copied().flatten().unwrap_or(ColumnType::String);
+                statement.parameters = (0..count).map(given).collect();
+                let columns: Vec<_> =
+                    (0..count).map(|i| (format!("p{i}"), statement.parameters[i].arrow())).collect();
+                let columns: Vec<_> = columns.iter().map(|(n, t)| (n.as_str(), t.clone())).collect();
+                statement.columns = Some(schema(&columns));
+            }
+            "copy_out" => {
+                statement.columns = Some(people().schema());
+                statement.copy = Some(copy_options(true, &sql));
+            }
+            "copy_in" => statement.copy = Some(copy_options(false, &sql)),
+            "done" | "begin" | "rollback" | "warn" => {}
+            _ => {
+                let error = SqlError::new(ErrorKind::Invalid, format!("syntax error at or near \"{word}\""));
+                return Err(error.with_sqlstate("42601").at(1).with_hint("try rows, types or echo"));
+            }
+        }
+        Ok(Arc::new(statement))
+    }
+}
+
+struct Statement {
+    sql: String,
+    parameters: Vec<ColumnType>,
+    columns: Option<SchemaRef>,
+    copy: Option<CopyStatement>,
+    running: Arc<AtomicUsize>,
+    copied: Arc<Mutex<Vec<(i64, Option<String>)>>>,
+}
+
+struct Alive(Arc<AtomicUsize>);
+
+impl Drop for Alive {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+#[async_trait]
+impl Prepared for Statement {
+    fn parameters(&self) -> &[ColumnType] {
+        &self.parameters
+    }
+    fn columns(&self) -> Option<&SchemaRef> {
+        self.columns.as_ref()
+    }
+    fn copy(&self) -> Option<&CopyStatement> {
+        self.copy.as_ref()
+    }
+
+    async fn execute(&self, session: &Arc<SqlSession>, parameters: &[Value]) -> Result<Outcome, SqlError> {
+        let (word, rest) = self.sql.split_once(' ').unwrap_or((&self.sql, ""));
+        let alive = || {
+            self.running.fetch_add(1, Ordering::SeqCst);
+            Alive(self.running.clone())
+        };
+        Ok(match word {
+            "rows" => {
+                let count: i64 = rest.parse().unwrap();
+                let starts = (0..count).step_by(1000);
+                let batches: Vec<_> = starts.map(move |s| Ok(numbers(s..count.min(s + 1000)))).collect();
+                Outcome::Rows(futures::stream::iter(batches).boxed())
+            }
+            "breaks" => {
+                let error = SqlError::new(ErrorKind::Corrupt, "sstable 7: checksum mismatch");
+                Outcome::Rows(futures::stream::iter([Ok(numbers(0..3)), Err(error)]).boxed())
+            }
+            "endless" => {
+                let alive = alive();
+                let batches = futures::stream::repeat_with(move || {
+                    let _ = &alive;
+                    Ok(numbers(0..1000))
+                });
+                Outcome::Rows(batches.boxed())
+            }
+            "sleep" => {
+                let _alive = alive();
+                std::future::pending::<()>().await;
+                unreachable!("nothing wakes it");
+            }
+            "types" => Outcome::Rows(futures::stream::iter([Ok(all_types())]).boxed()),
+            "echo" => {
+                let arrays = parameters.iter().zip(&self.parameters).map(|(value, column_type)| {
+                    let mut builder = ColumnBuilder::new(*column_type);
+                    builder.push(value.as_ref());
+                    builder.finish(*column_type).unwrap()
+                });
+                let batch = RecordBatch::try_new(self.columns.clone().unwrap(), arrays.collect());
+                Outcome::Rows(futures::stream::iter([Ok(batch.unwrap())]).boxed())
+            }
+            "copy_out" => Outcome::Rows(futures::stream::iter([Ok(people())]).boxed()),
+            "copy_in" => Outcome::CopyIn(Box::new(Sink {
+                schema: people().schema(),
+                rows: vec![],
+                copied: self.copied.clone(),
+            })),
+            "begin" => {
+                session.set_transaction(TransactionStatus::Open { wrote: false });
+                Outcome::Done { tag: "BEGIN".into() }
+            }
+            "rollback" => {
+                session.set_transaction(TransactionStatus::Idle);
+                Outcome::Done { tag: "ROLLBACK".into() }
+            }
+            "warn" => {
+                session.warn("mind the gap");
+                Outcome::Done { tag: "WARN".into() }
+            }
+            _ => Outcome::Done { tag: "INSERT 0 3".into() },
+        })
+    }
+}
+
+struct Sink {
+    schema: SchemaRef,
+    rows: Vec<(i64, Option<String>)>,
+    copied: Arc<Mutex<Vec<(i64, Option<String>)>>>,
+}
+
+#[async_trait]
+impl CopySink for Sink {
+    fn schema(&self) -> &SchemaRef {
+        &self.schema
+    }
+    async fn push(&mut self, batch: RecordBatch) -> Result<(), SqlError> {
+        let (ids, names) = (batch.column(0).as_primitive::<Int64Type>(), batch.column(1).as_string_view());
+        self.rows.extend(ids.values().iter().copied().zip(names.iter().map(|n| n.map(str::to_owned))));
+        Ok(())
+    }
+    async fn finish(self: Box<Self>) -> Result<u64, SqlError> {
+        self.copied.lock().unwrap().extend(self.rows.clone());
+        Ok(self.rows.len() as u64)
+    }
+}
+
+fn schema(columns: &[(&str, DataType)]) -> SchemaRef {
+    Arc::new(Schema::new(columns.iter().map(|(n, t)| Field::new(*n, t.clone(), true)).collect::<Vec<_>>()))
+}
+
+fn copy_options(to_stdout: bool, sql: &str) -> CopyStatement {
+    let csv = sql.ends_with("csv");
+    CopyStatement {
+        to_stdout,
+        format: if csv { CopyFormat::Csv } else { CopyFormat::Text },
+        header: csv,
+        delimiter: if csv { b',' } else { b'\t' },
+        null: if csv { String::new() } else { "\\N".to_owned() },
+        quote: b'"',
+        escape: b'"',
+    }
+}
+
+fn numbers(range: std::ops::Range<i64>) -> RecordBatch {
+    let column: ArrayRef = Arc::new(Int64Array::from_iter_values(range));
+    RecordBatch::try_new(schema(&[("n", DataType::Int64)]), vec![column]).unwrap()
+}
+
+fn people() -> RecordBatch {
+    let names = StringViewArray::from(vec![Some("Ada, \"Countess\"\tof\nLovelace"), None, Some("")]);
+    let columns: Vec<ArrayRef> = vec![Arc::new(Int64Array::from(vec![1, 2, 3])), Arc::new(names)];
+    RecordBatch::try_new(schema(&[("id", DataType::Int64), ("name", DataType::Utf8View)]), columns).unwrap()
+}
+
+/// A row with a value of each type, and one of nulls.
+fn all_types() -> RecordBatch {
+    let uuid = FixedSizeBinaryArray::try_from_sparse_iter_with_size([Some([7_u8; 16]), None].into_iter(), 16)
+        .unwrap();
+    let decimal =
+        Decimal128Array::from(vec![Some(-1_234_567), None]).with_precision_and_scale(15, 2).unwrap();
+    let columns: Vec<(&str, ArrayRef)> = vec![
+        ("bool", Arc::new(BooleanArray::from(vec![Some(true), None]))),
+        ("int2", Arc::new(Int16Array::from(vec![Some(-2), None]))),
+        ("int4", Arc::new(Int32Array::from(vec![Some(4), None]))),
+        ("int8", Arc::new(Int64Array::from(vec![Some(i64::MIN), None]))),
+        ("float4", Arc::new(Float32Array::from(vec![Some(0.5), None]))),
+        ("float8", Arc::new(Float64Array::from(vec![Some(f64::NEG_INFINITY), None]))),
+        ("numeric", Arc::new(decimal)),
+        ("text", Arc::new(StringViewArray::from(vec![Some("naïve"), None]))),
+        ("bytea", Arc::new(BinaryViewArray::from(vec![Some(&b"\x00\xff"[..]), None]))),
+        ("date", Arc::new(Date32Array::from(vec![Some(-1), None]))),
+        ("timestamp", Arc::new(TimestampMicrosecondArray::from(vec![Some(1_500_000), None]))),
+        ("uuid", Arc::new(uuid)),
+    ];
+    RecordBatch::try_from_iter_with_nullable(columns.into_iter().map(|(n, c)| (n, c, true))).unwrap()
+}
