@@ -4,7 +4,7 @@ mod fake_sql;
 
 use bytes::Bytes;
 use fake_sql::{eventually, serve};
-use futures::{SinkExt, StreamExt, TryStreamExt, pin_mut};
+use futures::{SinkExt, TryStreamExt, pin_mut};
 use oribi_doors::postgres::PostgresLimits;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
