@@ -1,6 +1,7 @@
 //! A query engine, and what one statement sees of it: a snapshot, a picture of the catalog and a DataFusion state.
 
 use crate::catalog::{Catalogs, SEARCH_PATH_SCHEMA, database_name};
+use crate::dml::Writers;
 use crate::error::{sql_error, sql_error_in};
 use crate::memory::QueryMemory;
 use crate::pg_catalog;
@@ -19,7 +20,7 @@ use oribi_engine::{Catalog, Engine, Obligation, Snapshot};
 use oribi_session::sql::{RowStream, SqlError, SqlSession};
 use oribi_types::{Error, Result};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 use tokio::sync::mpsc;
 
 /// Batches that a query may be ahead of its client.
@@ -55,7 +56,10 @@ impl Default for QueryOptions {
 
 /// Plans and executes statements over one engine.
 pub struct QueryEngine {
+    this: Weak<QueryEngine>,
     engine: Arc<Engine>,
+    /// Statements that read before they write take turns here.
+    writers: Writers,
     runtime: QueryRuntime,
     /// Functions, rules and configuration, without a catalog; each statement copies it.
     base: SessionState,
@@ -73,7 +77,25 @@ impl QueryEngine {
         let runtime_env = runtime_env.build().map_err(|e| sql_error(e).error)?;
         let base = base_state(&options, Arc::new(runtime_env)).map_err(|e| sql_error(e).error)?;
         let runtime = QueryRuntime::new(options.threads)?;
-        Ok(Arc::new(QueryEngine { engine, runtime, base, file_tables: options.file_tables }))
+        let file_tables = options.file_tables;
+        let writers = Writers::default();
+        Ok(Arc::new_cyclic(|this| QueryEngine {
+            this: this.clone(),
+            engine,
+            writers,
+            runtime,
+            base,
+            file_tables,
+        }))
+    }
+
+    /// The engine as its prepared statements hold it.
+    pub(crate) fn shared(&self) -> Arc<QueryEngine> {
+        self.this.upgrade().expect("a query engine is only made inside of an Arc")
+    }
+
+    pub(crate) fn writers(&self) -> &Writers {
+        &self.writers
     }
 
     pub(crate) fn engine(&self) -> &Arc<Engine> {

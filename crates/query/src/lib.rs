@@ -7,10 +7,17 @@
 
 mod catalog;
 mod context;
+mod copy;
+mod ddl;
+mod dml;
 mod error;
 mod memory;
+mod options;
 mod pg_catalog;
 mod provider;
 mod runtime;
+mod settings;
+mod statement;
+mod syntax;
 
 pub use context::{QueryEngine, QueryOptions};

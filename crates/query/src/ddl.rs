@@ -1,0 +1,520 @@
+//! Schemas and tables: `CREATE`, `ALTER`, `DROP`, `TRUNCATE`.
+//!
+//! Each statement is durable when it is answered. `CREATE TABLE … AS` creates, fills, and drops the table again if
+//! filling fails; a process killed in between leaves the table empty.
+
+use crate::dml::{
+    self, Constant, ParameterTypes, Parameters, RowSink, Run, Scope, SourceQuery, column_type, qualified,
+};
+use crate::options::{self, Options};
+use crate::syntax::{Parsed, PartitionClause, fold};
+use datafusion::sql::sqlparser::ast::{
+    AlterColumnOperation, AlterTable, AlterTableOperation, ColumnDef, ColumnOption, CreateTable,
+    CreateTableOptions, Expr, Ident, IndexColumn, ObjectName, ObjectType, RenameTableNameKind, SchemaName,
+    Statement, TableConstraint, Truncate,
+};
+use futures::StreamExt;
+use oribi_engine::{Alteration, Engine};
+use oribi_session::sql::{Outcome, SqlError, SqlSession};
+use oribi_types::schema::ColumnSpec;
+use oribi_types::{
+    Column, ColumnSource, ColumnType, ErrorKind, Partitioning, Schema, TableDefinition, TableOptions, Value,
+};
+use std::sync::Arc;
+
+/// More tablets than this in one table are refused: each has files and memory of its own.
+const PARTITIONS_MAX: u32 = 256;
+
+/// A statement about schemas or tables.
+pub(crate) enum Ddl {
+    CreateSchema { name: String, if_not_exists: bool },
+    DropSchemas { names: Vec<String>, if_exists: bool, cascade: bool },
+    CreateTable { create: Box<CreateTable>, partition: Option<PartitionClause>, query: Option<SourceQuery> },
+    DropTables { names: Vec<ObjectName>, if_exists: bool },
+    AlterTable { name: ObjectName, if_exists: bool, changes: Vec<AlterTableOperation> },
+    Truncate { names: Vec<ObjectName>, if_exists: bool },
+}
+
+impl Ddl {
+    /// `None` if the statement is of another kind.
+    ///
+    /// # Errors
+    /// `Unsupported`, naming what it is; those of a query to create a table from.
+    pub(crate) async fn plan(
+        scope: Scope<'_>,
+        parsed: &Parsed,
+        types: &mut ParameterTypes,
+    ) -> Result<Option<Self>, SqlError> {
+        Ok(Some(match &parsed.statement {
+            Statement::CreateSchema { schema_name: SchemaName::Simple(name), if_not_exists, .. } => {
+                Ddl::CreateSchema { name: schema_name(name)?, if_not_exists: *if_not_exists }
+            }
+            Statement::CreateTable(create) => {
+                check_create(create)?;
+                let query = match &create.query {
+                    Some(query) => {
+                        Some(SourceQuery::plan(scope, Statement::Query(query.clone()), types).await?)
+                    }
+                    None => None,
+                };
+                let (create, partition) = (Box::new(create.clone()), parsed.partition.clone());
+                Ddl::CreateTable { create, partition, query }
+            }
+            Statement::Drop { object_type: ObjectType::Table, names, if_exists, .. } => {
+                Ddl::DropTables { names: names.clone(), if_exists: *if_exists }
+            }
+            Statement::Drop { object_type: ObjectType::Schema, names, if_exists, cascade, .. } => {
+                let names = names.iter().map(schema_name).collect::<Result<_, _>>()?;
+                Ddl::DropSchemas { names, if_exists: *if_exists, cascade: *cascade }
+            }
+            Statement::AlterTable(AlterTable { name, if_exists, operations, .. }) => {
+                let (name, changes) = (name.clone(), operations.clone());
+                if changes.len() > 1 {
+                    return Err(unsupported("several changes in one ALTER TABLE")
+                        .with_hint("each change is atomic by itself: write one statement for each"));
+                }
+                Ddl::AlterTable { name, if_exists: *if_exists, changes }
+            }
+            Statement::Truncate(Truncate { table_names, if_exists, partitions: None, .. }) => {
+                let names = table_names.iter().map(|t| t.name.clone()).collect();
+                Ddl::Truncate { names, if_exists: *if_exists }
+            }
+            _ => return Ok(None),
+        }))
+    }
+
+    /// # Errors
+    /// `AlreadyExists` (42P06, 42P07, 42701), `NotFound` (3F000, 42P01, 42703), `Invalid`, `Unsupported`.
+    pub(crate) async fn execute(&self, run: Run<'_>) -> Result<Outcome, SqlError> {
+        let engine = run.query.engine();
+        let session = run.session;
+        let tag = match self {
+            Ddl::CreateSchema { name, if_not_exists } => {
+                create_schema(engine, session, name, *if_not_exists)?;
+                "CREATE SCHEMA".to_owned()
+            }
+            Ddl::DropSchemas { names, if_exists, cascade } => {
+                names.iter().try_for_each(|name| drop_schema(engine, session, name, *if_exists, *cascade))?;
+                "DROP SCHEMA".to_owned()
+            }
+            Ddl::CreateTable { create, partition, query } => {
+                create_table(run, create, partition.as_ref(), query.as_ref()).await?
+            }
+            Ddl::DropTables { names, if_exists } => {
+                for name in names {
+                    if let Some(table) = existing(engine, session, name, *if_exists)? {
+                        engine.drop_table(table.schema_name(), table.name())?;
+                    }
+                }
+                "DROP TABLE".to_owned()
+            }
+            Ddl::AlterTable { name, if_exists, changes } => {
+                if let Some(table) = existing(engine, session, name, *if_exists)? {
+                    for change in changes {
+                        alter(engine, session, &table, change)?;
+                    }
+                }
+                "ALTER TABLE".to_owned()
+            }
+            Ddl::Truncate { names, if_exists } => {
+                for name in names {
+                    if let Some(table) = existing(engine, session, name, *if_exists)? {
+                        engine.truncate(&table)?;
+                    }
+                }
+                "TRUNCATE TABLE".to_owned()
+            }
+        };
+        Ok(Outcome::Done { tag })
+    }
+}
+
+fn create_schema(
+    engine: &Engine,
+    session: &SqlSession,
+    name: &str,
+    if_not_exists: bool,
+) -> Result<(), SqlError> {
+    if name.starts_with("pg_") || name == "information_schema" || name.contains('\0') {
+        let message = format!("unacceptable schema name \"{name}\"");
+        return Err(SqlError::new(ErrorKind::Invalid, message).with_sqlstate("42939"));
+    }
+    match engine.create_schema(name) {
+        Err(e) if e.kind() == ErrorKind::AlreadyExists && if_not_exists => {
+            session.warn(format!("schema \"{name}\" already exists, skipping"));
+            Ok(())
+        }
+        Err(e) if e.kind() == ErrorKind::AlreadyExists => {
+            Err(SqlError::new(e.kind(), format!("schema \"{name}\" already exists")).with_sqlstate("42P06"))
+        }
+        result => Ok(result?),
+    }
+}
+
+fn drop_schema(
+    engine: &Engine,
+    session: &SqlSession,
+    name: &str,
+    if_exists: bool,
+    cascade: bool,
+) -> Result<(), SqlError> {
+    let catalog = engine.catalog();
+    if !catalog.schemas().any(|schema| schema == name) {
+        if if_exists {
+            session.warn(format!("schema \"{name}\" does not exist, skipping"));
+            return Ok(());
+        }
+        let message = format!("schema \"{name}\" does not exist");
+        return Err(SqlError::new(ErrorKind::NotFound, message).with_sqlstate("3F000"));
+    }
+    if !cascade && catalog.tables(name).next().is_some() {
+        let message = format!("cannot drop schema \"{name}\" because tables depend on it");
+        return Err(SqlError::new(ErrorKind::Invalid, message)
+            .with_sqlstate("2BP01")
+            .with_hint("use DROP SCHEMA … CASCADE to drop its tables too"));
+    }
+    Ok(engine.drop_schema(name, cascade)?)
+}
+
+/// The table named; with `if_exists`, `None` and a warning if there is none.
+fn existing(
+    engine: &Engine,
+    session: &SqlSession,
+    name: &ObjectName,
+    if_exists: bool,
+) -> Result<Option<Arc<oribi_engine::Table>>, SqlError> {
+    match dml::table(session, engine, name) {
+        Err(e) if e.error.kind() == ErrorKind::NotFound && if_exists => {
+            session.warn(format!("relation \"{name}\" does not exist, skipping"));
+            Ok(None)
+        }
+        result => result.map(Some),
+    }
+}
+
+async fn create_table(
+    run: Run<'_>,
+    create: &CreateTable,
+    partition: Option<&PartitionClause>,
+    query: Option<&SourceQuery>,
+) -> Result<String, SqlError> {
+    let engine = run.query.engine();
+    let definition = define(run.session, engine, create, partition, query)?;
+    let name = definition.name.clone();
+    let schema_name = definition.schema_name.clone();
+    let table = match engine.create_table(definition) {
+        Err(e) if e.kind() == ErrorKind::AlreadyExists && create.if_not_exists => {
+            run.session.warn(format!("relation \"{name}\" already exists, skipping"));
+            return Ok("CREATE TABLE".to_owned());
+        }
+        Err(e) if e.kind() == ErrorKind::AlreadyExists => {
+            let message = format!("relation \"{name}\" already exists");
+            return Err(SqlError::new(ErrorKind::AlreadyExists, message).with_sqlstate("42P07"));
+        }
+        Err(e) if e.kind() == ErrorKind::NotFound => {
+            let message = format!("schema \"{schema_name}\" does not exist");
+            return Err(SqlError::new(ErrorKind::NotFound, message).with_sqlstate("3F000"));
+        }
+        created => created?,
+    };
+    let Some(query) = query else { return Ok("CREATE TABLE".to_owned()) };
+    match fill(run, &table, query).await {
+        Ok(rows) => Ok(format!("SELECT {rows}")),
+        Err(error) => {
+            engine.drop_table(&schema_name, &name)?;
+            Err(error)
+        }
+    }
+}
+
+/// Inserts the rows of `query` into a table of its columns.
+async fn fill(run: Run<'_>, table: &Arc<oribi_engine::Table>, query: &SourceQuery) -> Result<u64, SqlError> {
+    let schema = table.schema();
+    let positions: Vec<usize> = (0..schema.columns().len()).collect();
+    let mut sink = RowSink::new(run.query.engine(), table, &schema, &positions);
+    let mut batches = query.run(run).await?;
+    while let Some(batch) = batches.next().await {
+        sink.push(&batch?).await?;
+    }
+    sink.finish().await
+}
+
+fn define(
+    session: &SqlSession,
+    engine: &Engine,
+    create: &CreateTable,
+    partition: Option<&PartitionClause>,
+    query: Option<&SourceQuery>,
+) -> Result<TableDefinition, SqlError> {
+    let (schema_name, name) = dml::new_table_name(session, engine, &create.name)?;
+    let options = match &create.table_options {
+        CreateTableOptions::None => Options::default(),
+        CreateTableOptions::With(options) => options::parse(options)?,
+        other => return Err(unsupported(&other.to_string())),
+    };
+    let (columns, mut key) = match query {
+        Some(query) => (columns_of(query)?, Vec::new()),
+        None => columns_defined(&create.columns)?,
+    };
+    for constraint in &create.constraints {
+        let TableConstraint::PrimaryKey(constraint) = constraint else {
+            return Err(unsupported(&constraint.to_string()));
+        };
+        extend_key(&mut key, constraint.columns.iter().map(key_column).collect::<Result<_, _>>()?)?;
+    }
+    if let Some(columns) = &options.primary_key {
+        extend_key(&mut key, columns.clone())?;
+    }
+    if key.is_empty() {
+        return Err(invalid("42P16", format!("table \"{name}\" needs a primary key"))
+            .with_hint("add PRIMARY KEY (column, …)"));
+    }
+    let key_names: Vec<&str> = key.iter().map(String::as_str).collect();
+    if let Some(missing) = key.iter().find(|k| !columns.iter().any(|c| c.name == **k)) {
+        return Err(invalid("42703", format!("column \"{missing}\" named in key does not exist")));
+    }
+    for (i, column) in columns.iter().enumerate() {
+        if columns[..i].iter().any(|other| other.name == column.name) {
+            return Err(invalid("42701", format!("column \"{}\" specified more than once", column.name)));
+        }
+    }
+    let schema = Schema::new(columns, &key_names).map_err(|e| SqlError::from(e).with_sqlstate("42P16"))?;
+    let partitioning = partitioning(&schema, partition)?;
+    let options = options.table_options(
+        &schema,
+        TableOptions { durability: engine.options().durability, ttl_ms: None, expires_at: None },
+    )?;
+    Ok(TableDefinition { schema_name, name, schema, partitioning, options })
+}
+
+/// Columns, and the primary key as far as columns say.
+fn columns_defined(definitions: &[ColumnDef]) -> Result<(Vec<ColumnSpec>, Vec<String>), SqlError> {
+    let (mut columns, mut key) = (Vec::new(), Vec::new());
+    for definition in definitions {
+        let (spec, in_key) = column_spec(definition)?;
+        if in_key {
+            extend_key(&mut key, vec![spec.name.clone()])?;
+        }
+        columns.push(spec);
+    }
+    Ok((columns, key))
+}
+
+/// A column, and whether it is the primary key.
+fn column_spec(definition: &ColumnDef) -> Result<(ColumnSpec, bool), SqlError> {
+    let mut spec = ColumnSpec::new(fold(&definition.name), column_type(&definition.data_type)?);
+    let mut in_key = false;
+    for option in &definition.options {
+        match &option.option {
+            ColumnOption::Null => {}
+            ColumnOption::NotNull => spec.nullable = false,
+            ColumnOption::Default(expr) => spec.default = Some(default_value(&spec, expr)?),
+            ColumnOption::PrimaryKey(_) => in_key = true,
+            ColumnOption::Comment(_) | ColumnOption::Collation(_) => {}
+            other => return Err(unsupported(&format!("{other} in a column"))),
+        }
+    }
+    // A default of null is no default.
+    spec.default = spec.default.filter(|value| !value.is_null());
+    Ok((spec, in_key))
+}
+
+fn default_value(spec: &ColumnSpec, expr: &Expr) -> Result<Value, SqlError> {
+    let column = pseudo_column(&spec.name, spec.column_type);
+    let mut types = ParameterTypes::default();
+    let constant = Constant::compile(expr, &column, &mut types)?;
+    match constant {
+        Some(constant @ Constant::Value(_)) => {
+            constant.value(&column, Parameters { types: &[], values: &[] })
+        }
+        _ => Err(unsupported(&format!("DEFAULT {expr}")).with_hint("a default is a constant")),
+    }
+}
+
+/// A column of a table that is not there yet, to compile values for.
+fn pseudo_column(name: &str, column_type: ColumnType) -> Column {
+    Column {
+        id: 0,
+        name: name.to_owned(),
+        column_type,
+        nullable: true,
+        default: None,
+        missing: None,
+        source: ColumnSource::Slot(0),
+    }
+}
+
+fn columns_of(query: &SourceQuery) -> Result<Vec<ColumnSpec>, SqlError> {
+    let column = |field: &Arc<arrow::datatypes::Field>| {
+        let column_type = ColumnType::from_arrow(field.data_type())?;
+        let is_json = field.metadata().get(oribi_types::schema::TYPE_METADATA).is_some_and(|t| t == "json");
+        let column_type = if is_json { ColumnType::Json } else { column_type };
+        Ok(ColumnSpec::new(field.name().clone(), column_type))
+    };
+    query.schema().fields().iter().map(column).collect()
+}
+
+fn key_column(column: &IndexColumn) -> Result<String, SqlError> {
+    match &column.column.expr {
+        Expr::Identifier(ident) => Ok(fold(ident)),
+        other => Err(unsupported(&format!("primary key over {other}"))),
+    }
+}
+
+fn extend_key(key: &mut Vec<String>, more: Vec<String>) -> Result<(), SqlError> {
+    if !key.is_empty() {
+        return Err(invalid("42P16", "multiple primary keys for a table are not allowed"));
+    }
+    *key = more;
+    Ok(())
+}
+
+/// Hash partitioning by the columns named, or by the whole key into one tablet.
+fn partitioning(schema: &Schema, clause: Option<&PartitionClause>) -> Result<Partitioning, SqlError> {
+    let Some(clause) = clause else {
+        return Ok(Partitioning::Hash { columns: (0..schema.key().len() as u16).collect(), buckets: 1 });
+    };
+    if clause.partitions > PARTITIONS_MAX {
+        return Err(invalid("22023", format!("a table has at most {PARTITIONS_MAX} partitions")));
+    }
+    let component = |ident: &Ident| {
+        let name = fold(ident);
+        schema.key_columns().position(|c| c.name == name).map(|i| i as u16).ok_or_else(|| {
+            invalid("42P16", format!("partition column \"{name}\" is not part of the primary key"))
+        })
+    };
+    let mut columns = clause.columns.iter().map(component).collect::<Result<Vec<u16>, _>>()?;
+    columns.sort_unstable();
+    columns.dedup();
+    Ok(Partitioning::Hash { columns, buckets: clause.partitions })
+}
+
+fn alter(
+    engine: &Engine,
+    session: &SqlSession,
+    table: &oribi_engine::Table,
+    operation: &AlterTableOperation,
+) -> Result<(), SqlError> {
+    let schema = table.schema();
+    let known = |ident: &Ident| {
+        let name = fold(ident);
+        match schema.position(&name) {
+            Some(_) => Ok(name),
+            None => Err(invalid(
+                "42703",
+                format!("column \"{name}\" of relation \"{}\" does not exist", table.name()),
+            )),
+        }
+    };
+    let change = match operation {
+        AlterTableOperation::AddColumn { if_not_exists, column_def, column_position: None, .. } => {
+            let (spec, in_key) = column_spec(column_def)?;
+            if in_key {
+                return Err(unsupported("adding a column to the primary key"));
+            }
+            if schema.position(&spec.name).is_some() {
+                let message =
+                    format!("column \"{}\" of relation \"{}\" already exists", spec.name, table.name());
+                if *if_not_exists {
+                    session.warn(format!("{message}, skipping"));
+                    return Ok(());
+                }
+                return Err(SqlError::new(ErrorKind::AlreadyExists, message).with_sqlstate("42701"));
+            }
+            if !spec.nullable && spec.default.is_none() {
+                let message = format!(
+                    "column \"{}\" of relation \"{}\" would contain null values",
+                    spec.name,
+                    table.name()
+                );
+                return Err(invalid("23502", message).with_hint("give it a default"));
+            }
+            Alteration::AddColumn(spec)
+        }
+        AlterTableOperation::DropColumn { column_names, if_exists, .. } => {
+            let [column] = column_names.as_slice() else {
+                return Err(unsupported("dropping several columns at once"));
+            };
+            match known(column) {
+                Err(error) if *if_exists => {
+                    session.warn(format!("{error}, skipping"));
+                    return Ok(());
+                }
+                name => Alteration::DropColumn(name?),
+            }
+        }
+        AlterTableOperation::RenameColumn { old_column_name, new_column_name } => {
+            let (from, to) = (known(old_column_name)?, fold(new_column_name));
+            if schema.position(&to).is_some() {
+                let message = format!("column \"{to}\" of relation \"{}\" already exists", table.name());
+                return Err(SqlError::new(ErrorKind::AlreadyExists, message).with_sqlstate("42701"));
+            }
+            Alteration::RenameColumn { from, to }
+        }
+        AlterTableOperation::RenameTable { table_name: RenameTableNameKind::To(to) } => {
+            match qualified(to)? {
+                (None, to) => Alteration::Rename { to },
+                _ => return Err(unsupported("moving a table to another schema")),
+            }
+        }
+        AlterTableOperation::AlterColumn { column_name, op } => {
+            let column = known(column_name)?;
+            let default = match op {
+                AlterColumnOperation::DropDefault => None,
+                AlterColumnOperation::SetDefault { value } => {
+                    let position = schema.position(&column).expect("the column is known");
+                    let spec = ColumnSpec::new(&column, schema.columns()[position].column_type);
+                    Some(default_value(&spec, value)?).filter(|value| !value.is_null())
+                }
+                other => return Err(unsupported(&format!("ALTER COLUMN {other}"))),
+            };
+            Alteration::SetDefault { column, default }
+        }
+        AlterTableOperation::SetOptionsParens { options } => {
+            let options = options::parse(options)?;
+            if options.primary_key.is_some() {
+                return Err(unsupported("changing the primary key"));
+            }
+            Alteration::SetOptions(options.table_options(&schema, table.definition().options.clone())?)
+        }
+        other => return Err(unsupported(&format!("ALTER TABLE {other}"))),
+    };
+    engine.alter_table(table.schema_name(), table.name(), &change).map_err(|e| match e.kind() {
+        ErrorKind::AlreadyExists => SqlError::from(e).with_sqlstate("42P07"),
+        ErrorKind::NotFound => SqlError::from(e).with_sqlstate("42P01"),
+        ErrorKind::Invalid => SqlError::from(e).with_sqlstate("42P16"),
+        _ => e.into(),
+    })
+}
+
+fn check_create(create: &CreateTable) -> Result<(), SqlError> {
+    let refused = [
+        (create.temporary, "CREATE TEMPORARY TABLE"),
+        (create.or_replace, "CREATE OR REPLACE TABLE"),
+        (create.external, "CREATE EXTERNAL TABLE"),
+        (create.like.is_some() || create.clone.is_some(), "CREATE TABLE … LIKE"),
+        (create.inherits.is_some() || create.partition_of.is_some(), "table inheritance"),
+        (create.partition_by.is_some(), "PARTITION BY other than HASH (…) PARTITIONS n"),
+        (create.query.is_some() && !create.columns.is_empty(), "a column list in CREATE TABLE … AS"),
+        (create.on_commit.is_some(), "ON COMMIT"),
+    ];
+    match refused.iter().find(|(found, _)| *found) {
+        Some((_, what)) => Err(unsupported(what)),
+        None => Ok(()),
+    }
+}
+
+fn schema_name(name: &ObjectName) -> Result<String, SqlError> {
+    match qualified(name)? {
+        (None, name) => Ok(name),
+        (Some(_), _) => Err(invalid("42601", format!("improper schema name {name}"))),
+    }
+}
+
+fn invalid(sqlstate: &'static str, message: impl Into<String>) -> SqlError {
+    SqlError::new(ErrorKind::Invalid, message).with_sqlstate(sqlstate)
+}
+
+fn unsupported(what: &str) -> SqlError {
+    SqlError::new(ErrorKind::Unsupported, format!("{what} is not supported"))
+}

@@ -1,0 +1,187 @@
+//! Expressions that need no plan: literals and parameters, as a column takes them.
+//!
+//! An `INSERT` of such values, and an `UPDATE` that sets them, never enter DataFusion.
+
+use super::coerce::{convert, parse};
+use super::types::column_type;
+use datafusion::sql::sqlparser::ast::{self, CastKind, Expr, UnaryOperator};
+use oribi_session::sql::SqlError;
+use oribi_types::{Column, ColumnType, ErrorKind, Value};
+
+/// Types of a statement's parameters while it is planned.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct ParameterTypes(Vec<Option<ColumnType>>);
+
+/// `$n` with n above this is refused, as the PostgreSQL protocol counts parameters with 16 bits.
+const PARAMETERS_MAX: usize = 65_535;
+
+impl ParameterTypes {
+    /// Starts from the types that the client gave.
+    pub(crate) fn new(given: &[Option<ColumnType>]) -> Self {
+        ParameterTypes(given.to_vec())
+    }
+
+    /// Parameter `n`, counted from 0, is used where a value of `column_type` is wanted. What is known already stays.
+    pub(crate) fn note(&mut self, n: usize, column_type: Option<ColumnType>) {
+        if n >= self.0.len() {
+            self.0.resize(n + 1, None);
+        }
+        self.0[n] = self.0[n].or(column_type);
+    }
+
+    pub(crate) fn get(&self, n: usize) -> Option<ColumnType> {
+        self.0.get(n).copied().flatten()
+    }
+
+    /// The types; text for a parameter of which nothing is known.
+    pub(crate) fn finish(self) -> Vec<ColumnType> {
+        self.0.into_iter().map(|t| t.unwrap_or(ColumnType::String)).collect()
+    }
+}
+
+/// Values of a statement's parameters, with their types.
+#[derive(Clone, Copy)]
+pub(crate) struct Parameters<'a> {
+    pub(crate) types: &'a [ColumnType],
+    pub(crate) values: &'a [Value],
+}
+
+/// A value known without a row: a literal, or a parameter.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Constant {
+    /// Of the column's type already.
+    Value(Value),
+    /// Parameter `n` counted from 0, cast to a type on its way to the column.
+    Parameter { n: usize, cast: Option<ColumnType> },
+}
+
+impl Constant {
+    /// Compiles `expr` for `column`; `None` if it is not constant.
+    ///
+    /// # Errors
+    /// `Invalid` for a literal that the column cannot take.
+    pub(crate) fn compile(
+        expr: &Expr,
+        column: &Column,
+        types: &mut ParameterTypes,
+    ) -> Result<Option<Constant>, SqlError> {
+        match expr {
+            Expr::Nested(inner) => Constant::compile(inner, column, types),
+            Expr::Value(value) => match &value.value {
+                ast::Value::Placeholder(name) => {
+                    let n = parameter_number(name)?;
+                    types.note(n, Some(column.column_type));
+                    Ok(Some(Constant::Parameter { n, cast: None }))
+                }
+                literal => Ok(literal_value(literal, column)?.map(Constant::Value)),
+            },
+            Expr::UnaryOp { op: UnaryOperator::Minus, expr } => match expr.as_ref() {
+                Expr::Value(value) => match &value.value {
+                    ast::Value::Number(digits, _) => {
+                        Ok(Some(Constant::Value(number(&format!("-{digits}"), column)?)))
+                    }
+                    _ => Ok(None),
+                },
+                _ => Ok(None),
+            },
+            Expr::TypedString(typed) => {
+                let Some(text) = typed.value.value.clone().into_string() else { return Ok(None) };
+                cast_literal(&text, column_type(&typed.data_type)?, column)
+            }
+            Expr::Cast { kind: CastKind::Cast | CastKind::DoubleColon, expr, data_type, .. } => {
+                Constant::compile_cast(expr, column_type(data_type)?, column, types)
+            }
+            _ => Ok(None),
+        }
+    }
+
+    fn compile_cast(
+        expr: &Expr,
+        cast: ColumnType,
+        column: &Column,
+        types: &mut ParameterTypes,
+    ) -> Result<Option<Constant>, SqlError> {
+        let Expr::Value(value) = expr else { return Ok(None) };
+        match &value.value {
+            ast::Value::Placeholder(name) => {
+                let n = parameter_number(name)?;
+                types.note(n, Some(cast));
+                Ok(Some(Constant::Parameter { n, cast: Some(cast) }))
+            }
+            ast::Value::SingleQuotedString(text) => cast_literal(text, cast, column),
+            ast::Value::Null => Ok(Some(Constant::Value(Value::Null))),
+            _ => Ok(None),
+        }
+    }
+
+    /// The value, of `column`'s type.
+    ///
+    /// # Errors
+    /// `Invalid` for a parameter that the column cannot take.
+    pub(crate) fn value(&self, column: &Column, parameters: Parameters<'_>) -> Result<Value, SqlError> {
+        match self {
+            Constant::Value(value) => Ok(value.clone()),
+            Constant::Parameter { n, cast } => {
+                let (value, from) = (parameters.values[*n].clone(), parameters.types[*n]);
+                match cast {
+                    Some(cast) if *cast != from => {
+                        let through = Column { column_type: *cast, ..column.clone() };
+                        convert(convert(value, from, &through)?, *cast, column)
+                    }
+                    _ => convert(value, from, column),
+                }
+            }
+        }
+    }
+}
+
+/// The number of a parameter, counted from 0, from its name `$1`.
+pub(crate) fn parameter_number(name: &str) -> Result<usize, SqlError> {
+    match name.strip_prefix('$').and_then(|digits| digits.parse::<usize>().ok()) {
+        Some(n @ 1..=PARAMETERS_MAX) => Ok(n - 1),
+        _ => {
+            Err(SqlError::new(ErrorKind::Invalid, format!("there is no parameter {name}"))
+                .with_sqlstate("42P02"))
+        }
+    }
+}
+
+fn cast_literal(text: &str, cast: ColumnType, column: &Column) -> Result<Option<Constant>, SqlError> {
+    let through = Column { column_type: cast, ..column.clone() };
+    Ok(Some(Constant::Value(convert(parse(text, &through)?, cast, column)?)))
+}
+
+fn literal_value(literal: &ast::Value, column: &Column) -> Result<Option<Value>, SqlError> {
+    Ok(Some(match literal {
+        ast::Value::Null => Value::Null,
+        ast::Value::Boolean(v) => convert(Value::Bool(*v), ColumnType::Bool, column)?,
+        ast::Value::Number(digits, _) => number(digits, column)?,
+        ast::Value::SingleQuotedString(text)
+        | ast::Value::EscapedStringLiteral(text)
+        | ast::Value::UnicodeStringLiteral(text)
+        | ast::Value::NationalStringLiteral(text) => parse(text, column)?,
+        ast::Value::DollarQuotedString(text) => parse(&text.value, column)?,
+        _ => return Ok(None),
+    }))
+}
+
+/// A numeric literal, rounded to what the column holds.
+fn number(digits: &str, column: &Column) -> Result<Value, SqlError> {
+    match column.column_type {
+        ColumnType::String | ColumnType::Float | ColumnType::Double | ColumnType::Decimal { .. } => {
+            parse(digits, column)
+        }
+        ColumnType::Int8 | ColumnType::Int16 | ColumnType::Int32 | ColumnType::Int64
+            if digits.contains(['.', 'e', 'E']) =>
+        {
+            let value: f64 = digits.parse().map_err(|_| {
+                SqlError::new(ErrorKind::Invalid, format!("{digits} is not a number")).with_sqlstate("42601")
+            })?;
+            // PostgreSQL reads the literal as numeric, which rounds halves away from zero.
+            convert(Value::Double(value.round()), ColumnType::Double, column)
+        }
+        ColumnType::Int8 | ColumnType::Int16 | ColumnType::Int32 | ColumnType::Int64 => parse(digits, column),
+        // Refused there, as a bigint that is assigned to a column of such a type.
+        _ => convert(Value::Int64(0), ColumnType::Int64, column),
+    }
+}

@@ -1,0 +1,419 @@
+//! `INSERT`.
+//!
+//! Literals and parameters are encoded directly; anything else in `VALUES` is computed by one query of one row, and
+//! `INSERT … SELECT` streams from its query.
+
+use super::constant::{Constant, ParameterTypes};
+use super::returning::Returning;
+use super::rows::{EncodedRows, duplicate_key};
+use super::sink::RowSink;
+use super::source::SourceQuery;
+use super::upsert::{Conflict, Upsert};
+use super::{Run, Scope, blocking, changed, check_size, coerce, names, refuse, settle};
+use crate::syntax::syntax_error;
+use arrow::array::RecordBatch;
+use arrow::datatypes::SchemaRef;
+use datafusion::sql::sqlparser::ast::{self, Expr, SetExpr, TableObject};
+use futures::StreamExt;
+use oribi_engine::{Commit, Decision, Engine, Read, Table, WriteOp};
+use oribi_session::sql::{Outcome, SqlError};
+use oribi_types::batch::value_at;
+use oribi_types::{ColumnSource, Error, ErrorKind, Schema, Value, ValueRef};
+use std::sync::Arc;
+
+/// A planned `INSERT`.
+pub(crate) struct Insert {
+    table: Arc<Table>,
+    schema: Arc<Schema>,
+    /// The column that each value of a row is for.
+    positions: Vec<usize>,
+    source: Source,
+    conflict: Conflict,
+    returning: Option<Returning>,
+}
+
+enum Source {
+    Rows {
+        rows: Vec<Vec<Cell>>,
+        /// Yields one row: the values of the computed cells.
+        computed: Option<SourceQuery>,
+    },
+    Query(SourceQuery),
+}
+
+enum Cell {
+    Default,
+    Constant(Constant),
+    /// The n-th column of the computing query.
+    Computed(usize),
+}
+
+impl Insert {
+    /// # Errors
+    /// `NotFound`, `Invalid`, `Unsupported`.
+    pub(crate) async fn plan(
+        scope: Scope<'_>,
+        with: Option<ast::With>,
+        insert: ast::Insert,
+        types: &mut ParameterTypes,
+    ) -> Result<Self, SqlError> {
+        refuse_other_dialects(&insert)?;
+        let TableObject::TableName(name) = &insert.table else {
+            return Err(SqlError::new(
+                ErrorKind::Unsupported,
+                "INSERT into anything but a table is not supported",
+            ));
+        };
+        let table = names::table(scope.session, scope.query.engine(), name)?;
+        let schema = table.schema();
+        let alias = match &insert.table_alias {
+            Some(alias) => crate::syntax::fold(&alias.alias),
+            None => table.name().to_owned(),
+        };
+        let (mut positions, named) = target_columns(&table, &schema, &insert.columns)?;
+        let source = match insert.source {
+            None => Source::Rows { rows: vec![Vec::new()], computed: None },
+            Some(source) => match plain_values(&source) {
+                Some(values) if with.is_none() => {
+                    plan_rows(scope, &schema, &positions, values, types).await?
+                }
+                _ => Source::Query(plan_query(scope, with, source, types).await?),
+            },
+        };
+        let width = match &source {
+            Source::Rows { rows, .. } => rows.first().map_or(0, Vec::len),
+            Source::Query(source) => source.schema().fields().len(),
+        };
+        check_width(width, positions.len(), named)?;
+        positions.truncate(width);
+        let conflict = Conflict::plan(scope, &table, &schema, &alias, insert.on, types)?;
+        let returning = match &insert.returning {
+            Some(items) => Some(Returning::plan(&scope.query.begin(scope.session)?, &schema, &alias, items)?),
+            None => None,
+        };
+        Ok(Insert { table, schema, positions, source, conflict, returning })
+    }
+
+    pub(crate) fn columns(&self) -> Option<&SchemaRef> {
+        self.returning.as_ref().map(Returning::schema)
+    }
+
+    /// The table whose rows it reads before it writes them: only a computed `DO UPDATE` does.
+    pub(crate) fn contends_for(&self) -> Option<u64> {
+        match &self.conflict {
+            Conflict::Update(upsert) if upsert.reads_first() => Some(self.table.id()),
+            _ => None,
+        }
+    }
+
+    /// The query it reads from, for `EXPLAIN`.
+    pub(crate) fn query(&self) -> Option<&SourceQuery> {
+        match &self.source {
+            Source::Query(query) => Some(query),
+            Source::Rows { computed, .. } => computed.as_ref(),
+        }
+    }
+
+    /// # Errors
+    /// Those of its values; `AlreadyExists` (23505), `Invalid` (23502), `TooLarge` (54000), `Conflict`.
+    pub(crate) async fn execute(&self, run: Run<'_>) -> Result<Outcome, SqlError> {
+        let engine = run.query.engine();
+        let rows = match &self.source {
+            Source::Rows { rows, computed } => self.encode(run, rows, computed.as_ref()).await?,
+            Source::Query(query) => {
+                let mut sink = RowSink::new(engine, &self.table, &self.schema, &self.positions);
+                let plain = matches!(self.conflict, Conflict::Refuse) && self.returning.is_none();
+                let mut batches = query.run(run).await?;
+                while let Some(batch) = batches.next().await {
+                    if plain { sink.push(&batch?).await? } else { sink.gather(&batch?)? }
+                }
+                if plain {
+                    return Ok(done(sink.finish().await?));
+                }
+                sink.into_rows()?
+            }
+        };
+        check_size(engine, rows.bytes())?;
+        let (commit, written, count) = self.write(run, rows).await?;
+        settle(engine, &commit).await?;
+        match &self.returning {
+            Some(returning) => returning.outcome(&written.to_batch(&self.schema, commit.ts)?),
+            None => Ok(done(count)),
+        }
+    }
+
+    /// Writes the rows; returns those written, and their number.
+    async fn write(&self, run: Run<'_>, rows: EncodedRows) -> Result<(Commit, EncodedRows, u64), SqlError> {
+        let (engine, table, schema) = (run.query.engine(), &self.table, &self.schema);
+        match &self.conflict {
+            Conflict::Refuse => {
+                let (commit, rows) = insert_new(engine, table, schema, rows).await?;
+                let count = rows.len() as u64;
+                Ok((commit, rows, count))
+            }
+            Conflict::Ignore => {
+                let (commit, written) = insert_absent(engine, table, rows).await?;
+                let count = written.len() as u64;
+                Ok((commit, written, count))
+            }
+            Conflict::Update(upsert) => {
+                let (commit, written) = Upsert::write(upsert, run, table, schema, rows).await?;
+                let count = written.len() as u64;
+                Ok((commit, written, count))
+            }
+        }
+    }
+
+    async fn encode(
+        &self,
+        run: Run<'_>,
+        rows: &[Vec<Cell>],
+        computed: Option<&SourceQuery>,
+    ) -> Result<EncodedRows, SqlError> {
+        let computed = match computed {
+            Some(query) => Some(one_row(query, run).await?),
+            None => None,
+        };
+        let columns = self.schema.columns();
+        let mut encoded = EncodedRows::default();
+        let mut values: Vec<Value> = Vec::new();
+        for row in rows {
+            values.clear();
+            values.extend(columns.iter().map(|c| c.default.clone().unwrap_or(Value::Null)));
+            for (cell, &position) in row.iter().zip(&self.positions) {
+                let column = &columns[position];
+                match cell {
+                    Cell::Default => {}
+                    Cell::Constant(constant) => values[position] = constant.value(column, run.parameters)?,
+                    Cell::Computed(n) => {
+                        let batch = computed.as_ref().expect("computed cells have a query");
+                        let array = coerce(batch.column(*n), column)?;
+                        values[position] = value_at(&array, column.column_type, 0).to_owned();
+                    }
+                }
+            }
+            let borrowed: Vec<ValueRef<'_>> = values.iter().map(Value::as_ref).collect();
+            encoded.push(&self.table, &self.schema, &borrowed)?;
+        }
+        Ok(encoded)
+    }
+}
+
+fn done(count: u64) -> Outcome {
+    Outcome::Done { tag: format!("INSERT 0 {count}") }
+}
+
+/// Inserts rows whose keys must not exist.
+///
+/// # Errors
+/// `AlreadyExists` (23505), naming the key; nothing is inserted then.
+pub(crate) async fn insert_new(
+    engine: &Arc<Engine>,
+    table: &Arc<Table>,
+    schema: &Arc<Schema>,
+    rows: EncodedRows,
+) -> Result<(Commit, EncodedRows), SqlError> {
+    let count = rows.len();
+    let owned = (Arc::clone(table), Arc::clone(schema));
+    let (result, refused) = blocking(engine, count, move |engine| {
+        let (table, schema) = owned;
+        let mut refused = None;
+        let result = engine.write(&operations(&table, &rows), &mut |i, current, row| {
+            if current.is_some() {
+                refused = Some(i);
+                return Err(changed());
+            }
+            row.extend_from_slice(rows.row(i));
+            Ok(Decision::Put)
+        });
+        let refused = refused
+            .map(|i| (observe(engine, &table, rows.key(i)), duplicate_key(&table, &schema, rows.key(i))));
+        (result.map(|commit| (commit, rows)), refused)
+    })
+    .await?;
+    if let Some((seen, error)) = refused {
+        // The refusal tells of a row, so it waits for that row as a read of it would.
+        engine.settled(seen?).await?;
+        return Err(error);
+    }
+    Ok(result?)
+}
+
+/// Inserts the rows whose keys do not exist; returns them.
+async fn insert_absent(
+    engine: &Arc<Engine>,
+    table: &Arc<Table>,
+    rows: EncodedRows,
+) -> Result<(Commit, EncodedRows), SqlError> {
+    let table = Arc::clone(table);
+    let written = blocking(engine, rows.len(), move |engine| {
+        let mut written = EncodedRows::default();
+        let commit = engine.write(&operations(&table, &rows), &mut |i, current, row| {
+            if current.is_some() {
+                return Ok(Decision::Keep);
+            }
+            row.extend_from_slice(rows.row(i));
+            written.push_encoded(rows.key(i), rows.row(i));
+            Ok(Decision::Put)
+        })?;
+        Ok::<_, Error>((commit, written))
+    });
+    Ok(written.await??)
+}
+
+/// One operation per row, each looking at what is there.
+pub(crate) fn operations<'a>(table: &'a Arc<Table>, rows: &'a EncodedRows) -> Vec<WriteOp<'a>> {
+    (0..rows.len()).map(|i| WriteOp { table, key: rows.key(i), read: Read::Existing }).collect()
+}
+
+fn observe(engine: &Engine, table: &Table, key: &[u8]) -> Result<oribi_engine::Obligation, Error> {
+    Ok(engine.get(table, key, engine.read_view(), |_| ())?.1)
+}
+
+/// The single row of a query that computes values.
+async fn one_row(query: &SourceQuery, run: Run<'_>) -> Result<RecordBatch, SqlError> {
+    let mut batches = query.run(run).await?;
+    while let Some(batch) = batches.next().await {
+        let batch = batch?;
+        if batch.num_rows() > 0 {
+            return Ok(batch);
+        }
+    }
+    Err(SqlError::new(ErrorKind::Internal, "the values of an insert were not computed"))
+}
+
+/// The columns that values are for, and whether the statement named them.
+fn target_columns(
+    table: &Table,
+    schema: &Schema,
+    columns: &[ast::ObjectName],
+) -> Result<(Vec<usize>, bool), SqlError> {
+    if columns.is_empty() {
+        let all = schema.columns().iter().enumerate();
+        let written = all.filter(|(_, c)| c.source != ColumnSource::CommitTimestamp).map(|(i, _)| i);
+        return Ok((written.collect(), false));
+    }
+    let mut positions = Vec::with_capacity(columns.len());
+    for name in columns {
+        let [ast::ObjectNamePart::Identifier(ident)] = name.0.as_slice() else {
+            return Err(syntax_error(format!("\"{name}\" is not a column name")));
+        };
+        let position = names::column(table, schema, ident)?;
+        if positions.contains(&position) {
+            let message = format!("column \"{}\" specified more than once", ident.value);
+            return Err(SqlError::new(ErrorKind::Invalid, message).with_sqlstate("42701"));
+        }
+        positions.push(position);
+    }
+    Ok((positions, true))
+}
+
+fn check_width(width: usize, columns: usize, named: bool) -> Result<(), SqlError> {
+    if width > columns {
+        return Err(syntax_error("INSERT has more expressions than target columns"));
+    }
+    if named && width < columns {
+        return Err(syntax_error("INSERT has more target columns than expressions"));
+    }
+    Ok(())
+}
+
+/// The rows of a query that is nothing but `VALUES`.
+fn plain_values(query: &ast::Query) -> Option<&ast::Values> {
+    let plain = query.with.is_none()
+        && query.order_by.is_none()
+        && query.limit_clause.is_none()
+        && query.fetch.is_none();
+    match query.body.as_ref() {
+        SetExpr::Values(values) if plain => Some(values),
+        _ => None,
+    }
+}
+
+async fn plan_rows(
+    scope: Scope<'_>,
+    schema: &Schema,
+    positions: &[usize],
+    values: &ast::Values,
+    types: &mut ParameterTypes,
+) -> Result<Source, SqlError> {
+    let mut rows = Vec::with_capacity(values.rows.len());
+    let mut computed = Vec::new();
+    for row in &values.rows {
+        if row.content.len() != values.rows[0].content.len() {
+            return Err(syntax_error("VALUES lists must all be the same length"));
+        }
+        if row.content.len() > positions.len() {
+            return Err(syntax_error("INSERT has more expressions than target columns"));
+        }
+        let mut cells = Vec::with_capacity(row.content.len());
+        for (expr, &position) in row.content.iter().zip(positions) {
+            cells.push(if is_default(expr) {
+                Cell::Default
+            } else if let Some(constant) = Constant::compile(expr, &schema.columns()[position], types)? {
+                Cell::Constant(constant)
+            } else {
+                computed.push(expr.clone());
+                Cell::Computed(computed.len() - 1)
+            });
+        }
+        rows.push(cells);
+    }
+    let computed = match computed.is_empty() {
+        true => None,
+        false => Some(plan_computed(scope, computed, types).await?),
+    };
+    Ok(Source::Rows { rows, computed })
+}
+
+/// `SELECT expr AS c0, …`.
+async fn plan_computed(
+    scope: Scope<'_>,
+    expressions: Vec<Expr>,
+    types: &mut ParameterTypes,
+) -> Result<SourceQuery, SqlError> {
+    let mut parsed = crate::syntax::parse("select 1")?.statement;
+    if let ast::Statement::Query(select) = &mut parsed
+        && let SetExpr::Select(select) = select.body.as_mut()
+    {
+        let items = expressions.into_iter().enumerate();
+        let alias = |i| ast::Ident::with_quote('"', format!("c{i}"));
+        select.projection =
+            items.map(|(i, expr)| ast::SelectItem::ExprWithAlias { expr, alias: alias(i) }).collect();
+    }
+    SourceQuery::plan(scope, parsed, types).await
+}
+
+async fn plan_query(
+    scope: Scope<'_>,
+    with: Option<ast::With>,
+    mut source: Box<ast::Query>,
+    types: &mut ParameterTypes,
+) -> Result<SourceQuery, SqlError> {
+    match (&mut source.with, with) {
+        (inner @ None, outer) => *inner = outer,
+        (Some(_), None) => {}
+        (Some(inner), Some(outer)) => {
+            let mut tables = outer.cte_tables;
+            tables.append(&mut inner.cte_tables);
+            inner.cte_tables = tables;
+        }
+    }
+    SourceQuery::plan(scope, ast::Statement::Query(source), types).await
+}
+
+/// The word `DEFAULT` in place of a value.
+pub(crate) fn is_default(expr: &Expr) -> bool {
+    matches!(expr, Expr::Identifier(i) if i.quote_style.is_none() && i.value.eq_ignore_ascii_case("default"))
+}
+
+fn refuse_other_dialects(insert: &ast::Insert) -> Result<(), SqlError> {
+    refuse(insert.or.is_none() && !insert.ignore && !insert.replace_into, "INSERT OR … and REPLACE")?;
+    refuse(!insert.overwrite && insert.partitioned.is_none(), "INSERT OVERWRITE and PARTITION")?;
+    refuse(insert.assignments.is_empty() && insert.format_clause.is_none(), "INSERT … SET and FORMAT")?;
+    refuse(insert.settings.is_none() && insert.output.is_none(), "INSERT … SETTINGS and OUTPUT")?;
+    refuse(
+        insert.multi_table_insert_type.is_none() && insert.insert_alias.is_none(),
+        "INSERT into several tables",
+    )
+}

@@ -1,0 +1,339 @@
+//! The rows that an `UPDATE` or `DELETE` is about, found by an ordinary query.
+//!
+//! The query is `SELECT key columns, _ts, computed values … FROM table, others … WHERE …`. A condition that fixes the
+//! whole primary key to constants needs no query: see [`KeyCondition`].
+
+use super::constant::{Constant, ParameterTypes, Parameters};
+use super::source::SourceQuery;
+use super::{Run, Scope, check_size, coerce, names, refuse};
+use crate::catalog::with_ts;
+use crate::syntax::{self, fold};
+use arrow::array::{ArrayRef, AsArray};
+use arrow::datatypes::UInt64Type;
+use datafusion::sql::sqlparser::ast::{
+    self, BinaryOperator, Expr, Ident, ObjectName, ObjectNamePart, SelectItem, SetExpr, TableFactor,
+    TableWithJoins, VisitMut, visit_expressions_mut,
+};
+use futures::StreamExt;
+use oribi_engine::Table;
+use oribi_session::sql::SqlError;
+use oribi_types::batch::value_at;
+use oribi_types::{Column, ColumnType, ErrorKind, Schema, Timestamp, ValueRef, key};
+use std::collections::HashSet;
+use std::ops::ControlFlow;
+use std::sync::Arc;
+
+/// The table that a statement changes, as its other expressions know it.
+pub(crate) struct Target {
+    pub(crate) table: Arc<Table>,
+    pub(crate) schema: Arc<Schema>,
+    pub(crate) alias: Ident,
+    /// Whether the statement gave the alias.
+    aliased: bool,
+}
+
+impl Target {
+    /// # Errors
+    /// `NotFound` (42P01); `Unsupported` for joins and the like in place of the table.
+    pub(crate) fn resolve(scope: Scope<'_>, relation: &TableWithJoins) -> Result<Self, SqlError> {
+        refuse(relation.joins.is_empty(), "a join as the table to change")?;
+        let TableFactor::Table { name, alias, args: None, .. } = &relation.relation else {
+            return Err(SqlError::new(
+                ErrorKind::Unsupported,
+                format!("changing {relation} is not supported"),
+            ));
+        };
+        let table = names::table(scope.session, scope.query.engine(), name)?;
+        let schema = table.schema();
+        let aliased = alias.is_some();
+        let alias = match alias {
+            Some(alias) => alias.name.clone(),
+            None => Ident::with_quote('"', table.name()),
+        };
+        Ok(Target { table, schema, alias, aliased })
+    }
+}
+
+/// The query that finds the rows.
+pub(crate) struct Matching {
+    query: SourceQuery,
+    /// Columns that the computed values are for.
+    computed: Vec<Column>,
+    /// Whether a row may come several times, from a join.
+    repeats: bool,
+}
+
+/// Rows found.
+#[derive(Default)]
+pub(crate) struct Matched {
+    keys: Vec<u8>,
+    key_ends: Vec<usize>,
+    /// The timestamp of each row as read; `None` for a row that was not read.
+    ts: Vec<Option<Timestamp>>,
+    /// For each row, its place in `computed`.
+    places: Vec<(u32, u32)>,
+    /// Batches of computed values, of their columns' types.
+    computed: Vec<Vec<ArrayRef>>,
+}
+
+impl Matched {
+    pub(crate) fn len(&self) -> usize {
+        self.ts.len()
+    }
+
+    pub(crate) fn key(&self, i: usize) -> &[u8] {
+        let start = if i == 0 { 0 } else { self.key_ends[i - 1] };
+        &self.keys[start..self.key_ends[i]]
+    }
+
+    /// The row of one key, which need not exist.
+    pub(crate) fn only(key: Vec<u8>) -> Self {
+        let key_ends = vec![key.len()];
+        Matched { keys: key, key_ends, ts: vec![None], ..Matched::default() }
+    }
+
+    /// The timestamp of row `i` when it was read; `None` if it was not.
+    pub(crate) fn ts(&self, i: usize) -> Option<Timestamp> {
+        self.ts[i]
+    }
+
+    /// The `n`th computed value of row `i`.
+    pub(crate) fn value(&self, i: usize, n: usize, column_type: ColumnType) -> ValueRef<'_> {
+        let (batch, row) = self.places[i];
+        value_at(&self.computed[batch as usize][n], column_type, row as usize)
+    }
+}
+
+impl Matching {
+    /// A query for the rows of `target` that match `selection` joined with `others`, and the values of `computed`.
+    ///
+    /// # Errors
+    /// Those of planning.
+    pub(crate) async fn plan(
+        scope: Scope<'_>,
+        with: Option<ast::With>,
+        target: &Target,
+        others: Vec<TableWithJoins>,
+        selection: Option<Expr>,
+        computed: Vec<(Column, Expr)>,
+        types: &mut ParameterTypes,
+    ) -> Result<Self, SqlError> {
+        let repeats = !others.is_empty();
+        let (columns, expressions): (Vec<Column>, Vec<Expr>) = computed.into_iter().unzip();
+        let statement = statement(with, target, others, selection, expressions)?;
+        let query = SourceQuery::plan(scope, statement, types).await?;
+        Ok(Matching { query, computed: columns, repeats })
+    }
+
+    pub(crate) fn query(&self) -> &SourceQuery {
+        &self.query
+    }
+
+    /// Runs the query on a new snapshot.
+    ///
+    /// # Errors
+    /// Those of execution and of assigning the values; `TooLarge`.
+    pub(crate) async fn find(&self, run: Run<'_>, target: &Target) -> Result<Matched, SqlError> {
+        let mut matched = Matched::default();
+        let mut seen = HashSet::new();
+        let mut bytes = 0;
+        let mut batches = self.query.run(run).await?;
+        while let Some(batch) = batches.next().await {
+            let batch = batch?;
+            let keys = target.schema.key_columns().len();
+            let key_columns = target
+                .schema
+                .key_columns()
+                .enumerate()
+                .map(|(i, column)| coerce(batch.column(i), column))
+                .collect::<Result<Vec<_>, SqlError>>()?;
+            let ts = batch.column(keys).as_primitive::<UInt64Type>();
+            let computed = self.computed.iter().enumerate();
+            let computed = computed
+                .map(|(i, column)| coerce(batch.column(keys + 1 + i), column))
+                .collect::<Result<Vec<_>, SqlError>>()?;
+            bytes += computed.iter().map(|array| array.get_array_memory_size()).sum::<usize>();
+            for i in 0..batch.num_rows() {
+                let start = matched.keys.len();
+                let values = target.schema.key_columns().zip(&key_columns);
+                key::encode_key(
+                    &target.schema,
+                    values.map(|(c, a)| value_at(a, c.column_type, i)),
+                    &mut matched.keys,
+                )?;
+                if self.repeats && !seen.insert(matched.keys[start..].to_vec()) {
+                    // PostgreSQL, too, takes one of the matches, and does not say which.
+                    matched.keys.truncate(start);
+                    continue;
+                }
+                matched.key_ends.push(matched.keys.len());
+                matched.ts.push(Some(Timestamp(ts.value(i))));
+                matched.places.push((matched.computed.len() as u32, i as u32));
+            }
+            matched.computed.push(computed);
+            check_size(run.query.engine(), bytes + matched.keys.len())?;
+        }
+        Ok(matched)
+    }
+}
+
+/// `SELECT alias.key AS k0, …, alias._ts AS ts, expression AS v0, … FROM table AS alias, others … WHERE selection`.
+fn statement(
+    with: Option<ast::With>,
+    target: &Target,
+    others: Vec<TableWithJoins>,
+    selection: Option<Expr>,
+    expressions: Vec<Expr>,
+) -> Result<ast::Statement, SqlError> {
+    let mut parsed = syntax::parse("select 1 from t as a")?.statement;
+    let ast::Statement::Query(query) = &mut parsed else { unreachable!("a select is a query") };
+    query.with = with;
+    let SetExpr::Select(select) = query.body.as_mut() else { unreachable!("a select is a select") };
+    if let TableFactor::Table { name, alias: Some(alias), .. } = &mut select.from[0].relation {
+        let quoted = |text: &str| ObjectNamePart::Identifier(Ident::with_quote('"', text));
+        *name = ObjectName(vec![quoted(&with_ts(target.table.schema_name())), quoted(target.table.name())]);
+        alias.name = target.alias.clone();
+    }
+    select.from.extend(others);
+    select.selection = selection;
+    let item = |expr, prefix: &str, i: usize| SelectItem::ExprWithAlias {
+        expr,
+        alias: Ident::with_quote('"', format!("{prefix}{i}")),
+    };
+    let of_target =
+        |column: &str| Expr::CompoundIdentifier(vec![target.alias.clone(), Ident::with_quote('"', column)]);
+    select.projection = Vec::new();
+    for (i, column) in target.schema.key_columns().enumerate() {
+        select.projection.push(item(of_target(&column.name), "k", i));
+    }
+    select.projection.push(item(of_target(oribi_types::schema::TS_COLUMN), "ts", 0));
+    for (i, expr) in expressions.into_iter().enumerate() {
+        select.projection.push(item(expr, "v", i));
+    }
+    if !target.aliased {
+        shorten_names(&mut parsed, target);
+    }
+    Ok(parsed)
+}
+
+/// `public.t.a` as `t.a`: in the query, `t` is an alias and belongs to no schema.
+fn shorten_names(statement: &mut impl VisitMut, target: &Target) {
+    let _ = visit_expressions_mut(statement, |expr| {
+        if let Expr::CompoundIdentifier(parts) = expr
+            && parts.len() >= 3
+            && fold(&parts[parts.len() - 3]) == target.table.schema_name()
+            && fold(&parts[parts.len() - 2]) == target.table.name()
+        {
+            parts.drain(..parts.len() - 2);
+            parts[0] = target.alias.clone();
+        }
+        ControlFlow::<()>::Continue(())
+    });
+}
+
+/// A condition `key1 = constant AND key2 = constant …` over exactly the primary key.
+pub(crate) struct KeyCondition(Vec<Constant>);
+
+impl KeyCondition {
+    /// `None` if the condition is another; then `types` is untouched.
+    pub(crate) fn recognise(
+        target: &Target,
+        selection: Option<&Expr>,
+        types: &mut ParameterTypes,
+    ) -> Option<Self> {
+        let mut found = vec![None; target.schema.key().len()];
+        let mut noted = types.clone();
+        collect(target, selection?, &mut noted, &mut found)?;
+        let constants = found.into_iter().collect::<Option<Vec<_>>>()?;
+        *types = noted;
+        Some(KeyCondition(constants))
+    }
+
+    /// The encoded key; `None` if a part of it is null, which equals nothing.
+    ///
+    /// # Errors
+    /// `Invalid` for a parameter that is no value of its column.
+    pub(crate) fn key(
+        &self,
+        schema: &Schema,
+        parameters: Parameters<'_>,
+    ) -> Result<Option<Vec<u8>>, SqlError> {
+        let columns = schema.key_columns().zip(&self.0);
+        let values = columns.map(|(column, constant)| constant.value(column, parameters));
+        let values = values.collect::<Result<Vec<_>, SqlError>>()?;
+        if values.iter().any(oribi_types::Value::is_null) {
+            return Ok(None);
+        }
+        let mut encoded = Vec::new();
+        key::encode_key(schema, values.iter().map(oribi_types::Value::as_ref), &mut encoded)?;
+        Ok(Some(encoded))
+    }
+}
+
+fn collect(
+    target: &Target,
+    condition: &Expr,
+    types: &mut ParameterTypes,
+    found: &mut [Option<Constant>],
+) -> Option<()> {
+    match condition {
+        Expr::Nested(inner) => collect(target, inner, types, found),
+        Expr::BinaryOp { left, op: BinaryOperator::And, right } => {
+            collect(target, left, types, found)?;
+            collect(target, right, types, found)
+        }
+        Expr::BinaryOp { left, op: BinaryOperator::Eq, right } => {
+            let (name, value) = match (column_name(target, left), column_name(target, right)) {
+                (Some(name), None) => (name, right),
+                (None, Some(name)) => (name, left),
+                _ => return None,
+            };
+            let component = target.schema.key_columns().position(|c| c.name == name)?;
+            let column = &target.schema.columns()[target.schema.key()[component]];
+            if found[component].is_some() {
+                return None;
+            }
+            found[component] = Some(exact(value, column, types)?);
+            Some(())
+        }
+        _ => None,
+    }
+}
+
+/// The name of a column of the target.
+fn column_name(target: &Target, expr: &Expr) -> Option<String> {
+    match expr {
+        Expr::Identifier(ident) => Some(fold(ident)),
+        Expr::CompoundIdentifier(parts) if parts.len() == 2 && fold(&parts[0]) == fold(&target.alias) => {
+            Some(fold(&parts[1]))
+        }
+        _ => None,
+    }
+}
+
+/// A constant that equals `column` exactly when it is equal after assignment to it: `id = 1.5` is not one.
+fn exact(expr: &Expr, column: &Column, types: &mut ParameterTypes) -> Option<Constant> {
+    let Expr::Value(value) = expr else { return None };
+    let integer = matches!(
+        column.column_type,
+        ColumnType::Int8 | ColumnType::Int16 | ColumnType::Int32 | ColumnType::Int64
+    );
+    let comparable = match &value.value {
+        ast::Value::Number(digits, _) => integer && digits.bytes().all(|b| b.is_ascii_digit()),
+        ast::Value::SingleQuotedString(_) => matches!(
+            column.column_type,
+            ColumnType::String | ColumnType::Uuid | ColumnType::Date | ColumnType::Timestamp
+        ),
+        ast::Value::Placeholder(name) => {
+            let n = super::constant::parameter_number(name).ok()?;
+            types.note(n, Some(column.column_type));
+            types.get(n) == Some(column.column_type)
+        }
+        _ => false,
+    };
+    if !comparable {
+        return None;
+    }
+    // A literal that is no value of the column is left to the planner and its errors.
+    Constant::compile(expr, column, types).ok().flatten()
+}

@@ -1,0 +1,117 @@
+//! Statements that change rows, planned by us from their syntax trees.
+//!
+//! DataFusion's own hooks for DML lose subqueries and limits on the way to the table, which means *all rows*; our tables
+//! refuse them. Here an `UPDATE` or `DELETE` is an ordinary query at a snapshot ([`matched`]) that yields the keys of
+//! the rows it matches, the timestamp of each, and new values; the rows are then written in one atomic batch that is
+//! refused if any of them is no longer of that timestamp. The statement is then tried again on a new snapshot: no
+//! update is ever lost, and none is applied in part.
+
+mod coerce;
+mod constant;
+mod delete;
+mod insert;
+mod matched;
+mod names;
+mod returning;
+mod rows;
+mod sink;
+mod source;
+mod types;
+mod update;
+mod upsert;
+mod writers;
+
+pub(crate) use coerce::coerce;
+pub(crate) use constant::{Constant, ParameterTypes, Parameters};
+pub(crate) use delete::Delete;
+pub(crate) use insert::Insert;
+pub(crate) use names::{column, new_table_name, qualified, table};
+pub(crate) use sink::RowSink;
+pub(crate) use source::SourceQuery;
+pub(crate) use types::column_type;
+pub(crate) use update::Update;
+pub(crate) use writers::{ATTEMPTS_MAX, Writers};
+
+use crate::context::QueryEngine;
+use oribi_engine::{Commit, Engine, RowVersion, Table};
+use oribi_session::sql::{SqlError, SqlSession};
+use oribi_types::{Error, ErrorKind, Result, Schema};
+use std::sync::Arc;
+
+/// What a statement is planned for.
+#[derive(Clone, Copy)]
+pub(crate) struct Scope<'a> {
+    pub(crate) query: &'a Arc<QueryEngine>,
+    pub(crate) session: &'a Arc<SqlSession>,
+    pub(crate) sql: &'a Arc<str>,
+}
+
+/// What a plan runs with.
+#[derive(Clone, Copy)]
+pub(crate) struct Run<'a> {
+    pub(crate) query: &'a Arc<QueryEngine>,
+    pub(crate) session: &'a Arc<SqlSession>,
+    pub(crate) parameters: Parameters<'a>,
+}
+
+/// Statements of at most this many rows are written on the thread that serves the client; larger ones would hold it up.
+const ROWS_INLINE_MAX: usize = 64;
+
+/// Runs `work`, which writes about `rows` rows, where it may block.
+async fn blocking<T: Send + 'static>(
+    engine: &Arc<Engine>,
+    rows: usize,
+    work: impl FnOnce(&Engine) -> T + Send + 'static,
+) -> Result<T, SqlError> {
+    engine.admission().await;
+    if rows <= ROWS_INLINE_MAX {
+        return Ok(work(engine));
+    }
+    let engine = Arc::clone(engine);
+    tokio::task::spawn_blocking(move || work(&engine))
+        .await
+        .map_err(|e| SqlError::new(ErrorKind::Internal, format!("a write stopped: {e}")))
+}
+
+/// Waits until a write may be answered.
+async fn settle(engine: &Engine, commit: &Commit) -> Result<(), SqlError> {
+    Ok(engine.settled(commit.obligation).await?)
+}
+
+/// Refuses a statement that is larger than one record of the log may be.
+fn check_size(engine: &Engine, bytes: usize) -> Result<(), SqlError> {
+    let max = engine.options().statement_bytes_max;
+    if bytes <= max {
+        return Ok(());
+    }
+    let message = format!("the statement writes {bytes} bytes or more, statement_bytes_max is {max}");
+    Err(SqlError::new(ErrorKind::TooLarge, message)
+        .with_sqlstate("54000")
+        .with_hint("write in several statements; INSERT and COPY of new keys may be larger"))
+}
+
+/// The current row, if this statement's picture of the schema can read it: a row written after an `ALTER TABLE` has
+/// more slots, and then the statement is planned again.
+fn readable<'a>(schema: &Schema, current: &RowVersion<'a>) -> Result<&'a [u8]> {
+    let slots = current.row.first_chunk::<2>().map_or(0, |n| usize::from(u16::from_le_bytes(*n)));
+    if slots <= schema.layout().slots().len() { Ok(current.row) } else { Err(changed()) }
+}
+
+/// Another write came between read and write. The statement is tried again.
+fn changed() -> Error {
+    Error::conflict("could not serialize access due to concurrent update")
+}
+
+/// Refuses what the grammar accepts and this database does not do.
+fn refuse(unless: bool, what: &str) -> Result<(), SqlError> {
+    if unless {
+        Ok(())
+    } else {
+        Err(SqlError::new(ErrorKind::Unsupported, format!("{what} is not supported")))
+    }
+}
+
+/// The name of a table's only unique constraint.
+fn primary_key_name(table: &Table) -> String {
+    format!("{}_pkey", table.name())
+}

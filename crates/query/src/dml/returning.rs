@@ -1,0 +1,100 @@
+//! `RETURNING`: expressions over the rows that a statement wrote.
+
+use crate::context::{QueryEngine, StatementContext};
+use arrow::array::RecordBatch;
+use arrow::array::RecordBatchOptions;
+use arrow::datatypes::{Field, Schema as ArrowSchema, SchemaRef};
+use datafusion::common::{DFSchema, TableReference};
+use datafusion::execution::session_state::SessionState;
+use datafusion::logical_expr::ExprSchemable;
+use datafusion::physical_expr::PhysicalExpr;
+use datafusion::sql::sqlparser::ast::{Expr, ExprWithAlias, SelectItem};
+use futures::{StreamExt, stream};
+use oribi_session::sql::{Outcome, SqlError};
+use oribi_types::{ErrorKind, Schema};
+use std::sync::Arc;
+
+/// The expressions, ready to evaluate.
+pub(crate) struct Returning {
+    expressions: Vec<Arc<dyn PhysicalExpr>>,
+    schema: SchemaRef,
+}
+
+impl Returning {
+    /// # Errors
+    /// Those of planning an expression over the columns of the table, known as `alias`.
+    pub(crate) fn plan(
+        context: &StatementContext,
+        schema: &Schema,
+        alias: &str,
+        items: &[SelectItem],
+    ) -> Result<Self, SqlError> {
+        let columns = DFSchema::try_from_qualified_schema(TableReference::bare(alias), schema.arrow())
+            .map_err(QueryEngine::error)?;
+        let (mut expressions, mut fields) = (Vec::new(), Vec::new());
+        for item in items {
+            let (expr, name) = match item {
+                SelectItem::Wildcard(_) => {
+                    for (i, field) in schema.arrow().fields().iter().enumerate() {
+                        expressions.push(Arc::new(datafusion::physical_expr::expressions::Column::new(
+                            field.name(),
+                            i,
+                        )) as _);
+                        fields.push(field.as_ref().clone());
+                    }
+                    continue;
+                }
+                SelectItem::UnnamedExpr(expr) => (expr, None),
+                SelectItem::ExprWithAlias { expr, alias } => (expr, Some(crate::syntax::fold(alias))),
+                other => {
+                    return Err(SqlError::new(
+                        ErrorKind::Unsupported,
+                        format!("RETURNING {other} is not supported"),
+                    ));
+                }
+            };
+            let (expression, field) = physical(&context.state, &columns, expr)?;
+            fields.push(name.map_or(field.clone(), |name| field.with_name(name)));
+            expressions.push(expression);
+        }
+        Ok(Returning { expressions, schema: Arc::new(ArrowSchema::new(fields)) })
+    }
+
+    pub(crate) fn schema(&self) -> &SchemaRef {
+        &self.schema
+    }
+
+    /// The answer, given the rows written: a batch of all columns of the table.
+    ///
+    /// # Errors
+    /// Those of evaluation.
+    pub(crate) fn outcome(&self, rows: &RecordBatch) -> Result<Outcome, SqlError> {
+        let arrays = self
+            .expressions
+            .iter()
+            .map(|e| e.evaluate(rows)?.into_array(rows.num_rows()))
+            .collect::<datafusion::common::Result<Vec<_>>>()
+            .map_err(QueryEngine::error)?;
+        let options = RecordBatchOptions::new().with_row_count(Some(rows.num_rows()));
+        let batch = RecordBatch::try_new_with_options(Arc::clone(&self.schema), arrays, &options)
+            .map_err(oribi_types::Error::from)?;
+        Ok(Outcome::Rows(stream::iter([Ok(batch)]).boxed()))
+    }
+}
+
+/// An expression over `columns`, with the field it yields.
+///
+/// # Errors
+/// Those of planning; `Unsupported` for a subquery.
+pub(crate) fn physical(
+    state: &SessionState,
+    columns: &DFSchema,
+    expr: &Expr,
+) -> Result<(Arc<dyn PhysicalExpr>, Field), SqlError> {
+    let expr = ExprWithAlias { expr: expr.clone(), alias: None };
+    let logical = state.create_logical_expr_from_sql_expr(expr, columns).map_err(QueryEngine::error)?;
+    let (_, field) = logical.to_field(columns).map_err(QueryEngine::error)?;
+    let field = field.as_ref().clone().with_nullable(true);
+    let physical = state.create_physical_expr(logical, columns).map_err(QueryEngine::error)?;
+    Ok((physical, field))
+}

@@ -1,0 +1,147 @@
+//! Rows in their stored form, on their way into a table.
+
+use oribi_engine::Table;
+use oribi_session::sql::SqlError;
+use oribi_types::batch::BatchBuilder;
+use oribi_types::{ErrorKind, Result, RowRef, Schema, Timestamp, ValueRef, key, text};
+
+/// Encoded keys and rows in one buffer.
+#[derive(Default)]
+pub(crate) struct EncodedRows {
+    bytes: Vec<u8>,
+    /// For each row, where its key and where its row end.
+    ends: Vec<(usize, usize)>,
+    row: Vec<u8>,
+}
+
+impl EncodedRows {
+    /// Adds a row of `values`, one per column of `schema`.
+    ///
+    /// # Errors
+    /// `Invalid` (23502) for null where it may not be; `TooLarge` for a key beyond the limit.
+    pub(crate) fn push(
+        &mut self,
+        table: &Table,
+        schema: &Schema,
+        values: &[ValueRef<'_>],
+    ) -> Result<(), SqlError> {
+        check_not_null(table, schema, values)?;
+        self.row.clear();
+        schema.encode(values, &mut self.bytes, &mut self.row)?;
+        let key_end = self.bytes.len();
+        self.bytes.extend_from_slice(&self.row);
+        self.ends.push((key_end, self.bytes.len()));
+        Ok(())
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.ends.len()
+    }
+
+    /// Bytes of all keys and rows.
+    pub(crate) fn bytes(&self) -> usize {
+        self.bytes.len()
+    }
+
+    pub(crate) fn key(&self, i: usize) -> &[u8] {
+        &self.bytes[self.start(i)..self.ends[i].0]
+    }
+
+    pub(crate) fn row(&self, i: usize) -> &[u8] {
+        let (key_end, end) = self.ends[i];
+        &self.bytes[key_end..end]
+    }
+
+    pub(crate) fn push_encoded(&mut self, key: &[u8], row: &[u8]) {
+        self.bytes.extend_from_slice(key);
+        let key_end = self.bytes.len();
+        self.bytes.extend_from_slice(row);
+        self.ends.push((key_end, self.bytes.len()));
+    }
+
+    /// The rows as a batch of all columns, as of the write at `ts`.
+    ///
+    /// # Errors
+    /// `Corrupt` if a key does not decode.
+    pub(crate) fn to_batch(&self, schema: &Schema, ts: Timestamp) -> Result<arrow::array::RecordBatch> {
+        let all: Vec<usize> = (0..schema.columns().len()).collect();
+        let mut builder = BatchBuilder::new(schema, &all, false);
+        for i in 0..self.len() {
+            builder.push(self.key(i), self.row(i), ts)?;
+        }
+        builder.finish()
+    }
+
+    fn start(&self, i: usize) -> usize {
+        if i == 0 { 0 } else { self.ends[i - 1].1 }
+    }
+}
+
+/// # Errors
+/// `Invalid` (23502), naming table and column.
+pub(crate) fn check_not_null(
+    table: &Table,
+    schema: &Schema,
+    values: &[ValueRef<'_>],
+) -> Result<(), SqlError> {
+    for (column, value) in schema.columns().iter().zip(values) {
+        let stored = column.source != oribi_types::ColumnSource::CommitTimestamp;
+        if stored && value.is_null() && !column.nullable {
+            return Err(SqlError::new(
+                ErrorKind::Invalid,
+                format!(
+                    "null value in column \"{}\" of relation \"{}\" violates not-null constraint",
+                    column.name,
+                    table.name()
+                ),
+            )
+            .with_sqlstate("23502"));
+        }
+    }
+    Ok(())
+}
+
+/// An encoded row with some of its slots replaced, appended to `out`.
+pub(crate) fn replace_slots<'v>(
+    schema: &'v Schema,
+    row: &'v [u8],
+    replacements: &[(u16, ValueRef<'v>)],
+    out: &mut Vec<u8>,
+) {
+    let layout = schema.layout();
+    let old = RowRef::new(layout, row);
+    let mut slots: Vec<ValueRef<'_>> =
+        (0..layout.slots().len()).map(|slot| old.get(slot).unwrap_or(ValueRef::Null)).collect();
+    // A row older than one of its columns answers what the column says such rows hold.
+    for column in schema.columns() {
+        if let oribi_types::ColumnSource::Slot(slot) = column.source {
+            slots[usize::from(slot)] = schema.slot_value(column, slot, row);
+        }
+    }
+    for &(slot, value) in replacements {
+        slots[usize::from(slot)] = value;
+    }
+    layout.encode(&slots, out);
+}
+
+/// A refused insert of a key that exists (23505).
+pub(crate) fn duplicate_key(table: &Table, schema: &Schema, encoded: &[u8]) -> SqlError {
+    let names: Vec<&str> = schema.key_columns().map(|c| c.name.as_str()).collect();
+    let values = match key::decode_key(schema, encoded) {
+        Ok(values) => {
+            let texts =
+                schema.key_columns().zip(&values).map(|(c, v)| text::to_string(v.as_ref(), c.column_type));
+            texts.collect::<Vec<_>>().join(", ")
+        }
+        Err(_) => "?".to_owned(),
+    };
+    SqlError::new(
+        ErrorKind::AlreadyExists,
+        format!(
+            "duplicate key value violates unique constraint \"{0}_pkey\": key ({1})=({values}) already exists in table \"{0}\"",
+            table.name(),
+            names.join(", ")
+        ),
+    )
+    .with_sqlstate("23505")
+}

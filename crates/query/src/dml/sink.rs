@@ -1,0 +1,203 @@
+//! Where the batches of an `INSERT … SELECT` or a `COPY` go.
+//!
+//! Up to [`IMPORT_BYTES_MIN`] the rows are gathered and written as one record of the log. Beyond it a plain insert
+//! continues as an import, which writes SSTables directly and needs no memory for the whole; both refuse a key that
+//! exists, and both are all or nothing.
+
+use super::coerce::coerce;
+use super::rows::{EncodedRows, check_not_null};
+use super::{blocking, check_size, insert::insert_new, settle};
+use arrow::array::{Array, ArrayRef, RecordBatch, RecordBatchOptions};
+use arrow::datatypes::{Schema as ArrowSchema, SchemaRef};
+use oribi_engine::{Engine, Import, Table};
+use oribi_session::sql::SqlError;
+use oribi_types::batch::{ColumnBuilder, value_at};
+use oribi_types::{ColumnSource, ErrorKind, Schema, Timestamp, Value, ValueRef};
+use std::sync::Arc;
+
+/// An insert of more bytes than this becomes an import.
+pub(crate) const IMPORT_BYTES_MIN: usize = 8 << 20;
+
+/// Rows that are turned back into a batch at a time when a gathered insert becomes an import.
+const REBATCH_ROWS: usize = 8192;
+
+/// Takes batches for some columns of a table.
+pub(crate) struct RowSink {
+    engine: Arc<Engine>,
+    table: Arc<Table>,
+    schema: Arc<Schema>,
+    /// For each column of the table, its place in the batches that come.
+    places: Vec<Option<usize>>,
+    rows: EncodedRows,
+    import: Option<Import>,
+}
+
+impl RowSink {
+    /// A sink for batches whose n-th column goes to the table's column `positions[n]`; the others get their defaults.
+    pub(crate) fn new(
+        engine: &Arc<Engine>,
+        table: &Arc<Table>,
+        schema: &Arc<Schema>,
+        positions: &[usize],
+    ) -> Self {
+        let place = |i| positions.iter().position(|&p| p == i);
+        RowSink {
+            engine: Arc::clone(engine),
+            table: Arc::clone(table),
+            schema: Arc::clone(schema),
+            places: (0..schema.columns().len()).map(place).collect(),
+            rows: EncodedRows::default(),
+            import: None,
+        }
+    }
+
+    /// Takes rows for a plain insert, which may grow into an import.
+    ///
+    /// # Errors
+    /// Those of assigning the values; `AlreadyExists` (23505).
+    pub(crate) async fn push(&mut self, batch: &RecordBatch) -> Result<(), SqlError> {
+        if self.import.is_none() {
+            self.gather(batch)?;
+            let limit = IMPORT_BYTES_MIN.min(self.engine.options().statement_bytes_max);
+            if self.rows.bytes() > limit {
+                self.become_import().await?;
+            }
+            return Ok(());
+        }
+        let stored = self.stored_batch(batch)?;
+        self.import_batches(vec![stored]).await
+    }
+
+    /// Takes rows that will be written with [`into_rows`](Self::into_rows).
+    ///
+    /// # Errors
+    /// Those of assigning the values; `TooLarge`.
+    pub(crate) fn gather(&mut self, batch: &RecordBatch) -> Result<(), SqlError> {
+        let arrays = self.arrays(batch)?;
+        let columns = self.schema.columns();
+        for i in 0..batch.num_rows() {
+            let values: Vec<ValueRef<'_>> = columns
+                .iter()
+                .zip(&arrays)
+                .map(|(column, array)| match array {
+                    Some(array) => value_at(array, column.column_type, i),
+                    None => column.default.as_ref().map_or(ValueRef::Null, Value::as_ref),
+                })
+                .collect();
+            self.rows.push(&self.table, &self.schema, &values)?;
+        }
+        Ok(())
+    }
+
+    /// The rows gathered.
+    ///
+    /// # Errors
+    /// `TooLarge` (54000).
+    pub(crate) fn into_rows(self) -> Result<EncodedRows, SqlError> {
+        check_size(&self.engine, self.rows.bytes())?;
+        Ok(self.rows)
+    }
+
+    /// Inserts what came, all or nothing; returns the number of rows.
+    ///
+    /// # Errors
+    /// `AlreadyExists` (23505).
+    pub(crate) async fn finish(mut self) -> Result<u64, SqlError> {
+        let Some(import) = self.import.take() else {
+            let rows = self.rows.len() as u64;
+            let (commit, _) = insert_new(&self.engine, &self.table, &self.schema, self.rows).await?;
+            settle(&self.engine, &commit).await?;
+            return Ok(rows);
+        };
+        let imported = blocking(&self.engine, usize::MAX, move |_| import.commit()).await?;
+        imported.map_err(|e| import_error(&self.table, e))
+    }
+
+    async fn become_import(&mut self) -> Result<(), SqlError> {
+        let import = self.engine.import(&self.table);
+        self.import = Some(import.map_err(|e| import_error(&self.table, e))?);
+        let rows = std::mem::take(&mut self.rows);
+        let mut batches = Vec::new();
+        let mut part = EncodedRows::default();
+        for i in 0..rows.len() {
+            part.push_encoded(rows.key(i), rows.row(i));
+            if part.len() == REBATCH_ROWS || i + 1 == rows.len() {
+                let whole = std::mem::take(&mut part).to_batch(&self.schema, Timestamp::MIN)?;
+                let stored: Vec<usize> = self.stored_positions().collect();
+                batches.push(whole.project(&stored).map_err(oribi_types::Error::from)?);
+            }
+        }
+        drop(rows);
+        self.import_batches(batches).await
+    }
+
+    async fn import_batches(&mut self, batches: Vec<RecordBatch>) -> Result<(), SqlError> {
+        let mut import = self.import.take().expect("an import is under way");
+        let pushed = blocking(&self.engine, usize::MAX, move |_| {
+            batches.into_iter().try_for_each(|batch| import.push(batch)).map(|()| import)
+        })
+        .await?;
+        self.import = Some(pushed.map_err(|e| import_error(&self.table, e))?);
+        Ok(())
+    }
+
+    /// The columns of the table, as far as `batch` gives them.
+    fn arrays(&self, batch: &RecordBatch) -> Result<Vec<Option<ArrayRef>>, SqlError> {
+        let columns = self.schema.columns().iter().zip(&self.places);
+        columns.map(|(column, place)| place.map(|p| coerce(batch.column(p), column)).transpose()).collect()
+    }
+
+    /// `batch` with all columns that are stored, defaults filled in.
+    fn stored_batch(&self, batch: &RecordBatch) -> Result<RecordBatch, SqlError> {
+        let arrays = self.arrays(batch)?;
+        let mut stored = Vec::new();
+        for position in self.stored_positions() {
+            let column = &self.schema.columns()[position];
+            let array = match &arrays[position] {
+                Some(array) => Arc::clone(array),
+                None => {
+                    let mut builder = ColumnBuilder::new(column.column_type);
+                    let value = column.default.as_ref().map_or(ValueRef::Null, Value::as_ref);
+                    (0..batch.num_rows()).for_each(|_| builder.push(value));
+                    builder.finish(column.column_type)?
+                }
+            };
+            stored.push(array);
+        }
+        self.check_nulls(&stored)?;
+        let options = RecordBatchOptions::new().with_row_count(Some(batch.num_rows()));
+        let schema = self.stored_schema();
+        Ok(RecordBatch::try_new_with_options(schema, stored, &options).map_err(oribi_types::Error::from)?)
+    }
+
+    fn check_nulls(&self, stored: &[ArrayRef]) -> Result<(), SqlError> {
+        let mut values = vec![ValueRef::Bool(true); self.schema.columns().len()];
+        for (position, array) in self.stored_positions().zip(stored) {
+            if array.null_count() > 0 {
+                values[position] = ValueRef::Null;
+            }
+        }
+        check_not_null(&self.table, &self.schema, &values)
+    }
+
+    fn stored_schema(&self) -> SchemaRef {
+        let fields: Vec<_> = self.stored_positions().map(|i| self.schema.arrow().field(i).clone()).collect();
+        Arc::new(ArrowSchema::new(fields))
+    }
+
+    fn stored_positions(&self) -> impl Iterator<Item = usize> + '_ {
+        let columns = self.schema.columns().iter().enumerate();
+        columns.filter(|(_, c)| c.source != ColumnSource::CommitTimestamp).map(|(i, _)| i)
+    }
+}
+
+fn import_error(table: &Table, error: oribi_types::Error) -> SqlError {
+    match error.kind() {
+        ErrorKind::AlreadyExists => SqlError::from(
+            error
+                .context(format!("duplicate key value violates unique constraint \"{}_pkey\"", table.name())),
+        )
+        .with_sqlstate("23505"),
+        _ => error.into(),
+    }
+}

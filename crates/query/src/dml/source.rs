@@ -1,0 +1,97 @@
+//! A query that a statement reads from.
+
+use super::coerce::scalar;
+use super::constant::{ParameterTypes, parameter_number};
+use super::{Run, Scope};
+use crate::context::{QueryEngine, StatementContext};
+use arrow::datatypes::SchemaRef;
+use datafusion::common::ParamValues;
+use datafusion::logical_expr::LogicalPlan;
+use datafusion::sql::parser::Statement;
+use datafusion::sql::sqlparser::ast;
+use oribi_session::sql::{RowStream, SqlError};
+use oribi_types::{ColumnType, ErrorKind};
+use std::sync::Arc;
+
+/// A query as planned once for its types; each run plans it again, on a new snapshot.
+pub(crate) struct SourceQuery {
+    statement: ast::Statement,
+    /// The text that the tree's positions are in.
+    sql: Arc<str>,
+    schema: SchemaRef,
+}
+
+impl SourceQuery {
+    /// Plans `statement` and notes the types of its parameters.
+    ///
+    /// # Errors
+    /// Those of planning; `Unsupported` for anything but a query.
+    pub(crate) async fn plan(
+        scope: Scope<'_>,
+        statement: ast::Statement,
+        types: &mut ParameterTypes,
+    ) -> Result<Self, SqlError> {
+        let context = scope.query.begin(scope.session)?;
+        let plan = plan(scope.query, &context, &statement, scope.sql).await?;
+        if matches!(
+            plan,
+            LogicalPlan::Ddl(_) | LogicalPlan::Dml(_) | LogicalPlan::Statement(_) | LogicalPlan::Copy(_)
+        ) {
+            let what = statement.to_string();
+            let what = what.split_whitespace().take(2).collect::<Vec<_>>().join(" ");
+            return Err(SqlError::new(ErrorKind::Unsupported, format!("{what} is not supported")));
+        }
+        for (name, field) in plan.get_parameter_fields().map_err(QueryEngine::error)? {
+            let column_type = field.and_then(|f| ColumnType::from_arrow(f.data_type()).ok());
+            types.note(parameter_number(&name)?, column_type);
+        }
+        let schema = Arc::new(plan.schema().as_arrow().clone());
+        Ok(SourceQuery { statement, sql: Arc::clone(scope.sql), schema })
+    }
+
+    pub(crate) fn statement(&self) -> &ast::Statement {
+        &self.statement
+    }
+
+    pub(crate) fn schema(&self) -> &SchemaRef {
+        &self.schema
+    }
+
+    /// # Errors
+    /// Those of planning.
+    pub(crate) async fn run(&self, run: Run<'_>) -> Result<RowStream, SqlError> {
+        let context = run.query.begin(run.session)?;
+        let plan = plan(run.query, &context, &self.statement, &self.sql).await?;
+        let plan = with_parameters(plan, run)?;
+        Ok(run.query.run(context, plan).await?.1)
+    }
+}
+
+/// `plan` with its parameters replaced by their values.
+fn with_parameters(plan: LogicalPlan, run: Run<'_>) -> Result<LogicalPlan, SqlError> {
+    let parameters = run.parameters;
+    if parameters.values.is_empty() {
+        return Ok(plan);
+    }
+    let scalars = parameters
+        .values
+        .iter()
+        .zip(parameters.types)
+        .map(|(value, column_type)| scalar(value.as_ref(), *column_type))
+        .collect::<Result<Vec<_>, SqlError>>()?;
+    plan.with_param_values(ParamValues::from(scalars)).map_err(QueryEngine::error)
+}
+
+/// Plans on the query threads; errors carry their position in `sql`.
+async fn plan(
+    query: &QueryEngine,
+    context: &StatementContext,
+    statement: &ast::Statement,
+    sql: &Arc<str>,
+) -> Result<LogicalPlan, SqlError> {
+    let statement = Statement::Statement(Box::new(statement.clone()));
+    let (state, sql) = (Arc::clone(&context.state), Arc::clone(sql));
+    let planned =
+        async move { state.statement_to_plan(statement).await.map_err(|e| QueryEngine::error_in(&sql, e)) };
+    query.runtime().run(planned).await
+}

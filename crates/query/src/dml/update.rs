@@ -1,0 +1,288 @@
+//! `UPDATE`.
+//!
+//! The query yields only keys, timestamps and the values that must be computed; constants are set and the other columns
+//! copied when the row is written. A row whose key changes is deleted and inserted in the same batch, all deletes first,
+//! so that `SET id = id + 1` works and a key taken twice is refused.
+
+use super::constant::{Constant, ParameterTypes, Parameters};
+use super::insert::is_default;
+use super::matched::{KeyCondition, Matched, Matching, Target};
+use super::returning::Returning;
+use super::rows::{EncodedRows, duplicate_key, replace_slots};
+use super::source::SourceQuery;
+use super::upsert::{assigned_column, assigned_slots};
+use super::{Run, Scope, blocking, changed, check_size, readable, refuse, settle};
+use crate::syntax::fold;
+use arrow::datatypes::SchemaRef;
+use datafusion::sql::sqlparser::ast::{self, UpdateTableFromKind};
+use oribi_engine::{Commit, Decision, Engine, Read, RowVersion, Table, WriteOp};
+use oribi_session::sql::{Outcome, SqlError};
+use oribi_types::{Column, ColumnSource, ErrorKind, Result as EngineResult, Schema, Value, ValueRef, key};
+use std::sync::Arc;
+
+/// A planned `UPDATE`.
+pub(crate) struct Update {
+    target: Target,
+    changes: Arc<Vec<(usize, Change)>>,
+    changes_key: bool,
+    rows: Rows,
+    returning: Option<Returning>,
+}
+
+enum Change {
+    Constant(Constant),
+    /// The n-th computed value.
+    Computed(usize),
+}
+
+enum Rows {
+    Key(KeyCondition),
+    Matching(Matching),
+}
+
+impl Update {
+    /// # Errors
+    /// `NotFound`, `Invalid`, `Unsupported`.
+    pub(crate) async fn plan(
+        scope: Scope<'_>,
+        with: Option<ast::With>,
+        update: ast::Update,
+        types: &mut ParameterTypes,
+    ) -> Result<Self, SqlError> {
+        refuse(update.or.is_none() && update.output.is_none(), "UPDATE OR … and OUTPUT")?;
+        refuse(update.order_by.is_empty() && update.limit.is_none(), "UPDATE with ORDER BY or LIMIT")?;
+        let target = Target::resolve(scope, &update.table)?;
+        let (changes, computed) = plan_changes(&target, update.assignments, types)?;
+        let changes_key = changes
+            .iter()
+            .any(|(position, _)| matches!(target.schema.columns()[*position].source, ColumnSource::Key(_)));
+        let returning = match &update.returning {
+            Some(items) => {
+                let context = scope.query.begin(scope.session)?;
+                Some(Returning::plan(&context, &target.schema, &fold(&target.alias), items)?)
+            }
+            None => None,
+        };
+        let others = match update.from {
+            Some(UpdateTableFromKind::AfterSet(others)) => others,
+            Some(_) => return Err(SqlError::new(ErrorKind::Unsupported, "FROM before SET is not supported")),
+            None => Vec::new(),
+        };
+        let plain = with.is_none() && others.is_empty() && computed.is_empty() && !changes_key;
+        let by_key = match plain {
+            true => KeyCondition::recognise(&target, update.selection.as_ref(), types),
+            false => None,
+        };
+        let rows = match by_key {
+            Some(key) => Rows::Key(key),
+            None => Rows::Matching(
+                Matching::plan(scope, with, &target, others, update.selection, computed, types).await?,
+            ),
+        };
+        Ok(Update { target, changes: Arc::new(changes), changes_key, rows, returning })
+    }
+
+    pub(crate) fn columns(&self) -> Option<&SchemaRef> {
+        self.returning.as_ref().map(Returning::schema)
+    }
+
+    /// The table whose rows it reads before it writes them.
+    pub(crate) fn contends_for(&self) -> Option<u64> {
+        matches!(self.rows, Rows::Matching(_)).then(|| self.target.table.id())
+    }
+
+    /// The query it reads from, for `EXPLAIN`.
+    pub(crate) fn query(&self) -> Option<&SourceQuery> {
+        match &self.rows {
+            Rows::Matching(matching) => Some(matching.query()),
+            Rows::Key(_) => None,
+        }
+    }
+
+    /// # Errors
+    /// Those of the query and of assigning values; `Conflict` if a row changed since it was read; `AlreadyExists`
+    /// (23505) if a new key is taken; `TooLarge` (54000).
+    pub(crate) async fn execute(&self, run: Run<'_>) -> Result<Outcome, SqlError> {
+        let matched = match &self.rows {
+            Rows::Matching(matching) => matching.find(run, &self.target).await?,
+            Rows::Key(condition) => match condition.key(&self.target.schema, run.parameters)? {
+                Some(key) => Matched::only(key),
+                None => Matched::default(),
+            },
+        };
+        let engine = run.query.engine();
+        let work = Work {
+            table: Arc::clone(&self.target.table),
+            schema: Arc::clone(&self.target.schema),
+            constants: self.constants(run.parameters)?,
+            changes: Arc::clone(&self.changes),
+            matched,
+            written: EncodedRows::default(),
+        };
+        let changes_key = self.changes_key;
+        let (commit, written) = blocking(engine, work.matched.len(), move |engine| {
+            if changes_key { work.move_rows(engine) } else { work.update_rows(engine) }
+        })
+        .await??;
+        settle(engine, &commit).await?;
+        match &self.returning {
+            Some(returning) => returning.outcome(&written.to_batch(&self.target.schema, commit.ts)?),
+            None => Ok(Outcome::Done { tag: format!("UPDATE {}", written.len()) }),
+        }
+    }
+
+    fn constants(&self, parameters: Parameters<'_>) -> Result<Vec<Value>, SqlError> {
+        let columns = self.target.schema.columns();
+        let value = |(position, change): &(usize, Change)| match change {
+            Change::Constant(constant) => constant.value(&columns[*position], parameters),
+            Change::Computed(_) => Ok(Value::Null),
+        };
+        self.changes.iter().map(value).collect()
+    }
+}
+
+/// The changes, and the expressions that the query must compute for them.
+#[allow(clippy::type_complexity)]
+fn plan_changes(
+    target: &Target,
+    assignments: Vec<ast::Assignment>,
+    types: &mut ParameterTypes,
+) -> Result<(Vec<(usize, Change)>, Vec<(Column, ast::Expr)>), SqlError> {
+    let (mut changes, mut computed) = (Vec::new(), Vec::new());
+    for assignment in assignments {
+        let position = assigned_column(&target.table, &target.schema, &assignment.target)?;
+        let column = &target.schema.columns()[position];
+        if changes.iter().any(|(other, _)| *other == position) {
+            let message = format!("multiple assignments to same column \"{}\"", column.name);
+            return Err(SqlError::new(ErrorKind::Invalid, message).with_sqlstate("42601"));
+        }
+        let change = if is_default(&assignment.value) {
+            Change::Constant(Constant::Value(column.default.clone().unwrap_or(Value::Null)))
+        } else if let Some(constant) = Constant::compile(&assignment.value, column, types)? {
+            Change::Constant(constant)
+        } else {
+            computed.push((column.clone(), assignment.value));
+            Change::Computed(computed.len() - 1)
+        };
+        changes.push((position, change));
+    }
+    Ok((changes, computed))
+}
+
+/// One attempt's rows and values.
+struct Work {
+    table: Arc<Table>,
+    schema: Arc<Schema>,
+    constants: Vec<Value>,
+    changes: Arc<Vec<(usize, Change)>>,
+    matched: Matched,
+    written: EncodedRows,
+}
+
+impl Work {
+    /// Rewrites rows whose keys stay.
+    fn update_rows(mut self, engine: &Engine) -> Result<(Commit, EncodedRows), SqlError> {
+        let (table, matched) = (&self.table, &self.matched);
+        let operation = |i| WriteOp { table, key: matched.key(i), read: Read::Existing };
+        let operations: Vec<WriteOp<'_>> = (0..matched.len()).map(operation).collect();
+        let mut written = std::mem::take(&mut self.written);
+        let mut refused = None;
+        let result = engine.write(&operations, &mut |i, current, row| {
+            let Some(old) = self.unchanged(i, current)? else { return Ok(Decision::Keep) };
+            let slots = assigned_slots(table, &self.schema, self.values(i)).map_err(|e| {
+                refused = Some(e);
+                changed()
+            })?;
+            replace_slots(&self.schema, old, &slots, row);
+            written.push_encoded(matched.key(i), row);
+            Ok(Decision::Put)
+        });
+        match refused {
+            Some(error) => Err(error),
+            None => Ok((result?, written)),
+        }
+    }
+
+    /// Rewrites rows whose keys may change: deletes the old keys, then inserts the rows under their new ones.
+    fn move_rows(mut self, engine: &Engine) -> Result<(Commit, EncodedRows), SqlError> {
+        let keys = self.new_keys(engine)?;
+        let (table, matched) = (&self.table, &self.matched);
+        let count = matched.len();
+        let old = (0..count).map(|i| WriteOp { table, key: matched.key(i), read: Read::Existing });
+        let new = (0..count).map(|i| WriteOp { table, key: keys[i].as_slice(), read: Read::Existing });
+        let operations: Vec<WriteOp<'_>> = old.chain(new).collect();
+        let mut written = std::mem::take(&mut self.written);
+        let mut rows: Vec<Vec<u8>> = Vec::with_capacity(count);
+        let mut refused = None;
+        let result = engine.write(&operations, &mut |i, current, row| {
+            if i < count {
+                let Some(old) = self.unchanged(i, current)? else { return Err(changed()) };
+                let slots = assigned_slots(table, &self.schema, self.values(i)).map_err(|e| {
+                    refused = Some(e);
+                    changed()
+                })?;
+                let mut moved = Vec::new();
+                replace_slots(&self.schema, old, &slots, &mut moved);
+                rows.push(moved);
+                return Ok(Decision::Delete);
+            }
+            if current.is_some() {
+                refused = Some(duplicate_key(table, &self.schema, &keys[i - count]));
+                return Err(changed());
+            }
+            row.extend_from_slice(&rows[i - count]);
+            written.push_encoded(&keys[i - count], row);
+            Ok(Decision::Put)
+        });
+        match refused {
+            Some(error) => Err(error),
+            None => Ok((result?, written)),
+        }
+    }
+
+    /// The row to change, if it is still the one that was read; `None` for a key that was not read and does not exist.
+    fn unchanged<'a>(&self, i: usize, current: Option<RowVersion<'a>>) -> EngineResult<Option<&'a [u8]>> {
+        match (current, self.matched.ts(i)) {
+            (Some(current), Some(ts)) if current.ts == ts => readable(&self.schema, &current).map(Some),
+            (Some(current), None) => readable(&self.schema, &current).map(Some),
+            (None, None) => Ok(None),
+            _ => Err(changed()),
+        }
+    }
+
+    /// The new values of row `i`, each with the position of its column.
+    fn values(&self, i: usize) -> Vec<(usize, ValueRef<'_>)> {
+        let mut values = Vec::with_capacity(self.changes.len());
+        for ((position, change), constant) in self.changes.iter().zip(&self.constants) {
+            let value = match change {
+                Change::Constant(_) => constant.as_ref(),
+                Change::Computed(n) => {
+                    self.matched.value(i, *n, self.schema.columns()[*position].column_type)
+                }
+            };
+            values.push((*position, value));
+        }
+        values
+    }
+
+    fn new_keys(&self, engine: &Engine) -> Result<Vec<Vec<u8>>, SqlError> {
+        let mut bytes = 0;
+        let mut keys = Vec::with_capacity(self.matched.len());
+        for i in 0..self.matched.len() {
+            let mut parts = key::decode_key(&self.schema, self.matched.key(i))?;
+            let values = self.values(i);
+            assigned_slots(&self.table, &self.schema, values.clone())?;
+            for (position, value) in values {
+                if let ColumnSource::Key(component) = self.schema.columns()[position].source {
+                    parts[usize::from(component)] = value.to_owned();
+                }
+            }
+            let mut encoded = Vec::new();
+            key::encode_key(&self.schema, parts.iter().map(Value::as_ref), &mut encoded)?;
+            bytes += encoded.len();
+            keys.push(encoded);
+        }
+        check_size(engine, bytes)?;
+        Ok(keys)
+    }
+}

@@ -1,0 +1,427 @@
+//! `ON CONFLICT` of an `INSERT`.
+//!
+//! A `DO UPDATE` that only copies from `excluded` or sets constants is decided while the row is latched. One that
+//! computes reads the rows first, evaluates over all of them at once, and writes if none changed meanwhile.
+
+use super::constant::{Constant, ParameterTypes, Parameters, parameter_number};
+use super::insert::{is_default, operations};
+use super::returning::physical;
+use super::rows::{EncodedRows, check_not_null, replace_slots};
+use super::{Run, Scope, blocking, changed, coerce, names, primary_key_name, readable, refuse};
+use crate::context::QueryEngine;
+use crate::syntax::fold;
+use arrow::array::{Array, ArrayRef, AsArray, RecordBatch};
+use arrow::datatypes::Schema as ArrowSchema;
+use datafusion::common::{DFSchema, TableReference};
+use datafusion::physical_expr::PhysicalExpr;
+use datafusion::sql::sqlparser::ast::{
+    self, AssignmentTarget, ConflictTarget, Expr, OnConflictAction, OnInsert, visit_expressions,
+};
+use oribi_engine::{Commit, Decision, Engine, Table, WriteOp};
+use oribi_session::sql::SqlError;
+use oribi_types::batch::{BatchBuilder, value_at};
+use oribi_types::{ColumnSource, ErrorKind, Result as EngineResult, Schema, Timestamp, Value, ValueRef};
+use std::collections::HashSet;
+use std::ops::ControlFlow;
+use std::sync::Arc;
+
+/// What happens to a row whose key exists.
+pub(crate) enum Conflict {
+    Refuse,
+    Ignore,
+    Update(Arc<Upsert>),
+}
+
+/// `DO UPDATE SET … WHERE …`.
+pub(crate) struct Upsert {
+    changes: Vec<(usize, Change)>,
+    condition: Option<Arc<dyn PhysicalExpr>>,
+}
+
+enum Change {
+    /// The value proposed for a column.
+    Excluded(usize),
+    Constant(Constant),
+    /// Over the columns of the row and, behind them, those of `excluded`.
+    Computed(Arc<dyn PhysicalExpr>),
+}
+
+impl Conflict {
+    /// # Errors
+    /// 42P10 if the target is not the primary key; `Unsupported` for subqueries and changes of the key.
+    pub(crate) fn plan(
+        scope: Scope<'_>,
+        table: &Table,
+        schema: &Schema,
+        alias: &str,
+        on: Option<OnInsert>,
+        types: &mut ParameterTypes,
+    ) -> Result<Self, SqlError> {
+        let on = match on {
+            None => return Ok(Conflict::Refuse),
+            Some(OnInsert::OnConflict(on)) => on,
+            Some(_) => {
+                return Err(SqlError::new(ErrorKind::Unsupported, "ON DUPLICATE KEY is not supported"));
+            }
+        };
+        check_target(table, schema, on.conflict_target.as_ref())?;
+        let OnConflictAction::DoUpdate(update) = on.action else { return Ok(Conflict::Ignore) };
+        if on.conflict_target.is_none() {
+            let message = "ON CONFLICT DO UPDATE requires inference specification or constraint name";
+            return Err(SqlError::new(ErrorKind::Invalid, message).with_sqlstate("42601"));
+        }
+        let planner = Planner::new(scope, table, schema, alias)?;
+        let changes = update
+            .assignments
+            .iter()
+            .map(|assignment| planner.change(assignment, types))
+            .collect::<Result<Vec<_>, SqlError>>()?;
+        let condition = update.selection.as_ref().map(|expr| planner.expression(expr)).transpose()?;
+        Ok(Conflict::Update(Arc::new(Upsert { changes, condition })))
+    }
+}
+
+/// Plans the expressions of a `DO UPDATE`.
+struct Planner<'a> {
+    context: crate::context::StatementContext,
+    table: &'a Table,
+    schema: &'a Schema,
+    columns: DFSchema,
+}
+
+impl<'a> Planner<'a> {
+    fn new(scope: Scope<'_>, table: &'a Table, schema: &'a Schema, alias: &str) -> Result<Self, SqlError> {
+        let of = |qualifier: &str| {
+            DFSchema::try_from_qualified_schema(TableReference::bare(qualifier), schema.arrow())
+        };
+        let columns =
+            of(alias).and_then(|columns| columns.join(&of("excluded")?)).map_err(QueryEngine::error)?;
+        Ok(Planner { context: scope.query.begin(scope.session)?, table, schema, columns })
+    }
+
+    fn change(
+        &self,
+        assignment: &ast::Assignment,
+        types: &mut ParameterTypes,
+    ) -> Result<(usize, Change), SqlError> {
+        let position = assigned_column(self.table, self.schema, &assignment.target)?;
+        let column = &self.schema.columns()[position];
+        refuse(
+            matches!(column.source, ColumnSource::Slot(_)),
+            "ON CONFLICT DO UPDATE of a primary key column",
+        )?;
+        if is_default(&assignment.value) {
+            let value = column.default.clone().unwrap_or(Value::Null);
+            return Ok((position, Change::Constant(Constant::Value(value))));
+        }
+        if let Some(constant) = Constant::compile(&assignment.value, column, types)? {
+            return Ok((position, Change::Constant(constant)));
+        }
+        if let Expr::CompoundIdentifier(parts) = &assignment.value
+            && let [relation, name] = parts.as_slice()
+            && fold(relation) == "excluded"
+            && let Some(from) = self.schema.position(&fold(name))
+            && self.schema.columns()[from].column_type == column.column_type
+            && self.schema.columns()[from].source != ColumnSource::CommitTimestamp
+        {
+            return Ok((position, Change::Excluded(from)));
+        }
+        Ok((position, Change::Computed(self.expression(&assignment.value)?)))
+    }
+
+    fn expression(&self, expr: &Expr) -> Result<Arc<dyn PhysicalExpr>, SqlError> {
+        let mut parameter = None;
+        let _ = visit_expressions(expr, |e| match e {
+            Expr::Value(v) if matches!(v.value, ast::Value::Placeholder(_)) => {
+                parameter = Some(v.value.to_string());
+                ControlFlow::Break(())
+            }
+            _ => ControlFlow::<()>::Continue(()),
+        });
+        if let Some(name) = parameter {
+            parameter_number(&name)?;
+            let what =
+                format!("parameter {name} inside an expression of ON CONFLICT DO UPDATE is not supported");
+            return Err(SqlError::new(ErrorKind::Unsupported, what)
+                .with_hint("insert the value and refer to it as excluded.column"));
+        }
+        Ok(physical(&self.context.state, &self.columns, expr)?.0)
+    }
+}
+
+impl Upsert {
+    /// Whether rows are read before they are latched, so that the statement may find them changed.
+    pub(crate) fn reads_first(&self) -> bool {
+        self.condition.is_some() || self.changes.iter().any(|(_, c)| matches!(c, Change::Computed(_)))
+    }
+
+    /// Inserts the rows whose keys are new and updates the others; returns the rows written.
+    ///
+    /// # Errors
+    /// 21000 if a key occurs twice; `Conflict` if a row changed meanwhile.
+    pub(crate) async fn write(
+        upsert: &Arc<Upsert>,
+        run: Run<'_>,
+        table: &Arc<Table>,
+        schema: &Arc<Schema>,
+        rows: EncodedRows,
+    ) -> Result<(Commit, EncodedRows), SqlError> {
+        check_distinct(&rows)?;
+        let constants = upsert.constants(schema, run.parameters)?;
+        let (upsert, table, schema) = (Arc::clone(upsert), Arc::clone(table), Arc::clone(schema));
+        blocking(run.query.engine(), rows.len(), move |engine| {
+            let work = Work { engine, table: &table, schema: &schema, rows: &rows, constants: &constants };
+            if upsert.reads_first() { upsert.read_then_write(work) } else { upsert.write_directly(work) }
+        })
+        .await?
+    }
+
+    fn constants(&self, schema: &Schema, parameters: Parameters<'_>) -> Result<Vec<Value>, SqlError> {
+        let value = |(position, change): &(usize, Change)| match change {
+            Change::Constant(constant) => constant.value(&schema.columns()[*position], parameters),
+            _ => Ok(Value::Null),
+        };
+        self.changes.iter().map(value).collect()
+    }
+
+    fn write_directly(&self, work: Work<'_>) -> Result<(Commit, EncodedRows), SqlError> {
+        let Work { engine, table, schema, rows, constants } = work;
+        let mut written = EncodedRows::default();
+        let mut refused = None;
+        let result = engine.write(&operations(table, rows), &mut |i, current, row| {
+            match current {
+                None => row.extend_from_slice(rows.row(i)),
+                Some(current) => {
+                    let old = readable(schema, &current)?;
+                    let proposed = work.proposed(i)?;
+                    let values = self.changes.iter().zip(constants).map(|((position, change), constant)| {
+                        let value = match change {
+                            Change::Excluded(from) => proposed[*from].as_ref(),
+                            _ => constant.as_ref(),
+                        };
+                        (*position, value)
+                    });
+                    replace(table, schema, old, values.collect(), row).map_err(|e| {
+                        refused = Some(e);
+                        changed()
+                    })?;
+                }
+            }
+            written.push_encoded(rows.key(i), row);
+            Ok(Decision::Put)
+        });
+        match refused {
+            Some(error) => Err(error),
+            None => Ok((result?, written)),
+        }
+    }
+
+    fn read_then_write(&self, work: Work<'_>) -> Result<(Commit, EncodedRows), SqlError> {
+        let Work { engine, table, schema, rows, constants } = work;
+        let current = work.read()?;
+        let evaluated = self.evaluate(&work, &current)?;
+        let mut written = EncodedRows::default();
+        let mut refused = None;
+        let operations: Vec<WriteOp<'_>> = operations(table, rows);
+        let result = engine.write(&operations, &mut |i, now, row| {
+            match (now, current.found[i]) {
+                (None, None) => row.extend_from_slice(rows.row(i)),
+                (Some(now), Some((n, ts))) if now.ts == ts => {
+                    if !evaluated.applies(n) {
+                        return Ok(Decision::Keep);
+                    }
+                    let proposed = work.proposed(i)?;
+                    let changes = self.changes.iter().zip(constants).zip(&evaluated.columns);
+                    let values = changes.map(|(((position, change), constant), computed)| {
+                        let value = match (change, computed) {
+                            (Change::Excluded(from), _) => proposed[*from].as_ref(),
+                            (_, Some(array)) => value_at(array, schema.columns()[*position].column_type, n),
+                            (_, None) => constant.as_ref(),
+                        };
+                        (*position, value)
+                    });
+                    replace(table, schema, readable(schema, &now)?, values.collect(), row).map_err(|e| {
+                        refused = Some(e);
+                        changed()
+                    })?;
+                }
+                _ => return Err(changed()),
+            }
+            written.push_encoded(rows.key(i), row);
+            Ok(Decision::Put)
+        });
+        match refused {
+            Some(error) => Err(error),
+            None => Ok((result?, written)),
+        }
+    }
+
+    /// Evaluates the condition and the computed changes over the rows that exist.
+    fn evaluate(&self, work: &Work<'_>, current: &Current) -> Result<Evaluated, SqlError> {
+        let rows = current.batch.num_rows();
+        let of = |expression: &Arc<dyn PhysicalExpr>| {
+            expression.evaluate(&current.batch).and_then(|v| v.into_array(rows)).map_err(QueryEngine::error)
+        };
+        let condition = self.condition.as_ref().map(of).transpose()?;
+        let columns = self.changes.iter().map(|(position, change)| match change {
+            Change::Computed(expression) => {
+                Ok(Some(coerce(&of(expression)?, &work.schema.columns()[*position])?))
+            }
+            _ => Ok(None),
+        });
+        Ok(Evaluated { condition, columns: columns.collect::<Result<_, SqlError>>()? })
+    }
+}
+
+/// What an upsert works on.
+#[derive(Clone, Copy)]
+struct Work<'a> {
+    engine: &'a Engine,
+    table: &'a Arc<Table>,
+    schema: &'a Schema,
+    rows: &'a EncodedRows,
+    /// For each change its constant; null where it is none.
+    constants: &'a [Value],
+}
+
+/// The rows that exist already.
+struct Current {
+    /// For each proposed row, the row that exists (its place in `batch`) and its timestamp.
+    found: Vec<Option<(usize, Timestamp)>>,
+    /// Columns of the rows that exist, then those proposed for them.
+    batch: RecordBatch,
+}
+
+struct Evaluated {
+    condition: Option<ArrayRef>,
+    /// For each change its values; `None` for one that is not computed.
+    columns: Vec<Option<ArrayRef>>,
+}
+
+impl Evaluated {
+    fn applies(&self, row: usize) -> bool {
+        self.condition.as_ref().is_none_or(|c| {
+            c.as_boolean_opt().is_some_and(|condition| condition.is_valid(row) && condition.value(row))
+        })
+    }
+}
+
+impl Work<'_> {
+    /// The values proposed for row `i`.
+    fn proposed(&self, i: usize) -> EngineResult<Vec<Value>> {
+        let mut keys = oribi_types::key::decode_key(self.schema, self.rows.key(i))?;
+        let row = self.rows.row(i);
+        let value = |column: &oribi_types::Column| match column.source {
+            ColumnSource::Key(n) => std::mem::replace(&mut keys[usize::from(n)], Value::Null),
+            ColumnSource::Slot(slot) => self.schema.slot_value(column, slot, row).to_owned(),
+            ColumnSource::CommitTimestamp => Value::Null,
+        };
+        Ok(self.schema.columns().iter().map(value).collect())
+    }
+
+    fn read(&self) -> EngineResult<Current> {
+        let view = self.engine.read_view();
+        let all: Vec<usize> = (0..self.schema.columns().len()).collect();
+        let mut existing = BatchBuilder::new(self.schema, &all, false);
+        let mut proposed = BatchBuilder::new(self.schema, &all, false);
+        let mut found = Vec::with_capacity(self.rows.len());
+        for i in 0..self.rows.len() {
+            let key = self.rows.key(i);
+            let (ts, _) = self.engine.get(self.table, key, view, |version| {
+                readable(self.schema, &version)?;
+                existing.push(key, version.row, version.ts).map(|()| version.ts)
+            })?;
+            let ts = ts.transpose()?;
+            found.push(ts.map(|ts| (proposed.rows(), ts)));
+            if ts.is_some() {
+                proposed.push(key, self.rows.row(i), Timestamp::MIN)?;
+            }
+        }
+        let (existing, proposed) = (existing.finish()?, proposed.finish()?);
+        let fields = [existing.schema(), proposed.schema()];
+        let fields: Vec<_> = fields.iter().flat_map(|s| s.fields().iter().cloned()).collect();
+        let arrays = [existing.columns(), proposed.columns()].concat();
+        Ok(Current { found, batch: RecordBatch::try_new(Arc::new(ArrowSchema::new(fields)), arrays)? })
+    }
+}
+
+/// `old` with the columns at some positions replaced, appended to `row`.
+fn replace<'v>(
+    table: &Table,
+    schema: &'v Schema,
+    old: &'v [u8],
+    values: Vec<(usize, ValueRef<'v>)>,
+    row: &mut Vec<u8>,
+) -> Result<(), SqlError> {
+    let slots = assigned_slots(table, schema, values)?;
+    replace_slots(schema, old, &slots, row);
+    Ok(())
+}
+
+/// The slots of assigned columns, checked for nulls.
+pub(crate) fn assigned_slots<'v>(
+    table: &Table,
+    schema: &Schema,
+    values: Vec<(usize, ValueRef<'v>)>,
+) -> Result<Vec<(u16, ValueRef<'v>)>, SqlError> {
+    let mut slots = Vec::with_capacity(values.len());
+    for (position, value) in values {
+        let column = &schema.columns()[position];
+        if value.is_null() && !column.nullable {
+            let mut row = vec![ValueRef::Bool(true); position];
+            row.push(ValueRef::Null);
+            check_not_null(table, schema, &row)?;
+        }
+        if let ColumnSource::Slot(slot) = column.source {
+            slots.push((slot, value));
+        }
+    }
+    Ok(slots)
+}
+
+/// The column that an assignment is for.
+pub(crate) fn assigned_column(
+    table: &Table,
+    schema: &Schema,
+    target: &AssignmentTarget,
+) -> Result<usize, SqlError> {
+    let AssignmentTarget::ColumnName(name) = target else {
+        return Err(SqlError::new(
+            ErrorKind::Unsupported,
+            "assignments to a list of columns are not supported",
+        ));
+    };
+    match name.0.last().and_then(|part| part.as_ident()) {
+        Some(ident) => names::column(table, schema, ident),
+        None => Err(SqlError::new(ErrorKind::Invalid, format!("{name} is not a column name"))),
+    }
+}
+
+fn check_target(table: &Table, schema: &Schema, target: Option<&ConflictTarget>) -> Result<(), SqlError> {
+    let matches = match target {
+        None => true,
+        Some(ConflictTarget::Columns(columns)) => {
+            let named =
+                columns.iter().map(|c| names::column(table, schema, c)).collect::<Result<HashSet<_>, _>>()?;
+            named == schema.key().iter().copied().collect()
+        }
+        Some(ConflictTarget::OnConstraint(name)) => {
+            let constraint = name.0.last().and_then(|p| p.as_ident()).map(fold);
+            constraint.is_some_and(|c| c == primary_key_name(table))
+        }
+    };
+    if matches {
+        return Ok(());
+    }
+    let message = "there is no unique or exclusion constraint matching the ON CONFLICT specification";
+    Err(SqlError::new(ErrorKind::Invalid, message).with_sqlstate("42P10"))
+}
+
+fn check_distinct(rows: &EncodedRows) -> Result<(), SqlError> {
+    let mut keys = HashSet::with_capacity(rows.len());
+    if (0..rows.len()).all(|i| keys.insert(rows.key(i))) {
+        return Ok(());
+    }
+    let message = "ON CONFLICT DO UPDATE command cannot affect row a second time";
+    Err(SqlError::new(ErrorKind::Invalid, message).with_sqlstate("21000"))
+}

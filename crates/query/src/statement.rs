@@ -1,0 +1,320 @@
+//! Statements: from text to a plan, and from a plan to an answer.
+//!
+//! A prepared statement is planned for the catalog of that moment; if the catalog changed when it is executed, it is
+//! planned again. One that found its rows changed between read and write is tried again on a new snapshot.
+
+use crate::context::QueryEngine;
+use crate::copy::Copy;
+use crate::ddl::Ddl;
+use crate::dml::{ATTEMPTS_MAX, Delete, Insert, ParameterTypes, Parameters, Run, Scope, SourceQuery, Update};
+use crate::settings::{self, Control};
+use crate::syntax::{self, Parsed};
+use arrow::datatypes::SchemaRef;
+use async_trait::async_trait;
+use datafusion::sql::sqlparser::ast::{self, SetExpr, Statement};
+use oribi_session::sql::{CopyStatement, Outcome, Prepared, SqlEngine, SqlError, SqlSession};
+use oribi_types::{ColumnType, ErrorKind, Value};
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+
+#[async_trait]
+impl SqlEngine for QueryEngine {
+    fn split(&self, script: &str) -> Result<Vec<String>, SqlError> {
+        syntax::split(script)
+    }
+
+    async fn prepare(
+        &self,
+        session: &Arc<SqlSession>,
+        sql: &str,
+        parameter_types: &[Option<ColumnType>],
+    ) -> Result<Arc<dyn Prepared>, SqlError> {
+        let prepared = prepare(self.shared(), session, sql, parameter_types).await;
+        if prepared.is_err() {
+            settings::note(session, false, false);
+        }
+        Ok(Arc::new(prepared?))
+    }
+}
+
+async fn prepare(
+    query: Arc<QueryEngine>,
+    session: &Arc<SqlSession>,
+    sql: &str,
+    parameter_types: &[Option<ColumnType>],
+) -> Result<PreparedStatement, SqlError> {
+    let sql: Arc<str> = sql.into();
+    let parsed = syntax::parse(&sql)?;
+    let version = query.engine().catalog().version();
+    let (plan, parameters) = plan(&query, session, &sql, parsed.clone(), parameter_types).await?;
+    let given = parameter_types.to_vec();
+    Ok(PreparedStatement { query, sql, parsed, given, parameters, version, plan })
+}
+
+struct PreparedStatement {
+    query: Arc<QueryEngine>,
+    sql: Arc<str>,
+    parsed: Parsed,
+    /// The types of parameters that the client gave.
+    given: Vec<Option<ColumnType>>,
+    parameters: Vec<ColumnType>,
+    /// The catalog's version that `plan` was made for.
+    version: u64,
+    plan: Plan,
+}
+
+/// What a statement does.
+enum Plan {
+    Query(SourceQuery),
+    Insert(Insert),
+    Update(Update),
+    Delete(Delete),
+    Copy(Copy),
+    Ddl(Ddl),
+    Control(Control),
+}
+
+async fn plan(
+    query: &Arc<QueryEngine>,
+    session: &Arc<SqlSession>,
+    sql: &Arc<str>,
+    parsed: Parsed,
+    given: &[Option<ColumnType>],
+) -> Result<(Plan, Vec<ColumnType>), SqlError> {
+    let scope = Scope { query, session, sql };
+    let mut types = ParameterTypes::new(given);
+    let plan = if let Some(control) = Control::plan(session, &parsed.statement)? {
+        Plan::Control(control)
+    } else if let Some(ddl) = Ddl::plan(scope, &parsed, &mut types).await? {
+        Plan::Ddl(ddl)
+    } else {
+        plan_statement(scope, None, parsed.statement, &mut types).await?
+    };
+    Ok((plan, types.finish()))
+}
+
+/// Plans a statement about rows. `with` are the common table expressions that stood before it.
+fn plan_statement<'a>(
+    scope: Scope<'a>,
+    with: Option<ast::With>,
+    statement: Statement,
+    types: &'a mut ParameterTypes,
+) -> Pin<Box<dyn Future<Output = Result<Plan, SqlError>> + Send + 'a>> {
+    Box::pin(async move {
+        Ok(match statement {
+            Statement::Insert(insert) => Plan::Insert(Insert::plan(scope, with, insert, types).await?),
+            Statement::Update(update) => Plan::Update(Update::plan(scope, with, update, types).await?),
+            Statement::Delete(delete) => Plan::Delete(Delete::plan(scope, with, delete, types).await?),
+            Statement::Copy { .. } => Plan::Copy(Copy::plan(scope, statement, types).await?),
+            Statement::Explain { .. } => plan_explain(scope, statement, types).await?,
+            Statement::Query(query) => match *query {
+                // `WITH … INSERT`: the parser hangs the statement below the query.
+                ast::Query { with, body, .. }
+                    if matches!(*body, SetExpr::Insert(_) | SetExpr::Update(_) | SetExpr::Delete(_)) =>
+                {
+                    let (SetExpr::Insert(inner) | SetExpr::Update(inner) | SetExpr::Delete(inner)) = *body
+                    else {
+                        unreachable!("the body is one of these")
+                    };
+                    plan_statement(scope, with, inner, types).await?
+                }
+                query => {
+                    check_query(&query)?;
+                    let statement = Statement::Query(Box::new(query));
+                    Plan::Query(SourceQuery::plan(scope, statement, types).await?)
+                }
+            },
+            Statement::ShowTables { .. } | Statement::ShowColumns { .. } => {
+                Plan::Query(SourceQuery::plan(scope, statement, types).await?)
+            }
+            other => return Err(unsupported(&other)),
+        })
+    })
+}
+
+/// `EXPLAIN` of a statement that writes shows the query that it reads from. `EXPLAIN ANALYZE` of one runs that query
+/// and writes nothing.
+async fn plan_explain(
+    scope: Scope<'_>,
+    mut explain: Statement,
+    types: &mut ParameterTypes,
+) -> Result<Plan, SqlError> {
+    let Statement::Explain { statement, .. } = &mut explain else { unreachable!("an explain") };
+    let inner = plan_statement(scope, None, (**statement).clone(), &mut types.clone()).await?;
+    let reads = match &inner {
+        Plan::Query(_) => None,
+        Plan::Insert(insert) => Some(insert.query()),
+        Plan::Update(update) => Some(update.query()),
+        Plan::Delete(delete) => Some(delete.query()),
+        _ => return Err(unsupported(&explain)),
+    };
+    match reads {
+        None => {}
+        Some(Some(query)) => {
+            scope
+                .session
+                .warn("the plan is that of the query that the statement reads from; nothing is written");
+            **statement = query.statement().clone();
+        }
+        Some(None) => {
+            scope.session.warn("the statement writes by primary key; it has no plan");
+            **statement = syntax::parse("select 'write by primary key'")?.statement;
+        }
+    }
+    Ok(Plan::Query(SourceQuery::plan(scope, explain, types).await?))
+}
+
+fn check_query(query: &ast::Query) -> Result<(), SqlError> {
+    if !query.locks.is_empty() {
+        return Err(SqlError::new(ErrorKind::Unsupported, "SELECT … FOR UPDATE is not supported")
+            .with_hint("an UPDATE or DELETE checks that the rows it read are unchanged when it writes"));
+    }
+    if matches!(query.body.as_ref(), SetExpr::Select(select) if select.into.is_some()) {
+        return Err(SqlError::new(ErrorKind::Unsupported, "SELECT INTO is not supported")
+            .with_hint("use CREATE TABLE … AS"));
+    }
+    Ok(())
+}
+
+fn unsupported(statement: &Statement) -> SqlError {
+    let text = statement.to_string();
+    let words = text.split_whitespace().take(2).collect::<Vec<_>>().join(" ");
+    SqlError::new(ErrorKind::Unsupported, format!("{words} is not supported"))
+}
+
+impl Plan {
+    fn columns(&self) -> Option<&SchemaRef> {
+        match self {
+            Plan::Query(query) => Some(query.schema()),
+            Plan::Insert(insert) => insert.columns(),
+            Plan::Update(update) => update.columns(),
+            Plan::Delete(delete) => delete.columns(),
+            Plan::Copy(copy) => copy.columns(),
+            Plan::Ddl(_) => None,
+            Plan::Control(control) => control.columns(),
+        }
+    }
+
+    fn writes(&self) -> bool {
+        match self {
+            Plan::Query(_) | Plan::Control(_) => false,
+            Plan::Copy(copy) => copy.writes(),
+            Plan::Insert(_) | Plan::Update(_) | Plan::Delete(_) | Plan::Ddl(_) => true,
+        }
+    }
+
+    /// The table whose rows are read before they are written, so that another write can come between.
+    fn contends_for(&self) -> Option<u64> {
+        match self {
+            Plan::Insert(insert) => insert.contends_for(),
+            Plan::Update(update) => update.contends_for(),
+            Plan::Delete(delete) => delete.contends_for(),
+            _ => None,
+        }
+    }
+
+    async fn attempt(&self, run: Run<'_>) -> Result<Outcome, SqlError> {
+        match self {
+            Plan::Query(query) => Ok(Outcome::Rows(query.run(run).await?)),
+            Plan::Insert(insert) => insert.execute(run).await,
+            Plan::Update(update) => update.execute(run).await,
+            Plan::Delete(delete) => delete.execute(run).await,
+            Plan::Copy(copy) => copy.execute(run).await,
+            Plan::Ddl(ddl) => ddl.execute(run).await,
+            Plan::Control(control) => control.execute(run),
+        }
+    }
+}
+
+#[async_trait]
+impl Prepared for PreparedStatement {
+    fn parameters(&self) -> &[ColumnType] {
+        &self.parameters
+    }
+
+    fn columns(&self) -> Option<&SchemaRef> {
+        self.plan.columns()
+    }
+
+    fn copy(&self) -> Option<&CopyStatement> {
+        match &self.plan {
+            Plan::Copy(copy) => Some(copy.format()),
+            _ => None,
+        }
+    }
+
+    async fn execute(&self, session: &Arc<SqlSession>, parameters: &[Value]) -> Result<Outcome, SqlError> {
+        if let Plan::Control(control) = &self.plan
+            && control.ends_block()
+        {
+            return self.plan.attempt(self.run(session, parameters)).await;
+        }
+        let writes = self.plan.writes();
+        let outcome = match settings::admit(session, writes) {
+            Ok(()) => self.execute_admitted(session, parameters).await,
+            Err(error) => Err(error),
+        };
+        settings::note(session, writes, outcome.is_ok());
+        outcome
+    }
+}
+
+impl PreparedStatement {
+    fn run<'a>(&'a self, session: &'a Arc<SqlSession>, values: &'a [Value]) -> Run<'a> {
+        Run { query: &self.query, session, parameters: Parameters { types: &self.parameters, values } }
+    }
+
+    async fn execute_admitted(
+        &self,
+        session: &Arc<SqlSession>,
+        values: &[Value],
+    ) -> Result<Outcome, SqlError> {
+        if values.len() != self.parameters.len() {
+            let message =
+                format!("{} parameters are wanted, {} were given", self.parameters.len(), values.len());
+            return Err(SqlError::new(ErrorKind::Invalid, message).with_sqlstate("08P01"));
+        }
+        let mut fresh = None;
+        let mut planned_for = self.version;
+        for attempt in 0..ATTEMPTS_MAX {
+            let version = self.query.engine().catalog().version();
+            if version != planned_for {
+                fresh = Some(self.plan_again(session).await?);
+                planned_for = version;
+            }
+            let plan = fresh.as_ref().unwrap_or(&self.plan);
+            let turn = match plan.contends_for() {
+                Some(table) => Some(self.query.writers().turn(table, attempt).await),
+                None => None,
+            };
+            let outcome = plan.attempt(self.run(session, values)).await;
+            drop(turn);
+            match outcome {
+                Err(error) if error.error.kind() == ErrorKind::Conflict && error.sqlstate.is_none() => {}
+                outcome => return outcome,
+            }
+        }
+        Err(SqlError::new(ErrorKind::Conflict, "could not serialize access due to concurrent update")
+            .with_sqlstate("40001")
+            .with_hint("nothing was changed; try again"))
+    }
+
+    /// The same statement for the catalog as it is now; parameters and result must be of the same types.
+    async fn plan_again(&self, session: &Arc<SqlSession>) -> Result<Plan, SqlError> {
+        let given: Vec<Option<ColumnType>> = if self.given.len() >= self.parameters.len() {
+            self.given.clone()
+        } else {
+            self.parameters.iter().copied().map(Some).collect()
+        };
+        let (plan, _) = plan(&self.query, session, &self.sql, self.parsed.clone(), &given).await?;
+        let types = |schema: &SchemaRef| -> Vec<_> {
+            schema.fields().iter().map(|f| (f.name().clone(), f.data_type().clone())).collect()
+        };
+        if plan.columns().map(types) != self.plan.columns().map(types) {
+            return Err(SqlError::new(ErrorKind::Invalid, "cached plan must not change result type")
+                .with_sqlstate("0A000"));
+        }
+        Ok(plan)
+    }
+}
