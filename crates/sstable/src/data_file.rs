@@ -1,0 +1,188 @@
+//! Reading the data file: no byte leaves here before the checksum of its page was compared.
+
+use crate::index::{DATA_MAGIC, Index};
+use crate::meta::SstableId;
+use crate::page::{PageHeader, decompress};
+use bytes::Bytes;
+use oribi_env::File;
+use oribi_types::{Error, Result};
+use parquet::errors::Result as ParquetResult;
+use parquet::file::reader::{ChunkReader, Length};
+use std::io::{ErrorKind as IoErrorKind, Read};
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+pub struct DataFile {
+    file: Arc<dyn File>,
+    id: SstableId,
+    index: Index,
+    /// Names of the columns, for messages.
+    names: Vec<String>,
+    /// A bit per extent: its checksum was compared once.
+    verified: Box<[AtomicU64]>,
+}
+
+impl DataFile {
+    pub fn new(file: Arc<dyn File>, id: SstableId, index: Index, names: Vec<String>) -> Self {
+        let verified = (0..index.extents.len().div_ceil(64)).map(|_| AtomicU64::new(0)).collect();
+        DataFile { file, id, index, names, verified }
+    }
+
+    pub fn index(&self) -> &Index {
+        &self.index
+    }
+
+    /// Any bytes of the file.
+    ///
+    /// # Errors
+    /// `Corrupt`, naming the damaged page; `Invalid` for a range outside the file.
+    pub fn read(&self, range: Range<u64>) -> Result<Bytes> {
+        if range.start > range.end || range.end > self.index.data_bytes {
+            return Err(Error::invalid(format!("sstable {}: range {range:?} is outside the file", self.id)));
+        }
+        if range.is_empty() {
+            return Ok(Bytes::new());
+        }
+        let extents = self.extents_of(&range);
+        let in_magic = range.start < DATA_MAGIC.len() as u64;
+        if !in_magic && extents.clone().all(|e| self.is_verified(e)) {
+            return Ok(self.read_raw(range)?.into());
+        }
+        let whole = if in_magic { 0 } else { self.index.extents[extents.start].offset };
+        let whole = whole..extents.clone().last().map_or(range.end, |e| self.index.extent_range(e).end);
+        let bytes = self.read_raw(whole.clone())?;
+        if in_magic && !bytes.starts_with(DATA_MAGIC) {
+            return Err(self.corrupt("wrong magic at offset 0"));
+        }
+        for extent in extents {
+            let at = self.index.extent_range(extent);
+            self.verify(extent, &bytes[(at.start - whole.start) as usize..(at.end - whole.start) as usize])?;
+        }
+        let slice = (range.start - whole.start) as usize..(range.end - whole.start) as usize;
+        Ok(Bytes::from(bytes).slice(slice))
+    }
+
+    /// Appends a page, decompressed, to `out`; `raw` is scratch space.
+    ///
+    /// # Errors
+    /// `Corrupt`, naming the damaged page.
+    pub fn read_page(&self, page: usize, raw: &mut Vec<u8>, out: &mut Vec<u8>) -> Result<PageHeader> {
+        let range = self.index.extent_range(page);
+        raw.clear();
+        raw.resize((range.end - range.start) as usize, 0);
+        self.read_into(raw, range.start)?;
+        if !self.is_verified(page) {
+            self.verify(page, raw)?;
+        }
+        decompress(raw, self.index.compression, out).map_err(|e| self.corrupt(self.name_page(page, e)))
+    }
+
+    /// Reads an extent from the file and compares its checksum, even if that was done before.
+    ///
+    /// # Errors
+    /// `Corrupt`.
+    pub fn check_extent(&self, extent: usize) -> Result<()> {
+        let bytes = self.read_raw(self.index.extent_range(extent))?;
+        self.verify(extent, &bytes)
+    }
+
+    /// The error for a page that passed its checksum but cannot be what the writer wrote.
+    pub fn bad_page(&self, page: usize, what: impl std::fmt::Display) -> Error {
+        self.corrupt(self.name_page(page, what))
+    }
+
+    fn extents_of(&self, range: &Range<u64>) -> Range<usize> {
+        let extents = &self.index.extents;
+        let first = extents.partition_point(|e| e.offset <= range.start).saturating_sub(1);
+        first..extents.partition_point(|e| e.offset < range.end)
+    }
+
+    fn is_verified(&self, extent: usize) -> bool {
+        self.verified[extent / 64].load(Ordering::Relaxed) & (1 << (extent % 64)) != 0
+    }
+
+    fn verify(&self, extent: usize, bytes: &[u8]) -> Result<()> {
+        if crc32c::crc32c(bytes) != self.index.extents[extent].crc {
+            let offset = self.index.extents[extent].offset;
+            let what = format!("checksum mismatch at offset {offset}");
+            return Err(self.corrupt(self.name_page(extent, what)));
+        }
+        self.verified[extent / 64].fetch_or(1 << (extent % 64), Ordering::Relaxed);
+        Ok(())
+    }
+
+    fn read_raw(&self, range: Range<u64>) -> Result<Vec<u8>> {
+        let mut bytes = vec![0; (range.end - range.start) as usize];
+        self.read_into(&mut bytes, range.start)?;
+        Ok(bytes)
+    }
+
+    fn read_into(&self, bytes: &mut [u8], offset: u64) -> Result<()> {
+        self.file.read_at(bytes, offset).map_err(|e| match e.kind() {
+            IoErrorKind::UnexpectedEof => self.corrupt("the data file is too short"),
+            _ => Error::from(e).context(format!("sstable {}", self.id)),
+        })
+    }
+
+    fn corrupt(&self, what: impl std::fmt::Display) -> Error {
+        Error::corrupt(format!("sstable {}: {what}", self.id))
+    }
+
+    /// Says which page `what` is about.
+    fn name_page(&self, extent: usize, what: impl std::fmt::Display) -> String {
+        let index = &self.index;
+        for group in 0..index.groups() {
+            for (position, name) in self.names.iter().enumerate() {
+                let chunk = index.chunk(group, position);
+                let what_page = match chunk.dictionary == Some(extent) {
+                    true => "dictionary".to_owned(),
+                    false if chunk.pages.contains(&extent) => format!("page {}", extent - chunk.pages.start),
+                    false => continue,
+                };
+                return format!("{what_page} of column \"{name}\" in row group {group}: {what}");
+            }
+        }
+        format!("footer: {what}")
+    }
+}
+
+/// The data file as the Parquet crate reads it.
+#[derive(Clone)]
+pub struct VerifiedReader(pub Arc<DataFile>);
+
+impl Length for VerifiedReader {
+    fn len(&self) -> u64 {
+        self.0.index.data_bytes
+    }
+}
+
+impl ChunkReader for VerifiedReader {
+    type T = SequentialReader;
+
+    fn get_read(&self, start: u64) -> ParquetResult<SequentialReader> {
+        Ok(SequentialReader { file: self.0.clone(), at: start })
+    }
+
+    fn get_bytes(&self, start: u64, length: usize) -> ParquetResult<Bytes> {
+        let end = start.saturating_add(length as u64);
+        self.0.read(start..end).map_err(|e| parquet::errors::ParquetError::External(Box::new(e)))
+    }
+}
+
+/// Reads the data file from some offset on.
+pub struct SequentialReader {
+    file: Arc<DataFile>,
+    at: u64,
+}
+
+impl Read for SequentialReader {
+    fn read(&mut self, buf: &mut [u8]) -> std::io::Result<usize> {
+        let left = self.file.index.data_bytes.saturating_sub(self.at);
+        let len = left.min(buf.len() as u64);
+        let bytes = self.file.read(self.at..self.at + len).map_err(std::io::Error::other)?;
+        buf[..bytes.len()].copy_from_slice(&bytes);
+        self.at += len;
+        Ok(bytes.len())
+    }
+}

@@ -1,0 +1,188 @@
+//! Point reads: one row by its key, or the places of many keys. Only the pages that hold them are read.
+
+use crate::key_cursor::KeyCursor;
+use crate::page::Encoding;
+use crate::sstable::Sstable;
+use crate::value::{dictionary_position, plain, rank, split_levels, value_ref};
+use oribi_types::{ColumnSource, Error, Result, Schema, Timestamp, Value, ValueRef};
+use std::cell::RefCell;
+use std::cmp::Ordering;
+use std::ops::Range;
+
+impl Sstable {
+    /// Shows the copies of `key`, newest first, as row and commit timestamp to `pick` until it picks one, which is
+    /// returned.
+    ///
+    /// # Errors
+    /// `Corrupt`; those of the file system.
+    pub fn find(
+        &self,
+        key: &[u8],
+        mut pick: impl FnMut(u32, Timestamp) -> bool,
+    ) -> Result<Option<(u32, Timestamp)>> {
+        if !self.may_contain(key) {
+            return Ok(None);
+        }
+        let mut cursor = KeyCursor::new(self);
+        let mut row = cursor.lower_bound(key, self.index().row_before(key))?;
+        while row < self.index().rows && cursor.compare(row, key)? == Ordering::Equal {
+            let ts = cursor.ts(row)?;
+            if pick(row, ts) {
+                return Ok(Some((row, ts)));
+            }
+            row += 1;
+        }
+        Ok(None)
+    }
+
+    /// The newest copy of each of `keys`, which must be sorted, as row and commit timestamp.
+    ///
+    /// One walk through the key columns, which skips the pages that have none of them.
+    ///
+    /// # Errors
+    /// `Invalid` for keys out of order; `Corrupt`; those of the file system.
+    pub fn locate(&self, keys: &[&[u8]]) -> Result<Vec<Option<(u32, Timestamp)>>> {
+        if !keys.is_sorted() {
+            return Err(Error::invalid("keys to locate must be sorted"));
+        }
+        let mut cursor = KeyCursor::new(self);
+        let mut row = 0;
+        let mut places = Vec::with_capacity(keys.len());
+        for key in keys {
+            if !self.may_contain(key) {
+                places.push(None);
+                continue;
+            }
+            row = cursor.lower_bound(key, row.max(self.index().row_before(key)))?;
+            let found = row < self.index().rows && cursor.compare(row, key)? == Ordering::Equal;
+            places.push(if found { Some((row, cursor.ts(row)?)) } else { None });
+        }
+        Ok(places)
+    }
+
+    /// Appends the encoded row (all columns but the key's) at `row`, as `schema` has it now: columns are found by id,
+    /// and those that the file lacks hold what they answer for older rows.
+    ///
+    /// # Errors
+    /// `Invalid` for a row that does not exist; `Corrupt`; those of the file system.
+    pub fn read_row(&self, schema: &Schema, row: u32, out: &mut Vec<u8>) -> Result<()> {
+        if row >= self.index().rows {
+            return Err(Error::invalid(format!("sstable {}: there is no row {row}", self.meta().id)));
+        }
+        SCRATCH.with_borrow_mut(|scratch| {
+            let result = self.read_row_with(schema, row, scratch, out);
+            scratch.shrink();
+            result
+        })
+    }
+
+    fn read_row_with(
+        &self,
+        schema: &Schema,
+        row: u32,
+        scratch: &mut Scratch,
+        out: &mut Vec<u8>,
+    ) -> Result<()> {
+        scratch.values.clear();
+        scratch.cells.clear();
+        for (position, column) in schema.columns().iter().enumerate() {
+            if !matches!(column.source, ColumnSource::Slot(_)) {
+                continue;
+            }
+            let cell = match self.index().column(column.id) {
+                Some(stored) => {
+                    if !self.index().columns[stored].physical.holds(column.column_type) {
+                        let what = format!("column \"{}\" is of another type", column.name);
+                        return Err(Error::corrupt(format!("sstable {}: {what}", self.meta().id)));
+                    }
+                    self.read_cell(row, stored, scratch)?.map_or(Cell::Null, Cell::Bytes)
+                }
+                None => Cell::Missing,
+            };
+            scratch.cells.push((position, cell));
+        }
+        let mut slots = vec![ValueRef::Null; schema.layout().slots().len()];
+        for (position, cell) in &scratch.cells {
+            let column = &schema.columns()[*position];
+            let ColumnSource::Slot(slot) = column.source else { continue };
+            slots[usize::from(slot)] = match cell {
+                Cell::Null => ValueRef::Null,
+                Cell::Missing => column.missing.as_ref().map_or(ValueRef::Null, Value::as_ref),
+                Cell::Bytes(place) => value_ref(column.column_type, &scratch.values[place.clone()])
+                    .map_err(|e| e.context(format!("sstable {}: row {row}", self.meta().id)))?,
+            };
+        }
+        schema.layout().encode(&slots, out);
+        Ok(())
+    }
+
+    /// Appends the stored bytes of one value to `scratch.values` and says where; `None` for null.
+    fn read_cell(&self, row: u32, column: usize, scratch: &mut Scratch) -> Result<Option<Range<usize>>> {
+        let index = self.index();
+        let described = index.columns[column];
+        let (page, rows) = index.page_of(row, column);
+        let bad_page = |e: Error| self.data.bad_page(page, e);
+        scratch.page.clear();
+        let header = self.data.read_page(page, &mut scratch.raw, &mut scratch.page)?;
+        if header.dictionary || header.values as usize != rows.len() {
+            return Err(self.data.bad_page(page, "has other rows than the index says"));
+        }
+        let mut values = scratch.page.as_slice();
+        let mut n = (row - rows.start) as usize;
+        if described.nullable {
+            let (levels, rest) = split_levels(values).map_err(bad_page)?;
+            match rank(levels, n).map_err(bad_page)? {
+                Some(rank) => n = rank,
+                None => return Ok(None),
+            }
+            values = rest;
+        }
+        if header.encoding == Encoding::Dictionary {
+            n = dictionary_position(values, n).map_err(bad_page)?;
+            let dictionary = index.chunk(index.row_group_of(row), column).dictionary;
+            let dictionary = dictionary.ok_or_else(|| self.data.bad_page(page, "lacks a dictionary"))?;
+            scratch.page.clear();
+            self.data.read_page(dictionary, &mut scratch.raw, &mut scratch.page)?;
+            values = &scratch.page;
+        }
+        let value = plain(described.physical, values, n).map_err(bad_page)?;
+        let start = scratch.values.len();
+        scratch.values.extend_from_slice(value);
+        Ok(Some(start..scratch.values.len()))
+    }
+}
+
+/// A value of the row that is being read.
+enum Cell {
+    Null,
+    /// The file is older than the column.
+    Missing,
+    /// Place in [`Scratch::values`].
+    Bytes(Range<usize>),
+}
+
+/// Buffers that a thread uses again for each row it reads.
+#[derive(Default)]
+struct Scratch {
+    raw: Vec<u8>,
+    page: Vec<u8>,
+    values: Vec<u8>,
+    cells: Vec<(usize, Cell)>,
+}
+
+/// Beyond this a buffer is given back after use.
+const SCRATCH_BYTES_MAX: usize = 1 << 20;
+
+impl Scratch {
+    fn shrink(&mut self) {
+        for buffer in [&mut self.raw, &mut self.page, &mut self.values] {
+            if buffer.capacity() > SCRATCH_BYTES_MAX {
+                *buffer = Vec::new();
+            }
+        }
+    }
+}
+
+thread_local! {
+    static SCRATCH: RefCell<Scratch> = RefCell::default();
+}

@@ -1,0 +1,175 @@
+//! An open SSTable: what is kept in memory of it, and the doors to its rows.
+
+use crate::data_file::{DataFile, VerifiedReader};
+use crate::index::{Index, IndexColumn};
+use crate::meta::SstableMeta;
+use crate::parquet_schema::{TS_COLUMN_ID, index_columns, read_schema};
+use crate::{Paths, parquet_error};
+use bytes::Bytes;
+use oribi_env::{Env, read_file};
+use oribi_types::schema::TS_COLUMN;
+use oribi_types::{ColumnType, Error, Result, Schema};
+use parquet::arrow::arrow_reader::{ArrowReaderMetadata, ArrowReaderOptions};
+use parquet::file::metadata::{PageIndexPolicy, ParquetMetaData, ParquetMetaDataReader};
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, OnceLock};
+
+/// An SSTable, open for reading. Its index is in memory; rows are read from the file when asked for.
+pub struct Sstable {
+    meta: SstableMeta,
+    path: PathBuf,
+    pub(crate) data: Arc<DataFile>,
+    /// The key columns, in key order.
+    pub(crate) key: Vec<KeyColumn>,
+    /// Position of the column of commit timestamps.
+    pub(crate) ts_column: usize,
+    /// Parquet's own view of the file; parsed when first asked for.
+    arrow_metadata: OnceLock<ArrowReaderMetadata>,
+}
+
+/// A column of the primary key.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct KeyColumn {
+    /// Position in the data file.
+    pub position: usize,
+    pub column_type: ColumnType,
+}
+
+impl Sstable {
+    /// Opens a published SSTable and verifies its index against `meta`.
+    ///
+    /// # Errors
+    /// `Corrupt` if the files are not those that `meta` was made with; those of the file system.
+    pub fn open(env: &Env, dir: &Path, meta: &SstableMeta, schema: &Schema) -> Result<Self> {
+        let paths = Paths::new(dir, meta.id);
+        Sstable::open_files(env, meta, schema, &paths.index, paths.data)
+    }
+
+    /// Opens an SSTable that is finished and not yet published.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open).
+    pub fn open_unpublished(env: &Env, dir: &Path, meta: &SstableMeta, schema: &Schema) -> Result<Self> {
+        let paths = Paths::new(dir, meta.id);
+        Sstable::open_files(env, meta, schema, &paths.index_tmp, paths.data_tmp)
+    }
+
+    fn open_files(
+        env: &Env,
+        meta: &SstableMeta,
+        schema: &Schema,
+        index_path: &Path,
+        data_path: PathBuf,
+    ) -> Result<Self> {
+        let of_this = |e: Error| e.context(format!("sstable {}", meta.id));
+        let index = Bytes::from(read_file(env.files.as_ref(), index_path).map_err(|e| of_this(e.into()))?);
+        let index = Index::decode(index, meta).map_err(of_this)?;
+        let file = env.files.open(&data_path, false).map_err(|e| of_this(e.into()))?;
+        if file.len()? != meta.data_bytes {
+            return Err(of_this(Error::corrupt("the data file has not the length it was written with")));
+        }
+        let key = schema
+            .key_columns()
+            .map(|c| {
+                Ok(KeyColumn {
+                    position: plain_column(&index, c.id, c.column_type)?,
+                    column_type: c.column_type,
+                })
+            })
+            .collect::<Result<_>>()
+            .map_err(of_this)?;
+        let ts_column = plain_column(&index, TS_COLUMN_ID, ColumnType::Int64).map_err(of_this)?;
+        let name = |column: &IndexColumn| match schema.column_by_id(column.id) {
+            Some(column) => column.name.clone(),
+            None if column.id == TS_COLUMN_ID => TS_COLUMN.to_owned(),
+            None => format!("dropped, id {}", column.id),
+        };
+        let names = index.columns.iter().map(name).collect();
+        Ok(Sstable {
+            meta: meta.clone(),
+            path: data_path,
+            data: Arc::new(DataFile::new(file, meta.id, index, names)),
+            key,
+            ts_column,
+            arrow_metadata: OnceLock::new(),
+        })
+    }
+
+    pub fn meta(&self) -> &SstableMeta {
+        &self.meta
+    }
+
+    /// The data file.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Whether `key` may be in the file, by its range of keys and its bloom filters. Looks at memory only.
+    pub fn may_contain(&self, key: &[u8]) -> bool {
+        *self.meta.min_key <= *key && *key <= *self.meta.max_key && self.index().may_contain(key)
+    }
+
+    /// Bytes of memory that the index takes.
+    pub fn memory_bytes(&self) -> usize {
+        self.index().memory_bytes()
+    }
+
+    /// Parquet's metadata with column and offset index, parsed once.
+    ///
+    /// # Errors
+    /// `Corrupt`.
+    pub fn metadata(&self) -> Result<Arc<ParquetMetaData>> {
+        Ok(self.arrow_metadata()?.metadata().clone())
+    }
+
+    /// Any bytes of the data file. Every page that they touch has passed its checksum.
+    ///
+    /// # Errors
+    /// `Corrupt`, naming the damaged page; `Invalid` for a range outside the file.
+    pub fn read_verified(&self, range: Range<u64>) -> Result<Bytes> {
+        self.data.read(range)
+    }
+
+    pub(crate) fn index(&self) -> &Index {
+        self.data.index()
+    }
+
+    pub(crate) fn arrow_metadata(&self) -> Result<&ArrowReaderMetadata> {
+        if let Some(metadata) = self.arrow_metadata.get() {
+            return Ok(metadata);
+        }
+        // Two threads that come here at once parse it twice and agree.
+        let metadata = self.parse_metadata().map_err(|e| match e.message().starts_with("sstable ") {
+            true => e,
+            false => e.context(format!("sstable {}: footer", self.meta.id)),
+        })?;
+        Ok(self.arrow_metadata.get_or_init(|| metadata))
+    }
+
+    fn parse_metadata(&self) -> Result<ArrowReaderMetadata> {
+        let metadata = ParquetMetaDataReader::new()
+            .with_page_index_policy(PageIndexPolicy::Required)
+            .parse_and_finish(&VerifiedReader(self.data.clone()))
+            .map_err(parquet_error)?;
+        let metadata = Arc::new(metadata);
+        if index_columns(metadata.file_metadata().schema_descr())? != self.index().columns {
+            return Err(Error::corrupt("the columns are not those of the index"));
+        }
+        let options = ArrowReaderOptions::new().with_skip_arrow_metadata(true);
+        let as_stored =
+            ArrowReaderMetadata::try_new(metadata.clone(), options.clone()).map_err(parquet_error)?;
+        let options = options.with_schema(read_schema(as_stored.schema()));
+        ArrowReaderMetadata::try_new(metadata, options).map_err(parquet_error)
+    }
+}
+
+/// Position of a column that point reads search: of the type wanted and never null.
+fn plain_column(index: &Index, id: u32, column_type: ColumnType) -> Result<usize> {
+    let position = index.column(id).ok_or_else(|| Error::corrupt(format!("column id {id} is missing")))?;
+    let column = index.columns[position];
+    if column.nullable || !column.physical.holds(column_type) {
+        return Err(Error::corrupt(format!("column id {id} is not a not-null {column_type}")));
+    }
+    Ok(position)
+}
