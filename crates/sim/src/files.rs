@@ -140,6 +140,12 @@ impl State {
         if failed { Err(Error::other(format!("simulated failure: {operation:?} {path}"))) } else { Ok(()) }
     }
 
+    /// The present name of a file, for faults; empty if there are none, or the file was removed.
+    fn path_of(&self, inode: Inode) -> PathBuf {
+        let mut named = self.disk.names.iter().filter(|_| !self.faults.is_empty());
+        named.find(|(_, node)| **node == Node::File(inode)).map(|(path, _)| path.clone()).unwrap_or_default()
+    }
+
     fn grow(&self, from: u64, to: u64) -> Result<()> {
         match self.capacity {
             Some(capacity) if to > from && self.disk.used_bytes() + (to - from) > capacity => {
@@ -197,14 +203,12 @@ impl Files for SimFiles {
             return Err(Error::new(ErrorKind::AlreadyExists, path.display().to_string()));
         }
         let inode = state.disk.add_file(path);
-        Ok(Arc::new(SimFile { files: self.clone(), inode, path: path.to_owned(), write: true }))
+        Ok(Arc::new(SimFile { files: self.clone(), inode, write: true }))
     }
 
     fn open(&self, path: &Path, write: bool) -> Result<Arc<dyn File>> {
         match self.0.lock().node(path)? {
-            Node::File(inode) => {
-                Ok(Arc::new(SimFile { files: self.clone(), inode, path: path.to_owned(), write }))
-            }
+            Node::File(inode) => Ok(Arc::new(SimFile { files: self.clone(), inode, write })),
             Node::Folder => Err(Error::new(ErrorKind::IsADirectory, path.display().to_string())),
         }
     }
@@ -265,7 +269,6 @@ impl Drop for Lock {
 struct SimFile {
     files: SimFiles,
     inode: Inode,
-    path: PathBuf,
     write: bool,
 }
 
@@ -277,14 +280,16 @@ impl SimFile {
         }
         let now = state.disk.content(self.inode).seen.len();
         state.grow(now, len)?;
-        state.admit(operation, &self.path)
+        let path = state.path_of(self.inode);
+        state.admit(operation, &path)
     }
 }
 
 impl File for SimFile {
     fn read_at(&self, buf: &mut [u8], offset: u64) -> Result<()> {
         let mut state = self.files.0.lock();
-        state.admit(Operation::Read, &self.path)?;
+        let path = state.path_of(self.inode);
+        state.admit(Operation::Read, &path)?;
         let content = state.disk.content(self.inode);
         if offset + buf.len() as u64 > content.seen.len() {
             return Err(Error::new(ErrorKind::UnexpectedEof, "the file ends before"));
@@ -312,7 +317,8 @@ impl File for SimFile {
     fn sync(&self) -> Result<()> {
         let mut state = self.files.0.lock();
         let stopped = state.is_stopped();
-        let admitted = state.admit(Operation::Sync, &self.path);
+        let path = state.path_of(self.inode);
+        let admitted = state.admit(Operation::Sync, &path);
         match &admitted {
             Ok(()) => state.disk.content(self.inode).sync(),
             Err(_) if stopped => {}

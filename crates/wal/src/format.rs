@@ -22,6 +22,10 @@ pub const BUFFER_BYTES_LIMIT: usize = 1 << 30;
 const _: () = assert!(BUFFER_BYTES_LIMIT + PAYLOAD_BYTES_MAX + 4096 <= u32::MAX as usize);
 const _: () = assert!(SEGMENT_HEADER_BYTES.is_multiple_of(BLOCK_ALIGN) && BLOCK_HEADER_BYTES == BLOCK_ALIGN);
 
+/// Why reading a segment stops if nothing is wrong with it.
+pub const NO_BLOCK: &str = "no block";
+pub const SEGMENT_ENDS: &str = "the segment ends";
+
 const SEGMENT_MAGIC: [u8; 8] = *b"ORIBIWAL";
 const BLOCK_MAGIC: [u8; 4] = *b"OBLK";
 const VERSION: u32 = 1;
@@ -123,9 +127,9 @@ impl BlockHeader {
 
     /// The header at `offset` of the segment `bytes`, or what is wrong with it.
     pub fn decode(bytes: &[u8], offset: usize, segment: &SegmentHeader) -> Result<BlockHeader, &'static str> {
-        let header = bytes.get(offset..offset + BLOCK_HEADER_BYTES).ok_or("the segment ends")?;
+        let header = bytes.get(offset..offset + BLOCK_HEADER_BYTES).ok_or(SEGMENT_ENDS)?;
         if header[..4] != BLOCK_MAGIC {
-            return Err("no block");
+            return Err(if header.iter().all(|&byte| byte == 0) { NO_BLOCK } else { "not a block header" });
         }
         if crc32c::crc32c(&header[8..]) != u32_at(header, 4) {
             return Err("block header checksum mismatch");

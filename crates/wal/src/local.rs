@@ -138,6 +138,9 @@ impl LocalLog {
         options.validate()?;
         let files = &env.files;
         files.create_dir_all(dir)?;
+        if let Some(parent) = dir.parent().filter(|parent| !parent.as_os_str().is_empty()) {
+            files.sync_dir(parent)?;
+        }
         let found = recovery::read_log(&**files, dir, Some(options.log_id), options.from, replay)?;
         let mut found = found.unwrap_or_else(Found::nothing);
         segment::remove_temporary(&**files, dir)?;

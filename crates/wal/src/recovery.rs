@@ -5,7 +5,7 @@
 //! bytes are what a crash left of writes that nobody was promised, and they are cut. What was durable before a segment
 //! was put to use (its header; the first block of the oldest segment and of every recovery) is never a tail.
 
-use crate::format::{BLOCK_HEADER_BYTES, SEGMENT_HEADER_BYTES, SegmentHeader};
+use crate::format::{BLOCK_HEADER_BYTES, NO_BLOCK, SEGMENT_ENDS, SEGMENT_HEADER_BYTES, SegmentHeader};
 use crate::reader::{self, Position};
 use crate::segment::{self, SegmentInfo};
 use crate::{Lsn, Record};
@@ -92,7 +92,7 @@ pub(crate) fn read_log(
     let unread = candidates.iter().rposition(reaches).unwrap_or(0);
     let position = candidates[unread].start.unwrap_or(begin);
     let end = unread.checked_sub(1).map_or(0, |last| candidates[last].len);
-    let mut walk = Walk { files, dir, position, used: unread, end, why: "no block" };
+    let mut walk = Walk { files, dir, position, used: unread, end, looks_complete: true, damage: None };
     walk.read(&candidates, &mut |record| if record.lsn < from { Ok(()) } else { replay(record) })?;
     walk.check_nothing_durable_is_missing(&candidates, from)?;
     Ok(Some(Found {
@@ -148,10 +148,13 @@ struct Walk<'a> {
     files: &'a dyn Files,
     dir: &'a Path,
     position: Position,
-    /// Segments before this one carry on the log, up to `end` of the last of them, where reading stopped for `why`.
+    /// Segments before this one carry on the log, up to `end` of the last of them.
     used: usize,
     end: u64,
-    why: &'static str,
+    /// Whether that is where the segment may just as well end.
+    looks_complete: bool,
+    /// Where the damage is, if it is damage.
+    damage: Option<Error>,
 }
 
 impl Walk<'_> {
@@ -166,13 +169,19 @@ impl Walk<'_> {
             let stop = reader::read_blocks(&bytes, &candidate.header, &mut self.position, visit)?;
             if stop.offset as u64 == SEGMENT_START {
                 // Unused, or the tail. Only the first block of a recovery was durable before anything came after it.
-                return if opens {
-                    Err(damaged(candidate.header.number, SEGMENT_START, stop.why))
-                } else {
-                    Ok(())
-                };
+                let here = damaged(candidate.header.number, SEGMENT_START, stop.why);
+                if opens {
+                    return Err(here);
+                }
+                let carries_on = candidate.start.is_ok_and(|start| start.next == self.position.next);
+                if self.looks_complete && (carries_on || candidate.start.is_err()) {
+                    self.damage = Some(here);
+                }
+                return Ok(());
             }
-            (self.used, self.end, self.why) = (index + 1, stop.offset as u64, stop.why);
+            (self.used, self.end) = (index + 1, stop.offset as u64);
+            self.looks_complete = [NO_BLOCK, SEGMENT_ENDS].contains(&stop.why);
+            self.damage = Some(damaged(candidate.header.number, self.end, stop.why));
         }
         Ok(())
     }
@@ -189,7 +198,7 @@ impl Walk<'_> {
             return Ok(());
         }
         let read = self.position.next - 1;
-        let damage = damaged(candidates[last].header.number, self.end, self.why);
+        let damage = self.damage.as_ref().map_or("log", Error::message);
         Err(Error::corrupt(format!(
             "{damage}: the log was durable through lsn {durable} and reads through {read}"
         )))
