@@ -25,6 +25,7 @@ mod tests;
 
 pub use local::{LocalLog, LogOptions, StopHook};
 pub use reader::read_segment;
+pub use recovery::{LogSummary, verify};
 
 use oribi_types::Result;
 use tokio::sync::watch;

@@ -335,11 +335,6 @@ impl Log for LocalLog {
             let named =
                 |error: std::io::Error| Error::from(error).context(format!("log segment {}", oldest.number));
             inner.files.remove(&segment::path(&inner.dir, oldest.number)).map_err(named)?;
-            // One by one, so that a power cut cannot leave a gap in the middle of the log.
-            if let Err(error) = inner.files.sync_dir(&inner.dir) {
-                inner.stop(named(error));
-                return inner.check();
-            }
             inner.segments.lock().remove(0);
         }
         Ok(())

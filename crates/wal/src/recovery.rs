@@ -47,11 +47,10 @@ pub(crate) fn cut(files: &dyn Files, dir: &Path, found: &mut Found) -> Result<()
     let named = |number: u64| {
         move |error: std::io::Error| Error::from(error).context(format!("log segment {number}"))
     };
-    // The newest first: an interruption leaves a log that merely has a shorter tail.
+    // That they are gone becomes durable with the name of the new term's segment, which is the first to rely on it.
     for &number in found.tail.iter().rev() {
         files.remove(&segment::path(dir, number)).map_err(named(number))?;
     }
-    files.sync_dir(dir)?;
     if let Some(last) = found.kept.last_mut() {
         last.len = found.end;
     }
@@ -64,6 +63,31 @@ pub(crate) fn cut(files: &dyn Files, dir: &Path, found: &mut Found) -> Result<()
         file.sync().map_err(named(segment.number))?;
     }
     Ok(())
+}
+
+/// What [`verify`] has read.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LogSummary {
+    pub records: u64,
+    /// The LSN after the last record.
+    pub next_lsn: Lsn,
+    /// Segments that hold records to replay or the end of the log.
+    pub segments: u64,
+}
+
+/// Reads the log in `dir` as an opening with this `from` would, and modifies nothing.
+///
+/// # Errors
+/// `Corrupt`, by segment and offset; those of the file system.
+pub fn verify(files: &dyn Files, dir: &Path, from: Lsn) -> Result<LogSummary> {
+    let mut records = 0;
+    let found = read_log(files, dir, None, from, &mut |_| {
+        records += 1;
+        Ok(())
+    })?;
+    let found = found.unwrap_or_else(Found::nothing);
+    let segments = (found.kept.len() - found.unread) as u64;
+    Ok(LogSummary { records, next_lsn: found.position.next, segments })
 }
 
 /// Reads the log in `dir` and shows `replay` every record from LSN `from` on; `None` if there is no log.

@@ -4,7 +4,7 @@
 use oribi_env::{Env, Files, read_file};
 use oribi_sim::{SimFiles, env};
 use oribi_types::{Error, ErrorKind};
-use oribi_wal::{LocalLog, Log, LogOptions, Lsn};
+use oribi_wal::{LocalLog, Log, LogOptions, Lsn, verify};
 use std::path::{Path, PathBuf};
 
 const DIR: &str = "/log";
@@ -77,7 +77,12 @@ fn a_tail_torn_at_any_byte_is_cut() {
             if whole {
                 file.set_len(after.len() as u64).unwrap();
             }
+            assert_eq!(verify(&torn, Path::new(DIR), 1).unwrap().next_lsn, 4);
             assert_eq!(replay(&env(&torn)).unwrap(), 3, "cut at {cut}");
+            assert!(
+                torn.open(&path, false).unwrap().len().unwrap() <= start as u64,
+                "the space is given back"
+            );
             assert_eq!(replay(&env(&torn.crash(cut as u64))).unwrap(), 3, "the cut is durable");
         }
     }
@@ -109,6 +114,8 @@ fn a_flipped_bit_is_named_or_was_in_the_last_block() {
                     );
                     assert!(error.message().contains(" at offset "), "{error}");
                     assert_eq!(contents(&flipped), before, "nothing is modified");
+                    let verified = verify(&flipped, Path::new(DIR), 1).unwrap_err();
+                    assert_eq!(verified.message(), error.message());
                 }
             }
         }
@@ -132,6 +139,23 @@ fn after_a_clean_close_every_flipped_bit_of_a_record_is_named() {
             error.message().contains("at offset 128: the log was durable through lsn 1 and reads through 0")
         );
     }
+}
+
+#[test]
+fn an_idle_log_states_what_is_durable_so_that_its_last_record_is_told_from_a_tail() {
+    let files = SimFiles::new();
+    let log = LocalLog::open(&env(&files), Path::new(DIR), options(), &mut |_| Ok(())).unwrap();
+    let lsn = log.append(0, &mut |lsn, buf| buf.extend_from_slice(&payload(lsn))).unwrap();
+    log.wait_durable(lsn).unwrap();
+    // The record's block is at 128; nobody asks for the one behind it.
+    let path = Path::new(DIR).join("0000000000000001.log");
+    let behind = 128 + (64 + 48 + payload(1).len()).next_multiple_of(64);
+    while read_file(&files, &path).unwrap()[behind] == 0 {
+        std::thread::yield_now();
+    }
+    let killed = files.kill();
+    killed.flip_bit(&path, 200 * 8);
+    assert_eq!(replay(&env(&killed)).unwrap_err().kind(), ErrorKind::Corrupt);
 }
 
 #[test]
