@@ -1,4 +1,44 @@
 //! The storage engine: one live copy of every row, written through a log, read from memory first.
+//!
+//! - [`Engine::write`]: the write path. Visible when applied, answered when durable ([`Engine::settle`]).
+//! - [`Engine::try_get`], [`Engine::get`]: point reads: row index, then SSTables.
+//! - [`Engine::scan`]: all rows of a table at a snapshot, without a merge.
+//! - Flush, compaction and import change a tablet's files through its installer only.
+//!
+//! It knows no protocol and no query engine. Files, clock and threads come from `oribi_env`.
 
-mod api;
-pub use api::*;
+mod background;
+mod catalog;
+mod check;
+mod compaction;
+mod ddl;
+mod deletions;
+mod engine;
+mod flush;
+mod import;
+mod index;
+mod installer;
+mod manifest;
+mod memory;
+mod memtable;
+mod options;
+mod read;
+pub mod record;
+mod recovery;
+mod scan;
+mod tablet;
+mod timeline;
+mod write;
+
+pub use catalog::{Alteration, Catalog, DEFAULT_BUCKET, PUBLIC_SCHEMA, Table};
+pub use check::{CheckReport, check};
+pub use engine::{Engine, EngineStats, Obligation};
+pub use import::Import;
+pub use manifest::validate_manifest;
+pub use memory::MemoryBudget;
+pub use options::EngineOptions;
+pub use oribi_wal::Lsn;
+pub use read::{Lookup, ReadView, RowVersion};
+pub use scan::{FileScan, MemoryRows, TableScan, TabletScan};
+pub use timeline::Snapshot;
+pub use write::{Commit, Decision, Read, WriteOp};

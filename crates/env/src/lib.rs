@@ -125,3 +125,15 @@ pub fn spawn(name: &str, priority: Priority, run: impl FnOnce() + Send + 'static
 pub fn yield_to_serving_threads() {
     real::set_sched_idle();
 }
+
+/// Runs `work` on a thread of idle priority while the caller waits, so that a thread that may hold locks lets others
+/// do the heavy part of its job. A panic of `work` goes on in the caller.
+pub fn run_idle<R: Send>(work: impl FnOnce() -> R + Send) -> R {
+    std::thread::scope(|scope| {
+        let worker = scope.spawn(|| {
+            yield_to_serving_threads();
+            work()
+        });
+        worker.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    })
+}

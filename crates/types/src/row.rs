@@ -2,11 +2,13 @@
 //!
 //! ```text
 //! u16  n            slots written (the slots of the schema at the time of the write)
+//! u32  start        where `bytes` begins in the row
 //! u8   null[⌈n/8⌉]  bit i set: slot i is null
 //!      fixed        per slot its value, little-endian; for variable length a u32: end offset in `bytes`
 //!      bytes        the variable-length values, in slot order
 //! ```
-//! Slots are only ever appended to a table, so a slot's offset inside `fixed` is the same in every row.
+//! Slots are only ever appended to a table, so a slot's offset inside `fixed` is the same in every row, and
+//! a schema reads rows that an earlier or a later one wrote.
 
 use crate::{ColumnType, Error, Result, ValueRef};
 
@@ -21,6 +23,7 @@ pub struct RowLayout {
 }
 
 const END_OFFSET_WIDTH: usize = 4;
+const HEADER_BYTES: usize = 6;
 
 impl RowLayout {
     pub fn new(slots: Vec<ColumnType>) -> Self {
@@ -48,14 +51,16 @@ impl RowLayout {
         debug_assert_eq!(values.len(), self.slots.len(), "a value per slot");
         let n = self.slots.len();
         let start = out.len();
-        let fixed = start + 2 + n.div_ceil(8);
+        let nulls = start + HEADER_BYTES;
+        let fixed = nulls + n.div_ceil(8);
         out.resize(fixed + self.offsets[n] as usize, 0);
         out[start..start + 2].copy_from_slice(&(n as u16).to_le_bytes());
         let bytes_start = out.len();
+        put(out, start + 2, ((bytes_start - start) as u32).to_le_bytes());
         for (i, value) in values.iter().enumerate() {
             let at = fixed + self.offsets[i] as usize;
             match *value {
-                ValueRef::Null => out[start + 2 + i / 8] |= 1 << (i % 8),
+                ValueRef::Null => out[nulls + i / 8] |= 1 << (i % 8),
                 ValueRef::Bool(v) => out[at] = u8::from(v),
                 ValueRef::Int8(v) => out[at] = v as u8,
                 ValueRef::Int16(v) => put(out, at, v.to_le_bytes()),
@@ -81,13 +86,16 @@ impl RowLayout {
     /// `Corrupt`.
     pub fn validate(&self, bytes: &[u8]) -> Result<()> {
         let malformed = || Error::corrupt("malformed row");
-        let n = bytes.get(..2).ok_or_else(malformed)?;
-        let n = usize::from(u16::from_le_bytes([n[0], n[1]]));
+        let header = bytes.first_chunk::<HEADER_BYTES>().ok_or_else(malformed)?;
+        let n = usize::from(u16::from_le_bytes(read(header, 0)));
         if n > self.slots.len() {
             return Err(malformed());
         }
-        let fixed = 2 + n.div_ceil(8);
+        let fixed = HEADER_BYTES + n.div_ceil(8);
         let bytes_start = fixed + self.offsets[n] as usize;
+        if u32::from_le_bytes(read(header, 2)) as usize != bytes_start {
+            return Err(malformed());
+        }
         let variable = bytes.get(bytes_start..).ok_or_else(malformed)?;
         let mut previous_end = 0;
         for (i, slot) in self.slots[..n].iter().enumerate() {
@@ -133,10 +141,10 @@ impl<'a> RowRef<'a> {
         if slot >= n {
             return None;
         }
-        if bytes[2 + slot / 8] & (1 << (slot % 8)) != 0 {
+        if bytes[HEADER_BYTES + slot / 8] & (1 << (slot % 8)) != 0 {
             return Some(ValueRef::Null);
         }
-        let fixed = 2 + n.div_ceil(8);
+        let fixed = HEADER_BYTES + n.div_ceil(8);
         let at = fixed + self.layout.offsets[slot] as usize;
         Some(match self.layout.slots[slot] {
             ColumnType::Bool => ValueRef::Bool(bytes[at] != 0),
@@ -150,17 +158,17 @@ impl<'a> RowRef<'a> {
             ColumnType::Date => ValueRef::Date(i32::from_le_bytes(read(bytes, at))),
             ColumnType::Timestamp => ValueRef::Timestamp(i64::from_le_bytes(read(bytes, at))),
             ColumnType::Uuid => ValueRef::Uuid(read(bytes, at)),
-            ColumnType::Binary => ValueRef::Binary(self.variable(slot, n, fixed)),
-            ColumnType::String => ValueRef::String(text(self.variable(slot, n, fixed))),
-            ColumnType::Json => ValueRef::Json(text(self.variable(slot, n, fixed))),
+            ColumnType::Binary => ValueRef::Binary(self.variable(slot, fixed)),
+            ColumnType::String => ValueRef::String(text(self.variable(slot, fixed))),
+            ColumnType::Json => ValueRef::Json(text(self.variable(slot, fixed))),
         })
     }
 
-    fn variable(&self, slot: usize, n: usize, fixed: usize) -> &'a [u8] {
+    fn variable(&self, slot: usize, fixed: usize) -> &'a [u8] {
         let end_of = |slot: usize| {
             u32::from_le_bytes(read(self.bytes, fixed + self.layout.offsets[slot] as usize)) as usize
         };
-        let bytes_start = fixed + self.layout.offsets[n] as usize;
+        let bytes_start = u32::from_le_bytes(read(self.bytes, 2)) as usize;
         let start = self.layout.previous_variable[slot].map_or(0, |p| end_of(usize::from(p)));
         &self.bytes[bytes_start + start..bytes_start + end_of(slot)]
     }

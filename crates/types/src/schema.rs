@@ -313,6 +313,17 @@ impl Schema {
         Schema::assemble(columns, self.next_column_id, self.layout.slots().to_vec())
     }
 
+    /// The schema with another default for inserts into column `name`; `None` takes it away.
+    ///
+    /// # Errors
+    /// `NotFound`; `Invalid` for a value of another type.
+    pub fn with_default(&self, name: &str, default: Option<Value>) -> Result<Self> {
+        let position = self.require(name)?;
+        let mut columns = self.columns.clone();
+        columns[position].default = default;
+        Schema::assemble(columns, self.next_column_id, self.layout.slots().to_vec())
+    }
+
     fn require(&self, name: &str) -> Result<usize> {
         self.position(name).ok_or_else(|| Error::not_found(format!("column \"{name}\" does not exist")))
     }

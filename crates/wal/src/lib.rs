@@ -28,6 +28,7 @@ pub use reader::read_segment;
 pub use recovery::{LogSummary, verify};
 
 use oribi_types::Result;
+use std::time::Duration;
 use tokio::sync::watch;
 
 /// Number of a record: from 1, without gaps while a log is open; the next open may jump ahead.
@@ -100,6 +101,9 @@ pub trait Log: Send + Sync {
     /// # Errors
     /// `Unavailable` with the first failure once it has stopped.
     fn check(&self) -> Result<()>;
+
+    /// Sets how often unsynced records are synced even if nobody waits; `None` never.
+    fn set_sync_interval(&self, interval: Option<Duration>);
 
     /// Removes old segments all of whose records are below `below`.
     ///

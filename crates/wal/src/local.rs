@@ -151,12 +151,6 @@ impl LocalLog {
         let sync_thread = oribi_env::spawn("wal-sync", Priority::Normal, move || crate::sync::run(&thread))?;
         Ok(LocalLog { inner, sync_thread: Some(sync_thread) })
     }
-
-    /// Sets how often unsynced records are synced even if nobody waits; `None` never.
-    pub fn set_sync_interval(&self, interval: Option<Duration>) {
-        self.inner.control.lock().interval = interval;
-        self.inner.work.notify_one();
-    }
 }
 
 impl Inner {
@@ -266,6 +260,11 @@ impl Inner {
 }
 
 impl Log for LocalLog {
+    fn set_sync_interval(&self, interval: Option<Duration>) {
+        self.inner.control.lock().interval = interval;
+        self.inner.work.notify_one();
+    }
+
     fn append(&self, group: u32, fill: &mut dyn FnMut(Lsn, &mut Vec<u8>)) -> Result<Lsn> {
         let inner = &*self.inner;
         loop {

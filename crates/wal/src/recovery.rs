@@ -75,15 +75,20 @@ pub struct LogSummary {
     pub segments: u64,
 }
 
-/// Reads the log in `dir` as an opening with this `from` would, and modifies nothing.
+/// Reads the log in `dir` as an opening with this `from` would, shows `visit` its records, and modifies nothing.
 ///
 /// # Errors
-/// `Corrupt`, by segment and offset; those of the file system.
-pub fn verify(files: &dyn Files, dir: &Path, from: Lsn) -> Result<LogSummary> {
+/// `Corrupt`, by segment and offset; those of `visit` and of the file system.
+pub fn verify(
+    files: &dyn Files,
+    dir: &Path,
+    from: Lsn,
+    visit: &mut dyn FnMut(Record<'_>) -> Result<()>,
+) -> Result<LogSummary> {
     let mut records = 0;
-    let found = read_log(files, dir, None, from, &mut |_| {
+    let found = read_log(files, dir, None, from, &mut |record| {
         records += 1;
-        Ok(())
+        visit(record)
     })?;
     let found = found.unwrap_or_else(Found::nothing);
     let segments = (found.kept.len() - found.unread) as u64;

@@ -77,7 +77,7 @@ fn a_tail_torn_at_any_byte_is_cut() {
             if whole {
                 file.set_len(after.len() as u64).unwrap();
             }
-            assert_eq!(verify(&torn, Path::new(DIR), 1).unwrap().next_lsn, 4);
+            assert_eq!(verify(&torn, Path::new(DIR), 1, &mut |_| Ok(())).unwrap().next_lsn, 4);
             assert_eq!(replay(&env(&torn)).unwrap(), 3, "cut at {cut}");
             assert!(
                 torn.open(&path, false).unwrap().len().unwrap() <= start as u64,
@@ -114,7 +114,7 @@ fn a_flipped_bit_is_named_or_was_in_the_last_block() {
                     );
                     assert!(error.message().contains(" at offset "), "{error}");
                     assert_eq!(contents(&flipped), before, "nothing is modified");
-                    let verified = verify(&flipped, Path::new(DIR), 1).unwrap_err();
+                    let verified = verify(&flipped, Path::new(DIR), 1, &mut |_| Ok(())).unwrap_err();
                     assert_eq!(verified.message(), error.message());
                 }
             }

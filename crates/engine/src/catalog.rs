@@ -1,0 +1,169 @@
+//! Catalog: schemas and tables as immutable pictures, replaced whole by each change.
+
+use crate::manifest::TableRecord;
+use crate::tablet::Tablet;
+use oribi_types::schema::ColumnSpec;
+use oribi_types::{ColumnSource, Durability, Schema, TableDefinition, TableOptions, Value};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// Name of the schema of tables without one.
+pub const PUBLIC_SCHEMA: &str = "public";
+/// Schema and name of the key-value bucket that always exists.
+pub const DEFAULT_BUCKET: (&str, &str) = ("default", "kv");
+
+/// A picture of all schemas and tables.
+#[derive(Clone, Default)]
+pub struct Catalog {
+    pub(crate) version: u64,
+    pub(crate) schemas: BTreeMap<String, BTreeMap<String, Arc<Table>>>,
+}
+
+impl Catalog {
+    pub fn schemas(&self) -> impl Iterator<Item = &str> {
+        self.schemas.keys().map(String::as_str)
+    }
+
+    /// The tables of a schema by name; none if there is no such schema.
+    pub fn tables(&self, schema: &str) -> impl Iterator<Item = &Arc<Table>> {
+        self.schemas.get(schema).into_iter().flat_map(BTreeMap::values)
+    }
+
+    pub fn all_tables(&self) -> impl Iterator<Item = &Arc<Table>> {
+        self.schemas.values().flat_map(BTreeMap::values)
+    }
+
+    pub fn table(&self, schema: &str, name: &str) -> Option<&Arc<Table>> {
+        self.schemas.get(schema)?.get(name)
+    }
+
+    /// Changes with every change of a schema or table.
+    pub fn version(&self) -> u64 {
+        self.version
+    }
+}
+
+/// A table as it was defined at one version of the catalog. Its rows are shared with the handles before and after.
+pub struct Table {
+    id: u64,
+    definition: Arc<TableDefinition>,
+    schema: Arc<Schema>,
+    expiry: Expiry,
+    pub(crate) tablets: Vec<Arc<Tablet>>,
+}
+
+impl Table {
+    pub(crate) fn new(record: &TableRecord, tablets: Vec<Arc<Tablet>>) -> Self {
+        let definition = Arc::new(record.definition.clone());
+        let schema = Arc::new(definition.schema.clone());
+        let expiry = Expiry::of(&definition);
+        Table { id: record.id, definition, schema, expiry, tablets }
+    }
+
+    pub fn id(&self) -> u64 {
+        self.id
+    }
+
+    pub fn schema_name(&self) -> &str {
+        &self.definition.schema_name
+    }
+
+    pub fn name(&self) -> &str {
+        &self.definition.name
+    }
+
+    pub fn definition(&self) -> Arc<TableDefinition> {
+        self.definition.clone()
+    }
+
+    pub fn schema(&self) -> Arc<Schema> {
+        self.schema.clone()
+    }
+
+    /// The schema, borrowed: what per-row code reads by.
+    pub fn schema_ref(&self) -> &Schema {
+        &self.schema
+    }
+
+    pub fn options(&self) -> &TableOptions {
+        &self.definition.options
+    }
+
+    /// Whether the table has the shape of [`Schema::key_value`].
+    pub fn is_key_value(&self) -> bool {
+        let shape = ["key", "value", "flags", "expires_at", "cas"];
+        self.schema.columns().iter().map(|c| c.name.as_str()).eq(shape)
+            && matches!(self.schema.columns()[4].source, ColumnSource::CommitTimestamp)
+    }
+
+    /// Whether the table was dropped since this handle was taken.
+    pub fn is_dropped(&self) -> bool {
+        self.tablets.iter().any(|t| t.is_dropped())
+    }
+
+    /// Live rows in the SSTables plus keys in memtables: replaced rows that are not flushed count twice.
+    pub fn estimated_rows(&self) -> u64 {
+        self.tablets
+            .iter()
+            .map(|tablet| {
+                let state = tablet.state();
+                let files: u64 = state
+                    .files
+                    .files
+                    .iter()
+                    .map(|f| f.sstable.meta().rows.saturating_sub(f.deletions.len()))
+                    .sum();
+                files + state.memtables().map(|m| m.len() as u64).sum::<u64>()
+            })
+            .sum()
+    }
+
+    pub(crate) fn tablet_of(&self, key: &[u8]) -> &Arc<Tablet> {
+        &self.tablets[self.definition.partitioning.tablet_of(&self.schema, key)]
+    }
+
+    pub(crate) fn expiry(&self) -> Expiry {
+        self.expiry
+    }
+
+    pub(crate) fn is_sync(&self) -> bool {
+        self.definition.options.durability == Durability::Sync
+    }
+}
+
+/// When the rows of a table expire.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Expiry {
+    /// After their commit.
+    pub ttl_micros: Option<u64>,
+    /// At the time in this slot, unless it is null.
+    pub slot: Option<u16>,
+}
+
+impl Expiry {
+    fn of(definition: &TableDefinition) -> Self {
+        let slot = definition.options.expires_at.and_then(|id| definition.schema.column_by_id(id));
+        Expiry {
+            ttl_micros: definition.options.ttl_ms.map(|ms| ms.saturating_mul(1000)),
+            slot: slot.and_then(|column| match column.source {
+                ColumnSource::Slot(slot) => Some(slot),
+                _ => None,
+            }),
+        }
+    }
+
+    pub fn never(self) -> bool {
+        self == Expiry::default()
+    }
+}
+
+/// A change of a table's definition.
+#[derive(Clone, Debug)]
+pub enum Alteration {
+    AddColumn(ColumnSpec),
+    DropColumn(String),
+    RenameColumn { from: String, to: String },
+    SetDefault { column: String, default: Option<Value> },
+    Rename { to: String },
+    SetOptions(TableOptions),
+}

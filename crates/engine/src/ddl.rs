@@ -1,0 +1,280 @@
+//! Changes of the catalog: each is one manifest record, durable when the call returns.
+
+use crate::catalog::{Alteration, Catalog, DEFAULT_BUCKET, PUBLIC_SCHEMA, Table};
+use crate::engine::Engine;
+use crate::manifest::{Edit, Install, TableRecord};
+use crate::tablet::{FileSet, Tablet, TabletState};
+use oribi_types::{Durability, Error, Partitioning, Result, Schema, TableDefinition, TableOptions};
+use std::path::PathBuf;
+use std::sync::Arc;
+
+/// The most hash partitions of a table.
+const BUCKETS_MAX: u32 = 1024;
+/// The default key-value bucket is made durable this often.
+const BUCKET_SYNC_MS: u32 = 100;
+
+impl Engine {
+    /// # Errors
+    /// `AlreadyExists`; those of the manifest.
+    pub fn create_schema(&self, name: &str) -> Result<()> {
+        let _ddl = self.ddl.lock();
+        if self.catalog.load().schemas.contains_key(name) {
+            return Err(Error::already_exists(format!("schema \"{name}\" already exists")));
+        }
+        self.manifest.commit(vec![Edit::CreateSchema { name: name.to_owned() }])?;
+        self.change_catalog(|catalog| {
+            catalog.schemas.insert(name.to_owned(), Default::default());
+        });
+        Ok(())
+    }
+
+    /// # Errors
+    /// `NotFound`; `Invalid` if the schema has tables and `cascade` is false, or is one that always exists.
+    pub fn drop_schema(&self, name: &str, cascade: bool) -> Result<()> {
+        let _ddl = self.ddl.lock();
+        let catalog = self.catalog();
+        let tables = catalog.schemas.get(name);
+        let tables = tables.ok_or_else(|| Error::not_found(format!("schema \"{name}\" does not exist")))?;
+        if name == PUBLIC_SCHEMA || name == DEFAULT_BUCKET.0 {
+            return Err(Error::invalid(format!("schema \"{name}\" cannot be dropped")));
+        }
+        if !tables.is_empty() && !cascade {
+            return Err(Error::invalid(format!("schema \"{name}\" is not empty")));
+        }
+        let mut edits: Vec<Edit> = tables.values().map(|t| Edit::DropTable { id: t.id() }).collect();
+        edits.push(Edit::DropSchema { name: name.to_owned() });
+        self.manifest.commit(edits)?;
+        self.change_catalog(|catalog| {
+            catalog.schemas.remove(name);
+        });
+        tables.values().for_each(|table| self.discard(table));
+        Ok(())
+    }
+
+    /// # Errors
+    /// `AlreadyExists`; `NotFound` for the schema; `Invalid` for partitioning or options that do not fit.
+    pub fn create_table(&self, definition: TableDefinition) -> Result<Arc<Table>> {
+        let _ddl = self.ddl.lock();
+        self.create_table_locked(definition)
+    }
+
+    fn create_table_locked(&self, definition: TableDefinition) -> Result<Arc<Table>> {
+        let (schema, name) = (definition.schema_name.clone(), definition.name.clone());
+        let catalog = self.catalog.load();
+        let tables = catalog.schemas.get(&schema);
+        let tables = tables.ok_or_else(|| Error::not_found(format!("schema \"{schema}\" does not exist")))?;
+        if tables.contains_key(&name) {
+            return Err(Error::already_exists(format!("table \"{schema}.{name}\" already exists")));
+        }
+        validate(&definition)?;
+        let id = self.manifest.next_id();
+        let tablets = (0..definition.partitioning.tablets()).map(|_| self.manifest.next_id()).collect();
+        let record = TableRecord { id, definition, tablets };
+        let dir = self.table_dir(id);
+        self.env.files.create_dir_all(&dir)?;
+        self.env.files.sync_dir(&self.dir.join(TABLES_DIR))?;
+        self.manifest.commit(vec![Edit::PutTable(record.clone())])?;
+        let tablets = record
+            .tablets
+            .iter()
+            .map(|id| {
+                let generation = self.manifest.next_id();
+                Arc::new(Tablet::new(*id, dir.clone(), generation, self.new_memtable(), FileSet::default()))
+            })
+            .collect();
+        let table = Arc::new(Table::new(&record, tablets));
+        self.put(&table);
+        Ok(table)
+    }
+
+    /// The schemas and the bucket that always exist.
+    pub(crate) fn create_defaults(&self) -> Result<()> {
+        for schema in [PUBLIC_SCHEMA, DEFAULT_BUCKET.0] {
+            if !self.catalog.load().schemas.contains_key(schema) {
+                self.create_schema(schema)?;
+            }
+        }
+        let (schema_name, name) = DEFAULT_BUCKET;
+        if self.catalog.load().table(schema_name, name).is_none() {
+            let schema = Schema::key_value();
+            let expires_at = schema.columns().iter().find(|c| c.name == "expires_at").map(|c| c.id);
+            self.create_table(TableDefinition {
+                schema_name: schema_name.into(),
+                name: name.into(),
+                schema,
+                partitioning: Partitioning::Hash { columns: vec![0], buckets: 1 },
+                options: TableOptions {
+                    durability: Durability::Periodic(BUCKET_SYNC_MS),
+                    ttl_ms: None,
+                    expires_at,
+                },
+            })?;
+        }
+        Ok(())
+    }
+
+    /// # Errors
+    /// `NotFound`.
+    pub fn drop_table(&self, schema: &str, name: &str) -> Result<()> {
+        let _ddl = self.ddl.lock();
+        if (schema, name) == DEFAULT_BUCKET {
+            return Err(Error::invalid(format!("table \"{schema}.{name}\" cannot be dropped")));
+        }
+        let table = self.table(schema, name)?;
+        self.manifest.commit(vec![Edit::DropTable { id: table.id() }])?;
+        self.change_catalog(|catalog| {
+            catalog.schemas.get_mut(schema).and_then(|tables| tables.remove(name));
+        });
+        self.discard(&table);
+        Ok(())
+    }
+
+    /// Takes a table that is in no catalog any more out of memory and off the disk.
+    fn discard(&self, table: &Table) {
+        {
+            let _gate = self.gate.write();
+            table.tablets.iter().for_each(|tablet| tablet.set_dropped());
+        }
+        for tablet in &table.tablets {
+            let _installer = tablet.installer.lock();
+            self.index.sweep(tablet.generation());
+            self.remove_replaced(tablet, &tablet.state().files, &FileSet::default());
+        }
+    }
+
+    /// # Errors
+    /// `NotFound`, `AlreadyExists`, `Invalid` as the change has it.
+    pub fn alter_table(&self, schema: &str, name: &str, change: &Alteration) -> Result<()> {
+        let _ddl = self.ddl.lock();
+        let table = self.table(schema, name)?;
+        let mut definition = (*table.definition()).clone();
+        match change {
+            Alteration::AddColumn(spec) => definition.schema = definition.schema.with_column(spec.clone())?,
+            Alteration::DropColumn(column) => {
+                let id = definition.schema.position(column).map(|i| definition.schema.columns()[i].id);
+                if id.is_some() && id == definition.options.expires_at {
+                    return Err(Error::invalid(format!("rows expire by column \"{column}\"")));
+                }
+                definition.schema = definition.schema.without_column(column)?;
+            }
+            Alteration::RenameColumn { from, to } => {
+                definition.schema = definition.schema.with_renamed(from, to)?;
+            }
+            Alteration::SetDefault { column, default } => {
+                definition.schema = definition.schema.with_default(column, default.clone())?;
+            }
+            Alteration::Rename { to } => {
+                if self.catalog.load().table(schema, to).is_some() {
+                    return Err(Error::already_exists(format!("table \"{schema}.{to}\" already exists")));
+                }
+                definition.name = to.clone();
+            }
+            Alteration::SetOptions(options) => definition.options = options.clone(),
+        }
+        if (schema, name) == DEFAULT_BUCKET && !matches!(change, Alteration::SetOptions(_)) {
+            return Err(Error::invalid(format!("the columns of \"{schema}.{name}\" cannot be changed")));
+        }
+        validate(&definition)?;
+        let tablets = table.tablets.iter().map(|t| t.id).collect();
+        let record = TableRecord { id: table.id(), definition, tablets };
+        self.manifest.commit(vec![Edit::PutTable(record.clone())])?;
+        let altered = Arc::new(Table::new(&record, table.tablets.clone()));
+        self.change_catalog(|catalog| {
+            if let Some(tables) = catalog.schemas.get_mut(schema) {
+                tables.remove(name);
+                tables.insert(altered.name().to_owned(), altered.clone());
+            }
+        });
+        self.apply_sync_interval();
+        Ok(())
+    }
+
+    /// Removes all rows of a table at once. Snapshots taken before do not see them any more either.
+    ///
+    /// # Errors
+    /// Those of log and manifest.
+    pub fn truncate(&self, table: &Arc<Table>) -> Result<()> {
+        let _installers: Vec<_> = table.tablets.iter().map(|tablet| tablet.installer.lock()).collect();
+        let mut swept = Vec::new();
+        {
+            // Under the gate no write of the tablets is under way: all of them are before or after.
+            let _gate = self.gate.write();
+            if table.is_dropped() {
+                return Err(Error::not_found("the table was dropped"));
+            }
+            let flushed_lsn = self.log.appended();
+            self.log.wait_durable(flushed_lsn)?;
+            let edits = table.tablets.iter().map(|tablet| {
+                let removed = tablet.state().files.files.iter().map(|f| f.id()).collect();
+                Edit::Install(Install { tablet: tablet.id, removed, flushed_lsn, ..Install::default() })
+            });
+            self.manifest.commit(edits.collect())?;
+            for tablet in &table.tablets {
+                let before = tablet.state().files.clone();
+                let (active, files) =
+                    (self.new_memtable(), Arc::new(FileSet { files: Vec::new(), flushed_lsn }));
+                swept.push((tablet, tablet.set_generation(self.manifest.next_id()), before));
+                tablet.change(|_| TabletState {
+                    active: active.clone(),
+                    sealed: Vec::new(),
+                    files: files.clone(),
+                });
+            }
+        }
+        for (tablet, generation, files) in swept {
+            self.index.sweep(generation);
+            self.remove_replaced(tablet, &files, &FileSet::default());
+        }
+        Ok(())
+    }
+
+    pub(crate) fn put(&self, table: &Arc<Table>) {
+        self.change_catalog(|catalog| {
+            let tables = catalog.schemas.entry(table.schema_name().to_owned()).or_default();
+            tables.insert(table.name().to_owned(), table.clone());
+        });
+        self.apply_sync_interval();
+    }
+
+    fn change_catalog(&self, change: impl Fn(&mut Catalog)) {
+        self.catalog.rcu(|catalog| {
+            let mut catalog = (**catalog).clone();
+            change(&mut catalog);
+            catalog.version += 1;
+            catalog
+        });
+    }
+
+    pub(crate) fn table_dir(&self, id: u64) -> PathBuf {
+        self.dir.join(TABLES_DIR).join(id.to_string())
+    }
+}
+
+/// The folder of the tables' folders.
+pub(crate) const TABLES_DIR: &str = "tables";
+
+fn validate(definition: &TableDefinition) -> Result<()> {
+    let Partitioning::Hash { columns, buckets } = &definition.partitioning;
+    if *buckets == 0 || *buckets > BUCKETS_MAX {
+        return Err(Error::invalid(format!("a table has 1 to {BUCKETS_MAX} hash partitions, not {buckets}")));
+    }
+    let key_columns = definition.schema.key().len();
+    let ascending = columns.windows(2).all(|pair| pair[0] < pair[1]);
+    if columns.is_empty() || !ascending || columns.iter().any(|c| usize::from(*c) >= key_columns) {
+        return Err(Error::invalid("a table is partitioned by columns of its primary key, in their order"));
+    }
+    if let Some(id) = definition.options.expires_at {
+        let column = definition.schema.column_by_id(id);
+        let fits = column.is_some_and(|c| {
+            c.column_type == oribi_types::ColumnType::Timestamp
+                && matches!(c.source, oribi_types::ColumnSource::Slot(_))
+        });
+        if !fits {
+            return Err(Error::invalid("rows expire by a timestamp column that is not in the key"));
+        }
+    }
+    if matches!(definition.options.durability, Durability::Periodic(0)) {
+        return Err(Error::invalid("durability periodic needs at least 1 ms"));
+    }
+    Ok(())
+}

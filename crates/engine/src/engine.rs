@@ -1,0 +1,233 @@
+//! The engine itself: what its parts share, and when an answer may be sent.
+
+use crate::background::Background;
+use crate::catalog::{Catalog, Table};
+use crate::index::RowIndex;
+use crate::manifest::{Edit, Manifest};
+use crate::memory::MemoryBudget;
+use crate::options::EngineOptions;
+use crate::read::ReadView;
+use crate::timeline::{Snapshot, Timeline};
+use crate::write::Latches;
+use arc_swap::ArcSwap;
+use oribi_env::Env;
+use oribi_types::{Error, Result, Timestamp};
+use oribi_wal::{Log, Lsn};
+use parking_lot::{Mutex, RwLock};
+use std::any::Any;
+use std::future::Future;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+/// A folder of tables, open in this process.
+pub struct Engine {
+    pub(crate) env: Env,
+    pub(crate) dir: PathBuf,
+    pub(crate) options: EngineOptions,
+    pub(crate) budget: Arc<MemoryBudget>,
+    pub(crate) index: RowIndex,
+    pub(crate) timeline: Arc<Timeline>,
+    pub(crate) log: Arc<dyn Log>,
+    pub(crate) manifest: Manifest,
+    pub(crate) catalog: ArcSwap<Catalog>,
+    /// One change of the catalog at a time.
+    pub(crate) ddl: Mutex<()>,
+    /// Writers hold it shared from taking their timestamp until they are applied; who seals a memtable holds it
+    /// alone, so that a memtable has all of its writes and their LSNs are below those of the next.
+    pub(crate) gate: RwLock<()>,
+    pub(crate) latches: Latches,
+    pub(crate) next_memtable: AtomicU64,
+    /// No timestamp above this is given out before a higher ceiling is durable.
+    pub(crate) ceiling: AtomicU64,
+    pub(crate) background: Background,
+    pub(crate) counters: Counters,
+    pub(crate) closed: AtomicBool,
+    /// Held until the engine is gone.
+    pub(crate) _lock: Box<dyn Any + Send + Sync>,
+}
+
+/// What an answer observed or wrote. Those of a batch of requests are merged and settled once.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Obligation {
+    /// The log must be on the disk through this LSN.
+    pub durable: Lsn,
+    /// The log must be with the operating system through this LSN.
+    pub written: Lsn,
+}
+
+impl Obligation {
+    pub fn merge(&mut self, other: Obligation) {
+        self.durable = self.durable.max(other.durable);
+        self.written = self.written.max(other.written);
+    }
+
+    pub(crate) fn on(table: &Table, lsn: Lsn) -> Self {
+        if table.is_sync() {
+            Obligation { durable: lsn, written: 0 }
+        } else {
+            Obligation { durable: 0, written: lsn }
+        }
+    }
+}
+
+/// Events since the engine was opened.
+#[derive(Default)]
+pub(crate) struct Counters {
+    pub rows_written: AtomicU64,
+    pub file_reads: AtomicU64,
+    pub flushes: AtomicU64,
+    pub flushed_rows: AtomicU64,
+    pub compactions: AtomicU64,
+    pub compacted_rows: AtomicU64,
+}
+
+/// A reading of the engine's gauges and counters.
+#[derive(Clone, Debug, Default)]
+pub struct EngineStats {
+    pub memory_limit_bytes: u64,
+    pub memtable_bytes: u64,
+    pub row_cache_bytes: u64,
+    pub query_bytes: u64,
+    pub rows_in_memory: u64,
+    pub log_bytes: u64,
+    pub log_durable_lsn: Lsn,
+    pub log_appended_lsn: Lsn,
+    pub sstables: u64,
+    pub sstable_bytes: u64,
+    pub tables: u64,
+    pub rows_written: u64,
+    /// Point reads that had to look into SSTables.
+    pub file_reads: u64,
+    pub flushes: u64,
+    pub flushed_rows: u64,
+    pub compactions: u64,
+    pub compacted_rows: u64,
+}
+
+/// How far ahead of the clock timestamps are reserved on disk, in microseconds.
+const CEILING_AHEAD_MICROS: u64 = 60_000_000;
+/// How far ahead LSNs are reserved: more than one opening of the engine can use.
+const CEILING_AHEAD_LSN: u64 = 1 << 40;
+
+impl Engine {
+    pub fn options(&self) -> &EngineOptions {
+        &self.options
+    }
+
+    pub fn memory(&self) -> &Arc<MemoryBudget> {
+        &self.budget
+    }
+
+    pub fn catalog(&self) -> Arc<Catalog> {
+        self.catalog.load_full()
+    }
+
+    /// # Errors
+    /// `NotFound`.
+    pub fn table(&self, schema: &str, name: &str) -> Result<Arc<Table>> {
+        let catalog = self.catalog.load();
+        let table = catalog.table(schema, name).cloned();
+        table.ok_or_else(|| Error::not_found(format!("table \"{schema}.{name}\" does not exist")))
+    }
+
+    /// The newest handle of a table, unless it was dropped.
+    pub(crate) fn latest(&self, id: u64) -> Option<Arc<Table>> {
+        self.catalog.load().all_tables().find(|table| table.id() == id).cloned()
+    }
+
+    /// What a batch of requests reads once: the watermark and the wall clock.
+    pub fn read_view(&self) -> ReadView {
+        ReadView { ts: self.timeline.watermark(), now_micros: self.timeline.now_micros() }
+    }
+
+    /// A registered snapshot of everything applied by now.
+    pub fn snapshot(&self) -> Snapshot {
+        self.timeline.register()
+    }
+
+    /// Blocks until an answer with this obligation may be sent.
+    ///
+    /// # Errors
+    /// `Unavailable` if the log has stopped: nothing must be answered.
+    pub fn settle(&self, obligation: Obligation) -> Result<()> {
+        self.write_out(obligation)?;
+        if obligation.durable > self.log.durable() {
+            self.log.wait_durable(obligation.durable)?;
+        }
+        Ok(())
+    }
+
+    /// As [`settle`](Self::settle), without blocking on the disk. What needs write(2) only is settled when this returns.
+    pub fn settled(&self, obligation: Obligation) -> impl Future<Output = Result<()>> + Send + 'static {
+        let written = self.write_out(obligation);
+        let log = self.log.clone();
+        async move {
+            written?;
+            oribi_wal::durable(log.as_ref(), obligation.durable).await
+        }
+    }
+
+    fn write_out(&self, obligation: Obligation) -> Result<()> {
+        if obligation.written > self.log.written() { self.log.write_out() } else { Ok(()) }
+    }
+
+    /// Ready while there is room for writes; otherwise once a flush has made some.
+    pub fn admission(&self) -> impl Future<Output = ()> + Send + 'static {
+        let budget = self.budget.clone();
+        async move { budget.room().await }
+    }
+
+    /// Takes `id`s and memtable numbers from one sequence per engine.
+    pub(crate) fn new_memtable(&self) -> Arc<crate::memtable::Memtable> {
+        crate::memtable::Memtable::new(self.next_memtable.fetch_add(1, Ordering::Relaxed))
+    }
+
+    /// Makes sure that timestamps of the near future may be given out. Cheap unless the ceiling is near.
+    pub(crate) fn raise_ceiling(&self) -> Result<()> {
+        let near = Timestamp::from_micros(self.timeline.now_micros() + CEILING_AHEAD_MICROS / 2)
+            .max(self.timeline.last());
+        if near.0 < self.ceiling.load(Ordering::Relaxed) {
+            return Ok(());
+        }
+        let ts = Timestamp(near.0).micros() + CEILING_AHEAD_MICROS;
+        let ts = Timestamp::from_micros(ts);
+        self.manifest.commit(vec![Edit::Ceiling { ts, lsn: self.log.appended() + CEILING_AHEAD_LSN }])?;
+        self.ceiling.fetch_max(ts.0, Ordering::Relaxed);
+        Ok(())
+    }
+
+    pub fn stats(&self) -> EngineStats {
+        let catalog = self.catalog.load();
+        let (mut sstables, mut sstable_bytes, mut tables) = (0, 0, 0);
+        for table in catalog.all_tables() {
+            tables += 1;
+            for tablet in &table.tablets {
+                for file in &tablet.state().files.files {
+                    sstables += 1;
+                    sstable_bytes += file.sstable.meta().data_bytes + file.sstable.meta().index_bytes;
+                }
+            }
+        }
+        let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        EngineStats {
+            memory_limit_bytes: self.budget.limit(),
+            memtable_bytes: self.budget.memtables(),
+            row_cache_bytes: self.budget.cache(),
+            query_bytes: self.budget.queries(),
+            rows_in_memory: self.index.len() as u64,
+            log_bytes: self.log.size_bytes(),
+            log_durable_lsn: self.log.durable(),
+            log_appended_lsn: self.log.appended(),
+            sstables,
+            sstable_bytes,
+            tables,
+            rows_written: count(&self.counters.rows_written),
+            file_reads: count(&self.counters.file_reads),
+            flushes: count(&self.counters.flushes),
+            flushed_rows: count(&self.counters.flushed_rows),
+            compactions: count(&self.counters.compactions),
+            compacted_rows: count(&self.counters.compacted_rows),
+        }
+    }
+}

@@ -1,0 +1,312 @@
+//! Bulk import: sorted runs straight to SSTables, past log and memtable.
+//!
+//! Rows are gathered per tablet into runs. A run that begins above the last key written goes on in the same file;
+//! otherwise a new file is started. Nothing is seen before [`Import::commit`], which checks that every key is new and
+//! adds all files by one manifest record.
+
+use crate::catalog::Table;
+use crate::compaction::stored_columns;
+use crate::engine::Engine;
+use crate::installer::FileChange;
+use crate::manifest::Edit;
+use crate::tablet::{FileSet, Tablet, TabletState};
+use arrow::array::{RecordBatch, UInt32Array};
+use arrow::compute::{interleave_record_batch, take_record_batch};
+use oribi_sstable::{Sstable, SstableMeta, SstableOptions, SstableWriter};
+use oribi_types::batch::{EncodedKeys, encode_keys, ts_field};
+use oribi_types::{Error, Result, Schema, Timestamp};
+use std::sync::Arc;
+
+/// Rows of a run are sorted in memory: this many bytes per tablet at most, and never more than the budget allows.
+const RUN_BYTES_MAX: usize = 64 << 20;
+const OUTPUT_BATCH_ROWS: usize = 8192;
+/// How often the commit looks again after others wrote to the table meanwhile.
+const COMMIT_ATTEMPTS: usize = 10;
+
+/// Rows on their way into a table; all or nothing. Dropping it leaves nothing behind.
+pub struct Import {
+    engine: Arc<Engine>,
+    table: Arc<Table>,
+    /// The commit timestamp of the rows; snapshots below the commit do not see them whatever it is.
+    ts: Timestamp,
+    run_bytes_max: usize,
+    tablets: Vec<TabletImport>,
+    rows: u64,
+}
+
+#[derive(Default)]
+struct TabletImport {
+    batches: Vec<(RecordBatch, EncodedKeys)>,
+    bytes: usize,
+    /// The file being written and its last key.
+    open: Option<(SstableWriter, Vec<u8>)>,
+    finished: Vec<SstableMeta>,
+}
+
+impl Engine {
+    /// Starts an import into `table`, all of whose keys must be new.
+    ///
+    /// # Errors
+    /// `NotFound` for a dropped table.
+    pub fn import(self: &Arc<Self>, table: &Arc<Table>) -> Result<Import> {
+        let table = self.latest(table.id()).ok_or_else(|| Error::not_found("the table was dropped"))?;
+        let share = self.budget.limit() as usize / 8 / table.tablets.len();
+        Ok(Import {
+            engine: self.clone(),
+            ts: self.timeline.watermark(),
+            run_bytes_max: share.clamp(256 << 10, RUN_BYTES_MAX),
+            tablets: table.tablets.iter().map(|_| TabletImport::default()).collect(),
+            table,
+            rows: 0,
+        })
+    }
+}
+
+impl Import {
+    /// Adds rows: the table's stored columns (all but those that hold the commit timestamp) in SQL order, with the
+    /// table's Arrow types.
+    ///
+    /// # Errors
+    /// `Invalid` for other columns, or null where it may not be; `AlreadyExists` for a key that comes twice.
+    pub fn push(&mut self, batch: RecordBatch) -> Result<()> {
+        let batch = self.with_ts(&batch)?;
+        let keys = encode_keys(self.table.schema_ref(), &batch)?;
+        self.rows += batch.num_rows() as u64;
+        if self.tablets.len() == 1 {
+            return self.push_to(0, batch, keys);
+        }
+        let definition = self.table.definition();
+        let mut rows: Vec<Vec<u32>> = vec![Vec::new(); self.tablets.len()];
+        for (i, key) in keys.iter().enumerate() {
+            rows[definition.partitioning.tablet_of(self.table.schema_ref(), key)].push(i as u32);
+        }
+        for (tablet, rows) in rows.into_iter().enumerate() {
+            if rows.is_empty() {
+                continue;
+            }
+            let mut of_tablet = EncodedKeys::default();
+            rows.iter().for_each(|i| of_tablet.push(keys.get(*i as usize)));
+            let part = take_record_batch(&batch, &UInt32Array::from(rows))?;
+            self.push_to(tablet, part, of_tablet)?;
+        }
+        Ok(())
+    }
+
+    /// Checks the columns and adds `_ts`.
+    fn with_ts(&self, batch: &RecordBatch) -> Result<RecordBatch> {
+        let schema = self.table.schema_ref();
+        let stored = stored_columns(schema);
+        if batch.num_columns() != stored.len() {
+            return Err(Error::invalid(format!(
+                "the table has {} columns, the batch {}",
+                stored.len(),
+                batch.num_columns()
+            )));
+        }
+        let mut fields = Vec::with_capacity(stored.len() + 1);
+        for (&position, array) in stored.iter().zip(batch.columns()) {
+            let column = &schema.columns()[position];
+            if *array.data_type() != column.column_type.arrow() {
+                return Err(Error::invalid(format!(
+                    "column \"{}\" is of type {}, not {}",
+                    column.name,
+                    array.data_type(),
+                    column.column_type
+                )));
+            }
+            if !column.nullable && array.null_count() > 0 {
+                return Err(Error::invalid(format!(
+                    "null value in column \"{}\" violates not-null constraint",
+                    column.name
+                )));
+            }
+            fields.push(schema.arrow().field(position).clone());
+        }
+        fields.push(ts_field());
+        let ts = arrow::array::UInt64Array::from_value(self.ts.0, batch.num_rows());
+        let mut columns = batch.columns().to_vec();
+        columns.push(Arc::new(ts));
+        Ok(RecordBatch::try_new(Arc::new(arrow::datatypes::Schema::new(fields)), columns)?)
+    }
+
+    fn push_to(&mut self, tablet: usize, batch: RecordBatch, keys: EncodedKeys) -> Result<()> {
+        let part = &mut self.tablets[tablet];
+        part.bytes += batch.get_array_memory_size();
+        part.batches.push((batch, keys));
+        if part.bytes > self.run_bytes_max { self.write_run(tablet) } else { Ok(()) }
+    }
+
+    /// Writes the gathered rows of a tablet in key order.
+    fn write_run(&mut self, tablet: usize) -> Result<()> {
+        let part = &mut self.tablets[tablet];
+        let batches = std::mem::take(&mut part.batches);
+        part.bytes = 0;
+        let mut order: Vec<(usize, usize)> = Vec::new();
+        for (b, (batch, _)) in batches.iter().enumerate() {
+            order.extend((0..batch.num_rows()).map(|row| (b, row)));
+        }
+        let key = |&(b, row): &(usize, usize)| batches[b].1.get(row);
+        let in_order = order.windows(2).all(|pair| key(&pair[0]) < key(&pair[1]));
+        if !in_order {
+            order.sort_unstable_by(|a, b| key(a).cmp(key(b)));
+            if let Some(pair) = order.windows(2).find(|pair| key(&pair[0]) == key(&pair[1])) {
+                return Err(duplicate(self.table.schema_ref(), key(&pair[0])));
+            }
+        }
+        let (Some(first), Some(last)) = (order.first(), order.last()) else { return Ok(()) };
+        let goes_on = part.open.as_ref().is_some_and(|(_, end)| **end < *key(first));
+        if !goes_on {
+            if let Some((writer, _)) = part.open.take() {
+                part.finished.push(writer.finish()?);
+            }
+            let (engine, dir) = (&self.engine, &self.table.tablets[tablet].dir);
+            let id = engine.manifest.next_id();
+            let options = SstableOptions::default();
+            let writer = SstableWriter::create(&engine.env, dir, id, self.table.schema_ref(), &options)?;
+            part.open = Some((writer, Vec::new()));
+        }
+        let (writer, end) = part.open.as_mut().expect("opened above");
+        *end = key(last).to_vec();
+        if in_order {
+            for (batch, keys) in &batches {
+                writer.push_batch(batch, keys)?;
+            }
+            return Ok(());
+        }
+        let sources: Vec<&RecordBatch> = batches.iter().map(|(batch, _)| batch).collect();
+        for chunk in order.chunks(OUTPUT_BATCH_ROWS) {
+            let mut keys = EncodedKeys::default();
+            chunk.iter().for_each(|place| keys.push(key(place)));
+            writer.push_batch(&interleave_record_batch(&sources, chunk)?, &keys)?;
+        }
+        Ok(())
+    }
+
+    /// Makes all rows part of the table, durably and at once; returns how many.
+    ///
+    /// # Errors
+    /// `AlreadyExists`, naming a key that came twice or is in the table; `Conflict` if others keep writing to the
+    /// table; those of the file system. The table is as it was then.
+    pub fn commit(mut self) -> Result<u64> {
+        for tablet in 0..self.tablets.len() {
+            self.write_run(tablet)?;
+            let part = &mut self.tablets[tablet];
+            if let Some((writer, _)) = part.open.take() {
+                part.finished.push(writer.finish()?);
+            }
+        }
+        if self.rows == 0 {
+            return Ok(0);
+        }
+        for _ in 0..COMMIT_ATTEMPTS {
+            if self.try_commit()? {
+                self.tablets.clear();
+                return Ok(self.rows);
+            }
+        }
+        Err(Error::conflict(format!("table \"{}\" is being written to", self.table.name())))
+    }
+
+    /// False if somebody wrote to the table since it was checked that the keys are new.
+    fn try_commit(&self) -> Result<bool> {
+        let engine = &self.engine;
+        let mut checked: Vec<Arc<FileSet>> = Vec::new();
+        for (tablet, part) in self.table.tablets.iter().zip(&self.tablets) {
+            engine.flush_tablet(&self.table, tablet)?;
+            let files = tablet.state().files.clone();
+            self.check_new(tablet, &files, &part.finished)?;
+            checked.push(files);
+        }
+        let _installers: Vec<_> = self.table.tablets.iter().map(|tablet| tablet.installer.lock()).collect();
+        let unchanged = |tablet: &Tablet, files: &Arc<FileSet>| {
+            let state = tablet.state();
+            state.active.is_empty() && state.sealed.is_empty() && Arc::ptr_eq(&state.files, files)
+        };
+        let all_unchanged = || self.table.tablets.iter().zip(&checked).all(|(t, files)| unchanged(t, files));
+        // Under the gate nobody writes; from here to the end the keys stay new.
+        let _gate = engine.gate.write();
+        if self.table.is_dropped() {
+            return Err(Error::not_found("the table was dropped"));
+        }
+        if !all_unchanged() {
+            return Ok(false);
+        }
+        let mut prepared = Vec::new();
+        for (tablet, part) in self.table.tablets.iter().zip(&self.tablets) {
+            let added = part.finished.iter().map(|meta| (meta.clone(), Vec::new())).collect();
+            let change = FileChange { added, ..FileChange::default() };
+            prepared.push(engine.prepare(tablet, self.table.schema_ref(), change)?);
+        }
+        let ts = engine.timeline.begin();
+        prepared.iter_mut().for_each(|change| change.set_visible_from(ts));
+        let edits = prepared.iter().map(|change| Edit::Install(change.install.clone())).collect();
+        let committed = engine.manifest.commit(edits);
+        if committed.is_ok() {
+            for (tablet, change) in self.table.tablets.iter().zip(prepared) {
+                let files = Arc::new(change.files);
+                tablet.change(|state| TabletState { files: files.clone(), ..state.clone() });
+            }
+        }
+        engine.timeline.complete(ts);
+        committed.map(|()| true)
+    }
+
+    /// Checks that no key of the new files is in `files` or in two of the new files.
+    fn check_new(&self, tablet: &Tablet, files: &FileSet, new: &[SstableMeta]) -> Result<()> {
+        let overlap = |a: &SstableMeta, b: &SstableMeta| a.min_key <= b.max_key && b.min_key <= a.max_key;
+        for (i, meta) in new.iter().enumerate() {
+            let existing = files.files.iter().filter(|f| overlap(f.sstable.meta(), meta));
+            let existing: Vec<_> = existing.map(|f| (f.sstable.clone(), Some(f.clone()))).collect();
+            let mut others = existing;
+            for other in new[..i].iter().filter(|other| overlap(other, meta)) {
+                others.push((Arc::new(self.open_unpublished(tablet, other)?), None));
+            }
+            if others.is_empty() {
+                continue;
+            }
+            let sstable = self.open_unpublished(tablet, meta)?;
+            for batch in sstable.keys(self.table.schema_ref())? {
+                let (keys, _) = batch?;
+                let sorted: Vec<&[u8]> = keys.iter().collect();
+                for (other, live) in &others {
+                    for (key, place) in sorted.iter().zip(other.locate(&sorted)?) {
+                        let marked = |row| live.as_ref().is_some_and(|f| f.deletions.is_marked(row));
+                        if place.is_some_and(|(row, _)| !marked(row)) {
+                            return Err(duplicate(self.table.schema_ref(), key));
+                        }
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn open_unpublished(&self, tablet: &Tablet, meta: &SstableMeta) -> Result<Sstable> {
+        Sstable::open_unpublished(&self.engine.env, &tablet.dir, meta, self.table.schema_ref())
+    }
+}
+
+impl Drop for Import {
+    fn drop(&mut self) {
+        for (tablet, part) in self.table.tablets.iter().zip(&self.tablets) {
+            for meta in &part.finished {
+                if let Err(error) = oribi_sstable::remove(&self.engine.env, &tablet.dir, meta.id) {
+                    tracing::warn!(%error, "cannot remove a file of an import that was given up");
+                }
+            }
+        }
+    }
+}
+
+/// The error for a key that is there already, with its values.
+fn duplicate(schema: &Schema, key: &[u8]) -> Error {
+    let values = oribi_types::key::decode_key(schema, key).unwrap_or_default();
+    let mut text = Vec::new();
+    for (column, value) in schema.key_columns().zip(&values) {
+        if !text.is_empty() {
+            text.extend_from_slice(b", ");
+        }
+        oribi_types::text::format(value.as_ref(), column.column_type, &mut text);
+    }
+    Error::already_exists(format!("key ({}) already exists", String::from_utf8_lossy(&text)))
+}

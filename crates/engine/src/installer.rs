@@ -1,0 +1,175 @@
+//! The installer: the one path by which a tablet's files and marks change.
+//!
+//! Order: new files and marks files, their folder, the log through the highest LSN in them, one manifest record, the
+//! state in memory. Whoever calls holds the tablet's installer lock from reading the state that it changes.
+
+use crate::deletions::{Deletions, parse_marks_name};
+use crate::engine::Engine;
+use crate::manifest::{Edit, FileRecord, Install, ManifestState};
+use crate::tablet::{FileSet, LiveFile, Tablet, TabletState};
+use oribi_env::Env;
+use oribi_sstable::{Sstable, SstableId, SstableMeta};
+use oribi_types::{Result, Schema, Timestamp};
+use oribi_wal::Lsn;
+use std::collections::{HashMap, HashSet};
+use std::path::Path;
+use std::sync::Arc;
+
+/// A change of one tablet's files, before it has a name on disk.
+#[derive(Default)]
+pub(crate) struct FileChange {
+    /// Finished and not yet published SSTables, with the marks that they start with.
+    pub added: Vec<(SstableMeta, Vec<(u32, Timestamp)>)>,
+    pub removed: Vec<SstableId>,
+    /// Further marks on files that stay.
+    pub marks: HashMap<SstableId, Vec<(u32, Timestamp)>>,
+    pub flushed_lsn: Lsn,
+    /// Snapshots below this do not see the added files.
+    pub visible_from: Timestamp,
+}
+
+/// A change that is on the disk and waits for its manifest record.
+pub(crate) struct PreparedChange {
+    pub install: Install,
+    pub files: FileSet,
+}
+
+impl Engine {
+    /// Writes what a change needs to disk: afterwards only the manifest record is missing.
+    ///
+    /// # Errors
+    /// Those of the file system; what was written is removed at the next open.
+    pub(crate) fn prepare(
+        &self,
+        tablet: &Tablet,
+        schema: &Schema,
+        change: FileChange,
+    ) -> Result<PreparedChange> {
+        let state = tablet.state();
+        let horizon = self.timeline.horizon();
+        let mut install = Install {
+            tablet: tablet.id,
+            removed: change.removed,
+            flushed_lsn: change.flushed_lsn.max(state.files.flushed_lsn),
+            ..Install::default()
+        };
+        let mut files: Vec<Arc<LiveFile>> = Vec::new();
+        for file in &state.files.files {
+            if install.removed.contains(&file.id()) {
+                continue;
+            }
+            match change.marks.get(&file.id()).filter(|marks| !marks.is_empty()) {
+                None => files.push(file.clone()),
+                Some(marks) => {
+                    let deletions = file.deletions.with(marks.iter().copied(), horizon);
+                    let file = LiveFile { deletions: Arc::new(deletions), ..(**file).clone() };
+                    files.push(Arc::new(self.store_marks(tablet, file)?));
+                }
+            }
+        }
+        for (meta, marks) in change.added {
+            oribi_sstable::publish(&self.env, &tablet.dir, meta.id)?;
+            let sstable = Arc::new(Sstable::open(&self.env, &tablet.dir, &meta, schema)?);
+            install.added.push(FileRecord { meta, visible_from: change.visible_from });
+            let deletions = Arc::new(Deletions::default().with(marks, horizon));
+            let file = LiveFile { sstable, deletions, marks: None, visible_from: change.visible_from };
+            let marked = file.deletions.len() > 0;
+            files.push(Arc::new(if marked { self.store_marks(tablet, file)? } else { file }));
+        }
+        install.marks = files
+            .iter()
+            .filter(|file| {
+                change.marks.contains_key(&file.id()) || install.added.iter().any(|a| a.meta.id == file.id())
+            })
+            .filter_map(|file| file.marks.clone())
+            .collect();
+        self.env.files.sync_dir(&tablet.dir)?;
+        let flushed_lsn = install.flushed_lsn;
+        Ok(PreparedChange { install, files: FileSet { files, flushed_lsn } })
+    }
+
+    fn store_marks(&self, tablet: &Tablet, file: LiveFile) -> Result<LiveFile> {
+        let number = self.manifest.next_id();
+        let record = file.deletions.store(&self.env, &tablet.dir, file.id(), number)?;
+        Ok(LiveFile { marks: Some(record), ..file })
+    }
+
+    /// Makes a prepared change count: on disk, then for readers. `publish` makes the new state from the current one
+    /// and the new files.
+    ///
+    /// # Errors
+    /// Those of the manifest.
+    pub(crate) fn commit_change(
+        &self,
+        tablet: &Tablet,
+        prepared: PreparedChange,
+        publish: impl Fn(&TabletState, Arc<FileSet>) -> TabletState,
+    ) -> Result<()> {
+        self.manifest.commit(vec![Edit::Install(prepared.install)])?;
+        let files = Arc::new(prepared.files);
+        let before = arc_swap::Guard::into_inner(tablet.state());
+        tablet.change(|state| publish(state, files.clone()));
+        self.remove_replaced(tablet, &before.files, &files);
+        Ok(())
+    }
+
+    /// Removes files that are in `before` and not in `after`. Readers that hold them open read on.
+    pub(crate) fn remove_replaced(&self, tablet: &Tablet, before: &FileSet, after: &FileSet) {
+        for old in &before.files {
+            let now = after.file(old.id());
+            if now.is_none() {
+                self.remove_quietly(|| oribi_sstable::remove(&self.env, &tablet.dir, old.id()));
+            }
+            if let Some(marks) = &old.marks
+                && now.is_none_or(|now| now.marks.as_ref() != Some(marks))
+            {
+                let path = crate::deletions::marks_path(&tablet.dir, marks.sstable, marks.number);
+                self.remove_quietly(|| Ok(self.env.files.remove(&path)?));
+            }
+        }
+    }
+
+    /// A file that cannot be removed only takes space; the next open tries again.
+    fn remove_quietly(&self, remove: impl FnOnce() -> Result<()>) {
+        if let Err(error) = remove() {
+            tracing::warn!(%error, "cannot remove a replaced file");
+        }
+    }
+}
+
+impl PreparedChange {
+    /// Hides the added files from snapshots below `ts`.
+    pub fn set_visible_from(&mut self, ts: Timestamp) {
+        for added in &mut self.install.added {
+            added.visible_from = ts;
+        }
+        for file in &mut self.files.files {
+            if self.install.added.iter().any(|added| added.meta.id == file.id()) {
+                let file = Arc::get_mut(file).expect("nobody shares a file that is not installed");
+                file.visible_from = ts;
+            }
+        }
+    }
+}
+
+/// Removes the files of `dir` that the manifest does not name: left over from a crash.
+///
+/// # Errors
+/// Those of the file system.
+pub(crate) fn remove_leftovers(env: &Env, dir: &Path, state: &ManifestState) -> Result<()> {
+    let live: HashSet<SstableId> = state.tablets.values().flat_map(|t| t.files.keys().copied()).collect();
+    let marks: HashSet<(SstableId, u64)> =
+        state.tablets.values().flat_map(|t| t.marks.values().map(|m| (m.sstable, m.number))).collect();
+    for name in env.files.list(dir)? {
+        let leftover = match (oribi_sstable::id_of_file_name(&name), parse_marks_name(&name)) {
+            (_, Some(id)) => !marks.contains(&id),
+            (Some(id), None) => !live.contains(&id) || name.ends_with(".tmp"),
+            (None, None) => false,
+        };
+        if leftover {
+            tracing::info!(file = name, "removing a file that a crash left over");
+            env.files.remove(&dir.join(&name))?;
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,306 @@
+//! The manifest: the durable list of schemas, tables, tablets and their files.
+//!
+//! It is a framed file of JSON records, each an atomic list of [`Edit`]s, synced before it counts. Every open writes
+//! the state anew into the next file, and `CURRENT`, replaced by renaming, names the file that counts. All other
+//! files of the folder that no record names are left over from a crash and are removed.
+
+use crate::deletions::MarksRecord;
+use crate::tablet::TabletId;
+use oribi_env::{Env, read_file, write_file};
+use oribi_sstable::{SstableId, SstableMeta};
+use oribi_types::{Error, Result, TableDefinition, Timestamp};
+use oribi_wal::frames::{FrameWriter, read_frames};
+use parking_lot::Mutex;
+use serde::{Deserialize, Serialize};
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+
+const CURRENT: &str = "CURRENT";
+const CURRENT_TMP: &str = "CURRENT.tmp";
+const PREFIX: &str = "MANIFEST-";
+
+/// A change of the manifest.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Edit {
+    CreateSchema {
+        name: String,
+    },
+    DropSchema {
+        name: String,
+    },
+    /// Creates a table with its tablets, or replaces its definition.
+    PutTable(TableRecord),
+    DropTable {
+        id: u64,
+    },
+    Install(Install),
+    /// Every record below this is in the files: the log may begin here.
+    LogStart {
+        lsn: u64,
+    },
+    /// No timestamp or LSN above these was given out.
+    Ceiling {
+        ts: Timestamp,
+        lsn: u64,
+    },
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct TableRecord {
+    pub id: u64,
+    pub definition: TableDefinition,
+    pub tablets: Vec<TabletId>,
+}
+
+/// A change of one tablet's files.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub(crate) struct Install {
+    pub tablet: TabletId,
+    pub added: Vec<FileRecord>,
+    pub removed: Vec<SstableId>,
+    /// Marks files that replace those of the same SSTables.
+    pub marks: Vec<MarksRecord>,
+    /// Every record of the tablet at or below this is in the files.
+    pub flushed_lsn: u64,
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct FileRecord {
+    pub meta: SstableMeta,
+    /// Snapshots below this do not see the file.
+    pub visible_from: Timestamp,
+}
+
+#[derive(Serialize, Deserialize)]
+struct Record {
+    edits: Vec<Edit>,
+    /// All ids below this are taken.
+    next_id: u64,
+}
+
+#[derive(Clone, Debug, Default)]
+pub(crate) struct TabletRecord {
+    pub files: BTreeMap<SstableId, FileRecord>,
+    pub marks: BTreeMap<SstableId, MarksRecord>,
+    pub flushed_lsn: u64,
+}
+
+/// The sum of all edits.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct ManifestState {
+    pub schemas: BTreeSet<String>,
+    pub tables: BTreeMap<u64, TableRecord>,
+    pub tablets: BTreeMap<TabletId, TabletRecord>,
+    pub log_start: u64,
+    pub ceiling_ts: Timestamp,
+    pub ceiling_lsn: u64,
+    pub next_id: u64,
+}
+
+impl ManifestState {
+    fn apply(&mut self, edit: &Edit) -> Result<()> {
+        match edit {
+            Edit::CreateSchema { name } => {
+                self.schemas.insert(name.clone());
+            }
+            Edit::DropSchema { name } => {
+                self.schemas.remove(name);
+            }
+            Edit::PutTable(table) => {
+                for tablet in &table.tablets {
+                    self.tablets.entry(*tablet).or_default();
+                }
+                self.tables.insert(table.id, table.clone());
+            }
+            Edit::DropTable { id } => {
+                let table = self.tables.remove(id).ok_or_else(|| unknown("table", *id))?;
+                for tablet in &table.tablets {
+                    self.tablets.remove(tablet);
+                }
+            }
+            Edit::Install(install) => self.install(install)?,
+            Edit::LogStart { lsn } => self.log_start = self.log_start.max(*lsn),
+            Edit::Ceiling { ts, lsn } => {
+                self.ceiling_ts = self.ceiling_ts.max(*ts);
+                self.ceiling_lsn = self.ceiling_lsn.max(*lsn);
+            }
+        }
+        Ok(())
+    }
+
+    fn install(&mut self, install: &Install) -> Result<()> {
+        let tablet =
+            self.tablets.get_mut(&install.tablet).ok_or_else(|| unknown("tablet", install.tablet))?;
+        for id in &install.removed {
+            tablet.files.remove(id).ok_or_else(|| unknown("sstable", *id))?;
+            tablet.marks.remove(id);
+        }
+        for file in &install.added {
+            tablet.files.insert(file.meta.id, file.clone());
+        }
+        for marks in &install.marks {
+            if !tablet.files.contains_key(&marks.sstable) {
+                return Err(unknown("sstable", marks.sstable));
+            }
+            tablet.marks.insert(marks.sstable, marks.clone());
+        }
+        tablet.flushed_lsn = tablet.flushed_lsn.max(install.flushed_lsn);
+        Ok(())
+    }
+
+    /// Edits that make this state from nothing.
+    fn edits(&self) -> Vec<Edit> {
+        let schemas = self.schemas.iter().map(|name| Edit::CreateSchema { name: name.clone() });
+        let tables = self.tables.values().map(|table| Edit::PutTable(table.clone()));
+        let installs = self.tablets.iter().map(|(id, tablet)| {
+            Edit::Install(Install {
+                tablet: *id,
+                added: tablet.files.values().cloned().collect(),
+                removed: Vec::new(),
+                marks: tablet.marks.values().cloned().collect(),
+                flushed_lsn: tablet.flushed_lsn,
+            })
+        });
+        let ceiling = Edit::Ceiling { ts: self.ceiling_ts, lsn: self.ceiling_lsn };
+        let log_start = Edit::LogStart { lsn: self.log_start };
+        schemas.chain(tables).chain(installs).chain([log_start, ceiling]).collect()
+    }
+
+    fn apply_record(&mut self, payload: &[u8]) -> Result<()> {
+        let record: Record = serde_json::from_slice(payload)
+            .map_err(|e| Error::corrupt(format!("record is not understood: {e}")))?;
+        for edit in &record.edits {
+            self.apply(edit)?;
+        }
+        self.next_id = self.next_id.max(record.next_id);
+        Ok(())
+    }
+}
+
+fn unknown(what: &str, id: u64) -> Error {
+    Error::corrupt(format!("names unknown {what} {id}"))
+}
+
+/// Reads a manifest file's bytes: the sum of its records. What a crash left incomplete at the end is ignored.
+///
+/// # Errors
+/// `Corrupt` for damage before the end, or a record that does not fit those before it.
+pub(crate) fn read_manifest(bytes: &[u8]) -> Result<ManifestState> {
+    let mut state = ManifestState::default();
+    for payload in read_frames(bytes)?.payloads {
+        state.apply_record(&bytes[payload])?;
+    }
+    Ok(state)
+}
+
+/// Reads a manifest file without keeping it; for fuzzing.
+///
+/// # Errors
+/// `Corrupt`.
+pub fn validate_manifest(bytes: &[u8]) -> Result<()> {
+    read_manifest(bytes).map(|_| ())
+}
+
+/// The open manifest.
+pub(crate) struct Manifest {
+    inner: Mutex<Inner>,
+}
+
+struct Inner {
+    writer: FrameWriter,
+    state: ManifestState,
+    /// The first failure: nothing is written after it.
+    failed: Option<Error>,
+}
+
+impl Manifest {
+    /// Reads the manifest of `dir` without changing anything; an empty state if there is none.
+    ///
+    /// # Errors
+    /// `Corrupt`, naming the file.
+    pub fn read(env: &Env, dir: &Path) -> Result<ManifestState> {
+        let Some(name) = current(env, dir)? else { return Ok(ManifestState::default()) };
+        let bytes = read_file(env.files.as_ref(), &dir.join(&name))
+            .map_err(|e| Error::corrupt(format!("{CURRENT} names {name}, which cannot be read: {e}")))?;
+        read_manifest(&bytes).map_err(|e| e.context(name))
+    }
+
+    /// Starts the next manifest file of `dir` with `state`.
+    ///
+    /// # Errors
+    /// Those of the file system.
+    pub fn start(env: &Env, dir: &Path, state: ManifestState) -> Result<Self> {
+        let files = env.files.as_ref();
+        let numbers = files.list(dir)?.iter().filter_map(|name| number_of(name)).max().unwrap_or(0);
+        let name = format!("{PREFIX}{:06}", numbers + 1);
+        let mut writer = FrameWriter::create(files, &dir.join(&name))?;
+        writer.append(&encode(&state, state.edits()))?;
+        let tmp = dir.join(CURRENT_TMP);
+        if files.list(dir)?.iter().any(|n| n == CURRENT_TMP) {
+            files.remove(&tmp)?;
+        }
+        write_file(files, &tmp, name.as_bytes())?;
+        files.sync_dir(dir)?;
+        files.rename(&tmp, &dir.join(CURRENT))?;
+        files.sync_dir(dir)?;
+        for old in files.list(dir)?.iter().filter(|n| number_of(n).is_some() && **n != name) {
+            files.remove(&dir.join(old))?;
+        }
+        Ok(Manifest { inner: Mutex::new(Inner { writer, state, failed: None }) })
+    }
+
+    /// Makes `edits` durable, all or none.
+    ///
+    /// # Errors
+    /// `Internal` if they do not fit the state (nothing is written then); otherwise `Unavailable`: what is on the
+    /// disk is not known, and no later commit succeeds.
+    pub fn commit(&self, edits: Vec<Edit>) -> Result<()> {
+        let mut inner = self.inner.lock();
+        if let Some(error) = &inner.failed {
+            return Err(error.clone());
+        }
+        let mut state = inner.state.clone();
+        for edit in &edits {
+            state.apply(edit).map_err(|e| Error::internal(format!("manifest: {e}")))?;
+        }
+        let payload = encode(&state, edits);
+        if let Err(error) = inner.writer.append(&payload) {
+            let error = Error::unavailable(format!("manifest: {error}"));
+            inner.failed = Some(error.clone());
+            return Err(error);
+        }
+        inner.state = state;
+        Ok(())
+    }
+
+    /// An id that no table, tablet, SSTable or marks file ever had.
+    pub fn next_id(&self) -> u64 {
+        let mut inner = self.inner.lock();
+        inner.state.next_id += 1;
+        inner.state.next_id
+    }
+}
+
+fn encode(state: &ManifestState, edits: Vec<Edit>) -> Vec<u8> {
+    let record = Record { edits, next_id: state.next_id };
+    serde_json::to_vec(&record).expect("a record serializes")
+}
+
+/// The name of the manifest file that counts.
+fn current(env: &Env, dir: &Path) -> Result<Option<String>> {
+    let path: PathBuf = dir.join(CURRENT);
+    let name = match read_file(env.files.as_ref(), &path) {
+        Ok(name) => name,
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+        Err(e) => return Err(e.into()),
+    };
+    match String::from_utf8(name) {
+        Ok(name) if number_of(&name).is_some() => Ok(Some(name)),
+        _ => Err(Error::corrupt(format!("{CURRENT} does not name a manifest"))),
+    }
+}
+
+fn number_of(name: &str) -> Option<u64> {
+    name.strip_prefix(PREFIX)?.parse().ok()
+}

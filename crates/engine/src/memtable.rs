@@ -1,0 +1,70 @@
+//! A memtable: the keys that a tablet wrote since its last flush. The rows themselves are in the row index.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering::Relaxed};
+
+/// Written to while it is a tablet's active one; sealed, it awaits its flush.
+pub(crate) struct Memtable {
+    /// Unique in the engine and ascending in a tablet; 0 is no memtable.
+    pub id: u64,
+    /// Each key once, in order of first write. Readers may walk it while writers add.
+    keys: boxcar::Vec<Arc<[u8]>>,
+    bytes: AtomicI64,
+    /// LSN of the first record in it; `u64::MAX` while it is empty.
+    first_lsn: AtomicU64,
+    /// When sealed: every record of the tablet at or below this is in it or was flushed before.
+    last_lsn: AtomicU64,
+}
+
+impl Memtable {
+    pub fn new(id: u64) -> Arc<Self> {
+        Arc::new(Memtable {
+            id,
+            keys: boxcar::Vec::new(),
+            bytes: AtomicI64::new(0),
+            first_lsn: AtomicU64::new(u64::MAX),
+            last_lsn: AtomicU64::new(0),
+        })
+    }
+
+    /// Takes note of a record before its first key is pushed.
+    pub fn note(&self, lsn: u64) {
+        self.first_lsn.fetch_min(lsn, Relaxed);
+    }
+
+    pub fn push(&self, key: Arc<[u8]>) {
+        self.keys.push(key);
+    }
+
+    pub fn grew(&self, bytes: i64) {
+        self.bytes.fetch_add(bytes, Relaxed);
+    }
+
+    pub fn keys(&self) -> impl Iterator<Item = &Arc<[u8]>> {
+        self.keys.iter().map(|(_, key)| key)
+    }
+
+    pub fn len(&self) -> usize {
+        self.keys.count()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.first_lsn() == u64::MAX
+    }
+
+    pub fn bytes(&self) -> u64 {
+        self.bytes.load(Relaxed).max(0) as u64
+    }
+
+    pub fn seal(&self, last_lsn: u64) {
+        self.last_lsn.store(last_lsn, Relaxed);
+    }
+
+    pub fn last_lsn(&self) -> u64 {
+        self.last_lsn.load(Relaxed)
+    }
+
+    pub fn first_lsn(&self) -> u64 {
+        self.first_lsn.load(Relaxed)
+    }
+}

@@ -1,0 +1,68 @@
+//! Engine options: plain data, filled by the binary.
+
+use oribi_types::{Durability, Error, Result};
+
+/// How an engine behaves. Sizes in bytes.
+#[derive(Clone, Debug)]
+pub struct EngineOptions {
+    /// Budget for memtables, row cache and queries together.
+    pub memory_bytes: u64,
+    /// Durability of tables that do not say.
+    pub durability: Durability,
+    /// Keys and rows of one statement at most.
+    pub statement_bytes_max: usize,
+    /// A tablet's memtable of this size is flushed.
+    pub flush_bytes_max: u64,
+    /// A log longer than this flushes the tablet that holds its oldest record.
+    pub log_bytes_max: u64,
+    /// How long a replaced row stays readable at an older timestamp.
+    pub history_ms: u64,
+    /// SSTables of similar size in a tablet before they are compacted into one.
+    pub compaction_files: usize,
+    /// Whether background threads flush and compact; off, only explicit calls do.
+    pub background: bool,
+}
+
+impl Default for EngineOptions {
+    fn default() -> Self {
+        EngineOptions::with_memory(1 << 30)
+    }
+}
+
+impl EngineOptions {
+    /// Defaults for a budget of `memory_bytes`: a quarter of it may fill with unflushed rows before a flush starts
+    /// (half, before writers wait), and the log is kept short enough that its replay fits again.
+    pub fn with_memory(memory_bytes: u64) -> Self {
+        EngineOptions {
+            memory_bytes,
+            durability: Durability::Sync,
+            statement_bytes_max: (memory_bytes / 8).clamp(1 << 20, 256 << 20) as usize,
+            flush_bytes_max: (memory_bytes / 8).clamp(1 << 20, 256 << 20),
+            log_bytes_max: (memory_bytes / 2).max(16 << 20),
+            history_ms: 0,
+            compaction_files: 4,
+            background: true,
+        }
+    }
+
+    /// # Errors
+    /// `Invalid`, naming the option.
+    pub fn validate(&self) -> Result<()> {
+        if self.memory_bytes < MEMORY_BYTES_MIN {
+            return Err(Error::invalid(format!(
+                "memory of {} bytes is below the minimum of {MEMORY_BYTES_MIN}",
+                self.memory_bytes
+            )));
+        }
+        if self.compaction_files < 2 {
+            return Err(Error::invalid("compaction_files must be at least 2"));
+        }
+        if matches!(self.durability, Durability::Periodic(0)) {
+            return Err(Error::invalid("durability periodic needs at least 1 ms"));
+        }
+        Ok(())
+    }
+}
+
+/// Below this a memtable, a flush and a query cannot live side by side.
+pub const MEMORY_BYTES_MIN: u64 = 8 << 20;

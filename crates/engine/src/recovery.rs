@@ -1,0 +1,234 @@
+//! Opening a folder: lock, manifest, files, log.
+//!
+//! The manifest says which files count and through which LSN each tablet is in them; the log's records above that are
+//! applied to memory again. All that is left over from a crash is removed. Clock and LSNs start above everything that
+//! may have been given out before.
+
+use crate::background::Background;
+use crate::catalog::{Catalog, Table};
+use crate::ddl::TABLES_DIR;
+use crate::deletions::Deletions;
+use crate::engine::{Counters, Engine};
+use crate::index::{Older, RowIndex};
+use crate::installer::remove_leftovers;
+use crate::manifest::{Manifest, ManifestState, TableRecord};
+use crate::memory::MemoryBudget;
+use crate::memtable::Memtable;
+use crate::options::EngineOptions;
+use crate::record;
+use crate::tablet::{FileSet, LiveFile, Tablet, TabletId};
+use crate::timeline::Timeline;
+use crate::write::Latches;
+use arc_swap::ArcSwap;
+use oribi_env::Env;
+use oribi_sstable::Sstable;
+use oribi_types::{Durability, Error, Result, Timestamp};
+use oribi_wal::{LocalLog, LogOptions, Lsn, Record};
+use parking_lot::{Mutex, RwLock};
+use std::any::Any;
+use std::collections::HashMap;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::time::Duration;
+
+pub(crate) const LOG_DIR: &str = "wal";
+const LOCK_FILE: &str = "LOCK";
+/// There is one log; later ones get other ids.
+const LOG_ID: u64 = 1;
+
+impl Engine {
+    /// Opens the folder `dir`, which is created if it does not exist, and recovers what it holds.
+    ///
+    /// # Errors
+    /// `Unavailable`, naming the holder, if another process has it open; `Corrupt`, naming the file, if stored bytes
+    /// are damaged: nothing is changed then; `Invalid` for options; those of the file system.
+    pub fn open(env: Env, dir: &Path, options: EngineOptions) -> Result<Arc<Engine>> {
+        options.validate()?;
+        env.files.create_dir_all(dir)?;
+        let lock = lock(&env, dir)?;
+        for folder in [LOG_DIR, TABLES_DIR] {
+            env.files.create_dir_all(&dir.join(folder))?;
+        }
+        env.files.sync_dir(dir)?;
+        let state = Manifest::read(&env, dir)?;
+        let engine = Arc::new(Engine::recover(env, dir, options, state, lock)?);
+        engine.create_defaults()?;
+        engine.raise_ceiling()?;
+        if engine.options.background {
+            Background::start(&engine)?;
+        }
+        Ok(engine)
+    }
+
+    fn recover(
+        env: Env,
+        dir: &Path,
+        options: EngineOptions,
+        state: ManifestState,
+        lock: Box<dyn Any + Send + Sync>,
+    ) -> Result<Engine> {
+        let next_memtable = AtomicU64::new(1);
+        let mut generation = state.next_id;
+        let mut tablets: HashMap<TabletId, Arc<Tablet>> = HashMap::new();
+        for (table, tablet) in state.tables.values().flat_map(|t| t.tablets.iter().map(move |id| (t, *id))) {
+            generation += 1;
+            let active = Memtable::new(next_memtable.fetch_add(1, std::sync::atomic::Ordering::Relaxed));
+            let table_dir = dir.join(TABLES_DIR).join(table.id.to_string());
+            let files = open_files(&env, &table_dir, table, tablet, &state)?;
+            tablets.insert(tablet, Arc::new(Tablet::new(tablet, table_dir, generation, active, files)));
+        }
+        let state = ManifestState { next_id: generation, ..state };
+
+        let budget = Arc::new(MemoryBudget::new(options.memory_bytes));
+        let index = RowIndex::new(budget.clone());
+        let flushed_max = tablets.values().map(|t| t.state().files.flushed_lsn).max().unwrap_or(0);
+        let mut last = state.ceiling_ts;
+        for file in state.tablets.values().flat_map(|t| t.files.values()) {
+            last = last.max(file.meta.max_ts).max(file.visible_from);
+        }
+        let mut records = 0;
+        let log_options = LogOptions {
+            log_id: LOG_ID,
+            from: state.log_start,
+            min_next_lsn: flushed_max.max(state.ceiling_lsn) + 1,
+            ..LogOptions::default()
+        };
+        let replayed = Replay { tablets: &tablets, index: &index };
+        let log = LocalLog::open(&env, &dir.join(LOG_DIR), log_options, &mut |record| {
+            last = last.max(replayed.apply(&record)?);
+            records += 1;
+            Ok(())
+        })?;
+        tracing::info!(records, "log replayed");
+
+        // The log is whole, so what the manifest does not name can go.
+        for table in state.tables.values() {
+            remove_leftovers(&env, &dir.join(TABLES_DIR).join(table.id.to_string()), &state)?;
+        }
+        let manifest = Manifest::start(&env, dir, state.clone())?;
+        let mut catalog = Catalog::default();
+        for name in &state.schemas {
+            catalog.schemas.insert(name.clone(), Default::default());
+        }
+        for record in state.tables.values() {
+            let of_table = record.tablets.iter().map(|id| tablets[id].clone()).collect();
+            let table = Arc::new(Table::new(record, of_table));
+            let tables = catalog.schemas.entry(table.schema_name().to_owned()).or_default();
+            tables.insert(table.name().to_owned(), table);
+        }
+        let timeline = Timeline::new(env.clock.clone(), last, options.history_ms);
+        let engine = Engine {
+            dir: dir.to_owned(),
+            budget,
+            index,
+            timeline: Arc::new(timeline),
+            log: Arc::new(log),
+            manifest,
+            catalog: ArcSwap::from_pointee(catalog),
+            ddl: Mutex::new(()),
+            gate: RwLock::new(()),
+            latches: Latches::new(),
+            next_memtable,
+            // Timestamps start at the old ceiling: a new one is due before the first.
+            ceiling: AtomicU64::new(0),
+            background: Background::default(),
+            counters: Counters::default(),
+            closed: AtomicBool::new(false),
+            _lock: lock,
+            env,
+            options,
+        };
+        engine.apply_sync_interval();
+        Ok(engine)
+    }
+
+    /// Has the log synced as often as the most careful periodic table asks.
+    pub(crate) fn apply_sync_interval(&self) {
+        let catalog = self.catalog.load();
+        let intervals = catalog.all_tables().filter_map(|table| match table.options().durability {
+            Durability::Periodic(ms) => Some(Duration::from_millis(u64::from(ms))),
+            Durability::Sync => None,
+        });
+        self.log.set_sync_interval(intervals.min());
+    }
+}
+
+/// Takes the folder's lock.
+fn lock(env: &Env, dir: &Path) -> Result<Box<dyn Any + Send + Sync>> {
+    let text = format!("process {}", std::process::id());
+    env.files.lock(&dir.join(LOCK_FILE), &text).map_err(|error| match error.kind() {
+        std::io::ErrorKind::WouldBlock => {
+            Error::unavailable(format!("folder {} is in use by {error}", dir.display()))
+        }
+        _ => error.into(),
+    })
+}
+
+/// Opens the live files of a tablet.
+pub(crate) fn open_files(
+    env: &Env,
+    dir: &Path,
+    table: &TableRecord,
+    tablet: TabletId,
+    state: &ManifestState,
+) -> Result<FileSet> {
+    let Some(record) = state.tablets.get(&tablet) else { return Ok(FileSet::default()) };
+    let mut files = Vec::with_capacity(record.files.len());
+    for (id, file) in &record.files {
+        let marks = record.marks.get(id).cloned();
+        let deletions = match &marks {
+            Some(marks) => Deletions::load(env, dir, marks)?,
+            None => Deletions::default(),
+        };
+        let sstable = Sstable::open(env, dir, &file.meta, &table.definition.schema)?;
+        files.push(Arc::new(LiveFile {
+            sstable: Arc::new(sstable),
+            deletions: Arc::new(deletions),
+            marks,
+            visible_from: file.visible_from,
+        }));
+    }
+    Ok(FileSet { files, flushed_lsn: record.flushed_lsn })
+}
+
+struct Replay<'a> {
+    tablets: &'a HashMap<TabletId, Arc<Tablet>>,
+    index: &'a RowIndex,
+}
+
+impl Replay<'_> {
+    /// Applies a record's changes that are in no file yet; returns its timestamp.
+    fn apply(&self, record: &Record<'_>) -> Result<Timestamp> {
+        let named = |e: Error| e.context(format!("log record {}", record.lsn));
+        let (ts, changes) = record::read(record.payload).map_err(named)?;
+        for change in changes {
+            let change = change.map_err(named)?;
+            // A tablet that is not there belonged to a table that was dropped.
+            let Some(tablet) = self.tablets.get(&change.tablet) else { continue };
+            let state = tablet.state();
+            if record.lsn <= state.files.flushed_lsn {
+                continue;
+            }
+            self.put(tablet, &state.active, record.lsn, ts, change);
+        }
+        Ok(ts)
+    }
+
+    fn put(&self, tablet: &Tablet, memtable: &Memtable, lsn: Lsn, ts: Timestamp, change: record::Change<'_>) {
+        let key = self.index.key(tablet.generation(), change.key);
+        let older = if tablet.state().files.may_contain(change.key) {
+            Older::Unresolved { below: 0 }
+        } else {
+            Older::Nothing
+        };
+        let new = crate::index::NewVersion { ts, lsn, memtable: memtable.id, row: change.row, older };
+        memtable.note(lsn);
+        // No snapshot is older than this process.
+        let applied = self.index.apply(key, new, Timestamp::MAX);
+        memtable.grew(applied.bytes);
+        if let Some(key) = applied.first {
+            memtable.push(key);
+        }
+    }
+}

@@ -1,0 +1,297 @@
+//! Scans: all rows of a table at a snapshot, as files with the rows to leave out, and rows in memory. No merge.
+//!
+//! A row of a file is left out if its mark says so, if it is newer than the snapshot, if it has expired, or if an
+//! unflushed version that the snapshot sees replaces it. The last is what [`resolve`] finds.
+
+use crate::catalog::Table;
+use crate::engine::{Engine, Obligation};
+use crate::index::{Location, Older};
+use crate::tablet::{FileSet, LiveFile, Tablet, TabletState};
+use crate::timeline::Snapshot;
+use arrow::array::{Array, AsArray, RecordBatch};
+use arrow::datatypes::{TimestampMicrosecondType, UInt64Type};
+use oribi_sstable::{Sstable, SstableId};
+use oribi_types::batch::BatchBuilder;
+use oribi_types::{ColumnSource, Result, Schema, Timestamp};
+use roaring::RoaringBitmap;
+use std::collections::HashMap;
+use std::sync::Arc;
+
+/// All rows of a table at a snapshot.
+pub struct TableScan {
+    pub schema: Arc<Schema>,
+    pub tablets: Vec<TabletScan>,
+    /// To be settled before the first row is answered.
+    pub obligation: Obligation,
+}
+
+/// All rows of a tablet at a snapshot; none is in two places.
+pub struct TabletScan {
+    pub files: Vec<FileScan>,
+    pub memory: MemoryRows,
+}
+
+/// The rows of one SSTable.
+pub struct FileScan {
+    pub sstable: Arc<Sstable>,
+    /// Positions in the file that the snapshot does not see.
+    pub hidden: Arc<RoaringBitmap>,
+}
+
+impl FileScan {
+    pub fn live_rows(&self) -> u64 {
+        self.sstable.meta().rows - self.hidden.len()
+    }
+}
+
+/// Rows that no file has yet. Sharing them keeps them in memory; they are never changed.
+#[derive(Clone, Default)]
+pub struct MemoryRows {
+    rows: Arc<Vec<MemoryRow>>,
+}
+
+struct MemoryRow {
+    key: Arc<[u8]>,
+    row: Arc<[u8]>,
+    ts: Timestamp,
+}
+
+impl MemoryRows {
+    pub fn rows(&self) -> usize {
+        self.rows.len()
+    }
+
+    /// Bytes of keys and rows.
+    pub fn bytes(&self) -> usize {
+        self.rows.iter().map(|r| r.key.len() + r.row.len()).sum()
+    }
+
+    /// The rows as batches of at most `batch_rows`, with the columns at the positions `projection` of `schema` and,
+    /// with `with_ts`, the hidden commit timestamp last.
+    ///
+    /// # Errors
+    /// `Corrupt` for a key that does not decode.
+    pub fn batches(
+        &self,
+        schema: &Schema,
+        projection: &[usize],
+        with_ts: bool,
+        batch_rows: usize,
+    ) -> Result<Vec<RecordBatch>> {
+        let mut builder = BatchBuilder::new(schema, projection, with_ts);
+        let mut batches = Vec::with_capacity(self.rows.len().div_ceil(batch_rows));
+        for chunk in self.rows.chunks(batch_rows) {
+            for row in chunk {
+                builder.push(&row.key, &row.row, row.ts)?;
+            }
+            batches.push(builder.finish()?);
+        }
+        Ok(batches)
+    }
+}
+
+/// An unflushed key as a snapshot sees it.
+struct Unflushed {
+    key: Arc<[u8]>,
+    ts: Timestamp,
+    row: Option<Arc<[u8]>>,
+    /// What its oldest unflushed version replaces in the files, and that version's timestamp.
+    older: Older,
+    oldest_ts: Timestamp,
+}
+
+impl Engine {
+    /// All rows of `table` at `snapshot`. Looks up what unflushed rows replace, which may read files: do not call
+    /// from a thread that serves a hot protocol.
+    ///
+    /// # Errors
+    /// `Corrupt`; `Invalid` if the snapshot is older than the history kept.
+    pub fn scan(&self, table: &Arc<Table>, snapshot: &Snapshot) -> Result<TableScan> {
+        let tablets = table
+            .tablets
+            .iter()
+            .map(|tablet| self.scan_tablet(table, tablet, snapshot))
+            .collect::<Result<Vec<_>>>()?;
+        let obligation = Obligation::on(table, self.log.appended());
+        Ok(TableScan { schema: table.schema(), tablets, obligation })
+    }
+
+    fn scan_tablet(&self, table: &Table, tablet: &Tablet, snapshot: &Snapshot) -> Result<TabletScan> {
+        let (state, unflushed) = self.capture(tablet, snapshot.ts());
+        let older: Vec<(&[u8], Older)> = unflushed.iter().map(|u| (&*u.key, u.older)).collect();
+        let replaced = resolve(&state.files, &older)?;
+        self.remember(tablet, &state, &unflushed, &replaced);
+
+        let mut hidden: HashMap<SstableId, Vec<u32>> = HashMap::new();
+        for location in replaced.into_iter().flatten() {
+            hidden.entry(location.file).or_default().push(location.row);
+        }
+        let files = state
+            .files
+            .files
+            .iter()
+            .filter(|file| file.visible_from <= snapshot.ts())
+            .map(|file| scan_file(table, file, snapshot, hidden.remove(&file.id()).unwrap_or_default()))
+            .collect::<Result<Vec<_>>>()?;
+        let now = snapshot.now_micros();
+        let rows = unflushed
+            .into_iter()
+            .filter_map(|u| Some(MemoryRow { key: u.key, row: u.row?, ts: u.ts }))
+            .filter(|row| !table.is_expired(&row.row, row.ts, now))
+            .collect();
+        Ok(TabletScan { files, memory: MemoryRows { rows: Arc::new(rows) } })
+    }
+
+    /// The state of a tablet, and what of its memtables a snapshot at `ts` sees. Taken again if a flush was installed
+    /// in between, because that unpins rows.
+    fn capture(&self, tablet: &Tablet, ts: Timestamp) -> (Arc<TabletState>, Vec<Unflushed>) {
+        loop {
+            let state = arc_swap::Guard::into_inner(tablet.state());
+            let generation = tablet.generation();
+            let first_unflushed = state.first_unflushed();
+            let mut unflushed = Vec::with_capacity(state.memtables().map(|m| m.len()).sum());
+            for memtable in state.memtables() {
+                for key in memtable.keys() {
+                    let seen = self.index.read(self.index.key(generation, key), |newest| {
+                        // A key that is in several memtables is taken with the version that counts.
+                        let version = newest.at(ts).filter(|v| v.memtable == memtable.id)?;
+                        let mut oldest = version;
+                        while let Some(below) = oldest.previous.as_deref()
+                            && below.memtable >= first_unflushed
+                        {
+                            oldest = below;
+                        }
+                        Some(Unflushed {
+                            key: key.clone(),
+                            ts: version.ts,
+                            row: version.row.clone(),
+                            older: oldest.older,
+                            oldest_ts: oldest.ts,
+                        })
+                    });
+                    unflushed.extend(seen.ok().flatten());
+                }
+            }
+            if tablet.is_current(&state) && tablet.generation() == generation {
+                return (state, unflushed);
+            }
+        }
+    }
+
+    /// Keeps what was looked up, for the next scan and the flush.
+    fn remember(
+        &self,
+        tablet: &Tablet,
+        state: &TabletState,
+        unflushed: &[Unflushed],
+        replaced: &[Option<Location>],
+    ) {
+        for (u, location) in unflushed.iter().zip(replaced) {
+            let settled = match u.older {
+                // What lay below it is in the files by now, so the answer holds for good.
+                Older::Unresolved { below } => below < state.first_unflushed(),
+                Older::Nothing => false,
+                Older::At(known) => *location != Some(known),
+            };
+            if settled {
+                let older = location.map_or(Older::Nothing, Older::At);
+                self.index.resolve(self.index.key(tablet.generation(), &u.key), u.oldest_ts, older);
+            }
+        }
+    }
+}
+
+/// Finds the live copies of keys in `files`: for those whose place is not known, or is in a file that is gone, by one
+/// merge join of the sorted keys with each file's key columns.
+///
+/// # Errors
+/// `Corrupt`; those of the file system.
+pub(crate) fn resolve(files: &FileSet, keys: &[(&[u8], Older)]) -> Result<Vec<Option<Location>>> {
+    let mut places = vec![None; keys.len()];
+    let mut open: Vec<usize> = Vec::new();
+    for (i, (_, older)) in keys.iter().enumerate() {
+        match older {
+            Older::Nothing => {}
+            Older::At(location) if files.file(location.file).is_some() => places[i] = Some(*location),
+            Older::At(_) | Older::Unresolved { .. } => open.push(i),
+        }
+    }
+    open.sort_unstable_by_key(|&i| keys[i].0);
+    for file in &files.files {
+        if open.is_empty() {
+            break;
+        }
+        let sorted: Vec<&[u8]> = open.iter().map(|&i| keys[i].0).collect();
+        let found = file.sstable.locate(&sorted)?;
+        let mut rest = Vec::with_capacity(open.len());
+        for (i, place) in open.into_iter().zip(found) {
+            match place.filter(|(row, _)| !file.deletions.is_marked(*row)) {
+                Some((row, _)) => places[i] = Some(Location { file: file.id(), row }),
+                None => rest.push(i),
+            }
+        }
+        open = rest;
+    }
+    Ok(places)
+}
+
+fn scan_file(table: &Table, file: &LiveFile, snapshot: &Snapshot, replaced: Vec<u32>) -> Result<FileScan> {
+    let mut hidden = file.deletions.hidden_at(snapshot.ts())?;
+    let add = |rows: Vec<u32>, hidden: &mut Arc<RoaringBitmap>| {
+        if !rows.is_empty() {
+            Arc::make_mut(hidden).extend(rows);
+        }
+    };
+    add(replaced, &mut hidden);
+    if file.sstable.meta().max_ts > snapshot.ts() {
+        let later = rows_where(table, file, &[], |batch, i| {
+            let ts = batch.column(batch.num_columns() - 1).as_primitive::<UInt64Type>();
+            ts.value(i) > snapshot.ts().0
+        })?;
+        add(later, &mut hidden);
+    }
+    add(expired_rows(table, file, snapshot.now_micros())?, &mut hidden);
+    Ok(FileScan { sstable: file.sstable.clone(), hidden })
+}
+
+/// The rows of a file that are past their time.
+pub(crate) fn expired_rows(table: &Table, file: &LiveFile, now_micros: u64) -> Result<Vec<u32>> {
+    let expiry = table.expiry();
+    let ttl = expiry
+        .ttl_micros
+        .filter(|ttl| file.sstable.meta().min_ts.micros().saturating_add(*ttl) <= now_micros);
+    if ttl.is_none() && expiry.slot.is_none() {
+        return Ok(Vec::new());
+    }
+    let schema = table.schema_ref();
+    let is_slot = |source| matches!((source, expiry.slot), (ColumnSource::Slot(a), Some(b)) if a == b);
+    let column: Vec<usize> = schema.columns().iter().position(|c| is_slot(c.source)).into_iter().collect();
+    rows_where(table, file, &column, |batch, i| {
+        let ts = batch.column(batch.num_columns() - 1).as_primitive::<UInt64Type>();
+        if ttl.is_some_and(|ttl| Timestamp(ts.value(i)).micros().saturating_add(ttl) <= now_micros) {
+            return true;
+        }
+        if column.is_empty() {
+            return false;
+        }
+        let expires_at = batch.column(0).as_primitive::<TimestampMicrosecondType>();
+        !expires_at.is_null(i) && expires_at.value(i) <= now_micros as i64
+    })
+}
+
+/// Positions of the rows of a file for which `test` holds on a batch of the columns `projection` and, last, `_ts`.
+fn rows_where(
+    table: &Table,
+    file: &LiveFile,
+    projection: &[usize],
+    test: impl Fn(&RecordBatch, usize) -> bool,
+) -> Result<Vec<u32>> {
+    let mut rows = Vec::new();
+    let mut start = 0;
+    for batch in file.sstable.batches(table.schema_ref(), projection, true, None)? {
+        let batch = batch?;
+        rows.extend((0..batch.num_rows()).filter(|&i| test(&batch, i)).map(|i| start + i as u32));
+        start += batch.num_rows() as u32;
+    }
+    Ok(rows)
+}

@@ -1,0 +1,130 @@
+//! A tablet: the part of a table that one key hash assigns to it, with its memtables and files.
+
+use crate::deletions::{Deletions, MarksRecord};
+use crate::memtable::Memtable;
+use arc_swap::ArcSwap;
+use oribi_sstable::{Sstable, SstableId};
+use oribi_types::Timestamp;
+use parking_lot::Mutex;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+pub(crate) type TabletId = u64;
+
+pub(crate) struct Tablet {
+    pub id: TabletId,
+    /// The folder of its files, one per table.
+    pub dir: PathBuf,
+    /// Part of every index key. A new one makes all entries of the tablet unreachable at once (truncate).
+    generation: AtomicU64,
+    state: ArcSwap<TabletState>,
+    /// The installer: whoever changes the tablet's files holds this, from reading them to the manifest record.
+    pub installer: Mutex<()>,
+    /// One flush of the tablet at a time, so that memtables are flushed in order.
+    pub flush: Mutex<()>,
+    /// One compaction of the tablet at a time.
+    pub compaction: Mutex<()>,
+    dropped: AtomicBool,
+}
+
+/// All of a tablet's rows at one moment.
+#[derive(Clone)]
+pub(crate) struct TabletState {
+    pub active: Arc<Memtable>,
+    /// Awaiting flush, oldest first.
+    pub sealed: Vec<Arc<Memtable>>,
+    pub files: Arc<FileSet>,
+}
+
+/// The live SSTables of a tablet. For each key at most one of their rows is unmarked.
+#[derive(Default)]
+pub(crate) struct FileSet {
+    pub files: Vec<Arc<LiveFile>>,
+    /// Every record of the tablet at or below this is in the files.
+    pub flushed_lsn: u64,
+}
+
+#[derive(Clone)]
+pub(crate) struct LiveFile {
+    pub sstable: Arc<Sstable>,
+    pub deletions: Arc<Deletions>,
+    pub marks: Option<MarksRecord>,
+    /// Snapshots below this do not see the file at all: it was imported later.
+    pub visible_from: Timestamp,
+}
+
+impl LiveFile {
+    pub fn id(&self) -> SstableId {
+        self.sstable.meta().id
+    }
+}
+
+impl FileSet {
+    pub fn file(&self, id: SstableId) -> Option<&Arc<LiveFile>> {
+        self.files.iter().find(|f| f.id() == id)
+    }
+
+    /// Whether some file may hold `key`: by key ranges and filters, in memory.
+    pub fn may_contain(&self, key: &[u8]) -> bool {
+        self.files.iter().any(|f| f.sstable.may_contain(key))
+    }
+}
+
+impl TabletState {
+    /// Memtables from the oldest to the active one.
+    pub fn memtables(&self) -> impl Iterator<Item = &Arc<Memtable>> {
+        self.sealed.iter().chain(std::iter::once(&self.active))
+    }
+
+    /// Versions of memtables with ids at or above this are not in the files yet.
+    pub fn first_unflushed(&self) -> u64 {
+        self.sealed.first().unwrap_or(&self.active).id
+    }
+}
+
+impl Tablet {
+    pub fn new(id: TabletId, dir: PathBuf, generation: u64, active: Arc<Memtable>, files: FileSet) -> Self {
+        let state = TabletState { active, sealed: Vec::new(), files: Arc::new(files) };
+        Tablet {
+            id,
+            dir,
+            generation: AtomicU64::new(generation),
+            state: ArcSwap::from_pointee(state),
+            installer: Mutex::new(()),
+            flush: Mutex::new(()),
+            compaction: Mutex::new(()),
+            dropped: AtomicBool::new(false),
+        }
+    }
+
+    pub fn generation(&self) -> u64 {
+        self.generation.load(Ordering::Acquire)
+    }
+
+    /// Returns the generation before.
+    pub fn set_generation(&self, generation: u64) -> u64 {
+        self.generation.swap(generation, Ordering::AcqRel)
+    }
+
+    pub fn state(&self) -> arc_swap::Guard<Arc<TabletState>> {
+        self.state.load()
+    }
+
+    pub fn is_current(&self, state: &Arc<TabletState>) -> bool {
+        Arc::ptr_eq(&self.state.load(), state)
+    }
+
+    /// Publishes the state that `change` makes of the current one.
+    pub fn change(&self, change: impl Fn(&TabletState) -> TabletState) {
+        self.state.rcu(|state| change(state));
+    }
+
+    pub fn is_dropped(&self) -> bool {
+        self.dropped.load(Ordering::Acquire)
+    }
+
+    pub fn set_dropped(&self) {
+        self.dropped.store(true, Ordering::Release);
+    }
+}

@@ -1,0 +1,147 @@
+//! Commit timestamps, the watermark and registered snapshots.
+//!
+//! A write takes its timestamp while it appends to the log, applies itself to memory, and then completes. The
+//! *watermark* is the timestamp at and below which every write has completed. A snapshot is a registered timestamp;
+//! the *horizon* is the lowest timestamp that any snapshot may read, now or later.
+
+use oribi_env::Clock;
+use oribi_types::Timestamp;
+use parking_lot::{Condvar, Mutex};
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+pub(crate) struct Timeline {
+    clock: Arc<dyn Clock>,
+    history_micros: u64,
+    watermark: AtomicU64,
+    writes: Mutex<Writes>,
+    completed: Condvar,
+    /// Registered snapshots and how many times each.
+    snapshots: Mutex<BTreeMap<Timestamp, usize>>,
+}
+
+struct Writes {
+    last: Timestamp,
+    /// Timestamps taken, oldest first, and whether their writes have completed.
+    in_flight: VecDeque<(Timestamp, bool)>,
+}
+
+impl Timeline {
+    /// All later timestamps are above `last`.
+    pub fn new(clock: Arc<dyn Clock>, last: Timestamp, history_ms: u64) -> Self {
+        Timeline {
+            clock,
+            history_micros: history_ms * 1000,
+            watermark: AtomicU64::new(last.0),
+            writes: Mutex::new(Writes { last, in_flight: VecDeque::new() }),
+            completed: Condvar::new(),
+            snapshots: Mutex::new(BTreeMap::new()),
+        }
+    }
+
+    pub fn now_micros(&self) -> u64 {
+        self.clock.now_micros()
+    }
+
+    /// Takes the next timestamp; every call must be followed by [`complete`](Self::complete). The caller holds the
+    /// log's mutex, so that timestamps are taken in log order.
+    pub fn begin(&self) -> Timestamp {
+        let wall = Timestamp::from_micros(self.clock.now_micros());
+        let mut writes = self.writes.lock();
+        let ts = wall.max(writes.last.next());
+        writes.last = ts;
+        writes.in_flight.push_back((ts, false));
+        ts
+    }
+
+    /// The write at `ts` is applied: moves the watermark over all leading completed writes.
+    pub fn complete(&self, ts: Timestamp) {
+        let mut writes = self.writes.lock();
+        let position = writes.in_flight.partition_point(|(t, _)| *t < ts);
+        writes.in_flight[position].1 = true;
+        let mut moved = None;
+        while let Some((t, true)) = writes.in_flight.front() {
+            moved = Some(*t);
+            writes.in_flight.pop_front();
+        }
+        if let Some(ts) = moved {
+            self.watermark.store(ts.0, Ordering::Release);
+            self.completed.notify_all();
+        }
+    }
+
+    /// Waits until the watermark has reached `ts`: other writes with lower timestamps are being applied to memory.
+    pub fn wait_for_watermark(&self, ts: Timestamp) {
+        if self.watermark() >= ts {
+            return;
+        }
+        let mut writes = self.writes.lock();
+        while self.watermark() < ts {
+            self.completed.wait(&mut writes);
+        }
+    }
+
+    pub fn watermark(&self) -> Timestamp {
+        Timestamp(self.watermark.load(Ordering::Acquire))
+    }
+
+    /// The highest timestamp taken so far.
+    pub fn last(&self) -> Timestamp {
+        self.writes.lock().last
+    }
+
+    /// Registers a snapshot at the watermark. The watermark is read under the registry's lock, so that the horizon
+    /// cannot pass it in between.
+    pub fn register(self: &Arc<Self>) -> Snapshot {
+        let mut snapshots = self.snapshots.lock();
+        let ts = self.watermark();
+        *snapshots.entry(ts).or_default() += 1;
+        Snapshot { timeline: self.clone(), ts, now_micros: self.clock.now_micros() }
+    }
+
+    /// No snapshot reads below this timestamp.
+    pub fn horizon(&self) -> Timestamp {
+        let snapshots = self.snapshots.lock();
+        let mut horizon = self.watermark();
+        if self.history_micros > 0 {
+            let kept = self.clock.now_micros().saturating_sub(self.history_micros);
+            horizon = horizon.min(Timestamp::from_micros(kept));
+        }
+        snapshots.first_key_value().map_or(horizon, |(ts, _)| horizon.min(*ts))
+    }
+
+    fn deregister(&self, ts: Timestamp) {
+        let mut snapshots = self.snapshots.lock();
+        if let Some(count) = snapshots.get_mut(&ts) {
+            *count -= 1;
+            if *count == 0 {
+                snapshots.remove(&ts);
+            }
+        }
+    }
+}
+
+/// A registered read timestamp: what it sees stays readable until it is dropped.
+pub struct Snapshot {
+    timeline: Arc<Timeline>,
+    ts: Timestamp,
+    now_micros: u64,
+}
+
+impl Snapshot {
+    pub fn ts(&self) -> Timestamp {
+        self.ts
+    }
+
+    /// The wall clock by which rows are judged expired, in microseconds since the Unix epoch.
+    pub fn now_micros(&self) -> u64 {
+        self.now_micros
+    }
+}
+
+impl Drop for Snapshot {
+    fn drop(&mut self) {
+        self.timeline.deregister(self.ts);
+    }
+}

@@ -1,0 +1,384 @@
+//! The write path: latch, read, decide, log, apply, complete.
+//!
+//! 1. The keys' latches are taken in order, so that nothing changes between deciding and applying.
+//! 2. Each operation is decided on the newest applied version of its key; rows are staged in a scratch buffer.
+//! 3. Under the shared gate, the record is appended to the log; its timestamp is taken in the same step. From here on
+//!    nothing can fail.
+//! 4. The rows are applied to the row index and noted in the memtables.
+//! 5. When the watermark has passed the timestamp, every reader sees the write.
+//!
+//! A single-row write costs two allocations (the row, and the box of the version it replaces; for a new key, the key),
+//! two copies of the row (log buffer, index), no system call and no wake-up.
+
+use crate::catalog::Table;
+use crate::engine::{Engine, Obligation};
+use crate::index::{KeyRef, NewVersion, Older};
+use crate::read::RowVersion;
+use crate::record::{self, Change};
+use crate::tablet::Tablet;
+use hashbrown::HashTable;
+use oribi_types::key::KEY_BYTES_MAX;
+use oribi_types::{Error, Result, Timestamp};
+use oribi_wal::Lsn;
+use parking_lot::{Mutex, MutexGuard};
+use smallvec::SmallVec;
+use std::cell::RefCell;
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+
+/// One operation of a write.
+pub struct WriteOp<'a> {
+    pub table: &'a Arc<Table>,
+    /// The encoded key.
+    pub key: &'a [u8],
+    pub read: Read,
+}
+
+/// Whether an operation needs to know the row that is there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Read {
+    /// No: the row is replaced or deleted whatever it is.
+    Blind,
+    Existing,
+}
+
+/// What to do with a row.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Decision {
+    Put,
+    Delete,
+    /// Leave it as it is.
+    Keep,
+}
+
+/// An applied write.
+#[derive(Clone, Copy, Debug)]
+pub struct Commit {
+    /// The commit timestamp of the rows written; if all were kept, the time at which that was decided.
+    pub ts: Timestamp,
+    /// To be settled before the write is acknowledged, or a refusal answered.
+    pub obligation: Obligation,
+}
+
+/// A decided operation.
+struct Staged {
+    op: usize,
+    /// The row's bytes in the scratch buffer; `None` deletes.
+    row: Option<Range<usize>>,
+    older: Older,
+}
+
+#[derive(Default)]
+struct Scratch {
+    rows: Vec<u8>,
+    row: Vec<u8>,
+    staged: Vec<Staged>,
+}
+
+thread_local! {
+    static SCRATCH: RefCell<Scratch> = RefCell::default();
+}
+
+/// Above this a scratch buffer is not kept for the next write.
+const SCRATCH_BYTES_KEPT: usize = 4 << 20;
+
+type Targets<'a> = SmallVec<[(&'a Arc<Tablet>, KeyRef<'a>); 1]>;
+
+impl Engine {
+    /// Applies `ops` atomically, as one log record at one timestamp. Several may name the same key; each sees those
+    /// before it (at timestamp `MAX`).
+    ///
+    /// `decide(i, current, row)` is called once per operation, in order, with the newest version of its key: `None`
+    /// if it is absent or expired, and always for [`Read::Blind`]. For [`Decision::Put`] it leaves the encoded row in
+    /// `row`, which it finds empty. It runs under locks and must not call the engine.
+    ///
+    /// # Errors
+    /// Those of `decide`; `TooLarge` beyond `statement_bytes_max`; `NotFound` for a dropped table; `Retry` if a table
+    /// was truncated meanwhile; `Unavailable` if the log takes no more. Nothing was applied then.
+    pub fn write(
+        &self,
+        ops: &[WriteOp<'_>],
+        decide: &mut dyn FnMut(usize, Option<RowVersion<'_>>, &mut Vec<u8>) -> Result<Decision>,
+    ) -> Result<Commit> {
+        self.budget.wait_for_room()?;
+        self.raise_ceiling()?;
+        let targets = self.targets(ops)?;
+        let mut scratch = SCRATCH.take();
+        scratch.rows.clear();
+        scratch.staged.clear();
+        let result = self.write_latched(ops, &targets, &mut scratch, decide);
+        if scratch.rows.capacity() <= SCRATCH_BYTES_KEPT {
+            SCRATCH.set(scratch);
+        }
+        let (commit, applied) = result?;
+        if applied {
+            self.timeline.wait_for_watermark(commit.ts);
+            self.trim_replaced(&targets, commit.ts);
+        }
+        Ok(commit)
+    }
+
+    fn targets<'a>(&self, ops: &'a [WriteOp<'a>]) -> Result<Targets<'a>> {
+        ops.iter()
+            .map(|op| {
+                if op.key.len() > KEY_BYTES_MAX {
+                    return Err(Error::too_large(format!("key is longer than {KEY_BYTES_MAX} bytes")));
+                }
+                let tablet = op.table.tablet_of(op.key);
+                Ok((tablet, self.index.key(tablet.generation(), op.key)))
+            })
+            .collect()
+    }
+
+    fn write_latched(
+        &self,
+        ops: &[WriteOp<'_>],
+        targets: &Targets<'_>,
+        scratch: &mut Scratch,
+        decide: &mut dyn FnMut(usize, Option<RowVersion<'_>>, &mut Vec<u8>) -> Result<Decision>,
+    ) -> Result<(Commit, bool)> {
+        let _latches = self.latches.take(targets.iter().map(|(_, key)| key.hash));
+        let mut obligation = self.stage(ops, targets, scratch, decide)?;
+        if scratch.staged.is_empty() {
+            return Ok((Commit { ts: self.timeline.watermark(), obligation }, false));
+        }
+        let _gate = self.gate.read();
+        for (tablet, key) in targets {
+            if tablet.is_dropped() {
+                return Err(Error::not_found("the table was dropped"));
+            }
+            if tablet.generation() != key.generation {
+                return Err(Error::retry("the table was truncated meanwhile"));
+            }
+        }
+        let (lsn, ts) = self.log_record(targets, scratch)?;
+        self.apply(targets, scratch, lsn, ts);
+        self.timeline.complete(ts);
+        for staged in &scratch.staged {
+            obligation.merge(Obligation::on(ops[staged.op].table, lsn));
+        }
+        Ok((Commit { ts, obligation }, true))
+    }
+
+    /// Decides all operations. Returns what the decisions observed.
+    fn stage(
+        &self,
+        ops: &[WriteOp<'_>],
+        targets: &Targets<'_>,
+        scratch: &mut Scratch,
+        decide: &mut dyn FnMut(usize, Option<RowVersion<'_>>, &mut Vec<u8>) -> Result<Decision>,
+    ) -> Result<Obligation> {
+        let mut obligation = Obligation::default();
+        // Staged operations by key, to be seen by later operations on the same key.
+        let mut own: HashTable<usize> = HashTable::new();
+        let now_micros = self.timeline.now_micros();
+        for (i, op) in ops.iter().enumerate() {
+            let key = targets[i].1;
+            let same_key = |staged: &Staged| {
+                targets[staged.op].1.hash == key.hash
+                    && ops[staged.op].key == op.key
+                    && targets[staged.op].1.generation == key.generation
+            };
+            let earlier = own.find(key.hash, |&s| same_key(&scratch.staged[s])).copied();
+            scratch.row.clear();
+            let row = &mut scratch.row;
+            let mut older = Older::Unresolved { below: 0 };
+            let decision = match (op.read, earlier) {
+                (Read::Blind, _) => decide(i, None, row)?,
+                (Read::Existing, Some(earlier)) => {
+                    let current = scratch.staged[earlier].row.clone().map(|range| RowVersion {
+                        key: op.key,
+                        row: &scratch.rows[range],
+                        ts: Timestamp::MAX,
+                    });
+                    decide(i, current, row)?
+                }
+                (Read::Existing, None) => self.decide_on_newest(
+                    i,
+                    op,
+                    targets[i],
+                    now_micros,
+                    &mut obligation,
+                    &mut older,
+                    row,
+                    decide,
+                )?,
+            };
+            let range = match decision {
+                Decision::Keep => continue,
+                Decision::Delete => None,
+                Decision::Put => {
+                    let start = scratch.rows.len();
+                    scratch.rows.extend_from_slice(&scratch.row);
+                    Some(start..scratch.rows.len())
+                }
+            };
+            scratch.staged.push(Staged { op: i, row: range, older });
+            if ops.len() > 1 {
+                let staged = scratch.staged.len() - 1;
+                match own.find_mut(key.hash, |&s| same_key(&scratch.staged[s])) {
+                    Some(slot) => *slot = staged,
+                    None => {
+                        own.insert_unique(key.hash, staged, |&s| targets[scratch.staged[s].op].1.hash);
+                    }
+                }
+            }
+            self.check_size(ops, scratch)?;
+        }
+        Ok(obligation)
+    }
+
+    fn check_size(&self, ops: &[WriteOp<'_>], scratch: &Scratch) -> Result<()> {
+        // Keys are bounded one by one, rows here.
+        let max = self.options.statement_bytes_max;
+        let keys = if ops.len() == 1 { ops[0].key.len() } else { 0 };
+        if scratch.rows.len() + keys > max {
+            return Err(Error::too_large(format!(
+                "the statement writes more than statement_bytes_max ({max} bytes)"
+            )));
+        }
+        Ok(())
+    }
+
+    /// Decides one operation on the newest applied version: from the row index or, under the latch, from the files.
+    #[allow(clippy::too_many_arguments)]
+    fn decide_on_newest(
+        &self,
+        i: usize,
+        op: &WriteOp<'_>,
+        (tablet, key): (&Arc<Tablet>, KeyRef<'_>),
+        now_micros: u64,
+        obligation: &mut Obligation,
+        older: &mut Older,
+        row: &mut Vec<u8>,
+        decide: &mut dyn FnMut(usize, Option<RowVersion<'_>>, &mut Vec<u8>) -> Result<Decision>,
+    ) -> Result<Decision> {
+        let in_memory = self.index.read(key, |newest| {
+            obligation.merge(Obligation::on(op.table, newest.lsn));
+            let live = newest.row.as_deref();
+            let live = live.filter(|row| !op.table.is_expired(row, newest.ts, now_micros));
+            decide(i, live.map(|row| RowVersion { key: op.key, row, ts: newest.ts }), row)
+        });
+        let stamp = match in_memory {
+            Ok(decision) => return decision,
+            Err(stamp) => stamp,
+        };
+        let mut found = Vec::new();
+        match self.read_files(op.table, tablet, op.key, &mut found)? {
+            None => {
+                *older = Older::Nothing;
+                decide(i, None, row)
+            }
+            Some((ts, home)) => {
+                *older = Older::At(home);
+                self.index.fill(key, stamp, &found, ts, home);
+                let live = !op.table.is_expired(&found, ts, now_micros);
+                decide(i, live.then_some(RowVersion { key: op.key, row: &found, ts }), row)
+            }
+        }
+    }
+
+    /// Appends the record; takes its LSN and, in the same step, its timestamp.
+    fn log_record(&self, targets: &Targets<'_>, scratch: &Scratch) -> Result<(Lsn, Timestamp)> {
+        let mut taken = None;
+        let appended = self.log.append(0, &mut |_, buf| {
+            // The log may ask again after waiting for room; only the last timestamp is used.
+            if let Some(unused) = taken.replace(self.timeline.begin()) {
+                self.timeline.complete(unused);
+            }
+            record::start(buf, taken.expect("a timestamp was just taken"));
+            for staged in &scratch.staged {
+                let (tablet, key) = targets[staged.op];
+                let row = staged.row.clone().map(|range| &scratch.rows[range]);
+                record::push(buf, Change { tablet: tablet.id, key: key.key, row });
+            }
+        });
+        match (appended, taken) {
+            (Ok(lsn), Some(ts)) => Ok((lsn, ts)),
+            (Ok(_), None) => Err(Error::internal("the log took a record without filling it")),
+            (Err(error), unused) => {
+                if let Some(ts) = unused {
+                    self.timeline.complete(ts);
+                }
+                Err(error)
+            }
+        }
+    }
+
+    fn apply(&self, targets: &Targets<'_>, scratch: &Scratch, lsn: Lsn, ts: Timestamp) {
+        let horizon = self.timeline.horizon();
+        for staged in &scratch.staged {
+            let (tablet, key) = targets[staged.op];
+            let row = staged.row.clone().map(|range| &scratch.rows[range]);
+            self.apply_change(tablet, key, row, staged.older, lsn, ts, horizon);
+        }
+        self.counters.rows_written.fetch_add(scratch.staged.len() as u64, Relaxed);
+    }
+
+    /// Applies one change to row index and active memtable. The caller holds the gate.
+    #[allow(clippy::too_many_arguments)]
+    pub(crate) fn apply_change(
+        &self,
+        tablet: &Tablet,
+        key: KeyRef<'_>,
+        row: Option<&[u8]>,
+        older: Older,
+        lsn: Lsn,
+        ts: Timestamp,
+        horizon: Timestamp,
+    ) {
+        let state = tablet.state();
+        let memtable = &state.active;
+        memtable.note(lsn);
+        // Known without I/O, and stays true: files with the key could only come from memory, where it is not.
+        let older = match older {
+            Older::Unresolved { below: 0 } if !state.files.may_contain(key.key) => Older::Nothing,
+            older => older,
+        };
+        let new = NewVersion { ts, lsn, memtable: memtable.id, row, older };
+        let applied = self.index.apply(key, new, horizon);
+        memtable.grew(applied.bytes);
+        if let Some(key) = applied.first {
+            memtable.push(key);
+        }
+        if memtable.bytes() > self.options.flush_bytes_max {
+            self.background.wake();
+        }
+    }
+
+    /// Frees the versions that a write at `ts` replaced, unless a snapshot still reads them.
+    fn trim_replaced(&self, targets: &Targets<'_>, ts: Timestamp) {
+        let horizon = self.timeline.horizon();
+        if horizon < ts {
+            return;
+        }
+        for (tablet, key) in targets {
+            let state = tablet.state();
+            let freed = self.index.trim(*key, horizon, state.active.id);
+            state.active.grew(-(freed as i64));
+        }
+        if self.budget.wants_flush() {
+            self.background.wake();
+        }
+    }
+}
+
+const LATCHES: usize = 4096;
+
+/// Locks over keys, by hash. Two keys may share one.
+pub(crate) struct Latches(Box<[Mutex<()>]>);
+
+impl Latches {
+    pub fn new() -> Self {
+        Latches((0..LATCHES).map(|_| Mutex::new(())).collect())
+    }
+
+    /// Takes the latches of all hashes, in one order for everybody, so that no two writers wait for each other.
+    fn take(&self, hashes: impl ExactSizeIterator<Item = u64>) -> SmallVec<[MutexGuard<'_, ()>; 1]> {
+        let mut order: SmallVec<[usize; 1]> = hashes.map(|hash| hash as usize % LATCHES).collect();
+        order.sort_unstable();
+        order.dedup();
+        order.into_iter().map(|i| self.0[i].lock()).collect()
+    }
+}
