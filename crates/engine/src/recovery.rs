@@ -90,6 +90,8 @@ impl Engine {
         let mut records = 0;
         let log_options = LogOptions {
             log_id: LOG_ID,
+            // Trimmed by whole segments: several of them make up the longest log.
+            segment_bytes: (options.log_bytes_max / 8).clamp(1 << 20, 64 << 20),
             from: state.log_start,
             min_next_lsn: flushed_max.max(state.ceiling_lsn) + 1,
             ..LogOptions::default()
