@@ -1,10 +1,12 @@
 //! Walking the keys of an SSTable page by page, forward.
 
 use crate::page::Encoding;
+use crate::point::SCRATCH_BYTES_MAX;
 use crate::sstable::Sstable;
 use crate::value::{ByteStrings, Physical, value_ref};
 use oribi_types::key::encode_component;
 use oribi_types::{ColumnType, Result, Timestamp};
+use std::cell::RefCell;
 use std::cmp::Ordering;
 use std::ops::Range;
 
@@ -61,6 +63,10 @@ impl PlainPage {
         }
     }
 
+    fn capacity(&self) -> usize {
+        self.bytes.capacity() + self.places.capacity() * size_of::<Range<u32>>()
+    }
+
     /// The stored bytes of the value of `row`, which must be in the page.
     fn get(&self, row: u32) -> &[u8] {
         let i = (row - self.rows.start) as usize;
@@ -77,18 +83,43 @@ impl PlainPage {
 /// Compares keys of rows with encoded keys. Remembers one page per key column, so going forward reads each page once.
 pub(crate) struct KeyCursor<'a> {
     sstable: &'a Sstable,
-    pages: Vec<PlainPage>,
-    /// The rows that all of `pages` have.
+    /// The rows that the pages of all key columns have.
     rows: Range<u32>,
+    buffers: Buffers,
+}
+
+/// Memory of a cursor; the thread's next cursor takes it over, so that a point read need not allocate.
+#[derive(Default)]
+struct Buffers {
+    /// One per key column.
+    pages: Vec<PlainPage>,
     ts: PlainPage,
     raw: Vec<u8>,
     key: Vec<u8>,
 }
 
+thread_local! {
+    static BUFFERS: RefCell<Buffers> = RefCell::default();
+}
+
+impl Drop for KeyCursor<'_> {
+    fn drop(&mut self) {
+        let kept =
+            self.buffers.pages.iter().chain([&self.buffers.ts]).map(PlainPage::capacity).sum::<usize>();
+        if kept + self.buffers.raw.capacity() <= SCRATCH_BYTES_MAX {
+            BUFFERS.set(std::mem::take(&mut self.buffers));
+        }
+    }
+}
+
 impl<'a> KeyCursor<'a> {
     pub fn new(sstable: &'a Sstable) -> Self {
-        let pages = sstable.key.iter().map(|_| PlainPage::default()).collect();
-        KeyCursor { sstable, pages, rows: 0..0, ts: PlainPage::default(), raw: Vec::new(), key: Vec::new() }
+        let mut buffers = BUFFERS.take();
+        buffers.pages.resize_with(sstable.key.len(), PlainPage::default);
+        for page in buffers.pages.iter_mut().chain([&mut buffers.ts]) {
+            page.rows = 0..0;
+        }
+        KeyCursor { sstable, rows: 0..0, buffers }
     }
 
     /// How the key of `row` compares with `key`.
@@ -98,15 +129,17 @@ impl<'a> KeyCursor<'a> {
             && matches!(column.column_type, ColumnType::String | ColumnType::Binary)
         {
             // The encoded key is the value itself.
-            return Ok(self.pages[0].get(row).cmp(key));
+            return Ok(self.buffers.pages[0].get(row).cmp(key));
         }
-        self.key.clear();
-        let last = self.pages.len() - 1;
-        for (i, (column, page)) in self.sstable.key.iter().zip(&self.pages).enumerate() {
-            let value = value_ref(column.column_type, page.get(row))?;
-            encode_component(value, i == last, &mut self.key);
+        let Buffers { pages, key: encoded, .. } = &mut self.buffers;
+        encoded.clear();
+        let last = pages.len() - 1;
+        for (i, (column, page)) in self.sstable.key.iter().zip(pages).enumerate() {
+            let value = value_ref(column.column_type, page.get(row))
+                .map_err(|e| e.context(format!("sstable {}: key of row {row}", self.sstable.meta().id)))?;
+            encode_component(value, i == last, encoded);
         }
-        Ok(self.key.as_slice().cmp(key))
+        Ok(encoded.as_slice().cmp(key))
     }
 
     /// The first row at or behind `from` whose key is not less than `key`; the number of rows if there is none.
@@ -149,8 +182,9 @@ impl<'a> KeyCursor<'a> {
         if meta.min_ts == meta.max_ts {
             return Ok(meta.min_ts);
         }
-        self.ts.load(self.sstable, self.sstable.ts_column, row, &mut self.raw)?;
-        let bytes = self.ts.get(row).try_into().expect("timestamps have eight bytes");
+        let Buffers { ts, raw, .. } = &mut self.buffers;
+        ts.load(self.sstable, self.sstable.ts_column, row, raw)?;
+        let bytes = ts.get(row).try_into().expect("timestamps have eight bytes");
         Ok(Timestamp(u64::from_le_bytes(bytes)))
     }
 
@@ -159,8 +193,9 @@ impl<'a> KeyCursor<'a> {
             return Ok(());
         }
         let mut rows = 0..u32::MAX;
-        for (column, page) in self.sstable.key.iter().zip(&mut self.pages) {
-            page.load(self.sstable, column.position, row, &mut self.raw)?;
+        let Buffers { pages, raw, .. } = &mut self.buffers;
+        for (column, page) in self.sstable.key.iter().zip(pages) {
+            page.load(self.sstable, column.position, row, raw)?;
             rows = rows.start.max(page.rows.start)..rows.end.min(page.rows.end);
         }
         self.rows = rows;

@@ -52,12 +52,14 @@ pub struct SstableOptions {
 pub const ROW_GROUP_BYTES_MAX: usize = 32 << 20;
 
 impl Default for SstableOptions {
-    /// A point read decompresses one page per column, so pages are small: with 64 KiB, LZ4 takes some 20 µs of it.
+    /// A point read decompresses one page per column, so pages are small. Five columns of 34 random bytes, LZ4: a
+    /// row costs 137 µs with pages of 1,024 rows and 80 µs with pages of 16 KiB, while the scan takes as long and the
+    /// file grows by a hundredth. At 8 KiB scans begin to suffer.
     fn default() -> Self {
         SstableOptions {
             row_group_rows: 65_536,
             page_rows: 1_024,
-            page_bytes_max: 64 << 10,
+            page_bytes_max: 16 << 10,
             compression: Compression::Lz4,
         }
     }

@@ -5,6 +5,8 @@
 use crate::meta::Compression;
 use crate::value::varint;
 use oribi_types::{Error, Result};
+use std::cell::RefCell;
+use zstd::bulk::Decompressor;
 
 /// The most bytes that a page may claim to hold decompressed: a page ends with the row that fills it, and a row has
 /// at most 64 MiB; beyond this the header lies.
@@ -94,7 +96,7 @@ pub fn decompress(page: &[u8], compression: Compression, out: &mut Vec<u8>) -> R
         }
         Compression::Zstd => {
             out.resize(start + header.plain_bytes, 0);
-            zstd::bulk::decompress_to_buffer(stored, &mut out[start..]).ok()
+            decompress_zstd(stored, &mut out[start..])
         }
     };
     if written == Some(header.plain_bytes) {
@@ -102,6 +104,20 @@ pub fn decompress(page: &[u8], compression: Compression, out: &mut Vec<u8>) -> R
     } else {
         Err(Error::corrupt("page does not decompress"))
     }
+}
+
+fn decompress_zstd(stored: &[u8], out: &mut [u8]) -> Option<usize> {
+    thread_local! {
+        /// A decompressor is 100 KiB of tables: to make one for each page costs more than the page.
+        static DECOMPRESSOR: RefCell<Option<Decompressor<'static>>> = const { RefCell::new(None) };
+    }
+    DECOMPRESSOR.with_borrow_mut(|slot| {
+        let decompressor = match slot {
+            Some(decompressor) => decompressor,
+            None => slot.insert(Decompressor::new().ok()?),
+        };
+        decompressor.decompress_to_buffer(stored, out).ok()
+    })
 }
 
 const I32: u8 = 5;
@@ -217,7 +233,7 @@ mod tests {
     fn no_bytes_make_it_panic_or_allocate() {
         proptest::proptest!(|(bytes: Vec<u8>)| {
             let mut out = Vec::new();
-            for compression in [Compression::None, Compression::Lz4] {
+            for compression in [Compression::None, Compression::Lz4, Compression::Zstd] {
                 let _ = decompress(&bytes, compression, &mut out);
             }
         });

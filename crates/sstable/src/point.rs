@@ -170,8 +170,8 @@ struct Scratch {
     cells: Vec<(usize, Cell)>,
 }
 
-/// Beyond this a buffer is given back after use.
-const SCRATCH_BYTES_MAX: usize = 1 << 20;
+/// A thread gives back a buffer that is larger than this after use.
+pub(crate) const SCRATCH_BYTES_MAX: usize = 1 << 20;
 
 impl Scratch {
     fn shrink(&mut self) {

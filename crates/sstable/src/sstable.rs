@@ -11,6 +11,7 @@ use oribi_types::schema::TS_COLUMN;
 use oribi_types::{ColumnType, Error, Result, Schema};
 use parquet::arrow::arrow_reader::{ArrowReaderMetadata, ArrowReaderOptions};
 use parquet::file::metadata::{PageIndexPolicy, ParquetMetaData, ParquetMetaDataReader};
+use std::fmt;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
@@ -34,6 +35,12 @@ pub(crate) struct KeyColumn {
     /// Position in the data file.
     pub position: usize,
     pub column_type: ColumnType,
+}
+
+impl fmt::Debug for Sstable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Sstable").field("meta", &self.meta).finish_non_exhaustive()
+    }
 }
 
 impl Sstable {

@@ -3,15 +3,31 @@
 
 mod common;
 
-use common::{TestRow, every_type, get, row_of, scan, small_options, sorted, sstable, values, write};
+use common::{
+    TestRow, every_type, generate, get, row_of, scan, small_options, sorted, sstable, values, write,
+};
 use oribi_env::Env;
 use oribi_sstable::{Compression, Sstable, SstableOptions, SstableWriter};
 use oribi_types::batch::{BatchBuilder, encode_keys};
 use oribi_types::schema::ColumnSpec;
 use oribi_types::{ColumnType, ErrorKind, Schema, Timestamp, Value};
 use proptest::prelude::*;
-use proptest::strategy::ValueTree;
 use std::collections::BTreeMap;
+
+const KEY_TYPES: [ColumnType; 12] = [
+    ColumnType::Bool,
+    ColumnType::Int8,
+    ColumnType::Int16,
+    ColumnType::Int32,
+    ColumnType::Int64,
+    ColumnType::Decimal { precision: 9, scale: 2 },
+    ColumnType::Decimal { precision: 18, scale: 2 },
+    ColumnType::Decimal { precision: 30, scale: 0 },
+    ColumnType::String,
+    ColumnType::Date,
+    ColumnType::Timestamp,
+    ColumnType::Uuid,
+];
 
 fn check(sstable: &Sstable, schema: &Schema, rows: &[TestRow]) {
     sstable.verify(schema).unwrap();
@@ -73,6 +89,26 @@ proptest! {
         let dir = tempfile::tempdir().unwrap();
         let options = SstableOptions { row_group_rows, page_rows, page_bytes_max: 1 << 10, compression };
         check(&sstable(dir.path(), &schema, &options, &rows), &schema, &rows);
+    }
+
+    #[test]
+    fn keys_of_every_type(
+        first in 0..KEY_TYPES.len(),
+        second in 0..KEY_TYPES.len(),
+        seed: u64,
+    ) {
+        let columns = vec![
+            ColumnSpec::new("v", ColumnType::Bool),
+            ColumnSpec::new("a", KEY_TYPES[first]).not_null(),
+            ColumnSpec::new("b", KEY_TYPES[second]).not_null(),
+        ];
+        let both = Schema::new(columns.clone(), &["b", "a"]).unwrap();
+        let one = Schema::new(columns, &["a"]).unwrap();
+        for schema in [one, both] {
+            let rows = generate(&schema, 300, seed);
+            let dir = tempfile::tempdir().unwrap();
+            check(&sstable(dir.path(), &schema, &small_options(Compression::Lz4), &rows), &schema, &rows);
+        }
     }
 
     #[test]
@@ -141,10 +177,7 @@ fn long_rows_get_their_own_pages() {
 #[test]
 fn batches_and_rows_make_the_same_file() {
     let schema = every_type();
-    let mut runner = proptest::test_runner::TestRunner::deterministic();
-    let strategy = prop::collection::vec((values(&schema), 0..3u64), 1_500..1_501);
-    let rows = strategy.new_tree(&mut runner).unwrap().current();
-    let rows = sorted(rows.into_iter().map(|(values, ts)| row_of(&schema, values, ts)).collect());
+    let rows = generate(&schema, 1_500, 1);
     let env = Env::real();
     let dir = tempfile::tempdir().unwrap();
     let options = small_options(Compression::Lz4);

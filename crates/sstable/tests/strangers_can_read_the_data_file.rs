@@ -4,21 +4,16 @@
 mod common;
 
 use arrow::datatypes::DataType;
-use common::{every_type, row_of, sorted, sstable, values};
+use common::{every_type, generate, sstable};
 use oribi_sstable::SstableOptions;
 use oribi_types::batch::{BatchBuilder, TS_FIELD_ID};
 use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
 use parquet::basic::{Encoding, LogicalType};
-use proptest::prelude::*;
-use proptest::strategy::ValueTree;
 
 #[test]
 fn by_the_stock_reader() {
     let schema = every_type();
-    let mut runner = proptest::test_runner::TestRunner::deterministic();
-    let strategy = prop::collection::vec((values(&schema), 0..3u64), 3_000..3_001);
-    let rows = strategy.new_tree(&mut runner).unwrap().current();
-    let rows = sorted(rows.into_iter().map(|(values, ts)| row_of(&schema, values, ts)).collect());
+    let rows = generate(&schema, 3_000, 1);
     let dir = tempfile::tempdir().unwrap();
     let sstable = sstable(dir.path(), &schema, &SstableOptions::default(), &rows);
 

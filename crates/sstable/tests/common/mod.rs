@@ -8,6 +8,8 @@ use oribi_types::batch::value_at;
 use oribi_types::schema::ColumnSpec;
 use oribi_types::{ColumnType, Result, Schema, Timestamp, Value, ValueRef};
 use proptest::prelude::*;
+use proptest::strategy::ValueTree;
+use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
 use std::path::Path;
 
 /// An encoded row and what it was made of.
@@ -49,6 +51,16 @@ pub fn write(
     let meta = writer.finish().unwrap();
     publish(env, dir, id).unwrap();
     meta
+}
+
+/// About `n` rows of `schema`, the same ones for the same seed.
+pub fn generate(schema: &Schema, n: usize, seed: u64) -> Vec<TestRow> {
+    let mut bytes = [0; 32];
+    bytes[..8].copy_from_slice(&seed.to_le_bytes());
+    let rng = TestRng::from_seed(RngAlgorithm::ChaCha, &bytes);
+    let mut runner = TestRunner::new_with_rng(Config::default(), rng);
+    let rows = prop::collection::vec((values(schema), 0..3u64), n).new_tree(&mut runner).unwrap().current();
+    sorted(rows.into_iter().map(|(values, ts)| row_of(schema, values, ts)).collect())
 }
 
 /// Writes, publishes and opens.
