@@ -359,4 +359,18 @@ mod tests {
         assert!(plain(Physical::Int64, &[0; 8], usize::MAX).is_err());
         assert!(split_levels(&[9, 0, 0, 0, 1]).is_err());
     }
+    #[test]
+    fn no_bytes_make_it_panic() {
+        proptest::proptest!(|(bytes: Vec<u8>, n in 0..2_000usize)| {
+            let _ = dictionary_position(&bytes, n);
+            let _ = split_levels(&bytes).and_then(|(levels, _)| rank(levels, n));
+            let _ = rank(&bytes, n);
+            for physical in [Physical::Bool, Physical::Int32, Physical::Bytes, Physical::Fixed(3)] {
+                let _ = plain(physical, &bytes, n);
+            }
+            for column_type in [ColumnType::Int8, ColumnType::Decimal { precision: 38, scale: 0 }, ColumnType::String] {
+                let _ = value_ref(column_type, &bytes);
+            }
+        });
+    }
 }

@@ -138,11 +138,11 @@ fn truncated_and_extended_files() {
         let whole = std::fs::read(&path).unwrap();
         for len in (0..whole.len()).step_by(13).chain([whole.len() - 1]) {
             with_file(&path, |bytes| bytes.truncate(len));
-            assert_named(&files.open().err().expect("a truncated file opens"));
+            assert_named(&files.open().expect_err("a truncated file opens"));
             std::fs::write(&path, &whole).unwrap();
         }
         with_file(&path, |bytes| bytes.push(0));
-        assert_named(&files.open().err().expect("an extended file opens"));
+        assert_named(&files.open().expect_err("an extended file opens"));
         std::fs::write(&path, &whole).unwrap();
     }
 }
@@ -181,7 +181,7 @@ fn the_files_of_another_sstable() {
     for name in files.names() {
         let whole = std::fs::read(&name).unwrap();
         std::fs::copy(dir.path().join(name.file_name().unwrap()), &name).unwrap();
-        assert_named(&files.open().err().expect("another file opens"));
+        assert_named(&files.open().expect_err("another file opens"));
         std::fs::write(&name, whole).unwrap();
     }
 }

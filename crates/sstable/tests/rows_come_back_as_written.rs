@@ -228,9 +228,9 @@ fn selected_rows_and_columns() {
         .map(|i| (rows[i as usize].values[0].clone(), Value::Int64(rows[i as usize].ts.0 as i64)))
         .collect();
     assert_eq!(seen, expected);
-    let outside = [1_990..2_001];
+    let outside = std::slice::from_ref(&(1_990..2_001));
     assert_eq!(
-        sstable.batches(&schema, &[0], false, Some(&outside)).err().unwrap().kind(),
+        sstable.batches(&schema, &[0], false, Some(outside)).err().unwrap().kind(),
         ErrorKind::Invalid
     );
     let none: usize =
