@@ -15,7 +15,7 @@ mod meta;
 mod stats;
 
 use batch::Shared;
-use oribi_session::Database;
+use oribi_engine::Engine;
 use oribi_session::kv::{KeyValue, KvLimits};
 use oribi_types::{Error, Result};
 use stats::{Counters, Stats};
@@ -67,7 +67,7 @@ impl MemcachedDoor {
     /// `Forbidden` for an address that is not loopback, `Unavailable` for one that is taken, `Invalid` limits.
     pub fn start(
         addr: SocketAddr,
-        database: &Database,
+        engine: &Arc<Engine>,
         limits: MemcachedLimits,
         threads: usize,
         shutdown: watch::Receiver<bool>,
@@ -79,7 +79,7 @@ impl MemcachedDoor {
         };
         let listeners = crate::bind::bind_each(addr, threads)?;
         let local_addr = listeners[0].local_addr()?;
-        let kv = KeyValue::new(database.engine.clone(), limits.kv);
+        let kv = KeyValue::new(engine.clone(), limits.kv);
         let counters: Vec<Arc<Counters>> = (0..threads).map(|_| Arc::new(Counters::new())).collect();
         let stats = Arc::new(Stats {
             local_addr,

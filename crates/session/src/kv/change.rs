@@ -1,9 +1,9 @@
 //! Changes of documents and rows: what each asks for, and what it becomes given what is there.
 
 use super::document::{DocumentTable, NewDocument};
-use super::path::{self, Shape};
+use super::path::{self, Shape, Tables};
 use super::{Document, Expiry, KvLimits, row};
-use oribi_engine::{Catalog, Commit, Decision, Engine, Lookup, Read, ReadView, RowVersion, Table, WriteOp};
+use oribi_engine::{Commit, Decision, Engine, Lookup, Read, ReadView, RowVersion, Table, WriteOp};
 use oribi_types::{Error, Result, Schema, Timestamp};
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -182,16 +182,11 @@ pub(super) struct Plan<'a> {
 }
 
 impl<'a> Plan<'a> {
-    pub fn new(
-        catalog: &'a Catalog,
-        limits: &'a KvLimits,
-        changes: &'a [Change<'a>],
-        now_micros: u64,
-    ) -> Self {
+    pub fn new(tables: &'a Tables, limits: &'a KvLimits, changes: &'a [Change<'a>], now_micros: u64) -> Self {
         let mut steps = Vec::with_capacity(changes.len());
         let mut outcomes = Vec::with_capacity(changes.len());
         for (i, change) in changes.iter().enumerate() {
-            outcomes.push(match Step::new(catalog, limits, i, change) {
+            outcomes.push(match Step::new(tables, limits, i, change) {
                 Ok(step) => {
                     steps.push(step);
                     Outcome::new(Status::Done)
@@ -263,9 +258,9 @@ impl<'a> Plan<'a> {
 }
 
 impl<'a> Step<'a> {
-    fn new(catalog: &'a Catalog, limits: &KvLimits, i: usize, change: &'a Change<'a>) -> Result<Self> {
+    fn new(tables: &'a Tables, limits: &KvLimits, i: usize, change: &'a Change<'a>) -> Result<Self> {
         let mut encoded = Vec::new();
-        let target = path::resolve(catalog, limits, change.key, &mut encoded)?;
+        let target = path::resolve(tables, limits, change.key, &mut encoded)?;
         let (table, shape, key_len) = (target.table, target.shape, target.key.len());
         // A document's key is the end of the key that names it.
         let key = match shape {

@@ -17,9 +17,9 @@ pub use change::{Action, Change, Fetched, Outcome, Status, StoreMode};
 pub use document::{Document, Expiry, ttl_seconds};
 
 use document::DocumentTable;
-use oribi_engine::{Catalog, Engine, Lookup, Obligation, ReadView};
+use oribi_engine::{Engine, Lookup, Obligation, ReadView};
 use oribi_types::{Error, Result};
-use path::Shape;
+use path::{Shape, Tables};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -83,7 +83,7 @@ impl KeyValue {
     pub fn round(&self, may_block: bool) -> Round<'_> {
         Round {
             kv: self,
-            catalog: self.engine.catalog(),
+            tables: Tables::new(self.engine.catalog()),
             view: None,
             may_block,
             obligation: Obligation::default(),
@@ -140,7 +140,7 @@ pub enum Got<R> {
 /// Requests that are executed together and answered together. Each sees what those before it wrote.
 pub struct Round<'k> {
     kv: &'k KeyValue,
-    catalog: Arc<Catalog>,
+    tables: Tables,
     /// Taken at the first read, and again at the first read after a write.
     view: Option<ReadView>,
     may_block: bool,
@@ -177,7 +177,7 @@ impl Round<'_> {
     /// `Invalid` if the key names a row but does not fit its table; those of the engine.
     pub fn get<R>(&mut self, key: &[u8], answer: impl FnOnce(Document<'_>) -> R) -> Result<Got<R>> {
         let view = self.view();
-        let target = path::resolve(&self.catalog, &self.kv.limits, key, &mut self.key)?;
+        let target = path::resolve(&self.tables, &self.kv.limits, key, &mut self.key)?;
         let json = &mut self.json;
         let schema = target.table.schema();
         let read = |version: oribi_engine::RowVersion<'_>| -> Result<R> {
@@ -210,7 +210,7 @@ impl Round<'_> {
     pub fn apply(&mut self, changes: &[Change<'_>]) -> Option<Vec<Outcome>> {
         let engine = &self.kv.engine;
         let view = engine.read_view();
-        let mut plan = change::Plan::new(&self.catalog, &self.kv.limits, changes, view.now_micros);
+        let mut plan = change::Plan::new(&self.tables, &self.kv.limits, changes, view.now_micros);
         if !self.may_block && !plan.is_in_memory(engine, view) {
             return None;
         }

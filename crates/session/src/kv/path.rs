@@ -20,6 +20,20 @@ pub enum Shape {
     Row,
 }
 
+/// The tables that keys can name, as they are when a round begins.
+pub struct Tables {
+    catalog: Arc<Catalog>,
+    /// The table of plain keys, so that they need not look for it.
+    bucket: Option<Arc<Table>>,
+}
+
+impl Tables {
+    pub fn new(catalog: Arc<Catalog>) -> Self {
+        let bucket = catalog.table(BUCKET.0, BUCKET.1).cloned();
+        Tables { catalog, bucket }
+    }
+}
+
 /// The row that a key means.
 pub struct Target<'c, 'k> {
     pub table: &'c Arc<Table>,
@@ -34,7 +48,7 @@ pub struct Target<'c, 'k> {
 /// `Invalid`, naming table and column, for a key that names a typed table but no row of it, and for one that is empty
 /// or too long; `NotFound` if there is no `default.kv`.
 pub fn resolve<'c, 'k>(
-    catalog: &'c Catalog,
+    tables: &'c Tables,
     limits: &KvLimits,
     key: &'k [u8],
     scratch: &'k mut Vec<u8>,
@@ -42,9 +56,10 @@ pub fn resolve<'c, 'k>(
     if key.is_empty() || key.len() > limits.key_bytes_max {
         return Err(Error::invalid(format!("a key has 1 to {} bytes", limits.key_bytes_max)));
     }
-    let Some((table, rest)) = split_table(catalog, key) else {
-        let bucket = catalog
-            .table(BUCKET.0, BUCKET.1)
+    let Some((table, rest)) = split_table(&tables.catalog, key) else {
+        let bucket = tables
+            .bucket
+            .as_ref()
             .ok_or_else(|| Error::not_found(format!("table {}.{} does not exist", BUCKET.0, BUCKET.1)))?;
         return Ok(Target { table: bucket, key, shape: Shape::Document });
     };

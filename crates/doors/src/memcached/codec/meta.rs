@@ -148,7 +148,7 @@ fn decode_set<'a>(key: &'a [u8], words: Words<'a>, body: Body<'a, '_>) -> Frame<
 /// `me key [b]`: whatever else follows is ignored.
 fn decode_debug<'a>(key: &'a [u8], words: Words<'a>, body: Body<'a, '_>) -> Frame<'a> {
     let first = words.into_iter().next();
-    let flags = MetaFlags { base64: first == Some(b"b"), ..no_flags(words) };
+    let flags = MetaFlags { base64: first == Some(b"b"), ..no_flags(Words::new(b"")) };
     let Some(key) = decode_key(key, flags.base64) else { return body.refused(BAD_FORMAT) };
     body.request(Request::Meta(Meta { verb: MetaVerb::Debug, key, flags, value: &[] }))
 }
