@@ -44,6 +44,7 @@ enum Task {
 
 /// Runs until the log is closed or stops.
 pub(crate) fn run(log: &Inner) {
+    let _stop = StopOnPanic(log);
     let mut unsynced = Vec::new();
     loop {
         let result = match log.next_task() {
@@ -55,6 +56,17 @@ pub(crate) fn run(log: &Inner) {
         };
         if let Err(error) = result {
             log.stop(error);
+        }
+    }
+}
+
+/// Nobody may wait for a thread that is gone.
+struct StopOnPanic<'a>(&'a Inner);
+
+impl Drop for StopOnPanic<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.0.stop(Error::internal("the sync thread panicked"));
         }
     }
 }

@@ -189,3 +189,16 @@ fn a_log_of_another_id_is_refused() {
         LocalLog::open(&Env::real(), dir.path(), LogOptions { log_id: 9, ..small() }, &mut |_| Ok(()));
     assert_eq!(error.err().unwrap().message(), "log segment 1: belongs to log 0, not 9");
 }
+
+#[test]
+fn unsynced_records_are_synced_in_their_interval_though_nobody_waits() {
+    let dir = tempfile::tempdir().unwrap();
+    let interval = Some(std::time::Duration::from_millis(30));
+    let (log, _) = open(dir.path(), LogOptions { sync_interval: interval, ..small() });
+    for _ in 0..3 {
+        let lsn = append(&log, 0, b"x");
+        while log.durable() < lsn {
+            std::thread::yield_now();
+        }
+    }
+}
