@@ -269,11 +269,37 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_went_on_behind_a_damaged_frame_is_corrupt_even_if_its_tail_is_torn() {
-        let first = file_of(&PAYLOADS[..3]).len();
-        let mut bytes = file_of(&PAYLOADS);
-        bytes.truncate(first + HEADER_BYTES + 3);
-        bytes[first - 4] = 0;
-        assert!(texts(&bytes).unwrap_err().message().contains("checksum mismatch"));
+    fn what_was_synced_is_corrupt_even_if_the_file_ends_in_a_torn_tail() {
+        let ends: Vec<usize> = (1..=4).map(|count| file_of(&PAYLOADS[..count]).len()).collect();
+        let all = file_of(&PAYLOADS);
+        let damaged = |at: usize, len: usize| {
+            let mut bytes = all[..len].to_vec();
+            bytes[at] ^= 1;
+            texts(&bytes).unwrap_err().to_string()
+        };
+        // The next frame has a whole header; only the begin of one; the damage is in a payload, in a header.
+        assert_eq!(
+            damaged(ends[1] + HEADER_BYTES, ends[3] - 1),
+            format!("checksum mismatch at offset {}", ends[1])
+        );
+        assert_eq!(
+            damaged(ends[1] + HEADER_BYTES, ends[2] + 5),
+            format!("checksum mismatch at offset {}", ends[1])
+        );
+        let mut lost = all[..ends[3] - 1].to_vec();
+        lost[ends[1]..ends[2]].fill(0);
+        assert!(texts(&lost).is_err(), "a synced frame whose sector the disk has lost");
+        lost.truncate(ends[2]);
+        assert_eq!(texts(&lost).unwrap().len(), 2, "the last frame, never promised");
+    }
+
+    #[test]
+    fn a_shorter_frame_takes_the_place_of_a_torn_one() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("frames");
+        let all = file_of(&["first", &"x".repeat(2000)]);
+        std::fs::write(&path, &all[..all.len() - 1]).unwrap();
+        FrameWriter::open(&oribi_env::RealFiles, &path, &mut |_| Ok(())).unwrap().append(b"short").unwrap();
+        assert_eq!(texts(&std::fs::read(path).unwrap()).unwrap(), ["first", "short"]);
     }
 }

@@ -158,3 +158,87 @@ pub fn read_segment(bytes: &[u8], visit: &mut dyn FnMut(Record<'_>)) -> Result<u
     highest_synced(bytes, &segment, stop.offset);
     Ok(count)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::format::align;
+
+    const SEGMENT: SegmentHeader = SegmentHeader { log_id: 7, number: 3, term: 2 };
+    const POSITION: Position = Position { next: 10, chain: 99, term: 2 };
+
+    /// A segment with one block of two records, changed by `change` before it is sealed.
+    fn segment(change: impl Fn(&mut BlockHeader, &mut [RecordHeader; 2])) -> Vec<u8> {
+        let record =
+            RecordHeader { log_id: 7, term: 2, lsn: 10, sequence: 1, group: 5, length: 3, previous: 99 };
+        let mut records = [record, RecordHeader { lsn: 11, sequence: 2, ..record }];
+        let mut block = BlockHeader::empty(&SEGMENT, SEGMENT_HEADER_BYTES as u64, 10);
+        (block.count, block.chain) = (2, 99);
+        let size = RECORD_HEADER_BYTES + 3;
+        block.length = align(BLOCK_HEADER_BYTES + 2 * size) as u32;
+        // The second record follows the first as that is without any change.
+        records[1].previous = record.seal(&mut [b"\0".repeat(RECORD_HEADER_BYTES), b"one".to_vec()].concat());
+        change(&mut block, &mut records);
+        let mut bytes = SEGMENT.encode().to_vec();
+        bytes.extend_from_slice(&block.encode());
+        for (header, payload) in records.iter().zip([b"one", b"two"]) {
+            let mut record = vec![0; RECORD_HEADER_BYTES];
+            record.extend_from_slice(payload);
+            header.seal(&mut record);
+            bytes.extend_from_slice(&record);
+        }
+        bytes.resize(1024, 0);
+        bytes
+    }
+
+    fn read(bytes: &[u8]) -> (usize, Position) {
+        let (mut count, mut position) = (0, POSITION);
+        let segment = SegmentHeader::decode(bytes).unwrap();
+        read_blocks(bytes, &segment, &mut position, &mut |_| {
+            count += 1;
+            Ok(())
+        })
+        .unwrap();
+        (count, position)
+    }
+
+    #[test]
+    fn a_block_that_does_not_carry_on_is_not_read_in_part() {
+        let (count, position) = read(&segment(|_, _| {}));
+        assert_eq!((count, position.next, position.term), (2, 12, 2));
+        type Change = fn(&mut BlockHeader, &mut [RecordHeader; 2]);
+        let changes: [Change; 14] = [
+            |block, _| block.log_id = 8,
+            |block, _| block.segment = 4,
+            |block, _| block.offset = 128,
+            |block, _| block.term = 1,
+            |block, _| block.first_lsn = 9,
+            |block, _| block.chain = 98,
+            |block, _| block.length += 64,
+            |block, _| block.length = 1 << 20,
+            |block, _| block.count = 1,
+            |block, _| block.count = 3,
+            |_, records| records[1].log_id = 8,
+            |_, records| records[1].term = 1,
+            |_, records| records[1].lsn = 12,
+            |_, records| records[1].previous = 1,
+        ];
+        for (index, change) in changes.into_iter().enumerate() {
+            assert_eq!(read(&segment(change)), (0, POSITION), "change {index}");
+        }
+    }
+
+    #[test]
+    fn a_huge_length_allocates_nothing_and_reads_nothing() {
+        let bytes = segment(|_, records| records[0].length = u32::MAX);
+        assert_eq!(read(&bytes), (0, POSITION));
+        assert_eq!(read_segment(&bytes, &mut |_| {}).unwrap(), 0);
+    }
+
+    #[test]
+    fn a_block_of_another_term_is_only_an_opening_block() {
+        let mut position = Position { term: 1, ..POSITION };
+        let stop = read_blocks(&segment(|_, _| {}), &SEGMENT, &mut position, &mut |_| Ok(())).unwrap();
+        assert_eq!((stop.offset, position.next), (SEGMENT_HEADER_BYTES, 10));
+    }
+}

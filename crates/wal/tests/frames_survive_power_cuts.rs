@@ -53,6 +53,19 @@ fn frames_survive_power_cuts() {
 }
 
 #[test]
+fn what_was_read_once_is_not_lost_later() {
+    let files = SimFiles::new();
+    let mut writer = FrameWriter::create(&files, Path::new(PATH)).unwrap();
+    files.sync_dir(Path::new("/")).unwrap();
+    // The process is killed between the write and its sync.
+    files.stop_at(files.changes() + 1);
+    assert!(writer.append(b"never promised").is_err());
+    let killed = files.kill();
+    assert_eq!(read(&killed).1, ["never promised"]);
+    oribi_sim::seeds(20, |seed| assert_eq!(read(&killed.crash(seed)).1, ["never promised"]));
+}
+
+#[test]
 fn a_failed_append_ends_the_writer() {
     for operation in [Operation::Write, Operation::Sync] {
         let files = SimFiles::new();
