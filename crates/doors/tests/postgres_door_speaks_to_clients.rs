@@ -301,6 +301,24 @@ async fn after_an_error_messages_are_skipped_up_to_sync() {
 }
 
 #[tokio::test]
+async fn deallocate_forgets_prepared_statements() {
+    let server = serve(PostgresLimits::default());
+    let mut raw = Raw::connect(server.addr).await;
+    for (release, known) in
+        [("deallocate \"One\"", "E"), ("deallocate prepare other", "t"), ("deallocate all", "E")]
+    {
+        raw.send(b'P', b"One\0rows 1\0\0\0").await;
+        raw.send(b'S', b"").await;
+        raw.tags_until_ready().await;
+        raw.send(b'Q', format!("{release}\0").as_bytes()).await;
+        assert_eq!(raw.tags_until_ready().await, "CZ");
+        raw.send(b'D', b"SOne\0").await;
+        raw.send(b'S', b"").await;
+        assert!(raw.tags_until_ready().await.starts_with(known), "{release}");
+    }
+}
+
+#[tokio::test]
 async fn garbage_and_huge_lengths_are_answered_or_closed_and_others_are_served() {
     let server = serve(PostgresLimits { message_bytes_max: 1 << 20, ..PostgresLimits::default() });
     let bystander = server.connect().await;

@@ -13,7 +13,7 @@ use datafusion::sql::sqlparser::ast::{
     self, ContextModifier, Expr, Reset, Set, Statement, TransactionIsolationLevel, TransactionMode,
 };
 use futures::{StreamExt, stream};
-use oribi_session::sql::{Outcome, SqlError, SqlSession, TransactionStatus};
+use oribi_session::sql::{Outcome, POSTGRES_VERSION, SqlError, SqlSession, TransactionStatus};
 use oribi_types::ErrorKind;
 use std::sync::Arc;
 
@@ -36,8 +36,8 @@ const SETTINGS: &[(&str, &str)] = &[
     ("row_security", "off"),
     ("search_path", "\"$user\", public"),
     ("server_encoding", "UTF8"),
-    ("server_version", SERVER_VERSION),
-    ("server_version_num", "160000"),
+    ("server_version", POSTGRES_VERSION),
+    ("server_version_num", "150000"),
     ("session_replication_role", "origin"),
     ("standard_conforming_strings", "on"),
     ("statement_timeout", "0"),
@@ -47,9 +47,6 @@ const SETTINGS: &[(&str, &str)] = &[
     ("transaction_read_only", "off"),
     ("xmloption", "content"),
 ];
-
-/// The PostgreSQL version whose dialect is spoken.
-pub(crate) const SERVER_VERSION: &str = "16.0";
 
 /// Settings that describe the server.
 const READ_ONLY: &[&str] = &[

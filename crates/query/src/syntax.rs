@@ -3,6 +3,7 @@
 //! `PARTITION BY HASH (a, b) PARTITIONS n` is not in sqlparser's grammar; it is taken out of a `CREATE TABLE`'s tokens
 //! before the parser sees them.
 
+use crate::pg_catalog;
 use datafusion::sql::sqlparser::ast::{Ident, Statement};
 use datafusion::sql::sqlparser::dialect::PostgreSqlDialect;
 use datafusion::sql::sqlparser::keywords::Keyword;
@@ -75,12 +76,13 @@ pub fn parse(sql: &str) -> Result<Parsed, SqlError> {
     let partition = take_partition_clause(&mut tokens, sql)?;
     let dialect = PostgreSqlDialect {};
     let mut parser = Parser::new(&dialect).with_recursion_limit(DEPTH_MAX).with_tokens_with_locations(tokens);
-    let statement = parser.parse_statement().map_err(|e| parser_error(e, sql))?;
+    let mut statement = parser.parse_statement().map_err(|e| parser_error(e, sql))?;
     let rest = parser.peek_token();
     if rest.token != Token::EOF {
         let error = syntax_error(format!("syntax error at or near \"{}\"", rest.token));
         return Err(error.at(Offsets::new(sql).character(rest.span.start)));
     }
+    pg_catalog::rewrite(&mut statement);
     Ok(Parsed { statement, partition })
 }
 

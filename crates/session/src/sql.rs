@@ -8,6 +8,9 @@ use oribi_types::{ColumnType, Error, ErrorKind, Value};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
+/// The PostgreSQL version whose dialect and protocol are spoken, as clients read it, and which server this is.
+pub const POSTGRES_VERSION: &str = concat!("15.0 (Oribi ", env!("CARGO_PKG_VERSION"), ")");
+
 /// Parses and plans statements.
 #[async_trait]
 pub trait SqlEngine: Send + Sync + 'static {

@@ -8,7 +8,7 @@ use super::extended::{Portals, Statements};
 use super::statement;
 use super::wire::Wire;
 use metrics::{counter, gauge};
-use oribi_session::sql::{SqlError, SqlSession, TransactionStatus};
+use oribi_session::sql::{POSTGRES_VERSION, SqlError, SqlSession, TransactionStatus};
 use oribi_types::ErrorKind;
 use pgwire::error::{SEVERITY_ERROR, SEVERITY_FATAL, SEVERITY_WARNING};
 use pgwire::messages::response::{
@@ -25,7 +25,7 @@ use tokio::sync::watch;
 
 /// What a client is told at startup and when `SET` changes it. Results are written accordingly whatever is set.
 const REPORTED: [(&str, &str); 10] = [
-    ("server_version", concat!("15.0 (Oribi ", env!("CARGO_PKG_VERSION"), ")")),
+    ("server_version", POSTGRES_VERSION),
     ("server_encoding", "UTF8"),
     ("client_encoding", "UTF8"),
     ("application_name", ""),
@@ -272,7 +272,7 @@ impl Connection {
             return Err(SqlError::new(ErrorKind::Invalid, message).with_sqlstate("42P02").into());
         }
         let formats = vec![Format::Text; prepared.columns().map_or(0, |c| c.fields().len())];
-        let mut running = statement::start(self, &prepared, &[], formats).await?;
+        let mut running = statement::start(self, sql, &prepared, &[], formats).await?;
         running.put_description(self);
         running.advance(self, 0).await.map(|_| ())
     }

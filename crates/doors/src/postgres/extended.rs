@@ -17,6 +17,7 @@ use std::sync::Arc;
 
 /// What `Parse` made; a statement may be empty.
 pub struct Statement {
+    sql: String,
     prepared: Option<Arc<dyn Prepared>>,
     /// The type oid of each parameter: the client's own or the one we chose.
     parameter_oids: Vec<u32>,
@@ -85,7 +86,7 @@ impl Connection {
             return Err(error::several_statements().into());
         }
         let statement = match scripts.pop() {
-            None => Statement { prepared: None, parameter_oids: types },
+            None => Statement { sql: String::new(), prepared: None, parameter_oids: types },
             Some(_) => self.prepare(sql, types).await?,
         };
         self.statements.insert(name, Arc::new(statement));
@@ -101,7 +102,7 @@ impl Connection {
             _ => oid_of(expected),
         };
         let parameter_oids = prepared.parameters().iter().copied().enumerate().map(chosen).collect();
-        Ok(Statement { prepared: Some(prepared), parameter_oids })
+        Ok(Statement { sql: sql.to_owned(), prepared: Some(prepared), parameter_oids })
     }
 
     pub fn bind(&mut self, bind: &Bind<'_>) -> Result<(), Fault> {
@@ -154,7 +155,10 @@ impl Connection {
         };
         let mut running = match portal.running.take() {
             Some(running) => running,
-            None => statement::start(self, &prepared, &portal.parameters, portal.formats.clone()).await?,
+            None => {
+                let formats = portal.formats.clone();
+                statement::start(self, &portal.statement.sql, &prepared, &portal.parameters, formats).await?
+            }
         };
         running.advance(self, rows_max).await?;
         portal.running = Some(running);

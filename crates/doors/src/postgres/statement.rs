@@ -25,7 +25,30 @@ pub struct Running {
     columns: Option<SchemaRef>,
     formats: Vec<Format>,
     copy: Option<CopyStatement>,
+    releases: Option<Release>,
     started: Instant,
+}
+
+/// The prepared statements that `DEALLOCATE` and `DISCARD ALL` name: they are kept here, not in the SQL engine.
+enum Release {
+    One(String),
+    All,
+}
+
+impl Release {
+    fn of(sql: &str) -> Option<Release> {
+        let mut words = sql.split(|c: char| c.is_whitespace() || c == ';').filter(|w| !w.is_empty());
+        let verb = words.next()?;
+        let name = words.find(|w| !w.eq_ignore_ascii_case("prepare"))?;
+        if verb.eq_ignore_ascii_case("deallocate") && !name.eq_ignore_ascii_case("all") {
+            return Some(Release::One(match name.strip_prefix('"').and_then(|n| n.strip_suffix('"')) {
+                Some(quoted) => quoted.replace("\"\"", "\""),
+                None => name.to_lowercase(),
+            }));
+        }
+        let all = ["deallocate", "discard"].iter().any(|v| verb.eq_ignore_ascii_case(v));
+        (all && name.eq_ignore_ascii_case("all")).then_some(Release::All)
+    }
 }
 
 enum State {
@@ -42,9 +65,10 @@ pub enum Progress {
     Suspended,
 }
 
-/// Executes a statement. `formats` has one entry per result column.
+/// Executes a statement, prepared from `sql`. `formats` has one entry per result column.
 pub async fn start(
     connection: &mut Connection,
+    sql: &str,
     prepared: &Arc<dyn Prepared>,
     parameters: &[Value],
     formats: Vec<Format>,
@@ -59,7 +83,7 @@ pub async fn start(
         Outcome::CopyIn(sink) => State::CopyIn(sink),
     };
     let (columns, copy) = (prepared.columns().cloned(), prepared.copy().cloned());
-    Ok(Running { state, columns, formats, copy, started })
+    Ok(Running { state, columns, formats, copy, releases: Release::of(sql), started })
 }
 
 /// Appends the description of a statement's result: of `columns` in `formats`, or that there is none.
@@ -107,7 +131,14 @@ impl Running {
                 format!("{verb} {rows}")
             }
             State::CopyIn(sink) => self.copy_in(connection, sink).await?,
-            State::Command { tag } => tag,
+            State::Command { tag } => {
+                match self.releases.take() {
+                    Some(Release::One(name)) => drop(connection.statements.remove(&name)),
+                    Some(Release::All) => connection.statements.clear(),
+                    None => {}
+                }
+                tag
+            }
             State::Finished { verb: Some(verb) } => format!("{verb} 0"),
             State::Finished { verb: None } => return Err(error::portal_done("").into()),
         };

@@ -114,7 +114,7 @@ impl SqlEngine for FakeSql {
                 statement.copy = Some(copy_options(true, &sql));
             }
             "copy_in" => statement.copy = Some(copy_options(false, &sql)),
-            "done" | "begin" | "rollback" | "warn" => {}
+            "done" | "begin" | "rollback" | "warn" | "deallocate" => {}
             _ => {
                 let error = SqlError::new(ErrorKind::Invalid, format!("syntax error at or near \"{word}\""));
                 return Err(error.with_sqlstate("42601").at(1).with_hint("try rows, types or echo"));

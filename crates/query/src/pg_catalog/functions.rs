@@ -4,11 +4,13 @@ use super::picture::{Picture, quote};
 use super::relations::{index_definition, key_definition};
 use super::types;
 use crate::context::StatementView;
+use crate::settings;
 use arrow::datatypes::DataType;
 use datafusion::common::{Result, ScalarValue};
 use datafusion::logical_expr::{
     ColumnarValue, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, TypeSignature, Volatility,
 };
+use oribi_session::sql::POSTGRES_VERSION;
 use std::hash::{Hash, Hasher};
 use std::sync::{Arc, OnceLock};
 
@@ -37,7 +39,7 @@ impl Scope {
     }
 
     fn setting(&self, name: &str) -> Option<String> {
-        self.view.as_ref().and_then(|view| view.session.setting(name))
+        self.view.as_ref().and_then(|view| settings::value(&view.session, name))
     }
 }
 
@@ -86,9 +88,7 @@ enum Answer {
 }
 
 const FUNCTIONS: &[(&str, Returns, Body)] = &[
-    ("version", Returns::Text, |_, _| {
-        text(concat!("PostgreSQL 15.0 (Oribi ", env!("CARGO_PKG_VERSION"), ")"))
-    }),
+    ("version", Returns::Text, |_, _| text(&format!("PostgreSQL {POSTGRES_VERSION}"))),
     ("current_database", Returns::Text, |scope, _| text(&scope.picture().database)),
     ("current_catalog", Returns::Text, |scope, _| text(&scope.picture().database)),
     ("current_user", Returns::Text, |scope, _| text(&scope.picture().user)),
@@ -105,7 +105,7 @@ const FUNCTIONS: &[(&str, Returns, Body)] = &[
         ))
     }),
     ("current_setting", Returns::Text, |scope, args| {
-        Answer::Text(string(args, 0).and_then(|name| scope.setting(&name.to_lowercase())))
+        Answer::Text(string(args, 0).and_then(|name| scope.setting(&name)))
     }),
     ("pg_backend_pid", Returns::Int4, |_, _| Answer::Int(Some(i64::from(std::process::id())))),
     ("pg_is_in_recovery", Returns::Bool, |_, _| Answer::Bool(Some(false))),

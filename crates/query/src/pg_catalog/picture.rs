@@ -4,6 +4,7 @@
 use super::table::{SystemTable, system_tables};
 use crate::catalog::{database_name, search_path};
 use crate::context::StatementView;
+use crate::settings;
 use oribi_types::TableDefinition;
 use std::sync::Arc;
 
@@ -26,6 +27,8 @@ pub struct Picture {
     pub path: Vec<String>,
     pub namespaces: Vec<Namespace>,
     pub tables: Vec<UserTable>,
+    /// The session's settings with their values.
+    pub settings: Vec<(String, String)>,
 }
 
 pub struct Namespace {
@@ -46,6 +49,7 @@ impl Picture {
         picture.database = database_name(&view.session).to_owned();
         picture.user = view.session.user.clone();
         picture.path = search_path(&view.session);
+        picture.settings = settings::all(&view.session);
         for schema in view.catalog.schemas() {
             for table in view.catalog.tables(schema) {
                 picture.add(table.id(), table.definition(), table.estimated_rows());
@@ -73,6 +77,7 @@ impl Picture {
             path,
             namespaces,
             tables: Vec::new(),
+            settings: Vec::new(),
         }
     }
 

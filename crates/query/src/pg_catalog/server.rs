@@ -48,4 +48,15 @@ pub const TABLES: &[Declaration] = &[
         "oid oid, spcname name, spcowner oid 10, spcacl text[], spcoptions text[]",
         |_| vec![row! { oid: 1663_i64, spcname: "pg_default" }],
     ),
+    (
+        "pg_catalog",
+        "pg_settings",
+        "name text, setting text, unit text, category text, short_desc text, extra_desc text, context text user, \
+         vartype text string, source text default, min_val text, max_val text, enumvals text[], boot_val text, \
+         reset_val text, sourcefile text, sourceline int4, pending_restart bool false",
+        |picture| {
+            let settings = picture.settings.iter();
+            settings.map(|(name, value)| row! { name: name.as_str(), setting: value.as_str() }).collect()
+        },
+    ),
 ];

@@ -113,7 +113,7 @@ async fn tables_columns_and_keys_are_described() {
 #[tokio::test]
 async fn functions_know_the_session() {
     let session = "select current_user, current_schema, current_schema(), current_database(), version()";
-    let version = concat!("PostgreSQL 15.0 (Oribi ", env!("CARGO_PKG_VERSION"), ")");
+    let version = format!("PostgreSQL {}", oribi_session::sql::POSTGRES_VERSION);
     assert_eq!(rows(session).await, [format!("ada|public|public|oribi|{version}")]);
     assert_eq!(rows("select current_schemas(true)").await, ["[pg_catalog, public]"]);
     assert_eq!(rows("select pg_get_userbyid(10), pg_size_pretty(123456789)").await, ["ada|118 MB"]);
