@@ -136,9 +136,8 @@ impl<'a> Words<'a> {
         Words { rest: line }
     }
 
-    /// The next `N` words, if the line has `N` to `N + 1` more and the last of the latter, if it is there, is put
-    /// beside them.
-    fn take<const N: usize>(mut self) -> Option<([&'a [u8]; N], Option<&'a [u8]>)> {
+    /// The rest of a line of `N` words or one more.
+    fn take<const N: usize>(mut self) -> Option<WordsAndLast<'a, N>> {
         let mut words = [&[][..]; N];
         for word in &mut words {
             *word = self.next()?;
@@ -159,6 +158,9 @@ impl<'a> Iterator for Words<'a> {
         Some(&rest[..end])
     }
 }
+
+/// The words that a line must have, and one that it may have.
+type WordsAndLast<'a, const N: usize> = ([&'a [u8]; N], Option<&'a [u8]>);
 
 /// What follows a command line.
 #[derive(Clone, Copy)]
