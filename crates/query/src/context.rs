@@ -5,6 +5,7 @@ use crate::dml::Writers;
 use crate::error::{sql_error, sql_error_in};
 use crate::memory::QueryMemory;
 use crate::pg_catalog;
+use crate::provider::StatisticsCache;
 use crate::runtime::{AbortOnDrop, QueryRuntime};
 use arrow::datatypes::SchemaRef;
 use datafusion::common::DataFusionError;
@@ -16,11 +17,13 @@ use datafusion::physical_plan::{ExecutionPlan, execute_stream};
 use datafusion::prelude::{SessionConfig, SessionContext};
 use datafusion::sql::parser::Statement;
 use futures::{StreamExt, stream};
-use oribi_engine::{Catalog, Engine, Obligation, Snapshot};
+use oribi_engine::{Catalog, Engine, Obligation, Snapshot, Table, TableScan};
+use oribi_env::Priority;
 use oribi_session::sql::{RowStream, SqlError, SqlSession};
 use oribi_types::{Error, Result};
+use std::collections::HashMap;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use tokio::sync::mpsc;
 
 /// Batches that a query may be ahead of its client.
@@ -31,6 +34,8 @@ const BATCHES_AHEAD: usize = 2;
 pub struct QueryOptions {
     /// Threads that execute queries, and partitions that a plan is split into.
     pub threads: usize,
+    /// How these threads are scheduled against those that serve clients.
+    pub priority: Priority,
     /// Folder for what does not fit into memory; emptied when the process starts. `None`: a temporary folder.
     pub spill_dir: Option<PathBuf>,
     /// Most bytes that a process may spill at a time.
@@ -46,6 +51,7 @@ impl Default for QueryOptions {
     fn default() -> Self {
         QueryOptions {
             threads: std::thread::available_parallelism().map_or(2, usize::from),
+            priority: Priority::Idle,
             spill_dir: None,
             spill_bytes_max: 100 << 30,
             memory_percent: 75,
@@ -60,10 +66,11 @@ pub struct QueryEngine {
     engine: Arc<Engine>,
     /// Statements that read before they write take turns here.
     writers: Writers,
-    runtime: QueryRuntime,
+    runtime: Arc<QueryRuntime>,
     /// Functions, rules and configuration, without a catalog; each statement copies it.
     base: SessionState,
     file_tables: bool,
+    statistics: Arc<StatisticsCache>,
 }
 
 impl QueryEngine {
@@ -75,17 +82,17 @@ impl QueryEngine {
         let mut runtime_env = RuntimeEnvBuilder::new().with_memory_pool(Arc::new(memory));
         runtime_env = runtime_env.with_disk_manager_builder(spill_folder(&options)?);
         let runtime_env = runtime_env.build().map_err(|e| sql_error(e).error)?;
-        let base = base_state(&options, Arc::new(runtime_env)).map_err(|e| sql_error(e).error)?;
-        let runtime = QueryRuntime::new(options.threads)?;
-        let file_tables = options.file_tables;
-        let writers = Writers::default();
+        let base =
+            base_state(&options, limit as usize, Arc::new(runtime_env)).map_err(|e| sql_error(e).error)?;
+        let runtime = Arc::new(QueryRuntime::new(options.threads, options.priority)?);
         Ok(Arc::new_cyclic(|this| QueryEngine {
             this: this.clone(),
             engine,
-            writers,
+            writers: Writers::default(),
             runtime,
             base,
-            file_tables,
+            file_tables: options.file_tables,
+            statistics: Arc::default(),
         }))
     }
 
@@ -102,8 +109,8 @@ impl QueryEngine {
         &self.engine
     }
 
-    /// The threads on which queries run. What blocks on files belongs there too.
-    pub(crate) fn runtime(&self) -> &QueryRuntime {
+    /// The threads on which queries run, and those for calls into the engine that block.
+    pub(crate) fn runtime(&self) -> &Arc<QueryRuntime> {
         &self.runtime
     }
 
@@ -112,11 +119,17 @@ impl QueryEngine {
     /// # Errors
     /// Those of the catalog's construction; none are expected.
     pub(crate) fn begin(&self, session: &Arc<SqlSession>) -> Result<StatementContext, SqlError> {
+        // The catalog after the snapshot: every row that the snapshot sees was then written under a schema that this
+        // picture knows.
+        let snapshot = Arc::new(self.engine.snapshot());
         let view = Arc::new(StatementView {
             engine: Arc::clone(&self.engine),
             session: Arc::clone(session),
             catalog: self.engine.catalog(),
-            snapshot: Arc::new(self.engine.snapshot()),
+            snapshot: Some(snapshot),
+            runtime: Arc::clone(&self.runtime),
+            statistics: Arc::clone(&self.statistics),
+            scans: Mutex::default(),
             obligation: Mutex::default(),
         });
         let mut state = self.base.clone();
@@ -158,7 +171,10 @@ impl QueryEngine {
         let physical = self.plan_physical(&context, plan).await?;
         let schema = physical.schema();
         let (sender, receiver) = mpsc::channel(BATCHES_AHEAD);
+        let view = Arc::clone(&context.view);
         let task = self.runtime.start(pump(context, physical, sender));
+        // It may run ahead, but nobody sees a row before what it shows is settled.
+        self.engine.settled(view.obligation()).await?;
         Ok((schema, Box::pin(rows(receiver, task))))
     }
 
@@ -188,10 +204,6 @@ async fn pump(
     plan: Arc<dyn ExecutionPlan>,
     sender: mpsc::Sender<Result<arrow::array::RecordBatch, SqlError>>,
 ) {
-    if let Err(e) = context.settled().await {
-        let _ = sender.send(Err(e)).await;
-        return;
-    }
     let mut batches = match execute_stream(plan, context.state.task_ctx()) {
         Ok(batches) => batches,
         Err(e) => {
@@ -224,7 +236,7 @@ pub(crate) struct StatementContext {
 
 impl StatementContext {
     pub(crate) fn snapshot(&self) -> &Arc<Snapshot> {
-        &self.view.snapshot
+        self.view.snapshot()
     }
 
     /// Waits until everything that the statement's scans saw may be answered.
@@ -241,12 +253,48 @@ pub(crate) struct StatementView {
     pub(crate) engine: Arc<Engine>,
     pub(crate) session: Arc<SqlSession>,
     pub(crate) catalog: Arc<Catalog>,
-    pub(crate) snapshot: Arc<Snapshot>,
+    /// `None` only while it is dropped.
+    snapshot: Option<Arc<Snapshot>>,
+    runtime: Arc<QueryRuntime>,
+    pub(crate) statistics: Arc<StatisticsCache>,
+    scans: Mutex<HashMap<u64, Arc<TableScan>>>,
     obligation: Mutex<Obligation>,
 }
 
+impl Drop for StatementView {
+    fn drop(&mut self) {
+        // The last to hold the view may be a query thread.
+        self.runtime.release(self.snapshot.take());
+    }
+}
+
 impl StatementView {
-    /// Notes what a scan saw.
+    pub(crate) fn snapshot(&self) -> &Arc<Snapshot> {
+        self.snapshot.as_ref().expect("held until drop")
+    }
+
+    /// The rows of `table` at the snapshot. A table that the statement names twice is resolved once.
+    ///
+    /// # Errors
+    /// Those of the engine.
+    pub(crate) async fn scan(&self, table: &Arc<Table>) -> Result<Arc<TableScan>> {
+        if let Some(scan) = self.lock_scans().get(&table.id()) {
+            return Ok(Arc::clone(scan));
+        }
+        let (engine, snapshot, scanned) =
+            (Arc::clone(&self.engine), Arc::clone(self.snapshot()), Arc::clone(table));
+        let scan = self.runtime.lookup(move || engine.scan(&scanned, &snapshot)).await?;
+        self.observe(scan.obligation);
+        let scan = Arc::new(scan);
+        self.lock_scans().insert(table.id(), Arc::clone(&scan));
+        Ok(scan)
+    }
+
+    fn lock_scans(&self) -> MutexGuard<'_, HashMap<u64, Arc<TableScan>>> {
+        self.scans.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Notes what a read saw.
     pub(crate) fn observe(&self, obligation: Obligation) {
         self.obligation.lock().unwrap_or_else(PoisonError::into_inner).merge(obligation);
     }
@@ -259,7 +307,7 @@ impl StatementView {
 
 impl std::fmt::Debug for StatementView {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("StatementView").field("snapshot", &self.snapshot.ts()).finish_non_exhaustive()
+        f.debug_struct("StatementView").field("snapshot", &self.snapshot().ts()).finish_non_exhaustive()
     }
 }
 
@@ -283,6 +331,7 @@ fn empty(dir: &Path) -> std::io::Result<()> {
 
 fn base_state(
     options: &QueryOptions,
+    memory_bytes: usize,
     runtime_env: Arc<RuntimeEnv>,
 ) -> datafusion::common::Result<SessionState> {
     let mut config = SessionConfig::new()
@@ -293,7 +342,9 @@ fn base_state(
     settings.sql_parser.dialect = datafusion::config::Dialect::PostgreSQL;
     settings.sql_parser.collect_spans = true;
     settings.sql_parser.parse_float_as_decimal = true;
-    settings.explain.show_statistics = false;
+    // What each sort keeps back for merging its spills: by default more than a small budget has.
+    let reserved = &mut settings.execution.sort_spill_reservation_bytes;
+    *reserved = (*reserved).min(memory_bytes / 16 / options.threads.max(1));
     let mut state = SessionStateBuilder::new_with_default_features()
         .with_config(config)
         .with_runtime_env(runtime_env)

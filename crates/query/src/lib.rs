@@ -11,13 +11,18 @@ mod copy;
 mod ddl;
 mod dml;
 mod error;
+mod explain;
 mod memory;
 mod options;
 mod pg_catalog;
+mod point;
 mod provider;
+mod reference;
 mod runtime;
 mod settings;
 mod statement;
 mod syntax;
 
 pub use context::{QueryEngine, QueryOptions};
+pub use point::PointRead;
+pub use reference::ParquetReference;

@@ -1,7 +1,10 @@
 //! The threads that plan and execute queries.
 //!
-//! They run under `SCHED_IDLE`, so a query takes only the processor time that serving leaves.
+//! They run under `SCHED_IDLE`, so a query takes only the processor time that serving leaves. Hence they must not enter
+//! the row index, whose locks serving threads want: what does (resolving a scan, reading a row) runs on a few threads
+//! of normal priority beside them.
 
+use oribi_env::Priority;
 use oribi_session::sql::SqlError;
 use oribi_types::{Error, ErrorKind, Result};
 use std::future::Future;
@@ -11,25 +14,62 @@ use tokio::task::{AbortHandle, JoinHandle};
 /// Planning recurses over expressions: a long chain of `OR` needs more than the default 2 MiB.
 const STACK_BYTES: usize = 8 << 20;
 
-pub(crate) struct QueryRuntime(Option<Runtime>);
+/// Look-ups and resolutions of scans that may run at a time; more wait.
+const LOOKUPS_MAX: usize = 16;
+
+pub(crate) struct QueryRuntime {
+    /// Plans and executes; idle priority.
+    queries: Option<Runtime>,
+    /// Calls into the engine that may block; normal priority.
+    lookups: Option<Runtime>,
+}
 
 impl QueryRuntime {
     /// # Errors
     /// `Unavailable` if the operating system refuses the threads.
-    pub(crate) fn new(threads: usize) -> Result<Self> {
-        Builder::new_multi_thread()
+    pub(crate) fn new(threads: usize, priority: Priority) -> Result<Self> {
+        let queries = Builder::new_multi_thread()
             .worker_threads(threads)
             .thread_name("query")
             .thread_stack_size(STACK_BYTES)
-            .on_thread_start(oribi_env::yield_to_serving_threads)
+            .on_thread_start(move || {
+                if priority == Priority::Idle {
+                    oribi_env::yield_to_serving_threads();
+                }
+            })
             .enable_all()
-            .build()
-            .map(|runtime| QueryRuntime(Some(runtime)))
-            .map_err(|e| Error::unavailable(format!("query threads: {e}")))
+            .build();
+        let lookups = Builder::new_multi_thread()
+            .worker_threads(1)
+            .max_blocking_threads(LOOKUPS_MAX)
+            .thread_name("lookup")
+            .build();
+        let refused = |e: std::io::Error| Error::unavailable(format!("query threads: {e}"));
+        Ok(QueryRuntime {
+            queries: Some(queries.map_err(refused)?),
+            lookups: Some(lookups.map_err(refused)?),
+        })
+    }
+
+    /// Runs a call into the engine that may block on files.
+    pub(crate) async fn lookup<T: Send + 'static>(
+        &self,
+        work: impl FnOnce() -> Result<T> + Send + 'static,
+    ) -> Result<T> {
+        let lookups = self.lookups.as_ref().expect("the runtime lives until drop");
+        lookups
+            .spawn_blocking(work)
+            .await
+            .unwrap_or_else(|e| Err(Error::internal(format!("lookup thread: {e}"))))
+    }
+
+    /// Drops `value` on a thread of normal priority: its drop takes a lock that serving threads want.
+    pub(crate) fn release<T: Send + 'static>(&self, value: T) {
+        self.lookups.as_ref().expect("the runtime lives until drop").spawn(async move { drop(value) });
     }
 
     fn spawn<T: Send + 'static>(&self, work: impl Future<Output = T> + Send + 'static) -> JoinHandle<T> {
-        self.0.as_ref().expect("the runtime lives until drop").spawn(work)
+        self.queries.as_ref().expect("the runtime lives until drop").spawn(work)
     }
 
     /// Runs `work` on the query threads. Dropping the future cancels it; a panic in it is an error.
@@ -53,7 +93,7 @@ impl QueryRuntime {
 impl Drop for QueryRuntime {
     fn drop(&mut self) {
         // A runtime that waits for its threads may not be dropped by an asynchronous task; ours may be.
-        if let Some(runtime) = self.0.take() {
+        for runtime in [self.queries.take(), self.lookups.take()].into_iter().flatten() {
             runtime.shutdown_background();
         }
     }

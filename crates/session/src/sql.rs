@@ -4,7 +4,8 @@ use arrow::array::RecordBatch;
 use arrow::datatypes::SchemaRef;
 use async_trait::async_trait;
 use futures::stream::BoxStream;
-use oribi_types::{ColumnType, Error, ErrorKind, Value};
+use oribi_engine::Obligation;
+use oribi_types::{ColumnType, Error, ErrorKind, Value, ValueRef};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
@@ -42,12 +43,30 @@ pub trait Prepared: Send + Sync + 'static {
     fn columns(&self) -> Option<&SchemaRef>;
     /// For `COPY`, how the door is to move the bytes.
     fn copy(&self) -> Option<&CopyStatement>;
+    /// For a statement that finds at most one row by its primary key: a way to it without batches.
+    fn point(&self) -> Option<&dyn PointLookup> {
+        None
+    }
     /// Runs the statement; `parameters` as many and of such types as [`parameters`](Self::parameters) says.
     /// Dropping the future or the stream cancels it.
     ///
     /// # Errors
     /// Any kind; nothing was changed then.
     async fn execute(&self, session: &Arc<SqlSession>, parameters: &[Value]) -> Result<Outcome, SqlError>;
+}
+
+/// A prepared look-up of at most one row by its primary key.
+pub trait PointLookup: Send + Sync {
+    /// Hands the row's columns to `visit`, if there is such a row, and allocates nothing on the way. Returns whether
+    /// there is one, and what must be settled before that is told to anybody. Blocks if a file must be read.
+    ///
+    /// # Errors
+    /// Those of the engine; `Conflict` if the table was altered since the statement was prepared: execute it instead.
+    fn get(
+        &self,
+        parameters: &[Value],
+        visit: &mut dyn FnMut(&[ValueRef<'_>]),
+    ) -> Result<(bool, Obligation), Error>;
 }
 
 pub type RowStream = BoxStream<'static, Result<RecordBatch, SqlError>>;

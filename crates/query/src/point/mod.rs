@@ -1,0 +1,343 @@
+//! Look-ups by primary key, without DataFusion.
+//!
+//! A look-up is recognised once, when the statement is prepared ([`recognise`]). Executing it encodes the key and
+//! asks the engine: no plan, no batch operators, and no change of thread unless a file must be read.
+
+mod recognise;
+
+use crate::context::QueryEngine;
+use arrow::array::RecordBatch;
+use arrow::datatypes::{Field, Schema as ArrowSchema, SchemaRef};
+use datafusion::sql::sqlparser::ast::Statement;
+use oribi_engine::{Engine, Lookup, Obligation, ReadView, RowVersion, Table};
+use oribi_session::sql::{PointLookup, SqlError, SqlSession};
+use oribi_types::batch::BatchBuilder;
+use oribi_types::key::{KeyDecoder, encode_key};
+use oribi_types::{ColumnSource, ColumnType, Error, Result, Schema, Value, ValueRef};
+use recognise::{Operand, Shape};
+use std::sync::Arc;
+
+/// A prepared look-up by primary key.
+#[derive(Clone)]
+pub struct PointRead(Arc<Plan>);
+
+struct Plan {
+    engine: Arc<Engine>,
+    table: Arc<Table>,
+    schema: Arc<Schema>,
+    projection: Vec<usize>,
+    key: Vec<Vec<Operand>>,
+    parameters: Vec<ColumnType>,
+    columns: SchemaRef,
+    /// Whether every key column has one value, so that there is at most one row.
+    single: bool,
+}
+
+/// Where the rows of a look-up were found.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Sources {
+    /// Keys that memory answered: memtable, row cache, or the filters alone.
+    pub(crate) memory: usize,
+    /// Keys that SSTables were read for.
+    pub(crate) files: usize,
+}
+
+impl std::fmt::Display for Sources {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} keys from memory, {} from sstables", self.memory, self.files)
+    }
+}
+
+impl PointRead {
+    /// The look-up that `statement` is, or `None`.
+    pub(crate) fn recognise(
+        query: &QueryEngine,
+        session: &SqlSession,
+        statement: &Statement,
+        given: &[Option<ColumnType>],
+    ) -> Option<Self> {
+        let shape = recognise::recognise(&query.engine().catalog(), session, statement, given)?;
+        let Shape { table, schema, projection, key, parameters } = shape;
+        let field = |(position, name): &(usize, String)| -> Field {
+            schema.arrow().field(*position).clone().with_name(name)
+        };
+        let columns = Arc::new(ArrowSchema::new(projection.iter().map(field).collect::<Vec<_>>()));
+        let projection = projection.into_iter().map(|(position, _)| position).collect();
+        let single = key.iter().all(|values| values.len() == 1);
+        let engine = Arc::clone(query.engine());
+        Some(PointRead(Arc::new(Plan {
+            engine,
+            table,
+            schema,
+            projection,
+            key,
+            parameters,
+            columns,
+            single,
+        })))
+    }
+
+    /// Types of `$1`, `$2` …
+    pub fn parameters(&self) -> &[ColumnType] {
+        &self.0.parameters
+    }
+
+    /// Columns of the result.
+    pub fn columns(&self) -> &SchemaRef {
+        &self.0.columns
+    }
+
+    /// What the look-up does, for `EXPLAIN`.
+    pub(crate) fn describe(&self) -> String {
+        let plan = &self.0;
+        let keys: usize = plan.key.iter().map(Vec::len).product();
+        let what = if keys == 1 { "primary key".to_owned() } else { format!("{keys} primary keys") };
+        format!("point read of {}.{} by {what}", plan.table.schema_name(), plan.table.name())
+    }
+
+    /// The rows, settled. Files are read on threads made for that.
+    ///
+    /// # Errors
+    /// `Corrupt`, `Unavailable`; `Conflict` if the table was altered since the statement was prepared.
+    pub(crate) async fn run(
+        &self,
+        query: &QueryEngine,
+        parameters: &[Value],
+    ) -> Result<RecordBatch, SqlError> {
+        let (batch, _) = self.run_counted(query, parameters).await?;
+        Ok(batch)
+    }
+
+    /// As [`run`](Self::run), and where the rows came from.
+    pub(crate) async fn run_counted(
+        &self,
+        query: &QueryEngine,
+        parameters: &[Value],
+    ) -> Result<(RecordBatch, Sources), SqlError> {
+        let plan = &self.0;
+        let view = plan.engine.read_view();
+        let mut rows = Rows::new(plan);
+        let mut pending = Vec::new();
+        let mut sources = Sources::default();
+        let mut obligation = Obligation::default();
+        for key in plan.keys(parameters)? {
+            match plan.engine.try_get(&plan.table, &key, view, |row| rows.push(row)) {
+                Lookup::Found(pushed, seen) => {
+                    pushed?;
+                    obligation.merge(seen);
+                }
+                Lookup::Absent(seen) => obligation.merge(seen),
+                Lookup::Pending => {
+                    pending.push(key);
+                    continue;
+                }
+            }
+            sources.memory += 1;
+        }
+        let mut batches = vec![rows.finish()?];
+        if !pending.is_empty() {
+            sources.files = pending.len();
+            let plan = Arc::clone(plan);
+            let read = query.runtime().lookup(move || plan.read_files(&pending, view)).await?;
+            batches.push(read.0);
+            obligation.merge(read.1);
+        }
+        plan.engine.settled(obligation).await?;
+        let batch = arrow::compute::concat_batches(&plan.columns, &batches).map_err(Error::from)?;
+        Ok((batch, sources))
+    }
+
+    /// Whether there is at most one row, so that [`PointLookup::get`] may be called.
+    pub(crate) fn is_single(&self) -> bool {
+        self.0.single
+    }
+}
+
+impl PointLookup for PointRead {
+    fn get(
+        &self,
+        parameters: &[Value],
+        visit: &mut dyn FnMut(&[ValueRef<'_>]),
+    ) -> Result<(bool, Obligation)> {
+        thread_local! {
+            static KEY: std::cell::RefCell<Vec<u8>> = const { std::cell::RefCell::new(Vec::new()) };
+        }
+        let plan = &*self.0;
+        if !plan.single {
+            return Err(Error::unsupported("a statement with IN finds several rows"));
+        }
+        let operands = || plan.key.iter().map(|operands| &operands[0]).zip(plan.schema.key_columns());
+        let values = || operands().map(|(operand, column)| operand.value(parameters, column.column_type));
+        if values().any(ValueRef::is_null) {
+            return Ok((false, Obligation::default()));
+        }
+        let mut key = KEY.take();
+        key.clear();
+        let found = encode_key(&plan.schema, values(), &mut key).and_then(|()| plan.get(&key, visit));
+        KEY.set(key);
+        found
+    }
+}
+
+/// Columns of a row that are handed over without allocating.
+const COLUMNS_INLINE: usize = 16;
+
+impl Plan {
+    /// The encoded keys to look up, without repetitions.
+    fn keys<'v>(&'v self, parameters: &'v [Value]) -> Result<Vec<Vec<u8>>> {
+        let mut tuples: Vec<Vec<ValueRef<'_>>> = vec![Vec::new()];
+        for (operands, column) in self.key.iter().zip(self.schema.key_columns()) {
+            let value = |operand: &'v Operand| operand.value(parameters, column.column_type);
+            // Null equals nothing.
+            let values: Vec<_> = operands.iter().map(value).filter(|value| !value.is_null()).collect();
+            tuples = tuples
+                .iter()
+                .flat_map(|tuple| values.iter().map(|value| [tuple.as_slice(), &[*value]].concat()))
+                .collect();
+        }
+        let encode = |tuple: Vec<ValueRef<'_>>| {
+            let mut key = Vec::new();
+            encode_key(&self.schema, tuple, &mut key)?;
+            Ok(key)
+        };
+        let mut keys = tuples.into_iter().map(encode).collect::<Result<Vec<_>>>()?;
+        keys.sort_unstable();
+        keys.dedup();
+        Ok(keys)
+    }
+
+    /// The rows of keys that memory could not answer.
+    fn read_files(&self, keys: &[Vec<u8>], view: ReadView) -> Result<(RecordBatch, Obligation)> {
+        let mut rows = Rows::new(self);
+        let mut obligation = Obligation::default();
+        for key in keys {
+            let (pushed, seen) = self.engine.get(&self.table, key, view, |row| rows.push(row))?;
+            pushed.transpose()?;
+            obligation.merge(seen);
+        }
+        Ok((rows.finish()?, obligation))
+    }
+
+    fn get(&self, key: &[u8], visit: &mut dyn FnMut(&[ValueRef<'_>])) -> Result<(bool, Obligation)> {
+        let view = self.engine.read_view();
+        let mut answer = |row: RowVersion<'_>| self.visit(row, visit);
+        match self.engine.try_get(&self.table, key, view, &mut answer) {
+            Lookup::Found(visited, obligation) => visited.map(|()| (true, obligation)),
+            Lookup::Absent(obligation) => Ok((false, obligation)),
+            Lookup::Pending => {
+                let (visited, obligation) = self.engine.get(&self.table, key, view, &mut answer)?;
+                Ok((visited.transpose()?.is_some(), obligation))
+            }
+        }
+    }
+
+    fn visit(&self, row: RowVersion<'_>, visit: &mut dyn FnMut(&[ValueRef<'_>])) -> Result<()> {
+        check_layout(&self.schema, row.row)?;
+        let mut inline = [ValueRef::Null; COLUMNS_INLINE];
+        let mut heap = Vec::new();
+        let values = match inline.get_mut(..self.projection.len()) {
+            Some(values) => values,
+            None => {
+                heap.resize(self.projection.len(), ValueRef::Null);
+                heap.as_mut_slice()
+            }
+        };
+        let mut scratch = Vec::new();
+        for (value, &position) in values.iter_mut().zip(&self.projection) {
+            let column = &self.schema.columns()[position];
+            *value = match column.source {
+                ColumnSource::Slot(slot) => self.schema.slot_value(column, slot, row.row),
+                ColumnSource::CommitTimestamp => ValueRef::Int64(row.ts.0 as i64),
+                ColumnSource::Key(_) => continue,
+            };
+        }
+        if self.schema.key().len() == 1 {
+            let position = self.schema.key()[0];
+            let column = &self.schema.columns()[position];
+            let value = KeyDecoder::new(row.key).next(column.column_type, true, &mut scratch)?;
+            self.place(values, position, value);
+            visit(values);
+            return Ok(());
+        }
+        let key = oribi_types::key::decode_key(&self.schema, row.key)?;
+        for (component, position) in self.schema.key().iter().enumerate() {
+            self.place(values, *position, key[component].as_ref());
+        }
+        visit(values);
+        Ok(())
+    }
+
+    /// Puts the value of the column at `position` of the schema wherever the result wants it.
+    fn place<'v>(&self, values: &mut [ValueRef<'v>], position: usize, value: ValueRef<'v>) {
+        for (target, projected) in values.iter_mut().zip(&self.projection) {
+            if *projected == position {
+                *target = value;
+            }
+        }
+    }
+}
+
+/// The rows found so far, as columns.
+struct Rows<'p> {
+    schema: &'p Schema,
+    columns: &'p SchemaRef,
+    builder: BatchBuilder<'p>,
+}
+
+impl<'p> Rows<'p> {
+    fn new(plan: &'p Plan) -> Self {
+        let builder = BatchBuilder::new(&plan.schema, &plan.projection, false);
+        Rows { schema: &plan.schema, columns: &plan.columns, builder }
+    }
+
+    fn push(&mut self, row: RowVersion<'_>) -> Result<()> {
+        check_layout(self.schema, row.row)?;
+        self.builder.push(row.key, row.row, row.ts)
+    }
+
+    fn finish(mut self) -> Result<RecordBatch> {
+        let batch = self.builder.finish()?;
+        let rows = arrow::array::RecordBatchOptions::new().with_row_count(Some(batch.num_rows()));
+        let columns = batch.columns().to_vec();
+        Ok(RecordBatch::try_new_with_options(Arc::clone(self.columns), columns, &rows)?)
+    }
+}
+
+/// A row written under a later schema than the statement was prepared for cannot be read by the earlier.
+fn check_layout(schema: &Schema, row: &[u8]) -> Result<()> {
+    let slots = row.first_chunk().map_or(0, |n| usize::from(u16::from_le_bytes(*n)));
+    if slots <= schema.layout().slots().len() {
+        return Ok(());
+    }
+    Err(Error::conflict("the table was altered while the statement ran"))
+}
+
+impl Operand {
+    /// The value, as one of a key column's type; null if none equals it.
+    fn value<'v>(&'v self, parameters: &'v [Value], column_type: ColumnType) -> ValueRef<'v> {
+        match self {
+            Operand::Constant(value) => value.as_ref(),
+            Operand::Parameter(position) => {
+                parameters.get(*position).map_or(ValueRef::Null, |value| convert(value.as_ref(), column_type))
+            }
+        }
+    }
+}
+
+/// The value as one of `column_type`; null if none equals it.
+fn convert(value: ValueRef<'_>, column_type: ColumnType) -> ValueRef<'_> {
+    let integer = match value {
+        ValueRef::Int8(v) => i64::from(v),
+        ValueRef::Int16(v) => i64::from(v),
+        ValueRef::Int32(v) => i64::from(v),
+        ValueRef::Int64(v) => v,
+        other => return other,
+    };
+    match column_type {
+        ColumnType::Int8 => integer.try_into().map_or(ValueRef::Null, ValueRef::Int8),
+        ColumnType::Int16 => integer.try_into().map_or(ValueRef::Null, ValueRef::Int16),
+        ColumnType::Int32 => integer.try_into().map_or(ValueRef::Null, ValueRef::Int32),
+        ColumnType::Int64 => ValueRef::Int64(integer),
+        _ => value,
+    }
+}

@@ -1,0 +1,104 @@
+//! A database in a temporary folder, and SQL on it.
+
+#![allow(dead_code, reason = "each scenario uses its part")]
+
+use arrow::array::RecordBatch;
+use arrow::util::pretty::pretty_format_batches;
+use futures::TryStreamExt;
+use oribi_engine::{Engine, EngineOptions, Table};
+use oribi_env::{Env, Priority};
+use oribi_query::{QueryEngine, QueryOptions};
+use oribi_session::sql::{Outcome, SqlEngine, SqlError, SqlSession};
+use oribi_types::Value;
+use std::sync::Arc;
+
+pub struct Db {
+    pub engine: Arc<Engine>,
+    pub query: Arc<QueryEngine>,
+    pub session: Arc<SqlSession>,
+    dir: tempfile::TempDir,
+}
+
+impl Db {
+    pub fn new() -> Self {
+        Db::with(EngineOptions { memory_bytes: 256 << 20, ..EngineOptions::default() })
+    }
+
+    pub fn with(options: EngineOptions) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let engine = Engine::open(Env::real(), &dir.path().join("data"), options).unwrap();
+        let options = QueryOptions {
+            threads: 2,
+            // So that a test ends in time on a machine that is busy with others.
+            priority: Priority::Normal,
+            spill_dir: Some(dir.path().join("spill")),
+            ..QueryOptions::default()
+        };
+        let query = QueryEngine::new(Arc::clone(&engine), options).unwrap();
+        Db { engine, query, session: SqlSession::new("tester", "oribi"), dir }
+    }
+
+    pub fn spill_dir(&self) -> std::path::PathBuf {
+        self.dir.path().join("spill")
+    }
+
+    pub async fn outcome(&self, sql: &str, parameters: &[Value]) -> Result<Outcome, SqlError> {
+        self.query.prepare(&self.session, sql, &[]).await?.execute(&self.session, parameters).await
+    }
+
+    pub async fn try_rows(&self, sql: &str, parameters: &[Value]) -> Result<Vec<RecordBatch>, SqlError> {
+        match self.outcome(sql, parameters).await? {
+            Outcome::Rows(rows) => rows.try_collect().await,
+            Outcome::Done { .. } => Ok(Vec::new()),
+            Outcome::CopyIn(_) => panic!("COPY FROM STDIN"),
+        }
+    }
+
+    /// Runs a statement; panics if it fails.
+    pub async fn run(&self, sql: &str) {
+        self.try_rows(sql, &[]).await.unwrap_or_else(|e| panic!("{sql}: {e}"));
+    }
+
+    /// The rows of a query as text: columns joined by `|`, a line each.
+    pub async fn rows(&self, sql: &str) -> Vec<String> {
+        self.rows_with(sql, &[]).await
+    }
+
+    pub async fn rows_with(&self, sql: &str, parameters: &[Value]) -> Vec<String> {
+        let batches = self.try_rows(sql, parameters).await.unwrap_or_else(|e| panic!("{sql}: {e}"));
+        let text = pretty_format_batches(&batches).unwrap().to_string();
+        text.lines()
+            .filter(|line| line.starts_with('|'))
+            .skip(1)
+            .map(|line| line.trim_matches('|').split('|').map(str::trim).collect::<Vec<_>>().join("|"))
+            .collect()
+    }
+
+    /// All lines of an explanation.
+    pub async fn explain(&self, sql: &str) -> String {
+        self.explain_with(sql, &[]).await
+    }
+
+    pub async fn explain_with(&self, sql: &str, parameters: &[Value]) -> String {
+        let batches = self.try_rows(sql, parameters).await.unwrap_or_else(|e| panic!("{sql}: {e}"));
+        pretty_format_batches(&batches).unwrap().to_string()
+    }
+
+    pub fn table(&self, name: &str) -> Arc<Table> {
+        self.engine.table("public", name).unwrap()
+    }
+
+    pub fn flush(&self, name: &str) {
+        self.engine.flush(&self.table(name)).unwrap();
+    }
+
+    pub fn compact(&self, name: &str) {
+        self.engine.compact(&self.table(name)).unwrap();
+    }
+}
+
+impl Drop for Db {
+    fn drop(&mut self) {
+        self.engine.close().unwrap();
+    }
+}

@@ -1,0 +1,106 @@
+//! A look-up by primary key answers what the planner would answer, without it.
+
+mod common;
+
+use common::Db;
+use oribi_session::sql::{Outcome, SqlEngine};
+use oribi_types::{ColumnType, Value};
+
+async fn table() -> Db {
+    let db = Db::new();
+    db.run(
+        "create table t (a bigint, b text, n integer, primary key (a, b)) partition by hash (a) partitions 2",
+    )
+    .await;
+    db.run("insert into t values (1, 'x', 10), (1, 'y', 11), (2, 'x', 20)").await;
+    db.run("create table one (k integer primary key, v text)").await;
+    db.run("insert into one select value, 'v' || value from generate_series(1, 100)").await;
+    db
+}
+
+async fn is_point(db: &Db, sql: &str) -> bool {
+    db.explain(&format!("explain {sql}")).await.contains("point read")
+}
+
+#[tokio::test]
+async fn look_ups_are_recognised_and_nothing_else() {
+    let db = table().await;
+    for sql in [
+        "select * from one where k = 7",
+        "select v, k as key from public.one o where 7 = o.k",
+        "select one.* from one where (k = -7)",
+        "select v from one where k in (1, 2, 3)",
+        "select n from t where b = 'x' and a = 1",
+        "select n from t where b in ('x', 'y') and a = 1",
+    ] {
+        assert!(is_point(&db, sql).await, "{sql}");
+    }
+    for sql in [
+        "select * from one where k > 7",
+        "select * from one where k = 7 or k = 8",
+        "select * from one where k = 7 and v = 'x'",
+        "select count(*) from one where k = 7",
+        "select k + 1 from one where k = 7",
+        "select * from one where k = 7 limit 0",
+        "select * from one where k = 7 order by v",
+        "select distinct v from one where k in (1, 2)",
+        "select * from one where k = 1.5",
+        "select * from one where k = null",
+        "select * from one where k not in (1)",
+        "select * from one, t where k = 1",
+        "select n from t where a = 1",
+        "select n from t where a = 1 and a = 2",
+        "select n from t where a in (1, 2) and b in ('x', 'y')",
+        "with one as (select 1 as k) select * from one where k = 1",
+    ] {
+        assert!(!is_point(&db, sql).await, "{sql}");
+    }
+}
+
+#[tokio::test]
+async fn they_answer_from_memory_and_from_files() {
+    let db = table().await;
+    for when in ["unflushed", "flushed", "compacted"] {
+        assert_eq!(db.rows("select v from one where k = 42").await, ["v42"], "{when}");
+        assert_eq!(db.rows("select v from one where k = 4200").await, Vec::<String>::new(), "{when}");
+        let mut rows = db.rows("select k, v from one where k in (3, 1, 3, 999, 2)").await;
+        rows.sort();
+        assert_eq!(rows, ["1|v1", "2|v2", "3|v3"], "{when}");
+        assert_eq!(db.rows("select n, b, a from t where a = 1 and b = 'y'").await, ["11|y|1"], "{when}");
+        match when {
+            "unflushed" => ["one", "t"].iter().for_each(|t| db.flush(t)),
+            _ => ["one", "t"].iter().for_each(|t| db.compact(t)),
+        }
+    }
+    db.run("delete from one where k = 42").await;
+    assert_eq!(db.rows("select v from one where k = 42").await, Vec::<String>::new());
+}
+
+#[tokio::test]
+async fn parameters_are_converted_to_the_type_of_the_key() {
+    let db = table().await;
+    let sql = "select v from one where k = $1";
+    let prepared = db.query.prepare(&db.session, sql, &[]).await.unwrap();
+    assert_eq!(prepared.parameters(), [ColumnType::Int32]);
+    assert_eq!(prepared.columns().unwrap().field(0).name(), "v");
+    let prepared = db.query.prepare(&db.session, sql, &[Some(ColumnType::Int64)]).await.unwrap();
+    assert_eq!(prepared.parameters(), [ColumnType::Int64]);
+    for (value, expected) in [(Value::Int64(5), 1), (Value::Int64(5_000_000_000), 0), (Value::Null, 0)] {
+        let outcome = prepared.execute(&db.session, std::slice::from_ref(&value)).await.unwrap();
+        let Outcome::Rows(rows) = outcome else { panic!("rows") };
+        let rows: Vec<arrow::array::RecordBatch> = futures::TryStreamExt::try_collect(rows).await.unwrap();
+        assert_eq!(rows.iter().map(|b| b.num_rows()).sum::<usize>(), expected, "{value:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_prepared_look_up_follows_a_change_of_the_table() {
+    let db = table().await;
+    let prepared = db.query.prepare(&db.session, "select k, v from one where k = $1", &[]).await.unwrap();
+    db.run("alter table one add column extra bigint").await;
+    db.run("insert into one values (1000, 'new', 5)").await;
+    let outcome = prepared.execute(&db.session, &[Value::Int32(1000)]).await.unwrap();
+    let Outcome::Rows(rows) = outcome else { panic!("rows") };
+    let rows: Vec<arrow::array::RecordBatch> = futures::TryStreamExt::try_collect(rows).await.unwrap();
+    assert_eq!(rows.iter().map(|b| b.num_rows()).sum::<usize>(), 1);
+}

@@ -1,0 +1,70 @@
+//! What a query does not need is not read: columns, rows beyond a limit, row groups that cannot match.
+
+mod common;
+
+use common::Db;
+
+async fn flushed() -> Db {
+    let db = Db::new();
+    db.run("create table t (k bigint primary key, n bigint, s text)").await;
+    db.run("insert into t select value, value * 2, 'some text' from generate_series(1, 200000)").await;
+    db.flush("t");
+    db
+}
+
+#[tokio::test]
+async fn projection_filter_and_limit() {
+    let db = flushed().await;
+    let plan = db.explain("explain select n from t where k > 199990").await;
+    assert!(plan.contains("file_type=parquet"), "{plan}");
+    assert!(plan.contains("predicate=k@0 > 199990"), "{plan}");
+    assert!(!plan.contains("projection=[k, n, s]"), "{plan}");
+    let plan = db.explain("explain select s from t limit 3").await;
+    assert!(plan.contains("limit=3"), "{plan}");
+    assert!(plan.contains("projection=[s]"), "{plan}");
+}
+
+#[tokio::test]
+async fn row_groups_that_cannot_match_are_not_read() {
+    let db = flushed().await;
+    let all = bytes_from_files(&db.explain("explain analyze select sum(n) from t").await);
+    let few = bytes_from_files(&db.explain("explain analyze select sum(n) from t where k > 199990").await);
+    assert!(few * 10 < all, "{few} bytes of {all}");
+}
+
+#[tokio::test]
+async fn counts_and_bounds_come_from_statistics() {
+    let db = flushed().await;
+    for sql in ["explain select count(*) from t", "explain select min(k), max(k) from t"] {
+        let plan = db.explain(sql).await;
+        assert!(!plan.contains("DataSourceExec"), "{plan}");
+    }
+    db.run("delete from t where k = 200000").await;
+    let plan = db.explain("explain select count(*) from t").await;
+    assert!(!plan.contains("DataSourceExec"), "the number of live rows is known: {plan}");
+    let plan = db.explain("explain select max(k) from t").await;
+    assert!(plan.contains("DataSourceExec"), "whether the largest key lives is not: {plan}");
+    assert_eq!(db.rows("select count(*), max(k) from t").await, ["199999|199999"]);
+}
+
+#[tokio::test]
+async fn dynamic_filters_reach_the_scan_beside_unflushed_rows() {
+    let db = flushed().await;
+    db.run("create table few (k bigint primary key)").await;
+    db.run("insert into few values (17), (18)").await;
+    db.run("insert into t values (200001, 1, 'unflushed')").await;
+    let plan = db.explain("explain select t.n from t join few on t.k = few.k").await;
+    assert!(plan.contains("DynamicFilter"), "{plan}");
+    assert_eq!(db.rows("select t.n from t join few on t.k = few.k order by 1").await, ["34", "36"]);
+    let plan = db.explain("explain select k from t order by k desc limit 2").await;
+    assert!(plan.contains("DynamicFilter"), "{plan}");
+    assert_eq!(db.rows("select k from t order by k desc limit 2").await, ["200001", "200000"]);
+}
+
+/// The bytes in `sstables n rows, m bytes`.
+fn bytes_from_files(explanation: &str) -> u64 {
+    let line = explanation.lines().find(|l| l.contains("scan of")).unwrap_or_else(|| panic!("{explanation}"));
+    let (_, after) = line.split_once("sstables").unwrap();
+    let (_, after) = after.split_once("rows, ").unwrap();
+    after.split(' ').next().unwrap().parse().unwrap()
+}
