@@ -15,7 +15,6 @@ use datafusion::execution::session_state::{SessionState, SessionStateBuilder};
 use datafusion::logical_expr::LogicalPlan;
 use datafusion::physical_plan::{ExecutionPlan, execute_stream};
 use datafusion::prelude::{SessionConfig, SessionContext};
-use datafusion::sql::parser::Statement;
 use futures::{StreamExt, stream};
 use oribi_engine::{Catalog, Engine, Obligation, Snapshot, Table, TableScan};
 use oribi_env::Priority;
@@ -145,19 +144,6 @@ impl QueryEngine {
         Ok(StatementContext { state: Arc::new(state), view })
     }
 
-    /// The logical plan of a query's syntax tree, not yet optimized.
-    ///
-    /// # Errors
-    /// `Invalid`, `NotFound` or `Unsupported`.
-    pub(crate) async fn plan_statement(
-        &self,
-        context: &StatementContext,
-        statement: Statement,
-    ) -> Result<LogicalPlan, SqlError> {
-        let state = Arc::clone(&context.state);
-        self.runtime.run(async move { state.statement_to_plan(statement).await.map_err(sql_error) }).await
-    }
-
     /// Executes a plan on the query threads. The rows come over a bounded channel once everything they show is
     /// settled; dropping the stream cancels.
     ///
@@ -235,10 +221,6 @@ pub(crate) struct StatementContext {
 }
 
 impl StatementContext {
-    pub(crate) fn snapshot(&self) -> &Arc<Snapshot> {
-        self.view.snapshot()
-    }
-
     /// Waits until everything that the statement's scans saw may be answered.
     ///
     /// # Errors

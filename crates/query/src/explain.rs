@@ -4,6 +4,7 @@
 //! DataFusion's plan with its metrics. A look-up by primary key has no plan, and says which source answered.
 
 use crate::context::{QueryEngine, StatementContext};
+use crate::dml::{Run, SourceQuery};
 use crate::error::sql_error;
 use crate::point::PointRead;
 use crate::provider::{MEMTABLE_BYTES, MemorySource, SstableExtension};
@@ -14,9 +15,10 @@ use datafusion::datasource::source::DataSourceExec;
 use datafusion::logical_expr::LogicalPlan;
 use datafusion::physical_plan::display::DisplayableExecutionPlan;
 use datafusion::physical_plan::{ExecutionPlan, execute_stream};
+use datafusion::sql::sqlparser::ast::Statement;
 use futures::StreamExt;
 use oribi_session::sql::SqlError;
-use oribi_types::{Error, Value};
+use oribi_types::{Error, ErrorKind};
 use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::sync::{Arc, LazyLock};
@@ -25,65 +27,134 @@ use std::time::{Duration, Instant};
 static COLUMNS: LazyLock<SchemaRef> =
     LazyLock::new(|| Arc::new(Schema::new(vec![Field::new("QUERY PLAN", DataType::Utf8, false)])));
 
-/// The columns of an explanation: one, a line of text a row.
-pub(crate) fn columns() -> &'static SchemaRef {
-    &COLUMNS
+/// How much is told.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct ExplainOptions {
+    /// Run it, and tell what happened.
+    analyze: bool,
+    verbose: bool,
 }
 
-/// Runs `plan` to its end and reports.
-///
-/// # Errors
-/// Those of the query.
-pub(crate) async fn analyze(
+impl ExplainOptions {
+    /// The options of an `EXPLAIN`. PostgreSQL's other switches are accepted and change nothing.
+    ///
+    /// # Errors
+    /// `Unsupported` for a format other than text.
+    pub(crate) fn of(explain: &Statement) -> Result<Self, SqlError> {
+        let Statement::Explain { analyze, verbose, format, options, .. } = explain else {
+            return Ok(ExplainOptions::default());
+        };
+        let mut chosen = ExplainOptions { analyze: *analyze, verbose: *verbose };
+        let mut text = format.is_none();
+        for option in options.iter().flatten() {
+            let argument = option.arg.as_ref().map(|arg| arg.to_string().to_lowercase());
+            let on = !matches!(argument.as_deref(), Some("false" | "off" | "0"));
+            match option.name.value.to_lowercase().as_str() {
+                "analyze" => chosen.analyze = on,
+                "verbose" => chosen.verbose = on,
+                "format" => text = argument.as_deref() == Some("text"),
+                _ => {}
+            }
+        }
+        if text { Ok(chosen) } else { Err(SqlError::new(ErrorKind::Unsupported, "EXPLAIN only writes text")) }
+    }
+}
+
+/// A statement to explain.
+pub(crate) struct Explain {
+    what: What,
+    options: ExplainOptions,
+}
+
+enum What {
+    Query(SourceQuery),
+    Point(PointRead),
+    Text(String),
+}
+
+impl Explain {
+    pub(crate) fn query(query: SourceQuery, options: ExplainOptions) -> Self {
+        Explain { what: What::Query(query), options }
+    }
+
+    pub(crate) fn point(point: PointRead, options: ExplainOptions) -> Self {
+        Explain { what: What::Point(point), options }
+    }
+
+    /// An explanation that is known beforehand.
+    pub(crate) fn text(text: &str) -> Self {
+        Explain { what: What::Text(text.to_owned()), options: ExplainOptions::default() }
+    }
+
+    /// The columns of an explanation: one, a line of text a row.
+    pub(crate) fn columns() -> &'static SchemaRef {
+        &COLUMNS
+    }
+
+    /// # Errors
+    /// Those of planning and, with `ANALYZE`, of the statement.
+    pub(crate) async fn run(&self, run: Run<'_>) -> Result<RecordBatch, SqlError> {
+        let text = match &self.what {
+            What::Query(query) => {
+                let (context, plan) = query.begin(run).await?;
+                match self.options.analyze {
+                    true => analyze(run.query, context, plan, self.options.verbose).await?,
+                    false => describe(run.query, &context, plan, self.options.verbose).await?,
+                }
+            }
+            What::Point(point) if self.options.analyze => {
+                let start = Instant::now();
+                let (batch, sources) = point.run_counted(run.query, run.parameters.values).await?;
+                let time = milliseconds(start.elapsed());
+                format!("{}: {sources}\nrows: {}, time: {time}", point.describe(), batch.num_rows())
+            }
+            What::Point(point) => point.describe(),
+            What::Text(text) => text.clone(),
+        };
+        let lines: StringArray = text.lines().map(Some).collect();
+        Ok(RecordBatch::try_new(Arc::clone(&COLUMNS), vec![Arc::new(lines)]).map_err(Error::from)?)
+    }
+}
+
+/// The plans of a query.
+async fn describe(
+    query: &QueryEngine,
+    context: &StatementContext,
+    plan: LogicalPlan,
+    verbose: bool,
+) -> Result<String, SqlError> {
+    let logical = if verbose { format!("{}\n\n", plan.display_indent_schema()) } else { String::new() };
+    let physical = query.plan_physical(context, plan).await?;
+    Ok(format!("{logical}{}", DisplayableExecutionPlan::new(physical.as_ref()).indent(verbose)))
+}
+
+/// Runs a query to its end and reports.
+async fn analyze(
     query: &QueryEngine,
     context: StatementContext,
     plan: LogicalPlan,
-) -> Result<RecordBatch, SqlError> {
+    verbose: bool,
+) -> Result<String, SqlError> {
     let plan = query.plan_physical(&context, plan).await?;
     context.settled().await?;
     let executed = Arc::clone(&plan);
-    let (rows, time) = query
-        .runtime()
-        .run(async move {
-            let start = Instant::now();
-            let mut batches = execute_stream(executed, context.state.task_ctx()).map_err(sql_error)?;
-            let mut rows = 0;
-            while let Some(batch) = batches.next().await {
-                rows += batch.map_err(sql_error)?.num_rows();
-            }
-            Ok((rows, start.elapsed()))
-        })
-        .await?;
-    let mut text = format!("rows: {rows}, time: {}\n", milliseconds(time));
+    let run = async move {
+        let start = Instant::now();
+        let mut batches = execute_stream(executed, context.state.task_ctx()).map_err(sql_error)?;
+        let mut rows = 0;
+        while let Some(batch) = batches.next().await {
+            rows += batch.map_err(sql_error)?.num_rows();
+        }
+        Ok((rows, start.elapsed()))
+    };
+    let (rows, time) = query.runtime().run(run).await?;
+    let mut text = String::new();
     for (table, scan) in scans(&plan) {
         let _ = writeln!(text, "scan of {table}: {scan}");
     }
-    let _ = write!(text, "{}", DisplayableExecutionPlan::with_metrics(plan.as_ref()).indent(false));
-    lines(&text)
-}
-
-/// Runs a look-up and reports.
-///
-/// # Errors
-/// Those of the look-up.
-pub(crate) async fn analyze_point(
-    query: &QueryEngine,
-    point: &PointRead,
-    parameters: &[Value],
-) -> Result<RecordBatch, SqlError> {
-    let start = Instant::now();
-    let (batch, sources) = point.run_counted(query, parameters).await?;
-    let mut text = format!("rows: {}, time: {}\n", batch.num_rows(), milliseconds(start.elapsed()));
-    let _ = writeln!(text, "{}: {sources}", point.describe());
-    lines(&text)
-}
-
-/// The explanation of a look-up that is not run.
-///
-/// # Errors
-/// None are expected.
-pub(crate) fn explain_point(point: &PointRead) -> Result<RecordBatch, SqlError> {
-    lines(&point.describe())
+    let _ = writeln!(text, "rows: {rows}, time: {}", milliseconds(time));
+    let _ = write!(text, "{}", DisplayableExecutionPlan::with_metrics(plan.as_ref()).indent(verbose));
+    Ok(text)
 }
 
 /// Where the rows of one table came from.
@@ -142,9 +213,4 @@ fn collect(plan: &Arc<dyn ExecutionPlan>, scans: &mut BTreeMap<String, Scan>) {
 
 fn milliseconds(time: Duration) -> String {
     format!("{:.3} ms", time.as_secs_f64() * 1e3)
-}
-
-fn lines(text: &str) -> Result<RecordBatch, SqlError> {
-    let lines: StringArray = text.lines().map(Some).collect();
-    Ok(RecordBatch::try_new(Arc::clone(columns()), vec![Arc::new(lines)]).map_err(Error::from)?)
 }

@@ -7,12 +7,15 @@ use crate::context::QueryEngine;
 use crate::copy::Copy;
 use crate::ddl::Ddl;
 use crate::dml::{ATTEMPTS_MAX, Delete, Insert, ParameterTypes, Parameters, Run, Scope, SourceQuery, Update};
+use crate::explain::{Explain, ExplainOptions};
+use crate::point::PointRead;
 use crate::settings::{self, Control};
 use crate::syntax::{self, Parsed};
 use arrow::datatypes::SchemaRef;
 use async_trait::async_trait;
 use datafusion::sql::sqlparser::ast::{self, SetExpr, Statement};
-use oribi_session::sql::{CopyStatement, Outcome, Prepared, SqlEngine, SqlError, SqlSession};
+use futures::stream;
+use oribi_session::sql::{CopyStatement, Outcome, PointLookup, Prepared, SqlEngine, SqlError, SqlSession};
 use oribi_types::{ColumnType, ErrorKind, Value};
 use std::future::Future;
 use std::pin::Pin;
@@ -67,6 +70,8 @@ struct PreparedStatement {
 /// What a statement does.
 enum Plan {
     Query(SourceQuery),
+    Point(PointRead),
+    Explain(Explain),
     Insert(Insert),
     Update(Update),
     Delete(Delete),
@@ -122,7 +127,14 @@ fn plan_statement<'a>(
                 query => {
                     check_query(&query)?;
                     let statement = Statement::Query(Box::new(query));
-                    Plan::Query(SourceQuery::plan(scope, statement, types).await?)
+                    match PointRead::recognise(scope.query, scope.session, &statement, types.known()) {
+                        Some(point) => {
+                            let parameters = point.parameters().iter().enumerate();
+                            parameters.for_each(|(n, column_type)| types.note(n, Some(*column_type)));
+                            Plan::Point(point)
+                        }
+                        None => Plan::Query(SourceQuery::plan(scope, statement, types).await?),
+                    }
                 }
             },
             Statement::ShowTables { .. } | Statement::ShowColumns { .. } => {
@@ -137,32 +149,33 @@ fn plan_statement<'a>(
 /// and writes nothing.
 async fn plan_explain(
     scope: Scope<'_>,
-    mut explain: Statement,
+    explain: Statement,
     types: &mut ParameterTypes,
 ) -> Result<Plan, SqlError> {
-    let Statement::Explain { statement, .. } = &mut explain else { unreachable!("an explain") };
-    let inner = plan_statement(scope, None, (**statement).clone(), &mut types.clone()).await?;
-    let reads = match &inner {
-        Plan::Query(_) => None,
-        Plan::Insert(insert) => Some(insert.query()),
-        Plan::Update(update) => Some(update.query()),
-        Plan::Delete(delete) => Some(delete.query()),
-        _ => return Err(unsupported(&explain)),
+    let options = ExplainOptions::of(&explain)?;
+    let Statement::Explain { statement, .. } = explain else { unreachable!("an explain") };
+    let what = statement.to_string();
+    let inner = plan_statement(scope, None, *statement, types).await?;
+    let reads = match inner {
+        Plan::Query(query) => return Ok(Plan::Explain(Explain::query(query, options))),
+        Plan::Point(point) => return Ok(Plan::Explain(Explain::point(point, options))),
+        Plan::Insert(insert) => insert.query().cloned(),
+        Plan::Update(update) => update.query().cloned(),
+        Plan::Delete(delete) => delete.query().cloned(),
+        _ => {
+            let words = what.split_whitespace().take(2).collect::<Vec<_>>().join(" ");
+            return Err(SqlError::new(ErrorKind::Unsupported, format!("EXPLAIN {words} is not supported")));
+        }
     };
-    match reads {
-        None => {}
-        Some(Some(query)) => {
+    Ok(Plan::Explain(match reads {
+        Some(query) => {
             scope
                 .session
                 .warn("the plan is that of the query that the statement reads from; nothing is written");
-            **statement = query.statement().clone();
+            Explain::query(query, options)
         }
-        Some(None) => {
-            scope.session.warn("the statement writes by primary key; it has no plan");
-            **statement = syntax::parse("select 'write by primary key'")?.statement;
-        }
-    }
-    Ok(Plan::Query(SourceQuery::plan(scope, explain, types).await?))
+        None => Explain::text("write by primary key"),
+    }))
 }
 
 fn check_query(query: &ast::Query) -> Result<(), SqlError> {
@@ -187,6 +200,8 @@ impl Plan {
     fn columns(&self) -> Option<&SchemaRef> {
         match self {
             Plan::Query(query) => Some(query.schema()),
+            Plan::Point(point) => Some(point.columns()),
+            Plan::Explain(_) => Some(Explain::columns()),
             Plan::Insert(insert) => insert.columns(),
             Plan::Update(update) => update.columns(),
             Plan::Delete(delete) => delete.columns(),
@@ -198,7 +213,7 @@ impl Plan {
 
     fn writes(&self) -> bool {
         match self {
-            Plan::Query(_) | Plan::Control(_) => false,
+            Plan::Query(_) | Plan::Point(_) | Plan::Explain(_) | Plan::Control(_) => false,
             Plan::Copy(copy) => copy.writes(),
             Plan::Insert(_) | Plan::Update(_) | Plan::Delete(_) | Plan::Ddl(_) => true,
         }
@@ -217,6 +232,14 @@ impl Plan {
     async fn attempt(&self, run: Run<'_>) -> Result<Outcome, SqlError> {
         match self {
             Plan::Query(query) => Ok(Outcome::Rows(query.run(run).await?)),
+            Plan::Point(point) => {
+                let batch = point.run(run.query, run.parameters.values).await?;
+                Ok(Outcome::Rows(Box::pin(stream::iter([Ok(batch)]))))
+            }
+            Plan::Explain(explain) => {
+                let batch = explain.run(run).await?;
+                Ok(Outcome::Rows(Box::pin(stream::iter([Ok(batch)]))))
+            }
             Plan::Insert(insert) => insert.execute(run).await,
             Plan::Update(update) => update.execute(run).await,
             Plan::Delete(delete) => delete.execute(run).await,
@@ -235,6 +258,13 @@ impl Prepared for PreparedStatement {
 
     fn columns(&self) -> Option<&SchemaRef> {
         self.plan.columns()
+    }
+
+    fn point(&self) -> Option<&dyn PointLookup> {
+        match &self.plan {
+            Plan::Point(point) if point.is_single() => Some(point),
+            _ => None,
+        }
     }
 
     fn copy(&self) -> Option<&CopyStatement> {

@@ -33,6 +33,11 @@ impl ParameterTypes {
         self.0.get(n).copied().flatten()
     }
 
+    /// What is known so far, from `$1` on.
+    pub(crate) fn known(&self) -> &[Option<ColumnType>] {
+        &self.0
+    }
+
     /// The types; text for a parameter of which nothing is known.
     pub(crate) fn finish(self) -> Vec<ColumnType> {
         self.0.into_iter().map(|t| t.unwrap_or(ColumnType::String)).collect()

@@ -14,6 +14,7 @@ use oribi_types::{ColumnType, ErrorKind};
 use std::sync::Arc;
 
 /// A query as planned once for its types; each run plans it again, on a new snapshot.
+#[derive(Clone)]
 pub(crate) struct SourceQuery {
     statement: ast::Statement,
     /// The text that the tree's positions are in.
@@ -49,10 +50,6 @@ impl SourceQuery {
         Ok(SourceQuery { statement, sql: Arc::clone(scope.sql), schema })
     }
 
-    pub(crate) fn statement(&self) -> &ast::Statement {
-        &self.statement
-    }
-
     pub(crate) fn schema(&self) -> &SchemaRef {
         &self.schema
     }
@@ -60,10 +57,18 @@ impl SourceQuery {
     /// # Errors
     /// Those of planning.
     pub(crate) async fn run(&self, run: Run<'_>) -> Result<RowStream, SqlError> {
+        let (context, plan) = self.begin(run).await?;
+        Ok(run.query.run(context, plan).await?.1)
+    }
+
+    /// A new snapshot, and the plan for it.
+    ///
+    /// # Errors
+    /// Those of planning.
+    pub(crate) async fn begin(&self, run: Run<'_>) -> Result<(StatementContext, LogicalPlan), SqlError> {
         let context = run.query.begin(run.session)?;
         let plan = plan(run.query, &context, &self.statement, &self.sql).await?;
-        let plan = with_parameters(plan, run)?;
-        Ok(run.query.run(context, plan).await?.1)
+        Ok((context, with_parameters(plan, run)?))
     }
 }
 

@@ -69,10 +69,6 @@ impl OribiTable {
         OribiTable { view, table, columns }
     }
 
-    pub(crate) fn table(&self) -> &Arc<Table> {
-        &self.table
-    }
-
     fn name(&self) -> String {
         format!("{}.{}", self.table.schema_name(), self.table.name())
     }
