@@ -98,6 +98,13 @@ impl Engine {
         Ok((found, Obligation::default()))
     }
 
+    /// Whether memory holds `key` as a clean row: in the row cache, not in a memtable. It explains a read and does not
+    /// answer one: the next moment it may be otherwise.
+    pub fn is_cached(&self, table: &Table, key: &[u8]) -> bool {
+        let key = self.index.key(table.tablet_of(key).generation(), key);
+        self.index.read(key, |newest| newest.memtable == Version::CLEAN).unwrap_or(false)
+    }
+
     fn look<R>(
         &self,
         table: &Table,

@@ -37,6 +37,12 @@ impl QueryMemory {
         QueryMemory { budget, limit, state: Mutex::default() }
     }
 
+    /// What operators that can spill may hold together: half, because the merge of what several sorts hold accounts
+    /// for the same rows once more, and cannot spill.
+    fn spillable_limit(&self) -> usize {
+        self.limit / 2
+    }
+
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -88,7 +94,7 @@ impl MemoryPool for QueryMemory {
             )))
         };
         let left = if consumer.can_spill() {
-            let share = self.limit.saturating_sub(state.unspillable) / state.spillers.max(1);
+            let share = self.spillable_limit().saturating_sub(state.unspillable) / state.spillers.max(1);
             share.saturating_sub(reservation.size())
         } else {
             self.limit.saturating_sub(state.unspillable + state.spillable)

@@ -7,6 +7,7 @@ mod recognise;
 
 use crate::context::QueryEngine;
 use arrow::array::RecordBatch;
+use arrow::compute::concat_batches;
 use arrow::datatypes::{Field, Schema as ArrowSchema, SchemaRef};
 use datafusion::sql::sqlparser::ast::Statement;
 use oribi_engine::{Engine, Lookup, Obligation, ReadView, RowVersion, Table};
@@ -15,6 +16,7 @@ use oribi_types::batch::BatchBuilder;
 use oribi_types::key::{KeyDecoder, encode_key};
 use oribi_types::{ColumnSource, ColumnType, Error, Result, Schema, Value, ValueRef};
 use recognise::{Operand, Shape};
+use std::fmt;
 use std::sync::Arc;
 
 /// A prepared look-up by primary key.
@@ -36,15 +38,35 @@ struct Plan {
 /// Where the rows of a look-up were found.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Sources {
-    /// Keys that memory answered: memtable, row cache, or the filters alone.
-    pub(crate) memory: usize,
-    /// Keys that SSTables were read for.
-    pub(crate) files: usize,
+    memtable: Found,
+    row_cache: Found,
+    sstables: Found,
 }
 
-impl std::fmt::Display for Sources {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{} keys from memory, {} from sstables", self.memory, self.files)
+/// Rows, and the bytes of their encoded keys and rows.
+#[derive(Clone, Copy, Debug, Default)]
+struct Found {
+    rows: usize,
+    bytes: usize,
+}
+
+impl Found {
+    fn add(&mut self, row: RowVersion<'_>) {
+        self.rows += 1;
+        self.bytes += row.key.len() + row.row.len();
+    }
+}
+
+impl fmt::Display for Sources {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Sources { memtable, row_cache, sstables } = self;
+        write!(f, "memtable {memtable}; row cache {row_cache}; sstables {sstables}")
+    }
+}
+
+impl fmt::Display for Found {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} rows, {} bytes", self.rows, self.bytes)
     }
 }
 
@@ -104,8 +126,7 @@ impl PointRead {
         query: &QueryEngine,
         parameters: &[Value],
     ) -> Result<RecordBatch, SqlError> {
-        let (batch, _) = self.run_counted(query, parameters).await?;
-        Ok(batch)
+        self.read(query, parameters, None).await
     }
 
     /// As [`run`](Self::run), and where the rows came from.
@@ -114,37 +135,54 @@ impl PointRead {
         query: &QueryEngine,
         parameters: &[Value],
     ) -> Result<(RecordBatch, Sources), SqlError> {
+        let mut sources = Sources::default();
+        let batch = self.read(query, parameters, Some(&mut sources)).await?;
+        Ok((batch, sources))
+    }
+
+    async fn read(
+        &self,
+        query: &QueryEngine,
+        parameters: &[Value],
+        mut sources: Option<&mut Sources>,
+    ) -> Result<RecordBatch, SqlError> {
         let plan = &self.0;
         let view = plan.engine.read_view();
         let mut rows = Rows::new(plan);
         let mut pending = Vec::new();
-        let mut sources = Sources::default();
         let mut obligation = Obligation::default();
         for key in plan.keys(parameters)? {
-            match plan.engine.try_get(&plan.table, &key, view, |row| rows.push(row)) {
+            let mut found = sources.as_mut().map(|sources| match plan.engine.is_cached(&plan.table, &key) {
+                true => &mut sources.row_cache,
+                false => &mut sources.memtable,
+            });
+            let answer = |row: RowVersion<'_>| {
+                if let Some(found) = &mut found {
+                    found.add(row);
+                }
+                rows.push(row)
+            };
+            match plan.engine.try_get(&plan.table, &key, view, answer) {
                 Lookup::Found(pushed, seen) => {
                     pushed?;
                     obligation.merge(seen);
                 }
                 Lookup::Absent(seen) => obligation.merge(seen),
-                Lookup::Pending => {
-                    pending.push(key);
-                    continue;
-                }
+                Lookup::Pending => pending.push(key),
             }
-            sources.memory += 1;
         }
-        let mut batches = vec![rows.finish()?];
+        let mut batch = rows.finish()?;
         if !pending.is_empty() {
-            sources.files = pending.len();
             let plan = Arc::clone(plan);
-            let read = query.runtime().lookup(move || plan.read_files(&pending, view)).await?;
-            batches.push(read.0);
-            obligation.merge(read.1);
+            let (more, found, seen) = query.runtime().lookup(move || plan.read_files(&pending, view)).await?;
+            batch = concat_batches(&self.0.columns, [&batch, &more]).map_err(Error::from)?;
+            obligation.merge(seen);
+            if let Some(sources) = sources {
+                sources.sstables = found;
+            }
         }
         plan.engine.settled(obligation).await?;
-        let batch = arrow::compute::concat_batches(&plan.columns, &batches).map_err(Error::from)?;
-        Ok((batch, sources))
+        Ok(batch)
     }
 
     /// Whether there is at most one row, so that [`PointLookup::get`] may be called.
@@ -207,15 +245,20 @@ impl Plan {
     }
 
     /// The rows of keys that memory could not answer.
-    fn read_files(&self, keys: &[Vec<u8>], view: ReadView) -> Result<(RecordBatch, Obligation)> {
+    fn read_files(&self, keys: &[Vec<u8>], view: ReadView) -> Result<(RecordBatch, Found, Obligation)> {
         let mut rows = Rows::new(self);
+        let mut found = Found::default();
         let mut obligation = Obligation::default();
         for key in keys {
-            let (pushed, seen) = self.engine.get(&self.table, key, view, |row| rows.push(row))?;
+            let answer = |row: RowVersion<'_>| {
+                found.add(row);
+                rows.push(row)
+            };
+            let (pushed, seen) = self.engine.get(&self.table, key, view, answer)?;
             pushed.transpose()?;
             obligation.merge(seen);
         }
-        Ok((rows.finish()?, obligation))
+        Ok((rows.finish()?, found, obligation))
     }
 
     fn get(&self, key: &[u8], visit: &mut dyn FnMut(&[ValueRef<'_>])) -> Result<(bool, Obligation)> {

@@ -1,8 +1,6 @@
 //! What a query does not need is not read: columns, rows beyond a limit, row groups that cannot match.
 
-mod common;
-
-use common::Db;
+use crate::db::Db;
 
 async fn flushed() -> Db {
     let db = Db::new();

@@ -1,8 +1,6 @@
 //! Whatever lies in memory, in one file or in several: a query sees each key's live row once.
 
-mod common;
-
-use common::Db;
+use crate::db::Db;
 use futures::TryStreamExt;
 use oribi_session::sql::Outcome;
 use std::collections::BTreeMap;

@@ -1,8 +1,6 @@
 //! A look-up by primary key answers what the planner would answer, without it.
 
-mod common;
-
-use common::Db;
+use crate::db::Db;
 use oribi_session::sql::{Outcome, SqlEngine};
 use oribi_types::{ColumnType, Value};
 

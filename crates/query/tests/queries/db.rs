@@ -16,7 +16,7 @@ pub struct Db {
     pub engine: Arc<Engine>,
     pub query: Arc<QueryEngine>,
     pub session: Arc<SqlSession>,
-    dir: tempfile::TempDir,
+    dir: Option<tempfile::TempDir>,
 }
 
 impl Db {
@@ -25,7 +25,10 @@ impl Db {
     }
 
     pub fn with(options: EngineOptions) -> Self {
-        let dir = tempfile::tempdir().unwrap();
+        Db::open(tempfile::tempdir().unwrap(), options)
+    }
+
+    fn open(dir: tempfile::TempDir, options: EngineOptions) -> Self {
         let engine = Engine::open(Env::real(), &dir.path().join("data"), options).unwrap();
         let options = QueryOptions {
             threads: 2,
@@ -35,11 +38,18 @@ impl Db {
             ..QueryOptions::default()
         };
         let query = QueryEngine::new(Arc::clone(&engine), options).unwrap();
-        Db { engine, query, session: SqlSession::new("tester", "oribi"), dir }
+        Db { engine, query, session: SqlSession::new("tester", "oribi"), dir: Some(dir) }
+    }
+
+    /// Closes the database and opens its folder again.
+    pub fn reopen(mut self) -> Self {
+        let (dir, options) = (self.dir.take().unwrap(), self.engine.options().clone());
+        drop(self);
+        Db::open(dir, options)
     }
 
     pub fn spill_dir(&self) -> std::path::PathBuf {
-        self.dir.path().join("spill")
+        self.dir.as_ref().unwrap().path().join("spill")
     }
 
     pub async fn outcome(&self, sql: &str, parameters: &[Value]) -> Result<Outcome, SqlError> {

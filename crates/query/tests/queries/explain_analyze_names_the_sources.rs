@@ -1,8 +1,6 @@
 //! `EXPLAIN ANALYZE` says how many rows and bytes came from memory and from SSTables.
 
-mod common;
-
-use common::Db;
+use crate::db::Db;
 
 #[tokio::test]
 async fn of_a_scan() {
@@ -10,7 +8,8 @@ async fn of_a_scan() {
     db.run("create table t (k bigint primary key, s text)").await;
     db.run("insert into t select value, 'text' from generate_series(1, 100)").await;
     db.flush("t");
-    db.run("insert into t values (101, 'new'), (1, 'changed')").await;
+    db.run("insert into t values (101, 'new')").await;
+    db.run("update t set s = 'changed' where k = 1").await;
     let text = db.explain("explain analyze select s, count(*) from t group by s").await;
     assert!(text.contains("QUERY PLAN"), "{text}");
     assert!(text.contains("rows: 3, time: "), "{text}");
@@ -27,10 +26,17 @@ async fn of_a_look_up() {
     db.run("insert into t values (1, 'a'), (2, 'b')").await;
     let sql = "explain analyze select s from t where k in (1, 3)";
     let text = db.explain(sql).await;
-    assert!(text.contains("point read of public.t by 2 primary keys: memtable 1 rows"), "{text}");
+    assert!(text.contains("point read of public.t by 2 primary keys: memtable 1 rows, "), "{text}");
+    assert!(text.contains("row cache 0 rows, 0 bytes; sstables 0 rows, 0 bytes"), "{text}");
     db.flush("t");
-    db.compact("t");
-    let text = db.explain("explain analyze select s from t where k = 2").await;
-    assert!(text.contains("rows: 1"), "{text}");
-    assert!(text.contains("memtable 0 rows"), "{text}");
+    let text = db.explain(sql).await;
+    assert!(text.contains("memtable 0 rows, 0 bytes; row cache 1 rows, "), "{text}");
+    db.run("truncate t").await;
+    db.run("insert into t select value, 'text' from generate_series(1, 10)").await;
+    db.flush("t");
+    let db = db.reopen();
+    let text = db.explain(sql).await;
+    assert!(text.contains("row cache 0 rows, 0 bytes; sstables 2 rows, "), "nothing is cached yet: {text}");
+    let text = db.explain(sql).await;
+    assert!(text.contains("row cache 2 rows, "), "the read left its rows behind: {text}");
 }

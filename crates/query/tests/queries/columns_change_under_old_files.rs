@@ -1,8 +1,6 @@
 //! Files keep the columns of the time they were written; queries see the table's.
 
-mod common;
-
-use common::Db;
+use crate::db::Db;
 
 async fn table() -> Db {
     let db = Db::new();
