@@ -77,7 +77,7 @@ impl QueryEngine {
     /// `Unavailable` if threads or the spill folder are refused.
     pub fn new(engine: Arc<Engine>, options: QueryOptions) -> Result<Arc<Self>> {
         let limit = engine.memory().limit() / 100 * u64::from(options.memory_percent.min(100));
-        let memory = QueryMemory::new(Arc::clone(engine.memory()), limit as usize);
+        let memory = QueryMemory::new(Arc::clone(engine.memory()), limit as usize, options.threads);
         let mut runtime_env = RuntimeEnvBuilder::new().with_memory_pool(Arc::new(memory));
         runtime_env = runtime_env.with_disk_manager_builder(spill_folder(&options)?);
         let runtime_env = runtime_env.build().map_err(|e| sql_error(e).error)?;

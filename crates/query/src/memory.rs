@@ -11,11 +11,17 @@ use oribi_engine::MemoryBudget;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+/// DataFusion's name for what merges the spilled runs of a sort. It takes whatever it is given, to merge as many runs
+/// at a time as it can, and makes do with less: left alone, it starves the rest of its plan.
+const RUN_MERGE: &str = "ExternalSorterMerge";
+
 /// The memory of all queries of a process.
 pub(crate) struct QueryMemory {
     budget: Arc<MemoryBudget>,
     /// The most that queries hold together, in bytes.
     limit: usize,
+    /// Partitions that a plan executes at a time.
+    threads: usize,
     state: Mutex<State>,
 }
 
@@ -32,15 +38,9 @@ struct State {
 }
 
 impl QueryMemory {
-    /// A pool of at most `limit` bytes of `budget`.
-    pub(crate) fn new(budget: Arc<MemoryBudget>, limit: usize) -> Self {
-        QueryMemory { budget, limit, state: Mutex::default() }
-    }
-
-    /// What operators that can spill may hold together: half, because the merge of what several sorts hold accounts
-    /// for the same rows once more, and cannot spill.
-    fn spillable_limit(&self) -> usize {
-        self.limit / 2
+    /// A pool of at most `limit` bytes of `budget`, for plans of `threads` partitions.
+    pub(crate) fn new(budget: Arc<MemoryBudget>, limit: usize, threads: usize) -> Self {
+        QueryMemory { budget, limit, threads: threads.max(1), state: Mutex::default() }
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -94,10 +94,16 @@ impl MemoryPool for QueryMemory {
             )))
         };
         let left = if consumer.can_spill() {
-            let share = self.spillable_limit().saturating_sub(state.unspillable) / state.spillers.max(1);
-            share.saturating_sub(reservation.size())
+            // They get a third: the merge of what several sorts hold accounts for the same rows once more and cannot
+            // spill, and neither can what the plan has above it.
+            let together = self.limit.saturating_sub(state.unspillable).min(self.limit / 3);
+            (together / state.spillers.max(1)).saturating_sub(reservation.size())
         } else {
-            self.limit.saturating_sub(state.unspillable + state.spillable)
+            let free = self.limit.saturating_sub(state.unspillable + state.spillable);
+            match consumer.name().starts_with(RUN_MERGE) {
+                true => free.min((self.limit / 2 / self.threads).saturating_sub(reservation.size())),
+                false => free,
+            }
         };
         if additional > left {
             return refuse(left);

@@ -5,9 +5,9 @@ use oribi_engine::EngineOptions;
 use oribi_types::ErrorKind;
 
 async fn small() -> Db {
-    let db = Db::with(EngineOptions { memory_bytes: 32 << 20, ..EngineOptions::default() });
+    let db = Db::with(EngineOptions { memory_bytes: 64 << 20, ..EngineOptions::default() });
     db.run("create table t (k bigint primary key, s text)").await;
-    for start in (0..200_000).step_by(50_000) {
+    for start in (0..400_000).step_by(50_000) {
         let end = start + 49_999;
         db.run(&format!(
             "insert into t select value, md5(cast(value as text)) || md5(cast(value as text)) \
@@ -24,7 +24,10 @@ async fn a_sort_spills_and_leaves_nothing_behind() {
     let db = small().await;
     let sql =
         "select count(*) from (select row_number() over (order by s) as r, k, s from t) where r % 2 = 1";
-    assert_eq!(db.rows(sql).await, ["100000"]);
+    assert_eq!(db.rows(sql).await, ["200000"]);
+    let plan = db.explain(&format!("explain analyze {sql}")).await;
+    let sort = plan.lines().find(|line| line.contains("SortExec")).unwrap_or_default();
+    assert!(sort.contains("spill_count=") && !sort.contains("spill_count=0,"), "{sort}");
     assert_eq!(db.engine.memory().queries(), 0);
     assert_eq!(files_below(&db.spill_dir()), 0, "spill files are removed with their query");
 }
@@ -37,7 +40,7 @@ async fn a_join_beyond_the_budget_fails_clearly() {
     assert_eq!(error.error.kind(), ErrorKind::TooLarge, "{error}");
     assert_eq!(error.sqlstate, Some("53200"));
     assert!(error.error.message().contains("memory"), "{error}");
-    assert_eq!(db.rows("select count(*) from t").await, ["200000"]);
+    assert_eq!(db.rows("select count(*) from t").await, ["400000"]);
 }
 
 fn files_below(dir: &std::path::Path) -> usize {
