@@ -4,12 +4,13 @@
 //! each request sees what those before it did, and answers stay in order.
 
 use super::batch::{Leave, OUTPUT_BYTES_MAX, Progress, Shared};
-use super::codec::{self, Keys, Meta, MetaFlags, MetaVerb, Request, StoreVerb, answer};
+use super::codec::{Keys, Meta, MetaVerb, Request, StoreVerb, answer};
 use super::meta;
+use super::reply::{self, Reply};
 use super::stats::{Tally, VERSION};
 use oribi_engine::Obligation;
 use oribi_session::kv::{Action, Change, Expiry, Got, Outcome, Round, Status, StoreMode};
-use oribi_types::{Error, ErrorKind};
+use oribi_types::Error;
 use std::borrow::Cow;
 use std::time::Duration;
 
@@ -32,15 +33,6 @@ pub struct Execution<'b> {
     changes: Vec<Change<'b>>,
     replies: Vec<Reply<'b>>,
     bytes: usize,
-}
-
-/// How a change is answered.
-enum Reply<'b> {
-    Store { compares: bool, noreply: bool },
-    Count { down: bool, noreply: bool },
-    Touch { noreply: bool },
-    Delete { noreply: bool },
-    Meta { verb: MetaVerb, key: &'b [u8], flags: MetaFlags<'b> },
 }
 
 impl<'b> Execution<'b> {
@@ -150,7 +142,7 @@ impl<'b> Execution<'b> {
             if let Err(error) = found {
                 *self.keys_answered = 0;
                 self.tally.errors += 1;
-                say_error(&error, self.output);
+                reply::say_error(&error, self.output);
                 return Ok(());
             }
             *self.keys_answered += 1;
@@ -214,7 +206,7 @@ impl<'b> Execution<'b> {
         };
         self.round.refresh();
         if let Err(error) = flushed {
-            self.refuse_change(&error, noreply);
+            self.refuse_request(&error, noreply);
             return Ok(());
         }
         self.say("OK", noreply)
@@ -266,7 +258,7 @@ impl<'b> Execution<'b> {
             });
             match got {
                 Err(error) => {
-                    self.refuse_change(&error, false);
+                    self.refuse_request(&error, false);
                     return Ok(());
                 }
                 Ok(Got::Pending) => return Err(Progress::NeedsBlocking),
@@ -290,7 +282,7 @@ impl<'b> Execution<'b> {
         let outcome = self.apply(&Change { key, cas: None, action })?;
         self.tally.cmd_get += 1;
         match (outcome.status, outcome.fetched) {
-            (Status::Refused(error), _) => self.refuse_change(&error, false),
+            (Status::Refused(error), _) => self.refuse_request(&error, false),
             (Status::Done, Some(found)) => {
                 self.tally.get_hits += 1;
                 meta::say_fetched(key, flags, &found, now, self.output);
@@ -314,7 +306,7 @@ impl<'b> Execution<'b> {
             Ok(Got::Pending) => return Err(Progress::NeedsBlocking),
             Ok(Got::Found(())) => {}
             Ok(Got::Absent) => answer::line("EN", self.output),
-            Err(error) => self.refuse_change(&error, false),
+            Err(error) => self.refuse_request(&error, false),
         }
         Ok(())
     }
@@ -362,88 +354,18 @@ impl<'b> Execution<'b> {
     }
 
     fn reply(&mut self, reply: &Reply<'_>, outcome: Outcome) {
-        self.count(reply, &outcome.status);
-        let noreply = match reply {
-            Reply::Meta { verb, key, flags } => {
-                match outcome.status {
-                    Status::Refused(error) => self.refuse_change(&error, false),
-                    Status::NotNumeric => answer::line(NOT_NUMERIC, self.output),
-                    Status::TooLarge => answer::line(codec::TOO_LARGE, self.output),
-                    _ => {
-                        let now = self.round.now_micros();
-                        meta::say_outcome(*verb, key, flags, &outcome, now, self.output);
-                    }
-                }
-                return;
-            }
-            Reply::Store { noreply, .. }
-            | Reply::Count { noreply, .. }
-            | Reply::Touch { noreply }
-            | Reply::Delete { noreply } => *noreply,
-        };
-        let line = match outcome.status {
-            Status::Refused(error) => return self.refuse_change(&error, noreply),
-            Status::Done => match reply {
-                Reply::Count { .. } => itoa::Buffer::new().format(outcome.number).to_owned().into(),
-                Reply::Touch { .. } => "TOUCHED".into(),
-                Reply::Delete { .. } => "DELETED".into(),
-                Reply::Store { .. } | Reply::Meta { .. } => Cow::Borrowed("STORED"),
-            },
-            Status::NotStored => "NOT_STORED".into(),
-            Status::Exists => "EXISTS".into(),
-            Status::NotFound => "NOT_FOUND".into(),
-            Status::NotNumeric => NOT_NUMERIC.into(),
-            Status::TooLarge => codec::TOO_LARGE.into(),
-        };
-        if !noreply {
-            answer::line(&line, self.output);
-        }
+        reply::count(reply, &outcome.status, &mut self.tally);
+        let now = self.round.now_micros();
+        reply::say(reply, &outcome, now, self.output);
     }
 
-    fn refuse_change(&mut self, error: &Error, noreply: bool) {
+    fn refuse_request(&mut self, error: &Error, noreply: bool) {
         self.tally.errors += 1;
         if !noreply {
-            say_error(error, self.output);
+            reply::say_error(error, self.output);
         }
     }
-
-    fn count(&mut self, reply: &Reply<'_>, status: &Status) {
-        let tally = &mut self.tally;
-        let done = matches!(status, Status::Done);
-        let down = |flags: &MetaFlags<'_>| matches!(flags.mode, Some(b'D' | b'-'));
-        let count = match reply {
-            Reply::Store { compares, .. } => {
-                tally.cmd_set += 1;
-                match status {
-                    Status::Done if *compares => &mut tally.cas_hits,
-                    Status::Exists => &mut tally.cas_badval,
-                    Status::NotFound => &mut tally.cas_misses,
-                    _ => return,
-                }
-            }
-            Reply::Meta { verb: MetaVerb::Set, .. } => &mut tally.cmd_set,
-            Reply::Touch { .. } => {
-                tally.cmd_touch += 1;
-                if done { &mut tally.touch_hits } else { &mut tally.touch_misses }
-            }
-            Reply::Count { down: true, .. } if done => &mut tally.decr_hits,
-            Reply::Count { down: true, .. } => &mut tally.decr_misses,
-            Reply::Count { .. } if done => &mut tally.incr_hits,
-            Reply::Count { .. } => &mut tally.incr_misses,
-            Reply::Meta { verb: MetaVerb::Count, flags, .. } => match (down(flags), done) {
-                (true, true) => &mut tally.decr_hits,
-                (true, false) => &mut tally.decr_misses,
-                (false, true) => &mut tally.incr_hits,
-                (false, false) => &mut tally.incr_misses,
-            },
-            Reply::Delete { .. } | Reply::Meta { .. } if done => &mut tally.delete_hits,
-            Reply::Delete { .. } | Reply::Meta { .. } => &mut tally.delete_misses,
-        };
-        *count += 1;
-    }
 }
-
-const NOT_NUMERIC: &str = "CLIENT_ERROR cannot increment or decrement non-numeric value";
 
 fn store<'b>(verb: StoreVerb, value: &'b [u8], flags: u32, expiry: Expiry) -> (Action<'b>, Option<u64>) {
     let store = |mode| Action::Store { mode, value, flags, expiry, or_stale: false };
@@ -455,22 +377,4 @@ fn store<'b>(verb: StoreVerb, value: &'b [u8], flags: u32, expiry: Expiry) -> (A
         StoreVerb::Prepend => (Action::Extend { front: true, value, vivify: None }, None),
         StoreVerb::Cas(cas) => (store(StoreMode::Set), Some(cas)),
     }
-}
-
-/// The protocol's table of errors: faults of the request, and of the server.
-fn say_error(error: &Error, out: &mut Vec<u8>) {
-    let kind = match error.kind() {
-        ErrorKind::Invalid
-        | ErrorKind::NotFound
-        | ErrorKind::AlreadyExists
-        | ErrorKind::Conflict
-        | ErrorKind::Unauthenticated
-        | ErrorKind::Forbidden
-        | ErrorKind::Unsupported
-        | ErrorKind::TooLarge => "CLIENT_ERROR",
-        ErrorKind::Retry | ErrorKind::Unavailable | ErrorKind::Corrupt | ErrorKind::Internal => {
-            "SERVER_ERROR"
-        }
-    };
-    answer::error(kind, error.message(), out);
 }

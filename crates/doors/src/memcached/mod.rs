@@ -12,6 +12,7 @@ mod connection;
 mod execute;
 mod listener;
 mod meta;
+mod reply;
 mod stats;
 
 use batch::Shared;

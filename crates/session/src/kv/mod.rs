@@ -9,6 +9,7 @@
 //! round read or wrote must be settled before it is answered: [`Round::obligation`].
 
 mod change;
+mod decide;
 mod document;
 mod path;
 mod row;
