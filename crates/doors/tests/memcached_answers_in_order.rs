@@ -1,4 +1,5 @@
 //! The memcached door over a socket: whatever the pieces in which requests arrive and answers are read.
+#![allow(clippy::unwrap_used)]
 
 use oribi_doors::memcached::{MemcachedDoor, MemcachedLimits};
 use oribi_engine::{Engine, EngineOptions};

@@ -1,4 +1,5 @@
 //! Reading a document that is in memory: no allocation, and no copy but the caller's.
+#![allow(clippy::unwrap_used)]
 
 use oribi_engine::{Engine, EngineOptions};
 use oribi_env::Env;

@@ -1,5 +1,6 @@
 //! Random changes and reads of a few documents, in groups of one write each, with flushes in between, against a plain
 //! map that follows the protocol's rules.
+#![allow(clippy::unwrap_used)]
 
 use oribi_engine::{Engine, EngineOptions};
 use oribi_env::Env;

@@ -1,4 +1,5 @@
 //! Rows of typed tables by path: read, stored, compared, touched and deleted as JSON objects.
+#![allow(clippy::unwrap_used)]
 
 use oribi_engine::{Engine, EngineOptions};
 use oribi_env::Env;

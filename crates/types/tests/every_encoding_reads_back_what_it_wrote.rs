@@ -1,4 +1,5 @@
 //! Random tables and rows through every encoding: text, JSON, key and row bytes, Arrow batches.
+#![allow(clippy::unwrap_used)]
 
 use oribi_types::batch::{BatchBuilder, encode_keys, encode_row_at, value_at};
 use oribi_types::key::{decode_key, encode_key};

@@ -1,4 +1,5 @@
 //! Adding, dropping and renaming columns, and rows written before.
+#![allow(clippy::unwrap_used)]
 
 use oribi_types::key::{encode_key, hash_partition, murmur_hash2_64a};
 use oribi_types::schema::ColumnSpec;
