@@ -213,12 +213,13 @@ impl Engine {
                 let before = tablet.state().files.clone();
                 let (active, files) =
                     (self.new_memtable(), Arc::new(FileSet { files: Vec::new(), flushed_lsn }));
-                swept.push((tablet, tablet.set_generation(self.manifest.next_id()), before));
                 tablet.change(|_| TabletState {
                     active: active.clone(),
                     sealed: Vec::new(),
                     files: files.clone(),
                 });
+                // After the files: who has the new generation must not find, and cache, a row of the old ones.
+                swept.push((tablet, tablet.set_generation(self.manifest.next_id()), before));
             }
         }
         for (tablet, generation, files) in swept {
