@@ -200,7 +200,6 @@ impl Import {
         }
         for _ in 0..COMMIT_ATTEMPTS {
             if self.try_commit()? {
-                self.tablets.clear();
                 return Ok(self.rows);
             }
         }
@@ -208,41 +207,44 @@ impl Import {
     }
 
     /// False if somebody wrote to the table since it was checked that the keys are new.
-    fn try_commit(&self) -> Result<bool> {
-        let engine = &self.engine;
+    fn try_commit(&mut self) -> Result<bool> {
+        let (engine, table) = (self.engine.clone(), self.table.clone());
         let mut checked: Vec<Arc<FileSet>> = Vec::new();
-        for (tablet, part) in self.table.tablets.iter().zip(&self.tablets) {
-            engine.flush_tablet(&self.table, tablet)?;
+        for (tablet, part) in table.tablets.iter().zip(&self.tablets) {
+            engine.flush_tablet(&table, tablet)?;
             let files = tablet.state().files.clone();
             self.check_new(tablet, &files, &part.finished)?;
             checked.push(files);
         }
-        let _installers: Vec<_> = self.table.tablets.iter().map(|tablet| tablet.installer.lock()).collect();
+        let _installers: Vec<_> = table.tablets.iter().map(|tablet| tablet.installer.lock()).collect();
         let unchanged = |tablet: &Tablet, files: &Arc<FileSet>| {
             let state = tablet.state();
             state.active.is_empty() && state.sealed.is_empty() && Arc::ptr_eq(&state.files, files)
         };
-        let all_unchanged = || self.table.tablets.iter().zip(&checked).all(|(t, files)| unchanged(t, files));
-        // Under the gate nobody writes; from here to the end the keys stay new.
+        let all_unchanged = || table.tablets.iter().zip(&checked).all(|(t, files)| unchanged(t, files));
+        // Nobody writes, nor has decided to insert a key that was absent: from here to the end the keys stay new.
+        let _latches = engine.latches.take_all();
         let _gate = engine.gate.write();
-        if self.table.is_dropped() {
+        if table.is_dropped() {
             return Err(Error::not_found("the table was dropped"));
         }
         if !all_unchanged() {
             return Ok(false);
         }
         let mut prepared = Vec::new();
-        for (tablet, part) in self.table.tablets.iter().zip(&self.tablets) {
+        for (tablet, part) in table.tablets.iter().zip(&self.tablets) {
             let added = part.finished.iter().map(|meta| (meta.clone(), Vec::new())).collect();
             let change = FileChange { added, ..FileChange::default() };
-            prepared.push(engine.prepare(tablet, self.table.schema_ref(), change)?);
+            prepared.push(engine.prepare(tablet, table.schema_ref(), change)?);
         }
         let ts = engine.timeline.begin();
         prepared.iter_mut().for_each(|change| change.set_visible_from(ts));
         let edits = prepared.iter().map(|change| Edit::Install(change.install.clone())).collect();
+        // If the commit fails, the record may be on the disk all the same: the files stay until an open has read it.
+        self.tablets.clear();
         let committed = engine.manifest.commit(edits);
         if committed.is_ok() {
-            for (tablet, change) in self.table.tablets.iter().zip(prepared) {
+            for (tablet, change) in table.tablets.iter().zip(prepared) {
                 let files = Arc::new(change.files);
                 tablet.change(|state| TabletState { files: files.clone(), ..state.clone() });
             }

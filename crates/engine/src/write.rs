@@ -374,6 +374,11 @@ impl Latches {
         Latches((0..LATCHES).map(|_| Mutex::new(())).collect())
     }
 
+    /// Takes every latch: nobody is between deciding and applying.
+    pub fn take_all(&self) -> Vec<MutexGuard<'_, ()>> {
+        self.0.iter().map(|latch| latch.lock()).collect()
+    }
+
     /// Takes the latches of all hashes, in one order for everybody, so that no two writers wait for each other.
     fn take(&self, hashes: impl ExactSizeIterator<Item = u64>) -> SmallVec<[MutexGuard<'_, ()>; 1]> {
         let mut order: SmallVec<[usize; 1]> = hashes.map(|hash| hash as usize % LATCHES).collect();
