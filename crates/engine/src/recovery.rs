@@ -219,15 +219,12 @@ impl Replay<'_> {
 
     fn put(&self, tablet: &Tablet, memtable: &Memtable, lsn: Lsn, ts: Timestamp, change: record::Change<'_>) {
         let key = self.index.key(tablet.generation(), change.key);
-        let older = if tablet.state().files.may_contain(change.key) {
-            Older::Unresolved { below: 0 }
-        } else {
-            Older::Nothing
-        };
+        let older = Older::Unresolved { below: 0 };
         let new = crate::index::NewVersion { ts, lsn, memtable: memtable.id, row: change.row, older };
         memtable.note(lsn);
         // No snapshot is older than this process.
-        let applied = self.index.apply(key, new, Timestamp::MAX);
+        let in_files = || tablet.state().files.may_contain(change.key);
+        let applied = self.index.apply(key, new, Timestamp::MAX, in_files);
         memtable.grew(applied.bytes);
         if let Some(key) = applied.first {
             memtable.push(key);

@@ -331,13 +331,9 @@ impl Engine {
         let state = tablet.state();
         let memtable = &state.active;
         memtable.note(lsn);
-        // Known without I/O, and stays true: files with the key could only come from memory, where it is not.
-        let older = match older {
-            Older::Unresolved { below: 0 } if !state.files.may_contain(key.key) => Older::Nothing,
-            older => older,
-        };
         let new = NewVersion { ts, lsn, memtable: memtable.id, row, older };
-        let applied = self.index.apply(key, new, horizon);
+        let in_files = || tablet.state().files.may_contain(key.key);
+        let applied = self.index.apply(key, new, horizon, in_files);
         memtable.grew(applied.bytes);
         if let Some(key) = applied.first {
             memtable.push(key);

@@ -136,8 +136,16 @@ impl RowIndex {
     }
 
     /// Makes `new` the newest version of `key`. Versions below it stay as long as a snapshot at or above `horizon`
-    /// may read them.
-    pub fn apply(&self, key: KeyRef<'_>, new: NewVersion<'_>, horizon: Timestamp) -> Applied {
+    /// may read them. `in_files` says whether the tablet's present files may hold the key; it is asked, without I/O,
+    /// only if the key is seen to be absent here: whatever was unpinned before is in those files, and what they do
+    /// not hold then can come into them only from here.
+    pub fn apply(
+        &self,
+        key: KeyRef<'_>,
+        new: NewVersion<'_>,
+        horizon: Timestamp,
+        in_files: impl FnOnce() -> bool,
+    ) -> Applied {
         let memtable = new.memtable;
         let mut version = Version::new(new);
         let grown = version.bytes(key.key);
@@ -147,6 +155,9 @@ impl RowIndex {
         *stamp = stamp.wrapping_add(1);
         match shard.entries.entry(key.hash, |entry| key.is(entry), |entry| entry.hash) {
             Slot::Vacant(slot) => {
+                if version.older == (Older::Unresolved { below: 0 }) && !in_files() {
+                    version.older = Older::Nothing;
+                }
                 let shared: Arc<[u8]> = key.key.into();
                 slot.insert(Entry {
                     hash: key.hash,
