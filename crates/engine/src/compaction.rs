@@ -46,7 +46,10 @@ impl Engine {
     pub(crate) fn compact_if_worth(&self, table: &Table, tablet: &Tablet) -> Result<bool> {
         let Some(_compaction) = tablet.compaction.try_lock() else { return Ok(false) };
         let files = tablet.state().files.clone();
-        let Some(inputs) = pick(&files.files, self.options.compaction_files) else { return Ok(false) };
+        let horizon = self.timeline.horizon();
+        let Some(inputs) = pick(&files.files, self.options.compaction_files, horizon) else {
+            return Ok(false);
+        };
         self.compact_files(table, tablet, &inputs)?;
         Ok(true)
     }
@@ -144,14 +147,16 @@ struct Merged {
     rows: u64,
 }
 
-/// Files to compact: a mostly deleted one alone, or enough of similar size.
-fn pick(files: &[Arc<LiveFile>], enough: usize) -> Option<Vec<Arc<LiveFile>>> {
-    let deleted = |f: &LiveFile| f.deletions.len() as f64 / f.sstable.meta().rows.max(1) as f64;
-    if let Some(file) = files.iter().find(|f| deleted(f) > DELETED_SHARE_MAX) {
+/// Files to compact: a mostly deleted one alone, or enough of similar size. What a snapshot below still reads does
+/// not count, because compacting it would leave things as they are, again and again.
+fn pick(files: &[Arc<LiveFile>], enough: usize, horizon: Timestamp) -> Option<Vec<Arc<LiveFile>>> {
+    let files = || files.iter().filter(|f| f.visible_from <= horizon);
+    let gone = |f: &LiveFile| f.deletions.gone_at(horizon) as f64 / f.sstable.meta().rows.max(1) as f64;
+    if let Some(file) = files().find(|f| gone(f) > DELETED_SHARE_MAX) {
         return Some(vec![file.clone()]);
     }
     let mut tiers: std::collections::BTreeMap<u32, Vec<Arc<LiveFile>>> = std::collections::BTreeMap::new();
-    for file in files {
+    for file in files() {
         // Files of one tier differ in size by less than a factor of four.
         let tier = file.sstable.meta().data_bytes.max(1).ilog2() / 2;
         tiers.entry(tier).or_default().push(file.clone());

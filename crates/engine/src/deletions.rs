@@ -102,6 +102,11 @@ impl Deletions {
         Ok(Arc::new(hidden))
     }
 
+    /// How many rows no snapshot at or above `horizon` sees.
+    pub fn gone_at(&self, horizon: Timestamp) -> u64 {
+        self.folded.len() + self.recent.iter().filter(|(_, deleted_at)| *deleted_at <= horizon).count() as u64
+    }
+
     pub fn len(&self) -> u64 {
         self.folded.len() + self.recent.len() as u64
     }
