@@ -56,6 +56,7 @@ impl Engine {
 
     fn compact_files(&self, table: &Table, tablet: &Tablet, inputs: &[Arc<LiveFile>]) -> Result<()> {
         let horizon = self.timeline.horizon();
+        let now_micros = self.timeline.expiry_horizon_micros();
         let inputs: Vec<Arc<LiveFile>> =
             inputs.iter().filter(|f| f.visible_from <= horizon).cloned().collect();
         // Looked up after the inputs: it knows every column that they have.
@@ -63,9 +64,23 @@ impl Engine {
         if inputs.is_empty() {
             return Ok(());
         }
+        self.manifest.check()?;
         let id = self.manifest.next_id();
-        let merged = oribi_env::run_idle(|| self.merge(&table, tablet, &inputs, id, horizon))?;
+        let merged = oribi_env::run_idle(|| {
+            let sources = inputs.iter().map(|file| Source::open(&table, file, horizon, now_micros));
+            self.merge(&table, tablet, sources.collect::<Result<_>>()?, id)
+        })?;
+        self.install_merged(&table, tablet, &inputs, id, merged).inspect_err(|_| self.give_up(tablet, id))
+    }
 
+    fn install_merged(
+        &self,
+        table: &Table,
+        tablet: &Tablet,
+        inputs: &[Arc<LiveFile>],
+        id: SstableId,
+        merged: Merged,
+    ) -> Result<()> {
         let _installer = tablet.installer.lock();
         let state = arc_swap::Guard::into_inner(tablet.state());
         let current: Vec<&Arc<LiveFile>> = inputs.iter().filter_map(|f| state.files.file(f.id())).collect();
@@ -95,15 +110,10 @@ impl Engine {
         &self,
         table: &Table,
         tablet: &Tablet,
-        inputs: &[Arc<LiveFile>],
+        mut sources: Vec<Source<'_>>,
         id: SstableId,
-        horizon: Timestamp,
     ) -> Result<Merged> {
         let schema = table.schema_ref();
-        let mut sources = inputs
-            .iter()
-            .map(|file| Source::open(table, file, horizon))
-            .collect::<Result<Vec<Source<'_>>>>()?;
         let options = SstableOptions::default();
         let writer = SstableWriter::create(&self.env, &tablet.dir, id, schema, &options)?;
         let mut output = Output::new(writer);
@@ -204,11 +214,11 @@ impl PartialEq for Head {
 impl Eq for Head {}
 
 impl<'f> Source<'f> {
-    fn open(table: &Table, file: &'f LiveFile, horizon: Timestamp) -> Result<Self> {
+    /// `now_micros` is the oldest clock by which a snapshot may judge, so that none loses a row that it saw.
+    fn open(table: &Table, file: &'f LiveFile, horizon: Timestamp, now_micros: u64) -> Result<Self> {
         let schema = table.schema_ref();
         let stored = stored_columns(schema);
-        // Judged by the oldest clock that a snapshot may have, so that none loses a row that it saw.
-        let expired = expired_rows(table, file, horizon.micros())?.into_iter().collect();
+        let expired = expired_rows(table, file, now_micros)?.into_iter().collect();
         Ok(Source {
             batches: Box::new(file.sstable.batches(schema, &stored, true, None)?),
             batch: None,

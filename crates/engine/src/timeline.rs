@@ -17,8 +17,14 @@ pub(crate) struct Timeline {
     watermark: AtomicU64,
     writes: Mutex<Writes>,
     completed: Condvar,
-    /// Registered snapshots and how many times each.
-    snapshots: Mutex<BTreeMap<Timestamp, usize>>,
+    snapshots: Mutex<BTreeMap<Timestamp, Registered>>,
+}
+
+/// The snapshots registered at one timestamp.
+struct Registered {
+    count: usize,
+    /// The earliest wall clock of them.
+    now_micros: u64,
 }
 
 struct Writes {
@@ -96,8 +102,11 @@ impl Timeline {
     pub fn register(self: &Arc<Self>) -> Snapshot {
         let mut snapshots = self.snapshots.lock();
         let ts = self.watermark();
-        *snapshots.entry(ts).or_default() += 1;
-        Snapshot { timeline: self.clone(), ts, now_micros: self.clock.now_micros() }
+        let now_micros = self.clock.now_micros();
+        let registered = snapshots.entry(ts).or_insert(Registered { count: 0, now_micros });
+        registered.count += 1;
+        registered.now_micros = registered.now_micros.min(now_micros);
+        Snapshot { timeline: self.clone(), ts, now_micros }
     }
 
     /// No snapshot reads below this timestamp.
@@ -111,11 +120,19 @@ impl Timeline {
         snapshots.first_key_value().map_or(horizon, |(ts, _)| horizon.min(*ts))
     }
 
+    /// No snapshot judges expiry by an earlier wall clock. The horizon does not tell: after an open, timestamps are
+    /// ahead of the clock by what was reserved before.
+    pub fn expiry_horizon_micros(&self) -> u64 {
+        let snapshots = self.snapshots.lock();
+        let now = self.clock.now_micros().saturating_sub(self.history_micros);
+        snapshots.values().map(|registered| registered.now_micros).fold(now, u64::min)
+    }
+
     fn deregister(&self, ts: Timestamp) {
         let mut snapshots = self.snapshots.lock();
-        if let Some(count) = snapshots.get_mut(&ts) {
-            *count -= 1;
-            if *count == 0 {
+        if let Some(registered) = snapshots.get_mut(&ts) {
+            registered.count -= 1;
+            if registered.count == 0 {
                 snapshots.remove(&ts);
             }
         }
