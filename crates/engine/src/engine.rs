@@ -107,6 +107,9 @@ pub struct EngineStats {
 
 /// How far ahead of the clock timestamps are reserved on disk, in microseconds.
 const CEILING_AHEAD_MICROS: u64 = 60_000_000;
+/// How far ahead of the last timestamp: little, because each open starts at the ceiling, and opens that follow each
+/// other must not run away from the clock. A microsecond holds 4,096 timestamps.
+const CEILING_AHEAD_OF_LAST_MICROS: u64 = 1_000_000;
 /// How far ahead LSNs are reserved: more than one opening of the engine can use.
 const CEILING_AHEAD_LSN: u64 = 1 << 40;
 
@@ -185,12 +188,12 @@ impl Engine {
 
     /// Makes sure that timestamps of the near future may be given out. Cheap unless the ceiling is near.
     pub(crate) fn raise_ceiling(&self) -> Result<()> {
-        let near = Timestamp::from_micros(self.timeline.now_micros() + CEILING_AHEAD_MICROS / 2)
-            .max(self.timeline.last());
-        if near.0 < self.ceiling.load(Ordering::Relaxed) {
+        let (now, last) = (self.timeline.now_micros(), self.timeline.last().micros());
+        let near = (now + CEILING_AHEAD_MICROS / 2).max(last + CEILING_AHEAD_OF_LAST_MICROS / 2);
+        if Timestamp::from_micros(near).0 < self.ceiling.load(Ordering::Relaxed) {
             return Ok(());
         }
-        let ts = Timestamp(near.0).micros() + CEILING_AHEAD_MICROS;
+        let ts = (now + CEILING_AHEAD_MICROS).max(last + CEILING_AHEAD_OF_LAST_MICROS);
         let ts = Timestamp::from_micros(ts);
         self.manifest.commit(vec![Edit::Ceiling { ts, lsn: self.log.appended() + CEILING_AHEAD_LSN }])?;
         self.ceiling.fetch_max(ts.0, Ordering::Relaxed);
