@@ -85,6 +85,12 @@ fn run(name: &str, engine: &Weak<Engine>, job: fn(&Engine) -> Result<()>) {
 impl Engine {
     /// Flushes what is due: a large memtable, the largest one when memory is short, the oldest when the log is long.
     fn flush_tick(&self) -> Result<()> {
+        let flushed = self.flush_all_due();
+        self.budget.set_stalled(flushed.as_ref().err().cloned());
+        flushed
+    }
+
+    fn flush_all_due(&self) -> Result<()> {
         self.raise_ceiling()?;
         while let Some((table, tablet)) = self.flush_due() {
             self.flush_tablet(&table, &tablet)?;

@@ -15,6 +15,8 @@ pub struct MemoryBudget {
     cache: AtomicU64,
     queries: AtomicU64,
     closed: AtomicBool,
+    /// Why flushing makes no room at the moment, if so.
+    stalled: Mutex<Option<Error>>,
     /// Writers that wait for a flush sleep here.
     room: Condvar,
     room_lock: Mutex<()>,
@@ -29,6 +31,7 @@ impl MemoryBudget {
             cache: AtomicU64::new(0),
             queries: AtomicU64::new(0),
             closed: AtomicBool::new(false),
+            stalled: Mutex::new(None),
             room: Condvar::new(),
             room_lock: Mutex::new(()),
             room_async: Notify::new(),
@@ -88,11 +91,14 @@ impl MemoryBudget {
     /// Blocks while memtables hold half of the budget.
     ///
     /// # Errors
-    /// `Unavailable` once the engine is closed.
+    /// `Unavailable` once the engine is closed, or if flushing fails: waiting may then take forever.
     pub(crate) fn wait_for_room(&self) -> Result<()> {
         if self.writers_must_wait() {
             let mut guard = self.room_lock.lock();
             while self.writers_must_wait() {
+                if let Some(why) = &*self.stalled.lock() {
+                    return Err(Error::unavailable(format!("memory is full and cannot be flushed: {why}")));
+                }
                 self.room.wait(&mut guard);
             }
         }
@@ -103,11 +109,12 @@ impl MemoryBudget {
     }
 
     pub(crate) async fn room(&self) {
-        while self.writers_must_wait() {
+        let must_wait = || self.writers_must_wait() && self.stalled.lock().is_none();
+        while must_wait() {
             let notified = self.room_async.notified();
             tokio::pin!(notified);
             notified.as_mut().enable();
-            if !self.writers_must_wait() {
+            if !must_wait() {
                 return;
             }
             notified.await;
@@ -118,6 +125,15 @@ impl MemoryBudget {
     pub(crate) fn close(&self) {
         self.closed.store(true, Relaxed);
         self.wake_writers();
+    }
+
+    /// How flushing goes.
+    pub(crate) fn set_stalled(&self, why: Option<Error>) {
+        let stalled = why.is_some();
+        *self.stalled.lock() = why;
+        if stalled {
+            self.wake_writers();
+        }
     }
 
     fn wake_writers(&self) {
