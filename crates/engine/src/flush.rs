@@ -83,6 +83,7 @@ impl Engine {
 
     /// Flushes the oldest sealed memtable.
     fn flush_memtable(&self, table: &Table, tablet: &Tablet, memtable: &Arc<Memtable>) -> Result<()> {
+        self.manifest.check()?;
         let horizon = self.timeline.horizon();
         let mut keys = self.flush_keys(tablet, memtable, horizon);
         // A version that is named by a mark or a file must not be lost by the log.
@@ -92,9 +93,11 @@ impl Engine {
             keys.sort_unstable_by(|a, b| a.key.cmp(&b.key));
             self.write_flush(table, tablet, id, &keys)
         })?;
-        self.log.wait_durable(needs)?;
         let rows = places.iter().filter(|(_, place)| *place != Flushed::Gone).count();
-        self.install_flush(table, tablet, memtable, &keys, file)?;
+        self.log
+            .wait_durable(needs)
+            .and_then(|()| self.install_flush(table, tablet, memtable, &keys, file))
+            .inspect_err(|_| self.give_up(tablet, id))?;
         self.unpin(tablet, memtable, &keys, &places);
         self.counters.flushes.fetch_add(1, Relaxed);
         self.counters.flushed_rows.fetch_add(rows as u64, Relaxed);
@@ -191,9 +194,6 @@ impl Engine {
         let state = arc_swap::Guard::into_inner(tablet.state());
         let waits = state.sealed.first().is_some_and(|first| Arc::ptr_eq(first, memtable));
         if !waits || tablet.is_dropped() {
-            if let Some(file) = file {
-                oribi_sstable::remove(&self.env, &tablet.dir, file.meta.id)?;
-            }
             return Err(Error::retry("the memtable was truncated meanwhile"));
         }
         let mut change = FileChange { flushed_lsn: memtable.last_lsn(), ..FileChange::default() };

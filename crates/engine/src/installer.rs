@@ -129,6 +129,13 @@ impl Engine {
         }
     }
 
+    /// Removes the SSTable of a change that failed, unless a manifest record that may be on the disk names it.
+    pub(crate) fn give_up(&self, tablet: &Tablet, id: SstableId) {
+        if self.manifest.check().is_ok() {
+            self.remove_quietly(|| oribi_sstable::remove(&self.env, &tablet.dir, id));
+        }
+    }
+
     /// A file that cannot be removed only takes space; the next open tries again.
     fn remove_quietly(&self, remove: impl FnOnce() -> Result<()>) {
         if let Err(error) = remove() {

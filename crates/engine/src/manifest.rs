@@ -274,6 +274,14 @@ impl Manifest {
         Ok(())
     }
 
+    /// Whether commits can succeed.
+    ///
+    /// # Errors
+    /// `Unavailable` with the first failure, after which it is not known whether that commit is on the disk.
+    pub fn check(&self) -> Result<()> {
+        self.inner.lock().failed.clone().map_or(Ok(()), Err)
+    }
+
     /// An id that no table, tablet, SSTable or marks file ever had.
     pub fn next_id(&self) -> u64 {
         let mut inner = self.inner.lock();
