@@ -4,6 +4,7 @@
 //! the state anew into the next file, and `CURRENT`, replaced by renaming, names the file that counts. All other
 //! files of the folder that no record names are left over from a crash and are removed.
 
+use crate::ddl::TABLES_DIR;
 use crate::deletions::MarksRecord;
 use crate::tablet::TabletId;
 use oribi_env::{Env, read_file, write_file};
@@ -220,7 +221,14 @@ impl Manifest {
     /// # Errors
     /// `Corrupt`, naming the file.
     pub fn read(env: &Env, dir: &Path) -> Result<ManifestState> {
-        let Some(name) = current(env, dir)? else { return Ok(ManifestState::default()) };
+        let Some(name) = current(env, dir)? else {
+            // The first table is created after the first CURRENT is durable.
+            let tables = env.files.list(&dir.join(TABLES_DIR)).unwrap_or_default();
+            if tables.is_empty() {
+                return Ok(ManifestState::default());
+            }
+            return Err(Error::corrupt(format!("{CURRENT} is missing, and there are tables")));
+        };
         let bytes = read_file(env.files.as_ref(), &dir.join(&name))
             .map_err(|e| Error::corrupt(format!("{CURRENT} names {name}, which cannot be read: {e}")))?;
         read_manifest(&bytes).map_err(|e| e.context(name))

@@ -22,7 +22,7 @@ use crate::write::Latches;
 use arc_swap::ArcSwap;
 use oribi_env::Env;
 use oribi_sstable::Sstable;
-use oribi_types::{Durability, Error, Result, Timestamp};
+use oribi_types::{Durability, Error, ErrorKind, Result, Timestamp};
 use oribi_wal::{LocalLog, LogOptions, Lsn, Record};
 use parking_lot::{Mutex, RwLock};
 use std::any::Any;
@@ -180,10 +180,11 @@ pub(crate) fn open_files(
     for (id, file) in &record.files {
         let marks = record.marks.get(id).cloned();
         let deletions = match &marks {
-            Some(marks) => Deletions::load(env, dir, marks)?,
+            Some(marks) => Deletions::load(env, dir, marks).map_err(missing_is_damage)?,
             None => Deletions::default(),
         };
-        let sstable = Sstable::open(env, dir, &file.meta, &table.definition.schema)?;
+        let sstable = Sstable::open(env, dir, &file.meta, &table.definition.schema);
+        let sstable = sstable.map_err(missing_is_damage)?;
         files.push(Arc::new(LiveFile {
             sstable: Arc::new(sstable),
             deletions: Arc::new(deletions),
@@ -192,6 +193,11 @@ pub(crate) fn open_files(
         }));
     }
     Ok(FileSet { files, flushed_lsn: record.flushed_lsn })
+}
+
+/// The manifest named the file.
+fn missing_is_damage(error: Error) -> Error {
+    if error.kind() == ErrorKind::NotFound { Error::corrupt(error.message()) } else { error }
 }
 
 struct Replay<'a> {
