@@ -45,7 +45,7 @@ impl Engine {
     /// are damaged: nothing is changed then; `Invalid` for options; those of the file system.
     pub fn open(env: Env, dir: &Path, options: EngineOptions) -> Result<Arc<Engine>> {
         options.validate()?;
-        env.files.create_dir_all(dir)?;
+        create_folder(&env, dir)?;
         let lock = lock(&env, dir)?;
         for folder in [LOG_DIR, TABLES_DIR] {
             env.files.create_dir_all(&dir.join(folder))?;
@@ -154,6 +154,18 @@ impl Engine {
         });
         self.log.set_sync_interval(intervals.min());
     }
+}
+
+/// Creates `dir`; its name, and those of the folders above that were missing, are durable then.
+fn create_folder(env: &Env, dir: &Path) -> Result<()> {
+    let missing = dir.ancestors().take_while(|folder| env.files.list(folder).is_err()).count();
+    env.files.create_dir_all(dir)?;
+    // A process that was killed may have left the folder itself without its name being durable.
+    for above in dir.ancestors().skip(1).take(missing.max(1)) {
+        let here = if above.as_os_str().is_empty() { Path::new(".") } else { above };
+        env.files.sync_dir(here)?;
+    }
+    Ok(())
 }
 
 /// Takes the folder's lock.
