@@ -75,6 +75,11 @@ impl SimFiles {
         self.0.lock().faults.push(fault);
     }
 
+    /// Takes back what was set to [`fail`](SimFiles::fail) and has not yet; whether there was any.
+    pub fn forgive(&self) -> bool {
+        !std::mem::take(&mut self.0.lock().faults).is_empty()
+    }
+
     /// Limits the sum of all lengths; what would exceed it fails with `StorageFull`. `None`: no limit.
     pub fn set_capacity(&self, bytes: Option<u64>) {
         self.0.lock().capacity = bytes;
