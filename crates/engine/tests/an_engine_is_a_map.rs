@@ -4,13 +4,11 @@
 
 mod common;
 
-use arrow::array::{Int64Array, RecordBatch, StringViewArray};
 use common::*;
 use oribi_engine::{Decision, Engine, Read, Snapshot, Table, WriteOp};
 use oribi_sim::{SimClock, SimFiles};
 use oribi_types::{Durability, ErrorKind};
 use proptest::prelude::*;
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 #[derive(Clone, Debug)]
@@ -57,8 +55,6 @@ fn ops() -> impl Strategy<Value = Vec<Op>> {
         1..60,
     )
 }
-
-type Rows = BTreeMap<i64, String>;
 
 struct Run {
     files: SimFiles,
@@ -148,25 +144,15 @@ impl Run {
 
     fn import(&mut self, from: i64, n: i64) {
         let keys: Vec<i64> = (0..n).map(|i| (from * 7 + i * 13) % 60).collect();
-        let values = StringViewArray::from_iter_values(keys.iter().map(|k| format!("i{k}")));
-        let arrow = self.table.schema();
-        let batch = RecordBatch::try_new(
-            arrow.arrow().clone(),
-            vec![
-                Arc::new(Int64Array::from(keys.clone())),
-                Arc::new(values),
-                Arc::new(Int64Array::from(keys.clone())),
-            ],
-        );
         let mut import = self.engine.import(&self.table).unwrap();
-        import.push(batch.unwrap()).unwrap();
+        import.push(rows(&self.table, &keys, "imported")).unwrap();
         let distinct: std::collections::BTreeSet<i64> = keys.iter().copied().collect();
         let new = distinct.len() == keys.len() && keys.iter().all(|k| !self.model.contains_key(k));
         match import.commit() {
             Ok(rows) => {
                 assert!(new, "an import of a key that exists must fail");
                 assert_eq!(rows, n as u64);
-                self.model.extend(keys.iter().map(|k| (*k, format!("i{k}"))));
+                self.model.extend(keys.iter().map(|k| (*k, "imported".to_owned())));
             }
             Err(error) => {
                 assert!(!new, "{error}");

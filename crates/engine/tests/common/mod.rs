@@ -1,7 +1,10 @@
 //! A small table in an engine on a simulated disk.
 #![allow(dead_code)]
 
-use oribi_engine::{Decision, Engine, EngineOptions, Read, Snapshot, Table, WriteOp};
+pub mod hooked;
+
+use arrow::array::{ArrayRef, AsArray, Int64Array, RecordBatch, StringViewArray};
+use oribi_engine::{Commit, Decision, Engine, EngineOptions, Read, Snapshot, Table, WriteOp};
 use oribi_env::Env;
 use oribi_sim::{SimClock, SimFiles};
 use oribi_types::schema::ColumnSpec;
@@ -25,6 +28,21 @@ pub fn quiet() -> EngineOptions {
 
 pub fn open(env: &Env) -> Result<Arc<Engine>> {
     Engine::open(env.clone(), Path::new(DIR), quiet())
+}
+
+/// A new disk, its clock, and an engine with table `t`.
+pub fn fresh(buckets: u32, durability: Durability) -> (SimFiles, Arc<SimClock>, Arc<Engine>, Arc<Table>) {
+    let (files, clock) = (SimFiles::new(), Arc::new(SimClock::new()));
+    let engine = open(&sim_env(&files, &clock)).unwrap();
+    let table = engine.create_table(definition("t", buckets, durability)).unwrap();
+    (files, clock, engine, table)
+}
+
+/// What another process finds after this one was killed.
+pub fn after_kill(files: &SimFiles) -> (Arc<Engine>, Arc<Table>) {
+    let engine = open(&sim_env(&files.kill(), &Arc::new(SimClock::new()))).unwrap();
+    let table = engine.table("public", "t").unwrap();
+    (engine, table)
 }
 
 /// A table (k bigint primary key, v text, n bigint).
@@ -59,7 +77,7 @@ pub fn encode(table: &Table, v: &str, n: i64, row: &mut Vec<u8>) {
     table.schema_ref().layout().encode(&slots, row);
 }
 
-pub fn put(engine: &Engine, table: &Arc<Table>, k: i64, v: &str) -> Result<oribi_engine::Commit> {
+pub fn put(engine: &Engine, table: &Arc<Table>, k: i64, v: &str) -> Result<Commit> {
     let key = key(k);
     let op = WriteOp { table, key: &key, read: Read::Blind };
     engine.write(&[op], &mut |_, _, row| {
@@ -92,11 +110,62 @@ pub fn get(engine: &Engine, table: &Table, k: i64) -> Option<String> {
     engine.get(table, &key(k), view, |row| v_of(table, row.row)).unwrap().0
 }
 
+/// Puts (some value) and deletes as one write that looks at what is there.
+pub fn write(engine: &Engine, table: &Arc<Table>, changes: &[(i64, Option<&str>)]) -> Result<Commit> {
+    let keys: Vec<Vec<u8>> = changes.iter().map(|(k, _)| key(*k)).collect();
+    let ops: Vec<WriteOp<'_>> = keys.iter().map(|key| WriteOp { table, key, read: Read::Existing }).collect();
+    engine.write(&ops, &mut |i, _, row| match changes[i] {
+        (k, Some(v)) => {
+            encode(table, v, k, row);
+            Ok(Decision::Put)
+        }
+        (_, None) => Ok(Decision::Delete),
+    })
+}
+
+/// A batch of (k, v, n = k), as an import takes it.
+pub fn rows(table: &Table, keys: &[i64], v: &str) -> RecordBatch {
+    let columns: Vec<ArrayRef> = vec![
+        Arc::new(Int64Array::from(keys.to_vec())),
+        Arc::new(StringViewArray::from_iter_values(keys.iter().map(|_| v))),
+        Arc::new(Int64Array::from(keys.to_vec())),
+    ];
+    let schema = table.schema();
+    let fields: Vec<_> = schema.arrow().fields().iter().take(3).cloned().collect();
+    RecordBatch::try_new(Arc::new(arrow::datatypes::Schema::new(fields)), columns).unwrap()
+}
+
+/// Imports rows (k, v).
+pub fn import(engine: &Arc<Engine>, table: &Arc<Table>, keys: &[i64], v: &str) -> Result<u64> {
+    let mut import = engine.import(table)?;
+    import.push(rows(table, keys, v))?;
+    import.commit()
+}
+
+pub fn scan_now(engine: &Engine, table: &Arc<Table>) -> Rows {
+    scan(engine, table, &engine.snapshot())
+}
+
+/// What a check of the disk finds, were its process killed.
+pub fn findings(files: &SimFiles) -> Vec<String> {
+    let env = sim_env(&files.kill(), &Arc::new(SimClock::new()));
+    oribi_engine::check(env, Path::new(DIR)).unwrap().findings
+}
+
+pub type Rows = BTreeMap<i64, String>;
+
+pub fn model(rows: &[(i64, &str)]) -> Rows {
+    rows.iter().map(|(k, v)| (*k, (*v).to_owned())).collect()
+}
+
 /// All rows at a snapshot, by key. Panics if a key comes twice.
-pub fn scan(engine: &Engine, table: &Arc<Table>, snapshot: &Snapshot) -> BTreeMap<i64, String> {
-    use arrow::array::AsArray;
+pub fn scan(engine: &Engine, table: &Arc<Table>, snapshot: &Snapshot) -> Rows {
+    try_scan(engine, table, snapshot).unwrap()
+}
+
+pub fn try_scan(engine: &Engine, table: &Arc<Table>, snapshot: &Snapshot) -> Result<Rows> {
     use arrow::datatypes::Int64Type;
-    let scan = engine.scan(table, snapshot).unwrap();
+    let scan = engine.scan(table, snapshot)?;
     let schema = table.schema();
     let mut rows = BTreeMap::new();
     let mut add = |k: i64, v: &str| {
@@ -105,8 +174,8 @@ pub fn scan(engine: &Engine, table: &Arc<Table>, snapshot: &Snapshot) -> BTreeMa
     for tablet in &scan.tablets {
         for file in &tablet.files {
             let mut position = 0;
-            for batch in file.sstable.batches(&schema, &[0, 1], false, None).unwrap() {
-                let batch = batch.unwrap();
+            for batch in file.sstable.batches(&schema, &[0, 1], false, None)? {
+                let batch = batch?;
                 for i in 0..batch.num_rows() {
                     if !file.hidden.contains(position) {
                         let k = batch.column(0).as_primitive::<Int64Type>().value(i);
@@ -116,12 +185,12 @@ pub fn scan(engine: &Engine, table: &Arc<Table>, snapshot: &Snapshot) -> BTreeMa
                 }
             }
         }
-        for batch in tablet.memory.batches(&schema, &[0, 1], false, 100).unwrap() {
+        for batch in tablet.memory.batches(&schema, &[0, 1], false, 100)? {
             for i in 0..batch.num_rows() {
                 let k = batch.column(0).as_primitive::<Int64Type>().value(i);
                 add(k, batch.column(1).as_string_view().value(i));
             }
         }
     }
-    rows
+    Ok(rows)
 }

@@ -1,0 +1,167 @@
+//! Disks that are full, or fail to write or sync: what is refused is refused clearly and wholly, and what was
+//! acknowledged is read again when the folder is opened on a disk that works.
+
+mod common;
+
+use common::*;
+use oribi_engine::{Alteration, Engine, EngineOptions, Obligation, Table};
+use oribi_sim::{Operation, SimClock, SimFiles};
+use oribi_types::schema::ColumnSpec;
+use oribi_types::{ColumnType, Durability, ErrorKind, Result};
+use std::path::Path;
+use std::sync::Arc;
+
+#[test]
+fn after_a_failed_sync_of_the_log_nothing_is_answered() {
+    let (files, _, engine, table) = fresh(1, Durability::Sync);
+    engine.settle(put(&engine, &table, 1, "settled").unwrap().obligation).unwrap();
+    files.fail(Operation::Sync, 1, ".log");
+    let lost = put(&engine, &table, 2, "lost").unwrap();
+    let refused = engine.settle(lost.obligation).unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::Unavailable, "{refused}");
+    assert_eq!(engine.settle(lost.obligation).unwrap_err().kind(), ErrorKind::Unavailable, "not retried");
+    // Who sees the row must settle it too, and cannot.
+    let view = engine.read_view();
+    let (seen, obligation) = engine.get(&table, &key(2), view, |_| ()).unwrap();
+    assert!(seen.is_some() && engine.settle(obligation).is_err());
+    let scan = engine.scan(&table, &engine.snapshot()).unwrap();
+    assert!(engine.settle(scan.obligation).is_err());
+    let next = put(&engine, &table, 3, "after").and_then(|c| engine.settle(c.obligation));
+    assert_eq!(next.unwrap_err().kind(), ErrorKind::Unavailable);
+    assert!(engine.flush(&table).is_err(), "a file must not hold what the log may have lost");
+    // What was settled before is answered on.
+    let (seen, obligation) = engine.get(&table, &key(1), view, |_| ()).unwrap();
+    assert!(seen.is_some() && engine.settle(obligation).is_ok());
+    for seed in 0..10 {
+        let engine = open(&sim_env(&files.crash(seed), &Arc::new(SimClock::new()))).unwrap();
+        let table = engine.table("public", "t").unwrap();
+        assert_eq!(scan_now(&engine, &table), model(&[(1, "settled")]));
+    }
+}
+
+#[test]
+fn a_full_disk_refuses_writes_and_keeps_the_rest() {
+    let (files, _, engine, table) = fresh(1, Durability::Sync);
+    engine.settle(put(&engine, &table, 0, "before").unwrap().obligation).unwrap();
+    files.set_capacity(Some(files.used_bytes()));
+    let long = "x".repeat(300_000);
+    let mut rows = model(&[(0, "before")]);
+    let refused = loop {
+        let k = rows.len() as i64;
+        match put(&engine, &table, k, &long).and_then(|c| engine.settle(c.obligation)) {
+            Ok(()) => rows.insert(k, long.clone()),
+            Err(error) => break error,
+        };
+        assert!(rows.len() < 1000, "the disk is full");
+    };
+    assert_eq!(refused.kind(), ErrorKind::Unavailable, "{refused}");
+    assert!(engine.flush(&table).is_err());
+    assert!(scan_now(&engine, &table).len() >= rows.len());
+    assert_eq!(findings(&files), Vec::<String>::new());
+    let (engine, table) = after_kill(&files);
+    let found = scan_now(&engine, &table);
+    assert!(rows.iter().all(|(k, v)| found.get(k) == Some(v)), "{} of {}", found.len(), rows.len());
+    put(&engine, &table, 0, "again").unwrap();
+    engine.flush(&table).unwrap();
+}
+
+#[test]
+fn writers_are_refused_rather_than_left_waiting_when_memory_cannot_be_flushed() {
+    let files = SimFiles::new();
+    let options = EngineOptions { log_bytes_max: 256 << 20, ..EngineOptions::with_memory(8 << 20) };
+    let env = sim_env(&files, &Arc::new(SimClock::new()));
+    let engine = Engine::open(env, Path::new(DIR), options).unwrap();
+    let table = engine.create_table(definition("t", 1, Durability::Periodic(1000))).unwrap();
+    // Every attempt to make an SSTable fails.
+    (1..3000).for_each(|nth| files.fail(Operation::Create, nth, "/tables/"));
+    let long = "x".repeat(50_000);
+    let write = |k| put(&engine, &table, k, &long).err().map(|error| (k, error));
+    let (refused_at, error) = (0..10_000).find_map(write).expect("memory is bounded");
+    assert_eq!(error.kind(), ErrorKind::Unavailable);
+    assert!(error.message().contains("memory is full and cannot be flushed"), "{error}");
+    assert!((0..refused_at).all(|k| get(&engine, &table, k).is_some()));
+}
+
+type Act = (&'static str, fn(&Arc<Engine>, &Arc<Table>) -> Result<()>);
+
+/// What changes files, and whether the rows are others afterwards.
+const ACTS: [Act; 6] = [
+    ("flush", |engine, table| engine.flush(table)),
+    ("compact", |engine, table| engine.compact(table)),
+    ("import", |engine, table| import(engine, table, &[70, 71], "imported").map(|_| ())),
+    ("truncate", |engine, table| engine.truncate(table)),
+    ("alter", |engine, _| {
+        engine.alter_table("public", "t", &Alteration::AddColumn(ColumnSpec::new("c", ColumnType::Int64)))
+    }),
+    ("drop", |engine, _| engine.drop_table("public", "t")),
+];
+
+/// Two files with marks, and rows in memory.
+fn layered() -> (SimFiles, Arc<Engine>, Arc<Table>, Rows) {
+    let (files, _, engine, table) = fresh(1, Durability::Sync);
+    for round in 0..3 {
+        let v = round.to_string();
+        let changes: Vec<_> = (round..12).step_by(2).map(|k| (k, (k % 5 > 0).then_some(&*v))).collect();
+        let commit = write(&engine, &table, &changes).unwrap();
+        engine.settle(commit.obligation).unwrap();
+        if round < 2 {
+            engine.flush(&table).unwrap();
+        }
+    }
+    let rows = scan_now(&engine, &table);
+    (files, engine, table, rows)
+}
+
+#[test]
+fn whatever_fails_first_leaves_all_as_before_or_all_as_after() {
+    use Operation::{Create, Read, Remove, Rename, Sync, SyncDir, Write};
+    for (name, act) in ACTS {
+        let after = {
+            let (_, engine, table, _) = layered();
+            act(&engine, &table).unwrap();
+            engine.table("public", "t").map(|table| scan_now(&engine, &table)).unwrap_or_default()
+        };
+        for operation in [Create, Write, Sync, Rename, SyncDir, Remove, Read] {
+            let mut failures = 0;
+            for nth in 1.. {
+                let (files, engine, table, before) = layered();
+                files.fail(operation, nth, "");
+                let done = act(&engine, &table);
+                let at = format!("{name}, {operation:?} {nth}: {done:?}");
+                let met = !files.forgive();
+                failures += u32::from(met);
+                let now = engine.table("public", "t").map(|t| scan_now(&engine, &t)).unwrap_or_default();
+                assert!(if done.is_ok() { now == after } else { now == before }, "{at}: {now:?}");
+                assert_eq!(findings(&files), Vec::<String>::new(), "{at}");
+                let env = sim_env(&files.kill(), &Arc::new(SimClock::new()));
+                let again = open(&env).unwrap_or_else(|e| panic!("{at}: {e}"));
+                let found = again.table("public", "t").map(|t| scan_now(&again, &t)).unwrap_or_default();
+                let possible = found == after || (done.is_err() && found == before);
+                assert!(possible, "{at}: opened again {found:?}");
+                if !met {
+                    break;
+                }
+            }
+            if matches!(operation, Write | Sync) {
+                assert!(failures > 0, "{name} has met no failing {operation:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_manifest_that_failed_takes_no_more_changes_and_serves_on() {
+    let (files, engine, table, rows) = layered();
+    files.fail(Operation::Sync, 1, "MANIFEST");
+    assert_eq!(engine.flush(&table).unwrap_err().kind(), ErrorKind::Unavailable);
+    let refused = engine.create_schema("s").unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::Unavailable);
+    assert!(refused.message().contains("manifest"), "{refused}");
+    assert_eq!(scan_now(&engine, &table), rows);
+    let commit = put(&engine, &table, 90, "served").unwrap();
+    engine.settle(commit.obligation).unwrap();
+    let (engine, table) = after_kill(&files);
+    assert_eq!(get(&engine, &table, 90).as_deref(), Some("served"));
+    engine.settle(Obligation::default()).unwrap();
+    engine.create_schema("s").unwrap();
+}

@@ -1,0 +1,158 @@
+//! More rows than memory holds go through an engine that flushes, compacts and trims by itself.
+
+mod common;
+
+use common::*;
+use oribi_engine::{Engine, EngineOptions, Table};
+use oribi_sim::{SimClock, SimFiles};
+use oribi_types::Durability;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
+
+const MEMORY: u64 = 8 << 20;
+const VALUE_BYTES: usize = 4000;
+
+fn open_small(files: &SimFiles) -> (Arc<Engine>, Arc<Table>) {
+    let options = EngineOptions { log_bytes_max: 4 << 20, ..EngineOptions::with_memory(MEMORY) };
+    let env = sim_env(files, &Arc::new(SimClock::new()));
+    let engine = Engine::open(env, Path::new(DIR), options).unwrap();
+    let table = engine.table("public", "t");
+    let table = table.or_else(|_| engine.create_table(definition("t", 2, Durability::Periodic(50)))).unwrap();
+    (engine, table)
+}
+
+fn value(k: i64, round: i64) -> String {
+    let mut v = format!("{k} {round} ");
+    v.extend(std::iter::repeat_n('x', VALUE_BYTES - v.len()));
+    v
+}
+
+fn log_bytes(files: &SimFiles) -> u64 {
+    let is_log = |path: &std::path::PathBuf| path.to_string_lossy().contains("/wal/");
+    let logs = files.all_files().into_iter().filter(is_log);
+    logs.map(|path| oribi_env::read_file(files, &path).unwrap().len() as u64).sum()
+}
+
+#[test]
+fn writes_beyond_the_budget_wait_and_nothing_is_lost() {
+    let files = SimFiles::new();
+    let (engine, table) = open_small(&files);
+    let (threads, keys, rounds) = (3, 800, 8);
+    let busy = AtomicBool::new(true);
+    let (most, most_in_all) = (AtomicU64::new(0), AtomicU64::new(0));
+    std::thread::scope(|scope| {
+        let write = |thread: i64| {
+            let (engine, table) = (&engine, &table);
+            move || {
+                for round in 0..rounds {
+                    for k in (thread..keys).step_by(threads as usize) {
+                        put(engine, table, k, &value(k, round)).unwrap();
+                    }
+                }
+            }
+        };
+        let writers: Vec<_> = (0..threads).map(|t| scope.spawn(write(t))).collect();
+        let reader = scope.spawn(|| {
+            let mut k = 0;
+            while busy.load(Relaxed) {
+                most.fetch_max(engine.memory().memtables(), Relaxed);
+                most_in_all.fetch_max(engine.memory().used(), Relaxed);
+                k = (k + 37) % keys;
+                if let Some(v) = get(&engine, &table, k) {
+                    assert!(v.starts_with(&format!("{k} ")));
+                }
+            }
+        });
+        writers.into_iter().for_each(|w| w.join().unwrap());
+        busy.store(false, Relaxed);
+        reader.join().unwrap();
+    });
+    assert!(engine.stats().rows_written as usize * VALUE_BYTES > 3 * MEMORY as usize);
+    // A row of each writer may be on its way when the limit is met.
+    let slack = 4 * (threads as u64) * VALUE_BYTES as u64;
+    assert!(most.load(Relaxed) <= MEMORY / 2 + slack, "memtables took {}", most.load(Relaxed));
+    assert!(most_in_all.load(Relaxed) <= MEMORY + MEMORY / 4, "in all {}", most_in_all.load(Relaxed));
+    let expected: Rows = (0..keys).map(|k| (k, value(k, rounds - 1))).collect();
+    assert!(scan_now(&engine, &table) == expected, "rows were lost");
+    engine.close().unwrap();
+    assert!(put(&engine, &table, 1, "late").is_err());
+    // Trimmed by whole segments, of which the last two may be in use.
+    assert!(log_bytes(&files) <= 4 << 20, "the log has {} bytes", log_bytes(&files));
+    drop((engine, table));
+    assert_eq!(findings(&files), Vec::<String>::new());
+    let (engine, table) = open_small(&files);
+    assert!(scan_now(&engine, &table) == expected, "rows were lost");
+    assert!((0..keys).all(|k| get(&engine, &table, k) == Some(value(k, rounds - 1))));
+}
+
+#[test]
+fn an_overwritten_row_frees_its_memory() {
+    let (_, _, engine, table) = fresh(1, Durability::Periodic(50));
+    for round in 0..200 {
+        put(&engine, &table, round % 3, &value(round % 3, round)).unwrap();
+    }
+    let memtables = engine.memory().memtables();
+    assert!(memtables < 20_000, "{memtables}");
+    let snapshot = engine.snapshot();
+    for round in 0..20 {
+        put(&engine, &table, round % 3, &value(round % 3, round)).unwrap();
+    }
+    assert!(engine.memory().memtables() > memtables, "what the snapshot reads is kept");
+    drop(snapshot);
+    for k in 0..3 {
+        put(&engine, &table, k, &value(k, 0)).unwrap();
+    }
+    assert!(engine.memory().memtables() <= memtables);
+    engine.flush(&table).unwrap();
+    assert_eq!(engine.memory().memtables(), 0);
+    engine.truncate(&table).unwrap();
+    assert_eq!(engine.memory().used(), 0);
+}
+
+#[test]
+fn rows_that_a_snapshot_reads_are_not_compacted_over_and_over() {
+    let files = SimFiles::new();
+    let (engine, table) = open_small(&files);
+    let old = engine.snapshot();
+    for k in 0..200 {
+        put(&engine, &table, k, "v").unwrap();
+    }
+    engine.flush(&table).unwrap();
+    let snapshot = engine.snapshot();
+    for k in 0..150 {
+        delete(&engine, &table, k).unwrap();
+    }
+    engine.flush(&table).unwrap();
+    for part in 0..5 {
+        let keys: Vec<i64> = (0..50).map(|i| 1000 + part * 100 + i).collect();
+        import(&engine, &table, &keys, "imported").unwrap();
+    }
+    // Many ticks of the background threads.
+    std::thread::sleep(Duration::from_millis(400));
+    let compactions = engine.stats().compactions;
+    assert!(compactions <= 4, "{compactions} compactions with nothing to gain");
+    assert_eq!(scan(&engine, &table, &snapshot).len(), 200);
+    assert_eq!(scan(&engine, &table, &old).len(), 0);
+    assert_eq!(scan_now(&engine, &table).len(), 300);
+}
+
+#[test]
+fn the_row_cache_gives_way_and_changes_no_answer() {
+    let files = SimFiles::new();
+    let (engine, table) = open_small(&files);
+    let keys: Vec<i64> = (0..4000).collect();
+    import(&engine, &table, &keys, &"y".repeat(VALUE_BYTES)).unwrap();
+    for k in keys.iter().chain(&keys[..100]) {
+        assert_eq!(get(&engine, &table, *k).map(|v| v.len()), Some(VALUE_BYTES));
+        assert!(engine.memory().used() <= MEMORY, "{}", engine.memory().used());
+    }
+    assert!(engine.memory().cache() > MEMORY / 2, "it is used, too");
+    // A query that wants memory gets what the cache has.
+    assert!(engine.memory().try_reserve(MEMORY / 2));
+    get(&engine, &table, 2000);
+    put(&engine, &table, 1, "v").unwrap();
+    assert!(!engine.memory().try_reserve(MEMORY), "not more than there is");
+    engine.memory().release(MEMORY / 2);
+}

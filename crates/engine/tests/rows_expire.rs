@@ -1,0 +1,121 @@
+//! Rows past their time are nowhere: not for a get, a scan or an insert, in memory, in files, or after a compaction.
+
+mod common;
+
+use common::*;
+use oribi_engine::{Alteration, Decision, Engine, Read, Table, WriteOp};
+use oribi_sim::{SimClock, SimFiles};
+use oribi_types::schema::ColumnSpec;
+use oribi_types::{ColumnType, Durability, Schema, TableDefinition, TableOptions, ValueRef};
+use std::sync::Arc;
+
+const SECOND: u64 = 1_000_000;
+
+fn engine() -> (SimFiles, Arc<SimClock>, Arc<Engine>) {
+    let (files, clock) = (SimFiles::new(), Arc::new(SimClock::new()));
+    let engine = open(&sim_env(&files, &clock)).unwrap();
+    (files, clock, engine)
+}
+
+/// Checks get, scan and what an insert sees, in memory, flushed, compacted, opened again.
+fn everywhere(files: &SimFiles, clock: &Arc<SimClock>, engine: &Arc<Engine>, expected: &[(i64, &str)]) {
+    let see = |engine: &Arc<Engine>, at: &str| {
+        let table = engine.table("public", "t").unwrap();
+        let rows = model(expected);
+        assert_eq!(scan_now(engine, &table), rows, "scan {at}");
+        for k in 0..6 {
+            assert_eq!(get(engine, &table, k), rows.get(&k).cloned(), "get of {k} {at}");
+            let key = key(k);
+            let op = WriteOp { table: &table, key: &key, read: Read::Existing };
+            engine
+                .write(&[op], &mut |_, current, _| {
+                    assert_eq!(current.is_some(), rows.contains_key(&k), "insert of {k} {at}");
+                    Ok(Decision::Keep)
+                })
+                .unwrap();
+        }
+    };
+    let table = engine.table("public", "t").unwrap();
+    see(engine, "in memory");
+    engine.flush(&table).unwrap();
+    see(engine, "flushed");
+    let again = open(&sim_env(&files.kill(), clock)).unwrap();
+    see(&again, "opened again");
+    again.compact(&again.table("public", "t").unwrap()).unwrap();
+    see(&again, "compacted");
+    drop(again);
+    assert_eq!(findings(files), Vec::<String>::new());
+}
+
+#[test]
+fn rows_expire_by_the_age_that_their_table_allows() {
+    let (files, clock, engine) = engine();
+    let mut definition = definition("t", 1, Durability::Sync);
+    definition.options.ttl_ms = Some(10_000);
+    let table = engine.create_table(definition).unwrap();
+    write(&engine, &table, &[(1, Some("early")), (2, Some("early"))]).unwrap();
+    clock.advance(6 * SECOND);
+    write(&engine, &table, &[(2, Some("late")), (3, Some("late"))]).unwrap();
+    everywhere(&files, &clock, &engine, &[(1, "early"), (2, "late"), (3, "late")]);
+    let old = engine.snapshot();
+    clock.advance(5 * SECOND);
+    everywhere(&files, &clock, &engine, &[(2, "late"), (3, "late")]);
+    assert_eq!(scan(&engine, &table, &old).len(), 3, "a snapshot judges by its own time");
+    // An expired row is replaced like an absent one, and does not come back.
+    write(&engine, &table, &[(1, Some("new"))]).unwrap();
+    everywhere(&files, &clock, &engine, &[(1, "new"), (2, "late"), (3, "late")]);
+    delete(&engine, &table, 1).unwrap();
+    everywhere(&files, &clock, &engine, &[(2, "late"), (3, "late")]);
+    clock.advance(11 * SECOND);
+    everywhere(&files, &clock, &engine, &[]);
+    drop(old);
+    engine.compact(&table).unwrap();
+    write(&engine, &table, &[(5, Some("moves the horizon"))]).unwrap();
+    engine.flush(&table).unwrap();
+    engine.compact(&table).unwrap();
+    assert_eq!(table.estimated_rows(), 1, "expired rows leave the disk");
+}
+
+#[test]
+fn rows_expire_by_a_column() {
+    let (files, clock, engine) = engine();
+    let schema = Schema::new(
+        vec![
+            ColumnSpec::new("k", ColumnType::Int64).not_null(),
+            ColumnSpec::new("v", ColumnType::String),
+            ColumnSpec::new("expires_at", ColumnType::Timestamp),
+        ],
+        &["k"],
+    )
+    .unwrap();
+    let expires_at = schema.columns().iter().find(|c| c.name == "expires_at").map(|c| c.id);
+    let options = TableOptions { durability: Durability::Sync, ttl_ms: None, expires_at };
+    let definition = TableDefinition { schema, options, ..definition("t", 1, Durability::Sync) };
+    let table = engine.create_table(definition).unwrap();
+    let put_until = |table: &Arc<Table>, k: i64, v: &str, seconds: Option<u64>| {
+        let at = seconds.map(|s| (oribi_env::Clock::now_micros(&*clock) + s * SECOND) as i64);
+        let at = at.map_or(ValueRef::Null, ValueRef::Timestamp);
+        let key = key(k);
+        let op = WriteOp { table, key: &key, read: Read::Blind };
+        let written = engine.write(&[op], &mut |_, _, row| {
+            table.schema_ref().layout().encode(&[ValueRef::String(v), at], row);
+            Ok(Decision::Put)
+        });
+        written.unwrap();
+    };
+    put_until(&table, 1, "never", None);
+    put_until(&table, 2, "soon", Some(5));
+    put_until(&table, 3, "later", Some(20));
+    everywhere(&files, &clock, &engine, &[(1, "never"), (2, "soon"), (3, "later")]);
+    clock.advance(5 * SECOND);
+    everywhere(&files, &clock, &engine, &[(1, "never"), (3, "later")]);
+    // Shortened, prolonged.
+    put_until(&table, 1, "short", Some(1));
+    put_until(&table, 3, "long", Some(100));
+    put_until(&table, 2, "back", Some(100));
+    clock.advance(50 * SECOND);
+    everywhere(&files, &clock, &engine, &[(2, "back"), (3, "long")]);
+    // The column by which rows expire cannot go.
+    let drop = engine.alter_table("public", "t", &Alteration::DropColumn("expires_at".into()));
+    assert!(drop.is_err());
+}

@@ -1,0 +1,85 @@
+//! Compare-and-set values and log positions of a lost future are not given out again, wherever the clock stands.
+
+mod common;
+
+use common::*;
+use oribi_engine::{Commit, Engine, Table};
+use oribi_sim::{Rng, SimClock, SimFiles, seeds};
+use oribi_types::{Durability, Timestamp};
+use std::sync::Arc;
+
+/// Makes `t` if it is not there.
+fn open_t(files: &SimFiles, clock: &Arc<SimClock>) -> (Arc<Engine>, Arc<Table>) {
+    let engine = open(&sim_env(files, clock)).unwrap();
+    let table = engine.table("public", "t");
+    let table = table.or_else(|_| engine.create_table(definition("t", 1, Durability::Sync))).unwrap();
+    (engine, table)
+}
+
+#[test]
+fn timestamps_and_lsns_ascend_over_crashes_and_clocks_set_back() {
+    seeds(20, |seed| {
+        let mut rng = Rng::new(seed);
+        let clock = Arc::new(SimClock::new());
+        let mut files = SimFiles::new();
+        let (mut last_ts, mut last_lsn) = (Timestamp::MIN, 0);
+        for round in 0..4 {
+            let (engine, table) = open_t(&files, &clock);
+            // What is read of a world that is lost has been seen all the same.
+            let seen = engine.read_view().ts;
+            assert!(round == 0 || seen >= last_ts, "the watermark went back");
+            for _ in 0..rng.below(30) {
+                let Commit { ts, obligation } = put(&engine, &table, rng.below(5) as i64, "v").unwrap();
+                assert!(ts > last_ts, "timestamp {ts:?} after {last_ts:?}");
+                assert!(obligation.durable > last_lsn, "lsn {} after {last_lsn}", obligation.durable);
+                (last_ts, last_lsn) = (ts, obligation.durable);
+                match rng.below(8) {
+                    0 => clock.jump(-(rng.below(3_600_000_000) as i64)),
+                    1 => clock.advance(rng.below(50_000_000)),
+                    2 => engine.settle(obligation).unwrap(),
+                    3 => engine.flush(&table).unwrap(),
+                    _ => {}
+                }
+            }
+            files = files.crash(seed * 7 + round);
+            clock.jump(-(rng.below(3_600_000_000) as i64));
+        }
+    });
+}
+
+#[test]
+fn many_timestamps_within_a_standing_clock_stay_below_the_ceiling() {
+    let (files, clock) = (SimFiles::new(), Arc::new(SimClock::new()));
+    let (engine, table) = open_t(&files, &clock);
+    // The clock jumps ahead for one write, as far as writes raise the ceiling, and back again.
+    clock.jump(3_600_000_000);
+    let ahead = put(&engine, &table, 1, "ahead").unwrap().ts;
+    clock.jump(-3_600_000_000);
+    assert!(put(&engine, &table, 1, "after").unwrap().ts > ahead);
+    // Nothing of it is durable.
+    let lost = (0..20).map(|seed| files.crash(seed));
+    for files in lost {
+        let (engine, table) = open_t(&files, &clock);
+        assert!(put(&engine, &table, 1, "new").unwrap().ts > ahead);
+    }
+}
+
+#[test]
+fn the_time_of_a_row_comes_back_with_it() {
+    let (files, _, engine, table) = fresh(1, Durability::Sync);
+    let first = put(&engine, &table, 1, "v").unwrap();
+    put(&engine, &table, 2, "v").unwrap();
+    let ts_of = |engine: &Engine, table: &Table| {
+        engine.get(table, &key(1), engine.read_view(), |row| row.ts).unwrap().0.unwrap()
+    };
+    assert_eq!(ts_of(&engine, &table), first.ts);
+    engine.settle(first.obligation).unwrap();
+    let (again, replayed) = after_kill(&files);
+    assert_eq!(ts_of(&again, &replayed), first.ts, "from the log");
+    engine.flush(&table).unwrap();
+    put(&engine, &table, 3, "v").unwrap();
+    engine.flush(&table).unwrap();
+    engine.compact(&table).unwrap();
+    let (again, read) = after_kill(&files);
+    assert_eq!(ts_of(&again, &read), first.ts, "from a file");
+}

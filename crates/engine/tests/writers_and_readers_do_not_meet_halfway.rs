@@ -1,0 +1,185 @@
+//! Concurrent writers decide on what is there, and readers see whole writes.
+
+mod common;
+
+use common::*;
+use oribi_engine::{Decision, Engine, Read, Table, WriteOp};
+use oribi_types::{Durability, ErrorKind, Result};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::mpsc;
+use std::time::Duration;
+
+/// Inserts a row; whether it was not there.
+fn insert(engine: &Engine, table: &Arc<Table>, k: i64, v: &str) -> Result<bool> {
+    let key = key(k);
+    let mut inserted = false;
+    engine.write(&[WriteOp { table, key: &key, read: Read::Existing }], &mut |_, current, row| {
+        inserted = current.is_none();
+        encode(table, v, k, row);
+        Ok(if inserted { Decision::Put } else { Decision::Keep })
+    })?;
+    Ok(inserted)
+}
+
+#[test]
+fn two_inserts_of_one_key_see_each_other() {
+    let (files, _, engine, table) = fresh(1, Durability::Sync);
+    let one = key(1);
+    let ops = [Read::Existing; 3].map(|read| WriteOp { table: &table, key: &one, read });
+    let mut seen = Vec::new();
+    engine
+        .write(&ops, &mut |i, current, row| {
+            seen.push(current.map(|c| v_of(&table, c.row)));
+            encode(&table, &format!("insert {i}"), 1, row);
+            Ok(if i == 1 { Decision::Delete } else { Decision::Put })
+        })
+        .unwrap();
+    assert_eq!(seen, [None, Some("insert 0".into()), None], "within one write");
+    assert!(!insert(&engine, &table, 1, "again").unwrap(), "before the log is durable");
+    engine.flush(&table).unwrap();
+    assert!(!insert(&engine, &table, 1, "again").unwrap(), "flushed");
+    let (engine, table) = after_kill(&files);
+    assert!(!insert(&engine, &table, 1, "again").unwrap(), "from the file");
+    std::thread::scope(|scope| {
+        let tries: Vec<_> = (0..4)
+            .map(|_| scope.spawn(|| (2..200).filter(|k| insert(&engine, &table, *k, "").unwrap()).count()))
+            .collect();
+        let inserted: usize = tries.into_iter().map(|t| t.join().unwrap()).sum();
+        assert_eq!(inserted, 198, "each key was inserted once, at the same time or not");
+    });
+}
+
+#[test]
+fn no_increment_is_lost() {
+    let (files, _, engine, table) = fresh(2, Durability::Periodic(100));
+    let (threads, rounds, keys) = (4, 300, 3);
+    let busy = AtomicBool::new(true);
+    std::thread::scope(|scope| {
+        let increment = || {
+            for round in 0..rounds {
+                // A few keys in one write, in varying order.
+                let order: Vec<i64> = (0..keys).map(|i| (i + round) % keys).collect();
+                let encoded: Vec<Vec<u8>> = order.iter().map(|k| key(*k)).collect();
+                let ops: Vec<WriteOp<'_>> =
+                    encoded.iter().map(|key| WriteOp { table: &table, key, read: Read::Existing }).collect();
+                let written = engine.write(&ops, &mut |i, current, row| {
+                    let count = current.map_or(0, |c| v_of(&table, c.row).parse::<i64>().unwrap());
+                    encode(&table, &(count + 1).to_string(), order[i], row);
+                    Ok(Decision::Put)
+                });
+                written.unwrap();
+            }
+        };
+        let writers: Vec<_> = (0..threads).map(|_| scope.spawn(increment)).collect();
+        let flusher = scope.spawn(|| {
+            while busy.load(Relaxed) {
+                engine.flush(&table).unwrap();
+                engine.compact(&table).unwrap();
+                std::thread::sleep(Duration::from_millis(2));
+            }
+        });
+        writers.into_iter().for_each(|w| w.join().unwrap());
+        busy.store(false, Relaxed);
+        flusher.join().unwrap();
+    });
+    let total = (threads * rounds).to_string();
+    let expected: Rows = (0..keys).map(|k| (k, total.clone())).collect();
+    assert_eq!(scan_now(&engine, &table), expected);
+    engine.settle(oribi_engine::Obligation { durable: 0, written: u64::MAX }).unwrap();
+    assert_eq!(findings(&files), Vec::<String>::new());
+    let (engine, table) = after_kill(&files);
+    assert_eq!(scan_now(&engine, &table), expected);
+}
+
+#[test]
+fn a_write_of_many_rows_is_seen_whole_or_not_at_all_and_every_snapshot_stays() {
+    let (files, _, engine, table) = fresh(2, Durability::Periodic(100));
+    let all = |v: &str| -> Rows { (0..8).map(|k| (k, v.to_owned())).collect() };
+    let set = |v: &str| {
+        let changes: Vec<(i64, Option<&str>)> = (0..8).map(|k| (k, Some(v))).collect();
+        write(&engine, &table, &changes).unwrap();
+    };
+    set("0");
+    let busy = AtomicBool::new(true);
+    std::thread::scope(|scope| {
+        let reader = || {
+            let mut looks = 0;
+            while busy.load(Relaxed) || looks == 0 {
+                let snapshot = engine.snapshot();
+                let rows = scan(&engine, &table, &snapshot);
+                let v = rows.values().next().expect("there have always been rows").clone();
+                assert_eq!(rows, all(&v), "a write was seen in part");
+                assert_eq!(scan(&engine, &table, &snapshot), rows, "the snapshot has changed");
+                looks += 1;
+            }
+        };
+        let getter = || {
+            let mut last = 0;
+            while busy.load(Relaxed) {
+                let v: i64 = get(&engine, &table, 3).expect("there has always been a row").parse().unwrap();
+                assert!(v >= last, "time went back");
+                last = v;
+            }
+        };
+        let readers = [scope.spawn(reader), scope.spawn(reader), scope.spawn(getter)];
+        let flusher = scope.spawn(|| {
+            while busy.load(Relaxed) {
+                engine.flush(&table).unwrap();
+                engine.compact(&table).unwrap();
+            }
+        });
+        (1..1500).for_each(|v| set(&v.to_string()));
+        busy.store(false, Relaxed);
+        readers.into_iter().for_each(|r| r.join().unwrap());
+        flusher.join().unwrap();
+    });
+    assert_eq!(scan_now(&engine, &table), all("1499"));
+    assert_eq!(findings(&files), Vec::<String>::new());
+}
+
+#[test]
+fn a_failed_decision_leaves_nothing_behind() {
+    let (_, _, engine, table) = fresh(1, Durability::Sync);
+    let keys = [key(1), key(2)];
+    let ops = [0, 1].map(|i| WriteOp { table: &table, key: &keys[i], read: Read::Existing });
+    let refused = engine.write(&ops, &mut |i, _, row| {
+        encode(&table, "v", 0, row);
+        if i == 0 { Ok(Decision::Put) } else { Err(oribi_types::Error::already_exists("no")) }
+    });
+    assert_eq!(refused.unwrap_err().kind(), ErrorKind::AlreadyExists);
+    assert_eq!((get(&engine, &table, 1), scan_now(&engine, &table)), (None, Rows::new()));
+    let too_large = "x".repeat(engine.options().statement_bytes_max + 1);
+    assert_eq!(put(&engine, &table, 1, &too_large).unwrap_err().kind(), ErrorKind::TooLarge);
+    assert_eq!(get(&engine, &table, 1), None);
+}
+
+#[test]
+fn an_import_does_not_slip_between_a_look_and_its_insert() {
+    let (files, _, engine, table) = fresh(1, Durability::Sync);
+    let one = key(1);
+    let (done, imported) = mpsc::channel();
+    let op = WriteOp { table: &table, key: &one, read: Read::Existing };
+    let mut absent = false;
+    let written = engine.write(&[op], &mut |_, current, row| {
+        absent = current.is_none();
+        let (engine, importing, done) = (engine.clone(), table.clone(), done.clone());
+        std::thread::spawn(move || done.send(import(&engine, &importing, &[1, 2], "imported")).unwrap());
+        // The import waits for this write; were it not to, it would be done by now.
+        if let Ok(result) = imported.recv_timeout(Duration::from_millis(300)) {
+            done_early(result);
+        }
+        encode(&table, "inserted", 1, row);
+        Ok(Decision::Put)
+    });
+    assert!(written.is_ok() && absent);
+    let import = imported.recv().unwrap();
+    assert_eq!(import.unwrap_err().kind(), ErrorKind::AlreadyExists);
+    assert_eq!(scan_now(&engine, &table), model(&[(1, "inserted")]));
+    engine.flush(&table).unwrap();
+    assert_eq!(findings(&files), Vec::<String>::new());
+}
+
+fn done_early(result: Result<u64>) {
+    panic!("the import did not wait: {result:?}");
+}
