@@ -28,8 +28,12 @@ impl Subject {
     }
 
     fn with(limits: MemcachedLimits) -> Self {
+        Subject::with_options(limits, EngineOptions::default())
+    }
+
+    fn with_options(limits: MemcachedLimits, options: EngineOptions) -> Self {
         let dir = tempfile::tempdir().unwrap();
-        let engine = Engine::open(Env::real(), dir.path(), EngineOptions::default()).unwrap();
+        let engine = Engine::open(Env::real(), dir.path(), options).unwrap();
         let (shutdown, shut) = watch::channel(false);
         let door = MemcachedDoor::start("127.0.0.1:0".parse().unwrap(), &engine, limits, 2, shut).unwrap();
         let runtime = Runtime::new().unwrap();
@@ -208,6 +212,23 @@ fn rows_in_files_are_read_without_holding_up_the_answers_before() {
         answer += &format!("VALUE k{i} {i} 3\r\nabc\r\nEND\r\nSTORED\r\nVA 4\r\nabcd\r\n");
     }
     client.ask(request, answer);
+}
+
+#[test]
+fn a_full_budget_evicts_no_document() {
+    const MEMORY_BYTES: u64 = 16 << 20;
+    let options = EngineOptions::with_memory(MEMORY_BYTES);
+    let subject = Subject::with_options(MemcachedLimits::default(), options);
+    let mut client = subject.connect();
+    let value = |i: usize| format!("{i:05}").repeat(10_000);
+    let documents = 3 * MEMORY_BYTES as usize / value(0).len();
+    for i in 0..documents {
+        client.ask(format!("set k{i} 0 0 50000\r\n{}\r\n", value(i)), "STORED\r\n");
+    }
+    for i in 0..documents {
+        client.ask(format!("get k{i}\r\n"), format!("VALUE k{i} 0 50000\r\n{}\r\nEND\r\n", value(i)));
+    }
+    assert!(subject.engine.memory().used() <= MEMORY_BYTES);
 }
 
 #[test]
