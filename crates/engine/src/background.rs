@@ -17,6 +17,8 @@ use std::time::Duration;
 /// How often the threads look without being woken.
 const TICK: Duration = Duration::from_millis(50);
 
+type Job = fn(&Engine) -> Result<()>;
+
 #[derive(Default)]
 pub(crate) struct Background {
     woken: AtomicBool,
@@ -28,7 +30,7 @@ pub(crate) struct Background {
 
 impl Background {
     pub fn start(engine: &Arc<Engine>) -> Result<()> {
-        let jobs: [(&str, fn(&Engine) -> Result<()>); 2] =
+        let jobs: [(&str, Job); 2] =
             [("oribi-flush", Engine::flush_tick), ("oribi-compact", Engine::compaction_tick)];
         for (name, job) in jobs {
             let engine_ref = Arc::downgrade(engine);
@@ -67,7 +69,7 @@ impl Background {
     }
 }
 
-fn run(name: &str, engine: &Weak<Engine>, job: fn(&Engine) -> Result<()>) {
+fn run(name: &str, engine: &Weak<Engine>, job: Job) {
     loop {
         let Some(engine) = engine.upgrade() else { return };
         if engine.background.stopped.load(Relaxed) {

@@ -41,4 +41,4 @@ pub use oribi_wal::Lsn;
 pub use read::{Lookup, ReadView, RowVersion};
 pub use scan::{FileScan, MemoryRows, TableScan, TabletScan};
 pub use timeline::Snapshot;
-pub use write::{Commit, Decision, Read, WriteOp};
+pub use write::{Commit, Decide, Decision, Read, WriteOp};

@@ -13,6 +13,7 @@ use arrow::datatypes::{TimestampMicrosecondType, UInt64Type};
 use oribi_sstable::{Sstable, SstableId};
 use oribi_types::batch::BatchBuilder;
 use oribi_types::{ColumnSource, Result, Schema, Timestamp};
+use oribi_wal::Lsn;
 use roaring::RoaringBitmap;
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -94,6 +95,7 @@ impl MemoryRows {
 struct Unflushed {
     key: Arc<[u8]>,
     ts: Timestamp,
+    lsn: Lsn,
     row: Option<Arc<[u8]>>,
     /// What its oldest unflushed version replaces in the files, and that version's timestamp.
     older: Older,
@@ -107,17 +109,27 @@ impl Engine {
     /// # Errors
     /// `Corrupt`; `Invalid` if the snapshot is older than the history kept.
     pub fn scan(&self, table: &Arc<Table>, snapshot: &Snapshot) -> Result<TableScan> {
+        let mut obligation = Obligation::default();
         let tablets = table
             .tablets
             .iter()
-            .map(|tablet| self.scan_tablet(table, tablet, snapshot))
+            .map(|tablet| self.scan_tablet(table, tablet, snapshot, &mut obligation))
             .collect::<Result<Vec<_>>>()?;
-        let obligation = Obligation::on(table, self.log.appended());
         Ok(TableScan { schema: table.schema(), tablets, obligation })
     }
 
-    fn scan_tablet(&self, table: &Table, tablet: &Tablet, snapshot: &Snapshot) -> Result<TabletScan> {
+    fn scan_tablet(
+        &self,
+        table: &Table,
+        tablet: &Tablet,
+        snapshot: &Snapshot,
+        obligation: &mut Obligation,
+    ) -> Result<TabletScan> {
         let (state, unflushed) = self.capture(tablet, snapshot.ts());
+        // What is in a file is durable, so only unflushed versions are waited for.
+        if let Some(lsn) = unflushed.iter().map(|u| u.lsn).max() {
+            obligation.merge(Obligation::on(table, lsn));
+        }
         let older: Vec<(&[u8], Older)> = unflushed.iter().map(|u| (&*u.key, u.older)).collect();
         let replaced = resolve(&state.files, &older)?;
         self.remember(tablet, &state, &unflushed, &replaced);
@@ -164,6 +176,7 @@ impl Engine {
                         Some(Unflushed {
                             key: key.clone(),
                             ts: version.ts,
+                            lsn: version.lsn,
                             row: version.row.clone(),
                             older: oldest.older,
                             oldest_ts: oldest.ts,

@@ -52,6 +52,9 @@ pub enum Decision {
     Keep,
 }
 
+/// Decides an operation; see [`Engine::write`].
+pub type Decide<'d> = dyn FnMut(usize, Option<RowVersion<'_>>, &mut Vec<u8>) -> Result<Decision> + 'd;
+
 /// An applied write.
 #[derive(Clone, Copy, Debug)]
 pub struct Commit {
@@ -96,11 +99,7 @@ impl Engine {
     /// # Errors
     /// Those of `decide`; `TooLarge` beyond `statement_bytes_max`; `NotFound` for a dropped table; `Retry` if a table
     /// was truncated meanwhile; `Unavailable` if the log takes no more. Nothing was applied then.
-    pub fn write(
-        &self,
-        ops: &[WriteOp<'_>],
-        decide: &mut dyn FnMut(usize, Option<RowVersion<'_>>, &mut Vec<u8>) -> Result<Decision>,
-    ) -> Result<Commit> {
+    pub fn write(&self, ops: &[WriteOp<'_>], decide: &mut Decide<'_>) -> Result<Commit> {
         self.budget.wait_for_room()?;
         self.raise_ceiling()?;
         let targets = self.targets(ops)?;
@@ -136,7 +135,7 @@ impl Engine {
         ops: &[WriteOp<'_>],
         targets: &Targets<'_>,
         scratch: &mut Scratch,
-        decide: &mut dyn FnMut(usize, Option<RowVersion<'_>>, &mut Vec<u8>) -> Result<Decision>,
+        decide: &mut Decide<'_>,
     ) -> Result<(Commit, bool)> {
         let _latches = self.latches.take(targets.iter().map(|(_, key)| key.hash));
         let mut obligation = self.stage(ops, targets, scratch, decide)?;
@@ -167,12 +166,13 @@ impl Engine {
         ops: &[WriteOp<'_>],
         targets: &Targets<'_>,
         scratch: &mut Scratch,
-        decide: &mut dyn FnMut(usize, Option<RowVersion<'_>>, &mut Vec<u8>) -> Result<Decision>,
+        decide: &mut Decide<'_>,
     ) -> Result<Obligation> {
         let mut obligation = Obligation::default();
         // Staged operations by key, to be seen by later operations on the same key.
         let mut own: HashTable<usize> = HashTable::new();
         let now_micros = self.timeline.now_micros();
+        let keys_bytes: usize = ops.iter().map(|op| op.key.len()).sum();
         for (i, op) in ops.iter().enumerate() {
             let key = targets[i].1;
             let same_key = |staged: &Staged| {
@@ -224,21 +224,14 @@ impl Engine {
                     }
                 }
             }
-            self.check_size(ops, scratch)?;
+            if keys_bytes + scratch.rows.len() > self.options.statement_bytes_max {
+                return Err(Error::too_large(format!(
+                    "the statement writes more than statement_bytes_max ({} bytes)",
+                    self.options.statement_bytes_max
+                )));
+            }
         }
         Ok(obligation)
-    }
-
-    fn check_size(&self, ops: &[WriteOp<'_>], scratch: &Scratch) -> Result<()> {
-        // Keys are bounded one by one, rows here.
-        let max = self.options.statement_bytes_max;
-        let keys = if ops.len() == 1 { ops[0].key.len() } else { 0 };
-        if scratch.rows.len() + keys > max {
-            return Err(Error::too_large(format!(
-                "the statement writes more than statement_bytes_max ({max} bytes)"
-            )));
-        }
-        Ok(())
     }
 
     /// Decides one operation on the newest applied version: from the row index or, under the latch, from the files.
@@ -252,7 +245,7 @@ impl Engine {
         obligation: &mut Obligation,
         older: &mut Older,
         row: &mut Vec<u8>,
-        decide: &mut dyn FnMut(usize, Option<RowVersion<'_>>, &mut Vec<u8>) -> Result<Decision>,
+        decide: &mut Decide<'_>,
     ) -> Result<Decision> {
         let in_memory = self.index.read(key, |newest| {
             obligation.merge(Obligation::on(op.table, newest.lsn));
