@@ -169,6 +169,13 @@ impl Story {
     }
 }
 
+/// Half of the files that are, or were to become, SSTables.
+fn sstable_files(files: &SimFiles) -> usize {
+    let ends = [".parquet", ".index", ".tmp"];
+    let of_tables = files.all_files().into_iter().filter(|path| path.starts_with("/db/tables"));
+    of_tables.filter(|path| ends.iter().any(|end| path.to_string_lossy().ends_with(end))).count() / 2
+}
+
 fn survive(seed: u64, durability: Durability, stop: impl Fn(&SimFiles, u64) -> SimFiles) {
     let mut story = Story {
         rng: Rng::new(seed),
@@ -187,6 +194,7 @@ fn survive(seed: u64, durability: Durability, stop: impl Fn(&SimFiles, u64) -> S
         if let Ok(mut node) = story.open(&files) {
             if round > 0 {
                 story.compare(&node);
+                assert_eq!(sstable_files(&files), node.engine.stats().sstables as usize, "left over");
             }
             story.work(&mut node).unwrap_err();
         }

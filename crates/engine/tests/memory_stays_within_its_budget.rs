@@ -88,6 +88,30 @@ fn writes_beyond_the_budget_wait_and_nothing_is_lost() {
 }
 
 #[test]
+fn a_writer_waits_while_memtables_hold_half_of_the_budget() {
+    let options = EngineOptions { background: false, ..EngineOptions::with_memory(MEMORY) };
+    let env = sim_env(&SimFiles::new(), &Arc::new(SimClock::new()));
+    let engine = Engine::open(env, Path::new(DIR), options).unwrap();
+    let table = engine.create_table(definition("t", 1, Durability::Periodic(50))).unwrap();
+    let mut k = 0;
+    while engine.memory().memtables() <= MEMORY / 2 {
+        put(&engine, &table, k, &value(k, 0)).unwrap();
+        k += 1;
+    }
+    let (done, written) = std::sync::mpsc::channel();
+    std::thread::scope(|scope| {
+        scope.spawn(|| done.send(put(&engine, &table, k, "waits").is_ok()).unwrap());
+        assert!(
+            written.recv_timeout(Duration::from_millis(200)).is_err(),
+            "there is no room, nobody flushes"
+        );
+        engine.flush(&table).unwrap();
+        assert!(written.recv().unwrap());
+    });
+    assert_eq!(get(&engine, &table, k).as_deref(), Some("waits"));
+}
+
+#[test]
 fn an_overwritten_row_frees_its_memory() {
     let (_, _, engine, table) = fresh(1, Durability::Periodic(50));
     for round in 0..200 {

@@ -194,6 +194,19 @@ fn what_is_read_before_a_write_is_not_cached_after_it() {
 }
 
 #[test]
+fn a_blind_write_over_a_row_that_is_in_a_file_only_replaces_it() {
+    let (files, _, engine, table) = hooked(1);
+    write(&engine, &table, &[(1, Some("old")), (2, Some("old"))]).unwrap();
+    engine.flush(&table).unwrap();
+    let (engine, table) = after_kill(&files.files);
+    put(&engine, &table, 1, "new").unwrap();
+    for _ in 0..2 {
+        assert_eq!(scan_now(&engine, &table), model(&[(1, "new"), (2, "old")]));
+        engine.flush(&table).unwrap();
+    }
+}
+
+#[test]
 fn a_truncate_while_a_row_is_read_leaves_nothing_in_the_cache() {
     let (files, clock, engine, table) = hooked(1);
     write(&engine, &table, &[(1, Some("old")), (2, Some("old"))]).unwrap();
