@@ -3,6 +3,7 @@
 use crate::catalog::{Catalogs, SEARCH_PATH_SCHEMA, database_name};
 use crate::dml::Writers;
 use crate::error::{sql_error, sql_error_in};
+use crate::literals::{ColumnTypes, TypedLiterals};
 use crate::memory::QueryMemory;
 use crate::pg_catalog;
 use crate::provider::StatisticsCache;
@@ -13,6 +14,7 @@ use datafusion::execution::disk_manager::{DiskManagerBuilder, DiskManagerMode};
 use datafusion::execution::runtime_env::{RuntimeEnv, RuntimeEnvBuilder};
 use datafusion::execution::session_state::{SessionState, SessionStateBuilder};
 use datafusion::logical_expr::LogicalPlan;
+use datafusion::optimizer::Analyzer;
 use datafusion::physical_plan::{ExecutionPlan, execute_stream};
 use datafusion::prelude::{SessionConfig, SessionContext};
 use futures::{StreamExt, stream};
@@ -327,8 +329,12 @@ fn base_state(
     // What each sort keeps back for merging its spills: by default more than a small budget has.
     let reserved = &mut settings.execution.sort_spill_reservation_bytes;
     *reserved = (*reserved).min(memory_bytes / 16 / options.threads.max(1));
+    let mut rules = Analyzer::new().rules;
+    rules.insert(0, Arc::new(TypedLiterals));
     let mut state = SessionStateBuilder::new_with_default_features()
         .with_config(config)
+        .with_analyzer_rules(rules)
+        .with_type_planner(Arc::new(ColumnTypes))
         .with_runtime_env(runtime_env)
         .build();
     datafusion_functions_json::register_all(&mut state)?;

@@ -62,6 +62,8 @@ impl ExplainOptions {
 
 /// A statement to explain.
 pub(crate) struct Explain {
+    /// What stands above the plan.
+    title: String,
     what: What,
     options: ExplainOptions,
 }
@@ -69,21 +71,22 @@ pub(crate) struct Explain {
 enum What {
     Query(SourceQuery),
     Point(PointRead),
-    Text(String),
+    Nothing,
 }
 
 impl Explain {
     pub(crate) fn query(query: SourceQuery, options: ExplainOptions) -> Self {
-        Explain { what: What::Query(query), options }
+        Explain { title: String::new(), what: What::Query(query), options }
     }
 
     pub(crate) fn point(point: PointRead, options: ExplainOptions) -> Self {
-        Explain { what: What::Point(point), options }
+        Explain { title: String::new(), what: What::Point(point), options }
     }
 
-    /// An explanation that is known beforehand.
-    pub(crate) fn text(text: &str) -> Self {
-        Explain { what: What::Text(text.to_owned()), options: ExplainOptions::default() }
+    /// A statement that writes, and the query it reads from. Only that is ever run.
+    pub(crate) fn write(title: &str, reads: Option<SourceQuery>, options: ExplainOptions) -> Self {
+        let note = if options.analyze { "; nothing was written" } else { "" };
+        Explain { title: format!("{title}{note}\n"), what: reads.map_or(What::Nothing, What::Query), options }
     }
 
     /// The columns of an explanation: one, a line of text a row.
@@ -109,9 +112,9 @@ impl Explain {
                 format!("{}: {sources}\nrows: {}, time: {time}", point.describe(), batch.num_rows())
             }
             What::Point(point) => point.describe(),
-            What::Text(text) => text.clone(),
+            What::Nothing => String::new(),
         };
-        let lines: StringArray = text.lines().map(Some).collect();
+        let lines: StringArray = self.title.lines().chain(text.lines()).map(Some).collect();
         Ok(RecordBatch::try_new(Arc::clone(&COLUMNS), vec![Arc::new(lines)]).map_err(Error::from)?)
     }
 }

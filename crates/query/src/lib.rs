@@ -12,6 +12,7 @@ mod ddl;
 mod dml;
 mod error;
 mod explain;
+mod literals;
 mod memory;
 mod options;
 mod pg_catalog;

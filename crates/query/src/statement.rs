@@ -156,26 +156,18 @@ async fn plan_explain(
     let Statement::Explain { statement, .. } = explain else { unreachable!("an explain") };
     let what = statement.to_string();
     let inner = plan_statement(scope, None, *statement, types).await?;
-    let reads = match inner {
+    let (writes, reads) = match inner {
         Plan::Query(query) => return Ok(Plan::Explain(Explain::query(query, options))),
         Plan::Point(point) => return Ok(Plan::Explain(Explain::point(point, options))),
-        Plan::Insert(insert) => insert.query().cloned(),
-        Plan::Update(update) => update.query().cloned(),
-        Plan::Delete(delete) => delete.query().cloned(),
+        Plan::Insert(insert) => (insert.describe(), insert.query().cloned()),
+        Plan::Update(update) => (update.describe(), update.query().cloned()),
+        Plan::Delete(delete) => (delete.describe(), delete.query().cloned()),
         _ => {
             let words = what.split_whitespace().take(2).collect::<Vec<_>>().join(" ");
             return Err(SqlError::new(ErrorKind::Unsupported, format!("EXPLAIN {words} is not supported")));
         }
     };
-    Ok(Plan::Explain(match reads {
-        Some(query) => {
-            scope
-                .session
-                .warn("the plan is that of the query that the statement reads from; nothing is written");
-            Explain::query(query, options)
-        }
-        None => Explain::text("write by primary key"),
-    }))
+    Ok(Plan::Explain(Explain::write(&writes, reads, options)))
 }
 
 fn check_query(query: &ast::Query) -> Result<(), SqlError> {

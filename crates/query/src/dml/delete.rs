@@ -80,6 +80,12 @@ impl Delete {
         }
     }
 
+    /// What it does, for `EXPLAIN`.
+    pub(crate) fn describe(&self) -> String {
+        let how = if matches!(self.rows, Rows::Key(_)) { " by primary key" } else { "" };
+        format!("delete from {}.{}{how}", self.target.table.schema_name(), self.target.table.name())
+    }
+
     /// # Errors
     /// Those of the query; `Conflict` if a row changed since it was read; `TooLarge` (54000).
     pub(crate) async fn execute(&self, run: Run<'_>) -> Result<Outcome, SqlError> {

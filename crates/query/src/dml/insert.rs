@@ -114,6 +114,11 @@ impl Insert {
         }
     }
 
+    /// What it does, for `EXPLAIN`.
+    pub(crate) fn describe(&self) -> String {
+        format!("insert into {}.{}", self.table.schema_name(), self.table.name())
+    }
+
     /// # Errors
     /// Those of its values; `AlreadyExists` (23505), `Invalid` (23502), `TooLarge` (54000), `Conflict`.
     pub(crate) async fn execute(&self, run: Run<'_>) -> Result<Outcome, SqlError> {

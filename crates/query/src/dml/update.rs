@@ -99,6 +99,12 @@ impl Update {
         }
     }
 
+    /// What it does, for `EXPLAIN`.
+    pub(crate) fn describe(&self) -> String {
+        let how = if matches!(self.rows, Rows::Key(_)) { " by primary key" } else { "" };
+        format!("update of {}.{}{how}", self.target.table.schema_name(), self.target.table.name())
+    }
+
     /// # Errors
     /// Those of the query and of assigning values; `Conflict` if a row changed since it was read; `AlreadyExists`
     /// (23505) if a new key is taken; `TooLarge` (54000).

@@ -69,6 +69,40 @@ impl Db {
         self.try_rows(sql, &[]).await.unwrap_or_else(|e| panic!("{sql}: {e}"));
     }
 
+    /// The command tag of a statement; panics if it fails.
+    pub async fn tag(&self, sql: &str) -> String {
+        self.tag_with(sql, &[]).await
+    }
+
+    pub async fn tag_with(&self, sql: &str, parameters: &[Value]) -> String {
+        match self.outcome(sql, parameters).await.unwrap_or_else(|e| panic!("{sql}: {e}")) {
+            Outcome::Done { tag } => tag,
+            _ => panic!("{sql}: gave rows"),
+        }
+    }
+
+    /// The error of a statement, also one that comes with its rows; panics if there is none.
+    pub async fn error(&self, sql: &str) -> SqlError {
+        match self.try_rows(sql, &[]).await {
+            Err(error) => error,
+            Ok(_) => panic!("{sql}: succeeded"),
+        }
+    }
+
+    /// The SQLSTATE of a statement's error; `0A000` for one that is unsupported.
+    pub async fn state(&self, sql: &str) -> &'static str {
+        let error = self.error(sql).await;
+        match (error.sqlstate, error.error.kind()) {
+            (Some(state), _) => state,
+            (None, oribi_types::ErrorKind::Unsupported) => "0A000",
+            (None, _) => panic!("{sql}: no sqlstate: {error}"),
+        }
+    }
+
+    pub async fn prepare(&self, sql: &str) -> Arc<dyn oribi_session::sql::Prepared> {
+        self.query.prepare(&self.session, sql, &[]).await.unwrap_or_else(|e| panic!("{sql}: {e}"))
+    }
+
     /// The rows of a query as text: columns joined by `|`, a line each.
     pub async fn rows(&self, sql: &str) -> Vec<String> {
         self.rows_with(sql, &[]).await
@@ -111,4 +145,12 @@ impl Drop for Db {
     fn drop(&mut self) {
         self.engine.close().unwrap();
     }
+}
+
+pub fn int(value: i64) -> Value {
+    Value::Int64(value)
+}
+
+pub fn text(value: &str) -> Value {
+    Value::String(value.to_owned())
 }

@@ -2,9 +2,17 @@
 //! link.
 
 mod columns_change_under_old_files;
+mod concurrent_updates_lose_nothing;
+mod copy_moves_rows_in_bulk;
 mod db;
+mod deletes_remove_only_what_they_match;
 mod explain_analyze_names_the_sources;
+mod explain_of_writes_writes_nothing;
 mod point_reads_bypass_the_planner;
 mod queries_keep_within_their_memory;
 mod scans_show_live_rows_only;
+mod sessions_have_settings_and_blocks;
+mod tables_are_defined_by_sql;
+mod updates_change_what_they_match;
+mod values_are_inserted_as_written;
 mod work_is_pushed_down_to_the_scan;
