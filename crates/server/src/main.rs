@@ -1,1 +1,126 @@
-fn main() {}
+//! The binary `oribi`: command line, configuration and wiring. Everything else lives in the crates below; nothing
+//! below reads files of settings, flags or the environment.
+
+mod alloc;
+mod config;
+mod database;
+mod import;
+mod logging;
+mod perf;
+mod serve;
+mod sql;
+mod tpch;
+
+use clap::{Parser, Subcommand};
+use config::{Flags, Layers};
+use oribi_types::{Error, Result};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+#[global_allocator]
+static ALLOCATOR: alloc::CountingAllocator = alloc::CountingAllocator;
+
+/// One live copy of the data, served as a cache and as a SQL database.
+#[derive(Parser)]
+#[command(name = "oribi", version, arg_required_else_help = true)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Serves a folder through all doors
+    Serve(Flags),
+    /// Shows each setting with its value and where it came from
+    Config(Flags),
+    Sql(sql::SqlCommand),
+    Import(import::ImportCommand),
+    /// Verifies every checksum and invariant of a folder that no process serves
+    Check {
+        #[arg(long, value_name = "DIR")]
+        data: PathBuf,
+    },
+    /// Rewrites all SSTables of a folder that no process serves, without the rows that are no more
+    Compact {
+        #[arg(long, value_name = "DIR")]
+        data: PathBuf,
+        /// Memory budget
+        #[arg(long, value_name = "SIZE", default_value = "1GiB")]
+        memory: String,
+    },
+    /// Writes the tables of TPC-H as Parquet files
+    Generate {
+        /// 1 is 8.7 million rows
+        #[arg(long, default_value_t = 0.1)]
+        scale: f64,
+        #[arg(long, value_name = "DIR")]
+        out: PathBuf,
+    },
+    /// Measures
+    #[command(subcommand)]
+    Perf(perf::PerfCommand),
+}
+
+fn main() -> ExitCode {
+    let result = match Cli::parse().command {
+        Command::Serve(flags) => {
+            Layers::load(&flags, std::env::vars()).and_then(|layers| serve::run(&layers))
+        }
+        Command::Config(flags) => {
+            Layers::load(&flags, std::env::vars()).and_then(|layers| show_config(&layers))
+        }
+        Command::Sql(command) => sql::run(&command),
+        Command::Import(command) => import::run(&command),
+        Command::Check { data } => check(&data),
+        Command::Compact { data, memory } => compact(&data, &memory),
+        Command::Generate { scale, out } => {
+            tpch::generate(scale, &out, |table, rows| println!("{table}: {rows} rows"))
+        }
+        Command::Perf(command) => perf::run(&command),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("oribi: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn show_config(layers: &Layers) -> Result<()> {
+    for (name, value, origin) in layers.iter() {
+        println!("{name} = {value:?}  # {origin}");
+    }
+    layers.config().map(drop)
+}
+
+fn check(dir: &Path) -> Result<()> {
+    let report = oribi_engine::check(oribi_env::Env::real(), dir)?;
+    for finding in &report.findings {
+        println!("{finding}");
+    }
+    match report.findings.len() {
+        0 => {
+            println!("{}: clean", dir.display());
+            Ok(())
+        }
+        n => Err(Error::corrupt(format!("{}: {n} findings", dir.display()))),
+    }
+}
+
+fn compact(dir: &Path, memory: &str) -> Result<()> {
+    let engine = database::open(dir, memory)?.engine;
+    let catalog = engine.catalog();
+    let compacted = catalog.schemas().flat_map(|schema| catalog.tables(schema)).try_for_each(|table| {
+        engine.flush(table)?;
+        engine.compact(table)
+    });
+    compacted.and(engine.close())
+}
+
+/// The threads that wait for sockets. Queries have their own.
+fn runtime() -> Result<tokio::runtime::Runtime> {
+    let builder = &mut tokio::runtime::Builder::new_multi_thread();
+    builder.thread_name("io").enable_all().build().map_err(|e| Error::unavailable(format!("threads: {e}")))
+}

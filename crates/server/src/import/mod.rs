@@ -1,0 +1,119 @@
+//! `oribi import`: files into a table, which is made from the first file's columns if it does not exist.
+
+mod rejects;
+mod source;
+mod target;
+
+pub use target::{Sink, TableName, execute, existing};
+
+use crate::runtime;
+use crate::sql::connection::{Connection, Target};
+use indicatif::{HumanBytes, HumanCount, ProgressBar, ProgressStyle};
+use oribi_types::{Error, Result, Schema};
+use rejects::Rejects;
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+use tokio::runtime::Runtime;
+
+/// Imports CSV, Parquet or JSON lines into a table, creating it if it does not exist
+#[derive(Clone, Debug, clap::Args)]
+pub struct ImportCommand {
+    /// Table, as NAME or SCHEMA.NAME
+    table: String,
+    /// Files: .csv (with a header), .parquet, .jsonl
+    #[arg(required = true)]
+    files: Vec<PathBuf>,
+    /// Key columns of a table that does not exist yet
+    #[arg(long, value_name = "COLUMNS", value_delimiter = ',')]
+    primary_key: Vec<String>,
+    #[command(flatten)]
+    target: Target,
+}
+
+pub fn run(command: &ImportCommand) -> Result<()> {
+    if command.target.host.is_none() && command.target.data.is_none() {
+        return Err(Error::invalid("say where to: --host HOST:PORT or --data DIR"));
+    }
+    let runtime = runtime()?;
+    let connection = runtime.block_on(Connection::open(&command.target))?;
+    let result = import(&runtime, &connection, command);
+    let closed = connection.close();
+    result.and(closed)
+}
+
+fn import(runtime: &Runtime, connection: &Connection, command: &ImportCommand) -> Result<()> {
+    let table = TableName::parse(&command.table);
+    let started = Instant::now();
+    let schema = table_schema(runtime, connection, &table, command)?;
+    let mut sink = Sink::open(connection, &table, &schema)?;
+    let sizes = command.files.iter().map(|file| size(file)).collect::<Result<Vec<_>>>()?;
+    let bytes = sizes.iter().sum();
+    let progress = progress_bar(bytes);
+    let (mut rows, mut before, mut rejected) = (0, 0, Vec::new());
+    for (file, size) in command.files.iter().zip(sizes) {
+        let mut rejects = Rejects::new(file);
+        source::read(file, &schema, &mut rejects, &mut |batch, done| {
+            rows += batch.num_rows() as u64;
+            runtime.block_on(sink.push(batch))?;
+            progress.set_position(before + done);
+            progress.set_message(format!("{} rows", HumanCount(rows)));
+            Ok(())
+        })?;
+        before += size;
+        let path = rejects.path().to_owned();
+        match rejects.finish()? {
+            0 => {}
+            refused => rejected.push((path, refused)),
+        }
+    }
+    progress.set_message(format!("{} rows, committing", HumanCount(rows)));
+    let rows = runtime.block_on(sink.finish())?;
+    progress.finish_and_clear();
+    let seconds = started.elapsed().as_secs_f64();
+    println!(
+        "{}: {} rows, {} in {seconds:.2} s ({} rows/s)",
+        command.table,
+        HumanCount(rows),
+        HumanBytes(bytes),
+        HumanCount((rows as f64 / seconds) as u64)
+    );
+    for (path, refused) in rejected {
+        println!("{}: {} rows were refused", path.display(), HumanCount(refused));
+    }
+    Ok(())
+}
+
+/// The schema of the table, which is created if it does not exist.
+fn table_schema(
+    runtime: &Runtime,
+    connection: &Connection,
+    table: &TableName,
+    command: &ImportCommand,
+) -> Result<Schema> {
+    if let Some(schema) = runtime.block_on(target::existing(connection, table))? {
+        return Ok(schema);
+    }
+    if command.primary_key.is_empty() {
+        return Err(Error::invalid(format!(
+            "table {table} does not exist yet: name its key with --primary-key"
+        )));
+    }
+    let columns = source::infer(&command.files[0])?;
+    let key: Vec<&str> = command.primary_key.iter().map(String::as_str).collect();
+    let schema = Schema::new(columns.clone(), &key)?;
+    runtime
+        .block_on(execute(connection, &target::create_statement(table, &columns, &command.primary_key)))?;
+    Ok(schema)
+}
+
+fn size(file: &Path) -> Result<u64> {
+    let metadata = std::fs::metadata(file).map_err(|e| Error::from(e).context(file.display()))?;
+    Ok(metadata.len())
+}
+
+fn progress_bar(bytes: u64) -> ProgressBar {
+    let style = ProgressStyle::with_template(
+        "{bar:30} {bytes}/{total_bytes} {msg} {binary_bytes_per_sec} {eta} left",
+    );
+    ProgressBar::new(bytes).with_style(style.expect("the template is valid"))
+}

@@ -1,0 +1,21 @@
+//! `oribi perf`: measurements that need no other program.
+
+mod simple_query;
+mod tpch;
+
+use oribi_types::Result;
+
+#[derive(Clone, Debug, clap::Subcommand)]
+pub enum PerfCommand {
+    /// Prepared point selects in this process: operations per second and allocations per operation
+    SimpleQuery(simple_query::SimpleQuery),
+    /// The 22 queries of TPC-H
+    Tpch(tpch::TpchCommand),
+}
+
+pub fn run(command: &PerfCommand) -> Result<()> {
+    match command {
+        PerfCommand::SimpleQuery(command) => simple_query::run(command),
+        PerfCommand::Tpch(command) => tpch::run(command),
+    }
+}

@@ -1,0 +1,223 @@
+//! `oribi serve`: opens the folder, opens the doors, says so, and serves until it is told to stop.
+
+use crate::config::{Config, Layers};
+use crate::sql::connection::{connect, describe};
+use crate::{database, logging, runtime};
+use metrics::{counter, gauge};
+use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
+use oribi_doors::bind::bind;
+use oribi_doors::http::{HttpDoor, HttpState};
+use oribi_doors::memcached::{MemcachedDoor, MemcachedLimits};
+use oribi_doors::postgres::{PostgresDoor, PostgresLimits};
+use oribi_engine::EngineStats;
+use oribi_session::Database;
+use oribi_session::kv::KvLimits;
+use oribi_types::{Error, Result};
+use std::io::Write;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::sync::watch;
+
+/// A door that does not answer its first request within this time never will.
+const ROUND_TRIP_MAX: Duration = Duration::from_secs(10);
+
+pub fn run(layers: &Layers) -> Result<()> {
+    let config = layers.config()?;
+    logging::start(&config.log, config.log_format)?;
+    for variable in &layers.unknown_variables {
+        tracing::warn!("environment variable {variable} names no setting");
+    }
+    let metrics = PrometheusBuilder::new()
+        .install_recorder()
+        .map_err(|e| Error::internal(format!("metrics recorder: {e}")))?;
+    let runtime = runtime()?;
+    runtime.block_on(serve(&config, metrics))
+}
+
+async fn serve(config: &Config, metrics: PrometheusHandle) -> Result<()> {
+    let mut stop = StopSignals::listen()?;
+    let opening = config.clone();
+    let database = tokio::task::spawn_blocking(move || database::open_configured(&opening))
+        .await
+        .map_err(|e| Error::internal(format!("opening the folder: {e}")))??;
+    let ready = Arc::new(AtomicBool::new(false));
+    let (shutdown, shut) = watch::channel(false);
+    let doors = Doors::open(config, &database, metrics, ready.clone(), &shut)?;
+    doors.announce()?;
+    doors.round_trip().await?;
+    ready.store(true, Ordering::Release);
+    say("ready")?;
+    tracing::info!(data = %config.data.display(), memory_bytes = config.memory_bytes, "ready");
+
+    let reason = stop.wait().await;
+    tracing::info!(reason, "stopping");
+    ready.store(false, Ordering::Release);
+    shutdown.send_replace(true);
+    doors.join().await?;
+    tokio::task::spawn_blocking(move || database.engine.close())
+        .await
+        .map_err(|e| Error::internal(format!("closing the folder: {e}")))??;
+    tracing::info!("stopped");
+    Ok(())
+}
+
+/// A line for whoever waits for the server to come up.
+fn say(line: &str) -> Result<()> {
+    let mut out = std::io::stdout().lock();
+    writeln!(out, "{line}")?;
+    Ok(out.flush()?)
+}
+
+/// The signals that stop a server.
+struct StopSignals {
+    terminate: Signal,
+    interrupt: Signal,
+}
+
+impl StopSignals {
+    fn listen() -> Result<Self> {
+        Ok(StopSignals {
+            terminate: signal(SignalKind::terminate())?,
+            interrupt: signal(SignalKind::interrupt())?,
+        })
+    }
+
+    /// Waits for the first; returns its name.
+    async fn wait(&mut self) -> &'static str {
+        tokio::select! {
+            _ = self.terminate.recv() => "SIGTERM",
+            _ = self.interrupt.recv() => "SIGINT",
+        }
+    }
+}
+
+/// The doors that are open.
+struct Doors {
+    memcached: Option<MemcachedDoor>,
+    postgres: Option<PostgresDoor>,
+    http: Option<HttpDoor>,
+}
+
+impl Doors {
+    fn open(
+        config: &Config,
+        database: &Database,
+        metrics: PrometheusHandle,
+        ready: Arc<AtomicBool>,
+        shut: &watch::Receiver<bool>,
+    ) -> Result<Self> {
+        let memcached = config.memcached.map(|address| {
+            let kv = KvLimits { value_bytes_max: config.value_bytes_max, ..KvLimits::default() };
+            let connections_max = config.memcached_connections_max;
+            let limits = MemcachedLimits { kv, connections_max, ..MemcachedLimits::default() };
+            MemcachedDoor::start(address, database, limits, config.threads, shut.clone())
+        });
+        let postgres = config.postgres.map(|address| {
+            let connections_max = config.postgres_connections_max;
+            let limits = PostgresLimits { connections_max, ..PostgresLimits::default() };
+            PostgresDoor::start(bind(&address.to_string())?, database.sql.clone(), limits, shut.clone())
+        });
+        let http = config.http.map(|address| {
+            let engine = database.engine.clone();
+            let refresh = Arc::new(move || publish(&engine.stats()));
+            HttpDoor::start(bind(&address.to_string())?, HttpState { metrics, refresh, ready }, shut.clone())
+        });
+        Ok(Doors {
+            memcached: memcached.transpose().map_err(|e| e.context("memcached door"))?,
+            postgres: postgres.transpose().map_err(|e| e.context("postgres door"))?,
+            http: http.transpose().map_err(|e| e.context("http door"))?,
+        })
+    }
+
+    fn announce(&self) -> Result<()> {
+        let addresses = [
+            ("memcached", self.memcached.as_ref().map(MemcachedDoor::local_addr)),
+            ("postgres", self.postgres.as_ref().map(PostgresDoor::local_addr)),
+            ("http", self.http.as_ref().map(HttpDoor::local_addr)),
+        ];
+        for (door, address) in addresses {
+            if let Some(address) = address {
+                say(&format!("listening {door} {address}"))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Asks each door something, so that "ready" is a fact.
+    async fn round_trip(&self) -> Result<()> {
+        if let Some(door) = &self.memcached {
+            ask("memcached", door.local_addr(), b"version\r\n", b"VERSION ").await?;
+        }
+        if let Some(door) = &self.postgres {
+            let select = async {
+                let client = connect(&door.local_addr().to_string()).await?;
+                client.batch_execute("select 1").await.map_err(|e| Error::internal(describe(&e)))
+            };
+            let answered = tokio::time::timeout(ROUND_TRIP_MAX, select).await;
+            answered.map_err(|_| Error::unavailable("door postgres does not answer"))??;
+        }
+        if let Some(door) = &self.http {
+            let request = b"GET /healthz HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n";
+            ask("http", door.local_addr(), request, b"HTTP/1.1 200").await?;
+        }
+        Ok(())
+    }
+
+    /// Waits until all have finished what they were doing.
+    async fn join(self) -> Result<()> {
+        if let Some(door) = self.memcached {
+            door.join().await?;
+        }
+        if let Some(door) = self.postgres {
+            door.join().await;
+        }
+        match self.http {
+            Some(door) => door.join().await,
+            None => Ok(()),
+        }
+    }
+}
+
+/// Sends `request` to a door and checks how the answer begins.
+async fn ask(door: &str, address: SocketAddr, request: &[u8], answer: &[u8]) -> Result<()> {
+    let exchange = async {
+        let mut socket = TcpStream::connect(address).await?;
+        socket.write_all(request).await?;
+        let mut begin = vec![0; answer.len()];
+        socket.read_exact(&mut begin).await?;
+        Ok::<_, std::io::Error>(begin)
+    };
+    let began = tokio::time::timeout(ROUND_TRIP_MAX, exchange)
+        .await
+        .map_err(|_| Error::unavailable(format!("door {door} does not answer")))?
+        .map_err(|e| Error::from(e).context(format!("door {door}")))?;
+    if began != answer {
+        return Err(Error::internal(format!("door {door} answered {:?}", String::from_utf8_lossy(&began))));
+    }
+    Ok(())
+}
+
+/// Brings the gauges of the engine up to date.
+fn publish(stats: &EngineStats) {
+    gauge!("oribi_memory_limit_bytes").set(stats.memory_limit_bytes as f64);
+    gauge!("oribi_memory_used_bytes", "by" => "memtable").set(stats.memtable_bytes as f64);
+    gauge!("oribi_memory_used_bytes", "by" => "row_cache").set(stats.row_cache_bytes as f64);
+    gauge!("oribi_memory_used_bytes", "by" => "query").set(stats.query_bytes as f64);
+    gauge!("oribi_row_index_rows_count").set(stats.rows_in_memory as f64);
+    gauge!("oribi_log_size_bytes").set(stats.log_bytes as f64);
+    gauge!("oribi_log_unsynced_records_count").set((stats.log_appended_lsn - stats.log_durable_lsn) as f64);
+    gauge!("oribi_sstable_files_count").set(stats.sstables as f64);
+    gauge!("oribi_sstable_size_bytes").set(stats.sstable_bytes as f64);
+    gauge!("oribi_catalog_tables_count").set(stats.tables as f64);
+    counter!("oribi_engine_rows_written_total").absolute(stats.rows_written);
+    counter!("oribi_engine_file_reads_total").absolute(stats.file_reads);
+    counter!("oribi_engine_flushes_total").absolute(stats.flushes);
+    counter!("oribi_engine_flushed_rows_total").absolute(stats.flushed_rows);
+    counter!("oribi_engine_compactions_total").absolute(stats.compactions);
+    counter!("oribi_engine_compacted_rows_total").absolute(stats.compacted_rows);
+}

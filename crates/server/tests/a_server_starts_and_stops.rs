@@ -1,0 +1,101 @@
+//! What an operator relies on: addresses, signals, the folder's lock, and where a setting came from.
+
+#![allow(clippy::disallowed_methods)]
+
+mod process;
+
+use process::{ORIBI, Server, Sql, oribi, oribi_ok};
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::process::Command;
+
+#[test]
+fn every_door_answers_once_the_server_says_ready() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = Server::start(folder.path(), &[]);
+    assert_eq!(server.doors(), 3);
+    assert_eq!(server.memcached().set("greeting", "hello").unwrap(), "STORED");
+    let sql = Sql::connect(server.address("postgres"));
+    let rows = sql.rows("select cast(value as text) from default.kv where key = 'greeting'");
+    assert_eq!(rows, [[Some("hello".to_owned())]]);
+    let metrics = fetch(server.address("http"), "/metrics");
+    assert!(metrics.contains("\noribi_engine_rows_written_total 1"), "{metrics}");
+    assert!(fetch(server.address("http"), "/readyz").starts_with("HTTP/1.1 200"));
+    assert!(server.terminate().success());
+}
+
+fn fetch(address: &str, path: &str) -> String {
+    let mut socket = TcpStream::connect(address).unwrap();
+    write!(socket, "GET {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n").unwrap();
+    let mut answer = String::new();
+    socket.read_to_string(&mut answer).unwrap();
+    answer
+}
+
+#[test]
+fn what_was_written_is_there_after_a_restart() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = Server::start(folder.path(), &[]);
+    server.memcached().set("k", "v").unwrap();
+    Sql::connect(server.address("postgres"))
+        .execute("create table t (id bigint primary key); insert into t values (1)")
+        .unwrap();
+    assert!(server.terminate().success());
+    let server = Server::start(folder.path(), &[]);
+    assert_eq!(server.memcached().get("k").unwrap().as_deref(), Some("v"));
+    assert_eq!(server.memcached().get("public/t/1").unwrap().as_deref(), Some("{\"id\":1}"));
+}
+
+#[test]
+fn doors_can_be_shut() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = Server::start(folder.path(), &["--http", "off"]);
+    assert_eq!(server.doors(), 2);
+}
+
+#[test]
+fn a_second_process_on_the_folder_is_refused_by_name() {
+    let folder = tempfile::tempdir().unwrap();
+    let _server = Server::start(folder.path(), &[]);
+    let second = Server::command(folder.path()).output().unwrap();
+    assert_eq!(second.status.code(), Some(1));
+    let said = String::from_utf8_lossy(&second.stderr).into_owned();
+    assert!(said.contains("in use") && said.contains(folder.path().to_str().unwrap()), "{said}");
+    let check = oribi(&["check", "--data", folder.path().to_str().unwrap()]);
+    assert_eq!(check.status.code(), Some(1));
+}
+
+#[test]
+fn an_address_beyond_loopback_is_refused_with_the_reason() {
+    let folder = tempfile::tempdir().unwrap();
+    let refused = Server::command(folder.path()).args(["--postgres", "0.0.0.0:0"]).output();
+    let said = String::from_utf8_lossy(&refused.unwrap().stderr).into_owned();
+    assert!(
+        said.contains("postgres = \"0.0.0.0:0\" (flag --postgres)") && said.contains("authentication"),
+        "{said}"
+    );
+}
+
+#[test]
+fn a_setting_tells_where_it_came_from() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("oribi.toml");
+    std::fs::write(&file, "memory = \"3GiB\"\nhttp = \"off\"\nthreads = 2\n").unwrap();
+    let output = Command::new(ORIBI)
+        .args(["config", "--config", file.to_str().unwrap(), "--threads", "5"])
+        .env("ORIBI_HTTP", "127.0.0.1:0")
+        .output()
+        .unwrap();
+    let said = String::from_utf8(output.stdout).unwrap();
+    let line = |start: &str| said.lines().find(|line| line.starts_with(start)).unwrap().to_owned();
+    assert_eq!(line("memory"), format!("memory = \"3GiB\"  # file {}", file.display()));
+    assert_eq!(line("http"), "http = \"127.0.0.1:0\"  # environment ORIBI_HTTP");
+    assert_eq!(line("threads"), "threads = \"5\"  # flag --threads");
+    assert_eq!(line("durability"), "durability = \"sync\"  # default");
+
+    std::fs::write(&file, "memroy = \"3GiB\"\n").unwrap();
+    let refused = oribi(&["config", "--config", file.to_str().unwrap()]);
+    let said = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert!(!refused.status.success() && said.contains("unknown key \"memroy\""), "{said}");
+    assert!(oribi_ok(&["--version"]).starts_with("oribi "));
+}

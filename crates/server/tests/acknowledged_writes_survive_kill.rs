@@ -1,0 +1,248 @@
+//! Eight connections write through both doors, and the process is killed. What was acknowledged is there when it comes
+//! back, what was deleted stays away, a statement is there as a whole or not at all, and the folder is sound.
+//!
+//! A key has one writer, so what it may hold after a kill is known: the outcome of its last acknowledged write or that
+//! of the one that was under way. `KILL_CYCLES=200` for the long run; `SEED` to repeat one.
+
+#![allow(clippy::disallowed_methods)]
+
+mod process;
+
+use process::{Memcached, Server, Sql, oribi_ok};
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::time::Duration;
+
+/// Rows of a statement through SQL; they carry the same value.
+const GROUP: u64 = 3;
+/// Keys (or groups of keys) of a writer.
+const KEYS: u64 = 120;
+/// Filler, so that memtables fill and flush while the writers run.
+const PAD: usize = 1500;
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Through {
+    /// Documents of the bucket.
+    Documents,
+    /// Rows of a typed table, as JSON.
+    Rows,
+    Sql,
+}
+
+const WRITERS: [Through; 8] = [
+    Through::Documents,
+    Through::Documents,
+    Through::Rows,
+    Through::Rows,
+    Through::Sql,
+    Through::Sql,
+    Through::Sql,
+    Through::Sql,
+];
+
+/// What is known of a key: the value it was last acknowledged to hold, and the one it was about to hold.
+#[derive(Clone, Copy, Default, Debug)]
+struct Known {
+    acknowledged: Option<u64>,
+    under_way: Option<Option<u64>>,
+}
+
+/// One writer's keys.
+struct Writer {
+    number: usize,
+    through: Through,
+    keys: Vec<Known>,
+    next_value: u64,
+    random: Random,
+}
+
+/// xorshift64*
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, bound: u64) -> u64 {
+        self.0 ^= self.0 >> 12;
+        self.0 ^= self.0 << 25;
+        self.0 ^= self.0 >> 27;
+        (self.0.wrapping_mul(0x2545_F491_4F6C_DD1D) >> 33) % bound
+    }
+}
+
+impl Writer {
+    fn id(&self, key: u64) -> u64 {
+        self.number as u64 * 10_000 + key * GROUP
+    }
+
+    /// Writes until the server is gone.
+    fn run(&mut self, memcached: &str, postgres: &str) -> u64 {
+        let mut cache = (self.through != Through::Sql).then(|| Memcached::connect(memcached));
+        let sql = (self.through == Through::Sql).then(|| Sql::connect(postgres));
+        let mut acknowledged = 0;
+        loop {
+            let key = self.random.below(KEYS);
+            let value = if self.random.below(4) == 0 {
+                None
+            } else {
+                self.next_value += 1;
+                Some(self.next_value)
+            };
+            self.keys[key as usize].under_way = Some(value);
+            let done = match (&mut cache, &sql) {
+                (Some(cache), _) => self.through_cache(cache, key, value),
+                (None, Some(sql)) => self.through_sql(sql, key, value),
+                (None, None) => unreachable!("a writer has a connection"),
+            };
+            if !done {
+                return acknowledged;
+            }
+            self.keys[key as usize] = Known { acknowledged: value, under_way: None };
+            acknowledged += 1;
+        }
+    }
+
+    fn through_cache(&self, cache: &mut Memcached, key: u64, value: Option<u64>) -> bool {
+        let id = self.id(key);
+        let pad = "p".repeat(PAD);
+        let (name, document) = match self.through {
+            Through::Documents => (format!("k{id}"), format!("{}:{pad}", value.unwrap_or_default())),
+            _ => (
+                format!("public/kill/{id}"),
+                format!("{{\"id\":{id},\"value\":{},\"pad\":\"{pad}\"}}", value.unwrap_or_default()),
+            ),
+        };
+        let answer = if value.is_some() { cache.set(&name, &document) } else { cache.delete(&name) };
+        match answer {
+            Ok(line) => {
+                assert!(["STORED", "DELETED", "NOT_FOUND"].contains(&line.as_str()), "{name}: {line}");
+                true
+            }
+            Err(_) => false,
+        }
+    }
+
+    fn through_sql(&self, sql: &Sql, key: u64, value: Option<u64>) -> bool {
+        let ids: Vec<u64> = (0..GROUP).map(|i| self.id(key) + i).collect();
+        let statement = match value {
+            Some(value) => {
+                let row = |id: &u64| format!("({id}, {value}, '{}')", "p".repeat(PAD));
+                let rows: Vec<String> = ids.iter().map(row).collect();
+                format!(
+                    "insert into kill values {} on conflict (id) do update set value = excluded.value, \
+                     pad = excluded.pad",
+                    rows.join(", ")
+                )
+            }
+            None => format!("delete from kill where id in ({}, {}, {})", ids[0], ids[1], ids[2]),
+        };
+        match sql.execute(&statement) {
+            Ok(()) => true,
+            Err(error) => {
+                assert!(error.as_db_error().is_none_or(|db| db.code().code().starts_with("57")), "{error:?}");
+                false
+            }
+        }
+    }
+
+    /// Checks what the server holds against what is known, and takes it as the truth from here on.
+    fn verify(&mut self, rows: &BTreeMap<u64, u64>, documents: &BTreeMap<String, u64>) {
+        for key in 0..KEYS {
+            let id = self.id(key);
+            let found: Vec<Option<u64>> = match self.through {
+                Through::Documents => vec![documents.get(&format!("k{id}")).copied()],
+                Through::Rows => vec![rows.get(&id).copied()],
+                Through::Sql => (0..GROUP).map(|i| rows.get(&(id + i)).copied()).collect(),
+            };
+            let known = &mut self.keys[key as usize];
+            assert!(
+                found.iter().all(|value| *value == found[0]),
+                "statement torn at {id}: {found:?}, {known:?}"
+            );
+            let allowed = found[0] == known.acknowledged || known.under_way == Some(found[0]);
+            assert!(
+                allowed,
+                "writer {} ({:?}), row {id}: {:?}, but {known:?}",
+                self.number, self.through, found[0]
+            );
+            *known = Known { acknowledged: found[0], under_way: None };
+        }
+    }
+}
+
+#[test]
+fn acknowledged_writes_survive_kill() {
+    let number = |name: &str, default| std::env::var(name).map_or(default, |text| text.parse().unwrap());
+    let cycles = number("KILL_CYCLES", 4);
+    let seed = number("SEED", u64::from(std::process::id()) * 7919 + 1);
+    println!("SEED={seed} KILL_CYCLES={cycles}");
+    let folder = tempfile::tempdir().unwrap();
+    let data = folder.path().join("data");
+    let mut random = Random(seed);
+    let mut writers: Vec<Writer> = WRITERS
+        .iter()
+        .enumerate()
+        .map(|(number, &through)| {
+            let random = Random(seed + number as u64 + 1);
+            Writer { number, through, keys: vec![Known::default(); KEYS as usize], next_value: 0, random }
+        })
+        .collect();
+    // A small budget, so that flushes and compactions are under way when the process is killed.
+    let flags = ["--memory", "64MiB"];
+    let mut server = Server::start(&data, &flags);
+    let setup = "create table kill (id bigint primary key, value bigint not null, pad text) with (durability = 'sync'); \
+                 alter table default.kv set (durability = 'sync')";
+    Sql::connect(server.address("postgres")).execute(setup).unwrap();
+    for cycle in 1..=cycles {
+        let lifetime = Duration::from_millis(200 + random.below(1800));
+        let (memcached, postgres) =
+            (server.address("memcached").to_owned(), server.address("postgres").to_owned());
+        let acknowledged: u64 = std::thread::scope(|scope| {
+            let running: Vec<_> =
+                writers.iter_mut().map(|writer| scope.spawn(|| writer.run(&memcached, &postgres))).collect();
+            std::thread::sleep(lifetime);
+            server.kill();
+            running.into_iter().map(|thread| thread.join().unwrap()).sum()
+        });
+        check_is_clean(&data);
+        server = Server::start(&data, &flags);
+        let (rows, documents) = contents(&server);
+        writers.iter_mut().for_each(|writer| writer.verify(&rows, &documents));
+        let kept = rows.len() + documents.len();
+        println!("cycle {cycle}: {acknowledged} writes acknowledged in {lifetime:?}, {kept} rows kept");
+    }
+    assert!(server.terminate().success());
+    check_is_clean(&data);
+}
+
+fn check_is_clean(data: &Path) {
+    let said = oribi_ok(&["check", "--data", data.to_str().unwrap()]);
+    assert!(said.trim_end().ends_with("clean"), "{said}");
+}
+
+/// Rows and documents, by SQL; the memcached door must agree on them.
+fn contents(server: &Server) -> (BTreeMap<u64, u64>, BTreeMap<String, u64>) {
+    let sql = Sql::connect(server.address("postgres"));
+    let text = |value: &Option<String>| value.clone().unwrap();
+    let rows: BTreeMap<u64, u64> = sql
+        .rows("select id, value from kill")
+        .iter()
+        .map(|row| (text(&row[0]).parse().unwrap(), text(&row[1]).parse().unwrap()))
+        .collect();
+    let mut cache = server.memcached();
+    let document = |value: String| value.split(':').next().unwrap().parse().unwrap();
+    let mut documents = BTreeMap::new();
+    for row in sql.rows("select cast(key as text) from default.kv") {
+        let key = text(&row[0]);
+        let value = cache.get(&key).unwrap().expect("what SQL sees, memcached sees");
+        documents.insert(key, document(value));
+    }
+    for (id, value) in &rows {
+        let row = cache.get(&format!("public/kill/{id}")).unwrap().expect("what SQL sees, memcached sees");
+        assert!(row.contains(&format!("\"value\":{value},")), "{row}");
+    }
+    // And what SQL does not see, memcached does not see.
+    for id in (0..WRITERS.len() as u64 * 10_000).filter(|id| id % 10_000 < KEYS * GROUP).step_by(7) {
+        let found = cache.get(&format!("public/kill/{id}")).unwrap();
+        assert_eq!(found.is_some(), rows.contains_key(&id), "row {id}");
+    }
+    (rows, documents)
+}

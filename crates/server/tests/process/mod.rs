@@ -1,0 +1,172 @@
+//! A server as a process of its own, and the smallest clients that talk to it.
+
+#![allow(dead_code, clippy::disallowed_methods)]
+
+use std::collections::HashMap;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
+use std::path::Path;
+use std::process::{Child, Command, ExitStatus, Output, Stdio};
+
+pub const ORIBI: &str = env!("CARGO_BIN_EXE_oribi");
+
+/// Runs another command of the binary to its end.
+pub fn oribi(arguments: &[&str]) -> Output {
+    Command::new(ORIBI).args(arguments).env_remove("ORIBI_CONFIG").output().unwrap()
+}
+
+/// What a command says, if it succeeds.
+#[track_caller]
+pub fn oribi_ok(arguments: &[&str]) -> String {
+    let output = oribi(arguments);
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    assert!(output.status.success(), "{arguments:?}: {}{}", text(&output.stdout), text(&output.stderr));
+    text(&output.stdout)
+}
+
+pub struct Server {
+    child: Child,
+    addresses: HashMap<String, String>,
+}
+
+impl Server {
+    /// Starts a server on free ports and waits until it is ready.
+    #[track_caller]
+    pub fn start(data: &Path, flags: &[&str]) -> Server {
+        let mut child = Server::command(data).args(flags).stdout(Stdio::piped()).spawn().unwrap();
+        let mut addresses = HashMap::new();
+        for line in BufReader::new(child.stdout.take().unwrap()).lines() {
+            let line = line.unwrap();
+            match line.split(' ').collect::<Vec<_>>()[..] {
+                ["listening", door, address] => drop(addresses.insert(door.to_owned(), address.to_owned())),
+                ["ready"] => return Server { child, addresses },
+                _ => panic!("unexpected line {line:?}"),
+            }
+        }
+        panic!("the server ended: {}", child.wait().unwrap());
+    }
+
+    pub fn command(data: &Path) -> Command {
+        let mut command = Command::new(ORIBI);
+        command.arg("serve").arg("--data").arg(data).args(["--log", "warn"]);
+        for door in ["--memcached", "--postgres", "--http"] {
+            command.args([door, "127.0.0.1:0"]);
+        }
+        command
+    }
+
+    pub fn address(&self, door: &str) -> &str {
+        &self.addresses[door]
+    }
+
+    pub fn doors(&self) -> usize {
+        self.addresses.len()
+    }
+
+    pub fn memcached(&self) -> Memcached {
+        Memcached::connect(self.address("memcached"))
+    }
+
+    pub fn terminate(mut self) -> ExitStatus {
+        let pid = self.child.id().to_string();
+        assert!(Command::new("kill").args(["-TERM", &pid]).status().unwrap().success());
+        self.child.wait().unwrap()
+    }
+
+    /// Ends the process without warning (SIGKILL).
+    pub fn kill(&mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        // A test that failed leaves no process behind.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// A connection to the memcached door.
+pub struct Memcached {
+    reader: BufReader<TcpStream>,
+}
+
+impl Memcached {
+    pub fn connect(address: &str) -> Self {
+        let socket = TcpStream::connect(address).unwrap();
+        socket.set_nodelay(true).unwrap();
+        Memcached { reader: BufReader::new(socket) }
+    }
+
+    /// Sends a request and reads the one line that answers it.
+    pub fn ask(&mut self, request: &str) -> std::io::Result<String> {
+        self.reader.get_mut().write_all(request.as_bytes())?;
+        self.line()
+    }
+
+    pub fn set(&mut self, key: &str, value: &str) -> std::io::Result<String> {
+        self.ask(&format!("set {key} 0 0 {}\r\n{value}\r\n", value.len()))
+    }
+
+    pub fn delete(&mut self, key: &str) -> std::io::Result<String> {
+        self.ask(&format!("delete {key}\r\n"))
+    }
+
+    pub fn get(&mut self, key: &str) -> std::io::Result<Option<String>> {
+        let head = self.ask(&format!("get {key}\r\n"))?;
+        if head == "END" {
+            return Ok(None);
+        }
+        let length: usize = head.rsplit(' ').next().unwrap().parse().unwrap();
+        let mut value = vec![0; length + 2];
+        self.reader.read_exact(&mut value)?;
+        assert_eq!(self.line()?, "END");
+        value.truncate(length);
+        Ok(Some(String::from_utf8(value).unwrap()))
+    }
+
+    fn line(&mut self) -> std::io::Result<String> {
+        let mut line = String::new();
+        if self.reader.read_line(&mut line)? == 0 {
+            return Err(std::io::ErrorKind::UnexpectedEof.into());
+        }
+        Ok(line.trim_end().to_owned())
+    }
+}
+
+/// A connection to the PostgreSQL door, with a runtime of its own.
+pub struct Sql {
+    runtime: tokio::runtime::Runtime,
+    client: tokio_postgres::Client,
+}
+
+impl Sql {
+    pub fn connect(address: &str) -> Self {
+        let runtime =
+            tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+        let (host, port) = address.rsplit_once(':').unwrap();
+        let url = format!("host={host} port={port} user=oribi dbname=oribi");
+        let (client, connection) =
+            runtime.block_on(tokio_postgres::connect(&url, tokio_postgres::NoTls)).unwrap();
+        runtime.spawn(connection);
+        Sql { runtime, client }
+    }
+
+    pub fn execute(&self, script: &str) -> Result<(), tokio_postgres::Error> {
+        self.runtime.block_on(self.client.batch_execute(script))
+    }
+
+    /// The rows of a query, as text.
+    pub fn rows(&self, query: &str) -> Vec<Vec<Option<String>>> {
+        let messages = self.runtime.block_on(self.client.simple_query(query)).unwrap();
+        let row = |message| match message {
+            tokio_postgres::SimpleQueryMessage::Row(row) => {
+                Some((0..row.len()).map(|i| row.get(i).map(str::to_owned)).collect())
+            }
+            _ => None,
+        };
+        messages.into_iter().filter_map(row).collect()
+    }
+}
