@@ -1,0 +1,84 @@
+"""Imports the same Parquet files into Oribi and into DuckDB tables with the same primary keys, then runs the 22 queries
+on both in turns, and prints times, ratios and the peak memory of the import."""
+
+import argparse
+import os
+import pathlib
+import statistics
+import subprocess
+import tempfile
+import time
+
+import duckdb
+from conftest import ORIBI, Server
+from tpch import KEYS, QUERIES, SCHEMA, assert_same_answer, generate
+
+
+def timed(run):
+    started = time.monotonic()
+    result = run()
+    return time.monotonic() - started, result
+
+
+def import_oribi(data, files, memory):
+    """Seconds, and the largest resident set of an import in MiB."""
+    seconds, peak = 0, 0
+    for table, key in KEYS.items():
+        command = [ORIBI, "import", table, str(files[table]), "--primary-key", key]
+        command += ["--data", str(data), "--memory", memory]
+        started = time.monotonic()
+        process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
+        _, status, usage = os.wait4(process.pid, 0)
+        assert status == 0, table
+        seconds += time.monotonic() - started
+        peak = max(peak, usage.ru_maxrss / 1024)
+    return seconds, peak
+
+
+def import_duckdb(path, files):
+    duck = duckdb.connect(str(path))
+    duck.execute(SCHEMA)
+
+    def insert():
+        for table, file in files.items():
+            duck.execute(f"insert into {table} select * from '{file}'")
+        duck.execute("checkpoint")
+
+    seconds, _ = timed(insert)
+    return seconds, duck
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--scale", type=float, default=1)
+    parser.add_argument("--memory", default="512MiB", help="budget of Oribi's import")
+    parser.add_argument("--serve-memory", default="2GiB", help="budget of Oribi's server")
+    parser.add_argument("--runs", type=int, default=3)
+    options = parser.parse_args()
+    folder = pathlib.Path(tempfile.mkdtemp(prefix="oribi-compare-"))
+    files = generate(folder / "tpch", options.scale)
+    ours, peak = import_oribi(folder / "data", files, options.memory)
+    theirs, duck = import_duckdb(folder / "duck.db", files)
+    print(f"import: {ours:.1f} s, peak {peak:.0f} MiB with --memory {options.memory}; DuckDB {theirs:.1f} s")
+
+    server = Server(folder / "data", "--memory", options.serve_memory, "--log", "warn")
+    print(f"{'query':>5} {'ms':>9} {'DuckDB ms':>10} {'ratio':>6}")
+    totals = [0, 0]
+    with server.sql() as connection:
+        for number, query in QUERIES.items():
+            times = [[], []]
+            for _ in range(options.runs):
+                seconds, mine = timed(lambda: connection.execute(query).fetchall())
+                times[0].append(seconds)
+                seconds, other = timed(lambda: duck.execute(query).fetchall())
+                times[1].append(seconds)
+            assert_same_answer(f"query {number}", mine, other)
+            medians = [statistics.median(each) * 1000 for each in times]
+            totals = [total + median for total, median in zip(totals, medians)]
+            print(f"{number:5} {medians[0]:9.1f} {medians[1]:10.1f} {medians[0] / medians[1]:6.2f}")
+    print(f"total {totals[0]:9.1f} {totals[1]:10.1f} {totals[0] / totals[1]:6.2f}")
+    server.stop()
+
+
+if __name__ == "__main__":
+    main()
