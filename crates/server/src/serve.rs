@@ -115,7 +115,7 @@ impl Doors {
             let kv = KvLimits { value_bytes_max: config.value_bytes_max, ..KvLimits::default() };
             let connections_max = config.memcached_connections_max;
             let limits = MemcachedLimits { kv, connections_max, ..MemcachedLimits::default() };
-            MemcachedDoor::start(address, database, limits, config.threads, shut.clone())
+            MemcachedDoor::start(address, &database.engine, limits, config.threads, shut.clone())
         });
         let postgres = config.postgres.map(|address| {
             let connections_max = config.postgres_connections_max;
