@@ -1,5 +1,6 @@
 //! Disks that are full, or fail to write or sync: what is refused is refused clearly and wholly, and what was
 //! acknowledged is read again when the folder is opened on a disk that works.
+#![allow(clippy::unwrap_used)]
 
 mod common;
 

@@ -1,5 +1,6 @@
 //! A machine stops at any point of any operation, recovery included; what was acknowledged is there, and what is there
 //! is what some prefix of the writes made, each of them whole.
+#![allow(clippy::unwrap_used)]
 
 mod common;
 

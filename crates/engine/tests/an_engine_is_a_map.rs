@@ -1,6 +1,7 @@
 //! Random operations against a plain map: whatever moves rows between memory and files changes no answer.
 //!
 //! More cases: `PROPTEST_CASES=10000 cargo test -p oribi-engine --test an_engine_is_a_map`.
+#![allow(clippy::unwrap_used)]
 
 mod common;
 

@@ -1,4 +1,5 @@
 //! Tables change while rows of the older and the newer layout are in memory and in files.
+#![allow(clippy::unwrap_used)]
 
 mod common;
 

@@ -1,4 +1,5 @@
 //! Imported rows appear at once, for later snapshots only, and never over rows that are there.
+#![allow(clippy::unwrap_used)]
 
 mod common;
 

@@ -1,4 +1,5 @@
 //! More rows than memory holds go through an engine that flushes, compacts and trims by itself.
+#![allow(clippy::unwrap_used)]
 
 mod common;
 

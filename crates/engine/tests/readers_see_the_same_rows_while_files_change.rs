@@ -1,5 +1,6 @@
 //! Flush, compaction and import, looked at from each of their steps: a reader never sees a row twice, an old one, a
 //! deleted one, or none where there is one.
+#![allow(clippy::unwrap_used)]
 
 mod common;
 

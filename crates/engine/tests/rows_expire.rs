@@ -1,4 +1,5 @@
 //! Rows past their time are nowhere: not for a get, a scan or an insert, in memory, in files, or after a compaction.
+#![allow(clippy::unwrap_used)]
 
 mod common;
 

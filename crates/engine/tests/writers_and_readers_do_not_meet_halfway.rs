@@ -1,4 +1,5 @@
 //! Concurrent writers decide on what is there, and readers see whole writes.
+#![allow(clippy::unwrap_used)]
 
 mod common;
 
