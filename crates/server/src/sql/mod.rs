@@ -17,7 +17,7 @@ pub struct SqlCommand {
     #[command(flatten)]
     target: Target,
     /// Statements to run instead of a conversation
-    #[arg(short = 'c', long = "command", value_name = "SQL")]
+    #[arg(short = 'c', long = "command", value_name = "SQL", allow_hyphen_values = true)]
     command: Option<String>,
     #[arg(long, value_enum, default_value = "table")]
     format: Format,
