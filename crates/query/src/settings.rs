@@ -10,7 +10,8 @@ use crate::syntax::{fold, syntax_error};
 use arrow::array::{ArrayRef, RecordBatch, StringArray};
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use datafusion::sql::sqlparser::ast::{
-    self, ContextModifier, Expr, Reset, Set, Statement, TransactionIsolationLevel, TransactionMode,
+    self, ContextModifier, Expr, Reset, Set, Statement, TransactionAccessMode, TransactionIsolationLevel,
+    TransactionMode,
 };
 use futures::{StreamExt, stream};
 use oribi_session::sql::{Outcome, POSTGRES_VERSION, SqlError, SqlSession, TransactionStatus};
@@ -101,7 +102,9 @@ pub(crate) enum Control {
     ShowAll {
         schema: SchemaRef,
     },
-    Begin,
+    Begin {
+        read_only: bool,
+    },
     Commit,
     Rollback,
     /// Accepted, and nothing to do.
@@ -123,10 +126,7 @@ impl Control {
                 }
             },
             Statement::ShowVariable { variable } => plan_show(session, variable)?,
-            Statement::StartTransaction { modes, .. } => {
-                check_modes(modes)?;
-                Control::Begin
-            }
+            Statement::StartTransaction { modes, .. } => Control::Begin { read_only: check_modes(modes)? },
             Statement::Commit { chain: false, .. } => Control::Commit,
             Statement::Rollback { chain: false, savepoint: None } => Control::Rollback,
             Statement::Commit { .. } | Statement::Rollback { .. } => {
@@ -180,7 +180,10 @@ impl Control {
                 let (names, values) = all(session).into_iter().unzip();
                 rows(schema, vec![names, values])
             }
-            Control::Begin => {
+            Control::Begin { read_only } => {
+                if *read_only {
+                    session.warn("READ ONLY is not enforced");
+                }
                 match session.transaction() {
                     TransactionStatus::Idle => {
                         session.set_transaction(TransactionStatus::Open { wrote: false })
@@ -335,18 +338,19 @@ fn set(session: &SqlSession, name: &str, value: Option<&str>) -> Result<(), SqlE
     Ok(())
 }
 
-/// There is one isolation level, and no way to make a block read-only.
-fn check_modes(modes: &[TransactionMode]) -> Result<(), SqlError> {
+/// There is one isolation level. Returns whether a block is to be read-only.
+fn check_modes(modes: &[TransactionMode]) -> Result<bool, SqlError> {
+    let mut read_only = false;
     for mode in modes {
         match mode {
+            TransactionMode::AccessMode(access) => read_only = *access == TransactionAccessMode::ReadOnly,
             TransactionMode::IsolationLevel(
                 TransactionIsolationLevel::ReadCommitted | TransactionIsolationLevel::ReadUncommitted,
-            )
-            | TransactionMode::AccessMode(_) => {}
+            ) => {}
             other => return Err(unsupported(&other.to_string().to_lowercase())),
         }
     }
-    Ok(())
+    Ok(read_only)
 }
 
 fn setting_name(name: &ast::ObjectName) -> String {

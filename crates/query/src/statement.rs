@@ -259,6 +259,15 @@ impl Prepared for PreparedStatement {
         }
     }
 
+    fn verb(&self) -> &'static str {
+        match &self.plan {
+            Plan::Insert(_) => "INSERT 0",
+            Plan::Update(_) => "UPDATE",
+            Plan::Delete(_) => "DELETE",
+            _ => "SELECT",
+        }
+    }
+
     fn copy(&self) -> Option<&CopyStatement> {
         match &self.plan {
             Plan::Copy(copy) => Some(copy.format()),
@@ -313,7 +322,7 @@ impl PreparedStatement {
             let outcome = plan.attempt(self.run(session, values)).await;
             drop(turn);
             match outcome {
-                Err(error) if error.error.kind() == ErrorKind::Conflict && error.sqlstate.is_none() => {}
+                Err(error) if is_passing(&error) => {}
                 outcome => return outcome,
             }
         }
@@ -339,4 +348,10 @@ impl PreparedStatement {
         }
         Ok(plan)
     }
+}
+
+/// Whether a statement may succeed when it is tried again at once: a row changed, or a table was truncated, between
+/// read and write.
+fn is_passing(error: &SqlError) -> bool {
+    error.sqlstate.is_none() && matches!(error.error.kind(), ErrorKind::Conflict | ErrorKind::Retry)
 }

@@ -41,6 +41,11 @@ pub trait Prepared: Send + Sync + 'static {
     fn parameters(&self) -> &[ColumnType];
     /// Columns of the result; `None` for a statement without one.
     fn columns(&self) -> Option<&SchemaRef>;
+    /// What the command tag of a statement that gives rows says before their number: `SELECT`, or `INSERT 0` for an
+    /// `INSERT … RETURNING`.
+    fn verb(&self) -> &'static str {
+        "SELECT"
+    }
     /// For `COPY`, how the door is to move the bytes.
     fn copy(&self) -> Option<&CopyStatement>;
     /// For a statement that finds at most one row by its primary key: a way to it without batches.

@@ -78,7 +78,7 @@ pub async fn start(
     let outcome = connection.wire.run(prepared.execute(&connection.session, parameters)).await?;
     connection.put_warnings();
     let state = match outcome {
-        Outcome::Rows(stream) => State::Rows { stream, batch: None, verb: "SELECT" },
+        Outcome::Rows(stream) => State::Rows { stream, batch: None, verb: prepared.verb() },
         Outcome::Done { tag } => State::Command { tag },
         Outcome::CopyIn(sink) => State::CopyIn(sink),
     };

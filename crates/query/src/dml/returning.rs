@@ -6,7 +6,7 @@ use arrow::array::RecordBatchOptions;
 use arrow::datatypes::{Field, Schema as ArrowSchema, SchemaRef};
 use datafusion::common::{DFSchema, TableReference};
 use datafusion::execution::session_state::SessionState;
-use datafusion::logical_expr::ExprSchemable;
+use datafusion::logical_expr::{self, ExprSchemable};
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::sql::sqlparser::ast::{Expr, ExprWithAlias, SelectItem};
 use futures::{StreamExt, stream};
@@ -91,10 +91,22 @@ pub(crate) fn physical(
     columns: &DFSchema,
     expr: &Expr,
 ) -> Result<(Arc<dyn PhysicalExpr>, Field), SqlError> {
-    let expr = ExprWithAlias { expr: expr.clone(), alias: None };
-    let logical = state.create_logical_expr_from_sql_expr(expr, columns).map_err(QueryEngine::error)?;
+    let logical = logical(state, columns, expr)?;
     let (_, field) = logical.to_field(columns).map_err(QueryEngine::error)?;
     let field = field.as_ref().clone().with_nullable(true);
     let physical = state.create_physical_expr(logical, columns).map_err(QueryEngine::error)?;
     Ok((physical, field))
+}
+
+/// An expression over `columns`, not yet ready to evaluate.
+///
+/// # Errors
+/// Those of planning.
+pub(crate) fn logical(
+    state: &SessionState,
+    columns: &DFSchema,
+    expr: &Expr,
+) -> Result<logical_expr::Expr, SqlError> {
+    let expr = ExprWithAlias { expr: expr.clone(), alias: None };
+    state.create_logical_expr_from_sql_expr(expr, columns).map_err(QueryEngine::error)
 }

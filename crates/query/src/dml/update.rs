@@ -10,7 +10,7 @@ use super::matched::{KeyCondition, Matched, Matching, Target};
 use super::returning::Returning;
 use super::rows::{EncodedRows, duplicate_key, replace_slots};
 use super::source::SourceQuery;
-use super::upsert::{assigned_column, assigned_slots};
+use super::upsert::{assigned_column, assigned_slots, single_assignments};
 use super::{Run, Scope, blocking, changed, check_size, readable, refuse, settle};
 use crate::syntax::fold;
 use arrow::datatypes::SchemaRef;
@@ -155,7 +155,7 @@ fn plan_changes(
     types: &mut ParameterTypes,
 ) -> Result<(Vec<(usize, Change)>, Vec<(Column, ast::Expr)>), SqlError> {
     let (mut changes, mut computed) = (Vec::new(), Vec::new());
-    for assignment in assignments {
+    for assignment in single_assignments(assignments)? {
         let position = assigned_column(&target.table, &target.schema, &assignment.target)?;
         let column = &target.schema.columns()[position];
         if changes.iter().any(|(other, _)| *other == position) {

@@ -3,26 +3,31 @@
 //! A `DO UPDATE` that only copies from `excluded` or sets constants is decided while the row is latched. One that
 //! computes reads the rows first, evaluates over all of them at once, and writes if none changed meanwhile.
 
+use super::coerce::{coerce, scalar};
 use super::constant::{Constant, ParameterTypes, Parameters, parameter_number};
 use super::insert::{is_default, operations};
-use super::returning::physical;
+use super::returning::{logical, physical};
 use super::rows::{EncodedRows, check_not_null, replace_slots};
-use super::{Run, Scope, blocking, changed, coerce, names, primary_key_name, readable, refuse};
+use super::{Run, Scope, blocking, changed, names, primary_key_name, readable, refuse};
 use crate::context::QueryEngine;
-use crate::syntax::fold;
+use crate::syntax::{fold, syntax_error};
 use arrow::array::{Array, ArrayRef, AsArray, RecordBatch};
 use arrow::datatypes::Schema as ArrowSchema;
-use datafusion::common::{DFSchema, TableReference};
+use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
+use datafusion::common::{DFSchema, DataFusionError, TableReference};
+use datafusion::execution::session_state::SessionState;
+use datafusion::logical_expr;
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::sql::sqlparser::ast::{
-    self, AssignmentTarget, ConflictTarget, Expr, OnConflictAction, OnInsert, visit_expressions,
+    self, AssignmentTarget, ConflictTarget, Expr, OnConflictAction, OnInsert,
 };
 use oribi_engine::{Commit, Decision, Engine, Table, WriteOp};
 use oribi_session::sql::SqlError;
 use oribi_types::batch::{BatchBuilder, value_at};
-use oribi_types::{ColumnSource, ErrorKind, Result as EngineResult, Schema, Timestamp, Value, ValueRef};
+use oribi_types::{
+    ColumnSource, ColumnType, ErrorKind, Result as EngineResult, Schema, Timestamp, Value, ValueRef,
+};
 use std::collections::HashSet;
-use std::ops::ControlFlow;
 use std::sync::Arc;
 
 /// What happens to a row whose key exists.
@@ -35,15 +40,31 @@ pub(crate) enum Conflict {
 /// `DO UPDATE SET … WHERE …`.
 pub(crate) struct Upsert {
     changes: Vec<(usize, Change)>,
-    condition: Option<Arc<dyn PhysicalExpr>>,
+    condition: Option<Expression>,
+    /// Those of the row and, behind them, those of `excluded`: what expressions are over.
+    columns: DFSchema,
 }
 
 enum Change {
     /// The value proposed for a column.
     Excluded(usize),
     Constant(Constant),
-    /// Over the columns of the row and, behind them, those of `excluded`.
-    Computed(Arc<dyn PhysicalExpr>),
+    Computed(Expression),
+}
+
+enum Expression {
+    Ready(Arc<dyn PhysicalExpr>),
+    /// One with parameters is made ready when their values are known.
+    Parameterized(logical_expr::Expr),
+}
+
+/// An upsert whose parameters have their values.
+struct Bound {
+    condition: Option<Arc<dyn PhysicalExpr>>,
+    /// For each change its constant; null where it is none.
+    constants: Vec<Value>,
+    /// For each change its expression; `None` where it is none.
+    computed: Vec<Option<Arc<dyn PhysicalExpr>>>,
 }
 
 impl Conflict {
@@ -71,13 +92,12 @@ impl Conflict {
             return Err(SqlError::new(ErrorKind::Invalid, message).with_sqlstate("42601"));
         }
         let planner = Planner::new(scope, table, schema, alias)?;
-        let changes = update
-            .assignments
+        let changes = single_assignments(update.assignments)?
             .iter()
             .map(|assignment| planner.change(assignment, types))
             .collect::<Result<Vec<_>, SqlError>>()?;
-        let condition = update.selection.as_ref().map(|expr| planner.expression(expr)).transpose()?;
-        Ok(Conflict::Update(Arc::new(Upsert { changes, condition })))
+        let condition = update.selection.as_ref().map(|expr| planner.expression(expr, types)).transpose()?;
+        Ok(Conflict::Update(Arc::new(Upsert { changes, condition, columns: planner.columns })))
     }
 }
 
@@ -126,27 +146,56 @@ impl<'a> Planner<'a> {
         {
             return Ok((position, Change::Excluded(from)));
         }
-        Ok((position, Change::Computed(self.expression(&assignment.value)?)))
+        Ok((position, Change::Computed(self.expression(&assignment.value, types)?)))
     }
 
-    fn expression(&self, expr: &Expr) -> Result<Arc<dyn PhysicalExpr>, SqlError> {
-        let mut parameter = None;
-        let _ = visit_expressions(expr, |e| match e {
-            Expr::Value(v) if matches!(v.value, ast::Value::Placeholder(_)) => {
-                parameter = Some(v.value.to_string());
-                ControlFlow::Break(())
-            }
-            _ => ControlFlow::<()>::Continue(()),
-        });
-        if let Some(name) = parameter {
-            parameter_number(&name)?;
-            let what =
-                format!("parameter {name} inside an expression of ON CONFLICT DO UPDATE is not supported");
-            return Err(SqlError::new(ErrorKind::Unsupported, what)
-                .with_hint("insert the value and refer to it as excluded.column"));
+    fn expression(&self, expr: &Expr, types: &mut ParameterTypes) -> Result<Expression, SqlError> {
+        let logical = logical(&self.context.state, &self.columns, expr)?;
+        let (logical, parameters) =
+            logical.infer_placeholder_types(&self.columns).map_err(QueryEngine::error)?;
+        if !parameters {
+            return Ok(Expression::Ready(physical(&self.context.state, &self.columns, expr)?.0));
         }
-        Ok(physical(&self.context.state, &self.columns, expr)?.0)
+        let mut noted = Ok(());
+        let _ = logical.apply(|expr| {
+            if let logical_expr::Expr::Placeholder(placeholder) = expr {
+                let column_type = placeholder.field.as_ref().map(|f| ColumnType::from_arrow(f.data_type()));
+                match parameter_number(&placeholder.id) {
+                    Ok(n) => types.note(n, column_type.and_then(Result::ok)),
+                    Err(error) => noted = Err(error),
+                }
+            }
+            Ok(TreeNodeRecursion::Continue)
+        });
+        noted.map(|()| Expression::Parameterized(logical))
     }
+}
+
+impl Expression {
+    fn bind(
+        &self,
+        state: &SessionState,
+        columns: &DFSchema,
+        parameters: Parameters<'_>,
+    ) -> Result<Arc<dyn PhysicalExpr>, SqlError> {
+        let logical = match self {
+            Expression::Ready(expression) => return Ok(Arc::clone(expression)),
+            Expression::Parameterized(logical) => logical.clone(),
+        };
+        let bound = logical.transform_up(|expr| match expr {
+            logical_expr::Expr::Placeholder(placeholder) => {
+                let n = parameter_number(&placeholder.id).map_err(external)?;
+                let value = scalar(parameters.values[n].as_ref(), parameters.types[n]).map_err(external)?;
+                Ok(Transformed::yes(logical_expr::Expr::Literal(value, None)))
+            }
+            other => Ok(Transformed::no(other)),
+        });
+        bound.and_then(|bound| state.create_physical_expr(bound.data, columns)).map_err(QueryEngine::error)
+    }
+}
+
+fn external(error: SqlError) -> DataFusionError {
+    DataFusionError::External(Box::new(error))
 }
 
 impl Upsert {
@@ -167,25 +216,36 @@ impl Upsert {
         rows: EncodedRows,
     ) -> Result<(Commit, EncodedRows), SqlError> {
         check_distinct(&rows)?;
-        let constants = upsert.constants(schema, run.parameters)?;
+        let bound = upsert.bind(run, schema)?;
         let (upsert, table, schema) = (Arc::clone(upsert), Arc::clone(table), Arc::clone(schema));
         blocking(run.query.engine(), rows.len(), move |engine| {
-            let work = Work { engine, table: &table, schema: &schema, rows: &rows, constants: &constants };
+            let work = Work { engine, table: &table, schema: &schema, rows: &rows, bound: &bound };
             if upsert.reads_first() { upsert.read_then_write(work) } else { upsert.write_directly(work) }
         })
         .await?
     }
 
-    fn constants(&self, schema: &Schema, parameters: Parameters<'_>) -> Result<Vec<Value>, SqlError> {
-        let value = |(position, change): &(usize, Change)| match change {
-            Change::Constant(constant) => constant.value(&schema.columns()[*position], parameters),
-            _ => Ok(Value::Null),
-        };
-        self.changes.iter().map(value).collect()
+    fn bind(&self, run: Run<'_>, schema: &Schema) -> Result<Bound, SqlError> {
+        let context = run.query.begin(run.session)?;
+        let ready = |expression: &Expression| expression.bind(&context.state, &self.columns, run.parameters);
+        let condition = self.condition.as_ref().map(ready).transpose()?;
+        let (mut constants, mut computed) = (Vec::new(), Vec::new());
+        for (position, change) in &self.changes {
+            let (constant, expression) = match change {
+                Change::Constant(constant) => {
+                    (constant.value(&schema.columns()[*position], run.parameters)?, None)
+                }
+                Change::Computed(expression) => (Value::Null, Some(ready(expression)?)),
+                Change::Excluded(_) => (Value::Null, None),
+            };
+            constants.push(constant);
+            computed.push(expression);
+        }
+        Ok(Bound { condition, constants, computed })
     }
 
     fn write_directly(&self, work: Work<'_>) -> Result<(Commit, EncodedRows), SqlError> {
-        let Work { engine, table, schema, rows, constants } = work;
+        let Work { engine, table, schema, rows, bound } = work;
         let mut written = EncodedRows::default();
         let mut refused = None;
         let result = engine.write(&operations(table, rows), &mut |i, current, row| {
@@ -194,13 +254,14 @@ impl Upsert {
                 Some(current) => {
                     let old = readable(schema, &current)?;
                     let proposed = work.proposed(i)?;
-                    let values = self.changes.iter().zip(constants).map(|((position, change), constant)| {
-                        let value = match change {
-                            Change::Excluded(from) => proposed[*from].as_ref(),
-                            _ => constant.as_ref(),
-                        };
-                        (*position, value)
-                    });
+                    let values =
+                        self.changes.iter().zip(&bound.constants).map(|((position, change), constant)| {
+                            let value = match change {
+                                Change::Excluded(from) => proposed[*from].as_ref(),
+                                _ => constant.as_ref(),
+                            };
+                            (*position, value)
+                        });
                     replace(table, schema, old, values.collect(), row).map_err(|e| {
                         refused = Some(e);
                         changed()
@@ -217,7 +278,7 @@ impl Upsert {
     }
 
     fn read_then_write(&self, work: Work<'_>) -> Result<(Commit, EncodedRows), SqlError> {
-        let Work { engine, table, schema, rows, constants } = work;
+        let Work { engine, table, schema, rows, bound } = work;
         let current = work.read()?;
         let evaluated = self.evaluate(&work, &current)?;
         let mut written = EncodedRows::default();
@@ -231,7 +292,7 @@ impl Upsert {
                         return Ok(Decision::Keep);
                     }
                     let proposed = work.proposed(i)?;
-                    let changes = self.changes.iter().zip(constants).zip(&evaluated.columns);
+                    let changes = self.changes.iter().zip(&bound.constants).zip(&evaluated.columns);
                     let values = changes.map(|(((position, change), constant), computed)| {
                         let value = match (change, computed) {
                             (Change::Excluded(from), _) => proposed[*from].as_ref(),
@@ -262,12 +323,10 @@ impl Upsert {
         let of = |expression: &Arc<dyn PhysicalExpr>| {
             expression.evaluate(&current.batch).and_then(|v| v.into_array(rows)).map_err(QueryEngine::error)
         };
-        let condition = self.condition.as_ref().map(of).transpose()?;
-        let columns = self.changes.iter().map(|(position, change)| match change {
-            Change::Computed(expression) => {
-                Ok(Some(coerce(&of(expression)?, &work.schema.columns()[*position])?))
-            }
-            _ => Ok(None),
+        let condition = work.bound.condition.as_ref().map(of).transpose()?;
+        let columns = self.changes.iter().zip(&work.bound.computed).map(|((position, _), expression)| {
+            let column = &work.schema.columns()[*position];
+            expression.as_ref().map(|expression| coerce(&of(expression)?, column)).transpose()
         });
         Ok(Evaluated { condition, columns: columns.collect::<Result<_, SqlError>>()? })
     }
@@ -280,8 +339,7 @@ struct Work<'a> {
     table: &'a Arc<Table>,
     schema: &'a Schema,
     rows: &'a EncodedRows,
-    /// For each change its constant; null where it is none.
-    constants: &'a [Value],
+    bound: &'a Bound,
 }
 
 /// The rows that exist already.
@@ -388,13 +446,40 @@ pub(crate) fn assigned_column(
     let AssignmentTarget::ColumnName(name) = target else {
         return Err(SqlError::new(
             ErrorKind::Unsupported,
-            "assignments to a list of columns are not supported",
-        ));
+            format!("assigning a query to {target} is not supported"),
+        )
+        .with_hint("assign each column by itself"));
     };
     match name.0.last().and_then(|part| part.as_ident()) {
         Some(ident) => names::column(table, schema, ident),
         None => Err(SqlError::new(ErrorKind::Invalid, format!("{name} is not a column name"))),
     }
+}
+
+/// `(a, b) = (1, 2)` as `a = 1, b = 2`.
+///
+/// # Errors
+/// 42601 if the lists are not of one length.
+pub(crate) fn single_assignments(
+    assignments: Vec<ast::Assignment>,
+) -> Result<Vec<ast::Assignment>, SqlError> {
+    let mut single = Vec::with_capacity(assignments.len());
+    for assignment in assignments {
+        match (assignment.target, assignment.value) {
+            (AssignmentTarget::Tuple(columns), Expr::Tuple(values)) => {
+                if columns.len() != values.len() {
+                    return Err(syntax_error("number of columns does not match number of values"));
+                }
+                let pairs = columns.into_iter().zip(values);
+                single.extend(pairs.map(|(column, value)| ast::Assignment {
+                    target: AssignmentTarget::ColumnName(column),
+                    value,
+                }));
+            }
+            (target, value) => single.push(ast::Assignment { target, value }),
+        }
+    }
+    Ok(single)
 }
 
 fn check_target(table: &Table, schema: &Schema, target: Option<&ConflictTarget>) -> Result<(), SqlError> {

@@ -22,6 +22,7 @@ async fn constants_and_expressions_are_assigned() {
     assert_eq!(db.tag("update t set s = 'all'").await, "UPDATE 4");
     assert_eq!(db.tag("update t set d = n / 3.0 where id = 3").await, "UPDATE 1");
     assert_eq!(db.rows("select d from t where id = 3").await, ["10.33"]);
+    assert_eq!(db.tag("update t set (s, d) = ('all', d + 0) where id = 2").await, "UPDATE 1");
     assert_eq!(db.tag("update t set s = 'none' where false").await, "UPDATE 0");
     assert_eq!(db.tag("update t set s = 'none' where id = null").await, "UPDATE 0");
     assert_eq!(db.rows("select count(*) from t where s = 'all'").await, ["4"]);

@@ -1,6 +1,7 @@
 //! `INSERT`: values, defaults, queries, conflicts, and what each refusal says.
 
 use crate::db::{Db, int, text};
+use oribi_types::Value;
 
 #[tokio::test]
 async fn literals_of_every_type() {
@@ -119,6 +120,12 @@ async fn conflicts_do_nothing_or_update() {
         db.rows("select * from t order by id").await,
         ["1|16|a!", "2|20|b", "3|30|c", "4|40|e", "5|50|f"]
     );
+    let sql = "insert into t values ($1, 0, '') on conflict (id) do update set (n, s) = (t.n + $2, $3) where t.n > $4";
+    let values = |n| [Value::Int32(1), Value::Int32(n), text("p"), Value::Int32(10)];
+    assert_eq!(db.tag_with(sql, &values(4)).await, "INSERT 0 1");
+    assert_eq!(db.tag_with(sql, &values(-15)).await, "INSERT 0 1");
+    assert_eq!(db.tag_with(sql, &values(1)).await, "INSERT 0 0");
+    assert_eq!(db.rows("select n, s from t where id = 1").await, ["5|p"]);
     let wrong = [
         ("insert into t values (1, 1, '') on conflict (n) do nothing", "42P10"),
         ("insert into t values (1, 1, '') on conflict do update set n = 1", "42601"),
