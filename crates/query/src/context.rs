@@ -139,11 +139,12 @@ impl QueryEngine {
         catalog.default_catalog = database_name(session).to_owned();
         catalog.default_schema = SEARCH_PATH_SCHEMA.to_owned();
         state.register_catalog_list(Arc::new(Catalogs::new(Arc::clone(&view))));
-        if self.file_tables {
-            state = SessionContext::new_with_state(state).enable_url_table().state();
-        }
         pg_catalog::register_functions(&mut state, &view).map_err(sql_error)?;
-        Ok(StatementContext { state: Arc::new(state), view })
+        if !self.file_tables {
+            return Ok(StatementContext { state: Arc::new(state), view, files: None });
+        }
+        let files = SessionContext::new_with_state(state).enable_url_table();
+        Ok(StatementContext { state: Arc::new(files.state()), view, files: Some(files) })
     }
 
     /// Executes a plan on the query threads. The rows come over a bounded channel once everything they show is
@@ -220,6 +221,9 @@ fn rows(
 pub(crate) struct StatementContext {
     pub(crate) state: Arc<SessionState>,
     pub(crate) view: Arc<StatementView>,
+    /// Keeps alive what finds files by their names; it holds the state weakly.
+    #[expect(dead_code, reason = "held, not used")]
+    files: Option<SessionContext>,
 }
 
 impl StatementContext {

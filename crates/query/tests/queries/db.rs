@@ -28,13 +28,24 @@ impl Db {
         Db::open(tempfile::tempdir().unwrap(), options)
     }
 
+    /// As on the command line: `FROM 'file'` reads the file.
+    pub fn with_file_tables() -> Self {
+        let options = EngineOptions { memory_bytes: 256 << 20, ..EngineOptions::default() };
+        Db::open_with(tempfile::tempdir().unwrap(), options, true)
+    }
+
     fn open(dir: tempfile::TempDir, options: EngineOptions) -> Self {
+        Db::open_with(dir, options, false)
+    }
+
+    fn open_with(dir: tempfile::TempDir, options: EngineOptions, file_tables: bool) -> Self {
         let engine = Engine::open(Env::real(), &dir.path().join("data"), options).unwrap();
         let options = QueryOptions {
             threads: 2,
             // So that a test ends in time on a machine that is busy with others.
             priority: Priority::Normal,
             spill_dir: Some(dir.path().join("spill")),
+            file_tables,
             ..QueryOptions::default()
         };
         let query = QueryEngine::new(Arc::clone(&engine), options).unwrap();
