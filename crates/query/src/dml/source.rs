@@ -4,6 +4,7 @@ use super::coerce::scalar;
 use super::constant::{ParameterTypes, parameter_number};
 use super::{Run, Scope};
 use crate::context::{QueryEngine, StatementContext};
+use crate::pg_catalog;
 use arrow::datatypes::SchemaRef;
 use datafusion::common::ParamValues;
 use datafusion::logical_expr::LogicalPlan;
@@ -46,7 +47,7 @@ impl SourceQuery {
             let column_type = field.and_then(|f| ColumnType::from_arrow(f.data_type()).ok());
             types.note(parameter_number(&name)?, column_type);
         }
-        let schema = Arc::new(plan.schema().as_arrow().clone());
+        let schema = pg_catalog::output_schema(&statement, plan.schema().as_arrow());
         Ok(SourceQuery { statement, sql: Arc::clone(scope.sql), schema })
     }
 

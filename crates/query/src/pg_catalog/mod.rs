@@ -7,6 +7,7 @@
 
 mod empty;
 mod functions;
+mod names;
 mod picture;
 mod relations;
 mod rewrite;
@@ -15,6 +16,7 @@ mod standard;
 mod table;
 mod types;
 
+pub(crate) use names::output_schema;
 pub(crate) use rewrite::rewrite;
 
 use crate::context::StatementView;

@@ -3,6 +3,7 @@
 //! The rules know no query of any client: they rewrite an operator, a type, a function, a kind of subquery, wherever it
 //! stands. Those about subqueries touch only the ones that read system tables.
 
+use super::names::{apart, column_name};
 use super::table::{Kind, SystemTable, system_tables};
 use datafusion::sql::sqlparser::ast::{
     self, BinaryOperator, CastKind, DataType, Expr, Function, FunctionArg, FunctionArgExpr,
@@ -405,26 +406,30 @@ fn is_outer(expr: &Expr, own: &HashSet<String>) -> bool {
 /// Names columns that would be called as an earlier one: `select 1, 1` is no error.
 fn name_apart(select: &mut Select) {
     let mut seen = HashSet::new();
+    // A wildcard may stand for a column of any name.
+    let wild =
+        |item: &SelectItem| matches!(item, SelectItem::Wildcard(_) | SelectItem::QualifiedWildcard(..));
+    let wild = select.projection.iter().any(wild);
     for (i, item) in select.projection.iter_mut().enumerate() {
         let name = match &*item {
-            SelectItem::UnnamedExpr(expr) => column_name(expr),
+            SelectItem::UnnamedExpr(expr) => planned_name(expr),
             SelectItem::ExprWithAlias { alias, .. } => alias.value.clone(),
             _ => continue,
         };
-        if !seen.insert(name)
+        if (!seen.insert(name) || wild)
             && let SelectItem::UnnamedExpr(expr) = item
         {
+            let alias = Ident::with_quote('"', apart(&column_name(expr), i + 1));
             let expr = std::mem::replace(expr, Expr::Value(Value::Null.into()));
-            *item =
-                SelectItem::ExprWithAlias { expr, alias: Ident::with_quote('"', format!("column{}", i + 1)) };
+            *item = SelectItem::ExprWithAlias { expr, alias };
         }
     }
 }
 
-/// What tells DataFusion columns apart: a cast keeps the name.
-fn column_name(expr: &Expr) -> String {
+/// What tells DataFusion columns apart: a cast keeps the name. That two are taken for one only costs an alias.
+fn planned_name(expr: &Expr) -> String {
     match expr {
-        Expr::Cast { expr, .. } | Expr::Nested(expr) => column_name(expr),
-        other => other.to_string(),
+        Expr::Cast { expr, .. } | Expr::Nested(expr) => planned_name(expr),
+        other => other.to_string().to_lowercase(),
     }
 }

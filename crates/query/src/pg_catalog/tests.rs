@@ -170,3 +170,28 @@ fn statements_about_user_tables_stay_as_they_are() {
         assert_eq!(parsed[0].to_string(), sql);
     }
 }
+
+#[tokio::test]
+async fn columns_are_called_as_in_postgres() {
+    let names = async |sql: &str| {
+        let mut parsed = Parser::parse_sql(&PostgreSqlDialect {}, sql).unwrap();
+        rewrite(&mut parsed[0]);
+        let statement = Statement::Statement(Box::new(parsed[0].clone()));
+        let plan =
+            context().state().statement_to_plan(statement).await.unwrap_or_else(|e| panic!("{sql}: {e}"));
+        let schema = output_schema(&parsed[0], plan.schema().as_arrow());
+        schema.fields().iter().map(|f| f.name().clone()).collect::<Vec<_>>().join(" ")
+    };
+    assert_eq!(
+        names("select 1, 1, 'a', count(*), COUNT(*), max(oid) from pg_class").await,
+        "?column? ?column? ?column? count count max"
+    );
+    assert_eq!(
+        names("select n.*, oid::text, '1'::int, true, oid as \"Id\", oid as Me from pg_namespace n").await,
+        "oid nspname nspowner nspacl oid int4 bool Id me"
+    );
+    assert_eq!(names("select case when true then 1 end, case when true then 1 else oid end, exists (select 1), (select max(oid) from pg_class), date '2024-01-01', 1 + 1 from pg_am").await,
+        "case oid exists max date ?column?");
+    assert_eq!(names("select 1 union all select 2").await, "?column?");
+    assert_eq!(names("with x as (select count(*) from pg_am) select * from x").await, "count(*)");
+}

@@ -1,0 +1,279 @@
+"""The PostgreSQL door, as psycopg and psql see it."""
+
+import datetime
+import decimal
+import os
+import shutil
+import subprocess
+import threading
+import time
+import uuid
+
+import psycopg
+import pytest
+from psycopg import errors
+from psycopg.rows import dict_row
+
+D = decimal.Decimal
+
+CREATE = """
+create table things (
+    id bigint primary key, small smallint, plain integer, price numeric(15,2), ratio real, exact double precision,
+    name text, raw bytea, day date, moment timestamp, tag uuid, doc json, flag boolean
+)
+"""
+
+ROW = (
+    2**62,
+    -7,
+    70_000,
+    D("-12345.67"),
+    0.5,
+    1e-300,
+    "naïve 'quoted' \\ \n text",
+    b"\x00\xff\\",
+    datetime.date(1969, 12, 31),
+    datetime.datetime(2024, 2, 29, 23, 59, 59, 123456),
+    uuid.UUID("12345678-1234-5678-1234-567812345678"),
+    {"a": [1, None, "x"]},
+    True,
+)
+
+INSERT = "insert into things values (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s)"
+
+
+def adapted(row):
+    return tuple(psycopg.types.json.Json(v) if isinstance(v, dict) else v for v in row)
+
+
+@pytest.fixture
+def db(server):
+    with server.sql() as connection:
+        yield connection
+
+
+@pytest.mark.parametrize("binary", [False, True])
+def test_every_type_goes_in_and_comes_out(db, binary):
+    db.execute(CREATE)
+    db.cursor(binary=binary).execute(INSERT, adapted(ROW))
+    db.execute("insert into things (id) values (%s)", (1,))
+    rows = db.cursor(binary=binary).execute("select * from things order by id").fetchall()
+    assert rows == [(1,) + (None,) * 12, ROW]
+
+
+def test_parameters_meet_columns_of_other_types(db):
+    db.execute("create table t (id bigint primary key, price numeric(10,2), ratio double precision, name text)")
+    db.execute("insert into t values (%s, %s, %s, %s)", (1, 5, 7, "one"))
+    db.execute("insert into t values (%b, %b, %b, %b)", (2, D("2.50"), D("0.25"), "two"))
+    rows = db.execute("select * from t order by id").fetchall()
+    assert rows == [(1, D("5.00"), 7.0, "one"), (2, D("2.50"), 0.25, "two")]
+    by_price = db.execute("select id from t where price < %b and name in (%s, %s)", (D("2.501"), "one", "two"))
+    assert by_price.fetchall() == [(2,)]
+
+
+def test_prepared_statements_are_used_again_and_replanned(db):
+    db.execute("create table t (id bigint primary key, n int)")
+    for i in range(20):
+        db.execute("insert into t values (%s, %s)", (i, i * i), prepare=True)
+    for i in range(20):
+        assert db.execute("select n from t where id = %s", (i,), prepare=True).fetchone() == (i * i,)
+    db.execute("alter table t add column more text default 'x'")
+    assert db.execute("select n from t where id = %s", (4,), prepare=True).fetchone() == (16,)
+    # More statements than the client keeps prepared: it deallocates the oldest.
+    db.prepare_max = 5
+    for i in range(30):
+        assert db.execute(f"select {i} + %s", (1,), prepare=True).fetchone() == (i + 1,)
+
+
+def test_executemany_and_pipelines(db):
+    db.execute("create table t (id bigint primary key, name text)")
+    with db.cursor() as cursor:
+        cursor.executemany("insert into t values (%s, %s)", [(i, f"n{i}") for i in range(500)])
+        assert cursor.rowcount == 500
+    with db.pipeline():
+        found = [db.execute("select name from t where id = %s", (i,)) for i in range(50)]
+    assert [cursor.fetchone() for cursor in found] == [(f"n{i}",) for i in range(50)]
+    with pytest.raises(errors.UndefinedTable):
+        with db.pipeline():
+            db.execute("select 1")
+            db.execute("select * from nowhere")
+    assert db.execute("select count(*) from t").fetchone() == (500,)
+
+
+def test_copy_in_and_out(db):
+    db.execute("create table t (id bigint primary key, name text, price numeric(8,2))")
+    rows = [(i, None if i % 7 == 0 else f"tab\there, \"quote\" \\ {i}", D(i) / 4) for i in range(20_000)]
+    with db.cursor().copy("copy t from stdin") as copy:
+        for row in rows:
+            copy.write_row(row)
+    with db.cursor().copy("copy (select * from t order by id) to stdout") as copy:
+        copy.set_types(["int8", "text", "numeric"])
+        assert list(copy.rows()) == rows
+    with db.cursor().copy("copy (select * from t where id < 2 order by id) to stdout (format csv, header)") as copy:
+        text = b"".join(copy).decode()
+    assert text == 'id,name,price\n0,,0.00\n1,"tab\there, ""quote"" \\ 1",0.25\n'
+    with db.cursor().copy("copy t (id, name) from stdin (format csv)") as copy:
+        copy.write("100000,one\n100001,\"two\nlines\"\n")
+    assert db.execute("select name, price from t where id > 99999 order by id").fetchall() == [
+        ("one", None),
+        ("two\nlines", None),
+    ]
+
+
+def test_a_copy_that_fails_copies_nothing(db):
+    db.execute("create table t (id bigint primary key)")
+    with pytest.raises(errors.InvalidTextRepresentation) as caught:
+        with db.cursor().copy("copy t from stdin") as copy:
+            copy.write("1\n2\nthree\n")
+    assert 'line 3: column "id"' in str(caught.value)
+    with pytest.raises(ZeroDivisionError):
+        with db.cursor().copy("copy t from stdin") as copy:
+            copy.write("1\n")
+            copy.write(f"{1 // 0}\n")
+    assert db.execute("select count(*) from t").fetchone() == (0,)
+
+
+def test_errors_have_their_sqlstate(db):
+    db.execute("create table t (id bigint primary key, n int not null, small smallint)")
+    db.execute("insert into t values (1, 1)")
+    cases = [
+        ("selec 1", errors.SyntaxError),
+        ("select * from nowhere", errors.UndefinedTable),
+        ("select nothing from t", errors.UndefinedColumn),
+        ("select no_such_function(1)", errors.UndefinedFunction),
+        ("create table t (id bigint primary key)", errors.DuplicateTable),
+        ("drop table nowhere", errors.UndefinedTable),
+        ("create table nowhere.t (id bigint primary key)", errors.InvalidSchemaName),
+        ("insert into t values (1, 2)", errors.UniqueViolation),
+        ("insert into t values (2, null)", errors.NotNullViolation),
+        ("insert into t (id, n) values (3, 'many')", errors.InvalidTextRepresentation),
+        ("insert into t values (3, 1, 70000)", errors.NumericValueOutOfRange),
+        ("select 1 / 0", errors.DivisionByZero),
+    ]
+    for sql, expected in cases:
+        with pytest.raises(expected):
+            db.execute(sql)
+    with pytest.raises(errors.UndefinedTable) as caught:
+        db.execute("select 1\nfrom nowhere")
+    assert int(caught.value.diag.statement_position) == 15
+    assert db.execute("select count(*) from t").fetchone() == (1,)
+
+
+def test_cancel_stops_a_query(db):
+    # A join of a billion rows, and then some.
+    endless = """
+        select count(*) from generate_series(1, 100000) a, generate_series(1, 100000) b
+        where a.value * b.value % 7 = 3
+    """
+
+    def cancel():
+        time.sleep(1)
+        db.cancel_safe()
+
+    started = time.monotonic()
+    thread = threading.Thread(target=cancel)
+    thread.start()
+    with pytest.raises(errors.QueryCanceled):
+        db.execute(endless)
+    thread.join()
+    assert time.monotonic() - started < 30
+    assert db.execute("select 1").fetchone() == (1,)
+
+
+def test_rows_come_in_portions(db):
+    rows = db.cursor().stream("select value from generate_series(1, 50000)", size=1000)
+    assert sum(value for (value,) in rows) == 50_000 * 50_001 // 2
+
+
+def test_a_block_without_autocommit(server):
+    with psycopg.connect(f"host=127.0.0.1 port={server.ports['postgres']} user=ada dbname=shop") as connection:
+        connection.execute("create table t (id bigint primary key)")
+        connection.commit()
+        connection.execute("insert into t values (1)")
+        connection.commit()
+        assert connection.execute("select count(*) from t").fetchone() == (1,)
+        connection.rollback()
+        connection.execute("insert into t values (2)")
+        # The write stands, and the client is told so.
+        with pytest.raises(errors.FeatureNotSupported):
+            connection.rollback()
+    assert connection.closed
+
+
+def test_columns_are_called_as_in_postgres(db):
+    row = db.cursor(row_factory=dict_row).execute("select count(*), 1 as one, now() is null, 'x'::text").fetchone()
+    assert row == {"count": 1, "one": 1, "?column?": False, "text": "x"}
+
+
+def test_json_functions_and_lists(db):
+    assert db.execute("select '{\"a\": [1, 2]}'::json").fetchone() == ({"a": [1, 2]},)
+    assert db.cursor(binary=True).execute("select array[1, 2, null], array['a b', 'c']").fetchone() == (
+        [1, 2, None],
+        ["a b", "c"],
+    )
+
+
+def test_settings_reach_client_and_server(server):
+    with server.sql(application_name="here") as db:
+        assert db.info.server_version == 150000
+        assert db.info.parameter_status("application_name") == "here"
+        assert db.info.parameter_status("server_version").startswith("15.0 (Oribi ")
+        db.execute("set application_name = 'there'")
+        assert db.info.parameter_status("application_name") == "there"
+        assert db.execute("show application_name").fetchone() == ("there",)
+        assert db.execute("select version()").fetchone()[0].startswith("PostgreSQL 15.0 (Oribi ")
+
+
+def test_typeinfo_is_found_in_the_catalog(db):
+    assert psycopg.types.TypeInfo.fetch(db, "uuid").oid == 2950
+    assert psycopg.types.TypeInfo.fetch(db, "nothing_of_the_kind") is None
+
+
+def psql(server, *commands, status=0):
+    if shutil.which("psql") is None:
+        pytest.skip("psql is not installed")
+    arguments = [argument for command in commands for argument in ("-c", command)]
+    done = subprocess.run(
+        ["psql", "-X", "-h", "127.0.0.1", "-p", str(server.ports["postgres"]), "-U", "ada", "-d", "oribi", *arguments],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PAGER": "cat"},
+    )
+    assert done.returncode == status and "ERROR" not in done.stderr, done.stderr
+    return done.stdout
+
+
+def test_psql_describes(server):
+    psql(
+        server,
+        "create schema shop",
+        "create table orders (id bigint, line int, price numeric(15,2) not null, status text default 'new',"
+        " primary key (id, line))",
+        "create table shop.items (sku text primary key)",
+    )
+    for command in [r"\d", r"\dt", r"\dt+", r"\d+"]:
+        lines = psql(server, command).splitlines()
+        assert "orders | table | ada" in lines[3] and "items" not in lines[3], lines
+    described = psql(server, r"\d orders")
+    assert "price  | numeric(15,2) |           | not null |" in described
+    assert "status | text          |           |          | 'new'::text" in described
+    assert '"orders_pkey" PRIMARY KEY, btree (id, line)' in described
+    assert "Access method: oribi" in psql(server, r"\d+ shop.items")
+    assert "| orders_pkey | index | ada   | orders" in psql(server, r"\di")
+    assert [line.split("|")[0].strip() for line in psql(server, r"\dn").splitlines()[3:6]] == ["default", "public", "shop"]
+    assert psql(server, r"\l").splitlines()[3].startswith(" oribi | ada   | UTF8")
+    assert "Superuser" in psql(server, r"\du")
+    assert "(0 rows)" in psql(server, r"\df")
+    for command in [r"\dn+", r"\l+", r"\dv", r"\ds", r"\dm", r"\dp", r"\db", r"\dx", r"\dT", r"\dD", r"\dO", r"\dt *.*"]:
+        psql(server, command)
+    assert psql(server, r"\d nowhere", status=1) == ""
+
+
+def test_psql_shows_where_an_error_is(server):
+    done = subprocess.run(
+        ["psql", "-X", "-h", "127.0.0.1", "-p", str(server.ports["postgres"]), "-U", "ada", "-d", "oribi"]
+        + ["-v", "VERBOSITY=verbose", "-c", "select * from nowhere"],
+        capture_output=True,
+        text=True,
+    )
+    assert 'ERROR:  42P01: relation "nowhere" does not exist\nLINE 1: select * from nowhere\n                      ^' in done.stderr
