@@ -1,5 +1,7 @@
 //! The PostgreSQL door over a fake engine, driven by a real client library and by hand-made bytes.
 
+#![allow(clippy::unwrap_used, clippy::type_complexity)] // a test that cannot go on panics
+
 mod fake_sql;
 
 use bytes::Bytes;

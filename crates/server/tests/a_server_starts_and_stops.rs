@@ -1,5 +1,6 @@
 //! What an operator relies on: addresses, signals, the folder's lock, and where a setting came from.
 
+#![allow(clippy::unwrap_used)] // a test that cannot go on panics
 #![allow(clippy::disallowed_methods)]
 
 mod process;

@@ -1,5 +1,6 @@
 //! `oribi import` and `oribi sql`: into a folder, into a server, and over files without either.
 
+#![allow(clippy::unwrap_used)] // a test that cannot go on panics
 #![allow(clippy::disallowed_methods)]
 
 mod process;

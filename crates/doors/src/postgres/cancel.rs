@@ -1,6 +1,7 @@
 //! Cancel requests: a second connection names the first by process id and secret.
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -33,8 +34,8 @@ impl Cancels {
         loop {
             state.next_pid = state.next_pid.checked_add(1).unwrap_or(1);
             let pid = state.next_pid;
-            if !state.connections.contains_key(&pid) {
-                state.connections.insert(pid, cancel);
+            if let Entry::Vacant(slot) = state.connections.entry(pid) {
+                slot.insert(cancel);
                 return Registration { pid, secret: self.secret(pid), cancels: self.clone() };
             }
         }

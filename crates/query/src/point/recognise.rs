@@ -99,7 +99,7 @@ fn is_plain(query: &Query, select: &Select) -> bool {
         selection: plain.selection.clone(),
         ..select.clone()
     };
-    stripped.body = Box::new(SetExpr::Select(Box::new(rest)));
+    *stripped.body = SetExpr::Select(Box::new(rest));
     stripped == *PLAIN
 }
 

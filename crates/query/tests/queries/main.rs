@@ -1,6 +1,8 @@
 //! Scenarios of queries over live tables, through SQL. One binary, because each that holds DataFusion takes long to
 //! link.
 
+#![allow(clippy::unwrap_used)] // a test that cannot go on panics
+
 mod columns_change_under_old_files;
 mod concurrent_updates_lose_nothing;
 mod copy_moves_rows_in_bulk;
