@@ -254,7 +254,7 @@ impl Prepared for PreparedStatement {
 
     fn point(&self) -> Option<&dyn PointLookup> {
         match &self.plan {
-            Plan::Point(point) if point.is_single() => Some(point),
+            Plan::Point(point) if point.is_single() && self.is_current() => Some(point),
             _ => None,
         }
     }
@@ -292,6 +292,11 @@ impl Prepared for PreparedStatement {
 }
 
 impl PreparedStatement {
+    /// Whether the catalog is the one that the plan was made for.
+    fn is_current(&self) -> bool {
+        self.query.engine().catalog().version() == self.version
+    }
+
     fn run<'a>(&'a self, session: &'a Arc<SqlSession>, values: &'a [Value]) -> Run<'a> {
         Run { query: &self.query, session, parameters: Parameters { types: &self.parameters, values } }
     }

@@ -48,7 +48,8 @@ pub trait Prepared: Send + Sync + 'static {
     }
     /// For `COPY`, how the door is to move the bytes.
     fn copy(&self) -> Option<&CopyStatement>;
-    /// For a statement that finds at most one row by its primary key: a way to it without batches.
+    /// For a statement that finds at most one row by its primary key: a way to it without batches, as long as the
+    /// catalog is the one it was planned for. It knows nothing of transaction blocks: ask outside of one only.
     fn point(&self) -> Option<&dyn PointLookup> {
         None
     }

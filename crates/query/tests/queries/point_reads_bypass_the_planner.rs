@@ -102,3 +102,25 @@ async fn a_prepared_look_up_follows_a_change_of_the_table() {
     let rows: Vec<arrow::array::RecordBatch> = futures::TryStreamExt::try_collect(rows).await.unwrap();
     assert_eq!(rows.iter().map(|b| b.num_rows()).sum::<usize>(), 1);
 }
+
+#[tokio::test]
+async fn one_row_is_read_without_a_batch() {
+    let db = table().await;
+    let prepared =
+        db.query.prepare(&db.session, "select n, b from t where b = $1 and a = 1", &[]).await.unwrap();
+    let mut seen = Vec::new();
+    let mut get = |key: &str| {
+        let point = prepared.point().expect("a look-up of one row");
+        let key = [Value::String(key.to_owned())];
+        let (found, _) =
+            point.get(&key, &mut |columns| seen.extend(columns.iter().map(|c| c.to_owned()))).unwrap();
+        found
+    };
+    assert!(get("y"));
+    assert!(!get("z"));
+    assert_eq!(seen, [Value::Int32(11), Value::String("y".to_owned())]);
+    db.run("alter table t drop column n").await;
+    assert!(prepared.point().is_none(), "the plan is of another catalog");
+    let several = db.query.prepare(&db.session, "select v from one where k in (1, 2)", &[]).await.unwrap();
+    assert!(several.point().is_none());
+}

@@ -6,6 +6,7 @@ use futures::StreamExt;
 use oribi_session::Database;
 use oribi_session::sql::{Outcome, Prepared, SqlSession};
 use oribi_types::{Error, Result, Value};
+use std::hint::black_box;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -70,7 +71,7 @@ async fn measure(command: &SimpleQuery, database: &Database, session: &Arc<SqlSe
             for _ in 0..100 {
                 keys.next_into(&mut parameters[0]);
                 done += 1;
-                if !execute(&prepared, session, &parameters).await.is_ok_and(|rows| rows == 1) {
+                if !execute(database, &prepared, session, &parameters).await.is_ok_and(|rows| rows == 1) {
                     failed += 1;
                 }
             }
@@ -123,11 +124,19 @@ async fn prepare(database: &Database, session: &Arc<SqlSession>, sql: &str) -> R
 }
 
 async fn execute(
+    database: &Database,
     prepared: &Arc<dyn Prepared>,
     session: &Arc<SqlSession>,
     parameters: &[Value],
 ) -> Result<u64> {
-    finish(prepared.execute(session, parameters).await).await
+    let Some(point) = prepared.point() else {
+        return finish(prepared.execute(session, parameters).await).await;
+    };
+    let (found, obligation) = point.get(parameters, &mut |columns| {
+        black_box(columns);
+    })?;
+    database.engine.settled(obligation).await?;
+    Ok(u64::from(found))
 }
 
 /// Rows of a result, or rows that a statement changed.
