@@ -6,7 +6,7 @@ export CARGO_TARGET_DIR ?= $(CURDIR)/target
 ORIBI := $(CARGO_TARGET_DIR)/debug/oribi
 VENV := $(CACHE)/python
 
-.PHONY: demo test check rust-test client-test build bench fuzz clean-cache
+.PHONY: demo test check rust-test client-test pytest clients build bench fuzz clean-cache
 
 demo: build
 	ORIBI=$(ORIBI) scripts/demo
@@ -28,10 +28,14 @@ check:
 rust-test:
 	cargo test --locked --workspace
 
-client-test: build $(VENV)/ready
-	ORIBI=$(ORIBI) $(VENV)/bin/python -m pytest tests/clients
+client-test: build pytest
+
+# With the binary as it is.
+pytest: clients
+	ORIBI=$(ORIBI) $(VENV)/bin/python -m pytest -q tests/clients
 
 # The clients, in versions that are pinned, outside the repository.
+clients: $(VENV)/ready
 $(VENV)/ready: tests/clients/requirements.txt
 	scripts/prepare clients
 	python3 -m venv $(VENV)
