@@ -3,18 +3,18 @@
 //! Each statement is durable when it is answered. `CREATE TABLE … AS` creates, fills, and drops the table again if
 //! filling fails; a process killed in between leaves the table empty.
 
+use crate::alter::alter;
 use crate::dml::{
     self, Constant, ParameterTypes, Parameters, RowSink, Run, Scope, SourceQuery, column_type, qualified,
 };
 use crate::options::{self, Options};
 use crate::syntax::{Parsed, PartitionClause, fold};
 use datafusion::sql::sqlparser::ast::{
-    AlterColumnOperation, AlterTable, AlterTableOperation, ColumnDef, ColumnOption, CreateTable,
-    CreateTableOptions, Expr, Ident, IndexColumn, ObjectName, ObjectType, RenameTableNameKind, SchemaName,
-    Statement, TableConstraint, Truncate,
+    AlterTable, AlterTableOperation, ColumnDef, ColumnOption, CreateTable, CreateTableOptions, Expr, Ident,
+    IndexColumn, ObjectName, ObjectType, SchemaName, Statement, TableConstraint, Truncate,
 };
 use futures::StreamExt;
-use oribi_engine::{Alteration, Engine};
+use oribi_engine::Engine;
 use oribi_session::sql::{Outcome, SqlError, SqlSession};
 use oribi_types::schema::ColumnSpec;
 use oribi_types::{
@@ -301,7 +301,7 @@ fn columns_defined(definitions: &[ColumnDef]) -> Result<(Vec<ColumnSpec>, Vec<St
 }
 
 /// A column, and whether it is the primary key.
-fn column_spec(definition: &ColumnDef) -> Result<(ColumnSpec, bool), SqlError> {
+pub(crate) fn column_spec(definition: &ColumnDef) -> Result<(ColumnSpec, bool), SqlError> {
     let mut spec = ColumnSpec::new(fold(&definition.name), column_type(&definition.data_type)?);
     let mut in_key = false;
     for option in &definition.options {
@@ -319,7 +319,7 @@ fn column_spec(definition: &ColumnDef) -> Result<(ColumnSpec, bool), SqlError> {
     Ok((spec, in_key))
 }
 
-fn default_value(spec: &ColumnSpec, expr: &Expr) -> Result<Value, SqlError> {
+pub(crate) fn default_value(spec: &ColumnSpec, expr: &Expr) -> Result<Value, SqlError> {
     let column = pseudo_column(&spec.name, spec.column_type);
     let mut types = ParameterTypes::default();
     let constant = Constant::compile(expr, &column, &mut types)?;
@@ -389,104 +389,6 @@ fn partitioning(schema: &Schema, clause: Option<&PartitionClause>) -> Result<Par
     Ok(Partitioning::Hash { columns, buckets: clause.partitions })
 }
 
-fn alter(
-    engine: &Engine,
-    session: &SqlSession,
-    table: &oribi_engine::Table,
-    operation: &AlterTableOperation,
-) -> Result<(), SqlError> {
-    let schema = table.schema();
-    let known = |ident: &Ident| {
-        let name = fold(ident);
-        match schema.position(&name) {
-            Some(_) => Ok(name),
-            None => Err(invalid(
-                "42703",
-                format!("column \"{name}\" of relation \"{}\" does not exist", table.name()),
-            )),
-        }
-    };
-    let change = match operation {
-        AlterTableOperation::AddColumn { if_not_exists, column_def, column_position: None, .. } => {
-            let (spec, in_key) = column_spec(column_def)?;
-            if in_key {
-                return Err(unsupported("adding a column to the primary key"));
-            }
-            if schema.position(&spec.name).is_some() {
-                let message =
-                    format!("column \"{}\" of relation \"{}\" already exists", spec.name, table.name());
-                if *if_not_exists {
-                    session.warn(format!("{message}, skipping"));
-                    return Ok(());
-                }
-                return Err(SqlError::new(ErrorKind::AlreadyExists, message).with_sqlstate("42701"));
-            }
-            if !spec.nullable && spec.default.is_none() {
-                let message = format!(
-                    "column \"{}\" of relation \"{}\" would contain null values",
-                    spec.name,
-                    table.name()
-                );
-                return Err(invalid("23502", message).with_hint("give it a default"));
-            }
-            Alteration::AddColumn(spec)
-        }
-        AlterTableOperation::DropColumn { column_names, if_exists, .. } => {
-            let [column] = column_names.as_slice() else {
-                return Err(unsupported("dropping several columns at once"));
-            };
-            match known(column) {
-                Err(error) if *if_exists => {
-                    session.warn(format!("{error}, skipping"));
-                    return Ok(());
-                }
-                name => Alteration::DropColumn(name?),
-            }
-        }
-        AlterTableOperation::RenameColumn { old_column_name, new_column_name } => {
-            let (from, to) = (known(old_column_name)?, fold(new_column_name));
-            if schema.position(&to).is_some() {
-                let message = format!("column \"{to}\" of relation \"{}\" already exists", table.name());
-                return Err(SqlError::new(ErrorKind::AlreadyExists, message).with_sqlstate("42701"));
-            }
-            Alteration::RenameColumn { from, to }
-        }
-        AlterTableOperation::RenameTable { table_name: RenameTableNameKind::To(to) } => {
-            match qualified(to)? {
-                (None, to) => Alteration::Rename { to },
-                _ => return Err(unsupported("moving a table to another schema")),
-            }
-        }
-        AlterTableOperation::AlterColumn { column_name, op } => {
-            let column = known(column_name)?;
-            let default = match op {
-                AlterColumnOperation::DropDefault => None,
-                AlterColumnOperation::SetDefault { value } => {
-                    let position = schema.position(&column).expect("the column is known");
-                    let spec = ColumnSpec::new(&column, schema.columns()[position].column_type);
-                    Some(default_value(&spec, value)?).filter(|value| !value.is_null())
-                }
-                other => return Err(unsupported(&format!("ALTER COLUMN {other}"))),
-            };
-            Alteration::SetDefault { column, default }
-        }
-        AlterTableOperation::SetOptionsParens { options } => {
-            let options = options::parse(options)?;
-            if options.primary_key.is_some() {
-                return Err(unsupported("changing the primary key"));
-            }
-            Alteration::SetOptions(options.table_options(&schema, table.definition().options.clone())?)
-        }
-        other => return Err(unsupported(&format!("ALTER TABLE {other}"))),
-    };
-    engine.alter_table(table.schema_name(), table.name(), &change).map_err(|e| match e.kind() {
-        ErrorKind::AlreadyExists => SqlError::from(e).with_sqlstate("42P07"),
-        ErrorKind::NotFound => SqlError::from(e).with_sqlstate("42P01"),
-        ErrorKind::Invalid => SqlError::from(e).with_sqlstate("42P16"),
-        _ => e.into(),
-    })
-}
-
 fn check_create(create: &CreateTable) -> Result<(), SqlError> {
     let refused = [
         (create.temporary, "CREATE TEMPORARY TABLE"),
@@ -511,10 +413,10 @@ fn schema_name(name: &ObjectName) -> Result<String, SqlError> {
     }
 }
 
-fn invalid(sqlstate: &'static str, message: impl Into<String>) -> SqlError {
+pub(crate) fn invalid(sqlstate: &'static str, message: impl Into<String>) -> SqlError {
     SqlError::new(ErrorKind::Invalid, message).with_sqlstate(sqlstate)
 }
 
-fn unsupported(what: &str) -> SqlError {
+pub(crate) fn unsupported(what: &str) -> SqlError {
     SqlError::new(ErrorKind::Unsupported, format!("{what} is not supported"))
 }

@@ -5,6 +5,7 @@
 //! ([`runtime`]), within the memory that the engine has left ([`memory`]). Key lookups never come this far: they are
 //! recognised from the syntax tree and answered by the engine directly ([`point`]).
 
+mod alter;
 mod catalog;
 mod context;
 mod copy;

@@ -6,6 +6,7 @@
 //! refused if any of them is no longer of that timestamp. The statement is then tried again on a new snapshot: no
 //! update is ever lost, and none is applied in part.
 
+mod assignments;
 mod coerce;
 mod constant;
 mod delete;

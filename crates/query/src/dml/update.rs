@@ -4,13 +4,13 @@
 //! copied when the row is written. A row whose key changes is deleted and inserted in the same batch, all deletes first,
 //! so that `SET id = id + 1` works and a key taken twice is refused.
 
+use super::assignments::{assigned_column, assigned_slots, single_assignments};
 use super::constant::{Constant, ParameterTypes, Parameters};
 use super::insert::is_default;
 use super::matched::{KeyCondition, Matched, Matching, Target};
 use super::returning::Returning;
 use super::rows::{EncodedRows, duplicate_key, replace_slots};
 use super::source::SourceQuery;
-use super::upsert::{assigned_column, assigned_slots, single_assignments};
 use super::{Run, Scope, blocking, changed, check_size, readable, refuse, settle};
 use crate::syntax::fold;
 use arrow::datatypes::SchemaRef;

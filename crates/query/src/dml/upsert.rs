@@ -3,14 +3,15 @@
 //! A `DO UPDATE` that only copies from `excluded` or sets constants is decided while the row is latched. One that
 //! computes reads the rows first, evaluates over all of them at once, and writes if none changed meanwhile.
 
+use super::assignments::{assigned_column, assigned_slots, single_assignments};
 use super::coerce::{coerce, scalar};
 use super::constant::{Constant, ParameterTypes, Parameters, parameter_number};
 use super::insert::{is_default, operations};
 use super::returning::{logical, physical};
-use super::rows::{EncodedRows, check_not_null, replace_slots};
+use super::rows::{EncodedRows, replace_slots};
 use super::{Run, Scope, blocking, changed, names, primary_key_name, readable, refuse};
 use crate::context::QueryEngine;
-use crate::syntax::{fold, syntax_error};
+use crate::syntax::fold;
 use arrow::array::{Array, ArrayRef, AsArray, RecordBatch};
 use arrow::datatypes::Schema as ArrowSchema;
 use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
@@ -18,9 +19,7 @@ use datafusion::common::{DFSchema, DataFusionError, TableReference};
 use datafusion::execution::session_state::SessionState;
 use datafusion::logical_expr;
 use datafusion::physical_expr::PhysicalExpr;
-use datafusion::sql::sqlparser::ast::{
-    self, AssignmentTarget, ConflictTarget, Expr, OnConflictAction, OnInsert,
-};
+use datafusion::sql::sqlparser::ast::{self, ConflictTarget, Expr, OnConflictAction, OnInsert};
 use oribi_engine::{Commit, Decision, Engine, Table, WriteOp};
 use oribi_session::sql::SqlError;
 use oribi_types::batch::{BatchBuilder, value_at};
@@ -414,72 +413,6 @@ fn replace<'v>(
     let slots = assigned_slots(table, schema, values)?;
     replace_slots(schema, old, &slots, row);
     Ok(())
-}
-
-/// The slots of assigned columns, checked for nulls.
-pub(crate) fn assigned_slots<'v>(
-    table: &Table,
-    schema: &Schema,
-    values: Vec<(usize, ValueRef<'v>)>,
-) -> Result<Vec<(u16, ValueRef<'v>)>, SqlError> {
-    let mut slots = Vec::with_capacity(values.len());
-    for (position, value) in values {
-        let column = &schema.columns()[position];
-        if value.is_null() && !column.nullable {
-            let mut row = vec![ValueRef::Bool(true); position];
-            row.push(ValueRef::Null);
-            check_not_null(table, schema, &row)?;
-        }
-        if let ColumnSource::Slot(slot) = column.source {
-            slots.push((slot, value));
-        }
-    }
-    Ok(slots)
-}
-
-/// The column that an assignment is for.
-pub(crate) fn assigned_column(
-    table: &Table,
-    schema: &Schema,
-    target: &AssignmentTarget,
-) -> Result<usize, SqlError> {
-    let AssignmentTarget::ColumnName(name) = target else {
-        return Err(SqlError::new(
-            ErrorKind::Unsupported,
-            format!("assigning a query to {target} is not supported"),
-        )
-        .with_hint("assign each column by itself"));
-    };
-    match name.0.last().and_then(|part| part.as_ident()) {
-        Some(ident) => names::column(table, schema, ident),
-        None => Err(SqlError::new(ErrorKind::Invalid, format!("{name} is not a column name"))),
-    }
-}
-
-/// `(a, b) = (1, 2)` as `a = 1, b = 2`.
-///
-/// # Errors
-/// 42601 if the lists are not of one length.
-pub(crate) fn single_assignments(
-    assignments: Vec<ast::Assignment>,
-) -> Result<Vec<ast::Assignment>, SqlError> {
-    let mut single = Vec::with_capacity(assignments.len());
-    for assignment in assignments {
-        match (assignment.target, assignment.value) {
-            (AssignmentTarget::Tuple(columns), Expr::Tuple(values)) => {
-                if columns.len() != values.len() {
-                    return Err(syntax_error("number of columns does not match number of values"));
-                }
-                let pairs = columns.into_iter().zip(values);
-                single.extend(pairs.map(|(column, value)| ast::Assignment {
-                    target: AssignmentTarget::ColumnName(column),
-                    value,
-                }));
-            }
-            (target, value) => single.push(ast::Assignment { target, value }),
-        }
-    }
-    Ok(single)
 }
 
 fn check_target(table: &Table, schema: &Schema, target: Option<&ConflictTarget>) -> Result<(), SqlError> {
