@@ -68,12 +68,12 @@ pub async fn serve(socket: TcpStream, shared: Arc<Shared>, shutdown: watch::Rece
     let Some(_slot) = shared.take_slot() else {
         return refuse(wire, &error::too_many_connections(shared.limits.connections_max)).await;
     };
-    gauge!("oribi_postgres_open_connections").increment(1.0);
+    gauge!("oribi_postgres_sessions_count").increment(1.0);
     let registration = shared.cancels.register(cancel.clone());
     let mut connection = Connection::new(wire, shared.clone(), parameters, cancel);
     connection.greet(registration.pid, registration.secret);
     let ended = connection.run().await;
-    gauge!("oribi_postgres_open_connections").decrement(1.0);
+    gauge!("oribi_postgres_sessions_count").decrement(1.0);
     if let Err(Fault::Fatal(error) | Fault::Statement(error)) = ended {
         connection.put_error(SEVERITY_FATAL, &error);
     }

@@ -139,7 +139,7 @@ impl Wire {
 
     /// Writes the output.
     pub async fn flush(&mut self) -> Result<(), Fault> {
-        counter!("oribi_postgres_sent_bytes").increment(self.out.len() as u64);
+        counter!("oribi_postgres_sent_bytes_total").increment(self.out.len() as u64);
         self.socket.write_all(&self.out).await?;
         self.out.clear();
         // One large row must not keep its memory for the rest of the connection.
@@ -173,7 +173,7 @@ async fn read(socket: &mut TcpStream, input: &mut BytesMut) -> Result<(), Fault>
     match socket.read_buf(input).await? {
         0 => Err(Fault::Gone),
         n => {
-            counter!("oribi_postgres_received_bytes").increment(n as u64);
+            counter!("oribi_postgres_received_bytes_total").increment(n as u64);
             Ok(())
         }
     }
