@@ -175,6 +175,13 @@ impl Engine {
         if obligation.written > self.log.written() { self.log.write_out() } else { Ok(()) }
     }
 
+    /// Ready once the log has stopped, with the reason: from then on nothing can be answered, and whoever serves must
+    /// end.
+    pub fn failure(&self) -> impl Future<Output = Error> + Send + 'static {
+        let log = self.log.clone();
+        async move { oribi_wal::stopped(log.as_ref()).await }
+    }
+
     /// Ready while there is room for writes; otherwise once a flush has made some.
     pub fn admission(&self) -> impl Future<Output = ()> + Send + 'static {
         let budget = self.budget.clone();

@@ -21,6 +21,8 @@ fn after_a_failed_sync_of_the_log_nothing_is_answered() {
     let refused = engine.settle(lost.obligation).unwrap_err();
     assert_eq!(refused.kind(), ErrorKind::Unavailable, "{refused}");
     assert_eq!(engine.settle(lost.obligation).unwrap_err().kind(), ErrorKind::Unavailable, "not retried");
+    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    assert_eq!(runtime.block_on(engine.failure()).kind(), ErrorKind::Unavailable, "who serves is told");
     // Who sees the row must settle it too, and cannot.
     let view = engine.read_view();
     let (seen, obligation) = engine.get(&table, &key(2), view, |_| ()).unwrap();

@@ -54,7 +54,13 @@ async fn serve(config: &Config, metrics: PrometheusHandle) -> Result<()> {
     say("ready")?;
     tracing::info!(data = %config.data.display(), memory_bytes = config.memory_bytes, "ready");
 
-    let reason = stop.wait().await;
+    let reason = tokio::select! {
+        reason = stop.wait() => reason,
+        failure = database.engine.failure() => {
+            // No answer may be sent any more, and the next start recovers what was promised.
+            return Err(failure.context("the server ends at once"));
+        }
+    };
     tracing::info!(reason, "stopping");
     ready.store(false, Ordering::Release);
     shutdown.send_replace(true);

@@ -23,11 +23,11 @@ mod sync;
 #[cfg(test)]
 mod tests;
 
-pub use local::{LocalLog, LogOptions, StopHook};
+pub use local::{LocalLog, LogOptions};
 pub use reader::read_segment;
 pub use recovery::{LogSummary, verify};
 
-use oribi_types::Result;
+use oribi_types::{Error, Result};
 use std::time::Duration;
 use tokio::sync::watch;
 
@@ -132,4 +132,11 @@ pub async fn durable(log: &dyn Log, lsn: Lsn) -> Result<()> {
     // An error means that the log is gone; what it reached decides.
     let _ = progress.wait_for(|progress| progress.durable >= lsn || progress.stopped).await;
     if log.durable() >= lsn { Ok(()) } else { log.check() }
+}
+
+/// Waits until the log has stopped. Whoever serves from it must end then: nothing it has not acknowledged yet will be.
+pub async fn stopped(log: &dyn Log) -> Error {
+    // An error means that the log is gone, which is as good.
+    let _ = log.progress().wait_for(|progress| progress.stopped).await;
+    log.check().err().unwrap_or_else(|| Error::unavailable("log closed"))
 }

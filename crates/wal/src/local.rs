@@ -27,9 +27,6 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 use tokio::sync::watch;
 
-/// Told why the log has stopped.
-pub type StopHook = Arc<dyn Fn(&Error) + Send + Sync>;
-
 /// How a log is opened.
 #[derive(Clone)]
 pub struct LogOptions {
@@ -45,8 +42,6 @@ pub struct LogOptions {
     pub min_next_lsn: Lsn,
     /// Unsynced records are synced at least this often even if nobody waits.
     pub sync_interval: Option<Duration>,
-    /// Called once, with the failure, when the log stops. Must not call the log.
-    pub on_stop: Option<StopHook>,
 }
 
 impl Default for LogOptions {
@@ -58,7 +53,6 @@ impl Default for LogOptions {
             from: 1,
             min_next_lsn: 1,
             sync_interval: None,
-            on_stop: None,
         }
     }
 }
@@ -91,7 +85,6 @@ pub(crate) struct Inner {
     pub term: u64,
     segment_bytes: u64,
     buffer_bytes_max: usize,
-    on_stop: Option<StopHook>,
     pub active: Mutex<Active>,
     pub writer: Mutex<Writer>,
     pub control: Mutex<Control>,
@@ -176,7 +169,6 @@ impl Inner {
             term: header.term,
             segment_bytes: options.segment_bytes,
             buffer_bytes_max: options.buffer_bytes_max,
-            on_stop: options.on_stop.clone(),
             active: Mutex::new(Active::new(header, segment, next, read.chain)),
             writer: Mutex::new(Writer::default()),
             control: Mutex::new(Control::new(options.sync_interval)),
@@ -213,9 +205,6 @@ impl Inner {
         self.work.notify_all();
         self.done.notify_all();
         self.progress.send_modify(|progress| progress.stopped = true);
-        if let Some(on_stop) = &self.on_stop {
-            on_stop(error);
-        }
     }
 
     /// Writes what has been appended; see [`Log::write_out`].
