@@ -52,7 +52,14 @@ impl Engine {
 
     pub(crate) fn flush_tablet(&self, table: &Table, tablet: &Tablet) -> Result<()> {
         let _flush = tablet.flush.lock();
+        // What an attempt that failed has sealed goes first: as long as it fails, no more is sealed, and one memtable
+        // collects what comes.
+        self.flush_sealed(table, tablet)?;
         self.seal(tablet);
+        self.flush_sealed(table, tablet)
+    }
+
+    fn flush_sealed(&self, table: &Table, tablet: &Tablet) -> Result<()> {
         loop {
             let state = arc_swap::Guard::into_inner(tablet.state());
             let Some(memtable) = state.sealed.first() else { return Ok(()) };
@@ -67,7 +74,7 @@ impl Engine {
 
     /// Makes the active memtable a sealed one, unless it is empty. Under the gate no write is between its LSN and its
     /// memtable, so the sealed one has every record of the tablet up to now.
-    pub(crate) fn seal(&self, tablet: &Tablet) {
+    fn seal(&self, tablet: &Tablet) {
         let _gate = self.gate.write();
         if tablet.state().active.is_empty() {
             return;

@@ -9,7 +9,7 @@ use oribi_engine::{Alteration, Engine, EngineOptions, Obligation, Table};
 use oribi_sim::{Operation, SimClock, SimFiles};
 use oribi_types::schema::ColumnSpec;
 use oribi_types::{ColumnType, Durability, ErrorKind, Result};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 #[test]
@@ -83,6 +83,33 @@ fn writers_are_refused_rather_than_left_waiting_when_memory_cannot_be_flushed() 
     assert_eq!(error.kind(), ErrorKind::Unavailable);
     assert!(error.message().contains("memory is full and cannot be flushed"), "{error}");
     assert!((0..refused_at).all(|k| get(&engine, &table, k).is_some()));
+}
+
+fn table_files(files: &SimFiles) -> Vec<PathBuf> {
+    files.all_files().into_iter().filter(|path| path.to_string_lossy().contains("/tables/")).collect()
+}
+
+#[test]
+fn flushes_that_fail_seal_one_memtable_and_leave_no_file_behind() {
+    let (files, _, engine, table) = fresh(1, Durability::Sync);
+    for k in 0..5 {
+        put(&engine, &table, k, "old").unwrap();
+    }
+    engine.flush(&table).unwrap();
+    let before = table_files(&files);
+    let flushes = engine.stats().flushes;
+    for k in 0..5 {
+        put(&engine, &table, k, "new").unwrap();
+        // The last step before the manifest: SSTable and marks are written.
+        files.fail(Operation::SyncDir, 1, "/tables/");
+        assert!(engine.flush(&table).is_err());
+        assert_eq!(table_files(&files), before);
+    }
+    engine.flush(&table).unwrap();
+    assert_eq!(engine.stats().flushes, flushes + 2, "what the first sealed, and what came since");
+    assert_eq!(engine.memory().memtables(), 0);
+    let expected: Vec<(i64, &str)> = (0..5).map(|k| (k, "new")).collect();
+    assert_eq!(scan_now(&engine, &table), model(&expected));
 }
 
 type Act = (&'static str, fn(&Arc<Engine>, &Arc<Table>) -> Result<()>);
