@@ -66,6 +66,9 @@ impl Engine {
         }
         self.manifest.check()?;
         let id = self.manifest.next_id();
+        let rows: u64 = inputs.iter().map(|f| f.sstable.meta().rows).sum();
+        // For the row maps.
+        let _held = self.budget.hold(rows as usize * size_of::<u32>());
         let merged = oribi_env::run_idle(|| {
             let sources = inputs.iter().map(|file| Source::open(&table, file, horizon, now_micros));
             self.merge(&table, tablet, sources.collect::<Result<_>>()?, id)

@@ -35,6 +35,10 @@ struct FlushVersion {
     superseded: Option<Timestamp>,
 }
 
+/// What a flush keeps in memory per key: its lists, and one version. Rows and keys are shared with the row index.
+const KEY_BYTES: usize =
+    size_of::<FlushKey>() + size_of::<FlushVersion>() + size_of::<(Timestamp, Flushed)>();
+
 /// The SSTable of a flush, not yet published.
 struct FlushedFile {
     meta: SstableMeta,
@@ -92,6 +96,7 @@ impl Engine {
     fn flush_memtable(&self, table: &Table, tablet: &Tablet, memtable: &Arc<Memtable>) -> Result<()> {
         self.manifest.check()?;
         let horizon = self.timeline.horizon();
+        let _held = self.budget.hold(memtable.len() * KEY_BYTES);
         let mut keys = self.flush_keys(tablet, memtable, horizon);
         // A version that is named by a mark or a file must not be lost by the log.
         let needs = self.log.appended();
