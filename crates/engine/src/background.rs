@@ -5,6 +5,7 @@
 
 use crate::catalog::Table;
 use crate::engine::Engine;
+use crate::expiry::Looks;
 use crate::tablet::{Tablet, TabletId};
 use oribi_env::Priority;
 use oribi_types::{Error, ErrorKind, Result};
@@ -61,8 +62,8 @@ impl Background {
     pub fn start(engine: &Arc<Engine>) -> Result<()> {
         let mut failures = Failures::default();
         let flush = move |engine: &Engine| engine.flush_tick(&mut failures);
-        let mut failures = Failures::default();
-        let compact = move |engine: &Engine| engine.compaction_tick(&mut failures);
+        let (mut failures, mut looks) = (Failures::default(), Looks::default());
+        let compact = move |engine: &Engine| engine.compaction_tick(&mut failures, &mut looks);
         spawn(engine, "oribi-flush", |background| &background.flush, flush)?;
         spawn(engine, "oribi-compact", |background| &background.compaction, compact)
     }
@@ -242,14 +243,15 @@ impl Engine {
         self.budget.set_indexes(bytes.sum());
     }
 
-    fn compaction_tick(&self, failures: &mut Failures) -> Result<()> {
+    fn compaction_tick(&self, failures: &mut Failures, looks: &mut Looks) -> Result<()> {
         let monotonic_micros = || self.env.clock.monotonic_micros();
+        looks.forget_old(self.timeline.now_micros());
         for table in self.catalog().all_tables() {
             for tablet in &table.tablets {
                 if failures.paused(tablet.id, monotonic_micros()).is_some() {
                     continue;
                 }
-                let compacted = self.compact_while_worth(table, tablet);
+                let compacted = self.compact_while_worth(table, tablet, looks);
                 failures.note(table, tablet.id, monotonic_micros(), compacted);
                 if self.background.stopped.load(Relaxed) {
                     return Ok(());
@@ -259,8 +261,8 @@ impl Engine {
         Ok(())
     }
 
-    fn compact_while_worth(&self, table: &Table, tablet: &Tablet) -> Result<()> {
-        while self.compact_if_worth(table, tablet)? {
+    fn compact_while_worth(&self, table: &Table, tablet: &Tablet, looks: &mut Looks) -> Result<()> {
+        while self.compact_if_worth(table, tablet, looks)? {
             if self.background.stopped.load(Relaxed) {
                 break;
             }
