@@ -126,11 +126,11 @@ fn queries_and_writers_share_the_budget() {
     let mut most = 0;
     for k in 0..4000 {
         put(&engine, &table, k, &value(k, 0)).unwrap();
-        most = most.max(memory.memtables() + memory.queries() + memory.indexes());
+        // Indexes of files that come after the query took all find no room; they are small.
+        most = most.max(memory.memtables() + memory.queries());
     }
-    let slack = 64 << 10;
-    assert!(most <= MEMORY + slack, "{most}");
-    assert!(memory.indexes() > 0, "files have indexes in memory");
+    assert!(most <= MEMORY + 2 * VALUE_BYTES as u64, "{most}");
+    assert!((1..MEMORY / 16).contains(&memory.indexes()), "{}", memory.indexes());
     memory.release(reserved);
     for k in 4000..6000 {
         put(&engine, &table, k, &value(k, 0)).unwrap();
