@@ -341,6 +341,6 @@ fn base_state(
         .with_type_planner(Arc::new(ColumnTypes))
         .with_runtime_env(runtime_env)
         .build();
-    datafusion_functions_json::register_all(&mut state)?;
+    crate::json::register(&mut state)?;
     Ok(state)
 }

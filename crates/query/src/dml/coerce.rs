@@ -33,7 +33,11 @@ pub(crate) fn coerce(array: &ArrayRef, column: &Column) -> Result<ArrayRef, SqlE
     if !is_assignable(from, to) {
         return Err(SqlError::new(
             ErrorKind::Invalid,
-            format!("column \"{}\" is of type {to} but the expression is of type {from}", column.name),
+            format!(
+                "column \"{}\" is of type {to} but the expression is of type {}",
+                column.name,
+                name(from)
+            ),
         )
         .with_sqlstate("42804")
         .with_hint("a cast is needed"));
@@ -100,6 +104,14 @@ fn parse_all(strings: &ArrayRef, column: &Column) -> Result<ArrayRef, SqlError> 
         }
     }
     Ok(builder.finish(column.column_type)?)
+}
+
+/// What a type is called: Arrow spells out all that is in it.
+fn name(arrow: &DataType) -> String {
+    match ColumnType::from_arrow(arrow) {
+        Ok(column_type) => column_type.to_string(),
+        Err(_) => arrow.to_string().split(['(', ' ']).next().unwrap_or_default().to_lowercase(),
+    }
 }
 
 fn is_text(arrow: &DataType) -> bool {
