@@ -12,7 +12,8 @@ use super::rows::{EncodedRows, replace_slots};
 use super::{Run, Scope, blocking, changed, names, primary_key_name, readable, refuse};
 use crate::context::QueryEngine;
 use crate::syntax::fold;
-use arrow::array::{Array, ArrayRef, AsArray, RecordBatch};
+use arrow::array::{ArrayRef, AsArray, BooleanArray, RecordBatch};
+use arrow::buffer::BooleanBuffer;
 use arrow::datatypes::Schema as ArrowSchema;
 use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
 use datafusion::common::{DFSchema, DataFusionError, TableReference};
@@ -287,7 +288,7 @@ impl Upsert {
             match (now, current.found[i]) {
                 (None, None) => row.extend_from_slice(rows.row(i)),
                 (Some(now), Some((n, ts))) if now.ts == ts => {
-                    if !evaluated.applies(n) {
+                    if !evaluated.selected.value(n) {
                         return Ok(Decision::Keep);
                     }
                     let proposed = work.proposed(i)?;
@@ -316,18 +317,27 @@ impl Upsert {
         }
     }
 
-    /// Evaluates the condition and the computed changes over the rows that exist.
+    /// Evaluates the condition over the rows that exist, and the computed changes over those that it selects: in
+    /// `SET v = 10 / t.v WHERE t.v <> 0` it guards the division.
     fn evaluate(&self, work: &Work<'_>, current: &Current) -> Result<Evaluated, SqlError> {
         let rows = current.batch.num_rows();
-        let of = |expression: &Arc<dyn PhysicalExpr>| {
-            expression.evaluate(&current.batch).and_then(|v| v.into_array(rows)).map_err(QueryEngine::error)
+        let selected = match &work.bound.condition {
+            Some(condition) => {
+                let condition = condition.evaluate(&current.batch).and_then(|v| v.into_array(rows));
+                let condition = condition.map_err(QueryEngine::error)?;
+                let holds = condition.as_boolean_opt().map(|c| c.iter().map(|v| v == Some(true)).collect());
+                holds.unwrap_or_else(|| BooleanBuffer::new_unset(rows))
+            }
+            None => BooleanBuffer::new_set(rows),
         };
-        let condition = work.bound.condition.as_ref().map(of).transpose()?;
+        let mask = BooleanArray::new(selected.clone(), None);
         let columns = self.changes.iter().zip(&work.bound.computed).map(|((position, _), expression)| {
-            let column = &work.schema.columns()[*position];
-            expression.as_ref().map(|expression| coerce(&of(expression)?, column)).transpose()
+            let Some(expression) = expression else { return Ok(None) };
+            let values =
+                expression.evaluate_selection(&current.batch, &mask).and_then(|v| v.into_array(rows));
+            coerce(&values.map_err(QueryEngine::error)?, &work.schema.columns()[*position]).map(Some)
         });
-        Ok(Evaluated { condition, columns: columns.collect::<Result<_, SqlError>>()? })
+        Ok(Evaluated { columns: columns.collect::<Result<_, SqlError>>()?, selected })
     }
 }
 
@@ -350,17 +360,10 @@ struct Current {
 }
 
 struct Evaluated {
-    condition: Option<ArrayRef>,
-    /// For each change its values; `None` for one that is not computed.
+    /// The rows that the condition selects.
+    selected: BooleanBuffer,
+    /// For each change its values, of use where `selected`; `None` for one that is not computed.
     columns: Vec<Option<ArrayRef>>,
-}
-
-impl Evaluated {
-    fn applies(&self, row: usize) -> bool {
-        self.condition.as_ref().is_none_or(|c| {
-            c.as_boolean_opt().is_some_and(|condition| condition.is_valid(row) && condition.value(row))
-        })
-    }
 }
 
 impl Work<'_> {

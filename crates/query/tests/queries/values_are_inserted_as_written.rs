@@ -140,6 +140,27 @@ async fn conflicts_do_nothing_or_update() {
 }
 
 #[tokio::test]
+async fn a_condition_guards_what_an_update_computes() {
+    let db = Db::new();
+    db.run("create table t (id int primary key, v int)").await;
+    db.run("insert into t values (1, 0), (2, 5), (3, null)").await;
+    let sql = "insert into t values (1, 1), (2, 1), (3, 1), (4, 9) on conflict (id) do update set v = 10 / t.v where t.v <> 0";
+    assert_eq!(db.tag(sql).await, "INSERT 0 2");
+    assert_eq!(
+        db.tag("insert into t values (1, 1) on conflict (id) do update set v = 10 / t.v where t.v <> 0")
+            .await,
+        "INSERT 0 0"
+    );
+    assert_eq!(db.rows("select v from t order by id").await, ["0", "2", "", "9"]);
+    assert_eq!(db.tag("update t set v = 10 / v where v <> 0").await, "UPDATE 2");
+    db.flush("t");
+    assert_eq!(db.tag("update t set v = 20 / v where v <> 0").await, "UPDATE 2");
+    assert_eq!(db.rows("select v from t order by id").await, ["0", "4", "", "20"]);
+    let sql = "insert into t values (1, 1) on conflict (id) do update set v = 10 / t.v";
+    assert_eq!(db.state(sql).await, "22012");
+}
+
+#[tokio::test]
 async fn refusals_say_what_is_wrong() {
     let db = Db::new();
     db.run("create table t (id int primary key, i2 smallint, n numeric(4,1), b bool, ts timestamp, u uuid, j json)").await;
