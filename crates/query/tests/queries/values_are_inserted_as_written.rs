@@ -161,6 +161,25 @@ async fn a_condition_guards_what_an_update_computes() {
 }
 
 #[tokio::test]
+async fn numbers_are_rounded_exactly() {
+    let db = Db::new();
+    db.run("create table t (id int primary key, v bigint)").await;
+    db.run(
+        "insert into t values (1, 9007199254740993.0), (2, 9223372036854775807.4), (3, -2.5), (4, 1.5e3), (5, 0.5e0)",
+    )
+    .await;
+    let halves = "(values (11, 2.5), (12, -3.5), (13, 1.4)) as halves (id, v)";
+    db.run(&format!("insert into t select id, arrow_cast(v, 'Decimal32(5, 1)') from {halves}")).await;
+    db.run("insert into t values (21, arrow_cast(2.5, 'Decimal64(9, 1)')), (22, arrow_cast(-0.5, 'Decimal256(50, 1)'))").await;
+    assert_eq!(
+        db.rows("select v from t order by id").await,
+        ["9007199254740993", "9223372036854775807", "-3", "1500", "1", "3", "-4", "1", "3", "-1"]
+    );
+    assert_eq!(db.state("insert into t values (9, 9223372036854775807.5)").await, "22003");
+    assert_eq!(db.state("insert into t values (9, 1e400)").await, "22003");
+}
+
+#[tokio::test]
 async fn refusals_say_what_is_wrong() {
     let db = Db::new();
     db.run("create table t (id int primary key, i2 smallint, n numeric(4,1), b bool, ts timestamp, u uuid, j json)").await;
