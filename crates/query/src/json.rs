@@ -33,21 +33,17 @@ pub(crate) fn register(registry: &mut dyn FunctionRegistry) -> Result<()> {
 }
 
 fn functions() -> Vec<ScalarUDF> {
-    let plain = |theirs: Arc<ScalarUDF>, aliases: &[&str]| {
-        let name = theirs.name().to_owned();
-        JsonFunction::new(&name, aliases, theirs)
-    };
     vec![
         json_get(),
-        plain(udfs::json_as_text_udf(), &[]),
-        plain(udfs::json_contains_udf(), &[]),
-        plain(udfs::json_get_str_udf(), &[]),
-        plain(udfs::json_get_int_udf(), &[]),
-        plain(udfs::json_get_float_udf(), &[]),
-        plain(udfs::json_get_bool_udf(), &[]),
-        plain(udfs::json_get_array_udf(), &[]),
-        plain(udfs::json_length_udf(), &["json_array_length", "jsonb_array_length"]),
-        plain(udfs::json_object_keys_udf(), &[]),
+        json_as_text(),
+        json_contains(),
+        over_json("json_get_str", &[], udfs::json_get_str_udf()),
+        over_json("json_get_int", &[], udfs::json_get_int_udf()),
+        over_json("json_get_float", &[], udfs::json_get_float_udf()),
+        over_json("json_get_bool", &[], udfs::json_get_bool_udf()),
+        over_json("json_get_array", &[], udfs::json_get_array_udf()),
+        over_json("json_length", &["json_array_length", "jsonb_array_length"], udfs::json_length_udf()),
+        over_json("json_object_keys", &[], udfs::json_object_keys_udf()),
     ]
 }
 
@@ -55,7 +51,26 @@ const JSON_GET: &str = "json_get";
 
 /// A part of a JSON value, as JSON.
 fn json_get() -> ScalarUDF {
-    JsonFunction::new(JSON_GET, &["json_get_json"], udfs::json_get_json_udf())
+    over_json(JSON_GET, &["json_get_json"], udfs::json_get_json_udf())
+}
+
+/// A part of a JSON value, as text.
+fn json_as_text() -> ScalarUDF {
+    over_json("json_as_text", &[], udfs::json_as_text_udf())
+}
+
+/// Whether a JSON value has a part.
+fn json_contains() -> ScalarUDF {
+    over_json("json_contains", &[], udfs::json_contains_udf())
+}
+
+fn over_json(name: &str, aliases: &[&str], theirs: Arc<ScalarUDF>) -> ScalarUDF {
+    ScalarUDF::new_from_impl(JsonFunction {
+        name: name.to_owned(),
+        aliases: aliases.iter().map(|&alias| alias.to_owned()).collect(),
+        theirs,
+        signature: Signature::user_defined(Volatility::Immutable),
+    })
 }
 
 /// A function over a JSON value and the path to a part of it.
@@ -66,18 +81,6 @@ struct JsonFunction {
     /// Does the work, over text.
     theirs: Arc<ScalarUDF>,
     signature: Signature,
-}
-
-impl JsonFunction {
-    #[allow(clippy::new_ret_no_self, reason = "only ever used as DataFusion holds it")]
-    fn new(name: &str, aliases: &[&str], theirs: Arc<ScalarUDF>) -> ScalarUDF {
-        ScalarUDF::new_from_impl(JsonFunction {
-            name: name.to_owned(),
-            aliases: aliases.iter().map(|&alias| alias.to_owned()).collect(),
-            theirs,
-            signature: Signature::user_defined(Volatility::Immutable),
-        })
-    }
 }
 
 impl ScalarUDFImpl for JsonFunction {
@@ -166,10 +169,8 @@ impl ExprPlanner for JsonOperators {
     ) -> Result<PlannerResult<RawBinaryExpr>> {
         let function = match expr.op {
             BinaryOperator::Arrow | BinaryOperator::HashArrow => json_get(),
-            BinaryOperator::LongArrow | BinaryOperator::HashLongArrow => {
-                JsonFunction::new("json_as_text", &[], udfs::json_as_text_udf())
-            }
-            BinaryOperator::Question => JsonFunction::new("json_contains", &[], udfs::json_contains_udf()),
+            BinaryOperator::LongArrow | BinaryOperator::HashLongArrow => json_as_text(),
+            BinaryOperator::Question => json_contains(),
             _ => return Ok(PlannerResult::Original(expr)),
         };
         let whole_path = matches!(expr.op, BinaryOperator::HashArrow | BinaryOperator::HashLongArrow);
