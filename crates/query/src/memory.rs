@@ -15,6 +15,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 /// at a time as it can, and makes do with less: left alone, it starves the rest of its plan.
 const RUN_MERGE: &str = "ExternalSorterMerge";
 
+/// DataFusion's name for what merges sorted partitions. It holds a few batches of its inputs and counts for each the
+/// whole buffers that its strings lie in, which the sorts below have counted already: an error would be about memory
+/// that nobody uses. So it is given what it asks for, and not counted.
+const PARTITION_MERGE: &str = "SortPreservingMergeExec";
+
 /// The memory of all queries of a process.
 pub(crate) struct QueryMemory {
     budget: Arc<MemoryBudget>,
@@ -45,6 +50,10 @@ impl QueryMemory {
     }
 }
 
+fn is_counted(consumer: &MemoryConsumer) -> bool {
+    !consumer.name().starts_with(PARTITION_MERGE)
+}
+
 impl State {
     fn held(&mut self, consumer: &MemoryConsumer) -> &mut usize {
         if consumer.can_spill() { &mut self.spillable } else { &mut self.unspillable }
@@ -65,6 +74,9 @@ impl MemoryPool for QueryMemory {
     }
 
     fn grow(&self, reservation: &MemoryReservation, additional: usize) {
+        if !is_counted(reservation.consumer()) {
+            return;
+        }
         let mut state = self.lock();
         // This cannot fail: the budget counts it, and others make room.
         self.budget.reserve(additional as u64);
@@ -72,14 +84,20 @@ impl MemoryPool for QueryMemory {
     }
 
     fn shrink(&self, reservation: &MemoryReservation, bytes: usize) {
+        if !is_counted(reservation.consumer()) {
+            return;
+        }
         let mut state = self.lock();
         *state.held(reservation.consumer()) -= bytes;
         self.budget.release(bytes as u64);
     }
 
     fn try_grow(&self, reservation: &MemoryReservation, additional: usize) -> Result<()> {
-        let mut state = self.lock();
         let consumer = reservation.consumer();
+        if !is_counted(consumer) {
+            return Ok(());
+        }
+        let mut state = self.lock();
         let refuse = |left: usize| {
             Err(DataFusionError::ResourcesExhausted(format!(
                 "{} asked for {additional} bytes in addition to {}, {left} are left for it",
