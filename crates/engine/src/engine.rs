@@ -139,9 +139,10 @@ impl Engine {
         self.catalog.load().all_tables().find(|table| table.id() == id).cloned()
     }
 
-    /// What a batch of requests reads once: the watermark and the wall clock.
+    /// What reads that need not agree with each other go by: the watermark and the wall clock. For several keys at
+    /// one moment, take the [view of a snapshot](Snapshot::view).
     pub fn read_view(&self) -> ReadView {
-        ReadView { ts: self.timeline.watermark(), now_micros: self.timeline.now_micros() }
+        ReadView { ts: self.timeline.watermark(), now_micros: self.timeline.now_micros(), registered: false }
     }
 
     /// A registered snapshot of everything applied by now.

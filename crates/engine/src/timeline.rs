@@ -4,10 +4,11 @@
 //! *watermark* is the timestamp at and below which every write has completed. A snapshot is a registered timestamp;
 //! the *horizon* is the lowest timestamp that any snapshot may read, now or later.
 
+use crate::read::ReadView;
 use oribi_env::Clock;
 use oribi_types::Timestamp;
 use parking_lot::{Condvar, Mutex};
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -17,11 +18,13 @@ pub(crate) struct Timeline {
     watermark: AtomicU64,
     writes: Mutex<Writes>,
     completed: Condvar,
-    snapshots: Mutex<BTreeMap<Timestamp, Registered>>,
+    /// Oldest first: new ones are at the watermark, which only ascends. Registering allocates nothing, as a rule.
+    snapshots: Mutex<Vec<Registered>>,
 }
 
 /// The snapshots registered at one timestamp.
 struct Registered {
+    ts: Timestamp,
     count: usize,
     /// The earliest wall clock of them.
     now_micros: u64,
@@ -42,7 +45,7 @@ impl Timeline {
             watermark: AtomicU64::new(last.0),
             writes: Mutex::new(Writes { last, in_flight: VecDeque::new() }),
             completed: Condvar::new(),
-            snapshots: Mutex::new(BTreeMap::new()),
+            snapshots: Mutex::default(),
         }
     }
 
@@ -103,9 +106,13 @@ impl Timeline {
         let mut snapshots = self.snapshots.lock();
         let ts = self.watermark();
         let now_micros = self.clock.now_micros();
-        let registered = snapshots.entry(ts).or_insert(Registered { count: 0, now_micros });
-        registered.count += 1;
-        registered.now_micros = registered.now_micros.min(now_micros);
+        match snapshots.last_mut().filter(|newest| newest.ts == ts) {
+            Some(newest) => {
+                newest.count += 1;
+                newest.now_micros = newest.now_micros.min(now_micros);
+            }
+            None => snapshots.push(Registered { ts, count: 1, now_micros }),
+        }
         Snapshot { timeline: self.clone(), ts, now_micros }
     }
 
@@ -117,7 +124,7 @@ impl Timeline {
             let kept = self.clock.now_micros().saturating_sub(self.history_micros);
             horizon = horizon.min(Timestamp::from_micros(kept));
         }
-        snapshots.first_key_value().map_or(horizon, |(ts, _)| horizon.min(*ts))
+        snapshots.first().map_or(horizon, |oldest| horizon.min(oldest.ts))
     }
 
     /// No snapshot judges expiry by an earlier wall clock. The horizon does not tell: after an open, timestamps are
@@ -125,16 +132,15 @@ impl Timeline {
     pub fn expiry_horizon_micros(&self) -> u64 {
         let snapshots = self.snapshots.lock();
         let now = self.clock.now_micros().saturating_sub(self.history_micros);
-        snapshots.values().map(|registered| registered.now_micros).fold(now, u64::min)
+        snapshots.iter().map(|registered| registered.now_micros).fold(now, u64::min)
     }
 
     fn deregister(&self, ts: Timestamp) {
         let mut snapshots = self.snapshots.lock();
-        if let Some(registered) = snapshots.get_mut(&ts) {
-            registered.count -= 1;
-            if registered.count == 0 {
-                snapshots.remove(&ts);
-            }
+        let i = snapshots.partition_point(|registered| registered.ts < ts);
+        snapshots[i].count -= 1;
+        if snapshots[i].count == 0 {
+            snapshots.remove(i);
         }
     }
 }
@@ -154,6 +160,11 @@ impl Snapshot {
     /// The wall clock by which rows are judged expired, in microseconds since the Unix epoch.
     pub fn now_micros(&self) -> u64 {
         self.now_micros
+    }
+
+    /// What point reads at the snapshot go by, as long as it lives.
+    pub fn view(&self) -> ReadView {
+        ReadView { ts: self.ts, now_micros: self.now_micros, registered: true }
     }
 }
 

@@ -13,7 +13,7 @@
 use crate::catalog::Table;
 use crate::engine::{Engine, Obligation};
 use crate::index::{KeyRef, NewVersion, Older};
-use crate::read::RowVersion;
+use crate::read::{FileRow, RowVersion};
 use crate::record::{self, Change};
 use crate::tablet::Tablet;
 use hashbrown::HashTable;
@@ -258,12 +258,12 @@ impl Engine {
             Err(stamp) => stamp,
         };
         let mut found = Vec::new();
-        match self.read_files(op.table, tablet, op.key, &mut found)? {
+        match self.read_files(op.table, tablet, op.key, Timestamp::MAX, &mut found)? {
             None => {
                 *older = Older::Nothing;
                 decide(i, None, row)
             }
-            Some((ts, home)) => {
+            Some(FileRow { ts, home, .. }) => {
                 *older = Older::At(home);
                 self.index.fill(key, stamp, &found, ts, home);
                 let live = !op.table.is_expired(&found, ts, now_micros);
