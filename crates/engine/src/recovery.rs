@@ -119,7 +119,7 @@ impl Engine {
             let tables = catalog.schemas.entry(table.schema_name().to_owned()).or_default();
             tables.insert(table.name().to_owned(), table);
         }
-        let timeline = Timeline::new(env.clock.clone(), last, options.history_ms);
+        let timeline = Timeline::new(env.clock.clone(), last);
         let engine = Engine {
             dir: dir.to_owned(),
             budget,

@@ -14,7 +14,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 pub(crate) struct Timeline {
     clock: Arc<dyn Clock>,
-    history_micros: u64,
     watermark: AtomicU64,
     writes: Mutex<Writes>,
     completed: Condvar,
@@ -38,10 +37,9 @@ struct Writes {
 
 impl Timeline {
     /// All later timestamps are above `last`.
-    pub fn new(clock: Arc<dyn Clock>, last: Timestamp, history_ms: u64) -> Self {
+    pub fn new(clock: Arc<dyn Clock>, last: Timestamp) -> Self {
         Timeline {
             clock,
-            history_micros: history_ms * 1000,
             watermark: AtomicU64::new(last.0),
             writes: Mutex::new(Writes { last, in_flight: VecDeque::new() }),
             completed: Condvar::new(),
@@ -119,19 +117,14 @@ impl Timeline {
     /// No snapshot reads below this timestamp.
     pub fn horizon(&self) -> Timestamp {
         let snapshots = self.snapshots.lock();
-        let mut horizon = self.watermark();
-        if self.history_micros > 0 {
-            let kept = self.clock.now_micros().saturating_sub(self.history_micros);
-            horizon = horizon.min(Timestamp::from_micros(kept));
-        }
-        snapshots.first().map_or(horizon, |oldest| horizon.min(oldest.ts))
+        snapshots.first().map_or_else(|| self.watermark(), |oldest| oldest.ts)
     }
 
     /// No snapshot judges expiry by an earlier wall clock. The horizon does not tell: after an open, timestamps are
     /// ahead of the clock by what was reserved before.
     pub fn expiry_horizon_micros(&self) -> u64 {
         let snapshots = self.snapshots.lock();
-        let now = self.clock.now_micros().saturating_sub(self.history_micros);
+        let now = self.clock.now_micros();
         snapshots.iter().map(|registered| registered.now_micros).fold(now, u64::min)
     }
 
