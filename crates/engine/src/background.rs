@@ -25,7 +25,7 @@ pub(crate) struct Background {
     stopped: AtomicBool,
     lock: Mutex<()>,
     wake: Condvar,
-    threads: Mutex<Vec<JoinHandle<()>>>,
+    pub threads: Mutex<Vec<JoinHandle<()>>>,
 }
 
 impl Background {
@@ -61,6 +61,7 @@ impl Background {
         self.wake.notify_all();
         let current = std::thread::current().id();
         for thread in self.threads.lock().drain(..) {
+            thread.thread().unpark();
             // The last handle of an engine may be dropped by its own thread.
             if thread.thread().id() != current && thread.join().is_err() {
                 tracing::error!("a background thread panicked");
@@ -158,7 +159,8 @@ impl Engine {
                 _ => {}
             }
         }
-        self.trim_log()
+        self.trim_log()?;
+        self.lower_ceiling()
     }
 }
 

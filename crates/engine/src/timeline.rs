@@ -4,6 +4,7 @@
 //! *watermark* is the timestamp at and below which every write has completed. A snapshot is a registered timestamp;
 //! the *horizon* is the lowest timestamp that any snapshot may read, now or later.
 
+use crate::ceiling::SPARE_MICROS;
 use crate::read::ReadView;
 use oribi_env::Clock;
 use oribi_types::Timestamp;
@@ -15,6 +16,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 pub(crate) struct Timeline {
     clock: Arc<dyn Clock>,
     watermark: AtomicU64,
+    /// No timestamp above this is given out.
+    ceiling: AtomicU64,
     writes: Mutex<Writes>,
     completed: Condvar,
     /// Oldest first: new ones are at the watermark, which only ascends. Registering allocates nothing, as a rule.
@@ -41,6 +44,8 @@ impl Timeline {
         Timeline {
             clock,
             watermark: AtomicU64::new(last.0),
+            // A higher one is due before the first timestamp.
+            ceiling: AtomicU64::new(last.0),
             writes: Mutex::new(Writes { last, in_flight: VecDeque::new() }),
             completed: Condvar::new(),
             snapshots: Mutex::default(),
@@ -54,7 +59,9 @@ impl Timeline {
     /// Takes the next timestamp; every call must be followed by [`complete`](Self::complete). The caller holds the
     /// log's mutex, so that timestamps are taken in log order.
     pub fn begin(&self) -> Timestamp {
-        let wall = Timestamp::from_micros(self.clock.now_micros());
+        // A write that was held up after it had a timestamp reserved must not pass the ceiling.
+        let reserved = self.ceiling().micros().saturating_sub(SPARE_MICROS);
+        let wall = Timestamp::from_micros(self.clock.now_micros().min(reserved));
         let mut writes = self.writes.lock();
         let ts = wall.max(writes.last.next());
         writes.last = ts;
@@ -91,6 +98,15 @@ impl Timeline {
 
     pub fn watermark(&self) -> Timestamp {
         Timestamp(self.watermark.load(Ordering::Acquire))
+    }
+
+    pub fn ceiling(&self) -> Timestamp {
+        Timestamp(self.ceiling.load(Ordering::Acquire))
+    }
+
+    /// Timestamps up to `ts` are reserved on disk.
+    pub fn set_ceiling(&self, ts: Timestamp) {
+        self.ceiling.store(ts.0, Ordering::Release);
     }
 
     /// The highest timestamp taken so far.

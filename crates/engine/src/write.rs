@@ -101,7 +101,7 @@ impl Engine {
     /// was truncated meanwhile; `Unavailable` if the log takes no more. Nothing was applied then.
     pub fn write(&self, ops: &[WriteOp<'_>], decide: &mut Decide<'_>) -> Result<Commit> {
         self.budget.wait_for_room()?;
-        self.raise_ceiling()?;
+        self.reserve_timestamps()?;
         let targets = self.targets(ops)?;
         let mut scratch = SCRATCH.take();
         scratch.rows.clear();
@@ -143,6 +143,9 @@ impl Engine {
             return Ok((Commit { ts: self.timeline.watermark(), obligation }, false));
         }
         let _gate = self.gate.read();
+        if self.closed.load(Relaxed) {
+            return Err(Error::unavailable("the engine is closed"));
+        }
         for (tablet, key) in targets {
             if tablet.is_dropped() {
                 return Err(Error::not_found("the table was dropped"));
