@@ -29,7 +29,7 @@ pub(crate) struct Background {
     stopped: AtomicBool,
     flush: Alarm,
     compaction: Alarm,
-    threads: Mutex<Vec<JoinHandle<()>>>,
+    pub threads: Mutex<Vec<JoinHandle<()>>>,
 }
 
 /// What a thread sleeps by.
@@ -79,6 +79,7 @@ impl Background {
         self.compaction.ring();
         let current = std::thread::current().id();
         for thread in self.threads.lock().drain(..) {
+            thread.thread().unpark();
             // The last handle of an engine may be dropped by its own thread.
             if thread.thread().id() != current && thread.join().is_err() {
                 tracing::error!("a background thread panicked");
@@ -286,7 +287,8 @@ impl Engine {
                 _ => {}
             }
         }
-        self.trim_log()
+        self.trim_log()?;
+        self.lower_ceiling()
     }
 }
 

@@ -3,7 +3,7 @@
 use crate::background::Background;
 use crate::catalog::{Catalog, Table};
 use crate::index::RowIndex;
-use crate::manifest::{Edit, Manifest};
+use crate::manifest::Manifest;
 use crate::memory::MemoryBudget;
 use crate::options::EngineOptions;
 use crate::read::ReadView;
@@ -11,7 +11,7 @@ use crate::timeline::{Snapshot, Timeline};
 use crate::write::Latches;
 use arc_swap::ArcSwap;
 use oribi_env::Env;
-use oribi_types::{Error, Result, Timestamp};
+use oribi_types::{Error, Result};
 use oribi_wal::{Log, Lsn};
 use parking_lot::{Mutex, RwLock};
 use std::any::Any;
@@ -38,8 +38,8 @@ pub struct Engine {
     pub(crate) gate: RwLock<()>,
     pub(crate) latches: Latches,
     pub(crate) next_memtable: AtomicU64,
-    /// No timestamp above this is given out before a higher ceiling is durable.
-    pub(crate) ceiling: AtomicU64,
+    /// Held while the ceiling of timestamps is changed on disk.
+    pub(crate) ceiling: Mutex<()>,
     pub(crate) background: Background,
     pub(crate) counters: Counters,
     pub(crate) closed: AtomicBool,
@@ -109,14 +109,6 @@ pub struct EngineStats {
     pub compacted_rows: u64,
 }
 
-/// How far ahead of the clock timestamps are reserved on disk, in microseconds.
-const CEILING_AHEAD_MICROS: u64 = 60_000_000;
-/// How far ahead of the last timestamp: little, because each open starts at the ceiling, and opens that follow each
-/// other must not run away from the clock. A microsecond holds 4,096 timestamps.
-const CEILING_AHEAD_OF_LAST_MICROS: u64 = 1_000_000;
-/// How far ahead LSNs are reserved: more than one opening of the engine can use.
-const CEILING_AHEAD_LSN: u64 = 1 << 40;
-
 impl Engine {
     pub fn options(&self) -> &EngineOptions {
         &self.options
@@ -143,9 +135,10 @@ impl Engine {
         self.catalog.load().all_tables().find(|table| table.id() == id).cloned()
     }
 
-    /// What a batch of requests reads once: the watermark and the wall clock.
+    /// What reads that need not agree with each other go by: the watermark and the wall clock. For several keys at
+    /// one moment, take the [view of a snapshot](Snapshot::view).
     pub fn read_view(&self) -> ReadView {
-        ReadView { ts: self.timeline.watermark(), now_micros: self.timeline.now_micros() }
+        ReadView { ts: self.timeline.watermark(), now_micros: self.timeline.now_micros(), registered: false }
     }
 
     /// A registered snapshot of everything applied by now.
@@ -195,20 +188,6 @@ impl Engine {
     /// Takes `id`s and memtable numbers from one sequence per engine.
     pub(crate) fn new_memtable(&self) -> Arc<crate::memtable::Memtable> {
         crate::memtable::Memtable::new(self.next_memtable.fetch_add(1, Ordering::Relaxed))
-    }
-
-    /// Makes sure that timestamps of the near future may be given out. Cheap unless the ceiling is near.
-    pub(crate) fn raise_ceiling(&self) -> Result<()> {
-        let (now, last) = (self.timeline.now_micros(), self.timeline.last().micros());
-        let near = (now + CEILING_AHEAD_MICROS / 2).max(last + CEILING_AHEAD_OF_LAST_MICROS / 2);
-        if Timestamp::from_micros(near).0 < self.ceiling.load(Ordering::Relaxed) {
-            return Ok(());
-        }
-        let ts = (now + CEILING_AHEAD_MICROS).max(last + CEILING_AHEAD_OF_LAST_MICROS);
-        let ts = Timestamp::from_micros(ts);
-        self.manifest.commit(vec![Edit::Ceiling { ts, lsn: self.log.appended() + CEILING_AHEAD_LSN }])?;
-        self.ceiling.fetch_max(ts.0, Ordering::Relaxed);
-        Ok(())
     }
 
     pub fn stats(&self) -> EngineStats {

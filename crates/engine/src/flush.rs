@@ -230,7 +230,6 @@ impl Engine {
         keys: &[FlushKey],
         places: &[(Timestamp, Flushed)],
     ) {
-        let horizon = self.timeline.horizon();
         let by_key: HashMap<&[u8], &[(Timestamp, Flushed)]> = {
             let mut rest = places;
             keys.iter()
@@ -244,7 +243,7 @@ impl Engine {
         let generation = tablet.generation();
         for key in memtable.keys() {
             let flushed = by_key.get(&**key).copied().unwrap_or_default();
-            self.index.unpin(self.index.key(generation, key), memtable.id, horizon, flushed);
+            self.index.unpin(self.index.key(generation, key), memtable.id, flushed);
         }
         self.index.evict_excess();
     }

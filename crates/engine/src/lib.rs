@@ -9,6 +9,7 @@
 
 mod background;
 mod catalog;
+mod ceiling;
 mod check;
 mod compaction;
 mod ddl;

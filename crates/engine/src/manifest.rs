@@ -40,7 +40,7 @@ pub(crate) enum Edit {
     LogStart {
         lsn: u64,
     },
-    /// No timestamp or LSN above these was given out.
+    /// No timestamp or LSN above these was given out. The timestamp goes back when the engine is closed.
     Ceiling {
         ts: Timestamp,
         lsn: u64,
@@ -123,7 +123,7 @@ impl ManifestState {
             Edit::Install(install) => self.install(install)?,
             Edit::LogStart { lsn } => self.log_start = self.log_start.max(*lsn),
             Edit::Ceiling { ts, lsn } => {
-                self.ceiling_ts = self.ceiling_ts.max(*ts);
+                self.ceiling_ts = *ts;
                 self.ceiling_lsn = self.ceiling_lsn.max(*lsn);
             }
         }

@@ -3,19 +3,29 @@
 //! The index is probed first and the list of files loaded after: a flush installs its files before it unpins its rows,
 //! so what is missing in the index is in those files. A hit allocates nothing and copies nothing but what `answer`
 //! copies.
+//!
+//! Two kinds of views, two rules:
+//! - Reads by [`Engine::read_view`] stand each for itself. One takes the newest version at or below the view's
+//!   timestamp or, that one being freed, at or below the watermark: both were committed at some moment of the read. A
+//!   version above the watermark answers nobody, or a snapshot taken afterwards would not see what was answered.
+//! - Reads by [`Snapshot::view`](crate::Snapshot::view) agree: of what one write changed they see all or nothing. A
+//!   version answers only if it is at or below the snapshot's timestamp; if memory has none, the files do, by commit
+//!   timestamps, marks, and the moment from which a file is visible. The horizon keeps what they need.
 
 use crate::catalog::Table;
 use crate::engine::{Engine, Obligation};
-use crate::index::{KeyRef, Location, Version};
+use crate::index::{Location, Older, Version};
 use crate::tablet::Tablet;
 use oribi_types::{Result, RowRef, Timestamp, ValueRef};
 use std::sync::atomic::Ordering::Relaxed;
 
-/// What a batch of requests reads by: the watermark and the wall clock, in microseconds since the Unix epoch.
+/// What point reads go by: a timestamp and the wall clock, in microseconds since the Unix epoch.
 #[derive(Clone, Copy, Debug)]
 pub struct ReadView {
     pub ts: Timestamp,
     pub now_micros: u64,
+    /// A snapshot is registered at `ts`.
+    pub(crate) registered: bool,
 }
 
 /// A row as a reader sees it.
@@ -38,11 +48,17 @@ pub enum Lookup<R> {
     Pending,
 }
 
+/// A row of an SSTable.
+pub(crate) struct FileRow {
+    pub ts: Timestamp,
+    pub home: Location,
+    /// A later version has come.
+    replaced: bool,
+}
+
 impl Engine {
-    /// The newest version of `key` at `view`, from the row index or, for absence, from the filters: no I/O, no
+    /// The version of `key` that `view` sees, from the row index or, for absence, from the filters: no I/O, no
     /// allocation. `answer` runs under a lock and must not call the engine.
-    ///
-    /// Should the versions at `view` be gone, because the view is old and nobody registered it, the newest is taken.
     pub fn try_get<R>(
         &self,
         table: &Table,
@@ -51,12 +67,17 @@ impl Engine {
         answer: impl FnOnce(RowVersion<'_>) -> R,
     ) -> Lookup<R> {
         let tablet = table.tablet_of(key);
-        let key = self.index.key(tablet.generation(), key);
-        let probe = self.index.read(key, |newest| self.look(table, key, newest, view, answer));
+        let probe = self.index.read(self.index.key(tablet.generation(), key), |newest| {
+            let version = self.seen(tablet, newest, view)?;
+            Some(look(table, key, version, view, answer))
+        });
         match probe {
-            Ok(lookup) => lookup,
-            Err(_) if tablet.state().files.may_contain(key.key) => Lookup::Pending,
-            Err(_) => Lookup::Absent(Obligation::default()),
+            Ok(Some((Some(found), obligation))) => Lookup::Found(found, obligation),
+            Ok(Some((None, obligation))) => Lookup::Absent(obligation),
+            // The row's first write in memory is being applied.
+            Ok(None) if !view.registered => Lookup::Pending,
+            _ if tablet.state().files.may_contain(key) => Lookup::Pending,
+            _ => Lookup::Absent(Obligation::default()),
         }
     }
 
@@ -74,21 +95,27 @@ impl Engine {
         let tablet = table.tablet_of(key);
         let key = self.index.key(tablet.generation(), key);
         let mut answer = Some(answer);
-        let probe = self.index.read(key, |newest| {
-            let answer = answer.take().expect("answered once");
-            self.look(table, key, newest, view, answer)
-        });
-        let stamp = match probe {
-            Ok(Lookup::Found(found, obligation)) => return Ok((Some(found), obligation)),
-            Ok(Lookup::Absent(obligation)) => return Ok((None, obligation)),
-            Ok(Lookup::Pending) => None,
-            Err(stamp) => Some(stamp),
+        let stamp = loop {
+            let probe = self.index.read(key, |newest| {
+                let Some(version) = self.seen(tablet, newest, view) else { return Err(newest.ts) };
+                let answer = answer.take().expect("answered once");
+                Ok(look(table, key.key, version, view, answer))
+            });
+            match probe {
+                Ok(Ok(seen)) => return Ok(seen),
+                // What a snapshot sees of the row was flushed, if there was anything.
+                Ok(Err(_)) if view.registered => break None,
+                Ok(Err(applied)) => self.timeline.wait_for_watermark(applied),
+                Err(stamp) => break Some(stamp),
+            }
         };
         let mut row = Vec::new();
-        let Some((ts, home)) = self.read_files(table, tablet, key.key, &mut row)? else {
+        let at = if view.registered { view.ts } else { Timestamp::MAX };
+        let Some(FileRow { ts, home, replaced }) = self.read_files(table, tablet, key.key, at, &mut row)?
+        else {
             return Ok((None, Obligation::default()));
         };
-        if let Some(stamp) = stamp {
+        if let Some(stamp) = stamp.filter(|_| !replaced) {
             self.index.fill(key, stamp, &row, ts, home);
         }
         if table.is_expired(&row, ts, view.now_micros) {
@@ -105,58 +132,45 @@ impl Engine {
         self.index.read(key, |newest| newest.memtable == Version::CLEAN).unwrap_or(false)
     }
 
-    fn look<R>(
-        &self,
-        table: &Table,
-        key: KeyRef<'_>,
-        newest: &Version,
-        view: ReadView,
-        answer: impl FnOnce(RowVersion<'_>) -> R,
-    ) -> Lookup<R> {
-        // A version below the newest is kept until the watermark passes the newest, so if there is none at the view,
-        // the watermark has moved on, or the older version was never in memory.
-        let version = match newest.at(view.ts) {
-            Some(version) => version,
-            None => match newest.at(self.timeline.watermark()) {
-                Some(version) => version,
-                // An older copy may be in the files, and the newest is being applied at this moment: it may count
-                // as read after it.
-                None => newest,
-            },
-        };
-        let obligation = Obligation::on(table, version.lsn);
-        match version.row.as_deref() {
-            Some(row) if !table.is_expired(row, version.ts, view.now_micros) => {
-                Lookup::Found(answer(RowVersion { key: key.key, row, ts: version.ts }), obligation)
-            }
-            _ => Lookup::Absent(obligation),
+    /// The version that `view` sees, if it is in memory.
+    fn seen<'v>(&self, tablet: &Tablet, newest: &'v Version, view: ReadView) -> Option<&'v Version> {
+        let version = newest.at(view.ts);
+        if !view.registered {
+            return version.or_else(|| newest.at(self.timeline.watermark()));
         }
+        // An imported row carries a timestamp from before its import was committed.
+        version.filter(|version| match version.older {
+            Older::At(home) if version.is_clean() => tablet.state().files.is_visible(home.file, view.ts),
+            _ => true,
+        })
     }
 
-    /// The live copy of `key` in the tablet's files: its row is left in `row`, its commit timestamp and place
-    /// returned. The caller has seen that the index does not hold the key.
+    /// The version of `key` at `at` in the tablet's files, whose row is left in `row`; at `MAX`, the live one. `at` is
+    /// not below the horizon, and the caller has seen that the index does not hold that version.
     pub(crate) fn read_files(
         &self,
         table: &Table,
         tablet: &Tablet,
         key: &[u8],
+        at: Timestamp,
         row: &mut Vec<u8>,
-    ) -> Result<Option<(Timestamp, Location)>> {
+    ) -> Result<Option<FileRow>> {
         let state = tablet.state();
         let mut looked = false;
         for file in &state.files.files {
-            if !file.sstable.may_contain(key) {
+            if file.visible_from > at || !file.sstable.may_contain(key) {
                 continue;
             }
             looked = true;
-            // The live copy is the newest of its file: an older one would be marked.
-            let newest = file.sstable.find(key, |_, _| true)?;
-            if let Some((position, ts)) = newest.filter(|(position, _)| !file.deletions.is_marked(*position))
-            {
+            let found = file.sstable.find(key, |row, ts| {
+                ts <= at && file.deletions.deleted_at(row).is_none_or(|deleted_at| deleted_at > at)
+            })?;
+            if let Some((position, ts)) = found {
                 row.clear();
                 file.sstable.read_row(table.schema_ref(), position, row)?;
                 self.counters.file_reads.fetch_add(1, Relaxed);
-                return Ok(Some((ts, Location { file: file.id(), row: position })));
+                let home = Location { file: file.id(), row: position };
+                return Ok(Some(FileRow { ts, home, replaced: file.deletions.is_marked(position) }));
             }
         }
         if looked {
@@ -164,6 +178,19 @@ impl Engine {
         }
         Ok(None)
     }
+}
+
+/// Answers with a version: what it gave, and what was observed.
+fn look<R>(
+    table: &Table,
+    key: &[u8],
+    version: &Version,
+    view: ReadView,
+    answer: impl FnOnce(RowVersion<'_>) -> R,
+) -> (Option<R>, Obligation) {
+    let row = version.row.as_deref().filter(|row| !table.is_expired(row, version.ts, view.now_micros));
+    let found = row.map(|row| answer(RowVersion { key, row, ts: version.ts }));
+    (found, Obligation::on(table, version.lsn))
 }
 
 impl Table {

@@ -54,8 +54,9 @@ impl Engine {
         let state = Manifest::read(&env, dir)?;
         let engine = Arc::new(Engine::recover(env, dir, options, state, lock)?);
         engine.create_defaults()?;
-        engine.raise_ceiling()?;
+        engine.reserve_timestamps()?;
         if engine.options.background {
+            engine.keep_ceiling()?;
             Background::start(&engine)?;
         }
         Ok(engine)
@@ -119,7 +120,7 @@ impl Engine {
             let tables = catalog.schemas.entry(table.schema_name().to_owned()).or_default();
             tables.insert(table.name().to_owned(), table);
         }
-        let timeline = Timeline::new(env.clock.clone(), last, options.history_ms);
+        let timeline = Timeline::new(env.clock.clone(), last);
         let engine = Engine {
             dir: dir.to_owned(),
             budget,
@@ -132,8 +133,7 @@ impl Engine {
             gate: RwLock::new(()),
             latches: Latches::new(),
             next_memtable,
-            // Timestamps start at the old ceiling: a new one is due before the first.
-            ceiling: AtomicU64::new(0),
+            ceiling: Mutex::new(()),
             background: Background::default(),
             counters: Counters::default(),
             closed: AtomicBool::new(false),

@@ -108,7 +108,7 @@ impl Engine {
     /// from a thread that serves a hot protocol.
     ///
     /// # Errors
-    /// `Corrupt`; `Invalid` if the snapshot is older than the history kept.
+    /// `Corrupt`; those of the file system.
     pub fn scan(&self, table: &Arc<Table>, snapshot: &Snapshot) -> Result<TableScan> {
         let mut obligation = Obligation::default();
         let tablets = table

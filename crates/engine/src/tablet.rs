@@ -65,6 +65,12 @@ impl FileSet {
         self.files.iter().find(|f| f.id() == id)
     }
 
+    /// Whether a snapshot at `ts` sees the file `id`. One that is gone was compacted, as only those are that every
+    /// snapshot sees.
+    pub fn is_visible(&self, id: SstableId, ts: Timestamp) -> bool {
+        self.file(id).is_none_or(|file| file.visible_from <= ts)
+    }
+
     /// Whether some file may hold `key`: by key ranges and filters, in memory.
     pub fn may_contain(&self, key: &[u8]) -> bool {
         self.files.iter().any(|f| f.sstable.may_contain(key))

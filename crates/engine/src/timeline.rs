@@ -4,24 +4,29 @@
 //! *watermark* is the timestamp at and below which every write has completed. A snapshot is a registered timestamp;
 //! the *horizon* is the lowest timestamp that any snapshot may read, now or later.
 
+use crate::ceiling::SPARE_MICROS;
+use crate::read::ReadView;
 use oribi_env::Clock;
 use oribi_types::Timestamp;
 use parking_lot::{Condvar, Mutex};
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 pub(crate) struct Timeline {
     clock: Arc<dyn Clock>,
-    history_micros: u64,
     watermark: AtomicU64,
+    /// No timestamp above this is given out.
+    ceiling: AtomicU64,
     writes: Mutex<Writes>,
     completed: Condvar,
-    snapshots: Mutex<BTreeMap<Timestamp, Registered>>,
+    /// Oldest first: new ones are at the watermark, which only ascends. Registering allocates nothing, as a rule.
+    snapshots: Mutex<Vec<Registered>>,
 }
 
 /// The snapshots registered at one timestamp.
 struct Registered {
+    ts: Timestamp,
     count: usize,
     /// The earliest wall clock of them.
     now_micros: u64,
@@ -35,14 +40,15 @@ struct Writes {
 
 impl Timeline {
     /// All later timestamps are above `last`.
-    pub fn new(clock: Arc<dyn Clock>, last: Timestamp, history_ms: u64) -> Self {
+    pub fn new(clock: Arc<dyn Clock>, last: Timestamp) -> Self {
         Timeline {
             clock,
-            history_micros: history_ms * 1000,
             watermark: AtomicU64::new(last.0),
+            // A higher one is due before the first timestamp.
+            ceiling: AtomicU64::new(last.0),
             writes: Mutex::new(Writes { last, in_flight: VecDeque::new() }),
             completed: Condvar::new(),
-            snapshots: Mutex::new(BTreeMap::new()),
+            snapshots: Mutex::default(),
         }
     }
 
@@ -53,7 +59,9 @@ impl Timeline {
     /// Takes the next timestamp; every call must be followed by [`complete`](Self::complete). The caller holds the
     /// log's mutex, so that timestamps are taken in log order.
     pub fn begin(&self) -> Timestamp {
-        let wall = Timestamp::from_micros(self.clock.now_micros());
+        // A write that was held up after it had a timestamp reserved must not pass the ceiling.
+        let reserved = self.ceiling().micros().saturating_sub(SPARE_MICROS);
+        let wall = Timestamp::from_micros(self.clock.now_micros().min(reserved));
         let mut writes = self.writes.lock();
         let ts = wall.max(writes.last.next());
         writes.last = ts;
@@ -92,6 +100,15 @@ impl Timeline {
         Timestamp(self.watermark.load(Ordering::Acquire))
     }
 
+    pub fn ceiling(&self) -> Timestamp {
+        Timestamp(self.ceiling.load(Ordering::Acquire))
+    }
+
+    /// Timestamps up to `ts` are reserved on disk.
+    pub fn set_ceiling(&self, ts: Timestamp) {
+        self.ceiling.store(ts.0, Ordering::Release);
+    }
+
     /// The highest timestamp taken so far.
     pub fn last(&self) -> Timestamp {
         self.writes.lock().last
@@ -103,38 +120,36 @@ impl Timeline {
         let mut snapshots = self.snapshots.lock();
         let ts = self.watermark();
         let now_micros = self.clock.now_micros();
-        let registered = snapshots.entry(ts).or_insert(Registered { count: 0, now_micros });
-        registered.count += 1;
-        registered.now_micros = registered.now_micros.min(now_micros);
+        match snapshots.last_mut().filter(|newest| newest.ts == ts) {
+            Some(newest) => {
+                newest.count += 1;
+                newest.now_micros = newest.now_micros.min(now_micros);
+            }
+            None => snapshots.push(Registered { ts, count: 1, now_micros }),
+        }
         Snapshot { timeline: self.clone(), ts, now_micros }
     }
 
     /// No snapshot reads below this timestamp.
     pub fn horizon(&self) -> Timestamp {
         let snapshots = self.snapshots.lock();
-        let mut horizon = self.watermark();
-        if self.history_micros > 0 {
-            let kept = self.clock.now_micros().saturating_sub(self.history_micros);
-            horizon = horizon.min(Timestamp::from_micros(kept));
-        }
-        snapshots.first_key_value().map_or(horizon, |(ts, _)| horizon.min(*ts))
+        snapshots.first().map_or_else(|| self.watermark(), |oldest| oldest.ts)
     }
 
     /// No snapshot judges expiry by an earlier wall clock. The horizon does not tell: after an open, timestamps are
     /// ahead of the clock by what was reserved before.
     pub fn expiry_horizon_micros(&self) -> u64 {
         let snapshots = self.snapshots.lock();
-        let now = self.clock.now_micros().saturating_sub(self.history_micros);
-        snapshots.values().map(|registered| registered.now_micros).fold(now, u64::min)
+        let now = self.clock.now_micros();
+        snapshots.iter().map(|registered| registered.now_micros).fold(now, u64::min)
     }
 
     fn deregister(&self, ts: Timestamp) {
         let mut snapshots = self.snapshots.lock();
-        if let Some(registered) = snapshots.get_mut(&ts) {
-            registered.count -= 1;
-            if registered.count == 0 {
-                snapshots.remove(&ts);
-            }
+        let i = snapshots.partition_point(|registered| registered.ts < ts);
+        snapshots[i].count -= 1;
+        if snapshots[i].count == 0 {
+            snapshots.remove(i);
         }
     }
 }
@@ -154,6 +169,11 @@ impl Snapshot {
     /// The wall clock by which rows are judged expired, in microseconds since the Unix epoch.
     pub fn now_micros(&self) -> u64 {
         self.now_micros
+    }
+
+    /// What point reads at the snapshot go by, as long as it lives.
+    pub fn view(&self) -> ReadView {
+        ReadView { ts: self.ts, now_micros: self.now_micros, registered: true }
     }
 }
 

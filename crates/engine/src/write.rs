@@ -13,7 +13,7 @@
 use crate::catalog::Table;
 use crate::engine::{Engine, Obligation};
 use crate::index::{KeyRef, NewVersion, Older};
-use crate::read::RowVersion;
+use crate::read::{FileRow, RowVersion};
 use crate::record::{self, Change};
 use crate::tablet::Tablet;
 use hashbrown::HashTable;
@@ -101,7 +101,7 @@ impl Engine {
     /// was truncated meanwhile; `Unavailable` if the log takes no more. Nothing was applied then.
     pub fn write(&self, ops: &[WriteOp<'_>], decide: &mut Decide<'_>) -> Result<Commit> {
         self.budget.wait_for_room()?;
-        self.raise_ceiling()?;
+        self.reserve_timestamps()?;
         let targets = self.targets(ops)?;
         let mut scratch = SCRATCH.take();
         scratch.rows.clear();
@@ -143,6 +143,9 @@ impl Engine {
             return Ok((Commit { ts: self.timeline.watermark(), obligation }, false));
         }
         let _gate = self.gate.read();
+        if self.closed.load(Relaxed) {
+            return Err(Error::unavailable("the engine is closed"));
+        }
         for (tablet, key) in targets {
             if tablet.is_dropped() {
                 return Err(Error::not_found("the table was dropped"));
@@ -258,12 +261,12 @@ impl Engine {
             Err(stamp) => stamp,
         };
         let mut found = Vec::new();
-        match self.read_files(op.table, tablet, op.key, &mut found)? {
+        match self.read_files(op.table, tablet, op.key, Timestamp::MAX, &mut found)? {
             None => {
                 *older = Older::Nothing;
                 decide(i, None, row)
             }
-            Some((ts, home)) => {
+            Some(FileRow { ts, home, .. }) => {
                 *older = Older::At(home);
                 self.index.fill(key, stamp, &found, ts, home);
                 let live = !op.table.is_expired(&found, ts, now_micros);

@@ -95,7 +95,7 @@ impl Run {
             Op::Snapshot => self.snapshots.push((self.engine.snapshot(), self.model.clone())),
             Op::Look(i) if !self.snapshots.is_empty() => {
                 let (snapshot, rows) = &self.snapshots[i % self.snapshots.len()];
-                assert_eq!(&scan(&self.engine, &self.table, snapshot), rows, "snapshot");
+                self.look(snapshot, rows);
             }
             Op::Forget(i) if !self.snapshots.is_empty() => {
                 let i = i % self.snapshots.len();
@@ -170,6 +170,14 @@ impl Run {
         self.compare();
     }
 
+    fn look(&self, snapshot: &Snapshot, rows: &Rows) {
+        assert_eq!(&scan(&self.engine, &self.table, snapshot), rows, "snapshot");
+        for k in 0..60 {
+            let v = self.engine.get(&self.table, &key(k), snapshot.view(), |row| v_of(&self.table, row.row));
+            assert_eq!(v.unwrap().0, rows.get(&k).cloned(), "get of {k} at a snapshot");
+        }
+    }
+
     fn compare(&self) {
         let snapshot = self.engine.snapshot();
         assert_eq!(scan(&self.engine, &self.table, &snapshot), self.model, "scan");
@@ -181,7 +189,7 @@ impl Run {
             assert_eq!(get(&self.engine, &self.table, k), self.model.get(&k).cloned(), "get of {k}");
         }
         for (snapshot, rows) in &self.snapshots {
-            assert_eq!(&scan(&self.engine, &self.table, snapshot), rows, "snapshot at the end");
+            self.look(snapshot, rows);
         }
         self.snapshots.clear();
         self.engine.close().unwrap();

@@ -4,7 +4,7 @@
 mod common;
 
 use common::*;
-use oribi_engine::{Engine, EngineOptions, Table};
+use oribi_engine::{Engine, EngineOptions, Snapshot, Table};
 use oribi_sim::{SimClock, SimFiles};
 use oribi_types::Durability;
 use std::path::Path;
@@ -170,6 +170,45 @@ fn an_overwritten_row_frees_its_memory() {
     assert!(engine.memory().memtables() <= memtables);
     engine.flush(&table).unwrap();
     assert_eq!(engine.memory().memtables(), 0);
+    engine.truncate(&table).unwrap();
+    assert_eq!(engine.memory().used(), 0);
+}
+
+#[test]
+fn a_hot_row_under_an_old_snapshot_is_only_a_row_once_it_is_flushed() {
+    let options = EngineOptions { background: false, ..EngineOptions::with_memory(1 << 30) };
+    let env = sim_env(&SimFiles::new(), &Arc::new(SimClock::new()));
+    let engine = Engine::open(env, Path::new(DIR), options).unwrap();
+    let table = engine.create_table(definition("t", 1, Durability::Periodic(50))).unwrap();
+    let get_at = |snapshot: &Snapshot| {
+        engine.get(&table, &key(1), snapshot.view(), |row| v_of(&table, row.row)).unwrap().0
+    };
+    put(&engine, &table, 1, "first").unwrap();
+    let first = engine.snapshot();
+    // So many that walking over them for each write, or dropping them one inside the other, would not end well.
+    let many = || {
+        for _ in 0..200_000 {
+            put(&engine, &table, 1, "v").unwrap();
+        }
+    };
+    many();
+    let second = engine.snapshot();
+    put(&engine, &table, 1, "last").unwrap();
+    engine.flush(&table).unwrap();
+    let in_memory = engine.memory().used();
+    assert!(in_memory < 1000, "one row, and not {in_memory} bytes");
+    assert_eq!(get_at(&first).as_deref(), Some("first"), "from the file");
+    assert_eq!(get_at(&second).as_deref(), Some("v"), "from the file");
+    assert_eq!(scan(&engine, &table, &first), model(&[(1, "first")]));
+    assert_eq!(scan(&engine, &table, &second), model(&[(1, "v")]));
+    assert_eq!(get(&engine, &table, 1).as_deref(), Some("last"));
+    // A deleted row's versions go at once, and those of a truncated table.
+    many();
+    delete(&engine, &table, 1).unwrap();
+    engine.flush(&table).unwrap();
+    assert_eq!(engine.memory().used(), 0);
+    assert_eq!(get_at(&first).as_deref(), Some("first"));
+    many();
     engine.truncate(&table).unwrap();
     assert_eq!(engine.memory().used(), 0);
 }

@@ -4,7 +4,7 @@
 mod common;
 
 use common::*;
-use oribi_engine::{Commit, Engine, Table};
+use oribi_engine::{Commit, Decision, Engine, Read, Table, WriteOp};
 use oribi_sim::{Rng, SimClock, SimFiles, seeds};
 use oribi_types::{Durability, Timestamp};
 use std::sync::Arc;
@@ -42,6 +42,10 @@ fn timestamps_and_lsns_ascend_over_crashes_and_clocks_set_back() {
                     _ => {}
                 }
             }
+            if rng.below(3) == 0 {
+                engine.close().unwrap();
+                assert!(put(&engine, &table, 1, "late").is_err());
+            }
             files = files.crash(seed * 7 + round);
             clock.jump(-(rng.below(3_600_000_000) as i64));
         }
@@ -62,6 +66,58 @@ fn many_timestamps_within_a_standing_clock_stay_below_the_ceiling() {
     for files in lost {
         let (engine, table) = open_t(&files, &clock);
         assert!(put(&engine, &table, 1, "new").unwrap().ts > ahead);
+    }
+}
+
+#[test]
+fn after_an_open_timestamps_are_close_to_the_clock() {
+    let ttl_micros = 10_000_000;
+    let (files, clock) = (SimFiles::new(), Arc::new(SimClock::new()));
+    let env = sim_env(&files, &clock);
+    let engine = open(&env).unwrap();
+    let mut definition = definition("t", 1, Durability::Sync);
+    definition.options.ttl_ms = Some(ttl_micros / 1000);
+    let table = engine.create_table(definition).unwrap();
+    put(&engine, &table, 1, "v").unwrap();
+    engine.close().unwrap();
+    drop((engine, table));
+    let engine = open(&env).unwrap();
+    let table = engine.table("public", "t").unwrap();
+    put(&engine, &table, 2, "written after a close").unwrap();
+    assert_eq!(scan_now(&engine, &table).len(), 2);
+    clock.advance(ttl_micros);
+    assert_eq!((get(&engine, &table, 2), scan_now(&engine, &table)), (None, Rows::new()));
+    // Crash after crash, while the clock stands.
+    let mut files = files;
+    for seed in 0..5 {
+        files = files.crash(seed);
+        let (engine, table) = open_t(&files, &clock);
+        put(&engine, &table, 3, "written after a crash").unwrap();
+    }
+    let (engine, table) = open_t(&files, &clock);
+    put(&engine, &table, 3, "written after crashes").unwrap();
+    clock.advance(ttl_micros + 4_000_000);
+    assert_eq!((get(&engine, &table, 3), scan_now(&engine, &table)), (None, Rows::new()));
+}
+
+#[test]
+fn a_write_that_is_held_up_does_not_pass_what_is_reserved() {
+    let (files, clock) = (SimFiles::new(), Arc::new(SimClock::new()));
+    let (engine, table) = open_t(&files, &clock);
+    let one = key(1);
+    let op = WriteOp { table: &table, key: &one, read: Read::Existing };
+    // Between reserving and taking its timestamp an hour goes by.
+    let held_up = engine.write(&[op], &mut |_, _, row| {
+        clock.advance(3_600_000_000);
+        encode(&table, "v", 1, row);
+        Ok(Decision::Put)
+    });
+    let seen = held_up.unwrap().ts;
+    // Nothing of it is durable, and the clock is set back.
+    clock.jump(-3_600_000_000);
+    for seed in 0..20 {
+        let (engine, table) = open_t(&files.crash(seed), &clock);
+        assert!(put(&engine, &table, 1, "new").unwrap().ts > seen);
     }
 }
 

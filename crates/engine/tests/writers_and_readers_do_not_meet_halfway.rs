@@ -4,7 +4,7 @@
 mod common;
 
 use common::*;
-use oribi_engine::{Decision, Engine, Read, Table, WriteOp};
+use oribi_engine::{Decision, Engine, Lookup, Read, Snapshot, Table, WriteOp};
 use oribi_types::{Durability, ErrorKind, Result};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -138,6 +138,138 @@ fn a_write_of_many_rows_is_seen_whole_or_not_at_all_and_every_snapshot_stays() {
     });
     assert_eq!(scan_now(&engine, &table), all("299"));
     assert_eq!(findings(&files), Vec::<String>::new());
+}
+
+/// Row `k` as a point read at a snapshot sees it: from memory if that can tell, else from the files.
+fn get_at(engine: &Engine, table: &Table, snapshot: &Snapshot, k: i64) -> Option<String> {
+    let read = engine.get(table, &key(k), snapshot.view(), |row| v_of(table, row.row)).unwrap().0;
+    match engine.try_get(table, &key(k), snapshot.view(), |row| v_of(table, row.row)) {
+        Lookup::Found(v, _) => assert_eq!(Some(v), read, "memory and files tell the same"),
+        Lookup::Absent(_) => assert_eq!(None, read, "memory and files tell the same"),
+        Lookup::Pending => {}
+    }
+    read
+}
+
+/// Something that is done to rows 1 and 2.
+type Act = fn(&Arc<Engine>, &Arc<Table>);
+
+#[test]
+fn point_reads_at_a_snapshot_agree_whatever_comes_between_them() {
+    let befores: [Act; 3] = [
+        |_, _| {},
+        |engine, table| engine.flush(table).unwrap(),
+        // Flushed, and the row cache knows the first alone.
+        |engine, table| {
+            engine.truncate(table).unwrap();
+            import(engine, table, &[1, 2], "old").unwrap();
+            get(engine, table, 1);
+        },
+    ];
+    let between: [Act; 6] = [
+        |engine, table| {
+            write(engine, table, &[(1, Some("new")), (2, Some("new"))]).unwrap();
+        },
+        |engine, table| {
+            write(engine, table, &[(1, None), (2, None)]).unwrap();
+        },
+        |engine, table| {
+            write(engine, table, &[(1, None), (2, None)]).unwrap();
+            engine.flush(table).unwrap();
+            write(engine, table, &[(1, Some("new")), (2, Some("new"))]).unwrap();
+        },
+        |engine, table| engine.flush(table).unwrap(),
+        |engine, table| engine.compact(table).unwrap(),
+        |engine, table| drop((get(engine, table, 1), get(engine, table, 2))),
+    ];
+    for (b, before) in befores.iter().enumerate() {
+        let (files, _, engine, table) = fresh(2, Durability::Sync);
+        write(&engine, &table, &[(1, Some("old")), (2, Some("old"))]).unwrap();
+        before(&engine, &table);
+        let snapshot = engine.snapshot();
+        for order in 0..36 {
+            for act in [order / 6, order % 6] {
+                between[act](&engine, &table);
+                let seen = [1, 2].map(|k| get_at(&engine, &table, &snapshot, k));
+                assert_eq!(seen, [1, 2].map(|_| Some("old".to_owned())), "{b}, {order}: after {act}");
+                let now = engine.snapshot();
+                let rows = scan(&engine, &table, &now);
+                for k in [1, 2] {
+                    assert_eq!(get_at(&engine, &table, &now, k), rows.get(&k).cloned(), "now");
+                    assert_eq!(get(&engine, &table, k), rows.get(&k).cloned(), "by itself");
+                }
+            }
+        }
+        assert_eq!(findings(&files), Vec::<String>::new());
+    }
+}
+
+#[test]
+fn rows_that_come_after_a_snapshot_are_not_in_it() {
+    let inserts: [Act; 4] = [
+        |engine, table| {
+            write(engine, table, &[(1, Some("new")), (2, Some("new"))]).unwrap();
+        },
+        |engine, table| {
+            write(engine, table, &[(1, Some("new")), (2, Some("new"))]).unwrap();
+            engine.flush(table).unwrap();
+        },
+        // Their timestamps are those of the import's start, and one of them is cached.
+        |engine, table| {
+            import(engine, table, &[1, 2], "new").unwrap();
+            assert_eq!(get(engine, table, 1).as_deref(), Some("new"));
+        },
+        |engine, table| {
+            import(engine, table, &[1, 2], "imported").unwrap();
+            get(engine, table, 1);
+            write(engine, table, &[(1, Some("new")), (2, Some("new"))]).unwrap();
+        },
+    ];
+    for (i, insert) in inserts.iter().enumerate() {
+        let (_, _, engine, table) = fresh(1, Durability::Sync);
+        write(&engine, &table, &[(0, Some("v"))]).unwrap();
+        let snapshot = engine.snapshot();
+        insert(&engine, &table);
+        for k in [1, 2] {
+            assert_eq!(get_at(&engine, &table, &snapshot, k), None, "{i}: row {k}");
+            assert_eq!(get(&engine, &table, k).as_deref(), Some("new"), "{i}: row {k}");
+        }
+    }
+}
+
+#[test]
+fn point_reads_see_a_write_of_two_rows_whole_and_never_before_snapshots_do() {
+    let (_, _, engine, table) = fresh(2, Durability::Periodic(100));
+    let busy = AtomicBool::new(true);
+    let number = |v: Option<String>| v.map_or(0, |v| v.parse::<i64>().unwrap());
+    std::thread::scope(|scope| {
+        let reader = || {
+            let mut k = 0;
+            while busy.load(Relaxed) || k == 0 {
+                k = (k + 2) % 10;
+                let by_itself = number(get(&engine, &table, k));
+                let snapshot = engine.snapshot();
+                let [a, b] = [k, k + 1].map(|k| number(get_at(&engine, &table, &snapshot, k)));
+                assert_eq!(a, b, "a write was seen in part");
+                assert!(a >= by_itself, "time went back from {by_itself} to {a}");
+            }
+        };
+        let readers = [scope.spawn(reader), scope.spawn(reader)];
+        let flusher = scope.spawn(|| {
+            while busy.load(Relaxed) {
+                engine.flush(&table).unwrap();
+                engine.compact(&table).unwrap();
+            }
+        });
+        for round in 1..2000 {
+            let v = round.to_string();
+            let k = round % 5 * 2;
+            write(&engine, &table, &[(k, Some(&v)), (k + 1, Some(&v))]).unwrap();
+        }
+        busy.store(false, Relaxed);
+        readers.into_iter().for_each(|r| r.join().unwrap());
+        flusher.join().unwrap();
+    });
 }
 
 #[test]

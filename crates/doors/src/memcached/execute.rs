@@ -131,6 +131,26 @@ impl<'b> Execution<'b> {
     /// `get` and its like, from the first key that was not answered yet.
     fn retrieve(&mut self, keys: Keys<'b>, with_cas: bool, touch: Option<i64>) -> Step {
         self.flush()?;
+        if touch.is_none() && keys.take(2).count() > 1 {
+            return self.retrieve_together(keys, with_cas);
+        }
+        self.retrieve_each(keys, with_cas, touch)
+    }
+
+    /// Several keys are answered as of one moment: from memory or, all of them anew, on a thread that may block. What
+    /// does not fit the output is answered as of a later one.
+    fn retrieve_together(&mut self, keys: Keys<'b>, with_cas: bool) -> Step {
+        self.round.hold();
+        let before = (self.output.len(), *self.keys_answered, self.tally);
+        let step = self.retrieve_each(keys, with_cas, None);
+        if step == Err(Progress::NeedsBlocking) {
+            self.output.truncate(before.0);
+            (*self.keys_answered, self.tally) = (before.1, before.2);
+        }
+        step
+    }
+
+    fn retrieve_each(&mut self, keys: Keys<'b>, with_cas: bool, touch: Option<i64>) -> Step {
         for key in keys.skip(*self.keys_answered) {
             if self.output_is_full() {
                 return Err(Progress::OutputFull);

@@ -44,6 +44,8 @@ struct Entry {
     generation: u64,
     key: Arc<[u8]>,
     head: Version,
+    /// The horizon to which the versions were trimmed last.
+    trimmed_to: Timestamp,
     /// Read since the eviction hand last came by.
     visited: AtomicBool,
 }
@@ -164,6 +166,7 @@ impl RowIndex {
                     generation: key.generation,
                     key: shared.clone(),
                     head: version,
+                    trimmed_to: Timestamp::MIN,
                     visited: AtomicBool::new(false),
                 });
                 Applied { first: Some(shared), bytes: grown as i64 }
@@ -174,7 +177,7 @@ impl RowIndex {
                 let first = (entry.head.memtable != memtable).then(|| entry.key.clone());
                 let previous = std::mem::replace(&mut entry.head, version);
                 entry.head.previous = Some(Box::new(previous));
-                let freed = self.trim_chain(&mut entry.head, key.key, horizon, memtable);
+                let freed = self.trim_entry(entry, horizon, memtable);
                 Applied { first, bytes: grown as i64 - freed as i64 }
             }
         }
@@ -185,27 +188,37 @@ impl RowIndex {
     pub fn trim(&self, key: KeyRef<'_>, horizon: Timestamp, memtable: u64) -> u64 {
         let mut shard = self.shard(key.hash).write();
         match shard.entries.find_mut(key.hash, |entry| key.is(entry)) {
-            Some(entry) => self.trim_chain(&mut entry.head, key.key, horizon, memtable),
+            Some(entry) => self.trim_entry(entry, horizon, memtable),
             None => 0,
         }
     }
 
-    fn trim_chain(&self, head: &mut Version, key: &[u8], horizon: Timestamp, memtable: u64) -> u64 {
-        let mut version = head;
+    fn trim_entry(&self, entry: &mut Entry, horizon: Timestamp, memtable: u64) -> u64 {
+        // A chain under an old snapshot can be long. What has come since it was trimmed is above that horizon, as
+        // horizons are at or below the watermark.
+        if entry.trimmed_to == horizon && entry.head.ts > horizon {
+            return 0;
+        }
+        entry.trimmed_to = horizon;
+        let mut version = &mut entry.head;
         while version.ts > horizon {
             match &mut version.previous {
                 Some(previous) => version = previous,
                 None => return 0,
             }
         }
+        self.free(version.previous.take(), &entry.key, memtable)
+    }
+
+    /// Frees a chain of versions of `key`. Returns the bytes that counted for `memtable`.
+    fn free(&self, mut rest: Option<Box<Version>>, key: &[u8], memtable: u64) -> u64 {
         let mut freed = 0;
-        let mut rest = version.previous.take();
-        while let Some(mut dropped) = rest {
-            self.uncount(&dropped, key);
-            if dropped.memtable == memtable {
-                freed += dropped.bytes(key);
+        while let Some(mut version) = rest {
+            self.uncount(&version, key);
+            if version.memtable == memtable {
+                freed += version.bytes(key);
             }
-            rest = dropped.previous.take();
+            rest = version.previous.take();
         }
         freed
     }
@@ -231,6 +244,7 @@ impl RowIndex {
                 generation: key.generation,
                 key: key.key.into(),
                 head: version,
+                trimmed_to: Timestamp::MIN,
                 visited: AtomicBool::new(false),
             });
             self.budget.cache_grew(bytes);
@@ -238,61 +252,52 @@ impl RowIndex {
         self.evict_excess();
     }
 
-    /// A flush of `memtable` is installed: its versions of `key` become clean, and stay as row cache. `flushed` names
-    /// where each version went; those that it does not name were not written because nobody could read them.
-    pub fn unpin(
-        &self,
-        key: KeyRef<'_>,
-        memtable: u64,
-        horizon: Timestamp,
-        flushed: &[(Timestamp, Flushed)],
-    ) {
+    /// A flush of `memtable` is installed: its version of `key` stays as row cache if it is the newest. Older versions
+    /// go, whatever snapshots read: they are in the files by now, with their marks, because memtables are flushed in
+    /// order. `flushed` says, newest first, where each version is; those that it does not name nobody could read.
+    pub fn unpin(&self, key: KeyRef<'_>, memtable: u64, flushed: &[(Timestamp, Flushed)]) {
         let mut shard = self.shard(key.hash).write();
         let Slot::Occupied(mut slot) =
             shard.entries.entry(key.hash, |entry| key.is(entry), |entry| entry.hash)
         else {
             return;
         };
-        let head = &mut slot.get_mut().head;
-        let place = |ts| flushed.iter().find(|(t, _)| *t == ts).map_or(Flushed::Gone, |(_, place)| *place);
+        let head = &slot.get().head;
         if head.memtable == memtable && head.row.is_none() {
             let (entry, _) = slot.remove();
-            let mut next = Some(&entry.head);
-            while let Some(version) = next {
-                self.uncount(version, &entry.key);
-                next = version.previous.as_deref();
-            }
+            self.forget(&entry);
             return;
         }
-        // The first version above the memtable's learns where its older copy now lies.
-        let mut version = head;
-        loop {
-            if version.memtable == memtable {
-                let bytes = version.bytes(key.key);
-                self.budget.memtables_shrank(bytes);
-                self.budget.cache_grew(bytes);
-                version.memtable = Version::CLEAN;
-                version.older = match place(version.ts) {
-                    Flushed::At(home) => Older::At(home),
-                    Flushed::Gone => Older::Nothing,
-                };
-            } else if version.older == (Older::Unresolved { below: memtable })
-                && let Some(previous) = &version.previous
-                && previous.memtable == memtable
-            {
-                match place(previous.ts) {
-                    Flushed::At(home) => version.older = Older::At(home),
-                    Flushed::Gone if previous.row.is_none() => version.older = Older::Nothing,
-                    Flushed::Gone => {}
-                }
-            }
-            match version.previous {
-                Some(ref mut previous) => version = previous,
-                None => break,
+        // Of versions that one write made the newest comes first, and is the one that counts.
+        let place = |ts: Timestamp| match flushed.get(flushed.partition_point(|(at, _)| *at > ts)) {
+            Some((at, place)) if *at == ts => *place,
+            _ => Flushed::Gone,
+        };
+        let mut version = &mut slot.get_mut().head;
+        while version.previous.as_ref().is_some_and(|previous| previous.memtable > memtable) {
+            version = version.previous.as_mut().expect("just seen");
+        }
+        if version.memtable == memtable {
+            let bytes = version.bytes(key.key);
+            self.budget.memtables_shrank(bytes);
+            self.budget.cache_grew(bytes);
+            version.memtable = Version::CLEAN;
+            version.older = match place(version.ts) {
+                Flushed::At(home) => Older::At(home),
+                Flushed::Gone => Older::Nothing,
+            };
+        } else if version.older == (Older::Unresolved { below: memtable })
+            && let Some(previous) = &version.previous
+            && previous.memtable == memtable
+        {
+            // The first version above the memtable's learns where its older copy now lies.
+            match place(previous.ts) {
+                Flushed::At(home) => version.older = Older::At(home),
+                Flushed::Gone if previous.row.is_none() => version.older = Older::Nothing,
+                Flushed::Gone => {}
             }
         }
-        let head = &mut slot.get_mut().head;
-        self.trim_chain(head, key.key, horizon, memtable);
+        self.free(version.previous.take(), key.key, memtable);
     }
 
     /// Records where the older copy of an unflushed version lies, so that it is looked up once.

@@ -147,11 +147,14 @@ impl PointRead {
         mut sources: Option<&mut Sources>,
     ) -> Result<RecordBatch, SqlError> {
         let plan = &self.0;
-        let view = plan.engine.read_view();
+        let keys = plan.keys(parameters)?;
+        // Several rows are read as of one moment; the snapshot lives until the last of them is.
+        let snapshot = (keys.len() > 1).then(|| plan.engine.snapshot());
+        let view = snapshot.as_ref().map_or_else(|| plan.engine.read_view(), |snapshot| snapshot.view());
         let mut rows = Rows::new(plan);
         let mut pending = Vec::new();
         let mut obligation = Obligation::default();
-        for key in plan.keys(parameters)? {
+        for key in keys {
             let mut found = sources.as_mut().map(|sources| match plan.engine.is_cached(&plan.table, &key) {
                 true => &mut sources.row_cache,
                 false => &mut sources.memtable,
@@ -181,6 +184,7 @@ impl PointRead {
                 sources.sstables = found;
             }
         }
+        drop(snapshot);
         plan.engine.settled(obligation).await?;
         Ok(batch)
     }

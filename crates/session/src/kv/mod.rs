@@ -18,7 +18,7 @@ pub use change::{Action, Change, Fetched, Outcome, Status, StoreMode};
 pub use document::{Document, Expiry, ttl_seconds};
 
 use document::DocumentTable;
-use oribi_engine::{Engine, Lookup, Obligation, ReadView};
+use oribi_engine::{Engine, Lookup, Obligation, ReadView, Snapshot};
 use oribi_types::{Error, Result};
 use path::{Shape, Tables};
 use std::sync::Arc;
@@ -86,6 +86,7 @@ impl KeyValue {
             kv: self,
             tables: Tables::new(self.engine.catalog()),
             view: None,
+            held: None,
             may_block,
             obligation: Obligation::default(),
             key: Vec::new(),
@@ -144,6 +145,8 @@ pub struct Round<'k> {
     tables: Tables,
     /// Taken at the first read, and again at the first read after a write.
     view: Option<ReadView>,
+    /// What reads go by instead, if they must agree with each other.
+    held: Option<Snapshot>,
     may_block: bool,
     obligation: Obligation,
     /// Encoded key of the row asked for.
@@ -164,11 +167,20 @@ impl Round<'_> {
 
     /// Lets the next read see what has happened outside this round.
     pub fn refresh(&mut self) {
-        self.view = None;
+        (self.view, self.held) = (None, None);
+    }
+
+    /// Has the reads that follow see one moment, until the round writes or is refreshed: of what one write changed,
+    /// they see all or nothing. Reads for themselves need none of it and are cheaper.
+    pub fn hold(&mut self) {
+        self.held.get_or_insert_with(|| self.kv.engine.snapshot());
     }
 
     fn view(&mut self) -> ReadView {
-        *self.view.get_or_insert_with(|| self.kv.engine.read_view())
+        match &self.held {
+            Some(snapshot) => snapshot.view(),
+            None => *self.view.get_or_insert_with(|| self.kv.engine.read_view()),
+        }
     }
 
     /// Calls `answer` with the document or row of `key`. A document comes straight from the engine's memory: no copy,
@@ -217,7 +229,7 @@ impl Round<'_> {
         }
         let written = plan.write(engine);
         // Later reads of this round must see what was written, or what made a change refuse.
-        self.view = None;
+        (self.view, self.held) = (None, None);
         match written {
             Ok(commit) => {
                 self.obligation.merge(commit.obligation);

@@ -1,0 +1,107 @@
+//! The ceiling: how far timestamps are reserved on disk.
+//!
+//! A timestamp that a client has seen must not be given out again, even if the machine crashes before the row that
+//! carries it is durable. So an open starts above the *ceiling*, which is durable before a timestamp below it is given
+//! out. It is only a little ahead of the clock: rows that are written after a crash carry timestamps that are ahead by
+//! as much, and a table with a `ttl` keeps them so much longer. A clean close leaves the last timestamp as ceiling.
+//!
+//! While there are writes, a thread of its own raises the ceiling, long before a write would have to wait for that.
+
+use crate::engine::Engine;
+use crate::manifest::Edit;
+use oribi_env::Priority;
+use oribi_types::{Result, Timestamp};
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
+
+/// How far ahead of the clock timestamps are reserved, in microseconds.
+const AHEAD_MICROS: u64 = 2_000_000;
+/// How far ahead of the last timestamp: little, because each open after a crash starts at the ceiling, and opens that
+/// follow each other must not run away from the clock. A microsecond holds 4,096 timestamps.
+const AHEAD_OF_LAST_MICROS: u64 = 250_000;
+/// The wall clock counts only up to so far below the ceiling. The rest is for writes that had room when they began, and
+/// were held up or came in great numbers since.
+pub(crate) const SPARE_MICROS: u64 = AHEAD_OF_LAST_MICROS / 8;
+/// How far ahead LSNs are reserved: more than one opening of the engine can use.
+const AHEAD_LSN: u64 = 1 << 40;
+/// How often the thread looks: often within the half of what is reserved that it has before writes would wait.
+const TICK: Duration = Duration::from_millis(100);
+const _: () = assert!(TICK.as_micros() * 4 < AHEAD_MICROS as u128 / 2);
+
+impl Engine {
+    /// Makes sure that a write may take a timestamp. Cheap, unless nobody wrote for a while.
+    ///
+    /// # Errors
+    /// Those of the manifest.
+    pub(crate) fn reserve_timestamps(&self) -> Result<()> {
+        self.raise_ceiling_unless(1)
+    }
+
+    /// Keeps the ceiling so high that no write has to raise it, as long as there are some.
+    ///
+    /// # Errors
+    /// Those of the manifest.
+    pub(crate) fn raise_ceiling(&self) -> Result<()> {
+        let quiet = self.timeline.last().micros() + AHEAD_MICROS < self.timeline.now_micros();
+        if quiet { Ok(()) } else { self.raise_ceiling_unless(3) }
+    }
+
+    /// Raises the ceiling, unless so many quarters of what is to be reserved are left.
+    fn raise_ceiling_unless(&self, quarters: u64) -> Result<()> {
+        let near = self.ahead(quarters);
+        if near < self.timeline.ceiling() {
+            return Ok(());
+        }
+        let _raise = self.ceiling.lock();
+        if near < self.timeline.ceiling() || self.closed.load(Relaxed) {
+            return Ok(());
+        }
+        self.set_ceiling(self.ahead(4))
+    }
+
+    fn ahead(&self, quarters: u64) -> Timestamp {
+        let (now, last) = (self.timeline.now_micros(), self.timeline.last().micros());
+        let micros = (now + AHEAD_MICROS / 4 * quarters).max(last + AHEAD_OF_LAST_MICROS / 4 * quarters);
+        Timestamp::from_micros(micros)
+    }
+
+    /// The caller holds the ceiling's lock, so that the last one in the manifest is the one that counts here.
+    fn set_ceiling(&self, ts: Timestamp) -> Result<()> {
+        self.manifest.commit(vec![Edit::Ceiling { ts, lsn: self.log.appended() + AHEAD_LSN }])?;
+        self.timeline.set_ceiling(ts);
+        Ok(())
+    }
+
+    /// Of a closed engine: gives back what was reserved and not used.
+    ///
+    /// # Errors
+    /// Those of the manifest.
+    pub(crate) fn lower_ceiling(&self) -> Result<()> {
+        let _raise = self.ceiling.lock();
+        // Whoever was writing when the engine was closed has its timestamp; whoever comes later is refused.
+        let last = {
+            let _gate = self.gate.write();
+            self.timeline.last()
+        };
+        self.set_ceiling(last)
+    }
+
+    /// Starts the thread that raises the ceiling.
+    pub(crate) fn keep_ceiling(self: &Arc<Self>) -> Result<()> {
+        let engine = Arc::downgrade(self);
+        let thread = oribi_env::spawn("oribi-ceiling", Priority::Normal, move || {
+            while let Some(engine) = engine.upgrade().filter(|engine| !engine.closed.load(Relaxed)) {
+                if let Err(error) = engine.raise_ceiling() {
+                    // Writers find the same.
+                    tracing::error!(%error, "cannot reserve timestamps");
+                    return;
+                }
+                drop(engine);
+                std::thread::park_timeout(TICK);
+            }
+        })?;
+        self.background.threads.lock().push(thread);
+        Ok(())
+    }
+}

@@ -1,0 +1,71 @@
+//! What the budget counts for rows in memory, against what the allocator gave for them.
+//!
+//! Prints both: `cargo test -p oribi-engine --test memory_is_counted_as_it_is_used -- --nocapture`.
+#![allow(clippy::unwrap_used)]
+
+mod common;
+
+use common::*;
+use oribi_engine::{Engine, EngineOptions};
+use oribi_env::Env;
+use oribi_types::Durability;
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+static LIVE: AtomicU64 = AtomicU64::new(0);
+
+/// What glibc takes for an allocation: its size word, in steps of 16 bytes, 32 at least.
+fn chunk(size: usize) -> u64 {
+    (size as u64 + 8).next_multiple_of(16).max(32)
+}
+
+struct Counting;
+
+// SAFETY: every call goes to the system's allocator as it came.
+#[allow(unsafe_code)]
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        LIVE.fetch_add(chunk(layout.size()), Relaxed);
+        // SAFETY: the caller keeps the contract of `alloc`.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
+        LIVE.fetch_sub(chunk(layout.size()), Relaxed);
+        // SAFETY: the caller keeps the contract of `dealloc`.
+        unsafe { System.dealloc(pointer, layout) }
+    }
+
+    unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, size: usize) -> *mut u8 {
+        LIVE.fetch_add(chunk(size), Relaxed);
+        LIVE.fetch_sub(chunk(layout.size()), Relaxed);
+        // SAFETY: the caller keeps the contract of `realloc`.
+        unsafe { System.realloc(pointer, layout, size) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+#[test]
+fn what_is_counted_is_close_to_what_is_taken() {
+    for (rows, value_bytes) in [(50_000, 0), (100_000, 34), (200_000, 34), (100_000, 200), (20_000, 2000)] {
+        let dir = tempfile::tempdir().unwrap();
+        let options = EngineOptions { background: false, ..EngineOptions::with_memory(1 << 30) };
+        let engine = Engine::open(Env::real(), dir.path(), options).unwrap();
+        let table = engine.create_table(definition("t", 1, Durability::Periodic(100))).unwrap();
+        let value = "x".repeat(value_bytes);
+        let before = (LIVE.load(Relaxed), engine.memory().used());
+        for k in 0..rows {
+            let commit = put(&engine, &table, k, &value).unwrap();
+            // The log's buffer is not what is measured.
+            if (k + 1) % 50 == 0 {
+                engine.settle(commit.obligation).unwrap();
+            }
+        }
+        let taken = (LIVE.load(Relaxed) - before.0) / rows as u64;
+        let counted = (engine.memory().used() - before.1) / rows as u64;
+        println!("{rows} rows, values of {value_bytes} bytes: {counted} bytes a row counted, {taken} taken");
+        assert!(counted * 3 >= taken * 2 && taken * 3 >= counted * 2, "{counted} counted, {taken} taken");
+    }
+}
