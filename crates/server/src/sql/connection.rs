@@ -119,8 +119,8 @@ async fn run_local(
     script: &str,
     printer: &mut Printer<'_>,
 ) -> Result<()> {
-    for statement in database.sql.split(script).map_err(sql_error)? {
-        let prepared = database.sql.prepare(session, &statement, &[]).await.map_err(sql_error)?;
+    for place in database.sql.split(script).await.map_err(sql_error)? {
+        let prepared = database.sql.prepare(session, &script[place], &[]).await.map_err(sql_error)?;
         let columns = prepared.columns().cloned();
         match prepared.execute(session, &[]).await.map_err(sql_error)? {
             Outcome::Rows(mut rows) => {
