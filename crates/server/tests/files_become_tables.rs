@@ -5,8 +5,11 @@
 
 mod process;
 
+use arrow::array::{ArrayRef, Float64Array, Int64Array, RecordBatch, StringArray};
+use parquet::arrow::ArrowWriter;
 use process::{Server, oribi, oribi_ok};
 use std::path::PathBuf;
+use std::sync::Arc;
 
 struct Files {
     folder: tempfile::TempDir,
@@ -104,4 +107,49 @@ fn parquet_goes_into_a_server_and_both_clients_read_it() {
     assert_eq!(through_server, oribi_ok(&["sql", "--format", "json", "-c", &from_file]));
     let row = server.memcached().get("public/orders/1").unwrap().unwrap();
     assert!(row.starts_with("{\"o_orderkey\":1,\"o_custkey\":"), "{row}");
+}
+
+/// Writes a Parquet file; returns its name.
+fn parquet(files: &Files, name: &str, columns: Vec<(&str, ArrayRef)>) -> String {
+    let batch = RecordBatch::try_from_iter_with_nullable(
+        columns.into_iter().map(|(column, array)| (column, array, true)),
+    )
+    .unwrap();
+    let file = std::fs::File::create(files.path(name)).unwrap();
+    let mut writer = ArrowWriter::try_new(file, batch.schema(), None).unwrap();
+    writer.write(&batch).unwrap();
+    writer.close().unwrap();
+    files.name(name)
+}
+
+#[test]
+fn values_of_a_parquet_file_that_do_not_fit_are_refused_and_never_become_null() {
+    let files = Files::new();
+    let data = files.name("data");
+    let create = "create table t (id int primary key, n int, x json, d text not null default 'new')";
+    oribi_ok(&["sql", "--data", &data, "-c", create]);
+    let columns: Vec<(&str, ArrayRef)> = vec![
+        (
+            "id",
+            Arc::new(Int64Array::from(vec![Some(1), Some(2), Some(3_000_000_000), None, Some(5), Some(6)])),
+        ),
+        (
+            "n",
+            Arc::new(Float64Array::from(vec![Some(1.0), Some(3e9), Some(3.0), Some(4.0), None, Some(1.5)])),
+        ),
+        ("x", Arc::new(StringArray::from(vec![Some("[1]"), None, None, None, Some("{}"), None]))),
+    ];
+    let said = oribi_ok(&["import", "t", &parquet(&files, "t.parquet", columns), "--data", &data]);
+    assert!(said.contains("t: 2 rows") && said.contains("t.parquet.rejected: 4 rows"), "{said}");
+    let rejected = std::fs::read_to_string(files.path("t.parquet.rejected")).unwrap();
+    let lines: Vec<Vec<&str>> = rejected.lines().map(|line| line.split('\t').collect()).collect();
+    let about: Vec<(&str, bool)> = ["column \"n\"", "column \"id\"", "column \"id\"", "column \"n\""]
+        .iter()
+        .zip(&lines)
+        .map(|(column, line)| (line[0], line[1].contains(column)))
+        .collect();
+    assert_eq!(about, [("2", true), ("3", true), ("4", true), ("6", true)], "{rejected}");
+    assert_eq!(lines[1][2], "3000000000,3.0,");
+    let rows = oribi_ok(&["sql", "--data", &data, "--format", "csv", "-c", "select * from t order by id"]);
+    assert_eq!(rows, "id,n,x,d\n1,1,[1],new\n5,,{},new\n");
 }
