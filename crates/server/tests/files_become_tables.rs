@@ -7,7 +7,7 @@ mod process;
 
 use arrow::array::{ArrayRef, Float64Array, Int64Array, RecordBatch, StringArray};
 use parquet::arrow::ArrowWriter;
-use process::{Server, oribi, oribi_ok};
+use process::{Server, Sql, oribi, oribi_ok};
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -152,4 +152,56 @@ fn values_of_a_parquet_file_that_do_not_fit_are_refused_and_never_become_null() 
     assert_eq!(lines[1][2], "3000000000,3.0,");
     let rows = oribi_ok(&["sql", "--data", &data, "--format", "csv", "-c", "select * from t order by id"]);
     assert_eq!(rows, "id,n,x,d\n1,1,[1],new\n5,,{},new\n");
+}
+
+#[test]
+fn an_import_into_a_server_is_all_or_nothing() {
+    let files = Files::new();
+    // Much more than a server gathers before it writes SSTables, and the last row repeats the first one's key.
+    let text = "x".repeat(3000);
+    let mut csv = "id,text\n".to_owned();
+    (0..9000).chain([0]).for_each(|id| csv += &format!("{id},{text}\n"));
+    let csv = files.write("t.csv", &csv);
+    let server = Server::start(&files.path("data"), &[]);
+    let sql = Sql::connect(server.address("postgres"));
+    sql.execute("create table t (id bigint primary key, text text)").unwrap();
+    let refused = oribi(&["import", "t", &csv, "--host", server.address("postgres")]);
+    let said = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert!(!refused.status.success() && said.contains("t_pkey"), "{said}");
+    assert_eq!(sql.rows("select count(*) from t"), [[Some("0".to_owned())]]);
+}
+
+#[test]
+fn a_server_describes_key_nulls_and_defaults_to_an_import() {
+    let files = Files::new();
+    let server = Server::start(&files.path("data"), &[]);
+    let host = server.address("postgres");
+    let sql = Sql::connect(host);
+    sql.execute(
+        "create table t (note text, id bigint primary key, n int not null default 7, s text default 'it''s new')",
+    )
+    .unwrap();
+    oribi_ok(&["import", "t", &files.write("a.csv", "id,note\n1,one\n2,\n"), "--host", host]);
+    let lines = files.write("b.jsonl", "{\"id\":3,\"n\":3}\n{\"id\":4,\"s\":null}\n{\"note\":\"no key\"}\n");
+    let said = oribi_ok(&["import", "t", &lines, "--host", host]);
+    assert!(said.contains("b.jsonl.rejected: 1 rows"), "{said}");
+    let text = |text: &str| Some(text.to_owned());
+    assert_eq!(
+        sql.rows("select * from t order by id"),
+        [
+            [text("one"), text("1"), text("7"), text("it's new")],
+            [None, text("2"), text("7"), text("it's new")],
+            [None, text("3"), text("3"), text("it's new")],
+            [None, text("4"), text("7"), None],
+        ]
+    );
+    // The commit timestamp is nobody's to write.
+    oribi_ok(&[
+        "import",
+        "default.kv",
+        &files.write("kv.csv", "key,value,flags\n\\x6b,\\x76,0\n"),
+        "--host",
+        host,
+    ]);
+    assert_eq!(server.memcached().get("k").unwrap().as_deref(), Some("v"));
 }
