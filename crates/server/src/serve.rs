@@ -6,7 +6,7 @@ use crate::{database, logging, runtime};
 use metrics::{counter, gauge};
 use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
 use oribi_doors::bind::bind;
-use oribi_doors::http::{HttpDoor, HttpState};
+use oribi_doors::http::{HttpDoor, HttpLimits, HttpState};
 use oribi_doors::memcached::{MemcachedDoor, MemcachedLimits};
 use oribi_doors::postgres::{PostgresDoor, PostgresLimits};
 use oribi_engine::EngineStats;
@@ -64,10 +64,12 @@ async fn serve(config: &Config, metrics: PrometheusHandle) -> Result<()> {
     tracing::info!(reason, "stopping");
     ready.store(false, Ordering::Release);
     shutdown.send_replace(true);
-    doors.join().await?;
+    // A door that failed is no reason to leave the folder unflushed.
+    let joined = doors.join().await;
     tokio::task::spawn_blocking(move || database.engine.close())
         .await
         .map_err(|e| Error::internal(format!("closing the folder: {e}")))??;
+    joined?;
     tracing::info!("stopped");
     Ok(())
 }
@@ -131,7 +133,8 @@ impl Doors {
         let http = config.http.map(|address| {
             let engine = database.engine.clone();
             let refresh = Arc::new(move || publish(&engine.stats()));
-            HttpDoor::start(bind(&address.to_string())?, HttpState { metrics, refresh, ready }, shut.clone())
+            let state = HttpState { metrics, refresh, ready };
+            HttpDoor::start(bind(&address.to_string())?, state, HttpLimits::default(), shut.clone())
         });
         Ok(Doors {
             memcached: memcached.transpose().map_err(|e| e.context("memcached door"))?,
@@ -175,17 +178,22 @@ impl Doors {
     }
 
     /// Waits until all have finished what they were doing.
+    ///
+    /// # Errors
+    /// Those of the first door that failed; the others were waited for too.
     async fn join(self) -> Result<()> {
-        if let Some(door) = self.memcached {
-            door.join().await?;
-        }
+        let memcached = match self.memcached {
+            Some(door) => door.join().await,
+            None => Ok(()),
+        };
         if let Some(door) = self.postgres {
             door.join().await;
         }
-        match self.http {
+        let http = match self.http {
             Some(door) => door.join().await,
             None => Ok(()),
-        }
+        };
+        memcached.and(http)
     }
 }
 

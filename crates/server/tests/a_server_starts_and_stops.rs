@@ -48,6 +48,17 @@ fn what_was_written_is_there_after_a_restart() {
 }
 
 #[test]
+fn a_request_that_never_ends_does_not_keep_the_server_from_stopping() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = Server::start(folder.path(), &[]);
+    let mut hesitant = TcpStream::connect(server.address("http")).unwrap();
+    hesitant.write_all(b"GET /healthz HTTP/1.1\r\nhost:").unwrap();
+    // Accepted after the one before it.
+    assert!(fetch(server.address("http"), "/readyz").starts_with("HTTP/1.1 200"));
+    assert!(server.terminate().success());
+}
+
+#[test]
 fn doors_can_be_shut() {
     let folder = tempfile::tempdir().unwrap();
     let server = Server::start(folder.path(), &["--http", "off"]);
