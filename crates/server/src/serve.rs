@@ -120,9 +120,7 @@ impl Doors {
         shut: &watch::Receiver<bool>,
     ) -> Result<Self> {
         let memcached = config.memcached.map(|address| {
-            let kv = KvLimits { value_bytes_max: config.value_bytes_max, ..KvLimits::default() };
-            let connections_max = config.memcached_connections_max;
-            let limits = MemcachedLimits { kv, connections_max, ..MemcachedLimits::default() };
+            let limits = memcached_limits(config, database.engine.options().statement_bytes_max);
             MemcachedDoor::start(address, &database.engine, limits, config.threads, shut.clone())
         });
         let postgres = config.postgres.map(|address| {
@@ -194,6 +192,22 @@ impl Doors {
             None => Ok(()),
         };
         memcached.and(http)
+    }
+}
+
+fn memcached_limits(config: &Config, statement_bytes_max: usize) -> MemcachedLimits {
+    let most = KvLimits::value_bytes_most(config.key_bytes_max, statement_bytes_max);
+    let value_bytes_max = config.value_bytes_max.unwrap_or(KvLimits::default().value_bytes_max.min(most));
+    let relative_seconds_max = config.memcached_relative_seconds_max as i64;
+    let idle_max = match config.memcached_idle_seconds_max {
+        0 => None,
+        seconds => Some(Duration::from_secs(seconds as u64)),
+    };
+    MemcachedLimits {
+        kv: KvLimits { key_bytes_max: config.key_bytes_max, value_bytes_max, relative_seconds_max },
+        connections_max: config.memcached_connections_max,
+        idle_max,
+        ..MemcachedLimits::default()
     }
 }
 
