@@ -77,6 +77,9 @@ fn a_table_is_made_from_the_columns_of_a_file() {
         "select id, ok, tags from docs order by id",
     ]);
     assert_eq!(rows, "id,ok,tags\n1,true,\"[\"\"a\"\"]\"\n2,false,\n");
+    let rows =
+        oribi_ok(&["sql", "--data", &data, "--format", "json", "-c", "select tags from docs where id = 1"]);
+    assert_eq!(rows, "{\"tags\":[\"a\"]}\n");
     // The same key again is refused, and nothing of the file is kept.
     let again = oribi(&["import", "docs", &lines, "--data", &data]);
     assert!(!again.status.success());
