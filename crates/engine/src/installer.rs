@@ -159,7 +159,8 @@ impl PreparedChange {
     }
 }
 
-/// Removes the files of `dir` that the manifest does not name: left over from a crash.
+/// Removes the files in the folders of tables in `dir` that the manifest does not name: left over from a crash, maybe
+/// of a table that was dropped.
 ///
 /// # Errors
 /// Those of the file system.
@@ -167,15 +168,16 @@ pub(crate) fn remove_leftovers(env: &Env, dir: &Path, state: &ManifestState) -> 
     let live: HashSet<SstableId> = state.tablets.values().flat_map(|t| t.files.keys().copied()).collect();
     let marks: HashSet<(SstableId, u64)> =
         state.tablets.values().flat_map(|t| t.marks.values().map(|m| (m.sstable, m.number))).collect();
-    for name in env.files.list(dir)? {
-        let leftover = match (oribi_sstable::id_of_file_name(&name), parse_marks_name(&name)) {
-            (_, Some(id)) => !marks.contains(&id),
-            (Some(id), None) => !live.contains(&id) || name.ends_with(".tmp"),
-            (None, None) => false,
-        };
-        if leftover {
+    let is_leftover = |name: &str| match (oribi_sstable::id_of_file_name(name), parse_marks_name(name)) {
+        (_, Some(id)) => !marks.contains(&id),
+        (Some(id), None) => !live.contains(&id) || name.ends_with(".tmp"),
+        (None, None) => false,
+    };
+    let folders = env.files.list(dir)?.into_iter().filter(|name| name.parse::<u64>().is_ok());
+    for folder in folders.map(|name| dir.join(name)) {
+        for name in env.files.list(&folder)?.into_iter().filter(|name| is_leftover(name)) {
             tracing::info!(file = name, "removing a file that a crash left over");
-            env.files.remove(&dir.join(&name))?;
+            env.files.remove(&folder.join(&name))?;
         }
     }
     Ok(())

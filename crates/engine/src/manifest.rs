@@ -234,6 +234,19 @@ impl Manifest {
         read_manifest(&bytes).map_err(|e| e.context(name))
     }
 
+    /// As [`read`](Self::read), and what was read is durable then: the last record may be there only because the
+    /// process was killed and not the machine, and until it is on the disk nothing may be removed on its word.
+    ///
+    /// # Errors
+    /// As [`read`](Self::read); those of the file system.
+    pub fn recover(env: &Env, dir: &Path) -> Result<ManifestState> {
+        let state = Manifest::read(env, dir)?;
+        if let Some(name) = current(env, dir)? {
+            env.files.open(&dir.join(name), true)?.sync()?;
+        }
+        Ok(state)
+    }
+
     /// Starts the next manifest file of `dir` with `state`.
     ///
     /// # Errors

@@ -51,7 +51,7 @@ impl Engine {
             env.files.create_dir_all(&dir.join(folder))?;
         }
         env.files.sync_dir(dir)?;
-        let state = Manifest::read(&env, dir)?;
+        let state = Manifest::recover(&env, dir)?;
         let engine = Arc::new(Engine::recover(env, dir, options, state, lock)?);
         engine.create_defaults()?;
         engine.raise_ceiling()?;
@@ -105,9 +105,7 @@ impl Engine {
         tracing::info!(records, "log replayed");
 
         // The log is whole, so what the manifest does not name can go.
-        for table in state.tables.values() {
-            remove_leftovers(&env, &dir.join(TABLES_DIR).join(table.id.to_string()), &state)?;
-        }
+        remove_leftovers(&env, &dir.join(TABLES_DIR), &state)?;
         let manifest = Manifest::start(&env, dir, state.clone())?;
         let mut catalog = Catalog::default();
         for name in &state.schemas {
