@@ -145,17 +145,18 @@ impl Engine {
 }
 
 impl PreparedChange {
-    /// Hides the added files from snapshots below `ts`.
-    pub fn set_visible_from(&mut self, ts: Timestamp) {
-        for added in &mut self.install.added {
-            added.visible_from = ts;
+    /// Adds SSTables that have their final names on disk; snapshots below `visible_from` do not see them. The caller
+    /// holds the tablet's installer lock.
+    pub fn adding(tablet: &Tablet, sstables: &[Arc<Sstable>], visible_from: Timestamp) -> Self {
+        let state = tablet.state();
+        let (mut files, flushed_lsn) = (state.files.files.clone(), state.files.flushed_lsn);
+        let mut install = Install { tablet: tablet.id, flushed_lsn, ..Install::default() };
+        for sstable in sstables {
+            install.added.push(FileRecord { meta: sstable.meta().clone(), visible_from });
+            let deletions = Arc::new(Deletions::default());
+            files.push(Arc::new(LiveFile { sstable: sstable.clone(), deletions, marks: None, visible_from }));
         }
-        for file in &mut self.files.files {
-            if self.install.added.iter().any(|added| added.meta.id == file.id()) {
-                let file = Arc::get_mut(file).expect("nobody shares a file that is not installed");
-                file.visible_from = ts;
-            }
-        }
+        PreparedChange { install, files: FileSet { files, flushed_lsn } }
     }
 }
 
