@@ -106,7 +106,7 @@ impl Engine {
 
         // The log is whole, so what the manifest does not name can go.
         remove_leftovers(&env, &dir.join(TABLES_DIR), &state)?;
-        let manifest = Manifest::start(&env, dir, state.clone())?;
+        let manifest = Manifest::start(&env, dir, state.clone(), options.manifest_bytes_max)?;
         let mut catalog = Catalog::default();
         for name in &state.schemas {
             catalog.schemas.insert(name.clone(), Default::default());

@@ -9,6 +9,7 @@ use oribi_engine::{Alteration, Decision, Engine, Obligation, Read, Table, WriteO
 use oribi_sim::{Rng, SimClock, SimFiles, seeds};
 use oribi_types::schema::ColumnSpec;
 use oribi_types::{ColumnType, Durability, Result, Timestamp};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 /// A write goes to both of them, by its keys.
@@ -266,4 +267,29 @@ fn files_are_not_removed_on_the_word_of_a_manifest_that_a_power_cut_takes_back()
 fn what_was_settled_survives_kills_and_power_cuts_in_turn() {
     let stop = |files: &SimFiles, seed: u64| if seed % 2 == 0 { files.kill() } else { files.crash(seed) };
     seeds(25, |seed| survive(seed, Durability::Sync, stop));
+}
+
+#[test]
+fn a_manifest_is_started_anew_before_it_grows_long() {
+    let (files, _, engine, table) = fresh(1, Durability::Sync);
+    let manifests = || -> Vec<PathBuf> {
+        let is_manifest = |path: &PathBuf| path.to_string_lossy().contains("/MANIFEST-");
+        files.all_files().into_iter().filter(is_manifest).collect()
+    };
+    let first = manifests();
+    for k in 0..100 {
+        put(&engine, &table, k, "v").unwrap();
+        engine.flush(&table).unwrap();
+        if k % 3 == 0 {
+            engine.compact(&table).unwrap();
+        }
+        let [manifest] = &manifests()[..] else { panic!("one manifest at a time") };
+        let bytes = oribi_env::read_file(&files, manifest).unwrap().len();
+        assert!(bytes < 8 << 10, "{bytes} bytes");
+    }
+    assert_ne!(manifests(), first);
+    let rows = scan_now(&engine, &table);
+    assert_eq!(rows.len(), 100);
+    let (engine, table) = after_kill(&files);
+    assert_eq!(scan_now(&engine, &table), rows);
 }
