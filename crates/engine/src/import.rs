@@ -8,7 +8,7 @@
 //! kept out only to compare what came into memory last, and for the record.
 
 use crate::catalog::Table;
-use crate::compaction::stored_columns;
+use crate::compaction::OUTPUT_BATCH_ROWS;
 use crate::deletions::Deletions;
 use crate::engine::Engine;
 use crate::installer::PreparedChange;
@@ -16,7 +16,7 @@ use crate::manifest::Edit;
 use crate::tablet::{Tablet, TabletState};
 use arrow::array::{RecordBatch, UInt32Array};
 use arrow::compute::{interleave_record_batch, take_record_batch};
-use oribi_sstable::{Sstable, SstableId, SstableMeta, SstableOptions, SstableWriter};
+use oribi_sstable::{Sstable, SstableId, SstableMeta, SstableOptions, SstableWriter, stored_columns};
 use oribi_types::batch::{EncodedKeys, encode_keys, ts_field};
 use oribi_types::{Error, Result, Schema, Timestamp};
 use std::collections::HashSet;
@@ -24,7 +24,6 @@ use std::sync::Arc;
 
 /// Rows of a run are sorted in memory: this many bytes per tablet at most, and never more than the budget allows.
 const RUN_BYTES_MAX: usize = 64 << 20;
-const OUTPUT_BATCH_ROWS: usize = 8192;
 /// How often the commit looks again after others changed the table meanwhile.
 const COMMIT_ATTEMPTS: usize = 10;
 

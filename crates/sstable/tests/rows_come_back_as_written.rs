@@ -194,7 +194,6 @@ fn batches_and_rows_make_the_same_file() {
         let batch = builder.finish().unwrap();
         writer.push_batch(&batch, &encode_keys(&schema, &batch).unwrap()).unwrap();
     }
-    assert!(writer.data_bytes() > 0);
     let by_batch = writer.finish().unwrap();
     oribi_sstable::publish(&env, dir.path(), 2).unwrap();
     assert_eq!(
