@@ -32,9 +32,6 @@ struct State {
     /// Bytes held by operators that can spill, and by the others.
     spillable: usize,
     unspillable: usize,
-    /// Bytes of these that the budget refused and an operator took nonetheless ([`MemoryPool::grow`] cannot fail);
-    /// they are given back first.
-    overdrawn: usize,
 }
 
 impl QueryMemory {
@@ -69,18 +66,15 @@ impl MemoryPool for QueryMemory {
 
     fn grow(&self, reservation: &MemoryReservation, additional: usize) {
         let mut state = self.lock();
-        if !self.budget.try_reserve(additional as u64) {
-            state.overdrawn += additional;
-        }
+        // This cannot fail: the budget counts it, and others make room.
+        self.budget.reserve(additional as u64);
         *state.held(reservation.consumer()) += additional;
     }
 
     fn shrink(&self, reservation: &MemoryReservation, bytes: usize) {
         let mut state = self.lock();
         *state.held(reservation.consumer()) -= bytes;
-        let undrawn = bytes.min(state.overdrawn);
-        state.overdrawn -= undrawn;
-        self.budget.release((bytes - undrawn) as u64);
+        self.budget.release(bytes as u64);
     }
 
     fn try_grow(&self, reservation: &MemoryReservation, additional: usize) -> Result<()> {
@@ -109,7 +103,7 @@ impl MemoryPool for QueryMemory {
             return refuse(left);
         }
         if !self.budget.try_reserve(additional as u64) {
-            return refuse(self.budget.limit().saturating_sub(self.budget.used()) as usize);
+            return refuse(self.budget.left_for_queries() as usize);
         }
         *state.held(consumer) += additional;
         Ok(())
