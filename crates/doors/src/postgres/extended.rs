@@ -192,8 +192,8 @@ fn bind_parameters(statement: &Statement, bind: &Bind<'_>) -> Result<Vec<Value>,
     let mut values = Vec::with_capacity(expected.len());
     for (i, (((bytes, format), oid), expected)) in sent.enumerate() {
         let rounds = statement.prepared.as_ref().is_some_and(|prepared| prepared.rounds(i));
-        let target = parameters::Target { column_type: *expected, rounds };
-        let value = parameters::decode(*bytes, format, *oid, target).map_err(|mut error| {
+        let wanted = parameters::Wanted { column_type: *expected, rounds };
+        let value = parameters::decode(*bytes, format, *oid, wanted).map_err(|mut error| {
             error.error = error.error.context(format!("parameter ${}", i + 1));
             error
         })?;

@@ -9,13 +9,13 @@ use oribi_types::{ColumnType, Error, ErrorKind, Result, Value, text};
 
 /// What a statement wants of a parameter.
 #[derive(Clone, Copy)]
-pub struct Target {
+pub struct Wanted {
     pub column_type: ColumnType,
     /// Whether a number is rounded to the type: it is only stored. Otherwise one that does not fit is refused.
     pub rounds: bool,
 }
 
-impl Target {
+impl Wanted {
     fn parse(self, text: &str) -> Result<Value> {
         if self.rounds {
             text::parse(self.column_type, text)
@@ -33,7 +33,7 @@ pub fn decode(
     bytes: Option<&[u8]>,
     format: Format,
     declared: u32,
-    target: Target,
+    wanted: Wanted,
 ) -> Result<Value, SqlError> {
     let Some(bytes) = bytes else { return Ok(Value::Null) };
     if !matches!(declared, oid::UNSPECIFIED | oid::UNKNOWN) && parameter_type(declared).is_none() {
@@ -41,14 +41,14 @@ pub fn decode(
         return Err(SqlError::new(ErrorKind::Unsupported, message));
     }
     match format {
-        Format::Text => utf8(bytes).and_then(|text| target.parse(text)).map_err(invalid_text),
+        Format::Text => utf8(bytes).and_then(|text| wanted.parse(text)).map_err(invalid_text),
         Format::Binary => {
             let sent = if matches!(declared, oid::UNSPECIFIED | oid::UNKNOWN) {
-                oid_of(target.column_type)
+                oid_of(wanted.column_type)
             } else {
                 declared
             };
-            binary(bytes, sent, target).map_err(|e| SqlError::from(e).with_sqlstate("22P03"))
+            binary(bytes, sent, wanted).map_err(|e| SqlError::from(e).with_sqlstate("22P03"))
         }
     }
 }
@@ -57,17 +57,17 @@ fn utf8(bytes: &[u8]) -> Result<&str> {
     std::str::from_utf8(bytes).map_err(|_| Error::invalid("invalid byte sequence for encoding \"UTF8\""))
 }
 
-fn binary(bytes: &[u8], sent: u32, target: Target) -> Result<Value> {
+fn binary(bytes: &[u8], sent: u32, wanted: Wanted) -> Result<Value> {
     let value = match sent {
         oid::NUMERIC => {
             let number = read_binary_numeric(bytes)?;
-            return match target.column_type {
-                ColumnType::Decimal { .. } => target.parse(&number),
-                _ => target.parse(trim_number(&number)),
+            return match wanted.column_type {
+                ColumnType::Decimal { .. } => wanted.parse(&number),
+                _ => wanted.parse(trim_number(&number)),
             };
         }
         oid::JSONB => match bytes.split_first() {
-            Some((1, json)) => return target.parse(utf8(json)?),
+            Some((1, json)) => return wanted.parse(utf8(json)?),
             _ => return Err(Error::invalid("unsupported jsonb version")),
         },
         oid::BYTEA => Value::Binary(bytes.to_owned()),
@@ -85,14 +85,14 @@ fn binary(bytes: &[u8], sent: u32, target: Target) -> Result<Value> {
         }
         oid::UUID => Value::Uuid(fixed(bytes)?),
         // Text and JSON.
-        _ => return target.parse(utf8(bytes)?),
+        _ => return wanted.parse(utf8(bytes)?),
     };
-    if value.as_ref().fits(target.column_type) {
+    if value.as_ref().fits(wanted.column_type) {
         return Ok(value);
     }
     // The client's type is not the statement's: the text of the one is read as the other, range checks included.
     let sent = parameter_type(sent).expect("oids without a type were refused");
-    target.parse(&text::to_string(value.as_ref(), sent))
+    wanted.parse(&text::to_string(value.as_ref(), sent))
 }
 
 fn fixed<const N: usize>(bytes: &[u8]) -> Result<[u8; N]> {
@@ -113,8 +113,8 @@ fn trim_number(number: &str) -> &str {
 mod tests {
     use super::*;
 
-    fn compared(column_type: ColumnType) -> Target {
-        Target { column_type, rounds: false }
+    fn compared(column_type: ColumnType) -> Wanted {
+        Wanted { column_type, rounds: false }
     }
 
     fn from_binary(bytes: &[u8], declared: u32, expected: ColumnType) -> Result<Value, SqlError> {
@@ -140,7 +140,7 @@ mod tests {
         super::super::numeric::write_binary_numeric("1234", 3, &mut bytes);
         let narrow = ColumnType::Decimal { precision: 10, scale: 2 };
         assert!(from_binary(&bytes, oid::NUMERIC, narrow).is_err());
-        let stored = Target { column_type: narrow, rounds: true };
+        let stored = Wanted { column_type: narrow, rounds: true };
         for (format, bytes) in [(Format::Binary, bytes.as_slice()), (Format::Text, b"1.234")] {
             assert_eq!(decode(Some(bytes), format, oid::NUMERIC, stored).unwrap(), Value::Decimal(123));
             assert!(decode(Some(bytes), format, oid::NUMERIC, compared(narrow)).is_err());
