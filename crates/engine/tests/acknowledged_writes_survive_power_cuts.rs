@@ -265,7 +265,8 @@ fn files_are_not_removed_on_the_word_of_a_manifest_that_a_power_cut_takes_back()
 
 #[test]
 fn what_was_settled_survives_kills_and_power_cuts_in_turn() {
-    let stop = |files: &SimFiles, seed: u64| if seed % 2 == 0 { files.kill() } else { files.crash(seed) };
+    let stop =
+        |files: &SimFiles, seed: u64| if seed.is_multiple_of(2) { files.kill() } else { files.crash(seed) };
     seeds(25, |seed| survive(seed, Durability::Sync, stop));
 }
 
