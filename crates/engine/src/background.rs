@@ -1,67 +1,90 @@
 //! What runs by itself: flushes, compactions, trimming the log, reserving timestamps.
 //!
-//! Two threads coordinate at normal priority, because they take locks that writers take; the heavy part of each job
-//! runs at idle priority. Flushes never wait for compactions.
+//! Three threads coordinate at normal priority, because they take locks that writers take; the heavy part of each job
+//! runs at idle priority. Flushes never wait for compactions, and the ceiling for neither.
 
 use crate::catalog::Table;
 use crate::engine::Engine;
-use crate::tablet::Tablet;
+use crate::expiry::Looks;
+use crate::tablet::{Tablet, TabletId};
 use oribi_env::Priority;
-use oribi_types::{ErrorKind, Result};
+use oribi_types::{Error, ErrorKind, Result};
+use oribi_wal::Lsn;
 use parking_lot::{Condvar, Mutex};
+use std::collections::HashMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::sync::{Arc, Weak};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 /// How often the threads look without being woken.
 const TICK: Duration = Duration::from_millis(50);
-
-type Job = fn(&Engine) -> Result<()>;
+/// How long a tablet whose job failed is left alone: at first, and after failing again and again, each pause being
+/// twice the one before.
+const PAUSE_MICROS: u64 = 100_000;
+const PAUSE_MICROS_MAX: u64 = 30_000_000;
 
 #[derive(Default)]
 pub(crate) struct Background {
-    woken: AtomicBool,
     stopped: AtomicBool,
-    lock: Mutex<()>,
-    wake: Condvar,
-    pub threads: Mutex<Vec<JoinHandle<()>>>,
+    flush: Alarm,
+    compaction: Alarm,
+    ceiling: Alarm,
+    threads: Mutex<Vec<JoinHandle<()>>>,
 }
 
-impl Background {
-    pub fn start(engine: &Arc<Engine>) -> Result<()> {
-        let jobs: [(&str, Job); 2] =
-            [("oribi-flush", Engine::flush_tick), ("oribi-compact", Engine::compaction_tick)];
-        for (name, job) in jobs {
-            let engine_ref = Arc::downgrade(engine);
-            let thread = oribi_env::spawn(name, Priority::Normal, move || run(name, &engine_ref, job))?;
-            engine.background.threads.lock().push(thread);
-        }
-        Ok(())
-    }
+/// What a thread sleeps by.
+#[derive(Default)]
+struct Alarm {
+    rung: AtomicBool,
+    lock: Mutex<()>,
+    wake: Condvar,
+}
 
-    /// Has the flush thread look now. Cheap to call again and again.
-    pub fn wake(&self) {
-        if !self.woken.swap(true, Relaxed) {
+impl Alarm {
+    fn ring(&self) {
+        if !self.rung.swap(true, Relaxed) {
             drop(self.lock.lock());
             self.wake.notify_all();
         }
     }
 
+    /// Until it rings, for a tick at most.
     fn sleep(&self) {
         let mut guard = self.lock.lock();
-        if !self.woken.swap(false, Relaxed) && !self.stopped.load(Relaxed) {
+        if !self.rung.swap(false, Relaxed) {
             self.wake.wait_for(&mut guard, TICK);
+            self.rung.store(false, Relaxed);
         }
+    }
+}
+
+impl Background {
+    pub fn start(engine: &Arc<Engine>) -> Result<()> {
+        let mut failures = Failures::default();
+        let flush = move |engine: &Engine| {
+            engine.flush_tick(&mut failures);
+            Ok(())
+        };
+        let (mut failures, mut looks) = (Failures::default(), Looks::default());
+        let compact = move |engine: &Engine| engine.compaction_tick(&mut failures, &mut looks);
+        spawn(engine, "oribi-flush", |background| &background.flush, flush)?;
+        spawn(engine, "oribi-compact", |background| &background.compaction, compact)?;
+        spawn(engine, "oribi-ceiling", |background| &background.ceiling, Engine::raise_ceiling)
+    }
+
+    /// Has the flush thread look now. Cheap to call again and again.
+    pub fn wake(&self) {
+        self.flush.ring();
     }
 
     pub fn stop(&self) {
         self.stopped.store(true, Relaxed);
-        drop(self.lock.lock());
-        self.wake.notify_all();
+        for alarm in [&self.flush, &self.compaction, &self.ceiling] {
+            alarm.ring();
+        }
         let current = std::thread::current().id();
         for thread in self.threads.lock().drain(..) {
-            thread.thread().unpark();
             // The last handle of an engine may be dropped by its own thread.
             if thread.thread().id() != current && thread.join().is_err() {
                 tracing::error!("a background thread panicked");
@@ -70,74 +93,179 @@ impl Background {
     }
 }
 
-fn run(name: &str, engine: &Weak<Engine>, job: Job) {
-    loop {
-        let Some(engine) = engine.upgrade() else { return };
-        if engine.background.stopped.load(Relaxed) {
-            return;
+/// Starts a thread that does `job` at every tick and when its alarm rings.
+fn spawn(
+    engine: &Arc<Engine>,
+    name: &'static str,
+    alarm: fn(&Background) -> &Alarm,
+    mut job: impl FnMut(&Engine) -> Result<()> + Send + 'static,
+) -> Result<()> {
+    let engine_ref = Arc::downgrade(engine);
+    let run = move || {
+        loop {
+            let Some(engine) = engine_ref.upgrade() else { return };
+            if engine.background.stopped.load(Relaxed) {
+                return;
+            }
+            if let Err(error) = job(&engine) {
+                tracing::error!(%error, "{name} failed");
+                std::thread::sleep(TICK);
+            }
+            alarm(&engine.background).sleep();
         }
-        if let Err(error) = job(&engine) {
-            // The rows stay in memory and the log; the next tick tries again, unless the log has stopped.
-            tracing::error!(%error, "{name} failed");
-            std::thread::sleep(TICK);
-        }
-        engine.background.sleep();
+    };
+    let thread = oribi_env::spawn(name, Priority::Normal, run)?;
+    engine.background.threads.lock().push(thread);
+    Ok(())
+}
+
+/// Tablets whose last job failed. They are left alone for a while, so that the others have their turn and a full disk
+/// is not written to over and over. Their rows stay in memory and the log.
+#[derive(Default)]
+struct Failures(HashMap<TabletId, Failure>);
+
+struct Failure {
+    error: Error,
+    /// By the monotonic clock.
+    again_micros: u64,
+    pause_micros: u64,
+}
+
+impl Failures {
+    /// The error of a tablet that is to be left alone at `now_micros`.
+    fn paused(&self, tablet: TabletId, now_micros: u64) -> Option<&Error> {
+        self.0.get(&tablet).filter(|failure| now_micros < failure.again_micros).map(|failure| &failure.error)
     }
+
+    fn any_paused(&self, now_micros: u64) -> bool {
+        self.0.values().any(|failure| now_micros < failure.again_micros)
+    }
+
+    /// Notes how a job went; says whether well.
+    fn note(&mut self, table: &Table, tablet: TabletId, now_micros: u64, result: Result<()>) -> bool {
+        let Err(error) = result else {
+            self.0.remove(&tablet);
+            return true;
+        };
+        tracing::error!(%error, table = table.name(), tablet, "a flush or compaction failed, and is tried again");
+        let before = self.0.get(&tablet).map_or(PAUSE_MICROS / 2, |failure| failure.pause_micros);
+        let pause_micros = (before * 2).min(PAUSE_MICROS_MAX);
+        self.0.insert(tablet, Failure { error, again_micros: now_micros + pause_micros, pause_micros });
+        false
+    }
+}
+
+/// A tablet with rows in memory that no SSTable has.
+struct Unflushed {
+    table: Arc<Table>,
+    tablet: Arc<Tablet>,
+    bytes: u64,
+    first_lsn: Lsn,
 }
 
 impl Engine {
     /// Flushes what is due: a large memtable, the largest one when memory is short, the oldest when the log is long.
-    fn flush_tick(&self) -> Result<()> {
-        let flushed = self.flush_all_due();
-        self.budget.set_stalled(flushed.as_ref().err().cloned());
-        flushed
+    fn flush_tick(&self, failures: &mut Failures) {
+        self.measure_indexes();
+        self.flush_all_due(failures);
+        if failures.any_paused(self.env.clock.monotonic_micros()) {
+            // Writers to a large memtable ring at every write.
+            std::thread::sleep(TICK);
+        }
     }
 
-    fn flush_all_due(&self) -> Result<()> {
-        self.raise_ceiling()?;
-        while let Some((table, tablet)) = self.flush_due() {
-            self.flush_tablet(&table, &tablet)?;
-            self.trim_log()?;
+    fn flush_all_due(&self, failures: &mut Failures) {
+        while let Some((table, tablet)) = self.flush_due(failures) {
+            let flushed = self.flush_tablet(&table, &tablet);
+            if failures.note(&table, tablet.id, self.env.clock.monotonic_micros(), flushed)
+                && let Err(error) = self.trim_log()
+            {
+                tracing::warn!(%error, "cannot trim the log");
+            }
             if self.background.stopped.load(Relaxed) {
-                return Ok(());
+                return;
             }
         }
         self.index.evict_excess();
-        Ok(())
     }
 
-    fn flush_due(&self) -> Option<(Arc<Table>, Arc<Tablet>)> {
-        let catalog = self.catalog();
-        let mut tablets: Vec<(Arc<Table>, Arc<Tablet>, u64, u64)> = Vec::new();
-        for table in catalog.all_tables() {
-            for tablet in &table.tablets {
-                let state = tablet.state();
-                let bytes = state.memtables().map(|m| m.bytes()).sum();
-                let first = state.memtables().map(|m| m.first_lsn()).min().unwrap_or(u64::MAX);
-                if first < u64::MAX {
-                    tablets.push((table.clone(), tablet.clone(), bytes, first));
+    /// The next tablet to flush, of those that are not paused. Tells the budget what the others hold.
+    fn flush_due(&self, failures: &Failures) -> Option<(Arc<Table>, Arc<Tablet>)> {
+        // Before the tablets are asked: what is written meanwhile must not look stuck.
+        let memtables = self.budget.memtables();
+        let now_micros = self.env.clock.monotonic_micros();
+        let (mut ready, mut first_paused, mut why) = (Vec::new(), u64::MAX, None);
+        for unflushed in self.unflushed() {
+            match failures.paused(unflushed.tablet.id, now_micros) {
+                None => ready.push(unflushed),
+                Some(error) => {
+                    first_paused = first_paused.min(unflushed.first_lsn);
+                    why = Some(error.clone());
                 }
             }
         }
-        let largest = tablets.iter().max_by_key(|(_, _, bytes, _)| *bytes)?;
-        if largest.2 > self.options.flush_bytes_max || self.budget.wants_flush() {
-            return Some((largest.0.clone(), largest.1.clone()));
-        }
-        if self.log.size_bytes() > self.options.log_bytes_max {
-            let oldest = tablets.iter().min_by_key(|(_, _, _, first)| *first)?;
-            return Some((oldest.0.clone(), oldest.1.clone()));
-        }
-        None
+        let flushable: u64 = ready.iter().map(|u| u.bytes).sum();
+        let stuck = if why.is_some() { memtables.saturating_sub(flushable) } else { 0 };
+        self.budget.set_stuck(stuck, why);
+        let largest = ready.iter().max_by_key(|u| u.bytes)?;
+        let oldest = ready.iter().min_by_key(|u| u.first_lsn)?;
+        // What a paused tablet keeps of the log is not shortened by flushing others.
+        let long = self.log.size_bytes() > self.options.log_bytes_max && oldest.first_lsn < first_paused;
+        let due = if largest.bytes > self.options.flush_bytes_max || self.budget.wants_flush() {
+            largest
+        } else if long {
+            oldest
+        } else {
+            return None;
+        };
+        Some((due.table.clone(), due.tablet.clone()))
     }
 
-    fn compaction_tick(&self) -> Result<()> {
+    fn unflushed(&self) -> Vec<Unflushed> {
+        let catalog = self.catalog();
+        let tablets = catalog.all_tables().flat_map(|table| table.tablets.iter().map(move |t| (table, t)));
+        let unflushed = tablets.map(|(table, tablet)| {
+            let state = tablet.state();
+            let bytes = state.memtables().map(|m| m.bytes()).sum();
+            let first_lsn = state.memtables().map(|m| m.first_lsn()).min().unwrap_or(u64::MAX);
+            Unflushed { table: table.clone(), tablet: tablet.clone(), bytes, first_lsn }
+        });
+        unflushed.filter(|u| u.first_lsn < u64::MAX).collect()
+    }
+
+    /// Tells the budget what the indexes of the live SSTables take.
+    fn measure_indexes(&self) {
+        let catalog = self.catalog();
+        let tablets = catalog.all_tables().flat_map(|table| &table.tablets);
+        let bytes = tablets.map(|tablet| {
+            let files = &tablet.state().files.files;
+            files.iter().map(|file| file.sstable.memory_bytes() as u64).sum::<u64>()
+        });
+        self.budget.set_indexes(bytes.sum());
+    }
+
+    fn compaction_tick(&self, failures: &mut Failures, looks: &mut Looks) -> Result<()> {
+        let monotonic_micros = || self.env.clock.monotonic_micros();
+        looks.forget_old(self.timeline.now_micros());
         for table in self.catalog().all_tables() {
             for tablet in &table.tablets {
-                while self.compact_if_worth(table, tablet)? {
-                    if self.background.stopped.load(Relaxed) {
-                        return Ok(());
-                    }
+                if failures.paused(tablet.id, monotonic_micros()).is_some() {
+                    continue;
                 }
+                let compacted = self.compact_while_worth(table, tablet, looks);
+                failures.note(table, tablet.id, monotonic_micros(), compacted);
+                if self.background.stopped.load(Relaxed) {
+                    return Ok(());
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn compact_while_worth(&self, table: &Table, tablet: &Tablet, looks: &mut Looks) -> Result<()> {
+        while self.compact_if_worth(table, tablet, looks)? {
+            if self.background.stopped.load(Relaxed) {
+                break;
             }
         }
         Ok(())

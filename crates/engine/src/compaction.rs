@@ -5,8 +5,8 @@
 
 use crate::catalog::Table;
 use crate::engine::Engine;
+use crate::expiry::{Looks, expired_rows};
 use crate::installer::FileChange;
-use crate::scan::expired_rows;
 use crate::tablet::{LiveFile, Tablet, TabletState};
 use arrow::array::{AsArray, RecordBatch};
 use arrow::compute::interleave_record_batch;
@@ -15,12 +15,12 @@ use oribi_sstable::{SstableId, SstableMeta, SstableOptions, SstableWriter};
 use oribi_types::batch::{EncodedKeys, encode_keys};
 use oribi_types::{ColumnSource, Error, Result, Schema, Timestamp};
 use std::cmp::Ordering as Order;
-use std::collections::{BinaryHeap, HashSet};
+use std::collections::{BinaryHeap, HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
-/// A file of which more than this share is deleted is rewritten alone.
-const DELETED_SHARE_MAX: f64 = 0.3;
+/// A file of which more than this share is deleted or expired is rewritten alone.
+const GONE_SHARE_MAX: f64 = 0.3;
 const OUTPUT_BATCH_ROWS: usize = 8192;
 /// In a row map: the row was not kept.
 const DROPPED: u32 = u32::MAX;
@@ -34,20 +34,35 @@ impl Engine {
         for tablet in &table.tablets {
             let _compaction = tablet.compaction.lock();
             let inputs = tablet.state().files.files.clone();
-            let lone = inputs.len() == 1 && inputs[0].deletions.len() == 0;
-            if !inputs.is_empty() && !lone {
+            let worth = match inputs.as_slice() {
+                [] => false,
+                [lone] => lone.deletions.len() > 0 || self.has_expired(table, lone)?,
+                _ => true,
+            };
+            if worth {
                 self.compact_files(table, tablet, &inputs)?;
             }
         }
         Ok(())
     }
 
+    fn has_expired(&self, table: &Table, file: &LiveFile) -> Result<bool> {
+        let now_micros = self.timeline.expiry_horizon_micros();
+        let rows = oribi_env::run_idle(|| expired_rows(table, file, now_micros))?;
+        Ok(!rows.is_empty())
+    }
+
     /// Compacts what is worth it in a tablet; says whether there was anything.
-    pub(crate) fn compact_if_worth(&self, table: &Table, tablet: &Tablet) -> Result<bool> {
+    pub(crate) fn compact_if_worth(&self, table: &Table, tablet: &Tablet, looks: &mut Looks) -> Result<bool> {
         let Some(_compaction) = tablet.compaction.try_lock() else { return Ok(false) };
         let files = tablet.state().files.clone();
         let horizon = self.timeline.horizon();
-        let Some(inputs) = pick(&files.files, self.options.compaction_files, horizon) else {
+        let mut gone = HashMap::with_capacity(files.files.len());
+        for file in &files.files {
+            let expired = self.look_for_expired(table, tablet, file, looks)?;
+            gone.insert(file.id(), file.deletions.gone_at(horizon) + expired);
+        }
+        let Some(inputs) = pick(&files.files, &gone, self.options.compaction_files, horizon) else {
             return Ok(false);
         };
         self.compact_files(table, tablet, &inputs)?;
@@ -66,6 +81,9 @@ impl Engine {
         }
         self.manifest.check()?;
         let id = self.manifest.next_id();
+        let rows: u64 = inputs.iter().map(|f| f.sstable.meta().rows).sum();
+        // For the row maps.
+        let _held = self.budget.hold(rows as usize * size_of::<u32>());
         let merged = oribi_env::run_idle(|| {
             let sources = inputs.iter().map(|file| Source::open(&table, file, horizon, now_micros));
             self.merge(&table, tablet, sources.collect::<Result<_>>()?, id)
@@ -157,12 +175,18 @@ struct Merged {
     rows: u64,
 }
 
-/// Files to compact: a mostly deleted one alone, or enough of similar size. What a snapshot below still reads does
-/// not count, because compacting it would leave things as they are, again and again.
-fn pick(files: &[Arc<LiveFile>], enough: usize, horizon: Timestamp) -> Option<Vec<Arc<LiveFile>>> {
+/// Files to compact: a mostly deleted or expired one alone, or enough of similar size. `gone` says how many rows of
+/// each nobody can read. What a snapshot below still reads does not count, because compacting it would leave things as
+/// they are, again and again.
+fn pick(
+    files: &[Arc<LiveFile>],
+    gone: &HashMap<SstableId, u64>,
+    enough: usize,
+    horizon: Timestamp,
+) -> Option<Vec<Arc<LiveFile>>> {
     let files = || files.iter().filter(|f| f.visible_from <= horizon);
-    let gone = |f: &LiveFile| f.deletions.gone_at(horizon) as f64 / f.sstable.meta().rows.max(1) as f64;
-    if let Some(file) = files().find(|f| gone(f) > DELETED_SHARE_MAX) {
+    let gone = |f: &LiveFile| gone[&f.id()] as f64 / f.sstable.meta().rows.max(1) as f64;
+    if let Some(file) = files().find(|f| gone(f) > GONE_SHARE_MAX) {
         return Some(vec![file.clone()]);
     }
     let mut tiers: std::collections::BTreeMap<u32, Vec<Arc<LiveFile>>> = std::collections::BTreeMap::new();

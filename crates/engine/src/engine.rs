@@ -89,6 +89,10 @@ pub struct EngineStats {
     pub memtable_bytes: u64,
     pub row_cache_bytes: u64,
     pub query_bytes: u64,
+    /// Of open SSTables.
+    pub index_bytes: u64,
+    /// Of flushes and compactions.
+    pub job_bytes: u64,
     pub rows_in_memory: u64,
     pub log_bytes: u64,
     pub log_durable_lsn: Lsn,
@@ -204,6 +208,8 @@ impl Engine {
             memtable_bytes: self.budget.memtables(),
             row_cache_bytes: self.budget.cache(),
             query_bytes: self.budget.queries(),
+            index_bytes: self.budget.indexes(),
+            job_bytes: self.budget.jobs(),
             rows_in_memory: self.index.len() as u64,
             log_bytes: self.log.size_bytes(),
             log_durable_lsn: self.log.durable(),

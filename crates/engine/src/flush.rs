@@ -35,6 +35,10 @@ struct FlushVersion {
     superseded: Option<Timestamp>,
 }
 
+/// What a flush keeps in memory per key: its lists, and one version. Rows and keys are shared with the row index.
+const KEY_BYTES: usize =
+    size_of::<FlushKey>() + size_of::<FlushVersion>() + size_of::<(Timestamp, Flushed)>();
+
 /// The SSTable of a flush, not yet published.
 struct FlushedFile {
     meta: SstableMeta,
@@ -52,7 +56,14 @@ impl Engine {
 
     pub(crate) fn flush_tablet(&self, table: &Table, tablet: &Tablet) -> Result<()> {
         let _flush = tablet.flush.lock();
+        // What an attempt that failed has sealed goes first: as long as it fails, no more is sealed, and one memtable
+        // collects what comes.
+        self.flush_sealed(table, tablet)?;
         self.seal(tablet);
+        self.flush_sealed(table, tablet)
+    }
+
+    fn flush_sealed(&self, table: &Table, tablet: &Tablet) -> Result<()> {
         loop {
             let state = arc_swap::Guard::into_inner(tablet.state());
             let Some(memtable) = state.sealed.first() else { return Ok(()) };
@@ -67,7 +78,7 @@ impl Engine {
 
     /// Makes the active memtable a sealed one, unless it is empty. Under the gate no write is between its LSN and its
     /// memtable, so the sealed one has every record of the tablet up to now.
-    pub(crate) fn seal(&self, tablet: &Tablet) {
+    fn seal(&self, tablet: &Tablet) {
         let _gate = self.gate.write();
         if tablet.state().active.is_empty() {
             return;
@@ -85,6 +96,7 @@ impl Engine {
     fn flush_memtable(&self, table: &Table, tablet: &Tablet, memtable: &Arc<Memtable>) -> Result<()> {
         self.manifest.check()?;
         let horizon = self.timeline.horizon();
+        let _held = self.budget.hold(memtable.len() * KEY_BYTES);
         let mut keys = self.flush_keys(tablet, memtable, horizon);
         // A version that is named by a mark or a file must not be lost by the log.
         let needs = self.log.appended();

@@ -3,7 +3,7 @@
 //! Order: new files and marks files, their folder, the log through the highest LSN in them, one manifest record, the
 //! state in memory. Whoever calls holds the tablet's installer lock from reading the state that it changes.
 
-use crate::deletions::{Deletions, parse_marks_name};
+use crate::deletions::{Deletions, marks_path, parse_marks_name};
 use crate::engine::Engine;
 use crate::manifest::{Edit, FileRecord, Install, ManifestState};
 use crate::tablet::{FileSet, LiveFile, Tablet, TabletState};
@@ -12,7 +12,7 @@ use oribi_sstable::{Sstable, SstableId, SstableMeta};
 use oribi_types::{Result, Schema, Timestamp};
 use oribi_wal::Lsn;
 use std::collections::{HashMap, HashSet};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 /// A change of one tablet's files, before it has a name on disk.
@@ -38,12 +38,31 @@ impl Engine {
     /// Writes what a change needs to disk: afterwards only the manifest record is missing.
     ///
     /// # Errors
-    /// Those of the file system; what was written is removed at the next open.
+    /// Those of the file system; the caller gives up the added SSTables then.
     pub(crate) fn prepare(
         &self,
         tablet: &Tablet,
         schema: &Schema,
         change: FileChange,
+    ) -> Result<PreparedChange> {
+        let mut marks = Vec::new();
+        let prepared = self.prepare_files(tablet, schema, change, &mut marks);
+        if prepared.is_err() {
+            // Not named by any manifest record yet. The last may not have come to be.
+            for path in marks.iter().filter(|path| self.env.files.open(path, false).is_ok()) {
+                self.remove_quietly(|| Ok(self.env.files.remove(path)?));
+            }
+        }
+        prepared
+    }
+
+    /// Notes the path of each marks file in `marks_paths` before it is written.
+    fn prepare_files(
+        &self,
+        tablet: &Tablet,
+        schema: &Schema,
+        change: FileChange,
+        marks_paths: &mut Vec<PathBuf>,
     ) -> Result<PreparedChange> {
         let state = tablet.state();
         let horizon = self.timeline.horizon();
@@ -63,7 +82,7 @@ impl Engine {
                 Some(marks) => {
                     let deletions = file.deletions.with(marks.iter().copied(), horizon);
                     let file = LiveFile { deletions: Arc::new(deletions), ..(**file).clone() };
-                    files.push(Arc::new(self.store_marks(tablet, file)?));
+                    files.push(Arc::new(self.store_marks(tablet, file, marks_paths)?));
                 }
             }
         }
@@ -74,7 +93,7 @@ impl Engine {
             let deletions = Arc::new(Deletions::default().with(marks, horizon));
             let file = LiveFile { sstable, deletions, marks: None, visible_from: change.visible_from };
             let marked = file.deletions.len() > 0;
-            files.push(Arc::new(if marked { self.store_marks(tablet, file)? } else { file }));
+            files.push(Arc::new(if marked { self.store_marks(tablet, file, marks_paths)? } else { file }));
         }
         install.marks = files
             .iter()
@@ -88,8 +107,9 @@ impl Engine {
         Ok(PreparedChange { install, files: FileSet { files, flushed_lsn } })
     }
 
-    fn store_marks(&self, tablet: &Tablet, file: LiveFile) -> Result<LiveFile> {
+    fn store_marks(&self, tablet: &Tablet, file: LiveFile, paths: &mut Vec<PathBuf>) -> Result<LiveFile> {
         let number = self.manifest.next_id();
+        paths.push(marks_path(&tablet.dir, file.id(), number));
         let record = file.deletions.store(&self.env, &tablet.dir, file.id(), number)?;
         Ok(LiveFile { marks: Some(record), ..file })
     }
@@ -123,7 +143,7 @@ impl Engine {
             if let Some(marks) = &old.marks
                 && now.is_none_or(|now| now.marks.as_ref() != Some(marks))
             {
-                let path = crate::deletions::marks_path(&tablet.dir, marks.sstable, marks.number);
+                let path = marks_path(&tablet.dir, marks.sstable, marks.number);
                 self.remove_quietly(|| Ok(self.env.files.remove(&path)?));
             }
         }

@@ -15,6 +15,7 @@ mod compaction;
 mod ddl;
 mod deletions;
 mod engine;
+mod expiry;
 mod flush;
 mod import;
 mod index;

@@ -1,7 +1,10 @@
-//! The memory budget: one limit over memtables, row cache and queries.
+//! The memory budget: one limit over memtables, queries, open SSTables, background jobs and the row cache.
 //!
-//! Memtables may take half of it: at a quarter flushing starts, at half writers wait. Queries take what they can
-//! reserve. The row cache takes what is left and gives it back first.
+//! The rule: memtables, queries, indexes and jobs together stay within the limit; the row cache takes what they leave
+//! and gives it back first. Memtables have an eighth of the limit for themselves, so that a flush alone always lets
+//! writers go on, and may take up to half while nobody else wants it. When they fill half of what they may, flushing
+//! starts; beyond all of it, writers wait. Queries are refused what would break the rule. Indexes and jobs are only
+//! counted, and so is what a query takes without asking: the others make room for them.
 
 use oribi_types::{Error, Result};
 use parking_lot::{Condvar, Mutex};
@@ -12,8 +15,14 @@ use tokio::sync::Notify;
 pub struct MemoryBudget {
     limit: u64,
     memtables: AtomicU64,
+    /// Of the memtables: what could not be flushed and is left alone for a while.
+    stuck: AtomicU64,
     cache: AtomicU64,
     queries: AtomicU64,
+    /// Indexes of the open SSTables, as last measured.
+    indexes: AtomicU64,
+    /// What flushes and compactions that run now hold.
+    jobs: AtomicU64,
     closed: AtomicBool,
     /// Why flushing makes no room at the moment, if so.
     stalled: Mutex<Option<Error>>,
@@ -28,8 +37,11 @@ impl MemoryBudget {
         MemoryBudget {
             limit,
             memtables: AtomicU64::new(0),
+            stuck: AtomicU64::new(0),
             cache: AtomicU64::new(0),
             queries: AtomicU64::new(0),
+            indexes: AtomicU64::new(0),
+            jobs: AtomicU64::new(0),
             closed: AtomicBool::new(false),
             stalled: Mutex::new(None),
             room: Condvar::new(),
@@ -38,24 +50,35 @@ impl MemoryBudget {
         }
     }
 
-    /// Reserves `bytes` for a query; false if memtables and queries would then exceed the budget.
+    /// Reserves `bytes` for a query; false if the budget would then be exceeded.
     pub fn try_reserve(&self, bytes: u64) -> bool {
         let reserved = self.queries.fetch_add(bytes, Relaxed) + bytes;
-        if reserved + self.memtables.load(Relaxed) <= self.limit {
+        if reserved <= self.queries_max() {
             return true;
         }
         self.queries.fetch_sub(bytes, Relaxed);
         false
     }
 
-    /// Gives back what [`try_reserve`](Self::try_reserve) took.
+    /// Counts `bytes` that a query takes whether or not there is room.
+    pub fn reserve(&self, bytes: u64) {
+        self.queries.fetch_add(bytes, Relaxed);
+    }
+
+    /// Gives back what [`try_reserve`](Self::try_reserve) or [`reserve`](Self::reserve) took. Writers that wait notice
+    /// at the flush thread's next look: the caller may be a thread of idle priority, which takes no lock of theirs.
     pub fn release(&self, bytes: u64) {
         self.queries.fetch_sub(bytes, Relaxed);
     }
 
+    /// How much more queries can reserve.
+    pub fn left_for_queries(&self) -> u64 {
+        self.queries_max().saturating_sub(self.queries())
+    }
+
     /// Bytes in use for all purposes.
     pub fn used(&self) -> u64 {
-        self.memtables() + self.cache() + self.queries()
+        self.memtables() + self.queries() + self.indexes() + self.jobs() + self.cache()
     }
 
     pub fn limit(&self) -> u64 {
@@ -74,21 +97,44 @@ impl MemoryBudget {
         self.queries.load(Relaxed)
     }
 
-    /// How many bytes of clean rows must go for the budget to hold.
-    pub(crate) fn cache_excess(&self) -> u64 {
-        let room = self.limit.saturating_sub(self.memtables() + self.queries());
-        self.cache().saturating_sub(room)
+    /// What the indexes of open SSTables take.
+    pub fn indexes(&self) -> u64 {
+        self.indexes.load(Relaxed)
     }
 
+    /// What flushes and compactions hold beside the rows in memory.
+    pub fn jobs(&self) -> u64 {
+        self.jobs.load(Relaxed)
+    }
+
+    fn queries_max(&self) -> u64 {
+        let others = self.memtables().max(self.limit / MEMTABLES_MIN_SHARE) + self.indexes() + self.jobs();
+        self.limit.saturating_sub(others)
+    }
+
+    fn memtables_max(&self) -> u64 {
+        let others = self.queries() + self.indexes() + self.jobs();
+        self.limit.saturating_sub(others).clamp(self.limit / MEMTABLES_MIN_SHARE, self.limit / 2)
+    }
+
+    /// How many bytes of clean rows must go for the budget to hold.
+    pub(crate) fn cache_excess(&self) -> u64 {
+        let others = self.used() - self.cache();
+        self.cache().saturating_sub(self.limit.saturating_sub(others))
+    }
+
+    /// Whether memtables fill half of what they may. Those that are stuck are left out of both, or the others would be
+    /// flushed at every write.
     pub(crate) fn wants_flush(&self) -> bool {
-        self.memtables() > self.limit / 4
+        let stuck = self.stuck.load(Relaxed);
+        self.memtables().saturating_sub(stuck) > self.memtables_max().saturating_sub(stuck) / 2
     }
 
     fn writers_must_wait(&self) -> bool {
-        self.memtables() > self.limit / 2 && !self.closed.load(Relaxed)
+        self.memtables() > self.memtables_max() && !self.closed.load(Relaxed)
     }
 
-    /// Blocks while memtables hold half of the budget.
+    /// Blocks while memtables hold more than they may.
     ///
     /// # Errors
     /// `Unavailable` once the engine is closed, or if flushing fails: waiting may then take forever.
@@ -127,11 +173,13 @@ impl MemoryBudget {
         self.wake_writers();
     }
 
-    /// How flushing goes.
-    pub(crate) fn set_stalled(&self, why: Option<Error>) {
-        let stalled = why.is_some();
-        *self.stalled.lock() = why;
-        if stalled {
+    /// How flushing goes: `bytes` of memtables are stuck for the reason `why`. Writers are refused if no other memtable
+    /// can make room for them.
+    pub(crate) fn set_stuck(&self, bytes: u64, why: Option<Error>) {
+        self.stuck.store(bytes, Relaxed);
+        *self.stalled.lock() = why.filter(|_| bytes > self.memtables_max());
+        // Also tells those for whom a query made room.
+        if self.stalled.lock().is_some() || !self.writers_must_wait() {
             self.wake_writers();
         }
     }
@@ -149,9 +197,19 @@ impl MemoryBudget {
     pub(crate) fn memtables_shrank(&self, bytes: u64) {
         let before = self.memtables.fetch_sub(bytes, Relaxed);
         debug_assert!(before >= bytes, "memtable bytes are counted in and out alike");
-        if before > self.limit / 2 {
+        if before > self.memtables_max() {
             self.wake_writers();
         }
+    }
+
+    pub(crate) fn set_indexes(&self, bytes: u64) {
+        self.indexes.store(bytes, Relaxed);
+    }
+
+    /// Counts what a flush or compaction takes, until the guard goes.
+    pub(crate) fn hold(&self, bytes: usize) -> Held<'_> {
+        self.jobs.fetch_add(bytes as u64, Relaxed);
+        Held { budget: self, bytes: bytes as u64 }
     }
 
     pub(crate) fn cache_grew(&self, bytes: u64) {
@@ -161,5 +219,76 @@ impl MemoryBudget {
     pub(crate) fn cache_shrank(&self, bytes: u64) {
         let before = self.cache.fetch_sub(bytes, Relaxed);
         debug_assert!(before >= bytes, "cache bytes are counted in and out alike");
+    }
+}
+
+/// One part in so many of the limit is for memtables whatever others hold.
+const MEMTABLES_MIN_SHARE: u64 = 8;
+
+/// Memory of a job, counted until this is dropped.
+pub(crate) struct Held<'a> {
+    budget: &'a MemoryBudget,
+    bytes: u64,
+}
+
+impl Drop for Held<'_> {
+    fn drop(&mut self) {
+        self.budget.jobs.fetch_sub(self.bytes, Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LIMIT: u64 = 8000;
+
+    #[test]
+    fn writers_and_queries_share_the_limit_whoever_comes_first() {
+        let budget = MemoryBudget::new(LIMIT);
+        assert!(budget.try_reserve(6000));
+        budget.memtables_grew(2001);
+        assert!(budget.writers_must_wait(), "6,000 for queries leave 2,000");
+        assert!(!budget.try_reserve(1));
+        budget.release(6000);
+        assert!(!budget.writers_must_wait(), "the query has ended");
+        budget.memtables_grew(1999);
+        assert!(!budget.writers_must_wait() && budget.try_reserve(4000) && !budget.try_reserve(1));
+        budget.memtables_grew(1);
+        assert!(budget.writers_must_wait());
+    }
+
+    #[test]
+    fn what_is_only_counted_takes_room_from_all_others() {
+        let budget = MemoryBudget::new(LIMIT);
+        budget.set_indexes(3000);
+        let held = budget.hold(1000);
+        budget.reserve(2000);
+        assert_eq!((budget.memtables_max(), budget.left_for_queries()), (2000, 1000));
+        budget.cache_grew(2500);
+        assert_eq!((budget.used(), budget.cache_excess()), (8500, 500));
+        drop(held);
+        assert_eq!(budget.cache_excess(), 0);
+        // However much that is, memtables keep a part: a flush is always enough for writers to go on.
+        budget.set_indexes(9000);
+        assert_eq!(budget.memtables_max(), 1000);
+        budget.memtables_grew(1000);
+        assert!(!budget.writers_must_wait() && budget.left_for_queries() == 0);
+    }
+
+    #[test]
+    fn a_memtable_that_is_stuck_lets_others_be_flushed_in_time_and_not_at_every_write() {
+        let budget = MemoryBudget::new(LIMIT);
+        budget.memtables_grew(2400);
+        assert!(budget.wants_flush());
+        budget.set_stuck(2400, Some(Error::internal("a damaged page")));
+        assert!(!budget.wants_flush());
+        budget.memtables_grew(800);
+        assert!(!budget.wants_flush());
+        budget.memtables_grew(900);
+        assert!(budget.wants_flush() && budget.writers_must_wait());
+        assert!(budget.stalled.lock().is_none(), "flushing the others makes room");
+        budget.set_stuck(4001, Some(Error::internal("a damaged page")));
+        assert!(budget.wait_for_room().is_err());
     }
 }

@@ -5,7 +5,7 @@ use oribi_types::{Durability, Error, Result};
 /// How an engine behaves. Sizes in bytes.
 #[derive(Clone, Debug)]
 pub struct EngineOptions {
-    /// Budget for memtables, row cache and queries together.
+    /// Budget for memtables, queries, indexes of SSTables, background jobs and the row cache together.
     pub memory_bytes: u64,
     /// Durability of tables that do not say.
     pub durability: Durability,
@@ -29,7 +29,8 @@ impl Default for EngineOptions {
 
 impl EngineOptions {
     /// Defaults for a budget of `memory_bytes`: a quarter of it may fill with unflushed rows before a flush starts
-    /// (half, before writers wait), and the log is kept short enough that its replay fits again.
+    /// (half, before writers wait; both less while queries hold much of it), and the log is kept short enough that its
+    /// replay fits again.
     pub fn with_memory(memory_bytes: u64) -> Self {
         EngineOptions {
             memory_bytes,

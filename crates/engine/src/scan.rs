@@ -5,14 +5,15 @@
 
 use crate::catalog::Table;
 use crate::engine::{Engine, Obligation};
+use crate::expiry::expired_rows;
 use crate::index::{Location, Older};
 use crate::tablet::{FileSet, LiveFile, Tablet, TabletState};
 use crate::timeline::Snapshot;
-use arrow::array::{Array, AsArray, RecordBatch};
-use arrow::datatypes::{TimestampMicrosecondType, UInt64Type};
+use arrow::array::{AsArray, RecordBatch};
+use arrow::datatypes::UInt64Type;
 use oribi_sstable::{Sstable, SstableId};
 use oribi_types::batch::BatchBuilder;
-use oribi_types::{ColumnSource, Result, Schema, Timestamp};
+use oribi_types::{Result, Schema, Timestamp};
 use oribi_wal::Lsn;
 use roaring::RoaringBitmap;
 use std::collections::HashMap;
@@ -200,13 +201,13 @@ impl Engine {
         replaced: &[Option<Location>],
     ) {
         for (u, location) in unflushed.iter().zip(replaced) {
-            let settled = match u.older {
+            let lasting = match u.older {
                 // What lay below it is in the files by now, so the answer holds for good.
                 Older::Unresolved { below } => below < state.first_unflushed(),
                 Older::Nothing => false,
                 Older::At(known) => *location != Some(known),
             };
-            if settled {
+            if lasting {
                 let older = location.map_or(Older::Nothing, Older::At);
                 self.index.resolve(self.index.key(tablet.generation(), &u.key), u.oldest_ts, older);
             }
@@ -267,33 +268,8 @@ fn scan_file(table: &Table, file: &LiveFile, snapshot: &Snapshot, replaced: Vec<
     Ok(FileScan { sstable: file.sstable.clone(), hidden })
 }
 
-/// The rows of a file that are past their time.
-pub(crate) fn expired_rows(table: &Table, file: &LiveFile, now_micros: u64) -> Result<Vec<u32>> {
-    let expiry = table.expiry();
-    let ttl = expiry
-        .ttl_micros
-        .filter(|ttl| file.sstable.meta().min_ts.micros().saturating_add(*ttl) <= now_micros);
-    if ttl.is_none() && expiry.slot.is_none() {
-        return Ok(Vec::new());
-    }
-    let schema = table.schema_ref();
-    let is_slot = |source| matches!((source, expiry.slot), (ColumnSource::Slot(a), Some(b)) if a == b);
-    let column: Vec<usize> = schema.columns().iter().position(|c| is_slot(c.source)).into_iter().collect();
-    rows_where(table, file, &column, |batch, i| {
-        let ts = batch.column(batch.num_columns() - 1).as_primitive::<UInt64Type>();
-        if ttl.is_some_and(|ttl| Timestamp(ts.value(i)).micros().saturating_add(ttl) <= now_micros) {
-            return true;
-        }
-        if column.is_empty() {
-            return false;
-        }
-        let expires_at = batch.column(0).as_primitive::<TimestampMicrosecondType>();
-        !expires_at.is_null(i) && expires_at.value(i) <= now_micros as i64
-    })
-}
-
 /// Positions of the rows of a file for which `test` holds on a batch of the columns `projection` and, last, `_ts`.
-fn rows_where(
+pub(crate) fn rows_where(
     table: &Table,
     file: &LiveFile,
     projection: &[usize],

@@ -9,8 +9,9 @@ use oribi_engine::{Alteration, Engine, EngineOptions, Obligation, Table};
 use oribi_sim::{Operation, SimClock, SimFiles};
 use oribi_types::schema::ColumnSpec;
 use oribi_types::{ColumnType, Durability, ErrorKind, Result};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 #[test]
 fn after_a_failed_sync_of_the_log_nothing_is_answered() {
@@ -83,6 +84,91 @@ fn writers_are_refused_rather_than_left_waiting_when_memory_cannot_be_flushed() 
     assert_eq!(error.kind(), ErrorKind::Unavailable);
     assert!(error.message().contains("memory is full and cannot be flushed"), "{error}");
     assert!((0..refused_at).all(|k| get(&engine, &table, k).is_some()));
+}
+
+fn table_files(files: &SimFiles) -> Vec<PathBuf> {
+    files.all_files().into_iter().filter(|path| path.to_string_lossy().contains("/tables/")).collect()
+}
+
+#[test]
+fn flushes_that_fail_seal_one_memtable_and_leave_no_file_behind() {
+    let (files, _, engine, table) = fresh(1, Durability::Sync);
+    for k in 0..5 {
+        put(&engine, &table, k, "old").unwrap();
+    }
+    engine.flush(&table).unwrap();
+    let before = table_files(&files);
+    let flushes = engine.stats().flushes;
+    for k in 0..5 {
+        put(&engine, &table, k, "new").unwrap();
+        // The last step before the manifest: SSTable and marks are written.
+        files.fail(Operation::SyncDir, 1, "/tables/");
+        assert!(engine.flush(&table).is_err());
+        assert_eq!(table_files(&files), before);
+    }
+    engine.flush(&table).unwrap();
+    assert_eq!(engine.stats().flushes, flushes + 2, "what the first sealed, and what came since");
+    assert_eq!(engine.memory().memtables(), 0);
+    let expected: Vec<(i64, &str)> = (0..5).map(|k| (k, "new")).collect();
+    assert_eq!(scan_now(&engine, &table), model(&expected));
+}
+
+/// Waits for what the background threads do.
+fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
+    for _ in 0..1000 {
+        if is_so() {
+            return;
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    panic!("{what} has not come");
+}
+
+#[test]
+fn a_table_that_cannot_be_flushed_does_not_stop_the_others() {
+    let (files, clock) = (SimFiles::new(), Arc::new(SimClock::new()));
+    let options = EngineOptions { log_bytes_max: 256 << 20, ..EngineOptions::with_memory(8 << 20) };
+    let engine = Engine::open(sim_env(&files, &clock), Path::new(DIR), options).unwrap();
+    let [bad, good] = ["bad", "good"].map(|name| {
+        let definition = definition(name, 1, Durability::Periodic(1000));
+        engine.create_table(definition).unwrap()
+    });
+    let long = "x".repeat(50_000);
+    (1..1000).for_each(|nth| files.fail(Operation::Create, nth, &format!("/tables/{}/", bad.id())));
+    // Its memtable stays the larger one until half of the budget is full.
+    for k in 0..48 {
+        put(&engine, &bad, k, &long).unwrap();
+    }
+    for k in 0..400 {
+        put(&engine, &good, k, &long).unwrap();
+    }
+    let flushes = engine.stats().flushes;
+    assert!((5..60).contains(&flushes), "20 MB went to SSTables, not row by row: {flushes} flushes");
+    assert!(files.forgive());
+    assert!(engine.memory().memtables() > 48 * 50_000);
+    clock.advance(60_000_000);
+    eventually("another attempt", || engine.memory().memtables() < 48 * 50_000);
+    assert!((0..48).all(|k| get(&engine, &bad, k).is_some()));
+    assert!((0..400).all(|k| get(&engine, &good, k).is_some()));
+}
+
+#[test]
+fn a_table_that_cannot_be_compacted_does_not_stop_the_others() {
+    let (files, clock) = (SimFiles::new(), Arc::new(SimClock::new()));
+    let options = EngineOptions::with_memory(8 << 20);
+    let engine = Engine::open(sim_env(&files, &clock), Path::new(DIR), options).unwrap();
+    for name in ["bad", "good"] {
+        let table = engine.create_table(definition(name, 1, Durability::Sync)).unwrap();
+        for k in 0..4 {
+            for path in table_files(&files).iter().filter(|_| name == "bad") {
+                files.flip_bit(path, 8 * 40);
+            }
+            put(&engine, &table, k, "v").unwrap();
+            engine.flush(&table).unwrap();
+        }
+    }
+    eventually("the compaction of the second", || engine.stats().compactions > 0);
+    assert_eq!(scan_now(&engine, &engine.table("public", "good").unwrap()).len(), 4);
 }
 
 type Act = (&'static str, fn(&Arc<Engine>, &Arc<Table>) -> Result<()>);

@@ -113,6 +113,44 @@ fn a_writer_waits_while_memtables_hold_half_of_the_budget() {
 }
 
 #[test]
+fn queries_and_writers_share_the_budget() {
+    let files = SimFiles::new();
+    let (engine, table) = open_small(&files);
+    let memory = engine.memory();
+    // A query that takes all it can get before anybody writes.
+    let mut reserved = 0;
+    while memory.try_reserve(64 << 10) {
+        reserved += 64 << 10;
+    }
+    assert!(reserved > MEMORY / 2);
+    let mut most = 0;
+    for k in 0..4000 {
+        put(&engine, &table, k, &value(k, 0)).unwrap();
+        // Indexes of files that come after the query took all find no room; they are small.
+        most = most.max(memory.memtables() + memory.queries());
+    }
+    assert!(most <= MEMORY + 2 * VALUE_BYTES as u64, "{most}");
+    assert!((1..MEMORY / 16).contains(&memory.indexes()), "{}", memory.indexes());
+    memory.release(reserved);
+    for k in 4000..6000 {
+        put(&engine, &table, k, &value(k, 0)).unwrap();
+    }
+    assert_eq!(memory.queries(), 0);
+}
+
+#[test]
+fn what_is_known_of_an_open_sstable_is_counted() {
+    let (_, _, engine, table) = fresh(1, Durability::Periodic(50));
+    put(&engine, &table, 1, "v").unwrap();
+    engine.flush(&table).unwrap();
+    let sstable = engine.scan(&table, &engine.snapshot()).unwrap().tablets[0].files[0].sstable.clone();
+    let index = sstable.memory_bytes();
+    assert!(index > 0);
+    sstable.metadata().unwrap();
+    assert!(sstable.memory_bytes() > index, "Parquet's metadata stay in memory");
+}
+
+#[test]
 fn an_overwritten_row_frees_its_memory() {
     let (_, _, engine, table) = fresh(1, Durability::Periodic(50));
     for round in 0..200 {

@@ -4,11 +4,13 @@
 mod common;
 
 use common::*;
-use oribi_engine::{Alteration, Decision, Engine, Read, Table, WriteOp};
-use oribi_sim::{SimClock, SimFiles};
+use oribi_engine::{Alteration, Decision, Engine, EngineOptions, Read, Table, WriteOp};
+use oribi_sim::{Operation, SimClock, SimFiles};
 use oribi_types::schema::ColumnSpec;
 use oribi_types::{ColumnType, Durability, Schema, TableDefinition, TableOptions, ValueRef};
+use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 const SECOND: u64 = 1_000_000;
 
@@ -71,15 +73,16 @@ fn rows_expire_by_the_age_that_their_table_allows() {
     everywhere(&files, &clock, &engine, &[]);
     drop(old);
     engine.compact(&table).unwrap();
-    write(&engine, &table, &[(5, Some("moves the horizon"))]).unwrap();
+    assert_eq!(table.estimated_rows(), 0, "expired rows leave the disk");
+    write(&engine, &table, &[(5, Some("alone in its file"))]).unwrap();
     engine.flush(&table).unwrap();
+    clock.advance(11 * SECOND);
     engine.compact(&table).unwrap();
-    assert_eq!(table.estimated_rows(), 1, "expired rows leave the disk");
+    assert_eq!(table.estimated_rows(), 0);
 }
 
-#[test]
-fn rows_expire_by_a_column() {
-    let (files, clock, engine) = engine();
+/// A table `t` (k, v, expires_at), whose rows expire by the last column.
+fn table_with_expiry(engine: &Arc<Engine>) -> Arc<Table> {
     let schema = Schema::new(
         vec![
             ColumnSpec::new("k", ColumnType::Int64).not_null(),
@@ -92,17 +95,78 @@ fn rows_expire_by_a_column() {
     let expires_at = schema.columns().iter().find(|c| c.name == "expires_at").map(|c| c.id);
     let options = TableOptions { durability: Durability::Sync, ttl_ms: None, expires_at };
     let definition = TableDefinition { schema, options, ..definition("t", 1, Durability::Sync) };
-    let table = engine.create_table(definition).unwrap();
+    engine.create_table(definition).unwrap()
+}
+
+/// Puts a row that expires in `seconds`, if ever.
+fn put_until(engine: &Engine, clock: &SimClock, table: &Arc<Table>, k: i64, v: &str, seconds: Option<u64>) {
+    let at = seconds.map(|s| (oribi_env::Clock::now_micros(clock) + s * SECOND) as i64);
+    let at = at.map_or(ValueRef::Null, ValueRef::Timestamp);
+    let key = key(k);
+    let op = WriteOp { table, key: &key, read: Read::Blind };
+    let written = engine.write(&[op], &mut |_, _, row| {
+        table.schema_ref().layout().encode(&[ValueRef::String(v), at], row);
+        Ok(Decision::Put)
+    });
+    written.unwrap();
+}
+
+#[test]
+fn a_lone_file_of_expired_rows_is_compacted_by_itself() {
+    let (files, clock) = (SimFiles::new(), Arc::new(SimClock::new()));
+    let engine =
+        Engine::open(sim_env(&files, &clock), Path::new(DIR), EngineOptions::with_memory(8 << 20)).unwrap();
+    let table = table_with_expiry(&engine);
+    for k in 0..100 {
+        let seconds = [None, Some(10), Some(20), Some(5000)][k as usize % 4];
+        put_until(&engine, &clock, &table, k, "v", seconds);
+    }
+    engine.flush(&table).unwrap();
+    let shrinks_to = |rows: u64| {
+        for _ in 0..1000 {
+            if table.estimated_rows() == rows {
+                return true;
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        false
+    };
+    clock.advance(11 * SECOND);
+    assert_eq!(scan_now(&engine, &table).len(), 75);
+    // A quarter was not worth it. What expires later is noticed some time after, and a first row at once.
+    clock.advance(600 * SECOND);
+    assert!(shrinks_to(50), "{} rows", table.estimated_rows());
+    clock.advance(4400 * SECOND);
+    assert!(shrinks_to(25), "{} rows", table.estimated_rows());
+    assert_eq!(scan_now(&engine, &table).len(), 25);
+    assert_eq!(findings(&files), Vec::<String>::new());
+}
+
+#[test]
+fn a_scan_reads_no_rows_to_find_that_none_has_expired_or_all_have() {
+    let (files, clock, engine) = engine();
+    let table = table_with_expiry(&engine);
+    (0..10).for_each(|k| put_until(&engine, &clock, &table, k, "v", Some(10 + k as u64)));
+    engine.flush(&table).unwrap();
+    let hidden = || {
+        let scan = engine.scan(&table, &engine.snapshot()).unwrap();
+        scan.tablets[0].files[0].hidden.len()
+    };
+    // Reads the metadata, which stay in memory.
+    assert_eq!(hidden(), 0);
+    files.fail(Operation::Read, 1, ".parquet");
+    assert_eq!(hidden(), 0);
+    clock.advance(100 * SECOND);
+    assert_eq!(hidden(), 10);
+    assert!(files.forgive(), "nothing was read");
+}
+
+#[test]
+fn rows_expire_by_a_column() {
+    let (files, clock, engine) = engine();
+    let table = table_with_expiry(&engine);
     let put_until = |table: &Arc<Table>, k: i64, v: &str, seconds: Option<u64>| {
-        let at = seconds.map(|s| (oribi_env::Clock::now_micros(&*clock) + s * SECOND) as i64);
-        let at = at.map_or(ValueRef::Null, ValueRef::Timestamp);
-        let key = key(k);
-        let op = WriteOp { table, key: &key, read: Read::Blind };
-        let written = engine.write(&[op], &mut |_, _, row| {
-            table.schema_ref().layout().encode(&[ValueRef::String(v), at], row);
-            Ok(Decision::Put)
-        });
-        written.unwrap();
+        put_until(&engine, &clock, table, k, v, seconds);
     };
     put_until(&table, 1, "never", None);
     put_until(&table, 2, "soon", Some(5));

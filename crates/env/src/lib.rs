@@ -1,4 +1,4 @@
-//! The seam to the outside: files, clock, randomness and background threads.
+//! The seam to the outside: files, clock and background threads.
 //!
 //! Nothing below the binary opens a file, reads a clock or spawns a thread in any other way, so that the same engine
 //! runs on a simulated disk that loses what was not synced.

@@ -110,3 +110,30 @@ pub(crate) fn set_sched_idle() {
         libc::sched_setscheduler(0, libc::SCHED_IDLE, &raw const param);
     }
 }
+
+#[cfg(all(test, target_os = "linux"))]
+mod tests {
+    use crate::{Priority, run_idle, spawn};
+
+    /// The scheduling policy of the calling thread: field 41 of its `stat` (proc_pid_stat(5)), of which the thread's
+    /// name, in parentheses, is the second.
+    fn policy() -> i32 {
+        let stat = std::fs::read_to_string("/proc/thread-self/stat").unwrap();
+        let fields = stat.rsplit(')').next().unwrap();
+        fields.split_whitespace().nth(41 - 3).unwrap().parse().unwrap()
+    }
+
+    #[test]
+    fn idle_threads_are_scheduled_as_such_and_leave_their_callers_alone() {
+        assert_eq!(run_idle(policy), libc::SCHED_IDLE);
+        for (priority, expected) in
+            [(Priority::Idle, libc::SCHED_IDLE), (Priority::Normal, libc::SCHED_OTHER)]
+        {
+            let (tell, told) = std::sync::mpsc::channel();
+            let thread = spawn("policy", priority, move || tell.send(policy()).unwrap()).unwrap();
+            assert_eq!(told.recv().unwrap(), expected);
+            thread.join().unwrap();
+        }
+        assert_eq!(policy(), libc::SCHED_OTHER);
+    }
+}

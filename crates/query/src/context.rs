@@ -11,6 +11,7 @@ use crate::runtime::{AbortOnDrop, QueryRuntime};
 use arrow::datatypes::SchemaRef;
 use datafusion::common::DataFusionError;
 use datafusion::execution::disk_manager::{DiskManagerBuilder, DiskManagerMode};
+use datafusion::execution::memory_pool::MemoryPool;
 use datafusion::execution::runtime_env::{RuntimeEnv, RuntimeEnvBuilder};
 use datafusion::execution::session_state::{SessionState, SessionStateBuilder};
 use datafusion::logical_expr::LogicalPlan;
@@ -113,6 +114,11 @@ impl QueryEngine {
     /// The threads on which queries run, and those for calls into the engine that block.
     pub(crate) fn runtime(&self) -> &Arc<QueryRuntime> {
         &self.runtime
+    }
+
+    /// The memory that queries share.
+    pub(crate) fn memory_pool(&self) -> &Arc<dyn MemoryPool> {
+        &self.base.runtime_env().memory_pool
     }
 
     /// What one statement of `session` sees, from now on.
@@ -341,6 +347,6 @@ fn base_state(
         .with_type_planner(Arc::new(ColumnTypes))
         .with_runtime_env(runtime_env)
         .build();
-    datafusion_functions_json::register_all(&mut state)?;
+    crate::json::register(&mut state)?;
     Ok(state)
 }

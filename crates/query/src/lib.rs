@@ -13,6 +13,7 @@ mod ddl;
 mod dml;
 mod error;
 mod explain;
+mod json;
 mod literals;
 mod memory;
 mod options;

@@ -15,6 +15,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 /// at a time as it can, and makes do with less: left alone, it starves the rest of its plan.
 const RUN_MERGE: &str = "ExternalSorterMerge";
 
+/// DataFusion's name for what merges sorted partitions. It holds a few batches of its inputs and counts for each the
+/// whole buffers that its strings lie in, which the sorts below have counted already: an error would be about memory
+/// that nobody uses. So it is given what it asks for, and not counted.
+const PARTITION_MERGE: &str = "SortPreservingMergeExec";
+
 /// The memory of all queries of a process.
 pub(crate) struct QueryMemory {
     budget: Arc<MemoryBudget>,
@@ -32,9 +37,6 @@ struct State {
     /// Bytes held by operators that can spill, and by the others.
     spillable: usize,
     unspillable: usize,
-    /// Bytes of these that the budget refused and an operator took nonetheless ([`MemoryPool::grow`] cannot fail);
-    /// they are given back first.
-    overdrawn: usize,
 }
 
 impl QueryMemory {
@@ -46,6 +48,10 @@ impl QueryMemory {
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+fn is_counted(consumer: &MemoryConsumer) -> bool {
+    !consumer.name().starts_with(PARTITION_MERGE)
 }
 
 impl State {
@@ -68,24 +74,30 @@ impl MemoryPool for QueryMemory {
     }
 
     fn grow(&self, reservation: &MemoryReservation, additional: usize) {
-        let mut state = self.lock();
-        if !self.budget.try_reserve(additional as u64) {
-            state.overdrawn += additional;
+        if !is_counted(reservation.consumer()) {
+            return;
         }
+        let mut state = self.lock();
+        // This cannot fail: the budget counts it, and others make room.
+        self.budget.reserve(additional as u64);
         *state.held(reservation.consumer()) += additional;
     }
 
     fn shrink(&self, reservation: &MemoryReservation, bytes: usize) {
+        if !is_counted(reservation.consumer()) {
+            return;
+        }
         let mut state = self.lock();
         *state.held(reservation.consumer()) -= bytes;
-        let undrawn = bytes.min(state.overdrawn);
-        state.overdrawn -= undrawn;
-        self.budget.release((bytes - undrawn) as u64);
+        self.budget.release(bytes as u64);
     }
 
     fn try_grow(&self, reservation: &MemoryReservation, additional: usize) -> Result<()> {
-        let mut state = self.lock();
         let consumer = reservation.consumer();
+        if !is_counted(consumer) {
+            return Ok(());
+        }
+        let mut state = self.lock();
         let refuse = |left: usize| {
             Err(DataFusionError::ResourcesExhausted(format!(
                 "{} asked for {additional} bytes in addition to {}, {left} are left for it",
@@ -109,7 +121,7 @@ impl MemoryPool for QueryMemory {
             return refuse(left);
         }
         if !self.budget.try_reserve(additional as u64) {
-            return refuse(self.budget.limit().saturating_sub(self.budget.used()) as usize);
+            return refuse(self.budget.left_for_queries() as usize);
         }
         *state.held(consumer) += additional;
         Ok(())

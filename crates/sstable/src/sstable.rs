@@ -14,6 +14,7 @@ use parquet::file::metadata::{PageIndexPolicy, ParquetMetaData, ParquetMetaDataR
 use std::fmt;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 
 /// An SSTable, open for reading. Its index is in memory; rows are read from the file when asked for.
@@ -27,6 +28,8 @@ pub struct Sstable {
     pub(crate) ts_column: usize,
     /// Parquet's own view of the file; parsed when first asked for.
     arrow_metadata: OnceLock<ArrowReaderMetadata>,
+    /// What that takes in memory.
+    metadata_bytes: AtomicUsize,
 }
 
 /// A column of the primary key.
@@ -100,6 +103,7 @@ impl Sstable {
             key,
             ts_column,
             arrow_metadata: OnceLock::new(),
+            metadata_bytes: AtomicUsize::new(0),
         })
     }
 
@@ -117,9 +121,9 @@ impl Sstable {
         *self.meta.min_key <= *key && *key <= *self.meta.max_key && self.index().may_contain(key)
     }
 
-    /// Bytes of memory that the index takes.
+    /// Bytes of memory that the index takes, and Parquet's metadata if they were asked for.
     pub fn memory_bytes(&self) -> usize {
-        self.index().memory_bytes()
+        self.index().memory_bytes() + self.metadata_bytes.load(Ordering::Relaxed)
     }
 
     /// Parquet's metadata with column and offset index, parsed once.
@@ -151,6 +155,7 @@ impl Sstable {
             true => e,
             false => e.context(format!("sstable {}: footer", self.meta.id)),
         })?;
+        self.metadata_bytes.store(metadata.metadata().memory_size(), Ordering::Relaxed);
         Ok(self.arrow_metadata.get_or_init(|| metadata))
     }
 

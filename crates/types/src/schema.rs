@@ -336,6 +336,27 @@ impl Schema {
         }
     }
 
+    /// Appends the encoded `row` with some of its slots replaced. What the row is too old to have, it gets.
+    pub fn replace_slots<'a>(
+        &'a self,
+        row: &'a [u8],
+        replacements: &[(u16, ValueRef<'a>)],
+        out: &mut Vec<u8>,
+    ) {
+        let old = RowRef::new(&self.layout, row);
+        let slots = 0..self.layout.slots().len();
+        let mut slots: Vec<ValueRef<'_>> = slots.map(|s| old.get(s).unwrap_or(ValueRef::Null)).collect();
+        for column in &self.columns {
+            if let ColumnSource::Slot(slot) = column.source {
+                slots[usize::from(slot)] = self.slot_value(column, slot, row);
+            }
+        }
+        for &(slot, value) in replacements {
+            slots[usize::from(slot)] = value;
+        }
+        self.layout.encode(&slots, out);
+    }
+
     /// Encodes a row given its values in SQL order into an encoded key and an encoded row (both appended).
     /// `CommitTimestamp` columns are ignored.
     ///

@@ -33,7 +33,11 @@ pub(crate) fn coerce(array: &ArrayRef, column: &Column) -> Result<ArrayRef, SqlE
     if !is_assignable(from, to) {
         return Err(SqlError::new(
             ErrorKind::Invalid,
-            format!("column \"{}\" is of type {to} but the expression is of type {from}", column.name),
+            format!(
+                "column \"{}\" is of type {to} but the expression is of type {}",
+                column.name,
+                name(from)
+            ),
         )
         .with_sqlstate("42804")
         .with_hint("a cast is needed"));
@@ -102,6 +106,14 @@ fn parse_all(strings: &ArrayRef, column: &Column) -> Result<ArrayRef, SqlError> 
     Ok(builder.finish(column.column_type)?)
 }
 
+/// What a type is called: Arrow spells out all that is in it.
+fn name(arrow: &DataType) -> String {
+    match ColumnType::from_arrow(arrow) {
+        Ok(column_type) => column_type.to_string(),
+        Err(_) => arrow.to_string().split(['(', ' ']).next().unwrap_or_default().to_lowercase(),
+    }
+}
+
 fn is_text(arrow: &DataType) -> bool {
     match arrow {
         DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View => true,
@@ -146,20 +158,20 @@ fn is_binary(arrow: &DataType) -> bool {
 
 /// Numbers with a fraction, on their way to an integer column, are rounded first: Arrow's cast would truncate.
 fn rounded(array: &ArrayRef, to: ColumnType) -> Result<ArrayRef, SqlError> {
-    let integer = is_number(to) && !matches!(to, ColumnType::Float | ColumnType::Double);
+    if !matches!(to, ColumnType::Int8 | ColumnType::Int16 | ColumnType::Int32 | ColumnType::Int64) {
+        return Ok(Arc::clone(array));
+    }
     match array.data_type() {
-        DataType::Float16 | DataType::Float32 | DataType::Float64
-            if integer && !matches!(to, ColumnType::Decimal { .. }) =>
-        {
+        DataType::Float16 | DataType::Float32 | DataType::Float64 => {
             let doubles = cast(array, &DataType::Float64, to)?;
             let rounded = doubles.as_primitive::<Float64Type>().unary::<_, Float64Type>(round_half_even);
             Ok(Arc::new(rounded))
         }
-        DataType::Decimal128(_, scale)
-            if integer && *scale > 0 && !matches!(to, ColumnType::Decimal { .. }) =>
-        {
+        // From one decimal to another Arrow rounds, halves away from zero.
+        DataType::Decimal32(..) | DataType::Decimal64(..) | DataType::Decimal128(..) => {
             cast(array, &DataType::Decimal128(38, 0), to)
         }
+        DataType::Decimal256(..) => cast(array, &DataType::Decimal256(76, 0), to),
         _ => Ok(Arc::clone(array)),
     }
 }

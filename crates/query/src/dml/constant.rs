@@ -179,11 +179,10 @@ fn number(digits: &str, column: &Column) -> Result<Value, SqlError> {
         ColumnType::Int8 | ColumnType::Int16 | ColumnType::Int32 | ColumnType::Int64
             if digits.contains(['.', 'e', 'E']) =>
         {
-            let value: f64 = digits.parse().map_err(|_| {
-                SqlError::new(ErrorKind::Invalid, format!("{digits} is not a number")).with_sqlstate("42601")
-            })?;
             // PostgreSQL reads the literal as numeric, which rounds halves away from zero.
-            convert(Value::Double(value.round()), ColumnType::Double, column)
+            let whole = ColumnType::Decimal { precision: 38, scale: 0 };
+            let rounded = parse(digits, &Column { column_type: whole, ..column.clone() })?;
+            convert(rounded, whole, column)
         }
         ColumnType::Int8 | ColumnType::Int16 | ColumnType::Int32 | ColumnType::Int64 => parse(digits, column),
         // Refused there, as a bigint that is assigned to a column of such a type.

@@ -1,9 +1,10 @@
 //! `DELETE`.
 
 use super::constant::ParameterTypes;
-use super::matched::{KeyCondition, Matched, Matching, Target};
+use super::matched::{KeyCondition, Matching, Selection, Target};
 use super::returning::Returning;
-use super::rows::EncodedRows;
+use super::room::Room;
+use super::rows::Written;
 use super::source::SourceQuery;
 use super::{Run, Scope, blocking, changed, readable, refuse, settle};
 use crate::syntax::fold;
@@ -11,19 +12,13 @@ use arrow::datatypes::SchemaRef;
 use datafusion::sql::sqlparser::ast::{self, FromTable};
 use oribi_engine::{Decision, Read, WriteOp};
 use oribi_session::sql::{Outcome, SqlError};
-use oribi_types::Error;
 use std::sync::Arc;
 
 /// A planned `DELETE`.
 pub(crate) struct Delete {
     target: Target,
-    rows: Rows,
+    selection: Selection,
     returning: Option<Returning>,
-}
-
-enum Rows {
-    Key(KeyCondition),
-    Matching(Matching),
 }
 
 impl Delete {
@@ -54,13 +49,13 @@ impl Delete {
             true => KeyCondition::recognise(&target, delete.selection.as_ref(), types),
             false => None,
         };
-        let rows = match by_key {
-            Some(key) => Rows::Key(key),
-            None => Rows::Matching(
+        let selection = match by_key {
+            Some(key) => Selection::Key(key),
+            None => Selection::Matching(
                 Matching::plan(scope, with, &target, others, delete.selection, Vec::new(), types).await?,
             ),
         };
-        Ok(Delete { target, rows, returning })
+        Ok(Delete { target, selection, returning })
     }
 
     pub(crate) fn columns(&self) -> Option<&SchemaRef> {
@@ -69,61 +64,56 @@ impl Delete {
 
     /// The table whose rows it reads before it writes them.
     pub(crate) fn contends_for(&self) -> Option<u64> {
-        matches!(self.rows, Rows::Matching(_)).then(|| self.target.table.id())
+        self.selection.reads_first().then(|| self.target.table.id())
     }
 
     /// The query it reads from, for `EXPLAIN`.
     pub(crate) fn query(&self) -> Option<&SourceQuery> {
-        match &self.rows {
-            Rows::Matching(matching) => Some(matching.query()),
-            Rows::Key(_) => None,
-        }
+        self.selection.query()
     }
 
     /// What it does, for `EXPLAIN`.
     pub(crate) fn describe(&self) -> String {
-        let how = if matches!(self.rows, Rows::Key(_)) { " by primary key" } else { "" };
+        let how = self.selection.describe();
         format!("delete from {}.{}{how}", self.target.table.schema_name(), self.target.table.name())
     }
 
     /// # Errors
     /// Those of the query; `Conflict` if a row changed since it was read; `TooLarge` (54000).
     pub(crate) async fn execute(&self, run: Run<'_>) -> Result<Outcome, SqlError> {
-        let matched = match &self.rows {
-            Rows::Matching(matching) => matching.find(run, &self.target).await?,
-            Rows::Key(condition) => match condition.key(&self.target.schema, run.parameters)? {
-                Some(key) => Matched::only(key),
-                None => Matched::default(),
-            },
-        };
+        let room = Room::new(run.query);
+        let matched = self.selection.find(run, &self.target, &room).await?;
         let engine = run.query.engine();
         let (table, schema) = (Arc::clone(&self.target.table), Arc::clone(&self.target.schema));
-        let keep_rows = self.returning.is_some();
-        let (commit, deleted, count) = blocking(engine, matched.len(), move |engine| {
-            let mut deleted = EncodedRows::default();
-            let mut count = 0;
+        let shown = self.returning.is_some();
+        let (commit, deleted) = blocking(engine, matched.len(), move |engine| {
+            let mut deleted = Written::new(shown);
+            let mut refused = None;
             let operation = |i| WriteOp { table: &table, key: matched.key(i), read: Read::Existing };
             let operations: Vec<WriteOp<'_>> = (0..matched.len()).map(operation).collect();
-            let commit = engine.write(&operations, &mut |i, current, _| {
+            let result = engine.write(&operations, &mut |i, current, _| {
                 let current = match (current, matched.ts(i)) {
                     (Some(current), Some(ts)) if current.ts == ts => current,
                     (Some(current), None) => current,
                     (None, None) => return Ok(Decision::Keep),
                     _ => return Err(changed()),
                 };
-                if keep_rows {
-                    deleted.push_encoded(matched.key(i), readable(&schema, &current)?);
-                }
-                count += 1;
+                deleted.push(matched.key(i), readable(&schema, &current)?);
+                room.check(matched.bytes() + deleted.bytes()).map_err(|e| {
+                    refused = Some(e);
+                    changed()
+                })?;
                 Ok(Decision::Delete)
-            })?;
-            Ok::<_, Error>((commit, deleted, count))
+            });
+            refused.map_or_else(|| Ok((result?, deleted)), Err)
         })
         .await??;
         settle(engine, &commit).await?;
         match &self.returning {
-            Some(returning) => returning.outcome(&deleted.to_batch(&self.target.schema, commit.ts)?),
-            None => Ok(Outcome::Done { tag: format!("DELETE {count}") }),
+            Some(returning) => {
+                returning.outcome(&deleted.into_rows().to_batch(&self.target.schema, commit.ts)?)
+            }
+            None => Ok(Outcome::Done { tag: format!("DELETE {}", deleted.count()) }),
         }
     }
 }

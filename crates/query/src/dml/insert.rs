@@ -5,11 +5,12 @@
 
 use super::constant::{Constant, ParameterTypes};
 use super::returning::Returning;
-use super::rows::{EncodedRows, duplicate_key};
+use super::room::Room;
+use super::rows::{EncodedRows, Written, duplicate_key};
 use super::sink::RowSink;
 use super::source::SourceQuery;
 use super::upsert::{Conflict, Upsert};
-use super::{Run, Scope, blocking, changed, check_size, coerce, names, refuse, settle};
+use super::{Run, Scope, blocking, changed, coerce, names, refuse, settle};
 use crate::syntax::syntax_error;
 use arrow::array::RecordBatch;
 use arrow::datatypes::SchemaRef;
@@ -123,6 +124,7 @@ impl Insert {
     /// Those of its values; `AlreadyExists` (23505), `Invalid` (23502), `TooLarge` (54000), `Conflict`.
     pub(crate) async fn execute(&self, run: Run<'_>) -> Result<Outcome, SqlError> {
         let engine = run.query.engine();
+        let room = Room::new(run.query);
         let rows = match &self.source {
             Source::Rows { rows, computed } => self.encode(run, rows, computed.as_ref()).await?,
             Source::Query(query) => {
@@ -130,15 +132,15 @@ impl Insert {
                 let plain = matches!(self.conflict, Conflict::Refuse) && self.returning.is_none();
                 let mut batches = query.run(run).await?;
                 while let Some(batch) = batches.next().await {
-                    if plain { sink.push(&batch?).await? } else { sink.gather(&batch?)? }
+                    if plain { sink.push(&batch?).await? } else { sink.gather(&batch?, &room)? }
                 }
                 if plain {
                     return Ok(done(sink.finish().await?));
                 }
-                sink.into_rows()?
+                sink.into_rows()
             }
         };
-        check_size(engine, rows.bytes())?;
+        room.hold(rows.bytes())?;
         let (commit, written, count) = self.write(run, rows).await?;
         settle(engine, &commit).await?;
         match &self.returning {
@@ -147,7 +149,7 @@ impl Insert {
         }
     }
 
-    /// Writes the rows; returns those written, and their number.
+    /// Writes the rows; returns those written, if they are to be shown, and their number.
     async fn write(&self, run: Run<'_>, rows: EncodedRows) -> Result<(Commit, EncodedRows, u64), SqlError> {
         let (engine, table, schema) = (run.query.engine(), &self.table, &self.schema);
         match &self.conflict {
@@ -157,14 +159,15 @@ impl Insert {
                 Ok((commit, rows, count))
             }
             Conflict::Ignore => {
-                let (commit, written) = insert_absent(engine, table, rows).await?;
-                let count = written.len() as u64;
-                Ok((commit, written, count))
+                let (commit, written) = insert_absent(engine, table, rows, self.returning.is_some()).await?;
+                let count = written.count();
+                Ok((commit, written.into_rows(), count))
             }
             Conflict::Update(upsert) => {
-                let (commit, written) = Upsert::write(upsert, run, table, schema, rows).await?;
-                let count = written.len() as u64;
-                Ok((commit, written, count))
+                let shown = self.returning.is_some();
+                let (commit, written) = Upsert::write(upsert, run, table, schema, rows, shown).await?;
+                let count = written.count();
+                Ok((commit, written.into_rows(), count))
             }
         }
     }
@@ -244,21 +247,22 @@ pub(crate) async fn insert_new(
     Ok(result?)
 }
 
-/// Inserts the rows whose keys do not exist; returns them.
+/// Inserts the rows whose keys do not exist.
 async fn insert_absent(
     engine: &Arc<Engine>,
     table: &Arc<Table>,
     rows: EncodedRows,
-) -> Result<(Commit, EncodedRows), SqlError> {
+    shown: bool,
+) -> Result<(Commit, Written), SqlError> {
     let table = Arc::clone(table);
     let written = blocking(engine, rows.len(), move |engine| {
-        let mut written = EncodedRows::default();
+        let mut written = Written::new(shown);
         let commit = engine.write(&operations(&table, &rows), &mut |i, current, row| {
             if current.is_some() {
                 return Ok(Decision::Keep);
             }
             row.extend_from_slice(rows.row(i));
-            written.push_encoded(rows.key(i), rows.row(i));
+            written.push(rows.key(i), rows.row(i));
             Ok(Decision::Put)
         })?;
         Ok::<_, Error>((commit, written))

@@ -1,11 +1,12 @@
 //! The rows that an `UPDATE` or `DELETE` is about, found by an ordinary query.
 //!
 //! The query is `SELECT key columns, _ts, computed values … FROM table, others … WHERE …`. A condition that fixes the
-//! whole primary key to constants needs no query: see [`KeyCondition`].
+//! whole primary key to constants needs no query: see [`KeyCondition`]. [`Selection`] is the one or the other.
 
 use super::constant::{Constant, ParameterTypes, Parameters};
+use super::room::Room;
 use super::source::SourceQuery;
-use super::{Run, Scope, check_size, coerce, names, refuse};
+use super::{Run, Scope, coerce, names, refuse};
 use crate::catalog::with_ts;
 use crate::syntax::{self, fold};
 use arrow::array::{ArrayRef, AsArray};
@@ -54,6 +55,46 @@ impl Target {
     }
 }
 
+/// Which rows of its target a statement is about.
+pub(crate) enum Selection {
+    Key(KeyCondition),
+    Matching(Matching),
+}
+
+impl Selection {
+    /// Whether rows are read before they are latched, so that the statement may find them changed.
+    pub(crate) fn reads_first(&self) -> bool {
+        matches!(self, Selection::Matching(_))
+    }
+
+    /// The query it reads from, for `EXPLAIN`.
+    pub(crate) fn query(&self) -> Option<&SourceQuery> {
+        match self {
+            Selection::Matching(matching) => Some(&matching.query),
+            Selection::Key(_) => None,
+        }
+    }
+
+    /// How rows are found if not by a query, for `EXPLAIN`.
+    pub(crate) fn describe(&self) -> &'static str {
+        if self.reads_first() { "" } else { " by primary key" }
+    }
+
+    /// Finds the rows, on a new snapshot.
+    ///
+    /// # Errors
+    /// Those of execution and of assigning the values; `TooLarge` beyond `room`.
+    pub(crate) async fn find(&self, run: Run<'_>, target: &Target, room: &Room) -> Result<Matched, SqlError> {
+        match self {
+            Selection::Matching(matching) => matching.find(run, target, room).await,
+            Selection::Key(condition) => Ok(match condition.key(&target.schema, run.parameters)? {
+                Some(key) => Matched::only(key),
+                None => Matched::default(),
+            }),
+        }
+    }
+}
+
 /// The query that finds the rows.
 pub(crate) struct Matching {
     query: SourceQuery,
@@ -74,6 +115,7 @@ pub(crate) struct Matched {
     places: Vec<(u32, u32)>,
     /// Batches of computed values, of their columns' types.
     computed: Vec<Vec<ArrayRef>>,
+    computed_bytes: usize,
 }
 
 impl Matched {
@@ -84,6 +126,14 @@ impl Matched {
     pub(crate) fn key(&self, i: usize) -> &[u8] {
         let start = if i == 0 { 0 } else { self.key_ends[i - 1] };
         &self.keys[start..self.key_ends[i]]
+    }
+
+    /// Bytes of memory in use.
+    pub(crate) fn bytes(&self) -> usize {
+        let vectors = size_of_val(self.key_ends.as_slice())
+            + size_of_val(self.ts.as_slice())
+            + size_of_val(self.places.as_slice());
+        self.keys.len() + vectors + self.computed_bytes
     }
 
     /// The row of one key, which need not exist.
@@ -103,6 +153,9 @@ impl Matched {
         value_at(&self.computed[batch as usize][n], column_type, row as usize)
     }
 }
+
+/// What a set needs for each key beside the key itself.
+const SEEN_BYTES: usize = size_of::<Vec<u8>>() * 2;
 
 impl Matching {
     /// A query for the rows of `target` that match `selection` joined with `others`, and the values of `computed`.
@@ -125,18 +178,9 @@ impl Matching {
         Ok(Matching { query, computed: columns, repeats })
     }
 
-    pub(crate) fn query(&self) -> &SourceQuery {
-        &self.query
-    }
-
-    /// Runs the query on a new snapshot.
-    ///
-    /// # Errors
-    /// Those of execution and of assigning the values; `TooLarge`.
-    pub(crate) async fn find(&self, run: Run<'_>, target: &Target) -> Result<Matched, SqlError> {
+    async fn find(&self, run: Run<'_>, target: &Target, room: &Room) -> Result<Matched, SqlError> {
         let mut matched = Matched::default();
         let mut seen = HashSet::new();
-        let mut bytes = 0;
         let mut batches = self.query.run(run).await?;
         while let Some(batch) = batches.next().await {
             let batch = batch?;
@@ -152,7 +196,8 @@ impl Matching {
             let computed = computed
                 .map(|(i, column)| coerce(batch.column(keys + 1 + i), column))
                 .collect::<Result<Vec<_>, SqlError>>()?;
-            bytes += computed.iter().map(|array| array.get_array_memory_size()).sum::<usize>();
+            matched.computed_bytes +=
+                computed.iter().map(|array| array.get_array_memory_size()).sum::<usize>();
             for i in 0..batch.num_rows() {
                 let start = matched.keys.len();
                 let values = target.schema.key_columns().zip(&key_columns);
@@ -171,7 +216,8 @@ impl Matching {
                 matched.places.push((matched.computed.len() as u32, i as u32));
             }
             matched.computed.push(computed);
-            check_size(run.query.engine(), bytes + matched.keys.len())?;
+            let repeated = if self.repeats { matched.keys.len() + matched.len() * SEEN_BYTES } else { 0 };
+            room.hold(matched.bytes() + repeated)?;
         }
         Ok(matched)
     }

@@ -14,6 +14,7 @@ mod insert;
 mod matched;
 mod names;
 mod returning;
+mod room;
 mod rows;
 mod sink;
 mod source;
@@ -85,7 +86,7 @@ fn check_size(engine: &Engine, bytes: usize) -> Result<(), SqlError> {
     if bytes <= max {
         return Ok(());
     }
-    let message = format!("the statement writes {bytes} bytes or more, statement_bytes_max is {max}");
+    let message = format!("the statement needs {bytes} bytes or more, statement_bytes_max is {max}");
     Err(SqlError::new(ErrorKind::TooLarge, message)
         .with_sqlstate("54000")
         .with_hint("write in several statements; INSERT and COPY of new keys may be larger"))

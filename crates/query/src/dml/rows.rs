@@ -3,7 +3,7 @@
 use oribi_engine::Table;
 use oribi_session::sql::SqlError;
 use oribi_types::batch::BatchBuilder;
-use oribi_types::{ErrorKind, Result, RowRef, Schema, Timestamp, ValueRef, key, text};
+use oribi_types::{ErrorKind, Result, Schema, Timestamp, ValueRef, key, text};
 
 /// Encoded keys and rows in one buffer.
 #[derive(Default)]
@@ -38,9 +38,9 @@ impl EncodedRows {
         self.ends.len()
     }
 
-    /// Bytes of all keys and rows.
+    /// Bytes of memory in use.
     pub(crate) fn bytes(&self) -> usize {
-        self.bytes.len()
+        self.bytes.len() + size_of_val(self.ends.as_slice())
     }
 
     pub(crate) fn key(&self, i: usize) -> &[u8] {
@@ -77,6 +77,40 @@ impl EncodedRows {
     }
 }
 
+/// The rows that a statement wrote or deleted: their number, and themselves if `RETURNING` shows them.
+pub(crate) struct Written {
+    shown: bool,
+    count: u64,
+    rows: EncodedRows,
+}
+
+impl Written {
+    pub(crate) fn new(shown: bool) -> Self {
+        Written { shown, count: 0, rows: EncodedRows::default() }
+    }
+
+    pub(crate) fn push(&mut self, key: &[u8], row: &[u8]) {
+        self.count += 1;
+        if self.shown {
+            self.rows.push_encoded(key, row);
+        }
+    }
+
+    pub(crate) fn count(&self) -> u64 {
+        self.count
+    }
+
+    /// Bytes of memory in use.
+    pub(crate) fn bytes(&self) -> usize {
+        self.rows.bytes()
+    }
+
+    /// The rows; none if they were not to be shown.
+    pub(crate) fn into_rows(self) -> EncodedRows {
+        self.rows
+    }
+}
+
 /// # Errors
 /// `Invalid` (23502), naming table and column.
 pub(crate) fn check_not_null(
@@ -99,29 +133,6 @@ pub(crate) fn check_not_null(
         }
     }
     Ok(())
-}
-
-/// An encoded row with some of its slots replaced, appended to `out`.
-pub(crate) fn replace_slots<'v>(
-    schema: &'v Schema,
-    row: &'v [u8],
-    replacements: &[(u16, ValueRef<'v>)],
-    out: &mut Vec<u8>,
-) {
-    let layout = schema.layout();
-    let old = RowRef::new(layout, row);
-    let mut slots: Vec<ValueRef<'_>> =
-        (0..layout.slots().len()).map(|slot| old.get(slot).unwrap_or(ValueRef::Null)).collect();
-    // A row older than one of its columns answers what the column says such rows hold.
-    for column in schema.columns() {
-        if let oribi_types::ColumnSource::Slot(slot) = column.source {
-            slots[usize::from(slot)] = schema.slot_value(column, slot, row);
-        }
-    }
-    for &(slot, value) in replacements {
-        slots[usize::from(slot)] = value;
-    }
-    layout.encode(&slots, out);
 }
 
 /// A refused insert of a key that exists (23505).

@@ -5,8 +5,9 @@
 //! exists, and both are all or nothing.
 
 use super::coerce::coerce;
+use super::room::Room;
 use super::rows::{EncodedRows, check_not_null};
-use super::{blocking, check_size, insert::insert_new, settle};
+use super::{blocking, insert::insert_new, settle};
 use arrow::array::{Array, ArrayRef, RecordBatch, RecordBatchOptions};
 use arrow::datatypes::{Schema as ArrowSchema, SchemaRef};
 use oribi_engine::{Engine, Import, Table};
@@ -57,7 +58,7 @@ impl RowSink {
     /// Those of assigning the values; `AlreadyExists` (23505).
     pub(crate) async fn push(&mut self, batch: &RecordBatch) -> Result<(), SqlError> {
         if self.import.is_none() {
-            self.gather(batch)?;
+            self.encode(batch)?;
             let limit = IMPORT_BYTES_MIN.min(self.engine.options().statement_bytes_max);
             if self.rows.bytes() > limit {
                 self.become_import().await?;
@@ -71,8 +72,13 @@ impl RowSink {
     /// Takes rows that will be written with [`into_rows`](Self::into_rows).
     ///
     /// # Errors
-    /// Those of assigning the values; `TooLarge`.
-    pub(crate) fn gather(&mut self, batch: &RecordBatch) -> Result<(), SqlError> {
+    /// Those of assigning the values; `TooLarge` as soon as they are.
+    pub(crate) fn gather(&mut self, batch: &RecordBatch, room: &Room) -> Result<(), SqlError> {
+        self.encode(batch)?;
+        room.hold(self.rows.bytes())
+    }
+
+    fn encode(&mut self, batch: &RecordBatch) -> Result<(), SqlError> {
         let arrays = self.arrays(batch)?;
         let columns = self.schema.columns();
         for i in 0..batch.num_rows() {
@@ -90,12 +96,8 @@ impl RowSink {
     }
 
     /// The rows gathered.
-    ///
-    /// # Errors
-    /// `TooLarge` (54000).
-    pub(crate) fn into_rows(self) -> Result<EncodedRows, SqlError> {
-        check_size(&self.engine, self.rows.bytes())?;
-        Ok(self.rows)
+    pub(crate) fn into_rows(self) -> EncodedRows {
+        self.rows
     }
 
     /// Inserts what came, all or nothing; returns the number of rows.

@@ -7,11 +7,12 @@
 use super::assignments::{assigned_column, assigned_slots, single_assignments};
 use super::constant::{Constant, ParameterTypes, Parameters};
 use super::insert::is_default;
-use super::matched::{KeyCondition, Matched, Matching, Target};
+use super::matched::{KeyCondition, Matched, Matching, Selection, Target};
 use super::returning::Returning;
-use super::rows::{EncodedRows, duplicate_key, replace_slots};
+use super::room::Room;
+use super::rows::{Written, duplicate_key};
 use super::source::SourceQuery;
-use super::{Run, Scope, blocking, changed, check_size, readable, refuse, settle};
+use super::{Run, Scope, blocking, changed, readable, refuse, settle};
 use crate::syntax::fold;
 use arrow::datatypes::SchemaRef;
 use datafusion::sql::sqlparser::ast::{self, UpdateTableFromKind};
@@ -25,7 +26,7 @@ pub(crate) struct Update {
     target: Target,
     changes: Arc<Vec<(usize, Change)>>,
     changes_key: bool,
-    rows: Rows,
+    selection: Selection,
     returning: Option<Returning>,
 }
 
@@ -33,11 +34,6 @@ enum Change {
     Constant(Constant),
     /// The n-th computed value.
     Computed(usize),
-}
-
-enum Rows {
-    Key(KeyCondition),
-    Matching(Matching),
 }
 
 impl Update {
@@ -73,13 +69,13 @@ impl Update {
             true => KeyCondition::recognise(&target, update.selection.as_ref(), types),
             false => None,
         };
-        let rows = match by_key {
-            Some(key) => Rows::Key(key),
-            None => Rows::Matching(
+        let selection = match by_key {
+            Some(key) => Selection::Key(key),
+            None => Selection::Matching(
                 Matching::plan(scope, with, &target, others, update.selection, computed, types).await?,
             ),
         };
-        Ok(Update { target, changes: Arc::new(changes), changes_key, rows, returning })
+        Ok(Update { target, changes: Arc::new(changes), changes_key, selection, returning })
     }
 
     pub(crate) fn columns(&self) -> Option<&SchemaRef> {
@@ -88,20 +84,17 @@ impl Update {
 
     /// The table whose rows it reads before it writes them.
     pub(crate) fn contends_for(&self) -> Option<u64> {
-        matches!(self.rows, Rows::Matching(_)).then(|| self.target.table.id())
+        self.selection.reads_first().then(|| self.target.table.id())
     }
 
     /// The query it reads from, for `EXPLAIN`.
     pub(crate) fn query(&self) -> Option<&SourceQuery> {
-        match &self.rows {
-            Rows::Matching(matching) => Some(matching.query()),
-            Rows::Key(_) => None,
-        }
+        self.selection.query()
     }
 
     /// What it does, for `EXPLAIN`.
     pub(crate) fn describe(&self) -> String {
-        let how = if matches!(self.rows, Rows::Key(_)) { " by primary key" } else { "" };
+        let how = self.selection.describe();
         format!("update of {}.{}{how}", self.target.table.schema_name(), self.target.table.name())
     }
 
@@ -109,31 +102,32 @@ impl Update {
     /// Those of the query and of assigning values; `Conflict` if a row changed since it was read; `AlreadyExists`
     /// (23505) if a new key is taken; `TooLarge` (54000).
     pub(crate) async fn execute(&self, run: Run<'_>) -> Result<Outcome, SqlError> {
-        let matched = match &self.rows {
-            Rows::Matching(matching) => matching.find(run, &self.target).await?,
-            Rows::Key(condition) => match condition.key(&self.target.schema, run.parameters)? {
-                Some(key) => Matched::only(key),
-                None => Matched::default(),
-            },
-        };
+        let room = Room::new(run.query);
+        let matched = self.selection.find(run, &self.target, &room).await?;
         let engine = run.query.engine();
-        let work = Work {
+        let attempt = Attempt {
             table: Arc::clone(&self.target.table),
             schema: Arc::clone(&self.target.schema),
             constants: self.constants(run.parameters)?,
             changes: Arc::clone(&self.changes),
             matched,
-            written: EncodedRows::default(),
+            room,
         };
-        let changes_key = self.changes_key;
-        let (commit, written) = blocking(engine, work.matched.len(), move |engine| {
-            if changes_key { work.move_rows(engine) } else { work.update_rows(engine) }
+        let (changes_key, written) = (self.changes_key, Written::new(self.returning.is_some()));
+        let (commit, written) = blocking(engine, attempt.matched.len(), move |engine| {
+            if changes_key {
+                attempt.move_rows(engine, written)
+            } else {
+                attempt.update_rows(engine, written)
+            }
         })
         .await??;
         settle(engine, &commit).await?;
         match &self.returning {
-            Some(returning) => returning.outcome(&written.to_batch(&self.target.schema, commit.ts)?),
-            None => Ok(Outcome::Done { tag: format!("UPDATE {}", written.len()) }),
+            Some(returning) => {
+                returning.outcome(&written.into_rows().to_batch(&self.target.schema, commit.ts)?)
+            }
+            None => Ok(Outcome::Done { tag: format!("UPDATE {}", written.count()) }),
         }
     }
 
@@ -176,22 +170,21 @@ fn plan_changes(
 }
 
 /// One attempt's rows and values.
-struct Work {
+struct Attempt {
     table: Arc<Table>,
     schema: Arc<Schema>,
     constants: Vec<Value>,
     changes: Arc<Vec<(usize, Change)>>,
     matched: Matched,
-    written: EncodedRows,
+    room: Room,
 }
 
-impl Work {
+impl Attempt {
     /// Rewrites rows whose keys stay.
-    fn update_rows(mut self, engine: &Engine) -> Result<(Commit, EncodedRows), SqlError> {
+    fn update_rows(self, engine: &Engine, mut written: Written) -> Result<(Commit, Written), SqlError> {
         let (table, matched) = (&self.table, &self.matched);
         let operation = |i| WriteOp { table, key: matched.key(i), read: Read::Existing };
         let operations: Vec<WriteOp<'_>> = (0..matched.len()).map(operation).collect();
-        let mut written = std::mem::take(&mut self.written);
         let mut refused = None;
         let result = engine.write(&operations, &mut |i, current, row| {
             let Some(old) = self.unchanged(i, current)? else { return Ok(Decision::Keep) };
@@ -199,8 +192,12 @@ impl Work {
                 refused = Some(e);
                 changed()
             })?;
-            replace_slots(&self.schema, old, &slots, row);
-            written.push_encoded(matched.key(i), row);
+            self.schema.replace_slots(old, &slots, row);
+            written.push(matched.key(i), row);
+            self.room.check(matched.bytes() + written.bytes()).map_err(|e| {
+                refused = Some(e);
+                changed()
+            })?;
             Ok(Decision::Put)
         });
         match refused {
@@ -210,14 +207,13 @@ impl Work {
     }
 
     /// Rewrites rows whose keys may change: deletes the old keys, then inserts the rows under their new ones.
-    fn move_rows(mut self, engine: &Engine) -> Result<(Commit, EncodedRows), SqlError> {
-        let keys = self.new_keys(engine)?;
+    fn move_rows(self, engine: &Engine, mut written: Written) -> Result<(Commit, Written), SqlError> {
+        let (keys, mut held) = self.new_keys()?;
         let (table, matched) = (&self.table, &self.matched);
         let count = matched.len();
         let old = (0..count).map(|i| WriteOp { table, key: matched.key(i), read: Read::Existing });
         let new = (0..count).map(|i| WriteOp { table, key: keys[i].as_slice(), read: Read::Existing });
         let operations: Vec<WriteOp<'_>> = old.chain(new).collect();
-        let mut written = std::mem::take(&mut self.written);
         let mut rows: Vec<Vec<u8>> = Vec::with_capacity(count);
         let mut refused = None;
         let result = engine.write(&operations, &mut |i, current, row| {
@@ -228,8 +224,13 @@ impl Work {
                     changed()
                 })?;
                 let mut moved = Vec::new();
-                replace_slots(&self.schema, old, &slots, &mut moved);
+                self.schema.replace_slots(old, &slots, &mut moved);
+                held += size_of::<Vec<u8>>() + moved.len();
                 rows.push(moved);
+                self.room.check(held).map_err(|e| {
+                    refused = Some(e);
+                    changed()
+                })?;
                 return Ok(Decision::Delete);
             }
             if current.is_some() {
@@ -237,7 +238,7 @@ impl Work {
                 return Err(changed());
             }
             row.extend_from_slice(&rows[i - count]);
-            written.push_encoded(&keys[i - count], row);
+            written.push(&keys[i - count], row);
             Ok(Decision::Put)
         });
         match refused {
@@ -271,8 +272,9 @@ impl Work {
         values
     }
 
-    fn new_keys(&self, engine: &Engine) -> Result<Vec<Vec<u8>>, SqlError> {
-        let mut bytes = 0;
+    /// The keys that the rows get, and the bytes of memory in use by then.
+    fn new_keys(&self) -> Result<(Vec<Vec<u8>>, usize), SqlError> {
+        let mut bytes = self.matched.bytes();
         let mut keys = Vec::with_capacity(self.matched.len());
         for i in 0..self.matched.len() {
             let mut parts = key::decode_key(&self.schema, self.matched.key(i))?;
@@ -285,10 +287,10 @@ impl Work {
             }
             let mut encoded = Vec::new();
             key::encode_key(&self.schema, parts.iter().map(Value::as_ref), &mut encoded)?;
-            bytes += encoded.len();
+            bytes += size_of::<Vec<u8>>() + encoded.len();
             keys.push(encoded);
+            self.room.hold(bytes)?;
         }
-        check_size(engine, bytes)?;
-        Ok(keys)
+        Ok((keys, bytes))
     }
 }

@@ -8,11 +8,13 @@ use super::coerce::{coerce, scalar};
 use super::constant::{Constant, ParameterTypes, Parameters, parameter_number};
 use super::insert::{is_default, operations};
 use super::returning::{logical, physical};
-use super::rows::{EncodedRows, replace_slots};
+use super::room::Room;
+use super::rows::{EncodedRows, Written};
 use super::{Run, Scope, blocking, changed, names, primary_key_name, readable, refuse};
 use crate::context::QueryEngine;
 use crate::syntax::fold;
-use arrow::array::{Array, ArrayRef, AsArray, RecordBatch};
+use arrow::array::{ArrayRef, AsArray, BooleanArray, RecordBatch};
+use arrow::buffer::BooleanBuffer;
 use arrow::datatypes::Schema as ArrowSchema;
 use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
 use datafusion::common::{DFSchema, DataFusionError, TableReference};
@@ -203,23 +205,29 @@ impl Upsert {
         self.condition.is_some() || self.changes.iter().any(|(_, c)| matches!(c, Change::Computed(_)))
     }
 
-    /// Inserts the rows whose keys are new and updates the others; returns the rows written.
+    /// Inserts the rows whose keys are new and updates the others; returns the rows written, if they are `shown`.
     ///
     /// # Errors
-    /// 21000 if a key occurs twice; `Conflict` if a row changed meanwhile.
+    /// 21000 if a key occurs twice; `Conflict` if a row changed meanwhile; `TooLarge`.
     pub(crate) async fn write(
         upsert: &Arc<Upsert>,
         run: Run<'_>,
         table: &Arc<Table>,
         schema: &Arc<Schema>,
         rows: EncodedRows,
-    ) -> Result<(Commit, EncodedRows), SqlError> {
+        shown: bool,
+    ) -> Result<(Commit, Written), SqlError> {
         check_distinct(&rows)?;
         let bound = upsert.bind(run, schema)?;
+        let (room, written) = (Room::new(run.query), Written::new(shown));
         let (upsert, table, schema) = (Arc::clone(upsert), Arc::clone(table), Arc::clone(schema));
         blocking(run.query.engine(), rows.len(), move |engine| {
-            let work = Work { engine, table: &table, schema: &schema, rows: &rows, bound: &bound };
-            if upsert.reads_first() { upsert.read_then_write(work) } else { upsert.write_directly(work) }
+            let proposal =
+                Proposal { engine, table: &table, schema: &schema, rows: &rows, bound: &bound, room: &room };
+            match upsert.reads_first() {
+                true => upsert.read_then_write(proposal, written),
+                false => upsert.write_directly(proposal, written),
+            }
         })
         .await?
     }
@@ -243,16 +251,19 @@ impl Upsert {
         Ok(Bound { condition, constants, computed })
     }
 
-    fn write_directly(&self, work: Work<'_>) -> Result<(Commit, EncodedRows), SqlError> {
-        let Work { engine, table, schema, rows, bound } = work;
-        let mut written = EncodedRows::default();
+    fn write_directly(
+        &self,
+        proposal: Proposal<'_>,
+        mut written: Written,
+    ) -> Result<(Commit, Written), SqlError> {
+        let Proposal { engine, table, schema, rows, bound, .. } = proposal;
         let mut refused = None;
         let result = engine.write(&operations(table, rows), &mut |i, current, row| {
             match current {
                 None => row.extend_from_slice(rows.row(i)),
                 Some(current) => {
                     let old = readable(schema, &current)?;
-                    let proposed = work.proposed(i)?;
+                    let proposed = proposal.proposed(i)?;
                     let values =
                         self.changes.iter().zip(&bound.constants).map(|((position, change), constant)| {
                             let value = match change {
@@ -267,7 +278,7 @@ impl Upsert {
                     })?;
                 }
             }
-            written.push_encoded(rows.key(i), row);
+            written.push(rows.key(i), row);
             Ok(Decision::Put)
         });
         match refused {
@@ -276,21 +287,24 @@ impl Upsert {
         }
     }
 
-    fn read_then_write(&self, work: Work<'_>) -> Result<(Commit, EncodedRows), SqlError> {
-        let Work { engine, table, schema, rows, bound } = work;
-        let current = work.read()?;
-        let evaluated = self.evaluate(&work, &current)?;
-        let mut written = EncodedRows::default();
+    fn read_then_write(
+        &self,
+        proposal: Proposal<'_>,
+        mut written: Written,
+    ) -> Result<(Commit, Written), SqlError> {
+        let Proposal { engine, table, schema, rows, bound, .. } = proposal;
+        let current = proposal.read()?;
+        let evaluated = self.evaluate(&proposal, &current)?;
         let mut refused = None;
         let operations: Vec<WriteOp<'_>> = operations(table, rows);
         let result = engine.write(&operations, &mut |i, now, row| {
             match (now, current.found[i]) {
                 (None, None) => row.extend_from_slice(rows.row(i)),
                 (Some(now), Some((n, ts))) if now.ts == ts => {
-                    if !evaluated.applies(n) {
+                    if !evaluated.selected.value(n) {
                         return Ok(Decision::Keep);
                     }
-                    let proposed = work.proposed(i)?;
+                    let proposed = proposal.proposed(i)?;
                     let changes = self.changes.iter().zip(&bound.constants).zip(&evaluated.columns);
                     let values = changes.map(|(((position, change), constant), computed)| {
                         let value = match (change, computed) {
@@ -307,7 +321,7 @@ impl Upsert {
                 }
                 _ => return Err(changed()),
             }
-            written.push_encoded(rows.key(i), row);
+            written.push(rows.key(i), row);
             Ok(Decision::Put)
         });
         match refused {
@@ -316,29 +330,40 @@ impl Upsert {
         }
     }
 
-    /// Evaluates the condition and the computed changes over the rows that exist.
-    fn evaluate(&self, work: &Work<'_>, current: &Current) -> Result<Evaluated, SqlError> {
+    /// Evaluates the condition over the rows that exist, and the computed changes over those that it selects: in
+    /// `SET v = 10 / t.v WHERE t.v <> 0` it guards the division.
+    fn evaluate(&self, proposal: &Proposal<'_>, current: &Current) -> Result<Evaluated, SqlError> {
         let rows = current.batch.num_rows();
-        let of = |expression: &Arc<dyn PhysicalExpr>| {
-            expression.evaluate(&current.batch).and_then(|v| v.into_array(rows)).map_err(QueryEngine::error)
+        let selected = match &proposal.bound.condition {
+            Some(condition) => {
+                let condition = condition.evaluate(&current.batch).and_then(|v| v.into_array(rows));
+                let condition = condition.map_err(QueryEngine::error)?;
+                let holds = condition.as_boolean_opt().map(|c| c.iter().map(|v| v == Some(true)).collect());
+                holds.unwrap_or_else(|| BooleanBuffer::new_unset(rows))
+            }
+            None => BooleanBuffer::new_set(rows),
         };
-        let condition = work.bound.condition.as_ref().map(of).transpose()?;
-        let columns = self.changes.iter().zip(&work.bound.computed).map(|((position, _), expression)| {
-            let column = &work.schema.columns()[*position];
-            expression.as_ref().map(|expression| coerce(&of(expression)?, column)).transpose()
+        let mask = BooleanArray::new(selected.clone(), None);
+        let columns = self.changes.iter().zip(&proposal.bound.computed).map(|((position, _), expression)| {
+            let Some(expression) = expression else { return Ok(None) };
+            let values =
+                expression.evaluate_selection(&current.batch, &mask).and_then(|v| v.into_array(rows));
+            coerce(&values.map_err(QueryEngine::error)?, &proposal.schema.columns()[*position]).map(Some)
         });
-        Ok(Evaluated { condition, columns: columns.collect::<Result<_, SqlError>>()? })
+        Ok(Evaluated { columns: columns.collect::<Result<_, SqlError>>()?, selected })
     }
 }
 
-/// What an upsert works on.
+/// The rows proposed, and what decides over them.
 #[derive(Clone, Copy)]
-struct Work<'a> {
+struct Proposal<'a> {
     engine: &'a Engine,
     table: &'a Arc<Table>,
     schema: &'a Schema,
     rows: &'a EncodedRows,
     bound: &'a Bound,
+    /// For the rows that are read.
+    room: &'a Room,
 }
 
 /// The rows that exist already.
@@ -350,20 +375,13 @@ struct Current {
 }
 
 struct Evaluated {
-    condition: Option<ArrayRef>,
-    /// For each change its values; `None` for one that is not computed.
+    /// The rows that the condition selects.
+    selected: BooleanBuffer,
+    /// For each change its values, of use where `selected`; `None` for one that is not computed.
     columns: Vec<Option<ArrayRef>>,
 }
 
-impl Evaluated {
-    fn applies(&self, row: usize) -> bool {
-        self.condition.as_ref().is_none_or(|c| {
-            c.as_boolean_opt().is_some_and(|condition| condition.is_valid(row) && condition.value(row))
-        })
-    }
-}
-
-impl Work<'_> {
+impl Proposal<'_> {
     /// The values proposed for row `i`.
     fn proposed(&self, i: usize) -> EngineResult<Vec<Value>> {
         let mut keys = oribi_types::key::decode_key(self.schema, self.rows.key(i))?;
@@ -376,29 +394,34 @@ impl Work<'_> {
         Ok(self.schema.columns().iter().map(value).collect())
     }
 
-    fn read(&self) -> EngineResult<Current> {
+    fn read(&self) -> Result<Current, SqlError> {
         let view = self.engine.read_view();
         let all: Vec<usize> = (0..self.schema.columns().len()).collect();
         let mut existing = BatchBuilder::new(self.schema, &all, false);
         let mut proposed = BatchBuilder::new(self.schema, &all, false);
         let mut found = Vec::with_capacity(self.rows.len());
+        let mut bytes = self.rows.len() * size_of::<Option<(usize, Timestamp)>>();
         for i in 0..self.rows.len() {
             let key = self.rows.key(i);
             let (ts, _) = self.engine.get(self.table, key, view, |version| {
                 readable(self.schema, &version)?;
+                bytes += key.len() + version.row.len();
                 existing.push(key, version.row, version.ts).map(|()| version.ts)
             })?;
             let ts = ts.transpose()?;
             found.push(ts.map(|ts| (proposed.rows(), ts)));
             if ts.is_some() {
+                bytes += key.len() + self.rows.row(i).len();
                 proposed.push(key, self.rows.row(i), Timestamp::MIN)?;
+                self.room.hold(bytes)?;
             }
         }
         let (existing, proposed) = (existing.finish()?, proposed.finish()?);
         let fields = [existing.schema(), proposed.schema()];
         let fields: Vec<_> = fields.iter().flat_map(|s| s.fields().iter().cloned()).collect();
         let arrays = [existing.columns(), proposed.columns()].concat();
-        Ok(Current { found, batch: RecordBatch::try_new(Arc::new(ArrowSchema::new(fields)), arrays)? })
+        let batch = RecordBatch::try_new(Arc::new(ArrowSchema::new(fields)), arrays);
+        Ok(Current { found, batch: batch.map_err(oribi_types::Error::from)? })
     }
 }
 
@@ -411,7 +434,7 @@ fn replace<'v>(
     row: &mut Vec<u8>,
 ) -> Result<(), SqlError> {
     let slots = assigned_slots(table, schema, values)?;
-    replace_slots(schema, old, &slots, row);
+    schema.replace_slots(old, &slots, row);
     Ok(())
 }
 

@@ -11,6 +11,7 @@ mod deletes_remove_only_what_they_match;
 mod explain_analyze_names_the_sources;
 mod explain_of_writes_writes_nothing;
 mod files_are_tables_on_the_command_line;
+mod json_is_taken_apart;
 mod point_reads_bypass_the_planner;
 mod queries_keep_within_their_memory;
 mod scans_show_live_rows_only;

@@ -113,7 +113,7 @@ async fn one_row_is_read_without_a_batch() {
         let point = prepared.point().expect("a look-up of one row");
         let key = [Value::String(key.to_owned())];
         let (found, _) =
-            point.get(&key, &mut |columns| seen.extend(columns.iter().map(|c| c.to_owned()))).unwrap();
+            point.get(&key, &mut |columns| seen.extend(columns.iter().map(|c| (*c).to_owned()))).unwrap();
         found
     };
     assert!(get("y"));

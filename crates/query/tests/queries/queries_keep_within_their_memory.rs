@@ -47,3 +47,35 @@ fn files_below(dir: &std::path::Path) -> usize {
     let entries = std::fs::read_dir(dir).unwrap().map(|e| e.unwrap().path());
     entries.map(|path| if path.is_dir() { files_below(&path) } else { 1 }).sum()
 }
+
+#[tokio::test]
+async fn a_statement_that_keeps_too_many_rows_stops_while_it_gathers_them() {
+    let options =
+        EngineOptions { memory_bytes: 256 << 20, statement_bytes_max: 1 << 20, ..EngineOptions::default() };
+    let db = Db::with(options);
+    db.run("create table t (id bigint primary key, s text)").await;
+    let endless = "insert into t select value, repeat('x', 100) from generate_series(1, 1000000000)";
+    for end in ["on conflict do nothing", "on conflict (id) do update set s = excluded.s", "returning id"] {
+        assert_eq!(db.state(&format!("{endless} {end}")).await, "54000", "{end}");
+    }
+    assert_eq!(
+        db.tag("insert into t select value, repeat('x', 100000) from generate_series(1, 50)").await,
+        "INSERT 0 50"
+    );
+    let read = "insert into t select id, '' from t on conflict (id) do update set s = 'y' where t.s = 'none'";
+    assert_eq!(db.state(read).await, "54000");
+    assert_eq!(db.state("delete from t returning s").await, "54000");
+    assert_eq!(db.tag("delete from t").await, "DELETE 50");
+}
+
+#[tokio::test]
+async fn rows_of_a_statement_are_memory_of_queries() {
+    let options =
+        EngineOptions { memory_bytes: 32 << 20, statement_bytes_max: 256 << 20, ..EngineOptions::default() };
+    let db = Db::with(options);
+    db.run("create table t (id bigint primary key, s text)").await;
+    let sql = "insert into t select value, repeat('x', 1000) from generate_series(1, 100000) on conflict do nothing";
+    assert_eq!(db.state(sql).await, "53200");
+    // What it held is given back.
+    assert_eq!(db.tag(&sql.replace("100000)", "5000)")).await, "INSERT 0 5000");
+}

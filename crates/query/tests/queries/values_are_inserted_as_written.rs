@@ -140,6 +140,46 @@ async fn conflicts_do_nothing_or_update() {
 }
 
 #[tokio::test]
+async fn a_condition_guards_what_an_update_computes() {
+    let db = Db::new();
+    db.run("create table t (id int primary key, v int)").await;
+    db.run("insert into t values (1, 0), (2, 5), (3, null)").await;
+    let sql = "insert into t values (1, 1), (2, 1), (3, 1), (4, 9) on conflict (id) do update set v = 10 / t.v where t.v <> 0";
+    assert_eq!(db.tag(sql).await, "INSERT 0 2");
+    assert_eq!(
+        db.tag("insert into t values (1, 1) on conflict (id) do update set v = 10 / t.v where t.v <> 0")
+            .await,
+        "INSERT 0 0"
+    );
+    assert_eq!(db.rows("select v from t order by id").await, ["0", "2", "", "9"]);
+    assert_eq!(db.tag("update t set v = 10 / v where v <> 0").await, "UPDATE 2");
+    db.flush("t");
+    assert_eq!(db.tag("update t set v = 20 / v where v <> 0").await, "UPDATE 2");
+    assert_eq!(db.rows("select v from t order by id").await, ["0", "4", "", "20"]);
+    let sql = "insert into t values (1, 1) on conflict (id) do update set v = 10 / t.v";
+    assert_eq!(db.state(sql).await, "22012");
+}
+
+#[tokio::test]
+async fn numbers_are_rounded_exactly() {
+    let db = Db::new();
+    db.run("create table t (id int primary key, v bigint)").await;
+    db.run(
+        "insert into t values (1, 9007199254740993.0), (2, 9223372036854775807.4), (3, -2.5), (4, 1.5e3), (5, 0.5e0)",
+    )
+    .await;
+    let halves = "(values (11, 2.5), (12, -3.5), (13, 1.4)) as halves (id, v)";
+    db.run(&format!("insert into t select id, arrow_cast(v, 'Decimal32(5, 1)') from {halves}")).await;
+    db.run("insert into t values (21, arrow_cast(2.5, 'Decimal64(9, 1)')), (22, arrow_cast(-0.5, 'Decimal256(50, 1)'))").await;
+    assert_eq!(
+        db.rows("select v from t order by id").await,
+        ["9007199254740993", "9223372036854775807", "-3", "1500", "1", "3", "-4", "1", "3", "-1"]
+    );
+    assert_eq!(db.state("insert into t values (9, 9223372036854775807.5)").await, "22003");
+    assert_eq!(db.state("insert into t values (9, 1e400)").await, "22003");
+}
+
+#[tokio::test]
 async fn refusals_say_what_is_wrong() {
     let db = Db::new();
     db.run("create table t (id int primary key, i2 smallint, n numeric(4,1), b bool, ts timestamp, u uuid, j json)").await;

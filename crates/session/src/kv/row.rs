@@ -3,7 +3,7 @@
 use super::{Document, Expiry};
 use oribi_engine::{RowVersion, Table};
 use oribi_types::key::decode_key;
-use oribi_types::{Column, ColumnSource, Error, Result, RowRef, Schema, Value, ValueRef, json};
+use oribi_types::{ColumnSource, Error, Result, Schema, Value, ValueRef, json};
 
 /// Shows a row as a document whose value is written to `out`. Rows have no flags.
 pub fn read<'a>(schema: &Schema, version: &RowVersion<'_>, out: &'a mut Vec<u8>) -> Result<Document<'a>> {
@@ -57,24 +57,10 @@ pub fn with_expiry(
     out: &mut Vec<u8>,
 ) -> Result<()> {
     let expiry_column = &schema.columns()[expiry_position(table, schema)?];
-    let layout = schema.layout();
-    let old = RowRef::new(layout, row);
-    let mut slots: Vec<ValueRef<'_>> =
-        (0..layout.slots().len()).map(|slot| old.get(slot).unwrap_or(ValueRef::Null)).collect();
-    let slot_of = |column: &Column| match column.source {
-        ColumnSource::Slot(slot) => Some(usize::from(slot)),
-        ColumnSource::Key(_) | ColumnSource::CommitTimestamp => None,
+    let ColumnSource::Slot(slot) = expiry_column.source else {
+        return Err(Error::unsupported("the expiry column of a table cannot be in its key"));
     };
-    // A row older than a column answers what the column says, which the new row must spell out.
-    for column in schema.columns() {
-        if let Some(slot) = slot_of(column) {
-            slots[slot] = schema.slot_value(column, slot as u16, row);
-        }
-    }
-    let slot = slot_of(expiry_column)
-        .ok_or_else(|| Error::unsupported("the expiry column of a table cannot be in its key"))?;
-    slots[slot] = expiry.as_value();
-    layout.encode(&slots, out);
+    schema.replace_slots(row, &[(slot, expiry.as_value())], out);
     Ok(())
 }
 

@@ -31,6 +31,17 @@ fn binary(array: impl Array + 'static) -> Vec<u8> {
 }
 
 #[test]
+fn json_computed_by_a_query_is_its_text() {
+    let json = [(oribi_types::schema::TYPE_METADATA.to_owned(), "json".to_owned())];
+    let field = Field::new("c", DataType::Utf8, true).with_metadata(json.into_iter().collect());
+    assert_eq!(crate::postgres::types::wire_type(&field).oid, crate::postgres::types::oid::JSON);
+    let parts = StringArray::from(vec![Some(r#"{"b":5}"#), Some("null"), None]);
+    let shown = texts(Arc::new(parts.clone()));
+    assert_eq!(shown, [Some(r#"{"b":5}"#.to_owned()), Some("null".to_owned()), None]);
+    assert_eq!(binary(parts), br#"{"b":5}"#);
+}
+
+#[test]
 fn text_is_what_postgres_prints() {
     assert_eq!(text(BooleanArray::from(vec![true])), "t");
     assert_eq!(text(Int8Array::from(vec![-7])), "-7");
