@@ -55,19 +55,31 @@ def main():
     parser.add_argument("--serve-memory", default="2GiB", help="budget of Oribi's server")
     parser.add_argument("--runs", type=int, default=3)
     options = parser.parse_args()
-    folder = pathlib.Path(tempfile.mkdtemp(prefix="oribi-compare-"))
+    # Several times the data: nothing of it is to stay behind.
+    with tempfile.TemporaryDirectory(prefix="oribi-compare-") as folder:
+        compare(pathlib.Path(folder), options)
+
+
+def compare(folder, options):
     files = generate(folder / "tpch", options.scale)
     ours, peak = import_oribi(folder / "data", files, options.memory)
     theirs, duck = import_duckdb(folder / "duck.db", files)
     print(f"import: {ours:.1f} s, peak {peak:.0f} MiB with --memory {options.memory}; DuckDB {theirs:.1f} s")
 
     server = Server(folder / "data", "--memory", options.serve_memory, "--log", "warn")
+    try:
+        compare_queries(server, duck, options.runs)
+    finally:
+        server.stop()
+
+
+def compare_queries(server, duck, runs):
     print(f"{'query':>5} {'ms':>9} {'DuckDB ms':>10} {'ratio':>6}")
     totals = [0, 0]
     with server.sql() as connection:
         for number, query in QUERIES.items():
             times = [[], []]
-            for _ in range(options.runs):
+            for _ in range(runs):
                 seconds, mine = timed(lambda: connection.execute(query).fetchall())
                 times[0].append(seconds)
                 seconds, other = timed(lambda: duck.execute(query).fetchall())
@@ -77,7 +89,6 @@ def main():
             totals = [total + median for total, median in zip(totals, medians)]
             print(f"{number:5} {medians[0]:9.1f} {medians[1]:10.1f} {medians[0] / medians[1]:6.2f}")
     print(f"total {totals[0]:9.1f} {totals[1]:10.1f} {totals[0] / totals[1]:6.2f}")
-    server.stop()
 
 
 if __name__ == "__main__":

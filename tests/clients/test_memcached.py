@@ -1,5 +1,6 @@
 """The memcached door with pymemcache, unmodified, and the same rows through SQL."""
 
+import datetime
 import json
 import threading
 import time
@@ -96,6 +97,26 @@ def test_sql_and_memcached_see_the_same_documents(server):
         assert cache.get("greeting") == b"bye"
         sql.execute("delete from default.kv where key = 'greeting'::bytea")
         assert cache.get("greeting") is None
+
+
+def test_a_value_that_sql_made_longer_than_the_limit_is_a_document_like_any_other(server):
+    cache = server.memcached()
+    value = b"x" * 2_000_000
+    with server.sql() as sql:
+        sql.execute("insert into default.kv (key, value, flags) values (%s, %s, 0)", [b"long", value])
+    assert cache.get("long") == value
+    assert cache.raw_command("mg long T100 s t").startswith(b"HD s2000000 t100")
+    assert cache.touch("long", 100, noreply=False)
+    assert cache.raw_command("md long I").startswith(b"HD")
+
+
+def test_an_expiry_beyond_all_calendars_is_never(server):
+    cache = server.memcached()
+    cache.set("eternal", b"x", expire=2**63 - 1, noreply=False)
+    cache.set("last", b"x", expire=253_402_300_799, noreply=False)
+    with server.sql() as sql:
+        rows = dict(sql.execute("select cast(key as text), expires_at from default.kv").fetchall())
+    assert rows == {"eternal": None, "last": datetime.datetime(9999, 12, 31, 23, 59, 59)}
 
 
 def test_rows_are_json_under_their_path(server):

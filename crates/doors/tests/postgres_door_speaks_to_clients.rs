@@ -306,17 +306,33 @@ async fn after_an_error_messages_are_skipped_up_to_sync() {
 async fn deallocate_forgets_prepared_statements() {
     let server = serve(PostgresLimits::default());
     let mut raw = Raw::connect(server.addr).await;
-    for (release, known) in
-        [("deallocate \"One\"", "E"), ("deallocate prepare other", "t"), ("deallocate all", "E")]
+    for (release, answer, known) in
+        [("deallocate One", "CZ", "E"), ("deallocate other", "EZ", "t"), ("deallocate all", "CZ", "E")]
     {
         raw.send(b'P', b"One\0rows 1\0\0\0").await;
         raw.send(b'S', b"").await;
         raw.tags_until_ready().await;
         raw.send(b'Q', format!("{release}\0").as_bytes()).await;
-        assert_eq!(raw.tags_until_ready().await, "CZ");
+        assert_eq!(raw.tags_until_ready().await, answer);
         raw.send(b'D', b"SOne\0").await;
         raw.send(b'S', b"").await;
         assert!(raw.tags_until_ready().await.starts_with(known), "{release}");
+        raw.send(b'C', b"SOne\0").await;
+        raw.send(b'S', b"").await;
+        raw.tags_until_ready().await;
+    }
+}
+
+#[tokio::test]
+async fn settings_at_startup_are_checked_as_those_of_set() {
+    let server = serve(PostgresLimits::default());
+    let address = format!("host={} port={} user=ada", server.addr.ip(), server.addr.port());
+    let with =
+        async |more: &str| tokio_postgres::connect(&format!("{address} {more}"), NoTls).await.map(|_| ());
+    with("application_name=test").await.unwrap();
+    for wrong in ["options='-c bogus=1'", "options='--bogus=1'"] {
+        let refused = with(wrong).await.unwrap_err();
+        assert_eq!(refused.code(), Some(&SqlState::UNDEFINED_OBJECT), "{wrong}");
     }
 }
 

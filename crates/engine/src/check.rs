@@ -3,10 +3,10 @@
 use crate::deletions::Deletions;
 use crate::manifest::{Manifest, ManifestState, TableRecord};
 use crate::record;
-use crate::recovery::{LOG_DIR, open_files};
+use crate::recovery::{LOG_DIR, lock, open_files};
 use crate::tablet::{FileSet, TabletId};
 use oribi_env::Env;
-use oribi_types::{Error, Result};
+use oribi_types::Result;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::path::Path;
@@ -30,13 +30,7 @@ pub struct CheckReport {
 /// # Errors
 /// `Unavailable` if a process has the folder open; those of the file system. Damage is not an error but a finding.
 pub fn check(env: Env, dir: &Path) -> Result<CheckReport> {
-    let lock = env.files.lock(&dir.join("LOCK"), "oribi check");
-    let _lock = lock.map_err(|error| match error.kind() {
-        std::io::ErrorKind::WouldBlock => {
-            Error::unavailable(format!("folder {} is in use by {error}", dir.display()))
-        }
-        _ => error.into(),
-    })?;
+    let _lock = lock(&env, dir, "oribi check")?;
     let mut report = CheckReport::default();
     let state = match Manifest::read(&env, dir) {
         Ok(state) => state,

@@ -11,9 +11,9 @@ use crate::tablet::{LiveFile, Tablet, TabletState};
 use arrow::array::{AsArray, RecordBatch};
 use arrow::compute::interleave_record_batch;
 use arrow::datatypes::UInt64Type;
-use oribi_sstable::{SstableId, SstableMeta, SstableOptions, SstableWriter};
+use oribi_sstable::{SstableId, SstableMeta, SstableOptions, SstableWriter, stored_columns};
 use oribi_types::batch::{EncodedKeys, encode_keys};
-use oribi_types::{ColumnSource, Error, Result, Schema, Timestamp};
+use oribi_types::{Error, Result, Schema, Timestamp};
 use std::cmp::Ordering as Order;
 use std::collections::{BinaryHeap, HashMap, HashSet};
 use std::sync::Arc;
@@ -21,7 +21,8 @@ use std::sync::atomic::Ordering::Relaxed;
 
 /// A file of which more than this share is deleted or expired is rewritten alone.
 const GONE_SHARE_MAX: f64 = 0.3;
-const OUTPUT_BATCH_ROWS: usize = 8192;
+/// An SSTable is written in batches of so many rows.
+pub(crate) const OUTPUT_BATCH_ROWS: usize = 8192;
 /// In a row map: the row was not kept.
 const DROPPED: u32 = u32::MAX;
 
@@ -282,12 +283,6 @@ impl<'f> Source<'f> {
             mark => Some(mark),
         }
     }
-}
-
-/// Positions of the columns that files hold, in SQL order.
-pub(crate) fn stored_columns(schema: &Schema) -> Vec<usize> {
-    let stored = |i: &usize| schema.columns()[*i].source != ColumnSource::CommitTimestamp;
-    (0..schema.columns().len()).filter(stored).collect()
 }
 
 /// Rows taken from the sources' current batches, written some thousand at a time.

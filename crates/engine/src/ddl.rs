@@ -195,9 +195,12 @@ impl Engine {
     /// Those of log and manifest.
     pub fn truncate(&self, table: &Arc<Table>) -> Result<()> {
         let _installers: Vec<_> = table.tablets.iter().map(|tablet| tablet.installer.lock()).collect();
+        // Everybody's writes wait while the gate is held, so most of the log is waited for before.
+        self.log.wait_durable(self.log.appended())?;
         let mut swept = Vec::new();
         {
-            // Under the gate no write of the tablets is under way: all of them are before or after.
+            // Under the gate no write of the tablets is under way: all of them are before or after. A write behind the
+            // record must not be decided before it is durable, nor one before it be forgotten if it is.
             let _gate = self.gate.write();
             if table.is_dropped() {
                 return Err(Error::not_found("the table was dropped"));

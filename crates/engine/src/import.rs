@@ -3,24 +3,28 @@
 //! Rows are gathered per tablet into runs. A run that begins above the last key written goes on in the same file;
 //! otherwise a new file is started. Nothing is seen before [`Import::commit`], which checks that every key is new and
 //! adds all files by one manifest record.
+//!
+//! What takes long is done while others write: comparing with the table's files, publishing the new ones. Writers are
+//! kept out only to compare what came into memory last, and for the record.
 
 use crate::catalog::Table;
-use crate::compaction::stored_columns;
+use crate::compaction::OUTPUT_BATCH_ROWS;
+use crate::deletions::Deletions;
 use crate::engine::Engine;
-use crate::installer::FileChange;
+use crate::installer::PreparedChange;
 use crate::manifest::Edit;
-use crate::tablet::{FileSet, Tablet, TabletState};
+use crate::tablet::{Tablet, TabletState};
 use arrow::array::{RecordBatch, UInt32Array};
 use arrow::compute::{interleave_record_batch, take_record_batch};
-use oribi_sstable::{Sstable, SstableMeta, SstableOptions, SstableWriter};
+use oribi_sstable::{Sstable, SstableId, SstableMeta, SstableOptions, SstableWriter, stored_columns};
 use oribi_types::batch::{EncodedKeys, encode_keys, ts_field};
 use oribi_types::{Error, Result, Schema, Timestamp};
+use std::collections::HashSet;
 use std::sync::Arc;
 
 /// Rows of a run are sorted in memory: this many bytes per tablet at most, and never more than the budget allows.
 const RUN_BYTES_MAX: usize = 64 << 20;
-const OUTPUT_BATCH_ROWS: usize = 8192;
-/// How often the commit looks again after others wrote to the table meanwhile.
+/// How often the commit looks again after others changed the table meanwhile.
 const COMMIT_ATTEMPTS: usize = 10;
 
 /// Rows on their way into a table; all or nothing. Dropping it leaves nothing behind.
@@ -32,6 +36,8 @@ pub struct Import {
     run_bytes_max: usize,
     tablets: Vec<TabletImport>,
     rows: u64,
+    /// Whether the files have their final names.
+    published: bool,
 }
 
 #[derive(Default)]
@@ -41,6 +47,10 @@ struct TabletImport {
     /// The file being written and its last key.
     open: Option<(SstableWriter, Vec<u8>)>,
     finished: Vec<SstableMeta>,
+    /// The finished files, open; from the commit on.
+    sstables: Vec<Arc<Sstable>>,
+    /// Files of the tablet in which no key of the import is live. It stays so: marks only grow.
+    compared: HashSet<SstableId>,
 }
 
 impl Engine {
@@ -58,6 +68,7 @@ impl Engine {
             tablets: table.tablets.iter().map(|_| TabletImport::default()).collect(),
             table,
             rows: 0,
+            published: false,
         })
     }
 }
@@ -182,110 +193,180 @@ impl Import {
         Ok(())
     }
 
-    /// Makes all rows part of the table, durably and at once; returns how many.
+    /// Makes all rows part of the table, durably and at once; returns how many. Others may write to the table
+    /// meanwhile.
     ///
     /// # Errors
-    /// `AlreadyExists`, naming a key that came twice or is in the table; `Conflict` if others keep writing to the
-    /// table; those of the file system. The table is as it was then.
+    /// `AlreadyExists`, naming a key that came twice or is in the table; `Conflict` if others keep writing and deleting
+    /// keys of the import; those of the file system. The table is as it was then.
     pub fn commit(mut self) -> Result<u64> {
         for tablet in 0..self.tablets.len() {
-            self.write_run(tablet)?;
-            let part = &mut self.tablets[tablet];
-            if let Some((writer, _)) = part.open.take() {
-                part.finished.push(writer.finish()?);
-            }
+            self.finish_files(tablet)?;
         }
         if self.rows == 0 {
             return Ok(0);
         }
-        for _ in 0..COMMIT_ATTEMPTS {
-            if self.try_commit()? {
+        for attempt in 1..=COMMIT_ATTEMPTS {
+            if self.try_commit(attempt == COMMIT_ATTEMPTS)? {
                 return Ok(self.rows);
             }
         }
         Err(Error::conflict(format!("table \"{}\" is being written to", self.table.name())))
     }
 
-    /// False if somebody wrote to the table since it was checked that the keys are new.
-    fn try_commit(&mut self) -> Result<bool> {
-        let (engine, table) = (self.engine.clone(), self.table.clone());
-        let mut checked: Vec<Arc<FileSet>> = Vec::new();
-        for (tablet, part) in table.tablets.iter().zip(&self.tablets) {
-            engine.flush_tablet(&table, tablet)?;
-            let files = tablet.state().files.clone();
-            self.check_new(tablet, &files, &part.finished)?;
-            checked.push(files);
+    /// Writes what is left of a tablet's rows, and opens its files. No key may be in two of them.
+    fn finish_files(&mut self, tablet: usize) -> Result<()> {
+        self.write_run(tablet)?;
+        let (env, dir) = (&self.engine.env, &self.table.tablets[tablet].dir);
+        let part = &mut self.tablets[tablet];
+        if let Some((writer, _)) = part.open.take() {
+            part.finished.push(writer.finish()?);
         }
-        let _installers: Vec<_> = table.tablets.iter().map(|tablet| tablet.installer.lock()).collect();
-        let unchanged = |tablet: &Tablet, files: &Arc<FileSet>| {
-            let state = tablet.state();
-            state.active.is_empty() && state.sealed.is_empty() && Arc::ptr_eq(&state.files, files)
-        };
-        let all_unchanged = || table.tablets.iter().zip(&checked).all(|(t, files)| unchanged(t, files));
-        // Nobody writes, nor has decided to insert a key that was absent: from here to the end the keys stay new.
-        let _latches = engine.latches.take_all();
-        let _gate = engine.gate.write();
-        if table.is_dropped() {
-            return Err(Error::not_found("the table was dropped"));
-        }
-        if !all_unchanged() {
-            return Ok(false);
-        }
-        let mut prepared = Vec::new();
-        for (tablet, part) in table.tablets.iter().zip(&self.tablets) {
-            let added = part.finished.iter().map(|meta| (meta.clone(), Vec::new())).collect();
-            let change = FileChange { added, ..FileChange::default() };
-            prepared.push(engine.prepare(tablet, table.schema_ref(), change)?);
-        }
-        let ts = engine.timeline.begin();
-        prepared.iter_mut().for_each(|change| change.set_visible_from(ts));
-        let edits = prepared.iter().map(|change| Edit::Install(change.install.clone())).collect();
-        // If the commit fails, the record may be on the disk all the same: the files stay until an open has read it.
-        self.tablets.clear();
-        let committed = engine.manifest.commit(edits);
-        if committed.is_ok() {
-            for (tablet, change) in table.tablets.iter().zip(prepared) {
-                let files = Arc::new(change.files);
-                tablet.change(|state| TabletState { files: files.clone(), ..state.clone() });
-            }
-        }
-        engine.timeline.complete(ts);
-        committed.map(|()| true)
-    }
-
-    /// Checks that no key of the new files is in `files` or in two of the new files.
-    fn check_new(&self, tablet: &Tablet, files: &FileSet, new: &[SstableMeta]) -> Result<()> {
-        let overlap = |a: &SstableMeta, b: &SstableMeta| a.min_key <= b.max_key && b.min_key <= a.max_key;
-        for (i, meta) in new.iter().enumerate() {
-            let existing = files.files.iter().filter(|f| overlap(f.sstable.meta(), meta));
-            let existing: Vec<_> = existing.map(|f| (f.sstable.clone(), Some(f.clone()))).collect();
-            let mut others = existing;
-            for other in new[..i].iter().filter(|other| overlap(other, meta)) {
-                others.push((Arc::new(self.open_unpublished(tablet, other)?), None));
-            }
-            if others.is_empty() {
-                continue;
-            }
-            let sstable = self.open_unpublished(tablet, meta)?;
-            for batch in sstable.keys(self.table.schema_ref())? {
-                let (keys, _) = batch?;
-                let sorted: Vec<&[u8]> = keys.iter().collect();
-                for (other, live) in &others {
-                    for (key, place) in sorted.iter().zip(other.locate(&sorted)?) {
-                        let marked = |row| live.as_ref().is_some_and(|f| f.deletions.is_marked(row));
-                        if place.is_some_and(|(row, _)| !marked(row)) {
-                            return Err(duplicate(self.table.schema_ref(), key));
-                        }
-                    }
-                }
-            }
+        for meta in &part.finished {
+            let sstable = Sstable::open_unpublished(env, dir, meta, self.table.schema_ref())?;
+            let before = part.sstables.iter().map(|other| (other.as_ref(), None));
+            check_new(self.table.schema_ref(), &sstable, before)?;
+            part.sstables.push(Arc::new(sstable));
         }
         Ok(())
     }
 
-    fn open_unpublished(&self, tablet: &Tablet, meta: &SstableMeta) -> Result<Sstable> {
-        Sstable::open_unpublished(&self.engine.env, &tablet.dir, meta, self.table.schema_ref())
+    /// False if something came in between that is better looked at without locks; `at_last` that is done with them.
+    ///
+    /// False too if a key of the import is in a memtable, be it deleted: its version there would hide the imported row,
+    /// and its flush mark it. The flush of the next attempt shows what became of the key.
+    fn try_commit(&mut self, at_last: bool) -> Result<bool> {
+        let (engine, table) = (self.engine.clone(), self.table.clone());
+        // The first look may take long. After the second few keys are in memory and few files were added, so that the
+        // locks below are held shortly.
+        for _ in 0..2 {
+            table.tablets.iter().try_for_each(|tablet| engine.flush_tablet(&table, tablet))?;
+            self.check_files()?;
+        }
+        self.publish()?;
+        // What was written before is not forgotten while the import is remembered.
+        engine.log.wait_durable(engine.log.appended())?;
+
+        // In this order, which all others keep to. The table is not dropped; no key is between a memtable and its
+        // file, and the row index agrees; the set of files stays as it is.
+        let _ddl = engine.ddl.lock();
+        let _flushes: Vec<_> = table.tablets.iter().map(|tablet| tablet.flush.lock()).collect();
+        let _installers: Vec<_> = table.tablets.iter().map(|tablet| tablet.installer.lock()).collect();
+        if table.is_dropped() {
+            return Err(Error::not_found("the table was dropped"));
+        }
+        if !at_last && !self.all_compared() {
+            return Ok(false);
+        }
+        self.check_files()?;
+        // Nobody writes, nor has decided to insert a key that was absent: from here to the end the keys stay new. It
+        // takes one look at memory and one synced record, which must not be seen apart.
+        let _latches = engine.latches.take_all();
+        if self.is_in_memtables()? {
+            return Ok(false);
+        }
+        self.install().map(|()| true)
     }
+
+    /// Adds the published files to the table. The caller keeps writers and other installers out.
+    fn install(&mut self) -> Result<()> {
+        let ts = self.engine.timeline.begin();
+        let with_files = self.table.tablets.iter().zip(&self.tablets).filter(|(_, p)| !p.sstables.is_empty());
+        let changes: Vec<_> = with_files
+            .map(|(tablet, part)| (tablet, PreparedChange::adding(tablet, &part.sstables, ts)))
+            .collect();
+        let edits = changes.iter().map(|(_, change)| Edit::Install(change.install.clone())).collect();
+        // If the commit fails, the record may be on the disk all the same: the files stay until an open has read it.
+        self.tablets.clear();
+        let committed = self.engine.manifest.commit(edits);
+        if committed.is_ok() {
+            for (tablet, change) in changes {
+                let files = Arc::new(change.files);
+                tablet.change(|state| TabletState { files: files.clone(), ..state.clone() });
+            }
+        }
+        self.engine.timeline.complete(ts);
+        committed
+    }
+
+    /// Gives the files their final names, durably, and opens them under these.
+    fn publish(&mut self) -> Result<()> {
+        if self.published {
+            return Ok(());
+        }
+        let env = &self.engine.env;
+        for (tablet, part) in self.table.tablets.iter().zip(&mut self.tablets) {
+            for (sstable, meta) in part.sstables.iter_mut().zip(&part.finished) {
+                oribi_sstable::publish(env, &tablet.dir, meta.id)?;
+                *sstable = Arc::new(Sstable::open(env, &tablet.dir, meta, self.table.schema_ref())?);
+            }
+        }
+        // The tablets of a table share its folder.
+        env.files.sync_dir(&self.table.tablets[0].dir)?;
+        self.published = true;
+        Ok(())
+    }
+
+    /// Checks that no key of the import is live in the table's files. Those that were compared before are left out.
+    fn check_files(&mut self) -> Result<()> {
+        for (tablet, part) in self.table.tablets.iter().zip(&mut self.tablets) {
+            let state = tablet.state();
+            let files = || state.files.files.iter().filter(|file| !part.compared.contains(&file.id()));
+            for sstable in &part.sstables {
+                let others = files().map(|file| (file.sstable.as_ref(), Some(file.deletions.as_ref())));
+                check_new(self.table.schema_ref(), sstable, others)?;
+            }
+            part.compared = state.files.files.iter().map(|file| file.id()).collect();
+        }
+        Ok(())
+    }
+
+    fn all_compared(&self) -> bool {
+        let compared = |tablet: &Tablet, part: &TabletImport| {
+            tablet.state().files.files.iter().all(|file| part.compared.contains(&file.id()))
+        };
+        self.table.tablets.iter().zip(&self.tablets).all(|(tablet, part)| compared(tablet, part))
+    }
+
+    fn is_in_memtables(&self) -> Result<bool> {
+        for (tablet, part) in self.table.tablets.iter().zip(&self.tablets) {
+            let state = tablet.state();
+            for key in state.memtables().flat_map(|memtable| memtable.keys()) {
+                for sstable in &part.sstables {
+                    if sstable.find(key, |_, _| true)?.is_some() {
+                        return Ok(true);
+                    }
+                }
+            }
+        }
+        Ok(false)
+    }
+}
+
+/// Checks that no key of `new` is live in one of `others`.
+fn check_new<'a>(
+    schema: &Schema,
+    new: &Sstable,
+    others: impl Iterator<Item = (&'a Sstable, Option<&'a Deletions>)>,
+) -> Result<()> {
+    let overlap = |a: &SstableMeta, b: &SstableMeta| a.min_key <= b.max_key && b.min_key <= a.max_key;
+    let others: Vec<_> = others.filter(|(other, _)| overlap(other.meta(), new.meta())).collect();
+    if others.is_empty() {
+        return Ok(());
+    }
+    for batch in new.keys(schema)? {
+        let (keys, _) = batch?;
+        let sorted: Vec<&[u8]> = keys.iter().collect();
+        for (other, deletions) in &others {
+            for (key, place) in sorted.iter().zip(other.locate(&sorted)?) {
+                let is_live = |row| !deletions.is_some_and(|deletions| deletions.is_marked(row));
+                if place.is_some_and(|(row, _)| is_live(row)) {
+                    return Err(duplicate(schema, key));
+                }
+            }
+        }
+    }
+    Ok(())
 }
 
 impl Drop for Import {

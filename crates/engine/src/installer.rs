@@ -165,21 +165,23 @@ impl Engine {
 }
 
 impl PreparedChange {
-    /// Hides the added files from snapshots below `ts`.
-    pub fn set_visible_from(&mut self, ts: Timestamp) {
-        for added in &mut self.install.added {
-            added.visible_from = ts;
+    /// Adds SSTables that have their final names on disk; snapshots below `visible_from` do not see them. The caller
+    /// holds the tablet's installer lock.
+    pub fn adding(tablet: &Tablet, sstables: &[Arc<Sstable>], visible_from: Timestamp) -> Self {
+        let state = tablet.state();
+        let (mut files, flushed_lsn) = (state.files.files.clone(), state.files.flushed_lsn);
+        let mut install = Install { tablet: tablet.id, flushed_lsn, ..Install::default() };
+        for sstable in sstables {
+            install.added.push(FileRecord { meta: sstable.meta().clone(), visible_from });
+            let deletions = Arc::new(Deletions::default());
+            files.push(Arc::new(LiveFile { sstable: sstable.clone(), deletions, marks: None, visible_from }));
         }
-        for file in &mut self.files.files {
-            if self.install.added.iter().any(|added| added.meta.id == file.id()) {
-                let file = Arc::get_mut(file).expect("nobody shares a file that is not installed");
-                file.visible_from = ts;
-            }
-        }
+        PreparedChange { install, files: FileSet { files, flushed_lsn } }
     }
 }
 
-/// Removes the files of `dir` that the manifest does not name: left over from a crash.
+/// Removes the files in the folders of tables in `dir` that the manifest does not name: left over from a crash, maybe
+/// of a table that was dropped.
 ///
 /// # Errors
 /// Those of the file system.
@@ -187,15 +189,16 @@ pub(crate) fn remove_leftovers(env: &Env, dir: &Path, state: &ManifestState) -> 
     let live: HashSet<SstableId> = state.tablets.values().flat_map(|t| t.files.keys().copied()).collect();
     let marks: HashSet<(SstableId, u64)> =
         state.tablets.values().flat_map(|t| t.marks.values().map(|m| (m.sstable, m.number))).collect();
-    for name in env.files.list(dir)? {
-        let leftover = match (oribi_sstable::id_of_file_name(&name), parse_marks_name(&name)) {
-            (_, Some(id)) => !marks.contains(&id),
-            (Some(id), None) => !live.contains(&id) || name.ends_with(".tmp"),
-            (None, None) => false,
-        };
-        if leftover {
+    let is_leftover = |name: &str| match (oribi_sstable::id_of_file_name(name), parse_marks_name(name)) {
+        (_, Some(id)) => !marks.contains(&id),
+        (Some(id), None) => !live.contains(&id) || name.ends_with(".tmp"),
+        (None, None) => false,
+    };
+    let folders = env.files.list(dir)?.into_iter().filter(|name| name.parse::<u64>().is_ok());
+    for folder in folders.map(|name| dir.join(name)) {
+        for name in env.files.list(&folder)?.into_iter().filter(|name| is_leftover(name)) {
             tracing::info!(file = name, "removing a file that a crash left over");
-            env.files.remove(&dir.join(&name))?;
+            env.files.remove(&folder.join(&name))?;
         }
     }
     Ok(())

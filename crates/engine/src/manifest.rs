@@ -1,8 +1,9 @@
 //! The manifest: the durable list of schemas, tables, tablets and their files.
 //!
-//! It is a framed file of JSON records, each an atomic list of [`Edit`]s, synced before it counts. Every open writes
-//! the state anew into the next file, and `CURRENT`, replaced by renaming, names the file that counts. All other
-//! files of the folder that no record names are left over from a crash and are removed.
+//! It is a framed file of JSON records, each an atomic list of [`Edit`]s, synced before it counts. Every open, and a
+//! commit that finds the file too long, writes the state anew into the next file, and `CURRENT`, replaced by renaming,
+//! names the file that counts. All other files of the folder that no record names are left over from a crash and are
+//! removed.
 
 use crate::ddl::TABLES_DIR;
 use crate::deletions::MarksRecord;
@@ -100,7 +101,27 @@ pub(crate) struct ManifestState {
 }
 
 impl ManifestState {
+    /// Whether an edit names only what is there.
+    fn check(&self, edit: &Edit) -> Result<()> {
+        match edit {
+            Edit::DropTable { id } if !self.tables.contains_key(id) => Err(unknown("table", *id)),
+            Edit::Install(install) => {
+                let tablet = self.tablets.get(&install.tablet);
+                let tablet = tablet.ok_or_else(|| unknown("tablet", install.tablet))?;
+                let added = |id: SstableId| install.added.iter().any(|file| file.meta.id == id);
+                let stays = |id: SstableId| tablet.files.contains_key(&id) && !install.removed.contains(&id);
+                let gone = install.removed.iter().find(|id| !tablet.files.contains_key(id)).copied();
+                let unmarked = install.marks.iter().map(|m| m.sstable).find(|id| !added(*id) && !stays(*id));
+                gone.or(unmarked).map_or(Ok(()), |id| Err(unknown("sstable", id)))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// # Errors
+    /// As [`check`](Self::check); the state is as before then.
     fn apply(&mut self, edit: &Edit) -> Result<()> {
+        self.check(edit)?;
         match edit {
             Edit::CreateSchema { name } => {
                 self.schemas.insert(name.clone());
@@ -115,12 +136,11 @@ impl ManifestState {
                 self.tables.insert(table.id, table.clone());
             }
             Edit::DropTable { id } => {
-                let table = self.tables.remove(id).ok_or_else(|| unknown("table", *id))?;
-                for tablet in &table.tablets {
-                    self.tablets.remove(tablet);
+                for tablet in self.tables.remove(id).into_iter().flat_map(|table| table.tablets) {
+                    self.tablets.remove(&tablet);
                 }
             }
-            Edit::Install(install) => self.install(install)?,
+            Edit::Install(install) => self.install(install),
             Edit::LogStart { lsn } => self.log_start = self.log_start.max(*lsn),
             Edit::Ceiling { ts, lsn } => {
                 self.ceiling_ts = *ts;
@@ -130,24 +150,15 @@ impl ManifestState {
         Ok(())
     }
 
-    fn install(&mut self, install: &Install) -> Result<()> {
-        let tablet =
-            self.tablets.get_mut(&install.tablet).ok_or_else(|| unknown("tablet", install.tablet))?;
+    fn install(&mut self, install: &Install) {
+        let tablet = self.tablets.entry(install.tablet).or_default();
         for id in &install.removed {
-            tablet.files.remove(id).ok_or_else(|| unknown("sstable", *id))?;
+            tablet.files.remove(id);
             tablet.marks.remove(id);
         }
-        for file in &install.added {
-            tablet.files.insert(file.meta.id, file.clone());
-        }
-        for marks in &install.marks {
-            if !tablet.files.contains_key(&marks.sstable) {
-                return Err(unknown("sstable", marks.sstable));
-            }
-            tablet.marks.insert(marks.sstable, marks.clone());
-        }
+        tablet.files.extend(install.added.iter().map(|file| (file.meta.id, file.clone())));
+        tablet.marks.extend(install.marks.iter().map(|marks| (marks.sstable, marks.clone())));
         tablet.flushed_lsn = tablet.flushed_lsn.max(install.flushed_lsn);
-        Ok(())
     }
 
     /// Edits that make this state from nothing.
@@ -205,11 +216,16 @@ pub fn validate_manifest(bytes: &[u8]) -> Result<()> {
 
 /// The open manifest.
 pub(crate) struct Manifest {
+    env: Env,
+    dir: PathBuf,
+    bytes_max: u64,
     inner: Mutex<Inner>,
 }
 
 struct Inner {
     writer: FrameWriter,
+    /// A file longer than this is not gone on with.
+    end: u64,
     state: ManifestState,
     /// The first failure: nothing is written after it.
     failed: Option<Error>,
@@ -234,28 +250,29 @@ impl Manifest {
         read_manifest(&bytes).map_err(|e| e.context(name))
     }
 
-    /// Starts the next manifest file of `dir` with `state`.
+    /// As [`read`](Self::read), and what was read is durable then: the last record may be there only because the
+    /// process was killed and not the machine, and until it is on the disk nothing may be removed on its word.
+    ///
+    /// # Errors
+    /// As [`read`](Self::read); those of the file system.
+    pub fn recover(env: &Env, dir: &Path) -> Result<ManifestState> {
+        let state = Manifest::read(env, dir)?;
+        if let Some(name) = current(env, dir)? {
+            env.files.open(&dir.join(name), true)?.sync()?;
+        }
+        Ok(state)
+    }
+
+    /// Starts the next manifest file of `dir` with `state`, and later another one whenever the file has become longer
+    /// than `bytes_max`.
     ///
     /// # Errors
     /// Those of the file system.
-    pub fn start(env: &Env, dir: &Path, state: ManifestState) -> Result<Self> {
-        let files = env.files.as_ref();
-        let numbers = files.list(dir)?.iter().filter_map(|name| number_of(name)).max().unwrap_or(0);
-        let name = format!("{PREFIX}{:06}", numbers + 1);
-        let mut writer = FrameWriter::create(files, &dir.join(&name))?;
-        writer.append(&encode(&state, state.edits()))?;
-        let tmp = dir.join(CURRENT_TMP);
-        if files.list(dir)?.iter().any(|n| n == CURRENT_TMP) {
-            files.remove(&tmp)?;
-        }
-        write_file(files, &tmp, name.as_bytes())?;
-        files.sync_dir(dir)?;
-        files.rename(&tmp, &dir.join(CURRENT))?;
-        files.sync_dir(dir)?;
-        for old in files.list(dir)?.iter().filter(|n| number_of(n).is_some() && **n != name) {
-            files.remove(&dir.join(old))?;
-        }
-        Ok(Manifest { inner: Mutex::new(Inner { writer, state, failed: None }) })
+    pub fn start(env: &Env, dir: &Path, state: ManifestState, bytes_max: u64) -> Result<Self> {
+        let writer = start_file(env, dir, &state)?;
+        let end = end_of(&writer, bytes_max);
+        let inner = Mutex::new(Inner { writer, end, state, failed: None });
+        Ok(Manifest { env: env.clone(), dir: dir.to_owned(), bytes_max, inner })
     }
 
     /// Makes `edits` durable, all or none.
@@ -268,17 +285,24 @@ impl Manifest {
         if let Some(error) = &inner.failed {
             return Err(error.clone());
         }
-        let mut state = inner.state.clone();
         for edit in &edits {
-            state.apply(edit).map_err(|e| Error::internal(format!("manifest: {e}")))?;
+            inner.state.check(edit).map_err(|e| Error::internal(format!("manifest: {e}")))?;
         }
-        let payload = encode(&state, edits);
-        if let Err(error) = inner.writer.append(&payload) {
+        self.write(&mut inner, edits).map_err(|error| {
             let error = Error::unavailable(format!("manifest: {error}"));
             inner.failed = Some(error.clone());
-            return Err(error);
+            error
+        })
+    }
+
+    /// Writes a record, or the state with it to the next file.
+    fn write(&self, inner: &mut Inner, edits: Vec<Edit>) -> Result<()> {
+        edits.iter().try_for_each(|edit| inner.state.apply(edit))?;
+        if inner.writer.size_bytes() <= inner.end {
+            return inner.writer.append(&encode(&inner.state, edits));
         }
-        inner.state = state;
+        inner.writer = start_file(&self.env, &self.dir, &inner.state)?;
+        inner.end = end_of(&inner.writer, self.bytes_max);
         Ok(())
     }
 
@@ -296,6 +320,36 @@ impl Manifest {
         inner.state.next_id += 1;
         inner.state.next_id
     }
+}
+
+/// Writes `state` as the first record of the next file, and has `CURRENT` name it. Until that is durable, the file
+/// before counts.
+fn start_file(env: &Env, dir: &Path, state: &ManifestState) -> Result<FrameWriter> {
+    let files = env.files.as_ref();
+    let names = files.list(dir)?;
+    let last = names.iter().filter_map(|name| number_of(name)).max().unwrap_or(0);
+    let name = format!("{PREFIX}{:06}", last + 1);
+    let mut writer = FrameWriter::create(files, &dir.join(&name))?;
+    writer.append(&encode(state, state.edits()))?;
+    let tmp = dir.join(CURRENT_TMP);
+    if names.iter().any(|n| n == CURRENT_TMP) {
+        files.remove(&tmp)?;
+    }
+    write_file(files, &tmp, name.as_bytes())?;
+    files.sync_dir(dir)?;
+    files.rename(&tmp, &dir.join(CURRENT))?;
+    files.sync_dir(dir)?;
+    for old in names.iter().filter(|name| number_of(name).is_some()) {
+        if let Err(error) = files.remove(&dir.join(old)) {
+            tracing::warn!(%error, file = old, "cannot remove an old manifest");
+        }
+    }
+    Ok(writer)
+}
+
+/// How long a file that begins with the state may become. A long state is not written anew for each short record.
+fn end_of(writer: &FrameWriter, bytes_max: u64) -> u64 {
+    bytes_max.max(2 * writer.size_bytes())
 }
 
 fn encode(state: &ManifestState, edits: Vec<Edit>) -> Vec<u8> {

@@ -1,5 +1,7 @@
 //! A memtable: the keys that a tablet wrote since its last flush. The rows themselves are in the row index.
 
+use crate::index::{KeyRef, NewVersion, RowIndex};
+use oribi_types::Timestamp;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering::Relaxed};
 
@@ -27,13 +29,27 @@ impl Memtable {
         })
     }
 
-    /// Takes note of a record before its first key is pushed.
-    pub fn note(&self, lsn: u64) {
-        self.first_lsn.fetch_min(lsn, Relaxed);
+    /// Makes `new` the newest version of `key` in the row index, and its key one of this memtable. `horizon` and
+    /// `in_files` are as [`RowIndex::apply`] has them.
+    pub fn apply(
+        &self,
+        index: &RowIndex,
+        key: KeyRef<'_>,
+        new: NewVersion<'_>,
+        horizon: Timestamp,
+        in_files: impl FnOnce() -> bool,
+    ) {
+        self.note(new.lsn);
+        let applied = index.apply(key, new, horizon, in_files);
+        self.grew(applied.bytes);
+        if let Some(key) = applied.first {
+            self.keys.push(key);
+        }
     }
 
-    pub fn push(&self, key: Arc<[u8]>) {
-        self.keys.push(key);
+    /// Takes note of a record before its first key is pushed.
+    fn note(&self, lsn: u64) {
+        self.first_lsn.fetch_min(lsn, Relaxed);
     }
 
     pub fn grew(&self, bytes: i64) {

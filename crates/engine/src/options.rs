@@ -13,6 +13,8 @@ pub struct EngineOptions {
     pub statement_bytes_max: usize,
     /// A tablet's memtable of this size is flushed.
     pub flush_bytes_max: u64,
+    /// A manifest longer than this, and than twice what it begins with, is started anew.
+    pub manifest_bytes_max: u64,
     /// A log longer than this flushes the tablet that holds its oldest record.
     pub log_bytes_max: u64,
     /// SSTables of similar size in a tablet before they are compacted into one.
@@ -37,6 +39,7 @@ impl EngineOptions {
             durability: Durability::Sync,
             statement_bytes_max: (memory_bytes / 8).clamp(1 << 20, 256 << 20) as usize,
             flush_bytes_max: (memory_bytes / 8).clamp(1 << 20, 256 << 20),
+            manifest_bytes_max: 4 << 20,
             log_bytes_max: (memory_bytes / 2).max(16 << 20),
             compaction_files: 4,
             background: true,

@@ -9,7 +9,7 @@ use crate::catalog::{Catalog, Table};
 use crate::ddl::TABLES_DIR;
 use crate::deletions::Deletions;
 use crate::engine::{Counters, Engine};
-use crate::index::{Older, RowIndex};
+use crate::index::{NewVersion, Older, RowIndex};
 use crate::installer::remove_leftovers;
 use crate::manifest::{Manifest, ManifestState, TableRecord};
 use crate::memory::MemoryBudget;
@@ -23,13 +23,13 @@ use arc_swap::ArcSwap;
 use oribi_env::Env;
 use oribi_sstable::Sstable;
 use oribi_types::{Durability, Error, ErrorKind, Result, Timestamp};
-use oribi_wal::{LocalLog, LogOptions, Lsn, Record};
+use oribi_wal::{LocalLog, LogOptions, Record};
 use parking_lot::{Mutex, RwLock};
 use std::any::Any;
 use std::collections::HashMap;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 pub(crate) const LOG_DIR: &str = "wal";
@@ -46,12 +46,12 @@ impl Engine {
     pub fn open(env: Env, dir: &Path, options: EngineOptions) -> Result<Arc<Engine>> {
         options.validate()?;
         create_folder(&env, dir)?;
-        let lock = lock(&env, dir)?;
+        let lock = lock(&env, dir, &format!("process {}", std::process::id()))?;
         for folder in [LOG_DIR, TABLES_DIR] {
             env.files.create_dir_all(&dir.join(folder))?;
         }
         env.files.sync_dir(dir)?;
-        let state = Manifest::read(&env, dir)?;
+        let state = Manifest::recover(&env, dir)?;
         let engine = Arc::new(Engine::recover(env, dir, options, state, lock)?);
         engine.create_defaults()?;
         engine.reserve_timestamps()?;
@@ -65,60 +65,18 @@ impl Engine {
         env: Env,
         dir: &Path,
         options: EngineOptions,
-        state: ManifestState,
+        mut state: ManifestState,
         lock: Box<dyn Any + Send + Sync>,
     ) -> Result<Engine> {
         let next_memtable = AtomicU64::new(1);
-        let mut generation = state.next_id;
-        let mut tablets: HashMap<TabletId, Arc<Tablet>> = HashMap::new();
-        for (table, tablet) in state.tables.values().flat_map(|t| t.tablets.iter().map(move |id| (t, *id))) {
-            generation += 1;
-            let active = Memtable::new(next_memtable.fetch_add(1, std::sync::atomic::Ordering::Relaxed));
-            let table_dir = dir.join(TABLES_DIR).join(table.id.to_string());
-            let files = open_files(&env, &table_dir, table, tablet, &state)?;
-            tablets.insert(tablet, Arc::new(Tablet::new(tablet, table_dir, generation, active, files)));
-        }
-        let state = ManifestState { next_id: generation, ..state };
-
+        let tablets = open_tablets(&env, dir, &mut state, &next_memtable)?;
         let budget = Arc::new(MemoryBudget::new(options.memory_bytes));
         let index = RowIndex::new(budget.clone());
-        let flushed_max = tablets.values().map(|t| t.state().files.flushed_lsn).max().unwrap_or(0);
-        let mut last = state.ceiling_ts;
-        for file in state.tablets.values().flat_map(|t| t.files.values()) {
-            last = last.max(file.meta.max_ts).max(file.visible_from);
-        }
-        let mut records = 0;
-        let log_options = LogOptions {
-            log_id: LOG_ID,
-            // Trimmed by whole segments: several of them make up the longest log.
-            segment_bytes: (options.log_bytes_max / 8).clamp(1 << 20, 64 << 20),
-            from: state.log_start,
-            min_next_lsn: flushed_max.max(state.ceiling_lsn) + 1,
-            ..LogOptions::default()
-        };
-        let replayed = Replay { tablets: &tablets, index: &index };
-        let log = LocalLog::open(&env, &dir.join(LOG_DIR), log_options, &mut |record| {
-            last = last.max(replayed.apply(&record)?);
-            records += 1;
-            Ok(())
-        })?;
-        tracing::info!(records, "log replayed");
-
+        let (log, logged) =
+            open_log(&env, dir, &options, &state, &Replay { tablets: &tablets, index: &index })?;
         // The log is whole, so what the manifest does not name can go.
-        for table in state.tables.values() {
-            remove_leftovers(&env, &dir.join(TABLES_DIR).join(table.id.to_string()), &state)?;
-        }
-        let manifest = Manifest::start(&env, dir, state.clone())?;
-        let mut catalog = Catalog::default();
-        for name in &state.schemas {
-            catalog.schemas.insert(name.clone(), Default::default());
-        }
-        for record in state.tables.values() {
-            let of_table = record.tablets.iter().map(|id| tablets[id].clone()).collect();
-            let table = Arc::new(Table::new(record, of_table));
-            let tables = catalog.schemas.entry(table.schema_name().to_owned()).or_default();
-            tables.insert(table.name().to_owned(), table);
-        }
+        remove_leftovers(&env, &dir.join(TABLES_DIR), &state)?;
+        let last = last_stored(&state).max(logged);
         let timeline = Timeline::new(env.clock.clone(), last);
         let engine = Engine {
             dir: dir.to_owned(),
@@ -126,8 +84,8 @@ impl Engine {
             index,
             timeline: Arc::new(timeline),
             log: Arc::new(log),
-            manifest,
-            catalog: ArcSwap::from_pointee(catalog),
+            catalog: ArcSwap::from_pointee(catalog_of(&state, &tablets)),
+            manifest: Manifest::start(&env, dir, state, options.manifest_bytes_max)?,
             ddl: Mutex::new(()),
             gate: RwLock::new(()),
             latches: Latches::new(),
@@ -167,15 +125,84 @@ fn create_folder(env: &Env, dir: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Takes the folder's lock.
-fn lock(env: &Env, dir: &Path) -> Result<Box<dyn Any + Send + Sync>> {
-    let text = format!("process {}", std::process::id());
-    env.files.lock(&dir.join(LOCK_FILE), &text).map_err(|error| match error.kind() {
+/// Takes the folder's lock for `holder`, whom others are told.
+///
+/// # Errors
+/// `Unavailable`, naming the holder, if it is taken; those of the file system.
+pub(crate) fn lock(env: &Env, dir: &Path, holder: &str) -> Result<Box<dyn Any + Send + Sync>> {
+    env.files.lock(&dir.join(LOCK_FILE), holder).map_err(|error| match error.kind() {
         std::io::ErrorKind::WouldBlock => {
             Error::unavailable(format!("folder {} is in use by {error}", dir.display()))
         }
         _ => error.into(),
     })
+}
+
+/// Opens the files of all tablets, each of which gets a generation.
+fn open_tablets(
+    env: &Env,
+    dir: &Path,
+    state: &mut ManifestState,
+    next_memtable: &AtomicU64,
+) -> Result<HashMap<TabletId, Arc<Tablet>>> {
+    let mut tablets = HashMap::new();
+    let mut generation = state.next_id;
+    for (table, tablet) in state.tables.values().flat_map(|t| t.tablets.iter().map(move |id| (t, *id))) {
+        generation += 1;
+        let active = Memtable::new(next_memtable.fetch_add(1, Relaxed));
+        let table_dir = dir.join(TABLES_DIR).join(table.id.to_string());
+        let files = open_files(env, &table_dir, table, tablet, state)?;
+        tablets.insert(tablet, Arc::new(Tablet::new(tablet, table_dir, generation, active, files)));
+    }
+    state.next_id = generation;
+    Ok(tablets)
+}
+
+/// Opens the log and replays it. Returns the highest timestamp of its records.
+fn open_log(
+    env: &Env,
+    dir: &Path,
+    options: &EngineOptions,
+    state: &ManifestState,
+    replay: &Replay<'_>,
+) -> Result<(LocalLog, Timestamp)> {
+    let flushed_max = state.tablets.values().map(|tablet| tablet.flushed_lsn).max().unwrap_or(0);
+    let log_options = LogOptions {
+        log_id: LOG_ID,
+        // Trimmed by whole segments: several of them make up the longest log.
+        segment_bytes: (options.log_bytes_max / 8).clamp(1 << 20, 64 << 20),
+        from: state.log_start,
+        min_next_lsn: flushed_max.max(state.ceiling_lsn) + 1,
+        ..LogOptions::default()
+    };
+    let (mut last, mut records) = (Timestamp::MIN, 0);
+    let log = LocalLog::open(env, &dir.join(LOG_DIR), log_options, &mut |record| {
+        last = last.max(replay.apply(&record)?);
+        records += 1;
+        Ok(())
+    })?;
+    tracing::info!(records, "log replayed");
+    Ok((log, last))
+}
+
+/// No timestamp above this was given out, unless the log has it.
+fn last_stored(state: &ManifestState) -> Timestamp {
+    let files = state.tablets.values().flat_map(|tablet| tablet.files.values());
+    files.map(|file| file.meta.max_ts.max(file.visible_from)).fold(state.ceiling_ts, Timestamp::max)
+}
+
+fn catalog_of(state: &ManifestState, tablets: &HashMap<TabletId, Arc<Tablet>>) -> Catalog {
+    let mut catalog = Catalog::default();
+    for name in &state.schemas {
+        catalog.schemas.insert(name.clone(), Default::default());
+    }
+    for record in state.tables.values() {
+        let of_table = record.tablets.iter().map(|id| tablets[id].clone()).collect();
+        let table = Arc::new(Table::new(record, of_table));
+        let tables = catalog.schemas.entry(table.schema_name().to_owned()).or_default();
+        tables.insert(table.name().to_owned(), table);
+    }
+    catalog
 }
 
 /// Opens the live files of a tablet.
@@ -229,22 +256,14 @@ impl Replay<'_> {
             if record.lsn <= state.files.flushed_lsn {
                 continue;
             }
-            self.put(tablet, &state.active, record.lsn, ts, change);
+            let key = self.index.key(tablet.generation(), change.key);
+            let older = Older::Unresolved { below: 0 };
+            let memtable = state.active.id;
+            let new = NewVersion { ts, lsn: record.lsn, memtable, row: change.row, older };
+            // No snapshot is older than this process.
+            let in_files = || state.files.may_contain(change.key);
+            state.active.apply(self.index, key, new, Timestamp::MAX, in_files);
         }
         Ok(ts)
-    }
-
-    fn put(&self, tablet: &Tablet, memtable: &Memtable, lsn: Lsn, ts: Timestamp, change: record::Change<'_>) {
-        let key = self.index.key(tablet.generation(), change.key);
-        let older = Older::Unresolved { below: 0 };
-        let new = crate::index::NewVersion { ts, lsn, memtable: memtable.id, row: change.row, older };
-        memtable.note(lsn);
-        // No snapshot is older than this process.
-        let in_files = || tablet.state().files.may_contain(change.key);
-        let applied = self.index.apply(key, new, Timestamp::MAX, in_files);
-        memtable.grew(applied.bytes);
-        if let Some(key) = applied.first {
-            memtable.push(key);
-        }
     }
 }

@@ -326,14 +326,8 @@ impl Engine {
     ) {
         let state = tablet.state();
         let memtable = &state.active;
-        memtable.note(lsn);
         let new = NewVersion { ts, lsn, memtable: memtable.id, row, older };
-        let in_files = || tablet.state().files.may_contain(key.key);
-        let applied = self.index.apply(key, new, horizon, in_files);
-        memtable.grew(applied.bytes);
-        if let Some(key) = applied.first {
-            memtable.push(key);
-        }
+        memtable.apply(&self.index, key, new, horizon, || tablet.state().files.may_contain(key.key));
         if memtable.bytes() > self.options.flush_bytes_max {
             self.background.wake();
         }

@@ -5,10 +5,11 @@
 mod common;
 
 use common::*;
-use oribi_engine::{Alteration, Decision, Engine, Read, Table, WriteOp};
+use oribi_engine::{Alteration, Decision, Engine, Obligation, Read, Table, WriteOp};
 use oribi_sim::{Rng, SimClock, SimFiles, seeds};
 use oribi_types::schema::ColumnSpec;
 use oribi_types::{ColumnType, Durability, Result, Timestamp};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 /// A write goes to both of them, by its keys.
@@ -25,6 +26,8 @@ struct Story {
     columns: Vec<String>,
     written: i64,
     last_ts: Timestamp,
+    /// What settles all writes.
+    last: Obligation,
 }
 
 struct Node {
@@ -46,12 +49,13 @@ impl Story {
     /// Works until the machine stops.
     fn work(&mut self, node: &mut Node) -> Result<()> {
         loop {
-            match self.rng.below(24) {
+            match self.rng.below(25) {
                 0..13 => self.write(node)?,
                 13..17 => node.engine.flush(&node.tables[self.rng.below(2) as usize])?,
                 17..19 => node.engine.compact(&node.tables[self.rng.below(2) as usize])?,
                 19 => self.import(node)?,
                 20 => self.truncate(node)?,
+                24 => self.drop_and_create(node)?,
                 21 => self.add_column(node)?,
                 22 => node.engine.flush(&node.tables[0]).and_then(|()| node.engine.flush(&node.tables[1]))?,
                 _ => {
@@ -98,6 +102,7 @@ impl Story {
         })?;
         assert!(commit.ts > self.last_ts, "timestamps ascend, crashes or not");
         self.last_ts = commit.ts;
+        self.last.merge(commit.obligation);
         self.states.push(rows);
         if self.rng.coin() {
             node.engine.settle(commit.obligation)?;
@@ -125,6 +130,17 @@ impl Story {
         let mut rows = self.states.last().unwrap().clone();
         rows.retain(|k, _| k % 2 != 0);
         self.attempt(rows, |_| node.engine.truncate(&node.tables[0]))
+    }
+
+    /// Empties the first table by another way, which leaves files behind if the machine stops on it.
+    fn drop_and_create(&mut self, node: &mut Node) -> Result<()> {
+        // A drop does not wait for the log, and must not be remembered alone.
+        node.engine.settle(self.last)?;
+        let mut rows = self.states.last().unwrap().clone();
+        rows.retain(|k, _| k % 2 != 0);
+        self.attempt(rows, |_| node.engine.drop_table("public", TABLES[0]))?;
+        node.tables[0] = node.engine.create_table(definition(TABLES[0], 2, self.durability))?;
+        Ok(())
     }
 
     /// Something that is durable when it returns, and may be so if it fails.
@@ -167,6 +183,7 @@ impl Story {
         assert!(self.columns.iter().all(|c| schema.position(c).is_some()), "a column is gone");
         self.states = vec![rows];
         self.settled = 0;
+        self.last = Obligation::default();
     }
 }
 
@@ -187,6 +204,7 @@ fn survive(seed: u64, durability: Durability, stop: impl Fn(&SimFiles, u64) -> S
         columns: Vec::new(),
         written: 0,
         last_ts: Timestamp::MIN,
+        last: Obligation::default(),
     };
     let mut files = SimFiles::new();
     for round in 0..6 {
@@ -217,4 +235,61 @@ fn what_was_settled_survives_a_power_cut_at_any_point() {
 #[test]
 fn what_was_settled_in_a_periodic_table_survives_a_kill_at_any_point() {
     seeds(25, |seed| survive(seed, Durability::Periodic(50), |files, _| files.kill()));
+}
+
+/// What a killed process wrote and did not sync, the next one reads; it may not act on it before it is durable.
+#[test]
+fn files_are_not_removed_on_the_word_of_a_manifest_that_a_power_cut_takes_back() {
+    for (killed_at, cut_at) in (1..3).flat_map(|a| (4..34).map(move |b| (a, b))) {
+        let (files, clock, engine, table) = fresh(1, Durability::Sync);
+        let commit = put(&engine, &table, 1, "v").unwrap();
+        engine.settle(commit.obligation).unwrap();
+        engine.flush(&table).unwrap();
+        files.stop_at(files.changes() + killed_at);
+        let dropped = engine.drop_table("public", "t");
+        let files = files.kill();
+        files.stop_at(cut_at);
+        drop(open(&sim_env(&files, &clock)));
+        for seed in 0..4 {
+            let files = files.crash(cut_at * 4 + seed);
+            assert_eq!(findings(&files), Vec::<String>::new(), "killed at {killed_at}, cut at {cut_at}");
+            let engine = open(&sim_env(&files, &clock)).unwrap();
+            match engine.table("public", "t") {
+                Ok(table) => assert_eq!(scan_now(&engine, &table), model(&[(1, "v")])),
+                Err(_) => assert_eq!(sstable_files(&files), 0),
+            }
+            assert!(dropped.is_err() || engine.table("public", "t").is_err());
+        }
+    }
+}
+
+#[test]
+fn what_was_settled_survives_kills_and_power_cuts_in_turn() {
+    let stop = |files: &SimFiles, seed: u64| if seed % 2 == 0 { files.kill() } else { files.crash(seed) };
+    seeds(25, |seed| survive(seed, Durability::Sync, stop));
+}
+
+#[test]
+fn a_manifest_is_started_anew_before_it_grows_long() {
+    let (files, _, engine, table) = fresh(1, Durability::Sync);
+    let manifests = || -> Vec<PathBuf> {
+        let is_manifest = |path: &PathBuf| path.to_string_lossy().contains("/MANIFEST-");
+        files.all_files().into_iter().filter(is_manifest).collect()
+    };
+    let first = manifests();
+    for k in 0..100 {
+        put(&engine, &table, k, "v").unwrap();
+        engine.flush(&table).unwrap();
+        if k % 3 == 0 {
+            engine.compact(&table).unwrap();
+        }
+        let [manifest] = &manifests()[..] else { panic!("one manifest at a time") };
+        let bytes = oribi_env::read_file(&files, manifest).unwrap().len();
+        assert!(bytes < 8 << 10, "{bytes} bytes");
+    }
+    assert_ne!(manifests(), first);
+    let rows = scan_now(&engine, &table);
+    assert_eq!(rows.len(), 100);
+    let (engine, table) = after_kill(&files);
+    assert_eq!(scan_now(&engine, &table), rows);
 }

@@ -3,8 +3,22 @@
 
 mod common;
 
+use common::hooked::Hooked;
 use common::*;
+use oribi_engine::{Engine, Table};
+use oribi_sim::{Operation, SimClock};
 use oribi_types::{Durability, ErrorKind};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering::Relaxed};
+use std::sync::mpsc;
+use std::time::Duration;
+
+fn hooked() -> (Hooked, Arc<Engine>, Arc<Table>) {
+    let disk = Hooked::default();
+    let engine = open(&disk.env(&Arc::new(SimClock::new()))).unwrap();
+    let table = engine.create_table(definition("t", 1, Durability::Sync)).unwrap();
+    (disk, engine, table)
+}
 
 #[test]
 fn an_import_is_visible_at_once_and_only_for_later_snapshots() {
@@ -99,4 +113,93 @@ fn an_imported_row_is_replaced_and_deleted_like_any_other() {
     engine.flush(&table).unwrap();
     assert_eq!(scan_now(&engine, &table), rows);
     assert_eq!(findings(&files), Vec::<String>::new());
+}
+
+/// The memtable is empty at no moment: each flush of the commit finds a row, and leaves another.
+#[test]
+fn an_import_succeeds_while_others_write_other_keys() {
+    let (disk, engine, table) = hooked();
+    let next = AtomicI64::new(100);
+    let write = {
+        let (engine, table) = (engine.clone(), table.clone());
+        move || {
+            let k = next.fetch_add(1, Relaxed);
+            put(&engine, &table, k, "put").unwrap();
+        }
+    };
+    write();
+    disk.set(move |operation, path| {
+        if operation == Operation::Create && path.contains("/tables/") {
+            write();
+        }
+    });
+    assert_eq!(import(&engine, &table, &[1, 2], "imported").unwrap(), 2);
+    disk.clear();
+    let rows = scan_now(&engine, &table);
+    assert_eq!(rows.get(&1).map(String::as_str), Some("imported"));
+    assert!(rows.len() > 3, "{rows:?}");
+    engine.flush(&table).unwrap();
+    engine.compact(&table).unwrap();
+    assert_eq!(scan_now(&engine, &table), rows);
+    assert_eq!(findings(&disk.files), Vec::<String>::new());
+}
+
+/// Keys of the import come into memory after its last look at the files.
+#[test]
+fn a_key_written_during_the_commit_is_not_imported_over() {
+    for deleted in [false, true] {
+        let (disk, engine, table) = hooked();
+        let (writing, to) = (engine.clone(), table.clone());
+        disk.once(Operation::SyncDir, "/tables/", move || {
+            put(&writing, &to, 1, "put").unwrap();
+            assert!(!deleted || delete(&writing, &to, 1).unwrap());
+        });
+        let imported = import(&engine, &table, &[1, 2], "imported");
+        disk.clear();
+        let rows = match deleted {
+            true => model(&[(1, "imported"), (2, "imported")]),
+            false => model(&[(1, "put")]),
+        };
+        assert_eq!(
+            imported.map_err(|e| e.kind()),
+            if deleted { Ok(2) } else { Err(ErrorKind::AlreadyExists) }
+        );
+        assert_eq!(scan_now(&engine, &table), rows);
+        assert_eq!(get(&engine, &table, 1), rows.get(&1).cloned());
+        engine.flush(&table).unwrap();
+        assert_eq!(scan_now(&engine, &table), rows, "flushed");
+        assert_eq!(findings(&disk.files), Vec::<String>::new());
+        drop(engine);
+        let (engine, table) = after_kill(&disk.files);
+        assert_eq!(scan_now(&engine, &table), rows, "opened again");
+    }
+}
+
+/// Only the manifest record is written while writers are kept out; a truncation has waited for the log before.
+#[test]
+fn others_write_while_an_import_publishes_and_a_truncation_waits_for_the_log() {
+    for (operation, path) in
+        [(Operation::Rename, "/tables/"), (Operation::SyncDir, "/tables/"), (Operation::Sync, "/wal/")]
+    {
+        let (disk, engine, table) = hooked();
+        let other = engine.create_table(definition("other", 1, Durability::Sync)).unwrap();
+        if path == "/wal/" {
+            put(&engine, &table, 1, "unsynced").unwrap();
+        }
+        let written = Arc::new(AtomicBool::new(false));
+        let (writing, seen) = (engine.clone(), written.clone());
+        disk.once(operation, path, move || {
+            let (done, wait) = mpsc::channel();
+            std::thread::spawn(move || done.send(put(&writing, &other, 7, "other").is_ok()));
+            // It takes no time; were it kept out, it would have to wait for this.
+            seen.store(wait.recv_timeout(Duration::from_secs(10)).unwrap_or(false), Relaxed);
+        });
+        if path == "/wal/" {
+            engine.truncate(&table).unwrap();
+        } else {
+            import(&engine, &table, &[10, 11], "imported").unwrap();
+        }
+        disk.clear();
+        assert!(written.load(Relaxed), "{operation:?} of {path} keeps writers out");
+    }
 }

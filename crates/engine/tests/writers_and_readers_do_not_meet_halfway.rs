@@ -1,5 +1,6 @@
 //! Concurrent writers decide on what is there, and readers see whole writes.
 #![allow(clippy::unwrap_used)]
+#![allow(clippy::disallowed_methods, reason = "clients have threads of their own")]
 
 mod common;
 

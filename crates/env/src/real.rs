@@ -1,5 +1,7 @@
 //! The operating system's files and clock.
 
+#![allow(clippy::disallowed_methods, reason = "this is where they are called")]
+
 use crate::{Clock, File, Files};
 use std::any::Any;
 use std::fs;

@@ -1,115 +1,149 @@
 //! `ALTER TABLE`: one change of a table that exists.
 
-use crate::ddl::{column_spec, default_value, invalid, unsupported};
-use crate::dml::qualified;
+use crate::ddl::{blocking, column_spec, default_value, invalid, unsupported};
+use crate::dml::{Run, qualified};
 use crate::options;
 use crate::syntax::fold;
 use datafusion::sql::sqlparser::ast::{
-    AlterColumnOperation, AlterTableOperation, Ident, RenameTableNameKind,
+    AlterColumnOperation, AlterTableOperation, ColumnDef, Ident, RenameTableNameKind, SqlOption,
 };
-use oribi_engine::{Alteration, Engine, Table};
+use oribi_engine::{Alteration, Table};
 use oribi_session::sql::{SqlError, SqlSession};
-use oribi_types::ErrorKind;
 use oribi_types::schema::ColumnSpec;
+use oribi_types::{ErrorKind, Schema};
+use std::sync::Arc;
 
 /// Applies `operation`, durably.
 ///
 /// # Errors
 /// `NotFound`, `AlreadyExists`, `Invalid`, `Unsupported`, each with its SQLSTATE.
-pub(crate) fn alter(
-    engine: &Engine,
-    session: &SqlSession,
-    table: &Table,
+pub(crate) async fn alter(
+    run: Run<'_>,
+    table: Arc<Table>,
     operation: &AlterTableOperation,
 ) -> Result<(), SqlError> {
-    let schema = table.schema();
-    let known = |ident: &Ident| {
+    let altered = Altered { session: run.session, table: &table, schema: table.schema() };
+    let Some(change) = altered.plan(operation)? else { return Ok(()) };
+    let table = Arc::clone(&table);
+    blocking(run.query, move |engine| engine.alter_table(table.schema_name(), table.name(), &change))
+        .await
+        .map_err(|e| match e.kind() {
+            ErrorKind::AlreadyExists => SqlError::from(e).with_sqlstate("42P07"),
+            ErrorKind::NotFound => SqlError::from(e).with_sqlstate("42P01"),
+            ErrorKind::Invalid => SqlError::from(e).with_sqlstate("42P16"),
+            _ => e.into(),
+        })
+}
+
+/// The table to alter, as it is.
+struct Altered<'a> {
+    session: &'a SqlSession,
+    table: &'a Table,
+    schema: Arc<Schema>,
+}
+
+impl Altered<'_> {
+    /// The change; `None` if `IF EXISTS` or `IF NOT EXISTS` says that there is none.
+    fn plan(&self, operation: &AlterTableOperation) -> Result<Option<Alteration>, SqlError> {
+        Ok(Some(match operation {
+            AlterTableOperation::AddColumn { if_not_exists, column_def, column_position: None, .. } => {
+                return self.add_column(column_def, *if_not_exists);
+            }
+            AlterTableOperation::DropColumn { column_names, if_exists, .. } => {
+                return self.drop_column(column_names, *if_exists);
+            }
+            AlterTableOperation::RenameColumn { old_column_name, new_column_name } => {
+                let (from, to) = (self.existing(old_column_name)?, fold(new_column_name));
+                if self.schema.position(&to).is_some() {
+                    return Err(self.column_exists(&to));
+                }
+                Alteration::RenameColumn { from, to }
+            }
+            AlterTableOperation::RenameTable { table_name: RenameTableNameKind::To(to) } => {
+                match qualified(to)? {
+                    (None, to) => Alteration::Rename { to },
+                    _ => return Err(unsupported("moving a table to another schema")),
+                }
+            }
+            AlterTableOperation::AlterColumn { column_name, op } => self.set_default(column_name, op)?,
+            AlterTableOperation::SetOptionsParens { options } => self.set_options(options)?,
+            other => return Err(unsupported(&format!("ALTER TABLE {other}"))),
+        }))
+    }
+
+    fn add_column(
+        &self,
+        definition: &ColumnDef,
+        if_not_exists: bool,
+    ) -> Result<Option<Alteration>, SqlError> {
+        let (spec, in_key) = column_spec(definition)?;
+        if in_key {
+            return Err(unsupported("adding a column to the primary key"));
+        }
+        if self.schema.position(&spec.name).is_some() {
+            let error = self.column_exists(&spec.name);
+            if if_not_exists {
+                self.session.warn(format!("{error}, skipping"));
+                return Ok(None);
+            }
+            return Err(error);
+        }
+        if !spec.nullable && spec.default.is_none() {
+            let (column, table) = (&spec.name, self.table.name());
+            let message = format!("column \"{column}\" of relation \"{table}\" would contain null values");
+            return Err(invalid("23502", message).with_hint("give it a default"));
+        }
+        Ok(Some(Alteration::AddColumn(spec)))
+    }
+
+    fn drop_column(&self, names: &[Ident], if_exists: bool) -> Result<Option<Alteration>, SqlError> {
+        let [column] = names else { return Err(unsupported("dropping several columns at once")) };
+        match self.existing(column) {
+            Err(error) if if_exists => {
+                self.session.warn(format!("{error}, skipping"));
+                Ok(None)
+            }
+            name => Ok(Some(Alteration::DropColumn(name?))),
+        }
+    }
+
+    fn set_default(&self, column: &Ident, change: &AlterColumnOperation) -> Result<Alteration, SqlError> {
+        let column = self.existing(column)?;
+        let default = match change {
+            AlterColumnOperation::DropDefault => None,
+            AlterColumnOperation::SetDefault { value } => {
+                let position = self.schema.position(&column).expect("the column is known");
+                let spec = ColumnSpec::new(&column, self.schema.columns()[position].column_type);
+                Some(default_value(&spec, value)?).filter(|value| !value.is_null())
+            }
+            other => return Err(unsupported(&format!("ALTER COLUMN {other}"))),
+        };
+        Ok(Alteration::SetDefault { column, default })
+    }
+
+    fn set_options(&self, options: &[SqlOption]) -> Result<Alteration, SqlError> {
+        let options = options::parse(options)?;
+        if options.primary_key.is_some() {
+            return Err(unsupported("changing the primary key"));
+        }
+        let current = self.table.definition().options.clone();
+        Ok(Alteration::SetOptions(options.table_options(&self.schema, current)?))
+    }
+
+    /// The name of a column that there is.
+    fn existing(&self, ident: &Ident) -> Result<String, SqlError> {
         let name = fold(ident);
-        match schema.position(&name) {
+        match self.schema.position(&name) {
             Some(_) => Ok(name),
-            None => Err(invalid(
-                "42703",
-                format!("column \"{name}\" of relation \"{}\" does not exist", table.name()),
-            )),
-        }
-    };
-    let change = match operation {
-        AlterTableOperation::AddColumn { if_not_exists, column_def, column_position: None, .. } => {
-            let (spec, in_key) = column_spec(column_def)?;
-            if in_key {
-                return Err(unsupported("adding a column to the primary key"));
-            }
-            if schema.position(&spec.name).is_some() {
-                let message =
-                    format!("column \"{}\" of relation \"{}\" already exists", spec.name, table.name());
-                if *if_not_exists {
-                    session.warn(format!("{message}, skipping"));
-                    return Ok(());
-                }
-                return Err(SqlError::new(ErrorKind::AlreadyExists, message).with_sqlstate("42701"));
-            }
-            if !spec.nullable && spec.default.is_none() {
-                let message = format!(
-                    "column \"{}\" of relation \"{}\" would contain null values",
-                    spec.name,
-                    table.name()
-                );
-                return Err(invalid("23502", message).with_hint("give it a default"));
-            }
-            Alteration::AddColumn(spec)
-        }
-        AlterTableOperation::DropColumn { column_names, if_exists, .. } => {
-            let [column] = column_names.as_slice() else {
-                return Err(unsupported("dropping several columns at once"));
-            };
-            match known(column) {
-                Err(error) if *if_exists => {
-                    session.warn(format!("{error}, skipping"));
-                    return Ok(());
-                }
-                name => Alteration::DropColumn(name?),
+            None => {
+                let table = self.table.name();
+                Err(invalid("42703", format!("column \"{name}\" of relation \"{table}\" does not exist")))
             }
         }
-        AlterTableOperation::RenameColumn { old_column_name, new_column_name } => {
-            let (from, to) = (known(old_column_name)?, fold(new_column_name));
-            if schema.position(&to).is_some() {
-                let message = format!("column \"{to}\" of relation \"{}\" already exists", table.name());
-                return Err(SqlError::new(ErrorKind::AlreadyExists, message).with_sqlstate("42701"));
-            }
-            Alteration::RenameColumn { from, to }
-        }
-        AlterTableOperation::RenameTable { table_name: RenameTableNameKind::To(to) } => {
-            match qualified(to)? {
-                (None, to) => Alteration::Rename { to },
-                _ => return Err(unsupported("moving a table to another schema")),
-            }
-        }
-        AlterTableOperation::AlterColumn { column_name, op } => {
-            let column = known(column_name)?;
-            let default = match op {
-                AlterColumnOperation::DropDefault => None,
-                AlterColumnOperation::SetDefault { value } => {
-                    let position = schema.position(&column).expect("the column is known");
-                    let spec = ColumnSpec::new(&column, schema.columns()[position].column_type);
-                    Some(default_value(&spec, value)?).filter(|value| !value.is_null())
-                }
-                other => return Err(unsupported(&format!("ALTER COLUMN {other}"))),
-            };
-            Alteration::SetDefault { column, default }
-        }
-        AlterTableOperation::SetOptionsParens { options } => {
-            let options = options::parse(options)?;
-            if options.primary_key.is_some() {
-                return Err(unsupported("changing the primary key"));
-            }
-            Alteration::SetOptions(options.table_options(&schema, table.definition().options.clone())?)
-        }
-        other => return Err(unsupported(&format!("ALTER TABLE {other}"))),
-    };
-    engine.alter_table(table.schema_name(), table.name(), &change).map_err(|e| match e.kind() {
-        ErrorKind::AlreadyExists => SqlError::from(e).with_sqlstate("42P07"),
-        ErrorKind::NotFound => SqlError::from(e).with_sqlstate("42P01"),
-        ErrorKind::Invalid => SqlError::from(e).with_sqlstate("42P16"),
-        _ => e.into(),
-    })
+    }
+
+    fn column_exists(&self, name: &str) -> SqlError {
+        let message = format!("column \"{name}\" of relation \"{}\" already exists", self.table.name());
+        SqlError::new(ErrorKind::AlreadyExists, message).with_sqlstate("42701")
+    }
 }

@@ -284,6 +284,13 @@ impl StatementView {
         Ok(scan)
     }
 
+    /// The tables whose rows were resolved, schema and name, read or not.
+    pub(crate) fn resolved(&self) -> Vec<String> {
+        let scans = self.lock_scans();
+        let tables = self.catalog.all_tables().filter(|table| scans.contains_key(&table.id()));
+        tables.map(|table| format!("{}.{}", table.schema_name(), table.name())).collect()
+    }
+
     fn lock_scans(&self) -> MutexGuard<'_, HashMap<u64, Arc<TableScan>>> {
         self.scans.lock().unwrap_or_else(PoisonError::into_inner)
     }

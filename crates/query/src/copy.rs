@@ -1,5 +1,6 @@
 //! `COPY`: rows in and out in bulk. The door moves the bytes, in the format that [`CopyStatement`] says.
 
+use crate::block;
 use crate::dml::{self, ParameterTypes, RowSink, Run, Scope, SourceQuery};
 use crate::syntax::{self, fold, syntax_error};
 use arrow::array::RecordBatch;
@@ -10,7 +11,7 @@ use datafusion::sql::sqlparser::ast::{
     SetExpr, Statement,
 };
 use oribi_engine::Table;
-use oribi_session::sql::{CopyFormat, CopySink, CopyStatement, Outcome, SqlError};
+use oribi_session::sql::{CopyFormat, CopySink, CopyStatement, Outcome, SqlError, SqlSession};
 use oribi_types::{ColumnSource, ErrorKind};
 use std::sync::Arc;
 
@@ -85,13 +86,15 @@ impl Copy {
             Action::Out(query) => Ok(Outcome::Rows(query.run(run).await?)),
             Action::In { table, positions, schema } => {
                 let sink = RowSink::new(run.query.engine(), table, &table.schema(), positions);
-                Ok(Outcome::CopyIn(Box::new(Incoming { sink, schema: Arc::clone(schema) })))
+                let (session, schema) = (Arc::clone(run.session), Arc::clone(schema));
+                Ok(Outcome::CopyIn(Box::new(Incoming { session, sink, schema })))
             }
         }
     }
 }
 
 struct Incoming {
+    session: Arc<SqlSession>,
     sink: RowSink,
     schema: SchemaRef,
 }
@@ -107,7 +110,8 @@ impl CopySink for Incoming {
     }
 
     async fn finish(self: Box<Self>) -> Result<u64, SqlError> {
-        self.sink.finish().await
+        let Incoming { session, sink, .. } = *self;
+        block::write(&session, sink.finish()).await
     }
 }
 

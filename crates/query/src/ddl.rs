@@ -1,9 +1,11 @@
 //! Schemas and tables: `CREATE`, `ALTER`, `DROP`, `TRUNCATE`.
 //!
-//! Each statement is durable when it is answered. `CREATE TABLE … AS` creates, fills, and drops the table again if
-//! filling fails; a process killed in between leaves the table empty.
+//! Each statement is durable when it is answered. One that names several things finds all of them before it changes the
+//! first. `CREATE TABLE … AS` creates, fills, and drops the table again if filling fails or is cancelled; others see the
+//! table meanwhile, and a process killed in between leaves it empty.
 
-use crate::alter::alter;
+use crate::alter;
+use crate::context::QueryEngine;
 use crate::dml::{
     self, Constant, ParameterTypes, Parameters, RowSink, Run, Scope, SourceQuery, column_type, qualified,
 };
@@ -14,12 +16,14 @@ use datafusion::sql::sqlparser::ast::{
     IndexColumn, ObjectName, ObjectType, SchemaName, Statement, TableConstraint, Truncate,
 };
 use futures::StreamExt;
-use oribi_engine::Engine;
+use oribi_engine::{Engine, Table};
 use oribi_session::sql::{Outcome, SqlError, SqlSession};
 use oribi_types::schema::ColumnSpec;
 use oribi_types::{
-    Column, ColumnSource, ColumnType, ErrorKind, Partitioning, Schema, TableDefinition, TableOptions, Value,
+    Column, ColumnSource, ColumnType, Error, ErrorKind, Partitioning, Schema, TableDefinition, TableOptions,
+    Value,
 };
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// More tablets than this in one table are refused: each has files and memory of its own.
@@ -31,7 +35,7 @@ pub(crate) enum Ddl {
     DropSchemas { names: Vec<String>, if_exists: bool, cascade: bool },
     CreateTable { create: Box<CreateTable>, partition: Option<PartitionClause>, query: Option<SourceQuery> },
     DropTables { names: Vec<ObjectName>, if_exists: bool },
-    AlterTable { name: ObjectName, if_exists: bool, changes: Vec<AlterTableOperation> },
+    AlterTable { name: ObjectName, if_exists: bool, change: Box<AlterTableOperation> },
     Truncate { names: Vec<ObjectName>, if_exists: bool },
 }
 
@@ -68,12 +72,12 @@ impl Ddl {
                 Ddl::DropSchemas { names, if_exists: *if_exists, cascade: *cascade }
             }
             Statement::AlterTable(AlterTable { name, if_exists, operations, .. }) => {
-                let (name, changes) = (name.clone(), operations.clone());
-                if changes.len() > 1 {
+                let [change] = operations.as_slice() else {
                     return Err(unsupported("several changes in one ALTER TABLE")
                         .with_hint("each change is atomic by itself: write one statement for each"));
-                }
-                Ddl::AlterTable { name, if_exists: *if_exists, changes }
+                };
+                let (name, change) = (name.clone(), Box::new(change.clone()));
+                Ddl::AlterTable { name, if_exists: *if_exists, change }
             }
             Statement::Truncate(Truncate { table_names, if_exists, partitions: None, .. }) => {
                 let names = table_names.iter().map(|t| t.name.clone()).collect();
@@ -86,42 +90,36 @@ impl Ddl {
     /// # Errors
     /// `AlreadyExists` (42P06, 42P07, 42701), `NotFound` (3F000, 42P01, 42703), `Invalid`, `Unsupported`.
     pub(crate) async fn execute(&self, run: Run<'_>) -> Result<Outcome, SqlError> {
-        let engine = run.query.engine();
-        let session = run.session;
         let tag = match self {
             Ddl::CreateSchema { name, if_not_exists } => {
-                create_schema(engine, session, name, *if_not_exists)?;
+                create_schema(run, name, *if_not_exists).await?;
                 "CREATE SCHEMA".to_owned()
             }
             Ddl::DropSchemas { names, if_exists, cascade } => {
-                names.iter().try_for_each(|name| drop_schema(engine, session, name, *if_exists, *cascade))?;
+                drop_schemas(run, names, *if_exists, *cascade).await?;
                 "DROP SCHEMA".to_owned()
             }
             Ddl::CreateTable { create, partition, query } => {
                 create_table(run, create, partition.as_ref(), query.as_ref()).await?
             }
             Ddl::DropTables { names, if_exists } => {
-                for name in names {
-                    if let Some(table) = existing(engine, session, name, *if_exists)? {
-                        engine.drop_table(table.schema_name(), table.name())?;
-                    }
-                }
+                let tables = all_existing(run, names, *if_exists)?;
+                blocking(run.query, move |engine| {
+                    tables.iter().try_for_each(|table| engine.drop_table(table.schema_name(), table.name()))
+                })
+                .await?;
                 "DROP TABLE".to_owned()
             }
-            Ddl::AlterTable { name, if_exists, changes } => {
-                if let Some(table) = existing(engine, session, name, *if_exists)? {
-                    for change in changes {
-                        alter(engine, session, &table, change)?;
-                    }
+            Ddl::AlterTable { name, if_exists, change } => {
+                if let Some(table) = existing(run, name, *if_exists)? {
+                    alter::alter(run, table, change).await?;
                 }
                 "ALTER TABLE".to_owned()
             }
             Ddl::Truncate { names, if_exists } => {
-                for name in names {
-                    if let Some(table) = existing(engine, session, name, *if_exists)? {
-                        engine.truncate(&table)?;
-                    }
-                }
+                let tables = all_existing(run, names, *if_exists)?;
+                blocking(run.query, move |engine| tables.iter().try_for_each(|table| engine.truncate(table)))
+                    .await?;
                 "TRUNCATE TABLE".to_owned()
             }
         };
@@ -129,19 +127,24 @@ impl Ddl {
     }
 }
 
-fn create_schema(
-    engine: &Engine,
-    session: &SqlSession,
-    name: &str,
-    if_not_exists: bool,
-) -> Result<(), SqlError> {
+/// Changes the engine's catalog on a thread that may wait for the disk.
+pub(crate) async fn blocking<T: Send + 'static>(
+    query: &QueryEngine,
+    change: impl FnOnce(&Arc<Engine>) -> Result<T, Error> + Send + 'static,
+) -> Result<T, Error> {
+    let engine = Arc::clone(query.engine());
+    query.runtime().lookup(move || change(&engine)).await
+}
+
+async fn create_schema(run: Run<'_>, name: &str, if_not_exists: bool) -> Result<(), SqlError> {
     if name.starts_with("pg_") || name == "information_schema" || name.contains('\0') {
         let message = format!("unacceptable schema name \"{name}\"");
         return Err(SqlError::new(ErrorKind::Invalid, message).with_sqlstate("42939"));
     }
-    match engine.create_schema(name) {
+    let wanted = name.to_owned();
+    match blocking(run.query, move |engine| engine.create_schema(&wanted)).await {
         Err(e) if e.kind() == ErrorKind::AlreadyExists && if_not_exists => {
-            session.warn(format!("schema \"{name}\" already exists, skipping"));
+            run.session.warn(format!("schema \"{name}\" already exists, skipping"));
             Ok(())
         }
         Err(e) if e.kind() == ErrorKind::AlreadyExists => {
@@ -151,45 +154,58 @@ fn create_schema(
     }
 }
 
-fn drop_schema(
-    engine: &Engine,
-    session: &SqlSession,
-    name: &str,
+async fn drop_schemas(
+    run: Run<'_>,
+    names: &[String],
     if_exists: bool,
     cascade: bool,
 ) -> Result<(), SqlError> {
-    let catalog = engine.catalog();
-    if !catalog.schemas().any(|schema| schema == name) {
-        if if_exists {
-            session.warn(format!("schema \"{name}\" does not exist, skipping"));
-            return Ok(());
+    let catalog = run.query.engine().catalog();
+    let mut found = Vec::new();
+    for name in names {
+        if !catalog.schemas().any(|schema| schema == name) {
+            if if_exists {
+                run.session.warn(format!("schema \"{name}\" does not exist, skipping"));
+                continue;
+            }
+            let message = format!("schema \"{name}\" does not exist");
+            return Err(SqlError::new(ErrorKind::NotFound, message).with_sqlstate("3F000"));
         }
-        let message = format!("schema \"{name}\" does not exist");
-        return Err(SqlError::new(ErrorKind::NotFound, message).with_sqlstate("3F000"));
+        if !cascade && catalog.tables(name).next().is_some() {
+            let message = format!("cannot drop schema \"{name}\" because tables depend on it");
+            return Err(SqlError::new(ErrorKind::Invalid, message)
+                .with_sqlstate("2BP01")
+                .with_hint("use DROP SCHEMA … CASCADE to drop its tables too"));
+        }
+        if !found.contains(name) {
+            found.push(name.clone());
+        }
     }
-    if !cascade && catalog.tables(name).next().is_some() {
-        let message = format!("cannot drop schema \"{name}\" because tables depend on it");
-        return Err(SqlError::new(ErrorKind::Invalid, message)
-            .with_sqlstate("2BP01")
-            .with_hint("use DROP SCHEMA … CASCADE to drop its tables too"));
-    }
-    Ok(engine.drop_schema(name, cascade)?)
+    let change =
+        move |engine: &Arc<Engine>| found.iter().try_for_each(|name| engine.drop_schema(name, cascade));
+    Ok(blocking(run.query, change).await?)
 }
 
 /// The table named; with `if_exists`, `None` and a warning if there is none.
-fn existing(
-    engine: &Engine,
-    session: &SqlSession,
-    name: &ObjectName,
-    if_exists: bool,
-) -> Result<Option<Arc<oribi_engine::Table>>, SqlError> {
-    match dml::table(session, engine, name) {
+fn existing(run: Run<'_>, name: &ObjectName, if_exists: bool) -> Result<Option<Arc<Table>>, SqlError> {
+    match dml::table(run.session, run.query.engine(), name) {
         Err(e) if e.error.kind() == ErrorKind::NotFound && if_exists => {
-            session.warn(format!("relation \"{name}\" does not exist, skipping"));
+            run.session.warn(format!("relation \"{name}\" does not exist, skipping"));
             Ok(None)
         }
         result => result.map(Some),
     }
+}
+
+/// The tables named, each once.
+fn all_existing(run: Run<'_>, names: &[ObjectName], if_exists: bool) -> Result<Vec<Arc<Table>>, SqlError> {
+    let mut tables = BTreeMap::new();
+    for name in names {
+        if let Some(table) = existing(run, name, if_exists)? {
+            tables.insert(table.id(), table);
+        }
+    }
+    Ok(tables.into_values().collect())
 }
 
 async fn create_table(
@@ -202,7 +218,7 @@ async fn create_table(
     let definition = define(run.session, engine, create, partition, query)?;
     let name = definition.name.clone();
     let schema_name = definition.schema_name.clone();
-    let table = match engine.create_table(definition) {
+    let table = match blocking(run.query, move |engine| engine.create_table(definition)).await {
         Err(e) if e.kind() == ErrorKind::AlreadyExists && create.if_not_exists => {
             run.session.warn(format!("relation \"{name}\" already exists, skipping"));
             return Ok("CREATE TABLE".to_owned());
@@ -218,17 +234,61 @@ async fn create_table(
         created => created?,
     };
     let Some(query) = query else { return Ok("CREATE TABLE".to_owned()) };
+    let unfilled = Unfilled { query: Arc::clone(run.query), table: Some(Arc::clone(&table)) };
     match fill(run, &table, query).await {
-        Ok(rows) => Ok(format!("SELECT {rows}")),
+        Ok(rows) => {
+            unfilled.keep();
+            Ok(format!("SELECT {rows}"))
+        }
         Err(error) => {
-            engine.drop_table(&schema_name, &name)?;
+            unfilled.undo().await?;
             Err(error)
         }
     }
 }
 
+/// The table of a `CREATE TABLE … AS` that is not filled yet; dropped together with this.
+struct Unfilled {
+    query: Arc<QueryEngine>,
+    table: Option<Arc<Table>>,
+}
+
+impl Unfilled {
+    fn keep(mut self) {
+        self.table = None;
+    }
+
+    async fn undo(mut self) -> Result<(), Error> {
+        match self.table.take() {
+            Some(table) => blocking(&self.query, move |engine| drop_same(engine, &table)).await,
+            None => Ok(()),
+        }
+    }
+}
+
+impl Drop for Unfilled {
+    fn drop(&mut self) {
+        let Some(table) = self.table.take() else { return };
+        // The statement was cancelled: nobody waits for this.
+        let engine = Arc::clone(self.query.engine());
+        self.query.runtime().detach(move || {
+            if let Err(error) = drop_same(&engine, &table) {
+                tracing::warn!(%error, table = table.name(), "a table that was not filled stays");
+            }
+        });
+    }
+}
+
+/// Drops `table`, unless its name has come to mean another one, or none.
+fn drop_same(engine: &Engine, table: &Table) -> Result<(), Error> {
+    match engine.catalog().table(table.schema_name(), table.name()) {
+        Some(current) if current.id() == table.id() => engine.drop_table(table.schema_name(), table.name()),
+        _ => Ok(()),
+    }
+}
+
 /// Inserts the rows of `query` into a table of its columns.
-async fn fill(run: Run<'_>, table: &Arc<oribi_engine::Table>, query: &SourceQuery) -> Result<u64, SqlError> {
+async fn fill(run: Run<'_>, table: &Arc<Table>, query: &SourceQuery) -> Result<u64, SqlError> {
     let schema = table.schema();
     let positions: Vec<usize> = (0..schema.columns().len()).collect();
     let mut sink = RowSink::new(run.query.engine(), table, &schema, &positions);

@@ -6,10 +6,12 @@
 //! recognised from the syntax tree and answered by the engine directly ([`point`]).
 
 mod alter;
+mod block;
 mod catalog;
 mod context;
 mod copy;
 mod ddl;
+mod depth;
 mod dml;
 mod error;
 mod explain;
@@ -25,6 +27,7 @@ mod runtime;
 mod settings;
 mod statement;
 mod syntax;
+mod timeout;
 
 pub use context::{QueryEngine, QueryOptions};
 pub use point::PointRead;

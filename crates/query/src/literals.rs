@@ -5,7 +5,7 @@
 //! column of that name has.
 
 use crate::dml::column_type;
-use arrow::datatypes::{DataType, Field, FieldRef};
+use arrow::datatypes::{DECIMAL128_MAX_SCALE, DataType, Field, FieldRef};
 use datafusion::common::tree_node::{Transformed, TreeNode};
 use datafusion::common::{DFSchema, DataFusionError, Result, ScalarValue};
 use datafusion::config::ConfigOptions;
@@ -79,9 +79,30 @@ fn type_literals(expr: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {
 /// Gives `literal` the type of `other`, if it is a text and that a type which is read in its own way.
 fn beside(other: &Expr, expr: &mut Expr, schema: &DFSchema) -> Result<bool> {
     let Some(text) = text_of(expr) else { return Ok(false) };
-    let Some(column_type) = taken(&other.get_type(schema)?) else { return Ok(false) };
-    *expr = literal(column_type, text)?;
+    let other = other.get_type(schema)?;
+    *expr = match (taken(&other), &other) {
+        (Some(column_type), _) => literal(column_type, text)?,
+        (None, DataType::Decimal128(precision, scale)) => decimal(*precision, *scale, text)?,
+        _ => return Ok(false),
+    };
     Ok(true)
+}
+
+/// A decimal that is compared with one of `precision` and `scale`: of the same type if it fits, else of more digits. It
+/// is not rounded, or it would equal what it does not.
+fn decimal(precision: u8, scale: i8, text: &str) -> Result<Expr> {
+    let types = std::iter::once((precision, scale)).chain((scale..DECIMAL128_MAX_SCALE).map(|s| (38, s)));
+    let mut refused = None;
+    for (precision, scale) in types {
+        match text::parse_exact(ColumnType::Decimal { precision, scale }, text) {
+            Ok(Value::Decimal(value)) => {
+                return Ok(Expr::Literal(ScalarValue::Decimal128(Some(value), precision, scale), None));
+            }
+            Ok(other) => return Err(DataFusionError::Internal(format!("{other:?} is no decimal"))),
+            Err(error) => refused = refused.or(Some(error)),
+        }
+    }
+    Err(malformed(refused.expect("the first type was refused")))
 }
 
 fn text_of(expr: &Expr) -> Option<&str> {
@@ -109,8 +130,11 @@ fn literal(column_type: ColumnType, text: &str) -> Result<Expr> {
 }
 
 fn parse(column_type: ColumnType, text: &str) -> Result<Value> {
-    text::parse(column_type, text)
-        .map_err(|e| DataFusionError::External(Box::new(SqlError::from(e).with_sqlstate("22P02"))))
+    text::parse(column_type, text).map_err(malformed)
+}
+
+fn malformed(error: oribi_types::Error) -> DataFusionError {
+    DataFusionError::External(Box::new(SqlError::from(error).with_sqlstate("22P02")))
 }
 
 /// Types in casts: those that a column may have are the column's.

@@ -63,6 +63,11 @@ impl QueryRuntime {
             .unwrap_or_else(|e| Err(Error::internal(format!("lookup thread: {e}"))))
     }
 
+    /// Runs a call into the engine that may block on files, and that nobody waits for.
+    pub(crate) fn detach(&self, work: impl FnOnce() + Send + 'static) {
+        self.lookups.as_ref().expect("the runtime lives until drop").spawn_blocking(work);
+    }
+
     /// Drops `value` on a thread of normal priority: its drop takes a lock that serving threads want.
     pub(crate) fn release<T: Send + 'static>(&self, value: T) {
         self.lookups.as_ref().expect("the runtime lives until drop").spawn(async move { drop(value) });

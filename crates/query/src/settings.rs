@@ -1,9 +1,8 @@
-//! `SET`, `SHOW`, `RESET`, and what `BEGIN … COMMIT` means while there are no transactions.
+//! `SET`, `SHOW`, `RESET`, and the statements that begin and end a block.
 //!
-//! Every statement is atomic by itself. Inside a block, each statement sees the newest data (PostgreSQL's read
-//! committed), and **one** statement may change data; it is applied when it runs. A second one is refused, because the
-//! two could not be undone together, and so is a `ROLLBACK` after the first.
+//! A setting is accepted if it has its effect, or if its value is the one that holds anyway.
 
+use crate::block;
 use crate::context::QueryEngine;
 use crate::dml::Run;
 use crate::syntax::{fold, syntax_error};
@@ -14,9 +13,10 @@ use datafusion::sql::sqlparser::ast::{
     TransactionMode,
 };
 use futures::{StreamExt, stream};
-use oribi_session::sql::{Outcome, POSTGRES_VERSION, SqlError, SqlSession, TransactionStatus};
+use oribi_session::sql::{Outcome, POSTGRES_VERSION, Release, SqlError, SqlSession};
 use oribi_types::ErrorKind;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// Settings that clients ask for or set, with their defaults.
 const SETTINGS: &[(&str, &str)] = &[
@@ -59,17 +59,45 @@ const READ_ONLY: &[&str] = &[
     "server_version_num",
 ];
 
-/// Settings that have one possible value, or several spellings of it.
+/// The spellings of a switch that stays off, of one that stays on, and of one that has nothing to switch.
+const OFF: &[&str] = &["off", "false", "0", "no"];
+const ON: &[&str] = &["on", "true", "1", "yes"];
+const SWITCH: &[&str] = &["on", "true", "1", "yes", "off", "false", "0", "no"];
+
+/// A time limit that never strikes.
+const UNLIMITED: &[&str] = &["0", "0ms", "0s", "0min", "0h", "0d"];
+
+/// Settings that have one possible value, or several of the same effect. `SQL_ASCII` is what clients in the C locale
+/// say; output says its order of day and month although there is but ISO's.
 const FIXED: &[(&str, &[&str])] = &[
     ("bytea_output", &["hex"]),
-    ("client_encoding", &["utf8", "utf-8", "unicode"]),
-    ("standard_conforming_strings", &["on", "true", "1", "yes"]),
+    ("client_encoding", &["utf8", "utf-8", "unicode", "sql_ascii"]),
+    (
+        "client_min_messages",
+        &["debug5", "debug4", "debug3", "debug2", "debug1", "log", "notice", "warning", "error"],
+    ),
+    ("datestyle", &["iso", "iso, mdy", "iso, dmy", "iso, ymd", "mdy", "dmy", "ymd"]),
     ("default_transaction_isolation", &["read committed", "read uncommitted"]),
-    ("transaction_isolation", &["read committed", "read uncommitted"]),
-    ("default_transaction_read_only", &["off", "false", "0", "no"]),
-    ("transaction_read_only", &["off", "false", "0", "no"]),
+    ("default_transaction_read_only", OFF),
+    ("extra_float_digits", &["1", "2", "3"]),
+    ("idle_in_transaction_session_timeout", UNLIMITED),
+    ("intervalstyle", &["postgres"]),
+    ("lock_timeout", UNLIMITED),
+    ("row_security", SWITCH),
+    ("session_replication_role", &["origin", "local", "replica"]),
+    ("standard_conforming_strings", ON),
+    ("synchronize_seqscans", SWITCH),
     ("timezone", &["utc", "etc/utc", "gmt", "etc/gmt", "z", "zulu", "uct", "0", "+00:00", "default"]),
+    ("transaction_isolation", &["read committed", "read uncommitted"]),
+    ("transaction_read_only", OFF),
+    ("xmloption", &["content", "document"]),
 ];
+
+/// Settings that a session may have made, those with a dot in their names included.
+const SETTINGS_MAX: usize = 100;
+
+/// The longest name and value together.
+const SETTING_BYTES_MAX: usize = 8 << 10;
 
 /// The value of a setting; `None` if there is none of the name.
 pub(crate) fn value(session: &SqlSession, name: &str) -> Option<String> {
@@ -107,6 +135,8 @@ pub(crate) enum Control {
     },
     Commit,
     Rollback,
+    /// What the door keeps is let go.
+    Release(Release),
     /// Accepted, and nothing to do.
     Nothing(&'static str),
 }
@@ -136,10 +166,13 @@ impl Control {
                 return Err(unsupported("savepoints"));
             }
             Statement::Discard { object_type } => match object_type {
-                ast::DiscardObject::ALL => Control::ResetAll,
+                ast::DiscardObject::ALL => Control::Release(Release::Everything),
                 _ => Control::Nothing("DISCARD"),
             },
-            Statement::Deallocate { .. } => Control::Nothing("DEALLOCATE"),
+            Statement::Deallocate { name, .. } => Control::Release(match fold(name).as_str() {
+                "all" if name.quote_style.is_none() => Release::Statements,
+                _ => Release::Statement(fold(name)),
+            }),
             _ => return Ok(None),
         }))
     }
@@ -147,6 +180,14 @@ impl Control {
     pub(crate) fn columns(&self) -> Option<&SchemaRef> {
         match self {
             Control::Show { schema, .. } | Control::ShowAll { schema } => Some(schema),
+            _ => None,
+        }
+    }
+
+    /// What the door is to forget.
+    pub(crate) fn releases(&self) -> Option<&Release> {
+        match self {
+            Control::Release(release) => Some(release),
             _ => None,
         }
     }
@@ -169,7 +210,7 @@ impl Control {
                 Ok(done(if value.is_some() { "SET" } else { "RESET" }))
             }
             Control::ResetAll => {
-                session.settings().keys().for_each(|name| session.reset(name));
+                reset_all(session);
                 Ok(done("RESET"))
             }
             Control::Show { name, schema } => {
@@ -184,70 +225,20 @@ impl Control {
                 if *read_only {
                     session.warn("READ ONLY is not enforced");
                 }
-                match session.transaction() {
-                    TransactionStatus::Idle => {
-                        session.set_transaction(TransactionStatus::Open { wrote: false })
-                    }
-                    _ => session.warn("there is already a transaction in progress"),
-                }
+                block::begin(session);
                 Ok(done("BEGIN"))
             }
-            Control::Commit | Control::Rollback => end(session, matches!(self, Control::Commit)),
+            Control::Commit | Control::Rollback => {
+                Ok(done(block::end(session, matches!(self, Control::Commit))?))
+            }
+            Control::Release(Release::Everything) => {
+                reset_all(session);
+                Ok(done("DISCARD ALL"))
+            }
+            Control::Release(_) => Ok(done("DEALLOCATE")),
             Control::Nothing(tag) => Ok(done(tag)),
         }
     }
-}
-
-/// Ends a block. What was applied stays, and the client must not believe otherwise.
-fn end(session: &SqlSession, commit: bool) -> Result<Outcome, SqlError> {
-    let status = session.transaction();
-    session.set_transaction(TransactionStatus::Idle);
-    match status {
-        TransactionStatus::Idle => session.warn("there is no transaction in progress"),
-        TransactionStatus::Failed { wrote: false } => return Ok(done("ROLLBACK")),
-        TransactionStatus::Open { wrote: true } if commit => {}
-        TransactionStatus::Open { wrote: true } | TransactionStatus::Failed { wrote: true } => {
-            let message = "cannot roll back: the block's write was applied when it ran";
-            return Err(SqlError::new(ErrorKind::Unsupported, message)
-                .with_hint("transactions are not supported yet; the block has ended and the write stands"));
-        }
-        TransactionStatus::Open { wrote: false } => {}
-    }
-    Ok(done(if commit { "COMMIT" } else { "ROLLBACK" }))
-}
-
-/// Whether a statement may run in the session's block, given whether it `writes`.
-///
-/// # Errors
-/// 25P02 in a failed block; 0A000 for a second write.
-pub(crate) fn admit(session: &SqlSession, writes: bool) -> Result<(), SqlError> {
-    match session.transaction() {
-        TransactionStatus::Failed { .. } => {
-            let message = "current transaction is aborted, commands ignored until end of transaction block";
-            Err(SqlError::new(ErrorKind::Invalid, message).with_sqlstate("25P02"))
-        }
-        TransactionStatus::Open { wrote: true } if writes => {
-            let message = "a transaction of more than one writing statement is not supported yet";
-            Err(SqlError::new(ErrorKind::Unsupported, message).with_hint(
-                "commit after each writing statement, or use autocommit; the first write was applied",
-            ))
-        }
-        _ => Ok(()),
-    }
-}
-
-/// Notes in the session's block how a statement ended.
-pub(crate) fn note(session: &SqlSession, writes: bool, succeeded: bool) {
-    session.set_transaction(match (session.transaction(), succeeded) {
-        (TransactionStatus::Open { wrote }, true) => {
-            if writes && !wrote {
-                session.warn("transactions are not supported yet: the write is applied already");
-            }
-            TransactionStatus::Open { wrote: wrote || writes }
-        }
-        (TransactionStatus::Open { wrote }, false) => TransactionStatus::Failed { wrote },
-        (other, _) => other,
-    });
 }
 
 fn plan_set(set: &Set) -> Result<Control, SqlError> {
@@ -313,7 +304,12 @@ fn plan_show(session: &SqlSession, variable: &[ast::Ident]) -> Result<Control, S
     Ok(Control::Show { schema: schema(&[&name]), name })
 }
 
-fn set(session: &SqlSession, name: &str, value: Option<&str>) -> Result<(), SqlError> {
+/// Makes a setting; without a value, takes it back.
+///
+/// # Errors
+/// `NotFound` (42704) for one that there is not, `Invalid` (22023, 55P02) or `Unsupported` for a value that it cannot
+/// have, `TooLarge` (54000).
+pub(crate) fn set(session: &SqlSession, name: &str, value: Option<&str>) -> Result<(), SqlError> {
     if READ_ONLY.contains(&name) {
         let message = format!("parameter \"{name}\" cannot be changed");
         return Err(SqlError::new(ErrorKind::Invalid, message).with_sqlstate("55P02"));
@@ -325,8 +321,7 @@ fn set(session: &SqlSession, name: &str, value: Option<&str>) -> Result<(), SqlE
         session.reset(name);
         return Ok(());
     };
-    let fixed = FIXED.iter().find(|(fixed, _)| *fixed == name);
-    if let Some((_, allowed)) = fixed
+    if let Some((_, allowed)) = FIXED.iter().find(|(fixed, _)| *fixed == name)
         && !allowed.contains(&value.to_lowercase().as_str())
     {
         if name != "timezone" {
@@ -334,8 +329,46 @@ fn set(session: &SqlSession, name: &str, value: Option<&str>) -> Result<(), SqlE
         }
         session.warn(format!("timestamps are in UTC; time zone \"{value}\" has no effect"));
     }
+    if name == "statement_timeout" && parse_timeout(value).is_none() {
+        return Err(invalid(format!("invalid value for parameter \"{name}\": \"{value}\"")));
+    }
+    let made = session.settings();
+    if name.len() + value.len() > SETTING_BYTES_MAX || made.len() >= SETTINGS_MAX && !made.contains_key(name)
+    {
+        let message = format!(
+            "a session has at most {SETTINGS_MAX} settings of at most {SETTING_BYTES_MAX} bytes each"
+        );
+        return Err(SqlError::new(ErrorKind::TooLarge, message).with_sqlstate("54000"));
+    }
     session.set(name, value);
     Ok(())
+}
+
+fn reset_all(session: &SqlSession) {
+    session.settings().keys().for_each(|name| session.reset(name));
+}
+
+/// The time that a statement may take, if it is limited.
+pub(crate) fn statement_timeout(session: &SqlSession) -> Option<Duration> {
+    let limit = parse_timeout(&session.setting("statement_timeout")?)?;
+    (!limit.is_zero()).then_some(limit)
+}
+
+/// A time as PostgreSQL writes it: a number with a unit, or of milliseconds.
+fn parse_timeout(text: &str) -> Option<Duration> {
+    let text = text.trim();
+    let (number, unit) = text.split_at(text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len()));
+    let factor = match unit.trim() {
+        "" | "ms" => 1,
+        "s" => 1000,
+        "min" => 60_000,
+        "h" => 3_600_000,
+        "d" => 86_400_000,
+        _ => return None,
+    };
+    let limit = number.parse::<u64>().ok()?.checked_mul(factor)?;
+    // PostgreSQL's own bound.
+    (limit <= i32::MAX as u64).then(|| Duration::from_millis(limit))
 }
 
 /// There is one isolation level. Returns whether a block is to be read-only.
@@ -365,6 +398,10 @@ fn canonical(name: &str) -> String {
 fn unknown(name: &str) -> SqlError {
     SqlError::new(ErrorKind::NotFound, format!("unrecognized configuration parameter \"{name}\""))
         .with_sqlstate("42704")
+}
+
+fn invalid(message: String) -> SqlError {
+    SqlError::new(ErrorKind::Invalid, message).with_sqlstate("22023")
 }
 
 fn unsupported(what: &str) -> SqlError {

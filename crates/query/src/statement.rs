@@ -3,6 +3,7 @@
 //! A prepared statement is planned for the catalog of that moment; if the catalog changed when it is executed, it is
 //! planned again. One that found its rows changed between read and write is tried again on a new snapshot.
 
+use crate::block;
 use crate::context::QueryEngine;
 use crate::copy::Copy;
 use crate::ddl::Ddl;
@@ -11,20 +12,29 @@ use crate::explain::{Explain, ExplainOptions};
 use crate::point::PointRead;
 use crate::settings::{self, Control};
 use crate::syntax::{self, Parsed};
+use crate::timeout;
 use arrow::datatypes::SchemaRef;
 use async_trait::async_trait;
 use datafusion::sql::sqlparser::ast::{self, SetExpr, Statement};
 use futures::stream;
-use oribi_session::sql::{CopyStatement, Outcome, PointLookup, Prepared, SqlEngine, SqlError, SqlSession};
+use oribi_session::sql::{
+    CopyStatement, Outcome, PointLookup, Prepared, Release, SqlEngine, SqlError, SqlSession,
+};
 use oribi_types::{ColumnType, ErrorKind, Value};
+use std::collections::BTreeSet;
 use std::future::Future;
+use std::ops::Range;
 use std::pin::Pin;
 use std::sync::Arc;
 
+/// Texts up to this length are read and planned on the thread that serves the client, in a few milliseconds at most.
+const INLINE_BYTES_MAX: usize = 8 << 10;
+
 #[async_trait]
 impl SqlEngine for QueryEngine {
-    fn split(&self, script: &str) -> Result<Vec<String>, SqlError> {
-        syntax::split(script)
+    async fn split(&self, script: &str) -> Result<Vec<Range<usize>>, SqlError> {
+        let text = script.to_owned();
+        self.read(script.len(), async move { syntax::split(&text) }).await
     }
 
     async fn prepare(
@@ -33,26 +43,41 @@ impl SqlEngine for QueryEngine {
         sql: &str,
         parameter_types: &[Option<ColumnType>],
     ) -> Result<Arc<dyn Prepared>, SqlError> {
-        let prepared = prepare(self.shared(), session, sql, parameter_types).await;
+        let prepare = prepare(self.shared(), Arc::clone(session), sql.into(), parameter_types.to_vec());
+        let prepared = self.read(sql.len(), prepare).await;
         if prepared.is_err() {
-            settings::note(session, false, false);
+            block::fail(session);
         }
         Ok(Arc::new(prepared?))
+    }
+
+    fn set(&self, session: &SqlSession, name: &str, value: &str) -> Result<(), SqlError> {
+        settings::set(session, name, Some(value))
+    }
+}
+
+impl QueryEngine {
+    /// Runs `work`, which reads a text of `bytes` bytes, on the query threads if it would hold up other clients.
+    async fn read<T: Send + 'static>(
+        &self,
+        bytes: usize,
+        work: impl Future<Output = Result<T, SqlError>> + Send + 'static,
+    ) -> Result<T, SqlError> {
+        if bytes <= INLINE_BYTES_MAX { work.await } else { self.runtime().run(work).await }
     }
 }
 
 async fn prepare(
     query: Arc<QueryEngine>,
-    session: &Arc<SqlSession>,
-    sql: &str,
-    parameter_types: &[Option<ColumnType>],
+    session: Arc<SqlSession>,
+    sql: Arc<str>,
+    given: Vec<Option<ColumnType>>,
 ) -> Result<PreparedStatement, SqlError> {
-    let sql: Arc<str> = sql.into();
     let parsed = syntax::parse(&sql)?;
     let version = query.engine().catalog().version();
-    let (plan, parameters) = plan(&query, session, &sql, parsed.clone(), parameter_types).await?;
-    let given = parameter_types.to_vec();
-    Ok(PreparedStatement { query, sql, parsed, given, parameters, version, plan })
+    let (plan, types) = plan(&query, &session, &sql, parsed.clone(), &given).await?;
+    let (parameters, compared) = types.finish();
+    Ok(PreparedStatement { query, sql, parsed, given, parameters, compared, version, plan })
 }
 
 struct PreparedStatement {
@@ -62,6 +87,8 @@ struct PreparedStatement {
     /// The types of parameters that the client gave.
     given: Vec<Option<ColumnType>>,
     parameters: Vec<ColumnType>,
+    /// The parameters that are more than stored.
+    compared: BTreeSet<usize>,
     /// The catalog's version that `plan` was made for.
     version: u64,
     plan: Plan,
@@ -86,7 +113,7 @@ async fn plan(
     sql: &Arc<str>,
     parsed: Parsed,
     given: &[Option<ColumnType>],
-) -> Result<(Plan, Vec<ColumnType>), SqlError> {
+) -> Result<(Plan, ParameterTypes), SqlError> {
     let scope = Scope { query, session, sql };
     let mut types = ParameterTypes::new(given);
     let plan = if let Some(control) = Control::plan(session, &parsed.statement)? {
@@ -96,7 +123,7 @@ async fn plan(
     } else {
         plan_statement(scope, None, parsed.statement, &mut types).await?
     };
-    Ok((plan, types.finish()))
+    Ok((plan, types))
 }
 
 /// Plans a statement about rows. `with` are the common table expressions that stood before it.
@@ -130,7 +157,8 @@ fn plan_statement<'a>(
                     match PointRead::recognise(scope.query, scope.session, &statement, types.known()) {
                         Some(point) => {
                             let parameters = point.parameters().iter().enumerate();
-                            parameters.for_each(|(n, column_type)| types.note(n, Some(*column_type)));
+                            parameters
+                                .for_each(|(n, column_type)| types.note_compared(n, Some(*column_type)));
                             Plan::Point(point)
                         }
                         None => Plan::Query(SourceQuery::plan(scope, statement, types).await?),
@@ -275,6 +303,17 @@ impl Prepared for PreparedStatement {
         }
     }
 
+    fn rounds(&self, n: usize) -> bool {
+        !self.compared.contains(&n)
+    }
+
+    fn releases(&self) -> Option<&Release> {
+        match &self.plan {
+            Plan::Control(control) => control.releases(),
+            _ => None,
+        }
+    }
+
     async fn execute(&self, session: &Arc<SqlSession>, parameters: &[Value]) -> Result<Outcome, SqlError> {
         if let Plan::Control(control) = &self.plan
             && control.ends_block()
@@ -282,11 +321,20 @@ impl Prepared for PreparedStatement {
             return self.plan.attempt(self.run(session, parameters)).await;
         }
         let writes = self.plan.writes();
-        let outcome = match settings::admit(session, writes) {
-            Ok(()) => self.execute_admitted(session, parameters).await,
-            Err(error) => Err(error),
+        let run = async {
+            block::admit(session, writes)?;
+            let work = self.execute_admitted(session, parameters);
+            // A `COPY` writes when its rows have come.
+            if writes && !matches!(self.plan, Plan::Copy(_)) {
+                block::write(session, work).await
+            } else {
+                work.await
+            }
         };
-        settings::note(session, writes, outcome.is_ok());
+        let outcome = timeout::limited(session, run).await;
+        if outcome.is_err() {
+            block::fail(session);
+        }
         outcome
     }
 }

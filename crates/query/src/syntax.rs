@@ -3,6 +3,7 @@
 //! `PARTITION BY HASH (a, b) PARTITIONS n` is not in sqlparser's grammar; it is taken out of a `CREATE TABLE`'s tokens
 //! before the parser sees them.
 
+use crate::depth::{self, CHAIN_MAX, Excess, RELATIONS_MAX};
 use crate::pg_catalog;
 use datafusion::sql::sqlparser::ast::{Ident, Statement};
 use datafusion::sql::sqlparser::dialect::PostgreSqlDialect;
@@ -11,6 +12,15 @@ use datafusion::sql::sqlparser::parser::{Parser, ParserError};
 use datafusion::sql::sqlparser::tokenizer::{Location, Token, TokenWithSpan, Tokenizer};
 use oribi_session::sql::SqlError;
 use oribi_types::ErrorKind;
+use std::ops::Range;
+use std::str::Chars;
+
+/// The longest text of a statement, or of a script that comes as one message. The tokens and trees of a text take some
+/// hundred times its size.
+const TEXT_BYTES_MAX: usize = 4 << 20;
+
+/// The most tokens of a text; a tree and a plan take about a kilobyte for each.
+const TOKENS_MAX: usize = 1 << 20;
 
 /// Expressions nested deeper than this are refused, so that no statement can exhaust the stack.
 const DEPTH_MAX: usize = 64;
@@ -30,38 +40,32 @@ pub struct PartitionClause {
     pub partitions: u32,
 }
 
-/// The statements of `script`, without those that are empty or only comments.
+/// Where in `script` its statements stand, in bytes; those that are empty or only comments are left out.
 ///
 /// # Errors
-/// `Invalid` with a position for text that does not tokenize.
-pub fn split(script: &str) -> Result<Vec<String>, SqlError> {
-    let tokens = tokenize(script)?;
-    let offsets = Offsets::new(script);
-    let mut statements = Vec::new();
-    let mut span: Option<(usize, usize)> = None;
-    let mut flush = |span: &mut Option<(usize, usize)>| {
-        if let Some((start, end)) = span.take() {
-            statements.push(script[start..end].to_owned());
-        }
-    };
-    for token in &tokens {
-        match token.token {
-            Token::SemiColon => flush(&mut span),
-            Token::Whitespace(_) | Token::EOF => {}
+/// `Invalid` with a position for text that does not tokenize; `TooLarge` (54000).
+pub fn split(script: &str) -> Result<Vec<Range<usize>>, SqlError> {
+    let mut statements: Vec<(Location, Location)> = Vec::new();
+    let mut open = false;
+    for TokenWithSpan { token, span } in tokenize(script)? {
+        match (token, statements.last_mut()) {
+            (Token::SemiColon, _) => open = false,
+            (Token::Whitespace(_) | Token::EOF, _) => {}
+            (_, Some((_, end))) if open => *end = span.end,
             _ => {
-                let start = span.map_or_else(|| offsets.byte(token.span.start), |(start, _)| start);
-                span = Some((start, offsets.byte(token.span.end)));
+                statements.push((span.start, span.end));
+                open = true;
             }
         }
     }
-    flush(&mut span);
-    Ok(statements)
+    let mut walk = Walk::new(script);
+    Ok(statements.into_iter().map(|(start, end)| walk.byte(start)..walk.byte(end)).collect())
 }
 
 /// Parses exactly one statement; a semicolon may follow it.
 ///
 /// # Errors
-/// `Invalid` (42601) with a position.
+/// `Invalid` (42601) with a position; `TooLarge` (54000, 54001).
 pub fn parse(sql: &str) -> Result<Parsed, SqlError> {
     let mut tokens = tokenize(sql)?;
     while tokens
@@ -73,6 +77,14 @@ pub fn parse(sql: &str) -> Result<Parsed, SqlError> {
     if tokens.is_empty() {
         return Err(syntax_error("the statement is empty"));
     }
+    depth::check(tokens.iter().map(|t| &t.token)).map_err(|excess| {
+        let message = match excess {
+            Excess::Chain => format!("an expression chains more than {CHAIN_MAX} operators"),
+            Excess::Relations => format!("a statement has more than {RELATIONS_MAX} queries and joins"),
+        };
+        let hint = "use lists, as in IN (…) and VALUES …, instead of chains of OR and UNION";
+        too_large("54001", message).with_hint(hint)
+    })?;
     let partition = take_partition_clause(&mut tokens, sql)?;
     let dialect = PostgreSqlDialect {};
     let mut parser = Parser::new(&dialect).with_recursion_limit(DEPTH_MAX).with_tokens_with_locations(tokens);
@@ -80,7 +92,7 @@ pub fn parse(sql: &str) -> Result<Parsed, SqlError> {
     let rest = parser.peek_token();
     if rest.token != Token::EOF {
         let error = syntax_error(format!("syntax error at or near \"{}\"", rest.token));
-        return Err(error.at(Offsets::new(sql).character(rest.span.start)));
+        return Err(error.at(position(sql, rest.span.start)));
     }
     pg_catalog::rewrite(&mut statement);
     Ok(Parsed { statement, partition })
@@ -99,11 +111,24 @@ pub fn fold(ident: &Ident) -> String {
     }
 }
 
+fn too_large(sqlstate: &'static str, message: String) -> SqlError {
+    SqlError::new(ErrorKind::TooLarge, message).with_sqlstate(sqlstate)
+}
+
 fn tokenize(sql: &str) -> Result<Vec<TokenWithSpan>, SqlError> {
-    Tokenizer::new(&PostgreSqlDialect {}, sql).tokenize_with_location().map_err(|e| {
-        let position = Offsets::new(sql).character(e.location);
-        syntax_error(decapitalize(e.message.trim_end())).at(position)
-    })
+    let hint = "COPY takes any number of rows, and a parameter a value of any size";
+    if sql.len() > TEXT_BYTES_MAX {
+        let message = format!("the statement's text has {} bytes, the limit is {TEXT_BYTES_MAX}", sql.len());
+        return Err(too_large("54000", message).with_hint(hint));
+    }
+    let tokens = Tokenizer::new(&PostgreSqlDialect {}, sql)
+        .tokenize_with_location()
+        .map_err(|e| syntax_error(decapitalize(e.message.trim_end())).at(position(sql, e.location)))?;
+    if tokens.len() > TOKENS_MAX {
+        let message = format!("the statement's text has {} tokens, the limit is {TOKENS_MAX}", tokens.len());
+        return Err(too_large("54000", message).with_hint(hint));
+    }
+    Ok(tokens)
 }
 
 /// sqlparser appends ` at Line: 1, Column: 8` to its messages: that becomes the position.
@@ -111,11 +136,7 @@ fn parser_error(error: ParserError, sql: &str) -> SqlError {
     let message = match error {
         ParserError::ParserError(message) | ParserError::TokenizerError(message) => message,
         ParserError::RecursionLimitExceeded => {
-            return SqlError::new(
-                ErrorKind::TooLarge,
-                format!("expression is nested more than {DEPTH_MAX} deep"),
-            )
-            .with_sqlstate("54001");
+            return too_large("54001", format!("expression is nested more than {DEPTH_MAX} deep"));
         }
     };
     let (text, location) = match message.rsplit_once(" at Line: ") {
@@ -124,7 +145,7 @@ fn parser_error(error: ParserError, sql: &str) -> SqlError {
     };
     let error = syntax_error(format!("syntax error: {}", decapitalize(text)));
     match location.map(|(line, column)| (line.parse(), column.parse())) {
-        Some((Ok(line), Ok(column))) => error.at(Offsets::new(sql).character(Location { line, column })),
+        Some((Ok(line), Ok(column))) => error.at(position(sql, Location { line, column })),
         // "found: EOF" carries no location.
         _ => error.at(sql.chars().count() + 1),
     }
@@ -135,29 +156,36 @@ fn decapitalize(text: &str) -> String {
     chars.next().map_or_else(String::new, |first| first.to_lowercase().chain(chars).collect())
 }
 
-/// Turns the tokenizer's lines and columns into offsets in the text.
-struct Offsets<'a> {
-    sql: &'a str,
-    /// Byte offset of each line.
-    lines: Vec<usize>,
+/// The 1-based offset of `location`, in characters.
+fn position(sql: &str, location: Location) -> usize {
+    let byte = Walk::new(sql).byte(location);
+    sql[..byte].chars().count() + 1
 }
 
-impl<'a> Offsets<'a> {
+/// Turns the tokenizer's lines and columns into offsets, on one way through the text.
+struct Walk<'a> {
+    sql: &'a str,
+    rest: Chars<'a>,
+    /// Where `rest` begins.
+    line: u64,
+    column: u64,
+}
+
+impl<'a> Walk<'a> {
     fn new(sql: &'a str) -> Self {
-        let lines = std::iter::once(0).chain(sql.match_indices('\n').map(|(i, _)| i + 1)).collect();
-        Offsets { sql, lines }
+        Walk { sql, rest: sql.chars(), line: 1, column: 1 }
     }
 
-    fn byte(&self, location: Location) -> usize {
-        let line = (location.line.max(1) as usize - 1).min(self.lines.len() - 1);
-        let rest = &self.sql[self.lines[line]..];
-        let column = location.column.max(1) as usize - 1;
-        self.lines[line] + rest.char_indices().nth(column).map_or(rest.len(), |(i, _)| i)
-    }
-
-    /// 1-based, in characters.
-    fn character(&self, location: Location) -> usize {
-        self.sql[..self.byte(location)].chars().count() + 1
+    /// The offset of `location`, or of the last one asked for if that lies behind it.
+    fn byte(&mut self, location: Location) -> usize {
+        while (self.line, self.column) < (location.line, location.column) {
+            match self.rest.next() {
+                None => break,
+                Some('\n') => (self.line, self.column) = (self.line + 1, 1),
+                Some(_) => self.column += 1,
+            }
+        }
+        self.sql.len() - self.rest.as_str().len()
     }
 }
 
@@ -221,10 +249,8 @@ mod tests {
     fn scripts_split_at_semicolons_outside_of_strings_and_comments() {
         let script =
             "select ';' ; -- a; comment\n ;; insert into t values ($$a;b$$);\n /* ; */ select 'é',\n 2";
-        assert_eq!(
-            split(script).unwrap(),
-            ["select ';'", "insert into t values ($$a;b$$)", "select 'é',\n 2"]
-        );
+        let statements: Vec<&str> = split(script).unwrap().into_iter().map(|range| &script[range]).collect();
+        assert_eq!(statements, ["select ';'", "insert into t values ($$a;b$$)", "select 'é',\n 2"]);
         assert!(split(" -- nothing\n;").unwrap().is_empty());
         assert!(split("select 'open").unwrap_err().position.is_some());
     }
@@ -238,6 +264,29 @@ mod tests {
         assert!(parse("").is_err());
         let deep = format!("select {}1{}", "(".repeat(5000), ")".repeat(5000));
         assert_eq!(parse(&deep).unwrap_err().sqlstate, Some("54001"));
+    }
+
+    #[test]
+    fn texts_without_bounds_are_refused_before_they_cost_memory_or_the_stack() {
+        let list = |items: usize| format!("select 1{}", ",1".repeat(items));
+        assert!(parse(&list(10_000)).is_ok());
+        for text in [list(TOKENS_MAX / 2 + 1), format!("select '{}'", "x".repeat(TEXT_BYTES_MAX))] {
+            assert_eq!(split(&text).unwrap_err().sqlstate, Some("54000"));
+            let error = parse(&text).unwrap_err();
+            assert_eq!(error.sqlstate, Some("54000"));
+            assert!(error.hint.unwrap().contains("COPY"));
+        }
+        let chain = format!("select 1{}", "+1".repeat(100_000));
+        assert_eq!(parse(&chain).unwrap_err().sqlstate, Some("54001"));
+    }
+
+    /// Offsets used to be counted from the start of the line for every token: a megabyte took minutes.
+    #[test]
+    fn a_long_line_is_split_on_one_way_through_it() {
+        let line = format!("insert into t values (1, 'é'){}; select 1", ", (1, 'é')".repeat(60_000));
+        let statements = split(&line).unwrap();
+        assert_eq!(statements.len(), 2);
+        assert_eq!(&line[statements[1].clone()], "select 1");
     }
 
     #[test]

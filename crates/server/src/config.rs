@@ -25,9 +25,13 @@ pub struct Config {
     pub durability: Durability,
     /// `None`: as the engine finds fit for the memory.
     pub statement_bytes_max: Option<usize>,
-    /// Longest value that the memcached door takes.
-    pub value_bytes_max: usize,
+    /// Longest key and value that the memcached door takes. `None`: memcached's, as far as a statement holds it.
+    pub key_bytes_max: usize,
+    pub value_bytes_max: Option<usize>,
     pub memcached_connections_max: usize,
+    /// 0: connections may be idle for ever.
+    pub memcached_idle_seconds_max: usize,
+    pub memcached_relative_seconds_max: usize,
     pub postgres_connections_max: usize,
     /// Threads that serve the memcached door; 0 for one per core.
     pub threads: usize,
@@ -116,11 +120,21 @@ const SETTINGS: &[Setting] = &[
         },
     },
     Setting {
+        name: "key-bytes-max",
+        metavar: "SIZE",
+        default: "250",
+        help: "Longest key that the memcached door takes",
+        apply: |config, text| parse_usize_size(text).map(|bytes| config.key_bytes_max = bytes),
+    },
+    Setting {
         name: "value-bytes-max",
         metavar: "SIZE",
-        default: "1MiB",
-        help: "Longest value that the memcached door takes",
-        apply: |config, text| parse_usize_size(text).map(|bytes| config.value_bytes_max = bytes),
+        default: "auto",
+        help: "Longest value that the memcached door takes; auto: 1 MiB, or less if a statement cannot write that much",
+        apply: |config, text| {
+            config.value_bytes_max = if text == "auto" { None } else { Some(parse_usize_size(text)?) };
+            Ok(())
+        },
     },
     Setting {
         name: "memcached-connections-max",
@@ -128,6 +142,20 @@ const SETTINGS: &[Setting] = &[
         default: "1024",
         help: "Most connections of the memcached door",
         apply: |config, text| parse_count(text).map(|count| config.memcached_connections_max = count),
+    },
+    Setting {
+        name: "memcached-idle-seconds-max",
+        metavar: "SECONDS",
+        default: "0",
+        help: "How long a connection of the memcached door may be silent before it is closed; 0: for ever",
+        apply: |config, text| parse_count(text).map(|count| config.memcached_idle_seconds_max = count),
+    },
+    Setting {
+        name: "memcached-relative-seconds-max",
+        metavar: "SECONDS",
+        default: "2592000",
+        help: "Longest expiry that counts from now; a larger number is Unix time. memcached's is 30 days",
+        apply: |config, text| parse_count(text).map(|count| config.memcached_relative_seconds_max = count),
     },
     Setting {
         name: "postgres-connections-max",
@@ -282,8 +310,11 @@ impl Layers {
             memory_bytes: 0,
             durability: Durability::Sync,
             statement_bytes_max: None,
-            value_bytes_max: 0,
+            key_bytes_max: 0,
+            value_bytes_max: None,
             memcached_connections_max: 0,
+            memcached_idle_seconds_max: 0,
+            memcached_relative_seconds_max: 0,
             postgres_connections_max: 0,
             threads: 0,
             log: String::new(),

@@ -1,6 +1,8 @@
 //! The binary `oribi`: command line, configuration and wiring. Everything else lives in the crates below; nothing
 //! below reads files of settings, flags or the environment.
 
+#![allow(clippy::disallowed_methods, reason = "the binary reads and writes the files that its user names")]
+
 mod alloc;
 mod config;
 mod database;

@@ -6,7 +6,7 @@ use crate::{database, logging, runtime};
 use metrics::{counter, gauge};
 use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
 use oribi_doors::bind::bind;
-use oribi_doors::http::{HttpDoor, HttpState};
+use oribi_doors::http::{HttpDoor, HttpLimits, HttpState};
 use oribi_doors::memcached::{MemcachedDoor, MemcachedLimits};
 use oribi_doors::postgres::{PostgresDoor, PostgresLimits};
 use oribi_engine::EngineStats;
@@ -64,10 +64,12 @@ async fn serve(config: &Config, metrics: PrometheusHandle) -> Result<()> {
     tracing::info!(reason, "stopping");
     ready.store(false, Ordering::Release);
     shutdown.send_replace(true);
-    doors.join().await?;
+    // A door that failed is no reason to leave the folder unflushed.
+    let joined = doors.join().await;
     tokio::task::spawn_blocking(move || database.engine.close())
         .await
         .map_err(|e| Error::internal(format!("closing the folder: {e}")))??;
+    joined?;
     tracing::info!("stopped");
     Ok(())
 }
@@ -118,9 +120,7 @@ impl Doors {
         shut: &watch::Receiver<bool>,
     ) -> Result<Self> {
         let memcached = config.memcached.map(|address| {
-            let kv = KvLimits { value_bytes_max: config.value_bytes_max, ..KvLimits::default() };
-            let connections_max = config.memcached_connections_max;
-            let limits = MemcachedLimits { kv, connections_max, ..MemcachedLimits::default() };
+            let limits = memcached_limits(config, database.engine.options().statement_bytes_max);
             MemcachedDoor::start(address, &database.engine, limits, config.threads, shut.clone())
         });
         let postgres = config.postgres.map(|address| {
@@ -131,7 +131,8 @@ impl Doors {
         let http = config.http.map(|address| {
             let engine = database.engine.clone();
             let refresh = Arc::new(move || publish(&engine.stats()));
-            HttpDoor::start(bind(&address.to_string())?, HttpState { metrics, refresh, ready }, shut.clone())
+            let state = HttpState { metrics, refresh, ready };
+            HttpDoor::start(bind(&address.to_string())?, state, HttpLimits::default(), shut.clone())
         });
         Ok(Doors {
             memcached: memcached.transpose().map_err(|e| e.context("memcached door"))?,
@@ -175,17 +176,38 @@ impl Doors {
     }
 
     /// Waits until all have finished what they were doing.
+    ///
+    /// # Errors
+    /// Those of the first door that failed; the others were waited for too.
     async fn join(self) -> Result<()> {
-        if let Some(door) = self.memcached {
-            door.join().await?;
-        }
+        let memcached = match self.memcached {
+            Some(door) => door.join().await,
+            None => Ok(()),
+        };
         if let Some(door) = self.postgres {
             door.join().await;
         }
-        match self.http {
+        let http = match self.http {
             Some(door) => door.join().await,
             None => Ok(()),
-        }
+        };
+        memcached.and(http)
+    }
+}
+
+fn memcached_limits(config: &Config, statement_bytes_max: usize) -> MemcachedLimits {
+    let most = KvLimits::value_bytes_most(config.key_bytes_max, statement_bytes_max);
+    let value_bytes_max = config.value_bytes_max.unwrap_or(KvLimits::default().value_bytes_max.min(most));
+    let relative_seconds_max = config.memcached_relative_seconds_max as i64;
+    let idle_max = match config.memcached_idle_seconds_max {
+        0 => None,
+        seconds => Some(Duration::from_secs(seconds as u64)),
+    };
+    MemcachedLimits {
+        kv: KvLimits { key_bytes_max: config.key_bytes_max, value_bytes_max, relative_seconds_max },
+        connections_max: config.memcached_connections_max,
+        idle_max,
+        ..MemcachedLimits::default()
     }
 }
 

@@ -48,6 +48,17 @@ fn what_was_written_is_there_after_a_restart() {
 }
 
 #[test]
+fn a_request_that_never_ends_does_not_keep_the_server_from_stopping() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = Server::start(folder.path(), &[]);
+    let mut hesitant = TcpStream::connect(server.address("http")).unwrap();
+    hesitant.write_all(b"GET /healthz HTTP/1.1\r\nhost:").unwrap();
+    // Accepted after the one before it.
+    assert!(fetch(server.address("http"), "/readyz").starts_with("HTTP/1.1 200"));
+    assert!(server.terminate().success());
+}
+
+#[test]
 fn doors_can_be_shut() {
     let folder = tempfile::tempdir().unwrap();
     let server = Server::start(folder.path(), &["--http", "off"]);
@@ -75,6 +86,37 @@ fn an_address_beyond_loopback_is_refused_with_the_reason() {
         said.contains("postgres = \"0.0.0.0:0\" (flag --postgres)") && said.contains("authentication"),
         "{said}"
     );
+}
+
+#[test]
+fn values_are_as_long_as_statements_can_write_them() {
+    let folder = tempfile::tempdir().unwrap();
+    let flags = ["--memory", "8MiB", "--value-bytes-max", "1MiB"];
+    let refused = Server::command(folder.path()).args(flags).output().unwrap();
+    let said = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert!(!refused.status.success() && said.contains("statement_bytes_max is 1048576"), "{said}");
+    // Nobody asked for this much, so less will do.
+    let server = Server::start(folder.path(), &["--memory", "8MiB"]);
+    assert_eq!(server.memcached().set("k", &"x".repeat(1_000_000)).unwrap(), "STORED");
+}
+
+#[test]
+fn expiry_and_idle_time_are_the_operators_to_choose() {
+    let folder = tempfile::tempdir().unwrap();
+    let flags = ["--memcached-relative-seconds-max", "100", "--memcached-idle-seconds-max", "7"];
+    let server = Server::start(folder.path(), &[&flags[..], &["--key-bytes-max", "300"]].concat());
+    let mut client = server.memcached();
+    // 101 is a moment in 1970.
+    assert_eq!(client.ask("set a 0 101 1\r\nx\r\n").unwrap(), "STORED");
+    assert_eq!(client.get("a").unwrap(), None);
+    let long = "k".repeat(300);
+    assert_eq!(client.ask(&format!("set {long} 0 100 1\r\nx\r\n")).unwrap(), "STORED");
+    assert_eq!(client.get(&long).unwrap().as_deref(), Some("x"));
+    let mut line = client.ask("stats settings\r\n").unwrap();
+    while line != "STAT idle_timeout 7" {
+        assert_ne!(line, "END");
+        line = client.ask("").unwrap();
+    }
 }
 
 #[test]

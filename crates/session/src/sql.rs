@@ -7,6 +7,7 @@ use futures::stream::BoxStream;
 use oribi_engine::Obligation;
 use oribi_types::{ColumnType, Error, ErrorKind, Value, ValueRef};
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::sync::{Arc, Mutex};
 
 /// The PostgreSQL version whose dialect and protocol are spoken, as clients read it, and which server this is.
@@ -15,11 +16,13 @@ pub const POSTGRES_VERSION: &str = concat!("15.0 (Oribi ", env!("CARGO_PKG_VERSI
 /// Parses and plans statements.
 #[async_trait]
 pub trait SqlEngine: Send + Sync + 'static {
-    /// The statements of a script, separated by semicolons; comments and empty statements are left out.
+    /// Where in a script its statements stand, in bytes; semicolons, comments around them and empty statements are left
+    /// out.
     ///
     /// # Errors
-    /// `Invalid` with a position for text that does not tokenize.
-    fn split(&self, script: &str) -> Result<Vec<String>, SqlError>;
+    /// `Invalid` with a position for text that does not tokenize, `TooLarge` (54000) for more than the engine reads at
+    /// a time.
+    async fn split(&self, script: &str) -> Result<Vec<Range<usize>>, SqlError>;
 
     /// Plans one statement. `parameter_types` are the types that the client gave for `$1`, `$2` …; the others are
     /// inferred.
@@ -32,6 +35,12 @@ pub trait SqlEngine: Send + Sync + 'static {
         sql: &str,
         parameter_types: &[Option<ColumnType>],
     ) -> Result<Arc<dyn Prepared>, SqlError>;
+
+    /// Makes a setting, as `SET` does; `name` is in lower case.
+    ///
+    /// # Errors
+    /// `NotFound`, `Invalid`, `Unsupported` for a setting or a value that there is not, `TooLarge`.
+    fn set(&self, session: &SqlSession, name: &str, value: &str) -> Result<(), SqlError>;
 }
 
 /// A planned statement. It sees the catalog as of its execution; one whose table changed since fails or replans.
@@ -39,6 +48,15 @@ pub trait SqlEngine: Send + Sync + 'static {
 pub trait Prepared: Send + Sync + 'static {
     /// Types of `$1`, `$2` …
     fn parameters(&self) -> &[ColumnType];
+    /// Whether parameter `n`, counted from 0, is only stored, so that a number is rounded to the parameter's type. One
+    /// that is compared, or computed with, must be of the type exactly.
+    fn rounds(&self, _n: usize) -> bool {
+        false
+    }
+    /// What the door forgets once the statement has run.
+    fn releases(&self) -> Option<&Release> {
+        None
+    }
     /// Columns of the result; `None` for a statement without one.
     fn columns(&self) -> Option<&SchemaRef>;
     /// What the command tag of a statement that gives rows says before their number: `SELECT`, or `INSERT 0` for an
@@ -59,6 +77,17 @@ pub trait Prepared: Send + Sync + 'static {
     /// # Errors
     /// Any kind; nothing was changed then.
     async fn execute(&self, session: &Arc<SqlSession>, parameters: &[Value]) -> Result<Outcome, SqlError>;
+}
+
+/// What a door keeps for a session and is to forget: prepared statements, which the SQL engine does not know by name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Release {
+    /// `DEALLOCATE name`.
+    Statement(String),
+    /// `DEALLOCATE ALL`.
+    Statements,
+    /// `DISCARD ALL`.
+    Everything,
 }
 
 /// A prepared look-up of at most one row by its primary key.

@@ -1,4 +1,7 @@
 //! Reading the data file: no byte leaves here before the checksum of its page was compared.
+//!
+//! That is done at each read, not once per page: what was whole when it was first read may come back damaged once the
+//! page cache has let go of it, and a checksum costs little beside reading and decompressing.
 
 use crate::index::{DATA_MAGIC, Index};
 use crate::meta::SstableId;
@@ -11,7 +14,6 @@ use parquet::file::reader::{ChunkReader, Length};
 use std::io::{ErrorKind as IoErrorKind, Read};
 use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 pub struct DataFile {
     file: Arc<dyn File>,
@@ -19,21 +21,18 @@ pub struct DataFile {
     index: Index,
     /// Names of the columns, for messages.
     names: Vec<String>,
-    /// A bit per extent: its checksum was compared once.
-    verified: Box<[AtomicU64]>,
 }
 
 impl DataFile {
     pub fn new(file: Arc<dyn File>, id: SstableId, index: Index, names: Vec<String>) -> Self {
-        let verified = (0..index.extents.len().div_ceil(64)).map(|_| AtomicU64::new(0)).collect();
-        DataFile { file, id, index, names, verified }
+        DataFile { file, id, index, names }
     }
 
     pub fn index(&self) -> &Index {
         &self.index
     }
 
-    /// Any bytes of the file.
+    /// Any bytes of the file. The extents that they touch are read whole.
     ///
     /// # Errors
     /// `Corrupt`, naming the damaged page; `Invalid` for a range outside the file.
@@ -46,12 +45,10 @@ impl DataFile {
         }
         let extents = self.extents_of(&range);
         let in_magic = range.start < DATA_MAGIC.len() as u64;
-        if !in_magic && extents.clone().all(|e| self.is_verified(e)) {
-            return Ok(self.read_raw(range)?.into());
-        }
         let whole = if in_magic { 0 } else { self.index.extents[extents.start].offset };
         let whole = whole..extents.clone().last().map_or(range.end, |e| self.index.extent_range(e).end);
-        let bytes = self.read_raw(whole.clone())?;
+        let mut bytes = vec![0; (whole.end - whole.start) as usize];
+        self.read_into(&mut bytes, whole.start)?;
         if in_magic && !bytes.starts_with(DATA_MAGIC) {
             return Err(self.corrupt("wrong magic at offset 0"));
         }
@@ -72,19 +69,8 @@ impl DataFile {
         raw.clear();
         raw.resize((range.end - range.start) as usize, 0);
         self.read_into(raw, range.start)?;
-        if !self.is_verified(page) {
-            self.verify(page, raw)?;
-        }
+        self.verify(page, raw)?;
         decompress(raw, self.index.compression, out).map_err(|e| self.corrupt(self.name_page(page, e)))
-    }
-
-    /// Reads an extent from the file and compares its checksum, even if that was done before.
-    ///
-    /// # Errors
-    /// `Corrupt`.
-    pub fn check_extent(&self, extent: usize) -> Result<()> {
-        let bytes = self.read_raw(self.index.extent_range(extent))?;
-        self.verify(extent, &bytes)
     }
 
     /// The error for a page that passed its checksum but cannot be what the writer wrote.
@@ -98,24 +84,13 @@ impl DataFile {
         first..extents.partition_point(|e| e.offset < range.end)
     }
 
-    fn is_verified(&self, extent: usize) -> bool {
-        self.verified[extent / 64].load(Ordering::Relaxed) & (1 << (extent % 64)) != 0
-    }
-
     fn verify(&self, extent: usize, bytes: &[u8]) -> Result<()> {
         if crc32c::crc32c(bytes) != self.index.extents[extent].crc {
             let offset = self.index.extents[extent].offset;
             let what = format!("checksum mismatch at offset {offset}");
             return Err(self.corrupt(self.name_page(extent, what)));
         }
-        self.verified[extent / 64].fetch_or(1 << (extent % 64), Ordering::Relaxed);
         Ok(())
-    }
-
-    fn read_raw(&self, range: Range<u64>) -> Result<Vec<u8>> {
-        let mut bytes = vec![0; (range.end - range.start) as usize];
-        self.read_into(&mut bytes, range.start)?;
-        Ok(bytes)
     }
 
     fn read_into(&self, bytes: &mut [u8], offset: u64) -> Result<()> {
@@ -161,7 +136,7 @@ impl ChunkReader for VerifiedReader {
     type T = SequentialReader;
 
     fn get_read(&self, start: u64) -> ParquetResult<SequentialReader> {
-        Ok(SequentialReader { file: self.0.clone(), at: start })
+        Ok(SequentialReader { file: self.0.clone(), at: start, verified: Bytes::new() })
     }
 
     fn get_bytes(&self, start: u64, length: usize) -> ParquetResult<Bytes> {
@@ -170,19 +145,26 @@ impl ChunkReader for VerifiedReader {
     }
 }
 
-/// Reads the data file from some offset on.
+/// Reads the data file from some offset on, an extent at a time.
 pub struct SequentialReader {
     file: Arc<DataFile>,
+    /// Where `verified` ends.
     at: u64,
+    /// What is left of the extent read last.
+    verified: Bytes,
 }
 
 impl Read for SequentialReader {
     fn read(&mut self, buf: &mut [u8]) -> std::io::Result<usize> {
-        let left = self.file.index.data_bytes.saturating_sub(self.at);
-        let len = left.min(buf.len() as u64);
-        let bytes = self.file.read(self.at..self.at + len).map_err(std::io::Error::other)?;
-        buf[..bytes.len()].copy_from_slice(&bytes);
-        self.at += len;
-        Ok(bytes.len())
+        let index = &self.file.index;
+        if self.verified.is_empty() && self.at < index.data_bytes {
+            let next = index.extents.partition_point(|e| e.offset <= self.at);
+            let end = index.extents.get(next).map_or(index.data_bytes, |e| e.offset);
+            self.verified = self.file.read(self.at..end).map_err(std::io::Error::other)?;
+            self.at = end;
+        }
+        let len = self.verified.len().min(buf.len());
+        buf[..len].copy_from_slice(&self.verified.split_to(len));
+        Ok(len)
     }
 }

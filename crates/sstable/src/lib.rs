@@ -25,6 +25,7 @@ mod verify;
 mod writer;
 
 pub use meta::{Compression, SstableId, SstableMeta, SstableOptions};
+pub use parquet_schema::stored_columns;
 pub use scan::{Batches, Keys};
 pub use sstable::Sstable;
 pub use writer::SstableWriter;

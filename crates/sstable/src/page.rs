@@ -8,9 +8,9 @@ use oribi_types::{Error, Result};
 use std::cell::RefCell;
 use zstd::bulk::Decompressor;
 
-/// The most bytes that a page may claim to hold decompressed: a page ends with the row that fills it, and a row has
-/// at most 64 MiB; beyond this the header lies.
-pub const PAGE_BYTES_MAX: usize = 256 << 20;
+/// The most bytes that a page may claim to hold decompressed; beyond this the header lies. A page ends with the value
+/// that fills it, the log takes none above 256 MiB, and the writer refuses what the reader would not read.
+pub const PAGE_BYTES_MAX: usize = 257 << 20;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Encoding {

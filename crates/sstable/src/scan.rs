@@ -2,23 +2,29 @@
 //!
 //! Queries do not come this way; they hand [`Sstable::metadata`] and [`Sstable::read_verified`] to their own reader.
 
-use crate::data_file::VerifiedReader;
+use crate::data_file::{DataFile, VerifiedReader};
 use crate::parquet_error;
 use crate::parquet_schema::TS_COLUMN_ID;
 use crate::sstable::Sstable;
+use crate::value::Physical;
 use arrow::array::{Array, ArrayRef, AsArray, Int64Array, RecordBatch, RecordBatchOptions, new_null_array};
 use arrow::buffer::ScalarBuffer;
 use arrow::datatypes::{Schema as ArrowSchema, SchemaRef, UInt64Type};
 use oribi_types::batch::{ColumnBuilder, EncodedKeys, encode_keys, ts_field};
 use oribi_types::{Column, ColumnSource, Error, Result, Schema, Timestamp, Value};
 use parquet::arrow::ProjectionMask;
-use parquet::arrow::arrow_reader::{ParquetRecordBatchReader, ParquetRecordBatchReaderBuilder, RowSelection};
+use parquet::arrow::arrow_reader::{
+    ArrowReaderMetadata, ParquetRecordBatchReader, ParquetRecordBatchReaderBuilder, RowSelection,
+};
+use parquet::file::metadata::ParquetMetaData;
 use std::ops::Range;
 use std::sync::Arc;
 
 /// The most rows of a batch, and about the most bytes.
 const BATCH_ROWS_MAX: usize = 8_192;
 const BATCH_BYTES_MAX: usize = 8 << 20;
+/// What Arrow keeps of a text or blob beside its bytes.
+const VIEW_BYTES: u64 = 16;
 
 impl Sstable {
     /// The columns at the positions `projection` of `schema`, in that order and, with `with_ts`, the commit
@@ -64,18 +70,13 @@ impl Sstable {
                 *p = file_columns.binary_search(p).expect("it was added");
             }
         }
-        let mask = ProjectionMask::roots(metadata.parquet_schema(), file_columns);
-        let mut reader = ParquetRecordBatchReaderBuilder::new_with_metadata(
-            VerifiedReader(self.data.clone()),
-            metadata.clone(),
-        )
-        .with_projection(mask)
-        .with_batch_size(self.batch_rows()?);
-        if let Some(rows) = rows {
-            reader = reader.with_row_selection(self.selection(rows)?);
-        }
+        let groups = self.groups_to_read(metadata.metadata(), &file_columns, rows)?;
         Ok(Batches {
-            reader: Some(reader.build().map_err(parquet_error)?),
+            data: self.data.clone(),
+            metadata: metadata.clone(),
+            mask: ProjectionMask::roots(metadata.parquet_schema(), file_columns),
+            groups: groups.into_iter(),
+            reader: None,
             sources,
             arrow: Arc::new(ArrowSchema::new(fields)),
             id: self.meta().id,
@@ -105,22 +106,85 @@ impl Sstable {
         }
     }
 
-    /// Rows of a batch, fewer if rows are long.
-    fn batch_rows(&self) -> Result<usize> {
-        let bytes: i64 = self.metadata()?.row_groups().iter().map(|g| g.total_byte_size()).sum();
-        let row_bytes = (bytes.max(0) as u64 / self.meta().rows.max(1)).max(1);
-        Ok((BATCH_BYTES_MAX / row_bytes as usize).clamp(1, BATCH_ROWS_MAX))
+    /// The row groups that hold some of `rows`, and how to read each.
+    fn groups_to_read(
+        &self,
+        metadata: &ParquetMetaData,
+        columns: &[usize],
+        rows: Option<&[Range<u32>]>,
+    ) -> Result<Vec<GroupRead>> {
+        let index = self.index();
+        let wrong = |what: &str| format!("sstable {}: {what}", self.meta().id);
+        if metadata.num_row_groups() != index.groups() {
+            return Err(Error::corrupt(wrong("other row groups than in the index")));
+        }
+        let all = [0..index.rows];
+        let rows = rows.unwrap_or(&all);
+        let disjoint = rows.windows(2).all(|pair| pair[0].end <= pair[1].start);
+        if !disjoint || rows.iter().any(|r| r.start > r.end || r.end > index.rows) {
+            return Err(Error::invalid(wrong("invalid ranges of rows")));
+        }
+        let mut groups = Vec::new();
+        for (group, bounds) in index.row_groups.windows(2).enumerate() {
+            let (first, end) = (bounds[0].first_row, bounds[1].first_row);
+            let within = rows.iter().map(|r| r.start.max(first)..r.end.min(end)).filter(|r| !r.is_empty());
+            let within: Vec<_> =
+                within.map(|r| (r.start - first) as usize..(r.end - first) as usize).collect();
+            if !within.is_empty() {
+                let selection =
+                    RowSelection::from_consecutive_ranges(within.into_iter(), (end - first) as usize);
+                groups.push(GroupRead {
+                    group,
+                    selection,
+                    batch_rows: self.batch_rows(metadata, group, columns),
+                });
+            }
+        }
+        Ok(groups)
     }
 
-    fn selection(&self, rows: &[Range<u32>]) -> Result<RowSelection> {
-        let disjoint = rows.windows(2).all(|pair| pair[0].end <= pair[1].start);
-        let valid = rows.iter().all(|r| r.start <= r.end && r.end <= self.index().rows);
-        if !disjoint || !valid {
-            return Err(Error::invalid(format!("sstable {}: invalid ranges of rows", self.meta().id)));
-        }
-        let ranges = rows.iter().map(|r| r.start as usize..r.end as usize);
-        Ok(RowSelection::from_consecutive_ranges(ranges, self.index().rows as usize))
+    /// Rows of a batch, fewer if rows are long: as if all were as long as those of the fullest pages, because long rows
+    /// lie side by side if their keys do.
+    fn batch_rows(&self, metadata: &ParquetMetaData, group: usize, columns: &[usize]) -> usize {
+        let row_bytes: u64 = columns.iter().map(|column| self.row_bytes_max(metadata, group, *column)).sum();
+        (BATCH_BYTES_MAX as u64 / row_bytes.max(1)).clamp(1, BATCH_ROWS_MAX as u64) as usize
     }
+
+    /// Bytes that a value of `column` takes in memory, by the page of the row group in which they take most.
+    fn row_bytes_max(&self, metadata: &ParquetMetaData, group: usize, column: usize) -> u64 {
+        let index = self.index();
+        if index.columns[column].physical != Physical::Bytes {
+            return index.columns[column].physical.width().unwrap_or(1) as u64;
+        }
+        let pages = index.chunk(group, column).pages;
+        let end = index.row_groups[group + 1].first_row;
+        let first_rows = index.extents[pages.clone()].iter().map(|e| e.first_row);
+        let ends = first_rows.clone().skip(1).chain([end]);
+        let sizes = metadata
+            .offset_index()
+            .and_then(|columns| columns.get(group)?.get(column)?.unencoded_byte_array_data_bytes())
+            .filter(|sizes| sizes.len() == pages.len());
+        let bytes = match sizes {
+            Some(sizes) => {
+                let rows = first_rows.zip(ends).map(|(first, end)| u64::from(end - first));
+                rows.zip(sizes).map(|(rows, bytes)| (*bytes).max(0) as u64 / rows).max().unwrap_or(0)
+            }
+            // Another writer may have left them out.
+            None => {
+                let chunk = metadata.row_group(group).columns().get(column);
+                let bytes = chunk.map_or(0, |chunk| chunk.uncompressed_size().max(0) as u64);
+                bytes / u64::from(end - index.row_groups[group].first_row)
+            }
+        };
+        bytes + VIEW_BYTES
+    }
+}
+
+/// A row group that is to be read.
+struct GroupRead {
+    group: usize,
+    selection: RowSelection,
+    batch_rows: usize,
 }
 
 /// Where a column of a batch comes from: a position among the columns that are read, or nowhere.
@@ -139,8 +203,14 @@ fn constant(column: &Column) -> Result<ArrayRef> {
     builder.finish(column.column_type)
 }
 
-/// Batches of rows in file order. After an error it yields nothing more.
+/// Batches of rows in file order; none crosses row groups. After an error it yields nothing more.
 pub struct Batches {
+    data: Arc<DataFile>,
+    metadata: ArrowReaderMetadata,
+    mask: ProjectionMask,
+    /// Those that were not begun yet.
+    groups: std::vec::IntoIter<GroupRead>,
+    /// The row group that is being read.
     reader: Option<ParquetRecordBatchReader>,
     sources: Vec<Source>,
     arrow: SchemaRef,
@@ -151,6 +221,26 @@ impl Batches {
     /// The schema of the batches.
     pub fn schema(&self) -> &SchemaRef {
         &self.arrow
+    }
+
+    fn read_next(&mut self) -> Result<Option<RecordBatch>> {
+        loop {
+            if let Some(reader) = &mut self.reader
+                && let Some(batch) = reader.next()
+            {
+                return self.convert(&batch.map_err(from_reader)?).map(Some);
+            }
+            let Some(next) = self.groups.next() else { return Ok(None) };
+            let reader = ParquetRecordBatchReaderBuilder::new_with_metadata(
+                VerifiedReader(self.data.clone()),
+                self.metadata.clone(),
+            )
+            .with_projection(self.mask.clone())
+            .with_row_groups(vec![next.group])
+            .with_row_selection(next.selection)
+            .with_batch_size(next.batch_rows);
+            self.reader = Some(reader.build().map_err(parquet_error)?);
+        }
     }
 
     fn convert(&self, batch: &RecordBatch) -> Result<RecordBatch> {
@@ -188,15 +278,16 @@ impl Iterator for Batches {
     type Item = Result<RecordBatch>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        let batch = self.reader.as_mut()?.next()?;
-        let batch = batch.map_err(from_reader).and_then(|batch| self.convert(&batch));
+        let batch = self.read_next();
         if batch.is_err() {
             self.reader = None;
+            self.groups = Vec::new().into_iter();
         }
-        Some(batch.map_err(|e| match e.message().starts_with("sstable ") {
+        let named = |e: Error| match e.message().starts_with("sstable ") {
             true => e,
             false => e.context(format!("sstable {}", self.id)),
-        }))
+        };
+        batch.map_err(named).transpose()
     }
 }
 

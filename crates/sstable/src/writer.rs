@@ -164,17 +164,6 @@ impl SstableWriter {
         self.write_batch(&batch, |i| keys.get(i))
     }
 
-    /// Rows so far.
-    pub fn rows(&self) -> u64 {
-        self.keys.rows + self.pending.rows.len() as u64
-    }
-
-    /// About how many bytes the data file has so far, what is buffered included.
-    pub fn data_bytes(&self) -> u64 {
-        let written = self.parquet.inner().offset;
-        written + (self.parquet.in_progress_size() + self.pending.bytes.len()) as u64
-    }
-
     /// Writes what is left and syncs both files, still under their temporary names.
     ///
     /// # Errors
@@ -342,7 +331,9 @@ impl KeyState {
 fn index_chunk(index: &mut Index, chunk: &[u8], offset: u64, mut first_row: u32) -> Result<()> {
     let mut at = 0;
     while at < chunk.len() {
-        let header = PageHeader::read(&chunk[at..])?;
+        // The header is the writer's own: only that of a page beyond all bounds is not read.
+        let header = PageHeader::read(&chunk[at..])
+            .map_err(|_| Error::too_large("a value is too large for an sstable"))?;
         if at == 0 {
             index.push_chunk(header.dictionary);
         }

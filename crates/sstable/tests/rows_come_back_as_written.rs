@@ -3,6 +3,7 @@
 
 mod common;
 
+use arrow::array::AsArray;
 use common::{
     TestRow, every_type, generate, get, row_of, scan, small_options, sorted, sstable, values, write,
 };
@@ -193,7 +194,6 @@ fn batches_and_rows_make_the_same_file() {
         let batch = builder.finish().unwrap();
         writer.push_batch(&batch, &encode_keys(&schema, &batch).unwrap()).unwrap();
     }
-    assert!(writer.data_bytes() > 0);
     let by_batch = writer.finish().unwrap();
     oribi_sstable::publish(&env, dir.path(), 2).unwrap();
     assert_eq!(
@@ -281,4 +281,43 @@ fn files_are_live_only_once_published() {
     oribi_sstable::remove(&env, dir.path(), 255).unwrap();
     oribi_sstable::remove(&env, dir.path(), 255).unwrap();
     assert!(names().is_empty());
+}
+
+#[test]
+fn long_rows_side_by_side_make_no_long_batches() {
+    let columns = vec![
+        ColumnSpec::new("k", ColumnType::Int64).not_null(),
+        ColumnSpec::new("v", ColumnType::String),
+        ColumnSpec::new("w", ColumnType::Binary),
+    ];
+    let schema = Schema::new(columns, &["k"]).unwrap();
+    let long = |k: i64| (5_000..5_030).contains(&k) || (9_000..9_010).contains(&k);
+    let value = |k: i64| if long(k) { vec![k as u8; 1 << 20] } else { vec![7; 10] };
+    let text = |k: i64| String::from_utf8(vec![b'a'; 3 + k as usize % 5]).unwrap();
+    let rows: Vec<TestRow> = (0..20_000)
+        .map(|k| {
+            row_of(
+                &schema,
+                vec![Value::Int64(k), Value::String(text(k)), Value::Binary(value(k))],
+                k as u64 + 1,
+            )
+        })
+        .collect();
+    let dir = tempfile::tempdir().unwrap();
+    let sstable = sstable(dir.path(), &schema, &SstableOptions::default(), &rows);
+    let (mut k, mut batches) = (0, 0);
+    for batch in sstable.batches(&schema, &[0, 2], true, None).unwrap() {
+        let batch = batch.unwrap();
+        let bytes: usize = batch.column(1).as_binary_view().iter().map(|v| v.unwrap().len()).sum();
+        assert!(bytes <= 9 << 20, "{bytes} bytes in one batch");
+        for v in batch.column(1).as_binary_view() {
+            assert_eq!(v.unwrap(), value(k));
+            k += 1;
+        }
+        batches += 1;
+    }
+    assert_eq!(k, 20_000);
+    assert!(batches < 6_000, "{batches} batches");
+    // What is not read makes no batch shorter.
+    assert_eq!(sstable.keys(&schema).unwrap().next().unwrap().unwrap().0.len(), 8_192);
 }

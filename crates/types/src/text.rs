@@ -38,7 +38,7 @@ pub fn parse(column_type: ColumnType, text: &str) -> Result<Value> {
             check_finite(value.is_infinite(), column_type, word)?;
             Value::Double(value)
         }
-        ColumnType::Decimal { precision, scale } => Value::Decimal(parse_decimal(word, precision, scale)?),
+        ColumnType::Decimal { precision, scale } => Value::Decimal(parse_decimal(word, precision, scale)?.0),
         ColumnType::String => Value::String(text.to_owned()),
         ColumnType::Binary => Value::Binary(parse_bytes(text).ok_or_else(malformed)?),
         ColumnType::Date => Value::Date(parse_date(word)?),
@@ -49,6 +49,22 @@ pub fn parse(column_type: ColumnType, text: &str) -> Result<Value> {
             Value::Json(text.to_owned())
         }
     })
+}
+
+/// As [`parse`], for a value that is compared: rounded to the scale of its type, a decimal would equal what it does not.
+///
+/// # Errors
+/// As `parse`, and `Invalid` for a decimal that would have to be rounded.
+pub fn parse_exact(column_type: ColumnType, text: &str) -> Result<Value> {
+    if let ColumnType::Decimal { precision, scale } = column_type
+        && !parse_decimal(text.trim_ascii(), precision, scale)?.1
+    {
+        let digits = excerpt(text);
+        return Err(Error::invalid(format!(
+            "\"{digits}\" has more digits than a value of type {column_type}"
+        )));
+    }
+    parse(column_type, text)
 }
 
 /// Appends the text of a value of `column_type`; null is the empty text.
@@ -158,8 +174,8 @@ fn check_finite(infinite: bool, column_type: ColumnType, word: &str) -> Result<(
 }
 
 /// Reads digits with an optional sign, point and exponent into an integer scaled by 10^`scale`, rounding half away
-/// from zero.
-fn parse_decimal(word: &str, precision: u8, scale: i8) -> Result<i128> {
+/// from zero; and whether there was nothing to round.
+fn parse_decimal(word: &str, precision: u8, scale: i8) -> Result<(i128, bool)> {
     let column_type = ColumnType::Decimal { precision, scale };
     let malformed = || malformed(column_type, word);
     let out_of_range = || out_of_range(column_type, word);
@@ -193,13 +209,14 @@ fn parse_decimal(word: &str, precision: u8, scale: i8) -> Result<i128> {
         }
         taken += 1;
     }
+    let exact = digits.clone().all(|digit| digit == b'0');
     if kept >= 0 && digits.next().is_some_and(|digit| digit >= b'5') {
         value = value.saturating_add(1);
     }
     if value >= 10_i128.pow(u32::from(precision)) {
         return Err(out_of_range());
     }
-    Ok(if negative { -value } else { value })
+    Ok((if negative { -value } else { value }, exact))
 }
 
 fn format_decimal(value: i128, scale: i8, out: &mut Vec<u8>) {

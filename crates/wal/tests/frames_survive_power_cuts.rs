@@ -10,59 +10,27 @@ use std::path::Path;
 
 const PATH: &str = "/MANIFEST";
 
-fn read(files: &SimFiles) -> (FrameWriter, Vec<String>) {
-    let mut seen = Vec::new();
-    let writer = FrameWriter::open(files, Path::new(PATH), &mut |payload| {
-        seen.push(String::from_utf8(payload.to_vec()).unwrap());
-        Ok(())
-    });
-    (writer.unwrap(), seen)
+fn read(files: &SimFiles) -> Vec<String> {
+    let bytes = oribi_env::read_file(files, Path::new(PATH)).unwrap();
+    let payloads = read_frames(&bytes).unwrap().payloads;
+    payloads.into_iter().map(|at| String::from_utf8(bytes[at].to_vec()).unwrap()).collect()
 }
 
 #[test]
 fn frames_survive_power_cuts() {
     let edits: Vec<String> = (0..8).map(|i| format!("edit {i} {}", "x".repeat(i * 300))).collect();
     oribi_sim::seeds(100, |seed| {
-        for stop in 1..40 {
-            let mut files = SimFiles::new();
-            drop(FrameWriter::create(&files, Path::new(PATH)).unwrap());
+        for stop in 1..20 {
+            let files = SimFiles::new();
+            let mut writer = FrameWriter::create(&files, Path::new(PATH)).unwrap();
             files.sync_dir(Path::new("/")).unwrap();
-            let mut acknowledged = 0;
-            // Two lives, the second of which begins with the tail of the first.
-            for life in 0..2 {
-                files.stop_at(files.changes() + stop);
-                let opened = FrameWriter::open(&files, Path::new(PATH), &mut |_| Ok(()));
-                if let Ok(mut writer) = opened {
-                    let appended = edits[acknowledged..]
-                        .iter()
-                        .take_while(|edit| writer.append(edit.as_bytes()).is_ok());
-                    acknowledged += appended.count();
-                }
-                files = files.crash(seed * 2 + life);
-                let seen = read(&files).1;
-                assert!(
-                    seen.len() >= acknowledged && seen.len() <= acknowledged + 1,
-                    "{} {acknowledged}",
-                    seen.len()
-                );
-                assert_eq!(seen, edits[..seen.len()]);
-                acknowledged = seen.len();
-            }
+            files.stop_at(files.changes() + stop);
+            let appended = edits.iter().take_while(|edit| writer.append(edit.as_bytes()).is_ok()).count();
+            let seen = read(&files.crash(seed));
+            assert!((appended..=appended + 1).contains(&seen.len()), "{} {appended}", seen.len());
+            assert_eq!(seen, edits[..seen.len()]);
         }
     });
-}
-
-#[test]
-fn what_was_read_once_is_not_lost_later() {
-    let files = SimFiles::new();
-    let mut writer = FrameWriter::create(&files, Path::new(PATH)).unwrap();
-    files.sync_dir(Path::new("/")).unwrap();
-    // The process is killed between the write and its sync.
-    files.stop_at(files.changes() + 1);
-    assert!(writer.append(b"never promised").is_err());
-    let killed = files.kill();
-    assert_eq!(read(&killed).1, ["never promised"]);
-    oribi_sim::seeds(20, |seed| assert_eq!(read(&killed.crash(seed)).1, ["never promised"]));
 }
 
 #[test]
@@ -74,7 +42,7 @@ fn a_failed_append_ends_the_writer() {
         files.fail(operation, 1, PATH);
         assert_eq!(writer.append(b"two").unwrap_err().kind(), ErrorKind::Unavailable);
         assert_eq!(writer.append(b"three").unwrap_err().kind(), ErrorKind::Unavailable);
-        assert_eq!(read(&files.kill()).1[..1], ["one"]);
+        assert_eq!(read(&files.kill())[..1], ["one"]);
     }
 }
 

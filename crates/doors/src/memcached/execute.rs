@@ -9,7 +9,7 @@ use super::meta;
 use super::reply::{self, Reply};
 use super::stats::{Tally, VERSION};
 use oribi_engine::Obligation;
-use oribi_session::kv::{Action, Change, Expiry, Got, Outcome, Round, Status, StoreMode};
+use oribi_session::kv::{Action, Change, Expiry, Fetched, Got, Outcome, Round, Status, StoreMode};
 use oribi_types::Error;
 use std::borrow::Cow;
 use std::time::Duration;
@@ -125,7 +125,7 @@ impl<'b> Execution<'b> {
     }
 
     fn expiry(&mut self, seconds: i64) -> Expiry {
-        Expiry::from_seconds(seconds, self.round.now_micros())
+        self.shared.kv.limits().expiry(seconds, self.round.now_micros())
     }
 
     /// `get` and its like, from the first key that was not answered yet.
@@ -246,7 +246,7 @@ impl<'b> Execution<'b> {
 
     fn meta_change(&mut self, meta: Meta<'b>) -> Step {
         let now = self.round.now_micros();
-        let (cas, action) = (meta.flags.cas, meta::action(&meta, now));
+        let (cas, action) = (meta.flags.cas, meta::action(&meta, self.shared.kv.limits(), now));
         let verb = meta.verb;
         match meta.key {
             Cow::Borrowed(key) => {
@@ -266,13 +266,15 @@ impl<'b> Execution<'b> {
         self.flush()?;
         let (key, flags) = (&*meta.key, &meta.flags);
         let now = self.round.now_micros();
-        let refresh_before = flags.refresh.map(|seconds| Expiry::from_seconds(seconds, now));
+        let limits = self.shared.kv.limits();
+        let expiry = |seconds: Option<i64>| seconds.map(|seconds| limits.expiry(seconds, now));
+        let refresh_before = expiry(flags.refresh);
         if flags.ttl.is_none() {
             let output = &mut *self.output;
             let got = self.round.get(key, |document| {
                 let plain = meta::is_plain_read(&document, refresh_before);
                 if plain {
-                    meta::say_document(key, flags, &document, now, output);
+                    meta::say_fetched(key, flags, &Fetched::new(&document, None), now, output);
                 }
                 plain
             });
@@ -296,7 +298,6 @@ impl<'b> Execution<'b> {
                 Ok(Got::Found(false) | Got::Absent) => {}
             }
         }
-        let expiry = |seconds: Option<i64>| seconds.map(|seconds| Expiry::from_seconds(seconds, now));
         let (expiry, vivify) = (expiry(flags.ttl), expiry(flags.vivify));
         let action = Action::Fetch { expiry, vivify, refresh_before };
         let outcome = self.apply(&Change { key, cas: None, action })?;

@@ -89,7 +89,7 @@ impl Place {
             connections.fetch_sub(1, Ordering::Relaxed);
             return None;
         }
-        metrics::gauge!("oribi_memcached_connections_open").increment(1);
+        metrics::gauge!("oribi_memcached_connections_count").increment(1);
         Some(Place(shared.clone()))
     }
 }
@@ -97,6 +97,6 @@ impl Place {
 impl Drop for Place {
     fn drop(&mut self) {
         self.0.stats.connections.fetch_sub(1, Ordering::Relaxed);
-        metrics::gauge!("oribi_memcached_connections_open").decrement(1);
+        metrics::gauge!("oribi_memcached_connections_count").decrement(1);
     }
 }

@@ -1,12 +1,12 @@
 //! Meta commands: flags to actions, outcomes to answers.
 
 use super::codec::{Meta, MetaFlags, MetaVerb, answer};
-use oribi_session::kv::{Action, Document, Expiry, Fetched, Outcome, Status, StoreMode};
+use oribi_session::kv::{Action, Document, Expiry, Fetched, KvLimits, Outcome, Status, StoreMode};
 
 /// The change that `ms`, `md` or `ma` asks for.
-pub fn action<'a>(meta: &Meta<'a>, now_micros: u64) -> Action<'a> {
+pub fn action<'a>(meta: &Meta<'a>, limits: &KvLimits, now_micros: u64) -> Action<'a> {
     let flags = &meta.flags;
-    let expiry = |seconds| Expiry::from_seconds(seconds, now_micros);
+    let expiry = |seconds| limits.expiry(seconds, now_micros);
     let ttl = flags.ttl.map(expiry);
     let vivify = flags.vivify.map(expiry);
     match meta.verb {
@@ -48,79 +48,37 @@ pub fn is_plain_read(document: &Document<'_>, refresh_before: Option<Expiry>) ->
     document.promised || !(document.stale || refresh)
 }
 
-/// Appends the answer to an `mg` that found `document` and did not change it.
-pub fn say_document(
+/// Appends the answer to an `mg` that found or made a document.
+pub fn say_fetched<V: AsRef<[u8]>>(
     key: &[u8],
     flags: &MetaFlags<'_>,
-    document: &Document<'_>,
+    fetched: &Fetched<V>,
     now_micros: u64,
     out: &mut Vec<u8>,
 ) {
-    let found = Found {
-        value: document.value,
-        flags: document.flags,
-        cas: document.cas,
-        expired_at: document.expires_at,
-        expires_at: document.expires_at,
-        written_at: document.written_at,
-        stale: document.stale,
-        promised: document.promised,
-        won: false,
-    };
-    say_found(key, flags, &found, now_micros, out);
-}
-
-/// Appends the answer to an `mg` that found or made a document and changed it.
-pub fn say_fetched(key: &[u8], flags: &MetaFlags<'_>, fetched: &Fetched, now_micros: u64, out: &mut Vec<u8>) {
-    let found = Found {
-        value: &fetched.value,
-        flags: fetched.flags,
-        cas: fetched.cas,
-        expired_at: fetched.expired_at,
-        expires_at: fetched.expires_at,
-        written_at: fetched.written_at,
-        stale: fetched.stale,
-        promised: fetched.promised,
-        won: fetched.won,
-    };
-    say_found(key, flags, &found, now_micros, out);
-}
-
-struct Found<'a> {
-    value: &'a [u8],
-    flags: u32,
-    cas: u64,
-    expired_at: Option<i64>,
-    expires_at: Option<i64>,
-    written_at: u64,
-    stale: bool,
-    promised: bool,
-    won: bool,
-}
-
-fn say_found(key: &[u8], flags: &MetaFlags<'_>, found: &Found<'_>, now_micros: u64, out: &mut Vec<u8>) {
-    say_code(flags.value.then_some(found.value.len()), out);
-    let mut expires_at = found.expired_at;
+    let value = fetched.value.as_ref();
+    say_code(flags.value.then_some(value.len()), out);
+    let mut expires_at = fetched.expired_at;
     for word in flags.words() {
         match word[0] {
             // Flags take effect in the order in which they stand.
-            b'T' | b'N' => expires_at = found.expires_at,
+            b'T' | b'N' => expires_at = fetched.expires_at,
             b't' => say_ttl(expires_at, now_micros, out),
-            b's' => answer::flag(b's', found.value.len() as u64, out),
-            b'c' => answer::flag(b'c', found.cas, out),
-            b'f' => answer::flag(b'f', u64::from(found.flags), out),
+            b's' => answer::flag(b's', value.len() as u64, out),
+            b'c' => answer::flag(b'c', fetched.cas, out),
+            b'f' => answer::flag(b'f', u64::from(fetched.flags), out),
             // Reads leave no trace: the last access that is known is the last write, and nothing counts as hit.
-            b'l' => answer::flag(b'l', now_micros.saturating_sub(found.written_at) / 1_000_000, out),
+            b'l' => answer::flag(b'l', now_micros.saturating_sub(fetched.written_at) / 1_000_000, out),
             b'h' => answer::flag(b'h', 0, out),
             _ => say_common(word, key, flags, out),
         }
     }
-    for (is_set, mark) in [(found.promised, b" Z"), (found.stale, b" X"), (found.won, b" W")] {
+    for (is_set, mark) in [(fetched.promised, b" Z"), (fetched.stale, b" X"), (fetched.won, b" W")] {
         if is_set {
             out.extend_from_slice(mark);
         }
     }
-    end(flags.value.then_some(found.value), out);
+    end(flags.value.then_some(value), out);
 }
 
 /// Appends the answer to an `mg` that found nothing.

@@ -73,7 +73,7 @@ impl MemcachedDoor {
         threads: usize,
         shutdown: watch::Receiver<bool>,
     ) -> Result<Self> {
-        limits.kv.validate()?;
+        limits.kv.validate(engine.options().statement_bytes_max)?;
         let threads = match threads {
             0 => std::thread::available_parallelism().map_or(1, usize::from),
             threads => threads,

@@ -63,11 +63,11 @@ counters! {
     touch_hits "oribi_memcached_touch_hits_total",
     touch_misses "oribi_memcached_touch_misses_total",
     errors "oribi_memcached_errors_total",
-    bytes_read "oribi_memcached_read_bytes",
-    bytes_written "oribi_memcached_written_bytes",
+    bytes_read "oribi_memcached_received_bytes_total",
+    bytes_written "oribi_memcached_sent_bytes_total",
     total_connections "oribi_memcached_connections_total",
-    rejected_connections "oribi_memcached_connections_rejected_total",
-    idle_kicks "oribi_memcached_connections_idle_total",
+    rejected_connections "oribi_memcached_rejected_connections_total",
+    idle_kicks "oribi_memcached_idle_connections_total",
 }
 
 struct Counter {

@@ -8,7 +8,7 @@ use super::extended::{Portals, Statements};
 use super::statement;
 use super::wire::Wire;
 use metrics::{counter, gauge};
-use oribi_session::sql::{POSTGRES_VERSION, SqlError, SqlSession, TransactionStatus};
+use oribi_session::sql::{POSTGRES_VERSION, SqlEngine, SqlError, SqlSession, TransactionStatus};
 use oribi_types::ErrorKind;
 use pgwire::error::{SEVERITY_ERROR, SEVERITY_FATAL, SEVERITY_WARNING};
 use pgwire::messages::response::{
@@ -68,9 +68,13 @@ pub async fn serve(socket: TcpStream, shared: Arc<Shared>, shutdown: watch::Rece
     let Some(_slot) = shared.take_slot() else {
         return refuse(wire, &error::too_many_connections(shared.limits.connections_max)).await;
     };
+    let session = match open_session(shared.sql.as_ref(), parameters) {
+        Ok(session) => session,
+        Err(error) => return refuse(wire, &error).await,
+    };
     gauge!("oribi_postgres_sessions_count").increment(1.0);
     let registration = shared.cancels.register(cancel.clone());
-    let mut connection = Connection::new(wire, shared.clone(), parameters, cancel);
+    let mut connection = Connection::new(wire, shared.clone(), session, cancel);
     connection.greet(registration.pid, registration.secret);
     let ended = connection.run().await;
     gauge!("oribi_postgres_sessions_count").decrement(1.0);
@@ -103,7 +107,6 @@ async fn start(wire: &mut Wire, shared: &Shared) -> Result<Option<BTreeMap<Strin
                     // Protocol 3.0 and none of its options is what we speak.
                     wire.put(&NegotiateProtocolVersion::new(3 << 16, options.into_keys().collect()));
                 }
-                check_encoding(&parameters)?;
                 return Ok(Some(parameters));
             }
             Startup::Session { major, minor, .. } => {
@@ -115,15 +118,22 @@ async fn start(wire: &mut Wire, shared: &Shared) -> Result<Option<BTreeMap<Strin
     }
 }
 
-/// Encodings whose text is UTF-8 or a part of it; `SQL_ASCII` is what clients in the C locale say.
-fn check_encoding(parameters: &BTreeMap<String, String>) -> Result<(), Fault> {
-    match parameters.get("client_encoding").map(|e| e.trim_matches('\'').to_ascii_uppercase()).as_deref() {
-        None | Some("UTF8" | "UTF-8" | "UNICODE" | "SQL_ASCII") => Ok(()),
-        Some(other) => {
-            let message = format!("client_encoding {other} is not supported: use UTF8");
-            Err(Fault::Fatal(SqlError::new(ErrorKind::Invalid, message)))
-        }
+/// A session with the settings that the client asks for.
+fn open_session(
+    sql: &dyn SqlEngine,
+    mut parameters: BTreeMap<String, String>,
+) -> Result<Arc<SqlSession>, SqlError> {
+    let user = parameters.remove("user").unwrap_or_default();
+    let database = parameters.remove("database").filter(|d| !d.is_empty()).unwrap_or_else(|| user.clone());
+    let options = parameters.remove("options").unwrap_or_default();
+    // Whether it wants to replicate: those that do fail at their first command.
+    parameters.remove("replication");
+    let session = SqlSession::new(user, database);
+    for (name, value) in parameters.into_iter().chain(option_settings(&options)) {
+        // Some clients quote a value as SQL would.
+        sql.set(&session, &name.to_ascii_lowercase(), value.trim_matches('\''))?;
     }
+    Ok(session)
 }
 
 /// The settings in the startup parameter `options`: `-c name=value` and `--name=value`.
@@ -134,23 +144,7 @@ fn option_settings(options: &str) -> impl Iterator<Item = (String, String)> + '_
 }
 
 impl Connection {
-    fn new(
-        wire: Wire,
-        shared: Arc<Shared>,
-        mut parameters: BTreeMap<String, String>,
-        cancel: watch::Sender<bool>,
-    ) -> Self {
-        let user = parameters.remove("user").unwrap_or_default();
-        let database =
-            parameters.remove("database").filter(|d| !d.is_empty()).unwrap_or_else(|| user.clone());
-        let session = SqlSession::new(user, database);
-        let options = parameters.remove("options").unwrap_or_default();
-        for (name, value) in parameters {
-            session.set(&name.to_ascii_lowercase(), value);
-        }
-        for (name, value) in option_settings(&options) {
-            session.set(&name, value);
-        }
+    fn new(wire: Wire, shared: Arc<Shared>, session: Arc<SqlSession>, cancel: watch::Sender<bool>) -> Self {
         let statements = Statements::new(shared.limits.statements_max);
         let portals = Portals::new(shared.limits.statements_max);
         let reported = BTreeMap::new();
@@ -244,19 +238,16 @@ impl Connection {
     async fn simple(&mut self, script: &str) -> Result<(), Fault> {
         self.statements.remove("");
         self.portals.remove("");
-        let statements = self.shared.sql.split(script)?;
+        let statements = self.wire.run(self.shared.sql.split(script)).await?;
         if statements.is_empty() {
             self.wire.put(&EmptyQueryResponse::new());
         }
-        let mut searched = 0;
-        for sql in &statements {
-            // Positions count from the start of the script.
-            let offset = script[searched..].find(sql.as_str()).map(|at| searched + at);
-            searched = offset.map_or(searched, |at| at + sql.len());
-            match self.simple_statement(sql).await {
+        for place in statements {
+            let start = place.start;
+            match self.simple_statement(&script[place]).await {
                 Err(Fault::Statement(mut error)) => {
-                    let before = script[..offset.unwrap_or(0)].chars().count();
-                    error.position = error.position.map(|p| p + before);
+                    // Positions count from the start of the script.
+                    error.position = error.position.map(|p| p + script[..start].chars().count());
                     return Err(Fault::Statement(error));
                 }
                 ran => ran?,
@@ -272,7 +263,7 @@ impl Connection {
             return Err(SqlError::new(ErrorKind::Invalid, message).with_sqlstate("42P02").into());
         }
         let formats = vec![Format::Text; prepared.columns().map_or(0, |c| c.fields().len())];
-        let mut running = statement::start(self, sql, &prepared, &[], formats).await?;
+        let mut running = statement::start(self, &prepared, &[], formats).await?;
         running.put_description(self);
         running.advance(self, 0).await.map(|_| ())
     }
@@ -316,9 +307,17 @@ impl Connection {
         self.wire.put(&ErrorResponse::from(error::info(severity, error)));
     }
 
-    /// Passes on what the statement left to say.
+    /// Passes on what the statement left to say, unless the client wants errors only.
     pub fn put_warnings(&mut self) {
-        for warning in self.session.take_warnings() {
+        let warnings = self.session.take_warnings();
+        if self
+            .session
+            .setting("client_min_messages")
+            .is_some_and(|level| level.eq_ignore_ascii_case("error"))
+        {
+            return;
+        }
+        for warning in warnings {
             let warning = SqlError::new(ErrorKind::Invalid, warning).with_sqlstate("01000");
             self.wire.put(&NoticeResponse::from(error::info(SEVERITY_WARNING, &warning)));
         }

@@ -17,7 +17,6 @@ use std::sync::Arc;
 
 /// What `Parse` made; a statement may be empty.
 pub struct Statement {
-    sql: String,
     prepared: Option<Arc<dyn Prepared>>,
     /// The type oid of each parameter: the client's own or the one we chose.
     parameter_oids: Vec<u32>,
@@ -81,13 +80,11 @@ impl Connection {
                 error::too_many_names("prepared statements", self.shared.limits.statements_max).into()
             );
         }
-        let mut scripts = self.shared.sql.split(sql)?;
-        if scripts.len() > 1 {
-            return Err(error::several_statements().into());
-        }
-        let statement = match scripts.pop() {
-            None => Statement { sql: String::new(), prepared: None, parameter_oids: types },
-            Some(_) => self.prepare(sql, types).await?,
+        let statements = self.wire.run(self.shared.sql.split(sql)).await?;
+        let statement = match statements.len() {
+            0 => Statement { prepared: None, parameter_oids: types },
+            1 => self.prepare(sql, types).await?,
+            _ => return Err(error::several_statements().into()),
         };
         self.statements.insert(name, Arc::new(statement));
         self.wire.put(&ParseComplete::new());
@@ -102,7 +99,7 @@ impl Connection {
             _ => oid_of(expected),
         };
         let parameter_oids = prepared.parameters().iter().copied().enumerate().map(chosen).collect();
-        Ok(Statement { sql: sql.to_owned(), prepared: Some(prepared), parameter_oids })
+        Ok(Statement { prepared: Some(prepared), parameter_oids })
     }
 
     pub fn bind(&mut self, bind: &Bind<'_>) -> Result<(), Fault> {
@@ -157,7 +154,7 @@ impl Connection {
             Some(running) => running,
             None => {
                 let formats = portal.formats.clone();
-                statement::start(self, &portal.statement.sql, &prepared, &portal.parameters, formats).await?
+                statement::start(self, &prepared, &portal.parameters, formats).await?
             }
         };
         running.advance(self, rows_max).await?;
@@ -194,7 +191,9 @@ fn bind_parameters(statement: &Statement, bind: &Bind<'_>) -> Result<Vec<Value>,
     let sent = bind.parameters.iter().zip(formats).zip(&statement.parameter_oids).zip(expected);
     let mut values = Vec::with_capacity(expected.len());
     for (i, (((bytes, format), oid), expected)) in sent.enumerate() {
-        let value = parameters::decode(*bytes, format, *oid, *expected).map_err(|mut error| {
+        let rounds = statement.prepared.as_ref().is_some_and(|prepared| prepared.rounds(i));
+        let target = parameters::Target { column_type: *expected, rounds };
+        let value = parameters::decode(*bytes, format, *oid, target).map_err(|mut error| {
             error.error = error.error.context(format!("parameter ${}", i + 1));
             error
         })?;

@@ -7,8 +7,25 @@ use super::types::{oid, oid_of, parameter_type};
 use oribi_session::sql::SqlError;
 use oribi_types::{ColumnType, Error, ErrorKind, Result, Value, text};
 
-/// Decodes one parameter. `declared` is the type oid that the client gave in `Parse` (0: none), `expected` what the
-/// statement wants.
+/// What a statement wants of a parameter.
+#[derive(Clone, Copy)]
+pub struct Target {
+    pub column_type: ColumnType,
+    /// Whether a number is rounded to the type: it is only stored. Otherwise one that does not fit is refused.
+    pub rounds: bool,
+}
+
+impl Target {
+    fn parse(self, text: &str) -> Result<Value> {
+        if self.rounds {
+            text::parse(self.column_type, text)
+        } else {
+            text::parse_exact(self.column_type, text)
+        }
+    }
+}
+
+/// Decodes one parameter. `declared` is the type oid that the client gave in `Parse` (0: none).
 ///
 /// # Errors
 /// `Invalid` (22P02, 22P03) for bytes that are no such value, `Unsupported` for types we have no values of.
@@ -16,7 +33,7 @@ pub fn decode(
     bytes: Option<&[u8]>,
     format: Format,
     declared: u32,
-    expected: ColumnType,
+    target: Target,
 ) -> Result<Value, SqlError> {
     let Some(bytes) = bytes else { return Ok(Value::Null) };
     if !matches!(declared, oid::UNSPECIFIED | oid::UNKNOWN) && parameter_type(declared).is_none() {
@@ -24,36 +41,33 @@ pub fn decode(
         return Err(SqlError::new(ErrorKind::Unsupported, message));
     }
     match format {
-        Format::Text => parse(expected, bytes).map_err(invalid_text),
+        Format::Text => utf8(bytes).and_then(|text| target.parse(text)).map_err(invalid_text),
         Format::Binary => {
-            let sent =
-                if matches!(declared, oid::UNSPECIFIED | oid::UNKNOWN) { oid_of(expected) } else { declared };
-            binary(bytes, sent, expected).map_err(|e| SqlError::from(e).with_sqlstate("22P03"))
+            let sent = if matches!(declared, oid::UNSPECIFIED | oid::UNKNOWN) {
+                oid_of(target.column_type)
+            } else {
+                declared
+            };
+            binary(bytes, sent, target).map_err(|e| SqlError::from(e).with_sqlstate("22P03"))
         }
     }
-}
-
-fn parse(expected: ColumnType, bytes: &[u8]) -> Result<Value> {
-    text::parse(expected, utf8(bytes)?)
 }
 
 fn utf8(bytes: &[u8]) -> Result<&str> {
     std::str::from_utf8(bytes).map_err(|_| Error::invalid("invalid byte sequence for encoding \"UTF8\""))
 }
 
-fn binary(bytes: &[u8], sent: u32, expected: ColumnType) -> Result<Value> {
+fn binary(bytes: &[u8], sent: u32, target: Target) -> Result<Value> {
     let value = match sent {
         oid::NUMERIC => {
             let number = read_binary_numeric(bytes)?;
-            return match expected {
-                ColumnType::Decimal { scale, .. } => {
-                    exact(text::parse(expected, &number)?, &number, usize::from(scale.unsigned_abs()))
-                }
-                _ => text::parse(expected, trim_number(&number)),
+            return match target.column_type {
+                ColumnType::Decimal { .. } => target.parse(&number),
+                _ => target.parse(trim_number(&number)),
             };
         }
         oid::JSONB => match bytes.split_first() {
-            Some((1, json)) => return parse(expected, json),
+            Some((1, json)) => return target.parse(utf8(json)?),
             _ => return Err(Error::invalid("unsupported jsonb version")),
         },
         oid::BYTEA => Value::Binary(bytes.to_owned()),
@@ -71,14 +85,14 @@ fn binary(bytes: &[u8], sent: u32, expected: ColumnType) -> Result<Value> {
         }
         oid::UUID => Value::Uuid(fixed(bytes)?),
         // Text and JSON.
-        _ => return parse(expected, bytes),
+        _ => return target.parse(utf8(bytes)?),
     };
-    if value.as_ref().fits(expected) {
+    if value.as_ref().fits(target.column_type) {
         return Ok(value);
     }
     // The client's type is not the statement's: the text of the one is read as the other, range checks included.
     let sent = parameter_type(sent).expect("oids without a type were refused");
-    text::parse(expected, &text::to_string(value.as_ref(), sent))
+    target.parse(&text::to_string(value.as_ref(), sent))
 }
 
 fn fixed<const N: usize>(bytes: &[u8]) -> Result<[u8; N]> {
@@ -95,22 +109,16 @@ fn trim_number(number: &str) -> &str {
     }
 }
 
-/// A numeric with more digits behind the point than the statement's type keeps would compare wrongly once rounded.
-fn exact(value: Value, number: &str, scale: usize) -> Result<Value> {
-    match number.split_once('.') {
-        Some((_, fraction)) if fraction.trim_end_matches('0').len() > scale => Err(Error::invalid(format!(
-            "numeric parameter {number} has more than {scale} digits behind the point"
-        ))),
-        _ => Ok(value),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    fn compared(column_type: ColumnType) -> Target {
+        Target { column_type, rounds: false }
+    }
+
     fn from_binary(bytes: &[u8], declared: u32, expected: ColumnType) -> Result<Value, SqlError> {
-        decode(Some(bytes), Format::Binary, declared, expected)
+        decode(Some(bytes), Format::Binary, declared, compared(expected))
     }
 
     #[test]
@@ -127,11 +135,22 @@ mod tests {
     }
 
     #[test]
-    fn numerics_are_exact_or_refused() {
+    fn numerics_that_are_compared_are_exact_or_refused() {
         let mut bytes = Vec::new();
         super::super::numeric::write_binary_numeric("1234", 3, &mut bytes);
         let narrow = ColumnType::Decimal { precision: 10, scale: 2 };
         assert!(from_binary(&bytes, oid::NUMERIC, narrow).is_err());
+        let stored = Target { column_type: narrow, rounds: true };
+        for (format, bytes) in [(Format::Binary, bytes.as_slice()), (Format::Text, b"1.234")] {
+            assert_eq!(decode(Some(bytes), format, oid::NUMERIC, stored).unwrap(), Value::Decimal(123));
+            assert!(decode(Some(bytes), format, oid::NUMERIC, compared(narrow)).is_err());
+        }
+        for (text, is_exact) in
+            [("1.240", true), ("1.2401", false), ("124e-2", true), ("1e-3", false), ("0e-9", true)]
+        {
+            let decoded = decode(Some(text.as_bytes()), Format::Text, 0, compared(narrow));
+            assert_eq!(decoded.is_ok(), is_exact, "{text}");
+        }
         let wide = ColumnType::Decimal { precision: 38, scale: 10 };
         assert_eq!(from_binary(&bytes, oid::NUMERIC, wide).unwrap(), Value::Decimal(12_340_000_000));
     }
@@ -150,12 +169,15 @@ mod tests {
     fn wrong_bytes_are_errors_with_a_sqlstate() {
         let state = |result: Result<Value, SqlError>| result.unwrap_err().sqlstate;
         assert_eq!(state(from_binary(b"abc", oid::INT4, ColumnType::Int32)), Some("22P03"));
-        assert_eq!(state(decode(Some(b"abc"), Format::Text, 0, ColumnType::Int32)), Some("22P02"));
-        assert_eq!(state(decode(Some(b"\xff"), Format::Text, 0, ColumnType::String)), Some("22P02"));
+        assert_eq!(state(decode(Some(b"abc"), Format::Text, 0, compared(ColumnType::Int32))), Some("22P02"));
         assert_eq!(
-            decode(Some(b"{}"), Format::Text, 1007, ColumnType::Int32).unwrap_err().error.kind(),
+            state(decode(Some(b"\xff"), Format::Text, 0, compared(ColumnType::String))),
+            Some("22P02")
+        );
+        assert_eq!(
+            decode(Some(b"{}"), Format::Text, 1007, compared(ColumnType::Int32)).unwrap_err().error.kind(),
             ErrorKind::Unsupported
         );
-        assert_eq!(decode(None, Format::Binary, 0, ColumnType::Int32).unwrap(), Value::Null);
+        assert_eq!(decode(None, Format::Binary, 0, compared(ColumnType::Int32)).unwrap(), Value::Null);
     }
 }

@@ -10,7 +10,7 @@ use arrow::array::RecordBatch;
 use arrow::datatypes::SchemaRef;
 use futures::StreamExt;
 use metrics::{counter, histogram};
-use oribi_session::sql::{CopySink, CopyStatement, Outcome, Prepared, RowStream, SqlError};
+use oribi_session::sql::{CopySink, CopyStatement, Outcome, Prepared, Release, RowStream, SqlError};
 use oribi_types::{ErrorKind, Value};
 use pgwire::messages::copy::{CopyDone, CopyInResponse, CopyOutResponse};
 use pgwire::messages::data::{FieldDescription, NoData, RowDescription};
@@ -29,28 +29,6 @@ pub struct Running {
     started: Instant,
 }
 
-/// The prepared statements that `DEALLOCATE` and `DISCARD ALL` name: they are kept here, not in the SQL engine.
-enum Release {
-    One(String),
-    All,
-}
-
-impl Release {
-    fn of(sql: &str) -> Option<Release> {
-        let mut words = sql.split(|c: char| c.is_whitespace() || c == ';').filter(|w| !w.is_empty());
-        let verb = words.next()?;
-        let name = words.find(|w| !w.eq_ignore_ascii_case("prepare"))?;
-        if verb.eq_ignore_ascii_case("deallocate") && !name.eq_ignore_ascii_case("all") {
-            return Some(Release::One(match name.strip_prefix('"').and_then(|n| n.strip_suffix('"')) {
-                Some(quoted) => quoted.replace("\"\"", "\""),
-                None => name.to_lowercase(),
-            }));
-        }
-        let all = ["deallocate", "discard"].iter().any(|v| verb.eq_ignore_ascii_case(v));
-        (all && name.eq_ignore_ascii_case("all")).then_some(Release::All)
-    }
-}
-
 enum State {
     Rows { stream: RowStream, batch: Option<(RecordBatch, usize)>, verb: &'static str },
     CopyIn(Box<dyn CopySink>),
@@ -65,10 +43,9 @@ pub enum Progress {
     Suspended,
 }
 
-/// Executes a statement, prepared from `sql`. `formats` has one entry per result column.
+/// Executes a statement. `formats` has one entry per result column.
 pub async fn start(
     connection: &mut Connection,
-    sql: &str,
     prepared: &Arc<dyn Prepared>,
     parameters: &[Value],
     formats: Vec<Format>,
@@ -83,7 +60,7 @@ pub async fn start(
         Outcome::CopyIn(sink) => State::CopyIn(sink),
     };
     let (columns, copy) = (prepared.columns().cloned(), prepared.copy().cloned());
-    Ok(Running { state, columns, formats, copy, releases: Release::of(sql), started })
+    Ok(Running { state, columns, formats, copy, releases: prepared.releases().cloned(), started })
 }
 
 /// Appends the description of a statement's result: of `columns` in `formats`, or that there is none.
@@ -132,10 +109,8 @@ impl Running {
             }
             State::CopyIn(sink) => self.copy_in(connection, sink).await?,
             State::Command { tag } => {
-                match self.releases.take() {
-                    Some(Release::One(name)) => drop(connection.statements.remove(&name)),
-                    Some(Release::All) => connection.statements.clear(),
-                    None => {}
+                if let Some(release) = self.releases.take() {
+                    forget(connection, &release)?;
                 }
                 tag
             }
@@ -264,6 +239,21 @@ impl Running {
         let rows = connection.wire.run(sink.finish()).await?;
         Ok(format!("COPY {rows}"))
     }
+}
+
+/// Forgets what a statement releases.
+fn forget(connection: &mut Connection, release: &Release) -> Result<(), SqlError> {
+    match release {
+        Release::Statement(name) => {
+            connection.statements.remove(name).ok_or_else(|| error::no_statement(name))?;
+        }
+        Release::Statements => connection.statements.clear(),
+        Release::Everything => {
+            connection.statements.clear();
+            connection.portals.clear();
+        }
+    }
+    Ok(())
 }
 
 async fn next_batch(

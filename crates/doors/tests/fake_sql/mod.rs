@@ -10,12 +10,13 @@ use async_trait::async_trait;
 use futures::StreamExt;
 use oribi_doors::postgres::{PostgresDoor, PostgresLimits};
 use oribi_session::sql::{
-    CopyFormat, CopySink, CopyStatement, Outcome, Prepared, SqlEngine, SqlError, SqlSession,
+    CopyFormat, CopySink, CopyStatement, Outcome, Prepared, Release, SqlEngine, SqlError, SqlSession,
     TransactionStatus,
 };
 use oribi_types::batch::ColumnBuilder;
 use oribi_types::{ColumnType, ErrorKind, Value};
 use std::net::SocketAddr;
+use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use tokio::sync::watch;
@@ -69,8 +70,19 @@ pub async fn eventually(mut condition: impl FnMut() -> bool) {
 
 #[async_trait]
 impl SqlEngine for FakeSql {
-    fn split(&self, script: &str) -> Result<Vec<String>, SqlError> {
-        Ok(script.split(';').map(str::trim).filter(|s| !s.is_empty()).map(str::to_owned).collect())
+    async fn split(&self, script: &str) -> Result<Vec<Range<usize>>, SqlError> {
+        let statements = script.split(';').map(str::trim).filter(|s| !s.is_empty());
+        let place = |s: &str| s.as_ptr() as usize - script.as_ptr() as usize;
+        Ok(statements.map(|s| place(s)..place(s) + s.len()).collect())
+    }
+
+    fn set(&self, session: &SqlSession, name: &str, value: &str) -> Result<(), SqlError> {
+        if name == "bogus" {
+            return Err(SqlError::new(ErrorKind::NotFound, "unrecognized configuration parameter")
+                .with_sqlstate("42704"));
+        }
+        session.set(name, value);
+        Ok(())
     }
 
     async fn prepare(
@@ -96,6 +108,10 @@ impl SqlEngine for FakeSql {
             running: self.running.clone(),
             copied: self.copied.clone(),
             sql: sql.clone(),
+            release: sql.strip_prefix("deallocate ").map(|name| match name {
+                "all" => Release::Statements,
+                name => Release::Statement(name.to_owned()),
+            }),
         };
         match word {
             "rows" | "endless" | "sleep" | "breaks" => statement.columns = bigint(),
@@ -126,6 +142,7 @@ impl SqlEngine for FakeSql {
 
 struct Statement {
     sql: String,
+    release: Option<Release>,
     parameters: Vec<ColumnType>,
     columns: Option<SchemaRef>,
     copy: Option<CopyStatement>,
@@ -148,6 +165,9 @@ impl Prepared for Statement {
     }
     fn columns(&self) -> Option<&SchemaRef> {
         self.columns.as_ref()
+    }
+    fn releases(&self) -> Option<&Release> {
+        self.release.as_ref()
     }
     fn copy(&self) -> Option<&CopyStatement> {
         self.copy.as_ref()

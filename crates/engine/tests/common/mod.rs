@@ -21,9 +21,9 @@ pub fn sim_env(files: &SimFiles, clock: &Arc<SimClock>) -> Env {
     Env { files: Arc::new(files.clone()), clock: clock.clone() }
 }
 
-/// Options without background threads, so that a run is what the test does.
+/// Options without background threads, so that a run is what the test does, and manifests that end soon.
 pub fn quiet() -> EngineOptions {
-    EngineOptions { background: false, ..EngineOptions::with_memory(64 << 20) }
+    EngineOptions { background: false, manifest_bytes_max: 1 << 10, ..EngineOptions::with_memory(64 << 20) }
 }
 
 pub fn open(env: &Env) -> Result<Arc<Engine>> {

@@ -7,10 +7,15 @@ use super::types::column_type;
 use datafusion::sql::sqlparser::ast::{self, CastKind, Expr, UnaryOperator};
 use oribi_session::sql::SqlError;
 use oribi_types::{Column, ColumnType, ErrorKind, Value};
+use std::collections::BTreeSet;
 
 /// Types of a statement's parameters while it is planned.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct ParameterTypes(Vec<Option<ColumnType>>);
+pub(crate) struct ParameterTypes {
+    known: Vec<Option<ColumnType>>,
+    /// Those that are more than stored.
+    compared: BTreeSet<usize>,
+}
 
 /// `$n` with n above this is refused, as the PostgreSQL protocol counts parameters with 16 bits.
 const PARAMETERS_MAX: usize = 65_535;
@@ -18,29 +23,36 @@ const PARAMETERS_MAX: usize = 65_535;
 impl ParameterTypes {
     /// Starts from the types that the client gave.
     pub(crate) fn new(given: &[Option<ColumnType>]) -> Self {
-        ParameterTypes(given.to_vec())
+        ParameterTypes { known: given.to_vec(), compared: BTreeSet::new() }
     }
 
     /// Parameter `n`, counted from 0, is used where a value of `column_type` is wanted. What is known already stays.
     pub(crate) fn note(&mut self, n: usize, column_type: Option<ColumnType>) {
-        if n >= self.0.len() {
-            self.0.resize(n + 1, None);
+        if n >= self.known.len() {
+            self.known.resize(n + 1, None);
         }
-        self.0[n] = self.0[n].or(column_type);
+        self.known[n] = self.known[n].or(column_type);
+    }
+
+    /// As [`note`](Self::note), for a parameter that is compared or computed with: rounded to the type, a number would
+    /// equal what it does not.
+    pub(crate) fn note_compared(&mut self, n: usize, column_type: Option<ColumnType>) {
+        self.note(n, column_type);
+        self.compared.insert(n);
     }
 
     pub(crate) fn get(&self, n: usize) -> Option<ColumnType> {
-        self.0.get(n).copied().flatten()
+        self.known.get(n).copied().flatten()
     }
 
     /// What is known so far, from `$1` on.
     pub(crate) fn known(&self) -> &[Option<ColumnType>] {
-        &self.0
+        &self.known
     }
 
-    /// The types; text for a parameter of which nothing is known.
-    pub(crate) fn finish(self) -> Vec<ColumnType> {
-        self.0.into_iter().map(|t| t.unwrap_or(ColumnType::String)).collect()
+    /// The types, text for a parameter of which nothing is known; and which parameters are compared.
+    pub(crate) fn finish(self) -> (Vec<ColumnType>, BTreeSet<usize>) {
+        (self.known.into_iter().map(|t| t.unwrap_or(ColumnType::String)).collect(), self.compared)
     }
 }
 

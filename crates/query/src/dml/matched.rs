@@ -372,7 +372,7 @@ fn exact(expr: &Expr, column: &Column, types: &mut ParameterTypes) -> Option<Con
         ),
         ast::Value::Placeholder(name) => {
             let n = super::constant::parameter_number(name).ok()?;
-            types.note(n, Some(column.column_type));
+            types.note_compared(n, Some(column.column_type));
             types.get(n) == Some(column.column_type)
         }
         _ => false,

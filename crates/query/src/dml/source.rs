@@ -45,7 +45,7 @@ impl SourceQuery {
         }
         for (name, field) in plan.get_parameter_fields().map_err(QueryEngine::error)? {
             let column_type = field.and_then(|f| ColumnType::from_arrow(f.data_type()).ok());
-            types.note(parameter_number(&name)?, column_type);
+            types.note_compared(parameter_number(&name)?, column_type);
         }
         let schema = pg_catalog::output_schema(&statement, plan.schema().as_arrow());
         Ok(SourceQuery { statement, sql: Arc::clone(scope.sql), schema })

@@ -162,7 +162,7 @@ impl<'a> Planner<'a> {
             if let logical_expr::Expr::Placeholder(placeholder) = expr {
                 let column_type = placeholder.field.as_ref().map(|f| ColumnType::from_arrow(f.data_type()));
                 match parameter_number(&placeholder.id) {
-                    Ok(n) => types.note(n, column_type.and_then(Result::ok)),
+                    Ok(n) => types.note_compared(n, column_type.and_then(Result::ok)),
                     Err(error) => noted = Err(error),
                 }
             }

@@ -4,7 +4,7 @@ use super::picture::{Picture, UserTable};
 use super::relations::literal;
 use super::table::{Declaration, Row, none, row};
 use super::types::{by_oid, of_column};
-use oribi_types::ColumnType;
+use oribi_types::{ColumnSource, ColumnType};
 
 pub const TABLES: &[Declaration] = &[
     (
@@ -133,6 +133,7 @@ fn columns(picture: &Picture) -> Vec<Row> {
                 numeric_precision: precision, numeric_precision_radix: radix, numeric_scale: scale,
                 datetime_precision: moment.or(matches!(column.column_type, ColumnType::Date).then_some(0_i64)),
                 is_updatable: "YES",
+                is_generated: if column.source == ColumnSource::CommitTimestamp { "ALWAYS" } else { "NEVER" },
             });
         }
     }

@@ -15,7 +15,7 @@ use oribi_session::sql::{PointLookup, SqlError, SqlSession};
 use oribi_types::batch::BatchBuilder;
 use oribi_types::key::{KeyDecoder, encode_key};
 use oribi_types::{ColumnSource, ColumnType, Error, Result, Schema, Value, ValueRef};
-use recognise::{Operand, Shape};
+use recognise::{KeyLookup, Operand};
 use std::fmt;
 use std::sync::Arc;
 
@@ -78,8 +78,8 @@ impl PointRead {
         statement: &Statement,
         given: &[Option<ColumnType>],
     ) -> Option<Self> {
-        let shape = recognise::recognise(&query.engine().catalog(), session, statement, given)?;
-        let Shape { table, schema, projection, key, parameters } = shape;
+        let KeyLookup { table, schema, projection, key, parameters } =
+            recognise::recognise(&query.engine().catalog(), session, statement, given)?;
         let field = |(position, name): &(usize, String)| -> Field {
             schema.arrow().field(*position).clone().with_name(name)
         };

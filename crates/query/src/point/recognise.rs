@@ -5,8 +5,9 @@
 //! Everything else is left to the planner, which answers the same.
 
 use crate::catalog::{database_name, find_table};
+use crate::syntax::fold;
 use datafusion::sql::sqlparser::ast::{
-    self, BinaryOperator, Expr, Ident, ObjectName, ObjectNamePart, Query, Select, SelectItem,
+    self, BinaryOperator, Expr, ObjectName, ObjectNamePart, Query, Select, SelectItem,
     SelectItemQualifiedWildcardKind, SetExpr, Statement, TableFactor, TableWithJoins, UnaryOperator,
 };
 use datafusion::sql::sqlparser::dialect::PostgreSqlDialect;
@@ -17,7 +18,7 @@ use oribi_types::{ColumnType, Schema, Value, text};
 use std::sync::{Arc, LazyLock};
 
 /// A look-up by primary key.
-pub(super) struct Shape {
+pub(super) struct KeyLookup {
     pub(super) table: Arc<Table>,
     pub(super) schema: Arc<Schema>,
     /// Positions of the result's columns in the schema, and their names.
@@ -46,14 +47,14 @@ static PLAIN: LazyLock<Query> = LazyLock::new(|| {
     }
 });
 
-/// The shape of `statement`, if it is a look-up by primary key. `given` are the types of parameters that the client
+/// The look-up by primary key that `statement` is. `given` are the types of parameters that the client
 /// named.
 pub(super) fn recognise(
     catalog: &Catalog,
     session: &SqlSession,
     statement: &Statement,
     given: &[Option<ColumnType>],
-) -> Option<Shape> {
+) -> Option<KeyLookup> {
     let Statement::Query(query) = statement else { return None };
     let SetExpr::Select(select) = query.body.as_ref() else { return None };
     if !is_plain(query, select) {
@@ -62,15 +63,15 @@ pub(super) fn recognise(
     let (name, alias) = only_table(select)?;
     let table = resolve(catalog, session, name)?;
     let schema = table.schema();
-    let scope = Scope { schema: &schema, qualifier: alias.unwrap_or_else(|| table.name().to_owned()) };
+    let names = Names { schema: &schema, qualifier: alias.unwrap_or_else(|| table.name().to_owned()) };
 
-    let projection = scope.projection(&select.projection)?;
+    let projection = names.projection(&select.projection)?;
     let mut equalities = Vec::new();
     conjuncts(select.selection.as_ref()?, &mut equalities);
     let mut parameters = given.to_vec();
     let mut key: Vec<Option<Vec<Operand>>> = vec![None; schema.key().len()];
     for expression in equalities {
-        let (column, values) = scope.comparison(expression)?;
+        let (column, values) = names.comparison(expression)?;
         let component = schema.key().iter().position(|k| *k == column)?;
         let column_type = schema.columns()[column].column_type;
         let operands = values
@@ -86,7 +87,7 @@ pub(super) fn recognise(
         return None;
     }
     let parameters = parameters.into_iter().collect::<Option<Vec<_>>>()?;
-    Some(Shape { table: Arc::clone(table), schema, projection, key, parameters })
+    Some(KeyLookup { table: Arc::clone(table), schema, projection, key, parameters })
 }
 
 /// Whether the query has no clauses but `SELECT`, `FROM` and `WHERE`.
@@ -164,13 +165,14 @@ fn conjuncts<'e>(expression: &'e Expr, out: &mut Vec<&'e Expr>) {
     }
 }
 
-struct Scope<'s> {
+/// What column names mean in the statement.
+struct Names<'s> {
     schema: &'s Schema,
     /// What columns may be qualified with.
     qualifier: String,
 }
 
-impl Scope<'_> {
+impl Names<'_> {
     /// The position of the column that `expression` names.
     fn column(&self, expression: &Expr) -> Option<usize> {
         match expression {
@@ -250,12 +252,12 @@ fn operand(
         ast::Value::Placeholder(name) if !negative => parameter(name, column_type, parameters),
         ast::Value::Number(digits, false) if is_numeric(column_type) => {
             let sign = if negative { "-" } else { "" };
-            text::parse(column_type, &format!("{sign}{digits}")).ok().map(Operand::Constant)
+            text::parse_exact(column_type, &format!("{sign}{digits}")).ok().map(Operand::Constant)
         }
         ast::Value::SingleQuotedString(value) if !negative => match column_type {
             // A string literal of bytes has escapes of its own: the planner knows them.
             ColumnType::Binary => None,
-            _ => text::parse(column_type, value).ok().map(Operand::Constant),
+            _ => text::parse_exact(column_type, value).ok().map(Operand::Constant),
         },
         ast::Value::Boolean(value) if !negative && column_type == ColumnType::Bool => {
             Some(Operand::Constant(Value::Bool(*value)))
@@ -285,11 +287,4 @@ fn is_integer(column_type: ColumnType) -> bool {
 
 fn is_numeric(column_type: ColumnType) -> bool {
     is_integer(column_type) || matches!(column_type, ColumnType::Decimal { .. })
-}
-
-fn fold(ident: &Ident) -> String {
-    match ident.quote_style {
-        Some(_) => ident.value.clone(),
-        None => ident.value.to_lowercase(),
-    }
 }

@@ -20,6 +20,16 @@ async fn of_a_scan() {
 }
 
 #[tokio::test]
+async fn of_a_count_that_statistics_answer() {
+    let db = Db::new();
+    db.run("create table t (k bigint primary key, s text)").await;
+    db.run("insert into t select value, 'text' from generate_series(1, 100)").await;
+    db.flush("t");
+    let text = db.explain("explain analyze select count(*) from t").await;
+    assert!(text.contains("scan of public.t: none, statistics answered"), "{text}");
+}
+
+#[tokio::test]
 async fn of_a_look_up() {
     let db = Db::new();
     db.run("create table t (k bigint primary key, s text)").await;

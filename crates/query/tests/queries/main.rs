@@ -2,6 +2,7 @@
 //! link.
 
 #![allow(clippy::unwrap_used)] // a test that cannot go on panics
+#![allow(clippy::disallowed_methods, reason = "makes and inspects files as a user does")]
 
 mod columns_change_under_old_files;
 mod concurrent_updates_lose_nothing;

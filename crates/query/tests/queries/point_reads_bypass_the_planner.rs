@@ -124,3 +124,35 @@ async fn one_row_is_read_without_a_batch() {
     let several = db.query.prepare(&db.session, "select v from one where k in (1, 2)", &[]).await.unwrap();
     assert!(several.point().is_none());
 }
+
+/// Rounded to the key's scale, a number would find a row that it does not equal.
+#[tokio::test]
+async fn a_number_of_more_digits_than_the_key_finds_nothing() {
+    let db = Db::new();
+    db.run("create table t (id numeric(10,2) primary key, n numeric(10,2))").await;
+    db.run("insert into t values (1.24, 1.24)").await;
+    for column in ["id", "n"] {
+        for value in ["= 1.239", "= '1.239'", "in (1.239)", "= 1.2400001", "= -1.24"] {
+            let sql = format!("select id from t where {column} {value}");
+            assert_eq!(db.rows(&sql).await, Vec::<String>::new(), "{sql}");
+        }
+        for value in ["= 1.24", "= '1.24'", "= 1.240", "in (1.2400, 5)"] {
+            let sql = format!("select id from t where {column} {value}");
+            assert_eq!(db.rows(&sql).await, ["1.24"], "{sql}");
+        }
+    }
+    assert!(is_point(&db, "select id from t where id = 1.240").await);
+    assert_eq!(db.rows("select id from t where n between '1.239' and '1.2401'").await, ["1.24"]);
+    assert_eq!(db.rows("select id from t where n > '1.2399' and n < '12399e-4'").await, Vec::<String>::new());
+    assert_eq!(db.state("select id from t where n = 'many'").await, "22P02");
+    for (sql, rounds) in [
+        ("select id from t where id = $1", false),
+        ("select id from t where n = $1", false),
+        ("update t set n = 1 where id = $1", false),
+        ("delete from t where n > $1", false),
+        ("insert into t values (5, $1)", true),
+        ("update t set n = $1 where id = 1", true),
+    ] {
+        assert_eq!(db.prepare(sql).await.rounds(0), rounds, "{sql}");
+    }
+}

@@ -1,7 +1,8 @@
 //! `SET`, `SHOW`, `RESET`, `BEGIN … COMMIT`, scripts.
 
 use crate::db::Db;
-use oribi_session::sql::{SqlEngine, TransactionStatus};
+use oribi_session::sql::{Outcome, SqlEngine, TransactionStatus};
+use std::time::Duration;
 
 #[tokio::test]
 async fn settings_are_kept_shown_and_reset() {
@@ -25,10 +26,54 @@ async fn settings_are_kept_shown_and_reset() {
         ("set server_version = '1'", "55P02"),
         ("set client_encoding = 'latin1'", "0A000"),
         ("set standard_conforming_strings = off", "0A000"),
+        ("set datestyle to german", "0A000"),
+        ("set intervalstyle = iso_8601", "0A000"),
+        ("set lock_timeout = '2s'", "0A000"),
+        ("set idle_in_transaction_session_timeout = 1000", "0A000"),
+        ("set client_min_messages = 'loud'", "0A000"),
+        ("set statement_timeout = 'soon'", "22023"),
+        ("set statement_timeout = -1", "22023"),
     ];
     for (sql, state) in wrong {
         assert_eq!(db.state(sql).await, state, "{sql}");
     }
+    // What pg_dump and drivers say at their start.
+    for sql in [
+        "set datestyle = ISO",
+        "set datestyle to iso, mdy",
+        "set intervalstyle = POSTGRES",
+        "set lock_timeout = 0",
+        "set idle_in_transaction_session_timeout = 0",
+        "set client_min_messages = warning",
+        "set extra_float_digits = 3",
+        "set synchronize_seqscans to off",
+        "set row_security = off",
+        "set statement_timeout = '1min'",
+    ] {
+        assert_eq!(db.tag(sql).await, "SET", "{sql}");
+    }
+    assert_eq!(db.tag("discard all").await, "DISCARD ALL");
+}
+
+#[tokio::test]
+async fn settings_of_ones_own_are_bounded() {
+    let db = Db::new();
+    assert_eq!(db.state(&format!("set my.own = '{}'", "x".repeat(10_000))).await, "54000");
+    for n in 0..100 {
+        db.run(&format!("set my.n{n} = {n}")).await;
+    }
+    assert_eq!(db.state("set my.n100 = 1").await, "54000");
+    db.run("set my.n99 = 'changed'").await;
+}
+
+#[tokio::test]
+async fn a_statement_ends_when_its_time_is_up() {
+    let db = Db::new();
+    let endless = "select count(*) from generate_series(1, 1000000000) a, generate_series(1, 1000000000) b";
+    db.run("set statement_timeout = '50ms'").await;
+    assert_eq!(db.state(endless).await, "57014");
+    db.run("set statement_timeout = 0").await;
+    db.run("select count(*) from generate_series(1, 100000)").await;
 }
 
 #[tokio::test]
@@ -73,9 +118,46 @@ async fn what_cannot_be_undone_is_refused_and_said() {
 }
 
 #[tokio::test]
+async fn a_write_counts_from_when_it_may_have_been_applied() {
+    let db = Db::new();
+    db.run("create table t (id int primary key)").await;
+    let wrote = |wrote| TransactionStatus::Open { wrote };
+
+    // A `COPY` has written nothing before its rows are all there.
+    db.run("begin").await;
+    let Outcome::CopyIn(sink) = db.outcome("copy t from stdin", &[]).await.unwrap() else { panic!("a copy") };
+    assert_eq!(db.session.transaction(), wrote(false));
+    assert!(db.session.take_warnings().is_empty());
+    drop(sink);
+    assert_eq!(db.tag("rollback").await, "ROLLBACK");
+    db.run("begin").await;
+    let Outcome::CopyIn(sink) = db.outcome("copy t from stdin", &[]).await.unwrap() else { panic!("a copy") };
+    assert_eq!(sink.finish().await.unwrap(), 0);
+    assert_eq!(db.session.transaction(), wrote(true));
+    assert!(db.session.take_warnings()[0].contains("applied already"));
+    assert_eq!(db.state("rollback").await, "0A000");
+
+    // One that is refused has written nothing.
+    db.run("insert into t values (1)").await;
+    db.run("begin").await;
+    assert_eq!(db.state("insert into t values (1)").await, "23505");
+    assert_eq!(db.tag("rollback").await, "ROLLBACK");
+
+    // One that is cancelled may have: it is dropped while it waits for its rows here.
+    db.run("begin").await;
+    let endless = db.prepare("insert into t select a.value from generate_series(2, 100000000) a").await;
+    let cancelled = endless.execute(&db.session, &[]);
+    assert!(tokio::time::timeout(Duration::from_millis(20), cancelled).await.is_err());
+    assert_eq!(db.session.transaction(), wrote(true));
+    assert_eq!(db.state("rollback").await, "0A000");
+}
+
+#[tokio::test]
 async fn scripts_are_split() {
     let db = Db::new();
-    assert_eq!(db.query.split("select 1; -- x;\nselect ';';").unwrap(), ["select 1", "select ';'"]);
+    let script = "select 1; -- x;\nselect ';';";
+    let places = db.query.split(script).await.unwrap();
+    assert_eq!(places.into_iter().map(|p| &script[p]).collect::<Vec<_>>(), ["select 1", "select ';'"]);
 }
 
 #[tokio::test]
@@ -86,4 +168,37 @@ async fn errors_name_their_place() {
     assert_eq!(db.error("select 1 +").await.sqlstate, Some("42601"));
     assert_eq!(db.error("selec 1").await.position, Some(1));
     assert_eq!(db.state("select * from nope").await, "42P01");
+}
+
+/// Beyond these bounds a tree or a plan overflows the stack, which no error handler survives.
+#[tokio::test]
+async fn what_is_nearly_too_deep_runs_and_what_is_deeper_is_refused() {
+    let db = Db::new();
+    let chains: [(&str, fn(usize) -> String, usize); 6] = [
+        ("select 1", |_| "+1".to_owned(), 490),
+        ("select 1 where 1=1", |_| " or 1=1".to_owned(), 490),
+        ("select 1", |_| "::int".to_owned(), 240),
+        ("select 1", |_| " union all select 1".to_owned(), 240),
+        ("select 1 from (values (1)) t(a)", |i| format!(" join (values (1)) t{i} on true"), 120),
+        ("select 1 from (values (1)) t(a)", |i| format!(", (values (1)) t{i}"), 240),
+    ];
+    for (start, link, fits) in chains {
+        let chain = |links| format!("{start}{}", (0..links).map(link).collect::<String>());
+        for sql in [chain(fits), format!("explain {}", chain(fits))] {
+            if let Err(error) = db.try_rows(&sql, &[]).await {
+                panic!("{sql:.80}: {error}");
+            }
+        }
+        let sql = chain(10_000);
+        assert_eq!(db.state(&sql).await, "54001", "{sql:.80}");
+    }
+}
+
+#[tokio::test]
+async fn long_texts_are_read_and_longer_ones_refused() {
+    let db = Db::new();
+    db.run("create table t (id int primary key)").await;
+    let rows: Vec<String> = (0..20_000).map(|id| format!("({id})")).collect();
+    assert_eq!(db.tag(&format!("insert into t values {}", rows.join(","))).await, "INSERT 0 20000");
+    assert_eq!(db.state(&format!("select '{}'", "x".repeat(5 << 20))).await, "54000");
 }

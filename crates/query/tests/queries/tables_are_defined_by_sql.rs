@@ -2,6 +2,7 @@
 
 use crate::db::Db;
 use oribi_types::{Durability, Partitioning};
+use std::time::Duration;
 
 #[tokio::test]
 async fn a_table_with_everything() {
@@ -104,6 +105,50 @@ async fn emptied_and_dropped() {
     assert!(db.session.take_warnings().iter().any(|w| w.contains("skipping")));
     db.run("create table a (id int primary key)").await;
     assert_eq!(db.rows("select count(*) from a").await, ["0"]);
+}
+
+#[tokio::test]
+async fn what_names_something_missing_changes_nothing() {
+    let db = Db::new();
+    db.run("create schema s").await;
+    db.run("create schema full").await;
+    db.run("create table full.t (id int primary key)").await;
+    db.run("create table a (id int primary key)").await;
+    db.run("insert into a values (1)").await;
+    for (sql, state) in [
+        ("drop table a, nope", "42P01"),
+        ("truncate a, nope", "42P01"),
+        ("drop schema s, nope", "3F000"),
+        ("drop schema s, full", "2BP01"),
+    ] {
+        assert_eq!(db.state(sql).await, state, "{sql}");
+    }
+    assert_eq!(db.rows("select id from a").await, ["1"]);
+    assert_eq!(db.tag("drop schema if exists s, nope, s").await, "DROP SCHEMA");
+    assert_eq!(db.tag("truncate a, a").await, "TRUNCATE TABLE");
+    assert_eq!(db.tag("drop table if exists a, nope, a").await, "DROP TABLE");
+}
+
+#[tokio::test]
+async fn a_table_that_was_not_filled_goes_again() {
+    let db = Db::new();
+    let sql = "create table t (primary key (value)) as select value from generate_series(1, 10000000000)";
+    let prepared = db.prepare(sql).await;
+    let exists = || db.engine.table("public", "t").is_ok();
+    {
+        let create = prepared.execute(&db.session, &[]);
+        tokio::pin!(create);
+        while !exists() {
+            assert!(tokio::time::timeout(Duration::from_millis(5), &mut create).await.is_err());
+        }
+    }
+    // It was cancelled. Nobody waits for the table to go.
+    while exists() {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    let fails = "create table t (primary key (v)) as select 1 / (value - 1) as v from generate_series(1, 9)";
+    assert_eq!(db.state(fails).await, "22012");
+    assert!(!exists());
 }
 
 #[tokio::test]

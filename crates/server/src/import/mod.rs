@@ -1,5 +1,6 @@
 //! `oribi import`: files into a table, which is made from the first file's columns if it does not exist.
 
+mod fitting;
 mod rejects;
 mod source;
 mod target;

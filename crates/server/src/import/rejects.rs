@@ -1,4 +1,5 @@
-//! Rows that were refused: kept beside their file, each with its line and the reason.
+//! Rows that were refused: kept beside their file, each with its line (of a Parquet file, the number of the row) and
+//! the reason.
 
 use oribi_types::{Error, Result};
 use std::fs::File;

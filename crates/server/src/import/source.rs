@@ -1,11 +1,12 @@
 //! Files as batches of a table's rows: CSV, Parquet and JSON lines.
 
+use crate::import::fitting::{Fitting, stored, stored_arrow};
 use crate::import::rejects::Rejects;
 use arrow::array::RecordBatch;
 use arrow::datatypes::Fields;
 use oribi_types::batch::ColumnBuilder;
 use oribi_types::schema::{ColumnSpec, TYPE_METADATA};
-use oribi_types::{Column, ColumnSource, ColumnType, Error, Result, Schema, Value, json, text};
+use oribi_types::{ColumnType, Error, Result, Schema, Value, json, text};
 use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
 use std::fs::File;
 use std::io::{BufRead, BufReader};
@@ -90,25 +91,17 @@ pub fn read(
     each: &mut dyn FnMut(RecordBatch, u64) -> Result<()>,
 ) -> Result<()> {
     let result = match format_of(path)? {
-        Format::Parquet => read_parquet(path, schema, each),
+        Format::Parquet => read_parquet(path, schema, rejects, each),
         Format::Csv => read_csv(path, schema, rejects, each),
         Format::JsonLines => read_json_lines(path, schema, rejects, each),
     };
     result.map_err(|e| e.context(path.display()))
 }
 
-fn stored(schema: &Schema) -> impl Iterator<Item = (usize, &Column)> {
-    schema.columns().iter().enumerate().filter(|(_, c)| c.source != ColumnSource::CommitTimestamp)
-}
-
-fn stored_arrow(schema: &Schema) -> Arc<arrow::datatypes::Schema> {
-    let fields: Vec<_> = stored(schema).map(|(i, _)| schema.arrow().field(i).clone()).collect();
-    Arc::new(arrow::datatypes::Schema::new(fields))
-}
-
 fn read_parquet(
     path: &Path,
     schema: &Schema,
+    rejects: &mut Rejects,
     each: &mut dyn FnMut(RecordBatch, u64) -> Result<()>,
 ) -> Result<()> {
     let invalid = |e: &dyn std::fmt::Display| Error::invalid(e.to_string());
@@ -116,24 +109,15 @@ fn read_parquet(
     let bytes = file.metadata()?.len();
     let reader = ParquetRecordBatchReaderBuilder::try_new(file).map_err(|e| invalid(&e))?;
     let rows = reader.metadata().file_metadata().num_rows().max(1) as u64;
-    for field in reader.schema().fields() {
-        if schema.position(field.name()).is_none() {
-            return Err(Error::not_found(format!("column \"{}\" does not exist in the table", field.name())));
-        }
-    }
-    let target = stored_arrow(schema);
+    let fitting = Fitting::new(schema, reader.schema())?;
     let mut read = 0;
     for batch in reader.with_batch_size(BATCH_ROWS).build().map_err(|e| invalid(&e))? {
         let batch = batch.map_err(|e| invalid(&e))?;
+        let fitted = fitting.fit(&batch, read + 1, rejects)?;
         read += batch.num_rows() as u64;
-        let column = |field: &Arc<arrow::datatypes::Field>| match batch.column_by_name(field.name()) {
-            Some(array) => arrow::compute::cast(array, field.data_type())
-                .map_err(|e| Error::invalid(format!("column \"{}\": {e}", field.name()))),
-            None => Ok(arrow::array::new_null_array(field.data_type(), batch.num_rows())),
-        };
-        let columns = target.fields().iter().map(column).collect::<Result<Vec<_>>>()?;
-        let batch = RecordBatch::try_new(target.clone(), columns).map_err(|e| invalid(&e))?;
-        each(batch, (u128::from(bytes) * u128::from(read) / u128::from(rows)) as u64)?;
+        if fitted.num_rows() > 0 {
+            each(fitted, (u128::from(bytes) * u128::from(read) / u128::from(rows)) as u64)?;
+        }
     }
     Ok(())
 }

@@ -9,13 +9,10 @@ use oribi_engine::Import;
 use oribi_session::Database;
 use oribi_session::sql::SqlSession;
 use oribi_types::schema::ColumnSpec;
-use oribi_types::{ColumnType, Error, ErrorKind, Result, Schema, ValueRef, batch, text};
+use oribi_types::{ColumnType, Error, ErrorKind, Result, Schema, Value, ValueRef, batch, text};
 use std::pin::Pin;
 use std::sync::Arc;
-use tokio_postgres::{Client, CopyInSink};
-
-/// A `COPY` is one statement and holds its rows in memory until it ends, so a large import is split into several.
-const COPY_BYTES_MAX: u64 = 16 << 20;
+use tokio_postgres::{Client, CopyInSink, SimpleQueryRow};
 
 /// A table as the command line names it: `table` or `schema.table`.
 pub struct TableName {
@@ -63,30 +60,57 @@ pub async fn existing(connection: &Connection, table: &TableName) -> Result<Opti
     }
 }
 
-/// The columns of a table of a server. The key does not matter on this side; the first column stands for it.
+/// The schema of a table of a server, as its catalog describes it. Generated columns, which nobody writes, are left out.
 async fn existing_remote(client: &Client, table: &TableName) -> Result<Option<Schema>> {
     let literal = |name: &str| format!("'{}'", name.replace('\'', "''"));
     let query = format!(
-        "select column_name, data_type, numeric_precision, numeric_scale, is_nullable \
-         from information_schema.columns where table_schema = {} and table_name = {} order by ordinal_position",
+        "select c.column_name, c.data_type, c.numeric_precision, c.numeric_scale, c.is_nullable, c.column_default, \
+         k.ordinal_position from information_schema.columns c left join information_schema.key_column_usage k \
+         on k.table_schema = c.table_schema and k.table_name = c.table_name and k.column_name = c.column_name \
+         where c.table_schema = {} and c.table_name = {} and c.is_generated = 'NEVER' order by c.ordinal_position",
         literal(&table.schema),
         literal(&table.name)
     );
     let messages = client.simple_query(&query).await.map_err(|e| Error::invalid(describe(&e)))?;
-    let mut columns = Vec::new();
+    let (mut columns, mut key) = (Vec::new(), Vec::new());
     for message in &messages {
         let tokio_postgres::SimpleQueryMessage::Row(row) = message else { continue };
-        let (Some(name), Some(type_name)) = (row.get(0), row.get(1)) else { continue };
-        let number = |i| row.get(i).and_then(|text: &str| text.parse::<i8>().ok());
-        let column_type = type_named(type_name, number(2), number(3))
-            .ok_or_else(|| Error::unsupported(format!("column \"{name}\" has type {type_name}")))?;
-        let spec = ColumnSpec::new(name, column_type);
-        columns.push(if row.get(4) == Some("NO") { spec.not_null() } else { spec });
+        let spec = described_column(row)?;
+        if let Some(position) = row.get(6).and_then(|text| text.parse::<usize>().ok()) {
+            key.push((position, spec.name.clone()));
+        }
+        columns.push(spec);
     }
-    let Some(first) = columns.iter().find(|c| c.column_type.is_key_type()).map(|c| c.name.clone()) else {
+    if columns.is_empty() {
         return Ok(None);
+    }
+    key.sort_unstable();
+    let key: Vec<&str> = key.iter().map(|(_, name)| name.as_str()).collect();
+    Schema::new(columns, &key).map(Some)
+}
+
+/// A column from its name, type, precision, scale, nullability and default.
+fn described_column(row: &SimpleQueryRow) -> Result<ColumnSpec> {
+    let (Some(name), Some(type_name)) = (row.get(0), row.get(1)) else {
+        return Err(Error::internal("the server describes a column without name or type"));
     };
-    Schema::new(columns, &[&first]).map(Some)
+    let number = |i| row.get(i).and_then(|text: &str| text.parse::<i8>().ok());
+    let column_type = type_named(type_name, number(2), number(3))
+        .ok_or_else(|| Error::unsupported(format!("column \"{name}\" has type {type_name}")))?;
+    let default = row.get(5).map(|literal| value_of_literal(literal, column_type)).transpose();
+    let default = default.map_err(|e| e.context(format!("default of column \"{name}\"")))?;
+    Ok(ColumnSpec { default, nullable: row.get(4) != Some("NO"), ..ColumnSpec::new(name, column_type) })
+}
+
+/// The value of a default as the catalog writes it: `7`, `'it''s new'::text`, `NULL`.
+fn value_of_literal(literal: &str, column_type: ColumnType) -> Result<Value> {
+    if literal == "NULL" {
+        return Ok(Value::Null);
+    }
+    match literal.strip_prefix('\'').and_then(|quoted| quoted.rsplit_once("'::")) {
+        Some((quoted, _)) => text::parse(column_type, &quoted.replace("''", "'")),
+        None => text::parse(column_type, literal),
+    }
 }
 
 fn type_named(name: &str, precision: Option<i8>, scale: Option<i8>) -> Option<ColumnType> {
@@ -132,7 +156,7 @@ impl<'c> Sink<'c> {
                 let names: Vec<String> = schema.columns().iter().map(|c| quoted(&c.name)).collect();
                 let statement = format!("copy {table} ({}) from stdin (format csv)", names.join(", "));
                 let types = schema.columns().iter().map(|c| c.column_type).collect();
-                Sink::Remote(Box::new(CopySink { client, statement, types, open: None, sent: 0, rows: 0 }))
+                Sink::Remote(Box::new(CopySink { client, statement, types, open: None }))
             }
         })
     }
@@ -148,23 +172,18 @@ impl<'c> Sink<'c> {
     pub async fn finish(self) -> Result<u64> {
         match self {
             Sink::Local(import) => import.commit(),
-            Sink::Remote(mut copy) => {
-                copy.end().await?;
-                Ok(copy.rows)
-            }
+            Sink::Remote(copy) => copy.finish().await,
         }
     }
 }
 
-/// Rows to a server, as a series of `COPY` statements.
+/// Rows to a server, as one `COPY`: all of them or, if it fails, none.
 pub struct CopySink<'c> {
     client: &'c Client,
     statement: String,
     types: Vec<ColumnType>,
+    /// From the first rows on.
     open: Option<Pin<Box<CopyInSink<Bytes>>>>,
-    /// Bytes sent in the open `COPY`.
-    sent: u64,
-    rows: u64,
 }
 
 impl CopySink<'_> {
@@ -175,20 +194,14 @@ impl CopySink<'_> {
             Some(copy) => copy,
             None => self.open.insert(Box::pin(self.client.copy_in(&self.statement).await.map_err(refused)?)),
         };
-        self.sent += lines.len() as u64;
-        copy.send(Bytes::from(lines)).await.map_err(refused)?;
-        if self.sent >= COPY_BYTES_MAX {
-            self.end().await?;
-        }
-        Ok(())
+        copy.send(Bytes::from(lines)).await.map_err(refused)
     }
 
-    async fn end(&mut self) -> Result<()> {
-        if let Some(mut copy) = self.open.take() {
-            self.rows += copy.as_mut().finish().await.map_err(|e| Error::invalid(describe(&e)))?;
-            self.sent = 0;
+    async fn finish(self) -> Result<u64> {
+        match self.open {
+            Some(mut copy) => copy.as_mut().finish().await.map_err(|e| Error::invalid(describe(&e))),
+            None => Ok(0),
         }
-        Ok(())
     }
 }
 
@@ -252,5 +265,21 @@ mod tests {
             assert_eq!(type_named(&column_type.to_string(), None, None), Some(column_type));
         }
         assert_eq!(type_named("point", None, None), None);
+    }
+
+    #[test]
+    fn defaults_are_read_as_the_catalog_writes_them() {
+        let text = |text: &str| Value::String(text.to_owned());
+        for (literal, column_type, value) in [
+            ("7", ColumnType::Int32, Value::Int32(7)),
+            ("NULL", ColumnType::Int32, Value::Null),
+            ("true", ColumnType::Bool, Value::Bool(true)),
+            ("'it''s ''::text'::text", ColumnType::String, text("it's '::text")),
+            ("'NULL'::text", ColumnType::String, text("NULL")),
+            ("'\\x00ff'::bytea", ColumnType::Binary, Value::Binary(vec![0, 255])),
+        ] {
+            assert_eq!(value_of_literal(literal, column_type).unwrap(), value, "{literal}");
+        }
+        assert!(value_of_literal("'x'::integer", ColumnType::Int32).is_err());
     }
 }

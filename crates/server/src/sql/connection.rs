@@ -3,10 +3,12 @@
 use crate::database;
 use crate::sql::output::{Column, Printer, Shape};
 use arrow::array::{ArrayRef, RecordBatch};
+use arrow::datatypes::Field;
 use arrow::util::display::{ArrayFormatter, FormatOptions};
 use futures::{StreamExt, TryStreamExt};
 use oribi_session::Database;
 use oribi_session::sql::{Outcome, SqlError, SqlSession};
+use oribi_types::schema::TYPE_METADATA;
 use oribi_types::{ColumnType, Error, Result, ValueRef, batch, text};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -119,16 +121,16 @@ async fn run_local(
     script: &str,
     printer: &mut Printer<'_>,
 ) -> Result<()> {
-    for statement in database.sql.split(script).map_err(sql_error)? {
-        let prepared = database.sql.prepare(session, &statement, &[]).await.map_err(sql_error)?;
+    for place in database.sql.split(script).await.map_err(sql_error)? {
+        let prepared = database.sql.prepare(session, &script[place], &[]).await.map_err(sql_error)?;
         let columns = prepared.columns().cloned();
         match prepared.execute(session, &[]).await.map_err(sql_error)? {
             Outcome::Rows(mut rows) => {
                 let schema = columns.ok_or_else(|| Error::internal("rows of a statement without columns"))?;
-                let columns = schema.fields().iter().map(|field| Column {
-                    name: field.name().clone(),
-                    shape: ColumnType::from_arrow(field.data_type()).map_or(Shape::Text, shape_of),
-                });
+                let columns = schema
+                    .fields()
+                    .iter()
+                    .map(|field| Column { name: field.name().clone(), shape: local_shape(field) });
                 printer.columns(columns.collect())?;
                 while let Some(batch) = rows.next().await {
                     print_batch(&batch.map_err(sql_error)?, printer)?;
@@ -144,12 +146,15 @@ async fn run_local(
     Ok(())
 }
 
-fn shape_of(column_type: ColumnType) -> Shape {
-    match column_type {
-        ColumnType::Bool => Shape::Bool,
-        ColumnType::Int8 | ColumnType::Int16 | ColumnType::Int32 | ColumnType::Int64 => Shape::Number,
-        ColumnType::Float | ColumnType::Double | ColumnType::Decimal { .. } => Shape::Number,
-        ColumnType::Json => Shape::Json,
+fn local_shape(field: &Field) -> Shape {
+    // For Arrow, JSON is text.
+    if field.metadata().get(TYPE_METADATA).is_some_and(|name| name == "json") {
+        return Shape::Json;
+    }
+    match ColumnType::from_arrow(field.data_type()) {
+        Ok(ColumnType::Bool) => Shape::Bool,
+        Ok(ColumnType::Int8 | ColumnType::Int16 | ColumnType::Int32 | ColumnType::Int64) => Shape::Number,
+        Ok(ColumnType::Float | ColumnType::Double | ColumnType::Decimal { .. }) => Shape::Number,
         _ => Shape::Text,
     }
 }

@@ -95,10 +95,10 @@ pub enum Status {
     Refused(Error),
 }
 
-/// A document that was read and changed in one step.
+/// A document that was read, and what became of it in the same step.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Fetched {
-    pub value: Vec<u8>,
+pub struct Fetched<V = Vec<u8>> {
+    pub value: V,
     pub flags: u32,
     pub cas: u64,
     /// When it would have expired; microseconds since the Unix epoch; `None`: never.
@@ -113,10 +113,11 @@ pub struct Fetched {
     pub won: bool,
 }
 
-impl Fetched {
-    pub(super) fn new(document: &Document<'_>, expiry: Option<Expiry>) -> Self {
+impl<'a> Fetched<&'a [u8]> {
+    /// `document`, which is given `expiry`, or keeps its own.
+    pub fn new(document: &Document<'a>, expiry: Option<Expiry>) -> Self {
         Fetched {
-            value: document.value.to_vec(),
+            value: document.value,
             flags: document.flags,
             cas: document.cas,
             expired_at: document.expires_at,
@@ -131,7 +132,17 @@ impl Fetched {
             won: false,
         }
     }
+}
 
+impl<V: AsRef<[u8]>> Fetched<V> {
+    pub(super) fn into_owned(self) -> Fetched {
+        let Fetched { value, flags, cas, expired_at, expires_at, written_at, stale, promised, won } = self;
+        let value = value.as_ref().to_vec();
+        Fetched { value, flags, cas, expired_at, expires_at, written_at, stale, promised, won }
+    }
+}
+
+impl Fetched {
     /// An empty document that was absent before.
     pub(super) fn made(expiry: Expiry, now_micros: u64) -> Self {
         Fetched {

@@ -33,6 +33,32 @@ fn check_store(mode: StoreMode, expected: Option<u64>, current: Option<u64>) -> 
     }
 }
 
+/// Writes what a change makes of a document.
+struct Writer<'l, W> {
+    limits: &'l KvLimits,
+    now_micros: u64,
+    write: W,
+}
+
+impl<W: FnOnce(&NewDocument<'_>)> Writer<'_, W> {
+    /// A document that has expired when it is written is not written.
+    fn put(self, document: NewDocument<'_>) -> Decision {
+        if document.expiry.has_passed(self.now_micros) {
+            return Decision::Delete;
+        }
+        (self.write)(&document);
+        Decision::Put
+    }
+
+    /// Puts a document whose value is new. A value that is there may exceed the limit, since SQL does not know it.
+    fn put_value(self, document: NewDocument<'_>) -> Result<Decision, Status> {
+        if document.value.len() > self.limits.value_bytes_max {
+            return Err(Status::TooLarge);
+        }
+        Ok(self.put(document))
+    }
+}
+
 pub(super) fn decide_document(
     change: &Change<'_>,
     current: Option<Document<'_>>,
@@ -40,62 +66,117 @@ pub(super) fn decide_document(
     now_micros: u64,
     write: impl FnOnce(&NewDocument<'_>),
 ) -> Decided {
-    // A document that has expired when it is written is not written.
-    let put = |document: NewDocument<'_>| {
-        if document.value.len() > limits.value_bytes_max {
-            return Err(Status::TooLarge);
-        }
-        if document.expiry.has_passed(now_micros) {
-            return Ok(Decision::Delete);
-        }
-        write(&document);
-        Ok(Decision::Put)
-    };
-    let fresh = |value, flags, expiry| NewDocument { value, flags, expiry, stale: false, promised: false };
+    let writer = Writer { limits, now_micros, write };
+    let cas = change.cas;
     match change.action {
         Action::Store { mode, value, flags, expiry, or_stale } => {
-            let outdated = |document: &Document<'_>| change.cas.is_some_and(|cas| cas < document.cas);
-            if let Some(document) = current.filter(|d| or_stale && mode != StoreMode::Add && outdated(d)) {
-                let (expiry, promised) = (Expiry::from_column(document.expires_at), document.promised);
-                return done(put(NewDocument { value, flags, expiry, stale: true, promised })?);
-            }
-            check_store(mode, change.cas, current.map(|d| d.cas))?;
-            done(put(fresh(value, flags, expiry))?)
+            store(mode, or_stale, NewDocument::new(value, flags, expiry), cas, current, writer)
         }
-        Action::Extend { front, value, vivify } => {
-            let Some(document) = current else {
-                let expiry = vivify.filter(|_| change.cas.is_none()).ok_or(Status::NotStored)?;
-                return done(put(fresh(value, 0, expiry))?);
-            };
-            check_cas(change.cas, document.cas)?;
-            let joined = if front { [value, document.value] } else { [document.value, value] }.concat();
-            done(put(fresh(&joined, document.flags, Expiry::from_column(document.expires_at)))?)
-        }
+        Action::Extend { front, value, vivify } => extend(front, value, vivify, cas, current, writer),
         Action::Count { down, delta, initial, expiry } => {
-            let Some(document) = current else {
-                let (number, expiry) = initial.ok_or(Status::NotFound)?;
-                let made = Fetched::made(expiry, now_micros);
-                return counted(number, fresh(&[], 0, expiry), made, put);
-            };
-            check_cas(change.cas, document.cas)?;
-            let number = parse_number(document.value).ok_or(Status::NotNumeric)?;
-            let number = if down { number.saturating_sub(delta) } else { number.wrapping_add(delta) };
-            let before = Fetched::new(&Document { value: &[], ..document }, expiry);
-            counted(number, document.with_expiry(expiry), before, put)
+            let add = |n: u64| if down { n.saturating_sub(delta) } else { n.wrapping_add(delta) };
+            count(add, initial, expiry, cas, current, writer)
         }
         Action::Touch { expiry } => {
             let document = current.ok_or(Status::NotFound)?;
-            done(put(document.with_expiry(Some(expiry)))?)
+            done(writer.put(document.with_expiry(Some(expiry))))
         }
         Action::Fetch { expiry, vivify, refresh_before } => {
-            let Some(document) = current else {
-                let expiry = vivify.ok_or(Status::NotFound)?;
-                let empty = NewDocument { promised: true, ..fresh(&[], 0, expiry) };
-                let made = Fetched::made(expiry, now_micros);
-                let decision = put(empty)?;
-                return Ok((decision, Outcome { fetched: Some(made), ..Outcome::new(Status::Done) }));
-            };
-            let mut fetched = Fetched::new(&document, expiry);
+            fetch(expiry, vivify, refresh_before, current, writer)
+        }
+        Action::MarkStale { expiry } => {
+            let document = current.ok_or(Status::NotFound)?;
+            check_cas(cas, document.cas)?;
+            done(writer.put(NewDocument { stale: true, promised: false, ..document.with_expiry(expiry) }))
+        }
+        Action::Delete => {
+            check_cas(cas, current.ok_or(Status::NotFound)?.cas)?;
+            done(Decision::Delete)
+        }
+    }
+}
+
+fn store(
+    mode: StoreMode,
+    or_stale: bool,
+    new: NewDocument<'_>,
+    cas: Option<u64>,
+    current: Option<Document<'_>>,
+    writer: Writer<'_, impl FnOnce(&NewDocument<'_>)>,
+) -> Decided {
+    let outdated = |document: &Document<'_>| cas.is_some_and(|cas| cas < document.cas);
+    if let Some(document) = current.filter(|d| or_stale && mode != StoreMode::Add && outdated(d)) {
+        let expiry = Expiry::from_column(document.expires_at);
+        return done(writer.put_value(NewDocument {
+            expiry,
+            stale: true,
+            promised: document.promised,
+            ..new
+        })?);
+    }
+    check_store(mode, cas, current.map(|d| d.cas))?;
+    done(writer.put_value(new)?)
+}
+
+fn extend(
+    front: bool,
+    value: &[u8],
+    vivify: Option<Expiry>,
+    cas: Option<u64>,
+    current: Option<Document<'_>>,
+    writer: Writer<'_, impl FnOnce(&NewDocument<'_>)>,
+) -> Decided {
+    let Some(document) = current else {
+        let expiry = vivify.filter(|_| cas.is_none()).ok_or(Status::NotStored)?;
+        return done(writer.put_value(NewDocument::new(value, 0, expiry))?);
+    };
+    check_cas(cas, document.cas)?;
+    let joined = if front { [value, document.value] } else { [document.value, value] }.concat();
+    let expiry = Expiry::from_column(document.expires_at);
+    done(writer.put_value(NewDocument::new(&joined, document.flags, expiry))?)
+}
+
+/// Stores the number that `add` makes of the one that is there, or else the `initial` one.
+fn count(
+    add: impl FnOnce(u64) -> u64,
+    initial: Option<(u64, Expiry)>,
+    expiry: Option<Expiry>,
+    cas: Option<u64>,
+    current: Option<Document<'_>>,
+    writer: Writer<'_, impl FnOnce(&NewDocument<'_>)>,
+) -> Decided {
+    let (number, fetched, template) = match current {
+        None => {
+            let (number, expiry) = initial.ok_or(Status::NotFound)?;
+            (number, Fetched::made(expiry, writer.now_micros), NewDocument::new(&[], 0, expiry))
+        }
+        Some(document) => {
+            check_cas(cas, document.cas)?;
+            let number = add(parse_number(document.value).ok_or(Status::NotNumeric)?);
+            let before = Fetched::new(&Document { value: &[], ..document }, expiry).into_owned();
+            (number, before, document.with_expiry(expiry))
+        }
+    };
+    let mut digits = itoa::Buffer::new();
+    let decision = writer.put_value(NewDocument { value: digits.format(number).as_bytes(), ..template })?;
+    Ok((decision, Outcome { number, fetched: Some(fetched), ..Outcome::new(Status::Done) }))
+}
+
+fn fetch(
+    expiry: Option<Expiry>,
+    vivify: Option<Expiry>,
+    refresh_before: Option<Expiry>,
+    current: Option<Document<'_>>,
+    writer: Writer<'_, impl FnOnce(&NewDocument<'_>)>,
+) -> Decided {
+    let (decision, fetched) = match current {
+        None => {
+            let expiry = vivify.ok_or(Status::NotFound)?;
+            let made = Fetched::made(expiry, writer.now_micros);
+            (writer.put(NewDocument { promised: true, ..NewDocument::new(&[], 0, expiry) }), made)
+        }
+        Some(document) => {
+            let mut fetched = Fetched::new(&document, expiry).into_owned();
             let refresh = match refresh_before {
                 Some(Expiry::At(limit)) => fetched.expires_at.is_some_and(|at| at < limit),
                 _ => false,
@@ -103,34 +184,14 @@ pub(super) fn decide_document(
             fetched.won = !document.promised && (document.stale || refresh);
             let decision = if fetched.won || expiry.is_some() {
                 let promised = document.promised || fetched.won;
-                put(NewDocument { promised, ..document.with_expiry(expiry) })?
+                writer.put(NewDocument { promised, ..document.with_expiry(expiry) })
             } else {
                 Decision::Keep
             };
-            Ok((decision, Outcome { fetched: Some(fetched), ..Outcome::new(Status::Done) }))
+            (decision, fetched)
         }
-        Action::MarkStale { expiry } => {
-            let document = current.ok_or(Status::NotFound)?;
-            check_cas(change.cas, document.cas)?;
-            done(put(NewDocument { stale: true, promised: false, ..document.with_expiry(expiry) })?)
-        }
-        Action::Delete => {
-            check_cas(change.cas, current.ok_or(Status::NotFound)?.cas)?;
-            done(Decision::Delete)
-        }
-    }
-}
-
-/// Stores a number as a document like `template`.
-fn counted(
-    number: u64,
-    template: NewDocument<'_>,
-    fetched: Fetched,
-    put: impl FnOnce(NewDocument<'_>) -> Result<Decision, Status>,
-) -> Decided {
-    let mut digits = itoa::Buffer::new();
-    let decision = put(NewDocument { value: digits.format(number).as_bytes(), ..template })?;
-    Ok((decision, Outcome { number, fetched: Some(fetched), ..Outcome::new(Status::Done) }))
+    };
+    Ok((decision, Outcome { fetched: Some(fetched), ..Outcome::new(Status::Done) }))
 }
 
 /// A decimal number, with space around it, as counters of other servers are padded.
@@ -178,7 +239,7 @@ pub(super) fn decide_row(
             let version = current.ok_or(Status::NotFound)?;
             let mut json = Vec::new();
             let document = row::read(&step.schema, &version, &mut json).map_err(refused)?;
-            let fetched = Some(Fetched::new(&document, expiry));
+            let fetched = Some(Fetched::new(&document, expiry).into_owned());
             let decision = match expiry {
                 None => Decision::Keep,
                 Some(expiry) => {

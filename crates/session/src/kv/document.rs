@@ -40,17 +40,21 @@ pub enum Expiry {
 }
 
 const MICROS_PER_SECOND: i64 = 1_000_000;
-/// The longest time that is read as relative: 30 days. From memcached's protocol, which others took over.
-const RELATIVE_SECONDS_MAX: i64 = 60 * 60 * 24 * 30;
+/// 9999-12-31 23:59:59: the calendars of many clients, Python's among them, go no further.
+const UNIX_SECONDS_MAX: i64 = 253_402_300_799;
 
 impl Expiry {
-    /// 0 is never, a negative number is at once, up to 30 days is from now, and beyond is Unix time.
-    pub fn from_seconds(seconds: i64, now_micros: u64) -> Self {
+    /// 0 is never, a negative number is at once, up to `relative_seconds_max` is from now, and beyond is Unix time; a
+    /// year of five digits is never.
+    pub(super) fn from_seconds(seconds: i64, relative_seconds_max: i64, now_micros: u64) -> Self {
         match seconds {
             0 => Expiry::Never,
             ..0 => Expiry::At(0),
-            1..=RELATIVE_SECONDS_MAX => Expiry::At(now_micros as i64 + seconds * MICROS_PER_SECOND),
-            _ => Expiry::At(seconds.saturating_mul(MICROS_PER_SECOND)),
+            _ if seconds <= relative_seconds_max => {
+                Expiry::At(now_micros as i64 + seconds * MICROS_PER_SECOND)
+            }
+            1..=UNIX_SECONDS_MAX => Expiry::At(seconds * MICROS_PER_SECOND),
+            _ => Expiry::Never,
         }
     }
 
@@ -91,6 +95,13 @@ pub(super) struct NewDocument<'a> {
     pub expiry: Expiry,
     pub stale: bool,
     pub promised: bool,
+}
+
+impl<'a> NewDocument<'a> {
+    /// Neither stale nor promised to anybody.
+    pub fn new(value: &'a [u8], flags: u32, expiry: Expiry) -> Self {
+        NewDocument { value, flags, expiry, stale: false, promised: false }
+    }
 }
 
 /// Reads and writes the rows of a key-value table.

@@ -21,38 +21,62 @@ use document::DocumentTable;
 use oribi_engine::{Engine, Lookup, Obligation, ReadView, Snapshot};
 use oribi_types::{Error, Result};
 use path::{Shape, Tables};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
+use tokio::task::AbortHandle;
 
-/// Limits of keys and values, in bytes.
+/// Limits of what clients may store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KvLimits {
     pub key_bytes_max: usize,
     pub value_bytes_max: usize,
+    /// The longest expiry that counts from now; a larger number is Unix time.
+    pub relative_seconds_max: i64,
 }
 
 impl Default for KvLimits {
-    /// memcached's: 250 bytes, 1 MiB.
+    /// memcached's: 250 bytes, 1 MiB, 30 days.
     fn default() -> Self {
-        KvLimits { key_bytes_max: 250, value_bytes_max: 1024 * 1024 }
+        KvLimits { key_bytes_max: 250, value_bytes_max: 1024 * 1024, relative_seconds_max: 60 * 60 * 24 * 30 }
     }
 }
 
 impl KvLimits {
     /// # Errors
-    /// `Invalid` for limits that the engine's own would contradict.
-    pub fn validate(&self) -> Result<()> {
+    /// `Invalid` for limits that contradict the engine's, which writes at most `statement_bytes_max` at once, or each
+    /// other.
+    pub fn validate(&self, statement_bytes_max: usize) -> Result<()> {
         // A component of an encoded key takes at most twice its bytes and a terminator.
         const KEY_BYTES_MAX: usize = oribi_types::key::KEY_BYTES_MAX / 4;
-        const VALUE_BYTES_MAX: usize = 1 << 30;
+        // Beyond lies the present, as Unix time.
+        const RELATIVE_SECONDS_MAX: i64 = 1_000_000_000;
         if !(1..=KEY_BYTES_MAX).contains(&self.key_bytes_max) {
             return Err(Error::invalid(format!("key_bytes_max must be 1 to {KEY_BYTES_MAX}")));
         }
-        if !(1..=VALUE_BYTES_MAX).contains(&self.value_bytes_max) {
-            return Err(Error::invalid(format!("value_bytes_max must be 1 to {VALUE_BYTES_MAX}")));
+        let most = KvLimits::value_bytes_most(self.key_bytes_max, statement_bytes_max);
+        if !(1..=most).contains(&self.value_bytes_max) {
+            return Err(Error::invalid(format!(
+                "value_bytes_max must be 1 to {most}, so that a value and its key fit a statement \
+                 (statement_bytes_max is {statement_bytes_max})"
+            )));
+        }
+        if !(1..=RELATIVE_SECONDS_MAX).contains(&self.relative_seconds_max) {
+            return Err(Error::invalid(format!("relative_seconds_max must be 1 to {RELATIVE_SECONDS_MAX}")));
         }
         Ok(())
+    }
+
+    /// The longest value that a statement of `statement_bytes_max` can write under any key.
+    pub fn value_bytes_most(key_bytes_max: usize, statement_bytes_max: usize) -> usize {
+        const VALUE_BYTES_MAX: usize = 1 << 30;
+        // What a row has besides its value, and what its columns of later take.
+        const ROW_BYTES: usize = 1024;
+        statement_bytes_max.saturating_sub(2 * key_bytes_max + ROW_BYTES).min(VALUE_BYTES_MAX)
+    }
+
+    /// The expiry that a client states in seconds.
+    pub fn expiry(&self, seconds: i64, now_micros: u64) -> Expiry {
+        Expiry::from_seconds(seconds, self.relative_seconds_max, now_micros)
     }
 }
 
@@ -60,8 +84,8 @@ impl KvLimits {
 pub struct KeyValue {
     engine: Arc<Engine>,
     limits: KvLimits,
-    /// Counts flushes asked for; a scheduled one happens only if none was asked for after it.
-    flushes: AtomicU64,
+    /// The flush that was asked for last, if it was for later.
+    scheduled: Mutex<Option<AbortHandle>>,
 }
 
 /// Schema and name of the table that holds the documents of plain keys.
@@ -69,7 +93,7 @@ pub const BUCKET: (&str, &str) = ("default", "kv");
 
 impl KeyValue {
     pub fn new(engine: Arc<Engine>, limits: KvLimits) -> Arc<Self> {
-        Arc::new(KeyValue { engine, limits, flushes: AtomicU64::new(0) })
+        Arc::new(KeyValue { engine, limits, scheduled: Mutex::default() })
     }
 
     pub fn engine(&self) -> &Arc<Engine> {
@@ -104,25 +128,30 @@ impl KeyValue {
     /// # Errors
     /// Those of the engine.
     pub fn flush(&self) -> Result<()> {
-        self.flushes.fetch_add(1, Ordering::Relaxed);
+        self.schedule(None);
         self.truncate()
     }
 
     /// Flushes after `delay`, unless another flush is asked for before. Must be called inside a Tokio runtime; does
     /// not outlive it.
     pub fn flush_after(self: &Arc<Self>, delay: Duration) {
-        let asked = self.flushes.fetch_add(1, Ordering::Relaxed) + 1;
         let kv = self.clone();
-        tokio::spawn(async move {
+        let task = tokio::spawn(async move {
             tokio::time::sleep(delay).await;
-            if kv.flushes.load(Ordering::Relaxed) != asked {
-                return;
-            }
             let flushed = tokio::task::spawn_blocking(move || kv.truncate()).await;
             if let Ok(Err(error)) = flushed {
                 tracing::warn!(%error, "scheduled flush of the key-value bucket failed");
             }
         });
+        self.schedule(Some(task.abort_handle()));
+    }
+
+    /// Puts a scheduled flush in the place of the one before, which ends: nothing is left of those that were replaced.
+    fn schedule(&self, flush: Option<AbortHandle>) {
+        let mut scheduled = self.scheduled.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(replaced) = std::mem::replace(&mut *scheduled, flush) {
+            replaced.abort();
+        }
     }
 
     fn truncate(&self) -> Result<()> {

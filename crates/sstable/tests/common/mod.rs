@@ -47,8 +47,8 @@ pub fn write(
     for row in rows {
         writer.push(&row.key, &row.row, row.ts).unwrap();
     }
-    assert_eq!(writer.rows(), rows.len() as u64);
     let meta = writer.finish().unwrap();
+    assert_eq!(meta.rows, rows.len() as u64);
     publish(env, dir, id).unwrap();
     meta
 }
