@@ -1,7 +1,7 @@
 //! What runs by itself: flushes, compactions, trimming the log, reserving timestamps.
 //!
-//! Two threads coordinate at normal priority, because they take locks that writers take; the heavy part of each job
-//! runs at idle priority. Flushes never wait for compactions.
+//! Three threads coordinate at normal priority, because they take locks that writers take; the heavy part of each job
+//! runs at idle priority. Flushes never wait for compactions, and the ceiling for neither.
 
 use crate::catalog::Table;
 use crate::engine::Engine;
@@ -29,7 +29,8 @@ pub(crate) struct Background {
     stopped: AtomicBool,
     flush: Alarm,
     compaction: Alarm,
-    pub threads: Mutex<Vec<JoinHandle<()>>>,
+    ceiling: Alarm,
+    threads: Mutex<Vec<JoinHandle<()>>>,
 }
 
 /// What a thread sleeps by.
@@ -61,11 +62,15 @@ impl Alarm {
 impl Background {
     pub fn start(engine: &Arc<Engine>) -> Result<()> {
         let mut failures = Failures::default();
-        let flush = move |engine: &Engine| engine.flush_tick(&mut failures);
+        let flush = move |engine: &Engine| {
+            engine.flush_tick(&mut failures);
+            Ok(())
+        };
         let (mut failures, mut looks) = (Failures::default(), Looks::default());
         let compact = move |engine: &Engine| engine.compaction_tick(&mut failures, &mut looks);
         spawn(engine, "oribi-flush", |background| &background.flush, flush)?;
-        spawn(engine, "oribi-compact", |background| &background.compaction, compact)
+        spawn(engine, "oribi-compact", |background| &background.compaction, compact)?;
+        spawn(engine, "oribi-ceiling", |background| &background.ceiling, Engine::raise_ceiling)
     }
 
     /// Has the flush thread look now. Cheap to call again and again.
@@ -75,11 +80,11 @@ impl Background {
 
     pub fn stop(&self) {
         self.stopped.store(true, Relaxed);
-        self.flush.ring();
-        self.compaction.ring();
+        for alarm in [&self.flush, &self.compaction, &self.ceiling] {
+            alarm.ring();
+        }
         let current = std::thread::current().id();
         for thread in self.threads.lock().drain(..) {
-            thread.thread().unpark();
             // The last handle of an engine may be dropped by its own thread.
             if thread.thread().id() != current && thread.join().is_err() {
                 tracing::error!("a background thread panicked");
@@ -160,20 +165,16 @@ struct Unflushed {
 
 impl Engine {
     /// Flushes what is due: a large memtable, the largest one when memory is short, the oldest when the log is long.
-    fn flush_tick(&self, failures: &mut Failures) -> Result<()> {
+    fn flush_tick(&self, failures: &mut Failures) {
         self.measure_indexes();
-        let result = self.flush_all_due(failures);
-        if let Err(error) = &result {
-            self.budget.set_stuck(self.budget.memtables(), Some(error.clone()));
-        } else if failures.any_paused(self.env.clock.monotonic_micros()) {
+        self.flush_all_due(failures);
+        if failures.any_paused(self.env.clock.monotonic_micros()) {
             // Writers to a large memtable ring at every write.
             std::thread::sleep(TICK);
         }
-        result
     }
 
-    fn flush_all_due(&self, failures: &mut Failures) -> Result<()> {
-        self.raise_ceiling()?;
+    fn flush_all_due(&self, failures: &mut Failures) {
         while let Some((table, tablet)) = self.flush_due(failures) {
             let flushed = self.flush_tablet(&table, &tablet);
             if failures.note(&table, tablet.id, self.env.clock.monotonic_micros(), flushed)
@@ -182,11 +183,10 @@ impl Engine {
                 tracing::warn!(%error, "cannot trim the log");
             }
             if self.background.stopped.load(Relaxed) {
-                return Ok(());
+                return;
             }
         }
         self.index.evict_excess();
-        Ok(())
     }
 
     /// The next tablet to flush, of those that are not paused. Tells the budget what the others hold.

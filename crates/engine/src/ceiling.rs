@@ -9,11 +9,8 @@
 
 use crate::engine::Engine;
 use crate::manifest::Edit;
-use oribi_env::Priority;
 use oribi_types::{Result, Timestamp};
-use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
-use std::time::Duration;
 
 /// How far ahead of the clock timestamps are reserved, in microseconds.
 const AHEAD_MICROS: u64 = 2_000_000;
@@ -25,9 +22,6 @@ const AHEAD_OF_LAST_MICROS: u64 = 250_000;
 pub(crate) const SPARE_MICROS: u64 = AHEAD_OF_LAST_MICROS / 8;
 /// How far ahead LSNs are reserved: more than one opening of the engine can use.
 const AHEAD_LSN: u64 = 1 << 40;
-/// How often the thread looks: often within the half of what is reserved that it has before writes would wait.
-const TICK: Duration = Duration::from_millis(100);
-const _: () = assert!(TICK.as_micros() * 4 < AHEAD_MICROS as u128 / 2);
 
 impl Engine {
     /// Makes sure that a write may take a timestamp. Cheap, unless nobody wrote for a while.
@@ -85,23 +79,5 @@ impl Engine {
             self.timeline.last()
         };
         self.set_ceiling(last)
-    }
-
-    /// Starts the thread that raises the ceiling.
-    pub(crate) fn keep_ceiling(self: &Arc<Self>) -> Result<()> {
-        let engine = Arc::downgrade(self);
-        let thread = oribi_env::spawn("oribi-ceiling", Priority::Normal, move || {
-            while let Some(engine) = engine.upgrade().filter(|engine| !engine.closed.load(Relaxed)) {
-                if let Err(error) = engine.raise_ceiling() {
-                    // Writers find the same.
-                    tracing::error!(%error, "cannot reserve timestamps");
-                    return;
-                }
-                drop(engine);
-                std::thread::park_timeout(TICK);
-            }
-        })?;
-        self.background.threads.lock().push(thread);
-        Ok(())
     }
 }

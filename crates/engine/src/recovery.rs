@@ -56,7 +56,6 @@ impl Engine {
         engine.create_defaults()?;
         engine.reserve_timestamps()?;
         if engine.options.background {
-            engine.keep_ceiling()?;
             Background::start(&engine)?;
         }
         Ok(engine)
