@@ -1,5 +1,6 @@
 //! Imported rows appear at once, for later snapshots only, and never over rows that are there.
 #![allow(clippy::unwrap_used)]
+#![allow(clippy::disallowed_methods, reason = "clients have threads of their own")]
 
 mod common;
 

@@ -113,7 +113,8 @@ pub(crate) fn set_sched_idle() {
     }
 }
 
-#[cfg(all(test, target_os = "linux"))]
+#[cfg(test)]
+#[cfg(target_os = "linux")]
 mod tests {
     use crate::{Priority, run_idle, spawn};
 

@@ -118,8 +118,8 @@ impl Sstable {
         if metadata.num_row_groups() != index.groups() {
             return Err(Error::corrupt(wrong("other row groups than in the index")));
         }
-        let all = [0..index.rows];
-        let rows = rows.unwrap_or(&all);
+        let all = 0..index.rows;
+        let rows = rows.unwrap_or(std::slice::from_ref(&all));
         let disjoint = rows.windows(2).all(|pair| pair[0].end <= pair[1].start);
         if !disjoint || rows.iter().any(|r| r.start > r.end || r.end > index.rows) {
             return Err(Error::invalid(wrong("invalid ranges of rows")));

@@ -174,7 +174,9 @@ async fn errors_name_their_place() {
 #[tokio::test]
 async fn what_is_nearly_too_deep_runs_and_what_is_deeper_is_refused() {
     let db = Db::new();
-    let chains: [(&str, fn(usize) -> String, usize); 6] = [
+    /// The link of a chain, by its number.
+    type Link = fn(usize) -> String;
+    let chains: [(&str, Link, usize); 6] = [
         ("select 1", |_| "+1".to_owned(), 490),
         ("select 1 where 1=1", |_| " or 1=1".to_owned(), 490),
         ("select 1", |_| "::int".to_owned(), 240),
