@@ -57,13 +57,17 @@ impl Engine {
     /// Starts an import into `table`, all of whose keys must be new.
     ///
     /// # Errors
-    /// `NotFound` for a dropped table.
+    /// `NotFound` for a dropped table; those of the manifest.
     pub fn import(self: &Arc<Self>, table: &Arc<Table>) -> Result<Import> {
         let table = self.latest(table.id()).ok_or_else(|| Error::not_found("the table was dropped"))?;
+        // A timestamp of their own, of now: by it the rows of a table with a `ttl` expire.
+        self.reserve_timestamps()?;
+        let ts = self.timeline.begin();
+        self.timeline.complete(ts);
         let share = self.budget.limit() as usize / 8 / table.tablets.len();
         Ok(Import {
             engine: self.clone(),
-            ts: self.timeline.watermark(),
+            ts,
             run_bytes_max: share.clamp(256 << 10, RUN_BYTES_MAX),
             tablets: table.tablets.iter().map(|_| TabletImport::default()).collect(),
             table,

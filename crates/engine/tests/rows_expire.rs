@@ -82,6 +82,21 @@ fn rows_expire_by_the_age_that_their_table_allows() {
 }
 
 /// A table `t` (k, v, expires_at), whose rows expire by the last column.
+#[test]
+fn imported_rows_are_as_young_as_their_import() {
+    let (files, clock, engine) = engine();
+    let mut definition = definition("t", 1, Durability::Sync);
+    definition.options.ttl_ms = Some(10_000);
+    let table = engine.create_table(definition).unwrap();
+    // Nobody has written for long.
+    clock.advance(60 * SECOND);
+    import(&engine, &table, &[1], "imported").unwrap();
+    clock.advance(9 * SECOND);
+    everywhere(&files, &clock, &engine, &[(1, "imported")]);
+    clock.advance(2 * SECOND);
+    everywhere(&files, &clock, &engine, &[]);
+}
+
 fn table_with_expiry(engine: &Arc<Engine>) -> Arc<Table> {
     let schema = Schema::new(
         vec![
