@@ -1,5 +1,6 @@
 //! `oribi perf`: measurements that need no other program.
 
+mod kv;
 mod simple_query;
 mod tpch;
 
@@ -7,6 +8,8 @@ use oribi_types::Result;
 
 #[derive(Clone, Debug, clap::Subcommand)]
 pub enum PerfCommand {
+    /// Gets and sets in batches, on any server that speaks memcached's protocols
+    Kv(kv::KvCommand),
     /// Prepared point selects in this process: operations per second and allocations per operation
     SimpleQuery(simple_query::SimpleQuery),
     /// The 22 queries of TPC-H
@@ -15,6 +18,7 @@ pub enum PerfCommand {
 
 pub fn run(command: &PerfCommand) -> Result<()> {
     match command {
+        PerfCommand::Kv(command) => kv::run(command),
         PerfCommand::SimpleQuery(command) => simple_query::run(command),
         PerfCommand::Tpch(command) => tpch::run(command),
     }

@@ -1,0 +1,181 @@
+//! `oribi perf kv`: a load of gets and sets in batches, in the manner of pillowfight, against any server that speaks
+//! memcached's protocols.
+//!
+//! Each thread owns its connections and keeps one batch under way on each. Building and checking an operation copies
+//! a key and skips an answer: no allocation, no lock, and one write(2) and about one read(2) per batch and direction,
+//! so that the generator is never what is measured (its own cost is printed).
+
+mod connection;
+mod cpu;
+mod load;
+mod protocol;
+
+use cpu::CpuTime;
+use load::{Counts, Worker};
+use oribi_types::{Error, Result};
+use protocol::Protocol;
+use std::net::{SocketAddr, ToSocketAddrs};
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
+use std::thread::ScopedJoinHandle;
+use std::time::{Duration, Instant};
+
+/// A load of gets and sets
+#[derive(Clone, Debug, clap::Args)]
+pub struct KvCommand {
+    /// Server
+    #[arg(long, default_value = "127.0.0.1:11211", value_name = "HOST:PORT")]
+    host: String,
+    #[arg(long, value_enum, default_value_t = Protocol::Text)]
+    protocol: Protocol,
+    /// Keys; all are set once before the measurement
+    #[arg(long, default_value_t = 1_000_000)]
+    num_items: u64,
+    /// Operations that a connection sends before it waits for their answers
+    #[arg(long, default_value_t = 100)]
+    batch_size: usize,
+    /// Share of sets among the operations, in percent
+    #[arg(long, default_value_t = 33, value_parser = clap::value_parser!(u8).range(0..=100))]
+    set_pct: u8,
+    /// Bytes of the smallest value
+    #[arg(long, default_value_t = 50)]
+    min_size: usize,
+    /// Bytes of the largest value
+    #[arg(long, default_value_t = 5120)]
+    max_size: usize,
+    #[arg(long, default_value_t = 1)]
+    num_threads: usize,
+    /// Connections of each thread
+    #[arg(long, default_value_t = 1)]
+    connections: usize,
+    /// Operations to measure in all, instead of a duration
+    #[arg(long, conflicts_with = "duration")]
+    operations: Option<u64>,
+    /// Seconds to measure
+    #[arg(long, default_value_t = 10)]
+    duration: u64,
+    /// Leave out setting every key first
+    #[arg(long)]
+    no_population: bool,
+    /// Process of the server, whose CPU time is to be told too
+    #[arg(long)]
+    server_pid: Option<u32>,
+}
+
+impl KvCommand {
+    fn validate(&self) -> Result<()> {
+        let counts = [
+            ("num-items", self.num_items as usize),
+            ("batch-size", self.batch_size),
+            ("num-threads", self.num_threads),
+            ("connections", self.connections),
+        ];
+        if let Some((name, _)) = counts.iter().find(|(_, count)| *count == 0) {
+            return Err(Error::invalid(format!("--{name} is 0")));
+        }
+        if self.min_size > self.max_size || self.max_size > load::VALUE_BYTES_MAX {
+            return Err(Error::invalid(format!(
+                "--min-size {} and --max-size {} must be in order and at most {}",
+                self.min_size,
+                self.max_size,
+                load::VALUE_BYTES_MAX
+            )));
+        }
+        Ok(())
+    }
+
+    fn address(&self) -> Result<SocketAddr> {
+        let mut addresses = self
+            .host
+            .to_socket_addrs()
+            .map_err(|e| Error::from(e).context(format!("--host {}", self.host)))?;
+        addresses.next().ok_or_else(|| Error::not_found(format!("--host {}", self.host)))
+    }
+}
+
+/// When the threads stop: at a time, or once the operations are used up.
+pub(super) struct Until {
+    stop: AtomicBool,
+    /// Operations that nobody has taken yet; `i64::MAX` if only the time counts.
+    left: AtomicI64,
+}
+
+impl Until {
+    /// Takes up to `wanted` operations; 0 ends the thread.
+    pub(super) fn take(&self, wanted: usize) -> usize {
+        if self.stop.load(Ordering::Relaxed) {
+            return 0;
+        }
+        let left = self.left.fetch_sub(wanted as i64, Ordering::Relaxed);
+        left.clamp(0, wanted as i64) as usize
+    }
+}
+
+pub fn run(command: &KvCommand) -> Result<()> {
+    command.validate()?;
+    let address = command.address()?;
+    let workers = (0..command.num_threads).map(|thread| Worker::open(command, address, thread as u64));
+    let mut workers = workers.collect::<Result<Vec<_>>>()?;
+    if !command.no_population {
+        let started = Instant::now();
+        in_threads(&mut workers, Worker::populate)?;
+        println!("set {} items in {:.2} s", command.num_items, started.elapsed().as_secs_f64());
+    }
+    let until = Until {
+        stop: AtomicBool::new(false),
+        left: AtomicI64::new(command.operations.map_or(i64::MAX / 2, |n| n as i64)),
+    };
+    let server = || command.server_pid.map(CpuTime::of_process).transpose();
+    let (client_before, server_before, started) = (CpuTime::of_this_process(), server()?, Instant::now());
+    std::thread::scope(|scope| {
+        if command.operations.is_none() {
+            let until = &until;
+            scope.spawn(move || {
+                std::thread::sleep(Duration::from_secs(command.duration));
+                until.stop.store(true, Ordering::Relaxed);
+            });
+        }
+        in_threads(&mut workers, |worker| worker.measure(&until))
+    })?;
+    let wall = started.elapsed().as_secs_f64();
+    let client = CpuTime::of_this_process().since(&client_before);
+    let server = server()?.zip(server_before).map(|(after, before)| after.since(&before));
+    report(&workers, wall, client, server);
+    Ok(())
+}
+
+/// Runs `work` on every worker at the same time; the first error counts.
+fn in_threads(workers: &mut [Worker], work: impl Fn(&mut Worker) -> Result<()> + Sync) -> Result<()> {
+    std::thread::scope(|scope| {
+        let threads: Vec<_> = workers.iter_mut().map(|worker| scope.spawn(|| work(worker))).collect();
+        let ended = |thread: ScopedJoinHandle<'_, Result<()>>| {
+            thread.join().unwrap_or_else(|_| Err(Error::internal("a thread of the load panicked")))
+        };
+        threads.into_iter().try_for_each(ended)
+    })
+}
+
+fn report(workers: &[Worker], wall: f64, client: f64, server: Option<f64>) {
+    let (mut counts, mut latency) = (Counts::default(), load::latency_histogram());
+    workers.iter().for_each(|worker| worker.report(&mut counts, &mut latency));
+    let operations = counts.operations();
+    println!("{operations} operations in {wall:.2} s: {:.0} ops/s", operations as f64 / wall);
+    println!(
+        "{} sets, {} hits, {} misses, {} errors",
+        counts.sets, counts.hits, counts.misses, counts.errors
+    );
+    let us = |quantile: f64| latency.value_at_quantile(quantile) as f64 / 1e3;
+    print!("latency of a batch, µs:");
+    for (name, quantile) in
+        [("p50", 0.5), ("p90", 0.9), ("p99", 0.99), ("p99.9", 0.999), ("p99.99", 0.9999), ("max", 1.0)]
+    {
+        print!(" {name} {:.0}", us(quantile));
+    }
+    println!();
+    println!("client CPU {client:.2} s, {:.3} µs/op", client * 1e6 / operations.max(1) as f64);
+    if let Some(server) = server {
+        println!("server CPU {server:.2} s, {:.0} ops per CPU-second", operations as f64 / server.max(1e-9));
+    }
+}
+
+#[cfg(test)]
+mod tests;

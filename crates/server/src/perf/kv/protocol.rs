@@ -1,0 +1,162 @@
+//! What the load sends and how it finds the end of an answer.
+
+use std::ops::Range;
+
+/// A dialect of memcached.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum Protocol {
+    /// `get`, `set`
+    Text,
+    /// `mg`, `ms`
+    Meta,
+    /// GET, SET
+    Binary,
+    /// GETQ, SETQ, and a NOOP that ends the batch: only hits and failures are answered
+    BinaryQuiet,
+}
+
+/// One answer of a server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Answer {
+    Hit,
+    Miss,
+    Stored,
+    Error,
+    /// To the NOOP of a quiet batch.
+    End,
+}
+
+const HEADER_BYTES: usize = 24;
+const REQUEST: u8 = 0x80;
+const RESPONSE: u8 = 0x81;
+const GET: u8 = 0x00;
+const SET: u8 = 0x01;
+const GETQ: u8 = 0x09;
+const NOOP: u8 = 0x0a;
+const SETQ: u8 = 0x11;
+/// Flags and expiry of a SET.
+const SET_EXTRAS: [u8; 8] = [0; 8];
+
+impl Protocol {
+    pub fn get(self, key: &[u8], out: &mut Vec<u8>) {
+        match self {
+            Protocol::Text => push(out, &[b"get ", key, b"\r\n"]),
+            Protocol::Meta => push(out, &[b"mg ", key, b" v\r\n"]),
+            Protocol::Binary => push(out, &[&header(GET, key.len(), 0, 0), key]),
+            Protocol::BinaryQuiet => push(out, &[&header(GETQ, key.len(), 0, 0), key]),
+        }
+    }
+
+    pub fn set(self, key: &[u8], value: &[u8], out: &mut Vec<u8>) {
+        let mut digits = itoa::Buffer::new();
+        let length = digits.format(value.len()).as_bytes();
+        match self {
+            Protocol::Text => push(out, &[b"set ", key, b" 0 0 ", length, b"\r\n", value, b"\r\n"]),
+            Protocol::Meta => push(out, &[b"ms ", key, b" ", length, b"\r\n", value, b"\r\n"]),
+            Protocol::Binary => self.binary_set(SET, key, value, out),
+            Protocol::BinaryQuiet => self.binary_set(SETQ, key, value, out),
+        }
+    }
+
+    fn binary_set(self, opcode: u8, key: &[u8], value: &[u8], out: &mut Vec<u8>) {
+        push(out, &[&header(opcode, key.len(), SET_EXTRAS.len(), value.len()), &SET_EXTRAS, key, value]);
+    }
+
+    /// Ends a batch.
+    pub fn finish(self, out: &mut Vec<u8>) {
+        if self.is_quiet() {
+            push(out, &[&header(NOOP, 0, 0, 0)]);
+        }
+    }
+
+    /// Whether what succeeded without news is not answered, so that a batch ends with [`Answer::End`].
+    pub fn is_quiet(self) -> bool {
+        self == Protocol::BinaryQuiet
+    }
+
+    /// The first answer of `bytes` and its length, or `None` if it is not whole.
+    pub fn answer(self, bytes: &[u8]) -> Option<(Answer, usize)> {
+        match self {
+            Protocol::Text => text_answer(bytes),
+            Protocol::Meta => meta_answer(bytes),
+            Protocol::Binary | Protocol::BinaryQuiet => binary_answer(bytes),
+        }
+    }
+}
+
+fn push(out: &mut Vec<u8>, parts: &[&[u8]]) {
+    for part in parts {
+        out.extend_from_slice(part);
+    }
+}
+
+fn header(opcode: u8, key: usize, extras: usize, value: usize) -> [u8; HEADER_BYTES] {
+    let mut header = [0; HEADER_BYTES];
+    header[0] = REQUEST;
+    header[1] = opcode;
+    header[2..4].copy_from_slice(&(key as u16).to_be_bytes());
+    header[4] = extras as u8;
+    header[8..12].copy_from_slice(&((key + extras + value) as u32).to_be_bytes());
+    header
+}
+
+/// The first line, without its end, and where the next begins.
+fn line(bytes: &[u8]) -> Option<(&[u8], usize)> {
+    let end = memchr::memchr(b'\n', bytes)?;
+    Some((bytes[..end].strip_suffix(b"\r").unwrap_or(&bytes[..end]), end + 1))
+}
+
+fn number(digits: &[u8]) -> Option<usize> {
+    std::str::from_utf8(digits).ok()?.parse().ok()
+}
+
+/// `VALUE key flags length`, the value and `END`; `END` for a miss; `STORED`; an error.
+fn text_answer(bytes: &[u8]) -> Option<(Answer, usize)> {
+    let (first, next) = line(bytes)?;
+    if first.starts_with(b"VALUE ") {
+        let length = first.rsplit(|b| *b == b' ').next().and_then(number);
+        let Some(length) = length else { return Some((Answer::Error, next)) };
+        let end = next + length + b"\r\nEND\r\n".len();
+        return (bytes.len() >= end).then_some((Answer::Hit, end));
+    }
+    let answer = match first {
+        b"STORED" => Answer::Stored,
+        b"END" => Answer::Miss,
+        _ => Answer::Error,
+    };
+    Some((answer, next))
+}
+
+/// `VA length` and the value; `EN` for a miss; `HD` for a set; an error.
+fn meta_answer(bytes: &[u8]) -> Option<(Answer, usize)> {
+    let (first, next) = line(bytes)?;
+    if let Some(words) = first.strip_prefix(b"VA ") {
+        let length = words.split(|b| *b == b' ').next().and_then(number);
+        let Some(length) = length else { return Some((Answer::Error, next)) };
+        let end = next + length + b"\r\n".len();
+        return (bytes.len() >= end).then_some((Answer::Hit, end));
+    }
+    let answer = match first {
+        b"HD" => Answer::Stored,
+        b"EN" => Answer::Miss,
+        _ => Answer::Error,
+    };
+    Some((answer, next))
+}
+
+fn binary_answer(bytes: &[u8]) -> Option<(Answer, usize)> {
+    let header = bytes.first_chunk::<HEADER_BYTES>()?;
+    let field = |range: Range<usize>| header[range].iter().fold(0, |n, byte| n << 8 | usize::from(*byte));
+    let end = HEADER_BYTES + field(8..12);
+    if bytes.len() < end {
+        return None;
+    }
+    let answer = match (header[0], header[1], field(6..8)) {
+        (RESPONSE, GET | GETQ, 0) => Answer::Hit,
+        (RESPONSE, GET | GETQ, 1) => Answer::Miss,
+        (RESPONSE, SET | SETQ, 0) => Answer::Stored,
+        (RESPONSE, NOOP, 0) => Answer::End,
+        _ => Answer::Error,
+    };
+    Some((answer, end))
+}
