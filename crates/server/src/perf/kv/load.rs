@@ -151,8 +151,9 @@ impl Worker {
     }
 }
 
+/// Of nanoseconds, from a microsecond to a minute, to three digits.
 pub fn latency_histogram() -> Histogram<u64> {
-    Histogram::new(3).expect("three digits are valid")
+    Histogram::new_with_bounds(1_000, 60_000_000_000, 3).expect("these bounds are valid")
 }
 
 /// Makes operations: keys, values and their bytes.
