@@ -43,7 +43,7 @@ $(VENV)/ready: tests/clients/requirements.txt
 	touch $@
 
 bench:
-	cargo bench --locked --workspace
+	cargo bench --locked -p oribi-wal -p oribi-sstable -p oribi-engine
 
 # FUZZ_SECONDS per target; needs the nightly toolchain and cargo-fuzz.
 fuzz:
