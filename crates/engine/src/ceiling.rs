@@ -5,7 +5,8 @@
 //! out. It is only a little ahead of the clock: rows that are written after a crash carry timestamps that are ahead by
 //! as much, and a table with a `ttl` keeps them so much longer. A clean close leaves the last timestamp as ceiling.
 //!
-//! While there are writes, a thread of its own raises the ceiling, long before a write would have to wait for that.
+//! While there are writes, a thread of its own raises the ceiling, long before a write would have to wait for that. Only
+//! the first write after ten quiet minutes does.
 
 use crate::engine::Engine;
 use crate::manifest::Edit;
@@ -14,6 +15,8 @@ use std::sync::atomic::Ordering::Relaxed;
 
 /// How far ahead of the clock timestamps are reserved, in microseconds.
 const AHEAD_MICROS: u64 = 2_000_000;
+/// So long after the last write nobody is expected to write soon, and the next one pays for raising the ceiling.
+const QUIET_MICROS: u64 = 600_000_000;
 /// How far ahead of the last timestamp: little, because each open after a crash starts at the ceiling, and opens that
 /// follow each other must not run away from the clock. A microsecond holds 4,096 timestamps.
 const AHEAD_OF_LAST_MICROS: u64 = 250_000;
@@ -37,7 +40,7 @@ impl Engine {
     /// # Errors
     /// Those of the manifest.
     pub(crate) fn raise_ceiling(&self) -> Result<()> {
-        let quiet = self.timeline.last().micros() + AHEAD_MICROS < self.timeline.now_micros();
+        let quiet = self.timeline.last().micros() + QUIET_MICROS < self.timeline.now_micros();
         if quiet { Ok(()) } else { self.raise_ceiling_unless(3) }
     }
 

@@ -14,8 +14,9 @@ use arrow::datatypes::UInt64Type;
 use oribi_sstable::{SstableId, SstableMeta, SstableOptions, SstableWriter, stored_columns};
 use oribi_types::batch::{EncodedKeys, encode_keys};
 use oribi_types::{Error, Result, Schema, Timestamp};
+use roaring::RoaringBitmap;
 use std::cmp::Ordering as Order;
-use std::collections::{BinaryHeap, HashMap, HashSet};
+use std::collections::{BinaryHeap, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -66,19 +67,19 @@ impl Engine {
         let Some(inputs) = pick(&files.files, &gone, self.options.compaction_files, horizon) else {
             return Ok(false);
         };
-        self.compact_files(table, tablet, &inputs)?;
-        Ok(true)
+        self.compact_files(table, tablet, &inputs)
     }
 
-    fn compact_files(&self, table: &Table, tablet: &Tablet, inputs: &[Arc<LiveFile>]) -> Result<()> {
+    /// Makes one file of `inputs`; says whether it was installed. If not, trying again at once would end the same way.
+    fn compact_files(&self, table: &Table, tablet: &Tablet, inputs: &[Arc<LiveFile>]) -> Result<bool> {
         let horizon = self.timeline.horizon();
         let now_micros = self.timeline.expiry_horizon_micros();
         let inputs: Vec<Arc<LiveFile>> =
             inputs.iter().filter(|f| f.visible_from <= horizon).cloned().collect();
         // Looked up after the inputs: it knows every column that they have.
-        let Some(table) = self.latest(table.id()) else { return Ok(()) };
+        let Some(table) = self.latest(table.id()) else { return Ok(false) };
         if inputs.is_empty() {
-            return Ok(());
+            return Ok(false);
         }
         self.manifest.check()?;
         let id = self.manifest.next_id();
@@ -99,13 +100,13 @@ impl Engine {
         inputs: &[Arc<LiveFile>],
         id: SstableId,
         merged: Merged,
-    ) -> Result<()> {
+    ) -> Result<bool> {
         let _installer = tablet.installer.lock();
         let state = arc_swap::Guard::into_inner(tablet.state());
         let current: Vec<&Arc<LiveFile>> = inputs.iter().filter_map(|f| state.files.file(f.id())).collect();
         if current.len() < inputs.len() || tablet.is_dropped() {
-            // Truncated meanwhile.
-            return oribi_sstable::remove(&self.env, &tablet.dir, id);
+            // Truncated or dropped meanwhile.
+            return oribi_sstable::remove(&self.env, &tablet.dir, id).map(|()| false);
         }
         let mut marks = merged.marks;
         for ((input, now), map) in inputs.iter().zip(current).zip(&merged.row_maps) {
@@ -122,7 +123,7 @@ impl Engine {
         self.commit_change(tablet, prepared, |state, files| TabletState { files, ..state.clone() })?;
         self.counters.compactions.fetch_add(1, Relaxed);
         self.counters.compacted_rows.fetch_add(merged.rows, Relaxed);
-        Ok(())
+        Ok(true)
     }
 
     fn merge(
@@ -148,10 +149,8 @@ impl Engine {
             let at = output.take(head.source, source, &head.key);
             source.row_map.push(at);
             source.next += 1;
-            if source.next == source.keys.len() {
-                // The batch is about to be replaced: what the output took of it is written first.
-                output.write(&mut sources)?;
-            } else if output.len() >= OUTPUT_BATCH_ROWS {
+            // A batch that is about to be replaced: what the output took of it is written first.
+            if source.next == source.keys.len() || output.len() >= OUTPUT_BATCH_ROWS {
                 output.write(&mut sources)?;
             }
             let source = &mut sources[head.source];
@@ -206,7 +205,7 @@ struct Source<'f> {
     keys: EncodedKeys,
     next: usize,
     file: &'f LiveFile,
-    expired: HashSet<u32>,
+    expired: RoaringBitmap,
     horizon: Timestamp,
     row_map: Vec<u32>,
 }
@@ -243,7 +242,7 @@ impl<'f> Source<'f> {
     fn open(table: &Table, file: &'f LiveFile, horizon: Timestamp, now_micros: u64) -> Result<Self> {
         let schema = table.schema_ref();
         let stored = stored_columns(schema);
-        let expired = expired_rows(table, file, now_micros)?.into_iter().collect();
+        let expired = expired_rows(table, file, now_micros)?;
         Ok(Source {
             batches: Box::new(file.sstable.batches(schema, &stored, true, None)?),
             batch: None,
@@ -279,7 +278,7 @@ impl<'f> Source<'f> {
         let row = self.row_map.len() as u32;
         match self.file.deletions.deleted_at(row) {
             Some(at) if at <= self.horizon => None,
-            _ if self.expired.contains(&row) => None,
+            _ if self.expired.contains(row) => None,
             mark => Some(mark),
         }
     }

@@ -11,6 +11,7 @@ use arrow::array::{Array, AsArray};
 use arrow::datatypes::{TimestampMicrosecondType, UInt64Type};
 use oribi_sstable::{Sstable, SstableId};
 use oribi_types::{ColumnSource, Result, Timestamp};
+use roaring::RoaringBitmap;
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -80,13 +81,15 @@ fn micros(bytes: Option<&[u8]>) -> Option<u64> {
 }
 
 /// The rows of a file that are past their time.
-pub(crate) fn expired_rows(table: &Table, file: &LiveFile, now_micros: u64) -> Result<Vec<u32>> {
+pub(crate) fn expired_rows(table: &Table, file: &LiveFile, now_micros: u64) -> Result<RoaringBitmap> {
     let span = Span::of(table, &file.sstable)?;
     if now_micros < span.first {
-        return Ok(Vec::new());
+        return Ok(RoaringBitmap::new());
     }
     if span.last <= now_micros {
-        return Ok((0..file.sstable.meta().rows as u32).collect());
+        let mut all = RoaringBitmap::new();
+        all.insert_range(0..file.sstable.meta().rows as u32);
+        return Ok(all);
     }
     let expiry = table.expiry();
     let schema = table.schema_ref();

@@ -1,10 +1,10 @@
 //! The memory budget: one limit over memtables, queries, open SSTables, background jobs and the row cache.
 //!
-//! The rule: memtables, queries, indexes and jobs together stay within the limit; the row cache takes what they leave
-//! and gives it back first. Memtables have an eighth of the limit for themselves, so that a flush alone always lets
-//! writers go on, and may take up to half while nobody else wants it. When they fill half of what they may, flushing
+//! The rule: memtables and queries take what indexes and jobs leave of the limit; the row cache takes what they all
+//! leave and gives it back first. Memtables have an eighth of the limit whatever happens, so that a flush alone always
+//! lets writers go on, and may take up to half while nobody else wants it; queries have an eighth too. When they fill half of what they may, flushing
 //! starts; beyond all of it, writers wait. Queries are refused what would break the rule. Indexes and jobs are only
-//! counted, and so is what a query takes without asking: the others make room for them.
+//! counted, and so is what a query takes without asking: the others make room for them, as far as they can.
 
 use oribi_types::{Error, Result};
 use parking_lot::{Condvar, Mutex};
@@ -109,7 +109,7 @@ impl MemoryBudget {
 
     fn queries_max(&self) -> u64 {
         let others = self.memtables().max(self.limit / MEMTABLES_MIN_SHARE) + self.indexes() + self.jobs();
-        self.limit.saturating_sub(others)
+        self.limit.saturating_sub(others).max(self.limit / QUERIES_MIN_SHARE)
     }
 
     fn memtables_max(&self) -> u64 {
@@ -119,8 +119,13 @@ impl MemoryBudget {
 
     /// How many bytes of clean rows must go for the budget to hold.
     pub(crate) fn cache_excess(&self) -> u64 {
-        let others = self.used() - self.cache();
-        self.cache().saturating_sub(self.limit.saturating_sub(others))
+        self.cache().saturating_sub(self.cache_max())
+    }
+
+    /// What all others leave to the row cache.
+    pub(crate) fn cache_max(&self) -> u64 {
+        let others = self.memtables() + self.queries() + self.indexes() + self.jobs();
+        self.limit.saturating_sub(others)
     }
 
     /// Whether memtables fill half of what they may. Those that are stuck are left out of both, or the others would be
@@ -197,7 +202,9 @@ impl MemoryBudget {
     pub(crate) fn memtables_shrank(&self, bytes: u64) {
         let before = self.memtables.fetch_sub(bytes, Relaxed);
         debug_assert!(before >= bytes, "memtable bytes are counted in and out alike");
-        if before > self.memtables_max() {
+        // Once, when the last byte too many goes.
+        let max = self.memtables_max();
+        if before > max && before - bytes <= max {
             self.wake_writers();
         }
     }
@@ -222,8 +229,9 @@ impl MemoryBudget {
     }
 }
 
-/// One part in so many of the limit is for memtables whatever others hold.
+/// One part in so many of the limit is for memtables whatever others hold, and one for queries.
 const MEMTABLES_MIN_SHARE: u64 = 8;
+const QUERIES_MIN_SHARE: u64 = 8;
 
 /// Memory of a job, counted until this is dropped.
 pub(crate) struct Held<'a> {
@@ -273,7 +281,11 @@ mod tests {
         budget.set_indexes(9000);
         assert_eq!(budget.memtables_max(), 1000);
         budget.memtables_grew(1000);
-        assert!(!budget.writers_must_wait() && budget.left_for_queries() == 0);
+        assert!(!budget.writers_must_wait());
+        // And so do queries; nothing is left for the cache.
+        assert_eq!((budget.left_for_queries(), budget.cache_max()), (0, 0));
+        budget.release(2000);
+        assert_eq!(budget.left_for_queries(), 1000);
     }
 
     #[test]

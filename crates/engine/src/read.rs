@@ -52,6 +52,8 @@ pub enum Lookup<R> {
 pub(crate) struct FileRow {
     pub ts: Timestamp,
     pub home: Location,
+    /// The commit of its file's rows, for those that were imported.
+    visible_from: Timestamp,
     /// A later version has come.
     replaced: bool,
 }
@@ -111,10 +113,13 @@ impl Engine {
         };
         let mut row = Vec::new();
         let at = if view.registered { view.ts } else { Timestamp::MAX };
-        let Some(FileRow { ts, home, replaced }) = self.read_files(table, tablet, key.key, at, &mut row)?
+        let Some(FileRow { ts, home, visible_from, replaced }) =
+            self.read_files(table, tablet, key.key, at, &mut row)?
         else {
             return Ok((None, Obligation::default()));
         };
+        // An import that is being installed: no snapshot taken after this answer may miss it.
+        self.timeline.wait_for_watermark(visible_from);
         if let Some(stamp) = stamp.filter(|_| !replaced) {
             self.index.fill(key, stamp, &row, ts, home);
         }
@@ -170,7 +175,8 @@ impl Engine {
                 file.sstable.read_row(table.schema_ref(), position, row)?;
                 self.counters.file_reads.fetch_add(1, Relaxed);
                 let home = Location { file: file.id(), row: position };
-                return Ok(Some(FileRow { ts, home, replaced: file.deletions.is_marked(position) }));
+                let (visible_from, replaced) = (file.visible_from, file.deletions.is_marked(position));
+                return Ok(Some(FileRow { ts, home, visible_from, replaced }));
             }
         }
         if looked {

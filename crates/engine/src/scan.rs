@@ -251,12 +251,12 @@ pub(crate) fn resolve(files: &FileSet, keys: &[(&[u8], Older)]) -> Result<Vec<Op
 
 fn scan_file(table: &Table, file: &LiveFile, snapshot: &Snapshot, replaced: Vec<u32>) -> Result<FileScan> {
     let mut hidden = file.deletions.hidden_at(snapshot.ts())?;
-    let add = |rows: Vec<u32>, hidden: &mut Arc<RoaringBitmap>| {
+    let add = |rows: RoaringBitmap, hidden: &mut Arc<RoaringBitmap>| {
         if !rows.is_empty() {
-            Arc::make_mut(hidden).extend(rows);
+            *Arc::make_mut(hidden) |= rows;
         }
     };
-    add(replaced, &mut hidden);
+    add(replaced.into_iter().collect(), &mut hidden);
     if file.sstable.meta().max_ts > snapshot.ts() {
         let later = rows_where(table, file, &[], |batch, i| {
             let ts = batch.column(batch.num_columns() - 1).as_primitive::<UInt64Type>();
@@ -274,8 +274,8 @@ pub(crate) fn rows_where(
     file: &LiveFile,
     projection: &[usize],
     test: impl Fn(&RecordBatch, usize) -> bool,
-) -> Result<Vec<u32>> {
-    let mut rows = Vec::new();
+) -> Result<RoaringBitmap> {
+    let mut rows = RoaringBitmap::new();
     let mut start = 0;
     for batch in file.sstable.batches(table.schema_ref(), projection, true, None)? {
         let batch = batch?;

@@ -56,8 +56,8 @@ impl Timeline {
         self.clock.now_micros()
     }
 
-    /// Takes the next timestamp; every call must be followed by [`complete`](Self::complete). The caller holds the
-    /// log's mutex, so that timestamps are taken in log order.
+    /// Takes the next timestamp; every call must be followed by [`complete`](Self::complete). Who takes an LSN too
+    /// holds the log's mutex, so that timestamps are taken in log order.
     pub fn begin(&self) -> Timestamp {
         // A write that was held up after it had a timestamp reserved must not pass the ceiling.
         let reserved = self.ceiling().micros().saturating_sub(SPARE_MICROS);

@@ -8,7 +8,8 @@
 //! 5. When the watermark has passed the timestamp, every reader sees the write.
 //!
 //! A single-row write costs two allocations (the row, and the box of the version it replaces; for a new key, the key),
-//! two copies of the row (log buffer, index), no system call and no wake-up.
+//! two copies of the row (log buffer, index), no system call and no wake-up; the first after ten quiet minutes syncs the
+//! manifest (see `ceiling`).
 
 use crate::catalog::Table;
 use crate::engine::{Engine, Obligation};

@@ -232,6 +232,10 @@ impl RowIndex {
     pub fn fill(&self, key: KeyRef<'_>, stamp: Stamp, row: &[u8], ts: Timestamp, home: Location) {
         let version = Version::clean(row, ts, home);
         let bytes = version.bytes(key.key);
+        // Where nothing is left to the cache, each fill would look through the whole index for something to evict.
+        if bytes > self.budget.cache_max() {
+            return;
+        }
         {
             let mut shard = self.shard(key.hash).write();
             if shard.stamps[key.stamp()] != stamp.0 {
@@ -328,7 +332,7 @@ impl RowIndex {
         let mut freed = 0;
         // Twice around: the first pass may only clear the marks of visited entries.
         for _ in 0..2 * SHARDS {
-            if freed >= bytes {
+            if freed >= bytes || self.budget.cache() == 0 {
                 return;
             }
             let hand = self.hand.fetch_add(1, Relaxed) % SHARDS;

@@ -256,9 +256,10 @@ impl Round<'_> {
         if !self.may_block && !plan.is_in_memory(engine, view) {
             return None;
         }
-        let written = plan.write(engine);
-        // Later reads of this round must see what was written, or what made a change refuse.
+        // Later reads of this round must see what is written, or what made a change refuse; and a snapshot held now
+        // would keep what is overwritten.
         (self.view, self.held) = (None, None);
+        let written = plan.write(engine);
         match written {
             Ok(commit) => {
                 self.obligation.merge(commit.obligation);
