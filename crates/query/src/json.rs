@@ -12,7 +12,8 @@ use datafusion::execution::FunctionRegistry;
 use datafusion::logical_expr::expr::ScalarFunction;
 use datafusion::logical_expr::planner::{ExprPlanner, PlannerResult, RawBinaryExpr};
 use datafusion::logical_expr::{
-    ColumnarValue, Expr, ReturnFieldArgs, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, Volatility,
+    ColumnarValue, Expr, ExprSchemable, ReturnFieldArgs, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl,
+    Signature, Volatility,
 };
 use datafusion::sql::sqlparser::ast::BinaryOperator;
 use datafusion_functions_json::udfs;
@@ -162,20 +163,15 @@ fn without_bytes(json: &ColumnarValue) -> Result<ColumnarValue> {
 struct JsonOperators;
 
 impl ExprPlanner for JsonOperators {
-    fn plan_binary_op(
-        &self,
-        expr: RawBinaryExpr,
-        _schema: &DFSchema,
-    ) -> Result<PlannerResult<RawBinaryExpr>> {
+    fn plan_binary_op(&self, expr: RawBinaryExpr, schema: &DFSchema) -> Result<PlannerResult<RawBinaryExpr>> {
         let function = match expr.op {
             BinaryOperator::Arrow | BinaryOperator::HashArrow => json_get(),
             BinaryOperator::LongArrow | BinaryOperator::HashLongArrow => json_as_text(),
             BinaryOperator::Question => json_contains(),
             _ => return Ok(PlannerResult::Original(expr)),
         };
-        let whole_path = matches!(expr.op, BinaryOperator::HashArrow | BinaryOperator::HashLongArrow);
-        let path = match &expr.right {
-            Expr::Literal(ScalarValue::Utf8(Some(text)), _) if whole_path => path_elements(text)?,
+        let path = match expr.op {
+            BinaryOperator::HashArrow | BinaryOperator::HashLongArrow => whole_path(expr.right, schema)?,
             _ => vec![expr.right],
         };
         let mut arguments = value_and_path(expr.left, &path);
@@ -198,6 +194,32 @@ fn value_and_path(value: Expr, path: &[Expr]) -> Vec<Expr> {
         }
         other => vec![other],
     }
+}
+
+/// The elements of a path: written out, with a cast or without, or an array. A text that is known only when the
+/// statement runs would be taken for one element and find nothing, so it is refused.
+fn whole_path(path: Expr, schema: &DFSchema) -> Result<Vec<Expr>> {
+    let written = |expr: &Expr| match expr {
+        Expr::Literal(ScalarValue::Utf8(Some(text)), _) => Some(path_elements(text)),
+        _ => None,
+    };
+    let cast = match &path {
+        Expr::Cast(cast) => written(&cast.expr),
+        _ => None,
+    };
+    if let Some(elements) = written(&path).or(cast) {
+        return elements;
+    }
+    let is_array = matches!(path.get_type(schema), Ok(DataType::List(_) | DataType::LargeList(_)));
+    if is_array && !matches!(path, Expr::Cast(_) | Expr::Placeholder(_)) {
+        return Ok(vec![path]);
+    }
+    let error = SqlError::new(
+        ErrorKind::Unsupported,
+        "a path of JSON members that is not written out is not supported",
+    )
+    .with_hint("write '{a,0}', or array[$1, '0'] with a parameter for each member");
+    Err(DataFusionError::External(Box::new(error)))
 }
 
 /// The elements of a path that is written as PostgreSQL writes arrays: `{a,0}`.

@@ -13,7 +13,7 @@ use datafusion::sql::sqlparser::ast::{
     TransactionMode,
 };
 use futures::{StreamExt, stream};
-use oribi_session::sql::{Outcome, POSTGRES_VERSION, Release, SqlError, SqlSession};
+use oribi_session::sql::{Outcome, POSTGRES_VERSION, Release, SqlError, SqlSession, TransactionStatus};
 use oribi_types::ErrorKind;
 use std::sync::Arc;
 use std::time::Duration;
@@ -28,10 +28,12 @@ const SETTINGS: &[(&str, &str)] = &[
     ("default_transaction_isolation", "read committed"),
     ("default_transaction_read_only", "off"),
     ("extra_float_digits", "1"),
+    ("geqo", "on"),
     ("idle_in_transaction_session_timeout", "0"),
     ("in_hot_standby", "off"),
     ("integer_datetimes", "on"),
     ("intervalstyle", "postgres"),
+    ("jit", "off"),
     ("lock_timeout", "0"),
     ("max_identifier_length", "63"),
     ("row_security", "off"),
@@ -64,8 +66,8 @@ const OFF: &[&str] = &["off", "false", "0", "no"];
 const ON: &[&str] = &["on", "true", "1", "yes"];
 const SWITCH: &[&str] = &["on", "true", "1", "yes", "off", "false", "0", "no"];
 
-/// A time limit that never strikes.
-const UNLIMITED: &[&str] = &["0", "0ms", "0s", "0min", "0h", "0d"];
+/// Time limits. Only the first can strike: nothing waits for locks, and an idle block holds nothing.
+const TIMEOUTS: &[&str] = &["statement_timeout", "lock_timeout", "idle_in_transaction_session_timeout"];
 
 /// Settings that have one possible value, or several of the same effect. `SQL_ASCII` is what clients in the C locale
 /// say; output says its order of day and month although there is but ISO's.
@@ -80,9 +82,9 @@ const FIXED: &[(&str, &[&str])] = &[
     ("default_transaction_isolation", &["read committed", "read uncommitted"]),
     ("default_transaction_read_only", OFF),
     ("extra_float_digits", &["1", "2", "3"]),
-    ("idle_in_transaction_session_timeout", UNLIMITED),
+    ("geqo", SWITCH),
     ("intervalstyle", &["postgres"]),
-    ("lock_timeout", UNLIMITED),
+    ("jit", SWITCH),
     ("row_security", SWITCH),
     ("session_replication_role", &["origin", "local", "replica"]),
     ("standard_conforming_strings", ON),
@@ -92,6 +94,9 @@ const FIXED: &[(&str, &[&str])] = &[
     ("transaction_read_only", OFF),
     ("xmloption", &["content", "document"]),
 ];
+
+/// Rails asks for one of these when it connects.
+const INTERVAL_STYLES: &[&str] = &["iso_8601", "postgres_verbose", "sql_standard"];
 
 /// Settings that a session may have made, those with a dot in their names included.
 const SETTINGS_MAX: usize = 100;
@@ -203,8 +208,12 @@ impl Control {
         let session = run.session;
         match self {
             Control::Set { name, value, local } => {
+                if *local && session.transaction() == TransactionStatus::Idle {
+                    session.warn("SET LOCAL can only be used in transaction blocks");
+                    return Ok(done("SET"));
+                }
                 if *local {
-                    session.warn("SET LOCAL holds for the session");
+                    session.restore_at_end(name);
                 }
                 set(session, name, value.as_deref())?;
                 Ok(done(if value.is_some() { "SET" } else { "RESET" }))
@@ -322,14 +331,19 @@ pub(crate) fn set(session: &SqlSession, name: &str, value: Option<&str>) -> Resu
         return Ok(());
     };
     if let Some((_, allowed)) = FIXED.iter().find(|(fixed, _)| *fixed == name)
-        && !allowed.contains(&value.to_lowercase().as_str())
+        && !allowed.contains(&list(value).as_str())
     {
-        if name != "timezone" {
-            return Err(unsupported(&format!("setting {name} to \"{value}\"")));
+        match name {
+            "timezone" => {
+                session.warn(format!("timestamps are in UTC; time zone \"{value}\" has no effect"));
+            }
+            "intervalstyle" if INTERVAL_STYLES.contains(&list(value).as_str()) => {
+                session.warn(format!("intervals are written in style postgres; \"{value}\" has no effect"));
+            }
+            _ => return Err(unsupported(&format!("setting {name} to \"{value}\""))),
         }
-        session.warn(format!("timestamps are in UTC; time zone \"{value}\" has no effect"));
     }
-    if name == "statement_timeout" && parse_timeout(value).is_none() {
+    if TIMEOUTS.contains(&name) && parse_timeout(value).is_none() {
         return Err(invalid(format!("invalid value for parameter \"{name}\": \"{value}\"")));
     }
     let made = session.settings();
@@ -342,6 +356,11 @@ pub(crate) fn set(session: &SqlSession, name: &str, value: Option<&str>) -> Resu
     }
     session.set(name, value);
     Ok(())
+}
+
+/// A value in lower case, one blank behind each comma.
+fn list(value: &str) -> String {
+    value.split(',').map(|word| word.trim().to_lowercase()).collect::<Vec<_>>().join(", ")
 }
 
 fn reset_all(session: &SqlSession) {

@@ -5,10 +5,11 @@ use futures::{StreamExt, stream};
 use oribi_session::sql::{Outcome, RowStream, SqlError, SqlSession};
 use oribi_types::ErrorKind;
 use std::future::Future;
-use tokio::time::{Instant, timeout_at};
+use std::time::Duration;
+use tokio::time::{Instant, timeout};
 
-/// Runs a statement, its rows included, within the session's `statement_timeout`. A `COPY … FROM STDIN` waits for its
-/// client and is not limited.
+/// Runs a statement, its rows included, within the session's `statement_timeout`. The time that a client takes between
+/// rows does not count, and a `COPY … FROM STDIN`, which waits for its client, is not limited.
 ///
 /// # Errors
 /// Those of the statement; `Unavailable` (57014) when time is up, then or by the stream of rows.
@@ -17,19 +18,22 @@ pub(crate) async fn limited(
     statement: impl Future<Output = Result<Outcome, SqlError>>,
 ) -> Result<Outcome, SqlError> {
     let Some(limit) = settings::statement_timeout(session) else { return statement.await };
-    let Some(deadline) = Instant::now().checked_add(limit) else { return statement.await };
-    match timeout_at(deadline, statement).await {
-        Ok(Ok(Outcome::Rows(rows))) => Ok(Outcome::Rows(limited_rows(rows, deadline))),
+    let started = Instant::now();
+    match timeout(limit, statement).await {
+        Ok(Ok(Outcome::Rows(rows))) => {
+            Ok(Outcome::Rows(limited_rows(rows, limit.saturating_sub(started.elapsed()))))
+        }
         Ok(outcome) => outcome,
         Err(_) => Err(timed_out()),
     }
 }
 
-fn limited_rows(rows: RowStream, deadline: Instant) -> RowStream {
-    stream::unfold(Some(rows), move |rows| async move {
-        let mut rows = rows?;
-        match timeout_at(deadline, rows.next()).await {
-            Ok(batch) => batch.map(|batch| (batch, Some(rows))),
+fn limited_rows(rows: RowStream, left: Duration) -> RowStream {
+    stream::unfold(Some((rows, left)), |state| async move {
+        let (mut rows, left) = state?;
+        let started = Instant::now();
+        match timeout(left, rows.next()).await {
+            Ok(batch) => batch.map(|batch| (batch, Some((rows, left.saturating_sub(started.elapsed()))))),
             Err(_) => Some((Err(timed_out()), None)),
         }
     })

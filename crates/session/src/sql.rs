@@ -219,6 +219,8 @@ pub struct SqlSession {
     /// The name the client connected to; there is one database, so it only shows in `current_database()`.
     pub database: String,
     settings: Mutex<BTreeMap<String, String>>,
+    /// What settings were before `SET LOCAL`, oldest first.
+    before_block: Mutex<Vec<(String, Option<String>)>>,
     transaction: Mutex<TransactionStatus>,
     warnings: Mutex<Vec<String>>,
 }
@@ -229,6 +231,7 @@ impl SqlSession {
             user: user.into(),
             database: database.into(),
             settings: Mutex::default(),
+            before_block: Mutex::default(),
             transaction: Mutex::default(),
             warnings: Mutex::default(),
         })
@@ -245,6 +248,24 @@ impl SqlSession {
 
     pub fn reset(&self, name: &str) {
         lock(&self.settings).remove(name);
+    }
+
+    /// Notes a setting, which [`restore_settings`](Self::restore_settings) brings back.
+    pub fn restore_at_end(&self, name: &str) {
+        let mut before = lock(&self.before_block);
+        if !before.iter().any(|(noted, _)| noted == name) {
+            before.push((name.to_owned(), self.setting(name)));
+        }
+    }
+
+    /// Brings back the settings noted since the last call.
+    pub fn restore_settings(&self) {
+        for (name, value) in std::mem::take(&mut *lock(&self.before_block)) {
+            match value {
+                Some(value) => self.set(&name, value),
+                None => self.reset(&name),
+            }
+        }
     }
 
     /// All settings made, by name.

@@ -137,10 +137,25 @@ fn open_session(
 }
 
 /// The settings in the startup parameter `options`: `-c name=value` and `--name=value`.
-fn option_settings(options: &str) -> impl Iterator<Item = (String, String)> + '_ {
-    let words =
-        options.split_ascii_whitespace().map(|w| w.strip_prefix("--").or(w.strip_prefix("-c")).unwrap_or(w));
-    words.filter_map(|w| w.split_once('=')).map(|(name, value)| (name.to_ascii_lowercase(), value.to_owned()))
+fn option_settings(options: &str) -> Vec<(String, String)> {
+    let words = option_words(options);
+    let words = words.iter().map(|w| w.strip_prefix("--").or(w.strip_prefix("-c")).unwrap_or(w));
+    let settings = words.filter_map(|w| w.split_once('='));
+    settings.map(|(name, value)| (name.to_ascii_lowercase(), value.to_owned())).collect()
+}
+
+/// Words separated by spaces; a backslash keeps the character behind it.
+fn option_words(options: &str) -> Vec<String> {
+    let mut words = vec![String::new()];
+    let mut characters = options.chars();
+    while let Some(character) = characters.next() {
+        match character {
+            '\\' => words.last_mut().expect("never empty").extend(characters.next()),
+            c if c.is_ascii_whitespace() => words.push(String::new()),
+            c => words.last_mut().expect("never empty").push(c),
+        }
+    }
+    words
 }
 
 impl Connection {

@@ -90,3 +90,14 @@ async fn bytes_are_read_as_the_json_that_they_are() {
     assert_eq!(db.rows("select json_length(value) from kv where value->'a' is not null").await, ["1"]);
     assert_eq!(db.rows(r"select '\x7b7d'::bytea ->> 'a' is null").await, ["true"]);
 }
+
+#[tokio::test]
+async fn a_path_is_written_out_or_refused() {
+    let db = Db::new();
+    db.run("create table p (id int primary key, doc json, path text)").await;
+    db.run(r#"insert into p values (1, '{"a":[{"b":7}]}', '{a,0,b}')"#).await;
+    for path in ["'{a,0,b}'", "'{a,0,b}'::text[]", "array['a', '0', 'b']"] {
+        assert_eq!(db.rows(&format!("select doc #>> {path} from p")).await, ["7"], "{path}");
+    }
+    assert_eq!(db.state("select doc #>> path from p").await, "0A000");
+}

@@ -27,9 +27,8 @@ async fn settings_are_kept_shown_and_reset() {
         ("set client_encoding = 'latin1'", "0A000"),
         ("set standard_conforming_strings = off", "0A000"),
         ("set datestyle to german", "0A000"),
-        ("set intervalstyle = iso_8601", "0A000"),
-        ("set lock_timeout = '2s'", "0A000"),
-        ("set idle_in_transaction_session_timeout = 1000", "0A000"),
+        ("set intervalstyle = roman", "0A000"),
+        ("set lock_timeout = 'soon'", "22023"),
         ("set client_min_messages = 'loud'", "0A000"),
         ("set statement_timeout = 'soon'", "22023"),
         ("set statement_timeout = -1", "22023"),
@@ -41,9 +40,12 @@ async fn settings_are_kept_shown_and_reset() {
     for sql in [
         "set datestyle = ISO",
         "set datestyle to iso, mdy",
+        "set datestyle to 'ISO,DMY'",
         "set intervalstyle = POSTGRES",
-        "set lock_timeout = 0",
-        "set idle_in_transaction_session_timeout = 0",
+        "set intervalstyle = iso_8601",
+        "set lock_timeout = '2s'",
+        "set idle_in_transaction_session_timeout = 1000",
+        "set jit = off",
         "set client_min_messages = warning",
         "set extra_float_digits = 3",
         "set synchronize_seqscans to off",
@@ -53,6 +55,25 @@ async fn settings_are_kept_shown_and_reset() {
         assert_eq!(db.tag(sql).await, "SET", "{sql}");
     }
     assert_eq!(db.tag("discard all").await, "DISCARD ALL");
+}
+
+#[tokio::test]
+async fn a_local_setting_ends_with_its_block() {
+    let db = Db::new();
+    db.run("set statement_timeout = '1min'").await;
+    for end in ["commit", "rollback"] {
+        db.run("begin").await;
+        db.run("set local statement_timeout = '1s'").await;
+        db.run("set local statement_timeout = '2s'").await;
+        db.run("set local my.own = 'x'").await;
+        assert_eq!(db.rows("show statement_timeout").await, ["2s"]);
+        db.run(end).await;
+        assert_eq!(db.rows("show statement_timeout").await, ["1min"], "{end}");
+        assert_eq!(db.state("show my.own").await, "42704");
+    }
+    // Outside of a block it does nothing.
+    db.run("set local statement_timeout = '1s'").await;
+    assert_eq!(db.rows("show statement_timeout").await, ["1min"]);
 }
 
 #[tokio::test]
