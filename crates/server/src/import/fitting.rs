@@ -1,6 +1,7 @@
 //! Batches of a file's columns, made into batches of a table's.
 //!
-//! A value that its column cannot hold never becomes null or another number: its row is refused.
+//! A value that its column cannot hold never becomes null, and no fraction an integer: its row is refused. Digits and
+//! fractions of a second beyond those of the column are rounded away, as an assignment does.
 
 use crate::import::rejects::Rejects;
 use arrow::array::{Array, ArrayRef, AsArray, RecordBatch, RecordBatchOptions};

@@ -177,6 +177,9 @@ impl<'c> Sink<'c> {
     }
 }
 
+/// Servers limit the length of a message, and a message may end anywhere in a line.
+const MESSAGE_BYTES_MAX: usize = 1 << 20;
+
 /// Rows to a server, as one `COPY`: all of them or, if it fails, none.
 pub struct CopySink<'c> {
     client: &'c Client,
@@ -194,7 +197,12 @@ impl CopySink<'_> {
             Some(copy) => copy,
             None => self.open.insert(Box::pin(self.client.copy_in(&self.statement).await.map_err(refused)?)),
         };
-        copy.send(Bytes::from(lines)).await.map_err(refused)
+        let mut lines = Bytes::from(lines);
+        while !lines.is_empty() {
+            let message = lines.split_to(lines.len().min(MESSAGE_BYTES_MAX));
+            copy.send(message).await.map_err(refused)?;
+        }
+        Ok(())
     }
 
     async fn finish(self) -> Result<u64> {

@@ -8,9 +8,14 @@ use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 use tokio::io::Interest;
 use tokio::net::TcpStream;
+use tokio::time::timeout;
 
 /// Bytes read at a time.
 const READ_BYTES: usize = 256 << 10;
+/// No answer is longer.
+const ANSWER_BYTES_MAX: usize = 16 << 20;
+/// A server that says nothing for so long is given up.
+const ANSWER_MAX: Duration = Duration::from_secs(30);
 
 /// A connection to the server.
 pub struct Connection {
@@ -80,10 +85,9 @@ impl Connection {
                 true => Interest::READABLE | Interest::WRITABLE,
                 false => Interest::READABLE,
             };
-            self.socket
-                .ready(interest)
-                .await
-                .map_err(|e| Error::from(e).context("waiting for the server"))?;
+            let ready = timeout(ANSWER_MAX, self.socket.ready(interest)).await;
+            let ready = ready.map_err(|_| Error::unavailable("the server does not answer"))?;
+            ready.map_err(|e| Error::from(e).context("waiting for the server"))?;
         }
         Ok(self.started.elapsed())
     }
@@ -106,13 +110,13 @@ impl Connection {
             return Ok(!self.is_sending());
         }
         if self.filled == self.input.len() {
-            self.make_room();
+            self.make_room()?;
         }
         match self.socket.try_read(&mut self.input[self.filled..]) {
             Ok(0) => Err(Error::unavailable("the server closed the connection")),
             Ok(read) => {
                 self.filled += read;
-                self.parse(seen);
+                self.parse(seen)?;
                 Ok(true)
             }
             Err(e) if e.kind() == ErrorKind::WouldBlock => Ok(false),
@@ -121,9 +125,9 @@ impl Connection {
     }
 
     /// Takes whole answers from what was read.
-    fn parse(&mut self, seen: &mut impl FnMut(Answer)) {
+    fn parse(&mut self, seen: &mut impl FnMut(Answer)) -> Result<()> {
         while self.awaited > 0
-            && let Some((answer, len)) = self.protocol.answer(&self.input[self.parsed..self.filled])
+            && let Some((answer, len)) = self.protocol.answer(&self.input[self.parsed..self.filled])?
         {
             self.parsed += len;
             if !self.protocol.is_quiet() || answer == Answer::End {
@@ -134,16 +138,20 @@ impl Connection {
         if self.parsed == self.filled {
             (self.parsed, self.filled) = (0, 0);
         }
+        Ok(())
     }
 
     /// Moves the answer that is not whole to the front, or, if it fills everything, doubles the room.
-    fn make_room(&mut self) {
+    fn make_room(&mut self) -> Result<()> {
         if self.parsed > 0 {
             self.input.copy_within(self.parsed..self.filled, 0);
             self.filled -= self.parsed;
             self.parsed = 0;
-        } else {
+        } else if self.input.len() < ANSWER_BYTES_MAX {
             self.input.resize(2 * self.input.len(), 0);
+        } else {
+            return Err(Error::invalid("the server's answer does not end"));
         }
+        Ok(())
     }
 }

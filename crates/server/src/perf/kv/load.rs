@@ -72,7 +72,7 @@ impl Worker {
     /// # Errors
     /// Those of connecting.
     pub fn open(command: &KvCommand, address: SocketAddr, thread: u64) -> Result<Self> {
-        let runtime = Builder::new_current_thread().enable_io().build()?;
+        let runtime = Builder::new_current_thread().enable_all().build()?;
         let connect = |_| runtime.block_on(Connection::open(address, command.protocol));
         let connections = (0..command.connections).map(connect).collect::<Result<_>>()?;
         let share = |thread: u64| command.num_items * thread / command.num_threads as u64;

@@ -2,8 +2,9 @@
 //! memcached's protocols.
 //!
 //! Each thread owns its connections and keeps one batch under way on each. Building and checking an operation copies
-//! a key and skips an answer: no allocation, no lock, and one write(2) and about one read(2) per batch and direction,
-//! so that the generator is never what is measured (its own cost is printed).
+//! a key and skips an answer, without an allocation or a lock; a batch costs one write(2) and at least two read(2), the
+//! first of which finds nothing yet. The generator's own CPU time is printed, so that it can be told from the server's.
+//! The latency of a batch includes waiting for its thread's other connections.
 
 mod connection;
 mod cpu;
@@ -100,6 +101,19 @@ pub(super) struct Until {
 }
 
 impl Until {
+    fn stop(&self) {
+        self.stop.store(true, Ordering::Relaxed);
+    }
+
+    /// Waits for `duration`, unless somebody else stops before.
+    fn stop_after(&self, duration: Duration) {
+        let end = Instant::now() + duration;
+        while Instant::now() < end && !self.stop.load(Ordering::Relaxed) {
+            std::thread::sleep(Duration::from_millis(20).min(end.saturating_duration_since(Instant::now())));
+        }
+        self.stop();
+    }
+
     /// Takes up to `wanted` operations; 0 ends the thread.
     pub(super) fn take(&self, wanted: usize) -> usize {
         if self.stop.load(Ordering::Relaxed) {
@@ -129,16 +143,15 @@ pub fn run(command: &KvCommand) -> Result<()> {
     std::thread::scope(|scope| {
         if command.operations.is_none() {
             let until = &until;
-            scope.spawn(move || {
-                std::thread::sleep(Duration::from_secs(command.duration));
-                until.stop.store(true, Ordering::Relaxed);
-            });
+            scope.spawn(move || until.stop_after(Duration::from_secs(command.duration)));
         }
-        in_threads(&mut workers, |worker| worker.measure(&until))
+        // If one fails, the others need not go on.
+        let measure = |worker: &mut Worker| worker.measure(&until).inspect_err(|_| until.stop());
+        in_threads(&mut workers, measure)
     })?;
     let wall = started.elapsed().as_secs_f64();
     let client = CpuTime::of_this_process().since(&client_before);
-    let server = server()?.zip(server_before).map(|(after, before)| after.since(&before));
+    let server = server().ok().flatten().zip(server_before).map(|(after, before)| after.since(&before));
     report(&workers, wall, client, server);
     Ok(())
 }

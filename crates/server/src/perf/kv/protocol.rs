@@ -1,5 +1,6 @@
 //! What the load sends and how it finds the end of an answer.
 
+use oribi_types::{Error, Result};
 use std::ops::Range;
 
 /// A dialect of memcached.
@@ -75,11 +76,19 @@ impl Protocol {
     }
 
     /// The first answer of `bytes` and its length, or `None` if it is not whole.
-    pub fn answer(self, bytes: &[u8]) -> Option<(Answer, usize)> {
+    ///
+    /// # Errors
+    /// `Invalid` for what is no answer of this protocol.
+    pub fn answer(self, bytes: &[u8]) -> Result<Option<(Answer, usize)>> {
         match self {
-            Protocol::Text => text_answer(bytes),
-            Protocol::Meta => meta_answer(bytes),
-            Protocol::Binary | Protocol::BinaryQuiet => binary_answer(bytes),
+            Protocol::Text => Ok(text_answer(bytes)),
+            Protocol::Meta => Ok(meta_answer(bytes)),
+            Protocol::Binary | Protocol::BinaryQuiet
+                if bytes.first().is_some_and(|magic| *magic != RESPONSE) =>
+            {
+                Err(Error::invalid("the server does not speak the binary protocol"))
+            }
+            Protocol::Binary | Protocol::BinaryQuiet => Ok(binary_answer(bytes)),
         }
     }
 }
@@ -151,11 +160,11 @@ fn binary_answer(bytes: &[u8]) -> Option<(Answer, usize)> {
     if bytes.len() < end {
         return None;
     }
-    let answer = match (header[0], header[1], field(6..8)) {
-        (RESPONSE, GET | GETQ, 0) => Answer::Hit,
-        (RESPONSE, GET | GETQ, 1) => Answer::Miss,
-        (RESPONSE, SET | SETQ, 0) => Answer::Stored,
-        (RESPONSE, NOOP, 0) => Answer::End,
+    let answer = match (header[1], field(6..8)) {
+        (GET | GETQ, 0) => Answer::Hit,
+        (GET | GETQ, 1) => Answer::Miss,
+        (SET | SETQ, 0) => Answer::Stored,
+        (NOOP, 0) => Answer::End,
         _ => Answer::Error,
     };
     Some((answer, end))

@@ -3,10 +3,10 @@ use super::protocol::{Answer, Protocol};
 /// Every prefix of an answer is not whole; the whole one has its kind and length.
 fn check(protocol: Protocol, bytes: &[u8], expected: Answer) {
     for cut in 0..bytes.len() {
-        assert_eq!(protocol.answer(&bytes[..cut]), None, "{protocol:?} {cut}");
+        assert_eq!(protocol.answer(&bytes[..cut]).unwrap(), None, "{protocol:?} {cut}");
     }
     let followed = [bytes, b"VALUE"].concat();
-    assert_eq!(protocol.answer(&followed), Some((expected, bytes.len())), "{protocol:?}");
+    assert_eq!(protocol.answer(&followed).unwrap(), Some((expected, bytes.len())), "{protocol:?}");
 }
 
 #[test]
@@ -30,6 +30,7 @@ fn answers_are_recognised_once_they_are_whole() {
     check(Protocol::Binary, &binary(1, 0, b""), Answer::Stored);
     check(Protocol::BinaryQuiet, &binary(0x11, 2, b""), Answer::Error);
     check(Protocol::BinaryQuiet, &binary(0x0a, 0, b""), Answer::End);
+    assert!(Protocol::Binary.answer(b"ERROR\r\n").is_err(), "another protocol");
 }
 
 #[test]
