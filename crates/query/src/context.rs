@@ -5,6 +5,7 @@ use crate::dml::Writers;
 use crate::error::{sql_error, sql_error_in};
 use crate::literals::{ColumnTypes, TypedLiterals};
 use crate::memory::QueryMemory;
+use crate::overflow::CheckedArithmetic;
 use crate::pg_catalog;
 use crate::provider::StatisticsCache;
 use crate::runtime::{AbortOnDrop, QueryRuntime};
@@ -16,6 +17,7 @@ use datafusion::execution::runtime_env::{RuntimeEnv, RuntimeEnvBuilder};
 use datafusion::execution::session_state::{SessionState, SessionStateBuilder};
 use datafusion::logical_expr::LogicalPlan;
 use datafusion::optimizer::Analyzer;
+use datafusion::physical_optimizer::optimizer::PhysicalOptimizer;
 use datafusion::physical_plan::{ExecutionPlan, execute_stream};
 use datafusion::prelude::{SessionConfig, SessionContext};
 use futures::{StreamExt, stream};
@@ -348,9 +350,12 @@ fn base_state(
     *reserved = (*reserved).min(memory_bytes / 16 / options.threads.max(1));
     let mut rules = Analyzer::new().rules;
     rules.insert(0, Arc::new(TypedLiterals));
+    let mut physical_rules = PhysicalOptimizer::new().rules;
+    physical_rules.insert(0, Arc::new(CheckedArithmetic));
     let mut state = SessionStateBuilder::new_with_default_features()
         .with_config(config)
         .with_analyzer_rules(rules)
+        .with_physical_optimizer_rules(physical_rules)
         .with_type_planner(Arc::new(ColumnTypes))
         .with_runtime_env(runtime_env)
         .build();

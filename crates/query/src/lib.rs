@@ -19,6 +19,7 @@ mod json;
 mod literals;
 mod memory;
 mod options;
+mod overflow;
 mod pg_catalog;
 mod point;
 mod provider;

@@ -1,6 +1,7 @@
 //! `RETURNING`: expressions over the rows that a statement wrote.
 
 use crate::context::{QueryEngine, StatementContext};
+use crate::overflow::checked;
 use arrow::array::RecordBatch;
 use arrow::array::RecordBatchOptions;
 use arrow::datatypes::{Field, Schema as ArrowSchema, SchemaRef};
@@ -94,7 +95,8 @@ pub(crate) fn physical(
     let logical = logical(state, columns, expr)?;
     let (_, field) = logical.to_field(columns).map_err(QueryEngine::error)?;
     let field = field.as_ref().clone().with_nullable(true);
-    let physical = state.create_physical_expr(logical, columns).map_err(QueryEngine::error)?;
+    let physical = state.create_physical_expr(logical, columns).and_then(|expr| Ok(checked(expr)?.data));
+    let physical = physical.map_err(QueryEngine::error)?;
     Ok((physical, field))
 }
 

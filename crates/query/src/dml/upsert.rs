@@ -12,6 +12,7 @@ use super::room::Room;
 use super::rows::{EncodedRows, Written};
 use super::{Run, Scope, blocking, changed, names, primary_key_name, readable, refuse};
 use crate::context::QueryEngine;
+use crate::overflow::checked;
 use crate::syntax::fold;
 use arrow::array::{ArrayRef, AsArray, BooleanArray, RecordBatch};
 use arrow::buffer::BooleanBuffer;
@@ -191,7 +192,10 @@ impl Expression {
             }
             other => Ok(Transformed::no(other)),
         });
-        bound.and_then(|bound| state.create_physical_expr(bound.data, columns)).map_err(QueryEngine::error)
+        bound
+            .and_then(|bound| state.create_physical_expr(bound.data, columns))
+            .and_then(|expr| Ok(checked(expr)?.data))
+            .map_err(QueryEngine::error)
     }
 }
 

@@ -112,3 +112,23 @@ async fn refusals_say_what_is_wrong() {
     }
     assert_eq!(db.rows("select sum(n) from t").await, ["100"]);
 }
+
+#[tokio::test]
+async fn arithmetic_beyond_its_type_is_an_error() {
+    let db = Db::new();
+    db.run("create table o (id int primary key, v bigint, i int)").await;
+    db.run("insert into o values (1, 9223372036854775807, 2147483647)").await;
+    for sql in [
+        "update o set v = v + 1",
+        "update o set v = 1 where v + 1 > 0",
+        "insert into o values (1, 1, 1) on conflict (id) do update set v = o.v + 1",
+        "select v * 2 from o",
+        "select -v - 2 from o",
+        "select i * i * i * i from o",
+        "insert into o select id + 1, v + id, i from o",
+    ] {
+        assert_eq!(db.state(sql).await, "22003", "{sql}");
+    }
+    assert_eq!(db.rows("select v, i from o").await, ["9223372036854775807|2147483647"]);
+    assert_eq!(db.state("update o set v = 0 returning v - 9223372036854775807 - 2").await, "22003");
+}
