@@ -1,7 +1,8 @@
 //! `ALTER TABLE`: one change of a table that exists.
 
-use crate::ddl::{blocking, column_spec, default_value, invalid, unsupported};
+use crate::ddl::{blocking, column_spec, default_value};
 use crate::dml::{Run, qualified};
+use crate::error::{invalid, unsupported};
 use crate::options;
 use crate::syntax::fold;
 use datafusion::sql::sqlparser::ast::{

@@ -2,6 +2,7 @@
 
 use crate::block;
 use crate::dml::{self, ParameterTypes, RowSink, Run, Scope, SourceQuery};
+use crate::error::unsupported;
 use crate::syntax::{self, fold, syntax_error};
 use arrow::array::RecordBatch;
 use arrow::datatypes::{Schema, SchemaRef};
@@ -239,8 +240,4 @@ fn byte(c: char, what: &str) -> Result<u8, SqlError> {
         .ok()
         .filter(u8::is_ascii)
         .ok_or_else(|| syntax_error(format!("COPY {what} must be a single one-byte character")))
-}
-
-fn unsupported(what: &str) -> SqlError {
-    SqlError::new(ErrorKind::Unsupported, format!("{what} is not supported"))
 }

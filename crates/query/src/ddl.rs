@@ -9,6 +9,7 @@ use crate::context::QueryEngine;
 use crate::dml::{
     self, Constant, ParameterTypes, Parameters, RowSink, Run, Scope, SourceQuery, column_type, qualified,
 };
+use crate::error::{invalid, unsupported};
 use crate::options::{self, Options};
 use crate::syntax::{Parsed, PartitionClause, fold};
 use datafusion::sql::sqlparser::ast::{
@@ -471,12 +472,4 @@ fn schema_name(name: &ObjectName) -> Result<String, SqlError> {
         (None, name) => Ok(name),
         (Some(_), _) => Err(invalid("42601", format!("improper schema name {name}"))),
     }
-}
-
-pub(crate) fn invalid(sqlstate: &'static str, message: impl Into<String>) -> SqlError {
-    SqlError::new(ErrorKind::Invalid, message).with_sqlstate(sqlstate)
-}
-
-pub(crate) fn unsupported(what: &str) -> SqlError {
-    SqlError::new(ErrorKind::Unsupported, format!("{what} is not supported"))
 }

@@ -1,4 +1,4 @@
-//! DataFusion's errors as ours: kind, SQLSTATE and position.
+//! Errors as clients see them: DataFusion's with kind, SQLSTATE and position, and those that many statements share.
 
 use arrow::error::ArrowError;
 use datafusion::common::{DataFusionError, SchemaError};
@@ -22,6 +22,16 @@ pub(crate) fn sql_error_in(sql: &str, error: DataFusionError) -> SqlError {
         };
     }
     converted
+}
+
+/// A statement that asks for what there is not.
+pub(crate) fn unsupported(what: &str) -> SqlError {
+    SqlError::new(ErrorKind::Unsupported, format!("{what} is not supported"))
+}
+
+/// A statement that is wrong.
+pub(crate) fn invalid(sqlstate: &'static str, message: impl Into<String>) -> SqlError {
+    SqlError::new(ErrorKind::Invalid, message).with_sqlstate(sqlstate)
 }
 
 fn convert(error: &DataFusionError) -> SqlError {

@@ -1,9 +1,10 @@
 //! `WITH (…)` of a table: `durability`, `ttl`, `expires_at`, and `primary_key` for `CREATE TABLE … AS`.
 
+use crate::error::invalid;
 use crate::syntax::fold;
 use datafusion::sql::sqlparser::ast::{Expr, SqlOption, Value};
 use oribi_session::sql::SqlError;
-use oribi_types::{ColumnSource, ColumnType, Durability, ErrorKind, Schema, TableOptions};
+use oribi_types::{ColumnSource, ColumnType, Durability, Schema, TableOptions};
 
 /// The options given; the others stay as they are.
 #[derive(Debug, Default, PartialEq)]
@@ -22,11 +23,12 @@ pub(crate) fn parse(options: &[SqlOption]) -> Result<Options, SqlError> {
     let mut parsed = Options::default();
     for option in options {
         let SqlOption::KeyValue { key, value } = option else {
-            return Err(invalid(format!("{option} is not a table option")));
+            return Err(invalid("22023", format!("{option} is not a table option")));
         };
         let name = fold(key);
-        let text = text(value).ok_or_else(|| invalid(format!("table option \"{name}\" is not a text")))?;
-        let malformed = || invalid(format!("invalid value for table option \"{name}\": \"{text}\""));
+        let text =
+            text(value).ok_or_else(|| invalid("22023", format!("table option \"{name}\" is not a text")))?;
+        let malformed = || invalid("22023", format!("invalid value for table option \"{name}\": \"{text}\""));
         match name.as_str() {
             "durability" => parsed.durability = Some(durability(&text).ok_or_else(malformed)?),
             "ttl" if text == "none" => parsed.ttl_ms = Some(None),
@@ -38,7 +40,7 @@ pub(crate) fn parse(options: &[SqlOption]) -> Result<Options, SqlError> {
                 parsed.primary_key = Some(columns.filter(|column| !column.is_empty()).collect());
             }
             _ => {
-                return Err(invalid(format!("unrecognized table option \"{name}\""))
+                return Err(invalid("22023", format!("unrecognized table option \"{name}\""))
                     .with_hint("there are durability, ttl, expires_at and primary_key"));
             }
         }
@@ -67,7 +69,7 @@ impl Options {
                         && matches!(c.source, ColumnSource::Slot(_))
                 };
                 let column = column.filter(fits).ok_or_else(|| {
-                    invalid(format!("expires_at: \"{name}\" is not a nullable timestamp column"))
+                    invalid("22023", format!("expires_at: \"{name}\" is not a nullable timestamp column"))
                 })?;
                 Some(column.id)
             }
@@ -127,10 +129,6 @@ fn millis(text: &str) -> Option<u64> {
         rest = rest[letters..].trim_start();
     }
     (!text.trim().is_empty()).then_some(total)
-}
-
-fn invalid(message: impl Into<String>) -> SqlError {
-    SqlError::new(ErrorKind::Invalid, message).with_sqlstate("22023")
 }
 
 #[cfg(test)]

@@ -5,6 +5,7 @@
 use crate::block;
 use crate::context::QueryEngine;
 use crate::dml::Run;
+use crate::error::{invalid, unsupported};
 use crate::syntax::{fold, syntax_error};
 use arrow::array::{ArrayRef, RecordBatch, StringArray};
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
@@ -344,7 +345,7 @@ pub(crate) fn set(session: &SqlSession, name: &str, value: Option<&str>) -> Resu
         }
     }
     if TIMEOUTS.contains(&name) && parse_timeout(value).is_none() {
-        return Err(invalid(format!("invalid value for parameter \"{name}\": \"{value}\"")));
+        return Err(invalid("22023", format!("invalid value for parameter \"{name}\": \"{value}\"")));
     }
     let made = session.settings();
     if name.len() + value.len() > SETTING_BYTES_MAX || made.len() >= SETTINGS_MAX && !made.contains_key(name)
@@ -417,14 +418,6 @@ fn canonical(name: &str) -> String {
 fn unknown(name: &str) -> SqlError {
     SqlError::new(ErrorKind::NotFound, format!("unrecognized configuration parameter \"{name}\""))
         .with_sqlstate("42704")
-}
-
-fn invalid(message: String) -> SqlError {
-    SqlError::new(ErrorKind::Invalid, message).with_sqlstate("22023")
-}
-
-fn unsupported(what: &str) -> SqlError {
-    SqlError::new(ErrorKind::Unsupported, format!("{what} is not supported"))
 }
 
 fn done(tag: &str) -> Outcome {

@@ -1,6 +1,7 @@
 //! `oribi perf`: measurements that need no other program.
 
 mod kv;
+mod random;
 mod simple_query;
 mod tpch;
 

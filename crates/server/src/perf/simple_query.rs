@@ -1,6 +1,7 @@
 //! A prepared point select of five 34-byte binary columns by an 8-byte binary key, over 10,000 rows with uniform
 //! keys: the statement that ScyllaDB's `perf-simple-query` measures.
 
+use super::random::Xorshift;
 use crate::{alloc, database, runtime};
 use futures::StreamExt;
 use oribi_session::Database;
@@ -157,23 +158,20 @@ async fn finish(outcome: Result<Outcome, oribi_session::sql::SqlError>) -> Resul
     }
 }
 
-/// Uniform keys (xorshift64*; Vigna 2016), the same in every run.
+/// Uniform keys, the same in every run.
 struct Keys {
-    state: u64,
+    random: Xorshift,
     count: u64,
 }
 
 impl Keys {
     fn new(count: u64) -> Self {
-        Keys { state: 0x9E37_79B9_7F4A_7C15, count }
+        Keys { random: Xorshift::new(0), count }
     }
 
     /// Writes the next key over the last, without allocating.
     fn next_into(&mut self, parameter: &mut Value) {
-        self.state ^= self.state >> 12;
-        self.state ^= self.state << 25;
-        self.state ^= self.state >> 27;
-        let i = self.state.wrapping_mul(0x2545_F491_4F6C_DD1D) % self.count;
+        let i = self.random.next() % self.count;
         if let Value::Binary(bytes) = parameter {
             bytes.copy_from_slice(&i.to_be_bytes());
         }

@@ -3,6 +3,7 @@
 use super::connection::Connection;
 use super::protocol::{Answer, Protocol};
 use super::{KvCommand, Until};
+use crate::perf::random::Xorshift;
 use futures::future::try_join_all;
 use hdrhistogram::Histogram;
 use oribi_types::{Error, Result};
@@ -163,7 +164,7 @@ struct Operations {
     set_pct: u8,
     sizes: std::ops::RangeInclusive<usize>,
     values: Vec<u8>,
-    random: u64,
+    random: Xorshift,
 }
 
 impl Operations {
@@ -174,18 +175,14 @@ impl Operations {
             set_pct: command.set_pct,
             sizes: command.min_size..=command.max_size,
             values: Vec::new(),
-            random: 0x9E37_79B9_7F4A_7C15 ^ (thread + 1) << 32,
+            random: Xorshift::new(thread + 1),
         };
         operations.values = (0..VALUE_BYTES_MAX).map(|_| b'a' + (operations.next() % 26) as u8).collect();
         operations
     }
 
-    /// xorshift64* (Vigna 2016).
     fn next(&mut self) -> u64 {
-        self.random ^= self.random >> 12;
-        self.random ^= self.random << 25;
-        self.random ^= self.random >> 27;
-        self.random.wrapping_mul(0x2545_F491_4F6C_DD1D) >> 16
+        self.random.next() >> 16
     }
 
     fn set(&mut self, item: u64, out: &mut Vec<u8>) {
