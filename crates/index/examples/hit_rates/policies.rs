@@ -13,7 +13,7 @@ pub trait Policy {
 pub fn all(rows: u64) -> Vec<(&'static str, Box<dyn Policy>)> {
     vec![
         ("ours: S3-FIFO, 1,024 shards", Box::new(Sharded::<S3Fifo>::new(rows, 1024))),
-        ("the same, 1 shard", Box::new(Sharded::<S3Fifo>::new(rows, 1))),
+        ("same, 1 shard", Box::new(Sharded::<S3Fifo>::new(rows, 1))),
         ("SIEVE, 1,024 shards", Box::new(Sharded::<Sieve>::new(rows, 1024))),
         ("CLOCK over the table", Box::new(Clock::new(rows))),
         ("`lru`", Box::new(Lru(lru::LruCache::new((rows as usize).try_into().expect("not 0"))))),
