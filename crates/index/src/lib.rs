@@ -1,0 +1,3 @@
+//! The row index's parts.
+
+pub mod eviction;
