@@ -329,9 +329,6 @@ impl Engine {
         let memtable = &state.active;
         let new = NewVersion { ts, lsn, memtable: memtable.id, row, older };
         memtable.apply(&self.index, key, new, horizon, || tablet.state().files.may_contain(key.key));
-        if memtable.bytes() > self.options.flush_bytes_max {
-            self.background.wake();
-        }
     }
 
     /// Frees the versions that a write at `ts` replaced, unless a snapshot still reads them.
