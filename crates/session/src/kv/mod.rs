@@ -11,11 +11,14 @@
 mod change;
 mod decide;
 mod document;
+mod json;
 mod path;
 mod row;
+pub mod subdoc;
 
 pub use change::{Action, Change, Fetched, Outcome, Status, StoreMode};
 pub use document::{Document, Expiry, ttl_seconds};
+pub use json::is_json;
 
 use document::DocumentTable;
 use oribi_engine::{Engine, Lookup, Obligation, ReadView, Snapshot};
