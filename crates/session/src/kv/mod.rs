@@ -11,12 +11,15 @@
 mod change;
 mod decide;
 mod document;
+mod json;
 mod path;
 mod row;
+pub mod subdoc;
 mod window;
 
 pub use change::{Action, Change, Fetched, Outcome, Status, StoreMode};
 pub use document::{Document, Expiry, ttl_seconds};
+pub use json::is_json;
 pub use path::Key;
 pub use window::{Answer, Op, Ran};
 
