@@ -3,11 +3,12 @@
 //! Changes that follow each other are collected and made in one write; whatever else comes makes them first, so that
 //! each request sees what those before it did, and answers stay in order.
 
-use super::batch::{Leave, OUTPUT_BYTES_MAX, Progress, Shared};
+use super::Shared;
 use super::codec::{Keys, Meta, MetaVerb, Request, StoreVerb, answer};
 use super::meta;
 use super::reply::{self, Reply};
 use super::stats::{Tally, VERSION};
+use crate::runtime::{Leave, OUTPUT_BYTES_MAX, Progress};
 use oribi_engine::Obligation;
 use oribi_session::kv::{Action, Change, Expiry, Fetched, Got, Outcome, Round, Status, StoreMode};
 use oribi_types::Error;
