@@ -36,7 +36,9 @@ impl Subject {
         let dir = tempfile::tempdir().unwrap();
         let engine = Engine::open(Env::real(), dir.path(), options).unwrap();
         let (shutdown, shut) = watch::channel(false);
-        let door = MemcachedDoor::start("127.0.0.1:0".parse().unwrap(), &engine, limits, 2, shut).unwrap();
+        let door =
+            MemcachedDoor::start("127.0.0.1:0".parse().unwrap(), &engine, &Arc::default(), limits, 2, shut)
+                .unwrap();
         let runtime = Runtime::new().unwrap();
         Subject { engine, addr: door.local_addr(), door: Some(door), shutdown, runtime, _dir: dir }
     }
@@ -401,7 +403,14 @@ fn addresses_are_loopback_and_free() {
     let subject = Subject::new();
     let start = |addr: &str| {
         let (_, shut) = watch::channel(false);
-        MemcachedDoor::start(addr.parse().unwrap(), &subject.engine, MemcachedLimits::default(), 1, shut)
+        MemcachedDoor::start(
+            addr.parse().unwrap(),
+            &subject.engine,
+            &Arc::default(),
+            MemcachedLimits::default(),
+            1,
+            shut,
+        )
     };
     assert_eq!(start("0.0.0.0:0").map(|_| ()).unwrap_err().kind(), ErrorKind::Forbidden);
     assert_eq!(start(&subject.addr.to_string()).map(|_| ()).unwrap_err().kind(), ErrorKind::Unavailable);

@@ -31,6 +31,8 @@ pub enum Reply<'b> {
     },
 }
 
+/// Another door knows locks, and somebody holds one.
+const LOCKED: &str = "SERVER_ERROR document is locked";
 const NOT_NUMERIC: &str = "CLIENT_ERROR cannot increment or decrement non-numeric value";
 
 /// Appends the answer to a change, if one is wanted. Errors of meta commands always are.
@@ -49,6 +51,7 @@ pub fn say(reply: &Reply<'_>, outcome: &Outcome, now_micros: u64, out: &mut Vec<
         Status::Refused(error) => return say_error(error, out),
         Status::NotNumeric => NOT_NUMERIC.into(),
         Status::TooLarge => codec::TOO_LARGE.into(),
+        Status::Locked => LOCKED.into(),
         status => match meta {
             Some((verb, key, flags)) => return meta::say_outcome(verb, key, flags, outcome, now_micros, out),
             None => classic_line(reply, status, outcome.number),

@@ -6,7 +6,7 @@
 
 use super::change::{Change, Outcome, Plan};
 use super::path::{self, Key, Target};
-use super::{Document, Round, shown, write};
+use super::{Document, Round, Watch, write};
 use oribi_engine::{Engine, Lookup, Presence, Probe, Read, ReadView};
 use oribi_types::{Error, Result};
 
@@ -58,7 +58,7 @@ impl Round<'_> {
         let changes = ops[..len].iter().filter(|op| matches!(op, Op::Change(_))).count();
         let mut outcomes = Vec::new();
         if changes > 0 {
-            let mut plan = Plan::new(limits, engine.read_view().now_micros, changes);
+            let mut plan = Plan::new(limits, &self.kv.locks, engine.read_view().now_micros, changes);
             for (op, target) in ops[..len].iter().zip(&targets) {
                 if let Op::Change(change) = op {
                     plan.push(change, target, scratch);
@@ -88,7 +88,8 @@ impl Round<'_> {
                 (None, Ok(_)) => unreachable!("what has a target has a probe"),
             };
             // What left memory since it was found is read here and now, if something was written.
-            let reader = Reader { engine, view, may_block: self.may_block || changes > 0 };
+            let watch = Watch { locks: &self.kv.locks, now_micros: view.now_micros };
+            let reader = Reader { engine, view, watch, may_block: self.may_block || changes > 0 };
             match reader.get(probe, target, &mut self.json, &mut |found| answer(i, found)) {
                 Some(obligation) => self.obligation.merge(obligation),
                 None => return Ran { ops: i, pending: true },
@@ -168,6 +169,7 @@ impl KeySet {
 struct Reader<'a> {
     engine: &'a Engine,
     view: ReadView,
+    watch: Watch<'a>,
     may_block: bool,
 }
 
@@ -180,7 +182,8 @@ impl Reader<'_> {
         json: &mut Vec<u8>,
         answer: &mut dyn FnMut(Answer<'_>),
     ) -> Option<oribi_engine::Obligation> {
-        let mut read = |version: oribi_engine::RowVersion<'_>| match shown(target, &version, json) {
+        let mut read = |version: oribi_engine::RowVersion<'_>| match self.watch.shown(target, &version, json)
+        {
             Ok(document) => answer(Answer::Found(document)),
             Err(error) => answer(Answer::Refused(error)),
         };
