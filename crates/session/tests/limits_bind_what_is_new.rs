@@ -89,7 +89,7 @@ fn the_longest_value_fits_the_smallest_statement() {
         or_stale: false,
     };
     let outcome =
-        kv.round(true).apply(&[Change { key: (&*key).into(), cas: None, action }]).unwrap().remove(0);
+        kv.round(true).apply(&[Change { key: (&key[..]).into(), cas: None, action }]).unwrap().remove(0);
     assert!(matches!(outcome.status, Status::Done), "{outcome:?}");
     engine.close().unwrap();
 }
