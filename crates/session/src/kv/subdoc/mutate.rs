@@ -287,9 +287,8 @@ fn one_value(value: &[u8], levels: usize) -> Result<&str, Status> {
 }
 
 fn scalar(value: &[u8], levels: usize) -> Result<&str, Status> {
-    let text = one_value(value, levels)?;
-    let is_container = text.trim_start_matches(WHITESPACE).starts_with(['{', '[']);
-    if is_container { Err(Status::ValueCannotInsert) } else { Ok(text) }
+    let is_container = matches!(value.trim_ascii_start().first(), Some(b'{' | b'['));
+    if is_container { Err(Status::ValueCannotInsert) } else { one_value(value, levels) }
 }
 
 /// `value` as text, if it is one or more JSON values, separated by commas, of at most `levels` levels each.

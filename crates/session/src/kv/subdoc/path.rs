@@ -103,7 +103,7 @@ fn unquote(key: &str) -> Cow<'_, str> {
 
 /// Whether two JSON strings, given without their quotes, mean the same: `a` and `\u0061` do.
 pub fn same_string(a: &str, b: &str) -> bool {
-    a == b || ((a.contains('\\') || b.contains('\\')) && Unescaped(a).eq(Unescaped(b)))
+    a == b || Unescaped(a).eq(Unescaped(b))
 }
 
 /// The code points of what stands between the quotes of a JSON string; half of a surrogate pair that stands alone

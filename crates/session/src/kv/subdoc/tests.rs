@@ -35,7 +35,8 @@ fn check(op: MutateOp, flags: u8, cases: &[Case<'_>]) {
 
 #[test]
 fn get_answers_with_the_text_as_it_stands() {
-    let document = r#"{ "int": 1.50 , "s" : "x\u0041", "a":[ 0, [1, {"k": [ ]}], 2 ], "\u006bey": null, "":{"e":1}, "int":2}"#;
+    let document = r#"{ "int": 1.50 , "s" : "x\u0041", "a":[ 0, [1, {"k": [ ]}], 2 ],
+        "\u006bey": null, "":{"e":1}, "int":2}"#;
     for (path, expected) in [
         ("int", Ok("1.50")),
         ("s", Ok(r#""x\u0041""#)),
