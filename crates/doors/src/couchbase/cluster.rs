@@ -38,8 +38,17 @@ pub struct ClusterMap {
 }
 
 /// What a bucket of this server offers: extended attributes, replicas and range scans are not among it.
-const CAPABILITIES: [&str; 7] =
-    ["collections", "durableWrite", "preserveExpiry", "touch", "cbhello", "cccp", "nodesExt"];
+const CAPABILITIES: [&str; 8] = [
+    "collections",
+    "durableWrite",
+    "preserveExpiry",
+    "touch",
+    "cbhello",
+    "cccp",
+    "nodesExt",
+    // From all of no replicas, and the document itself.
+    "subdoc.ReplicaRead",
+];
 
 impl ClusterMap {
     /// This node has everything.

@@ -1,5 +1,7 @@
 //! What a value is made of: JSON or not, compressed or not.
 
+use super::operation::Refusal;
+use super::status::Status;
 use oribi_session::kv::is_json;
 
 pub const RAW: u8 = 0;
@@ -9,14 +11,21 @@ pub const SNAPPY: u8 = 2;
 /// Three bytes of a compressed value are 64 of it at most.
 const EXPANSION_MAX: usize = 22;
 
-/// `value` as it is without compression; `None` if it cannot be undone, or has more than `bytes_max` bytes.
-pub fn inflate(value: &[u8], bytes_max: usize) -> Option<Vec<u8>> {
-    let len = snap::raw::decompress_len(value).ok()?;
+/// `value` as it is without compression.
+///
+/// # Errors
+/// `TooLarge` if it has more than `bytes_max` bytes, `Invalid` if it is not compressed as it says.
+pub fn inflate(value: &[u8], bytes_max: usize) -> Result<Vec<u8>, Refusal> {
+    let invalid = || Refusal::new(Status::Invalid, "the value is not compressed as it says");
+    let len = snap::raw::decompress_len(value).map_err(|_| invalid())?;
     // A length that is declared and cannot be is not allocated.
-    if len > bytes_max.min(value.len().saturating_mul(EXPANSION_MAX)) {
-        return None;
+    if len > value.len().saturating_mul(EXPANSION_MAX) {
+        return Err(invalid());
     }
-    snap::raw::Decoder::new().decompress_vec(value).ok()
+    if len > bytes_max {
+        return Err(Refusal::new(Status::TooLarge, "the value is too large without its compression"));
+    }
+    snap::raw::Decoder::new().decompress_vec(value).map_err(|_| invalid())
 }
 
 /// The bit that tells JSON from what is not.
@@ -42,15 +51,13 @@ mod tests {
     fn compressed_values_are_inflated_within_limits() {
         let value = "abc".repeat(10_000);
         let compressed = snap::raw::Encoder::new().compress_vec(value.as_bytes()).unwrap();
-        assert_eq!(inflate(&compressed, 30_000).as_deref(), Some(value.as_bytes()));
-        assert_eq!(inflate(&compressed, 29_999), None);
+        assert_eq!(inflate(&compressed, 30_000).unwrap(), value.as_bytes());
+        assert_eq!(inflate(&compressed, 29_999).unwrap_err().status, Status::TooLarge);
         for cut in 0..compressed.len() {
-            assert_eq!(
-                inflate(&compressed[..cut], 1 << 20).filter(|inflated| inflated.len() == value.len()),
-                None
-            );
+            assert!(inflate(&compressed[..cut], 1 << 20).is_err());
         }
         // Four gigabytes in five bytes.
-        assert_eq!(inflate(b"\xff\xff\xff\xff\x0f", usize::MAX), None);
+        let status = inflate(b"\xff\xff\xff\xff\x0f", usize::MAX).unwrap_err().status;
+        assert_eq!(status, Status::Invalid);
     }
 }

@@ -1,7 +1,7 @@
 //! The Couchbase door: the key-value protocol of Couchbase, over the tables of every schema.
 //!
 //! A bucket is a schema, a collection a table ([`collection`]). The requests that arrived together are executed in
-//! windows ([`client`]); those about documents become operations of the session ([`operation`]) and their answers are
+//! windows ([`execute`]); those about documents become operations of the session ([`operation`]) and their answers are
 //! written straight from the engine's memory ([`reply`]). `docs/protocols/couchbase.md` says what is spoken.
 
 mod bootstrap;
@@ -9,6 +9,7 @@ mod client;
 pub mod cluster;
 mod collection;
 mod datatype;
+mod execute;
 mod feature;
 mod framing;
 mod opcode;

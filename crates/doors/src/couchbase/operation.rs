@@ -10,9 +10,11 @@ use super::state::State;
 use super::status::Status;
 use super::subdoc::{self, Edit};
 use crate::binary_frame::Packet;
-use oribi_engine::Catalog;
+use oribi_engine::{Catalog, Table};
 use oribi_session::kv::{Action, Change, Expiry, Key, KvLimits, Op, StoreMode};
 use std::borrow::Cow;
+use std::cell::Cell;
+use std::sync::Arc;
 
 /// How long a lock holds if the client does not say, and at most.
 const LOCK_SECONDS: u32 = 15;
@@ -45,13 +47,19 @@ pub enum Operation<'a> {
 
 /// By what a request is understood: what its client has agreed on, and what there is.
 pub struct Context<'c, 'a> {
-    pub state: &'c State,
-    pub catalog: &'a Catalog,
-    pub limits: &'c KvLimits,
-    pub now_micros: u64,
+    state: &'c State,
+    catalog: &'a Catalog,
+    limits: &'c KvLimits,
+    now_micros: u64,
+    /// The collection that was asked for last: mostly it is the next one too.
+    last: Cell<Option<(u32, &'a Arc<Table>)>>,
 }
 
-impl<'a> Context<'_, 'a> {
+impl<'c, 'a> Context<'c, 'a> {
+    pub fn new(state: &'c State, catalog: &'a Catalog, limits: &'c KvLimits, now_micros: u64) -> Self {
+        Context { state, catalog, limits, now_micros, last: Cell::new(None) }
+    }
+
     /// # Errors
     /// Why the request is refused. That its vbucket is another node's is found out before.
     pub fn understand(&self, packet: &Packet<'a>) -> Result<Operation<'a>, Refusal> {
@@ -95,12 +103,14 @@ impl<'a> Context<'_, 'a> {
         if name.is_empty() {
             return Err(Refusal::new(Status::Invalid, "the key is empty"));
         }
-        let Some(table) = collection::table(self.catalog, bucket, id) else {
+        let last = self.last.get().filter(|(last, _)| *last == id).map(|(_, table)| table);
+        let Some(table) = last.or_else(|| collection::table(self.catalog, bucket, id)) else {
             return Err(Refusal::new(
                 Status::UnknownCollection,
                 format!("bucket {bucket} has no collection {id:#x}"),
             ));
         };
+        self.last.set(Some((id, table)));
         Ok(Key { table: Some(table), name })
     }
 

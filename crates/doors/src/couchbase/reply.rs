@@ -1,5 +1,6 @@
 //! Answers to requests about documents.
 
+use super::Shared;
 use super::datatype;
 use super::feature::{Feature, Features};
 use super::framing::{Durability, Level};
@@ -11,6 +12,7 @@ use bytes::BufMut;
 use oribi_session::kv::subdoc::DocumentMeta;
 use oribi_session::kv::{self, Document, Outcome};
 use oribi_types::Error;
+use std::time::{Duration, Instant};
 
 /// How a request about a document is answered.
 #[derive(Clone, Debug)]
@@ -59,15 +61,18 @@ impl<'a> Asked<'a> {
 /// Appends the answers of one connection.
 pub struct Answers<'o> {
     pub output: &'o mut Vec<u8>,
-    pub features: Features,
-    /// How long the requests took that are answered now, if the client wants to know.
-    pub duration: Option<u16>,
-    /// Of the sequence numbers that mutation tokens carry.
-    pub vbucket_uuid: u64,
-    pub now_micros: u64,
+    features: Features,
+    shared: &'o Shared,
+    started: Instant,
+    /// How long the requests took that are answered now: measured once for what is executed together.
+    duration: Option<u16>,
 }
 
-impl Answers<'_> {
+impl<'o> Answers<'o> {
+    pub fn new(output: &'o mut Vec<u8>, features: Features, shared: &'o Shared, started: Instant) -> Self {
+        Answers { output, features, shared, started, duration: None }
+    }
+
     /// Answers one request.
     pub fn answer(&mut self, asked: &Asked<'_>, answer: &kv::Answer<'_>) {
         match answer {
@@ -124,15 +129,13 @@ impl Answers<'_> {
     }
 
     pub fn write(&mut self, response: Response<'_>) {
-        let mut frame = [0x02, 0, 0];
         // The form with framing extras has room for short keys only: a longer one goes without its duration.
-        match self.duration {
-            Some(duration) if response.key.len() <= usize::from(u8::MAX) => {
-                frame[1..].copy_from_slice(&duration.to_be_bytes());
-                Response { framing: &frame, ..response }.write(self.output);
-            }
-            _ => response.write(self.output),
+        if !self.features.has(Feature::Durations) || response.key.len() > usize::from(u8::MAX) {
+            return response.write(self.output);
         }
+        let duration = *self.duration.get_or_insert_with(|| server_duration(self.started.elapsed()));
+        let [high, low] = duration.to_be_bytes();
+        Response { framing: &[0x02, high, low], ..response }.write(self.output);
     }
 
     fn found(&mut self, asked: &Asked<'_>, document: &Document<'_>) {
@@ -167,11 +170,11 @@ impl Answers<'_> {
             // A document has no number of its writes of its own: that of the last one grows as well.
             seqno: document.cas,
             revid: document.cas,
-            vbucket_uuid: self.vbucket_uuid,
+            vbucket_uuid: self.shared.vbucket_uuid,
             flags: document.flags,
             expires_at_seconds: u64::from(unix_seconds(document.expires_at)),
             last_modified_seconds: document.written_at / 1_000_000,
-            hlc_now_nanos: self.now_micros * 1000,
+            hlc_now_nanos: self.shared.kv.now_micros() * 1000,
         }
     }
 
@@ -209,7 +212,7 @@ impl Answers<'_> {
     /// Answers a mutation, with its token.
     fn mutated(&mut self, response: Response<'_>, value: &[u8]) {
         let mut token = [0; 16];
-        token[..8].copy_from_slice(&self.vbucket_uuid.to_be_bytes());
+        token[..8].copy_from_slice(&self.shared.vbucket_uuid.to_be_bytes());
         token[8..].copy_from_slice(&response.cas.to_be_bytes());
         let extras = if self.features.has(Feature::MutationToken) { &token[..] } else { &[] };
         self.write(Response { extras, value, ..response });
@@ -249,4 +252,26 @@ fn meta(document: &Document<'_>, with_datatype: bool) -> Vec<u8> {
 /// Of microseconds, as the protocol's 32 bits have it; 0 stands for never.
 fn unix_seconds(micros: Option<i64>) -> u32 {
     micros.map_or(0, |micros| u32::try_from(micros.max(0) / 1_000_000).unwrap_or(u32::MAX))
+}
+
+/// The encoding of a duration that fits 16 bits: precise when it is short, up to two minutes when it is long.
+fn server_duration(duration: Duration) -> u16 {
+    let micros = duration.as_micros() as f64;
+    (micros * 2.0).powf(1.0 / 1.74).round().min(f64::from(u16::MAX)) as u16
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn durations_span_two_minutes() {
+        assert_eq!(server_duration(Duration::ZERO), 0);
+        let decoded = |encoded: u16| f64::from(encoded).powf(1.74) / 2.0;
+        for micros in [100.0, 1000.0, 1_000_000.0, 100_000_000.0f64] {
+            let encoded = server_duration(Duration::from_micros(micros as u64));
+            assert!((decoded(encoded) - micros).abs() <= micros * 0.1, "{micros}: {encoded}");
+        }
+        assert_eq!(server_duration(Duration::from_secs(1 << 20)), u16::MAX);
+    }
 }
