@@ -104,7 +104,7 @@ def test_memcached_and_sql_see_the_same_documents(module_server, collection, key
     collection.upsert(key, b"from couchbase", UpsertOptions(transcoder=raw))
     memcached = module_server.memcached()
     assert memcached.get(key) == b"from couchbase"
-    memcached.set(key, b"from memcached")
+    assert memcached.set(key, b"from memcached", noreply=False)
     with module_server.sql() as sql:
         row = sql.execute("select value from default.kv where key = %s", [key.encode()]).fetchone()
     assert bytes(row[0]) == b"from memcached"
