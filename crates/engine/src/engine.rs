@@ -11,7 +11,7 @@ use crate::timeline::{Snapshot, Timeline};
 use crate::write::Latches;
 use arc_swap::ArcSwap;
 use oribi_env::Env;
-use oribi_types::{Error, Result};
+use oribi_types::{Error, Result, Timestamp};
 use oribi_wal::{Log, Lsn};
 use parking_lot::{Mutex, RwLock};
 use std::any::Any;
@@ -176,6 +176,13 @@ impl Engine {
 
     fn write_out(&self, obligation: Obligation) -> Result<()> {
         if obligation.written > self.log.written() { self.log.write_out() } else { Ok(()) }
+    }
+
+    /// A timestamp below which everything is applied, and what makes all of that durable
+    /// ([`Obligation::must_be_durable`]).
+    pub fn everything(&self) -> (Timestamp, Obligation) {
+        let ts = self.timeline.watermark();
+        (ts, Obligation { durable: 0, written: self.log.appended() })
     }
 
     /// Ready once the log has stopped, with the reason: from then on nothing can be answered, and whoever serves must
