@@ -74,7 +74,7 @@ impl Worker {
     /// Those of connecting.
     pub fn open(command: &KvCommand, address: SocketAddr, thread: u64) -> Result<Self> {
         let runtime = Builder::new_current_thread().enable_all().build()?;
-        let connect = |_| runtime.block_on(Connection::open(address, command.protocol));
+        let connect = |_| runtime.block_on(Connection::open(address, command.protocol, command.login()));
         let connections = (0..command.connections).map(connect).collect::<Result<_>>()?;
         let share = |thread: u64| command.num_items * thread / command.num_threads as u64;
         let shared = Shared {

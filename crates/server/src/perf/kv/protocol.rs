@@ -1,9 +1,10 @@
 //! What the load sends and how it finds the end of an answer.
 
+use super::couchbase::vbucket;
 use oribi_types::{Error, Result};
 use std::ops::Range;
 
-/// A dialect of memcached.
+/// A dialect of memcached, or Couchbase's of the binary one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum Protocol {
     /// `get`, `set`
@@ -14,6 +15,8 @@ pub enum Protocol {
     Binary,
     /// GETQ, SETQ, and a NOOP that ends the batch: only hits and failures are answered
     BinaryQuiet,
+    /// GET, SET, with the vbucket of the key, after SASL PLAIN and SELECT_BUCKET
+    Couchbase,
 }
 
 /// One answer of a server.
@@ -27,9 +30,9 @@ pub enum Answer {
     End,
 }
 
-const HEADER_BYTES: usize = 24;
+pub(super) const HEADER_BYTES: usize = 24;
 const REQUEST: u8 = 0x80;
-const RESPONSE: u8 = 0x81;
+pub(super) const RESPONSE: u8 = 0x81;
 const GET: u8 = 0x00;
 const SET: u8 = 0x01;
 const GETQ: u8 = 0x09;
@@ -43,8 +46,9 @@ impl Protocol {
         match self {
             Protocol::Text => push(out, &[b"get ", key, b"\r\n"]),
             Protocol::Meta => push(out, &[b"mg ", key, b" v\r\n"]),
-            Protocol::Binary => push(out, &[&header(GET, key.len(), 0, 0), key]),
-            Protocol::BinaryQuiet => push(out, &[&header(GETQ, key.len(), 0, 0), key]),
+            Protocol::Binary => push(out, &[&request(GET, key.len(), 0, 0), key]),
+            Protocol::BinaryQuiet => push(out, &[&request(GETQ, key.len(), 0, 0), key]),
+            Protocol::Couchbase => push(out, &[&routed(request(GET, key.len(), 0, 0), key), key]),
         }
     }
 
@@ -54,19 +58,16 @@ impl Protocol {
         match self {
             Protocol::Text => push(out, &[b"set ", key, b" 0 0 ", length, b"\r\n", value, b"\r\n"]),
             Protocol::Meta => push(out, &[b"ms ", key, b" ", length, b"\r\n", value, b"\r\n"]),
-            Protocol::Binary => self.binary_set(SET, key, value, out),
-            Protocol::BinaryQuiet => self.binary_set(SETQ, key, value, out),
+            Protocol::Binary => binary_set(set_request(SET, key, value), key, value, out),
+            Protocol::BinaryQuiet => binary_set(set_request(SETQ, key, value), key, value, out),
+            Protocol::Couchbase => binary_set(routed(set_request(SET, key, value), key), key, value, out),
         }
-    }
-
-    fn binary_set(self, opcode: u8, key: &[u8], value: &[u8], out: &mut Vec<u8>) {
-        push(out, &[&header(opcode, key.len(), SET_EXTRAS.len(), value.len()), &SET_EXTRAS, key, value]);
     }
 
     /// Ends a batch.
     pub fn finish(self, out: &mut Vec<u8>) {
         if self.is_quiet() {
-            push(out, &[&header(NOOP, 0, 0, 0)]);
+            push(out, &[&request(NOOP, 0, 0, 0)]);
         }
     }
 
@@ -83,12 +84,10 @@ impl Protocol {
         match self {
             Protocol::Text => Ok(text_answer(bytes)),
             Protocol::Meta => Ok(meta_answer(bytes)),
-            Protocol::Binary | Protocol::BinaryQuiet
-                if bytes.first().is_some_and(|magic| *magic != RESPONSE) =>
-            {
+            _ if bytes.first().is_some_and(|magic| *magic != RESPONSE) => {
                 Err(Error::invalid("the server does not speak the binary protocol"))
             }
-            Protocol::Binary | Protocol::BinaryQuiet => Ok(binary_answer(bytes)),
+            _ => Ok(binary_answer(bytes)),
         }
     }
 }
@@ -99,7 +98,8 @@ fn push(out: &mut Vec<u8>, parts: &[&[u8]]) {
     }
 }
 
-fn header(opcode: u8, key: usize, extras: usize, value: usize) -> [u8; HEADER_BYTES] {
+/// The header of a request in the binary protocol; lengths in bytes.
+pub(super) fn request(opcode: u8, key: usize, extras: usize, value: usize) -> [u8; HEADER_BYTES] {
     let mut header = [0; HEADER_BYTES];
     header[0] = REQUEST;
     header[1] = opcode;
@@ -107,6 +107,20 @@ fn header(opcode: u8, key: usize, extras: usize, value: usize) -> [u8; HEADER_BY
     header[4] = extras as u8;
     header[8..12].copy_from_slice(&((key + extras + value) as u32).to_be_bytes());
     header
+}
+
+/// The header with the vbucket of `key`.
+fn routed(mut header: [u8; HEADER_BYTES], key: &[u8]) -> [u8; HEADER_BYTES] {
+    header[6..8].copy_from_slice(&vbucket(key).to_be_bytes());
+    header
+}
+
+fn set_request(opcode: u8, key: &[u8], value: &[u8]) -> [u8; HEADER_BYTES] {
+    request(opcode, key.len(), SET_EXTRAS.len(), value.len())
+}
+
+fn binary_set(header: [u8; HEADER_BYTES], key: &[u8], value: &[u8], out: &mut Vec<u8>) {
+    push(out, &[&header, &SET_EXTRAS, key, value]);
 }
 
 /// The first line, without its end, and where the next begins.
