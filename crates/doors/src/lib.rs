@@ -3,7 +3,9 @@
 //! A door is a codec (bytes to frames and back, without I/O) and a handler (frame to session call). Doors never
 //! import each other; what they share stands here.
 
+pub mod binary_frame;
 pub mod bind;
 pub mod http;
 pub mod memcached;
 pub mod postgres;
+pub mod runtime;

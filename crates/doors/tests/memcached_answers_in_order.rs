@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used)]
 
 use oribi_doors::memcached::{MemcachedDoor, MemcachedLimits};
+use oribi_doors::runtime::ClientLimits;
 use oribi_engine::{Engine, EngineOptions};
 use oribi_env::Env;
 use oribi_types::ErrorKind;
@@ -377,8 +378,11 @@ fn what_is_not_the_protocol_is_turned_away() {
 #[test]
 fn limits_are_kept() {
     let limits = MemcachedLimits {
-        connections_max: 2,
-        idle_max: Some(Duration::from_millis(300)),
+        clients: ClientLimits {
+            connections_max: 2,
+            idle_max: Some(Duration::from_millis(300)),
+            ..ClientLimits::default()
+        },
         ..MemcachedLimits::default()
     };
     let subject = Subject::with(limits);

@@ -37,6 +37,10 @@ impl Catalog {
         self.schemas.get(schema)?.get(name)
     }
 
+    pub fn table_by_id(&self, id: u64) -> Option<&Arc<Table>> {
+        self.all_tables().find(|table| table.id() == id)
+    }
+
     /// Changes with every change of a schema or table.
     pub fn version(&self) -> u64 {
         self.version

@@ -62,6 +62,12 @@ impl Obligation {
         self.written = self.written.max(other.written);
     }
 
+    /// The same, on the disk whatever the tables ask for.
+    #[must_use]
+    pub fn must_be_durable(self) -> Self {
+        Obligation { durable: self.durable.max(self.written), written: self.written }
+    }
+
     pub(crate) fn on(table: &Table, lsn: Lsn) -> Self {
         if table.is_sync() {
             Obligation { durable: lsn, written: 0 }
@@ -132,7 +138,7 @@ impl Engine {
 
     /// The newest handle of a table, unless it was dropped.
     pub(crate) fn latest(&self, id: u64) -> Option<Arc<Table>> {
-        self.catalog.load().all_tables().find(|table| table.id() == id).cloned()
+        self.catalog.load().table_by_id(id).cloned()
     }
 
     /// What reads that need not agree with each other go by: the watermark and the wall clock. For several keys at

@@ -14,7 +14,7 @@
 
 use crate::catalog::Table;
 use crate::engine::{Engine, Obligation};
-use crate::index::{Location, Older, Version};
+use crate::index::{KeyRef, Location, Older, Version};
 use crate::tablet::Tablet;
 use oribi_types::{Result, RowRef, Timestamp, ValueRef};
 use std::sync::atomic::Ordering::Relaxed;
@@ -48,6 +48,37 @@ pub enum Lookup<R> {
     Pending,
 }
 
+/// A key on its way to be read: hashed once, and its memory fetched ahead.
+#[derive(Clone, Copy)]
+pub struct Probe<'a> {
+    table: &'a Table,
+    tablet: &'a Tablet,
+    key: KeyRef<'a>,
+}
+
+impl<'a> Probe<'a> {
+    /// The same for the same row as long as the process lives; nearly always another for another.
+    pub fn hash(&self) -> u64 {
+        self.key.hash
+    }
+
+    /// The encoded key.
+    pub fn key(&self) -> &'a [u8] {
+        self.key.key
+    }
+}
+
+/// Where the newest version of a row is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Presence {
+    /// In memory, in so many bytes.
+    Memory(usize),
+    /// Nowhere: the filters say so.
+    Absent,
+    /// In the SSTables, if anywhere.
+    Files,
+}
+
 /// A row of an SSTable.
 pub(crate) struct FileRow {
     pub ts: Timestamp,
@@ -68,17 +99,43 @@ impl Engine {
         view: ReadView,
         answer: impl FnOnce(RowVersion<'_>) -> R,
     ) -> Lookup<R> {
+        self.try_read(self.probe(table, key), view, answer)
+    }
+
+    /// The first stage of a read among many: hashes the key.
+    pub fn probe<'a>(&self, table: &'a Table, key: &'a [u8]) -> Probe<'a> {
         let tablet = table.tablet_of(key);
-        let probe = self.index.read(self.index.key(tablet.generation(), key), |newest| {
+        Probe { table, tablet, key: self.index.key(tablet.generation(), key) }
+    }
+
+    /// The second stage: finds the row. It answers no read: the next moment it may be otherwise.
+    pub fn locate(&self, probe: Probe<'_>) -> Presence {
+        let newest = self.index.read(probe.key, |newest| newest.row.as_ref().map_or(0, |row| row.len()));
+        match newest {
+            Ok(bytes) => Presence::Memory(bytes),
+            Err(_) if probe.tablet.state().files.may_contain(probe.key.key) => Presence::Files,
+            Err(_) => Presence::Absent,
+        }
+    }
+
+    /// As [`try_get`](Self::try_get), the last stage.
+    pub fn try_read<R>(
+        &self,
+        probe: Probe<'_>,
+        view: ReadView,
+        answer: impl FnOnce(RowVersion<'_>) -> R,
+    ) -> Lookup<R> {
+        let Probe { table, tablet, key } = probe;
+        let newest = self.index.read(key, |newest| {
             let version = self.seen(tablet, newest, view)?;
-            Some(look(table, key, version, view, answer))
+            Some(look(table, key.key, version, view, answer))
         });
-        match probe {
+        match newest {
             Ok(Some((Some(found), obligation))) => Lookup::Found(found, obligation),
             Ok(Some((None, obligation))) => Lookup::Absent(obligation),
             // The row's first write in memory is being applied.
             Ok(None) if !view.registered => Lookup::Pending,
-            _ if tablet.state().files.may_contain(key) => Lookup::Pending,
+            _ if tablet.state().files.may_contain(key.key) => Lookup::Pending,
             _ => Lookup::Absent(Obligation::default()),
         }
     }
@@ -94,8 +151,20 @@ impl Engine {
         view: ReadView,
         answer: impl FnOnce(RowVersion<'_>) -> R,
     ) -> Result<(Option<R>, Obligation)> {
-        let tablet = table.tablet_of(key);
-        let key = self.index.key(tablet.generation(), key);
+        self.read(self.probe(table, key), view, answer)
+    }
+
+    /// As [`get`](Self::get), the last stage.
+    ///
+    /// # Errors
+    /// Those of [`get`](Self::get).
+    pub fn read<R>(
+        &self,
+        probe: Probe<'_>,
+        view: ReadView,
+        answer: impl FnOnce(RowVersion<'_>) -> R,
+    ) -> Result<(Option<R>, Obligation)> {
+        let Probe { table, tablet, key } = probe;
         let mut answer = Some(answer);
         let stamp = loop {
             let probe = self.index.read(key, |newest| {

@@ -1,3 +1,459 @@
-//! The row index's parts.
+//! Row index: the newest version of every row that is in memory, by a hash of its key.
+//!
+//! Readers take no lock: they are *pinned*, and what they found stays until they are not any more. Writers lock the
+//! shard of a row, of which there are [`SHARDS`]. A hit costs two cache misses, one for the bucket and one for the
+//! version with its key and row; with many reads at hand, [`Index::prefetch_bucket`] and [`Index::prefetch_row`] let the
+//! misses of all overlap. Pinning and reclaiming cost once for a batch.
+//!
+//! What a version means beyond its key and row is the caller's (`M`), and so is what makes one *clean*: to be evicted
+//! when memory is wanted. Threads at idle priority must not lock a shard, which serving threads want, nor stay pinned,
+//! which keeps what others replace.
 
+#![allow(unsafe_code)]
+
+mod buckets;
 pub mod eviction;
+mod slab;
+#[cfg(test)]
+mod tests;
+mod version;
+
+pub use crossbeam_epoch::{Guard, pin};
+use eviction::{Eviction, Spare, Visit};
+pub use version::{NewVersion, Version, VersionRef};
+
+use buckets::{Buckets, Slot, clear, prefetch, set};
+use parking_lot::{Mutex, MutexGuard};
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicUsize, Ordering};
+use version::Unlinked;
+
+/// Locks, and tables that grow each by itself.
+pub const SHARDS: usize = 1024;
+/// Stamps per shard: a write keeps readers from caching what they read before it, for one key in so many.
+const STAMPS: usize = 8;
+/// Lines of a row that are fetched ahead; the processor goes on by itself.
+const PREFETCH_LINES: usize = 10;
+const LINE_BYTES: usize = 64;
+
+/// Newest versions by hash. Several rows may have one hash: look-ups are given what tells them apart.
+pub struct Index<M: Send + Sync + 'static> {
+    shards: Box<[Shard<M>]>,
+    /// The shard at which the next eviction starts.
+    hand: AtomicUsize,
+}
+
+#[repr(align(128))]
+struct Shard<M: Send + Sync + 'static> {
+    buckets: AtomicPtr<Buckets<M>>,
+    stamps: [AtomicU32; STAMPS],
+    writer: Mutex<Writer>,
+}
+
+/// What a shard's writers know.
+#[derive(Default)]
+struct Writer {
+    len: usize,
+    eviction: Eviction,
+}
+
+/// What a reader that found nothing must show to cache what it then reads from elsewhere.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Stamp(u32);
+
+impl<M: Send + Sync + 'static> Default for Index<M> {
+    fn default() -> Self {
+        let shard = || Shard {
+            buckets: AtomicPtr::new(Box::into_raw(Box::new(Buckets::for_versions(0)))),
+            stamps: Default::default(),
+            writer: Mutex::default(),
+        };
+        Index { shards: (0..SHARDS).map(|_| shard()).collect(), hand: AtomicUsize::new(0) }
+    }
+}
+
+/// Nobody reads any more, since what is found borrows the index.
+impl<M: Send + Sync + 'static> Drop for Index<M> {
+    fn drop(&mut self) {
+        for shard in &mut self.shards {
+            // SAFETY: boxed, and the index's alone.
+            let buckets = unsafe { Box::from_raw(*shard.buckets.get_mut()) };
+            for (_, newest) in buckets.all() {
+                let mut next = Some(newest);
+                while let Some(version) = next {
+                    // SAFETY: the index's hold on what it still names.
+                    unsafe {
+                        next = NonNull::new(version.as_ref().previous.load(Ordering::Relaxed));
+                        Version::release(version);
+                    }
+                }
+            }
+        }
+    }
+}
+
+impl<M: Send + Sync + 'static> Shard<M> {
+    /// # Safety
+    /// The caller is pinned, or has the writer's lock, as long as it uses the buckets.
+    unsafe fn buckets<'g>(&self) -> &'g Buckets<M> {
+        // SAFETY: buckets that are replaced are retired, and stay as long as somebody may be pinned who found them.
+        unsafe { &*self.buckets.load(Ordering::Acquire) }
+    }
+
+    fn stamp(&self, hash: u64) -> &AtomicU32 {
+        // Bits that neither choose the shard nor, in a table of common size, the bucket.
+        &self.stamps[(hash >> 29) as usize % STAMPS]
+    }
+}
+
+impl<M: Send + Sync + 'static> Index<M> {
+    fn shard(&self, hash: u64) -> &Shard<M> {
+        // Buckets take the lowest bits, tags the highest 16.
+        &self.shards[(hash >> 32) as usize % SHARDS]
+    }
+
+    /// The first stage of a look-up among many.
+    pub fn prefetch_bucket(&self, hash: u64, _pinned: &Guard) {
+        // SAFETY: pinned.
+        unsafe { self.shard(hash).buckets() }.prefetch(hash);
+    }
+
+    /// The second stage: fetches what is likely the version.
+    pub fn prefetch_row(&self, hash: u64, _pinned: &Guard) {
+        // SAFETY: pinned.
+        let buckets = unsafe { self.shard(hash).buckets() };
+        if let Some((_, version)) = buckets.candidates(hash).next() {
+            let start = version.as_ptr().cast::<u8>().cast_const();
+            for line in 0..PREFETCH_LINES {
+                prefetch(start.wrapping_add(line * LINE_BYTES));
+            }
+        }
+    }
+
+    /// The newest version of the row for which `is` holds, among those of `hash`.
+    ///
+    /// # Errors
+    /// The stamp to [`fill`](Locked::fill) with, if there is none.
+    pub fn find<'g>(
+        &'g self,
+        hash: u64,
+        guard: &'g Guard,
+        is: impl Fn(&Version<M>) -> bool,
+    ) -> Result<&'g Version<M>, Stamp> {
+        let shard = self.shard(hash);
+        // Before the look: what came since then bumps it.
+        let stamp = Stamp(shard.stamp(hash).load(Ordering::Acquire));
+        self.candidates(hash, guard).find(|version| is(version)).ok_or(stamp)
+    }
+
+    /// The newest versions of all rows of `hash`.
+    pub fn candidates<'g>(&'g self, hash: u64, _pinned: &'g Guard) -> impl Iterator<Item = &'g Version<M>> {
+        // SAFETY: pinned as long as the versions are borrowed.
+        let buckets: &'g Buckets<M> = unsafe { self.shard(hash).buckets() };
+        // SAFETY: a version in a slot is whole, and is retired only after it left it.
+        let versions = buckets.candidates(hash).map(|(_, version)| unsafe { version.as_ref() });
+        versions.filter(move |version: &&'g Version<M>| version.hash == hash)
+    }
+
+    /// Locks the shard of `hash`.
+    pub fn lock(&self, hash: u64) -> Locked<'_, M> {
+        let shard = self.shard(hash);
+        Locked { shard, writer: shard.writer.lock() }
+    }
+
+    fn lock_shard(&self, i: usize) -> Locked<'_, M> {
+        let shard = &self.shards[i % SHARDS];
+        Locked { shard, writer: shard.writer.lock() }
+    }
+
+    /// Takes out every row whose newest version `keep` does not want; calls `gone` with each version.
+    pub fn retain(&self, keep: impl Fn(&Version<M>) -> bool, mut gone: impl FnMut(&Version<M>)) {
+        for i in 0..SHARDS {
+            let guard = pin();
+            self.lock_shard(i).retain(&guard, &keep, &mut gone);
+            guard.flush();
+        }
+    }
+
+    /// Evicts clean rows of `bytes` in total, in the order of [`Eviction`]; calls `gone` with each version.
+    pub fn evict(
+        &self,
+        bytes: u64,
+        is_clean: impl Fn(&Version<M>) -> bool,
+        mut gone: impl FnMut(&Version<M>),
+    ) {
+        // Shards have about as many rows each; a share of what is wanted at a time, and in the end whatever there is.
+        let share = (bytes / SHARDS as u64).max(1);
+        let mut freed = 0;
+        for round in 0..3 * SHARDS {
+            if freed >= bytes {
+                return;
+            }
+            let wanted = if round < SHARDS { share } else { bytes - freed };
+            let hand = self.hand.fetch_add(1, Ordering::Relaxed);
+            let guard = pin();
+            freed += self.lock_shard(hand).evict(wanted, &guard, &is_clean, &mut gone);
+            guard.flush();
+        }
+    }
+
+    /// Rows in memory.
+    pub fn len(&self) -> usize {
+        self.shards.iter().map(|shard| shard.writer.lock().len).sum()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
+/// A shard that nobody else changes.
+pub struct Locked<'i, M: Send + Sync + 'static> {
+    shard: &'i Shard<M>,
+    writer: MutexGuard<'i, Writer>,
+}
+
+/// The place of a row in a locked shard.
+pub enum Entry<'l, 'i, M: Send + Sync + 'static> {
+    Vacant(&'l mut Locked<'i, M>),
+    Occupied(Occupied<'l, 'i, M>),
+}
+
+/// A row that is there.
+pub struct Occupied<'l, 'i, M: Send + Sync + 'static> {
+    locked: &'l mut Locked<'i, M>,
+    slot: &'l Slot<M>,
+    newest: NonNull<Version<M>>,
+}
+
+impl<'i, M: Send + Sync + 'static> Locked<'i, M> {
+    fn buckets<'l>(&self) -> &'l Buckets<M> {
+        // SAFETY: only who has the lock replaces the buckets, and `changed_len` is called when nothing borrows them.
+        unsafe { self.shard.buckets() }
+    }
+
+    /// The row of `hash` for which `is` holds.
+    pub fn entry(&mut self, hash: u64, is: impl Fn(&Version<M>) -> bool) -> Entry<'_, 'i, M> {
+        // SAFETY: under the lock, what is in a slot stays.
+        let found = self.buckets().candidates(hash).find(|(_, version)| {
+            let version = unsafe { version.as_ref() };
+            version.hash == hash && is(version)
+        });
+        match found {
+            Some((slot, newest)) => Entry::Occupied(Occupied { locked: self, slot, newest }),
+            None => Entry::Vacant(self),
+        }
+    }
+
+    /// Keeps readers that found nothing before from filling what they then read.
+    fn bump(&self, hash: u64) {
+        self.shard.stamp(hash).fetch_add(1, Ordering::Release);
+    }
+
+    /// Inserts the first version of a row that is not there.
+    pub fn insert(&mut self, new: NewVersion<'_, M>, guard: &Guard) -> &Version<M> {
+        let hash = new.hash;
+        let version = self.link(Unlinked::new(new), guard);
+        self.bump(hash);
+        version
+    }
+
+    /// Inserts a clean row that was read elsewhere since `stamp`, unless its hash was written to since then. The row is
+    /// not there.
+    pub fn fill(&mut self, new: NewVersion<'_, M>, stamp: Stamp, guard: &Guard) -> Option<&Version<M>> {
+        if self.shard.stamp(new.hash).load(Ordering::Relaxed) != stamp.0 {
+            return None;
+        }
+        let version = self.link(Unlinked::new(new), guard);
+        version.set_queued(true);
+        self.writer.eviction.admit(version.hash, version.bytes() as u32);
+        Some(version)
+    }
+
+    fn link<'l>(&mut self, version: Unlinked<M>, guard: &Guard) -> &'l Version<M> {
+        let hash = version.hash;
+        let version = version.into_raw();
+        self.writer.len += 1;
+        self.changed_len(guard);
+        self.buckets().insert(version, hash);
+        // SAFETY: in its slot, and the lock is held.
+        unsafe { version.as_ref() }
+    }
+
+    /// Fits the table to its rows. Readers go on in the old one, which has all that was there when they began.
+    fn changed_len(&mut self, guard: &Guard) {
+        let (old, len) = (self.buckets(), self.writer.len);
+        if !old.is_too_small_for(len) && !old.is_too_large_for(len) {
+            return;
+        }
+        let new = Buckets::for_versions(len);
+        for (_, version) in old.all() {
+            // SAFETY: under the lock, what is in a slot stays.
+            new.insert(version, unsafe { version.as_ref() }.hash);
+        }
+        let old = self.shard.buckets.swap(Box::into_raw(Box::new(new)), Ordering::AcqRel);
+        let old = SendPtr(old);
+        // SAFETY: boxed, and nobody who pins from now on finds it.
+        unsafe {
+            guard.defer_unchecked(move || {
+                let SendPtr(old) = { old };
+                drop(Box::from_raw(old));
+            });
+        }
+    }
+
+    fn remove(
+        &mut self,
+        slot: &Slot<M>,
+        newest: NonNull<Version<M>>,
+        guard: &Guard,
+        gone: &mut dyn FnMut(&Version<M>),
+    ) {
+        clear(slot);
+        self.writer.len -= 1;
+        retire_chain(Some(newest), guard, gone);
+    }
+
+    fn retain(
+        &mut self,
+        guard: &Guard,
+        keep: impl Fn(&Version<M>) -> bool,
+        mut gone: impl FnMut(&Version<M>),
+    ) {
+        for (slot, version) in self.buckets().all() {
+            // SAFETY: under the lock, what is in a slot stays.
+            if !keep(unsafe { version.as_ref() }) {
+                self.remove(slot, version, guard, &mut gone);
+            }
+        }
+        self.changed_len(guard);
+        self.purge();
+    }
+
+    /// Forgets what eviction has queued in vain.
+    fn purge(&mut self) {
+        let buckets = self.buckets();
+        if self.writer.eviction.len() > 2 * self.writer.len + 16 {
+            self.writer.eviction.purge(|hash| {
+                // SAFETY: under the lock, what is in a slot stays.
+                buckets
+                    .candidates(hash)
+                    .any(|(_, v)| unsafe { v.as_ref().hash == hash && v.as_ref().is_queued() })
+            });
+        }
+    }
+
+    fn evict(
+        &mut self,
+        bytes: u64,
+        guard: &Guard,
+        is_clean: &impl Fn(&Version<M>) -> bool,
+        gone: &mut impl FnMut(&Version<M>),
+    ) -> u64 {
+        let mut eviction = std::mem::take(&mut self.writer.eviction);
+        let freed = eviction.evict(bytes, |hash, spare| self.visit(hash, spare, guard, is_clean, gone));
+        self.writer.eviction = eviction;
+        self.changed_len(guard);
+        freed
+    }
+
+    fn visit(
+        &mut self,
+        hash: u64,
+        spare: Spare,
+        guard: &Guard,
+        is_clean: &impl Fn(&Version<M>) -> bool,
+        gone: &mut impl FnMut(&Version<M>),
+    ) -> Visit {
+        // SAFETY: under the lock, what is in a slot stays.
+        let mut queued = self.buckets().candidates(hash).map(|(slot, v)| (slot, v, unsafe { v.as_ref() }));
+        let Some((slot, newest, version)) = queued.find(|(_, _, v)| v.hash == hash && v.is_queued()) else {
+            return Visit::Gone;
+        };
+        if !is_clean(version) {
+            version.set_queued(false);
+            return Visit::Gone;
+        }
+        if let Some(reads) = spare(version.reads()) {
+            version.set_reads(reads);
+            return Visit::Spared;
+        }
+        let bytes = version.bytes() as u32;
+        self.remove(slot, newest, guard, gone);
+        Visit::Evicted(bytes)
+    }
+}
+
+impl<M: Send + Sync + 'static> Occupied<'_, '_, M> {
+    pub fn newest(&self) -> &Version<M> {
+        // SAFETY: under the lock, what is in a slot stays.
+        unsafe { self.newest.as_ref() }
+    }
+
+    /// Makes `new` the newest version, with the others below it.
+    pub fn push(&mut self, new: NewVersion<'_, M>) {
+        let new = Unlinked::new(new);
+        new.inherit(self.newest());
+        new.previous.store(self.newest.as_ptr(), Ordering::Relaxed);
+        let hash = new.hash;
+        self.newest = new.into_raw();
+        set(self.slot, self.newest, hash);
+        self.locked.bump(hash);
+    }
+
+    /// Forgets the versions below the first, from the newest on, for which `is_last` holds; calls `gone` with each.
+    pub fn cut(
+        &mut self,
+        guard: &Guard,
+        is_last: impl Fn(&Version<M>) -> bool,
+        mut gone: impl FnMut(&Version<M>),
+    ) {
+        let mut version = self.newest();
+        while !is_last(version) {
+            match version.previous() {
+                Some(previous) => version = previous,
+                None => return,
+            }
+        }
+        let rest = version.previous.swap(std::ptr::null_mut(), Ordering::AcqRel);
+        retire_chain(NonNull::new(rest), guard, &mut gone);
+    }
+
+    /// The newest version has become clean: queues it for eviction.
+    pub fn admit(&mut self) {
+        let (hash, bytes) = (self.newest().hash, self.newest().bytes() as u32);
+        if !self.newest().is_queued() {
+            self.newest().set_queued(true);
+            self.locked.writer.eviction.admit(hash, bytes);
+            self.locked.purge();
+        }
+    }
+
+    /// Takes the row out; calls `gone` with each version.
+    pub fn remove(self, guard: &Guard, mut gone: impl FnMut(&Version<M>)) {
+        self.locked.remove(self.slot, self.newest, guard, &mut gone);
+    }
+}
+
+/// Retires a chain of versions that the index does not name any more. Link by link: a chain under an old snapshot is
+/// long.
+fn retire_chain<M: Send + Sync + 'static>(
+    mut next: Option<NonNull<Version<M>>>,
+    guard: &Guard,
+    gone: &mut dyn FnMut(&Version<M>),
+) {
+    while let Some(version) = next {
+        // SAFETY: the caller has taken it out, and readers who found it are pinned until after this. Its link stays,
+        // for them.
+        unsafe {
+            gone(version.as_ref());
+            next = NonNull::new(version.as_ref().previous.load(Ordering::Relaxed));
+            Version::retire(version, guard);
+        }
+    }
+}
+
+struct SendPtr<M: Send + Sync + 'static>(*mut Buckets<M>);
+
+// SAFETY: buckets are shared between threads as the index is.
+unsafe impl<M: Send + Sync + 'static> Send for SendPtr<M> {}

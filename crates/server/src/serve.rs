@@ -9,6 +9,7 @@ use oribi_doors::bind::bind;
 use oribi_doors::http::{HttpDoor, HttpLimits, HttpState};
 use oribi_doors::memcached::{MemcachedDoor, MemcachedLimits};
 use oribi_doors::postgres::{PostgresDoor, PostgresLimits};
+use oribi_doors::runtime::ClientLimits;
 use oribi_engine::EngineStats;
 use oribi_session::Database;
 use oribi_session::kv::KvLimits;
@@ -205,9 +206,11 @@ fn memcached_limits(config: &Config, statement_bytes_max: usize) -> MemcachedLim
     };
     MemcachedLimits {
         kv: KvLimits { key_bytes_max: config.key_bytes_max, value_bytes_max, relative_seconds_max },
-        connections_max: config.memcached_connections_max,
-        idle_max,
-        ..MemcachedLimits::default()
+        clients: ClientLimits {
+            connections_max: config.memcached_connections_max,
+            idle_max,
+            ..ClientLimits::default()
+        },
     }
 }
 

@@ -50,7 +50,7 @@ fn neither_for_plain_keys_nor_for_keys_with_a_table() {
         expiry: Expiry::At(1 << 60),
         or_stale: false,
     };
-    kv.round(true).apply(&[Change { key: b"user/42/profile", cas: None, action: store }]).unwrap();
+    kv.round(true).apply(&[Change { key: b"user/42/profile".into(), cas: None, action: store }]).unwrap();
     for key in [&b"user/42/profile"[..], b"default/kv/user/42/profile"] {
         // The first read may set up what the thread keeps.
         for allowed in [u64::MAX, 0, 0] {

@@ -8,7 +8,7 @@ use oribi_session::kv::{Action, BUCKET, Change, Expiry, Got, KeyValue, KvLimits,
 fn set<'a>(key: &'a [u8], value: &'a [u8]) -> Change<'a> {
     let mode = StoreMode::Set;
     let action = Action::Store { mode, value, flags: 0, expiry: Expiry::Never, or_stale: false };
-    Change { key, cas: None, action }
+    Change { key: key.into(), cas: None, action }
 }
 
 fn value(round: &mut Round<'_>, key: &[u8]) -> Option<Vec<u8>> {

@@ -282,7 +282,7 @@ fn write(subject: &Subject, model: &mut Model, ops: &[(u8, Cas, Op)]) {
         }
     };
     let changes: Vec<Change<'_>> = (0..ops.len())
-        .map(|i| Change { key: &keys[i], cas: cas_of(i, model), action: action(&ops[i].2) })
+        .map(|i| Change { key: (&keys[i]).into(), cas: cas_of(i, model), action: action(&ops[i].2) })
         .collect();
     let outcomes = subject.apply(&changes);
     assert_eq!(outcomes.len(), ops.len());

@@ -13,7 +13,7 @@ fn engine() -> (Arc<Engine>, tempfile::TempDir) {
 }
 
 fn change(kv: &KeyValue, action: Action<'_>) -> Outcome {
-    kv.round(true).apply(&[Change { key: b"k", cas: None, action }]).unwrap().remove(0)
+    kv.round(true).apply(&[Change { key: b"k".into(), cas: None, action }]).unwrap().remove(0)
 }
 
 #[test]
@@ -88,7 +88,8 @@ fn the_longest_value_fits_the_smallest_statement() {
         expiry: Expiry::Never,
         or_stale: false,
     };
-    let outcome = kv.round(true).apply(&[Change { key: &key, cas: None, action }]).unwrap().remove(0);
+    let outcome =
+        kv.round(true).apply(&[Change { key: (&key[..]).into(), cas: None, action }]).unwrap().remove(0);
     assert!(matches!(outcome.status, Status::Done), "{outcome:?}");
     engine.close().unwrap();
 }

@@ -58,7 +58,7 @@ fn subject() -> Subject {
 
 impl Subject {
     fn change(&self, key: &str, cas: Option<u64>, action: Action<'_>) -> Outcome {
-        let change = Change { key: key.as_bytes(), cas, action };
+        let change = Change { key: key.as_bytes().into(), cas, action };
         let mut round = self.kv.round(true);
         let outcome = round.apply(&[change]).unwrap().remove(0);
         self.engine.settle(round.obligation()).unwrap();
@@ -192,7 +192,7 @@ fn faults_name_table_and_column() {
 fn a_refused_change_leaves_its_neighbours_alone() {
     let subject = subject();
     let set = |key: &'static str, json: &'static str| Change {
-        key: key.as_bytes(),
+        key: key.as_bytes().into(),
         cas: None,
         action: store(StoreMode::Set, json, Expiry::Never),
     };

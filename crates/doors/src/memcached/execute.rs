@@ -3,11 +3,12 @@
 //! Changes that follow each other are collected and made in one write; whatever else comes makes them first, so that
 //! each request sees what those before it did, and answers stay in order.
 
-use super::batch::{Leave, OUTPUT_BYTES_MAX, Progress, Shared};
+use super::Shared;
 use super::codec::{Keys, Meta, MetaVerb, Request, StoreVerb, answer};
 use super::meta;
 use super::reply::{self, Reply};
 use super::stats::{Tally, VERSION};
+use crate::runtime::{Leave, OUTPUT_BYTES_MAX, Progress};
 use oribi_engine::Obligation;
 use oribi_session::kv::{Action, Change, Expiry, Fetched, Got, Outcome, Round, Status, StoreMode};
 use oribi_types::Error;
@@ -87,19 +88,23 @@ impl<'b> Execution<'b> {
             Request::GetAndTouch { keys, with_cas, exptime } => self.retrieve(keys, with_cas, Some(exptime)),
             Request::Store { verb, key, flags, exptime, value, noreply } => {
                 let (action, cas) = store(verb, value, flags, self.expiry(exptime));
-                self.collect(Change { key, cas, action }, Reply::Store { compares: cas.is_some(), noreply })
+                self.collect(
+                    Change { key: key.into(), cas, action },
+                    Reply::Store { compares: cas.is_some(), noreply },
+                )
             }
             Request::Count { key, down, delta, noreply } => {
                 let action = Action::Count { down, delta, initial: None, expiry: None };
-                self.collect(Change { key, cas: None, action }, Reply::Count { down, noreply })
+                self.collect(Change { key: key.into(), cas: None, action }, Reply::Count { down, noreply })
             }
             Request::Touch { key, exptime, noreply } => {
                 let action = Action::Touch { expiry: self.expiry(exptime) };
-                self.collect(Change { key, cas: None, action }, Reply::Touch { noreply })
+                self.collect(Change { key: key.into(), cas: None, action }, Reply::Touch { noreply })
             }
-            Request::Delete { key, noreply } => {
-                self.collect(Change { key, cas: None, action: Action::Delete }, Reply::Delete { noreply })
-            }
+            Request::Delete { key, noreply } => self.collect(
+                Change { key: key.into(), cas: None, action: Action::Delete },
+                Reply::Delete { noreply },
+            ),
             Request::FlushAll { exptime, noreply } => self.flush_all(exptime, noreply),
             Request::Meta(meta) => self.meta(meta),
             Request::Mark => self.say("MN", false),
@@ -196,7 +201,7 @@ impl<'b> Execution<'b> {
     ) -> Result<Result<(), Error>, Progress> {
         let expiry = Some(self.expiry(exptime));
         let action = Action::Fetch { expiry, vivify: None, refresh_before: None };
-        let outcome = self.apply(&Change { key, cas: None, action })?;
+        let outcome = self.apply(&Change { key: key.into(), cas: None, action })?;
         self.tally.cmd_touch += 1;
         match (outcome.status, outcome.fetched) {
             (Status::Refused(error), _) => return Ok(Err(error)),
@@ -249,12 +254,13 @@ impl<'b> Execution<'b> {
         let (cas, action) = (meta.flags.cas, meta::action(&meta, self.shared.kv.limits(), now));
         let verb = meta.verb;
         match meta.key {
-            Cow::Borrowed(key) => {
-                self.collect(Change { key, cas, action }, Reply::Meta { verb, key, flags: meta.flags })
-            }
+            Cow::Borrowed(key) => self.collect(
+                Change { key: key.into(), cas, action },
+                Reply::Meta { verb, key, flags: meta.flags },
+            ),
             Cow::Owned(key) => {
                 self.flush()?;
-                let outcome = self.apply(&Change { key: &key, cas, action })?;
+                let outcome = self.apply(&Change { key: (&*key).into(), cas, action })?;
                 self.reply(&Reply::Meta { verb, key: &key, flags: meta.flags }, outcome);
                 Ok(())
             }
@@ -300,7 +306,7 @@ impl<'b> Execution<'b> {
         }
         let (expiry, vivify) = (expiry(flags.ttl), expiry(flags.vivify));
         let action = Action::Fetch { expiry, vivify, refresh_before };
-        let outcome = self.apply(&Change { key, cas: None, action })?;
+        let outcome = self.apply(&Change { key: key.into(), cas: None, action })?;
         self.tally.cmd_get += 1;
         match (outcome.status, outcome.fetched) {
             (Status::Refused(error), _) => self.refuse_request(&error, false),
@@ -320,7 +326,7 @@ impl<'b> Execution<'b> {
         self.flush()?;
         let now = self.round.now_micros();
         let output = &mut *self.output;
-        let got = self.round.get(&meta.key, |document| {
+        let got = self.round.get(&*meta.key, |document| {
             meta::say_debug(&meta.key, meta.flags.base64, &document, now, output);
         });
         match got {

@@ -1,11 +1,11 @@
 //! What the door counts, for its own `stats` command and for the metrics.
 
 use super::codec::answer;
+use crate::runtime::{ClientLimits, Counter, Traffic};
 use oribi_session::kv::{BUCKET, KeyValue};
 use std::fmt::Display;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::time::Instant;
 
 /// memcached's version of the protocol that is spoken, in the form that clients parse.
@@ -30,7 +30,7 @@ macro_rules! counters {
             }
 
             fn add_to(&self, sum: &mut Tally) {
-                $(sum.$name += self.$name.total.load(Ordering::Relaxed);)*
+                $(sum.$name += self.$name.total();)*
             }
         }
 
@@ -63,38 +63,14 @@ counters! {
     touch_hits "oribi_memcached_touch_hits_total",
     touch_misses "oribi_memcached_touch_misses_total",
     errors "oribi_memcached_errors_total",
-    bytes_read "oribi_memcached_received_bytes_total",
-    bytes_written "oribi_memcached_sent_bytes_total",
-    total_connections "oribi_memcached_connections_total",
-    rejected_connections "oribi_memcached_rejected_connections_total",
-    idle_kicks "oribi_memcached_idle_connections_total",
-}
-
-struct Counter {
-    total: AtomicU64,
-    metric: metrics::Counter,
-}
-
-impl Counter {
-    fn new(metric: &'static str) -> Self {
-        Counter { total: AtomicU64::new(0), metric: metrics::counter!(metric) }
-    }
-
-    fn add(&self, count: u64) {
-        if count > 0 {
-            self.total.fetch_add(count, Ordering::Relaxed);
-            self.metric.increment(count);
-        }
-    }
 }
 
 /// What the whole door knows about itself.
 pub struct Stats {
     pub local_addr: SocketAddr,
-    pub threads: usize,
-    pub connections_max: usize,
-    pub idle_seconds: u64,
-    pub connections: AtomicI64,
+    pub limits: ClientLimits,
+    pub traffic: Arc<Traffic>,
+    /// Of each thread.
     pub counters: Vec<Arc<Counters>>,
     pub started: Instant,
 }
@@ -127,8 +103,8 @@ impl Stats {
         lines.put("time", kv.now_micros() / 1_000_000);
         lines.put("version", VERSION);
         lines.put("pointer_size", usize::BITS);
-        lines.put("max_connections", self.connections_max);
-        lines.put("curr_connections", self.connections.load(Ordering::Relaxed));
+        lines.put("max_connections", self.limits.connections_max);
+        lines.put("curr_connections", self.traffic.open());
         let mut sum = Tally::default();
         for counters in &self.counters {
             counters.add_to(&mut sum);
@@ -136,7 +112,13 @@ impl Stats {
         for (name, count) in sum.lines() {
             lines.put(name, count);
         }
-        lines.put("threads", self.threads);
+        let traffic = self.traffic.sum();
+        lines.put("bytes_read", traffic.received_bytes);
+        lines.put("bytes_written", traffic.sent_bytes);
+        lines.put("total_connections", traffic.accepted);
+        lines.put("rejected_connections", traffic.rejected);
+        lines.put("idle_kicks", traffic.idle);
+        lines.put("threads", self.counters.len());
         lines.put("curr_items", items(kv));
         lines.put("bytes", kv.engine().memory().used());
         lines.put("limit_maxbytes", kv.engine().memory().limit());
@@ -146,17 +128,17 @@ impl Stats {
 
     fn settings(&self, kv: &KeyValue, lines: &mut Lines<'_>) {
         lines.put("maxbytes", kv.engine().memory().limit());
-        lines.put("maxconns", self.connections_max);
+        lines.put("maxconns", self.limits.connections_max);
         lines.put("tcpport", self.local_addr.port());
         lines.put("udpport", 0);
         lines.put("inter", self.local_addr.ip());
         lines.put("evictions", "off");
-        lines.put("num_threads", self.threads);
+        lines.put("num_threads", self.counters.len());
         lines.put("cas_enabled", "yes");
         lines.put("auth_enabled_sasl", "no");
         lines.put("item_size_max", kv.limits().value_bytes_max);
         lines.put("flush_enabled", "yes");
-        lines.put("idle_timeout", self.idle_seconds);
+        lines.put("idle_timeout", self.limits.idle_max.map_or(0, |time| time.as_secs()));
         lines.put("binding_protocol", "ascii");
     }
 }

@@ -2,17 +2,17 @@
 
 use super::decide::{decide_document, decide_row};
 use super::document::{DocumentTable, NewDocument};
-use super::path::{self, Shape, Tables};
+use super::path::{Key, Shape, Target};
 use super::{Document, Expiry, KvLimits, row};
-use oribi_engine::{Commit, Decision, Engine, Lookup, Read, ReadView, RowVersion, Table, WriteOp};
-use oribi_types::{Error, Result, Schema, Timestamp};
-use std::borrow::Cow;
+use oribi_engine::{Commit, Decision, Engine, Obligation, Read, RowVersion, Table, WriteOp};
+use oribi_types::{Error, Result, Timestamp};
+use smallvec::SmallVec;
 use std::sync::Arc;
 
 /// One change of what a key names.
 #[derive(Clone, Debug)]
 pub struct Change<'a> {
-    pub key: &'a [u8],
+    pub key: Key<'a>,
     /// Only if this is the document's `cas`.
     pub cas: Option<u64>,
     pub action: Action<'a>,
@@ -169,21 +169,20 @@ impl Outcome {
     }
 }
 
-/// A change whose key names `table`.
+/// A change and the row that its key means.
 pub(super) struct Step<'a> {
-    /// Position among the changes.
-    change: usize,
+    /// Position among the outcomes.
+    at: usize,
+    pub change: &'a Change<'a>,
     pub table: &'a Arc<Table>,
-    pub schema: Arc<Schema>,
     shape: Shape,
-    key: Cow<'a, [u8]>,
+    key: &'a [u8],
     /// The encoded row that a [`Action::Store`] of a typed row writes.
     pub row: Vec<u8>,
 }
 
 /// Changes made ready to be written together.
 pub(super) struct Plan<'a> {
-    changes: &'a [Change<'a>],
     limits: &'a KvLimits,
     now_micros: u64,
     steps: Vec<Step<'a>>,
@@ -194,54 +193,77 @@ pub(super) struct Plan<'a> {
 }
 
 impl<'a> Plan<'a> {
-    pub fn new(tables: &'a Tables, limits: &'a KvLimits, changes: &'a [Change<'a>], now_micros: u64) -> Self {
-        let mut steps = Vec::with_capacity(changes.len());
-        let mut outcomes = Vec::with_capacity(changes.len());
-        for (i, change) in changes.iter().enumerate() {
-            outcomes.push(match Step::new(tables, limits, i, change) {
-                Ok(step) => {
-                    steps.push(step);
-                    Outcome::new(Status::Done)
-                }
-                Err(error) => Outcome::refused(error),
-            });
-        }
-        Plan { changes, limits, now_micros, steps, outcomes, written: vec![false; changes.len()] }
+    pub fn new(limits: &'a KvLimits, now_micros: u64, changes: usize) -> Self {
+        let (steps, outcomes) = (Vec::with_capacity(changes), Vec::with_capacity(changes));
+        Plan { limits, now_micros, steps, outcomes, written: Vec::with_capacity(changes) }
     }
 
-    /// Whether what is there can be told for every change without reading a file.
-    pub fn is_in_memory(&self, engine: &Engine, view: ReadView) -> bool {
-        let mut looked_at = self.steps.iter().filter(|step| self.read(step) == Read::Existing);
-        !looked_at.any(|step| matches!(engine.try_get(step.table, &step.key, view, |_| ()), Lookup::Pending))
+    /// Adds a change, whose key means `target`, if anything; `scratch` is what the key was encoded to.
+    pub fn push(&mut self, change: &'a Change<'a>, target: &'a Result<Target<'a>>, scratch: &'a [u8]) {
+        let at = self.outcomes.len();
+        let step = match target {
+            Ok(target) => Step::new(at, change, target, scratch),
+            Err(error) => Err(error.clone()),
+        };
+        self.outcomes.push(match step {
+            Ok(step) => {
+                self.steps.push(step);
+                Outcome::new(Status::Done)
+            }
+            Err(error) => Outcome::refused(error),
+        });
+        self.written.push(false);
     }
 
+    /// Writes all changes, or nothing.
+    ///
     /// # Errors
     /// Those of the engine; nothing was written then.
     pub fn write(&mut self, engine: &Engine) -> Result<Commit> {
         let steps = std::mem::take(&mut self.steps);
-        let op = |step: &'_ Step<'a>| self.read(step);
-        let reads: Vec<Read> = steps.iter().map(op).collect();
-        let ops: Vec<WriteOp<'_>> = steps
-            .iter()
-            .zip(reads)
-            .map(|(step, read)| WriteOp { table: step.table, key: &step.key, read })
-            .collect();
-        engine.write(&ops, &mut |i, current, row| Ok(self.decide(&steps[i], current, row)))
+        let result = self.write_steps(engine, &steps);
+        self.steps = steps;
+        result
     }
 
-    fn read(&self, step: &Step<'_>) -> Read {
-        let change = &self.changes[step.change];
-        match change.action {
-            Action::Store { mode: StoreMode::Set, .. } if change.cas.is_none() => Read::Blind,
-            _ => Read::Existing,
+    /// Writes each change by itself, so that one fault is one refusal. Returns what must be settled.
+    pub fn write_each(&mut self, engine: &Engine) -> Obligation {
+        let mut obligation = Obligation::default();
+        for step in std::mem::take(&mut self.steps) {
+            match self.write_steps(engine, std::slice::from_ref(&step)) {
+                Ok(commit) => obligation.merge(commit.obligation),
+                Err(error) => self.outcomes[step.at] = Outcome::refused(error),
+            }
+        }
+        obligation
+    }
+
+    fn write_steps(&mut self, engine: &Engine, steps: &[Step<'a>]) -> Result<Commit> {
+        let op = |step: &Step<'a>| WriteOp { table: step.table, key: step.key, read: step.change.read() };
+        let ops: SmallVec<[WriteOp<'_>; 4]> = steps.iter().map(op).collect();
+        let commit = engine.write(&ops, &mut |i, current, row| Ok(self.decide(&steps[i], current, row)))?;
+        for step in steps {
+            self.date(step.at, commit.ts);
+        }
+        Ok(commit)
+    }
+
+    /// Tells an outcome when its change was committed.
+    fn date(&mut self, at: usize, ts: Timestamp) {
+        if self.written[at] {
+            let outcome = &mut self.outcomes[at];
+            outcome.cas = ts.0;
+            if let Some(fetched) = &mut outcome.fetched {
+                fetched.cas = ts.0;
+            }
         }
     }
 
     fn decide(&mut self, step: &Step<'_>, current: Option<RowVersion<'_>>, row: &mut Vec<u8>) -> Decision {
-        let change = &self.changes[step.change];
+        let change = step.change;
         let decided = match step.shape {
             Shape::Document => {
-                let table = DocumentTable::new(&step.schema);
+                let table = DocumentTable::new(step.table.schema_ref());
                 let current = current.map(|version| table.read(&version));
                 let write = |document: &NewDocument<'_>| table.write(document, row);
                 decide_document(change, current, self.limits, self.now_micros, write)
@@ -252,40 +274,49 @@ impl<'a> Plan<'a> {
             Ok(done) => done,
             Err(status) => (Decision::Keep, Outcome::new(status)),
         };
-        self.outcomes[step.change] = outcome;
-        self.written[step.change] = decision != Decision::Keep;
+        self.outcomes[step.at] = outcome;
+        self.written[step.at] = decision != Decision::Keep;
         decision
     }
 
-    /// The outcomes, given the commit timestamp.
-    pub fn into_outcomes(mut self, ts: Timestamp) -> Vec<Outcome> {
-        for (outcome, _) in self.outcomes.iter_mut().zip(&self.written).filter(|(_, written)| **written) {
-            outcome.cas = ts.0;
-            if let Some(fetched) = &mut outcome.fetched {
-                fetched.cas = ts.0;
-            }
-        }
+    pub fn into_outcomes(self) -> Vec<Outcome> {
         self.outcomes
     }
 }
 
 impl<'a> Step<'a> {
-    fn new(tables: &'a Tables, limits: &KvLimits, i: usize, change: &'a Change<'a>) -> Result<Self> {
-        let mut encoded = Vec::new();
-        let target = path::resolve(tables, limits, change.key, &mut encoded)?;
-        let (table, shape, key_len) = (target.table, target.shape, target.key.len());
-        // A document's key is the end of the key that names it.
-        let key = match shape {
-            Shape::Document => Cow::Borrowed(&change.key[change.key.len() - key_len..]),
-            Shape::Row => Cow::Owned(encoded),
-        };
-        let schema = table.schema();
+    fn new(at: usize, change: &'a Change<'a>, target: &'a Target<'a>, scratch: &'a [u8]) -> Result<Self> {
+        let (table, shape, key) = (target.table, target.shape, target.key(scratch));
         let row = match change.action {
             Action::Store { value, expiry, .. } if shape == Shape::Row => {
-                row::encode(table, &schema, &key, value, expiry)?
+                row::encode(table, table.schema_ref(), key, value, expiry)?
             }
             _ => Vec::new(),
         };
-        Ok(Step { change: i, table, schema, shape, key, row })
+        Ok(Step { at, change, table, shape, key, row })
+    }
+}
+
+impl Change<'_> {
+    /// Whether what the key means must be known.
+    pub(super) fn read(&self) -> Read {
+        match self.action {
+            Action::Store { mode: StoreMode::Set, .. } if self.cas.is_none() => Read::Blind,
+            _ => Read::Existing,
+        }
+    }
+
+    /// Whether it depends on the `cas` of what is there. All that one write stores has one, which is known only
+    /// afterwards.
+    pub(super) fn sees_cas(&self) -> bool {
+        self.cas.is_some() || matches!(self.action, Action::Fetch { .. })
+    }
+
+    /// Bytes that the change carries.
+    pub(super) fn bytes(&self) -> usize {
+        match self.action {
+            Action::Store { value, .. } | Action::Extend { value, .. } => value.len(),
+            _ => 0,
+        }
     }
 }

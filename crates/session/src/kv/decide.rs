@@ -232,18 +232,20 @@ pub(super) fn decide_row(
         }
         Action::Touch { expiry } => {
             let version = current.ok_or(Status::NotFound)?;
-            row::with_expiry(step.table, &step.schema, version.row, expiry, out).map_err(refused)?;
+            row::with_expiry(step.table, step.table.schema_ref(), version.row, expiry, out)
+                .map_err(refused)?;
             done(if expiry.has_passed(now_micros) { Decision::Delete } else { Decision::Put })
         }
         Action::Fetch { expiry, vivify: None, refresh_before: None } => {
             let version = current.ok_or(Status::NotFound)?;
             let mut json = Vec::new();
-            let document = row::read(&step.schema, &version, &mut json).map_err(refused)?;
+            let document = row::read(step.table.schema_ref(), &version, &mut json).map_err(refused)?;
             let fetched = Some(Fetched::new(&document, expiry).into_owned());
             let decision = match expiry {
                 None => Decision::Keep,
                 Some(expiry) => {
-                    row::with_expiry(step.table, &step.schema, version.row, expiry, out).map_err(refused)?;
+                    row::with_expiry(step.table, step.table.schema_ref(), version.row, expiry, out)
+                        .map_err(refused)?;
                     if expiry.has_passed(now_micros) { Decision::Delete } else { Decision::Put }
                 }
             };

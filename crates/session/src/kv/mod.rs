@@ -13,14 +13,18 @@ mod decide;
 mod document;
 mod path;
 mod row;
+mod window;
 
 pub use change::{Action, Change, Fetched, Outcome, Status, StoreMode};
 pub use document::{Document, Expiry, ttl_seconds};
+pub use path::Key;
+pub use window::{Answer, Op, Ran};
 
+use change::Plan;
 use document::DocumentTable;
-use oribi_engine::{Engine, Lookup, Obligation, ReadView, Snapshot};
+use oribi_engine::{Engine, Lookup, Obligation, Presence, Read, ReadView, RowVersion, Snapshot};
 use oribi_types::{Error, Result};
-use path::{Shape, Tables};
+use path::{Shape, Tables, Target};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::task::AbortHandle;
@@ -217,21 +221,20 @@ impl Round<'_> {
     ///
     /// # Errors
     /// `Invalid` if the key names a row but does not fit its table; those of the engine.
-    pub fn get<R>(&mut self, key: &[u8], answer: impl FnOnce(Document<'_>) -> R) -> Result<Got<R>> {
-        let view = self.view();
-        let target = path::resolve(&self.tables, &self.kv.limits, key, &mut self.key)?;
-        let json = &mut self.json;
-        let schema = target.table.schema();
-        let read = |version: oribi_engine::RowVersion<'_>| -> Result<R> {
-            Ok(match target.shape {
-                Shape::Document => answer(DocumentTable::new(&schema).read(&version)),
-                Shape::Row => answer(row::read(&schema, &version, json)?),
-            })
-        };
+    pub fn get<'a, R>(
+        &mut self,
+        key: impl Into<Key<'a>>,
+        answer: impl FnOnce(Document<'_>) -> R,
+    ) -> Result<Got<R>> {
+        let (view, engine) = (self.view(), &self.kv.engine);
+        self.key.clear();
+        let target = path::resolve(&self.tables, &self.kv.limits, key.into(), &mut self.key)?;
+        let probe = engine.probe(target.table, target.key(&self.key));
+        let read = |version: RowVersion<'_>| shown(&target, &version, &mut self.json).map(answer);
         let (found, obligation) = if self.may_block {
-            self.kv.engine.get(target.table, target.key, view, read)?
+            engine.read(probe, view, read)?
         } else {
-            match self.kv.engine.try_get(target.table, target.key, view, read) {
+            match engine.try_read(probe, view, read) {
                 Lookup::Found(found, obligation) => (Some(found), obligation),
                 Lookup::Absent(obligation) => (None, obligation),
                 Lookup::Pending => return Ok(Got::Pending),
@@ -251,30 +254,49 @@ impl Round<'_> {
     /// writes has one `cas`.
     pub fn apply(&mut self, changes: &[Change<'_>]) -> Option<Vec<Outcome>> {
         let engine = &self.kv.engine;
-        let view = engine.read_view();
-        let mut plan = change::Plan::new(&self.tables, &self.kv.limits, changes, view.now_micros);
-        if !self.may_block && !plan.is_in_memory(engine, view) {
-            return None;
+        let limits = &self.kv.limits;
+        self.key.clear();
+        let targets: Vec<Result<Target<'_>>> = changes
+            .iter()
+            .map(|change| path::resolve(&self.tables, limits, change.key, &mut self.key))
+            .collect();
+        let mut plan = Plan::new(limits, engine.read_view().now_micros, changes.len());
+        for (change, target) in changes.iter().zip(&targets) {
+            if let Ok(target) = target
+                && !self.may_block
+                && change.read() == Read::Existing
+                && engine.locate(engine.probe(target.table, target.key(&self.key))) == Presence::Files
+            {
+                return None;
+            }
+            plan.push(change, target, &self.key);
         }
+        self.obligation.merge(write(engine, &mut plan));
+        let outcomes = plan.into_outcomes();
         // Later reads of this round must see what is written, or what made a change refuse; and a snapshot held now
         // would keep what is overwritten.
-        (self.view, self.held) = (None, None);
-        let written = plan.write(engine);
-        match written {
-            Ok(commit) => {
-                self.obligation.merge(commit.obligation);
-                Some(plan.into_outcomes(commit.ts))
-            }
-            Err(error) if changes.len() == 1 => Some(vec![Outcome::refused(error)]),
-            // Nothing was applied: let each change stand for itself, so that one fault is one refusal. Blocking for a
-            // row that has just left memory beats starting over after some of them were applied.
-            Err(_) => {
-                drop(plan);
-                let may_block = std::mem::replace(&mut self.may_block, true);
-                let outcomes = changes.chunks(1).map(|change| self.apply(change)?.pop()).collect();
-                self.may_block = may_block;
-                outcomes
-            }
-        }
+        self.refresh();
+        Some(outcomes)
+    }
+}
+
+/// Writes what was planned: together or, if that is refused, each change by itself. Blocking for a row that has just
+/// left memory beats starting over. Returns what must be settled.
+fn write(engine: &Engine, plan: &mut Plan<'_>) -> Obligation {
+    match plan.write(engine) {
+        Ok(commit) => commit.obligation,
+        Err(_) => plan.write_each(engine),
+    }
+}
+
+/// Shows what was read as a document; that of a row is written to `json`.
+///
+/// # Errors
+/// `Corrupt` for a row that does not decode.
+fn shown<'a>(target: &Target<'a>, version: &RowVersion<'a>, json: &'a mut Vec<u8>) -> Result<Document<'a>> {
+    let schema = target.table.schema_ref();
+    match target.shape {
+        Shape::Document => Ok(DocumentTable::new(schema).read(version)),
+        Shape::Row => row::read(schema, version, json),
     }
 }

@@ -10,6 +10,7 @@ use oribi_engine::{Catalog, Table};
 use oribi_types::key::encode_component;
 use oribi_types::{Column, ColumnType, Error, Result, ValueRef, text};
 use std::borrow::Cow;
+use std::ops::Range;
 use std::sync::Arc;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,42 +35,91 @@ impl Tables {
     }
 }
 
-/// The row that a key means.
-pub struct Target<'c, 'k> {
-    pub table: &'c Arc<Table>,
-    /// The encoded key.
-    pub key: &'k [u8],
-    pub shape: Shape,
+/// What a key-value operation is about.
+#[derive(Clone, Copy)]
+pub struct Key<'a> {
+    /// The table in which `name` names a document or row; `None`: `name` is a path.
+    pub table: Option<&'a Arc<Table>>,
+    pub name: &'a [u8],
 }
 
-/// Finds the row that `key` means. A document's encoded key is the end of `key`; that of a row is put into `scratch`.
+impl std::fmt::Debug for Key<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let table = self.table.map(|table| (table.schema_name(), table.name()));
+        f.debug_struct("Key").field("table", &table).field("name", &self.name.escape_ascii()).finish()
+    }
+}
+
+impl<'a> From<&'a [u8]> for Key<'a> {
+    fn from(path: &'a [u8]) -> Self {
+        Key { table: None, name: path }
+    }
+}
+
+impl<'a, const N: usize> From<&'a [u8; N]> for Key<'a> {
+    fn from(path: &'a [u8; N]) -> Self {
+        Key::from(&path[..])
+    }
+}
+
+/// The row that a key means.
+pub struct Target<'a> {
+    pub table: &'a Arc<Table>,
+    pub shape: Shape,
+    key: EncodedKey<'a>,
+}
+
+enum EncodedKey<'a> {
+    /// The end of the key that named it.
+    Borrowed(&'a [u8]),
+    /// Where it is in the scratch buffer that [`resolve`] was given.
+    Scratch(Range<usize>),
+}
+
+impl<'a> Target<'a> {
+    /// The encoded key, given the scratch buffer.
+    pub fn key(&self, scratch: &'a [u8]) -> &'a [u8] {
+        match &self.key {
+            EncodedKey::Borrowed(key) => key,
+            EncodedKey::Scratch(range) => &scratch[range.clone()],
+        }
+    }
+}
+
+/// Finds the row that `key` means. A document's encoded key is the end of its name; that of a row is appended to
+/// `scratch`.
 ///
 /// # Errors
 /// `Invalid`, naming table and column, for a key that names a typed table but no row of it, and for one that is empty
 /// or too long; `NotFound` if there is no `default.kv`.
-pub fn resolve<'c, 'k>(
-    tables: &'c Tables,
+pub fn resolve<'a>(
+    tables: &'a Tables,
     limits: &KvLimits,
-    key: &'k [u8],
-    scratch: &'k mut Vec<u8>,
-) -> Result<Target<'c, 'k>> {
-    if key.is_empty() || key.len() > limits.key_bytes_max {
+    key: Key<'a>,
+    scratch: &mut Vec<u8>,
+) -> Result<Target<'a>> {
+    let Key { table, name } = key;
+    if name.is_empty() || name.len() > limits.key_bytes_max {
         return Err(Error::invalid(format!("a key has 1 to {} bytes", limits.key_bytes_max)));
     }
-    let Some((table, rest)) = split_table(&tables.catalog, key) else {
+    let named = match table {
+        Some(table) => Some((table, name)),
+        None => split_table(&tables.catalog, name),
+    };
+    let Some((table, rest)) = named else {
         let bucket = tables
             .bucket
             .as_ref()
             .ok_or_else(|| Error::not_found(format!("table {}.{} does not exist", BUCKET.0, BUCKET.1)))?;
-        return Ok(Target { table: bucket, key, shape: Shape::Document });
+        return Ok(Target { table: bucket, key: EncodedKey::Borrowed(name), shape: Shape::Document });
     };
     if table.is_key_value() {
-        return Ok(Target { table, key: rest, shape: Shape::Document });
+        return Ok(Target { table, key: EncodedKey::Borrowed(rest), shape: Shape::Document });
     }
-    scratch.clear();
+    let start = scratch.len();
     encode_components(table, rest, scratch)
         .map_err(|e| e.context(format_args!("table {}.{}", table.schema_name(), table.name())))?;
-    Ok(Target { table, key: scratch, shape: Shape::Row })
+    Ok(Target { table, key: EncodedKey::Scratch(start..scratch.len()), shape: Shape::Row })
 }
 
 /// The table that `key` begins with, and what follows it.

@@ -1,0 +1,135 @@
+//! A client's buffers: what it has sent that was not executed, and what it was answered that was not sent.
+//!
+//! Buffers belong to the thread and are lent to the client that is being served. A client that is not keeps the
+//! beginning of a request, if it has sent one, and nothing else.
+
+use bytes::{Buf, BytesMut};
+use oribi_engine::Obligation;
+use std::cell::RefCell;
+
+/// Once the answers exceed this many bytes they are sent before more requests are executed: a client that does not
+/// read its answers is not served more.
+pub const OUTPUT_BYTES_MAX: usize = 256 * 1024;
+/// The most that is received at once, in bytes: what arrives together is executed together, which pays.
+const RECEIVE_BYTES_MAX: usize = 256 * 1024;
+/// The beginning of a request is copied out of a thread's buffer up to this many bytes; a longer one keeps it.
+const COPIED_BYTES_MAX: usize = 64 * 1024;
+/// How many pairs of buffers a thread keeps.
+const IDLE_BUFFERS_MAX: usize = 8;
+
+thread_local! {
+    /// The thread's buffers that nobody uses, for input and output.
+    static IDLE_BUFFERS: RefCell<Vec<(BytesMut, Vec<u8>)>> = const { RefCell::new(Vec::new()) };
+}
+
+/// What a client has sent and what it is answered.
+#[derive(Default)]
+pub struct Exchange {
+    /// Bytes received and not executed.
+    pub input: BytesMut,
+    /// Answers to what was executed; sent once `obligation` is settled.
+    pub output: Vec<u8>,
+    pub obligation: Obligation,
+    /// The connection ends once `output` is sent.
+    pub closing: bool,
+    /// How many bytes that have not arrived are to be dropped.
+    skip: u64,
+}
+
+impl Exchange {
+    pub fn output_is_full(&self) -> bool {
+        self.output.len() > OUTPUT_BYTES_MAX
+    }
+
+    /// Drops the next `bytes` of the input, and those of them that have not arrived when they do: they take no memory.
+    pub fn skip(&mut self, bytes: u64) {
+        self.skip += bytes;
+        self.drop_skipped();
+    }
+
+    /// Takes buffers of the thread's. Room for input grows with what has arrived, not with what was declared.
+    pub(super) fn borrow_buffers(&mut self) {
+        if self.input.capacity() < RECEIVE_BYTES_MAX {
+            let (mut input, output) =
+                IDLE_BUFFERS.with_borrow_mut(Vec::pop).unwrap_or((BytesMut::new(), Vec::new()));
+            input.reserve(RECEIVE_BYTES_MAX + self.input.len());
+            input.extend_from_slice(&self.input);
+            (self.input, self.output) = (input, output);
+        }
+        self.input.reserve(RECEIVE_BYTES_MAX);
+    }
+
+    /// Gives them back once the answers are sent.
+    pub(super) fn return_buffers(&mut self) {
+        if !self.output.is_empty() || self.input.len() > COPIED_BYTES_MAX {
+            return;
+        }
+        let kept = if self.input.is_empty() { BytesMut::new() } else { BytesMut::from(&self.input[..]) };
+        let mut input = std::mem::replace(&mut self.input, kept);
+        let output = std::mem::take(&mut self.output);
+        input.clear();
+        // Buffers that had to grow for a long value would keep their size for ever.
+        if input.capacity() > 2 * RECEIVE_BYTES_MAX || output.capacity() > 4 * OUTPUT_BYTES_MAX {
+            return;
+        }
+        IDLE_BUFFERS.with_borrow_mut(|idle| {
+            if idle.len() < IDLE_BUFFERS_MAX {
+                idle.push((input, output));
+            }
+        });
+    }
+
+    /// Notes that bytes were appended to the input.
+    pub(super) fn received(&mut self) {
+        self.drop_skipped();
+    }
+
+    /// Forgets the answers that were sent.
+    pub(super) fn sent(&mut self) {
+        self.output.clear();
+        self.obligation = Obligation::default();
+    }
+
+    fn drop_skipped(&mut self) {
+        let arrived = self.skip.min(self.input.len() as u64);
+        self.input.advance(arrived as usize);
+        self.skip -= arrived;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_skipped_takes_no_memory() {
+        let mut exchange = Exchange::default();
+        exchange.borrow_buffers();
+        exchange.input.extend_from_slice(b"abcdef");
+        exchange.skip(1 << 32);
+        assert!(exchange.input.is_empty());
+        for _ in 0..(1 << 32) / (1 << 18) {
+            exchange.borrow_buffers();
+            exchange.input.resize(1 << 18, 0);
+            exchange.received();
+            assert!(exchange.input.capacity() < 1 << 20);
+        }
+        assert_eq!(exchange.input.len(), 6);
+    }
+
+    #[test]
+    fn a_client_that_waits_keeps_the_beginning_of_its_request_and_nothing_else() {
+        let mut exchange = Exchange::default();
+        exchange.borrow_buffers();
+        exchange.input.extend_from_slice(b"get ");
+        exchange.return_buffers();
+        assert_eq!(&exchange.input[..], b"get ");
+        assert!(exchange.input.capacity() < 100);
+        exchange.borrow_buffers();
+        exchange.input.extend_from_slice(b"a\r\n");
+        assert_eq!(&exchange.input[..], b"get a\r\n");
+        exchange.input.clear();
+        exchange.return_buffers();
+        assert_eq!(exchange.input.capacity() + exchange.output.capacity(), 0);
+    }
+}

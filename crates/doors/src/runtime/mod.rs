@@ -1,0 +1,109 @@
+//! What the key-value doors share: threads, sockets, buffers and the loop that serves a client. A door adds a
+//! [`Protocol`], which turns bytes into answers and does no I/O.
+//!
+//! One thread for each core, each with its own listening socket on the same address, so that the kernel spreads the
+//! connections and nothing is handed over between threads. A thread serves its connections by turns; one that waits
+//! for a file, for room in memory or for the log does not hold up the others.
+//!
+//! What arrived together is executed together, settled once and answered in one write. A client costs what it has
+//! sent and not what it declares: it is not read from while its answers are not read.
+
+mod connection;
+mod door;
+mod exchange;
+mod listener;
+mod traffic;
+
+pub use door::Door;
+pub use exchange::{Exchange, OUTPUT_BYTES_MAX};
+pub use traffic::{Counter, Traffic, TrafficSum};
+
+use oribi_engine::Engine;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::watch;
+
+/// A door: what it knows of all its clients, and how it greets one.
+pub trait Service: Send + Sync + 'static {
+    type Protocol: Protocol;
+    /// The door's name, in the names of threads and metrics.
+    const NAME: &'static str;
+    /// What a client hears that is one too many.
+    const TOO_MANY: &'static [u8];
+
+    fn engine(&self) -> &Arc<Engine>;
+
+    fn traffic(&self) -> &Traffic;
+
+    /// The state of a client that has just connected, to be served by the door's thread of this number.
+    fn open(&self, thread: usize, link: Link) -> Self::Protocol;
+}
+
+/// One client's protocol state.
+///
+/// It is moved to a thread that may block, and back, when it asks for that.
+pub trait Protocol: Send + 'static {
+    /// Executes what is whole at the start of `exchange.input` and takes it away, and appends the answers to
+    /// `exchange.output`.
+    ///
+    /// What was not executed, because the answer is not [`Progress::Done`], stays in the input: it is given again, with
+    /// the leave that it needs, or once the answers so far are sent.
+    fn advance(&mut self, exchange: &mut Exchange, leave: Leave) -> Progress;
+
+    /// What wakes an idle client's connection, to ask [`Protocol::push`]. Asked once, when the client connects; a
+    /// change that comes while the client is served is noticed afterwards.
+    fn pushes(&self) -> Option<watch::Receiver<u64>> {
+        None
+    }
+
+    /// Appends what the client is told without having asked.
+    fn push(&mut self, _exchange: &mut Exchange) {}
+}
+
+/// What the caller of [`Protocol::advance`] has made sure of.
+#[derive(Clone, Copy, Debug)]
+pub struct Leave {
+    /// This thread may wait for files.
+    pub to_block: bool,
+    /// There is room in memory for what is written.
+    pub to_write: bool,
+}
+
+/// Why [`Protocol::advance`] stopped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Progress {
+    /// Whatever is whole was executed.
+    Done,
+    /// The answers must be sent before more is executed.
+    OutputFull,
+    /// The next request writes, and writers have to be admitted.
+    NeedsAdmission,
+    /// The next request reads a file.
+    NeedsBlocking,
+}
+
+/// The two ends of a client's connection.
+#[derive(Clone, Copy, Debug)]
+pub struct Link {
+    pub local: SocketAddr,
+    pub peer: SocketAddr,
+}
+
+/// What the clients of a door may take.
+#[derive(Clone, Copy, Debug)]
+pub struct ClientLimits {
+    /// Connections at a time; one more is told so and dropped.
+    pub connections_max: usize,
+    /// How long a connection may be silent; `None`: for ever.
+    pub idle_max: Option<Duration>,
+    /// How long requests that are being executed have to finish at shutdown.
+    pub shutdown_grace: Duration,
+}
+
+impl Default for ClientLimits {
+    /// memcached's, where it has such a limit.
+    fn default() -> Self {
+        ClientLimits { connections_max: 1024, idle_max: None, shutdown_grace: Duration::from_secs(10) }
+    }
+}

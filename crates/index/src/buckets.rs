@@ -1,0 +1,154 @@
+//! A shard's hash table: readers walk it without a lock, one writer at a time changes it.
+//!
+//! A bucket is one cache line: seven slots and a link to an overflow bucket. A slot is the address of a version, with 16
+//! bits of the hash in the bits that addresses do not use, so that nearly every wrong version is passed over without
+//! touching it. Nothing is ever moved: a version that goes leaves an empty slot, and a table that grows is copied and
+//! replaced, so that a reader that found no version may be sure that there was none when it began.
+
+#![allow(unsafe_code)]
+
+use crate::version::Version;
+use std::ptr::{NonNull, null_mut};
+use std::sync::atomic::{AtomicPtr, Ordering};
+
+const SLOTS: usize = 7;
+const ADDRESS_BITS: u32 = 48;
+const ADDRESS: usize = (1 << ADDRESS_BITS) - 1;
+/// A table grows when its buckets have this many versions each on average, of seven: one bucket in eight overflows.
+const LOAD_MAX: usize = 5;
+
+pub(crate) type Slot<M> = AtomicPtr<Version<M>>;
+
+#[repr(align(64))]
+pub(crate) struct Bucket<M> {
+    slots: [Slot<M>; SLOTS],
+    overflow: AtomicPtr<Bucket<M>>,
+}
+
+impl<M> Default for Bucket<M> {
+    fn default() -> Self {
+        Bucket {
+            slots: std::array::from_fn(|_| AtomicPtr::new(null_mut())),
+            overflow: AtomicPtr::new(null_mut()),
+        }
+    }
+}
+
+impl<M> Drop for Bucket<M> {
+    fn drop(&mut self) {
+        let mut next = std::mem::replace(self.overflow.get_mut(), null_mut());
+        while !next.is_null() {
+            // SAFETY: an overflow bucket belongs to the one before it.
+            let mut bucket = unsafe { Box::from_raw(next) };
+            next = std::mem::replace(bucket.overflow.get_mut(), null_mut());
+        }
+    }
+}
+
+/// Buckets of a shard; a power of two. The versions are not its own.
+pub(crate) struct Buckets<M> {
+    buckets: Box<[Bucket<M>]>,
+}
+
+/// The bits that tell versions of a bucket apart: none of those that choose shard or bucket.
+fn tag(hash: u64) -> usize {
+    (hash >> ADDRESS_BITS) as usize
+}
+
+fn tagged<M>(version: NonNull<Version<M>>, hash: u64) -> *mut Version<M> {
+    assert!(version.addr().get() & !ADDRESS == 0, "addresses have 48 bits");
+    version.as_ptr().map_addr(|address| address | tag(hash) << ADDRESS_BITS)
+}
+
+fn untagged<M>(slot: *mut Version<M>) -> Option<NonNull<Version<M>>> {
+    NonNull::new(slot.map_addr(|address| address & ADDRESS))
+}
+
+impl<M> Buckets<M> {
+    /// For `versions` and some more.
+    pub fn for_versions(versions: usize) -> Self {
+        let buckets = (versions * 2 / LOAD_MAX).next_power_of_two();
+        Buckets { buckets: (0..buckets).map(|_| Bucket::default()).collect() }
+    }
+
+    pub fn is_too_small_for(&self, versions: usize) -> bool {
+        versions > self.buckets.len() * LOAD_MAX
+    }
+
+    pub fn is_too_large_for(&self, versions: usize) -> bool {
+        self.buckets.len() > 4 && versions * 8 < self.buckets.len() * LOAD_MAX
+    }
+
+    fn first(&self, hash: u64) -> &Bucket<M> {
+        &self.buckets[hash as usize & (self.buckets.len() - 1)]
+    }
+
+    pub fn prefetch(&self, hash: u64) {
+        prefetch(std::ptr::from_ref(self.first(hash)).cast());
+    }
+
+    fn chain(&self, hash: u64) -> impl Iterator<Item = &Bucket<M>> {
+        std::iter::successors(Some(self.first(hash)), |bucket| {
+            // SAFETY: overflow buckets live as long as the first.
+            unsafe { bucket.overflow.load(Ordering::Acquire).as_ref() }
+        })
+    }
+
+    /// The slots that may hold a version of `hash`, with the version's address.
+    pub fn candidates(&self, hash: u64) -> impl Iterator<Item = (&Slot<M>, NonNull<Version<M>>)> {
+        self.chain(hash).flat_map(|bucket| &bucket.slots).filter_map(move |slot| {
+            let tagged = slot.load(Ordering::Acquire);
+            (tagged.addr() >> ADDRESS_BITS == tag(hash))
+                .then(|| untagged(tagged))
+                .flatten()
+                .map(|v| (slot, v))
+        })
+    }
+
+    /// All versions that are newest of their rows.
+    pub fn all(&self) -> impl Iterator<Item = (&Slot<M>, NonNull<Version<M>>)> {
+        let chains = self.buckets.iter().flat_map(|bucket| {
+            // SAFETY: as in `chain`.
+            std::iter::successors(Some(bucket), |b| unsafe { b.overflow.load(Ordering::Acquire).as_ref() })
+        });
+        chains
+            .flat_map(|bucket| &bucket.slots)
+            .filter_map(|slot| untagged(slot.load(Ordering::Acquire)).map(|version| (slot, version)))
+    }
+
+    /// Puts a version into an empty slot. The writer's to call.
+    pub fn insert(&self, version: NonNull<Version<M>>, hash: u64) {
+        let mut last = self.first(hash);
+        for bucket in self.chain(hash) {
+            if let Some(slot) = bucket.slots.iter().find(|slot| slot.load(Ordering::Relaxed).is_null()) {
+                set(slot, version, hash);
+                return;
+            }
+            last = bucket;
+        }
+        let overflow = Bucket::default();
+        set(&overflow.slots[0], version, hash);
+        last.overflow.store(Box::into_raw(Box::new(overflow)), Ordering::Release);
+    }
+}
+
+/// Puts a version into a slot, in the place of what was there. The writer's to call.
+pub(crate) fn set<M>(slot: &Slot<M>, version: NonNull<Version<M>>, hash: u64) {
+    slot.store(tagged(version, hash), Ordering::Release);
+}
+
+pub(crate) fn clear<M>(slot: &Slot<M>) {
+    slot.store(null_mut(), Ordering::Release);
+}
+
+/// Has the cache line at `address` fetched. It need not be readable.
+#[inline]
+pub(crate) fn prefetch(address: *const u8) {
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
+    // SAFETY: a prefetch never faults.
+    unsafe {
+        std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T0 }>(address.cast());
+    }
+    #[cfg(not(all(target_arch = "x86_64", not(miri))))]
+    let _ = address;
+}

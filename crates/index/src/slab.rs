@@ -1,0 +1,307 @@
+//! Memory of rows: blocks in size classes, so that a row that goes leaves room for another of its size at once.
+//!
+//! A *region* of 2 MiB, which the system may back by one huge page (random reads of many small rows miss the
+//! translation cache otherwise), is divided into *slabs* of 64 KiB. A slab holds blocks of one class, and goes back to
+//! its region when its last block is freed. The heads of a region's slabs stand together at its beginning, so that a
+//! block's head is found by its address. Blocks beyond [`BLOCK_BYTES_MAX`] come from the process's allocator.
+//!
+//! One allocator serves the process: what reclamation frees late needs nobody who is still alive. Taking and freeing a
+//! block costs one lock of its class, and for a slab that was not used lately one cache miss.
+
+#![allow(unsafe_code)]
+
+use parking_lot::Mutex;
+use std::alloc::Layout;
+use std::ptr::{NonNull, null_mut};
+
+const REGION_BYTES: usize = 2 << 20;
+const SLAB_BYTES: usize = 64 << 10;
+const SLABS: usize = REGION_BYTES / SLAB_BYTES;
+const ALIGN: usize = 16;
+/// The largest block of a slab: four fit.
+const BLOCK_BYTES_MAX: usize = 16 << 10;
+/// Up to here classes are multiples of [`ALIGN`], and beyond there are eight to each doubling.
+const FINE_BYTES_MAX: usize = 1 << 10;
+const FINE_CLASSES: usize = FINE_BYTES_MAX / ALIGN;
+const STEPS: usize = 8;
+const CLASSES: usize = FINE_CLASSES + STEPS * (BLOCK_BYTES_MAX / FINE_BYTES_MAX).ilog2() as usize;
+
+/// The first slab of a region lacks what the heads take.
+const _: () = assert!(size_of::<Region>() + BLOCK_BYTES_MAX <= SLAB_BYTES);
+const REGION_LAYOUT: Layout = match Layout::from_size_align(REGION_BYTES, REGION_BYTES) {
+    Ok(layout) => layout,
+    Err(_) => panic!("a region is aligned to its size"),
+};
+
+static CLASS: [Mutex<Class>; CLASSES] = [const { Mutex::new(Class { with_room: null_mut() }) }; CLASSES];
+static POOL: Mutex<Pool> = Mutex::new(Pool { free: Vec::new() });
+
+/// The class of blocks of at least `bytes`; at most [`BLOCK_BYTES_MAX`].
+fn class_of(bytes: usize) -> usize {
+    if bytes <= FINE_BYTES_MAX {
+        return bytes.max(1).div_ceil(ALIGN) - 1;
+    }
+    // 2^power < bytes <= 2^(power + 1)
+    let power = (bytes - 1).ilog2() as usize;
+    let step = (bytes - 1 - (1 << power)) >> (power - STEPS.ilog2() as usize);
+    FINE_CLASSES + (power - FINE_BYTES_MAX.ilog2() as usize) * STEPS + step
+}
+
+fn class_bytes(class: usize) -> usize {
+    match class.checked_sub(FINE_CLASSES) {
+        None => (class + 1) * ALIGN,
+        Some(coarse) => (FINE_BYTES_MAX << (coarse / STEPS)) / STEPS * (STEPS + 1 + coarse % STEPS),
+    }
+}
+
+/// What a block of `bytes` takes.
+pub fn block_bytes(bytes: usize) -> usize {
+    if bytes <= BLOCK_BYTES_MAX { class_bytes(class_of(bytes)) } else { bytes }
+}
+
+/// The slabs of one class that have room. The first is taken from.
+struct Class {
+    with_room: *mut Slab,
+}
+
+// SAFETY: the slabs of a list belong to its class, and are only touched under its lock.
+unsafe impl Send for Class {}
+
+/// Slabs that no class has.
+struct Pool {
+    free: Vec<*mut Slab>,
+}
+
+// SAFETY: slabs in the pool are nobody else's.
+unsafe impl Send for Pool {}
+
+/// The head of a slab. Belongs to the class of the slab, and to the pool while it has none.
+#[repr(C, align(64))]
+struct Slab {
+    /// Blocks that were freed, each pointing to the next.
+    freed: *mut Freed,
+    /// Where the part begins that was never used, and where it ends.
+    fresh: *mut u8,
+    end: *mut u8,
+    next: *mut Slab,
+    previous: *mut Slab,
+    used: u32,
+    in_list: bool,
+}
+
+struct Freed {
+    next: *mut Freed,
+}
+
+/// What a region begins with.
+struct Region {
+    slabs: [Slab; SLABS],
+}
+
+impl Pool {
+    fn take(&mut self) -> *mut Slab {
+        match self.free.pop() {
+            Some(slab) => slab,
+            None => self.grow(),
+        }
+    }
+
+    /// A slab of a new region; the others become free.
+    fn grow(&mut self) -> *mut Slab {
+        // SAFETY: the layout has a size.
+        let region = unsafe { std::alloc::alloc(REGION_LAYOUT) };
+        if region.is_null() {
+            std::alloc::handle_alloc_error(REGION_LAYOUT);
+        }
+        #[cfg(not(miri))]
+        // SAFETY: the region is ours. Refusal costs speed only.
+        unsafe {
+            libc::madvise(region.cast(), REGION_BYTES, libc::MADV_HUGEPAGE);
+        }
+        let heads: *mut Slab = region.cast();
+        for i in (0..SLABS).rev() {
+            let start = if i == 0 { size_of::<Region>() } else { i * SLAB_BYTES };
+            // SAFETY: inside of the region, which nobody else knows yet; heads lie before the first slab's start.
+            unsafe {
+                let slab = heads.add(i);
+                slab.write(Slab {
+                    freed: null_mut(),
+                    fresh: region.add(start),
+                    end: region.add((i + 1) * SLAB_BYTES),
+                    next: null_mut(),
+                    previous: null_mut(),
+                    used: 0,
+                    in_list: false,
+                });
+                self.free.push(slab);
+            }
+        }
+        self.free.pop().expect("a region has slabs")
+    }
+
+    /// Takes a slab back as it was at first. Its memory stays with the process, for other classes.
+    fn give(&mut self, slab: *mut Slab) {
+        let region = slab.map_addr(|address| address & !(REGION_BYTES - 1)).cast::<u8>();
+        let i = (slab.addr() - region.addr()) / size_of::<Slab>();
+        let start = if i == 0 { size_of::<Region>() } else { i * SLAB_BYTES };
+        // SAFETY: the caller gave up the slab.
+        unsafe {
+            (*slab).freed = null_mut();
+            (*slab).fresh = region.add(start);
+        }
+        self.free.push(slab);
+    }
+}
+
+impl Class {
+    fn take(&mut self, bytes: usize) -> *mut u8 {
+        if self.with_room.is_null() {
+            self.link(POOL.lock().take());
+        }
+        let slab = self.with_room;
+        // SAFETY: slabs in the list are the class's, and have room.
+        unsafe {
+            let freed = (*slab).freed;
+            let block = if freed.is_null() {
+                let block = (*slab).fresh;
+                (*slab).fresh = block.add(bytes);
+                block
+            } else {
+                (*slab).freed = (*freed).next;
+                freed.cast()
+            };
+            (*slab).used += 1;
+            if (*slab).freed.is_null() && (*slab).end.addr() - (*slab).fresh.addr() < bytes {
+                self.unlink(slab);
+            }
+            block
+        }
+    }
+
+    /// # Safety
+    /// The block is of this class, and nobody uses it any more.
+    unsafe fn free(&mut self, block: *mut u8) {
+        let region = block.map_addr(|address| address & !(REGION_BYTES - 1));
+        let slab = region.cast::<Slab>().wrapping_add((block.addr() - region.addr()) / SLAB_BYTES);
+        let freed: *mut Freed = block.cast();
+        // SAFETY: the block is the caller's to give, and its slab the class's.
+        unsafe {
+            freed.write(Freed { next: (*slab).freed });
+            (*slab).freed = freed;
+            (*slab).used -= 1;
+            if !(*slab).in_list {
+                self.link(slab);
+            } else if (*slab).used == 0 && self.with_room != slab {
+                self.unlink(slab);
+                POOL.lock().give(slab);
+            }
+        }
+    }
+
+    fn link(&mut self, slab: *mut Slab) {
+        // SAFETY: the slab is the class's, and in no list.
+        unsafe {
+            (*slab).in_list = true;
+            (*slab).previous = null_mut();
+            (*slab).next = self.with_room;
+            if let Some(next) = self.with_room.as_mut() {
+                next.previous = slab;
+            }
+        }
+        self.with_room = slab;
+    }
+
+    fn unlink(&mut self, slab: *mut Slab) {
+        // SAFETY: the slab is in the class's list, and so are its neighbours.
+        unsafe {
+            let (previous, next) = ((*slab).previous, (*slab).next);
+            if let Some(next) = next.as_mut() {
+                next.previous = previous;
+            }
+            match previous.as_mut() {
+                Some(previous) => previous.next = next,
+                None => self.with_room = next,
+            }
+            (*slab).in_list = false;
+        }
+    }
+}
+
+fn large(bytes: usize) -> Layout {
+    Layout::from_size_align(bytes, ALIGN).expect("a row is far smaller than the address space")
+}
+
+/// Memory for `bytes`, aligned to 16.
+pub fn alloc(bytes: usize) -> NonNull<u8> {
+    let block = if bytes <= BLOCK_BYTES_MAX {
+        let class = class_of(bytes);
+        CLASS[class].lock().take(class_bytes(class))
+    } else {
+        // SAFETY: the layout has a size.
+        unsafe { std::alloc::alloc(large(bytes)) }
+    };
+    NonNull::new(block).unwrap_or_else(|| std::alloc::handle_alloc_error(large(bytes)))
+}
+
+/// Gives back what [`alloc`] gave for `bytes`.
+///
+/// # Safety
+/// `block` came from `alloc(bytes)`, and nobody uses it any more.
+pub unsafe fn free(block: NonNull<u8>, bytes: usize) {
+    // SAFETY: the caller's promise.
+    unsafe {
+        if bytes <= BLOCK_BYTES_MAX {
+            CLASS[class_of(bytes)].lock().free(block.as_ptr());
+        } else {
+            std::alloc::dealloc(block.as_ptr(), large(bytes));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_class_holds_what_belongs_in_it_and_wastes_little() {
+        for bytes in 1..=BLOCK_BYTES_MAX {
+            let class = class_of(bytes);
+            assert!(class < CLASSES && class_bytes(class) >= bytes, "{bytes}");
+            assert!(class == 0 || class_bytes(class - 1) < bytes, "{bytes}");
+            assert!(class_bytes(class) % ALIGN == 0);
+            assert!(class_bytes(class) - bytes < ALIGN.max(bytes / 8), "{bytes}");
+        }
+        assert_eq!(class_of(BLOCK_BYTES_MAX), CLASSES - 1);
+    }
+
+    #[test]
+    fn blocks_do_not_overlap_and_come_again() {
+        let sizes = [16, 100, 640, 1000, 5000, BLOCK_BYTES_MAX, 100_000];
+        let mut live: Vec<(NonNull<u8>, usize, u8)> = Vec::new();
+        let mut state = 1u32;
+        let rounds = if cfg!(miri) { 400 } else { 40_000 };
+        for round in 0..rounds {
+            state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            if live.len() > 300 || (state >> 28 < 6 && !live.is_empty()) {
+                let (block, bytes, mark) = live.swap_remove(state as usize % live.len());
+                // SAFETY: the block is live, and was filled.
+                unsafe {
+                    let filled = std::slice::from_raw_parts(block.as_ptr(), bytes);
+                    assert!(filled.iter().all(|byte| *byte == mark), "somebody else wrote here");
+                    free(block, bytes);
+                }
+                continue;
+            }
+            let bytes = sizes[(state >> 8) as usize % sizes.len()];
+            let (block, mark) = (alloc(bytes), round as u8);
+            assert_eq!(block.addr().get() % ALIGN, 0);
+            // SAFETY: the block is ours, of that size.
+            unsafe { block.as_ptr().write_bytes(mark, bytes) };
+            live.push((block, bytes, mark));
+        }
+        for (block, bytes, _) in live {
+            // SAFETY: the block is live.
+            unsafe { free(block, bytes) };
+        }
+    }
+}

@@ -1,0 +1,271 @@
+//! Versions of rows: header, key and row in one block, so that a reader who has its address pays for one place.
+
+#![allow(unsafe_code)]
+
+use crate::slab;
+use crossbeam_epoch::Guard;
+use std::ops::Deref;
+use std::ptr::{NonNull, null_mut};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU32, Ordering};
+
+/// One version of a row and, below it, those that somebody may still read. `M` is what else is known of a version.
+///
+/// Key and row never change. Whoever reaches a version through the index may read it as long as it is pinned; with a
+/// [`VersionRef`], for good.
+#[repr(C)]
+pub struct Version<M> {
+    /// Who holds the block: the index, and every [`VersionRef`].
+    holders: AtomicU32,
+    key_len: u32,
+    /// [`DELETED`] for a version that says that the row is gone.
+    row_len: u32,
+    /// How often it was read lately, up to [`READS_MAX`].
+    reads: AtomicU8,
+    /// Whether it is queued for eviction. Changed under the shard's lock.
+    queued: AtomicBool,
+    pub(crate) hash: u64,
+    pub(crate) previous: AtomicPtr<Version<M>>,
+    pub meta: M,
+    // Then key and row.
+}
+
+const DELETED: u32 = u32::MAX;
+const READS_MAX: u8 = 3;
+
+/// What a version begins with.
+pub struct NewVersion<'a, M> {
+    pub hash: u64,
+    pub key: &'a [u8],
+    /// `None`: the row is deleted.
+    pub row: Option<&'a [u8]>,
+    pub meta: M,
+}
+
+impl<M> Version<M> {
+    /// What a version of a key and row of these lengths takes in memory.
+    pub fn bytes_for(key_len: usize, row_len: usize) -> usize {
+        slab::block_bytes(Self::block_len(key_len, row_len))
+    }
+
+    fn block_len(key_len: usize, row_len: usize) -> usize {
+        size_of::<Self>() + key_len + row_len
+    }
+
+    /// What it takes in memory.
+    pub fn bytes(&self) -> usize {
+        Self::bytes_for(self.key_len as usize, self.row_bytes())
+    }
+
+    fn row_bytes(&self) -> usize {
+        if self.row_len == DELETED { 0 } else { self.row_len as usize }
+    }
+
+    pub(crate) fn allocate(new: NewVersion<'_, M>) -> NonNull<Self> {
+        const { assert!(align_of::<Self>() <= 16) };
+        let row = new.row.unwrap_or_default();
+        let fits = |len: usize| u32::try_from(len).ok().filter(|len| *len != DELETED);
+        let (key_len, row_len) = (fits(new.key.len()), fits(row.len()));
+        let block = slab::alloc(Self::block_len(new.key.len(), row.len())).cast::<Self>();
+        let _ = block.as_ptr().expose_provenance();
+        let header = Version {
+            holders: AtomicU32::new(1),
+            key_len: key_len.expect("a key is shorter than 4 GiB"),
+            row_len: if new.row.is_some() { row_len.expect("a row is shorter than 4 GiB") } else { DELETED },
+            reads: AtomicU8::new(0),
+            queued: AtomicBool::new(false),
+            hash: new.hash,
+            previous: AtomicPtr::new(null_mut()),
+            meta: new.meta,
+        };
+        // SAFETY: the block has room for the header, the key and the row, and is nobody else's.
+        unsafe {
+            block.as_ptr().write(header);
+            let bytes = block.as_ptr().add(1).cast::<u8>();
+            bytes.copy_from_nonoverlapping(new.key.as_ptr(), new.key.len());
+            bytes.add(new.key.len()).copy_from_nonoverlapping(row.as_ptr(), row.len());
+        }
+        block
+    }
+
+    /// Gives up one hold; the last frees the block.
+    ///
+    /// # Safety
+    /// The caller has that hold, and does not use the block any more.
+    pub(crate) unsafe fn release(version: NonNull<Self>) {
+        // SAFETY: the caller's hold keeps the block until the count is 0, and nobody else sees it then.
+        unsafe {
+            if version.as_ref().holders.fetch_sub(1, Ordering::Release) != 1 {
+                return;
+            }
+            std::sync::atomic::fence(Ordering::Acquire);
+            let (key_len, row_len) = (version.as_ref().key_len as usize, version.as_ref().row_bytes());
+            version.as_ptr().drop_in_place();
+            slab::free(version.cast(), Self::block_len(key_len, row_len));
+        }
+    }
+
+    /// Has the index's hold given up once nobody is pinned who may have found the version.
+    ///
+    /// # Safety
+    /// The version is the index's, and cannot be reached through it any more.
+    pub(crate) unsafe fn retire(version: NonNull<Self>, guard: &Guard)
+    where
+        M: Send + Sync + 'static,
+    {
+        let version = SendPtr(version);
+        // SAFETY: whoever pins from now on does not find it.
+        unsafe {
+            guard.defer_unchecked(move || {
+                let SendPtr(version) = { version };
+                Self::release(version);
+            });
+        }
+    }
+
+    /// The whole block: a reference to the header alone may not leave it.
+    fn block(&self) -> *mut Self {
+        std::ptr::with_exposed_provenance_mut(std::ptr::from_ref(self).addr())
+    }
+
+    fn tail(&self) -> *const u8 {
+        self.block().wrapping_add(1).cast()
+    }
+
+    pub fn key(&self) -> &[u8] {
+        // SAFETY: the key follows the header, and never changes.
+        unsafe { std::slice::from_raw_parts(self.tail(), self.key_len as usize) }
+    }
+
+    /// `None`: the row is deleted.
+    pub fn row(&self) -> Option<&[u8]> {
+        if self.row_len == DELETED {
+            return None;
+        }
+        // SAFETY: the row follows the key, and never changes.
+        let row = unsafe {
+            std::slice::from_raw_parts(self.tail().add(self.key_len as usize), self.row_len as usize)
+        };
+        Some(row)
+    }
+
+    /// The version before this one, if it is still kept.
+    pub fn previous<'g>(&'g self) -> Option<&'g Version<M>> {
+        // SAFETY: what this version points to is freed only after it was cut off and whoever was pinned then is not
+        // any more; the borrow of this version lasts no longer than the pin it was found under, or than the lock.
+        unsafe { self.previous.load(Ordering::Acquire).as_ref() }
+    }
+
+    /// Holds the version beyond the pin or lock under which it was found.
+    pub fn hold(&self) -> VersionRef<M> {
+        // The index gives up its own hold only after that pin or lock: the count is not 0.
+        self.holders.fetch_add(1, Ordering::Relaxed);
+        VersionRef(NonNull::new(self.block()).expect("a reference is not null"))
+    }
+
+    /// Notes that it was read. A note lost among several readers does not matter; most find nothing to write.
+    pub fn touch(&self) {
+        let reads = self.reads();
+        if reads < READS_MAX {
+            self.set_reads(reads + 1);
+        }
+    }
+
+    pub(crate) fn reads(&self) -> u8 {
+        self.reads.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn set_reads(&self, reads: u8) {
+        self.reads.store(reads, Ordering::Relaxed);
+    }
+
+    pub(crate) fn is_queued(&self) -> bool {
+        self.queued.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn set_queued(&self, queued: bool) {
+        self.queued.store(queued, Ordering::Relaxed);
+    }
+
+    /// Takes over what eviction knows of the version before.
+    pub(crate) fn inherit(&self, before: &Version<M>) {
+        self.set_reads(before.reads());
+        self.set_queued(before.is_queued());
+    }
+}
+
+struct SendPtr<M>(NonNull<Version<M>>);
+
+// SAFETY: versions are shared between threads as their `M` is.
+unsafe impl<M: Send + Sync> Send for SendPtr<M> {}
+
+/// A version that is kept for its holder; it has no business with `previous`, which may be gone.
+pub struct VersionRef<M>(NonNull<Version<M>>);
+
+// SAFETY: it shares a version, as `Arc` does.
+unsafe impl<M: Send + Sync> Send for VersionRef<M> {}
+// SAFETY: as above.
+unsafe impl<M: Send + Sync> Sync for VersionRef<M> {}
+
+impl<M> VersionRef<M> {
+    fn version(&self) -> &Version<M> {
+        // SAFETY: the hold keeps the block.
+        unsafe { self.0.as_ref() }
+    }
+
+    pub fn key(&self) -> &[u8] {
+        self.version().key()
+    }
+
+    /// `None`: the row is deleted.
+    pub fn row(&self) -> Option<&[u8]> {
+        self.version().row()
+    }
+
+    pub fn meta(&self) -> &M {
+        &self.version().meta
+    }
+}
+
+impl<M> Clone for VersionRef<M> {
+    fn clone(&self) -> Self {
+        self.version().hold()
+    }
+}
+
+impl<M> Drop for VersionRef<M> {
+    fn drop(&mut self) {
+        // SAFETY: this is the hold's end.
+        unsafe { Version::release(self.0) }
+    }
+}
+
+/// A version that no index has taken yet.
+pub(crate) struct Unlinked<M>(NonNull<Version<M>>);
+
+impl<M> Unlinked<M> {
+    pub fn new(new: NewVersion<'_, M>) -> Self {
+        Unlinked(Version::allocate(new))
+    }
+
+    pub fn into_raw(self) -> NonNull<Version<M>> {
+        let raw = self.0;
+        std::mem::forget(self);
+        raw
+    }
+}
+
+impl<M> Deref for Unlinked<M> {
+    type Target = Version<M>;
+
+    fn deref(&self) -> &Version<M> {
+        // SAFETY: it is this one's alone.
+        unsafe { self.0.as_ref() }
+    }
+}
+
+impl<M> Drop for Unlinked<M> {
+    fn drop(&mut self) {
+        // SAFETY: nobody else knows it.
+        unsafe { Version::release(self.0) }
+    }
+}

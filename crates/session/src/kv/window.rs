@@ -1,0 +1,224 @@
+//! Operations that arrived together, executed in stages: hash all keys, find all rows, make the changes as one write,
+//! answer all. The misses of one stage overlap, and a group of changes costs one log record.
+//!
+//! The result is that of executing one after the other, since operations on different keys commute: what a window
+//! must not hold is a change of a key that was read before in it.
+
+use super::change::{Change, Outcome, Plan};
+use super::path::{self, Key, Target};
+use super::{Document, Round, shown, write};
+use oribi_engine::{Engine, Lookup, Presence, Probe, Read, ReadView};
+use oribi_types::{Error, Result};
+
+/// Operations of a window at most.
+const OPS_MAX: usize = 128;
+/// Bytes of values that a window reads or writes, unless one alone has more.
+const BYTES_MAX: usize = 256 * 1024;
+
+/// One operation.
+pub enum Op<'a> {
+    Get(Key<'a>),
+    Change(Change<'a>),
+}
+
+/// What an operation is answered with.
+pub enum Answer<'a> {
+    Found(Document<'a>),
+    Absent,
+    Changed(&'a Outcome),
+    /// A get could not be executed.
+    Refused(Error),
+}
+
+/// How far a window came.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ran {
+    /// Operations executed and answered, from the first.
+    pub ops: usize,
+    /// The next one needs a file, and the round may not block.
+    pub pending: bool,
+}
+
+impl Round<'_> {
+    /// Executes the first of `ops` as if one after the other, at most [`OPS_MAX`] and about [`BYTES_MAX`] of values;
+    /// at least one, unless it is pending. `answer(i, …)` is called once for each that was executed, in order.
+    pub fn run(&mut self, ops: &[Op<'_>], answer: &mut dyn FnMut(usize, Answer<'_>)) -> Ran {
+        let ops = &ops[..ops.len().min(OPS_MAX)];
+        let (engine, limits) = (&self.kv.engine, &self.kv.limits);
+        self.key.clear();
+        let targets: Vec<Result<Target<'_>>> =
+            ops.iter().map(|op| path::resolve(&self.tables, limits, op.key(), &mut self.key)).collect();
+        let scratch = &self.key[..];
+        let probes: Vec<Option<Probe<'_>>> = targets
+            .iter()
+            .map(|target| target.as_ref().ok().map(|target| engine.probe(target.table, target.key(scratch))))
+            .collect();
+        let (len, pending) = Extent::of(engine, ops, &probes, self.may_block);
+
+        let changes = ops[..len].iter().filter(|op| matches!(op, Op::Change(_))).count();
+        let mut outcomes = Vec::new();
+        if changes > 0 {
+            let mut plan = Plan::new(limits, engine.read_view().now_micros, changes);
+            for (op, target) in ops[..len].iter().zip(&targets) {
+                if let Op::Change(change) = op {
+                    plan.push(change, target, scratch);
+                }
+            }
+            self.obligation.merge(write(engine, &mut plan));
+            outcomes = plan.into_outcomes();
+            // What follows sees what was written; and a snapshot held now would keep what is overwritten.
+            (self.view, self.held) = (None, None);
+        }
+        let view = match &self.held {
+            Some(snapshot) => snapshot.view(),
+            None => *self.view.get_or_insert_with(|| engine.read_view()),
+        };
+        let mut outcomes = outcomes.iter();
+        for (i, op) in ops[..len].iter().enumerate() {
+            if let Op::Change(_) = op {
+                answer(i, Answer::Changed(outcomes.next().expect("an outcome for each change")));
+                continue;
+            }
+            let (probe, target) = match (&probes[i], &targets[i]) {
+                (Some(probe), Ok(target)) => (*probe, target),
+                (_, Err(error)) => {
+                    answer(i, Answer::Refused(error.clone()));
+                    continue;
+                }
+                (None, Ok(_)) => unreachable!("what has a target has a probe"),
+            };
+            // What left memory since it was found is read here and now, if something was written.
+            let reader = Reader { engine, view, may_block: self.may_block || changes > 0 };
+            match reader.get(probe, target, &mut self.json, &mut |found| answer(i, found)) {
+                Some(obligation) => self.obligation.merge(obligation),
+                None => return Ran { ops: i, pending: true },
+            }
+        }
+        Ran { ops: len, pending }
+    }
+}
+
+/// How many operations make one window.
+#[derive(Default)]
+struct Extent {
+    read: KeySet,
+    changed: KeySet,
+    bytes: usize,
+}
+
+impl Extent {
+    /// The length of the window, and whether it ends at an operation that needs a file.
+    fn of(engine: &Engine, ops: &[Op<'_>], probes: &[Option<Probe<'_>>], may_block: bool) -> (usize, bool) {
+        let mut extent = Extent::default();
+        for (i, (op, probe)) in ops.iter().zip(probes).enumerate() {
+            let Some(probe) = *probe else { continue };
+            let needs_row = op.change().is_none_or(|change| change.read() == Read::Existing);
+            // Also has the row of a blind change on its way to the cache.
+            let presence = engine.locate(probe);
+            if needs_row && presence == Presence::Files && !may_block {
+                return (i, true);
+            }
+            if !extent.takes(op, probe, presence) && i > 0 {
+                return (i, false);
+            }
+        }
+        (ops.len(), false)
+    }
+
+    fn takes(&mut self, op: &Op<'_>, probe: Probe<'_>, presence: Presence) -> bool {
+        let fits = match op {
+            Op::Get(_) => {
+                self.read.insert(probe.hash());
+                if let Presence::Memory(bytes) = presence {
+                    self.bytes += bytes;
+                }
+                true
+            }
+            Op::Change(change) => {
+                self.bytes += change.bytes();
+                let fits = !self.read.contains(probe.hash())
+                    && !(change.sees_cas() && self.changed.contains(probe.hash()));
+                self.changed.insert(probe.hash());
+                fits
+            }
+        };
+        fits && self.bytes <= BYTES_MAX
+    }
+}
+
+/// A set of keys that may claim to hold a few more: with a full window, one in ten.
+struct KeySet([u64; 16]);
+
+impl Default for KeySet {
+    fn default() -> Self {
+        KeySet([0; 16])
+    }
+}
+
+impl KeySet {
+    fn insert(&mut self, hash: u64) {
+        self.0[hash as usize % 16] |= 1 << (hash >> 4 & 63);
+    }
+
+    fn contains(&self, hash: u64) -> bool {
+        self.0[hash as usize % 16] >> (hash >> 4 & 63) & 1 == 1
+    }
+}
+
+struct Reader<'a> {
+    engine: &'a Engine,
+    view: ReadView,
+    may_block: bool,
+}
+
+impl Reader<'_> {
+    /// Answers a get; returns what must be settled, or `None` if only a reader that may block can tell.
+    fn get(
+        &self,
+        probe: Probe<'_>,
+        target: &Target<'_>,
+        json: &mut Vec<u8>,
+        answer: &mut dyn FnMut(Answer<'_>),
+    ) -> Option<oribi_engine::Obligation> {
+        let mut read = |version: oribi_engine::RowVersion<'_>| match shown(target, &version, json) {
+            Ok(document) => answer(Answer::Found(document)),
+            Err(error) => answer(Answer::Refused(error)),
+        };
+        match self.engine.try_read(probe, self.view, &mut read) {
+            Lookup::Found((), obligation) => return Some(obligation),
+            Lookup::Absent(obligation) => {
+                answer(Answer::Absent);
+                return Some(obligation);
+            }
+            Lookup::Pending if !self.may_block => return None,
+            Lookup::Pending => {}
+        }
+        match self.engine.read(probe, self.view, &mut read) {
+            Ok((Some(()), obligation)) => Some(obligation),
+            Ok((None, obligation)) => {
+                answer(Answer::Absent);
+                Some(obligation)
+            }
+            Err(error) => {
+                answer(Answer::Refused(error));
+                Some(oribi_engine::Obligation::default())
+            }
+        }
+    }
+}
+
+impl<'a> Op<'a> {
+    fn key(&self) -> Key<'a> {
+        match self {
+            Op::Get(key) => *key,
+            Op::Change(change) => change.key,
+        }
+    }
+
+    fn change(&self) -> Option<&Change<'a>> {
+        match self {
+            Op::Get(_) => None,
+            Op::Change(change) => Some(change),
+        }
+    }
+}
