@@ -6,7 +6,7 @@ export CARGO_TARGET_DIR ?= $(CURDIR)/target
 ORIBI := $(CARGO_TARGET_DIR)/debug/oribi
 VENV := $(CACHE)/python
 
-.PHONY: demo test check rust-test client-test pytest clients build bench fuzz clean-cache
+.PHONY: demo test check rust-test client-test pytest clients build bench bench-kv fuzz clean-cache
 
 demo: build
 	ORIBI=$(ORIBI) scripts/demo
@@ -44,6 +44,11 @@ $(VENV)/ready: tests/clients/requirements.txt
 
 bench:
 	cargo bench --locked -p oribi-wal -p oribi-sstable -p oribi-engine
+
+# Beside memcached, which must be installed. BENCH_KV holds arguments of the script.
+bench-kv:
+	cargo build --release --locked -p oribi-server
+	ORIBI=$(CARGO_TARGET_DIR)/release/oribi scripts/bench-kv $(BENCH_KV)
 
 # FUZZ_SECONDS per target; needs the nightly toolchain and cargo-fuzz.
 fuzz:
