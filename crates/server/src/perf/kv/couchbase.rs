@@ -42,10 +42,7 @@ pub async fn bootstrap(socket: &mut TcpStream, login: Login<'_>) -> Result<()> {
     let plain = format!("\0{}\0{}", login.user, login.password);
     let (status, _) = request(socket, SASL_AUTH, b"PLAIN", plain.as_bytes()).await?;
     if status != 0 {
-        return Err(Error::invalid(format!(
-            "user {}: refused with status {status:#04x}",
-            login.user
-        )));
+        return Err(Error::invalid(format!("user {}: refused with status {status:#04x}", login.user)));
     }
     let (status, _) = request(socket, SELECT_BUCKET, login.bucket.as_bytes(), b"").await?;
     if status != 0 {

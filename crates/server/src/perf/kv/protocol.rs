@@ -42,32 +42,38 @@ const SETQ: u8 = 0x11;
 const SET_EXTRAS: [u8; 8] = [0; 8];
 
 impl Protocol {
-    pub fn get(self, key: &[u8], out: &mut Vec<u8>) {
+    pub fn get<const N: usize>(self, key: &[u8; N], out: &mut Vec<u8>) {
         match self {
-            Protocol::Text => push(out, &[b"get ", key, b"\r\n"]),
-            Protocol::Meta => push(out, &[b"mg ", key, b" v\r\n"]),
-            Protocol::Binary => push(out, &[&request(GET, key.len(), 0, 0), key]),
-            Protocol::BinaryQuiet => push(out, &[&request(GETQ, key.len(), 0, 0), key]),
-            Protocol::Couchbase => push(out, &[&routed(request(GET, key.len(), 0, 0), key), key]),
+            Protocol::Text => push(out, [b"get ", key, b"\r\n"]),
+            Protocol::Meta => push(out, [b"mg ", key, b" v\r\n"]),
+            Protocol::Binary => push(out, [&request(GET, N, 0, 0), key]),
+            Protocol::BinaryQuiet => push(out, [&request(GETQ, N, 0, 0), key]),
+            Protocol::Couchbase => push(out, [&routed(request(GET, N, 0, 0), key), key]),
         }
     }
 
-    pub fn set(self, key: &[u8], value: &[u8], out: &mut Vec<u8>) {
+    pub fn set<const N: usize>(self, key: &[u8; N], value: &[u8], out: &mut Vec<u8>) {
+        let binary = |opcode| request(opcode, N, SET_EXTRAS.len(), value.len());
         let mut digits = itoa::Buffer::new();
-        let length = digits.format(value.len()).as_bytes();
         match self {
-            Protocol::Text => push(out, &[b"set ", key, b" 0 0 ", length, b"\r\n", value, b"\r\n"]),
-            Protocol::Meta => push(out, &[b"ms ", key, b" ", length, b"\r\n", value, b"\r\n"]),
-            Protocol::Binary => binary_set(set_request(SET, key, value), key, value, out),
-            Protocol::BinaryQuiet => binary_set(set_request(SETQ, key, value), key, value, out),
-            Protocol::Couchbase => binary_set(routed(set_request(SET, key, value), key), key, value, out),
+            Protocol::Text => {
+                let length = digits.format(value.len()).as_bytes();
+                push(out, [b"set ", key, b" 0 0 ", length, b"\r\n", value, b"\r\n"]);
+            }
+            Protocol::Meta => {
+                let length = digits.format(value.len()).as_bytes();
+                push(out, [b"ms ", key, b" ", length, b"\r\n", value, b"\r\n"]);
+            }
+            Protocol::Binary => push(out, [&binary(SET), &SET_EXTRAS, key, value]),
+            Protocol::BinaryQuiet => push(out, [&binary(SETQ), &SET_EXTRAS, key, value]),
+            Protocol::Couchbase => push(out, [&routed(binary(SET), key), &SET_EXTRAS, key, value]),
         }
     }
 
     /// Ends a batch.
     pub fn finish(self, out: &mut Vec<u8>) {
         if self.is_quiet() {
-            push(out, &[&request(NOOP, 0, 0, 0)]);
+            push(out, [&request(NOOP, 0, 0, 0)]);
         }
     }
 
@@ -92,10 +98,11 @@ impl Protocol {
     }
 }
 
-fn push(out: &mut Vec<u8>, parts: &[&[u8]]) {
-    for part in parts {
-        out.extend_from_slice(part);
-    }
+/// Inlined, as most parts have a length that is known where they are pushed, and are no call of memcpy then.
+#[inline(always)]
+fn push<const N: usize>(out: &mut Vec<u8>, parts: [&[u8]; N]) {
+    out.reserve(parts.iter().map(|part| part.len()).sum());
+    parts.iter().for_each(|part| out.extend_from_slice(part));
 }
 
 /// The header of a request in the binary protocol; lengths in bytes.
@@ -113,14 +120,6 @@ pub(super) fn request(opcode: u8, key: usize, extras: usize, value: usize) -> [u
 fn routed(mut header: [u8; HEADER_BYTES], key: &[u8]) -> [u8; HEADER_BYTES] {
     header[6..8].copy_from_slice(&vbucket(key).to_be_bytes());
     header
-}
-
-fn set_request(opcode: u8, key: &[u8], value: &[u8]) -> [u8; HEADER_BYTES] {
-    request(opcode, key.len(), SET_EXTRAS.len(), value.len())
-}
-
-fn binary_set(header: [u8; HEADER_BYTES], key: &[u8], value: &[u8], out: &mut Vec<u8>) {
-    push(out, &[&header, &SET_EXTRAS, key, value]);
 }
 
 /// The first line, without its end, and where the next begins.
