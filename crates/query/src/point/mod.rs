@@ -16,6 +16,7 @@ use oribi_types::batch::BatchBuilder;
 use oribi_types::key::{KeyDecoder, encode_key};
 use oribi_types::{ColumnSource, ColumnType, Error, Result, Schema, Value, ValueRef};
 use recognise::{KeyLookup, Operand};
+use smallvec::{SmallVec, smallvec};
 use std::fmt;
 use std::sync::Arc;
 
@@ -217,8 +218,9 @@ impl sql::PointRead for PointRead {
     }
 }
 
-/// Columns of a row that are handed over without allocating.
-const COLUMNS_INLINE: usize = 16;
+/// Columns of a row, and of its key, that are handed over without allocating.
+const COLUMNS_INLINE: usize = 32;
+const KEY_COLUMNS_INLINE: usize = 8;
 
 impl Plan {
     /// The encoded keys to look up, without repetitions.
@@ -306,37 +308,30 @@ impl Plan {
 
     fn visit(&self, row: RowVersion<'_>, visit: &mut dyn FnMut(&[ValueRef<'_>])) -> Result<()> {
         check_layout(&self.schema, row.row)?;
-        let mut inline = [ValueRef::Null; COLUMNS_INLINE];
-        let mut heap = Vec::new();
-        let values = match inline.get_mut(..self.projection.len()) {
-            Some(values) => values,
-            None => {
-                heap.resize(self.projection.len(), ValueRef::Null);
-                heap.as_mut_slice()
-            }
-        };
-        let mut scratch = Vec::new();
+        // A component of the key that is escaped is unescaped in here; all else is borrowed as it lies.
+        let mut unescaped: SmallVec<[Vec<u8>; KEY_COLUMNS_INLINE]> =
+            smallvec![Vec::new(); self.schema.key().len()];
+        let mut values: SmallVec<[ValueRef<'_>; COLUMNS_INLINE]> =
+            smallvec![ValueRef::Null; self.projection.len()];
+        let mut shows_key = false;
         for (value, &position) in values.iter_mut().zip(&self.projection) {
             let column = &self.schema.columns()[position];
-            *value = match column.source {
-                ColumnSource::Slot(slot) => self.schema.slot_value(column, slot, row.row),
-                ColumnSource::CommitTimestamp => ValueRef::Int64(row.ts.0 as i64),
-                ColumnSource::Key(_) => continue,
-            };
+            match column.source {
+                ColumnSource::Slot(slot) => *value = self.schema.slot_value(column, slot, row.row),
+                ColumnSource::CommitTimestamp => *value = ValueRef::Int64(row.ts.0 as i64),
+                ColumnSource::Key(_) => shows_key = true,
+            }
         }
-        if self.schema.key().len() == 1 {
-            let position = self.schema.key()[0];
-            let column = &self.schema.columns()[position];
-            let value = KeyDecoder::new(row.key).next(column.column_type, true, &mut scratch)?;
-            self.place(values, position, value);
-            visit(values);
-            return Ok(());
+        if shows_key {
+            let mut decoder = KeyDecoder::new(row.key);
+            let last = self.schema.key().len() - 1;
+            for ((i, &position), scratch) in self.schema.key().iter().enumerate().zip(&mut unescaped) {
+                let column_type = self.schema.columns()[position].column_type;
+                let value = decoder.next(column_type, i == last, scratch)?;
+                self.place(&mut values, position, value);
+            }
         }
-        let key = oribi_types::key::decode_key(&self.schema, row.key)?;
-        for (component, position) in self.schema.key().iter().enumerate() {
-            self.place(values, *position, key[component].as_ref());
-        }
-        visit(values);
+        visit(&values);
         Ok(())
     }
 
