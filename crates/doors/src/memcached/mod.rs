@@ -1,12 +1,14 @@
-//! The memcached door: the text protocol of memcached, classic and meta commands, over `default.kv` and every other
-//! table. `docs/protocols/memcached.md` says what is spoken.
+//! The memcached door: memcached's text protocol, classic and meta commands, and its binary protocol, over `default.kv`
+//! and every other table. `docs/protocols/memcached.md` says what is spoken.
 
+mod binary;
 mod client;
 pub mod codec;
-mod execute;
 mod meta;
 mod reply;
 mod stats;
+mod text;
+mod window;
 
 use crate::runtime::{ClientLimits, Door, Link, Service, Traffic};
 use client::Client;
