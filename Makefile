@@ -7,7 +7,7 @@ ORIBI := $(CARGO_TARGET_DIR)/debug/oribi
 VENV := $(CACHE)/python
 NODE := $(CACHE)/node
 
-.PHONY: demo test check rust-test client-test pytest clients build bench fuzz clean-cache
+.PHONY: demo test check rust-test client-test pytest clients build bench bench-kv fuzz clean-cache
 
 demo: build
 	ORIBI=$(ORIBI) scripts/demo
@@ -52,6 +52,11 @@ $(NODE)/ready: tests/clients/package.json tests/clients/package-lock.json
 
 bench:
 	cargo bench --locked -p oribi-wal -p oribi-sstable -p oribi-engine
+
+# Beside memcached, which must be installed. BENCH_KV holds arguments of the script.
+bench-kv:
+	cargo build --release --locked -p oribi-server
+	ORIBI=$(CARGO_TARGET_DIR)/release/oribi scripts/bench-kv $(BENCH_KV)
 
 # FUZZ_SECONDS per target; needs the nightly toolchain and cargo-fuzz.
 fuzz:

@@ -114,10 +114,9 @@ fn changed(
     if count == 0 {
         return None;
     }
-    let engine = &kv.engine;
-    let mut plan = Plan::new(&kv.limits, &kv.locks, engine.read_view().now_micros, count);
+    let mut plan = Plan::new(&kv.limits, &kv.locks, kv.now_micros(), count);
     changes().for_each(|(change, target)| plan.push(change, target, scratch));
-    let obligation = write(engine, &mut plan);
+    let obligation = write(&kv.engine, &mut plan);
     Some((plan.into_outcomes(), obligation))
 }
 
