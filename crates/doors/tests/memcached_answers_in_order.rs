@@ -8,8 +8,8 @@ use oribi_doors::memcached::{MemcachedDoor, MemcachedLimits};
 use oribi_doors::runtime::ClientLimits;
 use oribi_engine::EngineOptions;
 use oribi_types::ErrorKind;
-use std::io::Read;
-use std::net::Shutdown;
+use std::io::{ErrorKind as Io, Read, Write};
+use std::net::{Shutdown, TcpStream};
 use std::time::Duration;
 use tokio::sync::watch;
 
@@ -308,7 +308,14 @@ fn addresses_are_loopback_and_free() {
     let subject = Subject::new();
     let start = |addr: &str| {
         let (_, shut) = watch::channel(false);
-        MemcachedDoor::start(addr.parse().unwrap(), &subject.engine, &std::sync::Arc::default(), MemcachedLimits::default(), 1, shut)
+        MemcachedDoor::start(
+            addr.parse().unwrap(),
+            &subject.engine,
+            &std::sync::Arc::default(),
+            MemcachedLimits::default(),
+            1,
+            shut,
+        )
     };
     assert_eq!(start("0.0.0.0:0").map(|_| ()).unwrap_err().kind(), ErrorKind::Forbidden);
     assert_eq!(start(&subject.addr.to_string()).map(|_| ()).unwrap_err().kind(), ErrorKind::Unavailable);

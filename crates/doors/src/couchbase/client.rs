@@ -22,7 +22,7 @@ pub struct Client {
 }
 
 impl Client {
-    pub fn new(shared: Arc<Shared>, link: Link) -> Self {
+    pub(super) fn new(shared: Arc<Shared>, link: Link) -> Self {
         Client { shared, link, state: State::default(), deadlines: Vec::new() }
     }
 }

@@ -70,7 +70,6 @@ pub fn has_scope(catalog: &Catalog, bucket: &str, scope: &str) -> bool {
 /// `_default`.
 pub fn find<'c>(catalog: &'c Catalog, bucket: &str, path: &str) -> Result<&'c Arc<Table>, Missing> {
     let (scope, collection) = path.split_once('.').ok_or(Missing::Path)?;
-    let or_default = |name| if name == "" { DEFAULT } else { name };
     let wanted = (or_default(scope), or_default(collection));
     if wanted.1.contains('.') {
         return Err(Missing::Path);
@@ -79,6 +78,10 @@ pub fn find<'c>(catalog: &'c Catalog, bucket: &str, path: &str) -> Result<&'c Ar
         return Err(Missing::Scope);
     }
     catalog.tables(bucket).find(|table| names(table) == wanted).ok_or(Missing::Collection)
+}
+
+fn or_default(name: &str) -> &str {
+    if name.is_empty() { DEFAULT } else { name }
 }
 
 /// Scopes and collections of `bucket`, as JSON.

@@ -72,25 +72,13 @@ impl CouchbaseDoor {
         map: impl FnOnce(u16) -> ClusterMap,
         shutdown: watch::Receiver<bool>,
     ) -> Result<Self> {
-        options.kv.validate(engine.options().statement_bytes_max)?;
         let threads = Door::threads(options.threads);
         let listeners = crate::bind::bind_each(addr, threads)?;
         let addr = listeners.first().ok_or_else(|| Error::internal("a door has a socket"))?.local_addr()?;
-        let cluster = Cluster::new(map(addr.port()));
-        let mut uuid = [0; 8];
-        SystemRandom::new()
-            .fill(&mut uuid)
-            .map_err(|_| Error::internal("the system gives no random numbers"))?;
-        let service = Couchbase(Arc::new(Shared {
-            kv: KeyValue::sharing(locks.clone(), engine.clone(), options.kv),
-            users: options.users,
-            cluster: cluster.clone(),
-            // Clients that are written in languages without unsigned numbers show it.
-            vbucket_uuid: u64::from_be_bytes(uuid) >> 16,
-            traffic: Traffic::new(Couchbase::NAME, threads),
-            started: Instant::now(),
-        }));
-        let door = Door::start(service, listeners, options.clients, shutdown)?;
+        let clients = options.clients;
+        let service = Couchbase::new(engine, locks, options, map(addr.port()))?;
+        let cluster = service.0.cluster.clone();
+        let door = Door::start(service, listeners, clients, shutdown)?;
         Ok(CouchbaseDoor { door, cluster })
     }
 
@@ -112,8 +100,34 @@ impl CouchbaseDoor {
     }
 }
 
-/// The door as the runtime knows it.
-struct Couchbase(Arc<Shared>);
+/// The door as the runtime knows it, without sockets.
+pub struct Couchbase(Arc<Shared>);
+
+impl Couchbase {
+    /// # Errors
+    /// `Invalid` limits; `Internal` if the system gives no random numbers.
+    pub fn new(
+        engine: &Arc<Engine>,
+        locks: &Arc<Locks>,
+        options: CouchbaseOptions,
+        map: ClusterMap,
+    ) -> Result<Self> {
+        options.kv.validate(engine.options().statement_bytes_max)?;
+        let mut uuid = [0; 8];
+        SystemRandom::new()
+            .fill(&mut uuid)
+            .map_err(|_| Error::internal("the system gives no random numbers"))?;
+        Ok(Couchbase(Arc::new(Shared {
+            kv: KeyValue::sharing(locks.clone(), engine.clone(), options.kv),
+            users: options.users,
+            cluster: Cluster::new(map),
+            // Some clients have no unsigned numbers.
+            vbucket_uuid: u64::from_be_bytes(uuid) >> 16,
+            traffic: Traffic::new(Couchbase::NAME, Door::threads(options.threads)),
+            started: Instant::now(),
+        })))
+    }
+}
 
 /// What all connections of the door share.
 struct Shared {

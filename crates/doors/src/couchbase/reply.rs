@@ -184,6 +184,7 @@ impl<'o> Answers<'o> {
             _ => Status::NotFound,
         };
         match &outcome.status {
+            _ if outcome.is_locked => self.status(&asked.header, Status::Locked),
             kv::Status::Done => self.done(asked, outcome),
             kv::Status::Refused(error) => self.error(&asked.header, error),
             kv::Status::NotFound if asked.quiet && matches!(asked.reply, Reply::Fetch) => {}
@@ -230,6 +231,7 @@ impl<'o> Answers<'o> {
                 let (status, value) = edit.failure(failure);
                 self.write(Response { value: &value, ..Response::new(header, status as u16) });
             }
+            _ if outcome.is_locked => self.status(header, Status::Locked),
             (kv::Status::Refused(error), _) => self.error(header, error),
             (status, _) => self.status(header, status::of_outcome(status, edit.not_stored())),
         }

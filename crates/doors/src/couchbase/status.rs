@@ -114,7 +114,6 @@ pub fn of_outcome(status: &kv::Status, not_stored: Status) -> Status {
         kv::Status::NotFound => Status::NotFound,
         kv::Status::NotNumeric => Status::NotNumeric,
         kv::Status::TooLarge => Status::TooLarge,
-        kv::Status::Locked => Status::Locked,
         kv::Status::NotLocked => Status::NotLocked,
         // Which of the parts it was stands in the answer's value.
         kv::Status::EditFailed(failure) => Status::of_subdoc(failure.status),

@@ -195,7 +195,7 @@ impl Reply<'_> {
         let code = match (&outcome.status, verb) {
             (Status::Done, _) => return self.done(change, outcome, to),
             // As for a `cas` that is another: somebody else's lock changes it.
-            (Status::NotStored, StoreVerb::Add) | (Status::Exists | Status::Locked, _) => Code::Exists,
+            (Status::NotStored, StoreVerb::Add) | (Status::Exists, _) => Code::Exists,
             (Status::NotStored, StoreVerb::Append | StoreVerb::Prepend) => Code::NotStored,
             (Status::NotStored | Status::NotFound, _) => Code::NotFound,
             (Status::NotNumeric, _) => Code::NotNumeric,

@@ -61,8 +61,6 @@ pub struct Answers<'o> {
     refused: bool,
 }
 
-/// A client of another door has locked the document.
-const LOCKED: &str = "SERVER_ERROR document is locked";
 const NOT_NUMERIC: &str = "CLIENT_ERROR cannot increment or decrement non-numeric value";
 
 impl<'o> Answers<'o> {
@@ -150,7 +148,6 @@ impl<'o> Answers<'o> {
             (Status::Refused(error), _) => return self.error(error),
             (Status::NotNumeric, _) => NOT_NUMERIC.into(),
             (Status::TooLarge, _) => codec::TOO_LARGE.into(),
-            (Status::Locked, _) => LOCKED.into(),
             (Status::NotStored, _) => "NOT_STORED".into(),
             (Status::Exists, _) => "EXISTS".into(),
             (Status::NotFound, _) => "NOT_FOUND".into(),
@@ -171,7 +168,6 @@ impl<'o> Answers<'o> {
             Status::Refused(error) => self.error(error),
             Status::NotNumeric => answer::line(NOT_NUMERIC, self.output),
             Status::TooLarge => answer::line(codec::TOO_LARGE, self.output),
-            Status::Locked => answer::line(LOCKED, self.output),
             _ => return false,
         }
         true

@@ -96,6 +96,8 @@ pub struct Outcome {
     pub fetched: Option<Fetched>,
     /// What [`Action::Edit`] arrived at.
     pub edited: Option<Edited>,
+    /// The change was refused because the document is locked, by another lock than the `cas` given, if any.
+    pub is_locked: bool,
 }
 
 /// What became of the parts of a document.
@@ -116,8 +118,6 @@ pub enum Status {
     NotNumeric,
     /// The value would exceed its limit.
     TooLarge,
-    /// The document is locked, by another lock than the `cas` given, if any.
-    Locked,
     NotLocked,
     /// One of the parts could not be changed.
     EditFailed(Failure),
@@ -191,7 +191,12 @@ impl Fetched {
 
 impl Outcome {
     pub(super) fn new(status: Status) -> Self {
-        Outcome { status, cas: 0, number: 0, fetched: None, edited: None }
+        Outcome { status, cas: 0, number: 0, fetched: None, edited: None, is_locked: false }
+    }
+
+    fn locked() -> Self {
+        let error = Error::retry("the document is locked");
+        Outcome { is_locked: true, ..Outcome::refused(error) }
     }
 
     pub(super) fn refused(error: Error) -> Self {
@@ -296,7 +301,7 @@ impl<'a> Plan<'a> {
     fn decide(&mut self, step: &Step<'_>, current: Option<RowVersion<'_>>, row: &mut Vec<u8>) -> Decision {
         let lock = self.locks.find(step.table.id(), step.key);
         let decided = match (&step.change.action, lock) {
-            (Action::Lock { .. }, Some(_)) => Err(Status::Locked),
+            (Action::Lock { .. }, Some(_)) => Ok((Decision::Keep, Outcome::locked())),
             (Action::Lock { until_micros }, None) => self.lock(step, current, *until_micros),
             (Action::Unlock, lock) => self.unlock(step, current.is_some(), lock),
             (_, None) => self.decide_free(step, step.change, current, row),
@@ -308,7 +313,7 @@ impl<'a> Plan<'a> {
                 }
                 decided
             }
-            (_, Some(_)) => Err(Status::Locked),
+            (_, Some(_)) => Ok((Decision::Keep, Outcome::locked())),
         };
         let (decision, outcome) = match decided {
             Ok(done) => done,
@@ -359,7 +364,7 @@ impl<'a> Plan<'a> {
                 self.locks.release(step.table.id(), step.key, cas);
                 Ok((Decision::Keep, Outcome::new(Status::Done)))
             }
-            Some(_) => Err(Status::Locked),
+            Some(_) => Ok((Decision::Keep, Outcome::locked())),
         }
     }
 
