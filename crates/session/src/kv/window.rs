@@ -52,10 +52,10 @@ impl Round<'_> {
         let targets: Targets<'_> =
             ops.iter().map(|op| path::resolve(&self.tables, limits, op.key(), &mut self.key)).collect();
         let scratch = &self.key[..];
-        let probe = |target: &'_ Result<Target<'_>>| {
-            target.as_ref().ok().map(|target| engine.probe(target.table, target.key(scratch)))
-        };
-        let probes: SmallVec<[Option<Probe<'_>>; INLINE]> = targets.iter().map(probe).collect();
+        let probes: SmallVec<[Option<Probe<'_>>; INLINE]> = targets
+            .iter()
+            .map(|target| target.as_ref().ok().map(|target| engine.probe(target.table, target.key(scratch))))
+            .collect();
         // Who may wait, for a file or for room to write, must not be pinned.
         let pin = || (!self.may_block).then(|| engine.pin());
         let pinned = pin();
