@@ -2,6 +2,9 @@
 #![no_main]
 
 #[allow(dead_code)]
+#[path = "../../crates/doors/src/binary_frame.rs"]
+mod binary_frame;
+#[allow(dead_code)]
 #[path = "../../crates/doors/src/memcached/codec/mod.rs"]
 mod codec;
 mod walk;

@@ -1,107 +1,17 @@
 //! The memcached door over a socket: whatever the pieces in which requests arrive and answers are read.
 #![allow(clippy::unwrap_used)]
 
+mod memcached_subject;
+
+use memcached_subject::{NOOP, Subject, answer, packet};
 use oribi_doors::memcached::{MemcachedDoor, MemcachedLimits};
 use oribi_doors::runtime::ClientLimits;
-use oribi_engine::{Engine, EngineOptions};
-use oribi_env::Env;
+use oribi_engine::EngineOptions;
 use oribi_types::ErrorKind;
-use std::io::{ErrorKind as Io, Read, Write};
-use std::net::{Shutdown, SocketAddr, TcpStream};
-use std::sync::Arc;
+use std::io::Read;
+use std::net::Shutdown;
 use std::time::Duration;
-use tokio::runtime::Runtime;
 use tokio::sync::watch;
-
-/// A door on a fresh folder.
-struct Subject {
-    engine: Arc<Engine>,
-    addr: SocketAddr,
-    door: Option<MemcachedDoor>,
-    shutdown: watch::Sender<bool>,
-    runtime: Runtime,
-    _dir: tempfile::TempDir,
-}
-
-impl Subject {
-    fn new() -> Self {
-        Subject::with(MemcachedLimits::default())
-    }
-
-    fn with(limits: MemcachedLimits) -> Self {
-        Subject::with_options(limits, EngineOptions::default())
-    }
-
-    fn with_options(limits: MemcachedLimits, options: EngineOptions) -> Self {
-        let dir = tempfile::tempdir().unwrap();
-        let engine = Engine::open(Env::real(), dir.path(), options).unwrap();
-        let (shutdown, shut) = watch::channel(false);
-        let door = MemcachedDoor::start("127.0.0.1:0".parse().unwrap(), &engine, limits, 2, shut).unwrap();
-        let runtime = Runtime::new().unwrap();
-        Subject { engine, addr: door.local_addr(), door: Some(door), shutdown, runtime, _dir: dir }
-    }
-
-    fn connect(&self) -> Client {
-        let socket = TcpStream::connect(self.addr).unwrap();
-        socket.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
-        Client(socket)
-    }
-
-    fn shut(&mut self) {
-        self.shutdown.send_replace(true);
-        if let Some(door) = self.door.take() {
-            self.runtime.block_on(door.join()).unwrap();
-        }
-    }
-}
-
-impl Drop for Subject {
-    fn drop(&mut self) {
-        self.shut();
-        self.engine.close().unwrap();
-    }
-}
-
-struct Client(TcpStream);
-
-impl Client {
-    fn send(&mut self, bytes: impl AsRef<[u8]>) {
-        self.0.write_all(bytes.as_ref()).unwrap();
-    }
-
-    /// Reads exactly `expected`.
-    fn expect(&mut self, expected: impl AsRef<[u8]>) {
-        let expected = expected.as_ref();
-        let mut answer = vec![0; expected.len()];
-        let mut read = 0;
-        while read < answer.len() {
-            match self.0.read(&mut answer[read..]) {
-                Ok(0) => break,
-                Ok(n) => read += n,
-                Err(error) => panic!("{error} after {:?}", String::from_utf8_lossy(&answer[..read])),
-            }
-            assert_eq!(
-                String::from_utf8_lossy(&answer[..read.min(2000)]),
-                String::from_utf8_lossy(&expected[..read.min(2000)])
-            );
-        }
-        assert!(answer == expected);
-    }
-
-    fn ask(&mut self, request: impl AsRef<[u8]>, answer: impl AsRef<[u8]>) {
-        self.send(request);
-        self.expect(answer);
-    }
-
-    /// Nothing but the end of the connection comes.
-    fn expect_end(&mut self) {
-        let mut rest = Vec::new();
-        match self.0.read_to_end(&mut rest) {
-            Ok(_) => assert_eq!(String::from_utf8_lossy(&rest), ""),
-            Err(error) => assert_eq!(error.kind(), Io::ConnectionReset),
-        }
-    }
-}
 
 #[test]
 fn pipelined_requests_see_each_other() {
@@ -357,14 +267,11 @@ fn the_end_of_the_input_answers_what_was_asked() {
 #[test]
 fn what_is_not_the_protocol_is_turned_away() {
     let subject = Subject::new();
-    let mut binary = subject.connect();
-    let mut request = [0; 24];
-    request[0] = 0x80;
-    binary.send(request);
-    let mut answer = Vec::new();
-    binary.0.read_to_end(&mut answer).unwrap();
-    assert_eq!(answer[0], 0x81);
-    assert!(answer.ends_with(b"use the text protocol"));
+    let mut mixed = subject.connect();
+    mixed.send(packet(NOOP, b"", b"", b""));
+    mixed.send("get a\r\n");
+    mixed.expect(answer(NOOP, 0, b"", b""));
+    mixed.expect_end();
 
     let mut browser = subject.connect();
     browser.send("POST / HTTP/1.1\r\nset a 0 0 1\r\nx\r\n");
@@ -401,7 +308,7 @@ fn addresses_are_loopback_and_free() {
     let subject = Subject::new();
     let start = |addr: &str| {
         let (_, shut) = watch::channel(false);
-        MemcachedDoor::start(addr.parse().unwrap(), &subject.engine, MemcachedLimits::default(), 1, shut)
+        MemcachedDoor::start(addr.parse().unwrap(), &subject.engine, &std::sync::Arc::default(), MemcachedLimits::default(), 1, shut)
     };
     assert_eq!(start("0.0.0.0:0").map(|_| ()).unwrap_err().kind(), ErrorKind::Forbidden);
     assert_eq!(start(&subject.addr.to_string()).map(|_| ()).unwrap_err().kind(), ErrorKind::Unavailable);

@@ -208,10 +208,13 @@ impl Engine {
         let stuck = if why.is_some() { memtables.saturating_sub(flushable) } else { 0 };
         self.budget.set_stuck(stuck, why);
         let largest = ready.iter().max_by_key(|u| u.bytes)?;
+        let large = ready.iter().filter(|u| u.bytes > self.flush_bytes_max(&u.table)).max_by_key(|u| u.bytes);
         let oldest = ready.iter().min_by_key(|u| u.first_lsn)?;
         // What a paused tablet keeps of the log is not shortened by flushing others.
         let long = self.log.size_bytes() > self.options.log_bytes_max && oldest.first_lsn < first_paused;
-        let due = if largest.bytes > self.options.flush_bytes_max || self.budget.wants_flush() {
+        let due = if let Some(large) = large {
+            large
+        } else if self.budget.wants_flush() {
             largest
         } else if long {
             oldest
@@ -219,6 +222,12 @@ impl Engine {
             return None;
         };
         Some((due.table.clone(), due.tablet.clone()))
+    }
+
+    /// A memtable of this size is flushed. Documents are overwritten again and again, which costs no memory: their
+    /// table is flushed when the log is long or memory short, with hundreds of overwrites at the price of one.
+    pub(crate) fn flush_bytes_max(&self, table: &Table) -> u64 {
+        if table.is_key_value() { u64::MAX } else { self.options.flush_bytes_max }
     }
 
     fn unflushed(&self) -> Vec<Unflushed> {

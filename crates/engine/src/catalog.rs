@@ -53,6 +53,7 @@ pub struct Table {
     definition: Arc<TableDefinition>,
     schema: Arc<Schema>,
     expiry: Expiry,
+    is_key_value: bool,
     pub(crate) tablets: Vec<Arc<Tablet>>,
 }
 
@@ -61,7 +62,8 @@ impl Table {
         let definition = Arc::new(record.definition.clone());
         let schema = Arc::new(definition.schema.clone());
         let expiry = Expiry::of(&definition);
-        Table { id: record.id, definition, schema, expiry, tablets }
+        let is_key_value = has_key_value_shape(&schema);
+        Table { id: record.id, definition, schema, expiry, is_key_value, tablets }
     }
 
     pub fn id(&self) -> u64 {
@@ -95,9 +97,7 @@ impl Table {
 
     /// Whether the table has the shape of [`Schema::key_value`].
     pub fn is_key_value(&self) -> bool {
-        let shape = ["key", "value", "flags", "expires_at", "cas"];
-        self.schema.columns().iter().map(|c| c.name.as_str()).eq(shape)
-            && matches!(self.schema.columns()[4].source, ColumnSource::CommitTimestamp)
+        self.is_key_value
     }
 
     /// Whether the table was dropped since this handle was taken.
@@ -133,6 +133,12 @@ impl Table {
     pub(crate) fn is_sync(&self) -> bool {
         self.definition.options.durability == Durability::Sync
     }
+}
+
+fn has_key_value_shape(schema: &Schema) -> bool {
+    let shape = ["key", "value", "flags", "expires_at", "cas"];
+    schema.columns().iter().map(|c| c.name.as_str()).eq(shape)
+        && matches!(schema.columns()[4].source, ColumnSource::CommitTimestamp)
 }
 
 /// When the rows of a table expire.

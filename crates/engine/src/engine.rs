@@ -11,7 +11,7 @@ use crate::timeline::{Snapshot, Timeline};
 use crate::write::Latches;
 use arc_swap::ArcSwap;
 use oribi_env::Env;
-use oribi_types::{Error, Result};
+use oribi_types::{Error, Result, Timestamp};
 use oribi_wal::{Log, Lsn};
 use parking_lot::{Mutex, RwLock};
 use std::any::Any;
@@ -152,6 +152,11 @@ impl Engine {
         self.timeline.register()
     }
 
+    /// Whether an answer with this obligation may be sent at once.
+    pub fn is_settled(&self, obligation: Obligation) -> bool {
+        obligation.written <= self.log.written() && obligation.durable <= self.log.durable()
+    }
+
     /// Blocks until an answer with this obligation may be sent.
     ///
     /// # Errors
@@ -176,6 +181,13 @@ impl Engine {
 
     fn write_out(&self, obligation: Obligation) -> Result<()> {
         if obligation.written > self.log.written() { self.log.write_out() } else { Ok(()) }
+    }
+
+    /// A timestamp below which everything is applied, and what makes all of that durable
+    /// ([`Obligation::must_be_durable`]).
+    pub fn everything(&self) -> (Timestamp, Obligation) {
+        let ts = self.timeline.watermark();
+        (ts, Obligation { durable: 0, written: self.log.appended() })
     }
 
     /// Ready once the log has stopped, with the reason: from then on nothing can be answered, and whoever serves must

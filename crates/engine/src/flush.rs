@@ -5,7 +5,7 @@
 
 use crate::catalog::Table;
 use crate::engine::Engine;
-use crate::index::{Flushed, Location, Older};
+use crate::index::{Flushed, KeyRef, Location, Older, VersionRef};
 use crate::installer::FileChange;
 use crate::manifest::Edit;
 use crate::memtable::Memtable;
@@ -14,23 +14,24 @@ use crate::tablet::Tablet;
 use oribi_sstable::{SstableId, SstableMeta, SstableOptions, SstableWriter};
 use oribi_types::{Error, ErrorKind, Result, Timestamp};
 use oribi_wal::Lsn;
-use std::collections::HashMap;
+use smallvec::SmallVec;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
 /// What a memtable holds of one key.
 struct FlushKey {
-    key: Arc<[u8]>,
+    hash: u64,
+    /// Names the key.
+    newest: VersionRef,
     /// Newest first; only those that a snapshot may read.
-    versions: Vec<FlushVersion>,
+    versions: SmallVec<[FlushVersion; 1]>,
     /// What the oldest version of the memtable replaces, and since when.
     older: Older,
     oldest_ts: Timestamp,
 }
 
 struct FlushVersion {
-    ts: Timestamp,
-    row: Option<Arc<[u8]>>,
+    version: VersionRef,
     /// When the next version came, if it has.
     superseded: Option<Timestamp>,
 }
@@ -102,7 +103,7 @@ impl Engine {
         let needs = self.log.appended();
         let id = self.manifest.next_id();
         let (file, places) = oribi_env::run_idle(|| {
-            keys.sort_unstable_by(|a, b| a.key.cmp(&b.key));
+            keys.sort_unstable_by(|a, b| a.newest.key().cmp(b.newest.key()));
             self.write_flush(table, tablet, id, &keys)
         })?;
         let rows = places.iter().filter(|(_, place)| *place != Flushed::Gone).count();
@@ -110,35 +111,31 @@ impl Engine {
             .wait_durable(needs)
             .and_then(|()| self.install_flush(table, tablet, memtable, &keys, file))
             .inspect_err(|_| self.give_up(tablet, id))?;
-        self.unpin(tablet, memtable, &keys, &places);
+        self.unpin(tablet, memtable, keys, &places);
         self.counters.flushes.fetch_add(1, Relaxed);
         self.counters.flushed_rows.fetch_add(rows as u64, Relaxed);
         Ok(())
     }
 
     fn flush_keys(&self, tablet: &Tablet, memtable: &Memtable, horizon: Timestamp) -> Vec<FlushKey> {
-        let generation = tablet.generation();
         let mut keys = Vec::with_capacity(memtable.len());
-        for key in memtable.keys() {
-            let found = self.index.read(self.index.key(generation, key), |newest| {
-                let mut versions = Vec::new();
-                let (mut superseded, mut oldest, mut next) = (None, None, Some(newest));
-                while let Some(version) = next.filter(|v| v.memtable >= memtable.id) {
-                    if version.memtable == memtable.id {
-                        oldest = Some((version.older, version.ts));
-                        if superseded.is_none_or(|at| at > horizon) {
-                            let row = version.row.clone();
-                            versions.push(FlushVersion { ts: version.ts, row, superseded });
-                        }
+        self.index.visit(tablet.generation(), memtable.hashes(), |hash, newest| {
+            let mut versions = SmallVec::new();
+            let (mut superseded, mut oldest, mut next) = (None, None, Some(newest));
+            while let Some(version) = next.filter(|v| v.meta.memtable() >= memtable.id) {
+                if version.meta.memtable() == memtable.id {
+                    oldest = Some((version.meta.older(), version.meta.ts));
+                    if superseded.is_none_or(|at| at > horizon) {
+                        versions.push(FlushVersion { version: version.hold(), superseded });
                     }
-                    superseded = Some(version.ts);
-                    next = version.previous.as_deref();
                 }
-                let (older, oldest_ts) = oldest?;
-                Some(FlushKey { key: key.clone(), versions, older, oldest_ts })
-            });
-            keys.extend(found.ok().flatten());
-        }
+                superseded = Some(version.meta.ts);
+                next = version.previous();
+            }
+            if let Some((older, oldest_ts)) = oldest {
+                keys.push(FlushKey { hash, newest: newest.hold(), versions, older, oldest_ts });
+            }
+        });
         keys
     }
 
@@ -157,9 +154,10 @@ impl Engine {
         let mut writer: Option<SstableWriter> = None;
         let mut position = 0;
         for key in keys {
-            for version in &key.versions {
-                let Some(row) = &version.row else {
-                    places.push((version.ts, Flushed::Gone));
+            for FlushVersion { version, superseded } in &key.versions {
+                let ts = version.meta().ts;
+                let Some(row) = version.row() else {
+                    places.push((ts, Flushed::Gone));
                     continue;
                 };
                 if writer.is_none() {
@@ -173,9 +171,9 @@ impl Engine {
                     )?);
                 }
                 let writer = writer.as_mut().expect("just created");
-                writer.push(&key.key, row, version.ts)?;
-                places.push((version.ts, Flushed::At(Location { file: id, row: position })));
-                marks.extend(version.superseded.map(|at| (position, at)));
+                writer.push(key.newest.key(), row, ts)?;
+                places.push((ts, Flushed::At(Location { file: id, row: position })));
+                marks.extend(superseded.map(|at| (position, at)));
                 position += 1;
             }
         }
@@ -195,7 +193,7 @@ impl Engine {
         keys: &[FlushKey],
         file: Option<FlushedFile>,
     ) -> Result<()> {
-        let mut older: Vec<(&[u8], Older)> = keys.iter().map(|k| (&*k.key, k.older)).collect();
+        let mut older: Vec<(&[u8], Older)> = keys.iter().map(|k| (k.newest.key(), k.older)).collect();
         // The long look-up, before the installer is taken; what a compaction moves meanwhile is looked up again below.
         let files = tablet.state().files.clone();
         let places = oribi_env::run_idle(|| resolve(&files, &older))?;
@@ -227,23 +225,14 @@ impl Engine {
         &self,
         tablet: &Tablet,
         memtable: &Memtable,
-        keys: &[FlushKey],
-        places: &[(Timestamp, Flushed)],
+        keys: Vec<FlushKey>,
+        mut places: &[(Timestamp, Flushed)],
     ) {
-        let by_key: HashMap<&[u8], &[(Timestamp, Flushed)]> = {
-            let mut rest = places;
-            keys.iter()
-                .map(|key| {
-                    let (these, others) = rest.split_at(key.versions.len());
-                    rest = others;
-                    (&*key.key, these)
-                })
-                .collect()
-        };
         let generation = tablet.generation();
-        for key in memtable.keys() {
-            let flushed = by_key.get(&**key).copied().unwrap_or_default();
-            self.index.unpin(self.index.key(generation, key), memtable.id, flushed);
+        for FlushKey { hash, newest, versions, .. } in keys {
+            let (flushed, rest) = places.split_at(versions.len());
+            places = rest;
+            self.index.unpin(KeyRef { hash, generation, key: newest.key() }, memtable.id, flushed);
         }
         self.index.evict_excess();
     }

@@ -335,11 +335,14 @@ impl Import {
     fn is_in_memtables(&self) -> Result<bool> {
         for (tablet, part) in self.table.tablets.iter().zip(&self.tablets) {
             let state = tablet.state();
-            for key in state.memtables().flat_map(|memtable| memtable.keys()) {
-                for sstable in &part.sstables {
-                    if sstable.find(key, |_, _| true)?.is_some() {
-                        return Ok(true);
-                    }
+            let mut keys = Vec::new();
+            for memtable in state.memtables() {
+                let index = &self.engine.index;
+                index.visit(tablet.generation(), memtable.hashes(), |_, newest| keys.push(newest.hold()));
+            }
+            for (key, sstable) in keys.iter().flat_map(|key| part.sstables.iter().map(move |s| (key, s))) {
+                if sstable.find(key.key(), |_, _| true)?.is_some() {
+                    return Ok(true);
                 }
             }
         }

@@ -1,4 +1,5 @@
-//! A memtable: the keys that a tablet wrote since its last flush. The rows themselves are in the row index.
+//! A memtable: the hashes of the keys that a tablet wrote since its last flush. The rows themselves are in the row
+//! index.
 
 use crate::index::{KeyRef, NewVersion, RowIndex};
 use oribi_types::Timestamp;
@@ -9,8 +10,8 @@ use std::sync::atomic::{AtomicI64, AtomicU64, Ordering::Relaxed};
 pub(crate) struct Memtable {
     /// Unique in the engine and ascending in a tablet; 0 is no memtable.
     pub id: u64,
-    /// Each key once, in order of first write. Readers may walk it while writers add.
-    keys: boxcar::Vec<Arc<[u8]>>,
+    /// The hash of each key once, in order of first write. Readers may walk it while writers add.
+    hashes: boxcar::Vec<u64>,
     bytes: AtomicI64,
     /// LSN of the first record in it; `u64::MAX` while it is empty.
     first_lsn: AtomicU64,
@@ -22,7 +23,7 @@ impl Memtable {
     pub fn new(id: u64) -> Arc<Self> {
         Arc::new(Memtable {
             id,
-            keys: boxcar::Vec::new(),
+            hashes: boxcar::Vec::new(),
             bytes: AtomicI64::new(0),
             first_lsn: AtomicU64::new(u64::MAX),
             last_lsn: AtomicU64::new(0),
@@ -42,8 +43,8 @@ impl Memtable {
         self.note(new.lsn);
         let applied = index.apply(key, new, horizon, in_files);
         self.grew(applied.bytes);
-        if let Some(key) = applied.first {
-            self.keys.push(key);
+        if applied.first {
+            self.hashes.push(key.hash);
         }
     }
 
@@ -56,12 +57,14 @@ impl Memtable {
         self.bytes.fetch_add(bytes, Relaxed);
     }
 
-    pub fn keys(&self) -> impl Iterator<Item = &Arc<[u8]>> {
-        self.keys.iter().map(|(_, key)| key)
+    /// What [`RowIndex::visit`] finds the rows by.
+    pub fn hashes(&self) -> impl Iterator<Item = u64> {
+        self.hashes.iter().map(|(_, hash)| *hash)
     }
 
+    /// Keys in it.
     pub fn len(&self) -> usize {
-        self.keys.count()
+        self.hashes.count()
     }
 
     pub fn is_empty(&self) -> bool {

@@ -21,6 +21,8 @@ pub struct EngineOptions {
     pub compaction_files: usize,
     /// Whether background threads flush and compact; off, only explicit calls do.
     pub background: bool,
+    /// Whether the rows of a batch are fetched ahead. Off, it can be measured what that brings.
+    pub prefetch: bool,
 }
 
 impl Default for EngineOptions {
@@ -43,6 +45,7 @@ impl EngineOptions {
             log_bytes_max: (memory_bytes / 2).max(16 << 20),
             compaction_files: 4,
             background: true,
+            prefetch: true,
         }
     }
 

@@ -14,7 +14,7 @@
 
 use crate::catalog::Table;
 use crate::engine::{Engine, Obligation};
-use crate::index::{KeyRef, Location, Older, Version};
+use crate::index::{KeyRef, Location, Older, Version, version_at};
 use crate::tablet::Tablet;
 use oribi_types::{Result, RowRef, Timestamp, ValueRef};
 use std::sync::atomic::Ordering::Relaxed;
@@ -68,6 +68,9 @@ impl<'a> Probe<'a> {
     }
 }
 
+/// See [`Engine::pin`].
+pub struct Pinned(oribi_index::Guard);
+
 /// Where the newest version of a row is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Presence {
@@ -102,15 +105,30 @@ impl Engine {
         self.try_read(self.probe(table, key), view, answer)
     }
 
-    /// The first stage of a read among many: hashes the key.
+    /// The first stage of a read: hashes the key.
     pub fn probe<'a>(&self, table: &'a Table, key: &'a [u8]) -> Probe<'a> {
         let tablet = table.tablet_of(key);
         Probe { table, tablet, key: self.index.key(tablet.generation(), key) }
     }
 
-    /// The second stage: finds the row. It answers no read: the next moment it may be otherwise.
+    /// Pins the thread: what others replace or evict stays until this is dropped, and with a pin already taken each
+    /// read is cheaper. Not to be kept while waiting for anything.
+    pub fn pin(&self) -> Pinned {
+        Pinned(oribi_index::pin())
+    }
+
+    /// Has the buckets of all `probes` fetched, and then the rows: the cache misses of a batch overlap, where one read
+    /// after the other waits for each.
+    pub fn prefetch<'a>(&self, probes: impl Iterator<Item = Probe<'a>> + Clone, pinned: &Pinned) {
+        if self.options.prefetch {
+            probes.clone().for_each(|probe| self.index.prefetch_bucket(probe.key, &pinned.0));
+            probes.for_each(|probe| self.index.prefetch_row(probe.key, &pinned.0));
+        }
+    }
+
+    /// Finds the row. It answers no read: the next moment it may be otherwise.
     pub fn locate(&self, probe: Probe<'_>) -> Presence {
-        let newest = self.index.read(probe.key, |newest| newest.row.as_ref().map_or(0, |row| row.len()));
+        let newest = self.index.read(probe.key, |newest| newest.row().map_or(0, <[u8]>::len));
         match newest {
             Ok(bytes) => Presence::Memory(bytes),
             Err(_) if probe.tablet.state().files.may_contain(probe.key.key) => Presence::Files,
@@ -168,7 +186,7 @@ impl Engine {
         let mut answer = Some(answer);
         let stamp = loop {
             let probe = self.index.read(key, |newest| {
-                let Some(version) = self.seen(tablet, newest, view) else { return Err(newest.ts) };
+                let Some(version) = self.seen(tablet, newest, view) else { return Err(newest.meta.ts) };
                 let answer = answer.take().expect("answered once");
                 Ok(look(table, key.key, version, view, answer))
             });
@@ -203,18 +221,18 @@ impl Engine {
     /// answer one: the next moment it may be otherwise.
     pub fn is_cached(&self, table: &Table, key: &[u8]) -> bool {
         let key = self.index.key(table.tablet_of(key).generation(), key);
-        self.index.read(key, |newest| newest.memtable == Version::CLEAN).unwrap_or(false)
+        self.index.read(key, |newest| newest.meta.is_clean()).unwrap_or(false)
     }
 
     /// The version that `view` sees, if it is in memory.
     fn seen<'v>(&self, tablet: &Tablet, newest: &'v Version, view: ReadView) -> Option<&'v Version> {
-        let version = newest.at(view.ts);
+        let version = version_at(newest, view.ts);
         if !view.registered {
-            return version.or_else(|| newest.at(self.timeline.watermark()));
+            return version.or_else(|| version_at(newest, self.timeline.watermark()));
         }
         // An imported row carries a timestamp from before its import was committed.
-        version.filter(|version| match version.older {
-            Older::At(home) if version.is_clean() => tablet.state().files.is_visible(home.file, view.ts),
+        version.filter(|version| match version.meta.older() {
+            Older::At(home) if version.meta.is_clean() => tablet.state().files.is_visible(home.file, view.ts),
             _ => true,
         })
     }
@@ -263,9 +281,9 @@ fn look<R>(
     view: ReadView,
     answer: impl FnOnce(RowVersion<'_>) -> R,
 ) -> (Option<R>, Obligation) {
-    let row = version.row.as_deref().filter(|row| !table.is_expired(row, version.ts, view.now_micros));
-    let found = row.map(|row| answer(RowVersion { key, row, ts: version.ts }));
-    (found, Obligation::on(table, version.lsn))
+    let (ts, lsn) = (version.meta.ts, version.meta.lsn);
+    let row = version.row().filter(|row| !table.is_expired(row, ts, view.now_micros));
+    (row.map(|row| answer(RowVersion { key, row, ts })), Obligation::on(table, lsn))
 }
 
 impl Table {

@@ -6,7 +6,7 @@
 use crate::catalog::Table;
 use crate::engine::{Engine, Obligation};
 use crate::expiry::expired_rows;
-use crate::index::{Location, Older};
+use crate::index::{Location, Older, VersionRef, version_at};
 use crate::tablet::{FileSet, LiveFile, Tablet, TabletState};
 use crate::timeline::Snapshot;
 use arrow::array::{AsArray, RecordBatch};
@@ -14,7 +14,6 @@ use arrow::datatypes::UInt64Type;
 use oribi_sstable::{Sstable, SstableId};
 use oribi_types::batch::BatchBuilder;
 use oribi_types::{Result, Schema, Timestamp};
-use oribi_wal::Lsn;
 use roaring::RoaringBitmap;
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -52,10 +51,12 @@ pub struct MemoryRows {
     rows: Arc<Vec<MemoryRow>>,
 }
 
-struct MemoryRow {
-    key: Arc<[u8]>,
-    row: Arc<[u8]>,
-    ts: Timestamp,
+struct MemoryRow(VersionRef);
+
+impl MemoryRow {
+    fn row(&self) -> &[u8] {
+        self.0.row().expect("deleted rows are left out")
+    }
 }
 
 impl MemoryRows {
@@ -65,7 +66,7 @@ impl MemoryRows {
 
     /// Bytes of keys and rows.
     pub fn bytes(&self) -> usize {
-        self.rows.iter().map(|r| r.key.len() + r.row.len()).sum()
+        self.rows.iter().map(|r| r.0.key().len() + r.row().len()).sum()
     }
 
     /// The rows as batches of at most `batch_rows`, with the columns at the positions `projection` of `schema` and,
@@ -84,7 +85,7 @@ impl MemoryRows {
         let mut batches = Vec::with_capacity(self.rows.len().div_ceil(batch_rows));
         for chunk in self.rows.chunks(batch_rows) {
             for row in chunk {
-                builder.push(&row.key, &row.row, row.ts)?;
+                builder.push(row.0.key(), row.row(), row.0.meta().ts)?;
             }
             batches.push(builder.finish()?);
         }
@@ -94,10 +95,7 @@ impl MemoryRows {
 
 /// An unflushed key as a snapshot sees it.
 struct Unflushed {
-    key: Arc<[u8]>,
-    ts: Timestamp,
-    lsn: Lsn,
-    row: Option<Arc<[u8]>>,
+    version: VersionRef,
     /// What its oldest unflushed version replaces in the files, and that version's timestamp.
     older: Older,
     oldest_ts: Timestamp,
@@ -128,10 +126,10 @@ impl Engine {
     ) -> Result<TabletScan> {
         let (state, unflushed) = self.capture(tablet, snapshot.ts());
         // What is in a file is durable, so only unflushed versions are waited for.
-        if let Some(lsn) = unflushed.iter().map(|u| u.lsn).max() {
+        if let Some(lsn) = unflushed.iter().map(|u| u.version.meta().lsn).max() {
             obligation.merge(Obligation::on(table, lsn));
         }
-        let older: Vec<(&[u8], Older)> = unflushed.iter().map(|u| (&*u.key, u.older)).collect();
+        let older: Vec<(&[u8], Older)> = unflushed.iter().map(|u| (u.version.key(), u.older)).collect();
         let replaced = resolve(&state.files, &older)?;
         self.remember(tablet, &state, &unflushed, &replaced);
 
@@ -149,8 +147,8 @@ impl Engine {
         let now = snapshot.now_micros();
         let rows = unflushed
             .into_iter()
-            .filter_map(|u| Some(MemoryRow { key: u.key, row: u.row?, ts: u.ts }))
-            .filter(|row| !table.is_expired(&row.row, row.ts, now))
+            .filter(|u| u.version.row().is_some_and(|row| !table.is_expired(row, u.version.meta().ts, now)))
+            .map(|u| MemoryRow(u.version))
             .collect();
         Ok(TabletScan { files, memory: MemoryRows { rows: Arc::new(rows) } })
     }
@@ -164,27 +162,19 @@ impl Engine {
             let first_unflushed = state.first_unflushed();
             let mut unflushed = Vec::with_capacity(state.memtables().map(|m| m.len()).sum());
             for memtable in state.memtables() {
-                for key in memtable.keys() {
-                    let seen = self.index.read(self.index.key(generation, key), |newest| {
-                        // A key that is in several memtables is taken with the version that counts.
-                        let version = newest.at(ts).filter(|v| v.memtable == memtable.id)?;
-                        let mut oldest = version;
-                        while let Some(below) = oldest.previous.as_deref()
-                            && below.memtable >= first_unflushed
-                        {
-                            oldest = below;
-                        }
-                        Some(Unflushed {
-                            key: key.clone(),
-                            ts: version.ts,
-                            lsn: version.lsn,
-                            row: version.row.clone(),
-                            older: oldest.older,
-                            oldest_ts: oldest.ts,
-                        })
-                    });
-                    unflushed.extend(seen.ok().flatten());
-                }
+                self.index.visit(generation, memtable.hashes(), |_, newest| {
+                    // A key that is in several memtables is taken with the version that counts.
+                    let seen = version_at(newest, ts).filter(|v| v.meta.memtable() == memtable.id);
+                    let Some(version) = seen else { return };
+                    let mut oldest = version;
+                    while let Some(below) = oldest.previous()
+                        && below.meta.memtable() >= first_unflushed
+                    {
+                        oldest = below;
+                    }
+                    let (older, oldest_ts) = (oldest.meta.older(), oldest.meta.ts);
+                    unflushed.push(Unflushed { version: version.hold(), older, oldest_ts });
+                });
             }
             if tablet.is_current(&state) && tablet.generation() == generation {
                 return (state, unflushed);
@@ -209,7 +199,7 @@ impl Engine {
             };
             if lasting {
                 let older = location.map_or(Older::Nothing, Older::At);
-                self.index.resolve(self.index.key(tablet.generation(), &u.key), u.oldest_ts, older);
+                self.index.resolve(self.index.key(tablet.generation(), u.version.key()), u.oldest_ts, older);
             }
         }
     }

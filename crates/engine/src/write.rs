@@ -252,10 +252,10 @@ impl Engine {
         decide: &mut Decide<'_>,
     ) -> Result<Decision> {
         let in_memory = self.index.read(key, |newest| {
-            obligation.merge(Obligation::on(op.table, newest.lsn));
-            let live = newest.row.as_deref();
-            let live = live.filter(|row| !op.table.is_expired(row, newest.ts, now_micros));
-            decide(i, live.map(|row| RowVersion { key: op.key, row, ts: newest.ts }), row)
+            let ts = newest.meta.ts;
+            obligation.merge(Obligation::on(op.table, newest.meta.lsn));
+            let live = newest.row().filter(|row| !op.table.is_expired(row, ts, now_micros));
+            decide(i, live.map(|row| RowVersion { key: op.key, row, ts }), row)
         });
         let stamp = match in_memory {
             Ok(decision) => return decision,
@@ -329,9 +329,6 @@ impl Engine {
         let memtable = &state.active;
         let new = NewVersion { ts, lsn, memtable: memtable.id, row, older };
         memtable.apply(&self.index, key, new, horizon, || tablet.state().files.may_contain(key.key));
-        if memtable.bytes() > self.options.flush_bytes_max {
-            self.background.wake();
-        }
     }
 
     /// Frees the versions that a write at `ts` replaced, unless a snapshot still reads them.

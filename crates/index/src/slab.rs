@@ -34,7 +34,7 @@ const REGION_LAYOUT: Layout = match Layout::from_size_align(REGION_BYTES, REGION
 };
 
 static CLASS: [Mutex<Class>; CLASSES] = [const { Mutex::new(Class { with_room: null_mut() }) }; CLASSES];
-static POOL: Mutex<Pool> = Mutex::new(Pool { free: Vec::new() });
+static POOL: Mutex<Pool> = Mutex::new(Pool { with_room: null_mut(), unused: 0 });
 
 /// The class of blocks of at least `bytes`; at most [`BLOCK_BYTES_MAX`].
 fn class_of(bytes: usize) -> usize {
@@ -67,13 +67,28 @@ struct Class {
 // SAFETY: the slabs of a list belong to its class, and are only touched under its lock.
 unsafe impl Send for Class {}
 
-/// Slabs that no class has.
+/// Regions that have slabs that no class has.
 struct Pool {
-    free: Vec<*mut Slab>,
+    with_room: *mut Region,
+    /// Regions of which no class has a slab. One is kept, lest a row that comes and goes take and give back 2 MiB.
+    unused: usize,
 }
 
-// SAFETY: slabs in the pool are nobody else's.
+// SAFETY: regions of the list, and slabs in the pool, are only touched under its lock.
 unsafe impl Send for Pool {}
+
+/// What a region begins with.
+#[repr(C)]
+struct Region {
+    slabs: [Slab; SLABS],
+    /// The slabs that no class has, a bit each.
+    free: u32,
+    next: *mut Region,
+    previous: *mut Region,
+}
+
+const ALL_FREE: u32 = u32::MAX;
+const _: () = assert!(SLABS == u32::BITS as usize);
 
 /// The head of a slab. Belongs to the class of the slab, and to the pool while it has none.
 #[repr(C, align(64))]
@@ -93,64 +108,106 @@ struct Freed {
     next: *mut Freed,
 }
 
-/// What a region begins with.
-struct Region {
-    slabs: [Slab; SLABS],
+/// The region of an address.
+fn region_of<T>(address: *mut T) -> *mut Region {
+    address.map_addr(|address| address & !(REGION_BYTES - 1)).cast()
 }
 
 impl Pool {
     fn take(&mut self) -> *mut Slab {
-        match self.free.pop() {
-            Some(slab) => slab,
-            None => self.grow(),
+        if self.with_room.is_null() {
+            let region = new_region();
+            self.link(region);
+            self.unused += 1;
         }
-    }
-
-    /// A slab of a new region; the others become free.
-    fn grow(&mut self) -> *mut Slab {
-        // SAFETY: the layout has a size.
-        let region = unsafe { std::alloc::alloc(REGION_LAYOUT) };
-        if region.is_null() {
-            std::alloc::handle_alloc_error(REGION_LAYOUT);
-        }
-        #[cfg(not(miri))]
-        // SAFETY: the region is ours. Refusal costs speed only.
+        let region = self.with_room;
+        // SAFETY: regions of the list are whole, and the pool's.
         unsafe {
-            libc::madvise(region.cast(), REGION_BYTES, libc::MADV_HUGEPAGE);
-        }
-        let heads: *mut Slab = region.cast();
-        for i in (0..SLABS).rev() {
-            let start = if i == 0 { size_of::<Region>() } else { i * SLAB_BYTES };
-            // SAFETY: inside of the region, which nobody else knows yet; heads lie before the first slab's start.
-            unsafe {
-                let slab = heads.add(i);
-                slab.write(Slab {
-                    freed: null_mut(),
-                    fresh: region.add(start),
-                    end: region.add((i + 1) * SLAB_BYTES),
-                    next: null_mut(),
-                    previous: null_mut(),
-                    used: 0,
-                    in_list: false,
-                });
-                self.free.push(slab);
+            self.unused -= usize::from((*region).free == ALL_FREE);
+            let i = (*region).free.trailing_zeros() as usize;
+            (*region).free &= !(1 << i);
+            if (*region).free == 0 {
+                self.unlink(region);
             }
+            let slab = (&raw mut (*region).slabs[i]).cast::<Slab>();
+            let start = if i == 0 { size_of::<Region>() } else { i * SLAB_BYTES };
+            slab.write(Slab {
+                freed: null_mut(),
+                fresh: region.cast::<u8>().add(start),
+                end: region.cast::<u8>().add((i + 1) * SLAB_BYTES),
+                next: null_mut(),
+                previous: null_mut(),
+                used: 0,
+                in_list: false,
+            });
+            slab
         }
-        self.free.pop().expect("a region has slabs")
     }
 
-    /// Takes a slab back as it was at first. Its memory stays with the process, for other classes.
     fn give(&mut self, slab: *mut Slab) {
-        let region = slab.map_addr(|address| address & !(REGION_BYTES - 1)).cast::<u8>();
+        let region = region_of(slab);
         let i = (slab.addr() - region.addr()) / size_of::<Slab>();
-        let start = if i == 0 { size_of::<Region>() } else { i * SLAB_BYTES };
         // SAFETY: the caller gave up the slab.
         unsafe {
-            (*slab).freed = null_mut();
-            (*slab).fresh = region.add(start);
+            if (*region).free == 0 {
+                self.link(region);
+            }
+            (*region).free |= 1 << i;
+            if (*region).free < ALL_FREE {
+                return;
+            }
+            if self.unused > 0 {
+                self.unlink(region);
+                std::alloc::dealloc(region.cast(), REGION_LAYOUT);
+            } else {
+                self.unused += 1;
+            }
         }
-        self.free.push(slab);
     }
+
+    fn link(&mut self, region: *mut Region) {
+        // SAFETY: the region is whole, and in no list.
+        unsafe {
+            (*region).previous = null_mut();
+            (*region).next = self.with_room;
+            if let Some(next) = self.with_room.as_mut() {
+                next.previous = region;
+            }
+        }
+        self.with_room = region;
+    }
+
+    fn unlink(&mut self, region: *mut Region) {
+        // SAFETY: the region is in the list, and so are its neighbours.
+        unsafe {
+            let (previous, next) = ((*region).previous, (*region).next);
+            if let Some(next) = next.as_mut() {
+                next.previous = previous;
+            }
+            match previous.as_mut() {
+                Some(previous) => previous.next = next,
+                None => self.with_room = next,
+            }
+        }
+    }
+}
+
+fn new_region() -> *mut Region {
+    // SAFETY: the layout has a size.
+    let region = unsafe { std::alloc::alloc(REGION_LAYOUT) }.cast::<Region>();
+    if region.is_null() {
+        std::alloc::handle_alloc_error(REGION_LAYOUT);
+    }
+    #[cfg(not(miri))]
+    // SAFETY: the region is ours. Refusal costs speed only.
+    unsafe {
+        libc::madvise(region.cast(), REGION_BYTES, libc::MADV_HUGEPAGE);
+    }
+    // SAFETY: as above. Heads of slabs are written when they are taken.
+    unsafe {
+        (&raw mut (*region).free).write(ALL_FREE);
+    }
+    region
 }
 
 impl Class {
@@ -181,7 +238,7 @@ impl Class {
     /// # Safety
     /// The block is of this class, and nobody uses it any more.
     unsafe fn free(&mut self, block: *mut u8) {
-        let region = block.map_addr(|address| address & !(REGION_BYTES - 1));
+        let region = region_of(block);
         let slab = region.cast::<Slab>().wrapping_add((block.addr() - region.addr()) / SLAB_BYTES);
         let freed: *mut Freed = block.cast();
         // SAFETY: the block is the caller's to give, and its slab the class's.

@@ -1,7 +1,10 @@
 //! Meta commands: flags to actions, outcomes to answers.
 
 use super::codec::{Meta, MetaFlags, MetaVerb, answer};
-use oribi_session::kv::{Action, Document, Expiry, Fetched, KvLimits, Outcome, Status, StoreMode};
+use super::reply::{Answers, Kind};
+use oribi_session::kv::{
+    Action, Answer, Change, Document, Expiry, Fetched, Key, KvLimits, Op, Outcome, Status, StoreMode,
+};
 
 /// The change that `ms`, `md` or `ma` asks for.
 pub fn action<'a>(meta: &Meta<'a>, limits: &KvLimits, now_micros: u64) -> Action<'a> {
@@ -30,7 +33,7 @@ pub fn action<'a>(meta: &Meta<'a>, limits: &KvLimits, now_micros: u64) -> Action
         MetaVerb::Delete if flags.invalidate => Action::MarkStale { expiry: ttl },
         MetaVerb::Delete => Action::Delete,
         MetaVerb::Count => Action::Count {
-            down: matches!(flags.mode, Some(b'D' | b'-')),
+            down: is_down(flags),
             delta: flags.delta,
             initial: vivify.map(|expiry| (flags.initial, expiry)),
             expiry: ttl,
@@ -39,17 +42,87 @@ pub fn action<'a>(meta: &Meta<'a>, limits: &KvLimits, now_micros: u64) -> Action
     }
 }
 
-/// Whether a read of `document` changes nothing: nobody is to be told to replace it who was not told before.
-pub fn is_plain_read(document: &Document<'_>, refresh_before: Option<Expiry>) -> bool {
-    let refresh = match (refresh_before, document.expires_at) {
-        (Some(Expiry::At(limit)), Some(at)) => at < limit,
-        _ => false,
+/// The operation of an `mg` that is no plain read.
+pub fn fetch<'a>(
+    key: Key<'a>,
+    expiry: Option<Expiry>,
+    vivify: Option<Expiry>,
+    refresh_before: Option<Expiry>,
+) -> Op<'a> {
+    Op::Change(Change { key, cas: None, action: Action::Fetch { expiry, vivify, refresh_before } })
+}
+
+/// Whether a read that found `answer` changes what it found: somebody is to be told to replace it who was not told
+/// before, or it is to be made.
+pub fn must_change(flags: &MetaFlags<'_>, refresh_before: Option<Expiry>, answer: &Answer<'_>) -> bool {
+    match answer {
+        Answer::Found(document) => {
+            let refresh = match (refresh_before, document.expires_at) {
+                (Some(Expiry::At(limit)), Some(at)) => at < limit,
+                _ => false,
+            };
+            !document.promised && (document.stale || refresh)
+        }
+        Answer::Absent => flags.vivify.is_some(),
+        Answer::Changed(_) | Answer::Refused(_) => false,
+    }
+}
+
+/// Answers a meta command, and counts it.
+pub fn answer(verb: MetaVerb, key: &[u8], flags: &MetaFlags<'_>, answer: &Answer<'_>, to: &mut Answers<'_>) {
+    to.tally.cmd_meta += 1;
+    match (verb, answer) {
+        (_, Answer::Refused(error)) => to.error(error),
+        (MetaVerb::Debug, Answer::Found(document)) => {
+            say_debug(key, flags.base64, document, to.now_micros, to.output);
+        }
+        (MetaVerb::Debug, _) => answer::line("EN", to.output),
+        (MetaVerb::Get, answer) => answer_get(key, flags, answer, to),
+        (_, Answer::Changed(outcome)) => {
+            to.tally.count(kind(verb, flags), &outcome.status);
+            if !to.fault(&outcome.status) {
+                say_outcome(verb, key, flags, outcome, to.now_micros, to.output);
+            }
+        }
+        (_, Answer::Found(_) | Answer::Absent) => unreachable!("a change has an outcome"),
+    }
+}
+
+fn kind(verb: MetaVerb, flags: &MetaFlags<'_>) -> Kind {
+    match verb {
+        MetaVerb::Set => Kind::Store { compares: flags.cas.is_some() },
+        MetaVerb::Count => Kind::Count { down: is_down(flags) },
+        _ => Kind::Delete,
+    }
+}
+
+fn is_down(flags: &MetaFlags<'_>) -> bool {
+    matches!(flags.mode, Some(b'D' | b'-'))
+}
+
+fn answer_get(key: &[u8], flags: &MetaFlags<'_>, answer: &Answer<'_>, to: &mut Answers<'_>) {
+    let found = match answer {
+        Answer::Found(document) => {
+            say_fetched(key, flags, &Fetched::new(document, None), to.now_micros, to.output);
+            true
+        }
+        Answer::Changed(Outcome { status: Status::Refused(error), .. }) => return to.error(error),
+        Answer::Changed(Outcome { status: Status::Done, fetched: Some(found), .. }) => {
+            say_fetched(key, flags, found, to.now_micros, to.output);
+            true
+        }
+        _ => {
+            say_miss(key, flags, to.output);
+            false
+        }
     };
-    document.promised || !(document.stale || refresh)
+    to.tally.cmd_get += 1;
+    to.tally.get_hits += u64::from(found);
+    to.tally.get_misses += u64::from(!found);
 }
 
 /// Appends the answer to an `mg` that found or made a document.
-pub fn say_fetched<V: AsRef<[u8]>>(
+fn say_fetched<V: AsRef<[u8]>>(
     key: &[u8],
     flags: &MetaFlags<'_>,
     fetched: &Fetched<V>,
@@ -82,7 +155,7 @@ pub fn say_fetched<V: AsRef<[u8]>>(
 }
 
 /// Appends the answer to an `mg` that found nothing.
-pub fn say_miss(key: &[u8], flags: &MetaFlags<'_>, out: &mut Vec<u8>) {
+fn say_miss(key: &[u8], flags: &MetaFlags<'_>, out: &mut Vec<u8>) {
     if flags.quiet {
         return;
     }
@@ -94,7 +167,7 @@ pub fn say_miss(key: &[u8], flags: &MetaFlags<'_>, out: &mut Vec<u8>) {
 }
 
 /// Appends the answer to `ms`, `md` or `ma`, if one is wanted.
-pub fn say_outcome(
+fn say_outcome(
     verb: MetaVerb,
     key: &[u8],
     flags: &MetaFlags<'_>,
@@ -152,7 +225,7 @@ fn say_counter(
 }
 
 /// Appends the answer to `me`.
-pub fn say_debug(key: &[u8], base64: bool, document: &Document<'_>, now_micros: u64, out: &mut Vec<u8>) {
+fn say_debug(key: &[u8], base64: bool, document: &Document<'_>, now_micros: u64, out: &mut Vec<u8>) {
     let mut shown = Vec::new();
     answer::key_flag(key, base64, &mut shown);
     // ` k`, and ` b` behind a key in base64.

@@ -1,8 +1,8 @@
 //! What the door counts, for its own `stats` command and for the metrics.
 
-use super::codec::answer;
+use super::reply::Kind;
 use crate::runtime::{ClientLimits, Counter, Traffic};
-use oribi_session::kv::{BUCKET, KeyValue};
+use oribi_session::kv::{Answer, BUCKET, KeyValue, Status};
 use std::fmt::Display;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -10,6 +10,8 @@ use std::time::Instant;
 
 /// memcached's version of the protocol that is spoken, in the form that clients parse.
 pub const VERSION: &str = concat!("1.6.18-oribi-", env!("CARGO_PKG_VERSION"));
+
+pub const VERSION_LINE: &str = concat!("VERSION 1.6.18-oribi-", env!("CARGO_PKG_VERSION"));
 
 macro_rules! counters {
     ($($(#[$doc:meta])* $name:ident $metric:literal),* $(,)?) => {
@@ -65,6 +67,50 @@ counters! {
     errors "oribi_memcached_errors_total",
 }
 
+impl Tally {
+    /// Counts what became of a change.
+    pub fn count(&mut self, change: Kind, status: &Status) {
+        let done = matches!(status, Status::Done);
+        let (hits, misses) = match change {
+            Kind::Store { compares } => {
+                self.cmd_set += 1;
+                let count = match status {
+                    Status::Done if compares => &mut self.cas_hits,
+                    Status::Exists => &mut self.cas_badval,
+                    Status::NotFound => &mut self.cas_misses,
+                    _ => return,
+                };
+                *count += 1;
+                return;
+            }
+            Kind::Touch => {
+                self.cmd_touch += 1;
+                (&mut self.touch_hits, &mut self.touch_misses)
+            }
+            Kind::Count { down: true } => (&mut self.decr_hits, &mut self.decr_misses),
+            Kind::Count { down: false } => (&mut self.incr_hits, &mut self.incr_misses),
+            Kind::Delete => (&mut self.delete_hits, &mut self.delete_misses),
+        };
+        *if done { hits } else { misses } += 1;
+    }
+
+    /// Counts a key that was read, or read and touched.
+    pub fn count_read(&mut self, found: &Answer<'_>) {
+        match found {
+            Answer::Found(_) => {
+                self.cmd_get += 1;
+                self.get_hits += 1;
+            }
+            Answer::Absent => {
+                self.cmd_get += 1;
+                self.get_misses += 1;
+            }
+            Answer::Changed(outcome) => self.count(Kind::Touch, &outcome.status),
+            Answer::Refused(_) => {}
+        }
+    }
+}
+
 /// What the whole door knows about itself.
 pub struct Stats {
     pub local_addr: SocketAddr,
@@ -75,10 +121,18 @@ pub struct Stats {
     pub started: Instant,
 }
 
+/// What there is to say about a topic.
+pub enum Listed {
+    /// Statistics, which were given.
+    All,
+    Reset,
+    Unknown,
+}
+
 impl Stats {
-    /// Appends the answer to `stats topic`.
-    pub fn answer(&self, topic: &[u8], kv: &KeyValue, out: &mut Vec<u8>) {
-        let mut lines = Lines { out };
+    /// Gives `put` the name and value of each statistic of `topic`.
+    pub fn list(&self, topic: &[u8], kv: &KeyValue, put: &mut dyn FnMut(&str, &str)) -> Listed {
+        let mut lines = Lines { put };
         match topic {
             b"" => self.general(kv, &mut lines),
             b"settings" => self.settings(kv, &mut lines),
@@ -91,10 +145,10 @@ impl Stats {
             b"sizes" | b"sizes_disable" | b"sizes_enable" => lines.put("sizes_status", "disabled"),
             b"conns" => {}
             // Counters serve the metrics too, which must not go back: they are kept.
-            b"reset" => return answer::line("RESET", out),
-            _ => return answer::line(super::codec::ERROR, out),
+            b"reset" => return Listed::Reset,
+            _ => return Listed::Unknown,
         }
-        answer::line("END", out);
+        Listed::All
     }
 
     fn general(&self, kv: &KeyValue, lines: &mut Lines<'_>) {
@@ -139,7 +193,7 @@ impl Stats {
         lines.put("item_size_max", kv.limits().value_bytes_max);
         lines.put("flush_enabled", "yes");
         lines.put("idle_timeout", self.limits.idle_max.map_or(0, |time| time.as_secs()));
-        lines.put("binding_protocol", "ascii");
+        lines.put("binding_protocol", "auto-negotiate");
     }
 }
 
@@ -148,12 +202,12 @@ fn items(kv: &KeyValue) -> u64 {
     kv.engine().table(BUCKET.0, BUCKET.1).map_or(0, |table| table.estimated_rows())
 }
 
-struct Lines<'o> {
-    out: &'o mut Vec<u8>,
+struct Lines<'p> {
+    put: &'p mut dyn FnMut(&str, &str),
 }
 
 impl Lines<'_> {
     fn put(&mut self, name: &str, value: impl Display) {
-        answer::line(&format!("STAT {name} {value}"), self.out);
+        (self.put)(name, &value.to_string());
     }
 }

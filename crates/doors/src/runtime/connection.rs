@@ -1,6 +1,7 @@
 //! One client: receives what it sends, has it executed, settles it, answers it in one write.
 
 use super::{Exchange, Leave, Link, Progress, Protocol, Service};
+use futures::FutureExt;
 use oribi_types::{Error, Result};
 use std::future::poll_fn;
 use std::io::ErrorKind;
@@ -94,7 +95,9 @@ impl<S: Service> Connection<S> {
 
     /// Executes and answers whatever is whole.
     async fn execute(mut self) -> Result<Self> {
-        let mut leave = Leave { to_block: false, to_write: false };
+        // Nearly always there is room for writes.
+        let to_write = self.service.engine().admission().now_or_never().is_some();
+        let mut leave = Leave { to_block: false, to_write };
         let mut progress = self.client.advance(leave);
         loop {
             match progress {
@@ -126,8 +129,9 @@ impl<S: Service> Connection<S> {
 
     /// Sends what was answered, once all that it rests on is as durable as its tables ask for.
     async fn answer(&mut self) -> Result<()> {
-        let exchange = &mut self.client.exchange;
+        let Client { protocol, exchange } = &mut self.client;
         self.service.engine().settled(exchange.obligation).await?;
+        protocol.settled(exchange);
         self.socket.write_all(&exchange.output).await?;
         self.service.traffic().thread(self.thread).sent_bytes.add(exchange.output.len() as u64);
         exchange.sent();

@@ -3,51 +3,29 @@
 //! A key that is absent here is in no memtable, so a reader goes straight to the SSTables. Entries whose newest
 //! version is in an SSTable too are *clean*: they are the row cache, and evicting one never changes an answer.
 //!
-//! The index is a hash table in [`SHARDS`] pieces, each behind its own lock. A hit costs one lock, one probe and the
-//! cache misses of bucket, key and row; it allocates nothing. Threads at idle priority must not call in here: they
-//! would hold a lock that serving threads want.
+//! The structure is [`oribi_index`]: readers take no lock and allocate nothing, and pay two cache misses. Threads at
+//! idle priority must not call in here: they would hold a lock that serving threads want, or keep memory from being
+//! reused.
 
 mod version;
 
-pub(crate) use version::{Location, Older, Version};
+pub(crate) use version::{Location, Meta, Older, Version, VersionRef};
 
 use crate::memory::MemoryBudget;
 use foldhash::fast::RandomState;
-use hashbrown::HashTable;
-use hashbrown::hash_table::Entry as Slot;
+pub(crate) use oribi_index::Stamp;
+use oribi_index::{Entry, Guard, Occupied, pin};
 use oribi_types::Timestamp;
-use parking_lot::RwLock;
 use std::hash::{BuildHasher, Hasher};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 
-const SHARDS: usize = 1024;
-/// Stamps per shard: a write keeps readers from caching what they read before it, for one key in so many.
-const STAMPS: usize = 16;
+/// What an entry takes beside its block: its place in the hash table and in the memtable's list of hashes.
+const ENTRY_BYTES: u64 = 32;
 
 pub(crate) struct RowIndex {
-    shards: Box<[RwLock<Shard>]>,
+    rows: oribi_index::Index<Meta>,
     hasher: RandomState,
     budget: Arc<MemoryBudget>,
-    /// The shard at which the next eviction starts.
-    hand: AtomicUsize,
-}
-
-#[derive(Default)]
-struct Shard {
-    entries: HashTable<Entry>,
-    stamps: [u32; STAMPS],
-}
-
-struct Entry {
-    hash: u64,
-    generation: u64,
-    key: Arc<[u8]>,
-    head: Version,
-    /// The horizon to which the versions were trimmed last.
-    trimmed_to: Timestamp,
-    /// Read since the eviction hand last came by.
-    visited: AtomicBool,
 }
 
 /// A key of one tablet generation, hashed once.
@@ -59,18 +37,14 @@ pub(crate) struct KeyRef<'a> {
 }
 
 impl KeyRef<'_> {
-    fn is(&self, entry: &Entry) -> bool {
-        entry.hash == self.hash && entry.generation == self.generation && *entry.key == *self.key
+    fn is(&self, version: &Version) -> bool {
+        version.meta.generation == self.generation && version.key() == self.key
     }
 
-    fn stamp(&self) -> usize {
-        (self.hash >> 32) as usize % STAMPS
+    fn version<'v>(&'v self, row: Option<&'v [u8]>, meta: Meta) -> oribi_index::NewVersion<'v, Meta> {
+        oribi_index::NewVersion { hash: self.hash, key: self.key, row, meta }
     }
 }
-
-/// What a reader that found nothing must show to cache what it then reads from a file.
-#[derive(Clone, Copy)]
-pub(crate) struct Stamp(u32);
 
 /// A new version to apply.
 pub(crate) struct NewVersion<'a> {
@@ -84,8 +58,8 @@ pub(crate) struct NewVersion<'a> {
 }
 
 pub(crate) struct Applied {
-    /// The entry's key, if this is its first version in the memtable.
-    pub first: Option<Arc<[u8]>>,
+    /// Whether this is the key's first version in the memtable.
+    pub first: bool,
     /// By how much the memtable grew.
     pub bytes: i64,
 }
@@ -98,14 +72,23 @@ pub(crate) enum Flushed {
     Gone,
 }
 
+/// Memory that a version is charged with, its share of the entry included.
+fn charge(version: &Version) -> u64 {
+    version.bytes() as u64 + ENTRY_BYTES
+}
+
+/// The newest version at or below `ts`.
+pub(crate) fn version_at(newest: &Version, ts: Timestamp) -> Option<&Version> {
+    let mut version = newest;
+    while version.meta.ts > ts {
+        version = version.previous()?;
+    }
+    Some(version)
+}
+
 impl RowIndex {
     pub fn new(budget: Arc<MemoryBudget>) -> Self {
-        RowIndex {
-            shards: (0..SHARDS).map(|_| RwLock::default()).collect(),
-            hasher: RandomState::default(),
-            budget,
-            hand: AtomicUsize::new(0),
-        }
+        RowIndex { rows: oribi_index::Index::default(), hasher: RandomState::default(), budget }
     }
 
     pub fn key<'a>(&self, generation: u64, key: &'a [u8]) -> KeyRef<'a> {
@@ -115,25 +98,49 @@ impl RowIndex {
         KeyRef { hash: hasher.finish(), generation, key }
     }
 
-    fn shard(&self, hash: u64) -> &RwLock<Shard> {
-        // The table inside a shard uses the low bits and the top seven.
-        &self.shards[(hash >> 40) as usize % SHARDS]
+    /// The first stage of a read among many: fetches the bucket.
+    pub fn prefetch_bucket(&self, key: KeyRef<'_>, pinned: &Guard) {
+        self.rows.prefetch_bucket(key.hash, pinned);
     }
 
-    /// Calls `read` with the newest version of `key`, under the shard's lock.
+    /// The second stage: fetches the row.
+    pub fn prefetch_row(&self, key: KeyRef<'_>, pinned: &Guard) {
+        self.rows.prefetch_row(key.hash, pinned);
+    }
+
+    /// Calls `read` with the newest version of `key`.
     ///
     /// # Errors
     /// The stamp to [`fill`](Self::fill) with, if the key is not in memory.
     pub fn read<R>(&self, key: KeyRef<'_>, read: impl FnOnce(&Version) -> R) -> Result<R, Stamp> {
-        let shard = self.shard(key.hash).read();
-        match shard.entries.find(key.hash, |entry| key.is(entry)) {
-            Some(entry) => {
-                if !entry.visited.load(Relaxed) {
-                    entry.visited.store(true, Relaxed);
+        let guard = pin();
+        let newest = self.rows.find(key.hash, &guard, |version| key.is(version))?;
+        newest.touch();
+        Ok(read(newest))
+    }
+
+    /// Calls `visit` with the newest version of every row of `generation` that has one of `hashes`, once.
+    pub fn visit(
+        &self,
+        generation: u64,
+        hashes: impl Iterator<Item = u64>,
+        mut visit: impl FnMut(u64, &Version),
+    ) {
+        // Rows of one hash are listed once each, and found together at each.
+        let mut shared: Vec<u64> = Vec::new();
+        for hash in hashes {
+            let guard = pin();
+            let of_generation = |version: &&Version| version.meta.generation == generation;
+            let mut rows = self.rows.candidates(hash, &guard).filter(of_generation).peekable();
+            let Some(first) = rows.next() else { continue };
+            if rows.peek().is_some() {
+                if shared.contains(&hash) {
+                    continue;
                 }
-                Ok(read(&entry.head))
+                shared.push(hash);
             }
-            None => Err(Stamp(shard.stamps[key.stamp()])),
+            visit(hash, first);
+            rows.for_each(|row| visit(hash, row));
         }
     }
 
@@ -148,36 +155,27 @@ impl RowIndex {
         horizon: Timestamp,
         in_files: impl FnOnce() -> bool,
     ) -> Applied {
-        let memtable = new.memtable;
-        let mut version = Version::new(new);
-        let grown = version.bytes(key.key);
+        let NewVersion { ts, lsn, memtable, row, mut older } = new;
+        let grown = Version::bytes_for(key.key.len(), row.map_or(0, <[u8]>::len)) as u64 + ENTRY_BYTES;
         self.budget.memtables_grew(grown);
-        let mut shard = self.shard(key.hash).write();
-        let stamp = &mut shard.stamps[key.stamp()];
-        *stamp = stamp.wrapping_add(1);
-        match shard.entries.entry(key.hash, |entry| key.is(entry), |entry| entry.hash) {
-            Slot::Vacant(slot) => {
-                if version.older == (Older::Unresolved { below: 0 }) && !in_files() {
-                    version.older = Older::Nothing;
+        let guard = pin();
+        match self.rows.lock(key.hash).entry(key.hash, |version| key.is(version)) {
+            Entry::Vacant(shard) => {
+                if older == (Older::Unresolved { below: 0 }) && !in_files() {
+                    older = Older::Nothing;
                 }
-                let shared: Arc<[u8]> = key.key.into();
-                slot.insert(Entry {
-                    hash: key.hash,
-                    generation: key.generation,
-                    key: shared.clone(),
-                    head: version,
-                    trimmed_to: Timestamp::MIN,
-                    visited: AtomicBool::new(false),
-                });
-                Applied { first: Some(shared), bytes: grown as i64 }
+                let meta = Meta::new(key.generation, ts, lsn, memtable, older);
+                shard.insert(key.version(row, meta), &guard);
+                Applied { first: true, bytes: grown as i64 }
             }
-            Slot::Occupied(mut slot) => {
-                let entry = slot.get_mut();
-                version.older = entry.head.older_for_successor(memtable);
-                let first = (entry.head.memtable != memtable).then(|| entry.key.clone());
-                let previous = std::mem::replace(&mut entry.head, version);
-                entry.head.previous = Some(Box::new(previous));
-                let freed = self.trim_entry(entry, horizon, memtable);
+            Entry::Occupied(mut entry) => {
+                let before = &entry.newest().meta;
+                let first = before.memtable() != memtable;
+                let older = before.older_for_successor(memtable);
+                let meta = Meta::new(key.generation, ts, lsn, memtable, older);
+                meta.inherit_trimmed(before);
+                entry.push(key.version(row, meta));
+                let freed = self.trim_entry(&mut entry, &guard, horizon, memtable);
                 Applied { first, bytes: grown as i64 - freed as i64 }
             }
         }
@@ -186,73 +184,71 @@ impl RowIndex {
     /// Frees the versions of `key` that no snapshot at or above `horizon` reads. Returns the bytes freed that counted
     /// for `memtable`.
     pub fn trim(&self, key: KeyRef<'_>, horizon: Timestamp, memtable: u64) -> u64 {
-        let mut shard = self.shard(key.hash).write();
-        match shard.entries.find_mut(key.hash, |entry| key.is(entry)) {
-            Some(entry) => self.trim_entry(entry, horizon, memtable),
-            None => 0,
+        let guard = pin();
+        match self.rows.lock(key.hash).entry(key.hash, |version| key.is(version)) {
+            Entry::Occupied(mut entry) => self.trim_entry(&mut entry, &guard, horizon, memtable),
+            Entry::Vacant(_) => 0,
         }
     }
 
-    fn trim_entry(&self, entry: &mut Entry, horizon: Timestamp, memtable: u64) -> u64 {
+    fn trim_entry(
+        &self,
+        entry: &mut Occupied<'_, '_, Meta>,
+        guard: &Guard,
+        horizon: Timestamp,
+        memtable: u64,
+    ) -> u64 {
         // A chain under an old snapshot can be long. What has come since it was trimmed is above that horizon, as
         // horizons are at or below the watermark.
-        if entry.trimmed_to == horizon && entry.head.ts > horizon {
+        let newest = &entry.newest().meta;
+        if newest.note_trimmed(horizon) && newest.ts > horizon {
             return 0;
         }
-        entry.trimmed_to = horizon;
-        let mut version = &mut entry.head;
-        while version.ts > horizon {
-            match &mut version.previous {
-                Some(previous) => version = previous,
-                None => return 0,
-            }
-        }
-        self.free(version.previous.take(), &entry.key, memtable)
+        self.cut(entry, guard, memtable, |version| version.meta.ts <= horizon)
     }
 
-    /// Frees a chain of versions of `key`. Returns the bytes that counted for `memtable`.
-    fn free(&self, mut rest: Option<Box<Version>>, key: &[u8], memtable: u64) -> u64 {
+    /// Forgets what lies below the version for which `is_last` holds. Returns the bytes that counted for `memtable`.
+    fn cut(
+        &self,
+        entry: &mut Occupied<'_, '_, Meta>,
+        guard: &Guard,
+        memtable: u64,
+        is_last: impl Fn(&Version) -> bool,
+    ) -> u64 {
         let mut freed = 0;
-        while let Some(mut version) = rest {
-            self.uncount(&version, key);
-            if version.memtable == memtable {
-                freed += version.bytes(key);
+        entry.cut(guard, is_last, |version| {
+            self.uncount(version);
+            if version.meta.memtable() == memtable {
+                freed += charge(version);
             }
-            rest = version.previous.take();
-        }
+        });
         freed
     }
 
-    fn uncount(&self, version: &Version, key: &[u8]) {
-        let bytes = version.bytes(key);
-        if version.is_clean() { self.budget.cache_shrank(bytes) } else { self.budget.memtables_shrank(bytes) }
+    fn uncount(&self, version: &Version) {
+        let bytes = charge(version);
+        if version.meta.is_clean() {
+            self.budget.cache_shrank(bytes);
+        } else {
+            self.budget.memtables_shrank(bytes);
+        }
     }
 
     /// Caches a row that was read from an SSTable, unless a write came since `stamp`.
     pub fn fill(&self, key: KeyRef<'_>, stamp: Stamp, row: &[u8], ts: Timestamp, home: Location) {
-        let version = Version::clean(row, ts, home);
-        let bytes = version.bytes(key.key);
+        let bytes = Version::bytes_for(key.key.len(), row.len()) as u64 + ENTRY_BYTES;
         // Where nothing is left to the cache, each fill would look through the whole index for something to evict.
         if bytes > self.budget.cache_max() {
             return;
         }
-        {
-            let mut shard = self.shard(key.hash).write();
-            if shard.stamps[key.stamp()] != stamp.0 {
-                return;
+        let guard = pin();
+        if let Entry::Vacant(shard) = self.rows.lock(key.hash).entry(key.hash, |version| key.is(version)) {
+            let meta = Meta::new(key.generation, ts, 0, Meta::CLEAN, Older::At(home));
+            if shard.fill(key.version(Some(row), meta), stamp, &guard).is_some() {
+                self.budget.cache_grew(bytes);
             }
-            let entry = shard.entries.entry(key.hash, |entry| key.is(entry), |entry| entry.hash);
-            let Slot::Vacant(slot) = entry else { return };
-            slot.insert(Entry {
-                hash: key.hash,
-                generation: key.generation,
-                key: key.key.into(),
-                head: version,
-                trimmed_to: Timestamp::MIN,
-                visited: AtomicBool::new(false),
-            });
-            self.budget.cache_grew(bytes);
         }
+        drop(guard);
         self.evict_excess();
     }
 
@@ -260,16 +256,12 @@ impl RowIndex {
     /// go, whatever snapshots read: they are in the files by now, with their marks, because memtables are flushed in
     /// order. `flushed` says, newest first, where each version is; those that it does not name nobody could read.
     pub fn unpin(&self, key: KeyRef<'_>, memtable: u64, flushed: &[(Timestamp, Flushed)]) {
-        let mut shard = self.shard(key.hash).write();
-        let Slot::Occupied(mut slot) =
-            shard.entries.entry(key.hash, |entry| key.is(entry), |entry| entry.hash)
-        else {
-            return;
-        };
-        let head = &slot.get().head;
-        if head.memtable == memtable && head.row.is_none() {
-            let (entry, _) = slot.remove();
-            self.forget(&entry);
+        let guard = pin();
+        let mut shard = self.rows.lock(key.hash);
+        let Entry::Occupied(mut entry) = shard.entry(key.hash, |version| key.is(version)) else { return };
+        let newest = entry.newest();
+        if newest.meta.memtable() == memtable && newest.row().is_none() {
+            entry.remove(&guard, |version| self.uncount(version));
             return;
         }
         // Of versions that one write made the newest comes first, and is the one that counts.
@@ -277,103 +269,65 @@ impl RowIndex {
             Some((at, place)) if *at == ts => *place,
             _ => Flushed::Gone,
         };
-        let mut version = &mut slot.get_mut().head;
-        while version.previous.as_ref().is_some_and(|previous| previous.memtable > memtable) {
-            version = version.previous.as_mut().expect("just seen");
+        let is_last = |version: &Version| {
+            version.previous().is_none_or(|previous| previous.meta.memtable() <= memtable)
+        };
+        let mut version = newest;
+        while !is_last(version) {
+            version = version.previous().expect("just seen");
         }
-        if version.memtable == memtable {
-            let bytes = version.bytes(key.key);
+        if version.meta.memtable() == memtable {
+            let bytes = charge(version);
             self.budget.memtables_shrank(bytes);
             self.budget.cache_grew(bytes);
-            version.memtable = Version::CLEAN;
-            version.older = match place(version.ts) {
+            version.meta.set_clean(match place(version.meta.ts) {
                 Flushed::At(home) => Older::At(home),
                 Flushed::Gone => Older::Nothing,
-            };
-        } else if version.older == (Older::Unresolved { below: memtable })
-            && let Some(previous) = &version.previous
-            && previous.memtable == memtable
+            });
+        } else if version.meta.older() == (Older::Unresolved { below: memtable })
+            && let Some(previous) = version.previous()
+            && previous.meta.memtable() == memtable
         {
             // The first version above the memtable's learns where its older copy now lies.
-            match place(previous.ts) {
-                Flushed::At(home) => version.older = Older::At(home),
-                Flushed::Gone if previous.row.is_none() => version.older = Older::Nothing,
+            match place(previous.meta.ts) {
+                Flushed::At(home) => version.meta.set_older(Older::At(home)),
+                Flushed::Gone if previous.row().is_none() => version.meta.set_older(Older::Nothing),
                 Flushed::Gone => {}
             }
         }
-        self.free(version.previous.take(), key.key, memtable);
+        self.cut(&mut entry, &guard, memtable, is_last);
+        if entry.newest().meta.is_clean() {
+            entry.admit();
+        }
     }
 
     /// Records where the older copy of an unflushed version lies, so that it is looked up once.
     pub fn resolve(&self, key: KeyRef<'_>, ts: Timestamp, older: Older) {
-        let mut shard = self.shard(key.hash).write();
-        let Some(entry) = shard.entries.find_mut(key.hash, |entry| key.is(entry)) else { return };
-        let mut version = Some(&mut entry.head);
-        while let Some(v) = version {
-            if v.ts == ts && !v.is_clean() {
-                v.older = older;
-                return;
-            }
-            version = v.previous.as_deref_mut();
+        let mut shard = self.rows.lock(key.hash);
+        let Entry::Occupied(entry) = shard.entry(key.hash, |version| key.is(version)) else { return };
+        let mut versions = std::iter::successors(Some(entry.newest()), |version| version.previous());
+        if let Some(version) = versions.find(|v| v.meta.ts == ts && !v.meta.is_clean()) {
+            version.meta.set_older(older);
         }
     }
 
     /// Evicts clean rows until the budget holds.
     pub fn evict_excess(&self) {
         let excess = self.budget.cache_excess();
-        if excess > 0 {
+        if excess > 0 && self.budget.cache() > 0 {
             // A little more, so that the next fill does not have to evict again.
-            self.evict(excess + self.budget.limit() / 256);
-        }
-    }
-
-    /// Evicts clean rows of `bytes` in total, those first that were not read since the hand last came by.
-    fn evict(&self, bytes: u64) {
-        let mut freed = 0;
-        // Twice around: the first pass may only clear the marks of visited entries.
-        for _ in 0..2 * SHARDS {
-            if freed >= bytes || self.budget.cache() == 0 {
-                return;
-            }
-            let hand = self.hand.fetch_add(1, Relaxed) % SHARDS;
-            let mut shard = self.shards[hand].write();
-            shard.entries.retain(|entry| {
-                if freed >= bytes || !entry.head.is_clean() || entry.visited.swap(false, Relaxed) {
-                    return true;
-                }
-                freed += self.forget(entry);
-                false
-            });
+            let bytes = excess + self.budget.limit() / 256;
+            self.rows.evict(bytes, |version| version.meta.is_clean(), |version| self.uncount(version));
         }
     }
 
     /// Forgets every entry of a generation that was dropped or truncated.
     pub fn sweep(&self, generation: u64) {
-        for shard in &self.shards {
-            shard.write().entries.retain(|entry| {
-                let gone = entry.generation == generation;
-                if gone {
-                    self.forget(entry);
-                }
-                !gone
-            });
-        }
-    }
-
-    /// Takes an entry that goes out of the books; returns its bytes.
-    fn forget(&self, entry: &Entry) -> u64 {
-        let mut bytes = 0;
-        let mut next = Some(&entry.head);
-        while let Some(version) = next {
-            self.uncount(version, &entry.key);
-            bytes += version.bytes(&entry.key);
-            next = version.previous.as_deref();
-        }
-        bytes
+        self.rows.retain(|version| version.meta.generation != generation, |version| self.uncount(version));
     }
 
     /// Entries in memory.
     pub fn len(&self) -> usize {
-        self.shards.iter().map(|shard| shard.read().entries.len()).sum()
+        self.rows.len()
     }
 }

@@ -1,9 +1,13 @@
-//! One version of a row in memory.
+//! What is known of a version of a row beyond its key and bytes.
 
-use super::NewVersion;
 use oribi_sstable::SstableId;
 use oribi_types::Timestamp;
-use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// A version and, below it, those that some snapshot may still read.
+pub(crate) type Version = oribi_index::Version<Meta>;
+/// A version that is kept for its holder.
+pub(crate) type VersionRef = oribi_index::VersionRef<Meta>;
 
 /// A row of an SSTable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -25,97 +29,121 @@ pub(crate) enum Older {
     At(Location),
 }
 
-/// A version and, below it, those that some snapshot may still read.
-pub(crate) struct Version {
+pub(crate) struct Meta {
     pub ts: Timestamp,
     pub lsn: u64,
-    /// The memtable that holds it; [`Version::CLEAN`] once it is in an SSTable, whose place `older` then names.
-    pub memtable: u64,
-    /// `None`: deleted.
-    pub row: Option<Arc<[u8]>>,
-    pub older: Older,
-    pub previous: Option<Box<Version>>,
+    pub generation: u64,
+    /// The memtable that holds it; [`Meta::CLEAN`] once it is in an SSTable, whose place `older` then names.
+    memtable: AtomicU64,
+    older: OlderCell,
+    /// The horizon to which the versions below were trimmed last.
+    trimmed_to: AtomicU64,
 }
 
-/// Link by link: under an old snapshot a chain grows so long that dropping it from the inside would take all stack.
-impl Drop for Version {
-    fn drop(&mut self) {
-        let mut next = self.previous.take();
-        while let Some(mut version) = next {
-            next = version.previous.take();
-        }
-    }
-}
-
-impl Version {
+impl Meta {
     pub const CLEAN: u64 = 0;
 
-    pub fn new(new: NewVersion<'_>) -> Self {
-        Version {
-            ts: new.ts,
-            lsn: new.lsn,
-            memtable: new.memtable,
-            row: new.row.map(Arc::from),
-            older: new.older,
-            previous: None,
+    pub fn new(generation: u64, ts: Timestamp, lsn: u64, memtable: u64, older: Older) -> Self {
+        Meta {
+            ts,
+            lsn,
+            generation,
+            memtable: AtomicU64::new(memtable),
+            older: OlderCell::new(older),
+            trimmed_to: AtomicU64::new(0),
         }
     }
 
-    pub fn clean(row: &[u8], ts: Timestamp, home: Location) -> Self {
-        Version {
-            ts,
-            lsn: 0,
-            memtable: Version::CLEAN,
-            row: Some(row.into()),
-            older: Older::At(home),
-            previous: None,
-        }
+    pub fn memtable(&self) -> u64 {
+        self.memtable.load(Ordering::Acquire)
     }
 
     pub fn is_clean(&self) -> bool {
-        self.memtable == Version::CLEAN
+        self.memtable() == Meta::CLEAN
+    }
+
+    /// What a clean version says here does not change.
+    pub fn older(&self) -> Older {
+        self.older.get()
+    }
+
+    /// Under the shard's lock.
+    pub fn set_older(&self, older: Older) {
+        self.older.set(older);
+    }
+
+    /// The version is in an SSTable now. Under the shard's lock.
+    pub fn set_clean(&self, home: Older) {
+        self.older.set(home);
+        self.memtable.store(Meta::CLEAN, Ordering::Release);
+    }
+
+    /// Notes that what lies below is trimmed to `horizon`; whether it was already. Under the shard's lock.
+    pub fn note_trimmed(&self, horizon: Timestamp) -> bool {
+        self.trimmed_to.swap(horizon.0, Ordering::Relaxed) == horizon.0
+    }
+
+    /// Under the shard's lock.
+    pub fn inherit_trimmed(&self, before: &Meta) {
+        self.trimmed_to.store(before.trimmed_to.load(Ordering::Relaxed), Ordering::Relaxed);
     }
 
     /// What is known of the older copy of a version that comes on top of this one in `memtable`.
     pub fn older_for_successor(&self, memtable: u64) -> Older {
-        if self.is_clean() || self.memtable == memtable {
-            self.older
-        } else {
-            Older::Unresolved { below: self.memtable }
-        }
-    }
-
-    /// The newest version at or below `ts`.
-    pub fn at(&self, ts: Timestamp) -> Option<&Version> {
-        let mut version = self;
-        while version.ts > ts {
-            version = version.previous.as_deref()?;
-        }
-        Some(version)
-    }
-
-    /// Memory that the version is charged with, its share of the entry included.
-    pub fn bytes(&self, key: &[u8]) -> u64 {
-        /// Entry and version in a table with free slots, the memtable's list of keys, and two allocations with their
-        /// headers. Measured by `tests/memory_is_counted_as_it_is_used.rs`: 250 to 300, by how full the table is.
-        const OVERHEAD: usize = 256;
-        (OVERHEAD + key.len() + self.row.as_ref().map_or(0, |row| row.len())) as u64
+        let own = self.memtable();
+        if own == Meta::CLEAN || own == memtable { self.older() } else { Older::Unresolved { below: own } }
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
+/// An [`Older`] that one thread at a time changes while others read it.
+struct OlderCell {
+    /// File or memtable.
+    of: AtomicU64,
+    /// Which of the three and, in the lower half, the row.
+    kind: AtomicU64,
+}
 
-    #[test]
-    fn a_long_chain_is_dropped_in_little_stack() {
-        let location = Location { file: 1, row: 0 };
-        let mut head = Version::clean(b"row", Timestamp(0), location);
-        for ts in 1..200_000 {
-            let previous = std::mem::replace(&mut head, Version::clean(b"row", Timestamp(ts), location));
-            head.previous = Some(Box::new(previous));
+const UNRESOLVED: u64 = 0;
+const NOTHING: u64 = 1;
+const AT: u64 = 2;
+const CHANGING: u64 = 3;
+
+impl OlderCell {
+    fn new(older: Older) -> Self {
+        let (of, kind) = OlderCell::parts(older);
+        OlderCell { of: AtomicU64::new(of), kind: AtomicU64::new(kind) }
+    }
+
+    fn parts(older: Older) -> (u64, u64) {
+        match older {
+            Older::Unresolved { below } => (below, UNRESOLVED << 32),
+            Older::Nothing => (0, NOTHING << 32),
+            Older::At(location) => (location.file, AT << 32 | u64::from(location.row)),
         }
-        assert_eq!(head.at(Timestamp(7)).map(|version| version.ts), Some(Timestamp(7)));
-        drop(head);
+    }
+
+    fn set(&self, older: Older) {
+        let (of, kind) = OlderCell::parts(older);
+        // Who sees the new `of` sees `kind` changed when it looks again; or a row of the same number in another file, and
+        // then both halves are new.
+        self.kind.store(CHANGING << 32, Ordering::Relaxed);
+        self.of.store(of, Ordering::Release);
+        self.kind.store(kind, Ordering::Release);
+    }
+
+    fn get(&self) -> Older {
+        loop {
+            let kind = self.kind.load(Ordering::Acquire);
+            let of = self.of.load(Ordering::Acquire);
+            if kind == CHANGING << 32 || self.kind.load(Ordering::Acquire) != kind {
+                std::hint::spin_loop();
+                continue;
+            }
+            return match kind >> 32 {
+                UNRESOLVED => Older::Unresolved { below: of },
+                NOTHING => Older::Nothing,
+                _ => Older::At(Location { file: of, row: kind as u32 }),
+            };
+        }
     }
 }

@@ -1,5 +1,6 @@
 //! `oribi perf`: measurements that need no other program.
 
+mod hardware;
 mod kv;
 mod random;
 mod simple_query;
@@ -11,7 +12,7 @@ use oribi_types::Result;
 pub enum PerfCommand {
     /// Gets and sets in batches, on any server that speaks memcached's protocols
     Kv(kv::KvCommand),
-    /// Prepared point selects in this process: operations per second and allocations per operation
+    /// Prepared statements by primary key in this process: operations per second, and what each costs
     SimpleQuery(simple_query::SimpleQuery),
     /// The 22 queries of TPC-H
     Tpch(tpch::TpchCommand),

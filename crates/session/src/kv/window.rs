@@ -6,12 +6,15 @@
 
 use super::change::{Change, Outcome, Plan};
 use super::path::{self, Key, Target};
-use super::{Document, Round, shown, write};
-use oribi_engine::{Engine, Lookup, Presence, Probe, Read, ReadView};
+use super::{Document, KeyValue, Round, Watch, write};
+use oribi_engine::{Engine, Lookup, Obligation, Presence, Probe, Read, ReadView, RowVersion};
 use oribi_types::{Error, Result};
+use smallvec::SmallVec;
 
 /// Operations of a window at most.
 const OPS_MAX: usize = 128;
+/// Operations for which a window needs no memory of its own.
+const INLINE: usize = 4;
 /// Bytes of values that a window reads or writes, unless one alone has more.
 const BYTES_MAX: usize = 256 * 1024;
 
@@ -46,26 +49,26 @@ impl Round<'_> {
         let ops = &ops[..ops.len().min(OPS_MAX)];
         let (engine, limits) = (&self.kv.engine, &self.kv.limits);
         self.key.clear();
-        let targets: Vec<Result<Target<'_>>> =
+        let targets: Targets<'_> =
             ops.iter().map(|op| path::resolve(&self.tables, limits, op.key(), &mut self.key)).collect();
         let scratch = &self.key[..];
-        let probes: Vec<Option<Probe<'_>>> = targets
-            .iter()
-            .map(|target| target.as_ref().ok().map(|target| engine.probe(target.table, target.key(scratch))))
-            .collect();
+        let probe = |target: &'_ Result<Target<'_>>| {
+            target.as_ref().ok().map(|target| engine.probe(target.table, target.key(scratch)))
+        };
+        let probes: SmallVec<[Option<Probe<'_>>; INLINE]> = targets.iter().map(probe).collect();
+        // Who may wait, for a file or for room to write, must not be pinned.
+        let pin = || (!self.may_block).then(|| engine.pin());
+        let pinned = pin();
+        if let Some(pinned) = &pinned {
+            engine.prefetch(probes.iter().copied().flatten(), pinned);
+        }
         let (len, pending) = Extent::of(engine, ops, &probes, self.may_block);
+        let ops = &ops[..len];
+        drop(pinned);
 
-        let changes = ops[..len].iter().filter(|op| matches!(op, Op::Change(_))).count();
-        let mut outcomes = Vec::new();
-        if changes > 0 {
-            let mut plan = Plan::new(limits, engine.read_view().now_micros, changes);
-            for (op, target) in ops[..len].iter().zip(&targets) {
-                if let Op::Change(change) = op {
-                    plan.push(change, target, scratch);
-                }
-            }
-            self.obligation.merge(write(engine, &mut plan));
-            outcomes = plan.into_outcomes();
+        let outcomes = changed(self.kv, ops, &targets, scratch);
+        if let Some((_, obligation)) = &outcomes {
+            self.obligation.merge(*obligation);
             // What follows sees what was written; and a snapshot held now would keep what is overwritten.
             (self.view, self.held) = (None, None);
         }
@@ -73,29 +76,48 @@ impl Round<'_> {
             Some(snapshot) => snapshot.view(),
             None => *self.view.get_or_insert_with(|| engine.read_view()),
         };
-        let mut outcomes = outcomes.iter();
-        for (i, op) in ops[..len].iter().enumerate() {
-            if let Op::Change(_) = op {
-                answer(i, Answer::Changed(outcomes.next().expect("an outcome for each change")));
-                continue;
-            }
-            let (probe, target) = match (&probes[i], &targets[i]) {
-                (Some(probe), Ok(target)) => (*probe, target),
-                (_, Err(error)) => {
-                    answer(i, Answer::Refused(error.clone()));
-                    continue;
+        // What left memory since it was found is read here and now, if something was written.
+        let watch = Watch { locks: &self.kv.locks, now_micros: view.now_micros };
+        let reader = Reader { engine, view, watch, may_block: self.may_block || outcomes.is_some() };
+        let mut outcomes = outcomes.iter().flat_map(|(outcomes, _)| outcomes);
+        let _pinned = pin();
+        for (i, op) in ops.iter().enumerate() {
+            match (op, &targets[i], probes[i]) {
+                (Op::Change(_), ..) => {
+                    answer(i, Answer::Changed(outcomes.next().expect("an outcome for each change")));
                 }
-                (None, Ok(_)) => unreachable!("what has a target has a probe"),
-            };
-            // What left memory since it was found is read here and now, if something was written.
-            let reader = Reader { engine, view, may_block: self.may_block || changes > 0 };
-            match reader.get(probe, target, &mut self.json, &mut |found| answer(i, found)) {
-                Some(obligation) => self.obligation.merge(obligation),
-                None => return Ran { ops: i, pending: true },
+                (Op::Get(_), Ok(target), Some(probe)) => {
+                    match reader.get(probe, target, &mut self.json, &mut |found| answer(i, found)) {
+                        Some(obligation) => self.obligation.merge(obligation),
+                        None => return Ran { ops: i, pending: true },
+                    }
+                }
+                (Op::Get(_), Err(error), _) => answer(i, Answer::Refused(error.clone())),
+                (Op::Get(_), Ok(_), None) => unreachable!("what has a target has a probe"),
             }
         }
         Ran { ops: len, pending }
     }
+}
+
+type Targets<'a> = SmallVec<[Result<Target<'a>>; INLINE]>;
+
+/// Makes the changes among `ops` as one write. Their outcomes, if there are any, and what must be settled.
+fn changed(
+    kv: &KeyValue,
+    ops: &[Op<'_>],
+    targets: &[Result<Target<'_>>],
+    scratch: &[u8],
+) -> Option<(Vec<Outcome>, Obligation)> {
+    let changes = || ops.iter().zip(targets).filter_map(|(op, target)| Some((op.change()?, target)));
+    let count = changes().count();
+    if count == 0 {
+        return None;
+    }
+    let mut plan = Plan::new(&kv.limits, &kv.locks, kv.now_micros(), count);
+    changes().for_each(|(change, target)| plan.push(change, target, scratch));
+    let obligation = write(&kv.engine, &mut plan);
+    Some((plan.into_outcomes(), obligation))
 }
 
 /// How many operations make one window.
@@ -168,6 +190,7 @@ impl KeySet {
 struct Reader<'a> {
     engine: &'a Engine,
     view: ReadView,
+    watch: Watch<'a>,
     may_block: bool,
 }
 
@@ -179,8 +202,8 @@ impl Reader<'_> {
         target: &Target<'_>,
         json: &mut Vec<u8>,
         answer: &mut dyn FnMut(Answer<'_>),
-    ) -> Option<oribi_engine::Obligation> {
-        let mut read = |version: oribi_engine::RowVersion<'_>| match shown(target, &version, json) {
+    ) -> Option<Obligation> {
+        let mut read = |version: RowVersion<'_>| match self.watch.shown(target, &version, json) {
             Ok(document) => answer(Answer::Found(document)),
             Err(error) => answer(Answer::Refused(error)),
         };
@@ -201,7 +224,7 @@ impl Reader<'_> {
             }
             Err(error) => {
                 answer(Answer::Refused(error));
-                Some(oribi_engine::Obligation::default())
+                Some(Obligation::default())
             }
         }
     }

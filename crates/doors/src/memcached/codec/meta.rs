@@ -15,7 +15,7 @@ pub enum MetaVerb {
 }
 
 /// A meta command.
-#[derive(Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Meta<'a> {
     pub verb: MetaVerb,
     /// Owned only if it was sent as base64.

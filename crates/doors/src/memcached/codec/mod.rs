@@ -1,4 +1,5 @@
-//! memcached's text protocol: bytes to requests, and answers to bytes. No I/O, no state.
+//! memcached's text protocol: bytes to requests, and answers to bytes. No I/O, no state. The binary protocol stands in
+//! [`binary`].
 //!
 //! A request borrows keys and values from the bytes it was read from. The rules, down to which malformed line gets
 //! which answer, are those of memcached 1.6.18; its `doc/protocol.txt` is the specification. What a client declares
@@ -91,10 +92,10 @@ pub enum Request<'a> {
     Quit,
 }
 
-pub(super) const ERROR: &str = "ERROR";
+pub const ERROR: &str = "ERROR";
 pub(super) const BAD_FORMAT: &str = "CLIENT_ERROR bad command line format";
 pub(super) const BAD_CHUNK: &str = "CLIENT_ERROR bad data chunk";
-pub(super) const TOO_LARGE: &str = "SERVER_ERROR object too large for cache";
+pub const TOO_LARGE: &str = "SERVER_ERROR object too large for cache";
 pub(super) const INVALID_EXPTIME: &str = "CLIENT_ERROR invalid exptime argument";
 
 /// Reads the request at the beginning of `input`.

@@ -1,3 +1,4 @@
+use super::binary::{BinaryFrame, Code, Command};
 use super::*;
 use proptest::prelude::*;
 
@@ -195,15 +196,89 @@ fn malformed_flags_get_memcacheds_answers() {
 const DUPLICATE: &str = "CLIENT_ERROR duplicate flag";
 const INVALID: &str = "CLIENT_ERROR invalid flag";
 
+/// A binary request.
+fn packet(opcode: u8, extras: &[u8], key: &[u8], value: &[u8]) -> Vec<u8> {
+    let body = [extras, key, value].concat();
+    let mut bytes = vec![binary::MAGIC, opcode, 0, key.len() as u8, extras.len() as u8, 0, 0, 0];
+    bytes.extend((body.len() as u32).to_be_bytes());
+    bytes.extend([1, 2, 3, 4]);
+    bytes.extend(9u64.to_be_bytes());
+    [bytes, body].concat()
+}
+
 #[test]
-fn the_binary_protocol_is_refused_in_its_own_words() {
-    let mut request = vec![binary::MAGIC, 0x0a, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 2, 3, 4];
-    assert_eq!(binary::refusal(&request), None);
-    request.resize(24, 0);
-    let answer = binary::refusal(&request).unwrap();
-    assert_eq!(answer[..8], [0x81, 0x0a, 0, 0, 0, 0, 0, 0x81]);
-    assert_eq!(answer[12..16], [1, 2, 3, 4]);
-    assert_eq!(u32::from_be_bytes(answer[8..12].try_into().unwrap()) as usize, answer.len() - 24);
+fn binary_requests_are_read_by_opcode_and_extras() {
+    let command = |opcode, extras: &[u8], key: &[u8], value: &[u8]| {
+        let bytes = packet(opcode, extras, key, value);
+        match binary::decode(&bytes, &LIMITS) {
+            BinaryFrame::Request { request, len } if len == bytes.len() => {
+                assert_eq!((request.key, request.value, request.header.cas), (key, value, 9));
+                (request.command, request.quiet)
+            }
+            other => panic!("{opcode:#x}: {other:?}"),
+        }
+    };
+    let (exptime, eight) = ([0, 0, 0, 100], [0, 0, 0, 7, 0, 0, 0, 100]);
+    let mut twenty = [0; 20];
+    (twenty[7], twenty[15]) = (5, 6);
+    let store = |verb| Command::Store { verb, flags: 7, exptime: 100 };
+    let touch = |with_key, with_value| Command::GetAndTouch { with_key, with_value, exptime: 100 };
+    let append = Command::Store { verb: StoreVerb::Append, flags: 0, exptime: 0 };
+    let count = |exptime| Command::Count { down: true, delta: 5, initial: 6, exptime };
+    assert_eq!(command(0x00, b"", b"k", b""), (Command::Get { with_key: false }, false));
+    assert_eq!(command(0x0d, b"", b"k", b""), (Command::Get { with_key: true }, true));
+    assert_eq!(command(0x01, &eight, b"k", b"v"), (store(StoreVerb::Set), false));
+    assert_eq!(command(0x12, &eight, b"k", b""), (store(StoreVerb::Add), true));
+    assert_eq!(command(0x03, &eight, b"k", b"v"), (store(StoreVerb::Replace), false));
+    assert_eq!(command(0x19, b"", b"k", b"v"), (append, true));
+    assert_eq!(command(0x06, &twenty, b"k", b""), (count(Some(0)), false));
+    twenty[16..].fill(0xff);
+    assert_eq!(command(0x16, &twenty, b"k", b""), (count(None), true));
+    assert_eq!(command(0x1c, &exptime, b"k", b""), (touch(false, false), false));
+    assert_eq!(command(0x1e, &exptime, b"k", b""), (touch(false, true), true));
+    assert_eq!(command(0x23, &exptime, b"k", b""), (touch(true, true), false));
+    assert_eq!(command(0x14, b"", b"k", b""), (Command::Delete, true));
+    assert_eq!(command(0x08, b"", b"", b""), (Command::FlushAll { exptime: 0 }, false));
+    assert_eq!(command(0x18, &exptime, b"", b""), (Command::FlushAll { exptime: 100 }, true));
+    assert_eq!(command(0x10, b"", b"items", b""), (Command::Stats, false));
+    assert_eq!(command(0x17, b"", b"", b""), (Command::Quit, true));
+}
+
+#[test]
+fn what_is_no_binary_request_is_taken_away_exactly() {
+    let refusal = |bytes: &[u8]| match binary::decode(bytes, &LIMITS) {
+        BinaryFrame::Refused { code, len, .. } => (code, len),
+        other => panic!("{other:?}"),
+    };
+    let long = [b'k'; 251];
+    for (opcode, extras, key, value) in [
+        (0x00, &b""[..], &b""[..], &b""[..]),
+        (0x00, b"1234", b"k", b""),
+        (0x00, b"", b"k", b"v"),
+        (0x00, b"", &long, b""),
+        (0x01, b"1234567", b"k", b"v"),
+        (0x01, b"12345678", b"", b"v"),
+        (0x05, b"12345678", b"k", b""),
+        (0x0a, b"", b"", b"v"),
+        (0x1b, b"", b"", b""),
+    ] {
+        let bytes = packet(opcode, extras, key, value);
+        assert_eq!(refusal(&bytes), (Code::InvalidArguments, bytes.len() as u64), "{opcode:#x}");
+    }
+    for opcode in [0x20, 0x21, 0x77, 0xff] {
+        let bytes = packet(opcode, b"ext", b"key", b"value");
+        assert_eq!(refusal(&bytes), (Code::UnknownCommand, bytes.len() as u64), "{opcode:#x}");
+    }
+    let mut huge = packet(0x01, b"12345678", b"k", b"v");
+    huge[8..12].copy_from_slice(&2_000_000_009u32.to_be_bytes());
+    assert_eq!(refusal(&huge[..24]), (Code::TooLarge, 2_000_000_033));
+    huge[1] = 0x77;
+    assert_eq!(refusal(&huge[..24]), (Code::UnknownCommand, 2_000_000_033));
+    let fatal = |bytes: &[u8]| matches!(binary::decode(bytes, &LIMITS), BinaryFrame::Fatal { .. });
+    assert!(fatal(b"get a\r\n") && fatal(&[0x08]));
+    let mut torn = packet(0x00, b"", b"key", b"");
+    torn[11] = 2;
+    assert!(fatal(&torn));
 }
 
 #[test]
