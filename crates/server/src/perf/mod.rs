@@ -10,7 +10,7 @@ use oribi_types::Result;
 
 #[derive(Clone, Debug, clap::Subcommand)]
 pub enum PerfCommand {
-    /// Gets and sets in batches, on any server that speaks memcached's protocols
+    /// Gets and sets in batches, on any server that speaks memcached's protocols, or Couchbase's
     Kv(kv::KvCommand),
     /// Prepared statements by primary key in this process: operations per second, and what each costs
     SimpleQuery(simple_query::SimpleQuery),
