@@ -6,6 +6,7 @@
 use crate::index::{DATA_MAGIC, Index};
 use crate::meta::SstableId;
 use crate::page::{PageHeader, decompress};
+use crate::reads::ReadCounters;
 use bytes::Bytes;
 use oribi_env::File;
 use oribi_types::{Error, Result};
@@ -21,11 +22,12 @@ pub struct DataFile {
     index: Index,
     /// Names of the columns, for messages.
     names: Vec<String>,
+    pub(crate) reads: ReadCounters,
 }
 
 impl DataFile {
     pub fn new(file: Arc<dyn File>, id: SstableId, index: Index, names: Vec<String>) -> Self {
-        DataFile { file, id, index, names }
+        DataFile { file, id, index, names, reads: ReadCounters::default() }
     }
 
     pub fn index(&self) -> &Index {
@@ -69,6 +71,7 @@ impl DataFile {
         raw.clear();
         raw.resize((range.end - range.start) as usize, 0);
         self.read_into(raw, range.start)?;
+        self.reads.read_page(raw.len());
         self.verify(page, raw)?;
         decompress(raw, self.index.compression, out).map_err(|e| self.corrupt(self.name_page(page, e)))
     }

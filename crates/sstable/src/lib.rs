@@ -18,6 +18,7 @@ mod meta;
 mod page;
 mod parquet_schema;
 mod point;
+mod reads;
 mod scan;
 mod sstable;
 mod value;
@@ -26,6 +27,7 @@ mod writer;
 
 pub use meta::{Compression, SstableId, SstableMeta, SstableOptions};
 pub use parquet_schema::stored_columns;
+pub use reads::PointReads;
 pub use scan::{Batches, Keys};
 pub use sstable::Sstable;
 pub use writer::SstableWriter;

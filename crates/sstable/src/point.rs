@@ -28,10 +28,12 @@ impl Sstable {
         while row < self.index().rows && cursor.compare(row, key)? == Ordering::Equal {
             let ts = cursor.ts(row)?;
             if pick(row, ts) {
+                self.data.reads.looked_up(true);
                 return Ok(Some((row, ts)));
             }
             row += 1;
         }
+        self.data.reads.looked_up(false);
         Ok(None)
     }
 

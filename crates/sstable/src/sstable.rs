@@ -4,6 +4,7 @@ use crate::data_file::{DataFile, VerifiedReader};
 use crate::index::{Index, IndexColumn};
 use crate::meta::SstableMeta;
 use crate::parquet_schema::{TS_COLUMN_ID, index_columns, read_schema};
+use crate::reads::PointReads;
 use crate::{Paths, parquet_error};
 use bytes::Bytes;
 use oribi_env::{Env, read_file};
@@ -124,6 +125,11 @@ impl Sstable {
     /// Bytes of memory that the index takes, and Parquet's metadata if they were asked for.
     pub fn memory_bytes(&self) -> usize {
         self.index().memory_bytes() + self.metadata_bytes.load(Ordering::Relaxed)
+    }
+
+    /// What look-ups have cost since the file was opened.
+    pub fn point_reads(&self) -> PointReads {
+        self.data.reads.get()
     }
 
     /// Parquet's metadata with column and offset index, parsed once.

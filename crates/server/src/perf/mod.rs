@@ -1,5 +1,6 @@
 //! `oribi perf`: measurements that need no other program.
 
+mod cold_reads;
 mod kv;
 mod random;
 mod simple_query;
@@ -9,6 +10,8 @@ use oribi_types::Result;
 
 #[derive(Clone, Debug, clap::Subcommand)]
 pub enum PerfCommand {
+    /// Point reads of a table ten times the memory budget
+    ColdReads(cold_reads::ColdReads),
     /// Gets and sets in batches, on any server that speaks memcached's protocols
     Kv(kv::KvCommand),
     /// Prepared point selects in this process: operations per second and allocations per operation
@@ -19,6 +22,7 @@ pub enum PerfCommand {
 
 pub fn run(command: &PerfCommand) -> Result<()> {
     match command {
+        PerfCommand::ColdReads(command) => cold_reads::run(command),
         PerfCommand::Kv(command) => kv::run(command),
         PerfCommand::SimpleQuery(command) => simple_query::run(command),
         PerfCommand::Tpch(command) => tpch::run(command),
