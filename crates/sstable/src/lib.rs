@@ -14,6 +14,7 @@ mod bloom;
 mod data_file;
 mod index;
 mod key_cursor;
+mod lz4;
 mod meta;
 mod page;
 mod parquet_schema;
@@ -29,7 +30,7 @@ pub use meta::{Compression, SstableId, SstableMeta, SstableOptions};
 pub use parquet_schema::stored_columns;
 pub use reads::PointReads;
 pub use scan::{Batches, Keys};
-pub use sstable::Sstable;
+pub use sstable::{KeyHash, Sstable};
 pub use writer::SstableWriter;
 
 use oribi_env::Env;

@@ -30,6 +30,10 @@ use std::sync::Arc;
 /// with more distinct values fall back to plain.
 const DICTIONARY_BYTES_MAX: usize = 64 << 10;
 
+/// A page of a key column is decompressed and walked to its end by each look-up, and again by those that a filter lets
+/// through for nothing.
+const KEY_PAGE_BYTES_MAX: usize = 4 << 10;
+
 /// Writes one SSTable under its temporary names. Dropped before [`finish`](Self::finish), it removes them.
 pub struct SstableWriter {
     files: Arc<dyn Files>,
@@ -376,7 +380,10 @@ fn properties(schema: &Schema, options: &SstableOptions) -> Result<WriterPropert
         .set_sorting_columns(Some(sorting.collect()));
     // A key is searched in its page, a timestamp fetched by row: both want plain values without a dictionary.
     for name in schema.key_columns().map(|c| c.name.as_str()).chain([TS_COLUMN]) {
-        builder = builder.set_column_dictionary_enabled(ColumnPath::new(vec![name.to_owned()]), false);
+        let path = ColumnPath::new(vec![name.to_owned()]);
+        builder = builder
+            .set_column_dictionary_enabled(path.clone(), false)
+            .set_column_data_page_size_limit(path, options.page_bytes_max.min(KEY_PAGE_BYTES_MAX));
     }
     Ok(builder.build())
 }

@@ -102,7 +102,8 @@ fn load_unless_there(
     engine.close()?;
     drop(engine);
     // Files are as the background makes them under the budget; or each takes its part of all rows in memory at once.
-    let loading = if command.files.is_some() { 8 * rows * (command.value_bytes as u64 + 512) } else { budget };
+    let loading =
+        if command.files.is_some() { 8 * rows * (command.value_bytes as u64 + 512) } else { budget };
     let engine = Engine::open(Env::real(), dir, command.options(loading))?;
     let loaded = load(command, &engine, rows);
     loaded.and(engine.close())?;
@@ -122,8 +123,10 @@ fn load(command: &ColdReads, engine: &Arc<Engine>, rows: u64) -> Result<()> {
     let flush_every = command.files.map_or(u64::MAX, |files| rows.div_ceil(files));
     for first in (0..rows).step_by(LOAD_ROWS as usize) {
         let keys: Vec<String> = (first..(first + LOAD_ROWS).min(rows)).map(key).collect();
-        let ops: Vec<WriteOp<'_>> =
-            keys.iter().map(|key| WriteOp { table: &table, key: key.as_bytes(), read: Read::Blind }).collect();
+        let ops: Vec<WriteOp<'_>> = keys
+            .iter()
+            .map(|key| WriteOp { table: &table, key: key.as_bytes(), read: Read::Blind })
+            .collect();
         let mut values = Xorshift::new(first + 1);
         engine.write(&ops, &mut |i, _, row| {
             encode(command, &table, &keys[i], &mut values, row)?;
