@@ -44,7 +44,8 @@ pub struct SstableOptions {
     pub row_group_rows: usize,
     /// The rows of a page; a page may hold up to twice as many after one that was cut by its bytes.
     pub page_rows: usize,
-    /// A page ends with the row that takes it to this many bytes.
+    /// A page ends with the row that takes it to this many bytes. Those of keys, and of tables with many columns, are
+    /// smaller.
     pub page_bytes_max: usize,
     pub compression: Compression,
 }
@@ -55,7 +56,7 @@ pub const ROW_GROUP_BYTES_MAX: usize = 32 << 20;
 impl Default for SstableOptions {
     /// A point read reads one page per column, and decompresses half of it, so pages are small. Ten columns of 51 bytes,
     /// LZ4: a row costs 87 µs with pages of 16 KiB, 61 with 8 and 47 with 4, while the file grows by 4 and by 10 of a
-    /// hundred. TPC-H takes as long with 8 KiB as with 16.
+    /// hundred. TPC-H takes as long with each.
     fn default() -> Self {
         SstableOptions {
             row_group_rows: 65_536,
