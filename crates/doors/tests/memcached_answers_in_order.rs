@@ -8,8 +8,8 @@ use oribi_doors::memcached::{MemcachedDoor, MemcachedLimits};
 use oribi_doors::runtime::ClientLimits;
 use oribi_engine::EngineOptions;
 use oribi_types::ErrorKind;
-use std::io::Read;
-use std::net::Shutdown;
+use std::io::{ErrorKind as Io, Read, Write};
+use std::net::{Shutdown, TcpStream};
 use std::time::Duration;
 use tokio::sync::watch;
 
