@@ -5,8 +5,9 @@ CACHE ?= $(HOME)/.cache/oribi
 export CARGO_TARGET_DIR ?= $(CURDIR)/target
 ORIBI := $(CARGO_TARGET_DIR)/debug/oribi
 VENV := $(CACHE)/python
+NODE := $(CACHE)/node
 
-.PHONY: demo test check rust-test client-test pytest clients build bench fuzz clean-cache
+.PHONY: demo test check rust-test client-test pytest clients build bench bench-kv fuzz clean-cache
 
 demo: build
 	ORIBI=$(ORIBI) scripts/demo
@@ -32,18 +33,30 @@ client-test: build pytest
 
 # With the binary as it is.
 pytest: clients
-	ORIBI=$(ORIBI) $(VENV)/bin/python -m pytest -q tests/clients
+	ORIBI=$(ORIBI) NODE_CLIENTS=$(NODE) $(VENV)/bin/python -m pytest -q tests/clients
 
 # The clients, in versions that are pinned, outside the repository.
-clients: $(VENV)/ready
+clients: $(VENV)/ready $(NODE)/ready
 $(VENV)/ready: tests/clients/requirements.txt
 	scripts/prepare clients
 	python3 -m venv $(VENV)
 	$(VENV)/bin/python -m pip install --quiet --requirement tests/clients/requirements.txt
 	touch $@
 
+$(NODE)/ready: tests/clients/package.json tests/clients/package-lock.json
+	scripts/prepare clients
+	mkdir -p $(NODE)
+	cp tests/clients/package.json tests/clients/package-lock.json $(NODE)
+	npm ci --silent --no-audit --no-fund --prefix $(NODE)
+	touch $@
+
 bench:
 	cargo bench --locked -p oribi-wal -p oribi-sstable -p oribi-engine
+
+# Beside memcached, which must be installed. BENCH_KV holds arguments of the script.
+bench-kv:
+	cargo build --release --locked -p oribi-server
+	ORIBI=$(CARGO_TARGET_DIR)/release/oribi scripts/bench-kv $(BENCH_KV)
 
 # FUZZ_SECONDS per target; needs the nightly toolchain and cargo-fuzz.
 fuzz:

@@ -14,6 +14,7 @@ from pymemcache.client.base import Client
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 ORIBI = os.environ.get("ORIBI", str(ROOT / "target/debug/oribi"))
+DOORS = ["memcached", "couchbase", "postgres", "http"]
 
 
 class Server:
@@ -25,7 +26,7 @@ class Server:
         self.start()
 
     def start(self):
-        doors = ["--memcached", "127.0.0.1:0", "--postgres", "127.0.0.1:0", "--http", "127.0.0.1:0"]
+        doors = [word for door in DOORS for word in (f"--{door}", "127.0.0.1:0")]
         self.log = open(self.data.parent / f"{self.data.name}.log", "ab")
         self.process = subprocess.Popen(
             [ORIBI, "serve", "--data", str(self.data), *doors, *self.flags],

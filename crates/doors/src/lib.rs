@@ -5,6 +5,7 @@
 
 pub mod binary_frame;
 pub mod bind;
+pub mod couchbase;
 pub mod http;
 pub mod memcached;
 pub mod postgres;

@@ -308,7 +308,14 @@ fn addresses_are_loopback_and_free() {
     let subject = Subject::new();
     let start = |addr: &str| {
         let (_, shut) = watch::channel(false);
-        MemcachedDoor::start(addr.parse().unwrap(), &subject.engine, MemcachedLimits::default(), 1, shut)
+        MemcachedDoor::start(
+            addr.parse().unwrap(),
+            &subject.engine,
+            &std::sync::Arc::default(),
+            MemcachedLimits::default(),
+            1,
+            shut,
+        )
     };
     assert_eq!(start("0.0.0.0:0").map(|_| ()).unwrap_err().kind(), ErrorKind::Forbidden);
     assert_eq!(start(&subject.addr.to_string()).map(|_| ()).unwrap_err().kind(), ErrorKind::Unavailable);

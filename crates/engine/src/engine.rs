@@ -11,7 +11,12 @@ use crate::timeline::{Snapshot, Timeline};
 use crate::write::Latches;
 use arc_swap::ArcSwap;
 use oribi_env::Env;
+<<<<<<< HEAD
+use oribi_types::{Error, Result, Timestamp};
+=======
+use oribi_sstable::PointReads;
 use oribi_types::{Error, Result};
+>>>>>>> w-cold
 use oribi_wal::{Log, Lsn};
 use parking_lot::{Mutex, RwLock};
 use std::any::Any;
@@ -109,6 +114,8 @@ pub struct EngineStats {
     pub rows_written: u64,
     /// Point reads that had to look into SSTables.
     pub file_reads: u64,
+    /// What look-ups in the SSTables that are live now have cost since those were opened.
+    pub point_reads: PointReads,
     pub flushes: u64,
     pub flushed_rows: u64,
     pub compactions: u64,
@@ -152,6 +159,11 @@ impl Engine {
         self.timeline.register()
     }
 
+    /// Whether an answer with this obligation may be sent at once.
+    pub fn is_settled(&self, obligation: Obligation) -> bool {
+        obligation.written <= self.log.written() && obligation.durable <= self.log.durable()
+    }
+
     /// Blocks until an answer with this obligation may be sent.
     ///
     /// # Errors
@@ -178,6 +190,13 @@ impl Engine {
         if obligation.written > self.log.written() { self.log.write_out() } else { Ok(()) }
     }
 
+    /// A timestamp below which everything is applied, and what makes all of that durable
+    /// ([`Obligation::must_be_durable`]).
+    pub fn everything(&self) -> (Timestamp, Obligation) {
+        let ts = self.timeline.watermark();
+        (ts, Obligation { durable: 0, written: self.log.appended() })
+    }
+
     /// Ready once the log has stopped, with the reason: from then on nothing can be answered, and whoever serves must
     /// end.
     pub fn failure(&self) -> impl Future<Output = Error> + Send + 'static {
@@ -199,11 +218,13 @@ impl Engine {
     pub fn stats(&self) -> EngineStats {
         let catalog = self.catalog.load();
         let (mut sstables, mut sstable_bytes, mut tables) = (0, 0, 0);
+        let mut point_reads = PointReads::default();
         for table in catalog.all_tables() {
             tables += 1;
             for tablet in &table.tablets {
                 for file in &tablet.state().files.files {
                     sstables += 1;
+                    point_reads += file.sstable.point_reads();
                     sstable_bytes += file.sstable.meta().data_bytes + file.sstable.meta().index_bytes;
                 }
             }
@@ -225,6 +246,7 @@ impl Engine {
             tables,
             rows_written: count(&self.counters.rows_written),
             file_reads: count(&self.counters.file_reads),
+            point_reads,
             flushes: count(&self.counters.flushes),
             flushed_rows: count(&self.counters.flushed_rows),
             compactions: count(&self.counters.compactions),

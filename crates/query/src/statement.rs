@@ -7,7 +7,9 @@ use crate::block;
 use crate::context::QueryEngine;
 use crate::copy::Copy;
 use crate::ddl::Ddl;
-use crate::dml::{ATTEMPTS_MAX, Delete, Insert, ParameterTypes, Parameters, Run, Scope, SourceQuery, Update};
+use crate::dml::{
+    ATTEMPTS_MAX, Delete, Insert, ParameterTypes, Parameters, PointWrite, Run, Scope, SourceQuery, Update,
+};
 use crate::explain::{Explain, ExplainOptions};
 use crate::point::PointRead;
 use crate::settings::{self, Control};
@@ -16,11 +18,13 @@ use crate::timeout;
 use arrow::datatypes::SchemaRef;
 use async_trait::async_trait;
 use datafusion::sql::sqlparser::ast::{self, SetExpr, Statement};
-use futures::stream;
+use futures::future::BoxFuture;
+use futures::{FutureExt, stream};
+use oribi_engine::Obligation;
 use oribi_session::sql::{
-    CopyStatement, Outcome, PointLookup, Prepared, Release, SqlEngine, SqlError, SqlSession,
+    CopyStatement, Outcome, Point, Prepared, Release, SqlEngine, SqlError, SqlSession, TransactionStatus,
 };
-use oribi_types::{ColumnType, ErrorKind, Value};
+use oribi_types::{ColumnType, Error, ErrorKind, Value};
 use std::collections::BTreeSet;
 use std::future::Future;
 use std::ops::Range;
@@ -54,6 +58,17 @@ impl SqlEngine for QueryEngine {
     fn set(&self, session: &SqlSession, name: &str, value: &str) -> Result<(), SqlError> {
         settings::set(session, name, Some(value))
     }
+
+    fn settled(&self, obligation: Obligation) -> Option<BoxFuture<'static, Result<(), Error>>> {
+        if self.engine().is_settled(obligation) {
+            return None;
+        }
+        match self.engine().settled(obligation).now_or_never() {
+            Some(Ok(())) => None,
+            Some(Err(stopped)) => Some(async { Err(stopped) }.boxed()),
+            None => Some(self.engine().settled(obligation).boxed()),
+        }
+    }
 }
 
 impl QueryEngine {
@@ -77,7 +92,8 @@ async fn prepare(
     let version = query.engine().catalog().version();
     let (plan, types) = plan(&query, &session, &sql, parsed.clone(), &given).await?;
     let (parameters, compared) = types.finish();
-    Ok(PreparedStatement { query, sql, parsed, given, parameters, compared, version, plan })
+    let write = plan.point_write(&query, &parameters);
+    Ok(PreparedStatement { query, sql, parsed, given, parameters, compared, version, plan, write })
 }
 
 struct PreparedStatement {
@@ -92,6 +108,8 @@ struct PreparedStatement {
     /// The catalog's version that `plan` was made for.
     version: u64,
     plan: Plan,
+    /// The plan as a write of one row, if it is one.
+    write: Option<PointWrite>,
 }
 
 /// What a statement does.
@@ -249,6 +267,15 @@ impl Plan {
         }
     }
 
+    fn point_write(&self, query: &QueryEngine, parameters: &[ColumnType]) -> Option<PointWrite> {
+        match self {
+            Plan::Insert(insert) => insert.point(query.engine(), parameters),
+            Plan::Update(update) => update.point(query.engine(), parameters),
+            Plan::Delete(delete) => delete.point(query.engine(), parameters),
+            _ => None,
+        }
+    }
+
     async fn attempt(&self, run: Run<'_>) -> Result<Outcome, SqlError> {
         match self {
             Plan::Query(query) => Ok(Outcome::Rows(query.run(run).await?)),
@@ -280,11 +307,16 @@ impl Prepared for PreparedStatement {
         self.plan.columns()
     }
 
-    fn point(&self) -> Option<&dyn PointLookup> {
-        match &self.plan {
-            Plan::Point(point) if point.is_single() && self.is_current() => Some(point),
-            _ => None,
-        }
+    fn point(&self, session: &SqlSession) -> Option<Point<'_>> {
+        let point = match (&self.plan, &self.write) {
+            (Plan::Point(point), _) if point.is_single() => Point::Read(point),
+            (_, Some(write)) => Point::Write(write),
+            _ => return None,
+        };
+        let plain = session.transaction() == TransactionStatus::Idle
+            && timeout::is_unlimited(session)
+            && self.is_current();
+        plain.then_some(point)
     }
 
     fn verb(&self) -> &'static str {

@@ -28,6 +28,11 @@ pub(crate) async fn limited(
     }
 }
 
+/// Whether statements of the session may take any time.
+pub(crate) fn is_unlimited(session: &SqlSession) -> bool {
+    settings::statement_timeout(session).is_none()
+}
+
 fn limited_rows(rows: RowStream, left: Duration) -> RowStream {
     stream::unfold(Some((rows, left)), |state| async move {
         let (mut rows, left) = state?;

@@ -13,37 +13,54 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 pub struct CountingAllocator;
 
 static COUNTING: AtomicBool = AtomicBool::new(false);
-static ALLOCATIONS: [Shard; 16] = [const { Shard(AtomicU64::new(0)) }; 16];
+static ALLOCATED: [Shard; 16] = [const { Shard { count: AtomicU64::new(0), bytes: AtomicU64::new(0) } }; 16];
 
 /// One cache line per group of threads, so that counting threads do not slow each other down.
 #[repr(align(64))]
-struct Shard(AtomicU64);
+struct Shard {
+    count: AtomicU64,
+    bytes: AtomicU64,
+}
 
-/// Counts the allocations (reallocations included) of all threads from now on.
+/// What was allocated, reallocations included with all of their new size.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Allocated {
+    pub count: u64,
+    pub bytes: u64,
+}
+
+/// Counts the allocations of all threads from now on.
 pub fn start() {
-    ALLOCATIONS.iter().for_each(|shard| shard.0.store(0, Relaxed));
+    for shard in &ALLOCATED {
+        shard.count.store(0, Relaxed);
+        shard.bytes.store(0, Relaxed);
+    }
     COUNTING.store(true, Relaxed);
 }
 
-/// Ends counting; returns the allocations since [`start`].
-pub fn stop() -> u64 {
+/// Ends counting; returns what was allocated since [`start`].
+pub fn stop() -> Allocated {
     COUNTING.store(false, Relaxed);
-    ALLOCATIONS.iter().map(|shard| shard.0.load(Relaxed)).sum()
+    ALLOCATED.iter().fold(Allocated::default(), |sum, shard| Allocated {
+        count: sum.count + shard.count.load(Relaxed),
+        bytes: sum.bytes + shard.bytes.load(Relaxed),
+    })
 }
 
-fn note() {
+fn note(bytes: usize) {
     if COUNTING.load(Relaxed) {
         thread_local! { static MARK: u8 = const { 0 } }
         // The address of a thread-local tells threads apart without allocating; its lower bits are the same in all.
-        let shard = MARK.try_with(|mark| (&raw const *mark as usize >> 12) % ALLOCATIONS.len()).unwrap_or(0);
-        ALLOCATIONS[shard].0.fetch_add(1, Relaxed);
+        let shard = MARK.try_with(|mark| (&raw const *mark as usize >> 12) % ALLOCATED.len()).unwrap_or(0);
+        ALLOCATED[shard].count.fetch_add(1, Relaxed);
+        ALLOCATED[shard].bytes.fetch_add(bytes as u64, Relaxed);
     }
 }
 
 // SAFETY: every call is passed on unchanged to mimalloc, which keeps the contract; `note` neither allocates nor unwinds.
 unsafe impl GlobalAlloc for CountingAllocator {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        note();
+        note(layout.size());
         // SAFETY: the caller keeps the contract of `GlobalAlloc`.
         unsafe { MiMalloc.alloc(layout) }
     }
@@ -54,13 +71,13 @@ unsafe impl GlobalAlloc for CountingAllocator {
     }
 
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
-        note();
+        note(layout.size());
         // SAFETY: as above.
         unsafe { MiMalloc.alloc_zeroed(layout) }
     }
 
     unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, size: usize) -> *mut u8 {
-        note();
+        note(size);
         // SAFETY: as above.
         unsafe { MiMalloc.realloc(pointer, layout, size) }
     }
@@ -73,7 +90,7 @@ mod tests {
         super::start();
         let boxes: Vec<_> = (0..100).map(Box::new).collect();
         let counted = super::stop();
-        assert!(counted > 100, "{counted}");
+        assert!(counted.count >= 100 && counted.bytes >= 400, "{counted:?}");
         drop((boxes, Box::new(1)));
         assert_eq!(super::stop(), counted);
     }

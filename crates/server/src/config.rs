@@ -17,6 +17,7 @@ pub struct Config {
     pub data: PathBuf,
     /// Addresses of the doors; `None` for a door that stays shut.
     pub memcached: Option<SocketAddr>,
+    pub couchbase: Option<SocketAddr>,
     pub postgres: Option<SocketAddr>,
     pub http: Option<SocketAddr>,
     /// Budget for memtables, row cache and queries together.
@@ -32,8 +33,12 @@ pub struct Config {
     /// 0: connections may be idle for ever.
     pub memcached_idle_seconds_max: usize,
     pub memcached_relative_seconds_max: usize,
+    pub couchbase_connections_max: usize,
+    /// Who may come in through the Couchbase door, and where the password stands; none: everybody.
+    pub couchbase_user: String,
+    pub couchbase_password_file: PathBuf,
     pub postgres_connections_max: usize,
-    /// Threads that serve the memcached door; 0 for one per core.
+    /// Threads that serve each of the key-value doors; 0 for one per core.
     pub threads: usize,
     pub log: String,
     pub log_format: LogFormat,
@@ -80,6 +85,13 @@ const SETTINGS: &[Setting] = &[
         default: "127.0.0.1:11211",
         help: "Address of the memcached door; \"off\" shuts it, port 0 takes a free one",
         apply: |config, text| parse_address(text).map(|address| config.memcached = address),
+    },
+    Setting {
+        name: "couchbase",
+        metavar: "ADDR",
+        default: "127.0.0.1:11210",
+        help: "Address of the Couchbase door",
+        apply: |config, text| parse_address(text).map(|address| config.couchbase = address),
     },
     Setting {
         name: "postgres",
@@ -158,6 +170,33 @@ const SETTINGS: &[Setting] = &[
         apply: |config, text| parse_count(text).map(|count| config.memcached_relative_seconds_max = count),
     },
     Setting {
+        name: "couchbase-connections-max",
+        metavar: "N",
+        default: "1024",
+        help: "Most connections of the Couchbase door",
+        apply: |config, text| parse_count(text).map(|count| config.couchbase_connections_max = count),
+    },
+    Setting {
+        name: "couchbase-user",
+        metavar: "NAME",
+        default: "",
+        help: "Who may come in through the Couchbase door; nobody: there is no authentication",
+        apply: |config, text| {
+            config.couchbase_user = text.to_owned();
+            Ok(())
+        },
+    },
+    Setting {
+        name: "couchbase-password-file",
+        metavar: "FILE",
+        default: "",
+        help: "File with the password of the Couchbase door's user",
+        apply: |config, text| {
+            config.couchbase_password_file = PathBuf::from(text);
+            Ok(())
+        },
+    },
+    Setting {
         name: "postgres-connections-max",
         metavar: "N",
         default: "100",
@@ -168,7 +207,7 @@ const SETTINGS: &[Setting] = &[
         name: "threads",
         metavar: "N",
         default: "0",
-        help: "Threads that serve the memcached door; 0: one per core",
+        help: "Threads that serve each of the key-value doors; 0: one per core",
         apply: |config, text| parse_count(text).map(|count| config.threads = count),
     },
     Setting {
@@ -305,6 +344,7 @@ impl Layers {
         let mut config = Config {
             data: PathBuf::new(),
             memcached: None,
+            couchbase: None,
             postgres: None,
             http: None,
             memory_bytes: 0,
@@ -315,6 +355,9 @@ impl Layers {
             memcached_connections_max: 0,
             memcached_idle_seconds_max: 0,
             memcached_relative_seconds_max: 0,
+            couchbase_connections_max: 0,
+            couchbase_user: String::new(),
+            couchbase_password_file: PathBuf::new(),
             postgres_connections_max: 0,
             threads: 0,
             log: String::new(),

@@ -6,13 +6,16 @@ use crate::{database, logging, runtime};
 use metrics::{counter, gauge};
 use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
 use oribi_doors::bind::bind;
+use oribi_doors::couchbase::cluster::ClusterMap;
+use oribi_doors::couchbase::sasl::Users;
+use oribi_doors::couchbase::{self, CouchbaseDoor, CouchbaseOptions};
 use oribi_doors::http::{HttpDoor, HttpLimits, HttpState};
 use oribi_doors::memcached::{MemcachedDoor, MemcachedLimits};
 use oribi_doors::postgres::{PostgresDoor, PostgresLimits};
 use oribi_doors::runtime::ClientLimits;
 use oribi_engine::EngineStats;
 use oribi_session::Database;
-use oribi_session::kv::KvLimits;
+use oribi_session::kv::{KvLimits, Locks};
 use oribi_types::{Error, Result};
 use std::io::Write;
 use std::net::SocketAddr;
@@ -108,6 +111,7 @@ impl StopSignals {
 /// The doors that are open.
 struct Doors {
     memcached: Option<MemcachedDoor>,
+    couchbase: Option<CouchbaseDoor>,
     postgres: Option<PostgresDoor>,
     http: Option<HttpDoor>,
 }
@@ -120,9 +124,16 @@ impl Doors {
         ready: Arc<AtomicBool>,
         shut: &watch::Receiver<bool>,
     ) -> Result<Self> {
+        let engine = &database.engine;
+        let statement_bytes_max = engine.options().statement_bytes_max;
+        let locks = Arc::<Locks>::default();
         let memcached = config.memcached.map(|address| {
-            let limits = memcached_limits(config, database.engine.options().statement_bytes_max);
-            MemcachedDoor::start(address, &database.engine, limits, config.threads, shut.clone())
+            let limits = memcached_limits(config, statement_bytes_max);
+            MemcachedDoor::start(address, engine, &locks, limits, config.threads, shut.clone())
+        });
+        let couchbase = config.couchbase.map(|address| {
+            let options = couchbase_options(config, statement_bytes_max)?;
+            CouchbaseDoor::start(address, engine, &locks, options, ClusterMap::single, shut.clone())
         });
         let postgres = config.postgres.map(|address| {
             let connections_max = config.postgres_connections_max;
@@ -137,6 +148,7 @@ impl Doors {
         });
         Ok(Doors {
             memcached: memcached.transpose().map_err(|e| e.context("memcached door"))?,
+            couchbase: couchbase.transpose().map_err(|e| e.context("couchbase door"))?,
             postgres: postgres.transpose().map_err(|e| e.context("postgres door"))?,
             http: http.transpose().map_err(|e| e.context("http door"))?,
         })
@@ -145,6 +157,7 @@ impl Doors {
     fn announce(&self) -> Result<()> {
         let addresses = [
             ("memcached", self.memcached.as_ref().map(MemcachedDoor::local_addr)),
+            ("couchbase", self.couchbase.as_ref().map(CouchbaseDoor::local_addr)),
             ("postgres", self.postgres.as_ref().map(PostgresDoor::local_addr)),
             ("http", self.http.as_ref().map(HttpDoor::local_addr)),
         ];
@@ -160,6 +173,11 @@ impl Doors {
     async fn round_trip(&self) -> Result<()> {
         if let Some(door) = &self.memcached {
             ask("memcached", door.local_addr(), b"version\r\n", b"VERSION ").await?;
+        }
+        if let Some(door) = &self.couchbase {
+            const NOOP: [u8; 24] =
+                [0x80, 0x0a, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
+            ask("couchbase", door.local_addr(), &NOOP, b"\x81\x0a").await?;
         }
         if let Some(door) = &self.postgres {
             let select = async {
@@ -185,6 +203,10 @@ impl Doors {
             Some(door) => door.join().await,
             None => Ok(()),
         };
+        let couchbase = match self.couchbase {
+            Some(door) => door.join().await,
+            None => Ok(()),
+        };
         if let Some(door) = self.postgres {
             door.join().await;
         }
@@ -192,7 +214,7 @@ impl Doors {
             Some(door) => door.join().await,
             None => Ok(()),
         };
-        memcached.and(http)
+        memcached.and(couchbase).and(http)
     }
 }
 
@@ -212,6 +234,32 @@ fn memcached_limits(config: &Config, statement_bytes_max: usize) -> MemcachedLim
             ..ClientLimits::default()
         },
     }
+}
+
+/// # Errors
+/// `Invalid` for a user without a password; those of reading it.
+fn couchbase_options(config: &Config, statement_bytes_max: usize) -> Result<CouchbaseOptions> {
+    let limits = KvLimits::default();
+    let most = KvLimits::value_bytes_most(limits.key_bytes_max, statement_bytes_max);
+    let (user, file) = (&config.couchbase_user, &config.couchbase_password_file);
+    let users = match (user.is_empty(), file.as_os_str().is_empty()) {
+        (true, true) => Users::new([])?,
+        (false, false) => {
+            let password =
+                std::fs::read_to_string(file).map_err(|e| Error::from(e).context(file.display()))?;
+            Users::new([(user.as_str(), password.trim_end_matches(['\r', '\n']))])?
+        }
+        _ => return Err(Error::invalid("couchbase_user and couchbase_password_file go together")),
+    };
+    Ok(CouchbaseOptions {
+        kv: KvLimits { value_bytes_max: couchbase::VALUE_BYTES_MAX.min(most), ..limits },
+        clients: ClientLimits {
+            connections_max: config.couchbase_connections_max,
+            ..ClientLimits::default()
+        },
+        users,
+        threads: config.threads,
+    })
 }
 
 /// Sends `request` to a door and checks how the answer begins.

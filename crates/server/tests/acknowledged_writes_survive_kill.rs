@@ -1,4 +1,4 @@
-//! Eight connections write through both doors, and the process is killed. What was acknowledged is there when it comes
+//! Ten connections write through three doors, and the process is killed. What was acknowledged is there when it comes
 //! back, what was deleted stays away, a statement is there as a whole or not at all, and the folder is sound.
 //!
 //! A key has one writer, so what it may hold after a kill is known: the outcome of its last acknowledged write or that
@@ -9,7 +9,7 @@
 
 mod process;
 
-use process::{Memcached, Server, Sql, oribi_ok};
+use process::{Couchbase, Memcached, Server, Sql, oribi_ok};
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
@@ -25,14 +25,18 @@ const PAD: usize = 1500;
 enum Through {
     /// Documents of the bucket.
     Documents,
+    /// Documents of the bucket, acknowledged as persisted.
+    Durable,
     /// Rows of a typed table, as JSON.
     Rows,
     Sql,
 }
 
-const WRITERS: [Through; 8] = [
+const WRITERS: [Through; 10] = [
     Through::Documents,
     Through::Documents,
+    Through::Durable,
+    Through::Durable,
     Through::Rows,
     Through::Rows,
     Through::Sql,
@@ -75,8 +79,10 @@ impl Writer {
     }
 
     /// Writes until the server is gone.
-    fn run(&mut self, memcached: &str, postgres: &str) -> u64 {
-        let mut cache = (self.through != Through::Sql).then(|| Memcached::connect(memcached));
+    fn run(&mut self, memcached: &str, couchbase: &str, postgres: &str) -> u64 {
+        let is_cache = matches!(self.through, Through::Documents | Through::Rows);
+        let mut cache = is_cache.then(|| Memcached::connect(memcached));
+        let mut durable = (self.through == Through::Durable).then(|| Couchbase::connect(couchbase));
         let sql = (self.through == Through::Sql).then(|| Sql::connect(postgres));
         let mut acknowledged = 0;
         loop {
@@ -88,10 +94,11 @@ impl Writer {
                 Some(self.next_value)
             };
             self.keys[key as usize].under_way = Some(value);
-            let done = match (&mut cache, &sql) {
-                (Some(cache), _) => self.through_cache(cache, key, value),
-                (None, Some(sql)) => self.through_sql(sql, key, value),
-                (None, None) => unreachable!("a writer has a connection"),
+            let done = match (&mut cache, &mut durable, &sql) {
+                (Some(cache), ..) => self.through_cache(cache, key, value),
+                (_, Some(durable), _) => self.through_couchbase(durable, key, value),
+                (.., Some(sql)) => self.through_sql(sql, key, value),
+                (None, None, None) => unreachable!("a writer has a connection"),
             };
             if !done {
                 return acknowledged;
@@ -119,6 +126,16 @@ impl Writer {
             }
             Err(_) => false,
         }
+    }
+
+    fn through_couchbase(&self, door: &mut Couchbase, key: u64, value: Option<u64>) -> bool {
+        let name = format!("k{}", self.id(key));
+        let answer = match value {
+            Some(value) => door.set(&name, &format!("{value}:{}", "p".repeat(PAD))),
+            None => door.delete(&name),
+        };
+        // Done, or there was nothing to delete.
+        answer.inspect(|status| assert!([0, 1].contains(status), "{name}: {status:#x}")).is_ok()
     }
 
     fn through_sql(&self, sql: &Sql, key: u64, value: Option<u64>) -> bool {
@@ -149,7 +166,7 @@ impl Writer {
         for key in 0..KEYS {
             let id = self.id(key);
             let found: Vec<Option<u64>> = match self.through {
-                Through::Documents => vec![documents.get(&format!("k{id}")).copied()],
+                Through::Documents | Through::Durable => vec![documents.get(&format!("k{id}")).copied()],
                 Through::Rows => vec![rows.get(&id).copied()],
                 Through::Sql => (0..GROUP).map(|i| rows.get(&(id + i)).copied()).collect(),
             };
@@ -194,11 +211,13 @@ fn acknowledged_writes_survive_kill() {
     Sql::connect(server.address("postgres")).execute(setup).unwrap();
     for cycle in 1..=cycles {
         let lifetime = Duration::from_millis(200 + random.below(1800));
-        let (memcached, postgres) =
-            (server.address("memcached").to_owned(), server.address("postgres").to_owned());
+        let [memcached, couchbase, postgres] =
+            ["memcached", "couchbase", "postgres"].map(|door| server.address(door).to_owned());
         let acknowledged: u64 = std::thread::scope(|scope| {
-            let running: Vec<_> =
-                writers.iter_mut().map(|writer| scope.spawn(|| writer.run(&memcached, &postgres))).collect();
+            let running: Vec<_> = writers
+                .iter_mut()
+                .map(|writer| scope.spawn(|| writer.run(&memcached, &couchbase, &postgres)))
+                .collect();
             std::thread::sleep(lifetime);
             server.kill();
             running.into_iter().map(|thread| thread.join().unwrap()).sum()

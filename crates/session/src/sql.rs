@@ -3,6 +3,7 @@
 use arrow::array::RecordBatch;
 use arrow::datatypes::SchemaRef;
 use async_trait::async_trait;
+use futures::future::BoxFuture;
 use futures::stream::BoxStream;
 use oribi_engine::Obligation;
 use oribi_types::{ColumnType, Error, ErrorKind, Value, ValueRef};
@@ -41,6 +42,13 @@ pub trait SqlEngine: Send + Sync + 'static {
     /// # Errors
     /// `NotFound`, `Invalid`, `Unsupported` for a setting or a value that there is not, `TooLarge`.
     fn set(&self, session: &SqlSession, name: &str, value: &str) -> Result<(), SqlError>;
+
+    /// Waits until what [`Prepared::point`] observed or wrote may be told; `None` if it may at once. Obligations of
+    /// several statements are merged and settled once.
+    ///
+    /// # Errors
+    /// `Unavailable` if the log has stopped: nothing must be answered.
+    fn settled(&self, obligation: Obligation) -> Option<BoxFuture<'static, Result<(), Error>>>;
 }
 
 /// A planned statement. It sees the catalog as of its execution; one whose table changed since fails or replans.
@@ -66,9 +74,10 @@ pub trait Prepared: Send + Sync + 'static {
     }
     /// For `COPY`, how the door is to move the bytes.
     fn copy(&self) -> Option<&CopyStatement>;
-    /// For a statement that finds at most one row by its primary key: a way to it without batches, as long as the
-    /// catalog is the one it was planned for. It knows nothing of transaction blocks: ask outside of one only.
-    fn point(&self) -> Option<&dyn PointLookup> {
+    /// For a statement about at most one row, named by its primary key: a way to it without plan, batches and
+    /// allocations. `None` wherever that way might do anything else than [`execute`](Self::execute): if the catalog is
+    /// another than the statement was planned for, inside of a transaction block, and under a `statement_timeout`.
+    fn point(&self, _session: &SqlSession) -> Option<Point<'_>> {
         None
     }
     /// Runs the statement; `parameters` as many and of such types as [`parameters`](Self::parameters) says.
@@ -90,18 +99,47 @@ pub enum Release {
     Everything,
 }
 
+/// A prepared statement about one row.
+#[derive(Clone, Copy)]
+pub enum Point<'p> {
+    Read(&'p dyn PointRead),
+    Write(&'p dyn PointWrite),
+}
+
 /// A prepared look-up of at most one row by its primary key.
-pub trait PointLookup: Send + Sync {
+pub trait PointRead: Send + Sync {
     /// Hands the row's columns to `visit`, if there is such a row, and allocates nothing on the way. Returns whether
-    /// there is one, and what must be settled before that is told to anybody. Blocks if a file must be read.
+    /// there is one, and what must be [settled](SqlEngine::settled) before that is told to anybody; `None` if a file
+    /// must be read to know. `visit` runs under a lock and must not call the engine.
     ///
     /// # Errors
-    /// Those of the engine; `Conflict` if the table was altered since the statement was prepared: execute it instead.
+    /// Those of the engine; `Conflict` if the table was altered since the statement was prepared. Executing the
+    /// statement says it in the client's terms, or does not fail.
+    fn try_get(
+        &self,
+        parameters: &[Value],
+        visit: &mut dyn FnMut(&[ValueRef<'_>]),
+    ) -> Result<Option<(bool, Obligation)>, Error>;
+
+    /// As [`try_get`](Self::try_get), but blocks if a file must be read.
+    ///
+    /// # Errors
+    /// As `try_get`.
     fn get(
         &self,
         parameters: &[Value],
         visit: &mut dyn FnMut(&[ValueRef<'_>]),
     ) -> Result<(bool, Obligation), Error>;
+}
+
+/// A prepared write of one row by its primary key.
+pub trait PointWrite: Send + Sync {
+    /// Writes. Returns the number of rows written, 0 or 1, and what must be [settled](SqlEngine::settled) before that
+    /// is told to anybody. It blocks where executing the statement would.
+    ///
+    /// `None`: nothing was written, because the statement is refused, or not plain after all with these parameters.
+    /// Executing it says why, or does it.
+    fn write(&self, parameters: &[Value]) -> Option<(u64, Obligation)>;
 }
 
 pub type RowStream = BoxStream<'static, Result<RecordBatch, SqlError>>;

@@ -5,6 +5,7 @@ use crate::row::{RowLayout, RowRef};
 use crate::{ColumnType, Error, Result, Value, ValueRef};
 use arrow::datatypes::{Field, SchemaRef};
 use serde::{Deserialize, Serialize};
+use smallvec::{SmallVec, smallvec};
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -101,6 +102,9 @@ pub const TS_COLUMN: &str = "_ts";
 
 /// The most columns of a table: slots are numbered with 16 bits.
 pub const COLUMNS_MAX: usize = 4096;
+
+/// Rows of up to this many slots are made without an allocation.
+const SLOTS_INLINE: usize = 16;
 
 impl Schema {
     /// A schema of `columns` in SQL order, of which those named in `primary_key` are the key, in that order.
@@ -344,17 +348,23 @@ impl Schema {
         out: &mut Vec<u8>,
     ) {
         let old = RowRef::new(&self.layout, row);
-        let slots = 0..self.layout.slots().len();
-        let mut slots: Vec<ValueRef<'_>> = slots.map(|s| old.get(s).unwrap_or(ValueRef::Null)).collect();
-        for column in &self.columns {
-            if let ColumnSource::Slot(slot) = column.source {
-                slots[usize::from(slot)] = self.slot_value(column, slot, row);
-            }
-        }
+        let count = self.layout.slots().len();
+        let mut values: SmallVec<[ValueRef<'_>; SLOTS_INLINE]> = smallvec![ValueRef::Null; count];
+        let mut stays: SmallVec<[bool; SLOTS_INLINE]> = smallvec![true; count];
         for &(slot, value) in replacements {
-            slots[usize::from(slot)] = value;
+            values[usize::from(slot)] = value;
+            stays[usize::from(slot)] = false;
         }
-        self.layout.encode(&slots, out);
+        for (slot, value) in values.iter_mut().enumerate().filter(|(slot, _)| stays[*slot]) {
+            *value = old.get(slot).unwrap_or_else(|| self.missing(slot));
+        }
+        self.layout.encode(&values, out);
+    }
+
+    /// What rows that are too old to have `slot` answer for it.
+    fn missing(&self, slot: usize) -> ValueRef<'_> {
+        let column = self.columns.iter().find(|c| c.source == ColumnSource::Slot(slot as u16));
+        column.and_then(|column| column.missing.as_ref()).map_or(ValueRef::Null, Value::as_ref)
     }
 
     /// Encodes a row given its values in SQL order into an encoded key and an encoded row (both appended).
@@ -364,7 +374,8 @@ impl Schema {
     /// `Invalid`, naming the column, for null in a not-null column or a value of another type.
     pub fn encode(&self, values: &[ValueRef<'_>], key: &mut Vec<u8>, row: &mut Vec<u8>) -> Result<()> {
         debug_assert_eq!(values.len(), self.columns.len(), "a value per column");
-        let mut slots = vec![ValueRef::Null; self.layout.slots().len()];
+        let mut slots: SmallVec<[ValueRef<'_>; SLOTS_INLINE]> =
+            smallvec![ValueRef::Null; self.layout.slots().len()];
         for (column, value) in self.columns.iter().zip(values) {
             if let ColumnSource::CommitTimestamp = column.source {
                 continue;

@@ -50,6 +50,10 @@ impl ColumnType {
         !matches!(self, ColumnType::Float | ColumnType::Double | ColumnType::Json)
     }
 
+    pub fn is_integer(self) -> bool {
+        matches!(self, ColumnType::Int8 | ColumnType::Int16 | ColumnType::Int32 | ColumnType::Int64)
+    }
+
     /// The Arrow type in files and queries.
     pub fn arrow(self) -> DataType {
         match self {

@@ -199,7 +199,7 @@ impl Reply<'_> {
             (Status::NotStored | Status::NotFound, _) => Code::NotFound,
             (Status::NotNumeric, _) => Code::NotNumeric,
             (Status::TooLarge, _) => Code::TooLarge,
-            (Status::Refused(_), _) => Code::InvalidArguments,
+            (Status::Refused(_) | Status::NotLocked | Status::EditFailed(_), _) => Code::InvalidArguments,
         };
         codec::status(&self.header, code, to.output);
     }

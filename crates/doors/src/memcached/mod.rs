@@ -13,7 +13,7 @@ mod window;
 use crate::runtime::{ClientLimits, Door, Link, Service, Traffic};
 use client::Client;
 use oribi_engine::Engine;
-use oribi_session::kv::{KeyValue, KvLimits};
+use oribi_session::kv::{KeyValue, KvLimits, Locks};
 use oribi_types::Result;
 use stats::{Counters, Stats};
 use std::net::SocketAddr;
@@ -47,6 +47,7 @@ impl MemcachedDoor {
     pub fn start(
         addr: SocketAddr,
         engine: &Arc<Engine>,
+        locks: &Arc<Locks>,
         limits: MemcachedLimits,
         threads: usize,
         shutdown: watch::Receiver<bool>,
@@ -54,7 +55,7 @@ impl MemcachedDoor {
         limits.kv.validate(engine.options().statement_bytes_max)?;
         let threads = Door::threads(threads);
         let listeners = crate::bind::bind_each(addr, threads)?;
-        let kv = KeyValue::new(engine.clone(), limits.kv);
+        let kv = KeyValue::sharing(locks.clone(), engine.clone(), limits.kv);
         let counters: Vec<Arc<Counters>> = (0..threads).map(|_| Arc::new(Counters::new())).collect();
         let stats = Arc::new(Stats {
             local_addr: listeners[0].local_addr()?,

@@ -145,7 +145,7 @@ impl<'b> Window<'b> {
                 self.shared.kv.flush_after(Duration::from_micros((at - now) as u64));
                 Ok(())
             }
-            Expiry::At(_) | Expiry::Never => self.shared.kv.flush(),
+            Expiry::At(_) | Expiry::Never | Expiry::Keep => self.shared.kv.flush(),
         };
         self.round.refresh();
         self.conclude();

@@ -5,6 +5,7 @@
 //! buffer only when it is whole and its length is below the limit, so a huge length reserves nothing.
 
 use bytes::{Buf, Bytes, BytesMut};
+use smallvec::SmallVec;
 
 /// A startup packet is small: nobody is known yet who could ask for more (PostgreSQL's limit).
 pub const STARTUP_BYTES_MAX: usize = 10_000;
@@ -43,14 +44,17 @@ pub enum Message<'a> {
     CopyFail(&'a str),
 }
 
+/// Up to so many parameters are cut out of a message without an allocation.
+const VALUES_INLINE: usize = 16;
+
 #[derive(Debug, PartialEq, Eq)]
 pub struct Bind<'a> {
     pub portal: &'a str,
     pub statement: &'a str,
-    pub parameter_formats: Vec<i16>,
+    pub parameter_formats: SmallVec<[i16; VALUES_INLINE]>,
     /// `None` is null.
-    pub parameters: Vec<Option<&'a [u8]>>,
-    pub result_formats: Vec<i16>,
+    pub parameters: SmallVec<[Option<&'a [u8]>; VALUES_INLINE]>,
+    pub result_formats: SmallVec<[i16; VALUES_INLINE]>,
 }
 
 /// What `Describe` and `Close` name.
@@ -206,11 +210,11 @@ impl<'a> Fields<'a> {
     }
 
     /// A count and as many items, of at least `item_bytes_min` each.
-    fn list<T>(
+    fn list<T, C: FromIterator<T>>(
         &mut self,
         item_bytes_min: usize,
         mut item: impl FnMut(&mut Self) -> Result<T, Malformed>,
-    ) -> Result<Vec<T>, Malformed> {
+    ) -> Result<C, Malformed> {
         let count = usize::from(self.i16()? as u16);
         if count * item_bytes_min > self.rest.len() {
             return Err(frame("insufficient data left in message"));

@@ -4,7 +4,8 @@ use super::codec::{self, Message, Startup};
 use super::door::Shared;
 use super::encode::Format;
 use super::error::{self, Fault};
-use super::extended::{Portals, Statements};
+use super::extended::{Bound, Portals, Statements};
+use super::point;
 use super::statement;
 use super::wire::Wire;
 use metrics::{counter, gauge};
@@ -44,6 +45,8 @@ pub struct Connection {
     pub session: Arc<SqlSession>,
     pub statements: Statements,
     pub portals: Portals,
+    /// What an unnamed portal left, for the next one's values.
+    pub spare: Bound,
     /// Clears the cancel request of an earlier statement.
     cancel: watch::Sender<bool>,
     /// After an error in the extended protocol: messages up to the next `Sync` are skipped.
@@ -57,7 +60,8 @@ pub struct Connection {
 pub async fn serve(socket: TcpStream, shared: Arc<Shared>, shutdown: watch::Receiver<bool>) {
     let _ = socket.set_nodelay(true);
     let (cancel, cancelled) = watch::channel(false);
-    let mut wire = Wire::new(socket, shared.limits.message_bytes_max, cancelled, shutdown);
+    let mut wire =
+        Wire::new(socket, shared.sql.clone(), shared.limits.message_bytes_max, cancelled, shutdown);
     let startup = tokio::time::timeout(shared.limits.startup_timeout, start(&mut wire, &shared));
     let parameters = match startup.await {
         Ok(Ok(Some(parameters))) => parameters,
@@ -169,6 +173,7 @@ impl Connection {
             session,
             statements,
             portals,
+            spare: Bound::default(),
             cancel,
             skip_to_sync: false,
             idle: true,
@@ -238,7 +243,7 @@ impl Connection {
                 self.close(target);
                 Ok(())
             }
-            Message::Flush => self.wire.flush().await,
+            Message::Flush => self.wire.answer().await,
             Message::Sync => {
                 self.skip_to_sync = false;
                 self.ready().await
@@ -278,6 +283,9 @@ impl Connection {
             return Err(SqlError::new(ErrorKind::Invalid, message).with_sqlstate("42P02").into());
         }
         let formats = vec![Format::Text; prepared.columns().map_or(0, |c| c.fields().len())];
+        if point::run(self, prepared.as_ref(), &[], &formats, true).is_some() {
+            return Ok(());
+        }
         let mut running = statement::start(self, &prepared, &[], formats).await?;
         running.put_description(self);
         running.advance(self, 0).await.map(|_| ())
@@ -286,10 +294,10 @@ impl Connection {
     /// Ends a series of messages: all that was made for it goes, and the client may send the next.
     async fn ready(&mut self) -> Result<(), Fault> {
         if self.session.transaction() == TransactionStatus::Idle {
-            self.portals.clear();
+            self.end_portals();
         }
         self.put_ready();
-        self.wire.flush().await
+        self.wire.answer().await
     }
 
     fn put_ready(&mut self) {

@@ -29,6 +29,13 @@ pub enum Format {
     Binary,
 }
 
+impl Format {
+    /// The format with a code of the protocol: 0 or 1.
+    pub fn of_code(code: i16) -> Self {
+        if code == 0 { Format::Text } else { Format::Binary }
+    }
+}
+
 /// One column of a batch, ready to be written row by row.
 pub struct Column {
     values: Values,
@@ -237,7 +244,7 @@ fn undisplayable(error: arrow::error::ArrowError) -> SqlError {
 }
 
 /// Days since 2000; the infinities stay themselves.
-fn since_2000(days: i32, epoch: i32) -> i32 {
+pub fn since_2000(days: i32, epoch: i32) -> i32 {
     if days == i32::MAX { days } else { days.saturating_sub(epoch) }
 }
 
@@ -245,7 +252,7 @@ fn range(offsets: &OffsetBuffer<i32>, row: usize) -> std::ops::Range<usize> {
     offsets[row] as usize..offsets[row + 1] as usize
 }
 
-fn write_integer(value: impl itoa::Integer, out: &mut Vec<u8>) {
+pub fn write_integer(value: impl itoa::Integer, out: &mut Vec<u8>) {
     out.extend_from_slice(itoa::Buffer::new().format(value).as_bytes());
 }
 

@@ -5,6 +5,7 @@ use super::connection::Connection;
 use super::encode::Format;
 use super::error::{self, Fault};
 use super::parameters;
+use super::point;
 use super::statement::{self, Running};
 use super::types::{oid, oid_of, parameter_type};
 use oribi_session::sql::{Prepared, SqlError};
@@ -25,10 +26,16 @@ pub struct Statement {
 /// What `Bind` made of a statement, and what has become of it.
 pub struct Portal {
     statement: Arc<Statement>,
+    bound: Bound,
+    running: Option<Running>,
+}
+
+/// The values that a client sent, and what it wants back.
+#[derive(Default)]
+pub struct Bound {
     parameters: Vec<Value>,
     /// One for each column.
     formats: Vec<Format>,
-    running: Option<Running>,
 }
 
 pub type Statements = Named<Arc<Statement>>;
@@ -114,10 +121,14 @@ impl Connection {
         if !self.portals.has_room(bind.portal) {
             return Err(error::too_many_names("portals", self.shared.limits.statements_max).into());
         }
-        let parameters = bind_parameters(&statement, bind)?;
+        if bind.portal.is_empty() {
+            self.end_unnamed_portal();
+        }
+        let mut bound = std::mem::take(&mut self.spare);
+        bind_parameters(&statement, bind, &mut bound.parameters)?;
         let columns = result_columns(&statement);
-        let formats = spread_formats(&bind.result_formats, columns, "result columns")?;
-        self.portals.insert(bind.portal, Portal { statement, parameters, formats, running: None });
+        spread_formats(&bind.result_formats, columns, "result columns", &mut bound.formats)?;
+        self.portals.insert(bind.portal, Portal { statement, bound, running: None });
         self.wire.put(&BindComplete::new());
         Ok(())
     }
@@ -134,7 +145,7 @@ impl Connection {
             }
             Target::Portal(name) => {
                 let portal = self.portals.get(name).ok_or_else(|| error::no_portal(name))?;
-                (portal.statement.clone(), portal.formats.clone())
+                (portal.statement.clone(), portal.bound.formats.clone())
             }
         };
         let rows = statement.prepared.as_ref().filter(|p| p.copy().is_none()).and_then(|p| p.columns());
@@ -153,14 +164,37 @@ impl Connection {
         let mut running = match portal.running.take() {
             Some(running) => running,
             None => {
-                let formats = portal.formats.clone();
-                statement::start(self, &prepared, &portal.parameters, formats).await?
+                let Bound { parameters, formats } = &portal.bound;
+                // With a limit of one row the portal is suspended behind it, whether or not there are more.
+                let unlimited = rows_max != 1;
+                if unlimited
+                    && let Some(done) = point::run(self, prepared.as_ref(), parameters, formats, false)
+                {
+                    portal.running = Some(done);
+                    self.portals.insert(name, portal);
+                    return self.wire.drain().await;
+                }
+                statement::start(self, &prepared, parameters, formats.clone()).await?
             }
         };
         running.advance(self, rows_max).await?;
         portal.running = Some(running);
         self.portals.insert(name, portal);
         self.wire.drain().await
+    }
+
+    /// Forgets all portals.
+    pub fn end_portals(&mut self) {
+        self.end_unnamed_portal();
+        self.portals.clear();
+    }
+
+    /// Forgets the unnamed portal; the next one takes over its memory.
+    fn end_unnamed_portal(&mut self) {
+        if let Some(portal) = self.portals.remove("") {
+            self.spare = portal.bound;
+            self.spare.parameters.iter_mut().for_each(parameters::shrink);
+        }
     }
 
     /// Closing what does not exist is no error.
@@ -177,7 +211,8 @@ fn result_columns(statement: &Statement) -> usize {
     statement.prepared.as_ref().and_then(|p| p.columns()).map_or(0, |columns| columns.fields().len())
 }
 
-fn bind_parameters(statement: &Statement, bind: &Bind<'_>) -> Result<Vec<Value>, SqlError> {
+/// Decodes the parameters over what `values` held before.
+fn bind_parameters(statement: &Statement, bind: &Bind<'_>, values: &mut Vec<Value>) -> Result<(), SqlError> {
     let expected = statement.prepared.as_ref().map_or(&[][..], |p| p.parameters());
     if bind.parameters.len() != expected.len() {
         return Err(error::protocol_violation(format!(
@@ -187,35 +222,49 @@ fn bind_parameters(statement: &Statement, bind: &Bind<'_>) -> Result<Vec<Value>,
             expected.len()
         )));
     }
-    let formats = spread_formats(&bind.parameter_formats, expected.len(), "parameters")?;
-    let sent = bind.parameters.iter().zip(formats).zip(&statement.parameter_oids).zip(expected);
-    let mut values = Vec::with_capacity(expected.len());
-    for (i, (((bytes, format), oid), expected)) in sent.enumerate() {
+    let format = format_of(&bind.parameter_formats, expected.len(), "parameters")?;
+    let sent = bind.parameters.iter().zip(&statement.parameter_oids).zip(expected);
+    values.resize(expected.len(), Value::Null);
+    for (i, (((bytes, oid), expected), value)) in sent.zip(values).enumerate() {
         let rounds = statement.prepared.as_ref().is_some_and(|prepared| prepared.rounds(i));
         let wanted = parameters::Wanted { column_type: *expected, rounds };
-        let value = parameters::decode(*bytes, format, *oid, wanted).map_err(|mut error| {
+        parameters::decode_into(*bytes, format(i), *oid, wanted, value).map_err(|mut error| {
             error.error = error.error.context(format!("parameter ${}", i + 1));
             error
         })?;
-        values.push(value);
     }
-    Ok(values)
+    Ok(())
 }
 
-/// One format for each of `count` things: none given means text, a single one is for all.
-fn spread_formats(codes: &[i16], count: usize, what: &str) -> Result<Vec<Format>, SqlError> {
-    let format = |code: &i16| match code {
-        0 => Ok(Format::Text),
-        1 => Ok(Format::Binary),
-        other => Err(error::protocol_violation(format!("invalid format code {other}"))),
-    };
-    match codes {
-        [] => Ok(vec![Format::Text; count]),
-        [one] => Ok(vec![format(one)?; count]),
-        several if several.len() == count => several.iter().map(format).collect(),
-        several => {
-            let message = format!("bind message has {} formats for {count} {what}", several.len());
-            Err(error::protocol_violation(message))
-        }
+/// Fills `formats` with one for each of `count` things.
+fn spread_formats(
+    codes: &[i16],
+    count: usize,
+    what: &str,
+    formats: &mut Vec<Format>,
+) -> Result<(), SqlError> {
+    let format = format_of(codes, count, what)?;
+    formats.clear();
+    formats.extend((0..count).map(format));
+    Ok(())
+}
+
+/// The format of each of `count` things: no code means text, a single one is for all.
+fn format_of<'c>(
+    codes: &'c [i16],
+    count: usize,
+    what: &str,
+) -> Result<impl Fn(usize) -> Format + 'c, SqlError> {
+    if codes.len() > 1 && codes.len() != count {
+        let message = format!("bind message has {} formats for {count} {what}", codes.len());
+        return Err(error::protocol_violation(message));
     }
+    if let Some(unknown) = codes.iter().find(|code| !matches!(code, 0 | 1)) {
+        return Err(error::protocol_violation(format!("invalid format code {unknown}")));
+    }
+    Ok(move |i: usize| match codes {
+        [] => Format::Text,
+        [one] => Format::of_code(*one),
+        several => Format::of_code(several[i]),
+    })
 }

@@ -1,7 +1,8 @@
 //! The PostgreSQL door: wire protocol 3.0, simple and extended, with COPY and cancel requests.
 //!
 //! `codec` cuts the client's bytes into messages; `connection` answers them one after the other, over the session's
-//! SQL engine; `encode` writes Arrow batches straight into the output buffer. A statement is dropped, and thereby
+//! SQL engine; `encode` writes Arrow batches straight into the output buffer, `row` the single row of a statement that
+//! `point` runs. A statement is dropped, and thereby
 //! stopped, when the client cancels it or goes away. Nobody is asked for a password, so the door listens on loopback
 //! only ([`crate::bind`]). What is supported is listed in `docs/protocols/postgres.md`.
 
@@ -15,8 +16,12 @@ mod error;
 mod extended;
 mod numeric;
 mod parameters;
+mod point;
+mod row;
 mod statement;
 mod types;
 mod wire;
 
 pub use door::{PostgresDoor, PostgresLimits};
+pub use encode::Format;
+pub use row::put_data_row;

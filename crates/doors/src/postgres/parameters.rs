@@ -25,6 +25,50 @@ impl Wanted {
     }
 }
 
+/// Decodes one parameter as [`decode`] does, over the value of an earlier one, whose memory it takes over if it can.
+///
+/// # Errors
+/// As `decode`.
+pub fn decode_into(
+    bytes: Option<&[u8]>,
+    format: Format,
+    declared: u32,
+    wanted: Wanted,
+    value: &mut Value,
+) -> Result<(), SqlError> {
+    let declared_text = matches!(declared, oid::UNSPECIFIED | oid::UNKNOWN | oid::TEXT | oid::VARCHAR);
+    let declared_bytes = matches!(declared, oid::UNSPECIFIED | oid::UNKNOWN | oid::BYTEA);
+    match (bytes, format, wanted.column_type, value) {
+        (Some(bytes), _, ColumnType::String, Value::String(text)) if declared_text => {
+            let sent = utf8(bytes).map_err(|e| match format {
+                Format::Text => invalid_text(e),
+                Format::Binary => SqlError::from(e).with_sqlstate("22P03"),
+            })?;
+            text.clear();
+            text.push_str(sent);
+        }
+        (Some(bytes), Format::Binary, ColumnType::Binary, Value::Binary(value)) if declared_bytes => {
+            value.clear();
+            value.extend_from_slice(bytes);
+        }
+        (bytes, format, _, value) => *value = decode(bytes, format, declared, wanted)?,
+    }
+    Ok(())
+}
+
+/// Gives back the memory of a value that was large; that of others is for [`decode_into`].
+pub fn shrink(value: &mut Value) {
+    const BYTES_KEPT: usize = 4 << 10;
+    let capacity = match value {
+        Value::String(text) => text.capacity(),
+        Value::Binary(bytes) => bytes.capacity(),
+        _ => 0,
+    };
+    if capacity > BYTES_KEPT {
+        *value = Value::Null;
+    }
+}
+
 /// Decodes one parameter. `declared` is the type oid that the client gave in `Parse` (0: none).
 ///
 /// # Errors

@@ -83,6 +83,18 @@ pub fn put_description(connection: &mut Connection, columns: Option<&SchemaRef>,
 }
 
 impl Running {
+    /// A statement that was answered in full; `verb` if it gave rows.
+    pub fn finished(verb: Option<&'static str>) -> Self {
+        Running {
+            state: State::Finished { verb },
+            columns: None,
+            formats: Vec::new(),
+            copy: None,
+            releases: None,
+            started: Instant::now(),
+        }
+    }
+
     /// Describes the rows of a simple query, if there are any.
     pub fn put_description(&self, connection: &mut Connection) {
         if matches!(self.state, State::Rows { .. }) && self.copy.is_none() {

@@ -2,17 +2,25 @@
 //!
 //! Answers collect in `out` and are written when a client may wait for them or when they grow; the input buffer
 //! holds what a client sent ahead. Both are bounded: input by the frame limit, output by [`OUT_BYTES`] and one row.
+//!
+//! Requests that arrived together are answered in one write: an answer that is [due](Wire::due) leaves when no whole
+//! message is at hand, or before anything that may take its time. What answers tell of is settled before they leave.
 
 use super::codec::{self, Startup};
 use super::encode::Column;
 use super::error::{self, Fault};
+use super::row::close_frame;
 use bytes::{Bytes, BytesMut};
-use metrics::counter;
-use oribi_session::sql::SqlError;
-use pgwire::messages::{Message, data::MESSAGE_TYPE_BYTE_DATA_ROW};
+use metrics::{counter, histogram};
+use oribi_engine::Obligation;
+use oribi_session::sql::{SqlEngine, SqlError};
+use pgwire::messages::Message;
+use pgwire::messages::data::MESSAGE_TYPE_BYTE_DATA_ROW;
+use pgwire::messages::response::MESSAGE_TYPE_BYTE_COMMAND_COMPLETE;
 use std::future::Future;
 use std::pin::pin;
-use std::time::Duration;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::sync::watch;
@@ -30,6 +38,13 @@ pub struct Wire {
     pub out: Vec<u8>,
     scratch: BytesMut,
     message_bytes_max: usize,
+    sql: Arc<dyn SqlEngine>,
+    /// To be settled before the output is written.
+    owed: Obligation,
+    /// When the statements began whose answers wait for that.
+    unsettled: Vec<Instant>,
+    /// The client waits for what is in `out`.
+    due: bool,
     /// True once the running statement is to be cancelled.
     cancel: watch::Receiver<bool>,
     shutdown: watch::Receiver<bool>,
@@ -38,12 +53,24 @@ pub struct Wire {
 impl Wire {
     pub fn new(
         socket: TcpStream,
+        sql: Arc<dyn SqlEngine>,
         message_bytes_max: usize,
         cancel: watch::Receiver<bool>,
         shutdown: watch::Receiver<bool>,
     ) -> Self {
-        let (input, scratch) = (BytesMut::new(), BytesMut::new());
-        Wire { socket, input, out: Vec::new(), scratch, message_bytes_max, cancel, shutdown }
+        Wire {
+            socket,
+            input: BytesMut::new(),
+            out: Vec::new(),
+            scratch: BytesMut::new(),
+            message_bytes_max,
+            sql,
+            owed: Obligation::default(),
+            unsettled: Vec::new(),
+            due: false,
+            cancel,
+            shutdown,
+        }
     }
 
     /// The next startup packet.
@@ -66,6 +93,7 @@ impl Wire {
             if let Some(frame) = codec::take_frame(&mut self.input, self.message_bytes_max)? {
                 return Ok(frame);
             }
+            self.flush_due().await?;
             let mut shutdown = self.shutdown.clone();
             tokio::select! {
                 biased;
@@ -84,6 +112,7 @@ impl Wire {
 
     /// Awaits a piece of a statement's work; drops it if the client cancels the statement or goes away.
     pub async fn run<T>(&mut self, work: impl Future<Output = Result<T, SqlError>>) -> Result<T, Fault> {
+        self.flush_due().await?;
         let mut work = pin!(work);
         loop {
             let room = self.input.len() < READ_AHEAD_BYTES;
@@ -97,6 +126,11 @@ impl Wire {
                 read = read(&mut self.socket, &mut self.input), if room => read?,
             }
         }
+    }
+
+    /// Whether the running statement is to be cancelled.
+    pub fn is_cancelled(&self) -> bool {
+        *self.cancel.borrow()
     }
 
     /// Appends a message to the output.
@@ -114,7 +148,7 @@ impl Wire {
             self.out.extend_from_slice(&[MESSAGE_TYPE_BYTE_DATA_ROW, 0, 0, 0, 0]);
             self.out.extend_from_slice(&count);
             let written = columns.iter().try_for_each(|column| column.write_with_length(row, &mut self.out));
-            if let Err(error) = written.and_then(|()| self.close_frame(start)) {
+            if let Err(error) = written.and_then(|()| close_frame(start, &mut self.out)) {
                 self.out.truncate(start);
                 return Err(error);
             }
@@ -123,12 +157,52 @@ impl Wire {
         Ok(row)
     }
 
-    /// Writes the length of the frame that begins at `start` of the output and ends where the output ends.
-    pub fn close_frame(&mut self, start: usize) -> Result<(), SqlError> {
-        let length = i32::try_from(self.out.len() - start - 1).map_err(|_| {
-            SqlError::new(oribi_types::ErrorKind::TooLarge, "a row is larger than the protocol's 2 GiB")
-        })?;
-        self.out[start + 1..start + 5].copy_from_slice(&length.to_be_bytes());
+    /// Appends the `CommandComplete` of a statement about `rows` rows.
+    pub fn put_complete(&mut self, verb: &str, rows: u64) {
+        let mut digits = itoa::Buffer::new();
+        let digits = digits.format(rows);
+        let length = (4 + verb.len() + 1 + digits.len() + 1) as u32;
+        self.out.push(MESSAGE_TYPE_BYTE_COMMAND_COMPLETE);
+        self.out.extend_from_slice(&length.to_be_bytes());
+        self.out.extend_from_slice(verb.as_bytes());
+        self.out.push(b' ');
+        self.out.extend_from_slice(digits.as_bytes());
+        self.out.push(0);
+    }
+
+    /// What stands in the output tells of something that must be settled first. The statement began at `started`.
+    pub fn owe(&mut self, obligation: Obligation, started: Instant) {
+        self.owed.merge(obligation);
+        self.unsettled.push(started);
+    }
+
+    /// The client waits for the output: it is written once no whole message is at hand.
+    pub async fn answer(&mut self) -> Result<(), Fault> {
+        self.due = true;
+        self.drain().await
+    }
+
+    /// Writes the output if the client waits for it.
+    async fn flush_due(&mut self) -> Result<(), Fault> {
+        if self.due { self.flush().await } else { Ok(()) }
+    }
+
+    /// Waits until everything that the output tells of may be told.
+    async fn settle(&mut self) -> Result<(), Fault> {
+        if self.unsettled.is_empty() {
+            return Ok(());
+        }
+        if let Some(settled) = self.sql.settled(self.owed)
+            && let Err(stopped) = settled.await
+        {
+            self.out.clear();
+            self.unsettled.clear();
+            return Err(Fault::Fatal(stopped.into()));
+        }
+        self.owed = Obligation::default();
+        counter!("oribi_postgres_statements_total").increment(self.unsettled.len() as u64);
+        let seconds = histogram!("oribi_postgres_statement_seconds");
+        self.unsettled.drain(..).for_each(|started| seconds.record(started.elapsed().as_secs_f64()));
         Ok(())
     }
 
@@ -137,8 +211,10 @@ impl Wire {
         if self.out.len() >= OUT_BYTES { self.flush().await } else { Ok(()) }
     }
 
-    /// Writes the output.
+    /// Writes the output, once it may be told.
     pub async fn flush(&mut self) -> Result<(), Fault> {
+        self.settle().await?;
+        self.due = false;
         counter!("oribi_postgres_sent_bytes_total").increment(self.out.len() as u64);
         self.socket.write_all(&self.out).await?;
         self.out.clear();

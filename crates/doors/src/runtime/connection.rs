@@ -129,8 +129,9 @@ impl<S: Service> Connection<S> {
 
     /// Sends what was answered, once all that it rests on is as durable as its tables ask for.
     async fn answer(&mut self) -> Result<()> {
-        let exchange = &mut self.client.exchange;
+        let Client { protocol, exchange } = &mut self.client;
         self.service.engine().settled(exchange.obligation).await?;
+        protocol.settled(exchange);
         self.socket.write_all(&exchange.output).await?;
         self.service.traffic().thread(self.thread).sent_bytes.add(exchange.output.len() as u64);
         exchange.sent();

@@ -51,6 +51,9 @@ pub trait Protocol: Send + 'static {
     /// the leave that it needs, or once the answers so far are sent.
     fn advance(&mut self, exchange: &mut Exchange, leave: Leave) -> Progress;
 
+    /// Called when all that the answers rest on is settled, and just before they are sent.
+    fn settled(&mut self, _exchange: &mut Exchange) {}
+
     /// What wakes an idle client's connection, to ask [`Protocol::push`]. Asked once, when the client connects; a
     /// change that comes while the client is served is noticed afterwards.
     fn pushes(&self) -> Option<watch::Receiver<u64>> {

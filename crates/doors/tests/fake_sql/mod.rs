@@ -1,5 +1,7 @@
 //! An SQL engine of a dozen statements, to drive the PostgreSQL door without the real one.
 
+#![allow(dead_code, reason = "each scenario uses its part")]
+
 use arrow::array::{
     ArrayRef, AsArray, BinaryViewArray, BooleanArray, Date32Array, Decimal128Array, FixedSizeBinaryArray,
     Float32Array, Float64Array, Int16Array, Int32Array, Int64Array, RecordBatch, StringViewArray,
@@ -8,16 +10,18 @@ use arrow::array::{
 use arrow::datatypes::{DataType, Field, Int64Type, Schema, SchemaRef};
 use async_trait::async_trait;
 use futures::StreamExt;
+use futures::future::BoxFuture;
 use oribi_doors::postgres::{PostgresDoor, PostgresLimits};
+use oribi_engine::Obligation;
 use oribi_session::sql::{
-    CopyFormat, CopySink, CopyStatement, Outcome, Prepared, Release, SqlEngine, SqlError, SqlSession,
-    TransactionStatus,
+    CopyFormat, CopySink, CopyStatement, Outcome, Point, PointRead, PointWrite, Prepared, Release, SqlEngine,
+    SqlError, SqlSession, TransactionStatus,
 };
 use oribi_types::batch::ColumnBuilder;
-use oribi_types::{ColumnType, ErrorKind, Value};
+use oribi_types::{ColumnType, Error, ErrorKind, Value, ValueRef};
 use std::net::SocketAddr;
 use std::ops::Range;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use tokio::sync::watch;
 
@@ -28,6 +32,10 @@ pub struct FakeSql {
     pub running: Arc<AtomicUsize>,
     /// Rows that a `COPY` committed.
     pub copied: Arc<Mutex<Vec<(i64, Option<String>)>>>,
+    /// What was waited for.
+    pub settled: Mutex<Vec<Obligation>>,
+    /// Whether the log has stopped.
+    pub stopped: AtomicBool,
 }
 
 /// A door on a free port over a fake engine.
@@ -85,6 +93,18 @@ impl SqlEngine for FakeSql {
         Ok(())
     }
 
+    fn settled(&self, obligation: Obligation) -> Option<BoxFuture<'static, Result<(), Error>>> {
+        if obligation.durable == 0 {
+            return None;
+        }
+        self.settled.lock().unwrap().push(obligation);
+        let stopped = self.stopped.load(Ordering::SeqCst);
+        Some(Box::pin(async move {
+            tokio::task::yield_now().await;
+            if stopped { Err(Error::unavailable("the log has stopped")) } else { Ok(()) }
+        }))
+    }
+
     async fn prepare(
         &self,
         session: &Arc<SqlSession>,
@@ -130,6 +150,11 @@ impl SqlEngine for FakeSql {
                 statement.copy = Some(copy_options(true, &sql));
             }
             "copy_in" => statement.copy = Some(copy_options(false, &sql)),
+            "pick" => {
+                statement.parameters = vec![ColumnType::Int64, ColumnType::String];
+                statement.columns = Some(schema(&[("n", DataType::Int64), ("v", DataType::Utf8View)]));
+            }
+            "put" => statement.parameters = vec![ColumnType::Int64],
             "done" | "begin" | "rollback" | "warn" | "deallocate" => {}
             _ => {
                 let error = SqlError::new(ErrorKind::Invalid, format!("syntax error at or near \"{word}\""));
@@ -173,6 +198,17 @@ impl Prepared for Statement {
         self.copy.as_ref()
     }
 
+    fn verb(&self) -> &'static str {
+        if self.sql.starts_with("put") { "INSERT 0" } else { "SELECT" }
+    }
+    fn point(&self, session: &SqlSession) -> Option<Point<'_>> {
+        match self.sql.split(' ').next() {
+            Some("pick") if session.transaction() == TransactionStatus::Idle => Some(Point::Read(self)),
+            Some("put") => Some(Point::Write(self)),
+            _ => None,
+        }
+    }
+
     async fn execute(&self, session: &Arc<SqlSession>, parameters: &[Value]) -> Result<Outcome, SqlError> {
         let (word, rest) = self.sql.split_once(' ').unwrap_or((&self.sql, ""));
         let alive = || {
@@ -213,6 +249,18 @@ impl Prepared for Statement {
                 let batch = RecordBatch::try_new(self.columns.clone().unwrap(), arrays.collect());
                 Outcome::Rows(futures::stream::iter([Ok(batch.unwrap())]).boxed())
             }
+            "pick" => {
+                let columns: Vec<ArrayRef> = vec![
+                    Arc::new(Int64Array::from(vec![0])),
+                    Arc::new(StringViewArray::from(vec!["planned"])),
+                ];
+                let batch = RecordBatch::try_new(self.columns.clone().unwrap(), columns).unwrap();
+                Outcome::Rows(futures::stream::iter([Ok(batch)]).boxed())
+            }
+            "put" => {
+                let error = SqlError::new(ErrorKind::AlreadyExists, "it is there");
+                return Err(error.with_sqlstate("23505"));
+            }
             "copy_out" => Outcome::Rows(futures::stream::iter([Ok(people())]).boxed()),
             "copy_in" => Outcome::CopyIn(Box::new(Sink {
                 schema: people().schema(),
@@ -233,6 +281,37 @@ impl Prepared for Statement {
             }
             _ => Outcome::Done { tag: "INSERT 0 3".into() },
         })
+    }
+}
+
+/// `pick n v` finds the row (n, v); none below 0, and 0 only by its plan.
+impl PointRead for Statement {
+    fn try_get(
+        &self,
+        parameters: &[Value],
+        visit: &mut dyn FnMut(&[ValueRef<'_>]),
+    ) -> Result<Option<(bool, Obligation)>, Error> {
+        match parameters {
+            [Value::Int64(0), _] => return Ok(None),
+            [Value::Int64(..0), _] => return Ok(Some((false, Obligation::default()))),
+            [n, v] => visit(&[n.as_ref(), v.as_ref()]),
+            _ => return Err(Error::internal("two parameters")),
+        }
+        Ok(Some((true, Obligation::default())))
+    }
+
+    fn get(&self, _: &[Value], _: &mut dyn FnMut(&[ValueRef<'_>])) -> Result<(bool, Obligation), Error> {
+        unreachable!("a door does not block")
+    }
+}
+
+/// `put n` must wait for LSN n; 0 is refused.
+impl PointWrite for Statement {
+    fn write(&self, parameters: &[Value]) -> Option<(u64, Obligation)> {
+        match parameters {
+            [Value::Int64(n @ 1..)] => Some((1, Obligation { durable: *n as u64, written: 0 })),
+            _ => None,
+        }
     }
 }
 

@@ -33,7 +33,9 @@ impl Subject {
         let dir = tempfile::tempdir().unwrap();
         let engine = Engine::open(Env::real(), dir.path(), options).unwrap();
         let (shutdown, shut) = watch::channel(false);
-        let door = MemcachedDoor::start("127.0.0.1:0".parse().unwrap(), &engine, limits, 2, shut).unwrap();
+        let door =
+            MemcachedDoor::start("127.0.0.1:0".parse().unwrap(), &engine, &Arc::default(), limits, 2, shut)
+                .unwrap();
         let runtime = Runtime::new().unwrap();
         Subject { engine, addr: door.local_addr(), door: Some(door), shutdown, runtime, _dir: dir }
     }

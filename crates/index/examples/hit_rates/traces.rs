@@ -43,8 +43,8 @@ pub fn all() -> Vec<Trace> {
         trace("table", "Zipf, s = 0.99, and scans of a table five times the cache", || {
             with_scans(zipf(0.99), READS / 5, COLD_ROWS)
         }),
-        trace("shift", "a working set of 0.8 caches, of which 1 % changes every 20,000 reads", || shifting()),
-        trace("jump", "Zipf, s = 0.99, all of whose keys change every 2,000,000 reads", || jumping()),
+        trace("shift", "a working set of 0.8 caches, of which 1 % changes every 20,000 reads", shifting),
+        trace("jump", "Zipf, s = 0.99, all of whose keys change every 2,000,000 reads", jumping),
     ]
 }
 
@@ -92,7 +92,7 @@ fn with_scans(reads: Vec<Request>, every: usize, rows: u32) -> Vec<Request> {
     let mut requests = Vec::with_capacity(reads.len() / every * (every + rows as usize));
     let mut cold = 0;
     for chunk in reads.chunks(every) {
-        requests.extend((cold..cold + rows).map(|row| Request(Request::SCAN | row % COLD_ROWS)));
+        requests.extend((cold..cold + rows).map(|row| Request(Request::SCAN | (row % COLD_ROWS))));
         cold = (cold + rows) % COLD_ROWS;
         requests.extend_from_slice(chunk);
     }

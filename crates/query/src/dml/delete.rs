@@ -2,6 +2,7 @@
 
 use super::constant::ParameterTypes;
 use super::matched::{KeyCondition, Matching, Selection, Target};
+use super::point::{self, PointWrite};
 use super::returning::Returning;
 use super::room::Room;
 use super::rows::Written;
@@ -10,8 +11,9 @@ use super::{Run, Scope, blocking, changed, readable, refuse, settle};
 use crate::syntax::fold;
 use arrow::datatypes::SchemaRef;
 use datafusion::sql::sqlparser::ast::{self, FromTable};
-use oribi_engine::{Decision, Read, WriteOp};
+use oribi_engine::{Decision, Engine, Read, WriteOp};
 use oribi_session::sql::{Outcome, SqlError};
+use oribi_types::ColumnType;
 use std::sync::Arc;
 
 /// A planned `DELETE`.
@@ -76,6 +78,16 @@ impl Delete {
     pub(crate) fn describe(&self) -> String {
         let how = self.selection.describe();
         format!("delete from {}.{}{how}", self.target.table.schema_name(), self.target.table.name())
+    }
+
+    /// The delete of one row that it is, if the key is constant.
+    pub(crate) fn point(&self, engine: &Arc<Engine>, parameters: &[ColumnType]) -> Option<PointWrite> {
+        let Selection::Key(condition) = &self.selection else { return None };
+        if self.returning.is_some() {
+            return None;
+        }
+        let operation = point::Operation::Delete { key: condition.constants().to_vec() };
+        PointWrite::new(engine, &self.target.table, &self.target.schema, operation, parameters)
     }
 
     /// # Errors

@@ -4,6 +4,7 @@
 //! `INSERT … SELECT` streams from its query.
 
 use super::constant::{Constant, ParameterTypes};
+use super::point::{self, PointWrite};
 use super::returning::Returning;
 use super::room::Room;
 use super::rows::{EncodedRows, Written, duplicate_key};
@@ -19,7 +20,7 @@ use futures::StreamExt;
 use oribi_engine::{Commit, Decision, Engine, Read, Table, WriteOp};
 use oribi_session::sql::{Outcome, SqlError};
 use oribi_types::batch::value_at;
-use oribi_types::{ColumnSource, Error, ErrorKind, Schema, Value, ValueRef};
+use oribi_types::{ColumnSource, ColumnType, Error, ErrorKind, Schema, Value, ValueRef};
 use std::sync::Arc;
 
 /// A planned `INSERT`.
@@ -118,6 +119,28 @@ impl Insert {
     /// What it does, for `EXPLAIN`.
     pub(crate) fn describe(&self) -> String {
         format!("insert into {}.{}", self.table.schema_name(), self.table.name())
+    }
+
+    /// The insert of one row that it is, if all of its values are constant.
+    pub(crate) fn point(&self, engine: &Arc<Engine>, parameters: &[ColumnType]) -> Option<PointWrite> {
+        let Source::Rows { rows, computed: None } = &self.source else { return None };
+        let ([row], None) = (rows.as_slice(), &self.returning) else { return None };
+        let default = |c: &oribi_types::Column| Constant::Value(c.default.clone().unwrap_or(Value::Null));
+        let mut values: Vec<Constant> = self.schema.columns().iter().map(default).collect();
+        for (cell, &position) in row.iter().zip(&self.positions) {
+            match cell {
+                Cell::Default => {}
+                Cell::Constant(constant) => values[position] = constant.clone(),
+                Cell::Computed(_) => return None,
+            }
+        }
+        let conflict = match &self.conflict {
+            Conflict::Refuse => point::Conflict::Refuse,
+            Conflict::Ignore => point::Conflict::Ignore,
+            Conflict::Update(upsert) => point::Conflict::Update(upsert.plain_changes()?),
+        };
+        let operation = point::Operation::Insert { values, conflict };
+        PointWrite::new(engine, &self.table, &self.schema, operation, parameters)
     }
 
     /// # Errors

@@ -295,6 +295,11 @@ impl KeyCondition {
         Some(KeyCondition(constants))
     }
 
+    /// For each key column, in key order, what it is equal to.
+    pub(crate) fn constants(&self) -> &[Constant] {
+        &self.0
+    }
+
     /// The encoded key; `None` if a part of it is null, which equals nothing.
     ///
     /// # Errors
@@ -357,15 +362,18 @@ fn column_name(target: &Target, expr: &Expr) -> Option<String> {
     }
 }
 
+/// Whether every value of the one type is a value of the other: clients send an integer as the narrowest type.
+fn widens(from: ColumnType, to: ColumnType) -> bool {
+    from.is_integer() && to.is_integer() && from.fixed_width() <= to.fixed_width()
+}
+
 /// A constant that equals `column` exactly when it is equal after assignment to it: `id = 1.5` is not one.
 fn exact(expr: &Expr, column: &Column, types: &mut ParameterTypes) -> Option<Constant> {
     let Expr::Value(value) = expr else { return None };
-    let integer = matches!(
-        column.column_type,
-        ColumnType::Int8 | ColumnType::Int16 | ColumnType::Int32 | ColumnType::Int64
-    );
     let comparable = match &value.value {
-        ast::Value::Number(digits, _) => integer && digits.bytes().all(|b| b.is_ascii_digit()),
+        ast::Value::Number(digits, _) => {
+            column.column_type.is_integer() && digits.bytes().all(|b| b.is_ascii_digit())
+        }
         ast::Value::SingleQuotedString(_) => matches!(
             column.column_type,
             ColumnType::String | ColumnType::Uuid | ColumnType::Date | ColumnType::Timestamp
@@ -373,7 +381,7 @@ fn exact(expr: &Expr, column: &Column, types: &mut ParameterTypes) -> Option<Con
         ast::Value::Placeholder(name) => {
             let n = super::constant::parameter_number(name).ok()?;
             types.note_compared(n, Some(column.column_type));
-            types.get(n) == Some(column.column_type)
+            types.get(n).is_some_and(|given| given == column.column_type || widens(given, column.column_type))
         }
         _ => false,
     };

@@ -8,6 +8,7 @@ use super::assignments::{assigned_column, assigned_slots, single_assignments};
 use super::constant::{Constant, ParameterTypes, Parameters};
 use super::insert::is_default;
 use super::matched::{KeyCondition, Matched, Matching, Selection, Target};
+use super::point::{self, PointWrite};
 use super::returning::Returning;
 use super::room::Room;
 use super::rows::{Written, duplicate_key};
@@ -18,7 +19,9 @@ use arrow::datatypes::SchemaRef;
 use datafusion::sql::sqlparser::ast::{self, UpdateTableFromKind};
 use oribi_engine::{Commit, Decision, Engine, Read, RowVersion, Table, WriteOp};
 use oribi_session::sql::{Outcome, SqlError};
-use oribi_types::{Column, ColumnSource, ErrorKind, Result as EngineResult, Schema, Value, ValueRef, key};
+use oribi_types::{
+    Column, ColumnSource, ColumnType, ErrorKind, Result as EngineResult, Schema, Value, ValueRef, key,
+};
 use std::sync::Arc;
 
 /// A planned `UPDATE`.
@@ -96,6 +99,24 @@ impl Update {
     pub(crate) fn describe(&self) -> String {
         let how = self.selection.describe();
         format!("update of {}.{}{how}", self.target.table.schema_name(), self.target.table.name())
+    }
+
+    /// The write of one row that it is, if it sets constants where the key is constant.
+    pub(crate) fn point(&self, engine: &Arc<Engine>, parameters: &[ColumnType]) -> Option<PointWrite> {
+        let Selection::Key(condition) = &self.selection else { return None };
+        if self.returning.is_some() {
+            return None;
+        }
+        let change = |(position, change): &(usize, Change)| match change {
+            Change::Constant(constant) => {
+                let source = point::Source::Constant(constant.clone());
+                Some(point::Change { position: *position, source })
+            }
+            Change::Computed(_) => None,
+        };
+        let changes = self.changes.iter().map(change).collect::<Option<Vec<_>>>()?;
+        let operation = point::Operation::Update { key: condition.constants().to_vec(), changes };
+        PointWrite::new(engine, &self.target.table, &self.target.schema, operation, parameters)
     }
 
     /// # Errors

@@ -7,6 +7,7 @@ use super::assignments::{assigned_column, assigned_slots, single_assignments};
 use super::coerce::{coerce, scalar};
 use super::constant::{Constant, ParameterTypes, Parameters, parameter_number};
 use super::insert::{is_default, operations};
+use super::point;
 use super::returning::{logical, physical};
 use super::room::Room;
 use super::rows::{EncodedRows, Written};
@@ -207,6 +208,22 @@ impl Upsert {
     /// Whether rows are read before they are latched, so that the statement may find them changed.
     pub(crate) fn reads_first(&self) -> bool {
         self.condition.is_some() || self.changes.iter().any(|(_, c)| matches!(c, Change::Computed(_)))
+    }
+
+    /// The changes, if each is to a constant or a proposed value, whatever the row that is there.
+    pub(super) fn plain_changes(&self) -> Option<Vec<point::Change>> {
+        if self.condition.is_some() {
+            return None;
+        }
+        let change = |(position, change): &(usize, Change)| {
+            let source = match change {
+                Change::Excluded(from) => point::Source::Excluded(*from),
+                Change::Constant(constant) => point::Source::Constant(constant.clone()),
+                Change::Computed(_) => return None,
+            };
+            Some(point::Change { position: *position, source })
+        };
+        self.changes.iter().map(change).collect()
     }
 
     /// Inserts the rows whose keys are new and updates the others; returns the rows written, if they are `shown`.

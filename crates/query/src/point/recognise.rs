@@ -277,14 +277,10 @@ fn parameter(
         parameters.resize(position + 1, None);
     }
     let declared = *parameters[position].get_or_insert(column_type);
-    let converts = declared == column_type || (is_integer(declared) && is_integer(column_type));
+    let converts = declared == column_type || (declared.is_integer() && column_type.is_integer());
     converts.then_some(Operand::Parameter(position))
 }
 
-fn is_integer(column_type: ColumnType) -> bool {
-    matches!(column_type, ColumnType::Int8 | ColumnType::Int16 | ColumnType::Int32 | ColumnType::Int64)
-}
-
 fn is_numeric(column_type: ColumnType) -> bool {
-    is_integer(column_type) || matches!(column_type, ColumnType::Decimal { .. })
+    column_type.is_integer() || matches!(column_type, ColumnType::Decimal { .. })
 }

@@ -14,6 +14,7 @@ mod explain_of_writes_writes_nothing;
 mod files_are_tables_on_the_command_line;
 mod json_is_taken_apart;
 mod point_reads_bypass_the_planner;
+mod point_writes_agree_with_the_planner;
 mod queries_keep_within_their_memory;
 mod scans_show_live_rows_only;
 mod sessions_have_settings_and_blocks;

@@ -1,7 +1,7 @@
 //! A look-up by primary key answers what the planner would answer, without it.
 
 use crate::db::Db;
-use oribi_session::sql::{Outcome, SqlEngine};
+use oribi_session::sql::{Outcome, Point, SqlEngine};
 use oribi_types::{ColumnType, Value};
 
 async fn table() -> Db {
@@ -110,19 +110,19 @@ async fn one_row_is_read_without_a_batch() {
         db.query.prepare(&db.session, "select n, b from t where b = $1 and a = 1", &[]).await.unwrap();
     let mut seen = Vec::new();
     let mut get = |key: &str| {
-        let point = prepared.point().expect("a look-up of one row");
+        let Some(Point::Read(point)) = prepared.point(&db.session) else { panic!("a look-up of one row") };
         let key = [Value::String(key.to_owned())];
-        let (found, _) =
-            point.get(&key, &mut |columns| seen.extend(columns.iter().map(|c| (*c).to_owned()))).unwrap();
-        found
+        let found =
+            point.try_get(&key, &mut |columns| seen.extend(columns.iter().map(|c| (*c).to_owned()))).unwrap();
+        found.expect("it is in memory").0
     };
     assert!(get("y"));
     assert!(!get("z"));
     assert_eq!(seen, [Value::Int32(11), Value::String("y".to_owned())]);
     db.run("alter table t drop column n").await;
-    assert!(prepared.point().is_none(), "the plan is of another catalog");
+    assert!(prepared.point(&db.session).is_none(), "the plan is of another catalog");
     let several = db.query.prepare(&db.session, "select v from one where k in (1, 2)", &[]).await.unwrap();
-    assert!(several.point().is_none());
+    assert!(several.point(&db.session).is_none());
 }
 
 /// Rounded to the key's scale, a number would find a row that it does not equal.

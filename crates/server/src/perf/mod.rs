@@ -1,5 +1,10 @@
 //! `oribi perf`: measurements that need no other program.
 
+<<<<<<< HEAD
+mod hardware;
+=======
+mod cold_reads;
+>>>>>>> w-cold
 mod kv;
 mod random;
 mod simple_query;
@@ -9,9 +14,15 @@ use oribi_types::Result;
 
 #[derive(Clone, Debug, clap::Subcommand)]
 pub enum PerfCommand {
+<<<<<<< HEAD
+    /// Gets and sets in batches, on any server that speaks memcached's protocols, or Couchbase's
+=======
+    /// Point reads of a table ten times the memory budget
+    ColdReads(cold_reads::ColdReads),
     /// Gets and sets in batches, on any server that speaks memcached's protocols
+>>>>>>> w-cold
     Kv(kv::KvCommand),
-    /// Prepared point selects in this process: operations per second and allocations per operation
+    /// Prepared statements by primary key in this process: operations per second, and what each costs
     SimpleQuery(simple_query::SimpleQuery),
     /// The 22 queries of TPC-H
     Tpch(tpch::TpchCommand),
@@ -19,6 +30,7 @@ pub enum PerfCommand {
 
 pub fn run(command: &PerfCommand) -> Result<()> {
     match command {
+        PerfCommand::ColdReads(command) => cold_reads::run(command),
         PerfCommand::Kv(command) => kv::run(command),
         PerfCommand::SimpleQuery(command) => simple_query::run(command),
         PerfCommand::Tpch(command) => tpch::run(command),

@@ -49,7 +49,7 @@ impl Server {
     pub fn command(data: &Path) -> Command {
         let mut command = Command::new(ORIBI);
         command.arg("serve").arg("--data").arg(data).args(["--log", "warn"]);
-        for door in ["--memcached", "--postgres", "--http"] {
+        for door in ["--memcached", "--couchbase", "--postgres", "--http"] {
             command.args([door, "127.0.0.1:0"]);
         }
         command
@@ -133,6 +133,50 @@ impl Memcached {
             return Err(std::io::ErrorKind::UnexpectedEof.into());
         }
         Ok(line.trim_end().to_owned())
+    }
+}
+
+/// A connection to the Couchbase door that has selected the default bucket.
+pub struct Couchbase(TcpStream);
+
+impl Couchbase {
+    pub fn connect(address: &str) -> Self {
+        let mut door = Couchbase(TcpStream::connect(address).unwrap());
+        door.0.set_nodelay(true).unwrap();
+        assert_eq!(door.ask(0x89, &[], &[], "default", "").unwrap(), 0);
+        door
+    }
+
+    /// Stores a document; acknowledged once it is persisted. Returns the status.
+    pub fn set(&mut self, key: &str, value: &str) -> std::io::Result<u16> {
+        self.ask(0x01, &[0x11, 0x03], &[0; 8], key, value)
+    }
+
+    pub fn delete(&mut self, key: &str) -> std::io::Result<u16> {
+        self.ask(0x04, &[0x11, 0x02], &[], key, "")
+    }
+
+    /// Sends a request with framing extras, and reads its answer for the status.
+    fn ask(
+        &mut self,
+        opcode: u8,
+        frames: &[u8],
+        extras: &[u8],
+        key: &str,
+        value: &str,
+    ) -> std::io::Result<u16> {
+        let body = [frames, extras, key.as_bytes(), value.as_bytes()].concat();
+        let mut request =
+            vec![0x08, opcode, frames.len() as u8, key.len() as u8, extras.len() as u8, 0, 0, 0];
+        request.extend((body.len() as u32).to_be_bytes());
+        request.extend([0; 12]);
+        request.extend(body);
+        self.0.write_all(&request)?;
+        let mut head = [0; 24];
+        self.0.read_exact(&mut head)?;
+        let body_len = u32::from_be_bytes([head[8], head[9], head[10], head[11]]);
+        std::io::copy(&mut (&self.0).take(body_len.into()), &mut std::io::sink())?;
+        Ok(u16::from_be_bytes([head[6], head[7]]))
     }
 }
 

@@ -1,8 +1,10 @@
 //! Changes of documents and rows: what each asks for, and what it becomes given what is there.
 
-use super::decide::{decide_document, decide_row};
+use super::decide::{Decided, decide_document, decide_row};
 use super::document::{DocumentTable, NewDocument};
+use super::lock::{Guard, Locks};
 use super::path::{Key, Shape, Target};
+use super::subdoc::{Failure, Mutation};
 use super::{Document, Expiry, KvLimits, row};
 use oribi_engine::{Commit, Decision, Engine, Obligation, Read, RowVersion, Table, WriteOp};
 use oribi_types::{Error, Result, Timestamp};
@@ -58,6 +60,19 @@ pub enum Action<'a> {
         expiry: Option<Expiry>,
     },
     Delete,
+    /// Answers a document and locks it until a moment, microseconds since the Unix epoch. The `cas` of the answer is the
+    /// lock's: only a change that has it is made while the lock holds, and ends it.
+    Lock {
+        until_micros: u64,
+    },
+    /// Ends the lock that the change's `cas` is of.
+    Unlock,
+    /// Changes parts of a JSON document, all or none. The mode is that of the document.
+    Edit {
+        mutations: &'a [Mutation<'a>],
+        mode: StoreMode,
+        expiry: Expiry,
+    },
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -79,6 +94,17 @@ pub struct Outcome {
     pub number: u64,
     /// What [`Action::Fetch`] found or made. For [`Action::Count`], without the value.
     pub fetched: Option<Fetched>,
+    /// What [`Action::Edit`] arrived at.
+    pub edited: Option<Edited>,
+    /// The change was refused because the document is locked, by another lock than the `cas` given, if any.
+    pub is_locked: bool,
+}
+
+/// What became of the parts of a document.
+#[derive(Debug)]
+pub struct Edited {
+    /// For each counter, its position among the mutations and its new value.
+    pub counters: Vec<(usize, i64)>,
 }
 
 #[derive(Debug)]
@@ -92,6 +118,9 @@ pub enum Status {
     NotNumeric,
     /// The value would exceed its limit.
     TooLarge,
+    NotLocked,
+    /// One of the parts could not be changed.
+    EditFailed(Failure),
     Refused(Error),
 }
 
@@ -123,6 +152,7 @@ impl<'a> Fetched<&'a [u8]> {
             expired_at: document.expires_at,
             expires_at: match expiry {
                 None => document.expires_at,
+                Some(Expiry::Keep) => document.expires_at,
                 Some(Expiry::Never) => None,
                 Some(Expiry::At(at)) => Some(at),
             },
@@ -161,7 +191,12 @@ impl Fetched {
 
 impl Outcome {
     pub(super) fn new(status: Status) -> Self {
-        Outcome { status, cas: 0, number: 0, fetched: None }
+        Outcome { status, cas: 0, number: 0, fetched: None, edited: None, is_locked: false }
+    }
+
+    fn locked() -> Self {
+        let error = Error::retry("the document is locked");
+        Outcome { is_locked: true, ..Outcome::refused(error) }
     }
 
     pub(super) fn refused(error: Error) -> Self {
@@ -176,7 +211,7 @@ pub(super) struct Step<'a> {
     pub change: &'a Change<'a>,
     pub table: &'a Arc<Table>,
     shape: Shape,
-    key: &'a [u8],
+    pub key: &'a [u8],
     /// The encoded row that a [`Action::Store`] of a typed row writes.
     pub row: Vec<u8>,
 }
@@ -184,6 +219,7 @@ pub(super) struct Step<'a> {
 /// Changes made ready to be written together.
 pub(super) struct Plan<'a> {
     limits: &'a KvLimits,
+    locks: Guard<'a>,
     now_micros: u64,
     steps: Vec<Step<'a>>,
     /// One for each change; those of changes that have no step are final.
@@ -193,9 +229,10 @@ pub(super) struct Plan<'a> {
 }
 
 impl<'a> Plan<'a> {
-    pub fn new(limits: &'a KvLimits, now_micros: u64, changes: usize) -> Self {
+    pub fn new(limits: &'a KvLimits, locks: &'a Locks, now_micros: u64, changes: usize) -> Self {
         let (steps, outcomes) = (Vec::with_capacity(changes), Vec::with_capacity(changes));
-        Plan { limits, now_micros, steps, outcomes, written: Vec::with_capacity(changes) }
+        let locks = Guard::new(locks, now_micros);
+        Plan { limits, locks, now_micros, steps, outcomes, written: Vec::with_capacity(changes) }
     }
 
     /// Adds a change, whose key means `target`, if anything; `scratch` is what the key was encoded to.
@@ -241,7 +278,9 @@ impl<'a> Plan<'a> {
     fn write_steps(&mut self, engine: &Engine, steps: &[Step<'a>]) -> Result<Commit> {
         let op = |step: &Step<'a>| WriteOp { table: step.table, key: step.key, read: step.change.read() };
         let ops: SmallVec<[WriteOp<'_>; 4]> = steps.iter().map(op).collect();
-        let commit = engine.write(&ops, &mut |i, current, row| Ok(self.decide(&steps[i], current, row)))?;
+        let written = engine.write(&ops, &mut |i, current, row| Ok(self.decide(&steps[i], current, row)));
+        self.locks.settle(written.is_ok());
+        let commit = written?;
         for step in steps {
             self.date(step.at, commit.ts);
         }
@@ -260,15 +299,21 @@ impl<'a> Plan<'a> {
     }
 
     fn decide(&mut self, step: &Step<'_>, current: Option<RowVersion<'_>>, row: &mut Vec<u8>) -> Decision {
-        let change = step.change;
-        let decided = match step.shape {
-            Shape::Document => {
-                let table = DocumentTable::new(step.table.schema_ref());
-                let current = current.map(|version| table.read(&version));
-                let write = |document: &NewDocument<'_>| table.write(document, row);
-                decide_document(change, current, self.limits, self.now_micros, write)
+        let lock = self.locks.find(step.table.id(), step.key);
+        let decided = match (&step.change.action, lock) {
+            (Action::Lock { .. }, Some(_)) => Ok((Decision::Keep, Outcome::locked())),
+            (Action::Lock { until_micros }, None) => self.lock(step, current, *until_micros),
+            (Action::Unlock, lock) => self.unlock(step, current.is_some(), lock),
+            (_, None) => self.decide_free(step, step.change, current, row),
+            (_, Some(cas)) if step.change.cas == Some(cas) => {
+                let free = Change { cas: None, ..step.change.clone() };
+                let decided = self.decide_free(step, &free, current, row);
+                if matches!(decided, Ok((Decision::Put | Decision::Delete, _))) {
+                    self.locks.release(step.table.id(), step.key, cas);
+                }
+                decided
             }
-            Shape::Row => decide_row(step, change, current, self.now_micros, row),
+            (_, Some(_)) => Ok((Decision::Keep, Outcome::locked())),
         };
         let (decision, outcome) = match decided {
             Ok(done) => done,
@@ -277,6 +322,50 @@ impl<'a> Plan<'a> {
         self.outcomes[step.at] = outcome;
         self.written[step.at] = decision != Decision::Keep;
         decision
+    }
+
+    /// Decides a change of what nobody else has locked.
+    fn decide_free(
+        &self,
+        step: &Step<'_>,
+        change: &Change<'_>,
+        current: Option<RowVersion<'_>>,
+        row: &mut Vec<u8>,
+    ) -> Decided {
+        match step.shape {
+            Shape::Document => {
+                let table = DocumentTable::new(step.table.schema_ref());
+                let current = current.map(|version| table.read(&version));
+                let write = |document: &NewDocument<'_>| table.write(document, row);
+                decide_document(change, current, self.limits, self.now_micros, write)
+            }
+            Shape::Row => decide_row(step, change, current, self.now_micros, row),
+        }
+    }
+
+    fn lock(&mut self, step: &Step<'_>, current: Option<RowVersion<'_>>, until_micros: u64) -> Decided {
+        let version = current.ok_or(Status::NotFound)?;
+        let fetch = Action::Fetch { expiry: None, vivify: None, refresh_before: None };
+        let fetch = Change { key: step.change.key, cas: None, action: fetch };
+        let (decision, mut outcome) = self.decide_free(step, &fetch, Some(version), &mut Vec::new())?;
+        let taken = self.locks.take(step.table.id(), step.key, until_micros);
+        outcome.cas = taken.map_err(Status::Refused)?;
+        if let Some(fetched) = &mut outcome.fetched {
+            fetched.cas = outcome.cas;
+        }
+        Ok((decision, outcome))
+    }
+
+    fn unlock(&mut self, step: &Step<'_>, is_there: bool, lock: Option<u64>) -> Decided {
+        match lock {
+            _ if !is_there => Err(Status::NotFound),
+            None => Err(Status::NotLocked),
+            Some(cas) if step.change.cas == Some(cas) => {
+                self.locks.release(step.table.id(), step.key, cas);
+                Ok((Decision::Keep, Outcome::new(Status::Done)))
+            }
+            Some(_) => Ok((Decision::Keep, Outcome::locked())),
+        }
     }
 
     pub fn into_outcomes(self) -> Vec<Outcome> {
@@ -301,7 +390,11 @@ impl Change<'_> {
     /// Whether what the key means must be known.
     pub(super) fn read(&self) -> Read {
         match self.action {
-            Action::Store { mode: StoreMode::Set, .. } if self.cas.is_none() => Read::Blind,
+            Action::Store { mode: StoreMode::Set, expiry, .. }
+                if self.cas.is_none() && expiry != Expiry::Keep =>
+            {
+                Read::Blind
+            }
             _ => Read::Existing,
         }
     }

@@ -2,7 +2,8 @@
 
 use super::change::{Action, Change, Fetched, Outcome, Status, Step, StoreMode};
 use super::document::NewDocument;
-use super::{Document, Expiry, KvLimits, row};
+use super::subdoc::{self, Mutation};
+use super::{Document, Edited, Expiry, KvLimits, row};
 use oribi_engine::{Decision, RowVersion};
 use oribi_types::Error;
 
@@ -93,7 +94,35 @@ pub(super) fn decide_document(
             check_cas(cas, current.ok_or(Status::NotFound)?.cas)?;
             done(Decision::Delete)
         }
+        Action::Edit { mutations, mode, expiry } => edit(mutations, mode, expiry, cas, current, writer),
+        Action::Lock { .. } | Action::Unlock => unreachable!("locks are no part of a document"),
     }
+}
+
+fn edit(
+    mutations: &[Mutation<'_>],
+    mode: StoreMode,
+    expiry: Expiry,
+    cas: Option<u64>,
+    current: Option<Document<'_>>,
+    writer: Writer<'_, impl FnOnce(&NewDocument<'_>)>,
+) -> Decided {
+    check_store(mode, cas, current.map(|document| document.cas))?;
+    let mutated =
+        subdoc::mutate(current.map(|document| document.value), mutations).map_err(Status::EditFailed)?;
+    let decision = match &mutated.document {
+        None => Decision::Delete,
+        Some(value) => {
+            let (flags, expires_at) =
+                current.map_or((0, None), |document| (document.flags, document.expires_at));
+            writer.put_value(NewDocument::new(value, flags, expiry.instead_of(expires_at)))?
+        }
+    };
+    Ok((decision, edited(mutated.counters)))
+}
+
+fn edited(counters: Vec<(usize, i64)>) -> Outcome {
+    Outcome { edited: Some(Edited { counters }), ..Outcome::new(Status::Done) }
 }
 
 fn store(
@@ -115,7 +144,8 @@ fn store(
         })?);
     }
     check_store(mode, cas, current.map(|d| d.cas))?;
-    done(writer.put_value(new)?)
+    let expiry = new.expiry.instead_of(current.and_then(|d| d.expires_at));
+    done(writer.put_value(NewDocument { expiry, ..new })?)
 }
 
 fn extend(
@@ -221,10 +251,21 @@ pub(super) fn decide_row(
 ) -> Decided {
     let refused = |error: Error| Status::Refused(error);
     match change.action {
-        Action::Store { mode, .. } => {
+        Action::Store { mode, expiry, .. } => {
             check_store(mode, change.cas, current.map(|version| version.ts.0))?;
-            out.extend_from_slice(&step.row);
+            let kept =
+                current.and_then(|version| row::expires_at(step.table, step.table.schema_ref(), version.row));
+            match kept.filter(|_| expiry == Expiry::Keep) {
+                None => out.extend_from_slice(&step.row),
+                Some(at) => {
+                    let schema = step.table.schema_ref();
+                    row::with_expiry(step.table, schema, &step.row, Expiry::At(at), out).map_err(refused)?;
+                }
+            }
             done(Decision::Put)
+        }
+        Action::Edit { mutations, mode, expiry } => {
+            edit_row(step, mutations, mode, expiry, change.cas, current, out)
         }
         Action::Delete => {
             check_cas(change.cas, current.ok_or(Status::NotFound)?.ts.0)?;
@@ -239,7 +280,8 @@ pub(super) fn decide_row(
         Action::Fetch { expiry, vivify: None, refresh_before: None } => {
             let version = current.ok_or(Status::NotFound)?;
             let mut json = Vec::new();
-            let document = row::read(step.table.schema_ref(), &version, &mut json).map_err(refused)?;
+            let document =
+                row::read(step.table, step.table.schema_ref(), &version, &mut json).map_err(refused)?;
             let fetched = Some(Fetched::new(&document, expiry).into_owned());
             let decision = match expiry {
                 None => Decision::Keep,
@@ -251,6 +293,7 @@ pub(super) fn decide_row(
             };
             Ok((decision, Outcome { fetched, ..Outcome::new(Status::Done) }))
         }
+        Action::Lock { .. } | Action::Unlock => unreachable!("locks are no part of a row"),
         Action::Extend { .. } | Action::Count { .. } | Action::Fetch { .. } | Action::MarkStale { .. } => {
             let (schema, name) = (step.table.schema_name(), step.table.name());
             Err(refused(Error::unsupported(format!(
@@ -258,4 +301,29 @@ pub(super) fn decide_row(
             ))))
         }
     }
+}
+
+/// Changes members of the JSON object that a row is shown as. An expiry column is one of them.
+fn edit_row(
+    step: &Step<'_>,
+    mutations: &[Mutation<'_>],
+    mode: StoreMode,
+    expiry: Expiry,
+    cas: Option<u64>,
+    current: Option<RowVersion<'_>>,
+    out: &mut Vec<u8>,
+) -> Decided {
+    check_store(mode, cas, current.map(|version| version.ts.0))?;
+    let (table, schema) = (step.table, step.table.schema_ref());
+    let mut json = Vec::new();
+    let shown = current.map(|version| row::read(table, schema, &version, &mut json));
+    let document = shown.transpose().map_err(Status::Refused)?;
+    let mutated =
+        subdoc::mutate(document.map(|document| document.value), mutations).map_err(Status::EditFailed)?;
+    let Some(value) = &mutated.document else {
+        return Ok((Decision::Delete, edited(mutated.counters)));
+    };
+    let row = row::encode(table, schema, step.key, value, expiry).map_err(Status::Refused)?;
+    out.extend_from_slice(&row);
+    Ok((Decision::Put, edited(mutated.counters)))
 }

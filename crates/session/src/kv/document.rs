@@ -37,6 +37,8 @@ pub enum Expiry {
     Never,
     /// Microseconds since the Unix epoch; a moment that has passed means at once.
     At(i64),
+    /// When the document that is replaced would have; never, if there is none.
+    Keep,
 }
 
 const MICROS_PER_SECOND: i64 = 1_000_000;
@@ -62,13 +64,18 @@ impl Expiry {
         matches!(self, Expiry::At(at) if at <= now_micros as i64)
     }
 
+    /// What it is for a document in the place of one that expires at `expires_at`.
+    pub(super) fn instead_of(self, expires_at: Option<i64>) -> Self {
+        if self == Expiry::Keep { Expiry::from_column(expires_at) } else { self }
+    }
+
     pub(super) fn from_column(expires_at: Option<i64>) -> Self {
         expires_at.map_or(Expiry::Never, Expiry::At)
     }
 
     pub(super) fn as_value(self) -> ValueRef<'static> {
         match self {
-            Expiry::Never => ValueRef::Null,
+            Expiry::Never | Expiry::Keep => ValueRef::Null,
             Expiry::At(at) => ValueRef::Timestamp(at),
         }
     }

@@ -11,12 +11,17 @@
 mod change;
 mod decide;
 mod document;
+mod json;
+mod lock;
 mod path;
 mod row;
+pub mod subdoc;
 mod window;
 
-pub use change::{Action, Change, Fetched, Outcome, Status, StoreMode};
+pub use change::{Action, Change, Edited, Fetched, Outcome, Status, StoreMode};
 pub use document::{Document, Expiry, ttl_seconds};
+pub use json::is_json;
+pub use lock::{LOCKED_CAS, Locks};
 pub use path::Key;
 pub use window::{Answer, Op, Ran};
 
@@ -88,6 +93,7 @@ impl KvLimits {
 pub struct KeyValue {
     engine: Arc<Engine>,
     limits: KvLimits,
+    locks: Arc<Locks>,
     /// The flush that was asked for last, if it was for later.
     scheduled: Mutex<Option<AbortHandle>>,
 }
@@ -96,8 +102,14 @@ pub struct KeyValue {
 pub const BUCKET: (&str, &str) = ("default", "kv");
 
 impl KeyValue {
+    /// With locks that nobody else minds.
     pub fn new(engine: Arc<Engine>, limits: KvLimits) -> Arc<Self> {
-        Arc::new(KeyValue { engine, limits, scheduled: Mutex::default() })
+        KeyValue::sharing(Arc::default(), engine, limits)
+    }
+
+    /// With the locks that others give out for documents of `engine`, too.
+    pub fn sharing(locks: Arc<Locks>, engine: Arc<Engine>, limits: KvLimits) -> Arc<Self> {
+        Arc::new(KeyValue { engine, limits, locks, scheduled: Mutex::default() })
     }
 
     pub fn engine(&self) -> &Arc<Engine> {
@@ -230,7 +242,8 @@ impl Round<'_> {
         self.key.clear();
         let target = path::resolve(&self.tables, &self.kv.limits, key.into(), &mut self.key)?;
         let probe = engine.probe(target.table, target.key(&self.key));
-        let read = |version: RowVersion<'_>| shown(&target, &version, &mut self.json).map(answer);
+        let watch = Watch { locks: &self.kv.locks, now_micros: view.now_micros };
+        let read = |version: RowVersion<'_>| watch.shown(&target, &version, &mut self.json).map(answer);
         let (found, obligation) = if self.may_block {
             engine.read(probe, view, read)?
         } else {
@@ -260,7 +273,7 @@ impl Round<'_> {
             .iter()
             .map(|change| path::resolve(&self.tables, limits, change.key, &mut self.key))
             .collect();
-        let mut plan = Plan::new(limits, engine.read_view().now_micros, changes.len());
+        let mut plan = Plan::new(limits, &self.kv.locks, engine.read_view().now_micros, changes.len());
         for (change, target) in changes.iter().zip(&targets) {
             if let Ok(target) = target
                 && !self.may_block
@@ -289,14 +302,32 @@ fn write(engine: &Engine, plan: &mut Plan<'_>) -> Obligation {
     }
 }
 
-/// Shows what was read as a document; that of a row is written to `json`.
-///
-/// # Errors
-/// `Corrupt` for a row that does not decode.
-fn shown<'a>(target: &Target<'a>, version: &RowVersion<'a>, json: &'a mut Vec<u8>) -> Result<Document<'a>> {
-    let schema = target.table.schema_ref();
-    match target.shape {
-        Shape::Document => Ok(DocumentTable::new(schema).read(version)),
-        Shape::Row => row::read(schema, version, json),
+/// By what documents are shown.
+#[derive(Clone, Copy)]
+struct Watch<'a> {
+    locks: &'a Locks,
+    now_micros: u64,
+}
+
+impl Watch<'_> {
+    /// Shows what was read as a document; that of a row is written to `json`.
+    ///
+    /// # Errors
+    /// `Corrupt` for a row that does not decode.
+    fn shown<'a>(
+        self,
+        target: &Target<'a>,
+        version: &RowVersion<'a>,
+        json: &'a mut Vec<u8>,
+    ) -> Result<Document<'a>> {
+        let (table, schema) = (target.table, target.table.schema_ref());
+        let mut document = match target.shape {
+            Shape::Document => DocumentTable::new(schema).read(version),
+            Shape::Row => row::read(table, schema, version, json)?,
+        };
+        if self.locks.find(table.id(), version.key, self.now_micros).is_some() {
+            document.cas = LOCKED_CAS;
+        }
+        Ok(document)
     }
 }

@@ -3,17 +3,22 @@
 use super::{Document, Expiry};
 use oribi_engine::{RowVersion, Table};
 use oribi_types::key::decode_key;
-use oribi_types::{ColumnSource, Error, Result, Schema, Value, ValueRef, json};
+use oribi_types::{ColumnSource, Error, Result, RowRef, Schema, Value, ValueRef, json};
 
 /// Shows a row as a document whose value is written to `out`. Rows have no flags.
-pub fn read<'a>(schema: &Schema, version: &RowVersion<'_>, out: &'a mut Vec<u8>) -> Result<Document<'a>> {
+pub fn read<'a>(
+    table: &Table,
+    schema: &Schema,
+    version: &RowVersion<'_>,
+    out: &'a mut Vec<u8>,
+) -> Result<Document<'a>> {
     out.clear();
     json::write_row(schema, version.key, version.row, version.ts, out)?;
     Ok(Document {
         value: out,
         flags: 0,
         cas: version.ts.0,
-        expires_at: None,
+        expires_at: expires_at(table, schema, version.row),
         written_at: version.ts.micros(),
         stale: false,
         promised: false,
@@ -35,7 +40,7 @@ pub fn encode(table: &Table, schema: &Schema, key: &[u8], value: &[u8], expiry: 
         }
         members[*position] = Some(component);
     }
-    if expiry != Expiry::Never {
+    if let Expiry::At(_) = expiry {
         members[expiry_position(table, schema)?] = Some(expiry.as_value().to_owned());
     }
     let values = json::complete(schema, members).map_err(of_table)?;
@@ -62,6 +67,18 @@ pub fn with_expiry(
     };
     schema.replace_slots(row, &[(slot, expiry.as_value())], out);
     Ok(())
+}
+
+/// When `row` expires, as its expiry column says; microseconds since the Unix epoch.
+pub fn expires_at(table: &Table, schema: &Schema, row: &[u8]) -> Option<i64> {
+    let column = schema.column_by_id(table.options().expires_at?)?;
+    match column.source {
+        ColumnSource::Slot(slot) => match RowRef::new(schema.layout(), row).get(usize::from(slot)) {
+            Some(ValueRef::Timestamp(at)) => Some(at),
+            _ => None,
+        },
+        _ => None,
+    }
 }
 
 fn expiry_position(table: &Table, schema: &Schema) -> Result<usize> {

@@ -6,7 +6,7 @@
 
 use super::change::{Change, Outcome, Plan};
 use super::path::{self, Key, Target};
-use super::{Document, KvLimits, Round, shown, write};
+use super::{Document, KeyValue, Round, Watch, write};
 use oribi_engine::{Engine, Lookup, Obligation, Presence, Probe, Read, ReadView, RowVersion};
 use oribi_types::{Error, Result};
 use smallvec::SmallVec;
@@ -52,10 +52,7 @@ impl Round<'_> {
         let targets: Targets<'_> =
             ops.iter().map(|op| path::resolve(&self.tables, limits, op.key(), &mut self.key)).collect();
         let scratch = &self.key[..];
-        let probes: SmallVec<[Option<Probe<'_>>; INLINE]> = targets
-            .iter()
-            .map(|target| target.as_ref().ok().map(|target| engine.probe(target.table, target.key(scratch))))
-            .collect();
+        let probes = probes(engine, &targets, scratch);
         // Who may wait, for a file or for room to write, must not be pinned.
         let pin = || (!self.may_block).then(|| engine.pin());
         let pinned = pin();
@@ -66,7 +63,7 @@ impl Round<'_> {
         let ops = &ops[..len];
         drop(pinned);
 
-        let outcomes = changed(engine, limits, ops, &targets, scratch);
+        let outcomes = changed(self.kv, ops, &targets, scratch);
         if let Some((_, obligation)) = &outcomes {
             self.obligation.merge(*obligation);
             // What follows sees what was written; and a snapshot held now would keep what is overwritten.
@@ -77,7 +74,8 @@ impl Round<'_> {
             None => *self.view.get_or_insert_with(|| engine.read_view()),
         };
         // What left memory since it was found is read here and now, if something was written.
-        let reader = Reader { engine, view, may_block: self.may_block || outcomes.is_some() };
+        let watch = Watch { locks: &self.kv.locks, now_micros: view.now_micros };
+        let reader = Reader { engine, view, watch, may_block: self.may_block || outcomes.is_some() };
         let mut outcomes = outcomes.iter().flat_map(|(outcomes, _)| outcomes);
         let _pinned = pin();
         for (i, op) in ops.iter().enumerate() {
@@ -99,12 +97,20 @@ impl Round<'_> {
     }
 }
 
+fn probes<'a>(
+    engine: &Engine,
+    targets: &'a [Result<Target<'a>>],
+    scratch: &'a [u8],
+) -> SmallVec<[Option<Probe<'a>>; INLINE]> {
+    let probe = |target: &'a Target<'a>| engine.probe(target.table, target.key(scratch));
+    targets.iter().map(|target| target.as_ref().ok().map(probe)).collect()
+}
+
 type Targets<'a> = SmallVec<[Result<Target<'a>>; INLINE]>;
 
 /// Makes the changes among `ops` as one write. Their outcomes, if there are any, and what must be settled.
 fn changed(
-    engine: &Engine,
-    limits: &KvLimits,
+    kv: &KeyValue,
     ops: &[Op<'_>],
     targets: &[Result<Target<'_>>],
     scratch: &[u8],
@@ -114,9 +120,9 @@ fn changed(
     if count == 0 {
         return None;
     }
-    let mut plan = Plan::new(limits, engine.read_view().now_micros, count);
+    let mut plan = Plan::new(&kv.limits, &kv.locks, kv.now_micros(), count);
     changes().for_each(|(change, target)| plan.push(change, target, scratch));
-    let obligation = write(engine, &mut plan);
+    let obligation = write(&kv.engine, &mut plan);
     Some((plan.into_outcomes(), obligation))
 }
 
@@ -190,6 +196,7 @@ impl KeySet {
 struct Reader<'a> {
     engine: &'a Engine,
     view: ReadView,
+    watch: Watch<'a>,
     may_block: bool,
 }
 
@@ -202,7 +209,7 @@ impl Reader<'_> {
         json: &mut Vec<u8>,
         answer: &mut dyn FnMut(Answer<'_>),
     ) -> Option<Obligation> {
-        let mut read = |version: RowVersion<'_>| match shown(target, &version, json) {
+        let mut read = |version: RowVersion<'_>| match self.watch.shown(target, &version, json) {
             Ok(document) => answer(Answer::Found(document)),
             Err(error) => answer(Answer::Refused(error)),
         };

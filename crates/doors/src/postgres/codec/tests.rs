@@ -1,5 +1,6 @@
 use super::*;
 use bytes::BufMut;
+use smallvec::smallvec;
 
 const LIMIT: usize = 1024;
 
@@ -40,9 +41,9 @@ fn every_message_decodes() {
         Message::Bind(Bind {
             portal: "p",
             statement: "s",
-            parameter_formats: vec![1],
-            parameters: vec![Some(b"hi"), None],
-            result_formats: vec![1],
+            parameter_formats: smallvec![1],
+            parameters: smallvec![Some(&b"hi"[..]), None],
+            result_formats: smallvec![1],
         })
     );
     assert_eq!(decode(b'E', &samples()[4].1).unwrap(), Message::Execute { portal: "p", rows_max: 10 });

@@ -1,6 +1,7 @@
 //! `COPY … TO STDOUT`: one `CopyData` message per row, as clients expect.
 
 use crate::postgres::encode::Column;
+use crate::postgres::row::close_frame;
 use crate::postgres::wire::{OUT_BYTES, Wire};
 use arrow::datatypes::Schema;
 use oribi_session::sql::{CopyFormat, CopyStatement, SqlError};
@@ -71,7 +72,7 @@ impl<'a> CopyWriter<'a> {
             }
         }
         out.push(b'\n');
-        wire.close_frame(frame)
+        close_frame(frame, &mut wire.out)
     }
 
     /// Escapes or quotes the field that begins at `start` of `out`, if it could be read as anything but itself.

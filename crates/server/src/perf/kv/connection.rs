@@ -1,6 +1,7 @@
 //! A connection with one batch under way. It reads while it writes: a server that answers before it has read the
 //! whole batch must not wait for a client that waits for it.
 
+use super::couchbase::{self, Login};
 use super::protocol::{Answer, Protocol};
 use oribi_types::{Error, Result};
 use std::io::ErrorKind;
@@ -34,10 +35,16 @@ pub struct Connection {
 }
 
 impl Connection {
-    pub async fn open(address: SocketAddr, protocol: Protocol) -> Result<Self> {
+    /// # Errors
+    /// Those of connecting, and of Couchbase's bootstrap if that is the protocol.
+    pub async fn open(address: SocketAddr, protocol: Protocol, login: Login<'_>) -> Result<Self> {
         let named = |e: std::io::Error| Error::from(e).context(address);
-        let socket = TcpStream::connect(address).await.map_err(named)?;
+        let mut socket = TcpStream::connect(address).await.map_err(named)?;
         socket.set_nodelay(true).map_err(named)?;
+        if protocol == Protocol::Couchbase {
+            let bootstrap = timeout(ANSWER_MAX, couchbase::bootstrap(&mut socket, login)).await;
+            bootstrap.map_err(|_| Error::unavailable("the server does not answer"))??;
+        }
         Ok(Connection {
             socket,
             protocol,

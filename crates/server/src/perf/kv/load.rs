@@ -13,6 +13,8 @@ use tokio::runtime::{Builder, Runtime};
 
 /// Values are slices of this many random bytes.
 pub const VALUE_BYTES_MAX: usize = 1 << 20;
+/// Values begin at one of so many bytes, which stay in the processor's cache: it is the server that is measured.
+const VALUE_STARTS: usize = 16 << 10;
 /// Decimal digits of a key, as pillowfight writes them.
 const KEY_DIGITS: usize = 20;
 
@@ -74,7 +76,7 @@ impl Worker {
     /// Those of connecting.
     pub fn open(command: &KvCommand, address: SocketAddr, thread: u64) -> Result<Self> {
         let runtime = Builder::new_current_thread().enable_all().build()?;
-        let connect = |_| runtime.block_on(Connection::open(address, command.protocol));
+        let connect = |_| runtime.block_on(Connection::open(address, command.protocol, command.login()));
         let connections = (0..command.connections).map(connect).collect::<Result<_>>()?;
         let share = |thread: u64| command.num_items * thread / command.num_threads as u64;
         let shared = Shared {
@@ -177,25 +179,27 @@ impl Operations {
             values: Vec::new(),
             random: Xorshift::new(thread + 1),
         };
-        operations.values = (0..VALUE_BYTES_MAX).map(|_| b'a' + (operations.next() % 26) as u8).collect();
+        operations.values = (0..VALUE_BYTES_MAX).map(|_| b'a' + operations.below(26) as u8).collect();
         operations
     }
 
-    fn next(&mut self) -> u64 {
-        self.random.next() >> 16
+    /// A number below `n`.
+    fn below(&mut self, n: u64) -> u64 {
+        ((u128::from(self.random.next()) * u128::from(n)) >> 64) as u64
     }
 
     fn set(&mut self, item: u64, out: &mut Vec<u8>) {
         let (smallest, largest) = (*self.sizes.start(), *self.sizes.end());
-        let size = smallest + (self.next() % (largest - smallest + 1) as u64) as usize;
-        let start = self.next() as usize % (self.values.len() - size + 1);
+        let size = smallest + self.below((largest - smallest + 1) as u64) as usize;
+        let starts = VALUE_STARTS.min(self.values.len() - size + 1);
+        let start = self.below(starts as u64) as usize;
         self.protocol.set(&key(item), &self.values[start..start + size], out);
     }
 
     /// A get or a set of a random key; whether it is a set.
     fn random(&mut self, out: &mut Vec<u8>) -> bool {
-        let item = self.next() % self.items;
-        let is_set = self.next() % 100 < u64::from(self.set_pct);
+        let item = self.below(self.items);
+        let is_set = self.below(100) < u64::from(self.set_pct);
         if is_set {
             self.set(item, out);
         } else {

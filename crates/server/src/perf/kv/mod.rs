@@ -1,5 +1,5 @@
 //! `oribi perf kv`: a load of gets and sets in batches, in the manner of pillowfight, against any server that speaks
-//! memcached's protocols.
+//! memcached's protocols, or Couchbase's.
 //!
 //! Each thread owns its connections and keeps one batch under way on each. Building and checking an operation copies
 //! a key and skips an answer, without an allocation or a lock; a batch costs one write(2) and at least two read(2), the
@@ -7,14 +7,18 @@
 //! The latency of a batch includes waiting for its thread's other connections.
 
 mod connection;
+mod couchbase;
 mod cpu;
 mod load;
 mod protocol;
+mod report;
 
+use couchbase::Login;
 use cpu::CpuTime;
 use load::{Counts, Worker};
 use oribi_types::{Error, Result};
 use protocol::Protocol;
+use report::Report;
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::thread::ScopedJoinHandle;
@@ -60,6 +64,18 @@ pub struct KvCommand {
     /// Process of the server, whose CPU time is to be told too
     #[arg(long)]
     server_pid: Option<u32>,
+    /// Print the result as a line of JSON
+    #[arg(long)]
+    json: bool,
+    /// User, for the couchbase protocol
+    #[arg(long, default_value = "default")]
+    user: String,
+    /// Password of the user; the couchbase protocol sends it as it is
+    #[arg(long, env = "ORIBI_PERF_PASSWORD", default_value = "", hide_env_values = true)]
+    password: String,
+    /// Bucket, for the couchbase protocol
+    #[arg(long, default_value = "default")]
+    bucket: String,
 }
 
 impl KvCommand {
@@ -82,6 +98,10 @@ impl KvCommand {
             )));
         }
         Ok(())
+    }
+
+    fn login(&self) -> Login<'_> {
+        Login { user: &self.user, password: &self.password, bucket: &self.bucket }
     }
 
     fn address(&self) -> Result<SocketAddr> {
@@ -132,7 +152,9 @@ pub fn run(command: &KvCommand) -> Result<()> {
     if !command.no_population {
         let started = Instant::now();
         in_threads(&mut workers, Worker::populate)?;
-        println!("set {} items in {:.2} s", command.num_items, started.elapsed().as_secs_f64());
+        if !command.json {
+            println!("set {} items in {:.2} s", command.num_items, started.elapsed().as_secs_f64());
+        }
     }
     let until = Until {
         stop: AtomicBool::new(false),
@@ -149,10 +171,17 @@ pub fn run(command: &KvCommand) -> Result<()> {
         let measure = |worker: &mut Worker| worker.measure(&until).inspect_err(|_| until.stop());
         in_threads(&mut workers, measure)
     })?;
-    let wall = started.elapsed().as_secs_f64();
-    let client = CpuTime::of_this_process().since(&client_before);
-    let server = server().ok().flatten().zip(server_before).map(|(after, before)| after.since(&before));
-    report(&workers, wall, client, server);
+    let seconds = started.elapsed().as_secs_f64();
+    let (mut counts, mut latency) = (Counts::default(), load::latency_histogram());
+    workers.iter().for_each(|worker| worker.report(&mut counts, &mut latency));
+    let client = CpuTime::of_this_process() - client_before;
+    let server = server().ok().flatten().zip(server_before).map(|(after, before)| after - before);
+    let report = Report { seconds, counts, latency, client, server };
+    if command.json {
+        println!("{}", report.json())
+    } else {
+        report.print()
+    }
     Ok(())
 }
 
@@ -165,29 +194,6 @@ fn in_threads(workers: &mut [Worker], work: impl Fn(&mut Worker) -> Result<()> +
         };
         threads.into_iter().try_for_each(ended)
     })
-}
-
-fn report(workers: &[Worker], wall: f64, client: f64, server: Option<f64>) {
-    let (mut counts, mut latency) = (Counts::default(), load::latency_histogram());
-    workers.iter().for_each(|worker| worker.report(&mut counts, &mut latency));
-    let operations = counts.operations();
-    println!("{operations} operations in {wall:.2} s: {:.0} ops/s", operations as f64 / wall);
-    println!(
-        "{} sets, {} hits, {} misses, {} errors",
-        counts.sets, counts.hits, counts.misses, counts.errors
-    );
-    let us = |quantile: f64| latency.value_at_quantile(quantile) as f64 / 1e3;
-    print!("latency of a batch, µs:");
-    for (name, quantile) in
-        [("p50", 0.5), ("p90", 0.9), ("p99", 0.99), ("p99.9", 0.999), ("p99.99", 0.9999), ("max", 1.0)]
-    {
-        print!(" {name} {:.0}", us(quantile));
-    }
-    println!();
-    println!("client CPU {client:.2} s, {:.3} µs/op", client * 1e6 / operations.max(1) as f64);
-    if let Some(server) = server {
-        println!("server CPU {server:.2} s, {:.0} ops per CPU-second", operations as f64 / server.max(1e-9));
-    }
 }
 
 #[cfg(test)]

@@ -1,9 +1,10 @@
 //! What the load sends and how it finds the end of an answer.
 
+use super::couchbase::vbucket;
 use oribi_types::{Error, Result};
 use std::ops::Range;
 
-/// A dialect of memcached.
+/// A dialect of memcached, or Couchbase's of the binary one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum Protocol {
     /// `get`, `set`
@@ -14,6 +15,8 @@ pub enum Protocol {
     Binary,
     /// GETQ, SETQ, and a NOOP that ends the batch: only hits and failures are answered
     BinaryQuiet,
+    /// GET, SET, with the vbucket of the key, after SASL PLAIN and SELECT_BUCKET
+    Couchbase,
 }
 
 /// One answer of a server.
@@ -27,9 +30,9 @@ pub enum Answer {
     End,
 }
 
-const HEADER_BYTES: usize = 24;
+pub(super) const HEADER_BYTES: usize = 24;
 const REQUEST: u8 = 0x80;
-const RESPONSE: u8 = 0x81;
+pub(super) const RESPONSE: u8 = 0x81;
 const GET: u8 = 0x00;
 const SET: u8 = 0x01;
 const GETQ: u8 = 0x09;
@@ -39,34 +42,38 @@ const SETQ: u8 = 0x11;
 const SET_EXTRAS: [u8; 8] = [0; 8];
 
 impl Protocol {
-    pub fn get(self, key: &[u8], out: &mut Vec<u8>) {
+    pub fn get<const N: usize>(self, key: &[u8; N], out: &mut Vec<u8>) {
         match self {
-            Protocol::Text => push(out, &[b"get ", key, b"\r\n"]),
-            Protocol::Meta => push(out, &[b"mg ", key, b" v\r\n"]),
-            Protocol::Binary => push(out, &[&header(GET, key.len(), 0, 0), key]),
-            Protocol::BinaryQuiet => push(out, &[&header(GETQ, key.len(), 0, 0), key]),
+            Protocol::Text => push(out, [b"get ", key, b"\r\n"]),
+            Protocol::Meta => push(out, [b"mg ", key, b" v\r\n"]),
+            Protocol::Binary => push(out, [&request(GET, N, 0, 0), key]),
+            Protocol::BinaryQuiet => push(out, [&request(GETQ, N, 0, 0), key]),
+            Protocol::Couchbase => push(out, [&routed(request(GET, N, 0, 0), key), key]),
         }
     }
 
-    pub fn set(self, key: &[u8], value: &[u8], out: &mut Vec<u8>) {
+    pub fn set<const N: usize>(self, key: &[u8; N], value: &[u8], out: &mut Vec<u8>) {
+        let binary = |opcode| request(opcode, N, SET_EXTRAS.len(), value.len());
         let mut digits = itoa::Buffer::new();
-        let length = digits.format(value.len()).as_bytes();
         match self {
-            Protocol::Text => push(out, &[b"set ", key, b" 0 0 ", length, b"\r\n", value, b"\r\n"]),
-            Protocol::Meta => push(out, &[b"ms ", key, b" ", length, b"\r\n", value, b"\r\n"]),
-            Protocol::Binary => self.binary_set(SET, key, value, out),
-            Protocol::BinaryQuiet => self.binary_set(SETQ, key, value, out),
+            Protocol::Text => {
+                let length = digits.format(value.len()).as_bytes();
+                push(out, [b"set ", key, b" 0 0 ", length, b"\r\n", value, b"\r\n"]);
+            }
+            Protocol::Meta => {
+                let length = digits.format(value.len()).as_bytes();
+                push(out, [b"ms ", key, b" ", length, b"\r\n", value, b"\r\n"]);
+            }
+            Protocol::Binary => push(out, [&binary(SET), &SET_EXTRAS, key, value]),
+            Protocol::BinaryQuiet => push(out, [&binary(SETQ), &SET_EXTRAS, key, value]),
+            Protocol::Couchbase => push(out, [&routed(binary(SET), key), &SET_EXTRAS, key, value]),
         }
-    }
-
-    fn binary_set(self, opcode: u8, key: &[u8], value: &[u8], out: &mut Vec<u8>) {
-        push(out, &[&header(opcode, key.len(), SET_EXTRAS.len(), value.len()), &SET_EXTRAS, key, value]);
     }
 
     /// Ends a batch.
     pub fn finish(self, out: &mut Vec<u8>) {
         if self.is_quiet() {
-            push(out, &[&header(NOOP, 0, 0, 0)]);
+            push(out, [&request(NOOP, 0, 0, 0)]);
         }
     }
 
@@ -83,29 +90,35 @@ impl Protocol {
         match self {
             Protocol::Text => Ok(text_answer(bytes)),
             Protocol::Meta => Ok(meta_answer(bytes)),
-            Protocol::Binary | Protocol::BinaryQuiet
-                if bytes.first().is_some_and(|magic| *magic != RESPONSE) =>
-            {
+            _ if bytes.first().is_some_and(|magic| *magic != RESPONSE) => {
                 Err(Error::invalid("the server does not speak the binary protocol"))
             }
-            Protocol::Binary | Protocol::BinaryQuiet => Ok(binary_answer(bytes)),
+            _ => Ok(binary_answer(bytes)),
         }
     }
 }
 
-fn push(out: &mut Vec<u8>, parts: &[&[u8]]) {
-    for part in parts {
-        out.extend_from_slice(part);
-    }
+/// Inlined, as most parts have a length that is known where they are pushed, and are no call of memcpy then.
+#[inline(always)]
+fn push<const N: usize>(out: &mut Vec<u8>, parts: [&[u8]; N]) {
+    out.reserve(parts.iter().map(|part| part.len()).sum());
+    parts.iter().for_each(|part| out.extend_from_slice(part));
 }
 
-fn header(opcode: u8, key: usize, extras: usize, value: usize) -> [u8; HEADER_BYTES] {
+/// The header of a request in the binary protocol; lengths in bytes.
+pub(super) fn request(opcode: u8, key: usize, extras: usize, value: usize) -> [u8; HEADER_BYTES] {
     let mut header = [0; HEADER_BYTES];
     header[0] = REQUEST;
     header[1] = opcode;
     header[2..4].copy_from_slice(&(key as u16).to_be_bytes());
     header[4] = extras as u8;
     header[8..12].copy_from_slice(&((key + extras + value) as u32).to_be_bytes());
+    header
+}
+
+/// The header with the vbucket of `key`.
+fn routed(mut header: [u8; HEADER_BYTES], key: &[u8]) -> [u8; HEADER_BYTES] {
+    header[6..8].copy_from_slice(&vbucket(key).to_be_bytes());
     header
 }
 

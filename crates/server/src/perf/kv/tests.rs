@@ -43,4 +43,8 @@ fn requests_are_framed_as_the_protocols_say() {
     Protocol::BinaryQuiet.set(b"key", b"value", &mut out);
     assert_eq!(out.len(), 24 + 8 + 3 + 5);
     assert_eq!((out[1], out[3], out[4], out[11]), (0x11, 3, 8, 16));
+    out.clear();
+    Protocol::Couchbase.get(b"123456789", &mut out);
+    assert_eq!((&out[..2], &out[24..]), (&[0x80, 0][..], &b"123456789"[..]));
+    assert_eq!(u16::from_be_bytes([out[6], out[7]]), 0x3f4, "0xCBF43926 shifted by 16, of 1,024");
 }

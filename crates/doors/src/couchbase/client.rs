@@ -1,0 +1,81 @@
+//! One client: what it has agreed on, and its part in the door's runtime.
+
+use super::Shared;
+use super::bootstrap;
+use super::execute::{Execution, Stopped};
+use super::state::State;
+use super::status::Status;
+use crate::runtime::{Exchange, Leave, Link, Progress, Protocol};
+use bytes::Buf;
+use oribi_engine::Obligation;
+use std::ops::Range;
+use std::sync::Arc;
+use std::time::Instant;
+use tokio::sync::watch;
+
+pub struct Client {
+    shared: Arc<Shared>,
+    link: Link,
+    state: State,
+    /// Where in the output the answers begin that may come too late, and when that is.
+    deadlines: Vec<(usize, Instant)>,
+}
+
+impl Client {
+    pub(super) fn new(shared: Arc<Shared>, link: Link) -> Self {
+        Client { shared, link, state: State::default(), deadlines: Vec::new() }
+    }
+}
+
+impl Protocol for Client {
+    fn advance(&mut self, exchange: &mut Exchange, leave: Leave) -> Progress {
+        let started = Instant::now();
+        let catalog = self.shared.kv.engine().catalog();
+        let map = self.shared.cluster.map();
+        let shared = self.shared.clone();
+        let round = shared.kv.round(leave.to_block);
+        let Exchange { input, output, obligation, closing, .. } = exchange;
+        let mut execution = Execution {
+            shared: &shared,
+            link: &self.link,
+            state: &mut self.state,
+            deadlines: &mut self.deadlines,
+            catalog: &catalog,
+            map: &map,
+            leave,
+            round,
+            started,
+            output,
+            obligation: Obligation::default(),
+            closing,
+        };
+        let Stopped { executed, skip, progress } = execution.advance(&input[..]);
+        obligation.merge(execution.settle());
+        input.advance(executed);
+        exchange.skip(skip);
+        progress
+    }
+
+    fn settled(&mut self, exchange: &mut Exchange) {
+        const STATUS: Range<usize> = 6..8;
+        if self.deadlines.is_empty() {
+            return;
+        }
+        let now = Instant::now();
+        let late = (Status::SyncWriteAmbiguous as u16).to_be_bytes();
+        for (answer, _) in self.deadlines.drain(..).filter(|(_, deadline)| *deadline <= now) {
+            let status = &mut exchange.output[answer..][STATUS];
+            if *status == [0, 0] {
+                status.copy_from_slice(&late);
+            }
+        }
+    }
+
+    fn pushes(&self) -> Option<watch::Receiver<u64>> {
+        Some(self.shared.cluster.changes())
+    }
+
+    fn push(&mut self, exchange: &mut Exchange) {
+        bootstrap::push_map(&self.shared, &mut self.state, &mut exchange.output);
+    }
+}

@@ -1,0 +1,172 @@
+//! Authentication: SCRAM and PLAIN, or none.
+
+pub mod scram;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD_NO_PAD as BASE64;
+use oribi_types::{Error, Result};
+use ring::rand::{SecureRandom, SystemRandom};
+use scram::{Credentials, Exchange, First, Hash};
+use std::collections::HashMap;
+
+/// The mechanisms, the best one first.
+pub const MECHANISMS: &str = "SCRAM-SHA512 SCRAM-SHA256 SCRAM-SHA1 PLAIN";
+
+const SALT_BYTES: usize = 16;
+const NONCE_BYTES: usize = 18;
+
+/// Who may come in.
+pub struct Users {
+    /// What is kept of each user's password. Nobody: there is no authentication, and whoever reaches the door comes in.
+    known: HashMap<String, [Credentials; 3]>,
+    /// What somebody who is not known is measured by, with the salt that all have, so that names cannot be found out.
+    nobody: [Credentials; 3],
+    random: SystemRandom,
+}
+
+impl Users {
+    /// Names and passwords.
+    ///
+    /// # Errors
+    /// `Internal` if the system gives no random numbers.
+    pub fn new<'a>(users: impl IntoIterator<Item = (&'a str, &'a str)>) -> Result<Self> {
+        let random = SystemRandom::new();
+        let salt = bytes::<SALT_BYTES>(&random)?;
+        let credentials = |password: &[u8]| {
+            Hash::ALL.map(|hash| Credentials::new(hash, password, salt.to_vec(), scram::ITERATIONS))
+        };
+        let known = users
+            .into_iter()
+            .map(|(name, password)| (name.to_owned(), credentials(password.as_bytes())))
+            .collect();
+        let nobody = credentials(&bytes::<SALT_BYTES>(&random)?);
+        Ok(Users { known, nobody, random })
+    }
+
+    /// Whether everybody is let in.
+    pub fn is_open(&self) -> bool {
+        self.known.is_empty()
+    }
+
+    fn credentials(&self, user: &str) -> &[Credentials; 3] {
+        self.known.get(user).unwrap_or(&self.nobody)
+    }
+}
+
+fn bytes<const N: usize>(random: &SystemRandom) -> Result<[u8; N]> {
+    let mut bytes = [0; N];
+    random.fill(&mut bytes).map_err(|_| Error::internal("the system gives no random numbers"))?;
+    Ok(bytes)
+}
+
+/// What a step of the exchange is answered.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Step {
+    Continue(String),
+    Done { user: String, last: String },
+    Failed,
+}
+
+/// One client's authentication.
+#[derive(Debug, Default)]
+pub struct Authentication {
+    under_way: Option<(String, Hash, Exchange)>,
+}
+
+impl Authentication {
+    /// The client's first message. Passwords in the clear are taken where `plain_is_safe`.
+    pub fn start(&mut self, users: &Users, mechanism: &[u8], message: &[u8], plain_is_safe: bool) -> Step {
+        self.under_way = None;
+        if users.is_open() {
+            return Step::Done { user: String::new(), last: String::new() };
+        }
+        if mechanism == b"PLAIN" && plain_is_safe {
+            return plain(users, message);
+        }
+        let hash = Hash::ALL.iter().position(|hash| hash.mechanism().as_bytes() == mechanism);
+        let (Some(hash), Some(first)) = (hash, First::parse(message)) else { return Step::Failed };
+        let Ok(nonce) = bytes::<NONCE_BYTES>(&users.random) else { return Step::Failed };
+        let user = first.user.clone();
+        let exchange = Exchange::new(users.credentials(&user)[hash].clone(), first, &BASE64.encode(nonce));
+        let challenge = exchange.challenge.clone();
+        self.under_way = Some((user, Hash::ALL[hash], exchange));
+        Step::Continue(challenge)
+    }
+
+    /// The client's last message, for the mechanism that it began with.
+    pub fn step(&mut self, mechanism: &[u8], message: &[u8]) -> Step {
+        let Some((user, hash, exchange)) = self.under_way.take() else { return Step::Failed };
+        if hash.mechanism().as_bytes() != mechanism {
+            return Step::Failed;
+        }
+        match exchange.finish(message) {
+            Some(last) => Step::Done { user, last },
+            None => Step::Failed,
+        }
+    }
+}
+
+/// `authorization NUL user NUL password`; to act as somebody else is refused.
+fn plain(users: &Users, message: &[u8]) -> Step {
+    let mut parts = message.split(|byte| *byte == 0);
+    let (Some(acts_as), Some(user), Some(password), None) =
+        (parts.next(), parts.next(), parts.next(), parts.next())
+    else {
+        return Step::Failed;
+    };
+    let Ok(user) = std::str::from_utf8(user) else { return Step::Failed };
+    // The cheapest of the hashes that are not broken.
+    let fits = users.credentials(user)[1].fit(password);
+    if fits && users.known.contains_key(user) && (acts_as.is_empty() || acts_as == user.as_bytes()) {
+        return Step::Done { user: user.to_owned(), last: String::new() };
+    }
+    Step::Failed
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn passwords_in_the_clear_are_checked() {
+        let users = Users::new([("ann", "secret")]).unwrap();
+        let start = |message: &[u8], safe| Authentication::default().start(&users, b"PLAIN", message, safe);
+        let done = Step::Done { user: "ann".into(), last: String::new() };
+        assert_eq!(start(b"\0ann\0secret", true), done);
+        assert_eq!(start(b"ann\0ann\0secret", true), done);
+        for wrong in [
+            &b"\0ann\0"[..],
+            b"\0ann\0Secret",
+            b"\0bob\0secret",
+            b"bob\0ann\0secret",
+            b"ann",
+            b"\0ann\0secret\0",
+        ] {
+            assert_eq!(start(wrong, true), Step::Failed, "{wrong:?}");
+        }
+        assert_eq!(start(b"\0ann\0secret", false), Step::Failed);
+    }
+
+    #[test]
+    fn somebody_unknown_is_challenged_like_anybody() {
+        let users = Users::new([("ann", "secret")]).unwrap();
+        let mut authentication = Authentication::default();
+        for user in ["ann", "bob"] {
+            let first = format!("n,,n={user},r=abc");
+            let step = authentication.start(&users, b"SCRAM-SHA512", first.as_bytes(), true);
+            let Step::Continue(challenge) = step else { panic!("{step:?}") };
+            assert!(challenge.starts_with("r=abc") && challenge.ends_with(",i=4096"));
+            // Another mechanism does not go on with it, and neither does a second try.
+            assert_eq!(authentication.step(b"SCRAM-SHA256", b"c=biws,r=abc,p=AAAA"), Step::Failed);
+            assert_eq!(authentication.step(b"SCRAM-SHA512", b"c=biws,r=abc,p=AAAA"), Step::Failed);
+        }
+        assert_eq!(authentication.start(&users, b"CRAM-MD5", b"n,,n=ann,r=abc", true), Step::Failed);
+    }
+
+    #[test]
+    fn without_users_everybody_comes_in() {
+        let users = Users::new([]).unwrap();
+        let step = Authentication::default().start(&users, b"SCRAM-SHA512", b"n,,n=x,r=y", false);
+        assert_eq!(step, Step::Done { user: String::new(), last: String::new() });
+    }
+}

@@ -1,0 +1,271 @@
+//! Writes of one row by its primary key, without plan, batch or allocation of our own.
+//!
+//! A planned statement is looked at once: one that names its only row by constants and sets nothing but constants (for
+//! a `DO UPDATE`, proposed values too) becomes a [`PointWrite`], which encodes key and row straight into the engine's
+//! write. It knows one way through: whatever is not plain (a refusal, a parameter of a type that must be converted, a
+//! row so large that its memory is counted, a table that changed meanwhile) it leaves to the planned statement, having
+//! written nothing. So it can differ from that statement only in what both succeed at.
+
+use super::constant::Constant;
+use super::{changed, readable};
+use crate::point::convert;
+use futures::FutureExt;
+use oribi_engine::{Commit, Decision, Engine, Obligation, Read, RowVersion, Table, WriteOp};
+use oribi_session::sql;
+use oribi_types::key::encode_key;
+use oribi_types::{ColumnSource, ColumnType, Result, Schema, Value, ValueRef};
+use smallvec::SmallVec;
+use std::cell::RefCell;
+use std::sync::Arc;
+
+/// A prepared write of one row.
+pub(crate) struct PointWrite {
+    engine: Arc<Engine>,
+    table: Arc<Table>,
+    schema: Arc<Schema>,
+    operation: Operation,
+}
+
+pub(super) enum Operation {
+    /// Of the row with this key, one constant for each key column.
+    Update {
+        key: Vec<Constant>,
+        changes: Vec<Change>,
+    },
+    Delete {
+        key: Vec<Constant>,
+    },
+    /// Of these values, one for each column of the table.
+    Insert {
+        values: Vec<Constant>,
+        conflict: Conflict,
+    },
+}
+
+pub(super) enum Conflict {
+    Refuse,
+    Ignore,
+    Update(Vec<Change>),
+}
+
+/// What the column at a position is set to.
+pub(super) struct Change {
+    pub(super) position: usize,
+    pub(super) source: Source,
+}
+
+pub(super) enum Source {
+    Constant(Constant),
+    /// The value proposed for the column at this position.
+    Excluded(usize),
+}
+
+/// Values and slots up to this number need no allocation.
+const COLUMNS_INLINE: usize = 16;
+
+type Values<'v> = SmallVec<[ValueRef<'v>; COLUMNS_INLINE]>;
+type Slots<'v> = SmallVec<[(u16, ValueRef<'v>); COLUMNS_INLINE]>;
+
+/// Rows from this size on are the planned statement's, which counts them against the memory of queries.
+const ROW_BYTES_MAX: usize = 128 << 10;
+
+#[derive(Default)]
+struct Scratch {
+    key: Vec<u8>,
+    row: Vec<u8>,
+}
+
+thread_local! {
+    static SCRATCH: RefCell<Scratch> = RefCell::default();
+}
+
+impl PointWrite {
+    /// `parameters` are the types of the statement's parameters. `None` if one of them must be converted by more than
+    /// a change of an integer's width.
+    pub(super) fn new(
+        engine: &Arc<Engine>,
+        table: &Arc<Table>,
+        schema: &Arc<Schema>,
+        operation: Operation,
+        parameters: &[ColumnType],
+    ) -> Option<Self> {
+        let columns = schema.columns();
+        let plain = |position: usize, constant: &Constant| {
+            constant.is_plain(columns[position].column_type, parameters)
+        };
+        let plain_change = |change: &Change| match &change.source {
+            Source::Constant(constant) => plain(change.position, constant),
+            Source::Excluded(_) => true,
+        };
+        let plain_key = |key: &[Constant]| schema.key().iter().zip(key).all(|(&p, c)| plain(p, c));
+        let is_plain = match &operation {
+            Operation::Update { key, changes } => plain_key(key) && changes.iter().all(plain_change),
+            Operation::Delete { key } => plain_key(key),
+            Operation::Insert { values, conflict } => {
+                values.iter().enumerate().all(|(position, constant)| plain(position, constant))
+                    && match conflict {
+                        Conflict::Update(changes) => changes.iter().all(plain_change),
+                        Conflict::Refuse | Conflict::Ignore => true,
+                    }
+            }
+        };
+        let (engine, table, schema) = (Arc::clone(engine), Arc::clone(table), Arc::clone(schema));
+        is_plain.then_some(PointWrite { engine, table, schema, operation })
+    }
+
+    fn update(
+        &self,
+        key: &[Constant],
+        changes: &[Change],
+        parameters: &[Value],
+        scratch: &mut Scratch,
+    ) -> Option<(Commit, bool)> {
+        self.encode_key(key, parameters, &mut scratch.key)?;
+        let mut slots = Slots::new();
+        self.put_slots(changes, parameters, &[], &mut slots)?;
+        self.write(&scratch.key, |current, row| {
+            let Some(current) = current else { return Ok(Decision::Keep) };
+            self.schema.replace_slots(readable(&self.schema, &current)?, &slots, row);
+            Ok(Decision::Put)
+        })
+    }
+
+    fn delete(
+        &self,
+        key: &[Constant],
+        parameters: &[Value],
+        scratch: &mut Scratch,
+    ) -> Option<(Commit, bool)> {
+        self.encode_key(key, parameters, &mut scratch.key)?;
+        self.write(&scratch.key, |current, _| {
+            let Some(current) = current else { return Ok(Decision::Keep) };
+            readable(&self.schema, &current)?;
+            Ok(Decision::Delete)
+        })
+    }
+
+    fn insert(
+        &self,
+        values: &[Constant],
+        conflict: &Conflict,
+        parameters: &[Value],
+        scratch: &mut Scratch,
+    ) -> Option<(Commit, bool)> {
+        let mut proposed = Values::new();
+        for (column, constant) in self.schema.columns().iter().zip(values) {
+            proposed.push(constant.plain_value(column.column_type, parameters)?);
+        }
+        let Scratch { key, row: encoded } = scratch;
+        // It checks what a column may hold, null included.
+        self.schema.encode(&proposed, key, encoded).ok()?;
+        if key.len() + encoded.len() > ROW_BYTES_MAX.min(self.engine.options().statement_bytes_max / 2) {
+            return None;
+        }
+        let mut slots = Slots::new();
+        if let Conflict::Update(changes) = conflict {
+            self.put_slots(changes, parameters, &proposed, &mut slots)?;
+        }
+        self.write(key, |current, row| {
+            match (current, conflict) {
+                (None, _) => row.extend_from_slice(encoded),
+                (Some(_), Conflict::Refuse) => return Err(changed()),
+                (Some(_), Conflict::Ignore) => return Ok(Decision::Keep),
+                (Some(current), Conflict::Update(_)) => {
+                    self.schema.replace_slots(readable(&self.schema, &current)?, &slots, row);
+                }
+            }
+            Ok(Decision::Put)
+        })
+    }
+
+    /// Appends the encoded key; `None` if a part of it is null, which equals nothing.
+    fn encode_key(&self, key: &[Constant], parameters: &[Value], out: &mut Vec<u8>) -> Option<()> {
+        // What is not plain goes the way of null, which no key takes.
+        let values = self.schema.key_columns().zip(key).map(|(column, constant)| {
+            constant.plain_value(column.column_type, parameters).unwrap_or(ValueRef::Null)
+        });
+        encode_key(&self.schema, values, out).ok()
+    }
+
+    /// Adds the slots that change; `None` if one gets a null that it must not have.
+    fn put_slots<'v>(
+        &self,
+        changes: &'v [Change],
+        parameters: &'v [Value],
+        proposed: &[ValueRef<'v>],
+        slots: &mut Slots<'v>,
+    ) -> Option<()> {
+        for Change { position, source } in changes {
+            let column = &self.schema.columns()[*position];
+            let value = match source {
+                Source::Constant(constant) => constant.plain_value(column.column_type, parameters)?,
+                Source::Excluded(from) => proposed[*from],
+            };
+            let ColumnSource::Slot(slot) = column.source else { return None };
+            if value.is_null() && !column.nullable {
+                return None;
+            }
+            slots.push((slot, value));
+        }
+        Some(())
+    }
+
+    /// Writes one row as `decide` says; returns whether it was written or deleted.
+    fn write(
+        &self,
+        key: &[u8],
+        decide: impl Fn(Option<RowVersion<'_>>, &mut Vec<u8>) -> Result<Decision>,
+    ) -> Option<(Commit, bool)> {
+        let mut written = false;
+        let operation = [WriteOp { table: &self.table, key, read: Read::Existing }];
+        let commit = self.engine.write(&operation, &mut |_, current, row| {
+            let decision = decide(current, row)?;
+            written = decision != Decision::Keep;
+            Ok(decision)
+        });
+        Some((commit.ok()?, written))
+    }
+}
+
+impl sql::PointWrite for PointWrite {
+    fn write(&self, parameters: &[Value]) -> Option<(u64, Obligation)> {
+        // Where writers wait for memory, the planned statement waits without holding up the thread.
+        self.engine.admission().now_or_never()?;
+        let mut scratch = SCRATCH.take();
+        scratch.key.clear();
+        scratch.row.clear();
+        let written = match &self.operation {
+            Operation::Update { key, changes } => self.update(key, changes, parameters, &mut scratch),
+            Operation::Delete { key } => self.delete(key, parameters, &mut scratch),
+            Operation::Insert { values, conflict } => self.insert(values, conflict, parameters, &mut scratch),
+        };
+        if scratch.row.capacity() <= ROW_BYTES_MAX {
+            SCRATCH.set(scratch);
+        }
+        written.map(|(commit, written)| (u64::from(written), commit.obligation))
+    }
+}
+
+impl Constant {
+    /// Whether [`plain_value`](Self::plain_value) may be asked: the value is of `column_type`, or becomes one by a
+    /// change of an integer's width.
+    fn is_plain(&self, column_type: ColumnType, parameters: &[ColumnType]) -> bool {
+        let Constant::Parameter { n, cast } = self else { return true };
+        let Some(from) = parameters.get(*n) else { return false };
+        let converts = *from == column_type || (from.is_integer() && column_type.is_integer());
+        converts && cast.is_none_or(|cast| cast == *from)
+    }
+
+    /// The value, of `column_type`; `None` for a parameter that does not fit, or is not of its declared type.
+    fn plain_value<'v>(&'v self, column_type: ColumnType, parameters: &'v [Value]) -> Option<ValueRef<'v>> {
+        let value = match self {
+            Constant::Value(value) => return Some(value.as_ref()),
+            Constant::Parameter { n, .. } => parameters.get(*n)?.as_ref(),
+        };
+        if value.fits(column_type) {
+            return Some(value);
+        }
+        let converted = convert(value, column_type);
+        (!converted.is_null() && converted.fits(column_type)).then_some(converted)
+    }
+}
