@@ -11,12 +11,8 @@ use crate::timeline::{Snapshot, Timeline};
 use crate::write::Latches;
 use arc_swap::ArcSwap;
 use oribi_env::Env;
-<<<<<<< HEAD
-use oribi_types::{Error, Result, Timestamp};
-=======
 use oribi_sstable::PointReads;
-use oribi_types::{Error, Result};
->>>>>>> w-cold
+use oribi_types::{Error, Result, Timestamp};
 use oribi_wal::{Log, Lsn};
 use parking_lot::{Mutex, RwLock};
 use std::any::Any;

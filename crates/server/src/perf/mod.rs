@@ -1,10 +1,7 @@
 //! `oribi perf`: measurements that need no other program.
 
-<<<<<<< HEAD
-mod hardware;
-=======
 mod cold_reads;
->>>>>>> w-cold
+mod hardware;
 mod kv;
 mod random;
 mod simple_query;
@@ -14,13 +11,9 @@ use oribi_types::Result;
 
 #[derive(Clone, Debug, clap::Subcommand)]
 pub enum PerfCommand {
-<<<<<<< HEAD
-    /// Gets and sets in batches, on any server that speaks memcached's protocols, or Couchbase's
-=======
     /// Point reads of a table ten times the memory budget
     ColdReads(cold_reads::ColdReads),
-    /// Gets and sets in batches, on any server that speaks memcached's protocols
->>>>>>> w-cold
+    /// Gets and sets in batches, on any server that speaks memcached's protocols, or Couchbase's
     Kv(kv::KvCommand),
     /// Prepared statements by primary key in this process: operations per second, and what each costs
     SimpleQuery(simple_query::SimpleQuery),
