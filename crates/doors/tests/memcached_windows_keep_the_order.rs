@@ -11,7 +11,6 @@ use std::fmt::Write as _;
 
 const GET: u8 = 0x00;
 const SET: u8 = 0x01;
-const ADD: u8 = 0x02;
 const DELETE: u8 = 0x04;
 const INCREMENT: u8 = 0x05;
 const GETQ: u8 = 0x09;

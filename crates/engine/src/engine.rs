@@ -11,6 +11,7 @@ use crate::timeline::{Snapshot, Timeline};
 use crate::write::Latches;
 use arc_swap::ArcSwap;
 use oribi_env::Env;
+use oribi_sstable::PointReads;
 use oribi_types::{Error, Result, Timestamp};
 use oribi_wal::{Log, Lsn};
 use parking_lot::{Mutex, RwLock};
@@ -109,6 +110,8 @@ pub struct EngineStats {
     pub rows_written: u64,
     /// Point reads that had to look into SSTables.
     pub file_reads: u64,
+    /// What look-ups in the SSTables that are live now have cost since those were opened.
+    pub point_reads: PointReads,
     pub flushes: u64,
     pub flushed_rows: u64,
     pub compactions: u64,
@@ -211,11 +214,13 @@ impl Engine {
     pub fn stats(&self) -> EngineStats {
         let catalog = self.catalog.load();
         let (mut sstables, mut sstable_bytes, mut tables) = (0, 0, 0);
+        let mut point_reads = PointReads::default();
         for table in catalog.all_tables() {
             tables += 1;
             for tablet in &table.tablets {
                 for file in &tablet.state().files.files {
                     sstables += 1;
+                    point_reads += file.sstable.point_reads();
                     sstable_bytes += file.sstable.meta().data_bytes + file.sstable.meta().index_bytes;
                 }
             }
@@ -237,6 +242,7 @@ impl Engine {
             tables,
             rows_written: count(&self.counters.rows_written),
             file_reads: count(&self.counters.file_reads),
+            point_reads,
             flushes: count(&self.counters.flushes),
             flushed_rows: count(&self.counters.flushed_rows),
             compactions: count(&self.counters.compactions),

@@ -73,7 +73,8 @@ impl FileSet {
 
     /// Whether some file may hold `key`: by key ranges and filters, in memory.
     pub fn may_contain(&self, key: &[u8]) -> bool {
-        self.files.iter().any(|f| f.sstable.may_contain(key))
+        let mut hash = None;
+        self.files.iter().any(|f| f.sstable.may_contain_hashed(key, &mut hash))
     }
 }
 

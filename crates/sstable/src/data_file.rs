@@ -5,7 +5,8 @@
 
 use crate::index::{DATA_MAGIC, Index};
 use crate::meta::SstableId;
-use crate::page::{PageHeader, decompress};
+use crate::page::{OpenPage, Page};
+use crate::reads::ReadCounters;
 use bytes::Bytes;
 use oribi_env::File;
 use oribi_types::{Error, Result};
@@ -21,11 +22,12 @@ pub struct DataFile {
     index: Index,
     /// Names of the columns, for messages.
     names: Vec<String>,
+    pub(crate) reads: ReadCounters,
 }
 
 impl DataFile {
     pub fn new(file: Arc<dyn File>, id: SstableId, index: Index, names: Vec<String>) -> Self {
-        DataFile { file, id, index, names }
+        DataFile { file, id, index, names, reads: ReadCounters::default() }
     }
 
     pub fn index(&self) -> &Index {
@@ -60,17 +62,17 @@ impl DataFile {
         Ok(Bytes::from(bytes).slice(slice))
     }
 
-    /// Appends a page, decompressed, to `out`; `raw` is scratch space.
+    /// Reads a page and compares its checksum; its contents are decompressed when they are asked for.
     ///
     /// # Errors
     /// `Corrupt`, naming the damaged page.
-    pub fn read_page(&self, page: usize, raw: &mut Vec<u8>, out: &mut Vec<u8>) -> Result<PageHeader> {
-        let range = self.index.extent_range(page);
-        raw.clear();
-        raw.resize((range.end - range.start) as usize, 0);
-        self.read_into(raw, range.start)?;
-        self.verify(page, raw)?;
-        decompress(raw, self.index.compression, out).map_err(|e| self.corrupt(self.name_page(page, e)))
+    pub fn read_page(&self, extent: usize, page: &mut Page) -> Result<OpenPage> {
+        let range = self.index.extent_range(extent);
+        let bytes = (range.end - range.start) as usize;
+        self.read_into(page.room(bytes), range.start)?;
+        self.reads.read_page(bytes);
+        self.verify(extent, page.stored())?;
+        page.open(self.index.compression).map_err(|e| self.bad_page(extent, e))
     }
 
     /// The error for a page that passed its checksum but cannot be what the writer wrote.

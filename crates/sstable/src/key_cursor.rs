@@ -1,82 +1,79 @@
 //! Walking the keys of an SSTable page by page, forward.
 
-use crate::page::Encoding;
+use crate::page::{Encoding, OpenPage, Page};
 use crate::point::SCRATCH_BYTES_MAX;
 use crate::sstable::Sstable;
-use crate::value::{ByteStrings, Physical, value_ref};
+use crate::value::{ByteStrings, Physical, plain, value_ref};
 use oribi_types::key::encode_component;
 use oribi_types::{ColumnType, Result, Timestamp};
 use std::cell::RefCell;
 use std::cmp::Ordering;
 use std::ops::Range;
 
-/// The decompressed page of a column without nulls or dictionary, open to random access.
+/// A page of a column without nulls or dictionary, open to random access.
 #[derive(Default)]
 struct PlainPage {
     rows: Range<u32>,
-    bytes: Vec<u8>,
-    /// Bytes of a value; 0 if they differ and `places` tells.
-    width: usize,
+    extent: usize,
+    page: Page,
+    open: OpenPage,
+    physical: Physical,
+    /// Where each value is, if they are strings.
     places: Vec<Range<u32>>,
 }
 
 impl PlainPage {
     /// Makes this the page of `column` that holds `row`.
-    fn load(&mut self, sstable: &Sstable, column: usize, row: u32, raw: &mut Vec<u8>) -> Result<()> {
+    fn load(&mut self, sstable: &Sstable, column: usize, row: u32) -> Result<()> {
         if self.rows.contains(&row) {
             return Ok(());
         }
         self.rows = 0..0;
-        let (page, rows) = sstable.index().page_of(row, column);
-        self.bytes.clear();
-        let header = sstable.data.read_page(page, raw, &mut self.bytes)?;
+        let (extent, rows) = sstable.index().page_of(row, column);
+        let open = sstable.data.read_page(extent, &mut self.page)?;
         let physical = sstable.index().columns[column].physical;
-        if header.encoding != Encoding::Plain {
-            return Err(sstable.data.bad_page(page, "expected plain values"));
+        if open.header.encoding != Encoding::Plain {
+            return Err(sstable.data.bad_page(extent, "expected plain values"));
         }
-        let values = self.locate_values(physical, rows.len());
-        if values < rows.len() || header.values as usize != rows.len() {
-            return Err(sstable.data.bad_page(page, "has fewer values than rows"));
+        (self.extent, self.open, self.physical) = (extent, open, physical);
+        let values = match physical.width() {
+            Some(width) => open.header.plain_bytes / width,
+            None if physical == Physical::Bool => open.header.plain_bytes.saturating_mul(8),
+            None => self.locate_strings(sstable, rows.len())?,
+        };
+        if values < rows.len() || open.header.values as usize != rows.len() {
+            return Err(sstable.data.bad_page(extent, "has fewer values than rows"));
         }
         self.rows = rows;
         Ok(())
     }
 
-    /// Finds out where each value is; returns how many there are.
-    fn locate_values(&mut self, physical: Physical, rows: usize) -> usize {
-        self.width = physical.width().unwrap_or(0);
-        match physical {
-            Physical::Bytes => {
-                self.places.clear();
-                let places = ByteStrings::new(&self.bytes).take(rows);
-                self.places.extend(places.map(|place| place.start as u32..place.end as u32));
-                self.places.len()
-            }
-            // One byte per bit, so that a bool is a value of width 1.
-            Physical::Bool => {
-                let bits = self.bytes.iter().flat_map(|byte| (0..8).map(move |bit| byte >> bit & 1));
-                self.bytes = bits.take(rows).collect();
-                self.width = 1;
-                self.bytes.len()
-            }
-            _ => self.bytes.len() / self.width,
-        }
-    }
-
-    fn capacity(&self) -> usize {
-        self.bytes.capacity() + self.places.capacity() * size_of::<Range<u32>>()
+    /// Finds out where each string is; returns how many there are.
+    fn locate_strings(&mut self, sstable: &Sstable, rows: usize) -> Result<usize> {
+        let contents = self.page.whole(&self.open).map_err(|e| sstable.data.bad_page(self.extent, e))?;
+        self.places.clear();
+        let places = ByteStrings::new(contents).take(rows);
+        self.places.extend(places.map(|place| place.start as u32..place.end as u32));
+        Ok(self.places.len())
     }
 
     /// The stored bytes of the value of `row`, which must be in the page.
-    fn get(&self, row: u32) -> &[u8] {
+    fn get(&mut self, sstable: &Sstable, row: u32) -> Result<&[u8]> {
         let i = (row - self.rows.start) as usize;
-        match self.width {
-            0 => {
-                let place = &self.places[i];
-                &self.bytes[place.start as usize..place.end as usize]
-            }
-            width => &self.bytes[i * width..(i + 1) * width],
+        if self.physical == Physical::Bytes {
+            let contents = self.page.whole(&self.open)?;
+            return Ok(&contents[self.places[i].start as usize..self.places[i].end as usize]);
         }
+        // Values of one width need no more than what stands before them.
+        let end = self.physical.width().map_or(i / 8 + 1, |width| (i + 1) * width);
+        let contents = self.page.contents(&self.open, end);
+        contents
+            .and_then(|contents| plain(self.physical, contents, i))
+            .map_err(|e| sstable.data.bad_page(self.extent, e))
+    }
+
+    fn capacity(&self) -> usize {
+        self.page.capacity() + self.places.capacity() * size_of::<Range<u32>>()
     }
 }
 
@@ -94,7 +91,6 @@ struct Buffers {
     /// One per key column.
     pages: Vec<PlainPage>,
     ts: PlainPage,
-    raw: Vec<u8>,
     key: Vec<u8>,
 }
 
@@ -106,7 +102,7 @@ impl Drop for KeyCursor<'_> {
     fn drop(&mut self) {
         let kept =
             self.buffers.pages.iter().chain([&self.buffers.ts]).map(PlainPage::capacity).sum::<usize>();
-        if kept + self.buffers.raw.capacity() <= SCRATCH_BYTES_MAX {
+        if kept <= SCRATCH_BYTES_MAX {
             BUFFERS.set(std::mem::take(&mut self.buffers));
         }
     }
@@ -129,13 +125,13 @@ impl<'a> KeyCursor<'a> {
             && matches!(column.column_type, ColumnType::String | ColumnType::Binary)
         {
             // The encoded key is the value itself.
-            return Ok(self.buffers.pages[0].get(row).cmp(key));
+            return Ok(self.buffers.pages[0].get(self.sstable, row)?.cmp(key));
         }
         let Buffers { pages, key: encoded, .. } = &mut self.buffers;
         encoded.clear();
         let last = pages.len() - 1;
         for (i, (column, page)) in self.sstable.key.iter().zip(pages).enumerate() {
-            let value = value_ref(column.column_type, page.get(row))
+            let value = value_ref(column.column_type, page.get(self.sstable, row)?)
                 .map_err(|e| e.context(format!("sstable {}: key of row {row}", self.sstable.meta().id)))?;
             encode_component(value, i == last, encoded);
         }
@@ -182,9 +178,9 @@ impl<'a> KeyCursor<'a> {
         if meta.min_ts == meta.max_ts {
             return Ok(meta.min_ts);
         }
-        let Buffers { ts, raw, .. } = &mut self.buffers;
-        ts.load(self.sstable, self.sstable.ts_column, row, raw)?;
-        let bytes = ts.get(row).try_into().expect("timestamps have eight bytes");
+        let ts = &mut self.buffers.ts;
+        ts.load(self.sstable, self.sstable.ts_column, row)?;
+        let bytes = ts.get(self.sstable, row)?.try_into().expect("timestamps have eight bytes");
         Ok(Timestamp(u64::from_le_bytes(bytes)))
     }
 
@@ -193,9 +189,8 @@ impl<'a> KeyCursor<'a> {
             return Ok(());
         }
         let mut rows = 0..u32::MAX;
-        let Buffers { pages, raw, .. } = &mut self.buffers;
-        for (column, page) in self.sstable.key.iter().zip(pages) {
-            page.load(self.sstable, column.position, row, raw)?;
+        for (column, page) in self.sstable.key.iter().zip(&mut self.buffers.pages) {
+            page.load(self.sstable, column.position, row)?;
             rows = rows.start.max(page.rows.start)..rows.end.min(page.rows.end);
         }
         self.rows = rows;

@@ -14,10 +14,12 @@ mod bloom;
 mod data_file;
 mod index;
 mod key_cursor;
+mod lz4;
 mod meta;
 mod page;
 mod parquet_schema;
 mod point;
+mod reads;
 mod scan;
 mod sstable;
 mod value;
@@ -26,8 +28,9 @@ mod writer;
 
 pub use meta::{Compression, SstableId, SstableMeta, SstableOptions};
 pub use parquet_schema::stored_columns;
+pub use reads::PointReads;
 pub use scan::{Batches, Keys};
-pub use sstable::Sstable;
+pub use sstable::{KeyHash, Sstable};
 pub use writer::SstableWriter;
 
 use oribi_env::Env;

@@ -2,6 +2,7 @@
 //!
 //! Only the headers that our writer produces are understood: dictionary pages and data pages of version 1.
 
+use crate::lz4::{Progress, SLACK};
 use crate::meta::Compression;
 use crate::value::varint;
 use oribi_types::{Error, Result};
@@ -12,14 +13,15 @@ use zstd::bulk::Decompressor;
 /// that fills it, the log takes none above 256 MiB, and the writer refuses what the reader would not read.
 pub const PAGE_BYTES_MAX: usize = 257 << 20;
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Encoding {
+    #[default]
     Plain,
     Dictionary,
 }
 
 /// The header in front of a page.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PageHeader {
     /// Bytes of the header itself.
     pub header_bytes: usize,
@@ -72,38 +74,119 @@ impl PageHeader {
     }
 }
 
-/// Appends the decompressed contents of `page` (header and bytes) to `out`.
-///
-/// # Errors
-/// `Corrupt`.
-pub fn decompress(page: &[u8], compression: Compression, out: &mut Vec<u8>) -> Result<PageHeader> {
-    let header = PageHeader::read(page)?;
-    let stored = &page[header.header_bytes..];
-    if stored.len() != header.stored_bytes {
-        return Err(Error::corrupt("page of wrong length"));
+/// A page as it was read, and its contents as far as somebody wanted them. Its memory serves the next page too.
+#[derive(Default)]
+pub struct Page {
+    /// As stored; the page is its first `stored_bytes`.
+    stored: Vec<u8>,
+    stored_bytes: usize,
+    /// Decompressed; buffers keep the length they once had, so that they are not cleared for each page.
+    plain: Vec<u8>,
+    progress: Progress,
+}
+
+impl Page {
+    /// Room for a page of `bytes` as stored, which is to be filled and then [opened](Self::open).
+    pub fn room(&mut self, bytes: usize) -> &mut [u8] {
+        self.stored_bytes = bytes;
+        self.progress = Progress::default();
+        if self.stored.len() < bytes {
+            self.stored.resize(bytes, 0);
+        }
+        &mut self.stored[..bytes]
     }
-    let start = out.len();
-    let written = match compression {
-        Compression::None => {
-            out.extend_from_slice(stored);
-            Some(stored.len())
-        }
-        // LZ4 turns a byte into at most 255.
-        Compression::Lz4 if header.plain_bytes / 256 > stored.len() => None,
-        Compression::Lz4 => {
-            out.resize(start + header.plain_bytes, 0);
-            lz4_flex::block::decompress_into(stored, &mut out[start..]).ok()
-        }
-        Compression::Zstd => {
-            out.resize(start + header.plain_bytes, 0);
-            decompress_zstd(stored, &mut out[start..])
-        }
-    };
-    if written == Some(header.plain_bytes) {
-        Ok(header)
-    } else {
-        Err(Error::corrupt("page does not decompress"))
+
+    /// The page, header and all, as stored.
+    pub fn stored(&self) -> &[u8] {
+        &self.stored[..self.stored_bytes]
     }
+
+    /// Reads the header.
+    ///
+    /// # Errors
+    /// `Corrupt`.
+    pub fn open(&self, compression: Compression) -> Result<OpenPage> {
+        let header = PageHeader::read(self.stored())?;
+        if self.stored_bytes != header.header_bytes + header.stored_bytes {
+            return Err(Error::corrupt("page of wrong length"));
+        }
+        let block = header.stored_bytes;
+        let impossible = match compression {
+            Compression::None => block != header.plain_bytes,
+            // LZ4 turns a byte into at most 255.
+            Compression::Lz4 => header.plain_bytes / 256 > block,
+            Compression::Zstd => false,
+        };
+        if impossible { Err(undecompressed()) } else { Ok(OpenPage { header, compression }) }
+    }
+
+    /// The first bytes of the contents: at least `wanted`, or all.
+    ///
+    /// # Errors
+    /// `Corrupt`.
+    pub fn contents(&mut self, open: &OpenPage, wanted: usize) -> Result<&[u8]> {
+        let header = &open.header;
+        let block = &self.stored[header.header_bytes..self.stored_bytes];
+        if open.compression == Compression::None {
+            return Ok(block);
+        }
+        let len = header.plain_bytes;
+        if self.progress.written < wanted.min(len) {
+            if self.plain.len() < len + SLACK {
+                self.plain.resize(len + SLACK, 0);
+            }
+            let wanted = match open.compression {
+                Compression::Zstd => {
+                    let written =
+                        decompress_zstd(block, &mut self.plain[..len]).ok_or_else(undecompressed)?;
+                    self.progress.written = written;
+                    len
+                }
+                _ => {
+                    let (out, wanted) = (&mut self.plain[..len + SLACK], wanted.min(len));
+                    self.progress.advance(block, out, wanted).ok_or_else(undecompressed)?;
+                    wanted
+                }
+            };
+            if !(wanted..=len).contains(&self.progress.written) {
+                return Err(undecompressed());
+            }
+        }
+        Ok(&self.plain[..self.progress.written])
+    }
+
+    /// All of the contents.
+    ///
+    /// # Errors
+    /// `Corrupt`.
+    pub fn whole(&mut self, open: &OpenPage) -> Result<&[u8]> {
+        self.contents(open, open.header.plain_bytes)
+    }
+
+    /// Memory that the buffers take.
+    pub fn capacity(&self) -> usize {
+        self.stored.capacity() + self.plain.capacity()
+    }
+}
+
+/// The header of a page that was read, and how the page was compressed.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct OpenPage {
+    pub header: PageHeader,
+    compression: Compression,
+}
+
+impl OpenPage {
+    /// A guess at how much of the contents holds the values up to the `n`-th: as if all took the same, and a bit more.
+    pub fn bytes_through(&self, n: usize) -> usize {
+        const MORE: usize = 128;
+        let share = self.header.plain_bytes as u64 * (n as u64 + 1) / u64::from(self.header.values.max(1));
+        usize::try_from(share).unwrap_or(usize::MAX).saturating_add(MORE).min(self.header.plain_bytes)
+    }
+}
+
+fn undecompressed() -> Error {
+    Error::corrupt("page does not decompress")
 }
 
 fn decompress_zstd(stored: &[u8], out: &mut [u8]) -> Option<usize> {
@@ -232,9 +315,13 @@ mod tests {
     #[test]
     fn no_bytes_make_it_panic_or_allocate() {
         proptest::proptest!(|(bytes: Vec<u8>)| {
-            let mut out = Vec::new();
+            let mut page = Page::default();
             for compression in [Compression::None, Compression::Lz4, Compression::Zstd] {
-                let _ = decompress(&bytes, compression, &mut out);
+                page.room(bytes.len()).copy_from_slice(&bytes);
+                if let Ok(open) = page.open(compression) {
+                    let _ = page.contents(&open, 7);
+                    let _ = page.whole(&open);
+                }
             }
         });
     }

@@ -1,7 +1,8 @@
 //! Point reads: one row by its key, or the places of many keys. Only the pages that hold them are read.
 
+use crate::index::IndexColumn;
 use crate::key_cursor::KeyCursor;
-use crate::page::Encoding;
+use crate::page::{Encoding, OpenPage, Page};
 use crate::sstable::Sstable;
 use crate::value::{dictionary_position, plain, rank, split_levels, value_ref};
 use oribi_types::{ColumnSource, Error, Result, Schema, Timestamp, Value, ValueRef};
@@ -28,10 +29,12 @@ impl Sstable {
         while row < self.index().rows && cursor.compare(row, key)? == Ordering::Equal {
             let ts = cursor.ts(row)?;
             if pick(row, ts) {
+                self.data.reads.looked_up(true);
                 return Ok(Some((row, ts)));
             }
             row += 1;
         }
+        self.data.reads.looked_up(false);
         Ok(None)
     }
 
@@ -119,37 +122,67 @@ impl Sstable {
     /// Appends the stored bytes of one value to `scratch.values` and says where; `None` for null.
     fn read_cell(&self, row: u32, column: usize, scratch: &mut Scratch) -> Result<Option<Range<usize>>> {
         let index = self.index();
-        let described = index.columns[column];
         let (page, rows) = index.page_of(row, column);
-        let bad_page = |e: Error| self.data.bad_page(page, e);
-        scratch.page.clear();
-        let header = self.data.read_page(page, &mut scratch.raw, &mut scratch.page)?;
-        if header.dictionary || header.values as usize != rows.len() {
+        let open = self.data.read_page(page, &mut scratch.page)?;
+        if open.header.dictionary || open.header.values as usize != rows.len() {
             return Err(self.data.bad_page(page, "has other rows than the index says"));
         }
-        let mut values = scratch.page.as_slice();
-        let mut n = (row - rows.start) as usize;
-        if described.nullable {
-            let (levels, rest) = split_levels(values).map_err(bad_page)?;
-            match rank(levels, n).map_err(bad_page)? {
-                Some(rank) => n = rank,
-                None => return Ok(None),
-            }
-            values = rest;
+        let IndexColumn { physical, nullable, .. } = index.columns[column];
+        let (n, values) = ((row - rows.start) as usize, &mut scratch.values);
+        if open.header.encoding == Encoding::Plain {
+            return self.read_value(page, &open, &mut scratch.page, n, |contents| {
+                let place = place_of(contents, nullable, n)?;
+                place.map(|(rest, n)| Ok(append(plain(physical, rest, n)?, values))).transpose()
+            });
         }
-        if header.encoding == Encoding::Dictionary {
-            n = dictionary_position(values, n).map_err(bad_page)?;
-            let dictionary = index.chunk(index.row_group_of(row), column).dictionary;
-            let dictionary = dictionary.ok_or_else(|| self.data.bad_page(page, "lacks a dictionary"))?;
-            scratch.page.clear();
-            self.data.read_page(dictionary, &mut scratch.raw, &mut scratch.page)?;
-            values = &scratch.page;
-        }
-        let value = plain(described.physical, values, n).map_err(bad_page)?;
-        let start = scratch.values.len();
-        scratch.values.extend_from_slice(value);
-        Ok(Some(start..scratch.values.len()))
+        let position = self.read_value(page, &open, &mut scratch.page, n, |contents| {
+            let place = place_of(contents, nullable, n)?;
+            place.map(|(rest, n)| dictionary_position(rest, n)).transpose()
+        })?;
+        let Some(position) = position else { return Ok(None) };
+        let dictionary = index.chunk(index.row_group_of(row), column).dictionary;
+        let dictionary = dictionary.ok_or_else(|| self.data.bad_page(page, "lacks a dictionary"))?;
+        let open = self.data.read_page(dictionary, &mut scratch.page)?;
+        self.read_value(dictionary, &open, &mut scratch.page, position, |contents| {
+            Ok(Some(append(plain(physical, contents, position)?, values)))
+        })
     }
+
+    /// What `read` finds for value `n` in the contents of a page: in the first part, where it should be, or in all.
+    /// `read` fails if what it looks for does not lie in the part that it is given.
+    fn read_value<R>(
+        &self,
+        extent: usize,
+        open: &OpenPage,
+        page: &mut Page,
+        n: usize,
+        mut read: impl FnMut(&[u8]) -> Result<R>,
+    ) -> Result<R> {
+        let bad_page = |e: Error| self.data.bad_page(extent, e);
+        let part = page.contents(open, open.bytes_through(n)).map_err(bad_page)?;
+        match read(part) {
+            Err(_) if part.len() < open.header.plain_bytes => {
+                read(page.whole(open).map_err(bad_page)?).map_err(bad_page)
+            }
+            found => found.map_err(bad_page),
+        }
+    }
+}
+
+/// The values behind the levels of a data page, and which of them is row `n`'s; `None` if that is null.
+fn place_of(contents: &[u8], nullable: bool, n: usize) -> Result<Option<(&[u8], usize)>> {
+    if !nullable {
+        return Ok(Some((contents, n)));
+    }
+    let (levels, values) = split_levels(contents)?;
+    Ok(rank(levels, n)?.map(|n| (values, n)))
+}
+
+/// Appends `value` to `values`; where it then is.
+fn append(value: &[u8], values: &mut Vec<u8>) -> Range<usize> {
+    let start = values.len();
+    values.extend_from_slice(value);
+    start..values.len()
 }
 
 /// A value of the row that is being read.
@@ -164,8 +197,7 @@ enum Cell {
 /// Buffers that a thread uses again for each row it reads.
 #[derive(Default)]
 struct Scratch {
-    raw: Vec<u8>,
-    page: Vec<u8>,
+    page: Page,
     values: Vec<u8>,
     cells: Vec<(usize, Cell)>,
 }
@@ -175,10 +207,11 @@ pub(crate) const SCRATCH_BYTES_MAX: usize = 1 << 20;
 
 impl Scratch {
     fn shrink(&mut self) {
-        for buffer in [&mut self.raw, &mut self.page, &mut self.values] {
-            if buffer.capacity() > SCRATCH_BYTES_MAX {
-                *buffer = Vec::new();
-            }
+        if self.page.capacity() > SCRATCH_BYTES_MAX {
+            self.page = Page::default();
+        }
+        if self.values.capacity() > SCRATCH_BYTES_MAX {
+            self.values = Vec::new();
         }
     }
 }

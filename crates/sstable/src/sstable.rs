@@ -4,7 +4,8 @@ use crate::data_file::{DataFile, VerifiedReader};
 use crate::index::{Index, IndexColumn};
 use crate::meta::SstableMeta;
 use crate::parquet_schema::{TS_COLUMN_ID, index_columns, read_schema};
-use crate::{Paths, parquet_error};
+use crate::reads::PointReads;
+use crate::{Paths, bloom, parquet_error};
 use bytes::Bytes;
 use oribi_env::{Env, read_file};
 use oribi_types::schema::TS_COLUMN;
@@ -31,6 +32,10 @@ pub struct Sstable {
     /// What that takes in memory.
     metadata_bytes: AtomicUsize,
 }
+
+/// What the filters of all SSTables know a key by.
+#[derive(Clone, Copy, Debug)]
+pub struct KeyHash(u64);
 
 /// A column of the primary key.
 #[derive(Clone, Copy, Debug)]
@@ -118,12 +123,27 @@ impl Sstable {
 
     /// Whether `key` may be in the file, by its range of keys and its bloom filters. Looks at memory only.
     pub fn may_contain(&self, key: &[u8]) -> bool {
-        *self.meta.min_key <= *key && *key <= *self.meta.max_key && self.index().may_contain(key)
+        self.may_contain_hashed(key, &mut None)
+    }
+
+    /// As [`may_contain`](Self::may_contain), for a key that is looked for in several files: its hash is computed by
+    /// the first one whose range has it, and is there for the next.
+    pub fn may_contain_hashed(&self, key: &[u8], hash: &mut Option<KeyHash>) -> bool {
+        if key < &*self.meta.min_key || &*self.meta.max_key < key {
+            return false;
+        }
+        let KeyHash(hash) = *hash.get_or_insert_with(|| KeyHash(bloom::hash(key)));
+        self.index().may_contain(key, hash)
     }
 
     /// Bytes of memory that the index takes, and Parquet's metadata if they were asked for.
     pub fn memory_bytes(&self) -> usize {
         self.index().memory_bytes() + self.metadata_bytes.load(Ordering::Relaxed)
+    }
+
+    /// What look-ups have cost since the file was opened.
+    pub fn point_reads(&self) -> PointReads {
+        self.data.reads.get()
     }
 
     /// Parquet's metadata with column and offset index, parsed once.

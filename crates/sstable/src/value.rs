@@ -7,13 +7,14 @@ use oribi_types::{ColumnType, Error, Result, ValueRef};
 use std::ops::Range;
 
 /// A Parquet physical type.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Physical {
     Bool,
     Int32,
     Int64,
     Float,
     Double,
+    #[default]
     Bytes,
     Fixed(u16),
 }

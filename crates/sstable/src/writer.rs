@@ -30,6 +30,15 @@ use std::sync::Arc;
 /// with more distinct values fall back to plain.
 const DICTIONARY_BYTES_MAX: usize = 64 << 10;
 
+/// A page of a key column is decompressed and walked to its end by each look-up, and again by those that a filter lets
+/// through for nothing. Timestamps are fetched from pages of the same size.
+const KEY_PAGE_BYTES_MAX: usize = 4 << 10;
+
+/// A point read reads a page of each column: this is what they may come to, as far as pages may shrink for it.
+const ROW_PAGES_BYTES_MAX: usize = 40 << 10;
+/// Smaller pages make the index and Parquet's own grow faster than reads gain.
+const PAGE_BYTES_MIN: usize = 4 << 10;
+
 /// Writes one SSTable under its temporary names. Dropped before [`finish`](Self::finish), it removes them.
 pub struct SstableWriter {
     files: Arc<dyn Files>,
@@ -355,6 +364,8 @@ fn properties(schema: &Schema, options: &SstableOptions) -> Result<WriterPropert
         Compression::Zstd => Codec::ZSTD(ZstdLevel::try_new(3).map_err(parquet_error)?),
     };
     let stored = stored_columns(schema);
+    let values = stored.len() - schema.key().len();
+    let page_bytes = (ROW_PAGES_BYTES_MAX / values.max(1)).max(PAGE_BYTES_MIN);
     let sorting = schema.key().iter().map(|key| SortingColumn {
         column_idx: stored.iter().position(|c| c == key).expect("keys are stored") as i32,
         descending: false,
@@ -369,14 +380,17 @@ fn properties(schema: &Schema, options: &SstableOptions) -> Result<WriterPropert
         .set_dictionary_page_size_limit(DICTIONARY_BYTES_MAX)
         .set_data_page_row_count_limit(options.page_rows)
         .set_write_batch_size(options.page_rows)
-        .set_data_page_size_limit(options.page_bytes_max)
+        .set_data_page_size_limit(page_bytes.min(options.page_bytes_max))
         .set_max_row_group_row_count(None)
         .set_created_by(concat!("oribi version ", env!("CARGO_PKG_VERSION")).to_owned())
         .set_key_value_metadata(Some(vec![KeyValue::new("oribi.schema".to_owned(), describe(schema))]))
         .set_sorting_columns(Some(sorting.collect()));
     // A key is searched in its page, a timestamp fetched by row: both want plain values without a dictionary.
     for name in schema.key_columns().map(|c| c.name.as_str()).chain([TS_COLUMN]) {
-        builder = builder.set_column_dictionary_enabled(ColumnPath::new(vec![name.to_owned()]), false);
+        let path = ColumnPath::new(vec![name.to_owned()]);
+        builder = builder
+            .set_column_dictionary_enabled(path.clone(), false)
+            .set_column_data_page_size_limit(path, options.page_bytes_max.min(KEY_PAGE_BYTES_MAX));
     }
     Ok(builder.build())
 }

@@ -194,7 +194,6 @@ impl Reply<'_> {
     fn change(&self, change: Kind, verb: StoreVerb, outcome: &Outcome, to: &mut Answers<'_>) {
         let code = match (&outcome.status, verb) {
             (Status::Done, _) => return self.done(change, outcome, to),
-            // As for a `cas` that is another: somebody else's lock changes it.
             (Status::NotStored, StoreVerb::Add) | (Status::Exists, _) => Code::Exists,
             (Status::NotStored, StoreVerb::Append | StoreVerb::Prepend) => Code::NotStored,
             (Status::NotStored | Status::NotFound, _) => Code::NotFound,

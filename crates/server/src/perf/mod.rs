@@ -1,5 +1,6 @@
 //! `oribi perf`: measurements that need no other program.
 
+mod cold_reads;
 mod hardware;
 mod kv;
 mod random;
@@ -10,7 +11,9 @@ use oribi_types::Result;
 
 #[derive(Clone, Debug, clap::Subcommand)]
 pub enum PerfCommand {
-    /// Gets and sets in batches, on any server that speaks memcached's protocols
+    /// Point reads of a table ten times the memory budget
+    ColdReads(cold_reads::ColdReads),
+    /// Gets and sets in batches, on any server that speaks memcached's protocols, or Couchbase's
     Kv(kv::KvCommand),
     /// Prepared statements by primary key in this process: operations per second, and what each costs
     SimpleQuery(simple_query::SimpleQuery),
@@ -20,6 +23,7 @@ pub enum PerfCommand {
 
 pub fn run(command: &PerfCommand) -> Result<()> {
     match command {
+        PerfCommand::ColdReads(command) => cold_reads::run(command),
         PerfCommand::Kv(command) => kv::run(command),
         PerfCommand::SimpleQuery(command) => simple_query::run(command),
         PerfCommand::Tpch(command) => tpch::run(command),

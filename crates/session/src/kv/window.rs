@@ -52,10 +52,7 @@ impl Round<'_> {
         let targets: Targets<'_> =
             ops.iter().map(|op| path::resolve(&self.tables, limits, op.key(), &mut self.key)).collect();
         let scratch = &self.key[..];
-        let probes: SmallVec<[Option<Probe<'_>>; INLINE]> = targets
-            .iter()
-            .map(|target| target.as_ref().ok().map(|target| engine.probe(target.table, target.key(scratch))))
-            .collect();
+        let probes = probes(engine, &targets, scratch);
         // Who may wait, for a file or for room to write, must not be pinned.
         let pin = || (!self.may_block).then(|| engine.pin());
         let pinned = pin();
@@ -98,6 +95,15 @@ impl Round<'_> {
         }
         Ran { ops: len, pending }
     }
+}
+
+fn probes<'a>(
+    engine: &Engine,
+    targets: &'a [Result<Target<'a>>],
+    scratch: &'a [u8],
+) -> SmallVec<[Option<Probe<'a>>; INLINE]> {
+    let probe = |target: &'a Target<'a>| engine.probe(target.table, target.key(scratch));
+    targets.iter().map(|target| target.as_ref().ok().map(probe)).collect()
 }
 
 type Targets<'a> = SmallVec<[Result<Target<'a>>; INLINE]>;
