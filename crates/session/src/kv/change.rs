@@ -347,13 +347,14 @@ impl<'a> Plan<'a> {
         let version = current.ok_or(Status::NotFound)?;
         let fetch = Action::Fetch { expiry: None, vivify: None, refresh_before: None };
         let fetch = Change { key: step.change.key, cas: None, action: fetch };
-        let (decision, mut outcome) = self.decide_free(step, &fetch, Some(version), &mut Vec::new())?;
+        // Whoever locks a document that is stale is not promised it: nothing is written.
+        let (_, mut outcome) = self.decide_free(step, &fetch, Some(version), &mut Vec::new())?;
         let taken = self.locks.take(step.table.id(), step.key, until_micros);
         outcome.cas = taken.map_err(Status::Refused)?;
         if let Some(fetched) = &mut outcome.fetched {
             fetched.cas = outcome.cas;
         }
-        Ok((decision, outcome))
+        Ok((Decision::Keep, outcome))
     }
 
     fn unlock(&mut self, step: &Step<'_>, is_there: bool, lock: Option<u64>) -> Decided {
