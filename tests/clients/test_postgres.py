@@ -99,6 +99,47 @@ def test_executemany_and_pipelines(db):
     assert db.execute("select count(*) from t").fetchone() == (500,)
 
 
+@pytest.mark.parametrize("binary", [False, True])
+def test_statements_about_one_row_in_a_pipeline(db, binary):
+    """Writes and reads of one row arrive together; each sees those before it, and an error only ends its own series."""
+    db.execute("create table t (id int, part text, n bigint not null default 7, raw bytea, price numeric(8,2), "
+               "doc json, at timestamp, primary key (id, part))")
+    at = datetime.datetime(2024, 2, 29, 12, 0, 0, 5)
+    with db.pipeline() as pipeline:
+        answers = []
+
+        def run(sql, *parameters):
+            answers.append(db.cursor(binary=binary).execute(sql, parameters, prepare=True))
+
+        for i in (1, 300, 70_000):
+            run("insert into t values (%s, %s, %s, %b, %s, %s, %s)", i, "p", i, b"\0\xff", D("1.25"), '{"a": 1}', at)
+            run("select * from t where id = %s and part = %s", i, "p")
+            run("update t set n = %s, raw = %s, price = null where id = %s and part = 'p'", i + 1, b"", i)
+            run("select n, raw, price from t where part = %s and id = %s", "p", i)
+            run("insert into t (id, part, n) values (%s, %s, %s) on conflict (id, part) do update set n = excluded.n",
+                i, "p", -i)
+            run("insert into t (id, part) values (%s, 'p') on conflict do nothing", i)
+            pipeline.sync()
+            run("select n from t where id = %s and part = 'p'", i)
+            run("delete from t where id = %s and part = %s", i, "p")
+            run("delete from t where id = %s and part = %s", i, "p")
+            run("select n from t where id = %s and part = 'p'", i)
+            pipeline.sync()
+    for i in (1, 300, 70_000):
+        counts = [cursor.rowcount for cursor in answers[:10]]
+        rows = [cursor.fetchall() for cursor in answers[:10] if cursor.description]
+        assert counts == [1, 1, 1, 1, 1, 0, 1, 1, 0, 0]
+        assert rows == [[(i, "p", i, b"\0\xff", D("1.25"), {"a": 1}, at)], [(i + 1, b"", None)], [(-i,)], []]
+        del answers[:10]
+    with pytest.raises(errors.UniqueViolation):
+        with db.pipeline():
+            db.execute("insert into t (id, part) values (1, 'p')")
+            db.execute("insert into t (id, part) values (1, 'p')")
+    with pytest.raises(errors.NotNullViolation):
+        db.execute("update t set n = %s where id = 1 and part = 'p'", (None,))
+    assert db.execute("select id, n from t").fetchall() == [(1, 7)]
+
+
 def test_copy_in_and_out(db):
     db.execute("create table t (id bigint primary key, name text, price numeric(8,2))")
     rows = [(i, None if i % 7 == 0 else f"tab\there, \"quote\" \\ {i}", D(i) / 4) for i in range(20_000)]

@@ -146,6 +146,11 @@ impl Engine {
         self.timeline.register()
     }
 
+    /// Whether an answer with this obligation may be sent at once.
+    pub fn is_settled(&self, obligation: Obligation) -> bool {
+        obligation.written <= self.log.written() && obligation.durable <= self.log.durable()
+    }
+
     /// Blocks until an answer with this obligation may be sent.
     ///
     /// # Errors

@@ -60,6 +60,9 @@ impl SqlEngine for QueryEngine {
     }
 
     fn settled(&self, obligation: Obligation) -> Option<BoxFuture<'static, Result<(), Error>>> {
+        if self.engine().is_settled(obligation) {
+            return None;
+        }
         match self.engine().settled(obligation).now_or_never() {
             Some(Ok(())) => None,
             Some(Err(stopped)) => Some(async { Err(stopped) }.boxed()),

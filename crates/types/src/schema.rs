@@ -106,8 +106,6 @@ pub const COLUMNS_MAX: usize = 4096;
 /// Rows of up to this many slots are made without an allocation.
 const SLOTS_INLINE: usize = 16;
 
-type Slots<'a> = SmallVec<[Option<ValueRef<'a>>; SLOTS_INLINE]>;
-
 impl Schema {
     /// A schema of `columns` in SQL order, of which those named in `primary_key` are the key, in that order.
     ///
@@ -351,14 +349,15 @@ impl Schema {
     ) {
         let old = RowRef::new(&self.layout, row);
         let count = self.layout.slots().len();
-        let mut slots: Slots<'_> = smallvec![None; count];
+        let mut values: SmallVec<[ValueRef<'_>; SLOTS_INLINE]> = smallvec![ValueRef::Null; count];
+        let mut stays: SmallVec<[bool; SLOTS_INLINE]> = smallvec![true; count];
         for &(slot, value) in replacements {
-            slots[usize::from(slot)] = Some(value);
+            values[usize::from(slot)] = value;
+            stays[usize::from(slot)] = false;
         }
-        let slots = slots.into_iter().enumerate();
-        let values: SmallVec<[ValueRef<'_>; SLOTS_INLINE]> = slots
-            .map(|(slot, new)| new.or_else(|| old.get(slot)).unwrap_or_else(|| self.missing(slot)))
-            .collect();
+        for (slot, value) in values.iter_mut().enumerate().filter(|(slot, _)| stays[*slot]) {
+            *value = old.get(slot).unwrap_or_else(|| self.missing(slot));
+        }
         self.layout.encode(&values, out);
     }
 

@@ -49,9 +49,16 @@ pub fn close_frame(start: usize, out: &mut Vec<u8>) -> Result<(), SqlError> {
 
 /// Appends a value with its length in front; -1 for null.
 fn put_value(value: ValueRef<'_>, described: &DataType, format: Format, out: &mut Vec<u8>) {
-    if value.is_null() {
-        out.extend_from_slice(&(-1_i32).to_be_bytes());
-        return;
+    let variable = match value {
+        ValueRef::Null => return out.extend_from_slice(&(-1_i32).to_be_bytes()),
+        ValueRef::String(v) | ValueRef::Json(v) => Some(v.as_bytes()),
+        ValueRef::Binary(v) if format == Format::Binary => Some(v),
+        _ => None,
+    };
+    if let Some(bytes) = variable {
+        // What does not fit is refused with the whole row.
+        out.extend_from_slice(&(bytes.len() as u32).to_be_bytes());
+        return out.extend_from_slice(bytes);
     }
     let written = with_length(out, |out| {
         match format {

@@ -121,7 +121,8 @@ impl PointWrite {
         scratch: &mut Scratch,
     ) -> Option<(Commit, bool)> {
         self.encode_key(key, parameters, &mut scratch.key)?;
-        let slots = self.slots(changes, parameters, &[])?;
+        let mut slots = Slots::new();
+        self.put_slots(changes, parameters, &[], &mut slots)?;
         self.write(&scratch.key, |current, row| {
             let Some(current) = current else { return Ok(Decision::Keep) };
             self.schema.replace_slots(readable(&self.schema, &current)?, &slots, row);
@@ -160,10 +161,10 @@ impl PointWrite {
         if key.len() + encoded.len() > ROW_BYTES_MAX.min(self.engine.options().statement_bytes_max / 2) {
             return None;
         }
-        let slots = match conflict {
-            Conflict::Update(changes) => self.slots(changes, parameters, &proposed)?,
-            Conflict::Refuse | Conflict::Ignore => Slots::new(),
-        };
+        let mut slots = Slots::new();
+        if let Conflict::Update(changes) = conflict {
+            self.put_slots(changes, parameters, &proposed, &mut slots)?;
+        }
         self.write(key, |current, row| {
             match (current, conflict) {
                 (None, _) => row.extend_from_slice(encoded),
@@ -179,21 +180,21 @@ impl PointWrite {
 
     /// Appends the encoded key; `None` if a part of it is null, which equals nothing.
     fn encode_key(&self, key: &[Constant], parameters: &[Value], out: &mut Vec<u8>) -> Option<()> {
-        let mut values = Values::new();
-        for (column, constant) in self.schema.key_columns().zip(key) {
-            values.push(constant.plain_value(column.column_type, parameters)?);
-        }
+        // What is not plain goes the way of null, which no key takes.
+        let values = self.schema.key_columns().zip(key).map(|(column, constant)| {
+            constant.plain_value(column.column_type, parameters).unwrap_or(ValueRef::Null)
+        });
         encode_key(&self.schema, values, out).ok()
     }
 
-    /// The slots that change; `None` if one gets a null that it must not have.
-    fn slots<'v>(
+    /// Adds the slots that change; `None` if one gets a null that it must not have.
+    fn put_slots<'v>(
         &self,
         changes: &'v [Change],
         parameters: &'v [Value],
         proposed: &[ValueRef<'v>],
-    ) -> Option<Slots<'v>> {
-        let mut slots = Slots::new();
+        slots: &mut Slots<'v>,
+    ) -> Option<()> {
         for Change { position, source } in changes {
             let column = &self.schema.columns()[*position];
             let value = match source {
@@ -206,7 +207,7 @@ impl PointWrite {
             }
             slots.push((slot, value));
         }
-        Some(slots)
+        Some(())
     }
 
     /// Writes one row as `decide` says; returns whether it was written or deleted.
