@@ -125,6 +125,21 @@ async fn one_row_is_read_without_a_batch() {
     assert!(several.point(&db.session).is_none());
 }
 
+#[tokio::test]
+async fn a_key_is_shown_as_it_was_written() {
+    let db = Db::new();
+    db.run("create table e (a bytea, b text, c bytea, n integer, primary key (a, b, c))").await;
+    db.run("insert into e values ('\\x00ff00', 'naïve', '\\x0001', 7)").await;
+    let prepared = db.prepare("select c, n, a, b, a from e where a = $1 and b = 'naïve' and c = $2").await;
+    let Some(Point::Read(point)) = prepared.point(&db.session) else { panic!("a look-up of one row") };
+    let key = [Value::Binary(vec![0, 255, 0]), Value::Binary(vec![0, 1])];
+    let mut seen = Vec::new();
+    let found = point.get(&key, &mut |columns| seen.extend(columns.iter().map(|c| (*c).to_owned()))).unwrap();
+    assert!(found.0);
+    let [a, c] = key;
+    assert_eq!(seen, [c, Value::Int32(7), a.clone(), Value::String("naïve".to_owned()), a]);
+}
+
 /// Rounded to the key's scale, a number would find a row that it does not equal.
 #[tokio::test]
 async fn a_number_of_more_digits_than_the_key_finds_nothing() {
