@@ -102,7 +102,7 @@ impl Engine {
         // A version that is named by a mark or a file must not be lost by the log.
         let needs = self.log.appended();
         let id = self.manifest.next_id();
-        let (file, places) = oribi_env::run_idle(|| {
+        let (file, places) = self.run_heavy(|| {
             keys.sort_unstable_by(|a, b| a.newest.key().cmp(b.newest.key()));
             self.write_flush(table, tablet, id, &keys)
         })?;
@@ -115,6 +115,11 @@ impl Engine {
         self.counters.flushes.fetch_add(1, Relaxed);
         self.counters.flushed_rows.fetch_add(rows as u64, Relaxed);
         Ok(())
+    }
+
+    /// Runs the heavy part of a job at idle priority; once the engine is closing, somebody waits for it.
+    fn run_heavy<R: Send>(&self, work: impl FnOnce() -> R + Send) -> R {
+        if self.closed.load(Relaxed) { work() } else { oribi_env::run_idle(work) }
     }
 
     fn flush_keys(&self, tablet: &Tablet, memtable: &Memtable, horizon: Timestamp) -> Vec<FlushKey> {
@@ -196,7 +201,7 @@ impl Engine {
         let mut older: Vec<(&[u8], Older)> = keys.iter().map(|k| (k.newest.key(), k.older)).collect();
         // The long look-up, before the installer is taken; what a compaction moves meanwhile is looked up again below.
         let files = tablet.state().files.clone();
-        let places = oribi_env::run_idle(|| resolve(&files, &older))?;
+        let places = self.run_heavy(|| resolve(&files, &older))?;
         for ((_, older), place) in older.iter_mut().zip(places) {
             *older = place.map_or(Older::Nothing, Older::At);
         }

@@ -40,7 +40,7 @@ pub use manifest::validate_manifest;
 pub use memory::MemoryBudget;
 pub use options::EngineOptions;
 pub use oribi_wal::Lsn;
-pub use read::{Lookup, Pinned, Presence, Probe, ReadView, RowVersion};
+pub use read::{Lookup, Pinned, Presence, Probe, ReadView, RowVersion, Sighting};
 pub use scan::{FileScan, MemoryRows, TableScan, TabletScan};
 pub use timeline::Snapshot;
 pub use write::{Commit, Decide, Decision, Read, WriteOp};

@@ -3,15 +3,15 @@
 
 use crate::index::{KeyRef, NewVersion, RowIndex};
 use oribi_types::Timestamp;
+use parking_lot::Mutex;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicI64, AtomicU64, AtomicUsize, Ordering::Relaxed};
 
 /// Written to while it is a tablet's active one; sealed, it awaits its flush.
 pub(crate) struct Memtable {
     /// Unique in the engine and ascending in a tablet; 0 is no memtable.
     pub id: u64,
-    /// The hash of each key once, in order of first write. Readers may walk it while writers add.
-    hashes: boxcar::Vec<u64>,
+    hashes: Hashes,
     bytes: AtomicI64,
     /// LSN of the first record in it; `u64::MAX` while it is empty.
     first_lsn: AtomicU64,
@@ -23,7 +23,7 @@ impl Memtable {
     pub fn new(id: u64) -> Arc<Self> {
         Arc::new(Memtable {
             id,
-            hashes: boxcar::Vec::new(),
+            hashes: Hashes::default(),
             bytes: AtomicI64::new(0),
             first_lsn: AtomicU64::new(u64::MAX),
             last_lsn: AtomicU64::new(0),
@@ -59,12 +59,12 @@ impl Memtable {
 
     /// What [`RowIndex::visit`] finds the rows by.
     pub fn hashes(&self) -> impl Iterator<Item = u64> {
-        self.hashes.iter().map(|(_, hash)| *hash)
+        self.hashes.iter()
     }
 
     /// Keys in it.
     pub fn len(&self) -> usize {
-        self.hashes.count()
+        self.hashes.len.load(Relaxed)
     }
 
     pub fn is_empty(&self) -> bool {
@@ -85,5 +85,38 @@ impl Memtable {
 
     pub fn first_lsn(&self) -> u64 {
         self.first_lsn.load(Relaxed)
+    }
+}
+
+/// The hash of each key once, in order of first write. Readers may walk it while writers add. It never moves, and takes
+/// eight bytes for each.
+#[derive(Default)]
+struct Hashes {
+    chunks: Mutex<Vec<Vec<u64>>>,
+    len: AtomicUsize,
+}
+
+impl Hashes {
+    const CHUNK: usize = 4096;
+
+    fn push(&self, hash: u64) {
+        let mut chunks = self.chunks.lock();
+        match chunks.last_mut().filter(|chunk| chunk.len() < Hashes::CHUNK) {
+            // Small memtables, of which there may be many, grow by and by.
+            Some(chunk) => chunk.push(hash),
+            None => {
+                let first = chunks.is_empty();
+                let mut chunk = Vec::with_capacity(if first { 4 } else { Hashes::CHUNK });
+                chunk.push(hash);
+                chunks.push(chunk);
+            }
+        }
+        self.len.fetch_add(1, Relaxed);
+    }
+
+    fn iter(&self) -> impl Iterator<Item = u64> {
+        // A copy of a chunk at a time: nobody waits for what is done with it.
+        let chunks = (0..).map_while(|i| self.chunks.lock().get(i).cloned());
+        chunks.flatten()
     }
 }

@@ -71,6 +71,21 @@ impl<'a> Probe<'a> {
 /// See [`Engine::pin`].
 pub struct Pinned(oribi_index::Guard);
 
+impl Pinned {
+    /// Frees what nobody who is pinned can have found. Due now and then from a thread that writes while it is pinned.
+    pub fn reclaim(&self) {
+        self.0.flush();
+    }
+}
+
+/// What is likely the newest version of a row, if anything is in memory.
+#[derive(Clone, Copy)]
+pub struct Sighting<'g>(Option<&'g Version>);
+
+impl Sighting<'_> {
+    pub const NOTHING: Self = Sighting(None);
+}
+
 /// Where the newest version of a row is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Presence {
@@ -117,23 +132,55 @@ impl Engine {
         Pinned(oribi_index::pin())
     }
 
-    /// Has the buckets of all `probes` fetched, and then the rows: the cache misses of a batch overlap, where one read
-    /// after the other waits for each.
-    pub fn prefetch<'a>(&self, probes: impl Iterator<Item = Probe<'a>> + Clone, pinned: &Pinned) {
+    /// The second stage of many reads: has the bucket fetched, so that the cache misses of a batch overlap, where one
+    /// read after the other waits for each.
+    pub fn prefetch(&self, probe: Probe<'_>, pinned: &Pinned) {
         if self.options.prefetch {
-            probes.clone().for_each(|probe| self.index.prefetch_bucket(probe.key, &pinned.0));
-            probes.for_each(|probe| self.index.prefetch_row(probe.key, &pinned.0));
+            self.index.prefetch_bucket(probe.key, &pinned.0);
+        }
+    }
+
+    /// The third stage: sees where the row is, without a look at it, and has it fetched.
+    pub fn sight<'g>(&'g self, probe: Probe<'_>, pinned: &'g Pinned) -> Sighting<'g> {
+        Sighting(self.index.approach(probe.key, &pinned.0, self.options.prefetch))
+    }
+
+    /// Where the row is, most likely.
+    pub fn presence(&self, probe: Probe<'_>, sighting: Sighting<'_>) -> Presence {
+        match sighting.0 {
+            Some(version) => Presence::Memory(version.row().map_or(0, <[u8]>::len)),
+            None if probe.tablet.state().files.may_contain(probe.key.key) => Presence::Files,
+            None => Presence::Absent,
         }
     }
 
     /// Finds the row. It answers no read: the next moment it may be otherwise.
     pub fn locate(&self, probe: Probe<'_>) -> Presence {
-        let newest = self.index.read(probe.key, |newest| newest.row().map_or(0, <[u8]>::len));
-        match newest {
-            Ok(bytes) => Presence::Memory(bytes),
-            Err(_) if probe.tablet.state().files.may_contain(probe.key.key) => Presence::Files,
-            Err(_) => Presence::Absent,
+        let pinned = oribi_index::pin();
+        let sighting = self.index.approach(probe.key, &pinned, false).filter(|version| probe.key.is(version));
+        self.presence(probe, Sighting(sighting))
+    }
+
+    /// As [`try_read`](Self::try_read), of what was seen of the row a moment ago. Nothing was written to it since then
+    /// that the reader must see.
+    pub fn try_read_sighted<R>(
+        &self,
+        probe: Probe<'_>,
+        sighting: Sighting<'_>,
+        view: ReadView,
+        answer: impl FnOnce(RowVersion<'_>) -> R,
+    ) -> Lookup<R> {
+        let Probe { table, tablet, key } = probe;
+        if let Some(newest) = sighting.0.filter(|version| key.is(version))
+            && let Some(version) = self.seen(tablet, newest, view)
+        {
+            newest.touch();
+            return match look(table, key.key, version, view, answer) {
+                (Some(found), obligation) => Lookup::Found(found, obligation),
+                (None, obligation) => Lookup::Absent(obligation),
+            };
         }
+        self.try_read(probe, view, answer)
     }
 
     /// As [`try_get`](Self::try_get), the last stage.

@@ -52,7 +52,9 @@ impl Rows for Own {
         }
         if self.prefetch {
             hashes.iter().for_each(|hash| self.index.prefetch_bucket(*hash, &guard));
-            hashes.iter().for_each(|hash| self.index.prefetch_row(*hash, &guard));
+            for hash in &hashes {
+                self.index.approach(*hash, &guard, true);
+            }
         }
         for (hash, key) in hashes.iter().zip(keys) {
             let found = self.index.find(*hash, &guard, |version: &Version<()>| version.key() == key);

@@ -2,8 +2,8 @@
 //!
 //! Readers take no lock: they are *pinned*, and what they found stays until they are not any more. Writers lock the
 //! shard of a row, of which there are [`SHARDS`]. A hit costs two cache misses, one for the bucket and one for the
-//! version with its key and row; with many reads at hand, [`Index::prefetch_bucket`] and [`Index::prefetch_row`] let the
-//! misses of all overlap. Pinning and reclaiming cost once for a batch.
+//! version with its key and row; with many reads at hand, [`Index::prefetch_bucket`] and [`Index::approach`] let the misses
+//! of all overlap. Pinning and reclaiming cost once for a batch.
 //!
 //! What a version means beyond its key and row is the caller's (`M`), and so is what makes one *clean*: to be evicted
 //! when memory is wanted. Threads at idle priority must not lock a shard, which serving threads want, nor stay pinned,
@@ -118,16 +118,19 @@ impl<M: Send + Sync + 'static> Index<M> {
         unsafe { self.shard(hash).buckets() }.prefetch(hash);
     }
 
-    /// The second stage: fetches what is likely the version.
-    pub fn prefetch_row(&self, hash: u64, _pinned: &Guard) {
+    /// The second stage: what is likely the version, without a look at it. With `ahead`, it is fetched.
+    pub fn approach<'g>(&'g self, hash: u64, _pinned: &'g Guard, ahead: bool) -> Option<&'g Version<M>> {
         // SAFETY: pinned.
         let buckets = unsafe { self.shard(hash).buckets() };
-        if let Some((_, version)) = buckets.candidates(hash).next() {
+        let (_, version) = buckets.candidates(hash).next()?;
+        if ahead {
             let start = version.as_ptr().cast::<u8>().cast_const();
             for line in 0..PREFETCH_LINES {
                 prefetch(start.wrapping_add(line * LINE_BYTES));
             }
         }
+        // SAFETY: a version in a slot is whole, and pinned.
+        Some(unsafe { version.as_ref() })
     }
 
     /// The newest version of the row for which `is` holds, among those of `hash`.

@@ -185,7 +185,7 @@ fn readers_see_whole_rows_that_only_go_forward() {
                 let guard = pin();
                 for key in 0..KEYS {
                     rows.prefetch_bucket(hash(key), &guard);
-                    rows.prefetch_row(hash(key), &guard);
+                    rows.approach(hash(key), &guard, true);
                     if let Ok(version) = rows.find(hash(key), &guard, |version| version.key() == [key]) {
                         let ts = version.meta.ts;
                         assert!(ts >= seen[usize::from(key)], "a row went back");

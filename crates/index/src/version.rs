@@ -149,7 +149,7 @@ impl<M> Version<M> {
     }
 
     /// The version before this one, if it is still kept.
-    pub fn previous<'g>(&'g self) -> Option<&'g Version<M>> {
+    pub fn previous(&self) -> Option<&Version<M>> {
         // SAFETY: what this version points to is freed only after it was cut off and whoever was pinned then is not
         // any more; the borrow of this version lasts no longer than the pin it was found under, or than the lock.
         unsafe { self.previous.load(Ordering::Acquire).as_ref() }

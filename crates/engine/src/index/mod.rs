@@ -20,7 +20,7 @@ use std::hash::{BuildHasher, Hasher};
 use std::sync::Arc;
 
 /// What an entry takes beside its block: its place in the hash table and in the memtable's list of hashes.
-const ENTRY_BYTES: u64 = 32;
+const ENTRY_BYTES: u64 = 24;
 
 pub(crate) struct RowIndex {
     rows: oribi_index::Index<Meta>,
@@ -37,7 +37,7 @@ pub(crate) struct KeyRef<'a> {
 }
 
 impl KeyRef<'_> {
-    fn is(&self, version: &Version) -> bool {
+    pub fn is(&self, version: &Version) -> bool {
         version.meta.generation == self.generation && version.key() == self.key
     }
 
@@ -103,9 +103,9 @@ impl RowIndex {
         self.rows.prefetch_bucket(key.hash, pinned);
     }
 
-    /// The second stage: fetches the row.
-    pub fn prefetch_row(&self, key: KeyRef<'_>, pinned: &Guard) {
-        self.rows.prefetch_row(key.hash, pinned);
+    /// The second stage: what is likely the newest version; with `ahead`, it is fetched.
+    pub fn approach<'g>(&'g self, key: KeyRef<'_>, pinned: &'g Guard, ahead: bool) -> Option<&'g Version> {
+        self.rows.approach(key.hash, pinned, ahead)
     }
 
     /// Calls `read` with the newest version of `key`.

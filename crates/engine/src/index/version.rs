@@ -2,7 +2,7 @@
 
 use oribi_sstable::SstableId;
 use oribi_types::Timestamp;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 /// A version and, below it, those that some snapshot may still read.
 pub(crate) type Version = oribi_index::Version<Meta>;
@@ -36,8 +36,9 @@ pub(crate) struct Meta {
     /// The memtable that holds it; [`Meta::CLEAN`] once it is in an SSTable, whose place `older` then names.
     memtable: AtomicU64,
     older: OlderCell,
-    /// The horizon to which the versions below were trimmed last.
-    trimmed_to: AtomicU64,
+    /// The lower half of the horizon to which the versions below were trimmed last. Where another has the same, the
+    /// horizon after it trims.
+    trimmed_to: AtomicU32,
 }
 
 impl Meta {
@@ -50,7 +51,7 @@ impl Meta {
             generation,
             memtable: AtomicU64::new(memtable),
             older: OlderCell::new(older),
-            trimmed_to: AtomicU64::new(0),
+            trimmed_to: AtomicU32::new(0),
         }
     }
 
@@ -80,7 +81,7 @@ impl Meta {
 
     /// Notes that what lies below is trimmed to `horizon`; whether it was already. Under the shard's lock.
     pub fn note_trimmed(&self, horizon: Timestamp) -> bool {
-        self.trimmed_to.swap(horizon.0, Ordering::Relaxed) == horizon.0
+        self.trimmed_to.swap(horizon.0 as u32, Ordering::Relaxed) == horizon.0 as u32
     }
 
     /// Under the shard's lock.
@@ -97,52 +98,57 @@ impl Meta {
 
 /// An [`Older`] that one thread at a time changes while others read it.
 struct OlderCell {
-    /// File or memtable.
+    /// In the highest bits which of the three, below them file or memtable.
     of: AtomicU64,
-    /// Which of the three and, in the lower half, the row.
-    kind: AtomicU64,
+    row: AtomicU32,
 }
 
+const KIND_SHIFT: u32 = 62;
 const UNRESOLVED: u64 = 0;
 const NOTHING: u64 = 1;
 const AT: u64 = 2;
+/// The row is being changed.
 const CHANGING: u64 = 3;
 
 impl OlderCell {
     fn new(older: Older) -> Self {
-        let (of, kind) = OlderCell::parts(older);
-        OlderCell { of: AtomicU64::new(of), kind: AtomicU64::new(kind) }
+        let (of, row) = OlderCell::parts(older);
+        OlderCell { of: AtomicU64::new(of), row: AtomicU32::new(row) }
     }
 
-    fn parts(older: Older) -> (u64, u64) {
+    fn parts(older: Older) -> (u64, u32) {
+        let of = |kind: u64, id: u64| {
+            debug_assert!(id >> KIND_SHIFT == 0, "files and memtables are counted from 1");
+            kind << KIND_SHIFT | id
+        };
         match older {
-            Older::Unresolved { below } => (below, UNRESOLVED << 32),
-            Older::Nothing => (0, NOTHING << 32),
-            Older::At(location) => (location.file, AT << 32 | u64::from(location.row)),
+            Older::Unresolved { below } => (of(UNRESOLVED, below), 0),
+            Older::Nothing => (of(NOTHING, 0), 0),
+            Older::At(location) => (of(AT, location.file), location.row),
         }
     }
 
     fn set(&self, older: Older) {
-        let (of, kind) = OlderCell::parts(older);
-        // Who sees the new `of` sees `kind` changed when it looks again; or a row of the same number in another file, and
-        // then both halves are new.
-        self.kind.store(CHANGING << 32, Ordering::Relaxed);
+        let (of, row) = OlderCell::parts(older);
+        // Who sees the new row sees that `of` has changed when it looks again, or else both are as they will be.
+        self.of.store(CHANGING << KIND_SHIFT, Ordering::Relaxed);
+        self.row.store(row, Ordering::Release);
         self.of.store(of, Ordering::Release);
-        self.kind.store(kind, Ordering::Release);
     }
 
     fn get(&self) -> Older {
         loop {
-            let kind = self.kind.load(Ordering::Acquire);
             let of = self.of.load(Ordering::Acquire);
-            if kind == CHANGING << 32 || self.kind.load(Ordering::Acquire) != kind {
+            let row = self.row.load(Ordering::Acquire);
+            let (kind, id) = (of >> KIND_SHIFT, of & ((1 << KIND_SHIFT) - 1));
+            if kind == CHANGING || self.of.load(Ordering::Acquire) != of {
                 std::hint::spin_loop();
                 continue;
             }
-            return match kind >> 32 {
-                UNRESOLVED => Older::Unresolved { below: of },
+            return match kind {
+                UNRESOLVED => Older::Unresolved { below: id },
                 NOTHING => Older::Nothing,
-                _ => Older::At(Location { file: of, row: kind as u32 }),
+                _ => Older::At(Location { file: id, row }),
             };
         }
     }

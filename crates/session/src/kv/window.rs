@@ -7,7 +7,9 @@
 use super::change::{Change, Outcome, Plan};
 use super::path::{self, Key, Target};
 use super::{Document, KeyValue, Round, Watch, write};
-use oribi_engine::{Engine, Lookup, Obligation, Presence, Probe, Read, ReadView, RowVersion};
+use oribi_engine::{
+    Engine, Lookup, Obligation, Pinned, Presence, Probe, Read, ReadView, RowVersion, Sighting,
+};
 use oribi_types::{Error, Result};
 use smallvec::SmallVec;
 
@@ -53,21 +55,18 @@ impl Round<'_> {
             ops.iter().map(|op| path::resolve(&self.tables, limits, op.key(), &mut self.key)).collect();
         let scratch = &self.key[..];
         let probes = probes(engine, &targets, scratch);
-        // Who may wait, for a file or for room to write, must not be pinned.
-        let pin = || (!self.may_block).then(|| engine.pin());
-        let pinned = pin();
-        if let Some(pinned) = &pinned {
-            engine.prefetch(probes.iter().copied().flatten(), pinned);
-        }
-        let (len, pending) = Extent::of(engine, ops, &probes, self.may_block);
-        let ops = &ops[..len];
-        drop(pinned);
+        // Who may wait for a file must not be pinned.
+        let pinned = (!self.may_block).then(|| engine.pin());
+        let sightings = pinned.as_ref().map(|pinned| sightings(engine, &probes, pinned));
+        let extent = Extent::of(engine, ops, &probes, sightings.as_deref());
+        let (ops, pending) = (&ops[..extent.ops], extent.pending);
 
         let outcomes = changed(self.kv, ops, &targets, scratch);
         if let Some((_, obligation)) = &outcomes {
             self.obligation.merge(*obligation);
             // What follows sees what was written; and a snapshot held now would keep what is overwritten.
             (self.view, self.held) = (None, None);
+            pinned.iter().for_each(Pinned::reclaim);
         }
         let view = match &self.held {
             Some(snapshot) => snapshot.view(),
@@ -77,14 +76,16 @@ impl Round<'_> {
         let watch = Watch { locks: &self.kv.locks, now_micros: view.now_micros };
         let reader = Reader { engine, view, watch, may_block: self.may_block || outcomes.is_some() };
         let mut outcomes = outcomes.iter().flat_map(|(outcomes, _)| outcomes);
-        let _pinned = pin();
         for (i, op) in ops.iter().enumerate() {
             match (op, &targets[i], probes[i]) {
                 (Op::Change(_), ..) => {
                     answer(i, Answer::Changed(outcomes.next().expect("an outcome for each change")));
                 }
                 (Op::Get(_), Ok(target), Some(probe)) => {
-                    match reader.get(probe, target, &mut self.json, &mut |found| answer(i, found)) {
+                    // What was changed in this window must be found anew.
+                    let sighting = sightings.as_ref().filter(|_| !extent.changed.contains(probe.hash()));
+                    let sighting = sighting.map(|sightings| sightings[i]);
+                    match reader.get(probe, sighting, target, &mut self.json, &mut |found| answer(i, found)) {
                         Some(obligation) => self.obligation.merge(obligation),
                         None => return Ran { ops: i, pending: true },
                     }
@@ -93,7 +94,7 @@ impl Round<'_> {
                 (Op::Get(_), Ok(_), None) => unreachable!("what has a target has a probe"),
             }
         }
-        Ran { ops: len, pending }
+        Ran { ops: ops.len(), pending }
     }
 }
 
@@ -104,6 +105,16 @@ fn probes<'a>(
 ) -> SmallVec<[Option<Probe<'a>>; INLINE]> {
     let probe = |target: &'a Target<'a>| engine.probe(target.table, target.key(scratch));
     targets.iter().map(|target| target.as_ref().ok().map(probe)).collect()
+}
+
+/// Fetches what the probes are about: all buckets, then all rows.
+fn sightings<'g>(
+    engine: &'g Engine,
+    probes: &[Option<Probe<'_>>],
+    pinned: &'g Pinned,
+) -> SmallVec<[Sighting<'g>; INLINE]> {
+    probes.iter().flatten().for_each(|probe| engine.prefetch(*probe, pinned));
+    probes.iter().map(|probe| probe.map_or(Sighting::NOTHING, |probe| engine.sight(probe, pinned))).collect()
 }
 
 type Targets<'a> = SmallVec<[Result<Target<'a>>; INLINE]>;
@@ -129,28 +140,41 @@ fn changed(
 /// How many operations make one window.
 #[derive(Default)]
 struct Extent {
+    ops: usize,
+    /// It ends at an operation that needs a file.
+    pending: bool,
     read: KeySet,
     changed: KeySet,
     bytes: usize,
 }
 
 impl Extent {
-    /// The length of the window, and whether it ends at an operation that needs a file.
-    fn of(engine: &Engine, ops: &[Op<'_>], probes: &[Option<Probe<'_>>], may_block: bool) -> (usize, bool) {
+    /// Of a window that may not block if there are `sightings`.
+    fn of(
+        engine: &Engine,
+        ops: &[Op<'_>],
+        probes: &[Option<Probe<'_>>],
+        sightings: Option<&[Sighting<'_>]>,
+    ) -> Self {
         let mut extent = Extent::default();
         for (i, (op, probe)) in ops.iter().zip(probes).enumerate() {
+            extent.ops = i;
             let Some(probe) = *probe else { continue };
             let needs_row = op.change().is_none_or(|change| change.read() == Read::Existing);
-            // Also has the row of a blind change on its way to the cache.
-            let presence = engine.locate(probe);
-            if needs_row && presence == Presence::Files && !may_block {
-                return (i, true);
+            let presence = match sightings {
+                Some(sightings) => engine.presence(probe, sightings[i]),
+                None => engine.locate(probe),
+            };
+            if needs_row && presence == Presence::Files && sightings.is_some() {
+                extent.pending = true;
+                return extent;
             }
             if !extent.takes(op, probe, presence) && i > 0 {
-                return (i, false);
+                return extent;
             }
         }
-        (ops.len(), false)
+        extent.ops = ops.len();
+        extent
     }
 
     fn takes(&mut self, op: &Op<'_>, probe: Probe<'_>, presence: Presence) -> bool {
@@ -205,6 +229,7 @@ impl Reader<'_> {
     fn get(
         &self,
         probe: Probe<'_>,
+        sighting: Option<Sighting<'_>>,
         target: &Target<'_>,
         json: &mut Vec<u8>,
         answer: &mut dyn FnMut(Answer<'_>),
@@ -213,7 +238,11 @@ impl Reader<'_> {
             Ok(document) => answer(Answer::Found(document)),
             Err(error) => answer(Answer::Refused(error)),
         };
-        match self.engine.try_read(probe, self.view, &mut read) {
+        let looked_up = match sighting {
+            Some(sighting) => self.engine.try_read_sighted(probe, sighting, self.view, &mut read),
+            None => self.engine.try_read(probe, self.view, &mut read),
+        };
+        match looked_up {
             Lookup::Found((), obligation) => return Some(obligation),
             Lookup::Absent(obligation) => {
                 answer(Answer::Absent);
