@@ -155,9 +155,12 @@ fn main() {
     let count = std::env::args().nth(1).map_or(1_000_000, |rows| rows.parse().expect("a number of rows"));
     println!("{count} rows; nanoseconds per read");
     println!("{:28}{:>10}{:>18}", "", "alone", "beside a writer");
-    let hasher = foldhash::fast::RandomState::default;
+    fn hasher() -> foldhash::fast::RandomState {
+        foldhash::fast::RandomState::default()
+    }
     let own = |prefetch| Own { index: Index::default(), hasher: hasher(), prefetch };
-    let maps: [(&str, Box<dyn Fn() -> Box<dyn Rows>>); 5] = [
+    type Make = Box<dyn Fn() -> Box<dyn Rows>>;
+    let maps: [(&str, Make); 5] = [
         ("row index, prefetched", Box::new(move || Box::new(own(true)))),
         ("row index, one by one", Box::new(move || Box::new(own(false)))),
         ("papaya", Box::new(move || Box::new(Papaya(papaya::HashMap::with_hasher(hasher()))))),

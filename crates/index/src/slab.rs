@@ -325,7 +325,7 @@ mod tests {
             let class = class_of(bytes);
             assert!(class < CLASSES && class_bytes(class) >= bytes, "{bytes}");
             assert!(class == 0 || class_bytes(class - 1) < bytes, "{bytes}");
-            assert!(class_bytes(class) % ALIGN == 0);
+            assert!(class_bytes(class).is_multiple_of(ALIGN));
             assert!(class_bytes(class) - bytes < ALIGN.max(bytes / 8), "{bytes}");
         }
         assert_eq!(class_of(BLOCK_BYTES_MAX), CLASSES - 1);

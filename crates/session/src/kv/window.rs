@@ -188,10 +188,11 @@ impl Extent {
             }
             Op::Change(change) => {
                 self.bytes += change.bytes();
-                let fits = !self.read.contains(probe.hash())
-                    && !(change.sees_cas() && self.changed.contains(probe.hash()));
-                self.changed.insert(probe.hash());
-                fits
+                let hash = probe.hash();
+                let conflicts =
+                    self.read.contains(hash) || (change.sees_cas() && self.changed.contains(hash));
+                self.changed.insert(hash);
+                !conflicts
             }
         };
         fits && self.bytes <= BYTES_MAX
@@ -199,13 +200,8 @@ impl Extent {
 }
 
 /// A set of keys that may claim to hold a few more: with a full window, one in ten.
+#[derive(Default)]
 struct KeySet([u64; 16]);
-
-impl Default for KeySet {
-    fn default() -> Self {
-        KeySet([0; 16])
-    }
-}
 
 impl KeySet {
     fn insert(&mut self, hash: u64) {
