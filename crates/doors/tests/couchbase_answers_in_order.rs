@@ -1,5 +1,6 @@
 //! The Couchbase door over a socket, in raw frames: what SDKs do not show.
 #![allow(clippy::unwrap_used)]
+#![allow(clippy::disallowed_methods, reason = "a client of a test runs on a thread of its own")]
 
 mod frames;
 

@@ -1,6 +1,7 @@
 //! Requests that arrive together are executed together, and answered as if one after the other: in text, meta commands
 //! and binary.
 #![allow(clippy::unwrap_used)]
+#![allow(clippy::disallowed_methods, reason = "a client of a test runs on a thread of its own")]
 
 mod memcached_subject;
 

@@ -1,4 +1,5 @@
 //! Operations that are executed together give what they give one by one.
+#![allow(clippy::unwrap_used)]
 
 use oribi_engine::{Engine, EngineOptions};
 use oribi_env::Env;

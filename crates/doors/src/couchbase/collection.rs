@@ -26,11 +26,11 @@ pub fn id(table: &Table) -> Option<u32> {
 
 /// The table of a collection of `bucket`.
 pub fn table<'c>(catalog: &'c Catalog, bucket: &str, id: u32) -> Option<&'c Arc<Table>> {
-    match u64::from(id) {
-        0 => catalog.table(bucket, DEFAULT_TABLE),
-        ..FIRST_ID => None,
-        id => catalog.table_by_id(id - FIRST_ID).filter(|table| table.schema_name() == bucket),
+    if id == 0 {
+        return catalog.table(bucket, DEFAULT_TABLE);
     }
+    let table = catalog.table_by_id(u64::from(id).checked_sub(FIRST_ID)?)?;
+    (table.schema_name() == bucket).then_some(table)
 }
 
 /// Scope and collection of a table.

@@ -25,13 +25,16 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use tokio::sync::watch;
 
+/// The rows that were copied in.
+type Copied = Arc<Mutex<Vec<(i64, Option<String>)>>>;
+
 /// What happened to the engine.
 #[derive(Default)]
 pub struct FakeSql {
     /// Streams of `endless` and `sleep` that are alive.
     pub running: Arc<AtomicUsize>,
     /// Rows that a `COPY` committed.
-    pub copied: Arc<Mutex<Vec<(i64, Option<String>)>>>,
+    pub copied: Copied,
     /// What was waited for.
     pub settled: Mutex<Vec<Obligation>>,
     /// Whether the log has stopped.
@@ -172,7 +175,7 @@ struct Statement {
     columns: Option<SchemaRef>,
     copy: Option<CopyStatement>,
     running: Arc<AtomicUsize>,
-    copied: Arc<Mutex<Vec<(i64, Option<String>)>>>,
+    copied: Copied,
 }
 
 struct Alive(Arc<AtomicUsize>);
@@ -318,7 +321,7 @@ impl PointWrite for Statement {
 struct Sink {
     schema: SchemaRef,
     rows: Vec<(i64, Option<String>)>,
-    copied: Arc<Mutex<Vec<(i64, Option<String>)>>>,
+    copied: Copied,
 }
 
 #[async_trait]
