@@ -33,8 +33,8 @@ const REGION_LAYOUT: Layout = match Layout::from_size_align(REGION_BYTES, REGION
     Err(_) => panic!("a region is aligned to its size"),
 };
 
-static CLASS: [Mutex<Class>; CLASSES] = [const { Mutex::new(Class { with_room: null_mut() }) }; CLASSES];
-static POOL: Mutex<Pool> = Mutex::new(Pool { with_room: null_mut(), unused: 0 });
+static CLASS: [Mutex<Class>; CLASSES] = [const { Mutex::new(Class { with_room: List::EMPTY }) }; CLASSES];
+static POOL: Mutex<Pool> = Mutex::new(Pool { with_room: List::EMPTY, unused: 0 });
 
 /// The class of blocks of at least `bytes`; at most [`BLOCK_BYTES_MAX`].
 fn class_of(bytes: usize) -> usize {
@@ -59,9 +59,77 @@ pub fn block_bytes(bytes: usize) -> usize {
     if bytes <= BLOCK_BYTES_MAX { class_bytes(class_of(bytes)) } else { bytes }
 }
 
+/// A list whose links lie in its items.
+struct List<T: Item> {
+    first: *mut T,
+}
+
+trait Item: Sized {
+    /// # Safety
+    /// The item is whole.
+    unsafe fn links(item: *mut Self) -> *mut Links<Self>;
+}
+
+struct Links<T> {
+    next: *mut T,
+    previous: *mut T,
+}
+
+impl<T> Links<T> {
+    const NONE: Self = Links { next: null_mut(), previous: null_mut() };
+}
+
+impl<T: Item> List<T> {
+    const EMPTY: Self = List { first: null_mut() };
+
+    /// # Safety
+    /// The item is whole and in no list, and those of this list are nobody else's at the moment.
+    unsafe fn push(&mut self, item: *mut T) {
+        // SAFETY: the caller's promise.
+        unsafe {
+            T::links(item).write(Links { next: self.first, previous: null_mut() });
+            if !self.first.is_null() {
+                (*T::links(self.first)).previous = item;
+            }
+        }
+        self.first = item;
+    }
+
+    /// # Safety
+    /// The item is in this list, and the list's items are nobody else's at the moment.
+    unsafe fn remove(&mut self, item: *mut T) {
+        // SAFETY: the caller's promise.
+        unsafe {
+            let Links { next, previous } = T::links(item).replace(Links::NONE);
+            if !next.is_null() {
+                (*T::links(next)).previous = previous;
+            }
+            if previous.is_null() {
+                self.first = next;
+            } else {
+                (*T::links(previous)).next = next;
+            }
+        }
+    }
+}
+
+impl Item for Slab {
+    unsafe fn links(slab: *mut Self) -> *mut Links<Self> {
+        // SAFETY: the caller's promise.
+        unsafe { &raw mut (*slab).links }
+    }
+}
+
+impl Item for Region {
+    unsafe fn links(region: *mut Self) -> *mut Links<Self> {
+        // SAFETY: the caller's promise.
+        unsafe { &raw mut (*region).links }
+    }
+}
+
 /// The slabs of one class that have room. The first is taken from.
 struct Class {
-    with_room: *mut Slab,
+    with_room: List<Slab>,
 }
 
 // SAFETY: the slabs of a list belong to its class, and are only touched under its lock.
@@ -69,7 +137,7 @@ unsafe impl Send for Class {}
 
 /// Regions that have slabs that no class has.
 struct Pool {
-    with_room: *mut Region,
+    with_room: List<Region>,
     /// Regions of which no class has a slab. One is kept, lest a row that comes and goes take and give back 2 MiB.
     unused: usize,
 }
@@ -83,8 +151,7 @@ struct Region {
     slabs: [Slab; SLABS],
     /// The slabs that no class has, a bit each.
     free: u32,
-    next: *mut Region,
-    previous: *mut Region,
+    links: Links<Region>,
 }
 
 const ALL_FREE: u32 = u32::MAX;
@@ -98,8 +165,7 @@ struct Slab {
     /// Where the part begins that was never used, and where it ends.
     fresh: *mut u8,
     end: *mut u8,
-    next: *mut Slab,
-    previous: *mut Slab,
+    links: Links<Slab>,
     used: u32,
     in_list: bool,
 }
@@ -115,19 +181,19 @@ fn region_of<T>(address: *mut T) -> *mut Region {
 
 impl Pool {
     fn take(&mut self) -> *mut Slab {
-        if self.with_room.is_null() {
-            let region = new_region();
-            self.link(region);
+        if self.with_room.first.is_null() {
+            // SAFETY: the region is whole, and new.
+            unsafe { self.with_room.push(new_region()) };
             self.unused += 1;
         }
-        let region = self.with_room;
+        let region = self.with_room.first;
         // SAFETY: regions of the list are whole, and the pool's.
         unsafe {
             self.unused -= usize::from((*region).free == ALL_FREE);
             let i = (*region).free.trailing_zeros() as usize;
             (*region).free &= !(1 << i);
             if (*region).free == 0 {
-                self.unlink(region);
+                self.with_room.remove(region);
             }
             let slab = (&raw mut (*region).slabs[i]).cast::<Slab>();
             let start = if i == 0 { size_of::<Region>() } else { i * SLAB_BYTES };
@@ -135,8 +201,7 @@ impl Pool {
                 freed: null_mut(),
                 fresh: region.cast::<u8>().add(start),
                 end: region.cast::<u8>().add((i + 1) * SLAB_BYTES),
-                next: null_mut(),
-                previous: null_mut(),
+                links: Links::NONE,
                 used: 0,
                 in_list: false,
             });
@@ -150,43 +215,17 @@ impl Pool {
         // SAFETY: the caller gave up the slab.
         unsafe {
             if (*region).free == 0 {
-                self.link(region);
+                self.with_room.push(region);
             }
             (*region).free |= 1 << i;
             if (*region).free < ALL_FREE {
                 return;
             }
             if self.unused > 0 {
-                self.unlink(region);
+                self.with_room.remove(region);
                 std::alloc::dealloc(region.cast(), REGION_LAYOUT);
             } else {
                 self.unused += 1;
-            }
-        }
-    }
-
-    fn link(&mut self, region: *mut Region) {
-        // SAFETY: the region is whole, and in no list.
-        unsafe {
-            (*region).previous = null_mut();
-            (*region).next = self.with_room;
-            if let Some(next) = self.with_room.as_mut() {
-                next.previous = region;
-            }
-        }
-        self.with_room = region;
-    }
-
-    fn unlink(&mut self, region: *mut Region) {
-        // SAFETY: the region is in the list, and so are its neighbours.
-        unsafe {
-            let (previous, next) = ((*region).previous, (*region).next);
-            if let Some(next) = next.as_mut() {
-                next.previous = previous;
-            }
-            match previous.as_mut() {
-                Some(previous) => previous.next = next,
-                None => self.with_room = next,
             }
         }
     }
@@ -212,10 +251,10 @@ fn new_region() -> *mut Region {
 
 impl Class {
     fn take(&mut self, bytes: usize) -> *mut u8 {
-        if self.with_room.is_null() {
+        if self.with_room.first.is_null() {
             self.link(POOL.lock().take());
         }
-        let slab = self.with_room;
+        let slab = self.with_room.first;
         // SAFETY: slabs in the list are the class's, and have room.
         unsafe {
             let freed = (*slab).freed;
@@ -248,7 +287,7 @@ impl Class {
             (*slab).used -= 1;
             if !(*slab).in_list {
                 self.link(slab);
-            } else if (*slab).used == 0 && self.with_room != slab {
+            } else if (*slab).used == 0 && self.with_room.first != slab {
                 self.unlink(slab);
                 POOL.lock().give(slab);
             }
@@ -259,27 +298,15 @@ impl Class {
         // SAFETY: the slab is the class's, and in no list.
         unsafe {
             (*slab).in_list = true;
-            (*slab).previous = null_mut();
-            (*slab).next = self.with_room;
-            if let Some(next) = self.with_room.as_mut() {
-                next.previous = slab;
-            }
+            self.with_room.push(slab);
         }
-        self.with_room = slab;
     }
 
     fn unlink(&mut self, slab: *mut Slab) {
-        // SAFETY: the slab is in the class's list, and so are its neighbours.
+        // SAFETY: the slab is in the class's list.
         unsafe {
-            let (previous, next) = ((*slab).previous, (*slab).next);
-            if let Some(next) = next.as_mut() {
-                next.previous = previous;
-            }
-            match previous.as_mut() {
-                Some(previous) => previous.next = next,
-                None => self.with_room = next,
-            }
             (*slab).in_list = false;
+            self.with_room.remove(slab);
         }
     }
 }
