@@ -191,14 +191,21 @@ test('mutations', async () => {
   await rejects(collection.mutateIn('n10', [MutateInSpec.upsert('mine', 1, { xattr: true })]), 'UnsupportedOperationError', 'FeatureNotAvailableError')
 })
 
-test('replicas are the document itself, and scans are refused', async () => {
+test('replicas are the document itself', async () => {
   await collection.upsert('n11', { a: 1 })
   assert.deepEqual((await collection.getAnyReplica('n11')).content, { a: 1 })
   assert.equal((await collection.getAllReplicas('n11')).length, 1)
   assert.equal((await collection.lookupInAnyReplica('n11', [LookupInSpec.get('a')])).content[0].value, 1)
   assert.equal((await collection.lookupInAllReplicas('n11', [LookupInSpec.get('a')])).length, 1)
-  const scan = async () => { await collection.scan(new couchbase.PrefixScan('n')) }
-  await rejects(scan(), 'UnsupportedOperationError', 'FeatureNotAvailableError')
+})
+
+// The server refuses each scan. The SDK looks at "cancelled" before it looks for the refusal that cancelled the scan,
+// so it tells an application that asks too late that the scan has ended; it never has documents.
+test('scans are refused', async () => {
+  const scan = async () => assert.deepEqual(await collection.scan(new couchbase.PrefixScan('n')), [])
+  let refusal
+  for (let i = 0; i < 100 && !refusal; i++) refusal = await scan().catch((error) => error)
+  await rejects(Promise.reject(refusal), 'UnsupportedOperationError', 'FeatureNotAvailableError')
 })
 
 test('data structures of the SDK', async () => {
