@@ -161,6 +161,15 @@ struct Unflushed {
     tablet: Arc<Tablet>,
     bytes: u64,
     first_lsn: Lsn,
+    has_sealed: bool,
+}
+
+/// What is flushed next.
+struct Due {
+    table: Arc<Table>,
+    tablet: Arc<Tablet>,
+    /// Only what was sealed some time ago.
+    sealed: bool,
 }
 
 impl Engine {
@@ -175,8 +184,12 @@ impl Engine {
     }
 
     fn flush_all_due(&self, failures: &mut Failures) {
-        while let Some((table, tablet)) = self.flush_due(failures) {
-            let flushed = self.flush_tablet(&table, &tablet);
+        self.seal_ahead();
+        while let Some(Due { table, tablet, sealed }) = self.flush_due(failures) {
+            let flushed = match sealed {
+                true => self.flush_sealed_tablet(&table, &tablet),
+                false => self.flush_tablet(&table, &tablet),
+            };
             if failures.note(&table, tablet.id, self.env.clock.monotonic_micros(), flushed)
                 && let Err(error) = self.trim_log()
             {
@@ -190,7 +203,7 @@ impl Engine {
     }
 
     /// The next tablet to flush, of those that are not paused. Tells the budget what the others hold.
-    fn flush_due(&self, failures: &Failures) -> Option<(Arc<Table>, Arc<Tablet>)> {
+    fn flush_due(&self, failures: &Failures) -> Option<Due> {
         // Before the tablets are asked: what is written meanwhile must not look stuck.
         let memtables = self.budget.memtables();
         let now_micros = self.env.clock.monotonic_micros();
@@ -212,20 +225,35 @@ impl Engine {
         let oldest = ready.iter().min_by_key(|u| u.first_lsn)?;
         // What a paused tablet keeps of the log is not shortened by flushing others.
         let long = self.log.size_bytes() > self.options.log_bytes_max && oldest.first_lsn < first_paused;
-        let due = if let Some(large) = large {
-            large
+        let (due, sealed) = if let Some(large) = large {
+            (large, false)
         } else if self.budget.wants_flush() {
-            largest
+            (largest, false)
         } else if long {
-            oldest
+            (oldest, oldest.has_sealed)
         } else {
             return None;
         };
-        Some((due.table.clone(), due.tablet.clone()))
+        Some(Due { table: due.table.clone(), tablet: due.tablet.clone(), sealed })
+    }
+
+    /// Seals the documents that the older half of the log has. When the log is long they are flushed, and the younger
+    /// half is not: of the older, only those are left that nobody has overwritten meanwhile. A document that is written
+    /// more often than that never comes into a file.
+    fn seal_ahead(&self) {
+        if self.log.size_bytes() <= self.options.log_bytes_max / 2 {
+            return;
+        }
+        for unflushed in self.unflushed().iter().filter(|u| u.table.is_key_value() && !u.has_sealed) {
+            // Else it is being flushed.
+            if let Some(_flush) = unflushed.tablet.flush.try_lock() {
+                self.seal_tablet(&unflushed.tablet);
+            }
+        }
     }
 
     /// A memtable of this size is flushed. Documents are overwritten again and again, which costs no memory: their
-    /// table is flushed when the log is long or memory short, with hundreds of overwrites at the price of one.
+    /// table is flushed when the log is long or memory short.
     pub(crate) fn flush_bytes_max(&self, table: &Table) -> u64 {
         if table.is_key_value() { u64::MAX } else { self.options.flush_bytes_max }
     }
@@ -237,7 +265,8 @@ impl Engine {
             let state = tablet.state();
             let bytes = state.memtables().map(|m| m.bytes()).sum();
             let first_lsn = state.memtables().map(|m| m.first_lsn()).min().unwrap_or(u64::MAX);
-            Unflushed { table: table.clone(), tablet: tablet.clone(), bytes, first_lsn }
+            let has_sealed = !state.sealed.is_empty();
+            Unflushed { table: table.clone(), tablet: tablet.clone(), bytes, first_lsn, has_sealed }
         });
         unflushed.filter(|u| u.first_lsn < u64::MAX).collect()
     }

@@ -55,16 +55,38 @@ impl Engine {
         table.tablets.iter().try_for_each(|tablet| self.flush_tablet(table, tablet))
     }
 
+    /// Sets apart what `table` has in memory, for a later [`flush_sealed`](Engine::flush_sealed).
+    pub fn seal(&self, table: &Table) {
+        for tablet in &table.tablets {
+            let _flush = tablet.flush.lock();
+            self.seal_tablet(tablet);
+        }
+    }
+
+    /// Writes what was sealed to SSTables now, but for what was overwritten since and no snapshot reads.
+    ///
+    /// # Errors
+    /// As [`flush`](Engine::flush).
+    pub fn flush_sealed(&self, table: &Table) -> Result<()> {
+        table.tablets.iter().try_for_each(|tablet| self.flush_sealed_tablet(table, tablet))
+    }
+
     pub(crate) fn flush_tablet(&self, table: &Table, tablet: &Tablet) -> Result<()> {
         let _flush = tablet.flush.lock();
         // What an attempt that failed has sealed goes first: as long as it fails, no more is sealed, and one memtable
         // collects what comes.
-        self.flush_sealed(table, tablet)?;
-        self.seal(tablet);
-        self.flush_sealed(table, tablet)
+        self.flush_memtables(table, tablet)?;
+        self.seal_tablet(tablet);
+        self.flush_memtables(table, tablet)
     }
 
-    fn flush_sealed(&self, table: &Table, tablet: &Tablet) -> Result<()> {
+    pub(crate) fn flush_sealed_tablet(&self, table: &Table, tablet: &Tablet) -> Result<()> {
+        let _flush = tablet.flush.lock();
+        self.flush_memtables(table, tablet)
+    }
+
+    /// Flushes all sealed memtables. The caller holds the tablet's flush lock.
+    fn flush_memtables(&self, table: &Table, tablet: &Tablet) -> Result<()> {
         loop {
             let state = arc_swap::Guard::into_inner(tablet.state());
             let Some(memtable) = state.sealed.first() else { return Ok(()) };
@@ -79,7 +101,7 @@ impl Engine {
 
     /// Makes the active memtable a sealed one, unless it is empty. Under the gate no write is between its LSN and its
     /// memtable, so the sealed one has every record of the tablet up to now.
-    fn seal(&self, tablet: &Tablet) {
+    pub(crate) fn seal_tablet(&self, tablet: &Tablet) {
         let _gate = self.gate.write();
         if tablet.state().active.is_empty() {
             return;
@@ -128,7 +150,7 @@ impl Engine {
             let mut versions = SmallVec::new();
             let (mut superseded, mut oldest, mut next) = (None, None, Some(newest));
             while let Some(version) = next.filter(|v| v.meta.memtable() >= memtable.id) {
-                if version.meta.memtable() == memtable.id {
+                if version.meta.memtable() == memtable.id && version.meta.take() {
                     oldest = Some((version.meta.older(), version.meta.ts));
                     if superseded.is_none_or(|at| at > horizon) {
                         versions.push(FlushVersion { version: version.hold(), superseded });

@@ -20,6 +20,9 @@ enum Op {
     Batch(Vec<(i64, Option<u16>)>),
     Get(i64),
     Flush,
+    /// Sets apart what a later one flushes.
+    Seal,
+    FlushSealed,
     Compact,
     Snapshot,
     /// Reads the n-th snapshot taken.
@@ -43,6 +46,8 @@ fn ops() -> impl Strategy<Value = Vec<Op>> {
             3 => batch.prop_map(Op::Batch),
             6 => k.clone().prop_map(Op::Get),
             4 => Just(Op::Flush),
+            3 => Just(Op::Seal),
+            2 => Just(Op::FlushSealed),
             2 => Just(Op::Compact),
             3 => Just(Op::Snapshot),
             3 => any::<usize>().prop_map(Op::Look),
@@ -91,6 +96,8 @@ impl Run {
                 assert_eq!(get(&self.engine, &self.table, k), self.model.get(&k).cloned(), "get of {k}")
             }
             Op::Flush => self.engine.flush(&self.table).unwrap(),
+            Op::Seal => self.engine.seal(&self.table),
+            Op::FlushSealed => self.engine.flush_sealed(&self.table).unwrap(),
             Op::Compact => self.engine.compact(&self.table).unwrap(),
             Op::Snapshot => self.snapshots.push((self.engine.snapshot(), self.model.clone())),
             Op::Look(i) if !self.snapshots.is_empty() => {

@@ -39,7 +39,7 @@ impl Rows for Own {
             }
             Entry::Occupied(mut row) => {
                 row.push(new);
-                row.cut(&guard, |_| true, |_| {});
+                row.cut(&guard, |_| true, |_, _| {});
             }
         }
     }

@@ -407,22 +407,23 @@ impl<M: Send + Sync + 'static> Occupied<'_, '_, M> {
         self.locked.bump(hash);
     }
 
-    /// Forgets the versions below the first, from the newest on, for which `is_last` holds; calls `gone` with each.
+    /// Forgets the versions below the last to keep, which is the first, from the newest on, for which `is_last` holds;
+    /// calls `gone` with the last and each, the newer first.
     pub fn cut(
         &mut self,
         guard: &Guard,
         is_last: impl Fn(&Version<M>) -> bool,
-        mut gone: impl FnMut(&Version<M>),
+        mut gone: impl FnMut(&Version<M>, &Version<M>),
     ) {
-        let mut version = self.newest();
-        while !is_last(version) {
-            match version.previous() {
-                Some(previous) => version = previous,
+        let mut last = self.newest();
+        while !is_last(last) {
+            match last.previous() {
+                Some(previous) => last = previous,
                 None => return,
             }
         }
-        let rest = version.previous.swap(std::ptr::null_mut(), Ordering::AcqRel);
-        retire_chain(NonNull::new(rest), guard, &mut gone);
+        let rest = last.previous.swap(std::ptr::null_mut(), Ordering::AcqRel);
+        retire_chain(NonNull::new(rest), guard, &mut |version| gone(last, version));
     }
 
     /// The newest version has become clean: queues it for eviction.

@@ -82,7 +82,7 @@ fn apply(rows: &Rows, model: &mut Model, step: &Step, ts: u64) {
         }
         Step::Cut(key) => {
             let mut cut = 0;
-            occupied(rows, key, |mut row| row.cut(&guard, |_| true, |_| cut += 1));
+            occupied(rows, key, |mut row| row.cut(&guard, |_| true, |_, _| cut += 1));
             let kept = model.get_mut(&key).map_or(0, |(versions, _)| versions.split_off(1).len());
             assert_eq!(cut, kept);
         }
@@ -94,7 +94,7 @@ fn apply(rows: &Rows, model: &mut Model, step: &Step, ts: u64) {
         }
         Step::Clean(key) => {
             occupied(rows, key, |mut row| {
-                row.cut(&guard, |_| true, |_| {});
+                row.cut(&guard, |_| true, |_, _| {});
                 row.newest().meta.clean.store(true, Ordering::Relaxed);
                 row.admit();
             });
@@ -210,7 +210,7 @@ fn readers_see_whole_rows_that_only_go_forward() {
                 Entry::Occupied(row) if ts % 7 == 0 => row.remove(&guard, |_| {}),
                 Entry::Occupied(mut row) => {
                     row.push(new);
-                    row.cut(&guard, |version| version.meta.ts + 200 < ts, |_| {});
+                    row.cut(&guard, |version| version.meta.ts + 200 < ts, |_, _| {});
                 }
             }
             guard.flush();

@@ -216,10 +216,14 @@ impl RowIndex {
         is_last: impl Fn(&Version) -> bool,
     ) -> u64 {
         let mut freed = 0;
-        entry.cut(guard, is_last, |version| {
+        entry.cut(guard, is_last, |last, version| {
             self.uncount(version);
             if version.meta.memtable() == memtable {
                 freed += charge(version);
+            }
+            // Of a sealed memtable that is not being flushed yet: it will never be in a file.
+            if last.meta.older() == (Older::Unresolved { below: version.meta.memtable() }) && version.meta.forget() {
+                last.meta.set_older(version.meta.older());
             }
         });
         freed
@@ -284,16 +288,13 @@ impl RowIndex {
                 Flushed::At(home) => Older::At(home),
                 Flushed::Gone => Older::Nothing,
             });
-        } else if version.meta.older() == (Older::Unresolved { below: memtable })
-            && let Some(previous) = version.previous()
-            && previous.meta.memtable() == memtable
-        {
-            // The first version above the memtable's learns where its older copy now lies.
-            match place(previous.meta.ts) {
-                Flushed::At(home) => version.meta.set_older(Older::At(home)),
-                Flushed::Gone if previous.row().is_none() => version.meta.set_older(Older::Nothing),
-                Flushed::Gone => {}
-            }
+        } else if version.meta.older() == (Older::Unresolved { below: memtable }) {
+            // The first version above the memtable's learns where its older copy now lies. If the memtable's newest was
+            // not written, what it replaced is marked all the same.
+            version.meta.set_older(match flushed.first() {
+                Some((_, Flushed::At(home))) => Older::At(*home),
+                _ => Older::Nothing,
+            });
         }
         self.cut(&mut entry, &guard, memtable, is_last);
         if entry.newest().meta.is_clean() {

@@ -33,13 +33,19 @@ pub(crate) struct Meta {
     pub ts: Timestamp,
     pub lsn: u64,
     pub generation: u64,
-    /// The memtable that holds it; [`Meta::CLEAN`] once it is in an SSTable, whose place `older` then names.
+    /// The memtable that holds it, and in the highest bits what has become of it there; [`Meta::CLEAN`] once it is in
+    /// an SSTable, whose place `older` then names.
     memtable: AtomicU64,
     older: OlderCell,
     /// The lower half of the horizon to which the versions below were trimmed last. Where another has the same, the
     /// horizon after it trims.
     trimmed_to: AtomicU32,
 }
+
+/// A flush has taken the version, and marks what it replaces.
+const TAKEN: u64 = 1 << 63;
+/// The version was replaced, and nobody reads it any more.
+const FORGOTTEN: u64 = 1 << 62;
 
 impl Meta {
     pub const CLEAN: u64 = 0;
@@ -56,7 +62,18 @@ impl Meta {
     }
 
     pub fn memtable(&self) -> u64 {
-        self.memtable.load(Ordering::Acquire)
+        self.memtable.load(Ordering::Acquire) & !(TAKEN | FORGOTTEN)
+    }
+
+    /// For the flush of its memtable, which may come again if it fails. Whether the version is the flush's to dispose of:
+    /// if it is forgotten already, the next version replaces what this one replaced.
+    pub fn take(&self) -> bool {
+        self.memtable.fetch_or(TAKEN, Ordering::AcqRel) & FORGOTTEN == 0
+    }
+
+    /// For who cuts it off, under the shard's lock. Whether no flush has taken it, nor will.
+    pub fn forget(&self) -> bool {
+        self.memtable.fetch_or(FORGOTTEN, Ordering::AcqRel) & TAKEN == 0
     }
 
     pub fn is_clean(&self) -> bool {

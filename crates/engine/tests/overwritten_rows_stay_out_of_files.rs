@@ -1,0 +1,74 @@
+//! What was overwritten since its memtable was sealed is not written to a file, and leaves none behind.
+#![allow(clippy::unwrap_used)]
+
+mod common;
+
+use common::*;
+use oribi_engine::{Engine, Obligation, Table};
+use oribi_sim::{SimClock, SimFiles};
+use oribi_types::Durability;
+use std::sync::Arc;
+
+const ROWS: i64 = 100;
+
+fn fill(engine: &Engine, table: &Arc<Table>, keys: impl Iterator<Item = i64>, v: &str) {
+    for k in keys {
+        let commit = put(engine, table, k, v).unwrap();
+        engine.settle(commit.obligation).unwrap();
+    }
+}
+
+#[test]
+fn only_rows_that_nobody_overwrote_are_flushed() {
+    let (files, clock) = (SimFiles::new(), Arc::new(SimClock::new()));
+    let engine = open(&sim_env(&files, &clock)).unwrap();
+    let table = engine.create_table(definition("t", 1, Durability::Periodic(100))).unwrap();
+    let flushed = || engine.stats().flushed_rows;
+
+    // In a file, so that each has an older copy to mark.
+    fill(&engine, &table, 0..ROWS, "first");
+    engine.flush(&table).unwrap();
+    assert_eq!(flushed(), 100);
+
+    fill(&engine, &table, 0..ROWS, "second");
+    engine.seal(&table);
+    fill(&engine, &table, 0..90, "third");
+    for k in 80..85 {
+        assert!(delete(&engine, &table, k).unwrap());
+    }
+    engine.settle(Obligation { durable: 0, written: u64::MAX }).unwrap();
+    engine.flush_sealed(&table).unwrap();
+    assert_eq!(flushed(), 110, "ten were not overwritten");
+
+    let expected: Rows = (0..ROWS)
+        .filter(|k| !(80..85).contains(k))
+        .map(|k| (k, if k < 90 { "third" } else { "second" }.to_owned()))
+        .collect();
+    assert_eq!(scan(&engine, &table, &engine.snapshot()), expected);
+    engine.flush(&table).unwrap();
+    assert_eq!(flushed(), 195, "the others now, but for those deleted");
+    assert_eq!(scan(&engine, &table, &engine.snapshot()), expected);
+    drop((engine, table));
+
+    let engine = open(&sim_env(&files.kill(), &clock)).unwrap();
+    let table = engine.table("public", "t").unwrap();
+    assert_eq!(scan(&engine, &table, &engine.snapshot()), expected);
+}
+
+/// The version that a snapshot reads is in the file, marked as overwritten.
+#[test]
+fn what_a_snapshot_reads_is_flushed() {
+    let (files, clock) = (SimFiles::new(), Arc::new(SimClock::new()));
+    let engine = open(&sim_env(&files, &clock)).unwrap();
+    let table = engine.create_table(definition("t", 1, Durability::Periodic(100))).unwrap();
+    fill(&engine, &table, 0..ROWS, "first");
+    let snapshot = engine.snapshot();
+    engine.seal(&table);
+    fill(&engine, &table, 0..ROWS, "second");
+    engine.flush_sealed(&table).unwrap();
+    assert_eq!(engine.stats().flushed_rows, 100);
+    assert!(scan(&engine, &table, &snapshot).values().all(|v| v == "first"));
+    assert!(scan(&engine, &table, &engine.snapshot()).values().all(|v| v == "second"));
+    engine.flush(&table).unwrap();
+    assert!(scan(&engine, &table, &snapshot).values().all(|v| v == "first"));
+}
