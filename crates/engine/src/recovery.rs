@@ -171,6 +171,8 @@ fn open_log(
         log_id: LOG_ID,
         // Trimmed by whole segments: several of them make up the longest log.
         segment_bytes: (options.log_bytes_max / 8).clamp(1 << 20, 64 << 20),
+        // What a flush of the older half gives back.
+        spare_bytes_max: options.log_bytes_max / 2,
         from: state.log_start,
         min_next_lsn: flushed_max.max(state.ceiling_lsn) + 1,
         ..LogOptions::default()

@@ -34,6 +34,8 @@ pub struct LogOptions {
     pub log_id: u64,
     /// Disk space that is reserved at a time. A record that does not fit gets a segment of its own size.
     pub segment_bytes: u64,
+    /// Disk space of trimmed segments that is kept for new ones.
+    pub spare_bytes_max: u64,
     /// An append that finds this much waiting to be written writes it out itself.
     pub buffer_bytes_max: usize,
     /// Records are replayed from this LSN on. All below must have been durable.
@@ -49,6 +51,7 @@ impl Default for LogOptions {
         LogOptions {
             log_id: 0,
             segment_bytes: 64 << 20,
+            spare_bytes_max: 64 << 20,
             buffer_bytes_max: 8 << 20,
             from: 1,
             min_next_lsn: 1,
@@ -83,7 +86,8 @@ pub(crate) struct Inner {
     pub dir: PathBuf,
     pub log_id: u64,
     pub term: u64,
-    segment_bytes: u64,
+    pub segment_bytes: u64,
+    spares_max: usize,
     buffer_bytes_max: usize,
     pub active: Mutex<Active>,
     pub writer: Mutex<Writer>,
@@ -101,6 +105,8 @@ pub(crate) struct Inner {
     stopped: OnceLock<Error>,
     /// All segments in use, oldest first.
     segments: Mutex<Vec<SegmentInfo>>,
+    /// Trimmed segments whose files are kept for new ones.
+    pub spares: Mutex<Vec<u64>>,
     /// The segment that this opening began with: it and all before had a durable first block then.
     opening: u64,
     trimming: Mutex<()>,
@@ -136,7 +142,7 @@ impl LocalLog {
         }
         let found = recovery::read_log(&**files, dir, Some(options.log_id), options.from, replay)?;
         let mut found = found.unwrap_or_else(Found::nothing);
-        segment::remove_temporary(&**files, dir)?;
+        segment::remove_leftovers(&**files, dir)?;
         recovery::cut(&**files, dir, &mut found)?;
         let inner = Arc::new(Inner::begin_term(env.files.clone(), dir, &options, found)?);
         inner.request_segment(options.segment_bytes);
@@ -155,7 +161,7 @@ impl Inner {
         let next = read.next.max(options.min_next_lsn).max(1);
         let mut opening = BlockHeader::empty(&header, SEGMENT_HEADER_BYTES as u64, next);
         (opening.synced, opening.chain) = (read.next - 1, read.chain);
-        let segment = segment::create(&*files, dir, &header, &opening.encode(), options.segment_bytes);
+        let segment = segment::create(&*files, dir, &header, &opening.encode(), options.segment_bytes, None);
         let segment = segment.map_err(|error| match error {
             CreateError::Refused(error) | CreateError::Broken(error) => Error::unavailable(error.message()),
         })?;
@@ -168,6 +174,7 @@ impl Inner {
             log_id: header.log_id,
             term: header.term,
             segment_bytes: options.segment_bytes,
+            spares_max: (options.spare_bytes_max / options.segment_bytes) as usize,
             buffer_bytes_max: options.buffer_bytes_max,
             active: Mutex::new(Active::new(header, segment, next, read.chain)),
             writer: Mutex::new(Writer::default()),
@@ -181,6 +188,7 @@ impl Inner {
             progress: watch::Sender::new(Progress { durable: last, stopped: false }),
             stopped: OnceLock::new(),
             segments: Mutex::new(segments),
+            spares: Mutex::default(),
             opening: header.number,
             trimming: Mutex::new(()),
         })
@@ -245,6 +253,20 @@ impl Inner {
         // The oldest segment anchors the log: recovery relies on its first block. So its successor must be durable.
         let anchored = second.number <= self.opening || second.start <= self.durable.load(Ordering::Acquire);
         (second.start <= below && anchored).then_some(*oldest)
+    }
+}
+
+impl Inner {
+    /// Removes a segment, or keeps its file for another.
+    fn retire(&self, segment: SegmentInfo) -> std::io::Result<()> {
+        let path = segment::path(&self.dir, segment.number);
+        let mut spares = self.spares.lock();
+        if segment.len != self.segment_bytes || spares.len() >= self.spares_max {
+            return self.files.remove(&path);
+        }
+        self.files.rename(&path, &segment::spare_path(&self.dir, segment.number))?;
+        spares.push(segment.number);
+        Ok(())
     }
 }
 
@@ -322,7 +344,7 @@ impl Log for LocalLog {
             inner.check()?;
             let named =
                 |error: std::io::Error| Error::from(error).context(format!("log segment {}", oldest.number));
-            inner.files.remove(&segment::path(&inner.dir, oldest.number)).map_err(named)?;
+            inner.retire(oldest).map_err(named)?;
             inner.segments.lock().remove(0);
         }
         Ok(())

@@ -1,7 +1,7 @@
 //! Segments: the files of a log, preallocated.
 
 use crate::Lsn;
-use crate::format::SegmentHeader;
+use crate::format::{BLOCK_HEADER_BYTES, SEGMENT_HEADER_BYTES, SegmentHeader};
 use oribi_env::{File, Files};
 use oribi_types::{Error, Result};
 use std::path::{Path, PathBuf};
@@ -31,11 +31,20 @@ pub(crate) fn path(dir: &Path, number: u64) -> PathBuf {
     dir.join(format!("{number:016}.log"))
 }
 
+/// Where the file of a segment that was trimmed awaits another use.
+pub(crate) fn spare_path(dir: &Path, number: u64) -> PathBuf {
+    dir.join(format!("{number:016}.spare"))
+}
+
 /// Numbers of the segments in `dir`, ascending. Other files are none of the log's business.
 pub(crate) fn list(files: &dyn Files, dir: &Path) -> Result<Vec<u64>> {
+    numbers(files, dir, ".log")
+}
+
+fn numbers(files: &dyn Files, dir: &Path, suffix: &str) -> Result<Vec<u64>> {
     let names = files.list(dir).map_err(|error| Error::from(error).context(dir.display()))?;
     let mut numbers: Vec<u64> =
-        names.iter().filter_map(|name| name.strip_suffix(".log")?.parse().ok()).collect();
+        names.iter().filter_map(|name| name.strip_suffix(suffix)?.parse().ok()).collect();
     numbers.sort_unstable();
     Ok(numbers)
 }
@@ -50,21 +59,32 @@ pub(crate) enum CreateError {
 
 /// Makes a segment of `len` bytes that begins with `header` and `opening`. When it has its name, its header, opening
 /// and length are durable, and so is the name: a segment with a damaged header was damaged later.
+///
+/// The file of the segment `spare`, which has this length, is used again if there is one: it is on the disk and in the
+/// page cache already, and writing to it costs a tenth of writing to a new one. What it holds names another segment,
+/// and so is none of this one's.
 pub(crate) fn create(
     files: &dyn Files,
     dir: &Path,
     header: &SegmentHeader,
     opening: &[u8],
     len: u64,
+    spare: Option<u64>,
 ) -> Result<Segment, CreateError> {
     use CreateError::{Broken, Refused};
     let named = |error: std::io::Error| Error::from(error).context(format!("log segment {}", header.number));
     let temporary = dir.join(TEMPORARY);
-    remove_temporary(files, dir).map_err(Refused)?;
-    let file = files.create(&temporary).map_err(|error| Refused(named(error)))?;
+    remove_if_there(files, &temporary).map_err(Refused)?;
+    let file = match spare {
+        None => files.create(&temporary),
+        Some(number) => reuse(files, dir, number, &temporary),
+    };
+    let file = file.map_err(|error| Refused(named(error)))?;
     let mut start = header.encode().to_vec();
     start.extend_from_slice(opening);
-    let filled = file.allocate(len).and_then(|()| file.write_at(&start, 0));
+    start.resize(start.len().max(SEGMENT_HEADER_BYTES + BLOCK_HEADER_BYTES), 0);
+    let allocated = if spare.is_some() { Ok(()) } else { file.allocate(len) };
+    let filled = allocated.and_then(|()| file.write_at(&start, 0));
     if let Err(error) = filled {
         // Gives back the space; if that fails too, the next attempt or recovery does it.
         let _ = files.remove(&temporary);
@@ -76,9 +96,25 @@ pub(crate) fn create(
     Ok(Segment { number: header.number, file, len })
 }
 
-/// Removes what an interrupted [`create`] left.
-pub(crate) fn remove_temporary(files: &dyn Files, dir: &Path) -> Result<()> {
-    match files.remove(&dir.join(TEMPORARY)) {
+/// Opens the spare file of segment `number` under the name `temporary`. That it has lost its old name must be durable
+/// before it is written to, or that name would stand for something else.
+fn reuse(files: &dyn Files, dir: &Path, number: u64, temporary: &Path) -> std::io::Result<Arc<dyn File>> {
+    files.rename(&spare_path(dir, number), temporary)?;
+    files.sync_dir(dir)?;
+    files.open(temporary, true)
+}
+
+/// Removes what an interrupted [`create`] left, and spare files: who they belong to is known only while the log is open.
+pub(crate) fn remove_leftovers(files: &dyn Files, dir: &Path) -> Result<()> {
+    remove_if_there(files, &dir.join(TEMPORARY))?;
+    for number in numbers(files, dir, ".spare")? {
+        remove_if_there(files, &spare_path(dir, number))?;
+    }
+    Ok(())
+}
+
+fn remove_if_there(files: &dyn Files, path: &Path) -> Result<()> {
+    match files.remove(path) {
         Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(error.into()),
         _ => Ok(()),
     }

@@ -173,7 +173,8 @@ impl Inner {
     fn create(&self, bytes: u64) -> Result<Segment, CreateError> {
         let number = self.active.lock().segment_info().number + 1;
         let header = SegmentHeader { log_id: self.log_id, number, term: self.term };
-        segment::create(&*self.files, &self.dir, &header, &[], bytes)
+        let spare = (bytes == self.segment_bytes).then(|| self.spares.lock().pop()).flatten();
+        segment::create(&*self.files, &self.dir, &header, &[], bytes, spare)
     }
 
     /// Asks for a prepared segment.

@@ -202,3 +202,33 @@ fn unsynced_records_are_synced_in_their_interval_though_nobody_waits() {
         }
     }
 }
+
+#[test]
+fn files_of_trimmed_segments_are_used_again() {
+    let dir = tempfile::tempdir().unwrap();
+    let options = LogOptions { spare_bytes_max: 2 * 4096, ..small() };
+    let (log, _) = open(dir.path(), options.clone());
+    let names = |suffix: &str| {
+        let names = std::fs::read_dir(dir.path()).unwrap().map(|entry| entry.unwrap().file_name());
+        names.filter(|name| name.to_str().unwrap().ends_with(suffix)).count()
+    };
+    let mut appended = Vec::new();
+    for round in 0..5_u8 {
+        for i in 0..40 {
+            let payload = vec![round * 40 + i; 500];
+            appended.push((append(&log, 0, &payload), payload));
+        }
+        let last = log.appended();
+        log.wait_durable(last).unwrap();
+        assert!(names(".spare") <= 1, "they were used");
+        log.trim(last - 10).unwrap();
+        assert_eq!(names(".spare"), 2, "no more than may be kept");
+    }
+    let oldest = log.oldest();
+    drop(log);
+    let (log, replayed) = open(dir.path(), LogOptions { from: oldest, ..options });
+    let replayed: Vec<_> = replayed.into_iter().map(|record| (record.0, record.3)).collect();
+    assert_eq!(replayed, appended.split_off(oldest as usize - 1));
+    assert_eq!(names(".spare"), 0);
+    drop(log);
+}
