@@ -16,7 +16,7 @@ use crate::engine::{Engine, Obligation};
 use crate::index::{KeyRef, NewVersion, Older};
 use crate::read::{FileRow, RowVersion};
 use crate::record::{self, Change};
-use crate::tablet::Tablet;
+use crate::tablet::{Tablet, TabletState};
 use hashbrown::HashTable;
 use oribi_types::key::KEY_BYTES_MAX;
 use oribi_types::{Error, Result, Timestamp};
@@ -173,8 +173,9 @@ impl Engine {
         decide: &mut Decide<'_>,
     ) -> Result<Obligation> {
         let mut obligation = Obligation::default();
-        // Staged operations by key, to be seen by later operations on the same key.
+        // Staged operations by key, to be seen by later operations on the same key, if any looks.
         let mut own: HashTable<usize> = HashTable::new();
+        let keeps_own = ops.len() > 1 && ops.iter().any(|op| op.read == Read::Existing);
         let now_micros = self.timeline.now_micros();
         let keys_bytes: usize = ops.iter().map(|op| op.key.len()).sum();
         for (i, op) in ops.iter().enumerate() {
@@ -219,7 +220,7 @@ impl Engine {
                 }
             };
             scratch.staged.push(Staged { op: i, row: range, older });
-            if ops.len() > 1 {
+            if keeps_own {
                 let staged = scratch.staged.len() - 1;
                 match own.find_mut(key.hash, |&s| same_key(&scratch.staged[s])) {
                     Some(slot) => *slot = staged,
@@ -305,30 +306,15 @@ impl Engine {
 
     fn apply(&self, targets: &Targets<'_>, scratch: &Scratch, lsn: Lsn, ts: Timestamp) {
         let horizon = self.timeline.horizon();
+        let mut states = States::default();
         for staged in &scratch.staged {
             let (tablet, key) = targets[staged.op];
             let row = staged.row.clone().map(|range| &scratch.rows[range]);
-            self.apply_change(tablet, key, row, staged.older, lsn, ts, horizon);
+            let memtable = &states.of(tablet).active;
+            let new = NewVersion { ts, lsn, memtable: memtable.id, row, older: staged.older };
+            memtable.apply(&self.index, key, new, horizon, || tablet.state().files.may_contain(key.key));
         }
         self.counters.rows_written.fetch_add(scratch.staged.len() as u64, Relaxed);
-    }
-
-    /// Applies one change to row index and active memtable. The caller holds the gate.
-    #[allow(clippy::too_many_arguments)]
-    pub(crate) fn apply_change(
-        &self,
-        tablet: &Tablet,
-        key: KeyRef<'_>,
-        row: Option<&[u8]>,
-        older: Older,
-        lsn: Lsn,
-        ts: Timestamp,
-        horizon: Timestamp,
-    ) {
-        let state = tablet.state();
-        let memtable = &state.active;
-        let new = NewVersion { ts, lsn, memtable: memtable.id, row, older };
-        memtable.apply(&self.index, key, new, horizon, || tablet.state().files.may_contain(key.key));
     }
 
     /// Frees the versions that a write at `ts` replaced, unless a snapshot still reads them.
@@ -337,14 +323,29 @@ impl Engine {
         if horizon < ts {
             return;
         }
+        let mut states = States::default();
         for (tablet, key) in targets {
-            let state = tablet.state();
-            let freed = self.index.trim(*key, horizon, state.active.id);
-            state.active.grew(-(freed as i64));
+            let memtable = &states.of(tablet).active;
+            let freed = self.index.trim(*key, horizon, memtable.id);
+            memtable.grew(-(freed as i64));
         }
         if self.budget.wants_flush() {
             self.background.wake();
         }
+    }
+}
+
+/// The state of the tablet that was asked for last: most operations of a write go to one tablet. Under the gate, its
+/// active memtable stays the active one.
+#[derive(Default)]
+struct States<'a>(Option<(&'a Tablet, arc_swap::Guard<Arc<TabletState>>)>);
+
+impl<'a> States<'a> {
+    fn of(&mut self, tablet: &'a Tablet) -> &TabletState {
+        if self.0.as_ref().is_none_or(|(last, _)| !std::ptr::eq(*last, tablet)) {
+            self.0 = None;
+        }
+        &self.0.get_or_insert_with(|| (tablet, tablet.state())).1
     }
 }
 

@@ -93,7 +93,7 @@ pub struct Outcome {
     /// What [`Action::Count`] arrived at.
     pub number: u64,
     /// What [`Action::Fetch`] found or made. For [`Action::Count`], without the value.
-    pub fetched: Option<Fetched>,
+    pub fetched: Option<Box<Fetched>>,
     /// What [`Action::Edit`] arrived at.
     pub edited: Option<Edited>,
     /// The change was refused because the document is locked, by another lock than the `cas` given, if any.

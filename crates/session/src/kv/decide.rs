@@ -189,7 +189,7 @@ fn count(
     };
     let mut digits = itoa::Buffer::new();
     let decision = writer.put_value(NewDocument { value: digits.format(number).as_bytes(), ..template })?;
-    Ok((decision, Outcome { number, fetched: Some(fetched), ..Outcome::new(Status::Done) }))
+    Ok((decision, Outcome { number, fetched: Some(Box::new(fetched)), ..Outcome::new(Status::Done) }))
 }
 
 fn fetch(
@@ -221,7 +221,7 @@ fn fetch(
             (decision, fetched)
         }
     };
-    Ok((decision, Outcome { fetched: Some(fetched), ..Outcome::new(Status::Done) }))
+    Ok((decision, Outcome { fetched: Some(Box::new(fetched)), ..Outcome::new(Status::Done) }))
 }
 
 /// A decimal number, with space around it, as counters of other servers are padded.
@@ -291,7 +291,7 @@ pub(super) fn decide_row(
                     if expiry.has_passed(now_micros) { Decision::Delete } else { Decision::Put }
                 }
             };
-            Ok((decision, Outcome { fetched, ..Outcome::new(Status::Done) }))
+            Ok((decision, Outcome { fetched: fetched.map(Box::new), ..Outcome::new(Status::Done) }))
         }
         Action::Lock { .. } | Action::Unlock => unreachable!("locks are no part of a row"),
         Action::Extend { .. } | Action::Count { .. } | Action::Fetch { .. } | Action::MarkStale { .. } => {
