@@ -22,6 +22,8 @@ use std::sync::atomic::Ordering::Relaxed;
 
 /// A file of which more than this share is deleted or expired is rewritten alone.
 const GONE_SHARE_MAX: f64 = 0.3;
+/// A tablet with this many times the files that make a compaction worth it needs one urgently.
+const FILES_FACTOR_MAX: usize = 4;
 /// An SSTable is written in batches of so many rows.
 pub(crate) const OUTPUT_BATCH_ROWS: usize = 8192;
 /// In a row map: the row was not kept.
@@ -86,7 +88,9 @@ impl Engine {
         let rows: u64 = inputs.iter().map(|f| f.sstable.meta().rows).sum();
         // For the row maps.
         let _held = self.budget.hold(rows as usize * size_of::<u32>());
-        let merged = oribi_env::run_idle(|| {
+        let files_max = FILES_FACTOR_MAX * self.options.compaction_files;
+        let urgent = || tablet.state().files.files.len() > files_max;
+        let merged = oribi_env::run_idle_until(urgent, || {
             let sources = inputs.iter().map(|file| Source::open(&table, file, horizon, now_micros));
             self.merge(&table, tablet, sources.collect::<Result<_>>()?, id)
         })?;

@@ -139,9 +139,13 @@ impl Engine {
         Ok(())
     }
 
-    /// Runs the heavy part of a job at idle priority; once the engine is closing, somebody waits for it.
+    /// Runs the heavy part of a flush at idle priority, unless somebody waits for it or soon must.
     fn run_heavy<R: Send>(&self, work: impl FnOnce() -> R + Send) -> R {
-        if self.closed.load(Relaxed) { work() } else { oribi_env::run_idle(work) }
+        if self.closed.load(Relaxed) {
+            return work();
+        }
+        let log_bytes_max = self.options.log_bytes_max / 4 * 5;
+        oribi_env::run_idle_until(|| self.budget.is_pressed() || self.log.size_bytes() > log_bytes_max, work)
     }
 
     fn flush_keys(&self, tablet: &Tablet, memtable: &Memtable, horizon: Timestamp) -> Vec<FlushKey> {

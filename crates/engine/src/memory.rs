@@ -135,6 +135,11 @@ impl MemoryBudget {
         self.memtables().saturating_sub(stuck) > self.memtables_max().saturating_sub(stuck) / 2
     }
 
+    /// Whether writers will soon have to wait for a flush.
+    pub(crate) fn is_pressed(&self) -> bool {
+        self.memtables() > self.memtables_max() / 4 * 3
+    }
+
     fn writers_must_wait(&self) -> bool {
         self.memtables() > self.memtables_max() && !self.closed.load(Relaxed)
     }

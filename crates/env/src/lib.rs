@@ -10,8 +10,9 @@ pub use real::RealFiles;
 use std::any::Any;
 use std::io::Result;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 /// What the engine is given to live in.
 #[derive(Clone)]
@@ -127,13 +128,33 @@ pub fn yield_to_serving_threads() {
 }
 
 /// Runs `work` on a thread of idle priority while the caller waits, so that a thread that may hold locks lets others
-/// do the heavy part of its job. A panic of `work` goes on in the caller.
-pub fn run_idle<R: Send>(work: impl FnOnce() -> R + Send) -> R {
+/// do the heavy part of its job. On a machine without a moment's rest such a thread hardly comes on: as soon as `urgent`,
+/// which is asked now and then, says so, it goes on at normal priority. A panic of `work` goes on in the caller.
+pub fn run_idle_until<R: Send>(urgent: impl Fn() -> bool, work: impl FnOnce() -> R + Send) -> R {
+    const LOOK: Duration = Duration::from_millis(50);
     std::thread::scope(|scope| {
-        let worker = scope.spawn(|| {
+        let (begin, begun) = mpsc::sync_channel(1);
+        // Nothing is sent: it is closed when the work is done, or has panicked.
+        let (end, ended) = mpsc::sync_channel::<()>(0);
+        let worker = scope.spawn(move || {
+            let _end = end;
+            // The caller may have gone only if it has panicked.
+            let _ = begin.send(real::current_thread());
             yield_to_serving_threads();
             work()
         });
+        if let Ok(thread) = begun.recv() {
+            while let Err(mpsc::RecvTimeoutError::Timeout) = ended.recv_timeout(LOOK) {
+                if urgent() {
+                    real::set_sched_normal(thread);
+                }
+            }
+        }
         worker.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
     })
+}
+
+/// As [`run_idle_until`], for what is never urgent.
+pub fn run_idle<R: Send>(work: impl FnOnce() -> R + Send) -> R {
+    run_idle_until(|| false, work)
 }

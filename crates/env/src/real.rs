@@ -104,19 +104,35 @@ impl Clock for RealClock {
     }
 }
 
-#[allow(unsafe_code)]
 pub(crate) fn set_sched_idle() {
+    // The calling thread.
+    set_sched(0, libc::SCHED_IDLE);
+}
+
+pub(crate) fn set_sched_normal(thread: libc::pid_t) {
+    set_sched(thread, libc::SCHED_OTHER);
+}
+
+/// What the system knows the calling thread by.
+#[allow(unsafe_code)]
+pub(crate) fn current_thread() -> libc::pid_t {
+    // SAFETY: it has no preconditions.
+    unsafe { libc::gettid() }
+}
+
+#[allow(unsafe_code)]
+fn set_sched(thread: libc::pid_t, policy: libc::c_int) {
     let param = libc::sched_param { sched_priority: 0 };
-    // SAFETY: `param` outlives the call, which reads it and changes nothing but the scheduling of this thread (pid 0).
+    // SAFETY: `param` outlives the call, which reads it and changes nothing but the scheduling of one thread.
     unsafe {
-        libc::sched_setscheduler(0, libc::SCHED_IDLE, &raw const param);
+        libc::sched_setscheduler(thread, policy, &raw const param);
     }
 }
 
 #[cfg(test)]
 #[cfg(target_os = "linux")]
 mod tests {
-    use crate::{Priority, run_idle, spawn};
+    use crate::{Priority, run_idle, run_idle_until, spawn};
 
     /// The scheduling policy of the calling thread: field 41 of its `stat` (proc_pid_stat(5)), of which the thread's
     /// name, in parentheses, is the second.
@@ -138,5 +154,19 @@ mod tests {
             thread.join().unwrap();
         }
         assert_eq!(policy(), libc::SCHED_OTHER);
+    }
+
+    #[test]
+    fn what_has_become_urgent_goes_on_at_normal_priority() {
+        run_idle_until(
+            || true,
+            || {
+                while policy() == libc::SCHED_IDLE {
+                    std::thread::yield_now();
+                }
+            },
+        );
+        let panics = std::panic::catch_unwind(|| run_idle_until(|| true, || panic!("goes on in the caller")));
+        assert!(panics.is_err());
     }
 }
