@@ -3,47 +3,31 @@
 //! Deletes leave no trace but marks. A version that was replaced before the flush is written only if a snapshot may
 //! still read it, and then with its mark.
 
+mod keys;
+mod output;
+
 use crate::catalog::Table;
 use crate::engine::Engine;
-use crate::index::{Flushed, KeyRef, Location, Older, VersionRef};
+use crate::index::{Older, VersionRef};
 use crate::installer::FileChange;
 use crate::manifest::Edit;
 use crate::memtable::Memtable;
-use crate::scan::resolve;
-use crate::tablet::Tablet;
-use oribi_sstable::{SstableId, SstableMeta, SstableOptions, SstableWriter};
+use crate::tablet::{Tablet, TabletState};
+use keys::FlushKeys;
 use oribi_types::{Error, ErrorKind, Result, Timestamp};
 use oribi_wal::Lsn;
-use smallvec::SmallVec;
+use output::Output;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
-/// What a memtable holds of one key.
-struct FlushKey {
-    hash: u64,
-    /// Names the key.
-    newest: VersionRef,
-    /// Newest first; only those that a snapshot may read.
-    versions: SmallVec<[FlushVersion; 1]>,
-    /// What the oldest version of the memtable replaces, and since when.
-    older: Older,
-    oldest_ts: Timestamp,
-}
+/// Keys whose rows are held and written at a time.
+const CHUNK_KEYS: usize = 4096;
 
+/// A version to be written.
 struct FlushVersion {
     version: VersionRef,
     /// When the next version came, if it has.
     superseded: Option<Timestamp>,
-}
-
-/// What a flush keeps in memory per key: its lists, and one version. Rows and keys are shared with the row index.
-const KEY_BYTES: usize =
-    size_of::<FlushKey>() + size_of::<FlushVersion>() + size_of::<(Timestamp, Flushed)>();
-
-/// The SSTable of a flush, not yet published.
-struct FlushedFile {
-    meta: SstableMeta,
-    marks: Vec<(u32, Timestamp)>,
 }
 
 impl Engine {
@@ -115,27 +99,34 @@ impl Engine {
         });
     }
 
-    /// Flushes the oldest sealed memtable.
+    /// Flushes the oldest sealed memtable. The rows are held chunk by chunk, so that what is overwritten meanwhile does
+    /// not fill memory.
     fn flush_memtable(&self, table: &Table, tablet: &Tablet, memtable: &Arc<Memtable>) -> Result<()> {
         self.manifest.check()?;
         let horizon = self.timeline.horizon();
-        let _held = self.budget.hold(memtable.len() * KEY_BYTES);
-        let mut keys = self.flush_keys(tablet, memtable, horizon);
-        // A version that is named by a mark or a file must not be lost by the log.
+        let mut keys = FlushKeys::of(&self.index, tablet.generation(), memtable);
+        let _held = self.budget.hold(keys.memory_bytes());
+        self.run_heavy(|| keys.sort());
+        let mut output = Output::new(self, table, tablet);
+        let mut rows = Vec::new();
+        for chunk in 0..keys.len().div_ceil(CHUNK_KEYS) {
+            keys.take_rows(&self.index, chunk, horizon, &mut rows);
+            self.run_heavy(|| output.write(&rows))?;
+            rows.clear();
+        }
+        keys.forget_cut_off();
+        // A version that is named by a mark or a file, or for which another was not written, must not be lost by the log.
         let needs = self.log.appended();
-        let id = self.manifest.next_id();
-        let (file, places) = self.run_heavy(|| {
-            keys.sort_unstable_by(|a, b| a.newest.key().cmp(b.newest.key()));
-            self.write_flush(table, tablet, id, &keys)
-        })?;
-        let rows = places.iter().filter(|(_, place)| *place != Flushed::Gone).count();
+        let id = output.id;
+        let (file, places) = self.run_heavy(|| output.finish())?;
         self.log
             .wait_durable(needs)
-            .and_then(|()| self.install_flush(table, tablet, memtable, &keys, file))
+            .and_then(|()| self.install_flush(table, tablet, memtable, &mut keys, file))
             .inspect_err(|_| self.give_up(tablet, id))?;
-        self.unpin(tablet, memtable, keys, &places);
+        keys.unpin(&self.index, id, &places);
+        self.index.evict_excess();
         self.counters.flushes.fetch_add(1, Relaxed);
-        self.counters.flushed_rows.fetch_add(rows as u64, Relaxed);
+        self.counters.flushed_rows.fetch_add(output::rows(&places), Relaxed);
         Ok(())
     }
 
@@ -148,124 +139,37 @@ impl Engine {
         oribi_env::run_idle_until(|| self.budget.is_pressed() || self.log.size_bytes() > log_bytes_max, work)
     }
 
-    fn flush_keys(&self, tablet: &Tablet, memtable: &Memtable, horizon: Timestamp) -> Vec<FlushKey> {
-        let mut keys = Vec::with_capacity(memtable.len());
-        self.index.visit(tablet.generation(), memtable.hashes(), |hash, newest| {
-            let mut versions = SmallVec::new();
-            let (mut superseded, mut oldest, mut next) = (None, None, Some(newest));
-            while let Some(version) = next.filter(|v| v.meta.memtable() >= memtable.id) {
-                if version.meta.memtable() == memtable.id && version.meta.take() {
-                    oldest = Some((version.meta.older(), version.meta.ts));
-                    if superseded.is_none_or(|at| at > horizon) {
-                        versions.push(FlushVersion { version: version.hold(), superseded });
-                    }
-                }
-                superseded = Some(version.meta.ts);
-                next = version.previous();
-            }
-            if let Some((older, oldest_ts)) = oldest {
-                keys.push(FlushKey { hash, newest: newest.hold(), versions, older, oldest_ts });
-            }
-        });
-        keys
-    }
-
-    /// Writes the rows of `keys`, which are sorted. Returns the file, if there are rows, and the place of each version
-    /// in the order of keys and versions.
-    #[allow(clippy::type_complexity)]
-    fn write_flush(
-        &self,
-        table: &Table,
-        tablet: &Tablet,
-        id: SstableId,
-        keys: &[FlushKey],
-    ) -> Result<(Option<FlushedFile>, Vec<(Timestamp, Flushed)>)> {
-        let mut places = Vec::with_capacity(keys.len());
-        let mut marks = Vec::new();
-        let mut writer: Option<SstableWriter> = None;
-        let mut position = 0;
-        for key in keys {
-            for FlushVersion { version, superseded } in &key.versions {
-                let ts = version.meta().ts;
-                let Some(row) = version.row() else {
-                    places.push((ts, Flushed::Gone));
-                    continue;
-                };
-                if writer.is_none() {
-                    let options = SstableOptions::default();
-                    writer = Some(SstableWriter::create(
-                        &self.env,
-                        &tablet.dir,
-                        id,
-                        table.schema_ref(),
-                        &options,
-                    )?);
-                }
-                let writer = writer.as_mut().expect("just created");
-                writer.push(key.newest.key(), row, ts)?;
-                places.push((ts, Flushed::At(Location { file: id, row: position })));
-                marks.extend(superseded.map(|at| (position, at)));
-                position += 1;
-            }
-        }
-        let file = match writer {
-            Some(writer) => Some(FlushedFile { meta: writer.finish()?, marks }),
-            None => None,
-        };
-        Ok((file, places))
-    }
-
     /// Marks what the memtable's rows replace, and installs.
     fn install_flush(
         &self,
         table: &Table,
         tablet: &Tablet,
         memtable: &Arc<Memtable>,
-        keys: &[FlushKey],
-        file: Option<FlushedFile>,
+        keys: &mut FlushKeys,
+        file: Option<output::FlushedFile>,
     ) -> Result<()> {
-        let mut older: Vec<(&[u8], Older)> = keys.iter().map(|k| (k.newest.key(), k.older)).collect();
         // The long look-up, before the installer is taken; what a compaction moves meanwhile is looked up again below.
         let files = tablet.state().files.clone();
-        let places = self.run_heavy(|| resolve(&files, &older))?;
-        for ((_, older), place) in older.iter_mut().zip(places) {
-            *older = place.map_or(Older::Nothing, Older::At);
-        }
+        self.run_heavy(|| keys.resolve(&files))?;
         let _installer = tablet.installer.lock();
         let state = arc_swap::Guard::into_inner(tablet.state());
         let waits = state.sealed.first().is_some_and(|first| Arc::ptr_eq(first, memtable));
         if !waits || tablet.is_dropped() {
             return Err(Error::retry("the memtable was truncated meanwhile"));
         }
+        keys.resolve(&state.files)?;
         let mut change = FileChange { flushed_lsn: memtable.last_lsn(), ..FileChange::default() };
-        for (key, place) in keys.iter().zip(resolve(&state.files, &older)?) {
-            if let Some(location) = place {
-                change.marks.entry(location.file).or_default().push((location.row, key.oldest_ts));
+        for (older, ts) in keys.replaced() {
+            if let Older::At(location) = older {
+                change.marks.entry(location.file).or_default().push((location.row, ts));
             }
         }
         change.added.extend(file.map(|file| (file.meta, file.marks)));
         let prepared = self.prepare(tablet, table.schema_ref(), change)?;
         self.commit_change(tablet, prepared, |state, files| {
             let sealed = state.sealed.iter().filter(|m| m.id != memtable.id).cloned().collect();
-            crate::tablet::TabletState { active: state.active.clone(), sealed, files }
+            TabletState { active: state.active.clone(), sealed, files }
         })
-    }
-
-    /// Lets the memtable's rows go on as row cache: only now, that their files are what readers find.
-    fn unpin(
-        &self,
-        tablet: &Tablet,
-        memtable: &Memtable,
-        keys: Vec<FlushKey>,
-        mut places: &[(Timestamp, Flushed)],
-    ) {
-        let generation = tablet.generation();
-        for FlushKey { hash, newest, versions, .. } in keys {
-            let (flushed, rest) = places.split_at(versions.len());
-            places = rest;
-            self.index.unpin(KeyRef { hash, generation, key: newest.key() }, memtable.id, flushed);
-        }
-        self.index.evict_excess();
     }
 
     /// Removes the part of the log whose records are all in SSTables.

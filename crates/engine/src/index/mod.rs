@@ -16,9 +16,12 @@ use foldhash::fast::RandomState;
 pub(crate) use oribi_index::Stamp;
 use oribi_index::{Entry, Guard, Occupied, pin};
 use oribi_types::Timestamp;
+use smallvec::SmallVec;
 use std::hash::{BuildHasher, Hasher};
 use std::sync::Arc;
 
+/// Look-ups whose cache misses overlap.
+pub(crate) const GROUP: usize = 64;
 /// What an entry takes beside its block: its place in the hash table and in the memtable's list of hashes.
 const ENTRY_BYTES: u64 = 24;
 
@@ -128,20 +131,52 @@ impl RowIndex {
     ) {
         // Rows of one hash are listed once each, and found together at each.
         let mut shared: Vec<u64> = Vec::new();
-        for hash in hashes {
-            let guard = pin();
-            let of_generation = |version: &&Version| version.meta.generation == generation;
-            let mut rows = self.rows.candidates(hash, &guard).filter(of_generation).peekable();
-            let Some(first) = rows.next() else { continue };
-            if rows.peek().is_some() {
-                if shared.contains(&hash) {
-                    continue;
-                }
-                shared.push(hash);
+        let mut hashes = hashes.fuse();
+        loop {
+            let group: SmallVec<[u64; GROUP]> = hashes.by_ref().take(GROUP).collect();
+            if group.is_empty() {
+                return;
             }
-            visit(hash, first);
-            rows.for_each(|row| visit(hash, row));
+            let guard = pin();
+            self.fetch(group.iter().copied(), &guard);
+            for hash in group {
+                let of_generation = |version: &&Version| version.meta.generation == generation;
+                let mut rows = self.rows.candidates(hash, &guard).filter(of_generation).peekable();
+                let Some(first) = rows.next() else { continue };
+                if rows.peek().is_some() {
+                    if shared.contains(&hash) {
+                        continue;
+                    }
+                    shared.push(hash);
+                }
+                visit(hash, first);
+                rows.for_each(|row| visit(hash, row));
+            }
         }
+    }
+
+    /// Calls `visit` with the position and the newest version of each of `keys` that is in memory. It does not count as
+    /// a read.
+    pub fn visit_keys(&self, keys: &[KeyRef<'_>], mut visit: impl FnMut(usize, &Version)) {
+        let guard = pin();
+        self.fetch(keys.iter().map(|key| key.hash), &guard);
+        for (i, key) in keys.iter().enumerate() {
+            if let Ok(newest) = self.rows.find(key.hash, &guard, |version| key.is(version)) {
+                visit(i, newest);
+            }
+        }
+    }
+
+    /// Has the rows of `keys` fetched, so that the cache misses of what is done with them next overlap.
+    pub fn fetch_ahead(&self, keys: &[KeyRef<'_>]) {
+        self.fetch(keys.iter().map(|key| key.hash), &pin());
+    }
+
+    fn fetch(&self, hashes: impl Iterator<Item = u64> + Clone, guard: &Guard) {
+        hashes.clone().for_each(|hash| self.rows.prefetch_bucket(hash, guard));
+        hashes.for_each(|hash| {
+            self.rows.approach(hash, guard, true);
+        });
     }
 
     /// Makes `new` the newest version of `key`. Versions below it stay as long as a snapshot at or above `horizon`
@@ -222,7 +257,9 @@ impl RowIndex {
                 freed += charge(version);
             }
             // Of a sealed memtable that is not being flushed yet: it will never be in a file.
-            if last.meta.older() == (Older::Unresolved { below: version.meta.memtable() }) && version.meta.forget() {
+            if last.meta.older() == (Older::Unresolved { below: version.meta.memtable() })
+                && version.meta.forget()
+            {
                 last.meta.set_older(version.meta.older());
             }
         });

@@ -1,0 +1,159 @@
+//! The keys of a memtable on their way into an SSTable.
+
+use super::output::{self, Place};
+use super::{CHUNK_KEYS, FlushVersion};
+use crate::index::{Flushed, GROUP, KeyRef, Older, RowIndex, Version};
+use crate::memtable::Memtable;
+use crate::scan::resolve;
+use crate::tablet::FileSet;
+use oribi_sstable::SstableId;
+use oribi_types::{Result, Timestamp};
+use smallvec::SmallVec;
+
+/// What a memtable holds of one key.
+struct FlushKey {
+    hash: u64,
+    /// Where it is in the bytes of all.
+    start: usize,
+    len: u32,
+    /// How many of its versions have a place.
+    versions: u32,
+    /// What the oldest version of the memtable replaces, and since when; `None` as long as no version was taken.
+    replaced: Option<(Older, Timestamp)>,
+}
+
+/// The keys of a memtable: copies, so that they keep no row in memory.
+pub(super) struct FlushKeys {
+    generation: u64,
+    memtable: u64,
+    keys: Vec<FlushKey>,
+    bytes: Vec<u8>,
+}
+
+impl FlushKeys {
+    /// Those of which the memtable still has a version.
+    pub fn of(index: &RowIndex, generation: u64, memtable: &Memtable) -> Self {
+        let mut all = FlushKeys { generation, memtable: memtable.id, keys: Vec::new(), bytes: Vec::new() };
+        index.visit(generation, memtable.hashes(), |hash, newest| {
+            if chain(newest, memtable.id).any(|version| version.meta.memtable() == memtable.id) {
+                let (start, key) = (all.bytes.len(), newest.key());
+                all.bytes.extend_from_slice(key);
+                all.keys.push(FlushKey { hash, start, len: key.len() as u32, versions: 0, replaced: None });
+            }
+        });
+        all
+    }
+
+    pub fn len(&self) -> usize {
+        self.keys.len()
+    }
+
+    /// Memory of the keys, and of where their versions went.
+    pub fn memory_bytes(&self) -> usize {
+        self.keys.len() * (size_of::<FlushKey>() + size_of::<Place>()) + self.bytes.len()
+    }
+
+    pub fn sort(&mut self) {
+        let bytes = &self.bytes;
+        self.keys.sort_unstable_by(|a, b| a.of(bytes).cmp(b.of(bytes)));
+    }
+
+    /// Takes those versions of the `chunk`-th [`CHUNK_KEYS`] keys that somebody may read; newest first, key by key.
+    pub fn take_rows(
+        &mut self,
+        index: &RowIndex,
+        chunk: usize,
+        horizon: Timestamp,
+        rows: &mut Vec<FlushVersion>,
+    ) {
+        let (generation, memtable, bytes) = (self.generation, self.memtable, &self.bytes);
+        let Some(keys) = self.keys.chunks_mut(CHUNK_KEYS).nth(chunk) else { return };
+        for group in keys.chunks_mut(GROUP) {
+            let refs: Group<'_> = group.iter().map(|key| key.key_ref(generation, bytes)).collect();
+            index.visit_keys(&refs, |i, newest| group[i].take(newest, memtable, horizon, rows));
+        }
+    }
+
+    /// Leaves out the keys that were overwritten before a version of them was taken.
+    pub fn forget_cut_off(&mut self) {
+        self.keys.retain(|key| key.replaced.is_some());
+    }
+
+    /// Finds what is replaced in `files`, where that is not known.
+    ///
+    /// # Errors
+    /// `Corrupt`; those of the file system.
+    pub fn resolve(&mut self, files: &FileSet) -> Result<()> {
+        let is_known = |older: Older| match older {
+            Older::Nothing => true,
+            Older::At(location) => files.file(location.file).is_some(),
+            Older::Unresolved { .. } => false,
+        };
+        let open: Vec<usize> = (0..self.keys.len())
+            .filter(|&i| self.keys[i].replaced.is_some_and(|(older, _)| !is_known(older)))
+            .collect();
+        let unresolved = Older::Unresolved { below: 0 };
+        let names: Vec<_> = open.iter().map(|&i| (self.keys[i].of(&self.bytes), unresolved)).collect();
+        let places = resolve(files, &names)?;
+        for (i, place) in open.into_iter().zip(places) {
+            if let Some((older, _)) = &mut self.keys[i].replaced {
+                *older = place.map_or(Older::Nothing, Older::At);
+            }
+        }
+        Ok(())
+    }
+
+    /// What each key replaces, and since when.
+    pub fn replaced(&self) -> impl Iterator<Item = (Older, Timestamp)> {
+        self.keys.iter().filter_map(|key| key.replaced)
+    }
+
+    /// Lets the memtable's rows go on as row cache: only now, that their file, which is `id`, is what readers find.
+    /// `places` are those of all versions taken, in order.
+    pub fn unpin(self, index: &RowIndex, id: SstableId, mut places: &[Place]) {
+        for group in self.keys.chunks(GROUP) {
+            let refs: Group<'_> = group.iter().map(|key| key.key_ref(self.generation, &self.bytes)).collect();
+            index.fetch_ahead(&refs);
+            for (key, key_ref) in group.iter().zip(refs) {
+                let (own, rest) = places.split_at(key.versions as usize);
+                places = rest;
+                let flushed: SmallVec<[(Timestamp, Flushed); 1]> =
+                    own.iter().map(|place| output::flushed(*place, id)).collect();
+                index.unpin(key_ref, self.memtable, &flushed);
+            }
+        }
+    }
+}
+
+type Group<'a> = SmallVec<[KeyRef<'a>; GROUP]>;
+
+/// The versions of a row that no flush before that of `memtable` has written.
+fn chain(newest: &Version, memtable: u64) -> impl Iterator<Item = &Version> {
+    let versions = std::iter::successors(Some(newest), |version| version.previous());
+    versions.take_while(move |version| version.meta.memtable() >= memtable)
+}
+
+impl FlushKey {
+    fn of<'a>(&self, bytes: &'a [u8]) -> &'a [u8] {
+        &bytes[self.start..][..self.len as usize]
+    }
+
+    fn key_ref<'a>(&self, generation: u64, bytes: &'a [u8]) -> KeyRef<'a> {
+        KeyRef { hash: self.hash, generation, key: self.of(bytes) }
+    }
+
+    fn take(&mut self, newest: &Version, memtable: u64, horizon: Timestamp, rows: &mut Vec<FlushVersion>) {
+        let mut superseded: Option<Timestamp> = None;
+        for version in chain(newest, memtable) {
+            let ts = version.meta.ts;
+            if version.meta.memtable() == memtable && version.meta.take() {
+                self.replaced = Some((version.meta.older(), ts));
+                if superseded.is_none_or(|at| at > horizon) {
+                    rows.push(FlushVersion { version: version.hold(), superseded });
+                    self.versions += 1;
+                }
+            }
+            superseded = Some(ts);
+        }
+    }
+}
