@@ -223,7 +223,7 @@ impl Pool {
             }
             if self.unused > 0 {
                 self.with_room.remove(region);
-                std::alloc::dealloc(region.cast(), REGION_LAYOUT);
+                system::release(region.cast());
             } else {
                 self.unused += 1;
             }
@@ -232,21 +232,70 @@ impl Pool {
 }
 
 fn new_region() -> *mut Region {
-    // SAFETY: the layout has a size.
-    let region = unsafe { std::alloc::alloc(REGION_LAYOUT) }.cast::<Region>();
-    if region.is_null() {
-        std::alloc::handle_alloc_error(REGION_LAYOUT);
-    }
-    #[cfg(not(miri))]
-    // SAFETY: the region is ours. Refusal costs speed only.
-    unsafe {
-        libc::madvise(region.cast(), REGION_BYTES, libc::MADV_HUGEPAGE);
-    }
-    // SAFETY: as above. Heads of slabs are written when they are taken.
+    let region = system::reserve().cast::<Region>();
+    // SAFETY: the region is ours. Heads of slabs are written when they are taken.
     unsafe {
         (&raw mut (*region).free).write(ALL_FREE);
     }
     region
+}
+
+/// Regions from the operating system: the process's allocator would write to what it returns before it can be said that
+/// huge pages are wanted.
+#[cfg(not(miri))]
+mod system {
+    use super::{REGION_BYTES, REGION_LAYOUT};
+    use std::ptr::null_mut;
+
+    pub fn reserve() -> *mut u8 {
+        // SAFETY: new memory, of which an aligned part is kept. Refusal of huge pages costs speed only.
+        unsafe {
+            let (access, kind) =
+                (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
+            let mapped = libc::mmap(null_mut(), 2 * REGION_BYTES, access, kind, -1, 0);
+            if mapped == libc::MAP_FAILED {
+                std::alloc::handle_alloc_error(REGION_LAYOUT);
+            }
+            let before = mapped.align_offset(REGION_BYTES);
+            let region = mapped.byte_add(before);
+            if before > 0 {
+                libc::munmap(mapped, before);
+            }
+            libc::munmap(region.byte_add(REGION_BYTES), REGION_BYTES - before);
+            libc::madvise(region, REGION_BYTES, libc::MADV_HUGEPAGE);
+            region.cast()
+        }
+    }
+
+    /// # Safety
+    /// The region was [`reserve`]d, and nothing of it is used any more.
+    pub unsafe fn release(region: *mut u8) {
+        // SAFETY: as above.
+        unsafe {
+            libc::munmap(region.cast(), REGION_BYTES);
+        }
+    }
+}
+
+#[cfg(miri)]
+mod system {
+    use super::REGION_LAYOUT;
+
+    pub fn reserve() -> *mut u8 {
+        // SAFETY: the layout has a size.
+        let region = unsafe { std::alloc::alloc(REGION_LAYOUT) };
+        if region.is_null() {
+            std::alloc::handle_alloc_error(REGION_LAYOUT);
+        }
+        region
+    }
+
+    /// # Safety
+    /// The region was [`reserve`]d, and nothing of it is used any more.
+    pub unsafe fn release(region: *mut u8) {
+        // SAFETY: as above.
+        unsafe { std::alloc::dealloc(region, REGION_LAYOUT) }
+    }
 }
 
 impl Class {
