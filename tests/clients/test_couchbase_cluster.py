@@ -3,7 +3,7 @@
 import contextlib
 import json
 
-from couchbase_node import VBUCKETS, FakeNode, vbucket_of
+from couchbase_fake_node import VBUCKETS, FakeNode, vbucket_of
 from couchbase_sdk import cluster_of
 
 KEYS = [f"document-{i}" for i in range(40)]
