@@ -59,7 +59,7 @@ bench-kv:
 	cargo build --release --locked -p oribi-server
 	ORIBI=$(CARGO_TARGET_DIR)/release/oribi scripts/bench-kv $(BENCH_KV)
 
-# FUZZ_SECONDS per target; needs the nightly toolchain and cargo-fuzz.
+# FUZZ_SECONDS per target, of all or of FUZZ_TARGETS; needs the nightly toolchain and cargo-fuzz.
 fuzz:
 	scripts/fuzz
 

@@ -2,6 +2,9 @@
 //! frames of a kind that clients know.
 #![no_main]
 
+mod feed;
+
+use feed::Feed;
 use libfuzzer_sys::fuzz_target;
 use oribi_doors::couchbase::cluster::ClusterMap;
 use oribi_doors::couchbase::sasl::Users;
@@ -47,10 +50,44 @@ fuzz_target!(|input: &[u8]| {
     if how & 2 != 0 {
         give(&mut client, &mut exchange, SELECT);
     }
-    let cut = usize::from(how >> 2) * rest.len() / 64;
-    give(&mut client, &mut exchange, &rest[..cut]);
-    give(&mut client, &mut exchange, &rest[cut..]);
+    let bytes = if how & 4 != 0 { requests(Feed::new(rest)) } else { rest.to_vec() };
+    let cut = usize::from(how >> 3) * bytes.len() / 32;
+    give(&mut client, &mut exchange, &bytes[..cut]);
+    give(&mut client, &mut exchange, &bytes[cut..]);
 });
+
+/// Lengths of the extras that operations have, and others.
+const EXTRAS: [usize; 8] = [0, 1, 3, 4, 8, 16, 20, 24];
+
+/// Requests whose lengths fit, many of the same key, so that most inputs get beyond the header and meet.
+fn requests(mut feed: Feed<'_>) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    while !feed.is_empty() && bytes.len() < 1 << 16 {
+        let (opcode, shape) = (feed.byte(), feed.byte());
+        let framing = if shape & 1 != 0 { vec![feed.byte() & 0xf0 | 1, feed.byte()] } else { vec![] };
+        let extras: Vec<u8> = (0..EXTRAS[usize::from(shape >> 1 & 7)]).map(|_| feed.byte()).collect();
+        let key = if shape & 16 != 0 { feed.short() } else { b"\0k" };
+        let value = if shape & 32 != 0 { feed.bytes() } else { b"{\"a\":[1,2]}" };
+        let cas = if shape & 64 != 0 { feed.number() } else { 0 };
+        let magic = if framing.is_empty() { 0x80 } else { 0x08 };
+        let body_len = framing.len() + extras.len() + key.len() + value.len();
+        bytes.extend([
+            magic,
+            opcode,
+            framing.len() as u8,
+            key.len() as u8,
+            extras.len() as u8,
+            shape >> 7,
+            0,
+            0,
+        ]);
+        bytes.extend((body_len as u32).to_be_bytes());
+        bytes.extend([0; 4]);
+        bytes.extend(cas.to_be_bytes());
+        bytes.extend([&framing, &extras, key, value].concat());
+    }
+    bytes
+}
 
 fn give(client: &mut impl Protocol, exchange: &mut Exchange, bytes: &[u8]) {
     exchange.input.extend_from_slice(bytes);

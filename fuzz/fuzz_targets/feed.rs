@@ -24,9 +24,19 @@ impl<'a> Feed<'a> {
         u64::from_le_bytes(bytes)
     }
 
+    /// Up to 255 bytes, as the next one says.
+    pub fn short(&mut self) -> &'a [u8] {
+        let len = usize::from(self.byte());
+        self.take(len)
+    }
+
     /// Up to 64 KiB, as the next two bytes say.
     pub fn bytes(&mut self) -> &'a [u8] {
         let len = usize::from(self.byte()) | usize::from(self.byte()) << 8;
+        self.take(len)
+    }
+
+    fn take(&mut self, len: usize) -> &'a [u8] {
         let (bytes, rest) = self.0.split_at(len.min(self.0.len()));
         self.0 = rest;
         bytes

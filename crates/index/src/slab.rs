@@ -420,7 +420,7 @@ mod tests {
                 // SAFETY: the block is live, and was filled.
                 unsafe {
                     let filled = std::slice::from_raw_parts(block.as_ptr(), bytes);
-                    assert!(filled.iter().all(|byte| *byte == mark), "somebody else wrote here");
+                    assert!(filled == vec![mark; bytes], "somebody else wrote here");
                     free(block, bytes);
                 }
                 continue;
