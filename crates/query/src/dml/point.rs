@@ -131,9 +131,11 @@ impl PointWrite {
         scratch: &mut Scratch,
     ) -> Option<(Commit, bool)> {
         self.encode_key(key, parameters, &mut scratch.key)?;
-        if self.replaces {
+        if self.replaces && changes.iter().all(|change| self.is_stored_as_it_is(change, parameters)) {
             let Scratch { key, row: encoded } = scratch;
-            self.encode_row(changes, parameters, encoded)?;
+            let values =
+                changes.iter().map(|change| change.value(parameters).map_or(ValueRef::Null, Value::as_ref));
+            self.schema.layout().encode_each(values, encoded);
             return self.write(key, |current, row| {
                 let Some(current) = current else { return Ok(Decision::Keep) };
                 readable(&self.schema, &current)?;
@@ -207,16 +209,13 @@ impl PointWrite {
         encode_key(&self.schema, values, out).ok()
     }
 
-    /// Appends the row that changes of all slots, in order, make; `None` if one gets a null that it must not have.
-    fn encode_row(&self, changes: &[Change], parameters: &[Value], out: &mut Vec<u8>) -> Option<()> {
-        let mut plain = true;
-        let values = changes.iter().map(|change| {
-            let value = self.new_value(change, parameters, &[]);
-            plain &= value.is_some();
-            value.unwrap_or(ValueRef::Null)
-        });
-        self.schema.layout().encode_each(values, out);
-        plain.then_some(())
+    /// Whether the new value is of the column's type and may stand there.
+    fn is_stored_as_it_is(&self, change: &Change, parameters: &[Value]) -> bool {
+        let column = &self.schema.columns()[change.position];
+        change.value(parameters).is_some_and(|value| match value {
+            Value::Null => column.nullable,
+            value => value.as_ref().fits(column.column_type),
+        })
     }
 
     /// Fills `slots`, which is empty; `None` if one gets a null that it must not have.
@@ -291,6 +290,16 @@ impl sql::PointWrite for PointWrite {
 }
 
 impl Change {
+    /// The literal or the parameter that the column is set to.
+    #[inline]
+    fn value<'v>(&'v self, parameters: &'v [Value]) -> Option<&'v Value> {
+        match &self.source {
+            Source::Constant(Constant::Value(value)) => Some(value),
+            Source::Constant(Constant::Parameter { n, .. }) => parameters.get(*n),
+            Source::Excluded(_) => None,
+        }
+    }
+
     /// The slot of the column, unless it is part of the key or the commit timestamp.
     fn slot(&self, schema: &Schema) -> Option<usize> {
         match schema.columns()[self.position].source {
