@@ -27,12 +27,12 @@ pub(crate) const SPARE_MICROS: u64 = AHEAD_OF_LAST_MICROS / 8;
 const AHEAD_LSN: u64 = 1 << 40;
 
 impl Engine {
-    /// Makes sure that a write may take a timestamp. Cheap, unless nobody wrote for a while.
+    /// Makes sure that a write at `now_micros` may take a timestamp. Cheap, unless nobody wrote for a while.
     ///
     /// # Errors
     /// Those of the manifest.
-    pub(crate) fn reserve_timestamps(&self) -> Result<()> {
-        self.raise_ceiling_unless(1)
+    pub(crate) fn reserve_timestamps(&self, now_micros: u64) -> Result<()> {
+        self.raise_ceiling_unless(1, now_micros)
     }
 
     /// Keeps the ceiling so high that no write has to raise it, as long as there are some.
@@ -40,13 +40,14 @@ impl Engine {
     /// # Errors
     /// Those of the manifest.
     pub(crate) fn raise_ceiling(&self) -> Result<()> {
-        let quiet = self.timeline.last().micros() + QUIET_MICROS < self.timeline.now_micros();
-        if quiet { Ok(()) } else { self.raise_ceiling_unless(3) }
+        let now_micros = self.timeline.now_micros();
+        let quiet = self.timeline.last().micros() + QUIET_MICROS < now_micros;
+        if quiet { Ok(()) } else { self.raise_ceiling_unless(3, now_micros) }
     }
 
     /// Raises the ceiling, unless so many quarters of what is to be reserved are left.
-    fn raise_ceiling_unless(&self, quarters: u64) -> Result<()> {
-        let near = self.ahead(quarters);
+    fn raise_ceiling_unless(&self, quarters: u64, now_micros: u64) -> Result<()> {
+        let near = self.ahead(quarters, now_micros);
         if near < self.timeline.ceiling() {
             return Ok(());
         }
@@ -54,12 +55,13 @@ impl Engine {
         if near < self.timeline.ceiling() || self.closed.load(Relaxed) {
             return Ok(());
         }
-        self.set_ceiling(self.ahead(4))
+        self.set_ceiling(self.ahead(4, self.timeline.now_micros()))
     }
 
-    fn ahead(&self, quarters: u64) -> Timestamp {
-        let (now, last) = (self.timeline.now_micros(), self.timeline.last().micros());
-        let micros = (now + AHEAD_MICROS / 4 * quarters).max(last + AHEAD_OF_LAST_MICROS / 4 * quarters);
+    fn ahead(&self, quarters: u64, now_micros: u64) -> Timestamp {
+        let last = self.timeline.last().micros();
+        let micros =
+            (now_micros + AHEAD_MICROS / 4 * quarters).max(last + AHEAD_OF_LAST_MICROS / 4 * quarters);
         Timestamp::from_micros(micros)
     }
 

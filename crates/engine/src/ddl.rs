@@ -7,6 +7,7 @@ use crate::tablet::{FileSet, Tablet, TabletState};
 use oribi_types::{Durability, Error, Partitioning, Result, Schema, TableDefinition, TableOptions};
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Release;
 
 /// The most hash partitions of a table.
 const BUCKETS_MAX: u32 = 1024;
@@ -241,12 +242,13 @@ impl Engine {
     }
 
     fn change_catalog(&self, change: impl Fn(&mut Catalog)) {
-        self.catalog.rcu(|catalog| {
+        let before = self.catalog.rcu(|catalog| {
             let mut catalog = (**catalog).clone();
             change(&mut catalog);
             catalog.version += 1;
             catalog
         });
+        self.catalog_version.store(before.version + 1, Release);
     }
 
     pub(crate) fn table_dir(&self, id: u64) -> PathBuf {

@@ -32,6 +32,8 @@ pub struct Engine {
     pub(crate) log: Arc<dyn Log>,
     pub(crate) manifest: Manifest,
     pub(crate) catalog: ArcSwap<Catalog>,
+    /// The catalog's version: each prepared statement asks for it. It is set when the catalog is.
+    pub(crate) catalog_version: AtomicU64,
     /// One change of the catalog at a time.
     pub(crate) ddl: Mutex<()>,
     /// Writers hold it shared from taking their timestamp until they are applied; who seals a memtable holds it
@@ -131,6 +133,12 @@ impl Engine {
         self.catalog.load_full()
     }
 
+    /// The [version](Catalog::version) of the catalog, without a look at it. It changes as soon as the catalog has: what
+    /// is planned after asking for it is planned for this version or a later one.
+    pub fn catalog_version(&self) -> u64 {
+        self.catalog_version.load(Ordering::Acquire)
+    }
+
     /// # Errors
     /// `NotFound`.
     pub fn table(&self, schema: &str, name: &str) -> Result<Arc<Table>> {
@@ -148,6 +156,12 @@ impl Engine {
     /// one moment, take the [view of a snapshot](Snapshot::view).
     pub fn read_view(&self) -> ReadView {
         ReadView { ts: self.timeline.watermark(), now_micros: self.timeline.now_micros(), registered: false }
+    }
+
+    /// As [`read_view`](Self::read_view), for rows of `table` only: where none expires, the clock is not asked.
+    pub fn read_view_of(&self, table: &Table) -> ReadView {
+        let now_micros = if table.expiry().never() { 0 } else { self.timeline.now_micros() };
+        ReadView { ts: self.timeline.watermark(), now_micros, registered: false }
     }
 
     /// A registered snapshot of everything applied by now.
@@ -198,6 +212,11 @@ impl Engine {
     pub fn failure(&self) -> impl Future<Output = Error> + Send + 'static {
         let log = self.log.clone();
         async move { oribi_wal::stopped(log.as_ref()).await }
+    }
+
+    /// Whether there is room for writes, or waiting makes none: whether [`admission`](Self::admission) is ready.
+    pub fn admits(&self) -> bool {
+        self.budget.admits()
     }
 
     /// Ready while there is room for writes; otherwise once a flush has made some.

@@ -61,8 +61,9 @@ impl Engine {
     pub fn import(self: &Arc<Self>, table: &Arc<Table>) -> Result<Import> {
         let table = self.latest(table.id()).ok_or_else(|| Error::not_found("the table was dropped"))?;
         // A timestamp of their own, of now: by it the rows of a table with a `ttl` expire.
-        self.reserve_timestamps()?;
-        let ts = self.timeline.begin();
+        let now_micros = self.timeline.now_micros();
+        self.reserve_timestamps(now_micros)?;
+        let ts = self.timeline.begin(now_micros);
         self.timeline.complete(ts);
         let share = self.budget.limit() as usize / 8 / table.tablets.len();
         Ok(Import {
@@ -274,7 +275,8 @@ impl Import {
 
     /// Adds the published files to the table. The caller keeps writers and other installers out.
     fn install(&mut self) -> Result<()> {
-        let ts = self.engine.timeline.begin();
+        let timeline = &self.engine.timeline;
+        let ts = timeline.begin(timeline.now_micros());
         let with_files = self.table.tablets.iter().zip(&self.tablets).filter(|(_, p)| !p.sstables.is_empty());
         let changes: Vec<_> = with_files
             .map(|(tablet, part)| (tablet, PreparedChange::adding(tablet, &part.sstables, ts)))

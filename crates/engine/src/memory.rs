@@ -164,13 +164,17 @@ impl MemoryBudget {
         Ok(())
     }
 
+    /// Whether writers need not wait, or would wait in vain.
+    pub(crate) fn admits(&self) -> bool {
+        !self.writers_must_wait() || self.stalled.lock().is_some()
+    }
+
     pub(crate) async fn room(&self) {
-        let must_wait = || self.writers_must_wait() && self.stalled.lock().is_none();
-        while must_wait() {
+        while !self.admits() {
             let notified = self.room_async.notified();
             tokio::pin!(notified);
             notified.as_mut().enable();
-            if !must_wait() {
+            if self.admits() {
                 return;
             }
             notified.await;

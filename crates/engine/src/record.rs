@@ -26,16 +26,19 @@ pub struct Change<'a> {
 }
 
 pub(crate) fn start(buf: &mut Vec<u8>, ts: Timestamp) {
-    buf.push(VERSION);
-    buf.extend_from_slice(&ts.0.to_le_bytes());
+    let mut header = [VERSION; 9];
+    header[1..].copy_from_slice(&ts.0.to_le_bytes());
+    buf.extend_from_slice(&header);
 }
 
 pub(crate) fn push(buf: &mut Vec<u8>, change: Change<'_>) {
     let row = change.row.unwrap_or_default();
-    buf.extend_from_slice(&change.tablet.to_le_bytes());
-    buf.push(if change.row.is_some() { PUT } else { DELETE });
-    buf.extend_from_slice(&(change.key.len() as u32).to_le_bytes());
-    buf.extend_from_slice(&(row.len() as u32).to_le_bytes());
+    let mut header = [0; CHANGE_HEADER_BYTES];
+    header[..8].copy_from_slice(&change.tablet.to_le_bytes());
+    header[8] = if change.row.is_some() { PUT } else { DELETE };
+    header[9..13].copy_from_slice(&(change.key.len() as u32).to_le_bytes());
+    header[13..].copy_from_slice(&(row.len() as u32).to_le_bytes());
+    buf.extend_from_slice(&header);
     buf.extend_from_slice(change.key);
     buf.extend_from_slice(row);
 }

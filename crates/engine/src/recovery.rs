@@ -54,7 +54,7 @@ impl Engine {
         let state = Manifest::recover(&env, dir)?;
         let engine = Arc::new(Engine::recover(env, dir, options, state, lock)?);
         engine.create_defaults()?;
-        engine.reserve_timestamps()?;
+        engine.reserve_timestamps(engine.timeline.now_micros())?;
         if engine.options.background {
             Background::start(&engine)?;
         }
@@ -85,6 +85,7 @@ impl Engine {
             timeline: Arc::new(timeline),
             log: Arc::new(log),
             catalog: ArcSwap::from_pointee(catalog_of(&state, &tablets)),
+            catalog_version: AtomicU64::new(0),
             manifest: Manifest::start(&env, dir, state, options.manifest_bytes_max)?,
             ddl: Mutex::new(()),
             gate: RwLock::new(()),

@@ -56,12 +56,12 @@ impl Timeline {
         self.clock.now_micros()
     }
 
-    /// Takes the next timestamp; every call must be followed by [`complete`](Self::complete). Who takes an LSN too
-    /// holds the log's mutex, so that timestamps are taken in log order.
-    pub fn begin(&self) -> Timestamp {
+    /// Takes the next timestamp, by the wall clock as it was at `now_micros`; every call must be followed by
+    /// [`complete`](Self::complete). Who takes an LSN too holds the log's mutex, so that timestamps are taken in log order.
+    pub fn begin(&self, now_micros: u64) -> Timestamp {
         // A write that was held up after it had a timestamp reserved must not pass the ceiling.
         let reserved = self.ceiling().micros().saturating_sub(SPARE_MICROS);
-        let wall = Timestamp::from_micros(self.clock.now_micros().min(reserved));
+        let wall = Timestamp::from_micros(now_micros.min(reserved));
         let mut writes = self.writes.lock();
         let ts = wall.max(writes.last.next());
         writes.last = ts;
@@ -72,7 +72,10 @@ impl Timeline {
     /// The write at `ts` is applied: moves the watermark over all leading completed writes.
     pub fn complete(&self, ts: Timestamp) {
         let mut writes = self.writes.lock();
-        let position = writes.in_flight.partition_point(|(t, _)| *t < ts);
+        let position = match writes.in_flight.front() {
+            Some((oldest, _)) if *oldest == ts => 0,
+            _ => writes.in_flight.partition_point(|(t, _)| *t < ts),
+        };
         writes.in_flight[position].1 = true;
         let mut moved = None;
         while let Some((t, true)) = writes.in_flight.front() {

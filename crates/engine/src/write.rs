@@ -81,13 +81,15 @@ struct Scratch {
 }
 
 thread_local! {
-    static SCRATCH: RefCell<Scratch> = RefCell::default();
+    static SCRATCH: RefCell<Scratch> =
+        const { RefCell::new(Scratch { rows: Vec::new(), row: Vec::new(), staged: Vec::new() }) };
 }
 
 /// Above this a scratch buffer is not kept for the next write.
 const SCRATCH_BYTES_KEPT: usize = 4 << 20;
 
-type Targets<'a> = SmallVec<[(&'a Arc<Tablet>, KeyRef<'a>); 1]>;
+/// Where an operation goes.
+type Target<'a> = (&'a Arc<Tablet>, KeyRef<'a>);
 
 impl Engine {
     /// Applies `ops` atomically, as one log record at one timestamp. Several may name the same key; each sees those
@@ -102,16 +104,19 @@ impl Engine {
     /// was truncated meanwhile; `Unavailable` if the log takes no more. Nothing was applied then.
     pub fn write(&self, ops: &[WriteOp<'_>], decide: &mut Decide<'_>) -> Result<Commit> {
         self.budget.wait_for_room()?;
-        self.reserve_timestamps()?;
+        // One look at the clock serves the whole write.
+        let now_micros = self.timeline.now_micros();
+        self.reserve_timestamps(now_micros)?;
         let targets = self.targets(ops)?;
-        let mut scratch = SCRATCH.take();
-        scratch.rows.clear();
-        scratch.staged.clear();
-        let result = self.write_latched(ops, &targets, &mut scratch, decide);
-        if scratch.rows.capacity() <= SCRATCH_BYTES_KEPT {
-            SCRATCH.set(scratch);
-        }
-        let (commit, applied) = result?;
+        let (commit, applied) = SCRATCH.with_borrow_mut(|scratch| {
+            scratch.rows.clear();
+            scratch.staged.clear();
+            let result = self.write_latched(ops, &targets, now_micros, scratch, decide);
+            if scratch.rows.capacity() > SCRATCH_BYTES_KEPT {
+                *scratch = Scratch::default();
+            }
+            result
+        })?;
         if applied {
             self.timeline.wait_for_watermark(commit.ts);
             self.trim_replaced(&targets, commit.ts);
@@ -119,27 +124,28 @@ impl Engine {
         Ok(commit)
     }
 
-    fn targets<'a>(&self, ops: &'a [WriteOp<'a>]) -> Result<Targets<'a>> {
-        ops.iter()
-            .map(|op| {
-                if op.key.len() > KEY_BYTES_MAX {
-                    return Err(Error::too_large(format!("key is longer than {KEY_BYTES_MAX} bytes")));
-                }
-                let tablet = op.table.tablet_of(op.key);
-                Ok((tablet, self.index.key(tablet.generation(), op.key)))
-            })
-            .collect()
+    fn targets<'a>(&self, ops: &'a [WriteOp<'a>]) -> Result<SmallVec<[Target<'a>; 1]>> {
+        let mut targets = SmallVec::new();
+        for op in ops {
+            if op.key.len() > KEY_BYTES_MAX {
+                return Err(Error::too_large(format!("key is longer than {KEY_BYTES_MAX} bytes")));
+            }
+            let tablet = op.table.tablet_of(op.key);
+            targets.push((tablet, self.index.key(tablet.generation(), op.key)));
+        }
+        Ok(targets)
     }
 
     fn write_latched(
         &self,
         ops: &[WriteOp<'_>],
-        targets: &Targets<'_>,
+        targets: &[Target<'_>],
+        now_micros: u64,
         scratch: &mut Scratch,
         decide: &mut Decide<'_>,
     ) -> Result<(Commit, bool)> {
         let _latches = self.latches.take(targets.iter().map(|(_, key)| key.hash));
-        let mut obligation = self.stage(ops, targets, scratch, decide)?;
+        let mut obligation = self.stage(ops, targets, now_micros, scratch, decide)?;
         if scratch.staged.is_empty() {
             return Ok((Commit { ts: self.timeline.watermark(), obligation }, false));
         }
@@ -155,7 +161,7 @@ impl Engine {
                 return Err(Error::retry("the table was truncated meanwhile"));
             }
         }
-        let (lsn, ts) = self.log_record(targets, scratch)?;
+        let (lsn, ts) = self.log_record(targets, now_micros, scratch)?;
         self.apply(targets, scratch, lsn, ts);
         self.timeline.complete(ts);
         for staged in &scratch.staged {
@@ -168,7 +174,8 @@ impl Engine {
     fn stage(
         &self,
         ops: &[WriteOp<'_>],
-        targets: &Targets<'_>,
+        targets: &[Target<'_>],
+        now_micros: u64,
         scratch: &mut Scratch,
         decide: &mut Decide<'_>,
     ) -> Result<Obligation> {
@@ -176,7 +183,6 @@ impl Engine {
         // Staged operations by key, to be seen by later operations on the same key, if any looks.
         let mut own: HashTable<usize> = HashTable::new();
         let keeps_own = ops.len() > 1 && ops.iter().any(|op| op.read == Read::Existing);
-        let now_micros = self.timeline.now_micros();
         let keys_bytes: usize = ops.iter().map(|op| op.key.len()).sum();
         for (i, op) in ops.iter().enumerate() {
             let key = targets[i].1;
@@ -185,7 +191,10 @@ impl Engine {
                     && ops[staged.op].key == op.key
                     && targets[staged.op].1.generation == key.generation
             };
-            let earlier = own.find(key.hash, |&s| same_key(&scratch.staged[s])).copied();
+            let earlier = match keeps_own {
+                true => own.find(key.hash, |&s| same_key(&scratch.staged[s])).copied(),
+                false => None,
+            };
             scratch.row.clear();
             let row = &mut scratch.row;
             let mut older = Older::Unresolved { below: 0 };
@@ -245,7 +254,7 @@ impl Engine {
         &self,
         i: usize,
         op: &WriteOp<'_>,
-        (tablet, key): (&Arc<Tablet>, KeyRef<'_>),
+        (tablet, key): Target<'_>,
         now_micros: u64,
         obligation: &mut Obligation,
         older: &mut Older,
@@ -278,11 +287,16 @@ impl Engine {
     }
 
     /// Appends the record; takes its LSN and, in the same step, its timestamp.
-    fn log_record(&self, targets: &Targets<'_>, scratch: &Scratch) -> Result<(Lsn, Timestamp)> {
+    fn log_record(
+        &self,
+        targets: &[Target<'_>],
+        now_micros: u64,
+        scratch: &Scratch,
+    ) -> Result<(Lsn, Timestamp)> {
         let mut taken = None;
         let appended = self.log.append(0, &mut |_, buf| {
             // The log may ask again after waiting for room; only the last timestamp is used.
-            if let Some(unused) = taken.replace(self.timeline.begin()) {
+            if let Some(unused) = taken.replace(self.timeline.begin(now_micros)) {
                 self.timeline.complete(unused);
             }
             record::start(buf, taken.expect("a timestamp was just taken"));
@@ -304,7 +318,7 @@ impl Engine {
         }
     }
 
-    fn apply(&self, targets: &Targets<'_>, scratch: &Scratch, lsn: Lsn, ts: Timestamp) {
+    fn apply(&self, targets: &[Target<'_>], scratch: &Scratch, lsn: Lsn, ts: Timestamp) {
         let horizon = self.timeline.horizon();
         let mut states = States::default();
         for staged in &scratch.staged {
@@ -318,7 +332,7 @@ impl Engine {
     }
 
     /// Frees the versions that a write at `ts` replaced, unless a snapshot still reads them.
-    fn trim_replaced(&self, targets: &Targets<'_>, ts: Timestamp) {
+    fn trim_replaced(&self, targets: &[Target<'_>], ts: Timestamp) {
         let horizon = self.timeline.horizon();
         if horizon < ts {
             return;
@@ -365,10 +379,16 @@ impl Latches {
     }
 
     /// Takes the latches of all hashes, in one order for everybody, so that no two writers wait for each other.
-    fn take(&self, hashes: impl ExactSizeIterator<Item = u64>) -> SmallVec<[MutexGuard<'_, ()>; 1]> {
+    fn take(&self, mut hashes: impl ExactSizeIterator<Item = u64>) -> SmallVec<[MutexGuard<'_, ()>; 1]> {
+        let lock = |i: usize| self.0[i].lock();
+        if hashes.len() == 1
+            && let Some(hash) = hashes.next()
+        {
+            return SmallVec::from_buf([lock(hash as usize % LATCHES)]);
+        }
         let mut order: SmallVec<[usize; 1]> = hashes.map(|hash| hash as usize % LATCHES).collect();
         order.sort_unstable();
         order.dedup();
-        order.into_iter().map(|i| self.0[i].lock()).collect()
+        order.into_iter().map(lock).collect()
     }
 }

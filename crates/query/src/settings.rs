@@ -14,10 +14,12 @@ use datafusion::sql::sqlparser::ast::{
     TransactionMode,
 };
 use futures::{StreamExt, stream};
-use oribi_session::sql::{Outcome, POSTGRES_VERSION, Release, SqlError, SqlSession, TransactionStatus};
+use oribi_session::sql::{
+    Outcome, POSTGRES_VERSION, Release, STATEMENT_TIMEOUT, SqlError, SqlSession, TransactionStatus,
+    parse_timeout,
+};
 use oribi_types::ErrorKind;
 use std::sync::Arc;
-use std::time::Duration;
 
 /// Settings that clients ask for or set, with their defaults.
 const SETTINGS: &[(&str, &str)] = &[
@@ -44,7 +46,7 @@ const SETTINGS: &[(&str, &str)] = &[
     ("server_version_num", "150000"),
     ("session_replication_role", "origin"),
     ("standard_conforming_strings", "on"),
-    ("statement_timeout", "0"),
+    (STATEMENT_TIMEOUT, "0"),
     ("synchronize_seqscans", "on"),
     ("timezone", "UTC"),
     ("transaction_isolation", "read committed"),
@@ -68,7 +70,7 @@ const ON: &[&str] = &["on", "true", "1", "yes"];
 const SWITCH: &[&str] = &["on", "true", "1", "yes", "off", "false", "0", "no"];
 
 /// Time limits. Only the first can strike: nothing waits for locks, and an idle block holds nothing.
-const TIMEOUTS: &[&str] = &["statement_timeout", "lock_timeout", "idle_in_transaction_session_timeout"];
+const TIMEOUTS: &[&str] = &[STATEMENT_TIMEOUT, "lock_timeout", "idle_in_transaction_session_timeout"];
 
 /// Settings that have one possible value, or several of the same effect. `SQL_ASCII` is what clients in the C locale
 /// say; output says its order of day and month although there is but ISO's.
@@ -366,29 +368,6 @@ fn list(value: &str) -> String {
 
 fn reset_all(session: &SqlSession) {
     session.settings().keys().for_each(|name| session.reset(name));
-}
-
-/// The time that a statement may take, if it is limited.
-pub(crate) fn statement_timeout(session: &SqlSession) -> Option<Duration> {
-    let limit = parse_timeout(&session.setting("statement_timeout")?)?;
-    (!limit.is_zero()).then_some(limit)
-}
-
-/// A time as PostgreSQL writes it: a number with a unit, or of milliseconds.
-fn parse_timeout(text: &str) -> Option<Duration> {
-    let text = text.trim();
-    let (number, unit) = text.split_at(text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len()));
-    let factor = match unit.trim() {
-        "" | "ms" => 1,
-        "s" => 1000,
-        "min" => 60_000,
-        "h" => 3_600_000,
-        "d" => 86_400_000,
-        _ => return None,
-    };
-    let limit = number.parse::<u64>().ok()?.checked_mul(factor)?;
-    // PostgreSQL's own bound.
-    (limit <= i32::MAX as u64).then(|| Duration::from_millis(limit))
 }
 
 /// There is one isolation level. Returns whether a block is to be read-only.

@@ -89,7 +89,7 @@ async fn prepare(
     given: Vec<Option<ColumnType>>,
 ) -> Result<PreparedStatement, SqlError> {
     let parsed = syntax::parse(&sql)?;
-    let version = query.engine().catalog().version();
+    let version = query.engine().catalog_version();
     let (plan, types) = plan(&query, &session, &sql, parsed.clone(), &given).await?;
     let (parameters, compared) = types.finish();
     let write = plan.point_write(&query, &parameters);
@@ -314,7 +314,7 @@ impl Prepared for PreparedStatement {
             _ => return None,
         };
         let plain = session.transaction() == TransactionStatus::Idle
-            && timeout::is_unlimited(session)
+            && session.statement_timeout().is_none()
             && self.is_current();
         plain.then_some(point)
     }
@@ -374,7 +374,7 @@ impl Prepared for PreparedStatement {
 impl PreparedStatement {
     /// Whether the catalog is the one that the plan was made for.
     fn is_current(&self) -> bool {
-        self.query.engine().catalog().version() == self.version
+        self.query.engine().catalog_version() == self.version
     }
 
     fn run<'a>(&'a self, session: &'a Arc<SqlSession>, values: &'a [Value]) -> Run<'a> {

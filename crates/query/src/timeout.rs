@@ -1,6 +1,5 @@
 //! `statement_timeout`: a statement that takes longer is cancelled.
 
-use crate::settings;
 use futures::{StreamExt, stream};
 use oribi_session::sql::{Outcome, RowStream, SqlError, SqlSession};
 use oribi_types::ErrorKind;
@@ -17,7 +16,7 @@ pub(crate) async fn limited(
     session: &SqlSession,
     statement: impl Future<Output = Result<Outcome, SqlError>>,
 ) -> Result<Outcome, SqlError> {
-    let Some(limit) = settings::statement_timeout(session) else { return statement.await };
+    let Some(limit) = session.statement_timeout() else { return statement.await };
     let started = Instant::now();
     match timeout(limit, statement).await {
         Ok(Ok(Outcome::Rows(rows))) => {
@@ -26,11 +25,6 @@ pub(crate) async fn limited(
         Ok(outcome) => outcome,
         Err(_) => Err(timed_out()),
     }
-}
-
-/// Whether statements of the session may take any time.
-pub(crate) fn is_unlimited(session: &SqlSession) -> bool {
-    settings::statement_timeout(session).is_none()
 }
 
 fn limited_rows(rows: RowStream, left: Duration) -> RowStream {

@@ -1,5 +1,7 @@
 //! The SQL engine as the doors see it. The `query` crate implements it.
 
+mod session;
+
 use arrow::array::RecordBatch;
 use arrow::datatypes::SchemaRef;
 use async_trait::async_trait;
@@ -7,9 +9,9 @@ use futures::future::BoxFuture;
 use futures::stream::BoxStream;
 use oribi_engine::Obligation;
 use oribi_types::{ColumnType, Error, ErrorKind, Value, ValueRef};
-use std::collections::BTreeMap;
+pub use session::{STATEMENT_TIMEOUT, SqlSession, TransactionStatus, parse_timeout};
 use std::ops::Range;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 /// The PostgreSQL version whose dialect and protocol are spoken, as clients read it, and which server this is.
 pub const POSTGRES_VERSION: &str = concat!("15.0 (Oribi ", env!("CARGO_PKG_VERSION"), ")");
@@ -238,99 +240,3 @@ impl std::fmt::Display for SqlError {
 }
 
 impl std::error::Error for SqlError {}
-
-/// Where a session stands between `BEGIN` and `COMMIT`. The PostgreSQL door reports it with `ReadyForQuery`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum TransactionStatus {
-    /// Outside of a block.
-    #[default]
-    Idle,
-    /// Inside a block; `wrote` once a statement of it changed something.
-    Open { wrote: bool },
-    /// A statement of the block failed; only `ROLLBACK` and `COMMIT` are accepted.
-    Failed { wrote: bool },
-}
-
-/// One client's SQL state.
-pub struct SqlSession {
-    pub user: String,
-    /// The name the client connected to; there is one database, so it only shows in `current_database()`.
-    pub database: String,
-    settings: Mutex<BTreeMap<String, String>>,
-    /// What settings were before `SET LOCAL`, oldest first.
-    before_block: Mutex<Vec<(String, Option<String>)>>,
-    transaction: Mutex<TransactionStatus>,
-    warnings: Mutex<Vec<String>>,
-}
-
-impl SqlSession {
-    pub fn new(user: impl Into<String>, database: impl Into<String>) -> Arc<Self> {
-        Arc::new(SqlSession {
-            user: user.into(),
-            database: database.into(),
-            settings: Mutex::default(),
-            before_block: Mutex::default(),
-            transaction: Mutex::default(),
-            warnings: Mutex::default(),
-        })
-    }
-
-    /// A setting made by `SET name = value`, lowercase.
-    pub fn setting(&self, name: &str) -> Option<String> {
-        lock(&self.settings).get(name).cloned()
-    }
-
-    pub fn set(&self, name: &str, value: impl Into<String>) {
-        lock(&self.settings).insert(name.to_owned(), value.into());
-    }
-
-    pub fn reset(&self, name: &str) {
-        lock(&self.settings).remove(name);
-    }
-
-    /// Notes a setting, which [`restore_settings`](Self::restore_settings) brings back.
-    pub fn restore_at_end(&self, name: &str) {
-        let mut before = lock(&self.before_block);
-        if !before.iter().any(|(noted, _)| noted == name) {
-            before.push((name.to_owned(), self.setting(name)));
-        }
-    }
-
-    /// Brings back the settings noted since the last call.
-    pub fn restore_settings(&self) {
-        for (name, value) in std::mem::take(&mut *lock(&self.before_block)) {
-            match value {
-                Some(value) => self.set(&name, value),
-                None => self.reset(&name),
-            }
-        }
-    }
-
-    /// All settings made, by name.
-    pub fn settings(&self) -> BTreeMap<String, String> {
-        lock(&self.settings).clone()
-    }
-
-    pub fn transaction(&self) -> TransactionStatus {
-        *lock(&self.transaction)
-    }
-
-    /// The SQL engine's to call, and the door's when it fails a statement itself.
-    pub fn set_transaction(&self, status: TransactionStatus) {
-        *lock(&self.transaction) = status;
-    }
-
-    /// Leaves a warning for the client; the door sends it before the statement's answer.
-    pub fn warn(&self, message: impl Into<String>) {
-        lock(&self.warnings).push(message.into());
-    }
-
-    /// The warnings left since the last call.
-    pub fn take_warnings(&self) -> Vec<String> {
-        std::mem::take(&mut lock(&self.warnings))
-    }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
-}

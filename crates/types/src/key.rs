@@ -20,10 +20,12 @@ pub fn encode_key<'a>(
     out: &mut Vec<u8>,
 ) -> Result<()> {
     let start = out.len();
-    let columns = schema.key_columns();
-    let last = columns.len() - 1;
-    let mut written = 0;
-    for (i, (column, value)) in columns.zip(values).enumerate() {
+    let last = schema.key().len() - 1;
+    let mut values = values.into_iter();
+    for (i, column) in schema.key_columns().enumerate() {
+        let Some(value) = values.next() else {
+            return Err(Error::invalid(format!("the key has {} columns, not {i}", last + 1)));
+        };
         if value.is_null() || !value.fits(column.column_type) {
             return Err(Error::invalid(format!(
                 "key column \"{}\" needs a value of type {}",
@@ -31,10 +33,6 @@ pub fn encode_key<'a>(
             )));
         }
         encode_component(value, i == last, out);
-        written += 1;
-    }
-    if written != last + 1 {
-        return Err(Error::invalid(format!("the key has {} columns, not {written}", last + 1)));
     }
     if out.len() - start > KEY_BYTES_MAX {
         return Err(Error::too_large(format!("key is longer than {KEY_BYTES_MAX} bytes")));
@@ -43,6 +41,7 @@ pub fn encode_key<'a>(
 }
 
 /// Appends one component. `last` components of variable length are written raw.
+#[inline]
 pub fn encode_component(value: ValueRef<'_>, last: bool, out: &mut Vec<u8>) {
     match value {
         ValueRef::Bool(v) => out.push(u8::from(v)),
@@ -64,6 +63,7 @@ pub fn encode_component(value: ValueRef<'_>, last: bool, out: &mut Vec<u8>) {
     }
 }
 
+#[inline]
 fn encode_bytes(bytes: &[u8], last: bool, out: &mut Vec<u8>) {
     if last {
         out.extend_from_slice(bytes);

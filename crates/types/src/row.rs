@@ -16,10 +16,19 @@ use crate::{ColumnType, Error, Result, ValueRef};
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RowLayout {
     slots: Vec<ColumnType>,
-    /// Offset of each slot in the fixed area, and the area's whole width at the end.
-    offsets: Vec<u32>,
-    /// For each slot, the last variable-length slot before it.
-    previous_variable: Vec<Option<u16>>,
+    places: Vec<Place>,
+    /// Of the fixed area.
+    width: u32,
+}
+
+/// Where a slot lies in the fixed area.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Place {
+    offset: u32,
+    /// Of variable length: here stands where its bytes end.
+    variable: bool,
+    /// Where the bytes of the last slot of variable length before it end, if there is one: there its own begin.
+    previous_end: Option<u32>,
 }
 
 const END_OFFSET_WIDTH: usize = 4;
@@ -27,19 +36,17 @@ const HEADER_BYTES: usize = 6;
 
 impl RowLayout {
     pub fn new(slots: Vec<ColumnType>) -> Self {
-        let mut offsets = Vec::with_capacity(slots.len() + 1);
-        let mut previous_variable = Vec::with_capacity(slots.len());
-        let (mut offset, mut previous) = (0, None);
-        for (i, slot) in slots.iter().enumerate() {
-            offsets.push(offset);
-            previous_variable.push(previous);
-            offset += slot.fixed_width().unwrap_or(END_OFFSET_WIDTH) as u32;
-            if slot.fixed_width().is_none() {
-                previous = Some(i as u16);
+        let mut places = Vec::with_capacity(slots.len());
+        let (mut offset, mut previous_end) = (0, None);
+        for slot in &slots {
+            let variable = slot.fixed_width().is_none();
+            places.push(Place { offset, variable, previous_end });
+            if variable {
+                previous_end = Some(offset);
             }
+            offset += slot.fixed_width().unwrap_or(END_OFFSET_WIDTH) as u32;
         }
-        offsets.push(offset);
-        RowLayout { slots, offsets, previous_variable }
+        RowLayout { slots, places, width: offset }
     }
 
     pub fn slots(&self) -> &[ColumnType] {
@@ -49,17 +56,22 @@ impl RowLayout {
     /// Appends the row that holds `values`, one per slot, each of the slot's type or null.
     pub fn encode(&self, values: &[ValueRef<'_>], out: &mut Vec<u8>) {
         debug_assert_eq!(values.len(), self.slots.len(), "a value per slot");
-        let n = self.slots.len();
+        self.encode_each(values.iter().copied(), out);
+    }
+
+    /// As [`encode`](Self::encode), of values that are made one by one.
+    pub fn encode_each<'v>(&self, values: impl Iterator<Item = ValueRef<'v>>, out: &mut Vec<u8>) {
+        let n = self.places.len();
         let start = out.len();
         let nulls = start + HEADER_BYTES;
         let fixed = nulls + n.div_ceil(8);
-        out.resize(fixed + self.offsets[n] as usize, 0);
-        out[start..start + 2].copy_from_slice(&(n as u16).to_le_bytes());
-        let bytes_start = out.len();
+        let bytes_start = fixed + self.width as usize;
+        out.resize(bytes_start, 0);
+        put(out, start, (n as u16).to_le_bytes());
         put(out, start + 2, ((bytes_start - start) as u32).to_le_bytes());
-        for (i, value) in values.iter().enumerate() {
-            let at = fixed + self.offsets[i] as usize;
-            match *value {
+        for (i, (place, value)) in self.places.iter().zip(values).enumerate() {
+            let at = fixed + place.offset as usize;
+            match value {
                 ValueRef::Null => out[nulls + i / 8] |= 1 << (i % 8),
                 ValueRef::Bool(v) => out[at] = u8::from(v),
                 ValueRef::Int8(v) => out[at] = v as u8,
@@ -73,7 +85,7 @@ impl RowLayout {
                 ValueRef::String(v) | ValueRef::Json(v) => out.extend_from_slice(v.as_bytes()),
                 ValueRef::Binary(v) => out.extend_from_slice(v),
             }
-            if self.slots[i].fixed_width().is_none() {
+            if place.variable {
                 let end = (out.len() - bytes_start) as u32;
                 put(out, at, end.to_le_bytes());
             }
@@ -92,17 +104,14 @@ impl RowLayout {
             return Err(malformed());
         }
         let fixed = HEADER_BYTES + n.div_ceil(8);
-        let bytes_start = fixed + self.offsets[n] as usize;
+        let bytes_start = fixed + self.places.get(n).map_or(self.width, |next| next.offset) as usize;
         if u32::from_le_bytes(read(header, 2)) as usize != bytes_start {
             return Err(malformed());
         }
         let variable = bytes.get(bytes_start..).ok_or_else(malformed)?;
         let mut previous_end = 0;
-        for (i, slot) in self.slots[..n].iter().enumerate() {
-            if slot.fixed_width().is_some() {
-                continue;
-            }
-            let end = u32::from_le_bytes(read(bytes, fixed + self.offsets[i] as usize)) as usize;
+        for (slot, place) in self.slots.iter().zip(&self.places).take(n).filter(|(_, place)| place.variable) {
+            let end = u32::from_le_bytes(read(bytes, fixed + place.offset as usize)) as usize;
             let value = variable.get(previous_end..end).ok_or_else(malformed)?;
             if *slot != ColumnType::Binary && std::str::from_utf8(value).is_err() {
                 return Err(malformed());
@@ -113,10 +122,12 @@ impl RowLayout {
     }
 }
 
+#[inline]
 fn put<const N: usize>(out: &mut [u8], at: usize, bytes: [u8; N]) {
     out[at..at + N].copy_from_slice(&bytes);
 }
 
+#[inline]
 fn read<const N: usize>(bytes: &[u8], at: usize) -> [u8; N] {
     bytes[at..at + N].try_into().expect("a slice of N bytes")
 }
@@ -127,25 +138,35 @@ fn read<const N: usize>(bytes: &[u8], at: usize) -> [u8; N] {
 pub struct RowRef<'a> {
     layout: &'a RowLayout,
     bytes: &'a [u8],
+    /// Slots written.
+    n: usize,
+    /// Where the fixed area begins.
+    fixed: usize,
+    /// The variable-length values.
+    variable: &'a [u8],
 }
 
 impl<'a> RowRef<'a> {
+    /// Reads what all slots are found by: for several of them, make it once.
+    #[inline]
     pub fn new(layout: &'a RowLayout, bytes: &'a [u8]) -> Self {
-        RowRef { layout, bytes }
+        let n = usize::from(u16::from_le_bytes(read(bytes, 0)));
+        let variable = &bytes[u32::from_le_bytes(read(bytes, 2)) as usize..];
+        RowRef { layout, bytes, n, fixed: HEADER_BYTES + n.div_ceil(8), variable }
     }
 
     /// The value of `slot`; `None` if the row was written before the slot existed.
+    #[inline]
     pub fn get(&self, slot: usize) -> Option<ValueRef<'a>> {
         let bytes = self.bytes;
-        let n = usize::from(u16::from_le_bytes(read(bytes, 0)));
-        if slot >= n {
+        if slot >= self.n {
             return None;
         }
         if bytes[HEADER_BYTES + slot / 8] & (1 << (slot % 8)) != 0 {
             return Some(ValueRef::Null);
         }
-        let fixed = HEADER_BYTES + n.div_ceil(8);
-        let at = fixed + self.layout.offsets[slot] as usize;
+        let place = &self.layout.places[slot];
+        let at = self.fixed + place.offset as usize;
         Some(match self.layout.slots[slot] {
             ColumnType::Bool => ValueRef::Bool(bytes[at] != 0),
             ColumnType::Int8 => ValueRef::Int8(bytes[at] as i8),
@@ -158,19 +179,17 @@ impl<'a> RowRef<'a> {
             ColumnType::Date => ValueRef::Date(i32::from_le_bytes(read(bytes, at))),
             ColumnType::Timestamp => ValueRef::Timestamp(i64::from_le_bytes(read(bytes, at))),
             ColumnType::Uuid => ValueRef::Uuid(read(bytes, at)),
-            ColumnType::Binary => ValueRef::Binary(self.variable(slot, fixed)),
-            ColumnType::String => ValueRef::String(text(self.variable(slot, fixed))),
-            ColumnType::Json => ValueRef::Json(text(self.variable(slot, fixed))),
+            ColumnType::Binary => ValueRef::Binary(self.variable(place)),
+            ColumnType::String => ValueRef::String(text(self.variable(place))),
+            ColumnType::Json => ValueRef::Json(text(self.variable(place))),
         })
     }
 
-    fn variable(&self, slot: usize, fixed: usize) -> &'a [u8] {
-        let end_of = |slot: usize| {
-            u32::from_le_bytes(read(self.bytes, fixed + self.layout.offsets[slot] as usize)) as usize
-        };
-        let bytes_start = u32::from_le_bytes(read(self.bytes, 2)) as usize;
-        let start = self.layout.previous_variable[slot].map_or(0, |p| end_of(usize::from(p)));
-        &self.bytes[bytes_start + start..bytes_start + end_of(slot)]
+    #[inline]
+    fn variable(&self, place: &Place) -> &'a [u8] {
+        let end_at =
+            |offset: u32| u32::from_le_bytes(read(self.bytes, self.fixed + offset as usize)) as usize;
+        &self.variable[place.previous_end.map_or(0, end_at)..end_at(place.offset)]
     }
 }
 

@@ -230,19 +230,23 @@ impl Schema {
         Schema::assemble(schema.columns, next, slots).expect("the key-value schema is valid")
     }
 
+    #[inline]
     pub fn columns(&self) -> &[Column] {
         &self.columns
     }
 
     /// Positions in [`columns`](Self::columns) of the key columns, in key order.
+    #[inline]
     pub fn key(&self) -> &[usize] {
         &self.key
     }
 
+    #[inline]
     pub fn key_columns(&self) -> impl ExactSizeIterator<Item = &Column> + '_ {
         self.key.iter().map(|&i| &self.columns[i])
     }
 
+    #[inline]
     pub fn layout(&self) -> &RowLayout {
         &self.layout
     }
@@ -334,7 +338,13 @@ impl Schema {
 
     /// The value of a slot column of an encoded row: what it holds, or what the column answers for older rows.
     pub fn slot_value<'a>(&'a self, column: &'a Column, slot: u16, row: &'a [u8]) -> ValueRef<'a> {
-        match RowRef::new(&self.layout, row).get(usize::from(slot)) {
+        self.value_in(column, slot, RowRef::new(&self.layout, row))
+    }
+
+    /// As [`slot_value`](Self::slot_value), of a row of which several are asked for.
+    #[inline]
+    pub fn value_in<'a>(&self, column: &'a Column, slot: u16, row: RowRef<'a>) -> ValueRef<'a> {
+        match row.get(usize::from(slot)) {
             Some(value) => value,
             None => column.missing.as_ref().map_or(ValueRef::Null, Value::as_ref),
         }
@@ -347,18 +357,22 @@ impl Schema {
         replacements: &[(u16, ValueRef<'a>)],
         out: &mut Vec<u8>,
     ) {
-        let old = RowRef::new(&self.layout, row);
-        let count = self.layout.slots().len();
-        let mut values: SmallVec<[ValueRef<'_>; SLOTS_INLINE]> = smallvec![ValueRef::Null; count];
-        let mut stays: SmallVec<[bool; SLOTS_INLINE]> = smallvec![true; count];
+        let mut slots: SmallVec<[Option<ValueRef<'_>>; SLOTS_INLINE]> =
+            smallvec![None; self.layout.slots().len()];
         for &(slot, value) in replacements {
-            values[usize::from(slot)] = value;
-            stays[usize::from(slot)] = false;
+            slots[usize::from(slot)] = Some(value);
         }
-        for (slot, value) in values.iter_mut().enumerate().filter(|(slot, _)| stays[*slot]) {
-            *value = old.get(slot).unwrap_or_else(|| self.missing(slot));
-        }
-        self.layout.encode(&values, out);
+        self.overlay(row, &slots, out);
+    }
+
+    /// Appends the encoded row made of `slots`, one per slot of the layout; what is `None` stays as it is in the encoded
+    /// `row`. What the row is too old to have, it gets.
+    pub fn overlay<'a>(&'a self, row: &'a [u8], slots: &[Option<ValueRef<'a>>], out: &mut Vec<u8>) {
+        debug_assert_eq!(slots.len(), self.layout.slots().len(), "a value or none per slot");
+        let old = RowRef::new(&self.layout, row);
+        let stays = |slot| old.get(slot).unwrap_or_else(|| self.missing(slot));
+        let values = slots.iter().enumerate().map(|(slot, new)| new.unwrap_or_else(|| stays(slot)));
+        self.layout.encode_each(values, out);
     }
 
     /// What rows that are too old to have `slot` answer for it.

@@ -168,6 +168,7 @@ pub enum Value {
 }
 
 impl Value {
+    #[inline]
     pub fn as_ref(&self) -> ValueRef<'_> {
         match self {
             Value::Null => ValueRef::Null,
@@ -214,11 +215,13 @@ impl ValueRef<'_> {
         }
     }
 
+    #[inline]
     pub fn is_null(self) -> bool {
         matches!(self, ValueRef::Null)
     }
 
     /// Whether the value may stand in a column of type `column` (null always may).
+    #[inline]
     pub fn fits(self, column: ColumnType) -> bool {
         matches!(
             (self, column),

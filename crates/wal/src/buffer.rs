@@ -6,6 +6,7 @@ use crate::format::{
     SEGMENT_HEADER_BYTES, SegmentHeader, align,
 };
 use crate::segment::{Segment, SegmentInfo};
+use foldhash::fast::RandomState;
 use oribi_types::{Error, Result};
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -39,7 +40,7 @@ pub(crate) struct Active {
     pub next_lsn: Lsn,
     chain: u32,
     /// Records of each group in this term.
-    sequences: HashMap<u32, u64>,
+    sequences: HashMap<u32, u64, RandomState>,
 }
 
 /// What became of a record.
@@ -63,7 +64,7 @@ impl Active {
             prepared: None,
             next_lsn,
             chain,
-            sequences: HashMap::new(),
+            sequences: HashMap::default(),
         }
     }
 

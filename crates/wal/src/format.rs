@@ -13,6 +13,8 @@ pub const BLOCK_ALIGN: usize = 64;
 pub const SEGMENT_HEADER_BYTES: usize = 64;
 pub const BLOCK_HEADER_BYTES: usize = 64;
 pub const RECORD_HEADER_BYTES: usize = 48;
+/// A record's header up to its checksum.
+const RECORD_FIELDS_BYTES: usize = 44;
 
 /// The largest payload of one record.
 pub const PAYLOAD_BYTES_MAX: usize = 256 << 20;
@@ -176,15 +178,18 @@ pub struct RecordHeader {
 impl RecordHeader {
     /// Fills in the header in front of `record`'s payload and returns the record's checksum.
     pub fn seal(&self, record: &mut [u8]) -> u32 {
-        record[..8].copy_from_slice(&self.log_id.to_le_bytes());
-        record[8..16].copy_from_slice(&self.term.to_le_bytes());
-        record[16..24].copy_from_slice(&self.lsn.to_le_bytes());
-        record[24..32].copy_from_slice(&self.sequence.to_le_bytes());
-        record[32..36].copy_from_slice(&self.group.to_le_bytes());
-        record[36..40].copy_from_slice(&self.length.to_le_bytes());
-        record[40..44].copy_from_slice(&self.previous.to_le_bytes());
-        let checksum = record_checksum(record);
-        record[44..48].copy_from_slice(&checksum.to_le_bytes());
+        let mut fields = [0; RECORD_FIELDS_BYTES];
+        fields[..8].copy_from_slice(&self.log_id.to_le_bytes());
+        fields[8..16].copy_from_slice(&self.term.to_le_bytes());
+        fields[16..24].copy_from_slice(&self.lsn.to_le_bytes());
+        fields[24..32].copy_from_slice(&self.sequence.to_le_bytes());
+        fields[32..36].copy_from_slice(&self.group.to_le_bytes());
+        fields[36..40].copy_from_slice(&self.length.to_le_bytes());
+        fields[40..].copy_from_slice(&self.previous.to_le_bytes());
+        let (header, payload) = record.split_at_mut(RECORD_HEADER_BYTES);
+        let checksum = crc32c::crc32c_append(crc32c::crc32c(&fields), payload);
+        header[..RECORD_FIELDS_BYTES].copy_from_slice(&fields);
+        header[RECORD_FIELDS_BYTES..].copy_from_slice(&checksum.to_le_bytes());
         checksum
     }
 
@@ -209,7 +214,8 @@ impl RecordHeader {
 
 /// The checksum of a record: of its header up to the checksum itself, and of the payload.
 pub fn record_checksum(record: &[u8]) -> u32 {
-    crc32c::crc32c_append(crc32c::crc32c(&record[..44]), &record[RECORD_HEADER_BYTES..])
+    let fields = crc32c::crc32c(&record[..RECORD_FIELDS_BYTES]);
+    crc32c::crc32c_append(fields, &record[RECORD_HEADER_BYTES..])
 }
 
 fn u32_at(bytes: &[u8], at: usize) -> u32 {

@@ -9,7 +9,6 @@
 use super::constant::Constant;
 use super::{changed, readable};
 use crate::point::convert;
-use futures::FutureExt;
 use oribi_engine::{Commit, Decision, Engine, Obligation, Read, RowVersion, Table, WriteOp};
 use oribi_session::sql;
 use oribi_types::key::encode_key;
@@ -24,6 +23,8 @@ pub(crate) struct PointWrite {
     table: Arc<Table>,
     schema: Arc<Schema>,
     operation: Operation,
+    /// Whether the changes set all slots of a row that is there, and in order: then nothing of it stays.
+    replaces: bool,
 }
 
 pub(super) enum Operation {
@@ -64,7 +65,8 @@ pub(super) enum Source {
 const COLUMNS_INLINE: usize = 16;
 
 type Values<'v> = SmallVec<[ValueRef<'v>; COLUMNS_INLINE]>;
-type Slots<'v> = SmallVec<[(u16, ValueRef<'v>); COLUMNS_INLINE]>;
+/// What each slot of the row is set to; what is `None` stays.
+type Slots<'v> = SmallVec<[Option<ValueRef<'v>>; COLUMNS_INLINE]>;
 
 /// Rows from this size on are the planned statement's, which counts them against the memory of queries.
 const ROW_BYTES_MAX: usize = 128 << 10;
@@ -76,7 +78,7 @@ struct Scratch {
 }
 
 thread_local! {
-    static SCRATCH: RefCell<Scratch> = RefCell::default();
+    static SCRATCH: RefCell<Scratch> = const { RefCell::new(Scratch { key: Vec::new(), row: Vec::new() }) };
 }
 
 impl PointWrite {
@@ -86,7 +88,7 @@ impl PointWrite {
         engine: &Arc<Engine>,
         table: &Arc<Table>,
         schema: &Arc<Schema>,
-        operation: Operation,
+        mut operation: Operation,
         parameters: &[ColumnType],
     ) -> Option<Self> {
         let columns = schema.columns();
@@ -109,8 +111,16 @@ impl PointWrite {
                     }
             }
         };
+        let replaces = match &mut operation {
+            Operation::Update { changes, .. } => {
+                let slot = |change: &Change| change.slot(schema);
+                changes.sort_by_key(slot);
+                changes.iter().map(slot).eq((0..schema.layout().slots().len()).map(Some))
+            }
+            _ => false,
+        };
         let (engine, table, schema) = (Arc::clone(engine), Arc::clone(table), Arc::clone(schema));
-        is_plain.then_some(PointWrite { engine, table, schema, operation })
+        is_plain.then_some(PointWrite { engine, table, schema, operation, replaces })
     }
 
     fn update(
@@ -121,11 +131,23 @@ impl PointWrite {
         scratch: &mut Scratch,
     ) -> Option<(Commit, bool)> {
         self.encode_key(key, parameters, &mut scratch.key)?;
+        if self.replaces && changes.iter().all(|change| self.is_stored_as_it_is(change, parameters)) {
+            let Scratch { key, row: encoded } = scratch;
+            let values =
+                changes.iter().map(|change| change.value(parameters).map_or(ValueRef::Null, Value::as_ref));
+            self.schema.layout().encode_each(values, encoded);
+            return self.write(key, |current, row| {
+                let Some(current) = current else { return Ok(Decision::Keep) };
+                readable(&self.schema, &current)?;
+                row.extend_from_slice(encoded);
+                Ok(Decision::Put)
+            });
+        }
         let mut slots = Slots::new();
         self.put_slots(changes, parameters, &[], &mut slots)?;
         self.write(&scratch.key, |current, row| {
             let Some(current) = current else { return Ok(Decision::Keep) };
-            self.schema.replace_slots(readable(&self.schema, &current)?, &slots, row);
+            self.schema.overlay(readable(&self.schema, &current)?, &slots, row);
             Ok(Decision::Put)
         })
     }
@@ -171,7 +193,7 @@ impl PointWrite {
                 (Some(_), Conflict::Refuse) => return Err(changed()),
                 (Some(_), Conflict::Ignore) => return Ok(Decision::Keep),
                 (Some(current), Conflict::Update(_)) => {
-                    self.schema.replace_slots(readable(&self.schema, &current)?, &slots, row);
+                    self.schema.overlay(readable(&self.schema, &current)?, &slots, row);
                 }
             }
             Ok(Decision::Put)
@@ -187,27 +209,44 @@ impl PointWrite {
         encode_key(&self.schema, values, out).ok()
     }
 
-    /// Adds the slots that change; `None` if one gets a null that it must not have.
+    /// Whether the new value is of the column's type and may stand there.
+    fn is_stored_as_it_is(&self, change: &Change, parameters: &[Value]) -> bool {
+        let column = &self.schema.columns()[change.position];
+        change.value(parameters).is_some_and(|value| match value {
+            Value::Null => column.nullable,
+            value => value.as_ref().fits(column.column_type),
+        })
+    }
+
+    /// Fills `slots`, which is empty; `None` if one gets a null that it must not have.
     fn put_slots<'v>(
-        &self,
+        &'v self,
         changes: &'v [Change],
         parameters: &'v [Value],
         proposed: &[ValueRef<'v>],
         slots: &mut Slots<'v>,
     ) -> Option<()> {
-        for Change { position, source } in changes {
-            let column = &self.schema.columns()[*position];
-            let value = match source {
-                Source::Constant(constant) => constant.plain_value(column.column_type, parameters)?,
-                Source::Excluded(from) => proposed[*from],
-            };
-            let ColumnSource::Slot(slot) = column.source else { return None };
-            if value.is_null() && !column.nullable {
-                return None;
-            }
-            slots.push((slot, value));
+        slots.resize(self.schema.layout().slots().len(), None);
+        for change in changes {
+            slots[change.slot(&self.schema)?] = Some(self.new_value(change, parameters, proposed)?);
         }
         Some(())
+    }
+
+    /// What a column is set to; `None` for a null that it must not have.
+    #[inline]
+    fn new_value<'v>(
+        &'v self,
+        change: &'v Change,
+        parameters: &'v [Value],
+        proposed: &[ValueRef<'v>],
+    ) -> Option<ValueRef<'v>> {
+        let column = &self.schema.columns()[change.position];
+        let value = match &change.source {
+            Source::Constant(constant) => constant.plain_value(column.column_type, parameters)?,
+            Source::Excluded(from) => *proposed.get(*from)?,
+        };
+        (column.nullable || !value.is_null()).then_some(value)
     }
 
     /// Writes one row as `decide` says; returns whether it was written or deleted.
@@ -230,19 +269,43 @@ impl PointWrite {
 impl sql::PointWrite for PointWrite {
     fn write(&self, parameters: &[Value]) -> Option<(u64, Obligation)> {
         // Where writers wait for memory, the planned statement waits without holding up the thread.
-        self.engine.admission().now_or_never()?;
-        let mut scratch = SCRATCH.take();
-        scratch.key.clear();
-        scratch.row.clear();
-        let written = match &self.operation {
-            Operation::Update { key, changes } => self.update(key, changes, parameters, &mut scratch),
-            Operation::Delete { key } => self.delete(key, parameters, &mut scratch),
-            Operation::Insert { values, conflict } => self.insert(values, conflict, parameters, &mut scratch),
-        };
-        if scratch.row.capacity() <= ROW_BYTES_MAX {
-            SCRATCH.set(scratch);
+        if !self.engine.admits() {
+            return None;
         }
+        let written = SCRATCH.with_borrow_mut(|scratch| {
+            scratch.key.clear();
+            scratch.row.clear();
+            let written = match &self.operation {
+                Operation::Update { key, changes } => self.update(key, changes, parameters, scratch),
+                Operation::Delete { key } => self.delete(key, parameters, scratch),
+                Operation::Insert { values, conflict } => self.insert(values, conflict, parameters, scratch),
+            };
+            if scratch.row.capacity() > ROW_BYTES_MAX {
+                *scratch = Scratch::default();
+            }
+            written
+        });
         written.map(|(commit, written)| (u64::from(written), commit.obligation))
+    }
+}
+
+impl Change {
+    /// The literal or the parameter that the column is set to.
+    #[inline]
+    fn value<'v>(&'v self, parameters: &'v [Value]) -> Option<&'v Value> {
+        match &self.source {
+            Source::Constant(Constant::Value(value)) => Some(value),
+            Source::Constant(Constant::Parameter { n, .. }) => parameters.get(*n),
+            Source::Excluded(_) => None,
+        }
+    }
+
+    /// The slot of the column, unless it is part of the key or the commit timestamp.
+    fn slot(&self, schema: &Schema) -> Option<usize> {
+        match schema.columns()[self.position].source {
+            ColumnSource::Slot(slot) => Some(usize::from(slot)),
+            _ => None,
+        }
     }
 }
 
@@ -257,6 +320,7 @@ impl Constant {
     }
 
     /// The value, of `column_type`; `None` for a parameter that does not fit, or is not of its declared type.
+    #[inline]
     fn plain_value<'v>(&'v self, column_type: ColumnType, parameters: &'v [Value]) -> Option<ValueRef<'v>> {
         let value = match self {
             Constant::Value(value) => return Some(value.as_ref()),

@@ -4,8 +4,8 @@ use super::{Plan, PointRead, check_layout};
 use oribi_engine::{Lookup, Obligation, RowVersion};
 use oribi_session::sql;
 use oribi_types::key::{KeyDecoder, encode_key};
-use oribi_types::{ColumnSource, Error, Result, Value, ValueRef};
-use smallvec::{SmallVec, smallvec};
+use oribi_types::{ColumnSource, Error, Result, RowRef, Value, ValueRef};
+use smallvec::SmallVec;
 use std::cell::RefCell;
 
 /// Columns of a row, and of its key, that are handed over without allocating.
@@ -47,16 +47,20 @@ impl Plan {
         if !self.single {
             return Err(Error::unsupported("a statement with IN finds several rows"));
         }
-        let operands = || self.key.iter().map(|operands| &operands[0]).zip(self.schema.key_columns());
-        let values = || operands().map(|(operand, column)| operand.value(parameters, column.column_type));
-        if values().any(ValueRef::is_null) {
-            return Ok(Some((false, Obligation::default())));
-        }
-        let mut key = KEY.take();
-        key.clear();
-        let found = encode_key(&self.schema, values(), &mut key).and_then(|()| look(self, &key));
-        KEY.set(key);
-        found
+        KEY.with_borrow_mut(|key| {
+            key.clear();
+            let mut null = false;
+            let values = self.key.iter().zip(self.schema.key_columns()).map(|(operands, column)| {
+                let value = operands[0].value(parameters, column.column_type);
+                null |= value.is_null();
+                value
+            });
+            match encode_key(&self.schema, values, key) {
+                Ok(()) => look(self, key),
+                Err(_) if null => Ok(Some((false, Obligation::default()))),
+                Err(error) => Err(error),
+            }
+        })
     }
 
     fn try_get(
@@ -64,7 +68,7 @@ impl Plan {
         key: &[u8],
         visit: &mut dyn FnMut(&[ValueRef<'_>]),
     ) -> Result<Option<(bool, Obligation)>> {
-        let view = self.engine.read_view();
+        let view = self.engine.read_view_of(&self.table);
         match self.engine.try_get(&self.table, key, view, |row| self.visit(row, visit)) {
             Lookup::Found(visited, obligation) => visited.map(|()| Some((true, obligation))),
             Lookup::Absent(obligation) => Ok(Some((false, obligation))),
@@ -73,30 +77,33 @@ impl Plan {
     }
 
     fn get(&self, key: &[u8], visit: &mut dyn FnMut(&[ValueRef<'_>])) -> Result<(bool, Obligation)> {
-        let view = self.engine.read_view();
+        let view = self.engine.read_view_of(&self.table);
         let (visited, obligation) = self.engine.get(&self.table, key, view, |row| self.visit(row, visit))?;
         Ok((visited.transpose()?.is_some(), obligation))
     }
 
-    fn visit(&self, row: RowVersion<'_>, visit: &mut dyn FnMut(&[ValueRef<'_>])) -> Result<()> {
-        check_layout(&self.schema, row.row)?;
+    fn visit(&self, version: RowVersion<'_>, visit: &mut dyn FnMut(&[ValueRef<'_>])) -> Result<()> {
+        check_layout(&self.schema, version.row)?;
+        let row = RowRef::new(self.schema.layout(), version.row);
         // A component of the key that is escaped is unescaped in here; all else is borrowed as it lies.
-        let mut unescaped: SmallVec<[Vec<u8>; KEY_COLUMNS_INLINE]> =
-            smallvec![Vec::new(); self.schema.key().len()];
-        let mut values: SmallVec<[ValueRef<'_>; COLUMNS_INLINE]> =
-            smallvec![ValueRef::Null; self.projection.len()];
+        let mut unescaped: SmallVec<[Vec<u8>; KEY_COLUMNS_INLINE]> = SmallVec::new();
+        let mut values: SmallVec<[ValueRef<'_>; COLUMNS_INLINE]> = SmallVec::new();
         let mut shows_key = false;
-        for (value, &position) in values.iter_mut().zip(&self.projection) {
+        for &position in &self.projection {
             let column = &self.schema.columns()[position];
-            match column.source {
-                ColumnSource::Slot(slot) => *value = self.schema.slot_value(column, slot, row.row),
-                ColumnSource::CommitTimestamp => *value = ValueRef::Int64(row.ts.0 as i64),
-                ColumnSource::Key(_) => shows_key = true,
-            }
+            values.push(match column.source {
+                ColumnSource::Slot(slot) => self.schema.value_in(column, slot, row),
+                ColumnSource::CommitTimestamp => ValueRef::Int64(version.ts.0 as i64),
+                ColumnSource::Key(_) => {
+                    shows_key = true;
+                    ValueRef::Null
+                }
+            });
         }
         if shows_key {
-            let mut decoder = KeyDecoder::new(row.key);
+            let mut decoder = KeyDecoder::new(version.key);
             let last = self.schema.key().len() - 1;
+            unescaped.resize_with(last + 1, Vec::new);
             for ((i, &position), scratch) in self.schema.key().iter().enumerate().zip(&mut unescaped) {
                 let column_type = self.schema.columns()[position].column_type;
                 let value = decoder.next(column_type, i == last, scratch)?;

@@ -196,6 +196,37 @@ async fn a_table_of_statements_is_answered_the_same() {
 }
 
 #[tokio::test]
+async fn a_row_of_which_all_columns_are_set_is_replaced_as_it_would_be_changed() {
+    use Way::{Left, Planned, Point};
+    let pair = Pair::new().await;
+    let all = |n: &str| {
+        format!(
+            "update t set day = '2024-03-01', flag = true, raw = '\\x01', small = 4, doc = '[2]', price = 1.5, v = $2, \
+             n = {n} where a = 1 and b = 'x'"
+        )
+    };
+    let (null, v) = (Value::Null, text("new"));
+    let statements = [
+        (all("$1"), vec![Value::Int32(11), v.clone()], Point),
+        (all("$1"), vec![Value::Int32(12), null.clone()], Point),
+        (all("$1"), vec![null, v.clone()], Left),
+        (all("$1::bigint"), vec![int(13), v.clone()], Point),
+        (all("$1::bigint"), vec![int(1 << 40), v.clone()], Left),
+        (all("$1").replace("a = 1", "a = 5"), vec![Value::Int32(14), v.clone()], Point),
+        // What the dropped column leaves behind in the row is no column to set.
+        ("alter table t drop column price".into(), vec![], Planned),
+        (all("$1").replace("price = 1.5, ", ""), vec![Value::Int32(15), v.clone()], Point),
+        ("alter table t add column extra bigint default 5".into(), vec![], Planned),
+        (all("$1").replace("price = 1.5, ", ""), vec![Value::Int32(16), v.clone()], Point),
+        (all("$1").replace("price = 1.5, ", "extra = 6, "), vec![Value::Int32(17), v], Point),
+    ];
+    for (sql, parameters, way) in statements {
+        let (done, answer) = pair.run(&sql, &[], &parameters).await;
+        assert_eq!(done, way, "{sql} {parameters:?}: {answer}");
+    }
+}
+
+#[tokio::test]
 async fn types_that_clients_give_are_converted_or_refused_the_same() {
     let pair = Pair::new().await;
     let (i2, i4, i8) = (ColumnType::Int16, ColumnType::Int32, ColumnType::Int64);

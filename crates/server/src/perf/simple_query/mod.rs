@@ -26,6 +26,9 @@ pub struct SimpleQuery {
     /// Threads that each run one operation after the other
     #[arg(long, default_value_t = 1)]
     concurrency: u64,
+    /// Statements that arrive together: answered together, and what they wrote is given to the operating system once
+    #[arg(long, default_value_t = 100)]
+    batch: u64,
     /// Keys, one row each
     #[arg(long, default_value_t = 10_000)]
     partitions: u64,
@@ -63,10 +66,10 @@ enum Until {
 }
 
 pub fn run(command: &SimpleQuery) -> Result<()> {
-    let SimpleQuery { partitions, columns, concurrency, .. } = *command;
-    if partitions == 0 || concurrency == 0 || !(1..=COLUMNS_MAX).contains(&columns) {
+    let SimpleQuery { partitions, columns, concurrency, batch, .. } = *command;
+    if partitions == 0 || concurrency == 0 || batch == 0 || !(1..=COLUMNS_MAX).contains(&columns) {
         return Err(Error::invalid(format!(
-            "--partitions and --concurrency are at least 1, --columns 1 to {COLUMNS_MAX}"
+            "--partitions, --concurrency and --batch are at least 1, --columns 1 to {COLUMNS_MAX}"
         )));
     }
     let scratch = tempfile::tempdir()?;

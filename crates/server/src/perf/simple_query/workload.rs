@@ -1,5 +1,6 @@
-//! The table, and clients that run one statement over it again and again, as the PostgreSQL door would: the row is
-//! encoded as a binary `DataRow` into a buffer that is used again.
+//! The table, and clients that run one statement over it again and again, as the PostgreSQL door would: rows are
+//! encoded as binary `DataRow`s into a buffer that is used again, and what the statements of a batch observed or wrote
+//! is settled once, before the buffer is given away.
 
 use super::{SimpleQuery, Until};
 use crate::perf::random::Xorshift;
@@ -48,6 +49,8 @@ pub struct Client {
     formats: Vec<Format>,
     answer: Vec<u8>,
     keys: Keys,
+    /// Statements that are answered together.
+    batch: u64,
     /// Whether every key has its row.
     rows_stay: bool,
 }
@@ -73,6 +76,7 @@ impl Client {
             parameters,
             formats: vec![Format::Binary; columns],
             answer: Vec::new(),
+            batch: command.batch,
             keys: Keys { random: Xorshift::new(number), count },
             rows_stay: !command.delete,
         })
@@ -81,41 +85,55 @@ impl Client {
     pub async fn run(&mut self, until: Until) -> Tally {
         let mut tally = Tally::default();
         while !until.is_reached(&tally) {
-            for _ in 0..until.batch(&tally) {
-                self.keys.next_into(&mut self.parameters[0]);
-                self.answer.clear();
-                let rows = self.execute().await;
-                tally.operations += 1;
-                tally.errors += u64::from(!rows.as_ref().is_ok_and(|rows| *rows == 1 || !self.rows_stay));
-                tally.rows += rows.unwrap_or(0);
-                tally.answered_bytes += black_box(&self.answer).len() as u64;
+            let mut left = until.unwatched(&tally, self.batch);
+            while left > 0 {
+                let count = left.min(self.batch);
+                self.run_batch(count, &mut tally).await;
+                left -= count;
             }
         }
         tally
     }
 
-    /// Runs the statement, and waits until it may be answered; returns the rows read or changed.
-    async fn execute(&mut self) -> Result<u64> {
-        let (rows, obligation) = match self.prepared.point(&self.session) {
-            Some(Point::Read(point)) => {
+    async fn run_batch(&mut self, count: u64, tally: &mut Tally) {
+        self.answer.clear();
+        let mut owed = Obligation::default();
+        for _ in 0..count {
+            self.keys.next_into(&mut self.parameters[0]);
+            let rows = match self.execute(&mut owed) {
+                Some(rows) => rows,
+                None => self.execute_planned().await,
+            };
+            tally.errors += u64::from(!rows.as_ref().is_ok_and(|rows| *rows == 1 || !self.rows_stay));
+            tally.rows += rows.unwrap_or(0);
+        }
+        if let Some(settled) = self.sql.settled(owed)
+            && settled.await.is_err()
+        {
+            tally.errors += count;
+        }
+        tally.operations += count;
+        tally.answered_bytes += black_box(&self.answer).len() as u64;
+    }
+
+    /// Runs the statement on the spot; returns the rows read or changed. `None` if it must be executed otherwise.
+    fn execute(&mut self, owed: &mut Obligation) -> Option<Result<u64>> {
+        let (rows, obligation) = match self.prepared.point(&self.session)? {
+            Point::Read(point) => {
                 let mut encoded = Ok(());
                 let columns = self.prepared.columns().expect("a select has columns");
-                let (found, obligation) = point.get(&self.parameters, &mut |values| {
+                let found = point.get(&self.parameters, &mut |values| {
                     encoded = put_data_row(values, columns, &self.formats, &mut self.answer);
-                })?;
-                encoded.map_err(sql_error)?;
-                (u64::from(found), obligation)
+                });
+                match encoded.map_err(sql_error).and(found) {
+                    Ok((found, obligation)) => (u64::from(found), obligation),
+                    Err(error) => return Some(Err(error)),
+                }
             }
-            Some(Point::Write(point)) => match point.write(&self.parameters) {
-                Some(written) => written,
-                None => return self.execute_planned().await,
-            },
-            None => return self.execute_planned().await,
+            Point::Write(point) => point.write(&self.parameters)?,
         };
-        match self.sql.settled(obligation) {
-            None => Ok(rows),
-            Some(settled) => settled.await.map(|()| rows),
-        }
+        owed.merge(obligation);
+        Some(Ok(rows))
     }
 
     async fn execute_planned(&self) -> Result<u64> {
@@ -132,9 +150,9 @@ impl Until {
     }
 
     /// Operations before the next look at the clock.
-    fn batch(&self, tally: &Tally) -> u64 {
+    fn unwatched(&self, tally: &Tally, batch: u64) -> u64 {
         match self {
-            Until::Time(_) => 100,
+            Until::Time(_) => batch.max(100),
             Until::Operations(operations) => operations - tally.operations,
         }
     }
@@ -152,8 +170,10 @@ pub fn describe(command: &SimpleQuery) -> String {
         (true, _) => "row cache",
         _ => "memtable",
     };
-    let SimpleQuery { partitions, columns, concurrency, .. } = command;
-    format!("{what}, {partitions} rows of {columns} columns in the {place}, {concurrency} at a time")
+    let SimpleQuery { partitions, columns, concurrency, batch, .. } = command;
+    format!(
+        "{what}, {partitions} rows of {columns} columns in the {place}, {concurrency} at a time, batches of {batch}"
+    )
 }
 
 /// # Errors
