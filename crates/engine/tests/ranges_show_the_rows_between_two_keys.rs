@@ -79,10 +79,6 @@ fn encoded(from: Bound<i64>, to: Bound<i64>) -> KeyRange {
     KeyRange::new(from.as_ref().map(Vec::as_slice), to.as_ref().map(Vec::as_slice))
 }
 
-fn k_of(key: &[u8]) -> i64 {
-    (u64::from_be_bytes(key.try_into().unwrap()) ^ (1 << 63)) as i64
-}
-
 fn read(table: &Table, reader: &mut RangeReader, rows: usize) -> Result<Vec<(i64, String)>> {
     let mut read = Vec::new();
     let n = reader.read(rows, |row| {
@@ -262,4 +258,34 @@ fn rows_that_have_expired_are_in_no_range() {
     assert_eq!(present(), [1, 3]);
     clock.advance(600_000);
     assert_eq!(present(), Vec::<i64>::new());
+}
+
+#[test]
+fn no_row_is_missed_while_memtables_are_flushed_and_files_compacted() {
+    let (_, _, engine, table) = fresh(1, Durability::Periodic(100));
+    let rows: Rows = (0..2000).map(|k| (k, "v".to_owned())).collect();
+    let write_all = || rows.iter().for_each(|(k, v)| _ = put(&engine, &table, *k, v).unwrap());
+    write_all();
+    let ended = std::sync::atomic::AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let readers: Vec<_> = (0..2)
+            .map(|_| {
+                scope.spawn(|| {
+                    let mut reads = 0;
+                    while !ended.load(std::sync::atomic::Ordering::Relaxed) || reads == 0 {
+                        let read = range_now(&engine, &table);
+                        assert!(read == rows, "{} rows of {}", read.len(), rows.len());
+                        reads += 1;
+                    }
+                })
+            })
+            .collect();
+        for _ in 0..20 {
+            write_all();
+            engine.flush(&table).unwrap();
+            engine.compact(&table).unwrap();
+        }
+        ended.store(true, std::sync::atomic::Ordering::Relaxed);
+        readers.into_iter().for_each(|reader| reader.join().unwrap());
+    });
 }

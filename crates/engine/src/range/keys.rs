@@ -24,6 +24,11 @@ impl KeyRange {
         KeyRange { from, to }
     }
 
+    /// One key.
+    pub fn of_key(key: &[u8]) -> Self {
+        KeyRange { from: key.to_vec(), to: Some(after(key)) }
+    }
+
     /// The keys that begin with `prefix`.
     pub fn of_prefix(prefix: &[u8]) -> Self {
         KeyRange { from: prefix.to_vec(), to: after_prefix(prefix) }
