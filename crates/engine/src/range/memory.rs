@@ -52,7 +52,7 @@ impl MemoryRows {
     pub fn new(engine: &Engine, state: &TabletState, generation: u64, keys: &KeyRange) -> Option<Self> {
         let runs = state
             .memtables()
-            .filter(|memtable| memtable.len() > 0)
+            .filter(|memtable| !memtable.is_empty())
             .flat_map(|memtable| memtable.ordered(&engine.budget).runs(memtable, &engine.index, generation));
         let rests = runs.map(|run| RunRest { keys: keys_within(&run, keys), run });
         let runs: SmallVec<[RunRest; 2]> = rests.filter(|rest| !rest.keys.is_empty()).collect();
