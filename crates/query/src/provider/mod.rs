@@ -40,9 +40,10 @@ use oribi_types::batch::ts_field;
 use std::fmt;
 use std::sync::Arc;
 
-/// A range of at most so many rows is read by key: fewer than a scan reads to find them.
+/// A range of at most so many rows is read by key. A scan reads that many for each file and column, by pages; beyond, it
+/// takes less for a row, is split among cores, and leaves threads of normal priority alone.
 const RANGE_ROWS_MAX: u64 = 4096;
-/// As is one of so small a part of the rows in memory, all of which a scan looks at.
+/// As is one of at most so small a part of the rows in memory, all of which a scan looks at, on such a thread too.
 const RANGE_MEMORY_SHARE: u64 = 8;
 
 /// A table in one statement.
