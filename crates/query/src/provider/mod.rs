@@ -40,7 +40,7 @@ use oribi_types::batch::ts_field;
 use std::fmt;
 use std::sync::Arc;
 
-/// A range of at most so many rows is read by key. A scan reads that many for each file and column, by pages; beyond, it
+/// A range of at most so many rows is read by key. A scan reads that many of each file and column, by pages; beyond, it
 /// takes less for a row, is split among cores, and leaves threads of normal priority alone.
 const RANGE_ROWS_MAX: u64 = 4096;
 /// As is one of at most so small a part of the rows in memory, all of which a scan looks at, on such a thread too.
