@@ -166,7 +166,7 @@ impl Run {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 400, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 250, ..ProptestConfig::default() })]
 
     #[test]
     fn a_range_is_a_part_of_a_map(ops in ops(), buckets in 1..3u32) {
@@ -263,7 +263,7 @@ fn rows_that_have_expired_are_in_no_range() {
 #[test]
 fn no_row_is_missed_while_memtables_are_flushed_and_files_compacted() {
     let (_, _, engine, table) = fresh(1, Durability::Periodic(100));
-    let rows: Rows = (0..2000).map(|k| (k, "v".to_owned())).collect();
+    let rows: Rows = (0..1000).map(|k| (k, "v".to_owned())).collect();
     let write_all = || rows.iter().for_each(|(k, v)| _ = put(&engine, &table, *k, v).unwrap());
     write_all();
     let ended = std::sync::atomic::AtomicBool::new(false);
@@ -280,7 +280,7 @@ fn no_row_is_missed_while_memtables_are_flushed_and_files_compacted() {
                 })
             })
             .collect();
-        for _ in 0..20 {
+        for _ in 0..8 {
             write_all();
             engine.flush(&table).unwrap();
             engine.compact(&table).unwrap();
