@@ -1,5 +1,5 @@
-//! What the engine's parts cost on a real disk: memtable insert, point read from memory and from a file, flush, scan.
-//! Rows are (bigint key, 34-byte text, bigint) in one tablet whose log is not waited for.
+//! What the engine's parts cost on a real disk: memtable insert, point and range reads from memory and from a file,
+//! flush, scan. Rows are (bigint key, 34-byte text, bigint) in one tablet whose log is not waited for.
 #![allow(clippy::unwrap_used)]
 
 #[path = "../tests/common/mod.rs"]
@@ -7,7 +7,7 @@ mod common;
 
 use common::{definition, key, put, quiet};
 use criterion::{BatchSize, Criterion, Throughput, criterion_group, criterion_main};
-use oribi_engine::{Engine, EngineOptions, Lookup, Table};
+use oribi_engine::{Engine, EngineOptions, KeyRange, Lookup, Snapshot, Table};
 use oribi_env::Env;
 use oribi_types::Durability;
 use std::hint::black_box;
@@ -98,6 +98,38 @@ fn point_reads(c: &mut Criterion) {
     group.finish();
 }
 
+/// Ranges of 100 rows.
+fn ranges(c: &mut Criterion) {
+    let Setup { engine, table, dir: _dir } = setup(ROWS);
+    let mut group = c.benchmark_group("range of 100 rows");
+    group.throughput(Throughput::Elements(100));
+    let snapshot = || Arc::new(engine.snapshot());
+    let read = |from: i64, snapshot: &Arc<Snapshot>| {
+        let keys = KeyRange { from: key(from), to: Some(key(from + 100)) };
+        let mut bytes = 0;
+        let mut reader = engine.range(&table, 0, keys, &[0, 1, 2], snapshot);
+        let rows = reader.read(usize::MAX, |row| {
+            bytes += row.row.len();
+            Ok(())
+        });
+        assert_eq!(rows.unwrap(), 100);
+        bytes
+    };
+    let mut next = scattered();
+    let mut from = || next() % (ROWS - 100);
+    let now = snapshot();
+    group.bench_function("memtable", |b| b.iter(|| read(from(), &now)));
+    drop(now);
+    engine.flush(&table).unwrap();
+    let now = snapshot();
+    group.bench_function("file", |b| b.iter(|| read(from(), &now)));
+    drop(now);
+    (0..ROWS).step_by(10).for_each(|k| _ = put(&engine, &table, k, VALUE).unwrap());
+    let now = snapshot();
+    group.bench_function("file and, of each tenth row, memtable", |b| b.iter(|| read(from(), &now)));
+    group.finish();
+}
+
 fn bulk(c: &mut Criterion) {
     let mut group = c.benchmark_group("bulk");
     group.sample_size(10).throughput(Throughput::Elements(ROWS as u64));
@@ -111,5 +143,5 @@ fn bulk(c: &mut Criterion) {
     group.finish();
 }
 
-criterion_group!(benches, writes, point_reads, bulk);
+criterion_group!(benches, writes, point_reads, ranges, bulk);
 criterion_main!(benches);

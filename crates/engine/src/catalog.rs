@@ -3,8 +3,9 @@
 use crate::manifest::TableRecord;
 use crate::tablet::Tablet;
 use oribi_types::schema::ColumnSpec;
-use oribi_types::{ColumnSource, Durability, Schema, TableDefinition, TableOptions, Value};
+use oribi_types::{ColumnSource, Durability, Partitioning, Schema, TableDefinition, TableOptions, Value};
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::sync::Arc;
 
 /// Name of the schema of tables without one.
@@ -120,6 +121,23 @@ impl Table {
                 files + state.memtables().map(|m| m.len() as u64).sum::<u64>()
             })
             .sum()
+    }
+
+    /// Keys in memtables.
+    pub fn unflushed_rows(&self) -> u64 {
+        let memtables =
+            |tablet: &Arc<Tablet>| tablet.state().memtables().map(|m| m.len() as u64).sum::<u64>();
+        self.tablets.iter().map(memtables).sum()
+    }
+
+    /// The tablets that keys can be in which begin with `prefix`: the first `columns` components of a key, encoded.
+    pub fn tablets_of_prefix(&self, prefix: &[u8], columns: usize) -> Range<usize> {
+        let Partitioning::Hash { columns: hashed, .. } = &self.definition.partitioning;
+        if hashed.iter().any(|component| usize::from(*component) >= columns) && self.tablets.len() > 1 {
+            return 0..self.tablets.len();
+        }
+        let tablet = self.definition.partitioning.tablet_of(&self.schema, prefix);
+        tablet..tablet + 1
     }
 
     pub(crate) fn tablet_of(&self, key: &[u8]) -> &Arc<Tablet> {

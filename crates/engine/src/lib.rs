@@ -2,6 +2,7 @@
 //!
 //! - [`Engine::write`]: the write path. Visible when applied, answered when durable ([`Engine::settle`]).
 //! - [`Engine::try_get`], [`Engine::get`]: point reads: row index, then SSTables.
+//! - [`Engine::range`]: the rows between two keys, in key order: memtables merged with SSTables.
 //! - [`Engine::scan`]: all rows of a table at a snapshot, without a merge.
 //! - Flush, compaction and import change a tablet's files through its installer only.
 //!
@@ -24,6 +25,8 @@ mod manifest;
 mod memory;
 mod memtable;
 mod options;
+mod ordered;
+mod range;
 mod read;
 pub mod record;
 mod recovery;
@@ -40,6 +43,7 @@ pub use manifest::validate_manifest;
 pub use memory::MemoryBudget;
 pub use options::EngineOptions;
 pub use oribi_wal::Lsn;
+pub use range::{KeyRange, RangeCounts, RangeReader, after_prefix};
 pub use read::{Lookup, Pinned, Presence, Probe, ReadView, RowVersion, Sighting};
 pub use scan::{FileScan, MemoryRows, TableScan, TabletScan};
 pub use timeline::Snapshot;

@@ -2,10 +2,12 @@
 //! index.
 
 use crate::index::{KeyRef, NewVersion, RowIndex};
+use crate::memory::MemoryBudget;
+use crate::ordered::OrderedView;
 use oribi_types::Timestamp;
 use parking_lot::Mutex;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::sync::{Arc, OnceLock};
 
 /// Written to while it is a tablet's active one; sealed, it awaits its flush.
 pub(crate) struct Memtable {
@@ -17,6 +19,8 @@ pub(crate) struct Memtable {
     first_lsn: AtomicU64,
     /// When sealed: every record of the tablet at or below this is in it or was flushed before.
     last_lsn: AtomicU64,
+    /// Made by the first range read.
+    ordered: OnceLock<Box<OrderedView>>,
 }
 
 impl Memtable {
@@ -27,6 +31,7 @@ impl Memtable {
             bytes: AtomicI64::new(0),
             first_lsn: AtomicU64::new(u64::MAX),
             last_lsn: AtomicU64::new(0),
+            ordered: OnceLock::new(),
         })
     }
 
@@ -59,7 +64,16 @@ impl Memtable {
 
     /// What [`RowIndex::visit`] finds the rows by.
     pub fn hashes(&self) -> impl Iterator<Item = u64> {
-        self.hashes.iter()
+        self.hashes_from(0)
+    }
+
+    /// As [`hashes`](Self::hashes), without the first `skip`.
+    pub fn hashes_from(&self, skip: usize) -> impl Iterator<Item = u64> {
+        self.hashes.iter_from(skip)
+    }
+
+    pub fn ordered(&self, budget: &Arc<MemoryBudget>) -> &OrderedView {
+        self.ordered.get_or_init(|| Box::new(OrderedView::new(budget.clone())))
     }
 
     /// Keys in it.
@@ -114,9 +128,9 @@ impl Hashes {
         self.len.fetch_add(1, Relaxed);
     }
 
-    fn iter(&self) -> impl Iterator<Item = u64> {
+    fn iter_from(&self, skip: usize) -> impl Iterator<Item = u64> {
         // A copy of a chunk at a time: nobody waits for what is done with it.
-        let chunks = (0..).map_while(|i| self.chunks.lock().get(i).cloned());
-        chunks.flatten()
+        let chunks = (skip / Hashes::CHUNK..).map_while(|i| self.chunks.lock().get(i).cloned());
+        chunks.flatten().skip(skip % Hashes::CHUNK)
     }
 }

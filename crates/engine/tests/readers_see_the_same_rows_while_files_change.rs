@@ -32,6 +32,7 @@ fn watched(
     files.set(move |operation, path| {
         n.fetch_add(1, Relaxed);
         assert_eq!(scan_now(&e, &t), expected, "scan before {operation:?} {path}");
+        assert_eq!(range_now(&e, &t), expected, "range before {operation:?} {path}");
         for k in 0..10 {
             assert_eq!(get(&e, &t, k), expected.get(&k).cloned(), "get of {k} before {operation:?} {path}");
         }

@@ -7,7 +7,7 @@ use crate::literals::{ColumnTypes, TypedLiterals};
 use crate::memory::QueryMemory;
 use crate::overflow::CheckedArithmetic;
 use crate::pg_catalog;
-use crate::provider::StatisticsCache;
+use crate::provider::{OrderedLimits, StatisticsCache};
 use crate::runtime::{AbortOnDrop, QueryRuntime};
 use arrow::datatypes::SchemaRef;
 use datafusion::common::DataFusionError;
@@ -251,7 +251,7 @@ pub(crate) struct StatementView {
     pub(crate) catalog: Arc<Catalog>,
     /// `None` only while it is dropped.
     snapshot: Option<Arc<Snapshot>>,
-    runtime: Arc<QueryRuntime>,
+    pub(crate) runtime: Arc<QueryRuntime>,
     pub(crate) statistics: Arc<StatisticsCache>,
     scans: Mutex<HashMap<u64, Arc<TableScan>>>,
     obligation: Mutex<Obligation>,
@@ -355,6 +355,7 @@ fn base_state(
     let mut state = SessionStateBuilder::new_with_default_features()
         .with_config(config)
         .with_analyzer_rules(rules)
+        .with_optimizer_rule(Arc::new(OrderedLimits))
         .with_physical_optimizer_rules(physical_rules)
         .with_type_planner(Arc::new(ColumnTypes))
         .with_runtime_env(runtime_env)

@@ -8,7 +8,9 @@ use crate::context::{QueryEngine, StatementContext};
 use crate::dml::{Run, SourceQuery};
 use crate::error::sql_error;
 use crate::point::PointRead;
-use crate::provider::{MEMTABLE_BYTES, MemorySource, SstableExtension};
+use crate::provider::{
+    FILE_BYTES, FILE_ROWS, FILES, MEMORY_ROWS, MEMTABLE_BYTES, MemorySource, RangeSource, SstableExtension,
+};
 use arrow::array::{RecordBatch, StringArray};
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use datafusion::datasource::physical_plan::FileScanConfig;
@@ -206,6 +208,13 @@ fn collect(plan: &Arc<dyn ExecutionPlan>, scans: &mut BTreeMap<String, Scan>) {
         let scan = scans.entry(memory.table().to_owned()).or_default();
         scan.memory_rows += rows;
         scan.memory_bytes += sum(MEMTABLE_BYTES);
+    } else if let Some(range) = source.downcast_ref::<RangeSource>() {
+        let scan = scans.entry(range.table()).or_default();
+        scan.memory_rows += sum(MEMORY_ROWS);
+        scan.memory_bytes += sum(MEMTABLE_BYTES);
+        scan.files += sum(FILES);
+        scan.file_rows += sum(FILE_ROWS);
+        scan.file_bytes += sum(FILE_BYTES);
     } else if let Some(files) = source.downcast_ref::<FileScanConfig>() {
         let sstables = || {
             let files = files.file_groups.iter().flat_map(|group| group.files());

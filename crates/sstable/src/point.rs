@@ -63,6 +63,36 @@ impl Sstable {
         Ok(places)
     }
 
+    /// The rows whose keys are at or above `from` and below `to`, all copies of each; without `to`, all from `from` on.
+    ///
+    /// # Errors
+    /// `Corrupt`; those of the file system.
+    pub fn rows_between(&self, from: &[u8], to: Option<&[u8]>) -> Result<Range<u32>> {
+        let mut cursor = KeyCursor::new(self);
+        let mut first_row = |key: &[u8]| match key {
+            key if key <= &*self.meta().min_key => Ok(0),
+            key if key > &*self.meta().max_key => Ok(self.index().rows),
+            key => cursor.lower_bound(key, self.index().row_before(key)),
+        };
+        let start = first_row(from)?;
+        let end = to.map_or(Ok(self.index().rows), &mut first_row)?;
+        Ok(start..end.max(start))
+    }
+
+    /// At most so many rows are [between](Self::rows_between) the two keys, by the key index. Looks at memory only.
+    pub fn rows_between_max(&self, from: &[u8], to: Option<&[u8]>) -> u32 {
+        let (meta, index) = (self.meta(), self.index());
+        if from > &*meta.max_key || to.is_some_and(|to| to <= &*meta.min_key) {
+            return 0;
+        }
+        let start = index.row_before(from);
+        let end = match to {
+            Some(to) if to <= &*meta.max_key => index.row_before(to).saturating_add(2 * index.block_rows),
+            _ => index.rows,
+        };
+        end.min(index.rows).saturating_sub(start)
+    }
+
     /// Appends the encoded row (all columns but the key's) at `row`, as `schema` has it now: columns are found by id,
     /// and those that the file lacks hold what they answer for older rows.
     ///

@@ -259,8 +259,35 @@ pub struct EncodedKeys {
 }
 
 impl EncodedKeys {
+    pub fn with_capacity(keys: usize, bytes: usize) -> Self {
+        EncodedKeys { bytes: Vec::with_capacity(bytes), ends: Vec::with_capacity(keys) }
+    }
+
     pub fn len(&self) -> usize {
         self.ends.len()
+    }
+
+    /// Bytes of all keys.
+    pub fn bytes(&self) -> usize {
+        self.bytes.len()
+    }
+
+    pub fn memory_bytes(&self) -> usize {
+        self.bytes.capacity() + self.ends.capacity() * size_of::<usize>()
+    }
+
+    /// The first position for whose key `pred` fails, in keys that are partitioned by it.
+    pub fn partition_point(&self, pred: impl Fn(&[u8]) -> bool) -> usize {
+        let (mut low, mut high) = (0, self.len());
+        while low < high {
+            let middle = low + (high - low) / 2;
+            if pred(self.get(middle)) {
+                low = middle + 1;
+            } else {
+                high = middle;
+            }
+        }
+        low
     }
 
     pub fn is_empty(&self) -> bool {

@@ -207,7 +207,8 @@ pub fn decode_key(schema: &Schema, key: &[u8]) -> Result<Vec<Value>> {
 }
 
 /// The hash bucket of an encoded key: MurmurHash2-64A with seed 0 over the encoded `columns` (positions in the key),
-/// each encoded as if the last of `columns` were the last of a key. A key that does not decode is in bucket 0.
+/// each encoded as if the last of `columns` were the last of a key. Of the key, what follows `columns` is not looked at.
+/// A key that does not decode is in bucket 0.
 pub fn hash_partition(schema: &Schema, columns: &[u16], buckets: u32, key: &[u8]) -> usize {
     let whole = columns.len() == schema.key().len();
     let hash = if whole {
@@ -227,7 +228,9 @@ fn encode_subset(schema: &Schema, columns: &[u16], key: &[u8], out: &mut Vec<u8>
     let last_of_key = schema.key().len() - 1;
     let last_hashed = columns.last().copied().map_or(0, usize::from);
     let mut scratch = Vec::new();
-    for (i, column) in schema.key_columns().enumerate() {
+    // What follows them need not be there.
+    let needed = columns.iter().max().map_or(0, |last| usize::from(*last) + 1);
+    for (i, column) in schema.key_columns().enumerate().take(needed) {
         if !columns.contains(&(i as u16)) {
             decoder.skip(column.column_type, i == last_of_key)?;
             continue;

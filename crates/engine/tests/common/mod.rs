@@ -4,7 +4,7 @@
 pub mod hooked;
 
 use arrow::array::{ArrayRef, AsArray, Int64Array, RecordBatch, StringViewArray};
-use oribi_engine::{Commit, Decision, Engine, EngineOptions, Read, Snapshot, Table, WriteOp};
+use oribi_engine::{Commit, Decision, Engine, EngineOptions, KeyRange, Read, Snapshot, Table, WriteOp};
 use oribi_env::Env;
 use oribi_sim::{SimClock, SimFiles};
 use oribi_types::schema::ColumnSpec;
@@ -69,6 +69,11 @@ pub fn key(k: i64) -> Vec<u8> {
     let mut key = Vec::new();
     oribi_types::key::encode_component(ValueRef::Int64(k), true, &mut key);
     key
+}
+
+/// What [`key`] made a key of.
+pub fn k_of(key: &[u8]) -> i64 {
+    (u64::from_be_bytes(key.try_into().unwrap()) ^ (1 << 63)) as i64
 }
 
 pub fn encode(table: &Table, v: &str, n: i64, row: &mut Vec<u8>) {
@@ -144,6 +149,24 @@ pub fn import(engine: &Arc<Engine>, table: &Arc<Table>, keys: &[i64], v: &str) -
 
 pub fn scan_now(engine: &Engine, table: &Arc<Table>) -> Rows {
     scan(engine, table, &engine.snapshot())
+}
+
+/// All rows as range reads find them. Panics if a tablet's are out of order.
+pub fn range_now(engine: &Arc<Engine>, table: &Arc<Table>) -> Rows {
+    let snapshot = Arc::new(engine.snapshot());
+    let mut rows = Rows::new();
+    for tablet in 0..table.definition().partitioning.tablets() {
+        let mut last = Vec::new();
+        let mut reader = engine.range(table, tablet, KeyRange::default(), &[1], &snapshot);
+        let read = reader.read(usize::MAX, |row| {
+            assert!(*last < *row.key, "keys ascend");
+            last = row.key.to_vec();
+            rows.insert(k_of(row.key), v_of(table, row.row));
+            Ok(())
+        });
+        read.unwrap();
+    }
+    rows
 }
 
 /// What a check of the disk finds, were its process killed.

@@ -11,7 +11,6 @@ use datafusion::common::{DataFusionError, Result, Statistics, project_schema};
 use datafusion::datasource::source::DataSource;
 use datafusion::execution::memory_pool::{MemoryConsumer, MemoryReservation};
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
-use datafusion::physical_expr::expressions::Column;
 use datafusion::physical_expr::projection::ProjectionExprs;
 use datafusion::physical_expr::{EquivalenceProperties, Partitioning, PhysicalExpr};
 use datafusion::physical_plan::DisplayFormatType;
@@ -72,26 +71,12 @@ impl MemorySource {
 
     /// The batches of one tablet, columns in the order of the projection.
     fn batches(&self, partition: usize, batch_rows: usize) -> Result<Vec<RecordBatch>> {
-        let stored: Vec<usize> =
-            self.projection.iter().copied().filter(|p| !self.columns.is_ts(*p)).collect();
-        let with_ts = stored.len() < self.projection.len();
-        let batches = self.tablets[partition]
-            .rows
-            .batches(&self.columns.schema, &stored, with_ts, batch_rows)
-            .map_err(|e| DataFusionError::External(Box::new(e)))?;
-        if !with_ts {
-            return Ok(batches);
-        }
-        // The engine puts `_ts` last, wherever the plan wants it.
-        let mut next = 0..stored.len();
-        let order: Vec<usize> = self
-            .projection
-            .iter()
-            .map(
-                |p| if self.columns.is_ts(*p) { stored.len() } else { next.next().expect("a stored column") },
-            )
-            .collect();
-        batches.into_iter().map(|batch| Ok(batch.project(&order)?)).collect()
+        let (stored, with_ts) = self.columns.stored(&self.projection);
+        let rows = &self.tablets[partition].rows;
+        let batches = rows.batches(&self.columns.schema, &stored, with_ts, batch_rows);
+        let arrange = |batch| self.columns.arrange(&self.projection, batch);
+        let arranged = batches.and_then(|batches| batches.into_iter().map(arrange).collect());
+        arranged.map_err(|e| DataFusionError::External(Box::new(e)))
     }
 
     fn rows(&self, partition: Option<usize>) -> usize {
@@ -172,15 +157,7 @@ impl DataSource for MemorySource {
         &self,
         projection: &ProjectionExprs,
     ) -> Result<Option<Arc<dyn DataSource>>> {
-        let mut positions = Vec::new();
-        for expression in projection.iter() {
-            match expression.expr.downcast_ref::<Column>() {
-                Some(column) if column.name() == expression.alias => {
-                    positions.push(self.projection[column.index()]);
-                }
-                _ => return Ok(None),
-            }
-        }
+        let Some(positions) = super::projected_again(&self.projection, projection) else { return Ok(None) };
         let projected = project_schema(&self.columns.arrow, Some(&positions))?;
         Ok(Some(Arc::new(MemorySource { projection: positions.into(), projected, ..self.clone() })))
     }

@@ -2,38 +2,58 @@
 //!
 //! A key has one live row over both, so a scan is their union and never merges: files come with the rows that the
 //! snapshot does not see ([`files`]), and what is in memory hides its older copies there.
+//!
+//! Where filters leave few keys, or few rows are wanted in key order, the rows are read by key instead ([`range`]).
 
 mod columns;
 mod files;
+mod key_bounds;
 mod memory_rows;
+mod ordered_limit;
+mod range;
 mod reader;
 mod statistics;
 
 pub(crate) use memory_rows::{MEMTABLE_BYTES, MemorySource};
+pub(crate) use ordered_limit::OrderedLimits;
+pub(crate) use range::{FILE_BYTES, FILE_ROWS, FILES, MEMORY_ROWS, RangeSource};
 pub(crate) use reader::SstableExtension;
 pub(crate) use statistics::StatisticsCache;
 
 use crate::context::StatementView;
+use arrow::array::RecordBatch;
 use arrow::datatypes::{Schema as ArrowSchema, SchemaRef};
 use async_trait::async_trait;
 use datafusion::catalog::{Session, TableProvider};
 use datafusion::common::{DataFusionError, Result, project_schema};
 use datafusion::datasource::source::DataSourceExec;
 use datafusion::logical_expr::{Expr, TableProviderFilterPushDown, TableType};
+use datafusion::physical_expr::expressions::Column;
+use datafusion::physical_expr::projection::ProjectionExprs;
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::empty::EmptyExec;
 use datafusion::physical_plan::union::UnionExec;
+use key_bounds::KeyBounds;
 use oribi_engine::Table;
 use oribi_types::Schema;
 use oribi_types::batch::ts_field;
 use std::fmt;
 use std::sync::Arc;
 
+/// A range of at most so many rows is read by key. A scan reads that many of each file and column, by pages; beyond, it
+/// takes less for a row, is split among cores, and leaves threads of normal priority alone.
+const RANGE_ROWS_MAX: u64 = 4096;
+/// As is one of at most so small a part of the rows in memory, all of which a scan looks at, on such a thread too.
+const RANGE_MEMORY_SHARE: u64 = 8;
+
 /// A table in one statement.
+#[derive(Clone)]
 pub(crate) struct OribiTable {
     view: Arc<StatementView>,
     table: Arc<Table>,
     columns: TableColumns,
+    /// Only so many of the rows that pass the filters are wanted, in key order.
+    first_by_key: Option<usize>,
 }
 
 /// The columns that a scan can yield.
@@ -60,18 +80,77 @@ impl TableColumns {
     pub(crate) fn is_ts(&self, position: usize) -> bool {
         position >= self.schema.columns().len()
     }
+
+    /// The positions in the schema of what is projected, and whether `_ts` is.
+    fn stored(&self, projection: &[usize]) -> (Vec<usize>, bool) {
+        let stored: Vec<usize> = projection.iter().copied().filter(|p| !self.is_ts(*p)).collect();
+        let with_ts = stored.len() < projection.len();
+        (stored, with_ts)
+    }
+
+    /// A batch of what is [`stored`](Self::stored), as the engine makes it, with columns as projected: the engine puts
+    /// `_ts` last, wherever the plan wants it.
+    fn arrange(&self, projection: &[usize], batch: RecordBatch) -> oribi_types::Result<RecordBatch> {
+        let (stored, with_ts) = self.stored(projection);
+        if !with_ts {
+            return Ok(batch);
+        }
+        let mut next = 0..stored.len();
+        let place = |p: &usize| match self.is_ts(*p) {
+            true => stored.len(),
+            false => next.next().expect("a stored column"),
+        };
+        let order: Vec<usize> = projection.iter().map(place).collect();
+        Ok(batch.project(&order)?)
+    }
 }
 
 impl OribiTable {
     /// The table as the statement sees it; with `ts`, the hidden column `_ts` stands last.
     pub(crate) fn new(view: Arc<StatementView>, table: Arc<Table>, ts: bool) -> Self {
         let columns = TableColumns::new(table.schema(), ts);
-        OribiTable { view, table, columns }
+        OribiTable { view, table, columns, first_by_key: None }
     }
 
     fn name(&self) -> String {
         format!("{}.{}", self.table.schema_name(), self.table.name())
     }
+
+    /// The rows by key, if that is cheaper than a scan.
+    async fn range(
+        &self,
+        filters: &[Expr],
+        projection: Option<&Vec<usize>>,
+        limit: Option<usize>,
+    ) -> Result<Option<RangeSource>> {
+        let bounds = KeyBounds::of(&self.columns.schema, filters);
+        if !bounds.is_bounded() && self.first_by_key.is_none() {
+            return Ok(None);
+        }
+        let (engine, table, asked) = (Arc::clone(&self.view.engine), Arc::clone(&self.table), bounds.clone());
+        let estimate = move || {
+            let rows = |tablet| (tablet, engine.estimate_range(&table, tablet, &asked.keys));
+            Ok(asked.tablets(&table).map(rows).collect::<Vec<_>>())
+        };
+        let estimated = self.view.runtime.lookup(estimate).await;
+        let tablets: Vec<(usize, u64)> = estimated.map_err(|e| DataFusionError::External(Box::new(e)))?;
+        let rows: u64 = tablets.iter().map(|(_, rows)| rows).sum();
+        let wanted = rows.min(self.first_by_key.map_or(u64::MAX, |rows| rows as u64));
+        if wanted > RANGE_ROWS_MAX.max(self.table.unflushed_rows() / RANGE_MEMORY_SHARE) {
+            return Ok(None);
+        }
+        let of = (&self.view, &self.table, &self.columns);
+        RangeSource::new(of, bounds, tablets, projection, limit).map(Some)
+    }
+}
+
+/// The positions of columns that are projected from a projection; `None` if anything is computed or renamed.
+fn projected_again(projection: &[usize], again: &ProjectionExprs) -> Option<Vec<usize>> {
+    let position = |expression: &datafusion::physical_expr::projection::ProjectionExpr| {
+        let column = expression.expr.downcast_ref::<Column>()?;
+        (column.name() == expression.alias).then(|| projection[column.index()])
+    };
+    again.iter().map(position).collect()
 }
 
 #[async_trait]
@@ -93,9 +172,12 @@ impl TableProvider for OribiTable {
         &self,
         state: &dyn Session,
         projection: Option<&Vec<usize>>,
-        _filters: &[Expr],
+        filters: &[Expr],
         limit: Option<usize>,
     ) -> Result<Arc<dyn ExecutionPlan>> {
+        if let Some(range) = self.range(filters, projection, limit).await? {
+            return Ok(DataSourceExec::from_data_source(range));
+        }
         let scan = self.view.scan(&self.table).await.map_err(|e| DataFusionError::External(Box::new(e)))?;
         let mut branches: Vec<Arc<dyn ExecutionPlan>> = Vec::new();
         let files: Vec<_> =

@@ -16,6 +16,7 @@ mod json_is_taken_apart;
 mod point_reads_bypass_the_planner;
 mod point_writes_agree_with_the_planner;
 mod queries_keep_within_their_memory;
+mod ranges_of_keys_are_read_by_key;
 mod scans_show_live_rows_only;
 mod sessions_have_settings_and_blocks;
 mod tables_are_defined_by_sql;

@@ -1,0 +1,161 @@
+//! The unflushed rows of a range, in key order.
+//!
+//! Keys come from the ordered views of the tablet's memtables, versions from the row index, some at a time. A flush
+//! that is installed unpins rows, so what was captured counts only if the tablet's state is still the same.
+
+use super::{KeyRange, Scope};
+use crate::engine::Engine;
+use crate::index::{KeyRef, VersionRef, version_at};
+use crate::ordered::Run;
+use crate::tablet::TabletState;
+use smallvec::SmallVec;
+use std::ops::Range;
+use std::sync::Arc;
+
+/// Keys that are looked up at once: a few first, because many a reader wants no more.
+const KEYS_FIRST: usize = 32;
+const KEYS_MAX: usize = 1024;
+
+pub(super) struct MemoryRows {
+    /// Those that have keys of the range.
+    runs: SmallVec<[RunRest; 2]>,
+    /// Versions that the snapshot sees, deletes included, by key.
+    captured: Vec<VersionRef>,
+    next: usize,
+    keys_next: usize,
+}
+
+/// What is left of a run.
+struct RunRest {
+    run: Run,
+    keys: Range<usize>,
+}
+
+impl RunRest {
+    fn head(&self) -> Option<&[u8]> {
+        (!self.keys.is_empty()).then(|| self.run.get(self.keys.start))
+    }
+}
+
+/// What came of a capture.
+pub(super) enum Captured {
+    /// There are rows.
+    Rows,
+    /// There are no more.
+    End,
+    /// The tablet has changed: it is to be looked at anew.
+    Stale,
+}
+
+impl MemoryRows {
+    /// The unflushed rows of `keys`; `None` if no memtable has any of them.
+    pub fn new(engine: &Engine, state: &TabletState, generation: u64, keys: &KeyRange) -> Option<Self> {
+        let runs = state
+            .memtables()
+            .filter(|memtable| !memtable.is_empty())
+            .flat_map(|memtable| memtable.ordered(&engine.budget).runs(memtable, &engine.index, generation));
+        let rests = runs.map(|run| RunRest { keys: keys_within(&run, keys), run });
+        let runs: SmallVec<[RunRest; 2]> = rests.filter(|rest| !rest.keys.is_empty()).collect();
+        (!runs.is_empty()).then(|| MemoryRows { runs, captured: Vec::new(), next: 0, keys_next: KEYS_FIRST })
+    }
+
+    pub fn runs(&self) -> usize {
+        self.runs.len()
+    }
+
+    /// At most so many rows.
+    pub fn keys(&self) -> usize {
+        self.runs.iter().map(|rest| rest.keys.len()).sum()
+    }
+
+    /// Whether [`capture`](Self::capture) is due.
+    pub fn is_spent(&self) -> bool {
+        self.next == self.captured.len()
+    }
+
+    /// The version whose turn it is, unless this is spent.
+    pub fn head(&self) -> &VersionRef {
+        &self.captured[self.next]
+    }
+
+    pub fn advance(&mut self) {
+        self.next += 1;
+    }
+
+    /// The last key of what was captured last.
+    pub fn last_key(&self) -> Option<&[u8]> {
+        self.captured.last().map(VersionRef::key)
+    }
+
+    /// The highest LSN of what is captured.
+    pub fn lsn(&self) -> u64 {
+        self.captured.iter().map(|version| version.meta().lsn).max().unwrap_or(0)
+    }
+
+    /// Captures what comes next. What was captured before goes, unless this says [`Captured::Stale`].
+    pub fn capture(&mut self, scope: &Scope, state: &Arc<TabletState>) -> Captured {
+        let mut captured = Vec::new();
+        while captured.is_empty() {
+            let at_once = self.keys_next;
+            self.keys_next = (at_once * 4).min(KEYS_MAX);
+            let keys: Vec<_> = std::iter::from_fn(|| self.next_key()).take(at_once).collect();
+            if keys.is_empty() {
+                break;
+            }
+            self.look_up(scope, &keys, state.first_unflushed(), &mut captured);
+        }
+        if !scope.tablet.is_current(state) || scope.tablet.generation() != scope.generation {
+            return Captured::Stale;
+        }
+        self.next = 0;
+        self.captured = captured;
+        if self.captured.is_empty() { Captured::End } else { Captured::Rows }
+    }
+
+    fn look_up(
+        &self,
+        scope: &Scope,
+        keys: &[(usize, usize)],
+        first_unflushed: u64,
+        captured: &mut Vec<VersionRef>,
+    ) {
+        let index = &scope.engine.index;
+        let pinned = oribi_index::pin();
+        let key = |(run, i): &(usize, usize)| index.key(scope.generation, self.runs[*run].run.get(*i));
+        let keys: Vec<KeyRef<'_>> = keys.iter().map(key).collect();
+        if scope.engine.options.prefetch {
+            keys.iter().for_each(|key| index.prefetch_bucket(*key, &pinned));
+            keys.iter().for_each(|key| _ = index.approach(*key, &pinned, true));
+        }
+        for key in keys {
+            let newest = index.newest(key, &pinned);
+            let seen = newest.and_then(|newest| version_at(newest, scope.ts()));
+            // What is flushed comes from the files.
+            captured.extend(seen.filter(|v| v.meta.memtable() >= first_unflushed).map(|v| v.hold()));
+        }
+    }
+
+    /// The run and position of the next key.
+    fn next_key(&mut self) -> Option<(usize, usize)> {
+        if let [only] = self.runs.as_mut_slice() {
+            return only.keys.next().map(|i| (0, i));
+        }
+        let heads = self.runs.iter().enumerate().filter_map(|(i, rest)| Some((rest.head()?, i)));
+        let (_, first) = heads.min()?;
+        let run = self.runs[first].run.clone();
+        let position = self.runs[first].keys.start;
+        // A key that is in several memtables is looked up once.
+        for rest in &mut self.runs {
+            if rest.head() == Some(run.get(position)) {
+                rest.keys.start += 1;
+            }
+        }
+        Some((first, position))
+    }
+}
+
+fn keys_within(run: &Run, keys: &KeyRange) -> Range<usize> {
+    let start = run.partition_point(|key| key < keys.from.as_slice());
+    let end = keys.to.as_deref().map_or(run.len(), |to| run.partition_point(|key| key < to));
+    start..end.max(start)
+}

@@ -1,0 +1,201 @@
+//! Range reads: the rows of a tablet whose keys lie between two keys, in key order, as a snapshot sees them.
+//!
+//! Two kinds of sources: the ordered views of the memtables, and each SSTable with keys of the range. One that has
+//! nothing of the range is not made, and one that comes to its end is dropped; where a single one is left, nothing is
+//! compared. The row cache is no source: what it has is in the files.
+//!
+//! A key has at most one version that the snapshot sees in the files, and a version in memory, deletes included, is
+//! newer than that. So the merge takes the lowest key, memory first, and passes over the same key in a file: nobody
+//! has to look up what unflushed rows replace, as a scan does.
+//!
+//! Files and marks are those of one state of the tablet. Rows in memory are captured some at a time; if the state has
+//! changed by then (a flush has unpinned rows), the sources are made anew from the key that was reached. Any state
+//! serves the snapshot, as long as it is registered; only a truncate ends the read, with an error.
+
+mod files;
+mod keys;
+mod memory;
+mod sources;
+
+pub use keys::{KeyRange, after_prefix};
+
+use crate::catalog::Table;
+use crate::engine::{Engine, Obligation};
+use crate::read::RowVersion;
+use crate::tablet::{LiveFile, Tablet};
+use crate::timeline::Snapshot;
+use files::Columns;
+use memory::MemoryRows;
+use oribi_types::{Error, Result, Timestamp};
+use sources::{Sources, Step};
+use std::sync::Arc;
+
+/// Rows of one tablet in key order. After the last row, or an error, it has none.
+pub struct RangeReader {
+    scope: Scope,
+    /// Those that were not passed yet when the sources were made.
+    keys: KeyRange,
+    sources: Option<Sources>,
+    ended: bool,
+    tally: Tally,
+}
+
+/// What a reader reads.
+struct Scope {
+    engine: Arc<Engine>,
+    table: Arc<Table>,
+    tablet: Arc<Tablet>,
+    /// That of the tablet when the reader was made.
+    generation: u64,
+    snapshot: Arc<Snapshot>,
+    columns: Columns,
+}
+
+impl Scope {
+    fn ts(&self) -> Timestamp {
+        self.snapshot.ts()
+    }
+}
+
+/// What a reader has seen so far.
+#[derive(Default)]
+struct Tally {
+    obligation: Obligation,
+    counts: RangeCounts,
+}
+
+/// Where the rows of a range came from.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RangeCounts {
+    /// Sorted runs of keys in memory that have some of the range.
+    pub runs: u64,
+    /// SSTables that were read from.
+    pub files: u64,
+    /// How often there was more than one run or file to merge: again each time that the tablet has changed.
+    pub merges: u64,
+    /// Rows from memory.
+    pub memory_rows: u64,
+    /// Bytes of their keys and rows.
+    pub memory_bytes: u64,
+    /// Rows from files.
+    pub file_rows: u64,
+    /// Memory of the columns that were read from files.
+    pub file_bytes: u64,
+}
+
+impl Engine {
+    /// The rows of tablet number `tablet` of `table` with keys in `keys`, in the order of encoded keys, which is SQL's.
+    /// Of rows in files only the columns at the positions `columns` of the schema are read: others may be null.
+    /// Nothing is read before the first call of [`RangeReader::read`].
+    ///
+    /// Several tablets are several readers: who wants their rows in one order merges them. A reader of one partition
+    /// needs one tablet, and a query engine has a merge of its own.
+    pub fn range(
+        self: &Arc<Self>,
+        table: &Arc<Table>,
+        tablet: usize,
+        keys: KeyRange,
+        columns: &[usize],
+        snapshot: &Arc<Snapshot>,
+    ) -> RangeReader {
+        let tablet = table.tablets[tablet].clone();
+        let scope = Scope {
+            engine: self.clone(),
+            table: table.clone(),
+            generation: tablet.generation(),
+            tablet,
+            snapshot: snapshot.clone(),
+            columns: Columns::new(table.schema(), columns, table.expiry().slot),
+        };
+        RangeReader { scope, ended: keys.is_empty(), keys, sources: None, tally: Tally::default() }
+    }
+
+    /// How many rows a range has at most: keys in memory are counted, rows in files estimated by blocks of their key
+    /// index. No file is read; do not call from a thread of idle priority.
+    pub fn estimate_range(&self, table: &Table, tablet: usize, keys: &KeyRange) -> u64 {
+        if keys.is_empty() {
+            return 0;
+        }
+        let tablet = &table.tablets[tablet];
+        let generation = tablet.generation();
+        let state = arc_swap::Guard::into_inner(tablet.state());
+        let rows = |file: &Arc<LiveFile>| file.sstable.rows_between_max(&keys.from, keys.to.as_deref());
+        let in_files: u64 = state.files.files.iter().map(|file| u64::from(rows(file))).sum();
+        let in_memory = MemoryRows::new(self, &state, generation, keys).map_or(0, |rows| rows.keys());
+        in_files + in_memory as u64
+    }
+}
+
+impl RangeReader {
+    /// Calls `visit` with the next rows, `rows_max` at most; returns how many there were. Fewer than `rows_max` are the
+    /// last. Blocks on file I/O; not for threads of idle priority.
+    ///
+    /// # Errors
+    /// `Corrupt`; those of the file system and of `visit`; `Conflict` if the table was truncated meanwhile.
+    pub fn read(
+        &mut self,
+        rows_max: usize,
+        mut visit: impl FnMut(RowVersion<'_>) -> Result<()>,
+    ) -> Result<usize> {
+        let mut rows = 0;
+        while rows < rows_max && !self.ended {
+            match self.step(&mut visit) {
+                Ok(read) => rows += usize::from(read),
+                Err(error) => {
+                    self.end();
+                    return Err(error);
+                }
+            }
+        }
+        Ok(rows)
+    }
+
+    /// What must be settled before the rows read so far, or that there are no more, may be answered.
+    pub fn obligation(&self) -> Obligation {
+        self.tally.obligation
+    }
+
+    pub fn counts(&self) -> RangeCounts {
+        self.tally.counts
+    }
+
+    /// Goes on by a row at most; whether `visit` was shown one.
+    fn step(&mut self, visit: &mut impl FnMut(RowVersion<'_>) -> Result<()>) -> Result<bool> {
+        let step = match &mut self.sources {
+            Some(sources) => sources.step(&self.scope, &mut self.tally, visit)?,
+            None => self.open()?,
+        };
+        match step {
+            Step::Row => return Ok(true),
+            Step::Nothing => {}
+            Step::Stale { from } => {
+                self.sources = None;
+                self.keys.from = from.unwrap_or_else(|| std::mem::take(&mut self.keys.from));
+            }
+            Step::End => self.end(),
+        }
+        Ok(false)
+    }
+
+    /// Makes the sources of the tablet's present state.
+    fn open(&mut self) -> Result<Step> {
+        let state = arc_swap::Guard::into_inner(self.scope.tablet.state());
+        if self.scope.tablet.generation() != self.scope.generation {
+            let table = self.scope.table.name();
+            return Err(Error::conflict(format!("table \"{table}\" was truncated while it was read")));
+        }
+        let opened = Sources::open(state, &self.scope, &self.keys, &mut self.tally)?;
+        Ok(match opened {
+            Some(sources) => {
+                self.sources = Some(sources);
+                Step::Nothing
+            }
+            None => Step::Stale { from: None },
+        })
+    }
+
+    fn end(&mut self) {
+        self.ended = true;
+        self.sources = None;
+    }
+}
