@@ -111,11 +111,6 @@ impl RowIndex {
         self.rows.approach(key.hash, pinned, ahead)
     }
 
-    /// The newest version of `key`, for who is pinned.
-    pub fn newest<'g>(&'g self, key: KeyRef<'_>, pinned: &'g Guard) -> Option<&'g Version> {
-        self.rows.find(key.hash, pinned, |version| key.is(version)).ok()
-    }
-
     /// Calls `read` with the newest version of `key`.
     ///
     /// # Errors

@@ -120,19 +120,13 @@ impl MemoryRows {
         captured: &mut Vec<VersionRef>,
     ) {
         let index = &scope.engine.index;
-        let pinned = oribi_index::pin();
         let key = |(run, i): &(usize, usize)| index.key(scope.generation, self.runs[*run].run.get(*i));
         let keys: Vec<KeyRef<'_>> = keys.iter().map(key).collect();
-        if scope.engine.options.prefetch {
-            keys.iter().for_each(|key| index.prefetch_bucket(*key, &pinned));
-            keys.iter().for_each(|key| _ = index.approach(*key, &pinned, true));
-        }
-        for key in keys {
-            let newest = index.newest(key, &pinned);
-            let seen = newest.and_then(|newest| version_at(newest, scope.ts()));
+        index.visit_keys(&keys, |_, newest| {
             // What is flushed comes from the files.
-            captured.extend(seen.filter(|v| v.meta.memtable() >= first_unflushed).map(|v| v.hold()));
-        }
+            let seen = version_at(newest, scope.ts()).filter(|v| v.meta.memtable() >= first_unflushed);
+            captured.extend(seen.map(|version| version.hold()));
+        });
     }
 
     /// The run and position of the next key.
