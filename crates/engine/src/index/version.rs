@@ -29,6 +29,7 @@ pub(crate) enum Older {
     At(Location),
 }
 
+/// Beside each row in memory: kept small.
 pub(crate) struct Meta {
     pub ts: Timestamp,
     pub lsn: u64,
@@ -36,7 +37,11 @@ pub(crate) struct Meta {
     /// The memtable that holds it, and in the highest bits what has become of it there; [`Meta::CLEAN`] once it is in
     /// an SSTable, whose place `older` then names.
     memtable: AtomicU64,
-    older: OlderCell,
+    /// An [`Older`] that one thread at a time changes while others read it: in the highest bits which of the three,
+    /// below them file or memtable …
+    older: AtomicU64,
+    /// … and the row.
+    older_row: AtomicU32,
     /// The lower half of the horizon to which the versions below were trimmed last. Where another has the same, the
     /// horizon after it trims.
     trimmed_to: AtomicU32,
@@ -51,12 +56,14 @@ impl Meta {
     pub const CLEAN: u64 = 0;
 
     pub fn new(generation: u64, ts: Timestamp, lsn: u64, memtable: u64, older: Older) -> Self {
+        let (of, row) = parts(older);
         Meta {
             ts,
             lsn,
             generation,
             memtable: AtomicU64::new(memtable),
-            older: OlderCell::new(older),
+            older: AtomicU64::new(of),
+            older_row: AtomicU32::new(row),
             trimmed_to: AtomicU32::new(0),
         }
     }
@@ -82,17 +89,34 @@ impl Meta {
 
     /// What a clean version says here does not change.
     pub fn older(&self) -> Older {
-        self.older.get()
+        loop {
+            let of = self.older.load(Ordering::Acquire);
+            let row = self.older_row.load(Ordering::Acquire);
+            let (kind, id) = (of >> KIND_SHIFT, of & ((1 << KIND_SHIFT) - 1));
+            if kind == CHANGING || self.older.load(Ordering::Acquire) != of {
+                std::hint::spin_loop();
+                continue;
+            }
+            return match kind {
+                UNRESOLVED => Older::Unresolved { below: id },
+                NOTHING => Older::Nothing,
+                _ => Older::At(Location { file: id, row }),
+            };
+        }
     }
 
     /// Under the shard's lock.
     pub fn set_older(&self, older: Older) {
-        self.older.set(older);
+        let (of, row) = parts(older);
+        // Who sees the new row sees that `of` has changed when it looks again, or else both are as they will be.
+        self.older.store(CHANGING << KIND_SHIFT, Ordering::Relaxed);
+        self.older_row.store(row, Ordering::Release);
+        self.older.store(of, Ordering::Release);
     }
 
     /// The version is in an SSTable now. Under the shard's lock.
     pub fn set_clean(&self, home: Older) {
-        self.older.set(home);
+        self.set_older(home);
         self.memtable.store(Meta::CLEAN, Ordering::Release);
     }
 
@@ -113,12 +137,7 @@ impl Meta {
     }
 }
 
-/// An [`Older`] that one thread at a time changes while others read it.
-struct OlderCell {
-    /// In the highest bits which of the three, below them file or memtable.
-    of: AtomicU64,
-    row: AtomicU32,
-}
+const _: () = assert!(size_of::<Meta>() == 48);
 
 const KIND_SHIFT: u32 = 62;
 const UNRESOLVED: u64 = 0;
@@ -127,46 +146,14 @@ const AT: u64 = 2;
 /// The row is being changed.
 const CHANGING: u64 = 3;
 
-impl OlderCell {
-    fn new(older: Older) -> Self {
-        let (of, row) = OlderCell::parts(older);
-        OlderCell { of: AtomicU64::new(of), row: AtomicU32::new(row) }
-    }
-
-    fn parts(older: Older) -> (u64, u32) {
-        let of = |kind: u64, id: u64| {
-            debug_assert!(id >> KIND_SHIFT == 0, "files and memtables are counted from 1");
-            kind << KIND_SHIFT | id
-        };
-        match older {
-            Older::Unresolved { below } => (of(UNRESOLVED, below), 0),
-            Older::Nothing => (of(NOTHING, 0), 0),
-            Older::At(location) => (of(AT, location.file), location.row),
-        }
-    }
-
-    fn set(&self, older: Older) {
-        let (of, row) = OlderCell::parts(older);
-        // Who sees the new row sees that `of` has changed when it looks again, or else both are as they will be.
-        self.of.store(CHANGING << KIND_SHIFT, Ordering::Relaxed);
-        self.row.store(row, Ordering::Release);
-        self.of.store(of, Ordering::Release);
-    }
-
-    fn get(&self) -> Older {
-        loop {
-            let of = self.of.load(Ordering::Acquire);
-            let row = self.row.load(Ordering::Acquire);
-            let (kind, id) = (of >> KIND_SHIFT, of & ((1 << KIND_SHIFT) - 1));
-            if kind == CHANGING || self.of.load(Ordering::Acquire) != of {
-                std::hint::spin_loop();
-                continue;
-            }
-            return match kind {
-                UNRESOLVED => Older::Unresolved { below: id },
-                NOTHING => Older::Nothing,
-                _ => Older::At(Location { file: id, row }),
-            };
-        }
+fn parts(older: Older) -> (u64, u32) {
+    let of = |kind: u64, id: u64| {
+        debug_assert!(id >> KIND_SHIFT == 0, "files and memtables are counted from 1");
+        kind << KIND_SHIFT | id
+    };
+    match older {
+        Older::Unresolved { below } => (of(UNRESOLVED, below), 0),
+        Older::Nothing => (of(NOTHING, 0), 0),
+        Older::At(location) => (of(AT, location.file), location.row),
     }
 }
