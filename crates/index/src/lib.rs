@@ -20,6 +20,7 @@ mod version;
 
 pub use crossbeam_epoch::{Guard, pin};
 use eviction::{Eviction, Spare, Visit};
+pub use slab::reserved_bytes;
 pub use version::{NewVersion, Version, VersionRef};
 
 use buckets::{Buckets, Slot, clear, prefetch, set};

@@ -13,6 +13,7 @@
 use parking_lot::Mutex;
 use std::alloc::Layout;
 use std::ptr::{NonNull, null_mut};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 const REGION_BYTES: usize = 2 << 20;
 const SLAB_BYTES: usize = 64 << 10;
@@ -34,6 +35,7 @@ const REGION_LAYOUT: Layout = match Layout::from_size_align(REGION_BYTES, REGION
 };
 
 static CLASS: [Mutex<Class>; CLASSES] = [const { Mutex::new(Class { with_room: List::EMPTY }) }; CLASSES];
+static REGIONS: AtomicU64 = AtomicU64::new(0);
 static POOL: Mutex<Pool> = Mutex::new(Pool { with_room: List::EMPTY, unused: 0 });
 
 /// The class of blocks of at least `bytes`; at most [`BLOCK_BYTES_MAX`].
@@ -224,6 +226,7 @@ impl Pool {
             if self.unused > 0 {
                 self.with_room.remove(region);
                 system::release(region.cast());
+                REGIONS.fetch_sub(1, Ordering::Relaxed);
             } else {
                 self.unused += 1;
             }
@@ -231,8 +234,14 @@ impl Pool {
     }
 }
 
+/// Memory that the process has for rows, beside that of large ones.
+pub fn reserved_bytes() -> u64 {
+    REGIONS.load(Ordering::Relaxed) * REGION_BYTES as u64
+}
+
 fn new_region() -> *mut Region {
     let region = system::reserve().cast::<Region>();
+    REGIONS.fetch_add(1, Ordering::Relaxed);
     // SAFETY: the region is ours. Heads of slabs are written when they are taken.
     unsafe {
         (&raw mut (*region).free).write(ALL_FREE);
