@@ -23,6 +23,9 @@ pub struct EngineOptions {
     pub background: bool,
     /// Whether the rows of a batch are fetched ahead. Off, it can be measured what that brings.
     pub prefetch: bool,
+    /// Whether a read that finds its row in memory leaves the files alone. Off, it asks their filters all the same, and
+    /// it can be measured what a second source costs.
+    pub one_source: bool,
 }
 
 impl Default for EngineOptions {
@@ -46,6 +49,7 @@ impl EngineOptions {
             compaction_files: 4,
             background: true,
             prefetch: true,
+            one_source: true,
         }
     }
 

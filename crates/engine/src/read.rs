@@ -273,6 +273,9 @@ impl Engine {
 
     /// The version that `view` sees, if it is in memory.
     fn seen<'v>(&self, tablet: &Tablet, newest: &'v Version, view: ReadView) -> Option<&'v Version> {
+        if !self.options.one_source {
+            std::hint::black_box(tablet.state().files.may_contain(newest.key()));
+        }
         let version = version_at(newest, view.ts);
         if !view.registered {
             return version.or_else(|| version_at(newest, self.timeline.watermark()));

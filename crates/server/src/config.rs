@@ -40,6 +40,9 @@ pub struct Config {
     pub postgres_connections_max: usize,
     /// Threads that serve each of the key-value doors; 0 for one per core.
     pub threads: usize,
+    /// Off only to measure what they bring: see [`EngineOptions`](oribi_engine::EngineOptions).
+    pub prefetch: bool,
+    pub one_source: bool,
     pub log: String,
     pub log_format: LogFormat,
 }
@@ -211,6 +214,21 @@ const SETTINGS: &[Setting] = &[
         apply: |config, text| parse_count(text).map(|count| config.threads = count),
     },
     Setting {
+        name: "measure-without",
+        metavar: "prefetch|one-source",
+        default: "",
+        help: "Leaves out a part of the read path, to measure what it brings",
+        apply: |config, text| {
+            (config.prefetch, config.one_source) = match text {
+                "" => (true, true),
+                "prefetch" => (false, true),
+                "one-source" => (true, false),
+                _ => return Err(Error::invalid("is neither prefetch nor one-source")),
+            };
+            Ok(())
+        },
+    },
+    Setting {
         name: "log",
         metavar: "FILTER",
         default: "info",
@@ -360,6 +378,8 @@ impl Layers {
             couchbase_password_file: PathBuf::new(),
             postgres_connections_max: 0,
             threads: 0,
+            prefetch: true,
+            one_source: true,
             log: String::new(),
             log_format: LogFormat::Text,
         };

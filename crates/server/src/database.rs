@@ -33,6 +33,7 @@ fn open_engines(config: &Config, query: QueryOptions) -> Result<Database> {
     if let Some(bytes) = config.statement_bytes_max {
         options.statement_bytes_max = bytes;
     }
+    (options.prefetch, options.one_source) = (config.prefetch, config.one_source);
     let engine = Engine::open(Env::real(), &config.data, options)?;
     let sql = QueryEngine::new(engine.clone(), query)?;
     Ok(Database { engine, sql })
