@@ -1,7 +1,6 @@
 //! One client: receives what it sends, has it executed, settles it, answers it in one write.
 
 use super::{Exchange, Leave, Link, Progress, Protocol, Service};
-use futures::FutureExt;
 use oribi_types::{Error, Result};
 use std::future::poll_fn;
 use std::io::ErrorKind;
@@ -96,8 +95,7 @@ impl<S: Service> Connection<S> {
     /// Executes and answers whatever is whole.
     async fn execute(mut self) -> Result<Self> {
         // Nearly always there is room for writes.
-        let to_write = self.service.engine().admission().now_or_never().is_some();
-        let mut leave = Leave { to_block: false, to_write };
+        let mut leave = Leave { to_block: false, to_write: self.service.engine().admits() };
         let mut progress = self.client.advance(leave);
         loop {
             match progress {
@@ -130,6 +128,10 @@ impl<S: Service> Connection<S> {
     /// Sends what was answered, once all that it rests on is as durable as its tables ask for.
     async fn answer(&mut self) -> Result<()> {
         let Client { protocol, exchange } = &mut self.client;
+        if !self.service.engine().is_settled(exchange.obligation) {
+            // Clients that are ready too append to the log first, so that one write(2) serves all of them.
+            tokio::task::yield_now().await;
+        }
         self.service.engine().settled(exchange.obligation).await?;
         protocol.settled(exchange);
         self.socket.write_all(&exchange.output).await?;
