@@ -1,7 +1,7 @@
 //! Catalog: schemas and tables as immutable pictures, replaced whole by each change.
 
 use crate::manifest::TableRecord;
-use crate::tablet::Tablet;
+use crate::tablet::{LiveFile, Tablet};
 use oribi_types::schema::ColumnSpec;
 use oribi_types::{ColumnSource, Durability, Partitioning, Schema, TableDefinition, TableOptions, Value};
 use std::collections::BTreeMap;
@@ -108,19 +108,9 @@ impl Table {
 
     /// Live rows in the SSTables plus keys in memtables: replaced rows that are not flushed count twice.
     pub fn estimated_rows(&self) -> u64 {
-        self.tablets
-            .iter()
-            .map(|tablet| {
-                let state = tablet.state();
-                let files: u64 = state
-                    .files
-                    .files
-                    .iter()
-                    .map(|f| f.sstable.meta().rows.saturating_sub(f.deletions.len()))
-                    .sum();
-                files + state.memtables().map(|m| m.len() as u64).sum::<u64>()
-            })
-            .sum()
+        let live = |file: &Arc<LiveFile>| file.sstable.meta().rows.saturating_sub(file.deletions.len());
+        let in_files = |tablet: &Arc<Tablet>| tablet.state().files.files.iter().map(live).sum::<u64>();
+        self.tablets.iter().map(in_files).sum::<u64>() + self.unflushed_rows()
     }
 
     /// Keys in memtables.

@@ -80,7 +80,13 @@ impl Engine {
             .iter()
             .map(|id| {
                 let generation = self.manifest.next_id();
-                Arc::new(Tablet::new(*id, dir.clone(), generation, self.new_memtable(), FileSet::default()))
+                Arc::new(Tablet::new(
+                    *id,
+                    dir.clone(),
+                    generation,
+                    self.new_memtable(generation),
+                    FileSet::default(),
+                ))
             })
             .collect();
         let table = Arc::new(Table::new(&record, tablets));
@@ -215,15 +221,16 @@ impl Engine {
             self.manifest.commit(edits.collect())?;
             for tablet in &table.tablets {
                 let before = tablet.state().files.clone();
+                let generation = self.manifest.next_id();
                 let (active, files) =
-                    (self.new_memtable(), Arc::new(FileSet { files: Vec::new(), flushed_lsn }));
+                    (self.new_memtable(generation), Arc::new(FileSet { files: Vec::new(), flushed_lsn }));
                 tablet.change(|_| TabletState {
                     active: active.clone(),
                     sealed: Vec::new(),
                     files: files.clone(),
                 });
                 // After the files: who has the new generation must not find, and cache, a row of the old ones.
-                swept.push((tablet, tablet.set_generation(self.manifest.next_id()), before));
+                swept.push((tablet, tablet.set_generation(generation), before));
             }
         }
         for (tablet, generation, files) in swept {

@@ -23,6 +23,9 @@ use std::sync::atomic::Ordering::Relaxed;
 /// Keys whose rows are held and written at a time.
 const CHUNK_KEYS: usize = 4096;
 
+/// A flush is urgent once the log is a quarter longer than it may be.
+const LOG_FACTOR_MAX: (u64, u64) = (4, 5);
+
 /// A version to be written.
 struct FlushVersion {
     version: VersionRef,
@@ -91,7 +94,7 @@ impl Engine {
             return;
         }
         tablet.state().active.seal(self.log.appended());
-        let next = self.new_memtable();
+        let next = self.new_memtable(tablet.generation());
         tablet.change(|state| {
             let mut state = state.clone();
             state.sealed.push(std::mem::replace(&mut state.active, next.clone()));
@@ -104,7 +107,7 @@ impl Engine {
     fn flush_memtable(&self, table: &Table, tablet: &Tablet, memtable: &Arc<Memtable>) -> Result<()> {
         self.manifest.check()?;
         let horizon = self.timeline.horizon();
-        let mut keys = FlushKeys::of(&self.index, tablet.generation(), memtable);
+        let mut keys = FlushKeys::of(&self.index, memtable);
         let _held = self.budget.hold(keys.memory_bytes());
         self.run_heavy(|| keys.sort());
         let mut output = Output::new(self, table, tablet);
@@ -132,11 +135,12 @@ impl Engine {
 
     /// Runs the heavy part of a flush at idle priority, unless somebody waits for it or soon must.
     fn run_heavy<R: Send>(&self, work: impl FnOnce() -> R + Send) -> R {
-        if self.closed.load(Relaxed) {
-            return work();
-        }
-        let log_bytes_max = self.options.log_bytes_max / 4 * 5;
-        oribi_env::run_idle_until(|| self.budget.is_pressed() || self.log.size_bytes() > log_bytes_max, work)
+        let urgent = || {
+            self.closed.load(Relaxed)
+                || self.budget.is_pressed()
+                || self.log.size_bytes() / LOG_FACTOR_MAX.1 * LOG_FACTOR_MAX.0 > self.options.log_bytes_max
+        };
+        oribi_env::run_idle_until(urgent, work)
     }
 
     /// Marks what the memtable's rows replace, and installs.

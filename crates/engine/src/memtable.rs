@@ -13,6 +13,8 @@ use std::sync::{Arc, OnceLock};
 pub(crate) struct Memtable {
     /// Unique in the engine and ascending in a tablet; 0 is no memtable.
     pub id: u64,
+    /// Of the tablet: all rows in it are of this one.
+    pub generation: u64,
     hashes: Hashes,
     bytes: AtomicI64,
     /// LSN of the first record in it; `u64::MAX` while it is empty.
@@ -24,9 +26,10 @@ pub(crate) struct Memtable {
 }
 
 impl Memtable {
-    pub fn new(id: u64) -> Arc<Self> {
+    pub fn new(id: u64, generation: u64) -> Arc<Self> {
         Arc::new(Memtable {
             id,
+            generation,
             hashes: Hashes::default(),
             bytes: AtomicI64::new(0),
             first_lsn: AtomicU64::new(u64::MAX),
@@ -129,8 +132,29 @@ impl Hashes {
     }
 
     fn iter_from(&self, skip: usize) -> impl Iterator<Item = u64> {
+        // Those that are there now: behind the copy of a chunk that was not full, later ones would leave a gap.
+        let rest = self.len.load(Relaxed).saturating_sub(skip);
         // A copy of a chunk at a time: nobody waits for what is done with it.
         let chunks = (skip / Hashes::CHUNK..).map_while(|i| self.chunks.lock().get(i).cloned());
-        chunks.flatten().skip(skip % Hashes::CHUNK)
+        chunks.flatten().skip(skip % Hashes::CHUNK).take(rest)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Hashes;
+
+    #[test]
+    fn what_comes_while_hashes_are_walked_is_left_to_the_next_walk() {
+        let hashes = Hashes::default();
+        // A chunk that is not full, and becomes so meanwhile.
+        let first = Hashes::CHUNK as u64 - 1;
+        (0..first).for_each(|hash| hashes.push(hash));
+        let mut walk = hashes.iter_from(0);
+        assert_eq!(walk.next(), Some(0));
+        (first..first + 10).for_each(|hash| hashes.push(hash));
+        assert_eq!(walk.count() as u64, first - 1);
+        let rest: Vec<u64> = hashes.iter_from(first as usize).collect();
+        assert_eq!(rest, (first..first + 10).collect::<Vec<_>>());
     }
 }

@@ -15,7 +15,8 @@ pub struct EngineOptions {
     pub flush_bytes_max: u64,
     /// A manifest longer than this, and than twice what it begins with, is started anew.
     pub manifest_bytes_max: u64,
-    /// A log longer than this flushes the tablet that holds its oldest record.
+    /// A log longer than this flushes the tablet that holds its oldest record. Files of trimmed segments that are kept for
+    /// new ones take half as much again at most.
     pub log_bytes_max: u64,
     /// SSTables of similar size in a tablet before they are compacted into one.
     pub compaction_files: usize,
@@ -36,8 +37,8 @@ impl Default for EngineOptions {
 
 impl EngineOptions {
     /// Defaults for a budget of `memory_bytes`: a quarter of it may fill with unflushed rows before a flush starts
-    /// (half, before writers wait; both less while queries hold much of it), and the log is kept short enough that its
-    /// replay fits again.
+    /// (half, before writers wait; both less while queries hold much of it). The longer the log, the fewer rows of
+    /// key-value tables are ever flushed, and the longer a replay takes.
     pub fn with_memory(memory_bytes: u64) -> Self {
         EngineOptions {
             memory_bytes,
@@ -45,7 +46,7 @@ impl EngineOptions {
             statement_bytes_max: (memory_bytes / 8).clamp(1 << 20, 256 << 20) as usize,
             flush_bytes_max: (memory_bytes / 8).clamp(1 << 20, 256 << 20),
             manifest_bytes_max: 4 << 20,
-            log_bytes_max: (memory_bytes / 2).max(16 << 20),
+            log_bytes_max: memory_bytes.max(16 << 20),
             compaction_files: 4,
             background: true,
             prefetch: true,

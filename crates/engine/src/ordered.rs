@@ -38,12 +38,12 @@ impl OrderedView {
     }
 
     /// Runs that together have every key that `memtable`, whose view this is, has by now.
-    pub fn runs(&self, memtable: &Memtable, index: &RowIndex, generation: u64) -> Vec<Run> {
+    pub fn runs(&self, memtable: &Memtable, index: &RowIndex) -> Vec<Run> {
         let mut runs = self.runs.lock();
         let mut taken = runs.taken;
         let mut keys = EncodedKeys::default();
         let hashes = memtable.hashes_from(taken).inspect(|_| taken += 1);
-        index.visit(generation, hashes, |_, newest| keys.push(newest.key()));
+        index.visit(memtable.generation, hashes, |_, newest| keys.push(newest.key()));
         runs.taken = taken;
         if !keys.is_empty() {
             runs.push(Arc::new(sort(keys)));

@@ -150,7 +150,7 @@ fn open_tablets(
     let mut generation = state.next_id;
     for (table, tablet) in state.tables.values().flat_map(|t| t.tablets.iter().map(move |id| (t, *id))) {
         generation += 1;
-        let active = Memtable::new(next_memtable.fetch_add(1, Relaxed));
+        let active = Memtable::new(next_memtable.fetch_add(1, Relaxed), generation);
         let table_dir = dir.join(TABLES_DIR).join(table.id.to_string());
         let files = open_files(env, &table_dir, table, tablet, state)?;
         tablets.insert(tablet, Arc::new(Tablet::new(tablet, table_dir, generation, active, files)));

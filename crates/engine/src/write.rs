@@ -7,9 +7,8 @@
 //! 4. The rows are applied to the row index and noted in the memtables.
 //! 5. When the watermark has passed the timestamp, every reader sees the write.
 //!
-//! A single-row write costs two allocations (the row, and the box of the version it replaces; for a new key, the key),
-//! two copies of the row (log buffer, index), no system call and no wake-up; the first after ten quiet minutes syncs the
-//! manifest (see `ceiling`).
+//! A single-row write costs one block of the row index, no other allocation, three copies of the row (staged, log buffer,
+//! index), no system call and no wake-up; the first after ten quiet minutes syncs the manifest (see `ceiling`).
 
 use crate::catalog::Table;
 use crate::engine::{Engine, Obligation};

@@ -129,9 +129,13 @@ pub fn yield_to_serving_threads() {
 
 /// Runs `work` on a thread of idle priority while the caller waits, so that a thread that may hold locks lets others
 /// do the heavy part of its job. On a machine without a moment's rest such a thread hardly comes on: as soon as `urgent`,
-/// which is asked now and then, says so, it goes on at normal priority. A panic of `work` goes on in the caller.
+/// which is asked at first and now and then, says so, it goes on at normal priority. A panic of `work` goes on in the
+/// caller.
 pub fn run_idle_until<R: Send>(urgent: impl Fn() -> bool, work: impl FnOnce() -> R + Send) -> R {
     const LOOK: Duration = Duration::from_millis(50);
+    if urgent() {
+        return work();
+    }
     std::thread::scope(|scope| {
         let (begin, begun) = mpsc::sync_channel(1);
         // Nothing is sent: it is closed when the work is done, or has panicked.

@@ -257,23 +257,33 @@ mod system {
     use std::ptr::null_mut;
 
     pub fn reserve() -> *mut u8 {
+        // Next to the region before, if that is free: regions that touch are one mapping to the system.
+        let mut region = map(REGION_BYTES);
         // SAFETY: new memory, of which an aligned part is kept. Refusal of huge pages costs speed only.
         unsafe {
-            let (access, kind) =
-                (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
-            let mapped = libc::mmap(null_mut(), 2 * REGION_BYTES, access, kind, -1, 0);
-            if mapped == libc::MAP_FAILED {
-                std::alloc::handle_alloc_error(REGION_LAYOUT);
+            if region.align_offset(REGION_BYTES) > 0 {
+                libc::munmap(region, REGION_BYTES);
+                let twice = map(2 * REGION_BYTES);
+                let before = twice.align_offset(REGION_BYTES);
+                region = twice.byte_add(before);
+                if before > 0 {
+                    libc::munmap(twice, before);
+                }
+                libc::munmap(region.byte_add(REGION_BYTES), REGION_BYTES - before);
             }
-            let before = mapped.align_offset(REGION_BYTES);
-            let region = mapped.byte_add(before);
-            if before > 0 {
-                libc::munmap(mapped, before);
-            }
-            libc::munmap(region.byte_add(REGION_BYTES), REGION_BYTES - before);
             libc::madvise(region, REGION_BYTES, libc::MADV_HUGEPAGE);
-            region.cast()
         }
+        region.cast()
+    }
+
+    fn map(bytes: usize) -> *mut libc::c_void {
+        let (access, kind) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
+        // SAFETY: new memory.
+        let mapped = unsafe { libc::mmap(null_mut(), bytes, access, kind, -1, 0) };
+        if mapped == libc::MAP_FAILED {
+            std::alloc::handle_alloc_error(REGION_LAYOUT);
+        }
+        mapped
     }
 
     /// # Safety

@@ -1,7 +1,7 @@
 //! The bytes of a segment: header, blocks, records (`docs/format/wal.md`). No I/O; nothing here trusts what it decodes.
 //!
 //! ```text
-//! segment = segment header, block*, zeros          block = block header, record*, zero padding to 64 bytes
+//! segment = segment header, block*, unused         block = block header, record*, zero padding to 64 bytes
 //! ```
 //! Integers are little-endian. Checksums are CRC-32C. A block header names its own segment and offset, so bytes of a
 //! log that were stored as a value are never taken for a block.

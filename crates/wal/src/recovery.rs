@@ -203,7 +203,8 @@ impl Walk<'_> {
                     return Err(here);
                 }
                 let carries_on = candidate.start.is_ok_and(|start| start.next == self.position.next);
-                if self.looks_complete && (carries_on || candidate.start.is_err()) {
+                // One that carries on proves that the segment before was complete, whatever its file held behind.
+                if carries_on || (self.looks_complete && candidate.start.is_err()) {
                     self.damage = Some(here);
                 }
                 return Ok(());

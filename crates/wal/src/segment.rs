@@ -75,16 +75,22 @@ pub(crate) fn create(
     let named = |error: std::io::Error| Error::from(error).context(format!("log segment {}", header.number));
     let temporary = dir.join(TEMPORARY);
     remove_if_there(files, &temporary).map_err(Refused)?;
+    if let Some(number) = spare {
+        files.rename(&spare_path(dir, number), &temporary).map_err(|error| Refused(named(error)))?;
+        // That it has lost its old name must be durable before it is written to, or that name would stand for something
+        // else.
+        files.sync_dir(dir).map_err(|error| Broken(named(error)))?;
+    }
     let file = match spare {
         None => files.create(&temporary),
-        Some(number) => reuse(files, dir, number, &temporary),
+        Some(_) => files.open(&temporary, true),
     };
     let file = file.map_err(|error| Refused(named(error)))?;
     let mut start = header.encode().to_vec();
     start.extend_from_slice(opening);
     start.resize(start.len().max(SEGMENT_HEADER_BYTES + BLOCK_HEADER_BYTES), 0);
-    let allocated = if spare.is_some() { Ok(()) } else { file.allocate(len) };
-    let filled = allocated.and_then(|()| file.write_at(&start, 0));
+    // A spare file too: it may have been copied, and be sparse since then.
+    let filled = file.allocate(len).and_then(|()| file.write_at(&start, 0));
     if let Err(error) = filled {
         // Gives back the space; if that fails too, the next attempt or recovery does it.
         let _ = files.remove(&temporary);
@@ -94,14 +100,6 @@ pub(crate) fn create(
     files.rename(&temporary, &path(dir, header.number)).map_err(|error| Refused(named(error)))?;
     files.sync_dir(dir).map_err(|error| Broken(named(error)))?;
     Ok(Segment { number: header.number, file, len })
-}
-
-/// Opens the spare file of segment `number` under the name `temporary`. That it has lost its old name must be durable
-/// before it is written to, or that name would stand for something else.
-fn reuse(files: &dyn Files, dir: &Path, number: u64, temporary: &Path) -> std::io::Result<Arc<dyn File>> {
-    files.rename(&spare_path(dir, number), temporary)?;
-    files.sync_dir(dir)?;
-    files.open(temporary, true)
 }
 
 /// Removes what an interrupted [`create`] left, and spare files: who they belong to is known only while the log is open.

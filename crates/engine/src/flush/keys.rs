@@ -32,7 +32,8 @@ pub(super) struct FlushKeys {
 
 impl FlushKeys {
     /// Those of which the memtable still has a version.
-    pub fn of(index: &RowIndex, generation: u64, memtable: &Memtable) -> Self {
+    pub fn of(index: &RowIndex, memtable: &Memtable) -> Self {
+        let generation = memtable.generation;
         let mut all = FlushKeys { generation, memtable: memtable.id, keys: Vec::new(), bytes: Vec::new() };
         index.visit(generation, memtable.hashes(), |hash, newest| {
             if chain(newest, memtable.id).any(|version| version.meta.memtable() == memtable.id) {

@@ -49,11 +49,11 @@ pub(super) enum Captured {
 
 impl MemoryRows {
     /// The unflushed rows of `keys`; `None` if no memtable has any of them.
-    pub fn new(engine: &Engine, state: &TabletState, generation: u64, keys: &KeyRange) -> Option<Self> {
+    pub fn new(engine: &Engine, state: &TabletState, keys: &KeyRange) -> Option<Self> {
         let runs = state
             .memtables()
             .filter(|memtable| !memtable.is_empty())
-            .flat_map(|memtable| memtable.ordered(&engine.budget).runs(memtable, &engine.index, generation));
+            .flat_map(|memtable| memtable.ordered(&engine.budget).runs(memtable, &engine.index));
         let rests = runs.map(|run| RunRest { keys: keys_within(&run, keys), run });
         let runs: SmallVec<[RunRest; 2]> = rests.filter(|rest| !rest.keys.is_empty()).collect();
         (!runs.is_empty()).then(|| MemoryRows { runs, captured: Vec::new(), next: 0, keys_next: KEYS_FIRST })

@@ -111,17 +111,24 @@ impl Engine {
     }
 
     /// How many rows a range has at most: keys in memory are counted, rows in files estimated by blocks of their key
-    /// index. No file is read; do not call from a thread of idle priority.
-    pub fn estimate_range(&self, table: &Table, tablet: usize, keys: &KeyRange) -> u64 {
+    /// index. Beyond `enough`, counting stops. No file is read; do not call from a thread of idle priority.
+    pub fn estimate_range(&self, table: &Table, tablet: usize, keys: &KeyRange, enough: u64) -> u64 {
         if keys.is_empty() {
             return 0;
         }
         let tablet = &table.tablets[tablet];
-        let generation = tablet.generation();
         let state = arc_swap::Guard::into_inner(tablet.state());
         let rows = |file: &Arc<LiveFile>| file.sstable.rows_between_max(&keys.from, keys.to.as_deref());
         let in_files: u64 = state.files.files.iter().map(|file| u64::from(rows(file))).sum();
-        let in_memory = MemoryRows::new(self, &state, generation, keys).map_or(0, |rows| rows.keys());
+        if in_files > enough {
+            return in_files;
+        }
+        // To count all of them takes no order.
+        let in_memory = if *keys == KeyRange::default() {
+            state.memtables().map(|memtable| memtable.len()).sum()
+        } else {
+            MemoryRows::new(self, &state, keys).map_or(0, |rows| rows.keys())
+        };
         in_files + in_memory as u64
     }
 }

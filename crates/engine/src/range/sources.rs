@@ -45,7 +45,7 @@ impl Sources {
         keys: &KeyRange,
         tally: &mut Tally,
     ) -> Result<Option<Self>> {
-        let memory = MemoryRows::new(&scope.engine, &state, scope.generation, keys);
+        let memory = MemoryRows::new(&scope.engine, &state, keys);
         // A flush that was installed may have unpinned rows before the views took note of their keys.
         if !scope.tablet.is_current(&state) {
             return Ok(None);

@@ -128,15 +128,17 @@ impl OribiTable {
             return Ok(None);
         }
         let (engine, table, asked) = (Arc::clone(&self.view.engine), Arc::clone(&self.table), bounds.clone());
+        let worth = RANGE_ROWS_MAX.max(self.table.unflushed_rows() / RANGE_MEMORY_SHARE);
+        let enough = if self.first_by_key.is_some() { u64::MAX } else { worth };
         let estimate = move || {
-            let rows = |tablet| (tablet, engine.estimate_range(&table, tablet, &asked.keys));
+            let rows = |tablet| (tablet, engine.estimate_range(&table, tablet, &asked.keys, enough));
             Ok(asked.tablets(&table).map(rows).collect::<Vec<_>>())
         };
         let estimated = self.view.runtime.lookup(estimate).await;
         let tablets: Vec<(usize, u64)> = estimated.map_err(|e| DataFusionError::External(Box::new(e)))?;
         let rows: u64 = tablets.iter().map(|(_, rows)| rows).sum();
         let wanted = rows.min(self.first_by_key.map_or(u64::MAX, |rows| rows as u64));
-        if wanted > RANGE_ROWS_MAX.max(self.table.unflushed_rows() / RANGE_MEMORY_SHARE) {
+        if wanted > worth {
             return Ok(None);
         }
         let of = (&self.view, &self.table, &self.columns);
