@@ -237,9 +237,9 @@ impl Engine {
         Some(Due { table: due.table.clone(), tablet: due.tablet.clone(), sealed })
     }
 
-    /// Seals the documents that the older half of the log has. When the log is long they are flushed, and the younger
-    /// half is not: of the older, only those are left that nobody has overwritten meanwhile. A document that is written
-    /// more often than that never comes into a file.
+    /// Seals the rows of key-value tables that the older half of the log has. When the log is long they are flushed, and
+    /// those of the younger half are not: of the older, only those are left that nobody has overwritten meanwhile. A row
+    /// that is written more often than that never comes into a file.
     fn seal_ahead(&self) {
         if self.log.size_bytes() <= self.options.log_bytes_max / 2 {
             return;
@@ -252,8 +252,8 @@ impl Engine {
         }
     }
 
-    /// A memtable of this size is flushed. Documents are overwritten again and again, which costs no memory: their
-    /// table is flushed when the log is long or memory short.
+    /// A memtable of this size is flushed. Rows of a key-value table are overwritten again and again, which costs no memory:
+    /// it is flushed when the log is long or memory short.
     pub(crate) fn flush_bytes_max(&self, table: &Table) -> u64 {
         if table.is_key_value() { u64::MAX } else { self.options.flush_bytes_max }
     }

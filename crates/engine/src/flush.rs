@@ -42,7 +42,8 @@ impl Engine {
         table.tablets.iter().try_for_each(|tablet| self.flush_tablet(table, tablet))
     }
 
-    /// Sets apart what `table` has in memory, for a later [`flush_sealed`](Engine::flush_sealed).
+    /// Sets apart what `table` has in memory, for a later [`flush_sealed`](Engine::flush_sealed): what happens to key-value
+    /// tables by itself, half a log apart.
     pub fn seal(&self, table: &Table) {
         for tablet in &table.tablets {
             let _flush = tablet.flush.lock();

@@ -109,7 +109,7 @@ pub(crate) struct FileRow {
 
 impl Engine {
     /// The version of `key` that `view` sees, from the row index or, for absence, from the filters: no I/O, no
-    /// allocation. `answer` runs under a lock and must not call the engine.
+    /// allocation. `answer` runs pinned: it must neither wait nor call the engine.
     pub fn try_get<R>(
         &self,
         table: &Table,
