@@ -26,6 +26,9 @@ pub struct SimpleQuery {
     /// Threads that each run one operation after the other
     #[arg(long, default_value_t = 1)]
     concurrency: u64,
+    /// Memory budget: rows that are to stay in the memtable take a quarter of it at most
+    #[arg(long, default_value = "1GiB")]
+    memory: String,
     /// Statements that arrive together: answered together, and what they wrote is given to the operating system once
     #[arg(long, default_value_t = 100)]
     batch: u64,
@@ -73,7 +76,7 @@ pub fn run(command: &SimpleQuery) -> Result<()> {
         )));
     }
     let scratch = tempfile::tempdir()?;
-    let database = database::open(scratch.path(), "1GiB")?;
+    let database = database::open(scratch.path(), &command.memory)?;
     let session = SqlSession::new("oribi", "oribi");
     let runtime = runtime()?;
     let result = measure(command, &database, &session, runtime.handle());
