@@ -209,8 +209,8 @@ fn files_of_trimmed_segments_are_used_again() {
     let options = LogOptions { spare_bytes_max: 2 * 4096, ..small() };
     let (log, _) = open(dir.path(), options.clone());
     let names = |suffix: &str| {
-        let names = std::fs::read_dir(dir.path()).unwrap().map(|entry| entry.unwrap().file_name());
-        names.filter(|name| name.to_str().unwrap().ends_with(suffix)).count()
+        let names = Env::real().files.list(dir.path()).unwrap();
+        names.iter().filter(|name| name.ends_with(suffix)).count()
     };
     let mut appended = Vec::new();
     for round in 0..5_u8 {
