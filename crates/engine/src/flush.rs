@@ -23,8 +23,8 @@ use std::sync::atomic::Ordering::Relaxed;
 /// Keys whose rows are held and written at a time.
 const CHUNK_KEYS: usize = 4096;
 
-/// A flush is urgent once the log is a quarter longer than it may be.
-const LOG_FACTOR_MAX: (u64, u64) = (4, 5);
+/// A flush is urgent once the log is longer than it may be by one part in so many.
+const LOG_URGENT_PART: u64 = 4;
 
 /// A version to be written.
 struct FlushVersion {
@@ -136,11 +136,9 @@ impl Engine {
 
     /// Runs the heavy part of a flush at idle priority, unless somebody waits for it or soon must.
     fn run_heavy<R: Send>(&self, work: impl FnOnce() -> R + Send) -> R {
-        let urgent = || {
-            self.closed.load(Relaxed)
-                || self.budget.is_pressed()
-                || self.log.size_bytes() / LOG_FACTOR_MAX.1 * LOG_FACTOR_MAX.0 > self.options.log_bytes_max
-        };
+        let log_bytes_max = self.options.log_bytes_max;
+        let log_is_long = || self.log.size_bytes() > log_bytes_max + log_bytes_max / LOG_URGENT_PART;
+        let urgent = || self.closed.load(Relaxed) || self.budget.is_pressed() || log_is_long();
         oribi_env::run_idle_until(urgent, work)
     }
 

@@ -214,10 +214,9 @@ pub(crate) fn resolve(files: &FileSet, keys: &[(&[u8], Older)]) -> Result<Vec<Op
     let mut places = vec![None; keys.len()];
     let mut open: Vec<usize> = Vec::new();
     for (i, (_, older)) in keys.iter().enumerate() {
-        match older {
-            Older::Nothing => {}
-            Older::At(location) if files.file(location.file).is_some() => places[i] = Some(*location),
-            Older::At(_) | Older::Unresolved { .. } => open.push(i),
+        match older.known(files) {
+            Some(place) => places[i] = place,
+            None => open.push(i),
         }
     }
     open.sort_unstable_by_key(|&i| keys[i].0);

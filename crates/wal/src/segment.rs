@@ -76,7 +76,12 @@ pub(crate) fn create(
     let temporary = dir.join(TEMPORARY);
     remove_if_there(files, &temporary).map_err(Refused)?;
     if let Some(number) = spare {
-        files.rename(&spare_path(dir, number), &temporary).map_err(|error| Refused(named(error)))?;
+        let spare = spare_path(dir, number);
+        if let Err(error) = files.rename(&spare, &temporary) {
+            // Gives back the space; if that fails too, the next opening does it.
+            let _ = files.remove(&spare);
+            return Err(Refused(named(error)));
+        }
         // That it has lost its old name must be durable before it is written to, or that name would stand for something
         // else.
         files.sync_dir(dir).map_err(|error| Broken(named(error)))?;

@@ -173,14 +173,8 @@ impl Inner {
     fn create(&self, bytes: u64) -> Result<Segment, CreateError> {
         let number = self.active.lock().segment_info().number + 1;
         let header = SegmentHeader { log_id: self.log_id, number, term: self.term };
-        let mut spares = self.spares.lock();
-        let spare = spares.last().copied().filter(|_| bytes == self.segment_bytes);
-        let created = segment::create(&*self.files, &self.dir, &header, &[], bytes, spare);
-        // Refused, it may be there still; a name that is not is refused once more.
-        if spare.is_some() {
-            spares.pop();
-        }
-        created
+        let spare = if bytes == self.segment_bytes { self.spares.lock().pop() } else { None };
+        segment::create(&*self.files, &self.dir, &header, &[], bytes, spare)
     }
 
     /// Asks for a prepared segment.

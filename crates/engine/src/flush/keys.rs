@@ -85,21 +85,17 @@ impl FlushKeys {
     /// # Errors
     /// `Corrupt`; those of the file system.
     pub fn resolve(&mut self, files: &FileSet) -> Result<()> {
-        let is_known = |older: Older| match older {
-            Older::Nothing => true,
-            Older::At(location) => files.file(location.file).is_some(),
-            Older::Unresolved { .. } => false,
-        };
-        let open: Vec<usize> = (0..self.keys.len())
-            .filter(|&i| self.keys[i].replaced.is_some_and(|(older, _)| !is_known(older)))
+        let bytes = &self.bytes;
+        // Nearly always few.
+        let mut open: Vec<(&[u8], &mut Older)> = self
+            .keys
+            .iter_mut()
+            .filter_map(|key| Some((key.of(bytes), &mut key.replaced.as_mut()?.0)))
+            .filter(|(_, older)| older.known(files).is_none())
             .collect();
-        let unresolved = Older::Unresolved { below: 0 };
-        let names: Vec<_> = open.iter().map(|&i| (self.keys[i].of(&self.bytes), unresolved)).collect();
-        let places = resolve(files, &names)?;
-        for (i, place) in open.into_iter().zip(places) {
-            if let Some((older, _)) = &mut self.keys[i].replaced {
-                *older = place.map_or(Older::Nothing, Older::At);
-            }
+        let names: Vec<_> = open.iter().map(|(key, older)| (*key, **older)).collect();
+        for ((_, older), place) in open.iter_mut().zip(resolve(files, &names)?) {
+            **older = place.map_or(Older::Nothing, Older::At);
         }
         Ok(())
     }

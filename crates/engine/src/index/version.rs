@@ -1,5 +1,6 @@
 //! What is known of a version of a row beyond its key and bytes.
 
+use crate::tablet::FileSet;
 use oribi_sstable::SstableId;
 use oribi_types::Timestamp;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -27,6 +28,17 @@ pub(crate) enum Older {
     },
     Nothing,
     At(Location),
+}
+
+impl Older {
+    /// The place, if there is one; `None` if it must be looked up in `files`.
+    pub fn known(self, files: &FileSet) -> Option<Option<Location>> {
+        match self {
+            Older::Nothing => Some(None),
+            Older::At(location) => files.file(location.file).map(|_| Some(location)),
+            Older::Unresolved { .. } => None,
+        }
+    }
 }
 
 /// Beside each row in memory: kept small.
