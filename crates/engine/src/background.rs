@@ -190,6 +190,8 @@ impl Engine {
                 true => self.flush_sealed_tablet(&table, &tablet),
                 false => self.flush_tablet(&table, &tablet),
             };
+            // Here too: under steady writes the next tick is long in coming.
+            self.measure_indexes();
             if failures.note(&table, tablet.id, self.env.clock.monotonic_micros(), flushed)
                 && let Err(error) = self.trim_log()
             {
