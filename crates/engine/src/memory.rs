@@ -8,6 +8,7 @@
 
 use oribi_types::{Error, Result};
 use parking_lot::{Condvar, Mutex};
+use std::cmp::Ordering;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use tokio::sync::Notify;
 
@@ -206,6 +207,16 @@ impl MemoryBudget {
 
     pub(crate) fn memtables_grew(&self, bytes: u64) {
         self.memtables.fetch_add(bytes, Relaxed);
+    }
+
+    /// As [`memtables_grew`](Self::memtables_grew) and [`memtables_shrank`](Self::memtables_shrank); nothing where the
+    /// two are equal, as they mostly are where a row is overwritten.
+    pub(crate) fn memtables_changed(&self, grew: u64, shrank: u64) {
+        match grew.cmp(&shrank) {
+            Ordering::Less => self.memtables_shrank(shrank - grew),
+            Ordering::Equal => {}
+            Ordering::Greater => self.memtables_grew(grew - shrank),
+        }
     }
 
     pub(crate) fn memtables_shrank(&self, bytes: u64) {

@@ -265,7 +265,7 @@ impl Replay<'_> {
             let new = NewVersion { ts, lsn: record.lsn, memtable, row: change.row, older };
             // No snapshot is older than this process.
             let in_files = || state.files.may_contain(change.key);
-            state.active.apply(self.index, key, new, Timestamp::MAX, in_files);
+            state.active.apply(self.index, key, new, || Timestamp::MAX, in_files);
         }
         Ok(ts)
     }

@@ -5,7 +5,8 @@
 //! 3. Under the shared gate, the record is appended to the log; its timestamp is taken in the same step. From here on
 //!    nothing can fail.
 //! 4. The rows are applied to the row index and noted in the memtables.
-//! 5. When the watermark has passed the timestamp, every reader sees the write.
+//! 5. When the watermark has passed the timestamp, every reader sees the write, and what it replaced is freed. A write of
+//!    one row completes, as a rule, while the row's place is at hand; others look it up again.
 //!
 //! A single-row write costs one block of the row index, no other allocation, three copies of the row (staged, log buffer,
 //! index), no system call and no wake-up; the first after ten quiet minutes syncs the manifest (see `ceiling`).
@@ -70,6 +71,8 @@ struct Staged {
     /// The row's bytes in the scratch buffer; `None` deletes.
     row: Option<Range<usize>>,
     older: Older,
+    /// Whether it has replaced versions that were not freed yet.
+    covers: bool,
 }
 
 #[derive(Default)]
@@ -107,20 +110,18 @@ impl Engine {
         let now_micros = self.timeline.now_micros();
         self.reserve_timestamps(now_micros)?;
         let targets = self.targets(ops)?;
-        let (commit, applied) = SCRATCH.with_borrow_mut(|scratch| {
+        SCRATCH.with_borrow_mut(|scratch| {
             scratch.rows.clear();
             scratch.staged.clear();
             let result = self.write_latched(ops, &targets, now_micros, scratch, decide);
+            if let Ok(commit) = &result {
+                self.finish(&targets, &scratch.staged, commit.ts);
+            }
             if scratch.rows.capacity() > SCRATCH_BYTES_KEPT {
                 *scratch = Scratch::default();
             }
             result
-        })?;
-        if applied {
-            self.timeline.wait_for_watermark(commit.ts);
-            self.trim_replaced(&targets, commit.ts);
-        }
-        Ok(commit)
+        })
     }
 
     fn targets<'a>(&self, ops: &'a [WriteOp<'a>]) -> Result<SmallVec<[Target<'a>; 1]>> {
@@ -142,11 +143,11 @@ impl Engine {
         now_micros: u64,
         scratch: &mut Scratch,
         decide: &mut Decide<'_>,
-    ) -> Result<(Commit, bool)> {
+    ) -> Result<Commit> {
         let _latches = self.latches.take(targets.iter().map(|(_, key)| key.hash));
         let mut obligation = self.stage(ops, targets, now_micros, scratch, decide)?;
         if scratch.staged.is_empty() {
-            return Ok((Commit { ts: self.timeline.watermark(), obligation }, false));
+            return Ok(Commit { ts: self.timeline.watermark(), obligation });
         }
         let _gate = self.gate.read();
         if self.closed.load(Relaxed) {
@@ -162,11 +163,10 @@ impl Engine {
         }
         let (lsn, ts) = self.log_record(targets, now_micros, scratch)?;
         self.apply(targets, scratch, lsn, ts);
-        self.timeline.complete(ts);
         for staged in &scratch.staged {
             obligation.merge(Obligation::on(ops[staged.op].table, lsn));
         }
-        Ok((Commit { ts, obligation }, true))
+        Ok(Commit { ts, obligation })
     }
 
     /// Decides all operations. Returns what the decisions observed.
@@ -227,7 +227,7 @@ impl Engine {
                     Some(start..scratch.rows.len())
                 }
             };
-            scratch.staged.push(Staged { op: i, row: range, older });
+            scratch.staged.push(Staged { op: i, row: range, older, covers: false });
             if keeps_own {
                 let staged = scratch.staged.len() - 1;
                 match own.find_mut(key.hash, |&s| same_key(&scratch.staged[s])) {
@@ -317,30 +317,49 @@ impl Engine {
         }
     }
 
-    fn apply(&self, targets: &[Target<'_>], scratch: &Scratch, lsn: Lsn, ts: Timestamp) {
-        let horizon = self.timeline.horizon();
+    /// Applies the staged rows and completes the write.
+    fn apply(&self, targets: &[Target<'_>], scratch: &mut Scratch, lsn: Lsn, ts: Timestamp) {
+        let Scratch { rows, staged, .. } = scratch;
+        // All of a write's rows are seen at once, so that only one alone completes it.
+        let alone = staged.len() == 1;
+        let horizon = if alone { Timestamp::MIN } else { self.timeline.horizon() };
+        let published = || match alone {
+            true => {
+                self.timeline.complete(ts);
+                self.timeline.horizon()
+            }
+            false => horizon,
+        };
         let mut states = States::default();
-        for staged in &scratch.staged {
+        for staged in staged.iter_mut() {
             let (tablet, key) = targets[staged.op];
-            let row = staged.row.clone().map(|range| &scratch.rows[range]);
+            let row = staged.row.clone().map(|range| &rows[range]);
             let memtable = &states.of(tablet).active;
             let new = NewVersion { ts, lsn, memtable: memtable.id, row, older: staged.older };
-            memtable.apply(&self.index, key, new, horizon, || tablet.state().files.may_contain(key.key));
+            let in_files = || tablet.state().files.may_contain(key.key);
+            staged.covers = memtable.apply(&self.index, key, new, published, in_files);
         }
-        self.counters.rows_written.fetch_add(scratch.staged.len() as u64, Relaxed);
+        if !alone {
+            self.timeline.complete(ts);
+        }
+        self.counters.rows_written.fetch_add(staged.len() as u64, Relaxed);
     }
 
-    /// Frees the versions that a write at `ts` replaced, unless a snapshot still reads them.
-    fn trim_replaced(&self, targets: &[Target<'_>], ts: Timestamp) {
-        let horizon = self.timeline.horizon();
-        if horizon < ts {
+    /// Waits until every reader sees what was applied at `ts`, and frees the versions that it replaced, unless a
+    /// snapshot still reads them.
+    fn finish(&self, targets: &[Target<'_>], staged: &[Staged], ts: Timestamp) {
+        if staged.is_empty() {
             return;
         }
-        let mut states = States::default();
-        for (tablet, key) in targets {
-            let memtable = &states.of(tablet).active;
-            let freed = self.index.trim(*key, horizon, memtable.id);
-            memtable.grew(-(freed as i64));
+        self.timeline.wait_for_watermark(ts);
+        let mut covering = staged.iter().filter(|staged| staged.covers).peekable();
+        if covering.peek().is_some() {
+            let horizon = self.timeline.horizon();
+            let mut states = States::default();
+            for staged in covering.take_while(|_| horizon >= ts) {
+                let (tablet, key) = targets[staged.op];
+                states.of(tablet).active.trim(&self.index, key, horizon);
+            }
         }
         if self.budget.wants_flush() {
             self.background.wake();
