@@ -123,7 +123,7 @@ impl<M: Send + Sync + 'static> Index<M> {
     pub fn approach<'g>(&'g self, hash: u64, _pinned: &'g Guard, ahead: bool) -> Option<&'g Version<M>> {
         // SAFETY: pinned.
         let buckets = unsafe { self.shard(hash).buckets() };
-        let (_, version) = buckets.candidates(hash).next()?;
+        let (_, version) = buckets.find(hash, |_| true)?;
         if ahead {
             let start = version.as_ptr().cast::<u8>().cast_const();
             for line in 0..PREFETCH_LINES {

@@ -50,6 +50,40 @@ fn after_a_failed_write_or_sync_nothing_is_taken_or_acknowledged() {
     }
 }
 
+/// The folder is synced when a file has lost the name that it was kept under, and again when it has its new one.
+#[test]
+fn a_failed_sync_of_the_folder_stops_the_log_whose_file_is_used_again() {
+    for nth in [1, 2] {
+        let files = SimFiles::new();
+        let log = open(
+            &files,
+            LogOptions { segment_bytes: 1024, spare_bytes_max: 4 * 1024, ..LogOptions::default() },
+        );
+        let write = || append(&log, 200).and_then(|lsn| log.wait_durable(lsn).map(|()| lsn));
+        let last = (0..20).map(|_| write().unwrap()).last().unwrap();
+        log.trim(last).unwrap();
+        files.fail(Operation::SyncDir, nth, DIR);
+        let written: Vec<Lsn> = std::iter::from_fn(|| write().ok()).take(100).collect();
+        assert!(written.len() < 100, "it goes on although nobody knows which name a file has");
+        let error = log.check().unwrap_err();
+        assert!(error.message().starts_with("log stopped: log segment "), "{error}");
+        // Everything acknowledged is there, whatever of the folder reached the disk.
+        let acknowledged = written.last().copied().unwrap_or(last);
+        for seed in 0..20 {
+            let mut replayed = last - 1;
+            let options = LogOptions { from: last, segment_bytes: 1024, ..LogOptions::default() };
+            let crashed = files.crash(seed);
+            crashed.forgive();
+            LocalLog::open(&env(&crashed), Path::new(DIR), options, &mut |record| {
+                replayed = record.lsn;
+                Ok(())
+            })
+            .unwrap();
+            assert!(replayed >= acknowledged, "seed {seed}: {replayed} of {acknowledged}");
+        }
+    }
+}
+
 #[test]
 fn a_stopped_log_wakes_everybody_who_waits() {
     let files = SimFiles::new();

@@ -40,8 +40,12 @@ fn is_used(files: &SimFiles, path: &Path) -> bool {
 
 /// Opens a log and returns the last LSN replayed, after checking that records are what they were.
 fn replay(env: &Env) -> Result<Lsn, Error> {
-    let mut last = 0;
-    LocalLog::open(env, Path::new(DIR), options(), &mut |record| {
+    replay_from(env, 1)
+}
+
+fn replay_from(env: &Env, from: Lsn) -> Result<Lsn, Error> {
+    let mut last = from - 1;
+    LocalLog::open(env, Path::new(DIR), LogOptions { from, ..options() }, &mut |record| {
         assert_eq!((record.lsn, record.payload), (last + 1, &payload(last + 1)[..]));
         last = record.lsn;
         Ok(())
@@ -121,6 +125,61 @@ fn a_flipped_bit_is_named_or_was_in_the_last_block() {
         }
     }
     assert!(named > 2000, "{named}");
+}
+
+/// The segments of the blocks in a segment's file, but for the first, which is its own.
+fn named_by_blocks(files: &SimFiles, path: &Path) -> Vec<u64> {
+    let bytes = read_file(files, path).unwrap();
+    let blocks = (128..bytes.len()).step_by(64).filter(|at| bytes[*at..].starts_with(&bytes[64..68]));
+    blocks.map(|at| u64::from_le_bytes(bytes[at + 40..at + 48].try_into().unwrap())).collect()
+}
+
+fn number(path: &Path) -> u64 {
+    path.file_stem().unwrap().to_str().unwrap().parse().unwrap()
+}
+
+#[test]
+fn in_files_that_are_used_again_damage_is_named_and_what_they_held_before_is_not_read() {
+    let files = SimFiles::new();
+    let options = LogOptions { spare_bytes_max: 4 * 1024, ..options() };
+    let log = LocalLog::open(&env(&files), Path::new(DIR), options, &mut |_| Ok(())).unwrap();
+    let mut from = 1;
+    // Until the newest records are followed by what the file held before.
+    let (killed, segments, last_segment, end) = (1..1000)
+        .find_map(|_| {
+            let end = log.append(0, &mut |lsn, buf| buf.extend_from_slice(&payload(lsn))).unwrap();
+            log.wait_durable(end).unwrap();
+            if end % 10 == 0 {
+                from = end - 5;
+                log.trim(from).unwrap();
+            }
+            let killed = files.kill();
+            let segments: Vec<PathBuf> =
+                killed.all_files().into_iter().filter(|path| is_used(&killed, path)).collect();
+            let has_records = |path: &&PathBuf| named_by_blocks(&killed, path).contains(&number(path));
+            let last = segments.iter().filter(has_records).next_back()?.clone();
+            let again = named_by_blocks(&killed, &last).iter().any(|segment| *segment != number(&last));
+            again.then_some((killed, segments, last, end))
+        })
+        .expect("files are used again");
+    assert_eq!(replay_from(&env(&killed.kill()), from).unwrap(), end);
+
+    let mut named = 0;
+    for (path, bit) in segments.iter().flat_map(|path| (0..8 * 1024).step_by(7).map(move |bit| (path, bit))) {
+        let flipped = killed.kill();
+        assert!(flipped.flip_bit(path, bit));
+        match replay_from(&env(&flipped), from) {
+            Ok(last) => {
+                assert!(last == end || (last == end - 1 && *path == last_segment), "bit {bit}: {last}")
+            }
+            Err(error) => {
+                named += 1;
+                let segment = format!("log segment {}: ", number(path));
+                assert!(error.message().starts_with(&segment), "{}: bit {bit}: {error}", path.display());
+            }
+        }
+    }
+    assert!(named > 100, "{named}");
 }
 
 #[test]
