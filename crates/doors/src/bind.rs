@@ -1,7 +1,7 @@
 //! Listening sockets of the doors: loopback only.
 
 use oribi_types::{Error, Result};
-use socket2::{Domain, Protocol, Socket, Type};
+use socket2::SockRef;
 use std::net::{SocketAddr, TcpListener, ToSocketAddrs};
 
 /// Listens on `addr` (`host:port`; port 0 takes a free one).
@@ -21,28 +21,16 @@ pub fn bind(addr: &str) -> Result<TcpListener> {
     TcpListener::bind(resolved.as_slice()).map_err(|e| Error::unavailable(format!("address {addr}: {e}")))
 }
 
-/// Listens on `addr` with `sockets` sockets, nonblocking, among which the kernel spreads the connections. Port 0 takes
-/// a free one, the same for all.
+/// Listens on `addr` as [`bind`] does, nonblocking, and for many clients at once.
 ///
 /// # Errors
 /// Those of [`bind`].
-pub fn bind_each(addr: SocketAddr, sockets: usize) -> Result<Vec<TcpListener>> {
-    // Sockets that share an address share it with whoever else does. One that does not share finds out whether anybody
-    // is there.
-    let exclusive = bind(&addr.to_string())?;
-    let addr = exclusive.local_addr()?;
-    drop(exclusive);
-    let listen = || -> std::io::Result<TcpListener> {
-        let socket = Socket::new(Domain::for_address(addr), Type::STREAM, Some(Protocol::TCP))?;
-        socket.set_reuse_address(true)?;
-        socket.set_reuse_port(true)?;
-        socket.set_nonblocking(true)?;
-        socket.bind(&addr.into())?;
-        socket.listen(BACKLOG)?;
-        Ok(socket.into())
-    };
-    let listeners = (0..sockets).map(|_| listen()).collect::<std::io::Result<Vec<_>>>();
-    listeners.map_err(|e| Error::unavailable(format!("address {addr}: {e}")))
+pub fn bind_door(addr: SocketAddr) -> Result<TcpListener> {
+    let listener = bind(&addr.to_string())?;
+    // To listen again is to change the backlog.
+    SockRef::from(&listener).listen(BACKLOG)?;
+    listener.set_nonblocking(true)?;
+    Ok(listener)
 }
 
 /// Connections that the kernel keeps for a socket until they are accepted.
@@ -79,15 +67,7 @@ mod tests {
             assert!(error.message().contains("authentication"), "{error}");
         }
         let addr = "0.0.0.0:0".parse().unwrap();
-        assert_eq!(bind_each(addr, 2).unwrap_err().kind(), ErrorKind::Forbidden);
+        assert_eq!(bind_door(addr).unwrap_err().kind(), ErrorKind::Forbidden);
         assert_eq!(bind("127.0.0.1").unwrap_err().kind(), ErrorKind::Invalid);
-    }
-
-    #[test]
-    fn sockets_share_a_port_among_themselves_only() {
-        let listeners = bind_each("127.0.0.1:0".parse().unwrap(), 3).unwrap();
-        let addr = listeners[0].local_addr().unwrap();
-        assert!(listeners.iter().all(|l| l.local_addr().unwrap() == addr));
-        assert_eq!(bind_each(addr, 1).unwrap_err().kind(), ErrorKind::Unavailable);
     }
 }

@@ -72,13 +72,11 @@ impl CouchbaseDoor {
         map: impl FnOnce(u16) -> ClusterMap,
         shutdown: watch::Receiver<bool>,
     ) -> Result<Self> {
-        let threads = Door::threads(options.threads);
-        let listeners = crate::bind::bind_each(addr, threads)?;
-        let addr = listeners.first().ok_or_else(|| Error::internal("a door has a socket"))?.local_addr()?;
+        let socket = crate::bind::bind_door(addr)?;
         let clients = options.clients;
-        let service = Couchbase::new(engine, locks, options, map(addr.port()))?;
+        let service = Couchbase::new(engine, locks, options, map(socket.local_addr()?.port()))?;
         let cluster = service.0.cluster.clone();
-        let door = Door::start(service, listeners, clients, shutdown)?;
+        let door = Door::start(service, socket, clients, shutdown)?;
         Ok(CouchbaseDoor { door, cluster })
     }
 

@@ -54,11 +54,11 @@ impl MemcachedDoor {
     ) -> Result<Self> {
         limits.kv.validate(engine.options().statement_bytes_max)?;
         let threads = Door::threads(threads);
-        let listeners = crate::bind::bind_each(addr, threads)?;
+        let socket = crate::bind::bind_door(addr)?;
         let kv = KeyValue::sharing(locks.clone(), engine.clone(), limits.kv);
         let counters: Vec<Arc<Counters>> = (0..threads).map(|_| Arc::new(Counters::new())).collect();
         let stats = Arc::new(Stats {
-            local_addr: listeners[0].local_addr()?,
+            local_addr: socket.local_addr()?,
             limits: limits.clients,
             traffic: Traffic::new(Memcached::NAME, threads),
             counters: counters.clone(),
@@ -66,7 +66,7 @@ impl MemcachedDoor {
         });
         let shared = |counters| Arc::new(Shared { kv: kv.clone(), counters, stats: stats.clone() });
         let service = Memcached { threads: counters.into_iter().map(shared).collect() };
-        Ok(MemcachedDoor(Door::start(service, listeners, limits.clients, shutdown)?))
+        Ok(MemcachedDoor(Door::start(service, socket, limits.clients, shutdown)?))
     }
 
     pub fn local_addr(&self) -> SocketAddr {

@@ -1,21 +1,28 @@
 //! One client: receives what it sends, has it executed, settles it, answers it in one write.
+//!
+//! Nearly always nothing of that waits: what a request reads is in memory, and its answer fits the socket. It is then
+//! served from begin to end as a plain sequence of calls, and only what has to wait costs more.
 
 use super::{Exchange, Leave, Link, Progress, Protocol, Service};
+use futures::future::{BoxFuture, FutureExt, pending};
+use futures::stream::{FuturesUnordered, StreamExt};
 use oribi_types::{Error, Result};
 use std::future::poll_fn;
-use std::io::ErrorKind;
 use std::pin::pin;
 use std::sync::Arc;
+use std::task::{Context, Poll};
 use std::time::Duration;
-use tokio::io::AsyncWriteExt;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::sync::watch;
+use tokio::time::Instant;
 
 pub(super) struct Connection<S: Service> {
     service: Arc<S>,
     thread: usize,
     socket: TcpStream,
-    client: Client<S::Protocol>,
+    /// In a box, since it is handed on.
+    client: Box<Client<S::Protocol>>,
 }
 
 /// What goes along to a thread that may block.
@@ -26,15 +33,23 @@ struct Client<P> {
 
 /// What ended the wait for a client.
 enum Event {
-    Readable,
-    Push,
-    Over,
+    /// So many bytes; none: the client has left.
+    Received(usize),
+    /// There is something to push.
+    Push(watch::Receiver<u64>),
+    /// The time that a client may be silent is over, if it has been.
+    Silence,
+    Shutdown,
 }
+
+/// What else than its client a connection waits for. Each is looked at when it has woken the connection, and not
+/// whenever the client has: they rest on locks that all threads share.
+type Alarms = FuturesUnordered<BoxFuture<'static, Event>>;
 
 impl<S: Service> Connection<S> {
     pub fn new(service: Arc<S>, thread: usize, socket: TcpStream, link: Link) -> Self {
         let client = Client { protocol: service.open(thread, link), exchange: Exchange::default() };
-        Connection { service, thread, socket, client }
+        Connection { service, thread, socket, client: Box::new(client) }
     }
 
     /// Serves the client until it leaves, stays idle for longer than it may, or the door shuts. Requests that were
@@ -42,54 +57,52 @@ impl<S: Service> Connection<S> {
     ///
     /// # Errors
     /// Those of the socket, and of an engine that cannot keep what it was told any more: then nobody is answered.
-    pub async fn serve(
-        mut self,
-        idle_max: Option<Duration>,
-        mut shutdown: watch::Receiver<bool>,
-    ) -> Result<()> {
-        let mut pushes = self.client.protocol.pushes();
-        // Waits through all requests: to begin anew for each would take a lock that all threads share.
-        let mut shut = pin!(shutdown.wait_for(|shut| *shut));
+    pub async fn serve(mut self, idle_max: Option<Duration>, shutdown: watch::Receiver<bool>) -> Result<()> {
+        let alarms = Alarms::new();
+        alarms.push(shut(shutdown).boxed());
+        self.client.protocol.pushes().into_iter().for_each(|pushes| alarms.push(changed(pushes).boxed()));
+        let mut silent_until = idle_max.map(|time| Instant::now() + time);
+        silent_until.into_iter().for_each(|until| alarms.push(silence(until).boxed()));
+        let mut alarms = alarms;
         while !self.client.exchange.closing {
-            self.client.exchange.return_buffers();
-            let event = tokio::select! {
-                biased;
-                readable = poll_fn(|context| self.socket.poll_read_ready(context)) => readable.map(|()| Event::Readable)?,
-                _ = &mut shut => Event::Over,
-                () = changed(&mut pushes) => Event::Push,
-                () = silence(idle_max) => {
-                    self.service.traffic().thread(self.thread).idle.add(1);
-                    Event::Over
-                }
-            };
-            match event {
-                Event::Over => return Ok(()),
-                Event::Readable => match self.receive()? {
-                    Some(0) => return Ok(()),
-                    Some(_) => self = self.execute().await?,
-                    None => {}
-                },
-                Event::Push => {
+            match poll_fn(|context| self.poll_event(&mut alarms, context)).await? {
+                Event::Received(0) | Event::Shutdown => return Ok(()),
+                Event::Received(_) => self = self.execute().await?,
+                Event::Push(pushes) => {
                     self.client.protocol.push(&mut self.client.exchange);
+                    alarms.push(changed(pushes).boxed());
                     self.answer().await?;
                 }
+                // A request that came in time moves the end of the time, and not the alarm.
+                Event::Silence => match silent_until {
+                    Some(until) if Instant::now() < until => {
+                        alarms.push(silence(until).boxed());
+                        continue;
+                    }
+                    _ => {
+                        self.service.traffic().thread(self.thread).idle.add(1);
+                        return Ok(());
+                    }
+                },
             }
+            silent_until = idle_max.map(|time| Instant::now() + time);
         }
         Ok(())
     }
 
-    /// Receives what has arrived: how many bytes, or `None` if it was a false alarm.
-    fn receive(&mut self) -> Result<Option<usize>> {
+    /// Receives what has arrived. Buffers are held while the client is served, and not while it is waited for.
+    fn poll_event(&mut self, alarms: &mut Alarms, context: &mut Context<'_>) -> Poll<Result<Event>> {
         let exchange = &mut self.client.exchange;
         exchange.borrow_buffers();
-        let received = match self.socket.try_read_buf(&mut exchange.input) {
-            Ok(received) => received,
-            Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(None),
-            Err(error) => return Err(error.into()),
-        };
-        self.service.traffic().thread(self.thread).received_bytes.add(received as u64);
-        exchange.received();
-        Ok(Some(received))
+        // Having received less than there was room for, the socket knows that it is empty without another recv(2).
+        if let Poll::Ready(received) = pin!(self.socket.read_buf(&mut exchange.input)).poll(context) {
+            let received = received?;
+            self.service.traffic().thread(self.thread).received_bytes.add(received as u64);
+            exchange.received();
+            return Poll::Ready(Ok(Event::Received(received)));
+        }
+        exchange.return_buffers();
+        alarms.poll_next_unpin(context).map(|event| Ok(event.unwrap_or(Event::Shutdown)))
     }
 
     /// Executes and answers whatever is whole.
@@ -127,15 +140,18 @@ impl<S: Service> Connection<S> {
 
     /// Sends what was answered, once all that it rests on is as durable as its tables ask for.
     async fn answer(&mut self) -> Result<()> {
-        let Client { protocol, exchange } = &mut self.client;
-        if !self.service.engine().is_settled(exchange.obligation) {
-            // Clients that are ready too append to the log first, so that one write(2) serves all of them.
-            tokio::task::yield_now().await;
+        let Client { protocol, exchange } = &mut *self.client;
+        let (engine, traffic) = (self.service.engine(), self.service.traffic().thread(self.thread));
+        if !engine.is_settled(exchange.obligation) {
+            if traffic.open() > 1 {
+                // Clients that are ready too append to the log first, so that one write(2) serves all of them.
+                tokio::task::yield_now().await;
+            }
+            engine.settled(exchange.obligation).await?;
         }
-        self.service.engine().settled(exchange.obligation).await?;
         protocol.settled(exchange);
         self.socket.write_all(&exchange.output).await?;
-        self.service.traffic().thread(self.thread).sent_bytes.add(exchange.output.len() as u64);
+        traffic.sent_bytes.add(exchange.output.len() as u64);
         exchange.sent();
         Ok(())
     }
@@ -147,21 +163,21 @@ impl<P: Protocol> Client<P> {
     }
 }
 
-/// Completes when there is something to push.
-async fn changed(pushes: &mut Option<watch::Receiver<u64>>) {
-    if let Some(receiver) = pushes {
-        if receiver.changed().await.is_ok() {
-            return;
-        }
-        // Nobody is left to push anything.
-        *pushes = None;
-    }
-    std::future::pending().await
+async fn shut(mut shutdown: watch::Receiver<bool>) -> Event {
+    // An error means that the sender is gone, which is as good.
+    let _ = shutdown.wait_for(|shut| *shut).await;
+    Event::Shutdown
 }
 
-async fn silence(idle_max: Option<Duration>) {
-    match idle_max {
-        Some(time) => tokio::time::sleep(time).await,
-        None => std::future::pending().await,
+async fn changed(mut pushes: watch::Receiver<u64>) -> Event {
+    match pushes.changed().await {
+        Ok(()) => Event::Push(pushes),
+        // Nobody is left to push anything.
+        Err(_) => pending().await,
     }
+}
+
+async fn silence(until: Instant) -> Event {
+    tokio::time::sleep_until(until).await;
+    Event::Silence
 }

@@ -1,12 +1,14 @@
 //! A running door: its threads.
 
 use super::listener::Listener;
+use super::thread::Thread;
 use super::{ClientLimits, Service};
 use oribi_types::{Error, Result};
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
 use std::thread::JoinHandle;
-use tokio::sync::watch;
+use std::time::Duration;
+use tokio::sync::{mpsc, watch};
 
 /// Threads of each serving thread's runtime that wait for files.
 const BLOCKING_THREADS_MAX: usize = 8;
@@ -26,25 +28,37 @@ impl Door {
         }
     }
 
-    /// Serves with one thread for each of `listeners` (see [`crate::bind::bind_each`]) until `shutdown` holds true or
-    /// its sender is gone. The service's [`Traffic`](super::Traffic) must have been made for as many threads.
+    /// Serves whoever connects to `socket`, which must be nonblocking (see [`crate::bind::bind_door`]), with as many
+    /// threads as the service's [`Traffic`](super::Traffic) was made for, until `shutdown` holds true or its sender is
+    /// gone.
     ///
     /// # Errors
     /// Those of the system.
     pub fn start<S: Service>(
         service: S,
-        listeners: Vec<TcpListener>,
+        socket: TcpListener,
         limits: ClientLimits,
         shutdown: watch::Receiver<bool>,
     ) -> Result<Self> {
-        let local_addr = match listeners.first() {
-            Some(listener) => listener.local_addr()?,
-            None => return Err(Error::invalid("a door needs a socket")),
-        };
+        let local_addr = socket.local_addr()?;
         let service = Arc::new(service);
-        let spawned = listeners.into_iter().enumerate().map(|(thread, listener)| {
-            let shutdown = shutdown.clone();
-            spawn(listener, Listener { service: service.clone(), thread, limits, shutdown })
+        let numbers = 0..service.traffic().threads();
+        let (threads, arrivals): (Vec<_>, Vec<_>) = numbers.map(|_| mpsc::unbounded_channel()).unzip();
+        // The first thread takes clients in for all.
+        let listener = Listener { service: service.clone(), limits, threads };
+        let mut listening = Some(listener.serve(socket, shutdown.clone()));
+        let spawned = arrivals.into_iter().enumerate().map(|(number, arrivals)| {
+            let thread = Thread { service: service.clone(), number, limits, shutdown: shutdown.clone() };
+            let listening = listening.take();
+            spawn::<S>(number, limits.shutdown_grace, async move {
+                let listening = async {
+                    match listening {
+                        Some(listening) => listening.await,
+                        None => Ok(()),
+                    }
+                };
+                tokio::join!(listening, thread.serve(arrivals)).0
+            })
         });
         Ok(Door { name: S::NAME, local_addr, threads: spawned.collect::<Result<_>>()? })
     }
@@ -68,16 +82,20 @@ impl Door {
     }
 }
 
-fn spawn<S: Service>(socket: TcpListener, listener: Listener<S>) -> Result<JoinHandle<()>> {
-    let name = format!("{}-{}", S::NAME, listener.thread);
+/// Runs `serve` on a thread of its own.
+fn spawn<S: Service>(
+    number: usize,
+    shutdown_grace: Duration,
+    serve: impl Future<Output = Result<()>> + Send + 'static,
+) -> Result<JoinHandle<()>> {
+    let name = format!("{}-{number}", S::NAME);
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .max_blocking_threads(BLOCKING_THREADS_MAX)
         .thread_name(format!("{name}-wait"))
         .build()?;
     let thread = std::thread::Builder::new().name(name.clone()).spawn(move || {
-        let shutdown_grace = listener.limits.shutdown_grace;
-        if let Err(error) = runtime.block_on(listener.serve(socket)) {
+        if let Err(error) = runtime.block_on(serve) {
             tracing::error!(%error, thread = name, "door stopped");
         }
         runtime.shutdown_timeout(shutdown_grace);

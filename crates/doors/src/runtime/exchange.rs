@@ -34,6 +34,8 @@ pub struct Exchange {
     pub closing: bool,
     /// How many bytes that have not arrived are to be dropped.
     skip: u64,
+    /// The buffers are the thread's.
+    borrowed: bool,
 }
 
 impl Exchange {
@@ -47,26 +49,33 @@ impl Exchange {
         self.drop_skipped();
     }
 
-    /// Takes buffers of the thread's. Room for input grows with what has arrived, not with what was declared.
+    /// Takes buffers of the thread's, unless it has some. Room for input grows with what has arrived, not with what was
+    /// declared.
     pub(super) fn borrow_buffers(&mut self) {
-        if self.input.capacity() < RECEIVE_BYTES_MAX {
-            let (mut input, output) =
-                IDLE_BUFFERS.with_borrow_mut(Vec::pop).unwrap_or((BytesMut::new(), Vec::new()));
-            input.reserve(RECEIVE_BYTES_MAX + self.input.len());
-            input.extend_from_slice(&self.input);
-            (self.input, self.output) = (input, output);
+        if !self.borrowed {
+            let idle = IDLE_BUFFERS.with_borrow_mut(Vec::pop);
+            let (mut input, output) = idle.unwrap_or((BytesMut::new(), Vec::new()));
+            if !self.input.is_empty() {
+                input.reserve(RECEIVE_BYTES_MAX + self.input.len());
+                input.extend_from_slice(&self.input);
+            }
+            (self.input, self.output, self.borrowed) = (input, output, true);
         }
-        self.input.reserve(RECEIVE_BYTES_MAX);
+        // What was executed a moment ago has taken little of it.
+        if self.input.capacity() - self.input.len() < RECEIVE_BYTES_MAX / 2 {
+            self.input.reserve(RECEIVE_BYTES_MAX);
+        }
     }
 
     /// Gives them back once the answers are sent.
     pub(super) fn return_buffers(&mut self) {
-        if !self.output.is_empty() || self.input.len() > COPIED_BYTES_MAX {
+        if !self.borrowed || !self.output.is_empty() || self.input.len() > COPIED_BYTES_MAX {
             return;
         }
         let kept = if self.input.is_empty() { BytesMut::new() } else { BytesMut::from(&self.input[..]) };
         let mut input = std::mem::replace(&mut self.input, kept);
         let output = std::mem::take(&mut self.output);
+        self.borrowed = false;
         input.clear();
         // Buffers that had to grow for a long value would keep their size for ever.
         if input.capacity() > 2 * RECEIVE_BYTES_MAX || output.capacity() > 4 * OUTPUT_BYTES_MAX {

@@ -1,95 +1,80 @@
-//! One thread's listening socket: takes clients in within the limits, and sees them off at shutdown.
+//! Where clients come in: one socket, whose connections go to the threads that have the fewest, within the limits.
 
-use super::connection::Connection;
-use super::{ClientLimits, Link, Service};
+use super::{ClientLimits, Service};
 use oribi_types::Result;
-use std::net::{SocketAddr, TcpListener};
+use std::io::Write;
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::io::AsyncWriteExt;
-use tokio::net::TcpStream;
+use tokio::sync::mpsc::UnboundedSender;
 use tokio::sync::watch;
-use tokio::task::JoinSet;
 
 /// How long to wait when the system has no descriptor for another connection.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
-/// One thread of a door.
 pub(super) struct Listener<S: Service> {
     pub service: Arc<S>,
-    pub thread: usize,
     pub limits: ClientLimits,
-    pub shutdown: watch::Receiver<bool>,
+    /// To each thread. There are never more on their way than there may be connections.
+    pub threads: Vec<UnboundedSender<Arrival<S>>>,
+}
+
+/// A connection on its way to its thread.
+pub(super) struct Arrival<S: Service> {
+    pub socket: TcpStream,
+    pub peer: SocketAddr,
+    pub place: Place<S>,
 }
 
 impl<S: Service> Listener<S> {
-    /// Serves until `shutdown` holds true, and then until the connections have finished, or their time to do so is
-    /// over.
-    pub async fn serve(self, listener: TcpListener) -> Result<()> {
+    /// Takes clients in until `shutdown` holds true.
+    pub async fn serve(self, listener: TcpListener, mut shutdown: watch::Receiver<bool>) -> Result<()> {
         let listener = tokio::net::TcpListener::from_std(listener)?;
-        let mut connections = JoinSet::new();
-        let mut shutdown = self.shutdown.clone();
+        let mut shut = std::pin::pin!(shutdown.wait_for(|shut| *shut));
         loop {
-            tokio::select! {
-                accepted = listener.accept() => match accepted {
-                    Ok((socket, peer)) => self.admit(socket, peer, &mut connections),
-                    Err(error) => {
-                        tracing::warn!(%error, door = S::NAME, "cannot accept");
-                        tokio::time::sleep(ACCEPT_PAUSE).await;
-                    }
-                },
-                Some(_) = connections.join_next() => {}
-                _ = shutdown.wait_for(|shut| *shut) => break,
+            let accepted = tokio::select! {
+                accepted = listener.accept() => accepted,
+                _ = &mut shut => return Ok(()),
+            };
+            // Its thread waits for it from now on.
+            match accepted.and_then(|(socket, peer)| Ok((socket.into_std()?, peer))) {
+                Ok((socket, peer)) => self.admit(socket, peer),
+                Err(error) => {
+                    tracing::warn!(%error, door = S::NAME, "cannot accept");
+                    tokio::time::sleep(ACCEPT_PAUSE).await;
+                }
             }
         }
-        drop(listener);
-        let finish = async { while connections.join_next().await.is_some() {} };
-        if tokio::time::timeout(self.limits.shutdown_grace, finish).await.is_err() {
-            tracing::warn!(door = S::NAME, "connections were cut off at shutdown");
-        }
-        Ok(())
     }
 
-    fn admit(&self, socket: TcpStream, peer: SocketAddr, connections: &mut JoinSet<()>) {
-        let traffic = self.service.traffic().thread(self.thread);
+    fn admit(&self, mut socket: TcpStream, peer: SocketAddr) {
         let Some(place) = Place::take(&self.service, self.limits.connections_max) else {
-            traffic.rejected.add(1);
-            connections.spawn(async move {
-                let mut socket = socket;
-                // Whether the client hears it makes no difference.
-                let _ = socket.write_all(S::TOO_MANY).await;
-            });
+            self.service.traffic().thread(0).rejected.add(1);
+            // There is room for it in a new socket. Whether the client hears it makes no difference.
+            let _ = socket.write(S::TOO_MANY);
             return;
         };
-        traffic.accepted.add(1);
-        let (service, thread) = (self.service.clone(), self.thread);
-        let (idle_max, shutdown) = (self.limits.idle_max, self.shutdown.clone());
-        connections.spawn(async move {
-            let _place = place;
-            let serve = async || -> Result<()> {
-                // Answers are written whole, so waiting for more to send would only delay them.
-                socket.set_nodelay(true)?;
-                let link = Link { local: socket.local_addr()?, peer };
-                Connection::new(service, thread, socket, link).serve(idle_max, shutdown).await
-            };
-            if let Err(error) = serve().await {
-                tracing::debug!(%error, door = S::NAME, "connection ended");
-            }
-        });
+        self.service.traffic().thread(place.thread).accepted.add(1);
+        // A thread that is gone serves nobody.
+        let _ = self.threads[place.thread].send(Arrival { socket, peer, place });
     }
 }
 
-/// A connection's place among those there may be, given back when dropped.
-struct Place<S: Service>(Arc<S>);
+/// A connection's place among those of a thread, given back when dropped.
+pub(super) struct Place<S: Service> {
+    service: Arc<S>,
+    thread: usize,
+}
 
 impl<S: Service> Place<S> {
     fn take(service: &Arc<S>, connections_max: usize) -> Option<Self> {
-        service.traffic().enter(connections_max).then(|| Place(service.clone()))
+        let thread = service.traffic().enter(connections_max)?;
+        Some(Place { service: service.clone(), thread })
     }
 }
 
 impl<S: Service> Drop for Place<S> {
     fn drop(&mut self) {
-        self.0.traffic().leave();
+        self.service.traffic().leave(self.thread);
     }
 }

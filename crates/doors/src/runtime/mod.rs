@@ -1,9 +1,10 @@
 //! What the key-value doors share: threads, sockets, buffers and the loop that serves a client. A door adds a
 //! [`Protocol`], which turns bytes into answers and does no I/O.
 //!
-//! One thread for each core, each with its own listening socket on the same address, so that the kernel spreads the
-//! connections and nothing is handed over between threads. A thread serves its connections by turns; one that waits
-//! for a file, for room in memory or for the log does not hold up the others.
+//! One thread for each core. A new connection goes to the thread that has the fewest, and stays there: the kernel, given
+//! a listening socket for each thread, would spread them by hash, two to one thread while another has none. A thread
+//! serves its connections by turns; one that waits for a file, for room in memory or for the log does not hold up the
+//! others.
 //!
 //! What arrived together is executed together, settled once and answered in one write. A client costs what it has
 //! sent and not what it declares: it is not read from while its answers are not read.
@@ -12,6 +13,9 @@ mod connection;
 mod door;
 mod exchange;
 mod listener;
+#[cfg(test)]
+mod tests;
+mod thread;
 mod traffic;
 
 pub use door::Door;

@@ -29,7 +29,6 @@ impl Counter {
 
 /// Connections and bytes of a door.
 pub struct Traffic {
-    open: AtomicUsize,
     open_metric: metrics::Gauge,
     threads: Box<[ThreadTraffic]>,
 }
@@ -37,6 +36,7 @@ pub struct Traffic {
 /// What one thread of a door counts. Apart from the others' in memory, so that threads do not wait for each other.
 #[repr(align(128))]
 pub(super) struct ThreadTraffic {
+    open: AtomicUsize,
     pub accepted: Counter,
     pub rejected: Counter,
     pub idle: Counter,
@@ -61,6 +61,7 @@ impl Traffic {
     /// Of the door `name`, which has `threads` threads.
     pub fn new(name: &str, threads: usize) -> Arc<Self> {
         let thread = |_| ThreadTraffic {
+            open: AtomicUsize::new(0),
             accepted: Counter::new(format!("oribi_{name}_connections_total")),
             rejected: Counter::new(format!("oribi_{name}_rejected_connections_total")),
             idle: Counter::new(format!("oribi_{name}_idle_connections_total")),
@@ -68,7 +69,6 @@ impl Traffic {
             sent_bytes: Counter::new(format!("oribi_{name}_sent_bytes_total")),
         };
         Arc::new(Traffic {
-            open: AtomicUsize::new(0),
             open_metric: metrics::gauge!(format!("oribi_{name}_connections_count")),
             threads: (0..threads).map(thread).collect(),
         })
@@ -76,7 +76,7 @@ impl Traffic {
 
     /// How many connections there are.
     pub fn open(&self) -> usize {
-        self.open.load(Ordering::Relaxed)
+        self.threads.iter().map(ThreadTraffic::open).sum()
     }
 
     pub fn sum(&self) -> TrafficSum {
@@ -91,23 +91,36 @@ impl Traffic {
         sum
     }
 
+    pub(super) fn threads(&self) -> usize {
+        self.threads.len()
+    }
+
     pub(super) fn thread(&self, thread: usize) -> &ThreadTraffic {
         &self.threads[thread]
     }
 
-    /// Takes one of `connections_max` places, if one is free.
-    pub(super) fn enter(&self, connections_max: usize) -> bool {
-        if self.open.fetch_add(1, Ordering::Relaxed) >= connections_max {
-            self.open.fetch_sub(1, Ordering::Relaxed);
-            return false;
+    /// Takes a place of the thread that has the fewest connections, and returns its number, unless there are
+    /// `connections_max`. One at a time, or there may be more.
+    pub(super) fn enter(&self, connections_max: usize) -> Option<usize> {
+        if self.open() >= connections_max {
+            return None;
         }
+        let thread = (0..self.threads.len()).min_by_key(|thread| self.threads[*thread].open())?;
+        self.threads[thread].open.fetch_add(1, Ordering::Relaxed);
         self.open_metric.increment(1);
-        true
+        Some(thread)
     }
 
-    /// Gives a place back.
-    pub(super) fn leave(&self) {
-        self.open.fetch_sub(1, Ordering::Relaxed);
+    /// Gives a place of `thread` back.
+    pub(super) fn leave(&self, thread: usize) {
+        self.threads[thread].open.fetch_sub(1, Ordering::Relaxed);
         self.open_metric.decrement(1);
+    }
+}
+
+impl ThreadTraffic {
+    /// How many connections the thread has.
+    pub fn open(&self) -> usize {
+        self.open.load(Ordering::Relaxed)
     }
 }

@@ -1,0 +1,150 @@
+use super::*;
+use oribi_engine::EngineOptions;
+use oribi_env::Env;
+use std::io::{Read, Write};
+use std::net::TcpStream;
+
+/// Answers each byte with the number of the thread that serves it.
+struct Numbers {
+    engine: Arc<Engine>,
+    traffic: Arc<Traffic>,
+}
+
+struct Number(u8);
+
+impl Service for Numbers {
+    type Protocol = Number;
+    const NAME: &'static str = "numbers";
+    const TOO_MANY: &'static [u8] = b"full";
+
+    fn engine(&self) -> &Arc<Engine> {
+        &self.engine
+    }
+
+    fn traffic(&self) -> &Traffic {
+        &self.traffic
+    }
+
+    fn open(&self, thread: usize, _link: Link) -> Number {
+        Number(thread as u8)
+    }
+}
+
+impl Protocol for Number {
+    fn advance(&mut self, exchange: &mut Exchange, leave: Leave) -> Progress {
+        // Zeros ask for what may block.
+        if exchange.input.contains(&0) && !leave.to_block {
+            return Progress::NeedsBlocking;
+        }
+        exchange.output.resize(exchange.input.len(), self.0);
+        exchange.input.clear();
+        Progress::Done
+    }
+}
+
+/// A running door of three threads, and what it counts.
+struct Subject {
+    door: Door,
+    traffic: Arc<Traffic>,
+    shutdown: watch::Sender<bool>,
+    engine: Arc<Engine>,
+    _dir: tempfile::TempDir,
+}
+
+const THREADS: usize = 3;
+
+impl Subject {
+    fn new(limits: ClientLimits) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let engine = Engine::open(Env::real(), dir.path(), EngineOptions::default()).unwrap();
+        let traffic = Traffic::new("numbers", THREADS);
+        let (shutdown, shut) = watch::channel(false);
+        let service = Numbers { engine: engine.clone(), traffic: traffic.clone() };
+        let socket = crate::bind::bind_door("127.0.0.1:0".parse().unwrap()).unwrap();
+        let door = Door::start(service, socket, limits, shut).unwrap();
+        Subject { door, traffic, shutdown, engine, _dir: dir }
+    }
+
+    fn connect(&self) -> TcpStream {
+        let socket = TcpStream::connect(self.door.local_addr()).unwrap();
+        socket.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+        socket
+    }
+
+    /// A client, and the number of the thread that serves it.
+    fn welcomed(&self) -> (TcpStream, usize) {
+        let mut socket = self.connect();
+        let thread = ask(&mut socket, 1);
+        (socket, thread)
+    }
+
+    fn end(self) {
+        self.shutdown.send_replace(true);
+        tokio::runtime::Runtime::new().unwrap().block_on(self.door.join()).unwrap();
+        assert_eq!(self.traffic.open(), 0);
+        self.engine.close().unwrap();
+    }
+}
+
+fn ask(socket: &mut TcpStream, byte: u8) -> usize {
+    socket.write_all(&[byte]).unwrap();
+    let mut answer = [0];
+    socket.read_exact(&mut answer).unwrap();
+    answer[0].into()
+}
+
+/// How many of `clients` each thread has.
+fn spread(clients: &[(TcpStream, usize)]) -> [usize; THREADS] {
+    std::array::from_fn(|thread| clients.iter().filter(|(_, of)| *of == thread).count())
+}
+
+#[test]
+fn a_connection_goes_to_the_thread_that_has_the_fewest() {
+    let subject = Subject::new(ClientLimits::default());
+    let mut clients: Vec<_> = (0..2 * THREADS).map(|_| subject.welcomed()).collect();
+    assert_eq!(spread(&clients), [2; THREADS]);
+
+    clients.retain(|(_, thread)| *thread != 1);
+    clients.remove(0);
+    while subject.traffic.open() > clients.len() {
+        std::thread::yield_now();
+    }
+    clients.extend((0..THREADS).map(|_| subject.welcomed()));
+    assert_eq!(spread(&clients), [2; THREADS]);
+    let sum = subject.traffic.sum();
+    assert_eq!((sum.accepted, sum.rejected), (9, 0));
+    assert_eq!((sum.received_bytes, sum.sent_bytes), (9, 9));
+    subject.end();
+}
+
+#[test]
+fn one_too_many_is_told_so_and_takes_no_place() {
+    let limits = ClientLimits { connections_max: 4, ..ClientLimits::default() };
+    let subject = Subject::new(limits);
+    let mut clients: Vec<_> = (0..4).map(|_| subject.welcomed()).collect();
+    let mut heard = Vec::new();
+    subject.connect().read_to_end(&mut heard).unwrap();
+    assert_eq!(heard, b"full");
+    assert_eq!((subject.traffic.open(), subject.traffic.sum().rejected), (4, 1));
+
+    clients.pop();
+    while subject.traffic.open() > 3 {
+        std::thread::yield_now();
+    }
+    subject.welcomed();
+    subject.end();
+}
+
+#[test]
+fn what_was_asked_is_answered_however_often_the_time_of_silence_ran_out() {
+    let limits = ClientLimits { idle_max: Some(Duration::from_millis(1)), ..ClientLimits::default() };
+    let subject = Subject::new(limits);
+    let mut socket = subject.connect();
+    // Each is answered by another thread, which takes longer than that.
+    let sent = (0..100).take_while(|_| socket.write_all(&[0]).is_ok()).count();
+    let mut answers = Vec::new();
+    let _ = socket.read_to_end(&mut answers);
+    assert!(answers.len() <= sent);
+    assert_eq!(subject.traffic.sum().idle, 1);
+    subject.end();
+}
