@@ -58,12 +58,11 @@ impl<S: Service> Connection<S> {
     /// # Errors
     /// Those of the socket, and of an engine that cannot keep what it was told any more: then nobody is answered.
     pub async fn serve(mut self, idle_max: Option<Duration>, shutdown: watch::Receiver<bool>) -> Result<()> {
-        let alarms = Alarms::new();
+        let mut alarms = Alarms::new();
         alarms.push(shut(shutdown).boxed());
         self.client.protocol.pushes().into_iter().for_each(|pushes| alarms.push(changed(pushes).boxed()));
         let mut silent_until = idle_max.map(|time| Instant::now() + time);
         silent_until.into_iter().for_each(|until| alarms.push(silence(until).boxed()));
-        let mut alarms = alarms;
         while !self.client.exchange.closing {
             match poll_fn(|context| self.poll_event(&mut alarms, context)).await? {
                 Event::Received(0) | Event::Shutdown => return Ok(()),
