@@ -30,16 +30,17 @@ pub mod magic {
     pub const ALT_RESPONSE: u8 = 0x18;
 }
 
+/// Small, since it stays with a request until the answer is made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header {
     pub magic: u8,
     pub opcode: u8,
-    pub framing_len: usize,
-    pub key_len: usize,
-    pub extras_len: usize,
+    pub framing_len: u8,
+    pub extras_len: u8,
+    pub key_len: u16,
     pub datatype: u8,
     pub vbucket: u16,
-    pub body_len: usize,
+    pub body_len: u32,
     pub opaque: [u8; 4],
     pub cas: u64,
 }
@@ -71,6 +72,7 @@ pub enum Frame<'a> {
 }
 
 /// Reads the request at the beginning of `input`.
+#[inline]
 pub fn decode(input: &[u8], value_bytes_max: usize) -> Frame<'_> {
     match input.first() {
         Some(&(magic::REQUEST | magic::ALT_REQUEST)) => {}
@@ -79,19 +81,20 @@ pub fn decode(input: &[u8], value_bytes_max: usize) -> Frame<'_> {
     }
     let Some((bytes, rest)) = input.split_first_chunk() else { return Frame::Incomplete };
     let header = Header::read(bytes);
-    let len = HEADER_BYTES as u64 + header.body_len as u64;
+    let len = HEADER_BYTES as u64 + u64::from(header.body_len);
     let Some(value_len) = header.value_len() else { return Frame::Malformed { header, len } };
     if value_len > value_bytes_max {
         return Frame::TooLarge { header, len };
     }
-    let Some(body) = rest.get(..header.body_len) else { return Frame::Incomplete };
-    let (framing, body) = body.split_at(header.framing_len);
-    let (extras, body) = body.split_at(header.extras_len);
-    let (key, value) = body.split_at(header.key_len);
+    let Some(body) = rest.get(..header.body_len as usize) else { return Frame::Incomplete };
+    let (framing, body) = body.split_at(header.framing_len.into());
+    let (extras, body) = body.split_at(header.extras_len.into());
+    let (key, value) = body.split_at(header.key_len.into());
     Frame::Packet { packet: Packet { header, framing, extras, key, value }, len: len as usize }
 }
 
 impl Header {
+    #[inline]
     fn read(bytes: &[u8; HEADER_BYTES]) -> Self {
         let [magic, opcode, key_high, key_low, extras_len, datatype, ..] = *bytes;
         let (framing_len, key_len) = match magic {
@@ -101,23 +104,26 @@ impl Header {
         Header {
             magic,
             opcode,
-            framing_len: framing_len.into(),
-            key_len: key_len.into(),
-            extras_len: extras_len.into(),
+            framing_len,
+            extras_len,
+            key_len,
             datatype,
             vbucket: u16::from_be_bytes(field(bytes, 6)),
-            body_len: u32::from_be_bytes(field(bytes, 8)) as usize,
+            body_len: u32::from_be_bytes(field(bytes, 8)),
             opaque: field(bytes, 12),
             cas: u64::from_be_bytes(field(bytes, 16)),
         }
     }
 
     /// What the body has besides the other parts; `None` if they do not fit it.
+    #[inline]
     pub fn value_len(&self) -> Option<usize> {
-        self.body_len.checked_sub(self.framing_len + self.extras_len + self.key_len)
+        let others = u32::from(self.framing_len) + u32::from(self.extras_len) + u32::from(self.key_len);
+        self.body_len.checked_sub(others).map(|len| len as usize)
     }
 }
 
+#[inline]
 fn field<const N: usize>(bytes: &[u8; HEADER_BYTES], at: usize) -> [u8; N] {
     let mut field = [0; N];
     field.copy_from_slice(&bytes[at..at + N]);
@@ -177,8 +183,12 @@ impl<'a> Response<'a> {
         header[12..16].copy_from_slice(&self.opaque);
         header[16..24].copy_from_slice(&self.cas.to_be_bytes());
         out.reserve(HEADER_BYTES + body_len);
-        for part in [&header[..], self.framing, self.extras, self.key, self.value] {
-            out.extend_from_slice(part);
+        out.extend_from_slice(&header);
+        // Most answers have one of them or none.
+        for part in [self.framing, self.extras, self.key, self.value] {
+            if !part.is_empty() {
+                out.extend_from_slice(part);
+            }
         }
     }
 }

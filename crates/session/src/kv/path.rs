@@ -124,8 +124,10 @@ pub fn resolve<'a>(
 
 /// The table that `key` begins with, and what follows it.
 fn split_table<'c, 'k>(catalog: &'c Catalog, key: &'k [u8]) -> Option<(&'c Arc<Table>, &'k [u8])> {
-    let mut parts = key.splitn(3, |b| *b == b'/');
-    let (schema, table, rest) = (parts.next()?, parts.next()?, parts.next()?);
+    // Most keys end here.
+    let (schema, rest) = key.split_at(memchr::memchr(b'/', key)?);
+    let (table, rest) = rest[1..].split_at(memchr::memchr(b'/', &rest[1..])?);
+    let rest = &rest[1..];
     let table = catalog.table(std::str::from_utf8(schema).ok()?, std::str::from_utf8(table).ok()?)?;
     Some((table, rest))
 }
