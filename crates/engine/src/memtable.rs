@@ -39,8 +39,8 @@ impl Memtable {
     }
 
     /// Makes `new` the newest version of `key` in the row index, and its key one of this memtable; then calls
-    /// `published`, which returns the horizon. `in_files` is as [`RowIndex::apply`] has it. Returns whether older
-    /// versions of the row are left to [`trim`](Self::trim).
+    /// `published`, which returns the horizon, under the shard's lock. `in_files` is as [`RowIndex::apply`] has it.
+    /// Returns whether older versions of the row are left to [`trim`](Self::trim).
     pub fn apply(
         &self,
         index: &RowIndex,

@@ -69,7 +69,8 @@ impl Timeline {
         ts
     }
 
-    /// The write at `ts` is applied: moves the watermark over all leading completed writes.
+    /// The write at `ts` is applied: moves the watermark over all leading completed writes. It may be called under a
+    /// shard's lock, and so may [`horizon`](Self::horizon): whoever holds one of the locks in here asks for no other.
     pub fn complete(&self, ts: Timestamp) {
         let mut writes = self.writes.lock();
         let position = match writes.in_flight.front() {

@@ -23,6 +23,8 @@ pub(super) struct Connection<S: Service> {
     socket: TcpStream,
     /// In a box, since it is handed on.
     client: Box<Client<S::Protocol>>,
+    /// How often the client was heard since the alarms were.
+    unheard: u32,
 }
 
 /// What goes along to a thread that may block.
@@ -46,10 +48,13 @@ enum Event {
 /// whenever the client has: they rest on locks that all threads share.
 type Alarms = FuturesUnordered<BoxFuture<'static, Event>>;
 
+/// A client that always has more to ask is heard so often before the alarms are.
+const UNHEARD_MAX: u32 = 64;
+
 impl<S: Service> Connection<S> {
     pub fn new(service: Arc<S>, thread: usize, socket: TcpStream, link: Link) -> Self {
         let client = Client { protocol: service.open(thread, link), exchange: Exchange::default() };
-        Connection { service, thread, socket, client: Box::new(client) }
+        Connection { service, thread, socket, client: Box::new(client), unheard: 0 }
     }
 
     /// Serves the client until it leaves, stays idle for longer than it may, or the door shuts. Requests that were
@@ -61,7 +66,8 @@ impl<S: Service> Connection<S> {
         let mut alarms = Alarms::new();
         alarms.push(shut(shutdown).boxed());
         self.client.protocol.pushes().into_iter().for_each(|pushes| alarms.push(changed(pushes).boxed()));
-        let mut silent_until = idle_max.map(|time| Instant::now() + time);
+        let later = || idle_max.and_then(|time| Instant::now().checked_add(time));
+        let mut silent_until = later();
         silent_until.into_iter().for_each(|until| alarms.push(silence(until).boxed()));
         while !self.client.exchange.closing {
             match poll_fn(|context| self.poll_event(&mut alarms, context)).await? {
@@ -72,7 +78,7 @@ impl<S: Service> Connection<S> {
                     alarms.push(changed(pushes).boxed());
                     self.answer().await?;
                 }
-                // A request that came in time moves the end of the time, and not the alarm.
+                // What came in time moved the end of the time, and not the alarm.
                 Event::Silence => match silent_until {
                     Some(until) if Instant::now() < until => {
                         alarms.push(silence(until).boxed());
@@ -84,13 +90,19 @@ impl<S: Service> Connection<S> {
                     }
                 },
             }
-            silent_until = idle_max.map(|time| Instant::now() + time);
+            silent_until = later();
         }
         Ok(())
     }
 
     /// Receives what has arrived. Buffers are held while the client is served, and not while it is waited for.
     fn poll_event(&mut self, alarms: &mut Alarms, context: &mut Context<'_>) -> Poll<Result<Event>> {
+        if self.unheard >= UNHEARD_MAX {
+            self.unheard = 0;
+            if let Poll::Ready(event) = alarms.poll_next_unpin(context) {
+                return Poll::Ready(Ok(event.unwrap_or(Event::Shutdown)));
+            }
+        }
         let exchange = &mut self.client.exchange;
         exchange.borrow_buffers();
         // Having received less than there was room for, the socket knows that it is empty without another recv(2).
@@ -98,9 +110,11 @@ impl<S: Service> Connection<S> {
             let received = received?;
             self.service.traffic().thread(self.thread).received_bytes.add(received as u64);
             exchange.received();
+            self.unheard += 1;
             return Poll::Ready(Ok(Event::Received(received)));
         }
         exchange.return_buffers();
+        self.unheard = 0;
         alarms.poll_next_unpin(context).map(|event| Ok(event.unwrap_or(Event::Shutdown)))
     }
 

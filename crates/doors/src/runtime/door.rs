@@ -44,23 +44,18 @@ impl Door {
         let service = Arc::new(service);
         let numbers = 0..service.traffic().threads();
         let (threads, arrivals): (Vec<_>, Vec<_>) = numbers.map(|_| mpsc::unbounded_channel()).unzip();
-        // The first thread takes clients in for all.
-        let listener = Listener { service: service.clone(), limits, threads };
-        let mut listening = Some(listener.serve(socket, shutdown.clone()));
-        let spawned = arrivals.into_iter().enumerate().map(|(number, arrivals)| {
+        let serving = arrivals.into_iter().enumerate().map(|(number, arrivals)| {
             let thread = Thread { service: service.clone(), number, limits, shutdown: shutdown.clone() };
-            let listening = listening.take();
-            spawn::<S>(number, limits.shutdown_grace, async move {
-                let listening = async {
-                    match listening {
-                        Some(listening) => listening.await,
-                        None => Ok(()),
-                    }
-                };
-                tokio::join!(listening, thread.serve(arrivals)).0
+            spawn::<S>(&number.to_string(), limits.shutdown_grace, async move {
+                thread.serve(arrivals).await;
+                Ok(())
             })
         });
-        Ok(Door { name: S::NAME, local_addr, threads: spawned.collect::<Result<_>>()? })
+        let mut started = serving.collect::<Result<Vec<_>>>()?;
+        // On a thread of its own: one that serves may have to wait for the disk, and nobody could come in meanwhile.
+        let listener = Listener { service: service.clone(), limits, threads };
+        started.push(spawn::<S>("accept", limits.shutdown_grace, listener.serve(socket, shutdown))?);
+        Ok(Door { name: S::NAME, local_addr, threads: started })
     }
 
     pub fn local_addr(&self) -> SocketAddr {
@@ -84,11 +79,11 @@ impl Door {
 
 /// Runs `serve` on a thread of its own.
 fn spawn<S: Service>(
-    number: usize,
+    name: &str,
     shutdown_grace: Duration,
     serve: impl Future<Output = Result<()>> + Send + 'static,
 ) -> Result<JoinHandle<()>> {
-    let name = format!("{}-{number}", S::NAME);
+    let name = format!("{}-{name}", S::NAME);
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .max_blocking_threads(BLOCKING_THREADS_MAX)

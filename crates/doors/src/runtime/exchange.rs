@@ -77,6 +77,8 @@ impl Exchange {
         let output = std::mem::take(&mut self.output);
         self.borrowed = false;
         input.clear();
+        // What was taken from its beginning does not count as its capacity until it is asked for.
+        input.reserve(RECEIVE_BYTES_MAX);
         // Buffers that had to grow for a long value would keep their size for ever.
         if input.capacity() > 2 * RECEIVE_BYTES_MAX || output.capacity() > 4 * OUTPUT_BYTES_MAX {
             return;

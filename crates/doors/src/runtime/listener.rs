@@ -55,8 +55,9 @@ impl<S: Service> Listener<S> {
             return;
         };
         self.service.traffic().thread(place.thread).accepted.add(1);
-        // A thread that is gone serves nobody.
-        let _ = self.threads[place.thread].send(Arrival { socket, peer, place });
+        if self.threads[place.thread].send(Arrival { socket, peer, place }).is_err() {
+            tracing::warn!(door = S::NAME, "a connection came when its thread had gone");
+        }
     }
 }
 

@@ -139,11 +139,11 @@ fn one_too_many_is_told_so_and_takes_no_place() {
 }
 
 #[test]
-fn what_was_asked_is_answered_however_often_the_time_of_silence_ran_out() {
+fn a_client_that_was_silent_for_too_long_is_sent_off_and_counted_once() {
     let limits = ClientLimits { idle_max: Some(Duration::from_millis(1)), ..ClientLimits::default() };
     let subject = Subject::new(limits);
     let mut socket = subject.connect();
-    // Each is answered by another thread, which takes longer than that.
+    // Each is answered by another thread.
     let sent = (0..100).take_while(|_| socket.write_all(&[0]).is_ok()).count();
     let mut answers = Vec::new();
     let _ = socket.read_to_end(&mut answers);

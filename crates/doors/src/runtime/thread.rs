@@ -30,6 +30,8 @@ impl<S: Service> Thread<S> {
                 _ = shutdown.wait_for(|shut| *shut) => break,
             }
         }
+        // Those that are still on their way are not served.
+        drop(arrivals);
         let finish = async { while connections.join_next().await.is_some() {} };
         if tokio::time::timeout(self.limits.shutdown_grace, finish).await.is_err() {
             tracing::warn!(door = S::NAME, "connections were cut off at shutdown");

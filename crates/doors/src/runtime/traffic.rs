@@ -33,7 +33,8 @@ pub struct Traffic {
     threads: Box<[ThreadTraffic]>,
 }
 
-/// What one thread of a door counts. Apart from the others' in memory, so that threads do not wait for each other.
+/// What is counted of one thread of a door: who comes in by the thread that accepts, all else by itself. Apart from the
+/// others' in memory, so that threads do not wait for each other.
 #[repr(align(128))]
 pub(super) struct ThreadTraffic {
     open: AtomicUsize,

@@ -189,10 +189,10 @@ impl RowIndex {
     }
 
     /// Makes `new` the newest version of `key`. `placed` is called once it is, with whether it is the key's first in the
-    /// memtable, and returns the horizon: versions below stay as long as a snapshot at or above it may read them. `in_files` says whether the tablet's present files may
-    /// hold the key; it is asked, without I/O, only if the key is seen to be absent here: whatever was unpinned before
-    /// is in those files, and what they do not hold then can come into them only from here. Both are called under the
-    /// shard's lock.
+    /// memtable, and returns the horizon: versions below stay as long as a snapshot at or above it may read them.
+    /// `in_files` says whether the tablet's present files may hold the key; it is asked, without I/O, only if the key is
+    /// seen to be absent here: whatever was unpinned before is in those files, and what they do not hold then can come
+    /// into them only from here. Both are called under the shard's lock.
     pub fn apply(
         &self,
         key: KeyRef<'_>,
