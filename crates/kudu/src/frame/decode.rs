@@ -21,18 +21,29 @@ pub struct Body {
     pub sidecars: Vec<Bytes>,
 }
 
-/// A header that says where sidecars begin: a request's or a response's.
+/// What the headers of requests and of responses have in common.
 pub trait Header: Message + Default {
+    fn call_id(&self) -> i32;
+
+    /// Where each sidecar begins in the body.
     fn sidecar_offsets(&self) -> &[u32];
 }
 
 impl Header for RequestHeader {
+    fn call_id(&self) -> i32 {
+        self.call_id
+    }
+
     fn sidecar_offsets(&self) -> &[u32] {
         &self.sidecar_offsets
     }
 }
 
 impl Header for ResponseHeader {
+    fn call_id(&self) -> i32 {
+        self.call_id
+    }
+
     fn sidecar_offsets(&self) -> &[u32] {
         &self.sidecar_offsets
     }
@@ -43,8 +54,8 @@ const HEADER_STEPS_MAX: usize = 2 * SIDECARS_MAX + 1000;
 
 /// Takes the first frame from `input`; `None`, and nothing taken, while it is not whole.
 ///
-/// `len_max` bounds what may follow the length: [`FRAME_BYTES_MAX`](super::FRAME_BYTES_MAX), or less during a negotiation. A
-/// length is refused as soon as it is read; nothing is reserved for one that is believed.
+/// `len_max` bounds what may follow the length: [`FRAME_BYTES_MAX`](super::FRAME_BYTES_MAX), or less during a
+/// negotiation. A length is refused as soon as it is read; nothing is reserved for one that is believed.
 pub fn decode(input: &mut BytesMut, len_max: usize) -> Result<Option<Frame>, FrameError> {
     let Some(prefix) = input.first_chunk::<4>() else { return Ok(None) };
     let len = u32::from_be_bytes(*prefix) as usize;
