@@ -30,6 +30,7 @@ impl OperationsBuilder {
 
     /// Begins an operation that sets no column yet. It counts once [`finish`](OperationWriter::finish) is called; a
     /// writer that is dropped before leaves the builder as it was.
+    #[inline]
     pub fn begin(&mut self, operation_type: OperationType) -> OperationWriter<'_> {
         let (start, indirect_start) = (self.rows.len(), self.indirect.len());
         // All cells get their place, so that columns may be set in any order; those that stay unset are closed up at
@@ -297,6 +298,7 @@ impl OperationWriter<'_> {
         operation[at..at + N].copy_from_slice(&cell);
     }
 
+    #[inline]
     fn put_slice(&mut self, column: usize, bytes: &[u8]) {
         let mut cell = [0; 16];
         cell[..8].copy_from_slice(&(self.builder.indirect.len() as u64).to_le_bytes());
@@ -307,6 +309,7 @@ impl OperationWriter<'_> {
 }
 
 impl Drop for OperationWriter<'_> {
+    #[inline]
     fn drop(&mut self) {
         if !self.finished {
             self.builder.rows.truncate(self.start);
