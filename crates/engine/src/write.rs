@@ -17,6 +17,7 @@ use crate::index::{KeyRef, NewVersion, Older};
 use crate::read::{FileRow, RowVersion};
 use crate::record::{self, Change};
 use crate::tablet::{Tablet, TabletState};
+use crate::tracker::{Answered, Begun, Execution, Request, Tracked};
 use hashbrown::HashTable;
 use oribi_types::key::KEY_BYTES_MAX;
 use oribi_types::{Error, Result, Timestamp};
@@ -56,8 +57,11 @@ pub enum Decision {
 /// Decides an operation; see [`Engine::write`].
 pub type Decide<'d> = dyn FnMut(usize, Option<RowVersion<'_>>, &mut Vec<u8>) -> Result<Decision> + 'd;
 
+/// Writes down the result of a tracked write, behind what it finds; see [`Engine::write_tracked`].
+pub type Answer<'d> = dyn FnMut(&mut Vec<u8>) + 'd;
+
 /// An applied write.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Commit {
     /// The commit timestamp of the rows written; if all were kept, the time at which that was decided.
     pub ts: Timestamp,
@@ -90,6 +94,13 @@ thread_local! {
 /// Above this a scratch buffer is not kept for the next write.
 const SCRATCH_BYTES_KEPT: usize = 4 << 20;
 
+/// What a tracked write has beside others.
+struct Tracking<'t, 'd> {
+    execution: Execution<'t>,
+    answer: &'t mut Answer<'d>,
+    result: Vec<u8>,
+}
+
 /// Where an operation goes.
 type Target<'a> = (&'a Arc<Tablet>, KeyRef<'a>);
 
@@ -105,6 +116,47 @@ impl Engine {
     /// Those of `decide`; `TooLarge` beyond `statement_bytes_max`; `NotFound` for a dropped table; `Retry` if a table
     /// was truncated meanwhile; `Unavailable` if the log takes no more. Nothing was applied then.
     pub fn write(&self, ops: &[WriteOp<'_>], decide: &mut Decide<'_>) -> Result<Commit> {
+        self.execute(ops, decide, None)
+    }
+
+    /// As [`write`](Self::write), once per request id: a write that is sent again, after a restart too, is answered with
+    /// the first result and changes nothing.
+    ///
+    /// `answer` is called once when all operations are decided, and writes down what is to be answered beside the
+    /// commit: bytes that only the caller knows the meaning of. A write all of whose rows were kept is logged too, so that
+    /// its answer stays. The commit's obligation is on all tables of `ops`. Does not wait for a call that has the same
+    /// request in hand.
+    ///
+    /// # Errors
+    /// As [`write`](Self::write), and `Invalid` for a client id of another length. A write that is refused leaves nothing
+    /// behind: sent again, it is decided again.
+    pub fn write_tracked(
+        &self,
+        request: &Request<'_>,
+        ops: &[WriteOp<'_>],
+        decide: &mut Decide<'_>,
+        answer: &mut Answer<'_>,
+    ) -> Result<Tracked> {
+        let tracked = match self.results.begin(*request)? {
+            Begun::Known(tracked) => tracked,
+            Begun::Execute(execution) => {
+                let mut tracking = Tracking { execution, answer, result: Vec::new() };
+                let commit = self.execute(ops, decide, Some(&mut tracking))?;
+                Tracked::Answered(Answered { commit, result: tracking.result.into() })
+            }
+        };
+        if let Tracked::Answered(answered) = &tracked {
+            self.timeline.wait_for_watermark(answered.commit.ts);
+        }
+        Ok(tracked)
+    }
+
+    fn execute(
+        &self,
+        ops: &[WriteOp<'_>],
+        decide: &mut Decide<'_>,
+        tracking: Option<&mut Tracking<'_, '_>>,
+    ) -> Result<Commit> {
         self.budget.wait_for_room()?;
         // One look at the clock serves the whole write.
         let now_micros = self.timeline.now_micros();
@@ -113,7 +165,7 @@ impl Engine {
         SCRATCH.with_borrow_mut(|scratch| {
             scratch.rows.clear();
             scratch.staged.clear();
-            let result = self.write_latched(ops, &targets, now_micros, scratch, decide);
+            let result = self.write_latched(ops, &targets, now_micros, scratch, decide, tracking);
             if let Ok(commit) = &result {
                 self.finish(&targets, &scratch.staged, commit.ts);
             }
@@ -143,10 +195,13 @@ impl Engine {
         now_micros: u64,
         scratch: &mut Scratch,
         decide: &mut Decide<'_>,
+        mut tracking: Option<&mut Tracking<'_, '_>>,
     ) -> Result<Commit> {
         let _latches = self.latches.take(targets.iter().map(|(_, key)| key.hash));
         let mut obligation = self.stage(ops, targets, now_micros, scratch, decide)?;
-        if scratch.staged.is_empty() {
+        if let Some(tracking) = &mut tracking {
+            self.note_result(tracking)?;
+        } else if scratch.staged.is_empty() {
             return Ok(Commit { ts: self.timeline.watermark(), obligation });
         }
         let _gate = self.gate.read();
@@ -161,12 +216,30 @@ impl Engine {
                 return Err(Error::retry("the table was truncated meanwhile"));
             }
         }
-        let (lsn, ts) = self.log_record(targets, now_micros, scratch)?;
+        let (lsn, ts) = self.log_record(targets, now_micros, scratch, tracking.as_deref())?;
         self.apply(targets, scratch, lsn, ts);
         for staged in &scratch.staged {
             obligation.merge(Obligation::on(ops[staged.op].table, lsn));
         }
-        Ok(Commit { ts, obligation })
+        let mut commit = Commit { ts, obligation };
+        if let Some(tracking) = tracking {
+            commit.obligation.merge(on_all(ops, lsn));
+            // Under the gate, so that no checkpoint of results below the log's end misses it.
+            tracking.execution.finish(commit, &tracking.result);
+        }
+        Ok(commit)
+    }
+
+    /// Has the result written down, of a write whose operations are all decided.
+    fn note_result(&self, tracking: &mut Tracking<'_, '_>) -> Result<()> {
+        (tracking.answer)(&mut tracking.result);
+        if tracking.result.len() > self.options.statement_bytes_max {
+            return Err(Error::too_large(format!(
+                "the result of the write is longer than statement_bytes_max ({} bytes)",
+                self.options.statement_bytes_max
+            )));
+        }
+        Ok(())
     }
 
     /// Decides all operations. Returns what the decisions observed.
@@ -291,6 +364,7 @@ impl Engine {
         targets: &[Target<'_>],
         now_micros: u64,
         scratch: &Scratch,
+        tracking: Option<&Tracking<'_, '_>>,
     ) -> Result<(Lsn, Timestamp)> {
         let mut taken = None;
         let appended = self.log.append(0, &mut |_, buf| {
@@ -298,7 +372,13 @@ impl Engine {
             if let Some(unused) = taken.replace(self.timeline.begin(now_micros)) {
                 self.timeline.complete(unused);
             }
-            record::start(buf, taken.expect("a timestamp was just taken"));
+            let ts = taken.expect("a timestamp was just taken");
+            match tracking {
+                None => record::start(buf, ts),
+                Some(Tracking { execution, result, .. }) => {
+                    record::start_tracked(buf, ts, record::Tracked { request: execution.request(), result });
+                }
+            }
             for staged in &scratch.staged {
                 let (tablet, key) = targets[staged.op];
                 let row = staged.row.clone().map(|range| &scratch.rows[range]);
@@ -365,6 +445,14 @@ impl Engine {
             self.background.wake();
         }
     }
+}
+
+/// What an answer about all rows of a write must wait for, those included that were kept. A write of no row waits for the
+/// disk: no table says less.
+fn on_all(ops: &[WriteOp<'_>], lsn: Lsn) -> Obligation {
+    let mut obligation = Obligation { durable: if ops.is_empty() { lsn } else { 0 }, written: 0 };
+    ops.iter().for_each(|op| obligation.merge(Obligation::on(op.table, lsn)));
+    obligation
 }
 
 /// The state of the tablet that was asked for last: most operations of a write go to one tablet. Under the gate, its
