@@ -399,3 +399,41 @@ fn current(env: &Env, dir: &Path) -> Result<Option<String>> {
 fn number_of(name: &str) -> Option<u64> {
     name.strip_prefix(PREFIX)?.parse().ok()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use oribi_types::Partitioning;
+
+    /// Written by a server from before there were ranges, which was killed.
+    const MANIFEST_1: &[u8] = include_bytes!("../tests/fixtures/manifest-1");
+
+    #[test]
+    fn a_manifest_from_before_there_were_ranges_is_read() {
+        let state = read_manifest(MANIFEST_1).unwrap();
+        let table = |name: &str| state.tables.values().find(|t| t.definition.name == name).unwrap();
+        assert_eq!(table("one").definition.partitioning, Partitioning::none());
+        assert_eq!(table("four").definition.partitioning, Partitioning::hash(vec![0], 4));
+        assert_eq!(table("four").tablets.len(), 4);
+        let mut again = ManifestState::default();
+        for edit in state.edits() {
+            let stored = serde_json::to_vec(&edit).unwrap();
+            again.apply(&serde_json::from_slice(&stored).unwrap()).unwrap();
+        }
+        assert_eq!(
+            format!("{:?}", (&again.tables, &again.tablets)),
+            format!("{:?}", (&state.tables, &state.tablets))
+        );
+    }
+
+    #[test]
+    fn a_table_lists_a_tablet_for_each_of_its_partitions() {
+        let mut state = read_manifest(MANIFEST_1).unwrap();
+        let mut table = state.tables.values().find(|t| t.definition.name == "four").unwrap().clone();
+        let dropped = table.tablets.pop().unwrap();
+        assert!(state.apply(&Edit::PutTable(table.clone())).is_err(), "one is missing");
+        table.definition.partitioning = Partitioning::hash(vec![0], 3);
+        state.apply(&Edit::PutTable(table)).unwrap();
+        assert!(!state.tablets.contains_key(&dropped), "and went with what it had");
+    }
+}
