@@ -1,7 +1,7 @@
 //! A running door: its threads.
 
 use super::listener::Listener;
-use super::{ClientLimits, Service};
+use super::{ClientLimits, Host};
 use oribi_types::{Error, Result};
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
@@ -31,7 +31,7 @@ impl Door {
     ///
     /// # Errors
     /// Those of the system.
-    pub fn start<S: Service>(
+    pub fn start<S: Host>(
         service: S,
         listeners: Vec<TcpListener>,
         limits: ClientLimits,
@@ -68,7 +68,7 @@ impl Door {
     }
 }
 
-fn spawn<S: Service>(socket: TcpListener, listener: Listener<S>) -> Result<JoinHandle<()>> {
+fn spawn<S: Host>(socket: TcpListener, listener: Listener<S>) -> Result<JoinHandle<()>> {
     let name = format!("{}-{}", S::NAME, listener.thread);
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()

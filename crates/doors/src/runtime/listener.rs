@@ -1,7 +1,6 @@
 //! One thread's listening socket: takes clients in within the limits, and sees them off at shutdown.
 
-use super::connection::Connection;
-use super::{ClientLimits, Link, Service};
+use super::{ClientLimits, Host, Link};
 use oribi_types::Result;
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
@@ -15,14 +14,14 @@ use tokio::task::JoinSet;
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
 /// One thread of a door.
-pub(super) struct Listener<S: Service> {
+pub(super) struct Listener<S: Host> {
     pub service: Arc<S>,
     pub thread: usize,
     pub limits: ClientLimits,
     pub shutdown: watch::Receiver<bool>,
 }
 
-impl<S: Service> Listener<S> {
+impl<S: Host> Listener<S> {
     /// Serves until `shutdown` holds true, and then until the connections have finished, or their time to do so is
     /// over.
     pub async fn serve(self, listener: TcpListener) -> Result<()> {
@@ -70,7 +69,7 @@ impl<S: Service> Listener<S> {
                 // Answers are written whole, so waiting for more to send would only delay them.
                 socket.set_nodelay(true)?;
                 let link = Link { local: socket.local_addr()?, peer };
-                Connection::new(service, thread, socket, link).serve(idle_max, shutdown).await
+                service.serve(thread, socket, link, idle_max, shutdown).await
             };
             if let Err(error) = serve().await {
                 tracing::debug!(%error, door = S::NAME, "connection ended");
@@ -80,15 +79,15 @@ impl<S: Service> Listener<S> {
 }
 
 /// A connection's place among those there may be, given back when dropped.
-struct Place<S: Service>(Arc<S>);
+struct Place<S: Host>(Arc<S>);
 
-impl<S: Service> Place<S> {
+impl<S: Host> Place<S> {
     fn take(service: &Arc<S>, connections_max: usize) -> Option<Self> {
         service.traffic().enter(connections_max).then(|| Place(service.clone()))
     }
 }
 
-impl<S: Service> Drop for Place<S> {
+impl<S: Host> Drop for Place<S> {
     fn drop(&mut self) {
         self.0.traffic().leave();
     }

@@ -36,7 +36,7 @@ pub struct Traffic {
 
 /// What one thread of a door counts. Apart from the others' in memory, so that threads do not wait for each other.
 #[repr(align(128))]
-pub(super) struct ThreadTraffic {
+pub(crate) struct ThreadTraffic {
     pub accepted: Counter,
     pub rejected: Counter,
     pub idle: Counter,
@@ -91,7 +91,7 @@ impl Traffic {
         sum
     }
 
-    pub(super) fn thread(&self, thread: usize) -> &ThreadTraffic {
+    pub(crate) fn thread(&self, thread: usize) -> &ThreadTraffic {
         &self.threads[thread]
     }
 
