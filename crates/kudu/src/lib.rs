@@ -9,6 +9,7 @@
 mod bounded;
 pub mod frame;
 pub mod messages;
+pub mod negotiation;
 
 pub mod rpc;
 pub mod service;

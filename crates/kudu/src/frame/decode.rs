@@ -21,18 +21,29 @@ pub struct Body {
     pub sidecars: Vec<Bytes>,
 }
 
-/// A header that says where sidecars begin: a request's or a response's.
+/// What the headers of requests and of responses have in common.
 pub trait Header: Message + Default {
+    fn call_id(&self) -> i32;
+
+    /// Where each sidecar begins in the body.
     fn sidecar_offsets(&self) -> &[u32];
 }
 
 impl Header for RequestHeader {
+    fn call_id(&self) -> i32 {
+        self.call_id
+    }
+
     fn sidecar_offsets(&self) -> &[u32] {
         &self.sidecar_offsets
     }
 }
 
 impl Header for ResponseHeader {
+    fn call_id(&self) -> i32 {
+        self.call_id
+    }
+
     fn sidecar_offsets(&self) -> &[u32] {
         &self.sidecar_offsets
     }
