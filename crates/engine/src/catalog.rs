@@ -113,6 +113,21 @@ impl Table {
         self.tablets.iter().map(in_files).sum::<u64>() + self.unflushed_rows()
     }
 
+    /// The id of each tablet, by number. It stays as long as the tablet, whose number may change.
+    pub fn tablet_ids(&self) -> impl ExactSizeIterator<Item = u64> + '_ {
+        self.tablets.iter().map(|tablet| tablet.id)
+    }
+
+    /// Bytes of the SSTables.
+    pub fn file_bytes(&self) -> u64 {
+        let bytes = |tablet: &Arc<Tablet>| {
+            let state = tablet.state();
+            let metas = state.files.files.iter().map(|file| file.sstable.meta());
+            metas.map(|meta| meta.data_bytes + meta.index_bytes).sum::<u64>()
+        };
+        self.tablets.iter().map(bytes).sum()
+    }
+
     /// Keys in memtables.
     pub fn unflushed_rows(&self) -> u64 {
         let memtables =
