@@ -1,0 +1,201 @@
+//! Columnar blocks: up to three sidecars for each column.
+//!
+//! - `data`: the cells one behind the other, a boolean in one byte, null as zeros; for strings and bytes the offsets of
+//!   their values in `varlen`, one more than there are rows, each a `u32`.
+//! - `varlen`: the strings' bytes.
+//! - `non_null`: if the column is nullable, a bit for each row, least significant first: here 1 means *not* null, the
+//!   opposite of row-wise blocks and row operations.
+
+use super::gather::{self, Cells};
+use super::{arrow_schema, check, scatter};
+use crate::cell::{cell_bytes, is_slice};
+use crate::column::WireColumn;
+use arrow::array::{Array, ArrayRef, RecordBatch, RecordBatchOptions};
+use arrow::buffer::{BooleanBuffer, Buffer, NullBuffer};
+use bytes::Bytes;
+use oribi_types::{Error, Result};
+
+/// Bit of a scan's row format flags: the answer may be columnar.
+pub const COLUMNAR_LAYOUT: u64 = 2;
+
+const OFFSET_BYTES: usize = 4;
+
+/// The sidecars of one column.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ColumnSidecars<B> {
+    pub data: B,
+    /// Of strings and bytes.
+    pub varlen: Option<B>,
+    /// Of a nullable column.
+    pub non_null: Option<B>,
+}
+
+/// A columnar answer that batches are appended to.
+#[derive(Clone, Debug)]
+pub struct ColumnarBlock {
+    columns: Vec<WireColumn>,
+    num_rows: usize,
+    sidecars: Vec<ColumnSidecars<Vec<u8>>>,
+}
+
+impl ColumnarBlock {
+    pub fn new(columns: Vec<WireColumn>) -> Self {
+        let sidecars = |column: &WireColumn| {
+            let slices = is_slice(column.column_type);
+            ColumnSidecars {
+                // The first value begins where the strings do.
+                data: if slices { vec![0; OFFSET_BYTES] } else { Vec::new() },
+                varlen: slices.then(Vec::new),
+                non_null: column.nullable.then(Vec::new),
+            }
+        };
+        let sidecars = columns.iter().map(sidecars).collect();
+        ColumnarBlock { columns, num_rows: 0, sidecars }
+    }
+
+    pub fn num_rows(&self) -> usize {
+        self.num_rows
+    }
+
+    /// Bytes of all sidecars.
+    pub fn bytes(&self) -> usize {
+        let bytes_of = |sidecars: &ColumnSidecars<Vec<u8>>| {
+            let optional = [&sidecars.varlen, &sidecars.non_null];
+            sidecars.data.len() + optional.into_iter().flatten().map(Vec::len).sum::<usize>()
+        };
+        self.sidecars.iter().map(bytes_of).sum()
+    }
+
+    /// The sidecars, by column.
+    pub fn into_sidecars(self) -> Vec<ColumnSidecars<Vec<u8>>> {
+        self.sidecars
+    }
+
+    /// Appends all rows of a batch, whose columns are those of the block by position. Per batch each sidecar grows once;
+    /// nothing else is allocated.
+    ///
+    /// # Errors
+    /// `Internal` for a batch of other columns; `TooLarge` if a column's strings would take more than 4 GiB. The block is
+    /// not to be used after an error.
+    pub fn append(&mut self, batch: &RecordBatch) -> Result<()> {
+        check(&self.columns, batch)?;
+        for ((column, sidecars), array) in self.columns.iter().zip(&mut self.sidecars).zip(batch.columns()) {
+            match &mut sidecars.varlen {
+                Some(varlen) => append_slices(column, array, &mut sidecars.data, varlen)?,
+                None => {
+                    let (start, width) = (sidecars.data.len(), cell_bytes(column.column_type));
+                    sidecars.data.resize(start + array.len() * width, 0);
+                    scatter::fixed(array, column.column_type, &mut sidecars.data[start..], width);
+                }
+            }
+            if let Some(non_null) = &mut sidecars.non_null {
+                append_bits(non_null, self.num_rows, array);
+            }
+        }
+        self.num_rows += batch.num_rows();
+        Ok(())
+    }
+}
+
+/// Appends an offset for each row: where its value ends and the next begins. Null is empty.
+fn append_slices(
+    column: &WireColumn,
+    array: &ArrayRef,
+    offsets: &mut Vec<u8>,
+    varlen: &mut Vec<u8>,
+) -> Result<()> {
+    let bytes = scatter::variable_bytes(array, column.column_type);
+    if u32::try_from(varlen.len() + bytes).is_err() {
+        return Err(Error::too_large(format!("column \"{}\" has more than 4 GiB in a block", column.name)));
+    }
+    varlen.reserve(bytes);
+    let first = offsets.len() / OFFSET_BYTES;
+    offsets.reserve(array.len() * OFFSET_BYTES);
+    let mut rows_done = 0;
+    // A null has no value of its own to be called with, and ends where the value before it did.
+    let mut end_rows = |upto: usize, end: usize| {
+        for _ in rows_done..upto {
+            offsets.extend_from_slice(&(end as u32).to_le_bytes());
+        }
+        rows_done = upto;
+    };
+    scatter::variable(array, column.column_type, |row, value| {
+        end_rows(row, varlen.len());
+        varlen.extend_from_slice(value);
+        end_rows(row + 1, varlen.len());
+    });
+    end_rows(array.len(), varlen.len());
+    debug_assert_eq!(offsets.len() / OFFSET_BYTES, first + array.len());
+    Ok(())
+}
+
+fn append_bits(bits: &mut Vec<u8>, rows: usize, array: &ArrayRef) {
+    let end = rows + array.len();
+    bits.resize(end.div_ceil(8), 0);
+    match array.nulls() {
+        // All are there: whole bytes but for the first and the last.
+        None => {
+            let first = (rows.next_multiple_of(8)).min(end);
+            (rows..first).for_each(|i| bits[i / 8] |= 1 << (i % 8));
+            bits[first / 8..end / 8].fill(0xff);
+            ((end / 8 * 8).max(first)..end).for_each(|i| bits[i / 8] |= 1 << (i % 8));
+        }
+        Some(nulls) => {
+            for i in nulls.valid_indices().map(|i| rows + i) {
+                bits[i / 8] |= 1 << (i % 8);
+            }
+        }
+    }
+}
+
+/// The rows of a columnar answer as an Arrow batch. Its strings share the sidecars.
+///
+/// # Errors
+/// `Invalid` for a sidecar that is missing or of another length than `num_rows` rows have, or a value that its column cannot
+/// hold.
+pub fn decode(
+    columns: &[WireColumn],
+    num_rows: usize,
+    sidecars: &[ColumnSidecars<Bytes>],
+) -> Result<RecordBatch> {
+    if sidecars.len() != columns.len() {
+        return Err(Error::invalid(format!("{} columns instead of {}", sidecars.len(), columns.len())));
+    }
+    let mut arrays = Vec::with_capacity(columns.len());
+    for (column, sidecars) in columns.iter().zip(sidecars) {
+        let array = decode_column(column, num_rows, sidecars);
+        arrays.push(array.map_err(|error| error.context(format_args!("column \"{}\"", column.name)))?);
+    }
+    let options = RecordBatchOptions::new().with_row_count(Some(num_rows));
+    Ok(RecordBatch::try_new_with_options(arrow_schema(columns), arrays, &options)?)
+}
+
+fn decode_column(column: &WireColumn, num_rows: usize, sidecars: &ColumnSidecars<Bytes>) -> Result<ArrayRef> {
+    let nulls = match (&sidecars.non_null, column.nullable) {
+        (_, false) => None,
+        (Some(bits), true) if bits.len() == num_rows.div_ceil(8) => {
+            Some(NullBuffer::new(BooleanBuffer::new(Buffer::from(bits.clone()), 0, num_rows)))
+        }
+        _ => return Err(Error::invalid(format!("no bitmap of {num_rows} rows"))),
+    };
+    let slices = is_slice(column.column_type);
+    let width = if slices { OFFSET_BYTES } else { cell_bytes(column.column_type) };
+    let cells = num_rows.checked_add(usize::from(slices));
+    if cells.and_then(|n| n.checked_mul(width)) != Some(sidecars.data.len()) {
+        return Err(Error::invalid(format!("{} bytes of data for {num_rows} rows", sidecars.data.len())));
+    }
+    let cells = Cells { bytes: &sidecars.data, stride: width, rows: num_rows };
+    if !slices {
+        return gather::fixed(column.column_type, cells, nulls);
+    }
+    let varlen = sidecars.varlen.as_ref().ok_or_else(|| Error::invalid("strings without a sidecar"))?;
+    let offset = |i: usize| {
+        let bytes = &sidecars.data[i * OFFSET_BYTES..][..OFFSET_BYTES];
+        u64::from(u32::from_le_bytes(bytes.try_into().expect("an offset has 4 bytes")))
+    };
+    if (0..num_rows).any(|i| offset(i) > offset(i + 1)) {
+        return Err(Error::invalid("offsets descend"));
+    }
+    let places = (0..num_rows).map(|i| (offset(i), offset(i + 1) - offset(i)));
+    gather::variable(column.column_type, places, varlen, nulls)
+}

@@ -1,0 +1,158 @@
+//! Row-wise blocks: one row behind the other, without padding.
+//!
+//! ```text
+//! cells       of the projected columns, in their order; a slice points into the indirect sidecar
+//! u8 null[⌈columns/8⌉]   only if any projected column is nullable; bit i (least significant first): column i is null
+//! ```
+//! All rows have the same length, and null has a cell too, of zeros. With [`PAD_UNIXTIME`] a timestamp takes 16 bytes, the
+//! last 8 of them zero.
+
+use super::gather::{self, Cells};
+use super::{arrow_schema, check, scatter};
+use crate::cell::{SLICE_BYTES, cell_bytes, is_slice};
+use crate::column::WireColumn;
+use arrow::array::{Array, RecordBatch, RecordBatchOptions};
+use arrow::buffer::{BooleanBuffer, NullBuffer};
+use bytes::Bytes;
+use oribi_types::{ColumnType, Error, Result};
+
+/// Bit of a scan's row format flags: timestamps take the 16 bytes that Impala's do.
+pub const PAD_UNIXTIME: u64 = 1;
+
+/// Where cells lie in a row.
+#[derive(Clone, Debug)]
+pub struct RowwiseLayout {
+    columns: Vec<WireColumn>,
+    offsets: Vec<usize>,
+    /// Where the null bitmap begins; without one, where the row ends.
+    nulls: usize,
+    /// Bytes of a row.
+    stride: usize,
+}
+
+impl RowwiseLayout {
+    /// The layout of rows of a projection; `flags` are the scan's row format flags.
+    pub fn new(columns: Vec<WireColumn>, flags: u64) -> Self {
+        let mut nulls = 0;
+        let mut offsets = Vec::with_capacity(columns.len());
+        for column in &columns {
+            offsets.push(nulls);
+            let padded = flags & PAD_UNIXTIME != 0 && column.column_type == ColumnType::Timestamp;
+            nulls += if padded { 16 } else { cell_bytes(column.column_type) };
+        }
+        let bitmap_bytes = if columns.iter().any(|c| c.nullable) { columns.len().div_ceil(8) } else { 0 };
+        RowwiseLayout { columns, offsets, nulls, stride: nulls + bitmap_bytes }
+    }
+
+    /// Bytes of a row, without its strings.
+    pub fn stride(&self) -> usize {
+        self.stride
+    }
+
+    pub fn columns(&self) -> &[WireColumn] {
+        &self.columns
+    }
+}
+
+/// The two sidecars of a row-wise answer. Both are there even if empty: a projection of no columns counts rows.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RowwiseBlock {
+    pub num_rows: usize,
+    pub rows: Vec<u8>,
+    pub indirect: Vec<u8>,
+}
+
+impl RowwiseBlock {
+    /// Bytes of both sidecars.
+    pub fn bytes(&self) -> usize {
+        self.rows.len() + self.indirect.len()
+    }
+
+    /// Appends all rows of a batch, whose columns are those of the layout by position. Per batch the two sidecars grow
+    /// once each; nothing else is allocated.
+    ///
+    /// # Errors
+    /// `Internal` for a batch of other columns.
+    pub fn append(&mut self, layout: &RowwiseLayout, batch: &RecordBatch) -> Result<()> {
+        check(&layout.columns, batch)?;
+        let (start, stride) = (self.rows.len(), layout.stride);
+        self.rows.resize(start + batch.num_rows() * stride, 0);
+        self.num_rows += batch.num_rows();
+        let slices = layout.columns.iter().zip(batch.columns()).filter(|(c, _)| is_slice(c.column_type));
+        let bytes = slices.map(|(column, array)| scatter::variable_bytes(array, column.column_type)).sum();
+        self.indirect.reserve(bytes);
+        for (i, (column, array)) in layout.columns.iter().zip(batch.columns()).enumerate() {
+            let rows = &mut self.rows[start..];
+            if rows.is_empty() {
+                break;
+            }
+            let cells = &mut rows[layout.offsets[i]..];
+            if is_slice(column.column_type) {
+                put_slices(array, column.column_type, cells, stride, &mut self.indirect);
+            } else {
+                scatter::fixed(array, column.column_type, cells, stride);
+            }
+            if let Some(nulls) = array.nulls().filter(|nulls| nulls.null_count() > 0) {
+                put_nulls(nulls, &mut self.rows[start + layout.nulls + i / 8..], stride, 1 << (i % 8));
+            }
+        }
+        Ok(())
+    }
+}
+
+fn put_slices(
+    array: &dyn Array,
+    column_type: ColumnType,
+    cells: &mut [u8],
+    stride: usize,
+    indirect: &mut Vec<u8>,
+) {
+    scatter::variable(array, column_type, |row, value| {
+        let cell = &mut cells[row * stride..][..SLICE_BYTES];
+        cell[..8].copy_from_slice(&(indirect.len() as u64).to_le_bytes());
+        cell[8..].copy_from_slice(&(value.len() as u64).to_le_bytes());
+        indirect.extend_from_slice(value);
+    });
+}
+
+fn put_nulls(nulls: &NullBuffer, bitmaps: &mut [u8], stride: usize, mask: u8) {
+    for (bitmap, valid) in bitmaps.chunks_mut(stride).zip(nulls.iter()) {
+        if !valid {
+            bitmap[0] |= mask;
+        }
+    }
+}
+
+/// The rows of a row-wise answer as an Arrow batch. Its strings share `indirect`.
+///
+/// # Errors
+/// `Invalid` for another length than that of `num_rows` rows, or a cell that its column cannot hold.
+pub fn decode(layout: &RowwiseLayout, num_rows: usize, rows: &[u8], indirect: &Bytes) -> Result<RecordBatch> {
+    if num_rows.checked_mul(layout.stride) != Some(rows.len()) {
+        let (found, stride) = (rows.len(), layout.stride);
+        return Err(Error::invalid(format!("{num_rows} rows of {stride} bytes in a block of {found}")));
+    }
+    let mut arrays = Vec::with_capacity(layout.columns.len());
+    for (i, column) in layout.columns.iter().enumerate() {
+        let from = |at: usize| Cells {
+            bytes: rows.get(at..).unwrap_or_default(),
+            stride: layout.stride,
+            rows: num_rows,
+        };
+        let nulls = column.nullable.then(|| read_nulls(from(layout.nulls + i / 8), 1 << (i % 8)));
+        let cells = from(layout.offsets[i]);
+        let array = if is_slice(column.column_type) {
+            gather::slices(column.column_type, cells, indirect, nulls)
+        } else {
+            gather::fixed(column.column_type, cells, nulls)
+        };
+        arrays.push(array.map_err(|error| error.context(format_args!("column \"{}\"", column.name)))?);
+    }
+    let options = RecordBatchOptions::new().with_row_count(Some(num_rows));
+    Ok(RecordBatch::try_new_with_options(arrow_schema(&layout.columns), arrays, &options)?)
+}
+
+fn read_nulls(bitmaps: Cells<'_>, mask: u8) -> NullBuffer {
+    let valid = bitmaps.bytes.chunks(bitmaps.stride).take(bitmaps.rows).map(|bitmap| bitmap[0] & mask == 0);
+    NullBuffer::new(valid.collect::<BooleanBuffer>())
+}

@@ -1,0 +1,185 @@
+//! Batches through both kinds of blocks, against bytes written by hand, and bytes that nobody sends.
+
+use super::columnar::{ColumnSidecars, ColumnarBlock};
+use super::rowwise::{PAD_UNIXTIME, RowwiseBlock, RowwiseLayout};
+use super::*;
+use crate::testing::{columns, rows};
+use arrow::array::RecordBatchOptions;
+use bytes::Bytes;
+use oribi_types::batch::ColumnBuilder;
+use oribi_types::{ColumnType, Value};
+use proptest::collection::vec;
+use proptest::prelude::*;
+
+fn batch(columns: &[WireColumn], rows: &[Vec<Value>]) -> RecordBatch {
+    let arrays = columns.iter().enumerate().map(|(i, column)| {
+        let mut builder = ColumnBuilder::new(column.column_type);
+        rows.iter().for_each(|row| builder.push(row[i].as_ref()));
+        builder.finish(column.column_type).unwrap()
+    });
+    let options = RecordBatchOptions::new().with_row_count(Some(rows.len()));
+    RecordBatch::try_new_with_options(arrow_schema(columns), arrays.collect(), &options).unwrap()
+}
+
+fn table() -> (Vec<WireColumn>, Vec<Vec<Value>>) {
+    let columns = vec![
+        WireColumn::new("k", ColumnType::Int16, false),
+        WireColumn::new("s", ColumnType::String, true),
+        WireColumn::new("b", ColumnType::Bool, true),
+    ];
+    let rows = vec![
+        vec![Value::Int16(1), Value::String("abc".into()), Value::Null],
+        vec![Value::Int16(-1), Value::Null, Value::Bool(true)],
+    ];
+    (columns, rows)
+}
+
+#[test]
+fn a_rowwise_block_has_these_bytes() {
+    let (columns, rows) = table();
+    let layout = RowwiseLayout::new(columns.clone(), 0);
+    let mut block = RowwiseBlock::default();
+    block.append(&layout, &batch(&columns, &rows)).unwrap();
+    let expected = b"\x01\0\0\0\0\0\0\0\0\0\x03\0\0\0\0\0\0\0\0\x04\
+        \xff\xff\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\x01\x02";
+    assert_eq!(block.rows, expected);
+    assert_eq!(block.indirect, b"abc");
+    assert_eq!((block.num_rows, layout.stride(), block.bytes()), (2, 20, 43));
+}
+
+#[test]
+fn a_columnar_block_has_these_bytes() {
+    let (columns, rows) = table();
+    let mut block = ColumnarBlock::new(columns.clone());
+    block.append(&batch(&columns, &rows)).unwrap();
+    assert_eq!((block.num_rows(), block.bytes()), (2, 4 + 12 + 3 + 1 + 2 + 1));
+    let sidecars = block.into_sidecars();
+    assert_eq!(sidecars[0].data, b"\x01\0\xff\xff");
+    assert_eq!((&sidecars[0].varlen, &sidecars[0].non_null), (&None, &None));
+    assert_eq!(sidecars[1].data, b"\0\0\0\0\x03\0\0\0\x03\0\0\0");
+    assert_eq!(sidecars[1].varlen.as_deref(), Some(&b"abc"[..]));
+    assert_eq!(sidecars[1].non_null.as_deref(), Some(&[0b01][..]));
+    assert_eq!(sidecars[2].data, [0, 1]);
+    assert_eq!(sidecars[2].non_null.as_deref(), Some(&[0b10][..]));
+}
+
+#[test]
+fn a_timestamp_is_padded_on_request() {
+    let columns = vec![
+        WireColumn::new("t", ColumnType::Timestamp, false),
+        WireColumn::new("i", ColumnType::Int8, false),
+    ];
+    let layout = RowwiseLayout::new(columns.clone(), PAD_UNIXTIME);
+    assert_eq!(layout.stride(), 17);
+    let mut block = RowwiseBlock::default();
+    let rows = batch(&columns, &[vec![Value::Timestamp(-2), Value::Int8(3)]]);
+    block.append(&layout, &rows).unwrap();
+    assert_eq!(block.rows, [&[0xfe], &[0xff; 7][..], &[0; 8], &[3]].concat());
+    assert_eq!(super::rowwise::decode(&layout, 1, &block.rows, &Bytes::new()).unwrap(), rows);
+}
+
+#[test]
+fn a_projection_of_no_columns_counts_rows() {
+    let layout = RowwiseLayout::new(vec![], 0);
+    let mut block = RowwiseBlock::default();
+    block.append(&layout, &batch(&[], &[vec![], vec![], vec![]])).unwrap();
+    assert_eq!((block.num_rows, block.bytes()), (3, 0));
+    assert_eq!(super::rowwise::decode(&layout, 3, b"", &Bytes::new()).unwrap().num_rows(), 3);
+}
+
+#[test]
+fn a_batch_of_another_shape_is_refused() {
+    let (columns, rows) = table();
+    let layout = RowwiseLayout::new(columns[..2].to_vec(), 0);
+    assert!(RowwiseBlock::default().append(&layout, &batch(&columns, &rows)).is_err());
+    let other = RowwiseLayout::new(columns.iter().rev().cloned().collect(), 0);
+    assert!(RowwiseBlock::default().append(&other, &batch(&columns, &rows)).is_err());
+}
+
+#[test]
+fn a_block_of_another_length_is_refused() {
+    let (columns, rows) = table();
+    let layout = RowwiseLayout::new(columns.clone(), 0);
+    let mut block = RowwiseBlock::default();
+    block.append(&layout, &batch(&columns, &rows)).unwrap();
+    let indirect = Bytes::from(block.indirect);
+    let decode = |rows: usize, bytes: &[u8]| super::rowwise::decode(&layout, rows, bytes, &indirect);
+    assert!(decode(2, &block.rows).is_ok());
+    assert!(decode(3, &block.rows).is_err());
+    assert!(decode(2, &block.rows[1..]).is_err());
+    assert!(decode(usize::MAX, &block.rows).is_err());
+    assert!(super::rowwise::decode(&layout, 2, &block.rows, &indirect.slice(1..)).is_err());
+}
+
+fn columnar(columns: &[WireColumn], batches: &[RecordBatch]) -> (usize, Vec<ColumnSidecars<Bytes>>) {
+    let mut block = ColumnarBlock::new(columns.to_vec());
+    batches.iter().for_each(|batch| block.append(batch).unwrap());
+    let shared = |s: ColumnSidecars<Vec<u8>>| ColumnSidecars {
+        data: s.data.into(),
+        varlen: s.varlen.map(Bytes::from),
+        non_null: s.non_null.map(Bytes::from),
+    };
+    (block.num_rows(), block.into_sidecars().into_iter().map(shared).collect())
+}
+
+#[test]
+fn sidecars_of_another_length_are_refused() {
+    let (columns, rows) = table();
+    let (n, sidecars) = columnar(&columns, &[batch(&columns, &rows)]);
+    assert!(super::columnar::decode(&columns, n, &sidecars).is_ok());
+    let broken = |change: &dyn Fn(&mut Vec<ColumnSidecars<Bytes>>)| {
+        let mut sidecars = sidecars.clone();
+        change(&mut sidecars);
+        super::columnar::decode(&columns, n, &sidecars).is_err()
+    };
+    assert!(broken(&|s| s[0].data = s[0].data.slice(1..)));
+    assert!(broken(&|s| s[1].varlen = None));
+    assert!(broken(&|s| s[1].varlen = Some(Bytes::from_static(b"ab"))));
+    assert!(broken(&|s| s[1].varlen = Some(Bytes::from_static(b"ab\xff"))));
+    assert!(broken(&|s| s[1].non_null = None));
+    assert!(broken(&|s| s[1].data = Bytes::from_static(b"\x01\0\0\0\0\0\0\0\x03\0\0\0")));
+    assert!(broken(&|s| {
+        s.pop();
+    }));
+    assert!(super::columnar::decode(&columns, usize::MAX, &sidecars).is_err());
+}
+
+proptest! {
+    #[test]
+    fn batches_come_back(((columns, rows), cut, flags) in (rows(), any::<prop::sample::Index>(), 0_u64..2)) {
+        let whole = batch(&columns, &rows);
+        // In two pieces, so that the second begins within a byte of a bitmap.
+        let cut = cut.index(rows.len() + 1);
+        let pieces = [whole.slice(0, cut), whole.slice(cut, rows.len() - cut)];
+        let layout = RowwiseLayout::new(columns.clone(), flags);
+        let mut block = RowwiseBlock::default();
+        for piece in &pieces {
+            block.append(&layout, piece).unwrap();
+        }
+        let indirect = Bytes::from(block.indirect);
+        prop_assert_eq!(&super::rowwise::decode(&layout, block.num_rows, &block.rows, &indirect).unwrap(), &whole);
+        let (n, sidecars) = columnar(&columns, &pieces);
+        prop_assert_eq!(&super::columnar::decode(&columns, n, &sidecars).unwrap(), &whole);
+    }
+
+    #[test]
+    fn any_bytes_are_a_batch_or_refused(
+        (columns, n) in (columns(), 0_usize..4),
+        bytes in vec(prop_oneof![3 => Just(0_u8), 1 => Just(1), 1 => any::<u8>()], 1300),
+        indirect in vec(any::<u8>(), 0..4),
+    ) {
+        let indirect = Bytes::from(indirect);
+        let layout = RowwiseLayout::new(columns.clone(), 0);
+        let _ = super::rowwise::decode(&layout, n, &bytes[..n * layout.stride()], &indirect);
+        let sidecars: Vec<_> = columns.iter().map(|column| {
+            let slices = crate::cell::is_slice(column.column_type);
+            let width = if slices { 4 * (n + 1) } else { crate::cell::cell_bytes(column.column_type) * n };
+            ColumnSidecars {
+                data: Bytes::copy_from_slice(&bytes[..width]),
+                varlen: slices.then(|| indirect.clone()),
+                non_null: column.nullable.then(|| Bytes::copy_from_slice(&bytes[..n.div_ceil(8)])),
+            }
+        }).collect();
+        let _ = super::columnar::decode(&columns, n, &sidecars);
+    }
+}
