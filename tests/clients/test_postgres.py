@@ -199,6 +199,31 @@ def test_errors_have_their_sqlstate(db):
     assert db.execute("select count(*) from t").fetchone() == (1,)
 
 
+def test_range_partitions_come_and_go(server):
+    create = """
+    create table metrics (host text, at bigint, n bigint, primary key (host, at))
+    partition by hash (host) partitions 2, range (at) (partition values < 10, partition 10 <= values < 20)
+    """
+    insert = "insert into metrics values (%s, %s, %s)"
+    with server.sql() as db:
+        db.execute(create)
+        for at in range(20):
+            db.execute(insert, (f"h{at % 3}", at, at))
+        with pytest.raises(errors.CheckViolation, match="no partition of table"):
+            db.execute(insert, ("h", 20, 0))
+        db.execute("alter table metrics drop range partition values < 10")
+        db.execute("alter table metrics add range partition 20 <= values")
+        db.execute(insert, ("h", 20, 20))
+        with pytest.raises(errors.DuplicateTable):
+            db.execute("alter table metrics add range partition 20 <= values")
+    server.kill()
+    server.start()
+    with server.sql() as db:
+        shown = db.execute("show range partitions metrics").fetchall()
+        assert shown == [("10 <= VALUES < 20",), ("20 <= VALUES",)]
+        assert db.execute("select at from metrics order by at").fetchall() == [(at,) for at in range(10, 21)]
+
+
 def test_cancel_stops_a_query(db):
     endless = """
         select count(*) from generate_series(1, 100000) a, generate_series(1, 100000) b

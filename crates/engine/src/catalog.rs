@@ -1,11 +1,13 @@
 //! Catalog: schemas and tables as immutable pictures, replaced whole by each change.
 
 use crate::manifest::TableRecord;
-use crate::tablet::{LiveFile, Tablet};
+use crate::memtable::Memtable;
+use crate::tablet::{FileSet, LiveFile, Tablet};
+use oribi_types::partition::KeyFilter;
 use oribi_types::schema::ColumnSpec;
-use oribi_types::{ColumnSource, Durability, Partitioning, Schema, TableDefinition, TableOptions, Value};
+use oribi_types::{ColumnSource, Durability, Schema, TableDefinition, TableOptions, Value};
 use std::collections::BTreeMap;
-use std::ops::Range;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 /// Name of the schema of tables without one.
@@ -48,14 +50,18 @@ impl Catalog {
     }
 }
 
-/// A table as it was defined at one version of the catalog. Its rows are shared with the handles before and after.
+/// A table as it was defined at one version of the catalog. Its rows are shared with the handles before and after. Of the
+/// tablets, some may have been dropped since, with their ranges, and others added.
 pub struct Table {
     id: u64,
     definition: Arc<TableDefinition>,
     schema: Arc<Schema>,
     expiry: Expiry,
     is_key_value: bool,
+    /// By number, as the partitioning has it.
     pub(crate) tablets: Vec<Arc<Tablet>>,
+    /// Where keys are looked for that are in no range: it is empty and takes no write, like one that was dropped.
+    uncovered: Arc<Tablet>,
 }
 
 impl Table {
@@ -64,7 +70,10 @@ impl Table {
         let schema = Arc::new(definition.schema.clone());
         let expiry = Expiry::of(&definition);
         let is_key_value = has_key_value_shape(&schema);
-        Table { id: record.id, definition, schema, expiry, is_key_value, tablets }
+        let uncovered = Tablet::new(0, PathBuf::new(), 0, Memtable::new(0, 0), FileSet::default());
+        uncovered.set_dropped();
+        let uncovered = Arc::new(uncovered);
+        Table { id: record.id, definition, schema, expiry, is_key_value, tablets, uncovered }
     }
 
     pub fn id(&self) -> u64 {
@@ -101,11 +110,6 @@ impl Table {
         self.is_key_value
     }
 
-    /// Whether the table was dropped since this handle was taken.
-    pub fn is_dropped(&self) -> bool {
-        self.tablets.iter().any(|t| t.is_dropped())
-    }
-
     /// Live rows in the SSTables plus keys in memtables: replaced rows that are not flushed count twice.
     pub fn estimated_rows(&self) -> u64 {
         let live = |file: &Arc<LiveFile>| file.sstable.meta().rows.saturating_sub(file.deletions.len());
@@ -135,18 +139,35 @@ impl Table {
         self.tablets.iter().map(memtables).sum()
     }
 
-    /// The tablets that keys can be in which begin with `prefix`: the first `columns` components of a key, encoded.
-    pub fn tablets_of_prefix(&self, prefix: &[u8], columns: usize) -> Range<usize> {
-        let Partitioning::Hash { columns: hashed, .. } = &self.definition.partitioning;
-        if hashed.iter().any(|component| usize::from(*component) >= columns) && self.tablets.len() > 1 {
-            return 0..self.tablets.len();
-        }
-        let tablet = self.definition.partitioning.tablet_of(&self.schema, prefix);
-        tablet..tablet + 1
+    /// The id of each tablet, by number. It stays as long as the tablet, whose number may change.
+    pub fn tablet_ids(&self) -> impl ExactSizeIterator<Item = u64> + '_ {
+        self.tablets.iter().map(|tablet| tablet.id)
     }
 
+    /// The numbers of the tablets that keys of `filter` can be in, ascending.
+    pub fn tablets_of(&self, filter: &KeyFilter) -> Vec<usize> {
+        self.definition.partitioning.tablets_of(filter)
+    }
+
+    #[inline]
     pub(crate) fn tablet_of(&self, key: &[u8]) -> &Arc<Tablet> {
-        &self.tablets[self.definition.partitioning.tablet_of(&self.schema, key)]
+        match self.definition.partitioning.tablet_of(&self.schema, key) {
+            Some(tablet) => &self.tablets[tablet],
+            None => &self.uncovered,
+        }
+    }
+
+    /// The values of an encoded key, for a message.
+    pub(crate) fn key_text(&self, key: &[u8]) -> String {
+        let values = oribi_types::key::decode_key(&self.schema, key).unwrap_or_default();
+        let mut text = Vec::new();
+        for (column, value) in self.schema.key_columns().zip(&values) {
+            if !text.is_empty() {
+                text.extend_from_slice(b", ");
+            }
+            oribi_types::text::format(value.as_ref(), column.column_type, &mut text);
+        }
+        String::from_utf8_lossy(&text).into_owned()
     }
 
     pub(crate) fn expiry(&self) -> Expiry {

@@ -25,7 +25,8 @@ pub struct CheckReport {
 }
 
 /// Verifies log, manifest, SSTables and marks files of `dir` without changing anything: every checksum, that the log
-/// decodes, that marks lie within their files, and that each key has at most one live row over all files.
+/// decodes, that marks lie within their files, and that each key belongs to its tablet and has at most one live row over
+/// all files.
 ///
 /// # Errors
 /// `Unavailable` if a process has the folder open; those of the file system. Damage is not an error but a finding.
@@ -41,8 +42,8 @@ pub fn check(env: Env, dir: &Path) -> Result<CheckReport> {
     };
     for table in state.tables.values() {
         report.tables += 1;
-        for tablet in &table.tablets {
-            if let Err(error) = check_tablet(&env, dir, &state, table, *tablet, &mut report) {
+        for number in 0..table.tablets.len() {
+            if let Err(error) = check_tablet(&env, dir, &state, table, number, &mut report) {
                 let name = format!("{}.{}", table.definition.schema_name, table.definition.name);
                 report.findings.push(format!("table {name}: {error}"));
             }
@@ -57,11 +58,11 @@ fn check_tablet(
     dir: &Path,
     state: &ManifestState,
     table: &TableRecord,
-    tablet: TabletId,
+    number: usize,
     report: &mut CheckReport,
 ) -> Result<()> {
     let table_dir = dir.join(crate::ddl::TABLES_DIR).join(table.id.to_string());
-    let files = open_files(env, &table_dir, table, tablet, state)?;
+    let files = open_files(env, &table_dir, table, table.tablets[number], state)?;
     for file in &files.files {
         report.sstables += 1;
         report.rows += file.sstable.meta().rows;
@@ -74,11 +75,16 @@ fn check_tablet(
             report.findings.push(format!("sstable {}: a mark lies outside of it", file.id()));
         }
     }
-    one_live_row_per_key(table, &files, report)
+    one_live_row_per_key(table, number, &files, report)
 }
 
-/// Merges the keys of all files and looks for one that has two live rows.
-fn one_live_row_per_key(table: &TableRecord, files: &FileSet, report: &mut CheckReport) -> Result<()> {
+/// Merges the keys of all files and looks for one that has two live rows, and for one that belongs to another tablet.
+fn one_live_row_per_key(
+    table: &TableRecord,
+    number: usize,
+    files: &FileSet,
+    report: &mut CheckReport,
+) -> Result<()> {
     let schema = &table.definition.schema;
     let mut sources: Vec<_> = files
         .files
@@ -104,6 +110,10 @@ fn one_live_row_per_key(table: &TableRecord, files: &FileSet, report: &mut Check
         if let Some((_, other)) = last.as_ref().filter(|(before, _)| *before == key) {
             let (a, b) = (files.files[*other].id(), files.files[i].id());
             report.findings.push(format!("sstables {a} and {b}: key {key:02x?} is live in both"));
+        }
+        if table.definition.partitioning.tablet_of(schema, &key) != Some(number) {
+            let id = files.files[i].id();
+            report.findings.push(format!("sstable {id}: key {key:02x?} does not belong to its tablet"));
         }
         if let Some(next) = sources[i].next() {
             heap.push(Reverse((next?, i)));

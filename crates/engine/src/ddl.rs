@@ -3,14 +3,13 @@
 use crate::catalog::{Alteration, Catalog, DEFAULT_BUCKET, PUBLIC_SCHEMA, Table};
 use crate::engine::Engine;
 use crate::manifest::{Edit, Install, TableRecord};
-use crate::tablet::{FileSet, Tablet, TabletState};
+use crate::tablet::{FileSet, Tablet, TabletId, TabletState};
 use oribi_types::{Durability, Error, Partitioning, Result, Schema, TableDefinition, TableOptions};
-use std::path::PathBuf;
+use oribi_wal::Lsn;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Release;
 
-/// The most hash partitions of a table.
-const BUCKETS_MAX: u32 = 1024;
 /// The default key-value bucket is made durable this often.
 const BUCKET_SYNC_MS: u32 = 100;
 
@@ -75,23 +74,17 @@ impl Engine {
         self.env.files.create_dir_all(&dir)?;
         self.env.files.sync_dir(&self.dir.join(TABLES_DIR))?;
         self.manifest.commit(vec![Edit::PutTable(record.clone())])?;
-        let tablets = record
-            .tablets
-            .iter()
-            .map(|id| {
-                let generation = self.manifest.next_id();
-                Arc::new(Tablet::new(
-                    *id,
-                    dir.clone(),
-                    generation,
-                    self.new_memtable(generation),
-                    FileSet::default(),
-                ))
-            })
-            .collect();
+        let tablets = record.tablets.iter().map(|id| self.new_tablet(*id, &dir)).collect();
         let table = Arc::new(Table::new(&record, tablets));
         self.put(&table);
         Ok(table)
+    }
+
+    /// A tablet without rows, with its files in `dir`.
+    pub(crate) fn new_tablet(&self, id: TabletId, dir: &Path) -> Arc<Tablet> {
+        let generation = self.manifest.next_id();
+        let memtable = self.new_memtable(generation);
+        Arc::new(Tablet::new(id, dir.to_owned(), generation, memtable, FileSet::default()))
     }
 
     /// The schemas and the bucket that always exist.
@@ -109,7 +102,7 @@ impl Engine {
                 schema_name: schema_name.into(),
                 name: name.into(),
                 schema,
-                partitioning: Partitioning::Hash { columns: vec![0], buckets: 1 },
+                partitioning: Partitioning::none(),
                 options: TableOptions {
                     durability: Durability::Periodic(BUCKET_SYNC_MS),
                     ttl_ms: None,
@@ -199,9 +192,27 @@ impl Engine {
     /// Removes all rows of a table at once. Snapshots taken before do not see them any more either.
     ///
     /// # Errors
-    /// Those of log and manifest.
+    /// `NotFound` for a dropped table; those of log and manifest.
     pub fn truncate(&self, table: &Arc<Table>) -> Result<()> {
+        let _ddl = self.ddl.lock();
+        let table = self.latest(table.id()).ok_or_else(|| Error::not_found("the table was dropped"))?;
         let _installers: Vec<_> = table.tablets.iter().map(|tablet| tablet.installer.lock()).collect();
+        self.remove_rows(&table.tablets, |flushed_lsn| {
+            let edits = table.tablets.iter().map(|tablet| {
+                let removed = tablet.state().files.files.iter().map(|f| f.id()).collect();
+                Edit::Install(Install { tablet: tablet.id, removed, flushed_lsn, ..Install::default() })
+            });
+            self.manifest.commit(edits.collect())
+        })
+    }
+
+    /// Removes all rows of `tablets`, whose installers the caller holds, by what `commit` writes to the manifest: it is
+    /// called with the LSN of the last record. If it fails, they stay.
+    pub(crate) fn remove_rows(
+        &self,
+        tablets: &[Arc<Tablet>],
+        commit: impl FnOnce(Lsn) -> Result<()>,
+    ) -> Result<()> {
         // Everybody's writes wait while the gate is held, so most of the log is waited for before.
         self.log.wait_durable(self.log.appended())?;
         let mut swept = Vec::new();
@@ -209,17 +220,10 @@ impl Engine {
             // Under the gate no write of the tablets is under way: all of them are before or after. A write behind the
             // record must not be decided before it is durable, nor one before it be forgotten if it is.
             let _gate = self.gate.write();
-            if table.is_dropped() {
-                return Err(Error::not_found("the table was dropped"));
-            }
             let flushed_lsn = self.log.appended();
             self.log.wait_durable(flushed_lsn)?;
-            let edits = table.tablets.iter().map(|tablet| {
-                let removed = tablet.state().files.files.iter().map(|f| f.id()).collect();
-                Edit::Install(Install { tablet: tablet.id, removed, flushed_lsn, ..Install::default() })
-            });
-            self.manifest.commit(edits.collect())?;
-            for tablet in &table.tablets {
+            commit(flushed_lsn)?;
+            for tablet in tablets {
                 let before = tablet.state().files.clone();
                 let generation = self.manifest.next_id();
                 let (active, files) =
@@ -267,15 +271,7 @@ impl Engine {
 pub(crate) const TABLES_DIR: &str = "tables";
 
 fn validate(definition: &TableDefinition) -> Result<()> {
-    let Partitioning::Hash { columns, buckets } = &definition.partitioning;
-    if *buckets == 0 || *buckets > BUCKETS_MAX {
-        return Err(Error::invalid(format!("a table has 1 to {BUCKETS_MAX} hash partitions, not {buckets}")));
-    }
-    let key_columns = definition.schema.key().len();
-    let ascending = columns.windows(2).all(|pair| pair[0] < pair[1]);
-    if columns.is_empty() || !ascending || columns.iter().any(|c| usize::from(*c) >= key_columns) {
-        return Err(Error::invalid("a table is partitioned by columns of its primary key, in their order"));
-    }
+    definition.partitioning.check(&definition.schema)?;
     if let Some(id) = definition.options.expires_at {
         let column = definition.schema.column_by_id(id);
         let fits = column.is_some_and(|c| {

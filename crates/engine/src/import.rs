@@ -18,7 +18,7 @@ use arrow::array::{RecordBatch, UInt32Array};
 use arrow::compute::{interleave_record_batch, take_record_batch};
 use oribi_sstable::{Sstable, SstableId, SstableMeta, SstableOptions, SstableWriter, stored_columns};
 use oribi_types::batch::{EncodedKeys, encode_keys, ts_field};
-use oribi_types::{Error, Result, Schema, Timestamp};
+use oribi_types::{Error, Partitioning, Result, Timestamp};
 use std::collections::HashSet;
 use std::sync::Arc;
 
@@ -65,7 +65,7 @@ impl Engine {
         self.reserve_timestamps(now_micros)?;
         let ts = self.timeline.begin(now_micros);
         self.timeline.complete(ts);
-        let share = self.budget.limit() as usize / 8 / table.tablets.len();
+        let share = self.budget.limit() as usize / 8 / table.tablets.len().max(1);
         Ok(Import {
             engine: self.clone(),
             ts,
@@ -83,18 +83,21 @@ impl Import {
     /// table's Arrow types.
     ///
     /// # Errors
-    /// `Invalid` for other columns, or null where it may not be; `AlreadyExists` for a key that comes twice.
+    /// `Invalid` for other columns, or null where it may not be; `AlreadyExists` for a key that comes twice; `NotCovered`
+    /// for one in no partition.
     pub fn push(&mut self, batch: RecordBatch) -> Result<()> {
         let batch = self.with_ts(&batch)?;
         let keys = encode_keys(self.table.schema_ref(), &batch)?;
         self.rows += batch.num_rows() as u64;
-        if self.tablets.len() == 1 {
+        let definition = self.table.definition();
+        if definition.partitioning == Partitioning::none() {
             return self.push_to(0, batch, keys);
         }
-        let definition = self.table.definition();
         let mut rows: Vec<Vec<u32>> = vec![Vec::new(); self.tablets.len()];
         for (i, key) in keys.iter().enumerate() {
-            rows[definition.partitioning.tablet_of(self.table.schema_ref(), key)].push(i as u32);
+            let tablet = definition.partitioning.tablet_of(self.table.schema_ref(), key);
+            let tablet = tablet.ok_or_else(|| self.engine.no_tablet(&self.table, key))?;
+            rows[tablet].push(i as u32);
         }
         for (tablet, rows) in rows.into_iter().enumerate() {
             if rows.is_empty() {
@@ -166,7 +169,7 @@ impl Import {
         if !in_order {
             order.sort_unstable_by(|a, b| key(a).cmp(key(b)));
             if let Some(pair) = order.windows(2).find(|pair| key(&pair[0]) == key(&pair[1])) {
-                return Err(duplicate(self.table.schema_ref(), key(&pair[0])));
+                return Err(duplicate(&self.table, key(&pair[0])));
             }
         }
         let (Some(first), Some(last)) = (order.first(), order.last()) else { return Ok(()) };
@@ -230,7 +233,7 @@ impl Import {
         for meta in &part.finished {
             let sstable = Sstable::open_unpublished(env, dir, meta, self.table.schema_ref())?;
             let before = part.sstables.iter().map(|other| (other.as_ref(), None));
-            check_new(self.table.schema_ref(), &sstable, before)?;
+            check_new(&self.table, &sstable, before)?;
             part.sstables.push(Arc::new(sstable));
         }
         Ok(())
@@ -252,14 +255,12 @@ impl Import {
         // What was written before is not forgotten while the import is remembered.
         engine.log.wait_durable(engine.log.appended())?;
 
-        // In this order, which all others keep to. The table is not dropped; no key is between a memtable and its
+        // In this order, which all others keep to. No table or partition is dropped; no key is between a memtable and its
         // file, and the row index agrees; the set of files stays as it is.
         let _ddl = engine.ddl.lock();
         let _flushes: Vec<_> = table.tablets.iter().map(|tablet| tablet.flush.lock()).collect();
         let _installers: Vec<_> = table.tablets.iter().map(|tablet| tablet.installer.lock()).collect();
-        if table.is_dropped() {
-            return Err(Error::not_found("the table was dropped"));
-        }
+        self.check_not_dropped()?;
         if !at_last && !self.all_compared() {
             return Ok(false);
         }
@@ -320,11 +321,22 @@ impl Import {
             let files = || state.files.files.iter().filter(|file| !part.compared.contains(&file.id()));
             for sstable in &part.sstables {
                 let others = files().map(|file| (file.sstable.as_ref(), Some(file.deletions.as_ref())));
-                check_new(self.table.schema_ref(), sstable, others)?;
+                check_new(&self.table, sstable, others)?;
             }
             part.compared = state.files.files.iter().map(|file| file.id()).collect();
         }
         Ok(())
+    }
+
+    /// Checks that the table, and each tablet with rows of the import, is still there.
+    fn check_not_dropped(&self) -> Result<()> {
+        if self.engine.latest(self.table.id()).is_none() {
+            return Err(Error::not_found("the table was dropped"));
+        }
+        let tablets = self.table.tablets.iter().zip(&self.tablets);
+        let mut dropped =
+            tablets.filter(|(tablet, _)| tablet.is_dropped()).flat_map(|(_, part)| &part.finished);
+        dropped.next().map_or(Ok(()), |meta| Err(self.engine.no_tablet(&self.table, &meta.min_key)))
     }
 
     fn all_compared(&self) -> bool {
@@ -354,7 +366,7 @@ impl Import {
 
 /// Checks that no key of `new` is live in one of `others`.
 fn check_new<'a>(
-    schema: &Schema,
+    table: &Table,
     new: &Sstable,
     others: impl Iterator<Item = (&'a Sstable, Option<&'a Deletions>)>,
 ) -> Result<()> {
@@ -363,14 +375,14 @@ fn check_new<'a>(
     if others.is_empty() {
         return Ok(());
     }
-    for batch in new.keys(schema)? {
+    for batch in new.keys(table.schema_ref())? {
         let (keys, _) = batch?;
         let sorted: Vec<&[u8]> = keys.iter().collect();
         for (other, deletions) in &others {
             for (key, place) in sorted.iter().zip(other.locate(&sorted)?) {
                 let is_live = |row| !deletions.is_some_and(|deletions| deletions.is_marked(row));
                 if place.is_some_and(|(row, _)| is_live(row)) {
-                    return Err(duplicate(schema, key));
+                    return Err(duplicate(table, key));
                 }
             }
         }
@@ -391,14 +403,6 @@ impl Drop for Import {
 }
 
 /// The error for a key that is there already, with its values.
-fn duplicate(schema: &Schema, key: &[u8]) -> Error {
-    let values = oribi_types::key::decode_key(schema, key).unwrap_or_default();
-    let mut text = Vec::new();
-    for (column, value) in schema.key_columns().zip(&values) {
-        if !text.is_empty() {
-            text.extend_from_slice(b", ");
-        }
-        oribi_types::text::format(value.as_ref(), column.column_type, &mut text);
-    }
-    Error::already_exists(format!("key ({}) already exists", String::from_utf8_lossy(&text)))
+fn duplicate(table: &Table, key: &[u8]) -> Error {
+    Error::already_exists(format!("key ({}) already exists", table.key_text(key)))
 }

@@ -31,7 +31,8 @@ pub(crate) enum Edit {
     DropSchema {
         name: String,
     },
-    /// Creates a table with its tablets, or replaces its definition.
+    /// Creates a table with its tablets, or replaces its definition and the list of them: those that it does not list
+    /// any more go with their files.
     PutTable(TableRecord),
     DropTable {
         id: u64,
@@ -105,6 +106,13 @@ impl ManifestState {
     fn check(&self, edit: &Edit) -> Result<()> {
         match edit {
             Edit::DropTable { id } if !self.tables.contains_key(id) => Err(unknown("table", *id)),
+            Edit::PutTable(table) if table.tablets.len() != table.definition.partitioning.tablets() => {
+                let (id, listed) = (table.id, table.tablets.len());
+                let wanted = table.definition.partitioning.tablets();
+                Err(Error::corrupt(format!(
+                    "table {id} lists {listed} tablets, its partitions have {wanted}"
+                )))
+            }
             Edit::Install(install) => {
                 let tablet = self.tablets.get(&install.tablet);
                 let tablet = tablet.ok_or_else(|| unknown("tablet", install.tablet))?;
@@ -130,10 +138,15 @@ impl ManifestState {
                 self.schemas.remove(name);
             }
             Edit::PutTable(table) => {
-                for tablet in &table.tablets {
-                    self.tablets.entry(*tablet).or_default();
+                let listed: BTreeSet<TabletId> = table.tablets.iter().copied().collect();
+                let before = self.tables.insert(table.id, table.clone());
+                let before = before.into_iter().flat_map(|before| before.tablets);
+                for dropped in before.filter(|tablet| !listed.contains(tablet)) {
+                    self.tablets.remove(&dropped);
                 }
-                self.tables.insert(table.id, table.clone());
+                for tablet in listed {
+                    self.tablets.entry(tablet).or_default();
+                }
             }
             Edit::DropTable { id } => {
                 for tablet in self.tables.remove(id).into_iter().flat_map(|table| table.tablets) {

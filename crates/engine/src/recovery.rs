@@ -253,7 +253,7 @@ impl Replay<'_> {
         let (ts, changes) = record::read(record.payload).map_err(named)?;
         for change in changes {
             let change = change.map_err(named)?;
-            // A tablet that is not there belonged to a table that was dropped.
+            // A tablet that is not there was dropped, with its table or its range.
             let Some(tablet) = self.tablets.get(&change.tablet) else { continue };
             let state = tablet.state();
             if record.lsn <= state.files.flushed_lsn {

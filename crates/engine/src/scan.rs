@@ -118,13 +118,25 @@ impl Engine {
     /// from a thread that serves a hot protocol.
     ///
     /// # Errors
-    /// `Corrupt`; those of the file system.
+    /// `Conflict` if a tablet was dropped since the table's handle was taken; `Corrupt`; those of the file system.
     pub fn scan(&self, table: &Arc<Table>, snapshot: &Snapshot) -> Result<TableScan> {
+        self.scan_tablets(table, 0..table.tablets.len(), snapshot)
+    }
+
+    /// As [`scan`](Self::scan), of some tablets, by their numbers.
+    ///
+    /// # Errors
+    /// Those of [`scan`](Self::scan).
+    pub fn scan_tablets(
+        &self,
+        table: &Arc<Table>,
+        tablets: impl IntoIterator<Item = usize>,
+        snapshot: &Snapshot,
+    ) -> Result<TableScan> {
         let mut obligation = Obligation::default();
-        let tablets = table
-            .tablets
-            .iter()
-            .map(|tablet| self.scan_tablet(table, tablet, snapshot, &mut obligation))
+        let tablets = tablets
+            .into_iter()
+            .map(|tablet| self.scan_tablet(table, &table.tablets[tablet], snapshot, &mut obligation))
             .collect::<Result<Vec<_>>>()?;
         Ok(TableScan { schema: table.schema(), tablets, obligation })
     }
@@ -153,6 +165,7 @@ impl Engine {
         obligation: &mut Obligation,
     ) -> Result<TabletScan> {
         let (state, unflushed) = self.capture(tablet, snapshot.ts());
+        table.check_not_dropped(tablet)?;
         // What is in a file is durable, so only unflushed versions are waited for.
         if let Some(lsn) = unflushed.iter().map(|u| u.version.meta().lsn).max() {
             obligation.merge(Obligation::on(table, lsn));

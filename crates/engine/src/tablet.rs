@@ -1,4 +1,4 @@
-//! A tablet: the part of a table that one key hash assigns to it, with its memtables and files.
+//! A tablet: the part of a table that its partitioning assigns to it, with its memtables and files.
 
 use crate::deletions::{Deletions, MarksRecord};
 use crate::memtable::Memtable;

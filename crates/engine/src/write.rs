@@ -99,8 +99,8 @@ impl Engine {
     /// `row`, which it finds empty. It runs under locks and must not call the engine.
     ///
     /// # Errors
-    /// Those of `decide`; `TooLarge` beyond `statement_bytes_max`; `NotFound` for a dropped table; `Retry` if a table
-    /// was truncated meanwhile; `Unavailable` if the log takes no more. Nothing was applied then.
+    /// Those of `decide`; `TooLarge` beyond `statement_bytes_max`; `NotFound` for a dropped table, `NotCovered` for a row
+    /// to put in no partition; `Retry` if a table was truncated or its partitions changed meanwhile; `Unavailable` if the log takes no more. Nothing was applied then.
     pub fn write(&self, ops: &[WriteOp<'_>], decide: &mut Decide<'_>) -> Result<Commit> {
         self.budget.wait_for_room()?;
         // One look at the clock serves the whole write.
@@ -152,9 +152,10 @@ impl Engine {
         if self.closed.load(Relaxed) {
             return Err(Error::unavailable("the engine is closed"));
         }
-        for (tablet, key) in targets {
-            if tablet.is_dropped() {
-                return Err(Error::not_found("the table was dropped"));
+        for (i, (tablet, key)) in targets.iter().enumerate() {
+            // What is kept as it is needs no tablet.
+            if tablet.is_dropped() && scratch.staged.iter().any(|staged| staged.op == i) {
+                return Err(self.no_tablet(ops[i].table, ops[i].key));
             }
             if tablet.generation() != key.generation {
                 return Err(Error::retry("the table was truncated meanwhile"));

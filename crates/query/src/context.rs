@@ -25,7 +25,7 @@ use oribi_engine::{Catalog, Engine, Obligation, Snapshot, Table, TableScan};
 use oribi_env::Priority;
 use oribi_session::sql::{RowStream, SqlError, SqlSession};
 use oribi_types::{Error, Result};
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use tokio::sync::mpsc;
@@ -253,7 +253,8 @@ pub(crate) struct StatementView {
     snapshot: Option<Arc<Snapshot>>,
     pub(crate) runtime: Arc<QueryRuntime>,
     pub(crate) statistics: Arc<StatisticsCache>,
-    scans: Mutex<HashMap<u64, Arc<TableScan>>>,
+    /// By table and tablets.
+    scans: Mutex<HashMap<(u64, Vec<usize>), Arc<TableScan>>>,
     obligation: Mutex<Obligation>,
 }
 
@@ -269,31 +270,47 @@ impl StatementView {
         self.snapshot.as_ref().expect("held until drop")
     }
 
-    /// The rows of `table` at the snapshot. A table that the statement names twice is resolved once.
+    /// The rows of some tablets of `table` at the snapshot. If the statement asks for them twice they are resolved once.
     ///
     /// # Errors
     /// Those of the engine.
-    pub(crate) async fn scan(&self, table: &Arc<Table>) -> Result<Arc<TableScan>> {
-        if let Some(scan) = self.lock_scans().get(&table.id()) {
+    pub(crate) async fn scan(&self, table: &Arc<Table>, tablets: Vec<usize>) -> Result<Arc<TableScan>> {
+        let of = (table.id(), tablets);
+        if let Some(scan) = self.lock_scans().get(&of) {
             return Ok(Arc::clone(scan));
         }
+        let tablets = of.1.clone();
         let (engine, snapshot, scanned) =
             (Arc::clone(&self.engine), Arc::clone(self.snapshot()), Arc::clone(table));
-        let scan = self.runtime.lookup(move || engine.scan(&scanned, &snapshot)).await?;
+        let scan = self.runtime.lookup(move || engine.scan_tablets(&scanned, tablets, &snapshot)).await?;
         self.observe(scan.obligation);
         let scan = Arc::new(scan);
-        self.lock_scans().insert(table.id(), Arc::clone(&scan));
+        self.lock_scans().insert(of, Arc::clone(&scan));
         Ok(scan)
     }
 
     /// The tables whose rows were resolved, schema and name, read or not.
     pub(crate) fn resolved(&self) -> Vec<String> {
         let scans = self.lock_scans();
-        let tables = self.catalog.all_tables().filter(|table| scans.contains_key(&table.id()));
+        let scanned: BTreeSet<u64> = scans.keys().map(|(table, _)| *table).collect();
+        let tables = self.catalog.all_tables().filter(|table| scanned.contains(&table.id()));
         tables.map(|table| format!("{}.{}", table.schema_name(), table.name())).collect()
     }
 
-    fn lock_scans(&self) -> MutexGuard<'_, HashMap<u64, Arc<TableScan>>> {
+    /// For each scan of a table with several tablets, how many of them it reads: `public.t: 2 of 8`.
+    pub(crate) fn tablets_scanned(&self) -> Vec<String> {
+        let scans = self.lock_scans();
+        let described = scans.keys().filter_map(|(id, tablets)| {
+            let table = self.catalog.table_by_id(*id).filter(|table| table.tablet_ids().len() > 1)?;
+            let (read, all) = (tablets.len(), table.tablet_ids().len());
+            Some(format!("{}.{}: {read} of {all}", table.schema_name(), table.name()))
+        });
+        let mut described: Vec<String> = described.collect();
+        described.sort_unstable();
+        described
+    }
+
+    fn lock_scans(&self) -> MutexGuard<'_, HashMap<(u64, Vec<usize>), Arc<TableScan>>> {
         self.scans.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

@@ -11,9 +11,10 @@ use crate::dml::{
 };
 use crate::error::{invalid, unsupported};
 use crate::options::{self, Options};
-use crate::syntax::{Parsed, PartitionClause, fold};
+use crate::partitions::{self, PartitionClause};
+use crate::syntax::{Parsed, fold};
 use datafusion::sql::sqlparser::ast::{
-    AlterTable, AlterTableOperation, ColumnDef, ColumnOption, CreateTable, CreateTableOptions, Expr, Ident,
+    AlterTable, AlterTableOperation, ColumnDef, ColumnOption, CreateTable, CreateTableOptions, Expr,
     IndexColumn, ObjectName, ObjectType, SchemaName, Statement, TableConstraint, Truncate,
 };
 use futures::StreamExt;
@@ -21,23 +22,41 @@ use oribi_engine::{Engine, Table};
 use oribi_session::sql::{Outcome, SqlError, SqlSession};
 use oribi_types::schema::ColumnSpec;
 use oribi_types::{
-    Column, ColumnSource, ColumnType, Error, ErrorKind, Partitioning, Schema, TableDefinition, TableOptions,
-    Value,
+    Column, ColumnSource, ColumnType, Error, ErrorKind, Schema, TableDefinition, TableOptions, Value,
 };
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// More tablets than this in one table are refused: each has files and memory of its own.
-const PARTITIONS_MAX: u32 = 256;
-
 /// A statement about schemas or tables.
 pub(crate) enum Ddl {
-    CreateSchema { name: String, if_not_exists: bool },
-    DropSchemas { names: Vec<String>, if_exists: bool, cascade: bool },
-    CreateTable { create: Box<CreateTable>, partition: Option<PartitionClause>, query: Option<SourceQuery> },
-    DropTables { names: Vec<ObjectName>, if_exists: bool },
-    AlterTable { name: ObjectName, if_exists: bool, change: Box<AlterTableOperation> },
-    Truncate { names: Vec<ObjectName>, if_exists: bool },
+    CreateSchema {
+        name: String,
+        if_not_exists: bool,
+    },
+    DropSchemas {
+        names: Vec<String>,
+        if_exists: bool,
+        cascade: bool,
+    },
+    CreateTable {
+        create: Box<CreateTable>,
+        partition: Option<PartitionClause>,
+        query: Option<SourceQuery>,
+    },
+    DropTables {
+        names: Vec<ObjectName>,
+        if_exists: bool,
+    },
+    AlterTable {
+        name: ObjectName,
+        if_exists: bool,
+        change: Box<AlterTableOperation>,
+        partition: Option<PartitionClause>,
+    },
+    Truncate {
+        names: Vec<ObjectName>,
+        if_exists: bool,
+    },
 }
 
 impl Ddl {
@@ -78,7 +97,8 @@ impl Ddl {
                         .with_hint("each change is atomic by itself: write one statement for each"));
                 };
                 let (name, change) = (name.clone(), Box::new(change.clone()));
-                Ddl::AlterTable { name, if_exists: *if_exists, change }
+                let partition = parsed.partition.clone();
+                Ddl::AlterTable { name, if_exists: *if_exists, change, partition }
             }
             Statement::Truncate(Truncate { table_names, if_exists, partitions: None, .. }) => {
                 let names = table_names.iter().map(|t| t.name.clone()).collect();
@@ -111,9 +131,12 @@ impl Ddl {
                 .await?;
                 "DROP TABLE".to_owned()
             }
-            Ddl::AlterTable { name, if_exists, change } => {
+            Ddl::AlterTable { name, if_exists, change, partition } => {
                 if let Some(table) = existing(run, name, *if_exists)? {
-                    alter::alter(run, table, change).await?;
+                    match partition {
+                        Some(partition) => partitions::alter(run, table, change, partition).await?,
+                        None => alter::alter(run, table, change).await?,
+                    }
                 }
                 "ALTER TABLE".to_owned()
             }
@@ -340,7 +363,7 @@ fn define(
         }
     }
     let schema = Schema::new(columns, &key_names).map_err(|e| SqlError::from(e).with_sqlstate("42P16"))?;
-    let partitioning = partitioning(&schema, partition)?;
+    let partitioning = partitions::define(&schema, partition)?;
     let options = options.table_options(
         &schema,
         TableOptions { durability: engine.options().durability, ttl_ms: None, expires_at: None },
@@ -430,26 +453,6 @@ fn extend_key(key: &mut Vec<String>, more: Vec<String>) -> Result<(), SqlError> 
     Ok(())
 }
 
-/// Hash partitioning by the columns named, or by the whole key into one tablet.
-fn partitioning(schema: &Schema, clause: Option<&PartitionClause>) -> Result<Partitioning, SqlError> {
-    let Some(clause) = clause else {
-        return Ok(Partitioning::Hash { columns: (0..schema.key().len() as u16).collect(), buckets: 1 });
-    };
-    if clause.partitions > PARTITIONS_MAX {
-        return Err(invalid("22023", format!("a table has at most {PARTITIONS_MAX} partitions")));
-    }
-    let component = |ident: &Ident| {
-        let name = fold(ident);
-        schema.key_columns().position(|c| c.name == name).map(|i| i as u16).ok_or_else(|| {
-            invalid("42P16", format!("partition column \"{name}\" is not part of the primary key"))
-        })
-    };
-    let mut columns = clause.columns.iter().map(component).collect::<Result<Vec<u16>, _>>()?;
-    columns.sort_unstable();
-    columns.dedup();
-    Ok(Partitioning::Hash { columns, buckets: clause.partitions })
-}
-
 fn check_create(create: &CreateTable) -> Result<(), SqlError> {
     let refused = [
         (create.temporary, "CREATE TEMPORARY TABLE"),
@@ -457,7 +460,7 @@ fn check_create(create: &CreateTable) -> Result<(), SqlError> {
         (create.external, "CREATE EXTERNAL TABLE"),
         (create.like.is_some() || create.clone.is_some(), "CREATE TABLE … LIKE"),
         (create.inherits.is_some() || create.partition_of.is_some(), "table inheritance"),
-        (create.partition_by.is_some(), "PARTITION BY other than HASH (…) PARTITIONS n"),
+        (create.partition_by.is_some(), "PARTITION BY other than HASH (…) PARTITIONS n and RANGE (…) (…)"),
         (create.query.is_some() && !create.columns.is_empty(), "a column list in CREATE TABLE … AS"),
         (create.on_commit.is_some(), "ON COMMIT"),
     ];

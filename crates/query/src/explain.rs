@@ -4,7 +4,7 @@
 //! answered without a scan; then comes DataFusion's plan with its metrics. A look-up by primary key has no plan, and says
 //! which source answered.
 
-use crate::context::{QueryEngine, StatementContext};
+use crate::context::{QueryEngine, StatementContext, StatementView};
 use crate::dml::{Run, SourceQuery};
 use crate::error::sql_error;
 use crate::point::PointRead;
@@ -131,7 +131,13 @@ async fn describe(
 ) -> Result<String, SqlError> {
     let logical = if verbose { format!("{}\n\n", plan.display_indent_schema()) } else { String::new() };
     let physical = query.plan_physical(context, plan).await?;
-    Ok(format!("{logical}{}", DisplayableExecutionPlan::new(physical.as_ref()).indent(verbose)))
+    let tablets = tablets(&context.view);
+    Ok(format!("{logical}{tablets}{}", DisplayableExecutionPlan::new(physical.as_ref()).indent(verbose)))
+}
+
+/// A line for each scan of a table with several tablets. A range of keys says itself how many it reads.
+fn tablets(view: &StatementView) -> String {
+    view.tablets_scanned().iter().map(|scan| format!("tablets of {scan}\n")).collect()
 }
 
 /// Runs a query to its end and reports.
@@ -163,6 +169,7 @@ async fn analyze(
     for table in view.resolved().into_iter().filter(|table| !scans.contains_key(table)) {
         let _ = writeln!(text, "scan of {table}: none, statistics answered");
     }
+    text += &tablets(&view);
     let _ = writeln!(text, "rows: {rows}, time: {}", milliseconds(time));
     let _ = write!(text, "{}", DisplayableExecutionPlan::with_metrics(plan.as_ref()).indent(verbose));
     Ok(text)

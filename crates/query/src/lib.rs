@@ -20,6 +20,7 @@ mod literals;
 mod memory;
 mod options;
 mod overflow;
+mod partitions;
 mod pg_catalog;
 mod point;
 mod provider;

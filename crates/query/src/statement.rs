@@ -11,6 +11,7 @@ use crate::dml::{
     ATTEMPTS_MAX, Delete, Insert, ParameterTypes, Parameters, PointWrite, Run, Scope, SourceQuery, Update,
 };
 use crate::explain::{Explain, ExplainOptions};
+use crate::partitions::ShowTable;
 use crate::point::PointRead;
 use crate::settings::{self, Control};
 use crate::syntax::{self, Parsed};
@@ -122,6 +123,7 @@ enum Plan {
     Delete(Delete),
     Copy(Copy),
     Ddl(Ddl),
+    Show(ShowTable),
     Control(Control),
 }
 
@@ -134,7 +136,9 @@ async fn plan(
 ) -> Result<(Plan, ParameterTypes), SqlError> {
     let scope = Scope { query, session, sql };
     let mut types = ParameterTypes::new(given);
-    let plan = if let Some(control) = Control::plan(session, &parsed.statement)? {
+    let plan = if let Some(show) = ShowTable::plan(session, query.engine(), &parsed.statement)? {
+        Plan::Show(show)
+    } else if let Some(control) = Control::plan(session, &parsed.statement)? {
         Plan::Control(control)
     } else if let Some(ddl) = Ddl::plan(scope, &parsed, &mut types).await? {
         Plan::Ddl(ddl)
@@ -245,13 +249,14 @@ impl Plan {
             Plan::Delete(delete) => delete.columns(),
             Plan::Copy(copy) => copy.columns(),
             Plan::Ddl(_) => None,
+            Plan::Show(show) => Some(show.columns()),
             Plan::Control(control) => control.columns(),
         }
     }
 
     fn writes(&self) -> bool {
         match self {
-            Plan::Query(_) | Plan::Point(_) | Plan::Explain(_) | Plan::Control(_) => false,
+            Plan::Query(_) | Plan::Point(_) | Plan::Explain(_) | Plan::Show(_) | Plan::Control(_) => false,
             Plan::Copy(copy) => copy.writes(),
             Plan::Insert(_) | Plan::Update(_) | Plan::Delete(_) | Plan::Ddl(_) => true,
         }
@@ -292,6 +297,10 @@ impl Plan {
             Plan::Delete(delete) => delete.execute(run).await,
             Plan::Copy(copy) => copy.execute(run).await,
             Plan::Ddl(ddl) => ddl.execute(run).await,
+            Plan::Show(show) => {
+                let batch = show.run(run)?;
+                Ok(Outcome::Rows(Box::pin(stream::iter([Ok(batch)]))))
+            }
             Plan::Control(control) => control.execute(run),
         }
     }

@@ -1,13 +1,11 @@
-//! SQL text to syntax trees: splitting scripts, parsing one statement, and the clause of our own.
-//!
-//! `PARTITION BY HASH (a, b) PARTITIONS n` is not in sqlparser's grammar; it is taken out of a `CREATE TABLE`'s tokens
-//! before the parser sees them.
+//! SQL text to syntax trees: splitting scripts, and parsing one statement. The clauses about
+//! [partitions](crate::partitions) are taken out of its tokens first.
 
 use crate::depth::{self, CHAIN_MAX, Excess, RELATIONS_MAX};
+use crate::partitions::{self, PartitionClause};
 use crate::pg_catalog;
 use datafusion::sql::sqlparser::ast::{Ident, Statement};
 use datafusion::sql::sqlparser::dialect::PostgreSqlDialect;
-use datafusion::sql::sqlparser::keywords::Keyword;
 use datafusion::sql::sqlparser::parser::{Parser, ParserError};
 use datafusion::sql::sqlparser::tokenizer::{Location, Token, TokenWithSpan, Tokenizer};
 use oribi_session::sql::SqlError;
@@ -29,15 +27,8 @@ const DEPTH_MAX: usize = 64;
 #[derive(Clone, Debug)]
 pub struct Parsed {
     pub statement: Statement,
-    /// `PARTITION BY HASH (…) PARTITIONS n` of a `CREATE TABLE`.
+    /// `PARTITION BY …` of a `CREATE TABLE`, the range partition of an `ALTER TABLE`.
     pub partition: Option<PartitionClause>,
-}
-
-/// Key columns by which rows are hashed, and into how many tablets.
-#[derive(Clone, Debug, PartialEq)]
-pub struct PartitionClause {
-    pub columns: Vec<Ident>,
-    pub partitions: u32,
 }
 
 /// Where in `script` its statements stand, in bytes; those that are empty or only comments are left out.
@@ -85,7 +76,7 @@ pub fn parse(sql: &str) -> Result<Parsed, SqlError> {
         let hint = "use lists, as in IN (…) and VALUES …, instead of chains of OR and UNION";
         too_large("54001", message).with_hint(hint)
     })?;
-    let partition = take_partition_clause(&mut tokens, sql)?;
+    let partition = partitions::take(&mut tokens).map_err(|e| parser_error(e, sql))?;
     let dialect = PostgreSqlDialect {};
     let mut parser = Parser::new(&dialect).with_recursion_limit(DEPTH_MAX).with_tokens_with_locations(tokens);
     let mut statement = parser.parse_statement().map_err(|e| parser_error(e, sql))?;
@@ -189,58 +180,6 @@ impl<'a> Walk<'a> {
     }
 }
 
-/// Removes the partition clause from the tokens of a `CREATE TABLE`.
-fn take_partition_clause(
-    tokens: &mut Vec<TokenWithSpan>,
-    sql: &str,
-) -> Result<Option<PartitionClause>, SqlError> {
-    let words: Vec<usize> =
-        (0..tokens.len()).filter(|&i| !matches!(tokens[i].token, Token::Whitespace(_))).collect();
-    let keyword = |n: usize| match words.get(n).map(|&i| &tokens[i].token) {
-        Some(Token::Word(word)) if word.quote_style.is_none() => word.keyword,
-        _ => Keyword::NoKeyword,
-    };
-    if keyword(0) != Keyword::CREATE || keyword(1) != Keyword::TABLE {
-        return Ok(None);
-    }
-    let mut depth = 0;
-    let Some(start) = (0..words.len()).find(|&n| {
-        match tokens[words[n]].token {
-            Token::LParen => depth += 1,
-            Token::RParen => depth -= 1,
-            _ => {}
-        }
-        depth == 0 && keyword(n) == Keyword::PARTITION && keyword(n + 1) == Keyword::BY
-    }) else {
-        return Ok(None);
-    };
-    let dialect = PostgreSqlDialect {};
-    let mut parser = Parser::new(&dialect).with_tokens_with_locations(tokens[words[start]..].to_vec());
-    let clause = parse_partition_clause(&mut parser).map_err(|e| parser_error(e, sql))?;
-    let end = parser.peek_token();
-    let end = tokens.iter().position(|t| t.span == end.span).unwrap_or(tokens.len());
-    tokens.drain(words[start]..end.max(words[start]));
-    Ok(Some(clause))
-}
-
-fn parse_partition_clause(parser: &mut Parser<'_>) -> Result<PartitionClause, ParserError> {
-    parser.expect_keywords(&[Keyword::PARTITION, Keyword::BY, Keyword::HASH])?;
-    parser.expect_token(&Token::LParen)?;
-    let columns = parser.parse_comma_separated(Parser::parse_identifier)?;
-    parser.expect_token(&Token::RParen)?;
-    let word = parser.next_token();
-    if !matches!(&word.token, Token::Word(w) if w.value.eq_ignore_ascii_case("partitions")) {
-        return parser.expected("PARTITIONS and their number", word);
-    }
-    let number = parser.next_token();
-    match &number.token {
-        Token::Number(text, _) if text.parse::<u32>().is_ok_and(|n| n > 0) => {
-            Ok(PartitionClause { columns, partitions: text.parse().expect("checked") })
-        }
-        _ => parser.expected("a number of partitions above 0", number),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -287,30 +226,5 @@ mod tests {
         let statements = split(&line).unwrap();
         assert_eq!(statements.len(), 2);
         assert_eq!(&line[statements[1].clone()], "select 1");
-    }
-
-    #[test]
-    fn the_partition_clause_may_stand_anywhere_behind_the_columns() {
-        for sql in [
-            "create table t (a int, b int, primary key (a, b)) partition by hash (a, \"B\") partitions 4 with (ttl = '1 day')",
-            "CREATE TABLE t (a int, b int, primary key (a, b)) WITH (ttl = '1 day') PARTITION BY HASH (a, \"B\") PARTITIONS 4;",
-        ] {
-            let parsed = parse(sql).unwrap();
-            let clause = parsed.partition.unwrap();
-            assert_eq!(clause.columns.iter().map(fold).collect::<Vec<_>>(), ["a", "B"]);
-            assert_eq!(clause.partitions, 4);
-            assert!(parsed.statement.to_string().contains("ttl"), "{}", parsed.statement);
-        }
-        let windowed = "create table t as select row_number() over (partition by a) from s";
-        assert_eq!(parse(windowed).unwrap().partition, None);
-        for wrong in [
-            "create table t (a int primary key) partition by hash (a)",
-            "create table t (a int primary key) partition by range (a) partitions 4",
-            "create table t (a int primary key) partition by hash (a) partitions 0",
-        ] {
-            let error = parse(wrong).unwrap_err();
-            assert_eq!(error.sqlstate, Some("42601"));
-            assert!(error.position.is_some());
-        }
     }
 }

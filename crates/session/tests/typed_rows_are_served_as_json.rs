@@ -48,7 +48,7 @@ fn subject() -> Subject {
             schema_name: "public".into(),
             name: name.into(),
             schema,
-            partitioning: Partitioning::Hash { columns, buckets: 2 },
+            partitioning: Partitioning::hash(columns, 2),
             options: TableOptions { durability: Durability::Sync, ttl_ms: None, expires_at },
         };
         engine.create_table(definition).unwrap();

@@ -9,6 +9,8 @@ pub enum ErrorKind {
     Invalid,
     /// The named thing does not exist.
     NotFound,
+    /// No partition of the table takes the row.
+    NotCovered,
     /// The named thing exists already.
     AlreadyExists,
     /// Another write came first; read again and decide.
@@ -73,6 +75,7 @@ macro_rules! constructors {
 constructors! {
     invalid Invalid,
     not_found NotFound,
+    not_covered NotCovered,
     already_exists AlreadyExists,
     conflict Conflict,
     retry Retry,

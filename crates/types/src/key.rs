@@ -6,6 +6,7 @@
 //! has the value itself as encoded key.
 
 use crate::{ColumnType, Error, Result, Schema, Value, ValueRef};
+use smallvec::SmallVec;
 
 /// The longest encoded key, in bytes.
 pub const KEY_BYTES_MAX: usize = 16 * 1024;
@@ -69,13 +70,7 @@ fn encode_bytes(bytes: &[u8], last: bool, out: &mut Vec<u8>) {
         out.extend_from_slice(bytes);
         return;
     }
-    for &byte in bytes {
-        out.push(byte);
-        if byte == 0 {
-            out.push(1);
-        }
-    }
-    out.extend_from_slice(&[0, 0]);
+    escape(bytes, out);
 }
 
 /// Walks the components of an encoded key.
@@ -125,6 +120,16 @@ impl<'a> KeyDecoder<'a> {
         })
     }
 
+    /// Decodes all components, of which there is one of each of `types`.
+    pub(crate) fn all(mut self, types: &[ColumnType]) -> Result<Vec<Value>> {
+        let mut scratch = Vec::new();
+        let values = types.iter().enumerate().map(|(i, column_type)| {
+            Ok(self.next(*column_type, i + 1 == types.len(), &mut scratch)?.to_owned())
+        });
+        let values = values.collect::<Result<Vec<_>>>()?;
+        if self.rest.is_empty() { Ok(values) } else { Err(malformed()) }
+    }
+
     /// Skips the next component and returns its encoded bytes.
     fn skip(&mut self, column_type: ColumnType, last: bool) -> Result<&'a [u8]> {
         let len = match column_type.fixed_width() {
@@ -161,13 +166,7 @@ impl<'a> KeyDecoder<'a> {
             return Ok(escaped);
         }
         scratch.clear();
-        let mut bytes = escaped.iter();
-        while let Some(&byte) = bytes.next() {
-            scratch.push(byte);
-            if byte == 0 {
-                bytes.next();
-            }
-        }
+        unescape(escaped, scratch);
         Ok(scratch)
     }
 }
@@ -195,50 +194,94 @@ fn malformed() -> Error {
 /// # Errors
 /// `Corrupt` if the key is not one of `schema`.
 pub fn decode_key(schema: &Schema, key: &[u8]) -> Result<Vec<Value>> {
-    let mut scratch = Vec::new();
-    let mut decoder = KeyDecoder::new(key);
-    let last = schema.key().len() - 1;
-    let values = schema
-        .key_columns()
-        .enumerate()
-        .map(|(i, c)| Ok(decoder.next(c.column_type, i == last, &mut scratch)?.to_owned()))
-        .collect::<Result<Vec<_>>>()?;
-    if decoder.rest.is_empty() { Ok(values) } else { Err(malformed()) }
+    let types: SmallVec<[ColumnType; 8]> = schema.key_columns().map(|c| c.column_type).collect();
+    KeyDecoder::new(key).all(&types)
 }
 
-/// The hash bucket of an encoded key: MurmurHash2-64A with seed 0 over the encoded `columns` (positions in the key),
-/// each encoded as if the last of `columns` were the last of a key. Of the key, what follows `columns` is not looked at.
-/// A key that does not decode is in bucket 0.
-pub fn hash_partition(schema: &Schema, columns: &[u16], buckets: u32, key: &[u8]) -> usize {
-    let whole = columns.len() == schema.key().len();
-    let hash = if whole {
-        murmur_hash2_64a(key, 0)
-    } else {
-        let mut encoded = Vec::with_capacity(key.len() + 2);
-        if encode_subset(schema, columns, key, &mut encoded).is_err() {
-            return 0;
-        }
-        murmur_hash2_64a(&encoded, 0)
-    };
-    (hash % u64::from(buckets)) as usize
-}
+/// Room for the encoded components that partitioning looks at.
+pub type KeyBuf = SmallVec<[u8; 64]>;
 
-fn encode_subset(schema: &Schema, columns: &[u16], key: &[u8], out: &mut Vec<u8>) -> Result<()> {
-    let mut decoder = KeyDecoder::new(key);
+/// Appends the components `columns` (positions in the key) of an encoded key, in this order, as a key of theirs: the last
+/// as if it were the last of the key. With `short_decimals`, decimals take the bytes that they take in Kudu. What follows
+/// the columns in the key is not looked at.
+///
+/// # Errors
+/// `Corrupt` if the key does not have them.
+pub fn project_key(
+    schema: &Schema,
+    columns: &[u16],
+    key: &[u8],
+    short_decimals: bool,
+    out: &mut KeyBuf,
+) -> Result<()> {
     let last_of_key = schema.key().len() - 1;
-    let last_hashed = columns.last().copied().map_or(0, usize::from);
-    let mut scratch = Vec::new();
-    // What follows them need not be there.
     let needed = columns.iter().max().map_or(0, |last| usize::from(*last) + 1);
+    let mut decoder = KeyDecoder::new(key);
+    let mut components: SmallVec<[(&[u8], ColumnType); 8]> = SmallVec::new();
     for (i, column) in schema.key_columns().enumerate().take(needed) {
-        if !columns.contains(&(i as u16)) {
-            decoder.skip(column.column_type, i == last_of_key)?;
+        components.push((decoder.skip(column.column_type, i == last_of_key)?, column.column_type));
+    }
+    for (i, &column) in columns.iter().enumerate() {
+        let &(component, column_type) = components.get(usize::from(column)).ok_or_else(malformed)?;
+        if let Some(width) = short_decimal_width(column_type).filter(|_| short_decimals) {
+            out.extend(shorten_decimal(component, width));
             continue;
         }
-        let value = decoder.next(column.column_type, i == last_of_key, &mut scratch)?;
-        encode_component(value, i == last_hashed, out);
+        let (is_raw, wants_raw) = (usize::from(column) == last_of_key, i + 1 == columns.len());
+        match (column_type.fixed_width().is_some() || is_raw == wants_raw, wants_raw) {
+            (true, _) => out.extend_from_slice(component),
+            (false, true) => unescape(&component[..component.len() - 2], out),
+            (false, false) => escape(component, out),
+        }
     }
     Ok(())
+}
+
+/// The bytes that Kudu has for a decimal, if they are fewer than the 16 of our keys.
+pub(crate) fn short_decimal_width(column_type: ColumnType) -> Option<usize> {
+    match column_type {
+        ColumnType::Decimal { precision: 0..=9, .. } => Some(4),
+        ColumnType::Decimal { precision: 10..=18, .. } => Some(8),
+        _ => None,
+    }
+}
+
+/// An encoded decimal in `width` bytes, which its value fits.
+pub(crate) fn shorten_decimal(encoded: &[u8], width: usize) -> SmallVec<[u8; 8]> {
+    let mut short = SmallVec::from_slice(&encoded[encoded.len() - width..]);
+    short[0] ^= 0x80;
+    short
+}
+
+#[inline]
+fn escape(bytes: &[u8], out: &mut impl Extend<u8>) {
+    for part in bytes.split_inclusive(|byte| *byte == 0) {
+        out.extend(part.iter().copied());
+        if part.ends_with(&[0]) {
+            out.extend([1]);
+        }
+    }
+    out.extend([0, 0]);
+}
+
+/// Appends what an escaped component without its end stands for.
+fn unescape(escaped: &[u8], out: &mut impl Extend<u8>) {
+    let mut bytes = escaped.iter();
+    out.extend(std::iter::from_fn(|| {
+        let byte = *bytes.next()?;
+        if byte == 0 {
+            bytes.next();
+        }
+        Some(byte)
+    }));
+}
+
+/// The first key behind all that begin with `prefix`; `None` if nothing is.
+pub fn after_prefix(prefix: &[u8]) -> Option<Vec<u8>> {
+    let last = prefix.iter().rposition(|byte| *byte < u8::MAX)?;
+    let mut key = prefix[..=last].to_vec();
+    key[last] += 1;
+    Some(key)
 }
 
 /// MurmurHash2, 64-bit version for 64-bit machines (Austin Appleby, public domain), as Kudu partitions by it.

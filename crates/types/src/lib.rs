@@ -8,6 +8,7 @@ pub mod batch;
 pub mod error;
 pub mod json;
 pub mod key;
+pub mod partition;
 pub mod row;
 pub mod schema;
 pub mod text;
@@ -15,9 +16,8 @@ pub mod time;
 pub mod value;
 
 pub use error::{Error, ErrorKind, Result};
+pub use partition::Partitioning;
 pub use row::{RowLayout, RowRef};
-pub use schema::{
-    Column, ColumnId, ColumnSource, Durability, Partitioning, Schema, TableDefinition, TableOptions,
-};
+pub use schema::{Column, ColumnId, ColumnSource, Durability, Schema, TableDefinition, TableOptions};
 pub use time::Timestamp;
 pub use value::{ColumnType, Value, ValueRef};

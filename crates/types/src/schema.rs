@@ -1,6 +1,7 @@
-//! Schemas, table options and partitioning.
+//! Schemas and table options.
 
-use crate::key::{encode_key, hash_partition};
+use crate::key::encode_key;
+use crate::partition::Partitioning;
 use crate::row::{RowLayout, RowRef};
 use crate::{ColumnType, Error, Result, Value, ValueRef};
 use arrow::datatypes::{Field, SchemaRef};
@@ -436,30 +437,6 @@ fn arrow_field(column: &Column) -> Field {
         metadata.insert(TYPE_METADATA.to_owned(), column.column_type.to_string());
     }
     Field::new(&column.name, column.column_type.arrow(), column.nullable).with_metadata(metadata)
-}
-
-/// How a key is assigned to a tablet.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Partitioning {
-    /// MurmurHash2-64A over the encoded `columns` (positions in the key), modulo `buckets`.
-    Hash { columns: Vec<u16>, buckets: u32 },
-}
-
-impl Partitioning {
-    pub fn tablets(&self) -> usize {
-        match self {
-            Partitioning::Hash { buckets, .. } => *buckets as usize,
-        }
-    }
-
-    /// The tablet of an encoded key, below [`tablets`](Self::tablets).
-    pub fn tablet_of(&self, schema: &Schema, key: &[u8]) -> usize {
-        match self {
-            Partitioning::Hash { buckets: 1, .. } => 0,
-            Partitioning::Hash { columns, buckets } => hash_partition(schema, columns, *buckets, key),
-        }
-    }
 }
 
 /// When a write is acknowledged.

@@ -93,7 +93,7 @@ impl Status {
 /// The protocol's table of errors.
 pub fn of_error(error: &Error) -> Status {
     match error.kind() {
-        ErrorKind::Invalid => Status::Invalid,
+        ErrorKind::Invalid | ErrorKind::NotCovered => Status::Invalid,
         ErrorKind::NotFound => Status::UnknownCollection,
         ErrorKind::AlreadyExists => Status::Exists,
         ErrorKind::Conflict | ErrorKind::Retry | ErrorKind::Unavailable => Status::TemporaryFailure,

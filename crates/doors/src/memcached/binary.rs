@@ -226,7 +226,9 @@ fn refuse(header: &Header, error: &Error, to: &mut Answers<'_>) {
         ErrorKind::AlreadyExists | ErrorKind::Conflict => Code::Exists,
         ErrorKind::TooLarge => Code::TooLarge,
         ErrorKind::Unsupported => Code::NotSupported,
-        ErrorKind::Invalid | ErrorKind::Unauthenticated | ErrorKind::Forbidden => Code::InvalidArguments,
+        ErrorKind::Invalid | ErrorKind::NotCovered | ErrorKind::Unauthenticated | ErrorKind::Forbidden => {
+            Code::InvalidArguments
+        }
         ErrorKind::Retry | ErrorKind::Unavailable => Code::TemporaryFailure,
         ErrorKind::Corrupt | ErrorKind::Internal => Code::Internal,
     };

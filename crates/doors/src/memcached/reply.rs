@@ -190,6 +190,7 @@ pub fn say_error(error: &Error, out: &mut Vec<u8>) {
     let kind = match error.kind() {
         ErrorKind::Invalid
         | ErrorKind::NotFound
+        | ErrorKind::NotCovered
         | ErrorKind::AlreadyExists
         | ErrorKind::Conflict
         | ErrorKind::Unauthenticated

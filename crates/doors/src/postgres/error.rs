@@ -48,6 +48,7 @@ fn sqlstate_of(kind: ErrorKind) -> &'static str {
     match kind {
         ErrorKind::Invalid => "22023",         // invalid_parameter_value
         ErrorKind::NotFound => "42P01",        // undefined_table
+        ErrorKind::NotCovered => "23514",      // check_violation: no partition found for the row
         ErrorKind::AlreadyExists => "42710",   // duplicate_object
         ErrorKind::Conflict => "40001",        // serialization_failure: clients retry the statement
         ErrorKind::Retry => "40001",           // the same advice

@@ -1,5 +1,6 @@
 //! Bounds of a range read, as encoded keys.
 
+use oribi_types::key::after_prefix;
 use std::ops::Bound;
 
 /// The keys from `from` on and below `to`; without `to`, all from `from` on.
@@ -56,14 +57,6 @@ impl KeyRange {
 /// The first key behind `key`.
 pub(super) fn after(key: &[u8]) -> Vec<u8> {
     [key, &[0]].concat()
-}
-
-/// The first key behind all that begin with `prefix`; `None` if nothing is.
-pub fn after_prefix(prefix: &[u8]) -> Option<Vec<u8>> {
-    let last = prefix.iter().rposition(|byte| *byte < u8::MAX)?;
-    let mut key = prefix[..=last].to_vec();
-    key[last] += 1;
-    Some(key)
 }
 
 #[cfg(test)]

@@ -10,14 +10,14 @@
 //!
 //! Files and marks are those of one state of the tablet. Rows in memory are captured some at a time; if the state has
 //! changed by then (a flush has unpinned rows), the sources are made anew from the key that was reached. Any state
-//! serves the snapshot, as long as it is registered; only a truncate ends the read, with an error.
+//! serves the snapshot, as long as it is registered; only a truncate, or that the tablet is dropped, ends the read, with an error.
 
 mod files;
 mod keys;
 mod memory;
 mod sources;
 
-pub use keys::{KeyRange, after_prefix};
+pub use keys::KeyRange;
 
 use crate::catalog::Table;
 use crate::engine::{Engine, Obligation};
@@ -138,7 +138,8 @@ impl RangeReader {
     /// last. Blocks on file I/O; not for threads of idle priority.
     ///
     /// # Errors
-    /// `Corrupt`; those of the file system and of `visit`; `Conflict` if the table was truncated meanwhile.
+    /// `Corrupt`; those of the file system and of `visit`; `Conflict` if the table was truncated or
+    /// the tablet dropped meanwhile.
     pub fn read(
         &mut self,
         rows_max: usize,
@@ -187,6 +188,7 @@ impl RangeReader {
     /// Makes the sources of the tablet's present state.
     fn open(&mut self) -> Result<Step> {
         let state = arc_swap::Guard::into_inner(self.scope.tablet.state());
+        self.scope.table.check_not_dropped(&self.scope.tablet)?;
         if self.scope.tablet.generation() != self.scope.generation {
             let table = self.scope.table.name();
             return Err(Error::conflict(format!("table \"{table}\" was truncated while it was read")));

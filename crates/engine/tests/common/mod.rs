@@ -60,7 +60,7 @@ pub fn definition(name: &str, buckets: u32, durability: Durability) -> TableDefi
         schema_name: "public".into(),
         name: name.into(),
         schema,
-        partitioning: Partitioning::Hash { columns: vec![0], buckets },
+        partitioning: Partitioning::hash(vec![0], buckets),
         options: TableOptions { durability, ttl_ms: None, expires_at: None },
     }
 }

@@ -17,6 +17,7 @@ mod table;
 mod types;
 
 pub(crate) use names::output_schema;
+pub(crate) use picture::quote;
 pub(crate) use rewrite::rewrite;
 
 use crate::context::StatementView;

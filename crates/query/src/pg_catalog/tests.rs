@@ -24,7 +24,7 @@ fn definition(schema: &str, name: &str) -> Arc<TableDefinition> {
         schema_name: schema.to_owned(),
         name: name.to_owned(),
         schema: Schema::new(columns, &["id", "Line No"]).unwrap(),
-        partitioning: Partitioning::Hash { columns: vec![0], buckets: 1 },
+        partitioning: Partitioning::none(),
         options: TableOptions { durability: Durability::Sync, ttl_ms: None, expires_at: None },
     })
 }

@@ -4,14 +4,15 @@ use arrow::array::Array;
 use datafusion::common::ScalarValue;
 use datafusion::logical_expr::expr::BinaryExpr;
 use datafusion::logical_expr::{Between, Expr, Operator, lit};
-use oribi_engine::{KeyRange, Table, after_prefix};
+use oribi_engine::{KeyRange, Table};
 use oribi_types::batch::value_at;
-use oribi_types::key::encode_component;
+use oribi_types::key::{after_prefix, encode_component};
+use oribi_types::partition::KeyFilter;
 use oribi_types::{ColumnType, Schema, Value};
-use std::ops::Range;
+use std::ops::Bound;
 
 /// What filters say of the primary key.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub(super) struct KeyBounds {
     /// Encoded keys.
     pub keys: KeyRange,
@@ -19,6 +20,8 @@ pub(super) struct KeyBounds {
     pub equal: usize,
     /// Those values, encoded.
     prefix: Vec<u8>,
+    /// What is left of each column of the key, whichever comes before it.
+    filter: KeyFilter,
     /// The filters that made the bounds, for display.
     pub filters: Vec<String>,
     /// Whether they are all filters there are: every row of the range passes.
@@ -33,11 +36,34 @@ struct Comparison {
     value: Value,
 }
 
+impl Comparison {
+    fn narrow(&self, filter: &mut KeyFilter) {
+        let value = || self.value.clone();
+        let (lower, upper) = match self.op {
+            Operator::Eq => (Bound::Included(value()), Bound::Included(value())),
+            Operator::GtEq => (Bound::Included(value()), Bound::Unbounded),
+            Operator::Gt => (Bound::Excluded(value()), Bound::Unbounded),
+            Operator::LtEq => (Bound::Unbounded, Bound::Included(value())),
+            Operator::Lt => (Bound::Unbounded, Bound::Excluded(value())),
+            _ => return,
+        };
+        filter.narrow(self.component, lower, upper);
+    }
+}
+
 impl KeyBounds {
     pub fn of(schema: &Schema, filters: &[Expr]) -> Self {
         let comparisons: Vec<Vec<Comparison>> =
             filters.iter().map(|filter| comparisons(schema, filter).unwrap_or_default()).collect();
-        let mut bounds = KeyBounds::default();
+        let mut bounds = KeyBounds {
+            keys: KeyRange::default(),
+            equal: 0,
+            prefix: Vec::new(),
+            filter: KeyFilter::all(schema),
+            filters: Vec::new(),
+            exact: false,
+        };
+        comparisons.iter().flatten().for_each(|comparison| comparison.narrow(&mut bounds.filter));
         let mut used = vec![false; filters.len()];
         let last = schema.key().len() - 1;
         for component in 0..=last {
@@ -73,9 +99,9 @@ impl KeyBounds {
         !self.filters.is_empty()
     }
 
-    /// The tablets that keys of the range can be in.
-    pub fn tablets(&self, table: &Table) -> Range<usize> {
-        table.tablets_of_prefix(&self.prefix, self.equal)
+    /// The tablets that rows can be in which pass the filters.
+    pub fn tablets(&self, table: &Table) -> Vec<usize> {
+        table.tablets_of(&self.filter)
     }
 
     /// Takes in a bound on the column that follows the prefix; `last`: it is the last of the key.

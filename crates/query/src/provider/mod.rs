@@ -3,7 +3,8 @@
 //! A key has one live row over both, so a scan is their union and never merges: files come with the rows that the
 //! snapshot does not see ([`files`]), and what is in memory hides its older copies there.
 //!
-//! Where filters leave few keys, or few rows are wanted in key order, the rows are read by key instead ([`range`]).
+//! Where filters leave few keys, or few rows are wanted in key order, the rows are read by key instead ([`range`]). Either
+//! way only those tablets are read that the filters leave.
 
 mod columns;
 mod files;
@@ -119,20 +120,21 @@ impl OribiTable {
     /// The rows by key, if that is cheaper than a scan.
     async fn range(
         &self,
-        filters: &[Expr],
+        bounds: &KeyBounds,
+        tablets: &[usize],
         projection: Option<&Vec<usize>>,
         limit: Option<usize>,
     ) -> Result<Option<RangeSource>> {
-        let bounds = KeyBounds::of(&self.columns.schema, filters);
         if !bounds.is_bounded() && self.first_by_key.is_none() {
             return Ok(None);
         }
-        let (engine, table, asked) = (Arc::clone(&self.view.engine), Arc::clone(&self.table), bounds.clone());
+        let (engine, table) = (Arc::clone(&self.view.engine), Arc::clone(&self.table));
+        let (keys, tablets) = (bounds.keys.clone(), tablets.to_vec());
         let worth = RANGE_ROWS_MAX.max(self.table.unflushed_rows() / RANGE_MEMORY_SHARE);
         let enough = if self.first_by_key.is_some() { u64::MAX } else { worth };
         let estimate = move || {
-            let rows = |tablet| (tablet, engine.estimate_range(&table, tablet, &asked.keys, enough));
-            Ok(asked.tablets(&table).map(rows).collect::<Vec<_>>())
+            let rows = |tablet| (tablet, engine.estimate_range(&table, tablet, &keys, enough));
+            Ok(tablets.into_iter().map(rows).collect::<Vec<_>>())
         };
         let estimated = self.view.runtime.lookup(estimate).await;
         let tablets: Vec<(usize, u64)> = estimated.map_err(|e| DataFusionError::External(Box::new(e)))?;
@@ -142,7 +144,7 @@ impl OribiTable {
             return Ok(None);
         }
         let of = (&self.view, &self.table, &self.columns);
-        RangeSource::new(of, bounds, tablets, projection, limit).map(Some)
+        RangeSource::new(of, bounds.clone(), tablets, projection, limit).map(Some)
     }
 }
 
@@ -177,10 +179,13 @@ impl TableProvider for OribiTable {
         filters: &[Expr],
         limit: Option<usize>,
     ) -> Result<Arc<dyn ExecutionPlan>> {
-        if let Some(range) = self.range(filters, projection, limit).await? {
+        let bounds = KeyBounds::of(&self.columns.schema, filters);
+        let tablets = bounds.tablets(&self.table);
+        if let Some(range) = self.range(&bounds, &tablets, projection, limit).await? {
             return Ok(DataSourceExec::from_data_source(range));
         }
-        let scan = self.view.scan(&self.table).await.map_err(|e| DataFusionError::External(Box::new(e)))?;
+        let scan =
+            self.view.scan(&self.table, tablets).await.map_err(|e| DataFusionError::External(Box::new(e)))?;
         let mut branches: Vec<Arc<dyn ExecutionPlan>> = Vec::new();
         let files: Vec<_> =
             scan.tablets.iter().flat_map(|t| &t.files).filter(|f| files::has_rows(f)).collect();

@@ -129,9 +129,10 @@ impl DataSource for RangeSource {
         let keys =
             if self.bounds.is_bounded() { self.bounds.filters.join(" AND ") } else { "all".to_owned() };
         let columns: Vec<&str> = self.projected.fields().iter().map(|f| f.name().as_str()).collect();
-        let (tablets, rows) = (self.tablets.len(), self.rows_max(None));
+        let (tablets, all) = (self.tablets.len(), self.table.tablet_ids().len());
+        let rows = self.rows_max(None);
         let projection = columns.join(", ");
-        write!(f, "key range of {}, keys=[{keys}], tablets={tablets}, ", self.table())?;
+        write!(f, "key range of {}, keys=[{keys}], tablets={tablets} of {all}, ", self.table())?;
         write!(f, "rows<={rows}, projection=[{projection}]")?;
         self.fetch.map_or(Ok(()), |fetch| write!(f, ", limit={fetch}"))
     }

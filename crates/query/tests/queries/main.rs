@@ -13,6 +13,7 @@ mod explain_analyze_names_the_sources;
 mod explain_of_writes_writes_nothing;
 mod files_are_tables_on_the_command_line;
 mod json_is_taken_apart;
+mod partitions_come_and_go;
 mod point_reads_bypass_the_planner;
 mod point_writes_agree_with_the_planner;
 mod queries_keep_within_their_memory;

@@ -15,7 +15,7 @@ async fn a_table_with_everything() {
     assert_eq!(db.tag(sql).await, "CREATE TABLE");
     let table = db.engine.table("shop", "Order").unwrap();
     let definition = table.definition();
-    assert_eq!(definition.partitioning, Partitioning::Hash { columns: vec![0], buckets: 4 });
+    assert_eq!(definition.partitioning, Partitioning::hash(vec![0], 4));
     assert_eq!(definition.options.durability, Durability::Periodic(100));
     assert_eq!(definition.options.ttl_ms, Some(86_400_000));
     assert_eq!(definition.options.expires_at, Some(5));

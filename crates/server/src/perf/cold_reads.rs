@@ -117,7 +117,7 @@ fn load(command: &ColdReads, engine: &Arc<Engine>, rows: u64) -> Result<()> {
         schema_name: "public".into(),
         name: "cold".into(),
         schema: command.schema()?,
-        partitioning: Partitioning::Hash { columns: vec![0], buckets: 1 },
+        partitioning: Partitioning::none(),
         options: TableOptions { durability: Durability::Periodic(100), ttl_ms: None, expires_at: None },
     })?;
     let flush_every = command.files.map_or(u64::MAX, |files| rows.div_ceil(files));

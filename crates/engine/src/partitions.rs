@@ -1,0 +1,119 @@
+//! Range partitions of a table come and go.
+//!
+//! A change is one manifest record: the table with its new partitioning and the tablets of it. Those that it does not
+//! list any more are gone with it, with their files, and what the log has of them is passed over by a recovery. In
+//! memory a dropped tablet is emptied, as by a truncate, and refuses writes: who still has a handle of the table from
+//! before finds nothing there, and a scan or range read that would miss rows fails instead.
+
+use crate::catalog::Table;
+use crate::engine::Engine;
+use crate::manifest::{Edit, TableRecord};
+use crate::tablet::{Tablet, TabletId};
+use oribi_types::partition::RangePartition;
+use oribi_types::{Error, Partitioning, Result};
+use std::sync::Arc;
+
+/// A change of a table's range partitions.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum RangeChange {
+    Add(RangePartition),
+    /// The partition with exactly these bounds, with all of its rows.
+    Drop {
+        lower: Vec<u8>,
+        upper: Option<Vec<u8>>,
+    },
+}
+
+/// A table's partitions as they are to be.
+struct Plan {
+    partitioning: Partitioning,
+    /// By number; `None` is to be made.
+    tablets: Vec<Option<Arc<Tablet>>>,
+    dropped: Vec<Arc<Tablet>>,
+}
+
+impl Plan {
+    fn of(table: &Table, changes: &[RangeChange]) -> Result<Self> {
+        let mut plan = Plan {
+            partitioning: table.definition().partitioning.clone(),
+            tablets: table.tablets.iter().cloned().map(Some).collect(),
+            dropped: Vec::new(),
+        };
+        for change in changes {
+            match change {
+                RangeChange::Add(range) => {
+                    let (with, numbers) = plan.partitioning.with_range(range.clone())?;
+                    plan.tablets.splice(numbers.start..numbers.start, numbers.map(|_| None));
+                    plan.partitioning = with;
+                }
+                RangeChange::Drop { lower, upper } => {
+                    let (without, numbers) = plan.partitioning.without_range(lower, upper.as_deref())?;
+                    plan.dropped.extend(plan.tablets.drain(numbers).flatten());
+                    plan.partitioning = without;
+                }
+            }
+        }
+        plan.partitioning.check(table.schema_ref())?;
+        Ok(plan)
+    }
+}
+
+impl Engine {
+    /// Makes `changes`, one after the other, all or none, durably. The rows of a dropped partition are gone when this
+    /// returns, for snapshots taken before too.
+    ///
+    /// # Errors
+    /// `NotFound` for the table or a partition to drop; `AlreadyExists` for one of the same bounds; `Invalid` if
+    /// partitions overlap, or the table has none by range; those of log and manifest.
+    pub fn alter_partitions(&self, schema: &str, name: &str, changes: &[RangeChange]) -> Result<()> {
+        let _ddl = self.ddl.lock();
+        let table = self.table(schema, name)?;
+        let Plan { partitioning, tablets, dropped } = Plan::of(&table, changes)?;
+        let dir = self.table_dir(table.id());
+        let made = |tablet: Option<Arc<Tablet>>| {
+            tablet.unwrap_or_else(|| self.new_tablet(self.manifest.next_id(), &dir))
+        };
+        let tablets: Vec<Arc<Tablet>> = tablets.into_iter().map(made).collect();
+        let ids: Vec<TabletId> = tablets.iter().map(|tablet| tablet.id).collect();
+        let definition = oribi_types::TableDefinition { partitioning, ..(*table.definition()).clone() };
+        let record = TableRecord { id: table.id(), definition, tablets: ids };
+        let altered = Arc::new(Table::new(&record, tablets));
+        let commit = || {
+            self.manifest.commit(vec![Edit::PutTable(record)])?;
+            dropped.iter().for_each(|tablet| tablet.set_dropped());
+            self.put(&altered);
+            Ok(())
+        };
+        if dropped.is_empty() {
+            return commit();
+        }
+        let _installers: Vec<_> = dropped.iter().map(|tablet| tablet.installer.lock()).collect();
+        self.remove_rows(&dropped, |_| commit())
+    }
+
+    /// Why a write of `key` found no tablet that takes it.
+    pub(crate) fn no_tablet(&self, table: &Table, key: &[u8]) -> Error {
+        let Some(table) = self.latest(table.id()) else { return Error::not_found("the table was dropped") };
+        if !table.tablet_of(key).is_dropped() {
+            return Error::retry("the partitions of the table were changed meanwhile");
+        }
+        let (name, key) = (table.name(), table.key_text(key));
+        Error::not_covered(format!("no partition of table \"{name}\" covers key ({key})"))
+    }
+}
+
+impl Table {
+    /// For readers: what they find in a dropped tablet is not what they came for.
+    ///
+    /// # Errors
+    /// `Conflict`.
+    pub(crate) fn check_not_dropped(&self, tablet: &Tablet) -> Result<()> {
+        if tablet.is_dropped() {
+            let name = self.name();
+            return Err(Error::conflict(format!(
+                "a partition of table \"{name}\" was dropped while it was read"
+            )));
+        }
+        Ok(())
+    }
+}
