@@ -1,8 +1,10 @@
-//! Kudu's wire protocol as bytes: frames, negotiation and messages, for both ends of a connection and without I/O.
+//! Kudu's wire protocol as bytes: frames, negotiation and messages, for both ends of a connection and without
+//! I/O.
 //!
-//! Whoever owns the socket reads into a `BytesMut` and calls [`frame::decode`]; what comes back shares that buffer. A
-//! connection begins with [`frame::hello`] and a [`negotiation`]; after it each frame is a call whose header
-//! ([`rpc`]) names a [`service`], and whose body is one of the [`messages`], perhaps with sidecars.
+//! Whoever owns the socket reads into a `BytesMut` and calls [`frame::decode`]; what comes back shares that
+//! buffer. A connection begins with [`frame::hello`] and a [`negotiation`]; after it each frame is a call
+//! whose header ([`rpc`]) names a [`service`], and whose body is one of the [`messages`], perhaps with
+//! sidecars.
 //!
 //! What the messages carry as bytes is here too: [`row_operations`] and [`blocks`] are rows on their way in and out, made of
 //! [`cell`]s; [`predicate`] and [`partition`] are which rows a scan wants and where rows belong, in Kudu's own [`key`]s.

@@ -30,7 +30,8 @@ pub struct RequestHeader {
     pub sidecar_offsets: Vec<u32>,
 }
 
-/// What is called. Both names are text; as bytes they are neither copied nor checked before they are looked up.
+/// What is called. Both names are text; as bytes they are neither copied nor checked before they are looked
+/// up.
 #[derive(Clone, PartialEq, Message)]
 pub struct RemoteMethod {
     #[prost(bytes = "bytes", required, tag = "1")]
@@ -67,8 +68,8 @@ pub struct ResponseHeader {
     pub sidecar_offsets: Vec<u32>,
 }
 
-/// The body of an answer that is an error of the call itself. What a service says of its data (a table that is absent, a row
-/// that is refused) stands in the service's own response instead.
+/// The body of an answer that is an error of the call itself. What a service says of its data (a table that
+/// is absent, a row that is refused) stands in the service's own response instead.
 #[derive(Clone, PartialEq, Message)]
 pub struct ErrorStatus {
     #[prost(string, required, tag = "1")]
@@ -129,7 +130,8 @@ impl ErrorStatus {
         }
     }
 
-    /// The answer to a call that requires features which the server does not have. Clients probe for features with it.
+    /// The answer to a call that requires features which the server does not have. Clients probe for features
+    /// with it.
     pub fn unsupported(flags: Vec<u32>) -> Self {
         let status = ErrorStatus::new(ErrorCode::InvalidRequest, "unsupported feature flags");
         ErrorStatus { unsupported_feature_flags: flags, ..status }

@@ -74,9 +74,9 @@ services! {
     }
     /// Tables, and where their tablets are.
     Master, MasterMethod = "kudu.master.MasterService" {
-        GetTableLocations, GetTabletLocations, GetTableSchema, ConnectToMaster, CreateTable, IsCreateTableDone,
-        DeleteTable, AlterTable, IsAlterTableDone, ListTables, GetTableStatistics, ListTabletServers, ListMasters,
-        GetMasterRegistration, Ping,
+        GetTableLocations, GetTabletLocations, GetTableSchema, ConnectToMaster, CreateTable,
+        IsCreateTableDone, DeleteTable, AlterTable, IsAlterTableDone, ListTables, GetTableStatistics,
+        ListTabletServers, ListMasters, GetMasterRegistration, Ping,
     }
     /// What each server says of itself.
     Generic, GenericMethod = "kudu.server.GenericService" { GetStatus, GetFlags, ServerClock }

@@ -54,8 +54,8 @@ const HEADER_STEPS_MAX: usize = 2 * SIDECARS_MAX + 1000;
 
 /// Takes the first frame from `input`; `None`, and nothing taken, while it is not whole.
 ///
-/// `len_max` bounds what may follow the length: [`FRAME_BYTES_MAX`](super::FRAME_BYTES_MAX), or less during a negotiation. A
-/// length is refused as soon as it is read; nothing is reserved for one that is believed.
+/// `len_max` bounds what may follow the length: [`FRAME_BYTES_MAX`](super::FRAME_BYTES_MAX), or less during a
+/// negotiation. A length is refused as soon as it is read; nothing is reserved for one that is believed.
 pub fn decode(input: &mut BytesMut, len_max: usize) -> Result<Option<Frame>, FrameError> {
     let Some(prefix) = input.first_chunk::<4>() else { return Ok(None) };
     let len = u32::from_be_bytes(*prefix) as usize;

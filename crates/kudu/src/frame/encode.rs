@@ -1,12 +1,13 @@
-//! From messages to frames. Only what is small is written here: sidecars, and rows that lie ready, are sent from where they
-//! are, right after the head of their frame.
+//! From messages to frames. Only what is small is written here: sidecars, and rows that lie ready, are sent
+//! from where they are, right after the head of their frame.
 
 use super::{FRAME_BYTES_MAX, FrameError, SIDECARS_MAX};
 use crate::rpc::{ErrorStatus, RequestHeader, ResponseHeader};
 use bytes::{BufMut, Bytes, BytesMut};
 use prost::{Message, encode_length_delimiter, length_delimiter_len};
 
-/// Appends an answer to `out`, but for its sidecars: those follow, in order and without anything between them.
+/// Appends an answer to `out`, but for its sidecars: those follow, in order and without anything between
+/// them.
 ///
 /// # Errors
 /// [`FrameError::TooLarge`] or [`FrameError::TooManySidecars`], and nothing is appended.
@@ -30,9 +31,9 @@ pub fn encode_error(call_id: i32, status: &ErrorStatus, out: &mut BytesMut) -> R
     encode_head(&header, status, 0, out)
 }
 
-/// Appends a request, but for the last `tail_len` bytes of its body, which follow: the rest of the message (as
-/// [`RowOperationsAround`](crate::messages::tserver::RowOperationsAround) makes it), then the sidecars that the header
-/// tells of.
+/// Appends a request, but for the last `tail_len` bytes of its body, which follow: the rest of the message
+/// (as [`RowOperationsAround`](crate::messages::tserver::RowOperationsAround) makes it), then the sidecars
+/// that the header tells of.
 ///
 /// # Errors
 /// [`FrameError::TooLarge`], and nothing is appended.

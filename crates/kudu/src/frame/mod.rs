@@ -8,9 +8,9 @@
 //! body              message, then sidecars back to back
 //! ```
 //!
-//! A sidecar is a run of bytes beside the message, so that a large result is never copied into one. The header says where
-//! each begins, counted from the start of the body: the message ends where the first sidecar begins, and the last sidecar
-//! ends with the body.
+//! A sidecar is a run of bytes beside the message, so that a large result is never copied into one. The
+//! header says where each begins, counted from the start of the body: the message ends where the first
+//! sidecar begins, and the last sidecar ends with the body.
 
 mod decode;
 mod encode;
@@ -30,7 +30,8 @@ pub const SIDECARS_MAX: usize = 10_000;
 /// An offset into a body is an `u32` on the wire.
 const _: () = assert!(FRAME_BYTES_MAX <= u32::MAX as usize);
 
-/// Why bytes are no frame, or would not be one. After it nothing can be said of what follows on the connection.
+/// Why bytes are no frame, or would not be one. After it nothing can be said of what follows on the
+/// connection.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum FrameError {
     #[error("connection begins with none of Kudu's hellos")]

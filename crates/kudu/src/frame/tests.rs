@@ -210,7 +210,10 @@ fn rows_are_sent_from_where_they_lie() {
 
 proptest! {
     #[test]
-    fn any_bytes_are_frames_or_refused(bytes in prop::collection::vec(any::<u8>(), 0..400), cut in any::<prop::sample::Index>()) {
+    fn any_bytes_are_frames_or_refused(
+        bytes in prop::collection::vec(any::<u8>(), 0..400),
+        cut in any::<prop::sample::Index>(),
+    ) {
         // Long enough lengths are rare in random bytes: make most of them fit.
         let mut bytes = bytes;
         if bytes.len() > 6 {

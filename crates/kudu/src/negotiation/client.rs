@@ -10,7 +10,8 @@ use crate::rpc::{CONNECTION_CONTEXT_CALL_ID, NEGOTIATION_CALL_ID, RequestHeader,
 use bytes::BytesMut;
 use prost::Message;
 
-/// A negotiation as the client sees it. After each call the owner of the socket sends what was appended to `out`.
+/// A negotiation as the client sees it. After each call the owner of the socket sends what was appended to
+/// `out`.
 #[derive(Debug)]
 pub struct ClientNegotiation {
     credentials: Credentials,

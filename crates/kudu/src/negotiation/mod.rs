@@ -5,19 +5,19 @@
 //! hello
 //! NEGOTIATE      features, authentications   ->
 //!                                            <-     NEGOTIATE      features, one authentication, mechanisms
-//! TLS_HANDSHAKE  records                     <->    TLS_HANDSHAKE  records         if both have TLS, until it is done
+//! TLS_HANDSHAKE  records                     <->    TLS_HANDSHAKE  records    if both have TLS, until done
 //! SASL_INITIATE  PLAIN, user and password    ->
 //!                                            <-     SASL_SUCCESS
-//! connection context                         ->                                   not answered; calls may follow at once
+//! connection context                         ->     not answered; calls may follow at once
 //! ```
 //!
-//! Each line but the first is a frame of the call [`NEGOTIATION_CALL_ID`](crate::rpc::NEGOTIATION_CALL_ID), the last one of
-//! [`CONNECTION_CONTEXT_CALL_ID`](crate::rpc::CONNECTION_CONTEXT_CALL_ID); a refusal is an error in place of an answer. Of the
-//! authentications only SASL PLAIN is spoken here.
+//! Each line but the first is a frame of the call [`NEGOTIATION_CALL_ID`](crate::rpc::NEGOTIATION_CALL_ID),
+//! the last one of [`CONNECTION_CONTEXT_CALL_ID`](crate::rpc::CONNECTION_CONTEXT_CALL_ID); a refusal is an
+//! error in place of an answer. Of the authentications only SASL PLAIN is spoken here.
 //!
-//! TLS itself is the business of who owns the socket: the server's side passes records on and takes them back. A server that
-//! has no certificates leaves TLS out of its features, which declines it, and clients accept that unless they were told to
-//! require encryption. The client's side never offers TLS.
+//! TLS itself is the business of who owns the socket: the server's side passes records on and takes them
+//! back. A server that has no certificates leaves TLS out of its features, which declines it, and clients
+//! accept that unless they were told to require encryption. The client's side never offers TLS.
 
 mod client;
 mod messages;

@@ -7,7 +7,8 @@ use std::fmt;
 /// Its name.
 pub(super) const PLAIN: &str = "PLAIN";
 
-/// Who says to be there, and how that is proven. Kudu's clients send the name of the system's user and no password.
+/// Who says to be there, and how that is proven. Kudu's clients send the name of the system's user and no
+/// password.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct Credentials {
     pub user: String,

@@ -23,8 +23,8 @@ pub enum TlsPolicy {
 
 /// A negotiation as the server sees it, from after the hello.
 ///
-/// After each call the owner of the socket sends what was appended to `out`, and then does what [`Progress`] says; after an
-/// error it sends too, and closes.
+/// After each call the owner of the socket sends what was appended to `out`, and then does what [`Progress`]
+/// says; after an error it sends too, and closes.
 #[derive(Debug)]
 pub struct ServerNegotiation {
     tls: TlsPolicy,
@@ -61,7 +61,8 @@ pub enum Progress {
 }
 
 impl ServerNegotiation {
-    /// `is_peer_local`: the connection does not leave the machine, so that after a TLS handshake it may go on in plain text.
+    /// `is_peer_local`: the connection does not leave the machine, so that after a TLS handshake it may go on
+    /// in plain text.
     pub fn new(tls: TlsPolicy, is_peer_local: bool) -> Self {
         ServerNegotiation { tls, is_peer_local, state: State::Negotiate }
     }
@@ -125,11 +126,11 @@ impl ServerNegotiation {
         Ok(Progress::Read)
     }
 
-    /// Sends the records that TLS made of the client's, unless there are none; the next frame follows. Returns whether all that
-    /// comes after them on the connection, in both directions, goes through TLS.
+    /// Sends the records that TLS made of the client's, unless there are none; the next frame follows.
+    /// Returns whether all that comes after them on the connection, in both directions, goes through TLS.
     ///
-    /// `is_done`: the handshake is finished. Session tickets that are made with that are no part of the handshake: make none, or
-    /// send them through TLS.
+    /// `is_done`: the handshake is finished. Session tickets that are made with that are no part of the
+    /// handshake: make none, or send them through TLS.
     ///
     /// # Panics
     /// If [`Progress::TlsRecords`] was not what came before.

@@ -34,7 +34,8 @@ pub mod column_predicate {
     }
 }
 
-/// Between two values. A value is a cell in little-endian order, or the bytes themselves of a string or binary.
+/// Between two values. A value is a cell in little-endian order, or the bytes themselves of a string or
+/// binary.
 #[derive(Clone, PartialEq, Message)]
 pub struct Range {
     /// Inclusive.

@@ -3,7 +3,8 @@
 use bytes::Bytes;
 use prost::{Enumeration, Message};
 
-/// Operations on rows, or the bounds of ranges, in Kudu's row format; the schema beside it says how to read them.
+/// Operations on rows, or the bounds of ranges, in Kudu's row format; the schema beside it says how to read
+/// them.
 #[derive(Clone, PartialEq, Message)]
 pub struct RowOperations {
     /// Operations one after the other, without alignment.

@@ -46,8 +46,8 @@ pub enum ReplicaTypeFilter {
     VoterReplica = 1,
 }
 
-/// Tablets in the order of their keys, from the one that begins at or before the key asked for. A client takes what lies
-/// between two of them for not covered by any.
+/// Tablets in the order of their keys, from the one that begins at or before the key asked for. A client
+/// takes what lies between two of them for not covered by any.
 #[derive(Clone, PartialEq, Message)]
 pub struct GetTableLocationsResponse {
     #[prost(message, optional, tag = "1")]

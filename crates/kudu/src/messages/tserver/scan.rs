@@ -119,7 +119,8 @@ pub struct ScanResponse {
     pub data: Option<RowwiseRowBlock>,
     #[prost(message, optional, tag = "5")]
     pub columnar_data: Option<ColumnarRowBlock>,
-    /// The snapshot that is read. The C++ client aborts its process if the first response lacks it in a mode that chooses one.
+    /// The snapshot that is read. The C++ client aborts its process if the first response lacks it in a mode
+    /// that chooses one.
     #[prost(fixed64, optional, tag = "6")]
     pub snap_timestamp: Option<u64>,
     /// The encoded key of the last row, for going on after it.

@@ -11,8 +11,8 @@ use prost::{Enumeration, Message};
 pub struct WriteRequest {
     #[prost(bytes = "bytes", required, tag = "1")]
     pub tablet_id: Bytes,
-    /// An encoded [`Schema`](crate::messages::common::Schema): how to read the rows. It stays encoded, as a client sends the
-    /// same bytes with each write to a table, and a server knows them again.
+    /// An encoded [`Schema`](crate::messages::common::Schema): how to read the rows. It stays encoded, as a
+    /// client sends the same bytes with each write to a table, and a server knows them again.
     #[prost(bytes = "bytes", optional, tag = "2")]
     pub schema: Option<Bytes>,
     #[prost(message, optional, tag = "3")]
@@ -66,9 +66,9 @@ pub struct PerRowError {
     pub error: AppStatus,
 }
 
-/// What stands around rows that are sent from where they lie: a [`WriteRequest`] without `row_operations`, then
-/// `before_rows`, the rows, `before_indirect_data` and the indirect data are together a request with them, because the
-/// parts of a protobuf message may stand one after the other in any order.
+/// What stands around rows that are sent from where they lie: a [`WriteRequest`] without `row_operations`,
+/// then `before_rows`, the rows, `before_indirect_data` and the indirect data are together a request with
+/// them, because the parts of a protobuf message may stand one after the other in any order.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RowOperationsAround {
     pub before_rows: BytesMut,
