@@ -219,3 +219,36 @@ def test_ids_are_the_same_after_a_restart(kudu):  # noqa: F811
     assert before[0][0]["uuid"] != before[1][0]["uuid"]
     kudu.server.restart()
     assert ids() == before
+
+
+def bound(value, kind):
+    return {"bound_type": kind, "bound_values": [str(value)]}
+
+
+def test_range_partitions_come_and_go(kudu_of_module):  # noqa: F811
+    table = schema_of("ranged", hash_partitions=2)
+    table["partition"]["range_partition"] = {
+        "columns": ["id"],
+        "range_bounds": [{"lower_bound": bound(0, "inclusive"), "upper_bound": bound(10, "exclusive")}],
+    }
+    kudu_of_module.table("create", json.dumps(table))
+    kudu_of_module.table("add_range_partition", "ranged", "[10]", "[20]")
+    printed = kudu_of_module.table("describe", "ranged")
+    assert "PARTITION 0 <= VALUES < 10" in printed
+    assert "PARTITION 10 <= VALUES < 20" in printed
+    assert len(re.findall(r"^\s*T ", kudu_of_module.table("list", "-list_tablets", "-tables=ranged"), re.M)) == 4
+    with kudu_of_module.server.sql() as sql:
+        sql.execute("insert into ranged (id) select i from generate_series(0, 19) t(i)")
+    assert "Total count 20 " in kudu_of_module.table("scan", "ranged")
+    kudu_of_module.table("drop_range_partition", "ranged", "[0]", "[10]")
+    assert "Total count 10 " in kudu_of_module.table("scan", "ranged")
+    overlapping = kudu_of_module.table("add_range_partition", "ranged", "[15]", "[25]", status=1)
+    assert "overlap" in overlapping
+
+
+def test_a_varchar_is_told_again(kudu_of_module):  # noqa: F811
+    table = schema_of("with_varchar")
+    table["schema"]["columns"][1] |= {"column_type": "VARCHAR", "type_attributes": {"length": 12}, "encoding": "DICT_ENCODING"}
+    kudu_of_module.table("create", json.dumps(table))
+    assert "name VARCHAR(12) NULLABLE" in kudu_of_module.table("describe", "with_varchar")
+    assert "DICT_ENCODING" in kudu_of_module.table("describe", "with_varchar", "-show_attributes")

@@ -41,7 +41,8 @@ fn sorted(mut rows: Vec<(i64, Option<i32>)>) -> Vec<(i64, Option<i32>)> {
 }
 
 fn errors(answer: &WriteResponse) -> Vec<(i32, StatusCode)> {
-    let code = |row: &oribi_kudu::messages::tserver::PerRowError| StatusCode::try_from(row.error.code).unwrap();
+    let code =
+        |row: &oribi_kudu::messages::tserver::PerRowError| StatusCode::try_from(row.error.code).unwrap();
     answer.per_row_errors.iter().map(|row| (row.row_index, code(row))).collect()
 }
 

@@ -117,11 +117,6 @@ impl Table {
         self.tablets.iter().map(in_files).sum::<u64>() + self.unflushed_rows()
     }
 
-    /// The id of each tablet, by number. It stays as long as the tablet, whose number may change.
-    pub fn tablet_ids(&self) -> impl ExactSizeIterator<Item = u64> + '_ {
-        self.tablets.iter().map(|tablet| tablet.id)
-    }
-
     /// Bytes of the SSTables.
     pub fn file_bytes(&self) -> u64 {
         let bytes = |tablet: &Arc<Tablet>| {

@@ -141,22 +141,6 @@ impl Engine {
         Ok(TableScan { schema: table.schema(), tablets, obligation })
     }
 
-    /// All rows of tablet number `tablet` of `table` at `snapshot`, and what is to be settled before the first is answered. As
-    /// [`scan`](Self::scan), of one tablet.
-    ///
-    /// # Errors
-    /// `Corrupt`; those of the file system.
-    pub fn scan_of(
-        &self,
-        table: &Table,
-        tablet: usize,
-        snapshot: &Snapshot,
-    ) -> Result<(TabletScan, Obligation)> {
-        let mut obligation = Obligation::default();
-        let scan = self.scan_tablet(table, &table.tablets[tablet], snapshot, &mut obligation)?;
-        Ok((scan, obligation))
-    }
-
     fn scan_tablet(
         &self,
         table: &Table,

@@ -9,6 +9,7 @@
 //! for files. A write's rows are encoded from where they lie in the request ([`tserver::write`]), and a scan's rows go from
 //! the engine's files and memory to the sidecars of the answer ([`tserver::scan`]).
 
+mod attributes;
 mod call;
 mod connection;
 mod directory;

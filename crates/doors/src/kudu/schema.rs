@@ -1,5 +1,6 @@
 //! Columns as Kudu's clients see them: those of the key first, in key order.
 
+use super::attributes;
 use bytes::Bytes;
 use oribi_kudu::cell::{read_value, write_value};
 use oribi_kudu::column::{DataType, WireColumn};
@@ -28,7 +29,7 @@ pub(super) fn wire_key(schema: &Schema) -> Vec<WireColumn> {
 pub(super) fn to_message(schema: &Schema) -> message::Schema {
     let column = |position: usize| {
         let column = &schema.columns()[position];
-        let (data_type, attributes) = DataType::of(column.column_type);
+        let (data_type, attributes) = attributes::data_type(column);
         let default = column.default.as_ref().filter(|value| !value.is_null());
         let default = default.map(|value| default_bytes(value, column.column_type));
         message::ColumnSchema {
@@ -39,8 +40,8 @@ pub(super) fn to_message(schema: &Schema) -> message::Schema {
             is_nullable: Some(wire_column(column).nullable),
             read_default_value: default.clone(),
             write_default_value: default,
-            type_attributes: attributes.precision.is_some().then_some(attributes),
-            ..message::ColumnSchema::default()
+            type_attributes: attributes,
+            ..attributes::to_message(&column.attributes)
         }
     };
     message::Schema { columns: shown(schema).into_iter().map(column).collect() }
@@ -100,7 +101,13 @@ pub(super) fn column_spec(column: &message::ColumnSchema) -> Result<ColumnSpec> 
         data_type.column_type(&attributes).map_err(|e| e.context(format_args!("column \"{name}\"")))?;
     let default = column.write_default_value.as_ref().or(column.read_default_value.as_ref());
     let default = default.map(|bytes| default_value(name, column_type, bytes)).transpose()?;
-    Ok(ColumnSpec { name: name.clone(), column_type, nullable: column.is_nullable.unwrap_or(false), default })
+    Ok(ColumnSpec {
+        name: name.clone(),
+        column_type,
+        nullable: column.is_nullable.unwrap_or(false),
+        default,
+        attributes: attributes::from_message(column),
+    })
 }
 
 /// A default as a client states it.

@@ -9,7 +9,7 @@ use oribi_types::{Error, ErrorKind};
 pub(super) fn code(kind: ErrorKind) -> StatusCode {
     match kind {
         ErrorKind::Invalid | ErrorKind::TooLarge => StatusCode::InvalidArgument,
-        ErrorKind::NotFound => StatusCode::NotFound,
+        ErrorKind::NotFound | ErrorKind::NotCovered => StatusCode::NotFound,
         ErrorKind::AlreadyExists => StatusCode::AlreadyPresent,
         ErrorKind::Conflict => StatusCode::Aborted,
         ErrorKind::Retry | ErrorKind::Unavailable => StatusCode::ServiceUnavailable,

@@ -15,9 +15,7 @@ use oribi_kudu::messages::master::{
     CreateTableRequest, CreateTableResponse, GetTableLocationsRequest, GetTableLocationsResponse,
     TableIdentifier,
 };
-use oribi_kudu::messages::tserver::{
-    NewScanRequest, ScanRequest, ScanResponse, WriteRequest, WriteResponse,
-};
+use oribi_kudu::messages::tserver::{NewScanRequest, ScanRequest, ScanResponse, WriteRequest, WriteResponse};
 use oribi_kudu::negotiation::{ClientNegotiation, Credentials};
 use oribi_kudu::row_operations::{OperationLayout, OperationType, OperationsBuilder};
 use oribi_kudu::rpc::{ErrorStatus, RequestHeader, ResponseHeader};
@@ -243,7 +241,8 @@ pub fn column(name: &str, data_type: DataType, is_key: bool) -> ColumnSchema {
 }
 
 pub fn schema() -> Schema {
-    let columns = [("k", DataType::Int64, true), ("n", DataType::Int32, false), ("s", DataType::String, false)];
+    let columns =
+        [("k", DataType::Int64, true), ("n", DataType::Int32, false), ("s", DataType::String, false)];
     Schema { columns: columns.map(|(name, data_type, is_key)| column(name, data_type, is_key)).into() }
 }
 
@@ -256,10 +255,7 @@ pub fn layout() -> OperationLayout {
 }
 
 /// A write of rows: what is `None` is not set.
-pub fn write(
-    tablet: &Bytes,
-    rows: &[(OperationType, i64, Option<i32>, Option<&str>)],
-) -> WriteRequest {
+pub fn write(tablet: &Bytes, rows: &[(OperationType, i64, Option<i32>, Option<&str>)]) -> WriteRequest {
     let layout = layout();
     let mut builder = OperationsBuilder::new(Arc::new(layout));
     for (operation, k, n, s) in rows {

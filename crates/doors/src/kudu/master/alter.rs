@@ -1,11 +1,12 @@
 //! Changes of tables.
 //!
-//! The steps of a request are tried on the table's schema first, so that one that is not possible leaves all undone; then each
-//! is a change of the catalog of its own, durable when it is done.
+//! The steps about columns are tried on the table's schema first, so that one that is not possible leaves all undone; then
+//! those about ranges are made, all or none, and each of the others is a change of the catalog of its own, durable when it is
+//! done.
 
 use super::table::durability_of;
 use crate::kudu::node::Node;
-use crate::kudu::{name, schema as columns, status};
+use crate::kudu::{name, partitions, schema as columns, status};
 use oribi_engine::{Alteration, Table};
 use oribi_kudu::messages::common::ColumnSchemaDelta;
 use oribi_kudu::messages::master::{
@@ -45,8 +46,12 @@ fn try_alter(node: &Arc<Node>, request: &AlterTableRequest) -> Result<bytes::Byt
     let entry = directory.table(&request.table)?;
     let table = &entry.table;
     let mut schema = (*table.schema()).clone();
-    let mut changes = Vec::new();
+    let (mut changes, mut ranges) = (Vec::new(), Vec::new());
     for step in &request.alter_schema_steps {
+        if let Some(change) = partitions::range_change(table, step)? {
+            ranges.push(change);
+            continue;
+        }
         for change in changes_of(step, &schema)? {
             schema = try_on(schema, &change)?;
             changes.push(change);
@@ -54,6 +59,9 @@ fn try_alter(node: &Arc<Node>, request: &AlterTableRequest) -> Result<bytes::Byt
     }
     changes.extend(options_of(table, request)?);
     changes.extend(rename_of(table, request)?);
+    if !ranges.is_empty() {
+        node.engine.alter_partitions(table.schema_name(), table.name(), &ranges)?;
+    }
     for change in &changes {
         node.engine.alter_table(table.schema_name(), table.name(), change)?;
     }
@@ -79,9 +87,7 @@ fn changes_of(step: &AlterTableStep, schema: &Schema) -> Result<Vec<Alteration>>
             let delta = step.alter_column.as_ref().and_then(|alter| alter.delta.as_ref());
             column_changes(delta.ok_or_else(missing)?, schema)?
         }
-        StepType::AddRangePartition | StepType::DropRangePartition => {
-            return Err(Error::unsupported("range partitions are not supported"));
-        }
+        StepType::AddRangePartition | StepType::DropRangePartition => return Err(missing()),
         StepType::Unknown => return Err(Error::unsupported("a step of the change is not known")),
     })
 }

@@ -7,7 +7,7 @@ use oribi_engine::Table;
 use oribi_kudu::messages::common::Schema as Message;
 use oribi_kudu::row_operations::OperationLayout;
 use oribi_kudu::{STEPS_MAX, column::WireColumn};
-use oribi_types::{Column, ColumnSource, ColumnType, Error, Result, Value, ValueRef};
+use oribi_types::{Column, ColumnSource, ColumnType, Error, Result, TableDefinition, Value, ValueRef};
 use std::sync::Arc;
 
 /// From the columns of a request to a table's key and row.
@@ -22,6 +22,8 @@ pub(super) struct RowPlan {
     pub not_settable: Vec<usize>,
     /// Positions in the request of what must be JSON.
     pub json: Vec<usize>,
+    /// Of a table with ranges, outside of which a row has no place.
+    ranges: Option<Arc<TableDefinition>>,
 }
 
 /// Where the value of a slot comes from.
@@ -83,7 +85,20 @@ impl RowPlan {
             not_settable: of_request(&|column| column.source == ColumnSource::CommitTimestamp),
             json: of_request(&|column| column.column_type == ColumnType::Json),
             layout: OperationLayout::new(wire),
+            ranges: Some(table.definition()).filter(|d| d.partitioning.range_dimension().is_some()),
             table,
         })
+    }
+
+    /// # Errors
+    /// `NotCovered` for an encoded key that no tablet takes.
+    pub fn check_covered(&self, key: &[u8]) -> Result<()> {
+        let is_covered = |definition: &Arc<TableDefinition>| {
+            definition.partitioning.tablet_of(&definition.schema, key).is_some()
+        };
+        match self.ranges.as_ref().is_none_or(is_covered) {
+            true => Ok(()),
+            false => Err(Error::not_covered("No tablet covering the requested range partition")),
+        }
     }
 }

@@ -82,13 +82,8 @@ impl<'a> Rows<'a> {
             self.keys.truncate(start);
             return Err(error);
         }
-        let change = match self.change(plan, operation) {
-            Ok(change) => change,
-            Err(error) => {
-                self.keys.truncate(start);
-                return Err(error);
-            }
-        };
+        let change = plan.check_covered(&self.keys[start..]).and_then(|()| self.change(plan, operation));
+        let change = change.inspect_err(|_| self.keys.truncate(start))?;
         self.operations.push(Operation {
             index: operation.index,
             operation_type: operation.operation_type,

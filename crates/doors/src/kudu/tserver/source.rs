@@ -34,7 +34,7 @@ pub(super) struct TabletSource {
 
 impl Source {
     /// # Errors
-    /// Those of [`Engine::scan_of`].
+    /// Those of [`Engine::scan_tablets`].
     pub fn open(engine: &Arc<Engine>, spec: &ScanSpec, snapshot: &Arc<Snapshot>) -> Result<Self> {
         if spec.is_empty() {
             return Ok(Source::Nothing);
@@ -43,13 +43,15 @@ impl Source {
             let reader = engine.range(&spec.table, spec.tablet, keys.clone(), &spec.read, snapshot);
             return Ok(Source::Range(Box::new(reader)));
         }
-        let (scan, obligation) = engine.scan_of(&spec.table, spec.tablet, snapshot)?;
+        let scan = engine.scan_tablets(&spec.table, [spec.tablet], snapshot)?;
+        let (files, memory) =
+            scan.tablets.into_iter().next().map(|tablet| (tablet.files, tablet.memory)).unwrap_or_default();
         Ok(Source::Tablet(TabletSource {
-            files: scan.files.into_iter(),
+            files: files.into_iter(),
             batches: None,
-            memory: scan.memory,
+            memory,
             memory_read: 0,
-            obligation,
+            obligation: scan.obligation,
         }))
     }
 
