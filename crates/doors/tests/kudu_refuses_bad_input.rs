@@ -203,6 +203,11 @@ fn scans_that_cannot_be_are_refused() {
     let subject = Subject::new();
     let mut client = subject.client();
     let tablets = client.create("t", 1);
+    client.write(&write(
+        &tablets[0],
+        &[(OperationType::Delete, 1, None, None), (OperationType::Insert, 2, None, None)],
+    ));
+    client.write(&write(&tablets[0], &[(OperationType::Delete, 2, None, None)]));
     let mut error_of = |request: ScanRequest| {
         let (answer, sidecars) = client.scan(&request);
         assert_eq!(rows_of(&answer, &sidecars), []);

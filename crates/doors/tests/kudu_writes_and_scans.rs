@@ -18,6 +18,7 @@ use oribi_kudu::messages::tserver::{
 };
 use oribi_kudu::predicate::{ColumnPredicate, Test, ValueRange};
 use oribi_kudu::row_operations::OperationType as Op;
+use oribi_kudu::rpc::{ErrorCode, ErrorStatus, RequestId};
 use oribi_kudu::service::{MasterMethod, Method, TabletServerMethod};
 use oribi_types::{ColumnType, Value, ValueRef};
 use std::collections::HashSet;
@@ -289,4 +290,42 @@ fn predicates_hold_for_all_rows_and_only_those() {
     assert_eq!(passing(0, Test::InList(vec![Value::Int64(3), Value::Int64(7000)])), expected(3..4));
     assert_eq!(passing(2, Test::Equality(Value::String("s".into()))).len(), 1000);
     assert_eq!(passing(2, Test::Nothing), []);
+}
+
+#[test]
+fn a_request_that_is_sent_again_is_answered_as_before() {
+    let subject = Subject::new();
+    let mut client = subject.client();
+    let tablets = client.create("t", 1);
+    let send = |client: &mut Client, seq_no: i64, first_incomplete_seq_no: i64, request: &_| {
+        let id = RequestId {
+            client_id: Bytes::from_static(b"0123456789abcdef0123456789abcdef"),
+            seq_no,
+            first_incomplete_seq_no,
+            attempt_no: 1,
+        };
+        client.begin_as(Some(id), Method::TabletServer(TabletServerMethod::Write), request, &[]);
+        let (header, body) = client.answer();
+        match header.is_error() {
+            true => Err(body.decode::<ErrorStatus>(100).unwrap().code()),
+            false => Ok(body.decode::<WriteResponse>(1000).unwrap()),
+        }
+    };
+    let insert = write(
+        &tablets[0],
+        &[(Op::Insert, 1, Some(2), None), (Op::Insert, 1, None, None), (Op::Update, 9, Some(1), None)],
+    );
+    let first = send(&mut client, 0, 0, &insert).unwrap();
+    let refused = [(1, StatusCode::AlreadyPresent), (2, StatusCode::NotFound)];
+    assert_eq!(errors(&first), refused);
+    client.write(&write(&tablets[0], &[(Op::Delete, 1, None, None)]));
+    // From another connection, as after one that broke: with the first answer, and nothing is written.
+    let mut other = subject.client();
+    let again = send(&mut other, 0, 0, &insert).unwrap();
+    assert_eq!((errors(&again), again.timestamp), (refused.to_vec(), first.timestamp));
+    assert_eq!(client.scan_all(scan(&tablets[0]), 1000), []);
+    let next = write(&tablets[0], &[(Op::Insert, 1, Some(3), None)]);
+    assert_eq!(errors(&send(&mut other, 1, 1, &next).unwrap()), []);
+    assert_eq!(send(&mut client, 0, 0, &insert), Err(ErrorCode::RequestStale));
+    assert_eq!(client.scan_all(scan(&tablets[0]), 1000), [(1, Some(3))]);
 }

@@ -176,6 +176,7 @@ impl Engine {
     /// Flushes what is due: a large memtable, the largest one when memory is short, the oldest when the log is long.
     fn flush_tick(&self, failures: &mut Failures) {
         self.measure_indexes();
+        self.results.sweep();
         self.flush_all_due(failures);
         if failures.any_paused(self.env.clock.monotonic_micros()) {
             // Writers to a large memtable ring at every write.

@@ -132,8 +132,8 @@ fn check_log(env: &Env, dir: &Path, state: &ManifestState, report: &mut CheckRep
     let layouts: std::collections::HashMap<TabletId, &TableRecord> =
         state.tables.values().flat_map(|t| t.tablets.iter().map(move |id| (*id, t))).collect();
     let read = oribi_wal::verify(env.files.as_ref(), &dir.join(LOG_DIR), state.log_start, &mut |record| {
-        let checked = record::read(record.payload).and_then(|(_, changes)| {
-            for change in changes {
+        let checked = record::read(record.payload).and_then(|contents| {
+            for change in contents.changes {
                 let change = change?;
                 if let (Some(table), Some(row)) = (layouts.get(&change.tablet), change.row) {
                     table.definition.schema.layout().validate(row)?;

@@ -8,6 +8,7 @@ use crate::memory::MemoryBudget;
 use crate::options::EngineOptions;
 use crate::read::ReadView;
 use crate::timeline::{Snapshot, Timeline};
+use crate::tracker::ResultTracker;
 use crate::write::Latches;
 use arc_swap::ArcSwap;
 use oribi_env::Env;
@@ -32,6 +33,7 @@ pub struct Engine {
     pub(crate) budget: Arc<MemoryBudget>,
     pub(crate) index: RowIndex,
     pub(crate) timeline: Arc<Timeline>,
+    pub(crate) results: ResultTracker,
     pub(crate) log: Arc<dyn Log>,
     pub(crate) manifest: Manifest,
     pub(crate) catalog: ArcSwap<Catalog>,
@@ -74,6 +76,11 @@ impl Obligation {
         Obligation { durable: self.durable.max(self.written), written: self.written }
     }
 
+    /// The highest LSN that it names: of a write, its own.
+    pub(crate) fn lsn(self) -> Lsn {
+        self.durable.max(self.written)
+    }
+
     pub(crate) fn on(table: &Table, lsn: Lsn) -> Self {
         if table.is_sync() {
             Obligation { durable: lsn, written: 0 }
@@ -105,6 +112,8 @@ pub struct EngineStats {
     pub index_bytes: u64,
     /// Of flushes and compactions.
     pub job_bytes: u64,
+    /// Of results that are kept by request id.
+    pub result_bytes: u64,
     pub rows_in_memory: u64,
     pub log_bytes: u64,
     pub log_durable_lsn: Lsn,
@@ -292,6 +301,7 @@ impl Engine {
             query_bytes: self.budget.queries(),
             index_bytes: self.budget.indexes(),
             job_bytes: self.budget.jobs(),
+            result_bytes: self.budget.results(),
             rows_in_memory: self.index.len() as u64,
             log_bytes: self.log.size_bytes(),
             log_durable_lsn: self.log.durable(),

@@ -175,16 +175,18 @@ impl Engine {
         })
     }
 
-    /// Removes the part of the log whose records are all in SSTables.
+    /// Removes the part of the log whose records are all in SSTables. What it says of requests goes to the manifest.
     pub(crate) fn trim_log(&self) -> Result<()> {
+        let _checkpointing = self.results.checkpointing.lock();
         let start = self.flushed_below().min(self.log.durable() + 1);
-        self.manifest.commit(vec![Edit::LogStart { lsn: start }])?;
+        let clients = self.results.checkpoint(start);
+        self.manifest.commit(vec![Edit::Results { clients }, Edit::LogStart { lsn: start }])?;
         self.log.trim(start)
     }
 
-    /// Every record below this is in SSTables.
+    /// Every record below this is in SSTables, and its result in the tracker.
     fn flushed_below(&self) -> Lsn {
-        // Under the gate every record appended so far is noted in its memtable; later ones are above it.
+        // Under the gate every record appended so far is noted in its memtable, and its result; later ones are above it.
         let appended = {
             let _gate = self.gate.write();
             self.log.appended()

@@ -1,6 +1,7 @@
 //! The storage engine: one live copy of every row, written through a log, read from memory first.
 //!
 //! - [`Engine::write`]: the write path. Visible when applied, answered when durable ([`Engine::settle`]).
+//! - [`Engine::write_tracked`]: the same, once per request id.
 //! - [`Engine::try_get`], [`Engine::get`]: point reads: row index, then SSTables.
 //! - [`Engine::range`]: the rows between two keys, in key order: memtables merged with SSTables.
 //! - [`Engine::scan`]: all rows of a table at a snapshot, without a merge.
@@ -34,6 +35,7 @@ mod recovery;
 mod scan;
 mod tablet;
 mod timeline;
+mod tracker;
 mod write;
 
 pub use catalog::{Alteration, Catalog, DEFAULT_BUCKET, PUBLIC_SCHEMA, Table};
@@ -49,4 +51,5 @@ pub use range::{KeyRange, RangeCounts, RangeReader};
 pub use read::{Lookup, Pinned, Presence, Probe, ReadView, RowVersion, Sighting};
 pub use scan::{FileScan, MemoryRows, TableScan, TabletScan};
 pub use timeline::Snapshot;
-pub use write::{Commit, Decide, Decision, Read, WriteOp};
+pub use tracker::{Answered, CLIENT_ID_BYTES_MAX, Request, Tracked, UnderWay};
+pub use write::{Answer, Commit, Decide, Decision, Read, WriteOp};

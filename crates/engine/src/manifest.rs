@@ -8,6 +8,7 @@
 use crate::ddl::TABLES_DIR;
 use crate::deletions::MarksRecord;
 use crate::tablet::TabletId;
+use crate::tracker::{ClientResults, is_client_id};
 use oribi_env::{Env, read_file, write_file};
 use oribi_sstable::{SstableId, SstableMeta};
 use oribi_types::{Error, Result, TableDefinition, Timestamp};
@@ -41,6 +42,11 @@ pub(crate) enum Edit {
     /// Every record below this is in the files: the log may begin here.
     LogStart {
         lsn: u64,
+    },
+    /// The results of writes by request id that a log from its start on does not have, and maybe some that it has.
+    /// Replaces those before.
+    Results {
+        clients: Vec<ClientResults>,
     },
     /// No timestamp or LSN above these was given out. The timestamp goes back when the engine is closed.
     Ceiling {
@@ -96,6 +102,7 @@ pub(crate) struct ManifestState {
     pub tables: BTreeMap<u64, TableRecord>,
     pub tablets: BTreeMap<TabletId, TabletRecord>,
     pub log_start: u64,
+    pub results: Vec<ClientResults>,
     pub ceiling_ts: Timestamp,
     pub ceiling_lsn: u64,
     pub next_id: u64,
@@ -121,6 +128,9 @@ impl ManifestState {
                 let gone = install.removed.iter().find(|id| !tablet.files.contains_key(id)).copied();
                 let unmarked = install.marks.iter().map(|m| m.sstable).find(|id| !added(*id) && !stays(*id));
                 gone.or(unmarked).map_or(Ok(()), |id| Err(unknown("sstable", id)))
+            }
+            Edit::Results { clients } if !clients.iter().all(|c| is_client_id(&c.client)) => {
+                Err(Error::corrupt("names a client that cannot be"))
             }
             _ => Ok(()),
         }
@@ -155,6 +165,7 @@ impl ManifestState {
             }
             Edit::Install(install) => self.install(install),
             Edit::LogStart { lsn } => self.log_start = self.log_start.max(*lsn),
+            Edit::Results { clients } => self.results = clients.clone(),
             Edit::Ceiling { ts, lsn } => {
                 self.ceiling_ts = *ts;
                 self.ceiling_lsn = self.ceiling_lsn.max(*lsn);
@@ -189,7 +200,8 @@ impl ManifestState {
         });
         let ceiling = Edit::Ceiling { ts: self.ceiling_ts, lsn: self.ceiling_lsn };
         let log_start = Edit::LogStart { lsn: self.log_start };
-        schemas.chain(tables).chain(installs).chain([log_start, ceiling]).collect()
+        let results = Edit::Results { clients: self.results.clone() };
+        schemas.chain(tables).chain(installs).chain([results, log_start, ceiling]).collect()
     }
 
     fn apply_record(&mut self, payload: &[u8]) -> Result<()> {

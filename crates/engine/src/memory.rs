@@ -1,13 +1,14 @@
 //! The memory budget: one limit over memtables, queries, open SSTables, background jobs and the row cache.
 //!
-//! The rule: memtables and queries take what indexes and jobs leave of the limit; the row cache takes what they all
+//! The rule: memtables and queries take what indexes, jobs and kept results leave of the limit; the row cache takes what they all
 //! leave and gives it back first. Memtables have an eighth of the limit whatever happens, so that a flush alone always
 //! lets writers go on, and may take up to half while nobody else wants it; queries have an eighth too. When they fill half of what they may, flushing
-//! starts; beyond all of it, writers wait. Queries are refused what would break the rule. Indexes and jobs are only
-//! counted, and so is what a query takes without asking: the others make room for them, as far as they can.
+//! starts; beyond all of it, writers wait. Queries are refused what would break the rule. Indexes, jobs and results are
+//! only counted, and so is what a query takes without asking: the others make room for them, as far as they can.
 
 use oribi_types::{Error, Result};
 use parking_lot::{Condvar, Mutex};
+use std::cmp::Ordering;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use tokio::sync::Notify;
 
@@ -23,6 +24,8 @@ pub struct MemoryBudget {
     indexes: AtomicU64,
     /// What flushes and compactions that run now hold.
     jobs: AtomicU64,
+    /// Results that are kept by request id.
+    results: AtomicU64,
     closed: AtomicBool,
     /// Why flushing makes no room at the moment, if so.
     stalled: Mutex<Option<Error>>,
@@ -42,6 +45,7 @@ impl MemoryBudget {
             queries: AtomicU64::new(0),
             indexes: AtomicU64::new(0),
             jobs: AtomicU64::new(0),
+            results: AtomicU64::new(0),
             closed: AtomicBool::new(false),
             stalled: Mutex::new(None),
             room: Condvar::new(),
@@ -78,7 +82,7 @@ impl MemoryBudget {
 
     /// Bytes in use for all purposes.
     pub fn used(&self) -> u64 {
-        self.memtables() + self.queries() + self.indexes() + self.jobs() + self.cache()
+        self.memtables() + self.queries() + self.resident() + self.cache()
     }
 
     pub fn limit(&self) -> u64 {
@@ -107,13 +111,23 @@ impl MemoryBudget {
         self.jobs.load(Relaxed)
     }
 
+    /// What results of requests take.
+    pub fn results(&self) -> u64 {
+        self.results.load(Relaxed)
+    }
+
+    /// What is only counted: the others make room for it.
+    fn resident(&self) -> u64 {
+        self.indexes() + self.jobs() + self.results()
+    }
+
     fn queries_max(&self) -> u64 {
-        let others = self.memtables().max(self.limit / MEMTABLES_MIN_SHARE) + self.indexes() + self.jobs();
+        let others = self.memtables().max(self.limit / MEMTABLES_MIN_SHARE) + self.resident();
         self.limit.saturating_sub(others).max(self.limit / QUERIES_MIN_SHARE)
     }
 
     fn memtables_max(&self) -> u64 {
-        let others = self.queries() + self.indexes() + self.jobs();
+        let others = self.queries() + self.resident();
         self.limit.saturating_sub(others).clamp(self.limit / MEMTABLES_MIN_SHARE, self.limit / 2)
     }
 
@@ -124,7 +138,7 @@ impl MemoryBudget {
 
     /// What all others leave to the row cache.
     pub(crate) fn cache_max(&self) -> u64 {
-        let others = self.memtables() + self.queries() + self.indexes() + self.jobs();
+        let others = self.memtables() + self.queries() + self.resident();
         self.limit.saturating_sub(others)
     }
 
@@ -208,6 +222,16 @@ impl MemoryBudget {
         self.memtables.fetch_add(bytes, Relaxed);
     }
 
+    /// As [`memtables_grew`](Self::memtables_grew) and [`memtables_shrank`](Self::memtables_shrank); nothing where the
+    /// two are equal, as they mostly are where a row is overwritten.
+    pub(crate) fn memtables_changed(&self, grew: u64, shrank: u64) {
+        match grew.cmp(&shrank) {
+            Ordering::Less => self.memtables_shrank(shrank - grew),
+            Ordering::Equal => {}
+            Ordering::Greater => self.memtables_grew(grew - shrank),
+        }
+    }
+
     pub(crate) fn memtables_shrank(&self, bytes: u64) {
         let before = self.memtables.fetch_sub(bytes, Relaxed);
         debug_assert!(before >= bytes, "memtable bytes are counted in and out alike");
@@ -220,6 +244,10 @@ impl MemoryBudget {
 
     pub(crate) fn set_indexes(&self, bytes: u64) {
         self.indexes.store(bytes, Relaxed);
+    }
+
+    pub(crate) fn set_results(&self, bytes: u64) {
+        self.results.store(bytes, Relaxed);
     }
 
     /// Counts what a flush or compaction takes, until the guard goes.

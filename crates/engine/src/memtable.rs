@@ -38,22 +38,33 @@ impl Memtable {
         })
     }
 
-    /// Makes `new` the newest version of `key` in the row index, and its key one of this memtable. `horizon` and
-    /// `in_files` are as [`RowIndex::apply`] has them.
+    /// Makes `new` the newest version of `key` in the row index, and its key one of this memtable; then calls
+    /// `published`, which returns the horizon. `in_files` is as [`RowIndex::apply`] has it. Returns whether older
+    /// versions of the row are left to [`trim`](Self::trim).
     pub fn apply(
         &self,
         index: &RowIndex,
         key: KeyRef<'_>,
         new: NewVersion<'_>,
-        horizon: Timestamp,
+        published: impl FnOnce() -> Timestamp,
         in_files: impl FnOnce() -> bool,
-    ) {
+    ) -> bool {
         self.note(new.lsn);
-        let applied = index.apply(key, new, horizon, in_files);
+        let placed = |first| {
+            // Before it is published: a scan finds the row by this.
+            if first {
+                self.hashes.push(key.hash);
+            }
+            published()
+        };
+        let applied = index.apply(key, new, placed, in_files);
         self.grew(applied.bytes);
-        if applied.first {
-            self.hashes.push(key.hash);
-        }
+        applied.covers
+    }
+
+    /// Frees the versions of `key` that no snapshot at or above `horizon` reads.
+    pub fn trim(&self, index: &RowIndex, key: KeyRef<'_>, horizon: Timestamp) {
+        self.grew(-(index.trim(key, horizon, self.id) as i64));
     }
 
     /// Takes note of a record before its first key is pushed.
@@ -62,7 +73,9 @@ impl Memtable {
     }
 
     pub fn grew(&self, bytes: i64) {
-        self.bytes.fetch_add(bytes, Relaxed);
+        if bytes != 0 {
+            self.bytes.fetch_add(bytes, Relaxed);
+        }
     }
 
     /// What [`RowIndex::visit`] finds the rows by.

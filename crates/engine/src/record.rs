@@ -1,20 +1,40 @@
 //! The payload of a log record: one atomic batch of row changes.
 //!
 //! ```text
-//! u8   version (1)
+//! u8   version: 1, or 2 with a request id
 //! u64  commit timestamp
+//! only in version 2:
+//!   u8 client bytes, client, i64 sequence, i64 first incomplete, u32 result bytes, result
 //! then, to the end, per change:
 //!   u64 tablet, u8 kind (1 put, 2 delete), u32 key bytes, u32 row bytes, key, row
 //! ```
 //! Little-endian. A put carries the whole new row, so the newest version is always complete.
 
 use crate::tablet::TabletId;
+use crate::tracker::{Request, is_client_id};
 use oribi_types::{Error, Result, Timestamp};
 
-const VERSION: u8 = 1;
+const PLAIN: u8 = 1;
+const TRACKED: u8 = 2;
 const PUT: u8 = 1;
 const DELETE: u8 = 2;
 const CHANGE_HEADER_BYTES: usize = 17;
+
+/// What a record says.
+pub struct Contents<'a> {
+    pub ts: Timestamp,
+    /// If the write came with a request id.
+    pub tracked: Option<Tracked<'a>>,
+    /// In order.
+    pub changes: Changes<'a>,
+}
+
+/// A request and its result.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Tracked<'a> {
+    pub request: Request<'a>,
+    pub result: &'a [u8],
+}
 
 /// One row change of a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,9 +46,21 @@ pub struct Change<'a> {
 }
 
 pub(crate) fn start(buf: &mut Vec<u8>, ts: Timestamp) {
-    let mut header = [VERSION; 9];
+    let mut header = [PLAIN; 9];
     header[1..].copy_from_slice(&ts.0.to_le_bytes());
     buf.extend_from_slice(&header);
+}
+
+/// Starts a record with a request id, of a client id that is one.
+pub(crate) fn start_tracked(buf: &mut Vec<u8>, ts: Timestamp, Tracked { request, result }: Tracked<'_>) {
+    buf.push(TRACKED);
+    buf.extend_from_slice(&ts.0.to_le_bytes());
+    buf.push(request.client.len() as u8);
+    buf.extend_from_slice(request.client);
+    buf.extend_from_slice(&request.sequence.to_le_bytes());
+    buf.extend_from_slice(&request.first_incomplete.to_le_bytes());
+    buf.extend_from_slice(&(result.len() as u32).to_le_bytes());
+    buf.extend_from_slice(result);
 }
 
 pub(crate) fn push(buf: &mut Vec<u8>, change: Change<'_>) {
@@ -43,19 +75,38 @@ pub(crate) fn push(buf: &mut Vec<u8>, change: Change<'_>) {
     buf.extend_from_slice(row);
 }
 
-/// Reads a payload: its timestamp, and the changes in order.
+/// Reads a payload.
 ///
 /// # Errors
-/// `Corrupt` if the version is unknown; an item is `Corrupt` where the bytes end early or name no kind, and is the
-/// last then.
-pub fn read(payload: &[u8]) -> Result<(Timestamp, Changes<'_>)> {
+/// `Corrupt` if the version is unknown or the bytes end before the changes; a change is `Corrupt` where the bytes end
+/// early or name no kind, and is the last then.
+pub fn read(payload: &[u8]) -> Result<Contents<'_>> {
     let malformed = || Error::corrupt("log record: malformed");
     let (&version, rest) = payload.split_first().ok_or_else(malformed)?;
-    if version != VERSION {
+    if version != PLAIN && version != TRACKED {
         return Err(Error::corrupt(format!("log record: unknown version {version}")));
     }
     let (ts, rest) = rest.split_first_chunk::<8>().ok_or_else(malformed)?;
-    Ok((Timestamp(u64::from_le_bytes(*ts)), Changes { rest }))
+    let (tracked, rest) = match version {
+        TRACKED => read_tracked(rest).map(|(tracked, rest)| (Some(tracked), rest)).ok_or_else(malformed)?,
+        _ => (None, rest),
+    };
+    Ok(Contents { ts: Timestamp(u64::from_le_bytes(*ts)), tracked, changes: Changes { rest } })
+}
+
+fn read_tracked(bytes: &[u8]) -> Option<(Tracked<'_>, &[u8])> {
+    let (&client_bytes, rest) = bytes.split_first()?;
+    let (client, rest) = rest.split_at_checked(client_bytes.into())?;
+    let (sequence, rest) = rest.split_first_chunk()?;
+    let (first_incomplete, rest) = rest.split_first_chunk()?;
+    let (result_bytes, rest) = rest.split_first_chunk()?;
+    let (result, rest) = rest.split_at_checked(u32::from_le_bytes(*result_bytes) as usize)?;
+    let request = Request {
+        client,
+        sequence: i64::from_le_bytes(*sequence),
+        first_incomplete: i64::from_le_bytes(*first_incomplete),
+    };
+    is_client_id(client).then_some((Tracked { request, result }, rest))
 }
 
 pub struct Changes<'a> {

@@ -1,7 +1,7 @@
 //! Opening a folder: lock, manifest, files, log.
 //!
 //! The manifest says which files count and through which LSN each tablet is in them; the log's records above that are
-//! applied to memory again. All that is left over from a crash is removed. Clock and LSNs start above everything that
+//! applied to memory again, and their results kept on top of those that the manifest has. All that is left over from a crash is removed. Clock and LSNs start above everything that
 //! may have been given out before.
 
 use crate::background::Background;
@@ -15,9 +15,10 @@ use crate::manifest::{Manifest, ManifestState, TableRecord};
 use crate::memory::MemoryBudget;
 use crate::memtable::Memtable;
 use crate::options::EngineOptions;
-use crate::record;
+use crate::record::{self, Contents};
 use crate::tablet::{FileSet, LiveFile, Tablet, TabletId};
 use crate::timeline::Timeline;
+use crate::tracker::ResultTracker;
 use crate::write::Latches;
 use arc_swap::ArcSwap;
 use oribi_env::Env;
@@ -72,8 +73,10 @@ impl Engine {
         let tablets = open_tablets(&env, dir, &mut state, &next_memtable)?;
         let budget = Arc::new(MemoryBudget::new(options.memory_bytes));
         let index = RowIndex::new(budget.clone());
-        let (log, logged) =
-            open_log(&env, dir, &options, &state, &Replay { tablets: &tablets, index: &index })?;
+        let results = ResultTracker::new(env.clock.clone(), budget.clone());
+        results.restore(&state.results);
+        let replay = Replay { tablets: &tablets, index: &index, results: &results };
+        let (log, logged) = open_log(&env, dir, &options, &state, &replay)?;
         // The log is whole, so what the manifest does not name can go.
         remove_leftovers(&env, &dir.join(TABLES_DIR), &state)?;
         let last = last_stored(&state).max(logged);
@@ -83,6 +86,7 @@ impl Engine {
             budget,
             index,
             timeline: Arc::new(timeline),
+            results,
             log: Arc::new(log),
             catalog: ArcSwap::from_pointee(catalog_of(&state, &tablets)),
             catalog_version: AtomicU64::new(0),
@@ -244,13 +248,14 @@ fn missing_is_damage(error: Error) -> Error {
 struct Replay<'a> {
     tablets: &'a HashMap<TabletId, Arc<Tablet>>,
     index: &'a RowIndex,
+    results: &'a ResultTracker,
 }
 
 impl Replay<'_> {
-    /// Applies a record's changes that are in no file yet; returns its timestamp.
+    /// Applies a record's changes that are in no file yet, and notes its result; returns its timestamp.
     fn apply(&self, record: &Record<'_>) -> Result<Timestamp> {
         let named = |e: Error| e.context(format!("log record {}", record.lsn));
-        let (ts, changes) = record::read(record.payload).map_err(named)?;
+        let Contents { ts, tracked, changes } = record::read(record.payload).map_err(named)?;
         for change in changes {
             let change = change.map_err(named)?;
             // A tablet that is not there was dropped, with its table or its range.
@@ -265,7 +270,10 @@ impl Replay<'_> {
             let new = NewVersion { ts, lsn: record.lsn, memtable, row: change.row, older };
             // No snapshot is older than this process.
             let in_files = || state.files.may_contain(change.key);
-            state.active.apply(self.index, key, new, Timestamp::MAX, in_files);
+            state.active.apply(self.index, key, new, || Timestamp::MAX, in_files);
+        }
+        if let Some(tracked) = tracked {
+            self.results.recover(ts, &tracked);
         }
         Ok(ts)
     }

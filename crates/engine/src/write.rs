@@ -5,7 +5,8 @@
 //! 3. Under the shared gate, the record is appended to the log; its timestamp is taken in the same step. From here on
 //!    nothing can fail.
 //! 4. The rows are applied to the row index and noted in the memtables.
-//! 5. When the watermark has passed the timestamp, every reader sees the write.
+//! 5. When the watermark has passed the timestamp, every reader sees the write, and what it replaced is freed. A write of
+//!    one row completes, as a rule, while the row's place is at hand; others look it up again.
 //!
 //! A single-row write costs one block of the row index, no other allocation, three copies of the row (staged, log buffer,
 //! index), no system call and no wake-up; the first after ten quiet minutes syncs the manifest (see `ceiling`).
@@ -16,6 +17,7 @@ use crate::index::{KeyRef, NewVersion, Older};
 use crate::read::{FileRow, RowVersion};
 use crate::record::{self, Change};
 use crate::tablet::{Tablet, TabletState};
+use crate::tracker::{Answered, Begun, Execution, Request, Tracked};
 use hashbrown::HashTable;
 use oribi_types::key::KEY_BYTES_MAX;
 use oribi_types::{Error, Result, Timestamp};
@@ -55,8 +57,11 @@ pub enum Decision {
 /// Decides an operation; see [`Engine::write`].
 pub type Decide<'d> = dyn FnMut(usize, Option<RowVersion<'_>>, &mut Vec<u8>) -> Result<Decision> + 'd;
 
+/// Writes down the result of a tracked write, behind what it finds; see [`Engine::write_tracked`].
+pub type Answer<'d> = dyn FnMut(&mut Vec<u8>) + 'd;
+
 /// An applied write.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Commit {
     /// The commit timestamp of the rows written; if all were kept, the time at which that was decided.
     pub ts: Timestamp,
@@ -70,6 +75,8 @@ struct Staged {
     /// The row's bytes in the scratch buffer; `None` deletes.
     row: Option<Range<usize>>,
     older: Older,
+    /// Whether it has replaced versions that were not freed yet.
+    covers: bool,
 }
 
 #[derive(Default)]
@@ -87,6 +94,13 @@ thread_local! {
 /// Above this a scratch buffer is not kept for the next write.
 const SCRATCH_BYTES_KEPT: usize = 4 << 20;
 
+/// What a tracked write has beside others.
+struct Tracking<'t, 'd> {
+    execution: Execution<'t>,
+    answer: &'t mut Answer<'d>,
+    result: Vec<u8>,
+}
+
 /// Where an operation goes.
 type Target<'a> = (&'a Arc<Tablet>, KeyRef<'a>);
 
@@ -102,25 +116,64 @@ impl Engine {
     /// Those of `decide`; `TooLarge` beyond `statement_bytes_max`; `NotFound` for a dropped table, `NotCovered` for a row
     /// to put in no partition; `Retry` if a table was truncated or its partitions changed meanwhile; `Unavailable` if the log takes no more. Nothing was applied then.
     pub fn write(&self, ops: &[WriteOp<'_>], decide: &mut Decide<'_>) -> Result<Commit> {
+        self.execute(ops, decide, None)
+    }
+
+    /// As [`write`](Self::write), once per request id: a write that is sent again, after a restart too, is answered with
+    /// the first result and changes nothing.
+    ///
+    /// `answer` is called once when all operations are decided, and writes down what is to be answered beside the
+    /// commit: bytes that only the caller knows the meaning of. A write all of whose rows were kept is logged too, so that
+    /// its answer stays. The commit's obligation is on all tables of `ops`. Does not wait for a call that has the same
+    /// request in hand.
+    ///
+    /// # Errors
+    /// As [`write`](Self::write), and `Invalid` for a client id of another length. A write that is refused leaves nothing
+    /// behind: sent again, it is decided again.
+    pub fn write_tracked(
+        &self,
+        request: &Request<'_>,
+        ops: &[WriteOp<'_>],
+        decide: &mut Decide<'_>,
+        answer: &mut Answer<'_>,
+    ) -> Result<Tracked> {
+        let tracked = match self.results.begin(*request)? {
+            Begun::Known(tracked) => tracked,
+            Begun::Execute(execution) => {
+                let mut tracking = Tracking { execution, answer, result: Vec::new() };
+                let commit = self.execute(ops, decide, Some(&mut tracking))?;
+                Tracked::Answered(Answered { commit, result: tracking.result.into() })
+            }
+        };
+        if let Tracked::Answered(answered) = &tracked {
+            self.timeline.wait_for_watermark(answered.commit.ts);
+        }
+        Ok(tracked)
+    }
+
+    fn execute(
+        &self,
+        ops: &[WriteOp<'_>],
+        decide: &mut Decide<'_>,
+        tracking: Option<&mut Tracking<'_, '_>>,
+    ) -> Result<Commit> {
         self.budget.wait_for_room()?;
         // One look at the clock serves the whole write.
         let now_micros = self.timeline.now_micros();
         self.reserve_timestamps(now_micros)?;
         let targets = self.targets(ops)?;
-        let (commit, applied) = SCRATCH.with_borrow_mut(|scratch| {
+        SCRATCH.with_borrow_mut(|scratch| {
             scratch.rows.clear();
             scratch.staged.clear();
-            let result = self.write_latched(ops, &targets, now_micros, scratch, decide);
+            let result = self.write_latched(ops, &targets, now_micros, scratch, decide, tracking);
+            if let Ok(commit) = &result {
+                self.finish(&targets, &scratch.staged, commit.ts);
+            }
             if scratch.rows.capacity() > SCRATCH_BYTES_KEPT {
                 *scratch = Scratch::default();
             }
             result
-        })?;
-        if applied {
-            self.timeline.wait_for_watermark(commit.ts);
-            self.trim_replaced(&targets, commit.ts);
-        }
-        Ok(commit)
+        })
     }
 
     fn targets<'a>(&self, ops: &'a [WriteOp<'a>]) -> Result<SmallVec<[Target<'a>; 1]>> {
@@ -142,11 +195,14 @@ impl Engine {
         now_micros: u64,
         scratch: &mut Scratch,
         decide: &mut Decide<'_>,
-    ) -> Result<(Commit, bool)> {
+        mut tracking: Option<&mut Tracking<'_, '_>>,
+    ) -> Result<Commit> {
         let _latches = self.latches.take(targets.iter().map(|(_, key)| key.hash));
         let mut obligation = self.stage(ops, targets, now_micros, scratch, decide)?;
-        if scratch.staged.is_empty() {
-            return Ok((Commit { ts: self.timeline.watermark(), obligation }, false));
+        if let Some(tracking) = &mut tracking {
+            self.note_result(tracking)?;
+        } else if scratch.staged.is_empty() {
+            return Ok(Commit { ts: self.timeline.watermark(), obligation });
         }
         let _gate = self.gate.read();
         if self.closed.load(Relaxed) {
@@ -161,13 +217,30 @@ impl Engine {
                 return Err(Error::retry("the table was truncated meanwhile"));
             }
         }
-        let (lsn, ts) = self.log_record(targets, now_micros, scratch)?;
+        let (lsn, ts) = self.log_record(targets, now_micros, scratch, tracking.as_deref())?;
         self.apply(targets, scratch, lsn, ts);
-        self.timeline.complete(ts);
         for staged in &scratch.staged {
             obligation.merge(Obligation::on(ops[staged.op].table, lsn));
         }
-        Ok((Commit { ts, obligation }, true))
+        let mut commit = Commit { ts, obligation };
+        if let Some(tracking) = tracking {
+            commit.obligation.merge(on_all(ops, lsn));
+            // Under the gate, so that no checkpoint of results below the log's end misses it.
+            tracking.execution.finish(commit, &tracking.result);
+        }
+        Ok(commit)
+    }
+
+    /// Has the result written down, of a write whose operations are all decided.
+    fn note_result(&self, tracking: &mut Tracking<'_, '_>) -> Result<()> {
+        (tracking.answer)(&mut tracking.result);
+        if tracking.result.len() > self.options.statement_bytes_max {
+            return Err(Error::too_large(format!(
+                "the result of the write is longer than statement_bytes_max ({} bytes)",
+                self.options.statement_bytes_max
+            )));
+        }
+        Ok(())
     }
 
     /// Decides all operations. Returns what the decisions observed.
@@ -228,7 +301,7 @@ impl Engine {
                     Some(start..scratch.rows.len())
                 }
             };
-            scratch.staged.push(Staged { op: i, row: range, older });
+            scratch.staged.push(Staged { op: i, row: range, older, covers: false });
             if keeps_own {
                 let staged = scratch.staged.len() - 1;
                 match own.find_mut(key.hash, |&s| same_key(&scratch.staged[s])) {
@@ -292,6 +365,7 @@ impl Engine {
         targets: &[Target<'_>],
         now_micros: u64,
         scratch: &Scratch,
+        tracking: Option<&Tracking<'_, '_>>,
     ) -> Result<(Lsn, Timestamp)> {
         let mut taken = None;
         let appended = self.log.append(0, &mut |_, buf| {
@@ -299,7 +373,13 @@ impl Engine {
             if let Some(unused) = taken.replace(self.timeline.begin(now_micros)) {
                 self.timeline.complete(unused);
             }
-            record::start(buf, taken.expect("a timestamp was just taken"));
+            let ts = taken.expect("a timestamp was just taken");
+            match tracking {
+                None => record::start(buf, ts),
+                Some(Tracking { execution, result, .. }) => {
+                    record::start_tracked(buf, ts, record::Tracked { request: execution.request(), result });
+                }
+            }
             for staged in &scratch.staged {
                 let (tablet, key) = targets[staged.op];
                 let row = staged.row.clone().map(|range| &scratch.rows[range]);
@@ -318,35 +398,62 @@ impl Engine {
         }
     }
 
-    fn apply(&self, targets: &[Target<'_>], scratch: &Scratch, lsn: Lsn, ts: Timestamp) {
-        let horizon = self.timeline.horizon();
+    /// Applies the staged rows and completes the write.
+    fn apply(&self, targets: &[Target<'_>], scratch: &mut Scratch, lsn: Lsn, ts: Timestamp) {
+        let Scratch { rows, staged, .. } = scratch;
+        // All of a write's rows are seen at once, so that only one alone completes it.
+        let alone = staged.len() == 1;
+        let horizon = if alone { Timestamp::MIN } else { self.timeline.horizon() };
+        let published = || match alone {
+            true => {
+                self.timeline.complete(ts);
+                self.timeline.horizon()
+            }
+            false => horizon,
+        };
         let mut states = States::default();
-        for staged in &scratch.staged {
+        for staged in staged.iter_mut() {
             let (tablet, key) = targets[staged.op];
-            let row = staged.row.clone().map(|range| &scratch.rows[range]);
+            let row = staged.row.clone().map(|range| &rows[range]);
             let memtable = &states.of(tablet).active;
             let new = NewVersion { ts, lsn, memtable: memtable.id, row, older: staged.older };
-            memtable.apply(&self.index, key, new, horizon, || tablet.state().files.may_contain(key.key));
+            let in_files = || tablet.state().files.may_contain(key.key);
+            staged.covers = memtable.apply(&self.index, key, new, published, in_files);
         }
-        self.counters.rows_written.fetch_add(scratch.staged.len() as u64, Relaxed);
+        if !alone {
+            self.timeline.complete(ts);
+        }
+        self.counters.rows_written.fetch_add(staged.len() as u64, Relaxed);
     }
 
-    /// Frees the versions that a write at `ts` replaced, unless a snapshot still reads them.
-    fn trim_replaced(&self, targets: &[Target<'_>], ts: Timestamp) {
-        let horizon = self.timeline.horizon();
-        if horizon < ts {
+    /// Waits until every reader sees what was applied at `ts`, and frees the versions that it replaced, unless a
+    /// snapshot still reads them.
+    fn finish(&self, targets: &[Target<'_>], staged: &[Staged], ts: Timestamp) {
+        if staged.is_empty() {
             return;
         }
-        let mut states = States::default();
-        for (tablet, key) in targets {
-            let memtable = &states.of(tablet).active;
-            let freed = self.index.trim(*key, horizon, memtable.id);
-            memtable.grew(-(freed as i64));
+        self.timeline.wait_for_watermark(ts);
+        let mut covering = staged.iter().filter(|staged| staged.covers).peekable();
+        if covering.peek().is_some() {
+            let horizon = self.timeline.horizon();
+            let mut states = States::default();
+            for staged in covering.take_while(|_| horizon >= ts) {
+                let (tablet, key) = targets[staged.op];
+                states.of(tablet).active.trim(&self.index, key, horizon);
+            }
         }
         if self.budget.wants_flush() {
             self.background.wake();
         }
     }
+}
+
+/// What an answer about all rows of a write must wait for, those included that were kept. A write of no row waits for the
+/// disk: no table says less.
+fn on_all(ops: &[WriteOp<'_>], lsn: Lsn) -> Obligation {
+    let mut obligation = Obligation { durable: if ops.is_empty() { lsn } else { 0 }, written: 0 };
+    ops.iter().for_each(|op| obligation.merge(Obligation::on(op.table, lsn)));
+    obligation
 }
 
 /// The state of the tablet that was asked for last: most operations of a write go to one tablet. Under the gate, its

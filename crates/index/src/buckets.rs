@@ -105,6 +105,30 @@ impl<M> Buckets<M> {
         })
     }
 
+    /// The first of the candidates for which `is` holds. In half the instructions that the iterator takes: every
+    /// look-up comes here.
+    pub fn find(
+        &self,
+        hash: u64,
+        mut is: impl FnMut(NonNull<Version<M>>) -> bool,
+    ) -> Option<(&Slot<M>, NonNull<Version<M>>)> {
+        let tag = tag(hash);
+        let mut bucket = self.first(hash);
+        loop {
+            for slot in &bucket.slots {
+                let tagged = slot.load(Ordering::Acquire);
+                if tagged.addr() >> ADDRESS_BITS == tag
+                    && let Some(version) = untagged(tagged)
+                    && is(version)
+                {
+                    return Some((slot, version));
+                }
+            }
+            // SAFETY: as in `chain`.
+            bucket = unsafe { bucket.overflow.load(Ordering::Acquire).as_ref() }?;
+        }
+    }
+
     /// All versions that are newest of their rows.
     pub fn all(&self) -> impl Iterator<Item = (&Slot<M>, NonNull<Version<M>>)> {
         let chains = self.buckets.iter().flat_map(|bucket| {

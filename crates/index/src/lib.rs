@@ -141,13 +141,21 @@ impl<M: Send + Sync + 'static> Index<M> {
     pub fn find<'g>(
         &'g self,
         hash: u64,
-        guard: &'g Guard,
+        _pinned: &'g Guard,
         is: impl Fn(&Version<M>) -> bool,
     ) -> Result<&'g Version<M>, Stamp> {
         let shard = self.shard(hash);
         // Before the look: what came since then bumps it.
         let stamp = Stamp(shard.stamp(hash).load(Ordering::Acquire));
-        self.candidates(hash, guard).find(|version| is(version)).ok_or(stamp)
+        // SAFETY: pinned as long as the version is borrowed.
+        let buckets: &'g Buckets<M> = unsafe { shard.buckets() };
+        let found = buckets.find(hash, |version| {
+            // SAFETY: a version in a slot is whole, and is retired only after it left it.
+            let version = unsafe { version.as_ref() };
+            version.hash == hash && is(version)
+        });
+        // SAFETY: as above; pinned as long as it is borrowed.
+        found.map(|(_, version)| unsafe { version.as_ref() }).ok_or(stamp)
     }
 
     /// The newest versions of all rows of `hash`.
@@ -242,7 +250,7 @@ impl<'i, M: Send + Sync + 'static> Locked<'i, M> {
     /// The row of `hash` for which `is` holds.
     pub fn entry(&mut self, hash: u64, is: impl Fn(&Version<M>) -> bool) -> Entry<'_, 'i, M> {
         // SAFETY: under the lock, what is in a slot stays.
-        let found = self.buckets().candidates(hash).find(|(_, version)| {
+        let found = self.buckets().find(hash, |version| {
             let version = unsafe { version.as_ref() };
             version.hash == hash && is(version)
         });

@@ -6,7 +6,7 @@
 //! Integers are little-endian. Checksums are CRC-32C. A block header names its own segment and offset, so bytes of a
 //! log that were stored as a value are never taken for a block.
 
-use crate::Lsn;
+use crate::{Lsn, checksum};
 
 /// Blocks start at multiples of this many bytes, so that a reader can look for the next one behind damage.
 pub const BLOCK_ALIGN: usize = 64;
@@ -187,7 +187,7 @@ impl RecordHeader {
         fields[36..40].copy_from_slice(&self.length.to_le_bytes());
         fields[40..].copy_from_slice(&self.previous.to_le_bytes());
         let (header, payload) = record.split_at_mut(RECORD_HEADER_BYTES);
-        let checksum = crc32c::crc32c_append(crc32c::crc32c(&fields), payload);
+        let checksum = checksum::append(checksum::append(0, &fields), payload);
         header[..RECORD_FIELDS_BYTES].copy_from_slice(&fields);
         header[RECORD_FIELDS_BYTES..].copy_from_slice(&checksum.to_le_bytes());
         checksum
@@ -214,8 +214,8 @@ impl RecordHeader {
 
 /// The checksum of a record: of its header up to the checksum itself, and of the payload.
 pub fn record_checksum(record: &[u8]) -> u32 {
-    let fields = crc32c::crc32c(&record[..RECORD_FIELDS_BYTES]);
-    crc32c::crc32c_append(fields, &record[RECORD_HEADER_BYTES..])
+    let fields = checksum::append(0, &record[..RECORD_FIELDS_BYTES]);
+    checksum::append(fields, &record[RECORD_HEADER_BYTES..])
 }
 
 fn u32_at(bytes: &[u8], at: usize) -> u32 {

@@ -13,6 +13,7 @@
 //! The crate also has the framed file under the manifest ([`frames`]).
 
 mod buffer;
+mod checksum;
 pub mod format;
 pub mod frames;
 mod local;

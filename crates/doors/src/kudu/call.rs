@@ -3,7 +3,7 @@
 use bytes::{Bytes, BytesMut};
 use oribi_engine::Obligation;
 use oribi_kudu::frame::{self, Body};
-use oribi_kudu::rpc::{ErrorCode, ErrorStatus, RequestHeader};
+use oribi_kudu::rpc::{ErrorCode, ErrorStatus, RequestHeader, RequestId};
 use oribi_kudu::service::Method;
 use oribi_kudu::{MessageError, STEPS_MAX};
 use prost::Message;
@@ -15,6 +15,8 @@ pub(super) struct Call {
     pub method: Method,
     /// How long the client waits for the answer.
     pub timeout: Option<Duration>,
+    /// What a write is known by when it is sent again.
+    pub request_id: Option<RequestId>,
     pub body: Body,
 }
 
@@ -31,6 +33,7 @@ impl Call {
             id: header.call_id,
             method: Method::of(&remote)?,
             timeout: timeout.map(|millis| Duration::from_millis(millis.into())),
+            request_id: header.request_id.take(),
             body,
         })
     }

@@ -8,7 +8,7 @@ use super::Port;
 use super::call::{Answer, Call, too_busy};
 use super::load::Taken;
 use super::outbox::Outbox;
-use super::services::{self, Handled, Work};
+use super::services::{self, Done, Handled, Work};
 use super::tserver::write::RowPlans;
 use bytes::BytesMut;
 use futures::stream::{FuturesUnordered, StreamExt};
@@ -99,6 +99,9 @@ impl Connection {
             self.settle_held();
             let sent = self.outbox.flush(&self.socket)?;
             self.port.traffic.thread(self.thread).sent_bytes.add(sent as u64);
+            if sent > 0 {
+                idle.as_mut().touch();
+            }
             if closing && self.calls.is_empty() && self.outbox.is_empty() {
                 return Ok(());
             }
@@ -116,7 +119,8 @@ impl Connection {
                 }
                 _ = &mut shut, if !closing => closing = true,
                 () = idle.as_mut().over() => {
-                    if self.calls.is_empty() && self.outbox.is_empty() {
+                    // One that does not read its answers is as silent.
+                    if self.calls.is_empty() {
                         self.port.traffic.thread(self.thread).idle.add(1);
                         return Ok(());
                     }
@@ -239,11 +243,14 @@ impl Connection {
         Ok(())
     }
 
-    fn run(&mut self, work: Work) {
+    fn run(&mut self, mut work: Work) {
         let node = &self.port.node;
         let admitted = !work.writes || node.engine.admits();
-        if admitted && work.is_short {
-            return self.held.push((work.job)());
+        if admitted
+            && work.is_short
+            && let Done::Answer(answer) = (work.job)()
+        {
+            return self.held.push(answer);
         }
         let Some(taken) = node.load.take(work.bytes) else {
             return self.held.push(Answer::error(work.call_id, &too_busy("too many calls are under way")));
@@ -287,17 +294,26 @@ impl Connection {
 }
 
 /// Has the work done by a thread that may wait for files, unless nobody waits for the answer any more by then.
-async fn execute(work: Work, begun: Instant, taken: Taken) -> Result<Answer> {
-    let run = move || {
-        let _taken = taken;
-        match work.timeout {
-            Some(timeout) if begun.elapsed() >= timeout => {
-                Answer::error(work.call_id, &too_busy("the call waited past its deadline"))
-            }
-            _ => (work.job)(),
+async fn execute(mut work: Work, begun: Instant, taken: Taken) -> Result<Answer> {
+    let _taken = taken;
+    loop {
+        let run = move || {
+            let done = match work.timeout {
+                Some(timeout) if begun.elapsed() >= timeout => {
+                    Done::Answer(Answer::error(work.call_id, &too_busy("the call waited past its deadline")))
+                }
+                _ => (work.job)(),
+            };
+            (work, done)
+        };
+        let ran = tokio::task::spawn_blocking(run).await;
+        let (again, done) = ran.map_err(|e| Error::internal(format!("a call: {e}")))?;
+        match done {
+            Done::Answer(answer) => return Ok(answer),
+            Done::Again(under_way) => under_way.ended().await,
         }
-    };
-    tokio::task::spawn_blocking(run).await.map_err(|e| Error::internal(format!("a call: {e}")))
+        work = again;
+    }
 }
 
 /// Waits until all that `answers` rest on is as durable as its tables ask for.

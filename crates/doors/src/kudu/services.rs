@@ -4,6 +4,7 @@ use super::call::{Answer, Call};
 use super::node::{Node, Role};
 use super::tserver::write::RowPlans;
 use super::{master, server, tserver};
+use oribi_engine::UnderWay;
 use oribi_kudu::messages::master::MasterFeature;
 use oribi_kudu::messages::tserver::TabletServerFeature;
 use oribi_kudu::rpc::ErrorStatus;
@@ -12,7 +13,15 @@ use prost::Message;
 use std::sync::Arc;
 use std::time::Duration;
 
-pub(super) type Job = Box<dyn FnOnce() -> Answer + Send>;
+/// Called again if it is [`Done::Again`].
+pub(super) type Job = Box<dyn FnMut() -> Done + Send>;
+
+/// What came of a job.
+pub(super) enum Done {
+    Answer(Answer),
+    /// Another call has the same request in hand: to be asked again once that has ended.
+    Again(UnderWay),
+}
 
 /// What became of a call.
 pub(super) enum Handled {
@@ -36,9 +45,10 @@ pub(super) struct Work {
 
 impl Work {
     /// On a thread that may wait for files.
-    pub fn blocking(call: Call, job: impl FnOnce(&Call) -> Answer + Send + 'static) -> Handled {
+    pub fn blocking(call: Call, job: impl FnMut(&Call) -> Answer + Send + 'static) -> Handled {
         let (call_id, timeout, bytes) = (call.id, call.timeout, call.bytes());
-        let job = Box::new(move || job(&call));
+        let mut job = job;
+        let job = Box::new(move || Done::Answer(job(&call)));
         Handled::Later(Work { call_id, job, timeout, bytes, writes: false, is_short: false })
     }
 }
@@ -106,7 +116,7 @@ where
 pub(super) fn blocking<Q, A>(
     node: &Arc<Node>,
     call: Call,
-    respond: impl FnOnce(&Arc<Node>, Q) -> A + Send + 'static,
+    mut respond: impl FnMut(&Arc<Node>, Q) -> A + Send + 'static,
 ) -> Handled
 where
     Q: Message + Default,

@@ -18,7 +18,7 @@ use oribi_kudu::messages::master::{
 use oribi_kudu::messages::tserver::{NewScanRequest, ScanRequest, ScanResponse, WriteRequest, WriteResponse};
 use oribi_kudu::negotiation::{ClientNegotiation, Credentials};
 use oribi_kudu::row_operations::{OperationLayout, OperationType, OperationsBuilder};
-use oribi_kudu::rpc::{ErrorStatus, RequestHeader, ResponseHeader};
+use oribi_kudu::rpc::{ErrorStatus, RequestHeader, RequestId, ResponseHeader};
 use oribi_kudu::service::{MasterMethod, Method, TabletServerMethod};
 use oribi_types::{ColumnType, ValueRef};
 use prost::Message;
@@ -126,12 +126,24 @@ impl Client {
 
     /// Sends a call; returns its id.
     pub fn begin(&mut self, method: Method, request: &impl Message, flags: &[u32]) -> i32 {
+        self.begin_as(None, method, request, flags)
+    }
+
+    /// As [`begin`](Self::begin), with an id of the request.
+    pub fn begin_as(
+        &mut self,
+        request_id: Option<RequestId>,
+        method: Method,
+        request: &impl Message,
+        flags: &[u32],
+    ) -> i32 {
         let call_id = self.next_call;
         self.next_call += 1;
         let header = RequestHeader {
             call_id,
             remote_method: Some(method.remote()),
             required_feature_flags: flags.to_vec(),
+            request_id,
             ..RequestHeader::default()
         };
         let mut out = BytesMut::new();

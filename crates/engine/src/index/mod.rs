@@ -61,10 +61,19 @@ pub(crate) struct NewVersion<'a> {
 }
 
 pub(crate) struct Applied {
-    /// Whether this is the key's first version in the memtable.
-    pub first: bool,
     /// By how much the memtable grew.
     pub bytes: i64,
+    /// Whether versions are left below it, for [`RowIndex::trim`].
+    pub covers: bool,
+}
+
+/// Bytes of versions that were cut off.
+#[derive(Default)]
+struct Freed {
+    /// Those that counted for one memtable …
+    memtable: u64,
+    /// … and for any.
+    memtables: u64,
 }
 
 /// Where a flush left a version.
@@ -179,20 +188,20 @@ impl RowIndex {
         });
     }
 
-    /// Makes `new` the newest version of `key`. Versions below it stay as long as a snapshot at or above `horizon`
-    /// may read them. `in_files` says whether the tablet's present files may hold the key; it is asked, without I/O,
-    /// only if the key is seen to be absent here: whatever was unpinned before is in those files, and what they do
-    /// not hold then can come into them only from here.
+    /// Makes `new` the newest version of `key`. `placed` is called once it is, with whether it is the key's first in the
+    /// memtable, and returns the horizon: versions below stay as long as a snapshot at or above it may read them. `in_files` says whether the tablet's present files may
+    /// hold the key; it is asked, without I/O, only if the key is seen to be absent here: whatever was unpinned before
+    /// is in those files, and what they do not hold then can come into them only from here. Both are called under the
+    /// shard's lock.
     pub fn apply(
         &self,
         key: KeyRef<'_>,
         new: NewVersion<'_>,
-        horizon: Timestamp,
+        placed: impl FnOnce(bool) -> Timestamp,
         in_files: impl FnOnce() -> bool,
     ) -> Applied {
         let NewVersion { ts, lsn, memtable, row, mut older } = new;
         let grown = Version::bytes_for(key.key.len(), row.map_or(0, <[u8]>::len)) as u64 + ENTRY_BYTES;
-        self.budget.memtables_grew(grown);
         let guard = pin();
         match self.rows.lock(key.hash).entry(key.hash, |version| key.is(version)) {
             Entry::Vacant(shard) => {
@@ -201,7 +210,9 @@ impl RowIndex {
                 }
                 let meta = Meta::new(key.generation, ts, lsn, memtable, older);
                 shard.insert(key.version(row, meta), &guard);
-                Applied { first: true, bytes: grown as i64 }
+                self.budget.memtables_grew(grown);
+                placed(true);
+                Applied { bytes: grown as i64, covers: false }
             }
             Entry::Occupied(mut entry) => {
                 let before = &entry.newest().meta;
@@ -210,8 +221,10 @@ impl RowIndex {
                 let meta = Meta::new(key.generation, ts, lsn, memtable, older);
                 meta.inherit_trimmed(before);
                 entry.push(key.version(row, meta));
+                let horizon = placed(first);
                 let freed = self.trim_entry(&mut entry, &guard, horizon, memtable);
-                Applied { first, bytes: grown as i64 - freed as i64 }
+                self.budget.memtables_changed(grown, freed.memtables);
+                Applied { bytes: grown as i64 - freed.memtable as i64, covers: ts > horizon }
             }
         }
     }
@@ -220,10 +233,12 @@ impl RowIndex {
     /// for `memtable`.
     pub fn trim(&self, key: KeyRef<'_>, horizon: Timestamp, memtable: u64) -> u64 {
         let guard = pin();
-        match self.rows.lock(key.hash).entry(key.hash, |version| key.is(version)) {
+        let freed = match self.rows.lock(key.hash).entry(key.hash, |version| key.is(version)) {
             Entry::Occupied(mut entry) => self.trim_entry(&mut entry, &guard, horizon, memtable),
-            Entry::Vacant(_) => 0,
-        }
+            Entry::Vacant(_) => Freed::default(),
+        };
+        self.budget.memtables_changed(0, freed.memtables);
+        freed.memtable
     }
 
     fn trim_entry(
@@ -232,29 +247,34 @@ impl RowIndex {
         guard: &Guard,
         horizon: Timestamp,
         memtable: u64,
-    ) -> u64 {
+    ) -> Freed {
         // A chain under an old snapshot can be long. What has come since it was trimmed is above that horizon, as
         // horizons are at or below the watermark.
         let newest = &entry.newest().meta;
         if newest.note_trimmed(horizon) && newest.ts > horizon {
-            return 0;
+            return Freed::default();
         }
         self.cut(entry, guard, memtable, |version| version.meta.ts <= horizon)
     }
 
-    /// Forgets what lies below the version for which `is_last` holds. Returns the bytes that counted for `memtable`.
+    /// Forgets what lies below the version for which `is_last` holds. What counted for memtables is the caller's to
+    /// take from the budget.
     fn cut(
         &self,
         entry: &mut Occupied<'_, '_, Meta>,
         guard: &Guard,
         memtable: u64,
         is_last: impl Fn(&Version) -> bool,
-    ) -> u64 {
-        let mut freed = 0;
+    ) -> Freed {
+        let mut freed = Freed::default();
         entry.cut(guard, is_last, |last, version| {
-            self.uncount(version);
-            if version.meta.memtable() == memtable {
-                freed += charge(version);
+            let bytes = charge(version);
+            match version.meta.memtable() {
+                Meta::CLEAN => self.budget.cache_shrank(bytes),
+                of => {
+                    freed.memtables += bytes;
+                    freed.memtable += if of == memtable { bytes } else { 0 };
+                }
             }
             // Of a sealed memtable that is not being flushed yet: it will never be in a file.
             if last.meta.older() == (Older::Unresolved { below: version.meta.memtable() })
@@ -333,7 +353,8 @@ impl RowIndex {
                 _ => Older::Nothing,
             });
         }
-        self.cut(&mut entry, &guard, memtable, is_last);
+        let freed = self.cut(&mut entry, &guard, memtable, is_last);
+        self.budget.memtables_changed(0, freed.memtables);
         if entry.newest().meta.is_clean() {
             entry.admit();
         }

@@ -1,6 +1,7 @@
 //! A small table in an engine on a simulated disk.
 #![allow(dead_code)]
 
+pub mod counting;
 pub mod hooked;
 
 use arrow::array::{ArrayRef, AsArray, Int64Array, RecordBatch, StringViewArray};

@@ -131,11 +131,8 @@ impl PointWrite {
         scratch: &mut Scratch,
     ) -> Option<(Commit, bool)> {
         self.encode_key(key, parameters, &mut scratch.key)?;
-        if self.replaces && changes.iter().all(|change| self.is_stored_as_it_is(change, parameters)) {
+        if self.replaces && self.encode_replacing(changes, parameters, &mut scratch.row) {
             let Scratch { key, row: encoded } = scratch;
-            let values =
-                changes.iter().map(|change| change.value(parameters).map_or(ValueRef::Null, Value::as_ref));
-            self.schema.layout().encode_each(values, encoded);
             return self.write(key, |current, row| {
                 let Some(current) = current else { return Ok(Decision::Keep) };
                 readable(&self.schema, &current)?;
@@ -209,13 +206,22 @@ impl PointWrite {
         encode_key(&self.schema, values, out).ok()
     }
 
-    /// Whether the new value is of the column's type and may stand there.
-    fn is_stored_as_it_is(&self, change: &Change, parameters: &[Value]) -> bool {
-        let column = &self.schema.columns()[change.position];
-        change.value(parameters).is_some_and(|value| match value {
-            Value::Null => column.nullable,
-            value => value.as_ref().fits(column.column_type),
-        })
+    /// Encodes the row that `changes` make, which set every slot in order; whether each value is of its column's type
+    /// and may stand there.
+    fn encode_replacing(&self, changes: &[Change], parameters: &[Value], out: &mut Vec<u8>) -> bool {
+        let mut fits = true;
+        let values = changes.iter().map(|change| {
+            let column = &self.schema.columns()[change.position];
+            let value = change.value(parameters).map(Value::as_ref);
+            let stored = value.filter(|value| match value {
+                ValueRef::Null => column.nullable,
+                value => value.fits(column.column_type),
+            });
+            fits &= stored.is_some();
+            stored.unwrap_or(ValueRef::Null)
+        });
+        self.schema.layout().encode_each(values, out);
+        fits
     }
 
     /// Fills `slots`, which is empty; `None` if one gets a null that it must not have.

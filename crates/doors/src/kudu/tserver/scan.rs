@@ -52,6 +52,11 @@ impl Refused {
     pub fn new(error: &Error, code: Code) -> Self {
         match error.kind() {
             ErrorKind::Retry => Refused::Busy(error.message().to_owned()),
+            // Rows went away under the scan, with a truncate or a range: it cannot go on, and a new one can.
+            ErrorKind::Conflict => {
+                let code = Code::ScannerExpired;
+                Refused::Error(TabletServerError::new(code, StatusCode::NotFound, error.message()))
+            }
             _ => Refused::Error(status::tserver(error, code)),
         }
     }

@@ -1,17 +1,18 @@
 //! Writes: the rows of one request are one write of the engine, hence one record of the log with one timestamp.
 
-use super::apply::apply;
+use super::apply::{Applied, apply};
 use super::plan::RowPlan;
 use super::rows::Rows;
 use crate::kudu::call::{Answer, Call, too_busy};
 use crate::kudu::node::Node;
-use crate::kudu::services::{Handled, Work};
+use crate::kudu::services::{Done, Handled, Work};
 use crate::kudu::status;
 use bytes::Bytes;
-use oribi_engine::{Obligation, Table};
+use oribi_engine::Table;
 use oribi_kudu::messages::common::StatusCode;
 use oribi_kudu::messages::tserver::TabletServerError;
 use oribi_kudu::messages::tserver::{TabletServerErrorCode as Code, WriteRequest, WriteResponse};
+use oribi_kudu::rpc::{ErrorCode, ErrorStatus};
 use oribi_types::{Error, ErrorKind, Result, Timestamp};
 use std::sync::Arc;
 
@@ -80,27 +81,30 @@ fn plan(
     plans.of(&entry.table, columns).map_err(|e| status::tserver(&e, Code::MismatchedSchema))
 }
 
-fn execute(node: &Node, plan: &RowPlan, call: &Call, request: &WriteRequest) -> Answer {
-    match try_execute(node, plan, request) {
-        Ok((response, obligation)) => call.answer(&response).resting_on(obligation),
+fn execute(node: &Node, plan: &RowPlan, call: &Call, request: &WriteRequest) -> Done {
+    let answer = match try_execute(node, plan, call, request) {
+        Ok(Applied::Response(response, obligation)) => call.answer(&response).resting_on(obligation),
+        Ok(Applied::Again(under_way)) => return Done::Again(under_way),
+        Ok(Applied::Stale) => {
+            let why = "the request was answered, and its result is forgotten";
+            call.fail(&ErrorStatus::new(ErrorCode::RequestStale, why))
+        }
         Err(error) if error.kind() == ErrorKind::Retry => call.fail(&too_busy(error.message())),
         Err(error) => refuse(call, status::tserver(&error, Code::InvalidRowBlock)),
-    }
+    };
+    Done::Answer(answer)
 }
 
-fn try_execute(
-    node: &Node,
-    plan: &RowPlan,
-    request: &WriteRequest,
-) -> Result<(WriteResponse, Obligation), Error> {
+fn try_execute(node: &Node, plan: &RowPlan, call: &Call, request: &WriteRequest) -> Result<Applied, Error> {
     if let Some(seen) = request.propagated_timestamp {
         node.engine.observe(Timestamp(seen))?;
     }
-    let operations = request.row_operations.clone().unwrap_or_default();
-    let (rows, indirect) =
-        (operations.rows.unwrap_or_default(), operations.indirect_data.unwrap_or_default());
+    let operations = request.row_operations.as_ref();
+    let bytes = |bytes: Option<&Bytes>| bytes.cloned().unwrap_or_default();
+    let rows = bytes(operations.and_then(|operations| operations.rows.as_ref()));
+    let indirect = bytes(operations.and_then(|operations| operations.indirect_data.as_ref()));
     let rows = Rows::read(plan, &rows, &indirect)?;
-    apply(&node.engine, plan, &rows)
+    apply(&node.engine, plan, &rows, call.request_id.as_ref())
 }
 
 fn refuse(call: &Call, error: TabletServerError) -> Answer {
