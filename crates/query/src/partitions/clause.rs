@@ -243,7 +243,7 @@ mod tests {
             "create table t (a int primary key) partition by range (a) (values < 1)",
             "create table t (a int primary key) partition by range (a) (partition values < 1), hash (a) partitions 2",
             "alter table t add range partition",
-            "alter table t add range partition values < 1, add column b int",
+            "alter table t add range partition values < 1 5",
             "alter table t add range partition (1, 2",
         ] {
             let error = parse(wrong).unwrap_err();

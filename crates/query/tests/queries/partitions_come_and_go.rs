@@ -211,7 +211,7 @@ async fn scans_leave_out_tablets() {
     let first = "select host, kind, at from e order by host, kind, at limit 4";
     let plan = db.explain(&format!("explain {first}")).await;
     assert!(plan.contains("tablets=32 of 32") && !plan.contains("SortExec"), "{plan}");
-    let mut sorted = db
+    let sorted = db
         .rows("select host, kind, at from (select * from e limit 1000000) x order by host, kind, at limit 4")
         .await;
     assert_eq!(db.rows(first).await, sorted);

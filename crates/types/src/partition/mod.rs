@@ -155,8 +155,9 @@ impl Partitioning {
     /// Whether the dimensions are over columns of the key of `schema` and the bounds of ranges are such keys.
     ///
     /// # Errors
-    /// `Invalid`, saying what does not fit.
+    /// `Invalid`, saying what does not fit; those of [`new`](Self::new).
     pub fn check(&self, schema: &Schema) -> Result<()> {
+        Partitioning::new(self.hash.clone(), self.range.clone())?;
         let key_columns = schema.key().len() as u16;
         let own = self.ranges().iter().filter_map(|range| range.hash.as_ref());
         for dimensions in std::iter::once(&self.hash).chain(own) {
