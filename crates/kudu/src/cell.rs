@@ -1,8 +1,8 @@
 //! One cell: a value as it lies in row operations, row-wise blocks, defaults and predicates.
 //!
-//! A cell of fixed width is little-endian. A string or bytes is a *slice*: a `u64` offset into the bytes that came along
-//! (`indirect`) and a `u64` length. Where a value stands alone, in a default or a predicate, it is the cell's bytes or the
-//! string's own.
+//! A cell of fixed width is little-endian. A string or bytes is a *slice*: a `u64` offset into the bytes that came
+//! along (`indirect`) and a `u64` length. Where a value stands alone, in a default or a predicate, it is the cell's
+//! bytes or the string's own.
 
 use crate::column::DataType;
 use oribi_types::{ColumnType, Error, Result, Value, ValueRef};

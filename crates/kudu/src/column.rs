@@ -190,8 +190,8 @@ fn decimal_of(precision: u8) -> DataType {
 
 /// A column of a request or an answer, as far as its bytes depend on it.
 ///
-/// A server takes the type from its table, found by name, and the rest from the request: a `BINARY` of a request may be a
-/// `uuid` of the table.
+/// A server takes the type from its table, found by name, and the rest from the request: a `BINARY` of a request may
+/// be a `uuid` of the table.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WireColumn {
     pub name: String,

@@ -1,9 +1,9 @@
 //! Kudu's key encoding, where it differs from the engine's.
 //!
 //! Clients send encoded keys as bounds of scans, find tablets by them and hash them, so a server has to make the same
-//! bytes. The engine's own encoding is Kudu's but for two types: a decimal, which Kudu writes in the 4, 8 or 16 bytes of
-//! its cell and the engine always in 16; and a UUID, which Kudu's clients see as bytes of any length and therefore escape
-//! where it is not the last component. [`to_engine`] and [`from_engine`] carry whole keys over, in order.
+//! bytes. The engine's own encoding is Kudu's but for two types: a decimal, which Kudu writes in the 4, 8 or 16 bytes
+//! of its cell and the engine always in 16; and a UUID, which Kudu's clients see as bytes of any length and therefore
+//! escape where it is not the last component. [`to_engine`] and [`from_engine`] carry whole keys over, in order.
 
 use crate::cell::cell_bytes;
 use oribi_types::key::{KeyDecoder, encode_component as encode_as_engine};
@@ -54,8 +54,8 @@ pub fn encode_key<'v>(
     Ok(())
 }
 
-/// The engine's key for one of Kudu's, or for the beginning of one that ends between two components. `types` are those of
-/// the key columns. Where the two are the same, the key stays borrowed and is not looked at.
+/// The engine's key for one of Kudu's, or for the beginning of one that ends between two components. `types` are
+/// those of the key columns. Where the two are the same, the key stays borrowed and is not looked at.
 ///
 /// # Errors
 /// `Invalid` for a key that ends within a component, or a UUID of another length than 16 before the last component.

@@ -71,8 +71,8 @@ impl ColumnarBlock {
         self.sidecars
     }
 
-    /// Appends all rows of a batch, whose columns are those of the block by position. Per batch each sidecar grows once;
-    /// nothing else is allocated.
+    /// Appends all rows of a batch, whose columns are those of the block by position. Per batch each sidecar grows
+    /// once; nothing else is allocated.
     ///
     /// # Errors
     /// `Internal` for a batch of other columns; `TooLarge` if a column's strings would take more than 4 GiB. The block is
@@ -151,8 +151,8 @@ fn append_bits(bits: &mut Vec<u8>, rows: usize, array: &ArrayRef) {
 /// The rows of a columnar answer as an Arrow batch. Its strings share the sidecars.
 ///
 /// # Errors
-/// `Invalid` for a sidecar that is missing or of another length than `num_rows` rows have, or a value that its column cannot
-/// hold.
+/// `Invalid` for a sidecar that is missing or of another length than `num_rows` rows have, or a value that its column
+/// cannot hold.
 pub fn decode(
     columns: &[WireColumn],
     num_rows: usize,

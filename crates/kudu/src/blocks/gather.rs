@@ -12,7 +12,8 @@ use bytes::Bytes;
 use oribi_types::{ColumnType, Error, Result};
 use std::sync::Arc;
 
-/// The cells of one column: `rows` of them, the first at the start of `bytes`, each `stride` bytes behind the one before.
+/// The cells of one column: `rows` of them, the first at the start of `bytes`, each `stride` bytes behind the one
+/// before.
 #[derive(Clone, Copy)]
 pub(super) struct Cells<'b> {
     pub bytes: &'b [u8],

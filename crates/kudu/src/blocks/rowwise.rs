@@ -4,8 +4,8 @@
 //! cells       of the projected columns, in their order; a slice points into the indirect sidecar
 //! u8 null[⌈columns/8⌉]   only if any projected column is nullable; bit i (least significant first): column i is null
 //! ```
-//! All rows have the same length, and null has a cell too, of zeros. With [`PAD_UNIXTIME`] a timestamp takes 16 bytes, the
-//! last 8 of them zero.
+//! All rows have the same length, and null has a cell too, of zeros. With [`PAD_UNIXTIME`] a timestamp takes 16
+//! bytes, the last 8 of them zero.
 
 use super::gather::{self, Cells};
 use super::{arrow_schema, check, scatter};

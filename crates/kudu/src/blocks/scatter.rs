@@ -6,8 +6,8 @@ use arrow::buffer::NullBuffer;
 use arrow::datatypes as at;
 use oribi_types::ColumnType;
 
-/// Writes the values of `array` as cells of fixed width, the first at the start of `out`, each `stride` bytes behind the one
-/// before it. Null writes nothing. The type is not one of slices.
+/// Writes the values of `array` as cells of fixed width, the first at the start of `out`, each `stride` bytes behind
+/// the one before it. Null writes nothing. The type is not one of slices.
 pub(super) fn fixed(array: &dyn Array, column_type: ColumnType, out: &mut [u8], stride: usize) {
     macro_rules! primitive {
         ($arrow:ty) => {{

@@ -20,8 +20,8 @@ pub struct PartitionedTable<'t> {
     /// Those of the key come first.
     pub columns: &'t [WireColumn],
     pub key_columns: usize,
-    /// By column; empty while a table is created, when only names are known. They ascend within the key, since clients hash
-    /// columns in the order of ids.
+    /// By column; empty while a table is created, when only names are known. They ascend within the key, since
+    /// clients hash columns in the order of ids.
     pub ids: &'t [i32],
 }
 
@@ -36,7 +36,8 @@ impl PartitionSchema {
             .get(..table.key_columns)
             .ok_or_else(|| Error::invalid("the key has columns that the table has not"))?;
         let range = match &message.range_schema {
-            // When a table is created without saying: ranges of the whole key, of which there is one unless it is split.
+            // When a table is created without saying: ranges of the whole key, of which there is one unless it is
+            // split.
             None => (0..table.key_columns).collect(),
             Some(range) => table.positions(&range.columns)?,
         };

@@ -1,10 +1,11 @@
 //! How a table's rows are divided among its tablets.
 //!
-//! A table has any number of hash dimensions, each over some key columns, and a range over some key columns; a tablet is
-//! one combination of buckets within one range. A row's *partition key* is, for each dimension, its bucket as a big-endian
+//! A table has any number of hash dimensions, each over some key columns, and a range over some key columns; a tablet
+//! is one combination of buckets within one range. A row's *partition key* is, for each dimension, its bucket as a
+//! big-endian
 //! `u32`, and then its *range key*: the range columns, encoded as keys are. Tablets cover intervals of partition keys,
-//! inclusive at the start and exclusive at the end, and are listed in that order; a client looks a row up by the last tablet
-//! that starts at or before its partition key.
+//! inclusive at the start and exclusive at the end, and are listed in that order; a client looks a row up by the last
+//! tablet that starts at or before its partition key.
 //!
 //! Clients compute all of this themselves, so that what is here must agree with them to the byte (Apache Kudu,
 //! `src/kudu/common/partition.cc`).
@@ -62,7 +63,8 @@ pub struct CustomRange {
     pub hash: Vec<HashDimension>,
 }
 
-/// How a table is partitioned. Its ranges are those of its tablets, so that only those hashed in their own way stand here.
+/// How a table is partitioned. Its ranges are those of its tablets, so that only those hashed in their own way stand
+/// here.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PartitionSchema {
     /// Types of the key columns, in key order.
@@ -89,8 +91,8 @@ impl PartitionSchema {
     ///
     /// # Errors
     /// `Invalid` for a column that is not in the key or stands twice, for a dimension without columns or with fewer than
-    /// two buckets, and for custom ranges that overlap or have another number of dimensions; `Unsupported` for a key column
-    /// of a type that Kudu's keys cannot have.
+    /// two buckets, and for custom ranges that overlap or have another number of dimensions; `Unsupported` for a key
+    /// column of a type that Kudu's keys cannot have.
     pub fn new(
         key: &[WireColumn],
         hash: Vec<HashDimension>,
@@ -186,8 +188,8 @@ impl PartitionSchema {
         Ok(())
     }
 
-    /// The tablets of a table with these `ranges`, in the order of their partition keys. A table without range columns has
-    /// the one range that is unbounded.
+    /// The tablets of a table with these `ranges`, in the order of their partition keys. A table without range
+    /// columns has the one range that is unbounded.
     ///
     /// # Errors
     /// `Invalid` for ranges that overlap; `TooLarge` beyond [`TABLETS_MAX`].
@@ -238,8 +240,8 @@ impl Partition {
     }
 }
 
-/// The last of `partitions`, which are in order, that starts at or before `partition_key`: where the answer to a look-up
-/// begins, even if that tablet ends before the key. `None` if all start after it.
+/// The last of `partitions`, which are in order, that starts at or before `partition_key`: where the answer to a
+/// look-up begins, even if that tablet ends before the key. `None` if all start after it.
 pub fn floor<T>(partitions: &[T], partition_key: &[u8], start: impl Fn(&T) -> &[u8]) -> Option<usize> {
     partitions.partition_point(|p| start(p) <= partition_key).checked_sub(1)
 }

@@ -1,8 +1,8 @@
 //! Ranges, and the bounds and split rows that a client states them by.
 //!
-//! Bounds come in pairs, lower then upper; a split row divides the range that it lies in. A bound that sets no range column
-//! is no bound at all. One that sets some has the least value in the others. Kudu's ranges are inclusive below and exclusive
-//! above, so the opposite kinds of bounds are moved to the next key.
+//! Bounds come in pairs, lower then upper; a split row divides the range that it lies in. A bound that sets no range
+//! column is no bound at all. One that sets some has the least value in the others. Kudu's ranges are inclusive below
+//! and exclusive above, so the opposite kinds of bounds are moved to the next key.
 
 use crate::cell::cell_bytes;
 use crate::key::encode_component;
@@ -37,12 +37,12 @@ pub struct RangeKeys<'s> {
 type Values = Vec<Option<Value>>;
 
 impl RangeKeys<'_> {
-    /// The ranges that bounds and split rows describe, in order. The columns of `operations` begin with the key's. Without
-    /// bounds there is one unbounded range to be split.
+    /// The ranges that bounds and split rows describe, in order. The columns of `operations` begin with the key's.
+    /// Without bounds there is one unbounded range to be split.
     ///
     /// # Errors
-    /// `Invalid` for bounds that do not come in pairs, hold no keys or overlap, for split rows that lie in no range or stand
-    /// twice, for values outside of the range columns, and for a table without range columns.
+    /// `Invalid` for bounds that do not come in pairs, hold no keys or overlap, for split rows that lie in no range or
+    /// stand twice, for values outside of the range columns, and for a table without range columns.
     pub fn ranges(&self, operations: &mut OperationReader<'_, '_>) -> Result<Vec<Range>> {
         let (mut ranges, mut splits) = (Vec::new(), Vec::new());
         let mut lower: Option<Vec<u8>> = None;
@@ -111,8 +111,8 @@ impl RangeKeys<'_> {
         Ok(self.columns.iter().map(value).collect())
     }
 
-    /// Moves a range key to the next one: the last column that has a next value gets it, those after it begin anew. False
-    /// if all have their greatest value.
+    /// Moves a range key to the next one: the last column that has a next value gets it, those after it begin anew.
+    /// False if all have their greatest value.
     fn increment(&self, values: &mut Values) -> bool {
         for i in (0..values.len()).rev() {
             let column_type = self.key[self.columns[i]];

@@ -1,9 +1,9 @@
 //! Block bloom filters, as Impala sends them with the keys of a join.
 //!
 //! A filter is blocks of eight 32-bit words, little-endian. A value is hashed to 32 bits; of the hash one half of a
-//! product chooses the block, and eight products choose one bit in each word (Putze, Sanders, Singler, "Cache-, Hash- and
-//! Space-Efficient Bloom Filters"; the constants are those of Apache Kudu and Apache Impala, `block_bloom_filter.h`).
-//! The hash is FastHash (Zilong Tan) of a cell's bytes or the string's own.
+//! product chooses the block, and eight products choose one bit in each word (Putze, Sanders, Singler, "Cache-, Hash-
+//! and Space-Efficient Bloom Filters"; the constants are those of Apache Kudu and Apache Impala,
+//! `block_bloom_filter.h`). The hash is FastHash (Zilong Tan) of a cell's bytes or the string's own.
 
 use crate::cell::cell_bytes;
 use crate::messages::common::{BlockBloomFilter as Message, HashAlgorithm};
@@ -154,7 +154,8 @@ fn fast_hash_32(bytes: &[u8], seed: u32) -> u32 {
     hash.wrapping_sub(hash >> 32) as u32
 }
 
-/// FastHash, but that nothing is hashed as four bytes of Kudu's choice: the hash of nothing would be that of the seed alone.
+/// FastHash, but that nothing is hashed as four bytes of Kudu's choice: the hash of nothing would be that of the seed
+/// alone.
 fn fast_hash_64(bytes: &[u8], seed: u64) -> u64 {
     const MULTIPLIER: u64 = 0x8803_55f2_1e6d_1965;
     const NOTHING: [u8; 4] = 0x7dca_7eee_u32.to_le_bytes();

@@ -11,7 +11,8 @@ use oribi_types::{ColumnType, Error, Result, Value, ValueRef};
 use std::cmp::Ordering;
 
 impl Test {
-    /// For each row of `array`, whose Arrow type is that of `column_type`, whether its value passes. The answer has no nulls.
+    /// For each row of `array`, whose Arrow type is that of `column_type`, whether its value passes. The answer has
+    /// no nulls.
     ///
     /// # Errors
     /// `Internal` for an array of another type.

@@ -1,8 +1,9 @@
 //! Predicates on columns, as a scan states them: typed, evaluated, and as bounds to find rows by.
 //!
-//! A row is in the scan if all predicates hold; on null none holds but `IsNull`. Values come as the bytes of a cell, or of the
-//! string itself. Clients merge several predicates on a column and turn `<=` into `<` of the next value before they send,
-//! so a bound may be a value that its column cannot hold: one digit more, a UUID with a zero behind it.
+//! A row is in the scan if all predicates hold; on null none holds but `IsNull`. Values come as the bytes of a cell,
+//! or of the string itself. Clients merge several predicates on a column and turn `<=` into `<` of the next value
+//! before they send, so a bound may be a value that its column cannot hold: one digit more, a UUID with a zero behind
+//! it.
 
 pub mod bloom;
 pub mod evaluate;
@@ -139,8 +140,9 @@ impl Test {
         }
     }
 
-    /// Bounds that every value that passes is within: to leave out files and pages by their least and greatest value, or
-    /// tablets by their range. Null passes no test with bounds. [`Nothing`](Test::Nothing) has none to tell: look for it.
+    /// Bounds that every value that passes is within: to leave out files and pages by their least and greatest value,
+    /// or tablets by their range. Null passes no test with bounds. [`Nothing`](Test::Nothing) has none to tell: look
+    /// for it.
     pub fn bounds(&self) -> (Bound<&Value>, Bound<&Value>) {
         match self {
             Test::Nothing | Test::IsNull | Test::IsNotNull => (Bound::Unbounded, Bound::Unbounded),

@@ -1,7 +1,7 @@
 //! Reads row operations where they lie: no byte of a row is copied.
 //!
-//! Each operation is decoded in one pass over its columns into a list of values that borrow from the request; the list is
-//! the reader's and used again for the next one, so a request of any number of rows costs one allocation.
+//! Each operation is decoded in one pass over its columns into a list of values that borrow from the request; the
+//! list is the reader's and used again for the next one, so a request of any number of rows costs one allocation.
 
 use super::{OperationLayout, OperationType, bit};
 use crate::cell::read_cell;

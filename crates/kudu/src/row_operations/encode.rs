@@ -1,8 +1,8 @@
 //! Builds row operations in wire order.
 //!
-//! A batch is two byte strings that grow at their ends: what is sent is what was built, and to take the batch down is to
-//! free two blocks, however many operations it has. Appending an operation allocates nothing of its own; the byte strings
-//! double when they are full, so a batch with the capacity of its buffer limit never allocates again.
+//! A batch is two byte strings that grow at their ends: what is sent is what was built, and to take the batch down is
+//! to free two blocks, however many operations it has. Appending an operation allocates nothing of its own; the byte
+//! strings double when they are full, so a batch with the capacity of its buffer limit never allocates again.
 
 use super::{OperationLayout, OperationType, bit};
 use crate::column::WireColumn;
@@ -28,11 +28,13 @@ impl OperationsBuilder {
         OperationsBuilder { layout, rows, indirect, operations: 0 }
     }
 
-    /// Begins an operation that sets no column yet. It counts once [`finish`](OperationWriter::finish) is called; a writer
-    /// that is dropped before leaves the builder as it was.
+    /// Begins an operation that sets no column yet. It counts once [`finish`](OperationWriter::finish) is called; a
+    /// writer that is dropped before leaves the builder as it was.
+    #[inline]
     pub fn begin(&mut self, operation_type: OperationType) -> OperationWriter<'_> {
         let (start, indirect_start) = (self.rows.len(), self.indirect.len());
-        // All cells get their place, so that columns may be set in any order; those that stay unset are closed up at the end.
+        // All cells get their place, so that columns may be set in any order; those that stay unset are closed up at
+        // the end.
         self.rows.resize(start + self.layout.whole_bytes, 0);
         self.rows[start] = operation_type as u8;
         OperationWriter { builder: self, start, indirect_start, cells: 0, finished: false }
@@ -296,6 +298,7 @@ impl OperationWriter<'_> {
         operation[at..at + N].copy_from_slice(&cell);
     }
 
+    #[inline]
     fn put_slice(&mut self, column: usize, bytes: &[u8]) {
         let mut cell = [0; 16];
         cell[..8].copy_from_slice(&(self.builder.indirect.len() as u64).to_le_bytes());
@@ -306,6 +309,7 @@ impl OperationWriter<'_> {
 }
 
 impl Drop for OperationWriter<'_> {
+    #[inline]
     fn drop(&mut self) {
         if !self.finished {
             self.builder.rows.truncate(self.start);

@@ -1,8 +1,8 @@
 //! Row operations: the rows of a write, and the split rows and bounds of a table's ranges.
 //!
 //! Two byte strings travel together. `rows` has one operation behind the other, not aligned; `indirect` has the strings
-//! that their cells name. The columns are those that the same request states, hence the layout of an operation depends on
-//! them alone:
+//! that their cells name. The columns are those that the same request states, hence the layout of an operation
+//! depends on them alone:
 //!
 //! ```text
 //! u8  type
