@@ -2,6 +2,8 @@
 
 import json
 import re
+import time
+from concurrent.futures import ThreadPoolExecutor
 
 from kudu_cli import kudu, kudu_of_module  # noqa: F401
 
@@ -252,3 +254,50 @@ def test_a_varchar_is_told_again(kudu_of_module):  # noqa: F811
     kudu_of_module.table("create", json.dumps(table))
     assert "name VARCHAR(12) NULLABLE" in kudu_of_module.table("describe", "with_varchar")
     assert "DICT_ENCODING" in kudu_of_module.table("describe", "with_varchar", "-show_attributes")
+
+
+def table_being_loaded(cli):
+    """The name of the table that a load has made, once it has so many rows as to be under way."""
+    while True:
+        names = [name for name in cli.table("list").split() if "loadgen_auto_" in name]
+        if names:
+            live = re.search(r"live row count: (\d+)", cli.table("statistics", names[0]))
+            if int(live.group(1)) > 1000:
+                return names[0]
+        time.sleep(0.05)
+
+
+def test_a_load_goes_on_after_the_server_was_killed(kudu):  # noqa: F811
+    server = kudu.server
+    # Started again, it is where clients look for it.
+    server.flags = [f"--kudu-master={kudu.master}", f"--kudu-tserver={kudu.tserver}"]
+    rows = 50_000
+    with ThreadPoolExecutor() as threads:
+        flags = ["-num_threads=2", f"-num_rows_per_thread={rows}", "-flush_per_n_rows=20", "-keep_auto_table=true"]
+        load = threads.submit(kudu.loadgen, *flags)
+        name = table_being_loaded(kudu)
+        for _ in range(2):
+            server.kill()
+            server.start()
+            time.sleep(0.5)  # some more of the load
+        assert name in load.result()
+    assert sql_count(kudu, name) == (2 * rows, 2 * rows)
+
+
+def test_sql_sees_a_load_grow(kudu):  # noqa: F811
+    rows = 50_000
+    with ThreadPoolExecutor() as threads:
+        flags = ["-num_threads=2", f"-num_rows_per_thread={rows}", "-flush_per_n_rows=50", "-keep_auto_table=true"]
+        load = threads.submit(kudu.loadgen, *flags)
+        schema, name = table_being_loaded(kudu).split(".")
+        seen = 0
+        with kudu.server.sql() as sql:
+            while seen < 2 * rows:
+                done = load.done()
+                count, distinct, strings = sql.execute(
+                    f'select count(*), count(distinct key), count(string_val) from "{schema}".{name}'
+                ).fetchone()
+                assert count == distinct == strings and count >= seen
+                assert not done or count == 2 * rows
+                seen = count
+        load.result()
