@@ -6,6 +6,7 @@ export CARGO_TARGET_DIR ?= $(CURDIR)/target
 ORIBI := $(CARGO_TARGET_DIR)/debug/oribi
 VENV := $(CACHE)/python
 NODE := $(CACHE)/node
+KUDU := $(CACHE)/kudu
 
 .PHONY: demo test check rust-test client-test pytest clients build bench bench-kv fuzz clean-cache
 
@@ -33,10 +34,10 @@ client-test: build pytest
 
 # With the binary as it is.
 pytest: clients
-	ORIBI=$(ORIBI) NODE_CLIENTS=$(NODE) $(VENV)/bin/python -m pytest -q tests/clients
+	ORIBI=$(ORIBI) NODE_CLIENTS=$(NODE) KUDU_CLI=$(KUDU) $(VENV)/bin/python -m pytest -q tests/clients
 
 # The clients, in versions that are pinned, outside the repository.
-clients: $(VENV)/ready $(NODE)/ready
+clients: $(VENV)/ready $(NODE)/ready $(KUDU)/ready
 $(VENV)/ready: tests/clients/requirements.txt
 	scripts/prepare clients
 	python3 -m venv $(VENV)
@@ -49,6 +50,10 @@ $(NODE)/ready: tests/clients/package.json tests/clients/package-lock.json
 	cp tests/clients/package.json tests/clients/package-lock.json $(NODE)
 	# Not `npm ci`: it insists on packages for other systems, which not every registry has.
 	npm install --silent --no-audit --no-fund --prefix $(NODE)
+	touch $@
+
+$(KUDU)/ready: scripts/prepare-kudu
+	scripts/prepare-kudu $(KUDU)
 	touch $@
 
 bench:

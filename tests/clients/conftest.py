@@ -14,7 +14,7 @@ from pymemcache.client.base import Client
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 ORIBI = os.environ.get("ORIBI", str(ROOT / "target/debug/oribi"))
-DOORS = ["memcached", "couchbase", "postgres", "http"]
+DOORS = ["memcached", "couchbase", "postgres", "kudu-master", "kudu-tserver", "http"]
 
 
 class Server:

@@ -7,6 +7,7 @@ pub mod binary_frame;
 pub mod bind;
 pub mod couchbase;
 pub mod http;
+pub mod kudu;
 pub mod memcached;
 pub mod postgres;
 pub mod runtime;

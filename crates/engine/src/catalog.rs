@@ -117,6 +117,16 @@ impl Table {
         self.tablets.iter().map(in_files).sum::<u64>() + self.unflushed_rows()
     }
 
+    /// Bytes of the SSTables.
+    pub fn file_bytes(&self) -> u64 {
+        let bytes = |tablet: &Arc<Tablet>| {
+            let state = tablet.state();
+            let metas = state.files.files.iter().map(|file| file.sstable.meta());
+            metas.map(|meta| meta.data_bytes + meta.index_bytes).sum::<u64>()
+        };
+        self.tablets.iter().map(bytes).sum()
+    }
+
     /// Keys in memtables.
     pub fn unflushed_rows(&self) -> u64 {
         let memtables =

@@ -55,7 +55,8 @@ impl Engine {
         if near < self.timeline.ceiling() || self.closed.load(Relaxed) {
             return Ok(());
         }
-        self.set_ceiling(self.ahead(4, self.timeline.now_micros()))
+        // A timestamp of another machine may be ahead of the clock.
+        self.set_ceiling(self.ahead(4, self.timeline.now_micros().max(now_micros)))
     }
 
     fn ahead(&self, quarters: u64, now_micros: u64) -> Timestamp {

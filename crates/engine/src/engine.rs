@@ -22,6 +22,9 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
+/// How far the clocks of two machines may be apart, as in Kudu (`--max_clock_sync_error_usec`).
+const CLOCKS_APART_MICROS_MAX: u64 = 10_000_000;
+
 /// A folder of tables, open in this process.
 pub struct Engine {
     pub(crate) env: Env,
@@ -176,6 +179,43 @@ impl Engine {
     /// A registered snapshot of everything applied by now.
     pub fn snapshot(&self) -> Snapshot {
         self.timeline.register()
+    }
+
+    /// A registered snapshot at `ts`: everything up to it is applied, and nothing later is seen. `None` if it is below the
+    /// horizon: what was there then is not known any more. Whoever wants to name a timestamp later keeps a snapshot at or
+    /// before it.
+    ///
+    /// # Errors
+    /// Those of [`observe`](Self::observe), for a timestamp above the watermark.
+    pub fn snapshot_at(&self, ts: Timestamp) -> Result<Option<Snapshot>> {
+        // It keeps the horizon where it is while the clock is moved.
+        let newest = self.snapshot();
+        if ts > newest.ts() {
+            self.observe(ts)?;
+        }
+        Ok(self.timeline.register_at(ts))
+    }
+
+    /// Makes sure that `ts`, of an event that somebody has seen elsewhere, is in the past: it is not above the watermark, and
+    /// all later writes are above it.
+    ///
+    /// # Errors
+    /// `Invalid` for one that is further ahead of the clock than clocks differ; those of the manifest.
+    pub fn observe(&self, ts: Timestamp) -> Result<()> {
+        if ts <= self.timeline.watermark() {
+            return Ok(());
+        }
+        let ahead = ts.micros().saturating_sub(self.timeline.now_micros());
+        if ahead > CLOCKS_APART_MICROS_MAX {
+            return Err(Error::invalid(format!("timestamp {} is {ahead} microseconds in the future", ts.0)));
+        }
+        // The next microsecond: a timestamp is taken by it, as if for a write.
+        let micros = ts.micros() + 1;
+        self.reserve_timestamps(micros)?;
+        let taken = self.timeline.begin(micros);
+        self.timeline.complete(taken);
+        self.timeline.wait_for_watermark(taken);
+        Ok(())
     }
 
     /// Whether an answer with this obligation may be sent at once.

@@ -81,15 +81,27 @@ impl MemoryRows {
         with_ts: bool,
         batch_rows: usize,
     ) -> Result<Vec<RecordBatch>> {
+        let starts = (0..self.rows.len()).step_by(batch_rows);
+        starts.map(|start| self.batch(schema, projection, with_ts, start, batch_rows)).collect()
+    }
+
+    /// Those from number `start` on, `rows_max` at most, as a batch like those of [`batches`](Self::batches).
+    ///
+    /// # Errors
+    /// `Corrupt` for a key that does not decode.
+    pub fn batch(
+        &self,
+        schema: &Schema,
+        projection: &[usize],
+        with_ts: bool,
+        start: usize,
+        rows_max: usize,
+    ) -> Result<RecordBatch> {
         let mut builder = BatchBuilder::new(schema, projection, with_ts);
-        let mut batches = Vec::with_capacity(self.rows.len().div_ceil(batch_rows));
-        for chunk in self.rows.chunks(batch_rows) {
-            for row in chunk {
-                builder.push(row.0.key(), row.row(), row.0.meta().ts)?;
-            }
-            batches.push(builder.finish()?);
+        for row in self.rows.iter().skip(start).take(rows_max) {
+            builder.push(row.0.key(), row.row(), row.0.meta().ts)?;
         }
-        Ok(batches)
+        builder.finish()
     }
 }
 

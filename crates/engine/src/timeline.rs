@@ -20,7 +20,7 @@ pub(crate) struct Timeline {
     ceiling: AtomicU64,
     writes: Mutex<Writes>,
     completed: Condvar,
-    /// Oldest first: new ones are at the watermark, which only ascends. Registering allocates nothing, as a rule.
+    /// Oldest first: new ones are at the watermark, as a rule, which only ascends. Registering allocates nothing then.
     snapshots: Mutex<Vec<Registered>>,
 }
 
@@ -132,6 +132,26 @@ impl Timeline {
             None => snapshots.push(Registered { ts, count: 1, now_micros }),
         }
         Snapshot { timeline: self.clone(), ts, now_micros }
+    }
+
+    /// Registers a snapshot at `ts`, which is not above the watermark; `None` if that is below the horizon.
+    pub fn register_at(self: &Arc<Self>, ts: Timestamp) -> Option<Snapshot> {
+        let mut snapshots = self.snapshots.lock();
+        let watermark = self.watermark();
+        debug_assert!(ts <= watermark, "what comes after the watermark is not applied");
+        if ts < snapshots.first().map_or(watermark, |oldest| oldest.ts) {
+            return None;
+        }
+        let now_micros = self.clock.now_micros();
+        let i = snapshots.partition_point(|registered| registered.ts < ts);
+        match snapshots.get_mut(i).filter(|registered| registered.ts == ts) {
+            Some(registered) => {
+                registered.count += 1;
+                registered.now_micros = registered.now_micros.min(now_micros);
+            }
+            None => snapshots.insert(i, Registered { ts, count: 1, now_micros }),
+        }
+        Some(Snapshot { timeline: self.clone(), ts, now_micros })
     }
 
     /// No snapshot reads below this timestamp.

@@ -425,6 +425,7 @@ fn pseudo_column(name: &str, column_type: ColumnType) -> Column {
         default: None,
         missing: None,
         source: ColumnSource::Slot(0),
+        attributes: Default::default(),
     }
 }
 

@@ -19,6 +19,9 @@ pub struct Config {
     pub memcached: Option<SocketAddr>,
     pub couchbase: Option<SocketAddr>,
     pub postgres: Option<SocketAddr>,
+    /// The two ports of the Kudu door.
+    pub kudu_master: Option<SocketAddr>,
+    pub kudu_tserver: Option<SocketAddr>,
     pub http: Option<SocketAddr>,
     /// Budget for memtables, row cache and queries together.
     pub memory_bytes: u64,
@@ -38,7 +41,9 @@ pub struct Config {
     pub couchbase_user: String,
     pub couchbase_password_file: PathBuf,
     pub postgres_connections_max: usize,
-    /// Threads that serve each of the key-value doors; 0 for one per core.
+    /// Of each of the two ports.
+    pub kudu_connections_max: usize,
+    /// Threads that serve each of the key-value doors and Kudu's tablet server; 0 for one per core.
     pub threads: usize,
     /// Off only to measure what they bring: see [`EngineOptions`](oribi_engine::EngineOptions).
     pub prefetch: bool,
@@ -102,6 +107,20 @@ const SETTINGS: &[Setting] = &[
         default: "127.0.0.1:5432",
         help: "Address of the PostgreSQL door",
         apply: |config, text| parse_address(text).map(|address| config.postgres = address),
+    },
+    Setting {
+        name: "kudu-master",
+        metavar: "ADDR",
+        default: "127.0.0.1:7051",
+        help: "Address of the Kudu door, as clients know a master",
+        apply: |config, text| parse_address(text).map(|address| config.kudu_master = address),
+    },
+    Setting {
+        name: "kudu-tserver",
+        metavar: "ADDR",
+        default: "127.0.0.1:7050",
+        help: "Address of the Kudu door, to which clients are sent for rows",
+        apply: |config, text| parse_address(text).map(|address| config.kudu_tserver = address),
     },
     Setting {
         name: "http",
@@ -207,10 +226,17 @@ const SETTINGS: &[Setting] = &[
         apply: |config, text| parse_count(text).map(|count| config.postgres_connections_max = count),
     },
     Setting {
+        name: "kudu-connections-max",
+        metavar: "N",
+        default: "1024",
+        help: "Most connections of each of the Kudu door's two ports",
+        apply: |config, text| parse_count(text).map(|count| config.kudu_connections_max = count),
+    },
+    Setting {
         name: "threads",
         metavar: "N",
         default: "0",
-        help: "Threads that serve each of the key-value doors; 0: one per core",
+        help: "Threads that serve each of the key-value doors and Kudu's tablet server; 0: one per core",
         apply: |config, text| parse_count(text).map(|count| config.threads = count),
     },
     Setting {
@@ -364,6 +390,8 @@ impl Layers {
             memcached: None,
             couchbase: None,
             postgres: None,
+            kudu_master: None,
+            kudu_tserver: None,
             http: None,
             memory_bytes: 0,
             durability: Durability::Sync,
@@ -377,6 +405,7 @@ impl Layers {
             couchbase_user: String::new(),
             couchbase_password_file: PathBuf::new(),
             postgres_connections_max: 0,
+            kudu_connections_max: 0,
             threads: 0,
             prefetch: true,
             one_source: true,

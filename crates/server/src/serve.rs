@@ -10,6 +10,7 @@ use oribi_doors::couchbase::cluster::ClusterMap;
 use oribi_doors::couchbase::sasl::Users;
 use oribi_doors::couchbase::{self, CouchbaseDoor, CouchbaseOptions};
 use oribi_doors::http::{HttpDoor, HttpLimits, HttpState};
+use oribi_doors::kudu::{KuduAddresses, KuduDoor, KuduOptions};
 use oribi_doors::memcached::{MemcachedDoor, MemcachedLimits};
 use oribi_doors::postgres::{PostgresDoor, PostgresLimits};
 use oribi_doors::runtime::ClientLimits;
@@ -113,6 +114,7 @@ struct Doors {
     memcached: Option<MemcachedDoor>,
     couchbase: Option<CouchbaseDoor>,
     postgres: Option<PostgresDoor>,
+    kudu: Option<KuduDoor>,
     http: Option<HttpDoor>,
 }
 
@@ -140,6 +142,9 @@ impl Doors {
             let limits = PostgresLimits { connections_max, ..PostgresLimits::default() };
             PostgresDoor::start(bind(&address.to_string())?, database.sql.clone(), limits, shut.clone())
         });
+        let addresses = KuduAddresses { master: config.kudu_master, tserver: config.kudu_tserver };
+        let kudu =
+            addresses.any().then(|| KuduDoor::start(addresses, engine, kudu_options(config)?, shut.clone()));
         let http = config.http.map(|address| {
             let engine = database.engine.clone();
             let refresh = Arc::new(move || publish(&engine.stats()));
@@ -150,6 +155,7 @@ impl Doors {
             memcached: memcached.transpose().map_err(|e| e.context("memcached door"))?,
             couchbase: couchbase.transpose().map_err(|e| e.context("couchbase door"))?,
             postgres: postgres.transpose().map_err(|e| e.context("postgres door"))?,
+            kudu: kudu.transpose().map_err(|e| e.context("kudu door"))?,
             http: http.transpose().map_err(|e| e.context("http door"))?,
         })
     }
@@ -159,6 +165,8 @@ impl Doors {
             ("memcached", self.memcached.as_ref().map(MemcachedDoor::local_addr)),
             ("couchbase", self.couchbase.as_ref().map(CouchbaseDoor::local_addr)),
             ("postgres", self.postgres.as_ref().map(PostgresDoor::local_addr)),
+            ("kudu-master", self.kudu.as_ref().and_then(KuduDoor::master_addr)),
+            ("kudu-tserver", self.kudu.as_ref().and_then(KuduDoor::tserver_addr)),
             ("http", self.http.as_ref().map(HttpDoor::local_addr)),
         ];
         for (door, address) in addresses {
@@ -187,6 +195,14 @@ impl Doors {
             let answered = tokio::time::timeout(ROUND_TRIP_MAX, select).await;
             answered.map_err(|_| Error::unavailable("door postgres does not answer"))??;
         }
+        if let Some(door) = &self.kudu {
+            // The hello and the first step of a negotiation, and the beginning of its answer.
+            const NEGOTIATE: &[u8] =
+                b"hrpc\x09\0\0\0\0\0\x0f\x0b\x18\xdf\xff\xff\xff\xff\xff\xff\xff\xff\x01\x02\x10\x01";
+            for address in [door.master_addr(), door.tserver_addr()].into_iter().flatten() {
+                ask("kudu", address, NEGOTIATE, b"\0\0\0\x1e\x0b\x08\xdf").await?;
+            }
+        }
         if let Some(door) = &self.http {
             let request = b"GET /healthz HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n";
             ask("http", door.local_addr(), request, b"HTTP/1.1 200").await?;
@@ -210,11 +226,15 @@ impl Doors {
         if let Some(door) = self.postgres {
             door.join().await;
         }
+        let kudu = match self.kudu {
+            Some(door) => door.join().await,
+            None => Ok(()),
+        };
         let http = match self.http {
             Some(door) => door.join().await,
             None => Ok(()),
         };
-        memcached.and(couchbase).and(http)
+        memcached.and(couchbase).and(kudu).and(http)
     }
 }
 
@@ -260,6 +280,14 @@ fn couchbase_options(config: &Config, statement_bytes_max: usize) -> Result<Couc
         users,
         threads: config.threads,
     })
+}
+
+/// # Errors
+/// Those of reading who this server is, or of writing it down.
+fn kudu_options(config: &Config) -> Result<KuduOptions> {
+    let options = KuduOptions::new(database::node_id(&config.data)?);
+    let clients = ClientLimits { connections_max: config.kudu_connections_max, ..options.clients };
+    Ok(KuduOptions { clients, threads: config.threads, ..options })
 }
 
 /// Sends `request` to a door and checks how the answer begins.

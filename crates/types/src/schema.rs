@@ -7,7 +7,7 @@ use crate::{ColumnType, Error, Result, Value, ValueRef};
 use arrow::datatypes::{Field, SchemaRef};
 use serde::{Deserialize, Serialize};
 use smallvec::{SmallVec, smallvec};
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 /// Identifies a column for its whole life: a name that is dropped and added again gets a new id, so that it brings
@@ -39,7 +39,13 @@ pub struct Column {
     /// What rows written before the column was added answer.
     pub missing: Option<Value>,
     pub source: ColumnSource,
+    #[serde(default, skip_serializing_if = "Attributes::is_empty")]
+    pub attributes: Attributes,
 }
+
+/// What a protocol says of a column beyond its type, to be told again: nothing else looks at it. Names begin with the
+/// protocol's, as in `kudu.comment`.
+pub type Attributes = BTreeMap<String, String>;
 
 /// The columns of a table, in their SQL order, and the layout of its rows.
 ///
@@ -84,11 +90,18 @@ pub struct ColumnSpec {
     pub column_type: ColumnType,
     pub nullable: bool,
     pub default: Option<Value>,
+    pub attributes: Attributes,
 }
 
 impl ColumnSpec {
     pub fn new(name: impl Into<String>, column_type: ColumnType) -> Self {
-        ColumnSpec { name: name.into(), column_type, nullable: true, default: None }
+        ColumnSpec {
+            name: name.into(),
+            column_type,
+            nullable: true,
+            default: None,
+            attributes: Attributes::new(),
+        }
     }
 
     #[must_use]
@@ -144,6 +157,7 @@ impl Schema {
                 default: spec.default,
                 missing: None,
                 source,
+                attributes: spec.attributes,
             });
         }
         let next = built.len() as ColumnId + 1;
@@ -224,6 +238,7 @@ impl Schema {
             default: None,
             missing: None,
             source: ColumnSource::CommitTimestamp,
+            attributes: Attributes::new(),
         };
         schema.columns.push(cas);
         let next = schema.next_column_id + 1;
@@ -290,6 +305,7 @@ impl Schema {
             missing: spec.default.clone(),
             default: spec.default,
             source: ColumnSource::Slot((slots.len() - 1) as u16),
+            attributes: spec.attributes,
         });
         Schema::assemble(columns, self.next_column_id + 1, slots)
     }

@@ -2,7 +2,7 @@
 
 use super::listener::Listener;
 use super::thread::Thread;
-use super::{ClientLimits, Service};
+use super::{ClientLimits, Host};
 use oribi_types::{Error, Result};
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
@@ -34,7 +34,7 @@ impl Door {
     ///
     /// # Errors
     /// Those of the system.
-    pub fn start<S: Service>(
+    pub fn start<S: Host>(
         service: S,
         socket: TcpListener,
         limits: ClientLimits,
@@ -78,7 +78,7 @@ impl Door {
 }
 
 /// Runs `serve` on a thread of its own.
-fn spawn<S: Service>(
+fn spawn<S: Host>(
     name: &str,
     shutdown_grace: Duration,
     serve: impl Future<Output = Result<()>> + Send + 'static,

@@ -1,6 +1,6 @@
 //! Where clients come in: one socket, whose connections go to the threads that have the fewest, within the limits.
 
-use super::{ClientLimits, Service};
+use super::{ClientLimits, Host};
 use oribi_types::Result;
 use std::io::Write;
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -12,7 +12,7 @@ use tokio::sync::watch;
 /// How long to wait when the system has no descriptor for another connection.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
-pub(super) struct Listener<S: Service> {
+pub(super) struct Listener<S: Host> {
     pub service: Arc<S>,
     pub limits: ClientLimits,
     /// To each thread. There are never more on their way than there may be connections.
@@ -20,13 +20,13 @@ pub(super) struct Listener<S: Service> {
 }
 
 /// A connection on its way to its thread.
-pub(super) struct Arrival<S: Service> {
+pub(super) struct Arrival<S: Host> {
     pub socket: TcpStream,
     pub peer: SocketAddr,
     pub place: Place<S>,
 }
 
-impl<S: Service> Listener<S> {
+impl<S: Host> Listener<S> {
     /// Takes clients in until `shutdown` holds true.
     pub async fn serve(self, listener: TcpListener, mut shutdown: watch::Receiver<bool>) -> Result<()> {
         let listener = tokio::net::TcpListener::from_std(listener)?;
@@ -62,19 +62,19 @@ impl<S: Service> Listener<S> {
 }
 
 /// A connection's place among those of a thread, given back when dropped.
-pub(super) struct Place<S: Service> {
+pub(super) struct Place<S: Host> {
     service: Arc<S>,
     thread: usize,
 }
 
-impl<S: Service> Place<S> {
+impl<S: Host> Place<S> {
     fn take(service: &Arc<S>, connections_max: usize) -> Option<Self> {
         let thread = service.traffic().enter(connections_max)?;
         Some(Place { service: service.clone(), thread })
     }
 }
 
-impl<S: Service> Drop for Place<S> {
+impl<S: Host> Drop for Place<S> {
     fn drop(&mut self) {
         self.service.traffic().leave(self.thread);
     }

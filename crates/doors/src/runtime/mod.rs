@@ -1,5 +1,6 @@
 //! What the key-value doors share: threads, sockets, buffers and the loop that serves a client. A door adds a
-//! [`Protocol`], which turns bytes into answers and does no I/O.
+//! [`Protocol`], which turns bytes into answers and does no I/O. A door whose answers come in another order than the
+//! requests has a loop of its own, as a [`Host`], and shares the threads and their sockets.
 //!
 //! One thread for each core. A new connection goes to the thread that has the fewest, and stays there: the kernel, given
 //! a listening socket for each thread, would spread them by hash, two to one thread while another has none. A thread
@@ -22,11 +23,55 @@ pub use door::Door;
 pub use exchange::{Exchange, OUTPUT_BYTES_MAX};
 pub use traffic::{Counter, Traffic, TrafficSum};
 
+use connection::Connection;
 use oribi_engine::Engine;
+use oribi_types::Result;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::net::TcpStream;
 use tokio::sync::watch;
+
+/// What serves the clients that a door's threads accept.
+pub trait Host: Send + Sync + 'static {
+    /// The door's name, in the names of threads and metrics.
+    const NAME: &'static str;
+    /// What a client hears that is one too many.
+    const TOO_MANY: &'static [u8];
+
+    fn traffic(&self) -> &Traffic;
+
+    /// Serves a client that has just connected to the door's thread of this number, until it leaves, is silent for longer
+    /// than `idle_max`, or `shutdown` holds true and what it has asked for is answered.
+    fn serve(
+        self: Arc<Self>,
+        thread: usize,
+        socket: TcpStream,
+        link: Link,
+        idle_max: Option<Duration>,
+        shutdown: watch::Receiver<bool>,
+    ) -> impl Future<Output = Result<()>> + Send;
+}
+
+impl<S: Service> Host for S {
+    const NAME: &'static str = <S as Service>::NAME;
+    const TOO_MANY: &'static [u8] = <S as Service>::TOO_MANY;
+
+    fn traffic(&self) -> &Traffic {
+        Service::traffic(self)
+    }
+
+    fn serve(
+        self: Arc<Self>,
+        thread: usize,
+        socket: TcpStream,
+        link: Link,
+        idle_max: Option<Duration>,
+        shutdown: watch::Receiver<bool>,
+    ) -> impl Future<Output = Result<()>> + Send {
+        Connection::new(self, thread, socket, link).serve(idle_max, shutdown)
+    }
+}
 
 /// A door: what it knows of all its clients, and how it greets one.
 pub trait Service: Send + Sync + 'static {

@@ -1,8 +1,7 @@
 //! One thread of a door: serves the connections that it is given, and sees them off at shutdown.
 
-use super::connection::Connection;
 use super::listener::Arrival;
-use super::{ClientLimits, Link, Service};
+use super::{ClientLimits, Host, Link};
 use oribi_types::Result;
 use std::sync::Arc;
 use tokio::net::TcpStream;
@@ -10,14 +9,14 @@ use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
-pub(super) struct Thread<S: Service> {
+pub(super) struct Thread<S: Host> {
     pub service: Arc<S>,
     pub number: usize,
     pub limits: ClientLimits,
     pub shutdown: watch::Receiver<bool>,
 }
 
-impl<S: Service> Thread<S> {
+impl<S: Host> Thread<S> {
     /// Serves until `shutdown` holds true, and then until the connections have finished, or their time to do so is
     /// over.
     pub async fn serve(self, mut arrivals: UnboundedReceiver<Arrival<S>>) {
@@ -48,7 +47,7 @@ impl<S: Service> Thread<S> {
                 // Answers are written whole, so waiting for more to send would only delay them.
                 socket.set_nodelay(true)?;
                 let link = Link { local: socket.local_addr()?, peer };
-                Connection::new(service, thread, socket, link).serve(idle_max, shutdown).await
+                service.serve(thread, socket, link, idle_max, shutdown).await
             };
             if let Err(error) = serve().await {
                 tracing::debug!(%error, door = S::NAME, "connection ended");

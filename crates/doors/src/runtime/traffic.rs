@@ -36,7 +36,7 @@ pub struct Traffic {
 /// What is counted of one thread of a door: who comes in by the thread that accepts, all else by itself. Apart from the
 /// others' in memory, so that threads do not wait for each other.
 #[repr(align(128))]
-pub(super) struct ThreadTraffic {
+pub(crate) struct ThreadTraffic {
     open: AtomicUsize,
     pub accepted: Counter,
     pub rejected: Counter,
@@ -96,7 +96,7 @@ impl Traffic {
         self.threads.len()
     }
 
-    pub(super) fn thread(&self, thread: usize) -> &ThreadTraffic {
+    pub(crate) fn thread(&self, thread: usize) -> &ThreadTraffic {
         &self.threads[thread]
     }
 

@@ -49,7 +49,8 @@ impl Server {
     pub fn command(data: &Path) -> Command {
         let mut command = Command::new(ORIBI);
         command.arg("serve").arg("--data").arg(data).args(["--log", "warn"]);
-        for door in ["--memcached", "--couchbase", "--postgres", "--http"] {
+        for door in ["--memcached", "--couchbase", "--postgres", "--kudu-master", "--kudu-tserver", "--http"]
+        {
             command.args([door, "127.0.0.1:0"]);
         }
         command

@@ -1,0 +1,361 @@
+//! One client: negotiates, then takes its calls as they come and sends the answers as they are ready.
+//!
+//! Frames are executed where they lie in the receive buffer. What is answered at once waits until all that has arrived is
+//! executed; then everything that is ready goes out in one writev(2), sidecars from where they were made. An answer that rests
+//! on a write waits for the log in a future of its own, so that the thread serves others meanwhile.
+
+use super::Port;
+use super::call::{Answer, Call, too_busy};
+use super::load::Taken;
+use super::outbox::Outbox;
+use super::services::{self, Done, Handled, Work};
+use super::tserver::write::RowPlans;
+use bytes::BytesMut;
+use futures::stream::{FuturesUnordered, StreamExt};
+use futures::{FutureExt, future::BoxFuture};
+use oribi_engine::{Engine, Obligation};
+use oribi_kudu::frame::{self, FRAME_BYTES_MAX, Frame, hello};
+use oribi_kudu::negotiation::{NEGOTIATION_FRAME_BYTES_MAX, Progress, ServerNegotiation, TlsPolicy};
+use oribi_kudu::rpc::{ErrorStatus, RequestHeader};
+use oribi_types::{Error, Result};
+use std::future::poll_fn;
+use std::io::ErrorKind;
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::net::TcpStream;
+use tokio::sync::watch;
+use tokio::time::{Instant, Sleep};
+
+/// How long a client may take to negotiate; Kudu's own limit (`--rpc_negotiation_timeout_ms`).
+const NEGOTIATION_MAX: Duration = Duration::from_secs(3);
+/// A client that has so much to read is not read from.
+const OUTBOX_BYTES_MAX: usize = 16 << 20;
+/// Nor is one with so many calls in flight.
+const CALLS_MAX: usize = 256;
+/// The room that is made in the receive buffer at least, and at most for a frame that has not come yet.
+const RECEIVE_BYTES_MIN: usize = 64 << 10;
+const RECEIVE_BYTES_MAX: usize = 1 << 20;
+/// How long a write waits for room in memory before the client is asked to come later.
+const ADMISSION_MAX: Duration = Duration::from_secs(1);
+
+type Answers = Vec<Answer>;
+
+pub(super) struct Connection {
+    port: Arc<Port>,
+    thread: usize,
+    socket: TcpStream,
+    is_peer_local: bool,
+    input: BytesMut,
+    outbox: Outbox,
+    plans: RowPlans,
+    /// Calls that were not answered at once.
+    calls: FuturesUnordered<BoxFuture<'static, Result<Answers>>>,
+    /// Answers to what has just arrived, to be settled together.
+    held: Answers,
+}
+
+impl Connection {
+    pub fn new(port: Arc<Port>, thread: usize, socket: TcpStream, link: crate::runtime::Link) -> Self {
+        Connection {
+            port,
+            thread,
+            socket,
+            is_peer_local: link.peer.ip().is_loopback(),
+            input: BytesMut::new(),
+            outbox: Outbox::default(),
+            plans: RowPlans::default(),
+            calls: FuturesUnordered::new(),
+            held: Vec::new(),
+        }
+    }
+
+    /// Serves the client until it leaves, is silent for longer than it may, or the door shuts; then calls that were begun are
+    /// answered first.
+    ///
+    /// # Errors
+    /// Those of the socket and of frames, and of an engine that cannot keep what it was told any more: then nobody is answered.
+    pub async fn serve(
+        mut self,
+        idle_max: Option<Duration>,
+        mut shutdown: watch::Receiver<bool>,
+    ) -> Result<()> {
+        let mut shut = pin!(shutdown.wait_for(|shut| *shut));
+        let negotiated = tokio::select! {
+            negotiated = tokio::time::timeout(NEGOTIATION_MAX, self.negotiate()) => negotiated,
+            _ = &mut shut => return Ok(()),
+        };
+        match negotiated {
+            Ok(Ok(true)) => {}
+            Ok(left) => return left.map(|_| ()),
+            Err(_) => return Err(Error::invalid("the negotiation took too long")),
+        }
+        let mut idle = pin!(Idle::new(idle_max));
+        let mut closing = false;
+        loop {
+            if !closing {
+                self.take_calls()?;
+            }
+            self.settle_held();
+            let sent = self.outbox.flush(&self.socket)?;
+            self.port.traffic.thread(self.thread).sent_bytes.add(sent as u64);
+            if sent > 0 {
+                idle.as_mut().touch();
+            }
+            if closing && self.calls.is_empty() && self.outbox.is_empty() {
+                return Ok(());
+            }
+            let reads = !closing && self.has_room();
+            tokio::select! {
+                biased;
+                Some(answers) = self.calls.next(), if !self.calls.is_empty() => self.collect(answers?)?,
+                writable = poll_fn(|cx| self.socket.poll_write_ready(cx)), if !self.outbox.is_empty() => writable?,
+                readable = poll_fn(|cx| self.socket.poll_read_ready(cx)), if reads => {
+                    readable?;
+                    idle.as_mut().touch();
+                    if self.receive()? == Some(0) {
+                        return Ok(());
+                    }
+                }
+                _ = &mut shut, if !closing => closing = true,
+                () = idle.as_mut().over() => {
+                    // One that does not read its answers is as silent.
+                    if self.calls.is_empty() {
+                        self.port.traffic.thread(self.thread).idle.add(1);
+                        return Ok(());
+                    }
+                }
+            }
+        }
+    }
+
+    /// Comes to terms with the client; whether it goes on.
+    async fn negotiate(&mut self) -> Result<bool> {
+        while !hello::decode(&mut self.input).map_err(malformed)? {
+            if !self.read_more().await? {
+                return Ok(false);
+            }
+        }
+        let mut negotiation = ServerNegotiation::new(TlsPolicy::Declined, self.is_peer_local);
+        loop {
+            let Some(frame) =
+                frame::decode(&mut self.input, NEGOTIATION_FRAME_BYTES_MAX).map_err(malformed)?
+            else {
+                if !self.read_more().await? {
+                    return Ok(false);
+                }
+                continue;
+            };
+            let mut out = BytesMut::new();
+            let progress = negotiation.advance(frame, &mut out);
+            if let Ok(Progress::Verdict(credentials)) = &progress {
+                tracing::debug!(user = credentials.user, "client of the Kudu door");
+                negotiation.accept(&mut out);
+            }
+            self.outbox.push_bytes(out.freeze());
+            self.drain().await?;
+            match progress {
+                Ok(Progress::Done) => return Ok(true),
+                Ok(Progress::Read | Progress::Verdict(_)) => {}
+                Ok(Progress::TlsRecords(_)) => {
+                    return Err(Error::internal("a handshake that was not offered"));
+                }
+                Err(error) => return Err(Error::invalid(error.to_string())),
+            }
+        }
+    }
+
+    /// Waits for bytes; false if the client has left.
+    async fn read_more(&mut self) -> Result<bool> {
+        loop {
+            poll_fn(|cx| self.socket.poll_read_ready(cx)).await?;
+            if let Some(received) = self.receive()? {
+                return Ok(received > 0);
+            }
+        }
+    }
+
+    /// Sends all that there is.
+    async fn drain(&mut self) -> Result<()> {
+        loop {
+            self.outbox.flush(&self.socket)?;
+            if self.outbox.is_empty() {
+                return Ok(());
+            }
+            poll_fn(|cx| self.socket.poll_write_ready(cx)).await?;
+        }
+    }
+
+    /// Receives what has arrived: how many bytes, or `None` if it was a false alarm.
+    fn receive(&mut self) -> Result<Option<usize>> {
+        // The rest of a frame is received into one piece of memory, but room is made for what is believed: some times what is
+        // there.
+        let missing = match self.input.first_chunk::<4>() {
+            Some(prefix) => (u32::from_be_bytes(*prefix) as usize + 4).saturating_sub(self.input.len()),
+            None => 0,
+        };
+        let room_max = RECEIVE_BYTES_MIN.max(4 * self.input.len()).min(RECEIVE_BYTES_MAX);
+        self.input.reserve(missing.clamp(RECEIVE_BYTES_MIN, room_max));
+        let received = match self.socket.try_read_buf(&mut self.input) {
+            Ok(received) => received,
+            Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(None),
+            Err(error) => return Err(error.into()),
+        };
+        self.port.traffic.thread(self.thread).received_bytes.add(received as u64);
+        Ok(Some(received))
+    }
+
+    fn has_room(&self) -> bool {
+        self.outbox.bytes() < OUTBOX_BYTES_MAX && self.calls.len() < CALLS_MAX
+    }
+
+    /// Begins the calls that are whole.
+    fn take_calls(&mut self) -> Result<()> {
+        while self.has_room() {
+            match frame::decode(&mut self.input, FRAME_BYTES_MAX).map_err(malformed)? {
+                Some(frame) => self.begin(frame)?,
+                None => break,
+            }
+        }
+        if self.input.is_empty() && self.calls.is_empty() {
+            // An idle client costs no buffer.
+            self.input = BytesMut::new();
+        }
+        Ok(())
+    }
+
+    fn begin(&mut self, frame: Frame) -> Result<()> {
+        let (mut header, body) = frame.open::<RequestHeader>().map_err(malformed)?;
+        let call = Call::new(&mut header, body).and_then(|call| {
+            match services::unsupported(call.method, &header.required_feature_flags) {
+                flags if flags.is_empty() => Ok(call),
+                flags => Err(ErrorStatus::unsupported(flags)),
+            }
+        });
+        let handled = match call {
+            Ok(call) => services::handle(&self.port.node, self.port.role, &mut self.plans, call),
+            Err(status) => Handled::Now(Answer::error(header.call_id, &status)),
+        };
+        match handled {
+            Handled::Now(answer) => self.held.push(answer),
+            Handled::Later(work) => self.run(work),
+        }
+        Ok(())
+    }
+
+    fn run(&mut self, mut work: Work) {
+        let node = &self.port.node;
+        let admitted = !work.writes || node.engine.admits();
+        if admitted
+            && work.is_short
+            && let Done::Answer(answer) = (work.job)()
+        {
+            return self.held.push(answer);
+        }
+        let Some(taken) = node.load.take(work.bytes) else {
+            return self.held.push(Answer::error(work.call_id, &too_busy("too many calls are under way")));
+        };
+        let engine = node.engine.clone();
+        self.calls.push(Box::pin(async move {
+            let begun = Instant::now();
+            let wait_max = work.timeout.map_or(ADMISSION_MAX, |timeout| timeout.min(ADMISSION_MAX));
+            if !admitted && tokio::time::timeout(wait_max, engine.admission()).await.is_err() {
+                return Ok(vec![Answer::error(work.call_id, &too_busy("memory is full"))]);
+            }
+            let answer = execute(work, begun, taken).await?;
+            settle(&engine, vec![answer]).await
+        }));
+    }
+
+    /// Has the answers sent that may be, and the others once they may.
+    fn settle_held(&mut self) {
+        let mut unsettled = Vec::new();
+        for answer in self.held.drain(..) {
+            if self.port.node.engine.is_settled(answer.obligation) {
+                self.outbox.push(answer);
+            } else {
+                unsettled.push(answer);
+            }
+        }
+        if !unsettled.is_empty() {
+            let engine = self.port.node.engine.clone();
+            self.calls.push(Box::pin(async move { settle(&engine, unsettled).await }));
+        }
+    }
+
+    /// Takes in answers, and those that are ready too.
+    fn collect(&mut self, answers: Answers) -> Result<()> {
+        answers.into_iter().for_each(|answer| self.outbox.push(answer));
+        while let Some(Some(answers)) = self.calls.next().now_or_never() {
+            answers?.into_iter().for_each(|answer| self.outbox.push(answer));
+        }
+        Ok(())
+    }
+}
+
+/// Has the work done by a thread that may wait for files, unless nobody waits for the answer any more by then.
+async fn execute(mut work: Work, begun: Instant, taken: Taken) -> Result<Answer> {
+    let _taken = taken;
+    loop {
+        let run = move || {
+            let done = match work.timeout {
+                Some(timeout) if begun.elapsed() >= timeout => {
+                    Done::Answer(Answer::error(work.call_id, &too_busy("the call waited past its deadline")))
+                }
+                _ => (work.job)(),
+            };
+            (work, done)
+        };
+        let ran = tokio::task::spawn_blocking(run).await;
+        let (again, done) = ran.map_err(|e| Error::internal(format!("a call: {e}")))?;
+        match done {
+            Done::Answer(answer) => return Ok(answer),
+            Done::Again(under_way) => under_way.ended().await,
+        }
+        work = again;
+    }
+}
+
+/// Waits until all that `answers` rest on is as durable as its tables ask for.
+async fn settle(engine: &Arc<Engine>, answers: Answers) -> Result<Answers> {
+    let mut obligation = Obligation::default();
+    answers.iter().for_each(|answer| obligation.merge(answer.obligation));
+    if !engine.is_settled(obligation) {
+        // Clients that are ready too append to the log first, so that one write(2) serves all of them.
+        tokio::task::yield_now().await;
+        engine.settled(obligation).await?;
+    }
+    Ok(answers)
+}
+
+fn malformed(error: impl std::fmt::Display) -> Error {
+    Error::invalid(error.to_string())
+}
+
+/// The time that a client may be silent: over if nothing came between two of its ends, so that a call costs no timer.
+struct Idle {
+    max: Option<Duration>,
+    end: Pin<Box<Sleep>>,
+    touched: bool,
+}
+
+impl Idle {
+    fn new(max: Option<Duration>) -> Self {
+        Idle { max, end: Box::pin(tokio::time::sleep(max.unwrap_or_default())), touched: false }
+    }
+
+    fn touch(mut self: Pin<&mut Self>) {
+        self.touched = true;
+    }
+
+    async fn over(mut self: Pin<&mut Self>) {
+        let Some(max) = self.max else { return std::future::pending().await };
+        loop {
+            self.end.as_mut().await;
+            self.end.as_mut().reset(Instant::now() + max);
+            if !std::mem::take(&mut self.touched) {
+                return;
+            }
+        }
+    }
+}

@@ -1,0 +1,127 @@
+//! From a call to its answer: which part of the door has it, and whether it may wait for files.
+
+use super::call::{Answer, Call};
+use super::node::{Node, Role};
+use super::tserver::write::RowPlans;
+use super::{master, server, tserver};
+use oribi_engine::UnderWay;
+use oribi_kudu::messages::master::MasterFeature;
+use oribi_kudu::messages::tserver::TabletServerFeature;
+use oribi_kudu::rpc::ErrorStatus;
+use oribi_kudu::service::{Method, Service};
+use prost::Message;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Called again if it is [`Done::Again`].
+pub(super) type Job = Box<dyn FnMut() -> Done + Send>;
+
+/// What came of a job.
+pub(super) enum Done {
+    Answer(Answer),
+    /// Another call has the same request in hand: to be asked again once that has ended.
+    Again(UnderWay),
+}
+
+/// What became of a call.
+pub(super) enum Handled {
+    Now(Answer),
+    Later(Work),
+}
+
+/// What makes an answer.
+pub(super) struct Work {
+    pub call_id: i32,
+    pub job: Job,
+    /// How long the client waits for it.
+    pub timeout: Option<Duration>,
+    /// Of the request, which is kept until then.
+    pub bytes: usize,
+    /// It needs room in memory.
+    pub writes: bool,
+    /// It takes no longer than to hand it over.
+    pub is_short: bool,
+}
+
+impl Work {
+    /// On a thread that may wait for files.
+    pub fn blocking(call: Call, job: impl FnMut(&Call) -> Answer + Send + 'static) -> Handled {
+        let (call_id, timeout, bytes) = (call.id, call.timeout, call.bytes());
+        let mut job = job;
+        let job = Box::new(move || Done::Answer(job(&call)));
+        Handled::Later(Work { call_id, job, timeout, bytes, writes: false, is_short: false })
+    }
+}
+
+/// Features that are there. Of the others, a client is told that they are not, by number.
+const MASTER_FEATURES: &[MasterFeature] = &[
+    MasterFeature::RangePartitionBounds,
+    MasterFeature::AddDropRangePartitions,
+    MasterFeature::ConnectToMaster,
+    MasterFeature::ReplicaManagement,
+    MasterFeature::DynamicMultiMaster,
+    MasterFeature::IgnoreOperations,
+    MasterFeature::RangeSpecificHashSchema,
+    MasterFeature::UpsertIgnore,
+    // Java asks for it whenever a column is added; one that is to be immutable is refused.
+    MasterFeature::ImmutableColumnAttribute,
+];
+const TABLET_SERVER_FEATURES: &[TabletServerFeature] = &[
+    TabletServerFeature::ColumnPredicates,
+    TabletServerFeature::PadUnixtimeMicrosTo16Bytes,
+    TabletServerFeature::Quiescing,
+    TabletServerFeature::ColumnarLayout,
+    TabletServerFeature::BloomFilterPredicateV2,
+];
+
+/// Those of `flags` that the method's service does not have.
+pub(super) fn unsupported(method: Method, flags: &[u32]) -> Vec<u32> {
+    let is_there = |flag: u32| match method.service() {
+        Service::Master | Service::TxnManager => MASTER_FEATURES.iter().any(|f| *f as u32 == flag),
+        Service::TabletServer | Service::TabletServerAdmin => {
+            TABLET_SERVER_FEATURES.iter().any(|f| *f as u32 == flag)
+        }
+        Service::Generic | Service::Consensus => false,
+    };
+    flags.iter().copied().filter(|flag| !is_there(*flag)).collect()
+}
+
+pub(super) fn handle(node: &Arc<Node>, role: Role, plans: &mut RowPlans, call: Call) -> Handled {
+    match call.method {
+        Method::Master(method) => master::handle(node, method, call),
+        Method::TabletServer(method) => tserver::handle(node, plans, method, call),
+        Method::Generic(method) => Handled::Now(server::generic(node, role, method, &call)),
+        Method::Consensus(method) => Handled::Now(server::consensus(node, role, method, &call)),
+        Method::TabletServerAdmin(method) => Handled::Now(server::admin(node, method, &call)),
+        Method::TxnManager(_) => Handled::Now(call.fail(&ErrorStatus::new(
+            oribi_kudu::rpc::ErrorCode::NoSuchService,
+            "transactions over several rows are not supported",
+        ))),
+    }
+}
+
+/// Answers from memory: with what `respond` makes of the request, or with what is wrong with it.
+pub(super) fn at_once<Q, A>(call: &Call, respond: impl FnOnce(Q) -> A) -> Answer
+where
+    Q: Message + Default,
+    A: Message,
+{
+    match call.request() {
+        Ok(request) => call.answer(&respond(request)),
+        Err(status) => call.fail(&status),
+    }
+}
+
+/// As [`at_once`], on a thread that may wait for files.
+pub(super) fn blocking<Q, A>(
+    node: &Arc<Node>,
+    call: Call,
+    mut respond: impl FnMut(&Arc<Node>, Q) -> A + Send + 'static,
+) -> Handled
+where
+    Q: Message + Default,
+    A: Message,
+{
+    let node = node.clone();
+    Work::blocking(call, move |call| at_once(call, |request| respond(&node, request)))
+}

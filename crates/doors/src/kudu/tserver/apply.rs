@@ -1,0 +1,167 @@
+//! One write of the engine for all rows of a request, and what it answers.
+
+use super::plan::RowPlan;
+use super::rows::{Change, Operation, Rows, encode_new};
+use crate::kudu::status;
+use oribi_engine::{Commit, Decision, Engine, Obligation, Request, RowVersion, Tracked, UnderWay, WriteOp};
+use oribi_kudu::messages::common::{AppStatus, StatusCode};
+use oribi_kudu::messages::tserver::{PerRowError, ResourceMetrics, WriteResponse};
+use oribi_kudu::row_operations::OperationType;
+use oribi_kudu::rpc::RequestId;
+use oribi_types::{Error, Result};
+use prost::Message;
+use std::cell::RefCell;
+
+/// What became of a request.
+pub(super) enum Applied {
+    Response(WriteResponse, Obligation),
+    /// Another call has the same request in hand.
+    Again(UnderWay),
+    /// It was answered so long ago that nobody knows how.
+    Stale,
+}
+
+/// Applies `rows` in their order, as one record of the log. A row that fails does not undo the others. A request of an id that
+/// was applied before changes nothing, and is answered as it was then.
+///
+/// # Errors
+/// Those of [`Engine::write_tracked`]; nothing was applied then.
+pub(super) fn apply(
+    engine: &Engine,
+    plan: &RowPlan,
+    rows: &Rows<'_>,
+    request_id: Option<&RequestId>,
+) -> Result<Applied> {
+    let op = |operation| WriteOp {
+        table: &plan.table,
+        key: rows.key(operation),
+        read: Operation::reads(operation),
+    };
+    let ops: Vec<WriteOp<'_>> = rows.operations.iter().map(op).collect();
+    let tally = RefCell::new(Tally::default());
+    let mut decide = |i: usize, current: Option<RowVersion<'_>>, row: &mut Vec<u8>| {
+        decide(plan, rows, &rows.operations[i], current, row, &mut tally.borrow_mut())
+    };
+    let (commit, mut response) = match request_id {
+        None if ops.is_empty() => {
+            let commit = Commit { ts: engine.read_view().ts, obligation: Obligation::default() };
+            (commit, tally.borrow().response(rows))
+        }
+        None => (engine.write(&ops, &mut decide)?, tally.borrow().response(rows)),
+        Some(id) => {
+            let request = Request {
+                client: &id.client_id,
+                sequence: id.seq_no,
+                first_incomplete: id.first_incomplete_seq_no,
+            };
+            // Of most writes there is nothing to say, and nothing is kept.
+            let mut answer = |out: &mut Vec<u8>| out.extend(tally.borrow().response(rows).encode_to_vec());
+            match engine.write_tracked(&request, &ops, &mut decide, &mut answer)? {
+                Tracked::Answered(answered) => {
+                    let response = WriteResponse::decode(&*answered.result);
+                    (
+                        answered.commit,
+                        response.map_err(|e| Error::corrupt(format!("result of a write: {e}")))?,
+                    )
+                }
+                Tracked::UnderWay(under_way) => return Ok(Applied::Again(under_way)),
+                Tracked::Stale => return Ok(Applied::Stale),
+            }
+        }
+    };
+    response.timestamp = Some(commit.ts.0);
+    response.resource_metrics = Some(tally.into_inner().metrics);
+    Ok(Applied::Response(response, commit.obligation))
+}
+
+/// What became of the rows.
+#[derive(Default)]
+struct Tally {
+    errors: Vec<PerRowError>,
+    metrics: ResourceMetrics,
+}
+
+impl Tally {
+    fn refuse(&mut self, operation: &Operation, code: StatusCode, message: &str) -> Decision {
+        let error = AppStatus::new(code, message);
+        self.errors.push(PerRowError { row_index: operation.index as i32, error });
+        Decision::Keep
+    }
+
+    /// The part of the answer that is kept for a request that is sent again: why rows were refused.
+    fn response(&self, rows: &Rows<'_>) -> WriteResponse {
+        let refused = rows.refused.iter();
+        let refused =
+            refused.map(|(index, error)| PerRowError { row_index: *index as i32, error: status::app(error) });
+        let mut per_row_errors: Vec<PerRowError> = refused.chain(self.errors.iter().cloned()).collect();
+        per_row_errors.sort_unstable_by_key(|error| error.row_index);
+        WriteResponse { per_row_errors, ..WriteResponse::default() }
+    }
+}
+
+fn count(counter: &mut Option<i64>) {
+    *counter.get_or_insert_default() += 1;
+}
+
+fn decide(
+    plan: &RowPlan,
+    rows: &Rows<'_>,
+    operation: &Operation,
+    current: Option<RowVersion<'_>>,
+    out: &mut Vec<u8>,
+    tally: &mut Tally,
+) -> Result<Decision> {
+    use OperationType as Type;
+    let metrics = &mut tally.metrics;
+    let is_absent = current.is_none();
+    match operation.operation_type {
+        Type::Insert if !is_absent => {
+            return Ok(tally.refuse(operation, StatusCode::AlreadyPresent, "key already present"));
+        }
+        Type::InsertIgnore if !is_absent => {
+            count(&mut metrics.insert_ignore_errors);
+            return Ok(Decision::Keep);
+        }
+        Type::Update | Type::Delete if is_absent => {
+            return Ok(tally.refuse(operation, StatusCode::NotFound, "key not found"));
+        }
+        Type::UpdateIgnore if is_absent => {
+            count(&mut metrics.update_ignore_errors);
+            return Ok(Decision::Keep);
+        }
+        Type::DeleteIgnore if is_absent => {
+            count(&mut metrics.delete_ignore_errors);
+            return Ok(Decision::Keep);
+        }
+        Type::Insert | Type::InsertIgnore => count(&mut metrics.successful_inserts),
+        Type::Upsert | Type::UpsertIgnore => count(&mut metrics.successful_upserts),
+        Type::Update | Type::UpdateIgnore => count(&mut metrics.successful_updates),
+        _ => count(&mut metrics.successful_deletes),
+    }
+    Ok(match (&operation.change, current) {
+        (Change::Delete, _) => Decision::Delete,
+        (Change::Whole(range), _) => {
+            out.extend_from_slice(rows.row(range));
+            Decision::Put
+        }
+        (Change::Some(at), Some(current)) => {
+            plan.table.schema_ref().overlay(current.row, rows.values(plan, *at), out);
+            Decision::Put
+        }
+        (Change::Some(at), None) => {
+            let values = rows.values(plan, *at);
+            match encode_new(plan, |slot| values[slot], out) {
+                Ok(()) => Decision::Put,
+                Err(error) => refuse_upsert(operation, &error, tally),
+            }
+        }
+    })
+}
+
+/// An upsert of a row that is not there, without what a new row needs.
+fn refuse_upsert(operation: &Operation, error: &Error, tally: &mut Tally) -> Decision {
+    if let Some(counted) = &mut tally.metrics.successful_upserts {
+        *counted -= 1;
+    }
+    tally.refuse(operation, status::code(error.kind()), error.message())
+}

@@ -1,0 +1,104 @@
+//! The rows of one answer, in the form that the client wants.
+
+use super::spec::ScanSpec;
+use arrow::array::{Array, AsArray, RecordBatch};
+use arrow::datatypes::DataType;
+use bytes::Bytes;
+use oribi_kudu::blocks::columnar::{COLUMNAR_LAYOUT, ColumnarBlock};
+use oribi_kudu::blocks::rowwise::{RowwiseBlock, RowwiseLayout};
+use oribi_kudu::messages::common::{ColumnarBlockColumn, ColumnarRowBlock, RowwiseRowBlock};
+use oribi_kudu::messages::tserver::ScanResponse;
+use oribi_types::Result;
+
+pub(super) enum Block {
+    Rows(RowwiseLayout, RowwiseBlock),
+    Columns { block: ColumnarBlock, row_bytes: usize },
+}
+
+impl Block {
+    pub fn new(spec: &ScanSpec) -> Self {
+        let layout = RowwiseLayout::new(spec.columns.clone(), spec.format);
+        if spec.format & COLUMNAR_LAYOUT == 0 {
+            return Block::Rows(layout, RowwiseBlock::default());
+        }
+        Block::Columns { block: ColumnarBlock::new(spec.columns.clone()), row_bytes: layout.stride() }
+    }
+
+    pub fn rows(&self) -> usize {
+        match self {
+            Block::Rows(_, block) => block.num_rows,
+            Block::Columns { block, .. } => block.num_rows(),
+        }
+    }
+
+    pub fn bytes(&self) -> usize {
+        match self {
+            Block::Rows(_, block) => block.bytes(),
+            Block::Columns { block, .. } => block.bytes(),
+        }
+    }
+
+    /// How many rows of a batch of the returned columns fit into so many bytes; at least one.
+    pub fn rows_within(&self, batch: &RecordBatch, bytes_max: usize) -> usize {
+        let stride = match self {
+            Block::Rows(layout, _) => layout.stride(),
+            Block::Columns { row_bytes, .. } => *row_bytes,
+        };
+        let lengths: Vec<&[u128]> = batch.columns().iter().filter_map(|array| views(array)).collect();
+        if lengths.is_empty() {
+            return (bytes_max / stride.max(1)).clamp(1, batch.num_rows());
+        }
+        let mut bytes = 0;
+        let fitting = (0..batch.num_rows()).take_while(|&row| {
+            // The lower half of a view is the length of its string.
+            bytes += stride + lengths.iter().map(|views| views[row] as u32 as usize).sum::<usize>();
+            bytes <= bytes_max
+        });
+        fitting.count().clamp(1, batch.num_rows())
+    }
+
+    pub fn append(&mut self, batch: &RecordBatch) -> Result<()> {
+        match self {
+            Block::Rows(layout, block) => block.append(layout, batch),
+            Block::Columns { block, .. } => block.append(batch),
+        }
+    }
+
+    /// Puts the rows into an answer; returns its sidecars.
+    pub fn finish(self, response: &mut ScanResponse) -> Vec<Bytes> {
+        match self {
+            Block::Rows(_, block) => {
+                response.data = Some(RowwiseRowBlock {
+                    num_rows: Some(block.num_rows as i32),
+                    rows_sidecar: Some(0),
+                    indirect_data_sidecar: Some(1),
+                });
+                vec![block.rows.into(), block.indirect.into()]
+            }
+            Block::Columns { block, .. } => {
+                let num_rows = Some(block.num_rows() as i64);
+                let mut sidecars: Vec<Bytes> = Vec::new();
+                let mut put = |bytes: Vec<u8>| {
+                    sidecars.push(bytes.into());
+                    Some(sidecars.len() as i32 - 1)
+                };
+                let columns = block.into_sidecars().into_iter().map(|column| ColumnarBlockColumn {
+                    data_sidecar: put(column.data),
+                    varlen_data_sidecar: column.varlen.and_then(&mut put),
+                    non_null_bitmap_sidecar: column.non_null.and_then(&mut put),
+                });
+                response.columnar_data = Some(ColumnarRowBlock { columns: columns.collect(), num_rows });
+                sidecars
+            }
+        }
+    }
+}
+
+/// The views of an array of strings or bytes.
+fn views(array: &dyn Array) -> Option<&[u128]> {
+    match array.data_type() {
+        DataType::Utf8View => Some(array.as_string_view().views()),
+        DataType::BinaryView => Some(array.as_binary_view().views()),
+        _ => None,
+    }
+}

@@ -1,0 +1,188 @@
+//! The rows of a write on their way from the request to the engine: each is read once, where it lies, and becomes an encoded
+//! key and, if what is stored does not matter for it, an encoded row.
+
+use super::plan::RowPlan;
+use oribi_engine::Read;
+use oribi_kudu::row_operations::{OperationReader, OperationType, RowOperation};
+use oribi_types::key::encode_key;
+use oribi_types::{Error, Result, ValueRef};
+use std::ops::Range;
+
+/// The operations of a request.
+#[derive(Default)]
+pub(super) struct Rows<'a> {
+    pub operations: Vec<Operation>,
+    /// Operations that cannot be carried out, whatever is stored: by position in the request.
+    pub refused: Vec<(usize, Error)>,
+    keys: Vec<u8>,
+    /// Encoded rows.
+    rows: Vec<u8>,
+    /// Of operations that need the stored row: what they set, a value or none for each slot.
+    values: Vec<Option<ValueRef<'a>>>,
+}
+
+/// One operation that can be carried out.
+pub(super) struct Operation {
+    /// Position in the request.
+    pub index: usize,
+    pub operation_type: OperationType,
+    key: Range<usize>,
+    pub change: Change,
+}
+
+/// What becomes of the row.
+pub(super) enum Change {
+    /// It is this one, in `rows`.
+    Whole(Range<usize>),
+    /// Some of its slots are changed: in `values` from here on.
+    Some(usize),
+    Delete,
+}
+
+impl<'a> Rows<'a> {
+    /// Reads all operations of a request.
+    ///
+    /// # Errors
+    /// `Invalid` for rows that are cut short or of no known type: then it is not known where the next begins.
+    pub fn read(plan: &RowPlan, rows: &'a [u8], indirect: &'a [u8]) -> Result<Self> {
+        let mut read = Rows::default();
+        let mut reader = OperationReader::new(&plan.layout, rows, indirect);
+        while let Some(operation) = reader.read()? {
+            if !operation.operation_type.is_write() {
+                return Err(Error::invalid(format!("row {} is no row but a bound", operation.index)));
+            }
+            if let Err(error) = read.push(plan, &operation) {
+                read.refused.push((operation.index, error));
+            }
+        }
+        Ok(read)
+    }
+
+    pub fn key(&self, operation: &Operation) -> &[u8] {
+        &self.keys[operation.key.clone()]
+    }
+
+    pub fn row(&self, range: &Range<usize>) -> &[u8] {
+        &self.rows[range.clone()]
+    }
+
+    /// What an operation sets, by slot.
+    pub fn values(&self, plan: &RowPlan, at: usize) -> &[Option<ValueRef<'a>>] {
+        &self.values[at..at + plan.slots.len()]
+    }
+
+    fn push(&mut self, plan: &RowPlan, operation: &RowOperation<'_, 'a>) -> Result<()> {
+        check_values(plan, operation.values)?;
+        let start = self.keys.len();
+        let key = plan.key.iter().map(|&i| operation.values[i].unwrap_or(ValueRef::Null));
+        if let Some(missing) = plan.key.iter().find(|i| operation.values[**i].is_none()) {
+            return Err(no_value(&plan.layout.columns()[*missing].name));
+        }
+        if let Err(error) = encode_key(plan.table.schema_ref(), key, &mut self.keys) {
+            self.keys.truncate(start);
+            return Err(error);
+        }
+        let change = plan.check_covered(&self.keys[start..]).and_then(|()| self.change(plan, operation));
+        let change = change.inspect_err(|_| self.keys.truncate(start))?;
+        self.operations.push(Operation {
+            index: operation.index,
+            operation_type: operation.operation_type,
+            key: start..self.keys.len(),
+            change,
+        });
+        Ok(())
+    }
+
+    fn change(&mut self, plan: &RowPlan, operation: &RowOperation<'_, 'a>) -> Result<Change> {
+        let values = operation.values;
+        let is_set = |i: usize| values[i].is_some();
+        match operation.operation_type {
+            OperationType::Insert | OperationType::InsertIgnore => self.whole(plan, values),
+            OperationType::Upsert | OperationType::UpsertIgnore => {
+                // A dropped column's slot is never set, and counts as if it were.
+                let sets_all =
+                    |slot: &super::plan::SlotPlan| slot.name.is_empty() || slot.value(values).is_some();
+                match plan.slots.iter().all(sets_all) {
+                    true => self.whole(plan, values),
+                    false => Ok(self.some(plan, values)),
+                }
+            }
+            OperationType::Update | OperationType::UpdateIgnore => {
+                match plan.slots.iter().any(|slot| slot.value(values).is_some()) {
+                    true => Ok(self.some(plan, values)),
+                    false => Err(Error::invalid("No fields updated")),
+                }
+            }
+            _ => {
+                let is_key = |i: usize| plan.key.contains(&i);
+                match (0..values.len()).find(|i| is_set(*i) && !is_key(*i)) {
+                    None => Ok(Change::Delete),
+                    Some(i) => {
+                        let name = &plan.layout.columns()[i].name;
+                        Err(Error::invalid(format!("DELETE should not have a value for column: {name}")))
+                    }
+                }
+            }
+        }
+    }
+
+    /// A whole row: what the operation does not set has its default.
+    fn whole(&mut self, plan: &RowPlan, values: &[Option<ValueRef<'a>>]) -> Result<Change> {
+        let start = self.rows.len();
+        encode_new(plan, |slot| plan.slots[slot].value(values), &mut self.rows)?;
+        Ok(Change::Whole(start..self.rows.len()))
+    }
+
+    fn some(&mut self, plan: &RowPlan, values: &[Option<ValueRef<'a>>]) -> Change {
+        let start = self.values.len();
+        self.values.extend(plan.slots.iter().map(|slot| slot.value(values)));
+        Change::Some(start)
+    }
+}
+
+impl Operation {
+    /// Whether what is stored must be known.
+    pub fn reads(&self) -> Read {
+        let replaces = matches!(self.operation_type, OperationType::Upsert | OperationType::UpsertIgnore);
+        if replaces && matches!(self.change, Change::Whole(_)) { Read::Blind } else { Read::Existing }
+    }
+}
+
+/// Appends a new row with these values; a slot without one has its default.
+///
+/// # Errors
+/// `Invalid`, naming the column, for one without either.
+pub(super) fn encode_new<'v>(
+    plan: &'v RowPlan,
+    value: impl Fn(usize) -> Option<ValueRef<'v>>,
+    out: &mut Vec<u8>,
+) -> Result<()> {
+    let lacks = |(i, slot): &(usize, &super::plan::SlotPlan)| slot.default.is_none() && value(*i).is_none();
+    if let Some((_, slot)) = plan.slots.iter().enumerate().find(lacks) {
+        return Err(no_value(&slot.name));
+    }
+    let of_slot = |(i, slot): (usize, &'v super::plan::SlotPlan)| {
+        let default = || slot.default.as_ref().map_or(ValueRef::Null, |default| default.as_ref());
+        value(i).unwrap_or_else(default)
+    };
+    plan.table.schema_ref().layout().encode_each(plan.slots.iter().enumerate().map(of_slot), out);
+    Ok(())
+}
+
+fn check_values(plan: &RowPlan, values: &[Option<ValueRef<'_>>]) -> Result<()> {
+    let name = |i: usize| &plan.layout.columns()[i].name;
+    if let Some(i) = plan.not_settable.iter().find(|i| values[**i].is_some()) {
+        return Err(Error::invalid(format!("column {} is set by the server", name(*i))));
+    }
+    for &i in &plan.json {
+        if let Some(ValueRef::Json(text)) = values[i] {
+            serde_json::from_str::<serde::de::IgnoredAny>(text)
+                .map_err(|e| Error::invalid(format!("column {} is not JSON: {e}", name(i))))?;
+        }
+    }
+    Ok(())
+}
+
+fn no_value(column: &str) -> Error {
+    Error::invalid(format!("No value provided for required column: {column}"))
+}

@@ -1,0 +1,107 @@
+//! An open scan: what was returned so far, and how it goes on.
+
+use super::block::Block;
+use super::source::Source;
+use super::spec::ScanSpec;
+use arrow::array::RecordBatch;
+use oribi_engine::{Engine, Obligation, Snapshot};
+use oribi_types::Result;
+use std::sync::Arc;
+
+/// Batches that one call reads at most, where predicates let few rows pass: some million rows, which take well below the time
+/// that clients wait for an answer.
+const BATCHES_MAX: usize = 256;
+
+pub(super) struct Scanner {
+    spec: ScanSpec,
+    source: Source,
+    /// What was read and did not fit into the answer.
+    rest: Option<RecordBatch>,
+    /// Rows that may still be returned.
+    limit_left: u64,
+    has_ended: bool,
+    /// What the next call's number must be.
+    pub next_call: u32,
+    /// Keeps readable what the scan sees.
+    pub snapshot: Arc<Snapshot>,
+}
+
+/// Part of a scan's rows.
+pub(super) struct Page {
+    pub block: Block,
+    /// The key of the last row, if the scan is ordered and there are rows.
+    pub last_key: Option<Vec<u8>>,
+}
+
+impl Scanner {
+    /// # Errors
+    /// Those of [`Source::open`].
+    pub fn open(engine: &Arc<Engine>, spec: ScanSpec, snapshot: Arc<Snapshot>) -> Result<Self> {
+        let source = Source::open(engine, &spec, &snapshot)?;
+        let limit_left = spec.limit;
+        Ok(Scanner { spec, source, rest: None, limit_left, has_ended: false, next_call: 1, snapshot })
+    }
+
+    /// Whether there may be more rows.
+    pub fn has_more(&self) -> bool {
+        self.rest.is_some() || !self.has_ended
+    }
+
+    /// What must be settled before what was read so far is answered.
+    pub fn obligation(&self) -> Obligation {
+        self.source.obligation()
+    }
+
+    /// The next rows, of about `bytes_max`; perhaps none though there are more.
+    ///
+    /// # Errors
+    /// Those of [`Source::next`]; the scan is of no use after one.
+    pub fn read(&mut self, bytes_max: usize) -> Result<Page> {
+        let mut page = Page { block: Block::new(&self.spec), last_key: None };
+        let mut batches_left = BATCHES_MAX;
+        while page.block.bytes() < bytes_max
+            && let Some(batch) = self.next_batch(&mut batches_left)?
+        {
+            let rows = self.spec.project(&batch)?;
+            let fitting = page.block.rows_within(&rows, bytes_max - page.block.bytes());
+            page.block.append(&rows.slice(0, fitting))?;
+            page.last_key = self.spec.last_key(&batch.slice(0, fitting))?;
+            if fitting < batch.num_rows() {
+                self.rest = Some(batch.slice(fitting, batch.num_rows() - fitting));
+                break;
+            }
+        }
+        Ok(page)
+    }
+
+    /// The next rows, of the columns that are read; `None` if there are none, or `batches_left` is used up.
+    ///
+    /// # Errors
+    /// As [`read`](Self::read).
+    pub fn next_batch(&mut self, batches_left: &mut usize) -> Result<Option<RecordBatch>> {
+        if let Some(rest) = self.rest.take() {
+            return Ok(Some(rest));
+        }
+        while !self.has_ended && *batches_left > 0 {
+            *batches_left -= 1;
+            let Some(batch) = self.source.next(&self.spec)? else {
+                self.has_ended = true;
+                break;
+            };
+            let mut batch = self.spec.filter(batch)?;
+            if batch.num_rows() as u64 >= self.limit_left {
+                batch = batch.slice(0, self.limit_left as usize);
+                self.has_ended = true;
+            }
+            self.limit_left -= batch.num_rows() as u64;
+            if batch.num_rows() > 0 {
+                return Ok(Some(batch));
+            }
+        }
+        Ok(None)
+    }
+
+    pub fn spec(&self) -> &ScanSpec {
+        &self.spec
+    }
+}

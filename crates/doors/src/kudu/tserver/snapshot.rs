@@ -1,0 +1,62 @@
+//! Which moment a scan sees.
+
+use crate::kudu::node::Node;
+use crate::kudu::status;
+use oribi_engine::Snapshot;
+use oribi_kudu::messages::common::StatusCode;
+use oribi_kudu::messages::tserver::{
+    NewScanRequest, ReadMode, TabletServerError, TabletServerErrorCode as Code,
+};
+use oribi_types::{Error, Result, Timestamp};
+use std::sync::Arc;
+
+/// A scan's snapshot, and whether the client is told its timestamp.
+pub(super) struct Chosen {
+    pub snapshot: Arc<Snapshot>,
+    pub is_told: bool,
+}
+
+pub(super) fn choose(node: &Node, request: &NewScanRequest) -> Result<Chosen, TabletServerError> {
+    let newest = || Arc::new(node.engine.snapshot());
+    let invalid = |error: Error| status::tserver(&error, Code::InvalidSnapshot);
+    let observe = || match request.propagated_timestamp {
+        Some(seen) => node.engine.observe(Timestamp(seen)).map_err(invalid),
+        None => Ok(()),
+    };
+    match (request.read_mode(), request.snap_timestamp) {
+        (ReadMode::ReadLatest, _) => Ok(Chosen { snapshot: newest(), is_told: false }),
+        (ReadMode::ReadYourWrites, _) => {
+            observe()?;
+            Ok(Chosen { snapshot: newest(), is_told: true })
+        }
+        (ReadMode::ReadAtSnapshot, named) => {
+            observe()?;
+            let snapshot = match named {
+                None => newest(),
+                Some(ts) => at(node, ts)?,
+            };
+            node.leases.keep(&snapshot);
+            Ok(Chosen { snapshot, is_told: true })
+        }
+        (ReadMode::Unknown, _) => {
+            let why = "a read mode that is not known";
+            Err(TabletServerError::new(Code::InvalidScanSpec, StatusCode::NotSupported, why))
+        }
+    }
+}
+
+/// The snapshot that a client names.
+fn at(node: &Node, ts: u64) -> Result<Arc<Snapshot>, TabletServerError> {
+    if let Some(snapshot) = node.leases.get(ts) {
+        return Ok(snapshot);
+    }
+    let snapshot = node.engine.snapshot_at(Timestamp(ts));
+    match snapshot.map_err(|error| status::tserver(&error, Code::InvalidSnapshot))? {
+        Some(snapshot) => Ok(Arc::new(snapshot)),
+        None => Err(TabletServerError::new(
+            Code::InvalidSnapshot,
+            StatusCode::InvalidArgument,
+            format!("snapshot timestamp {ts} is earlier than the history that is kept"),
+        )),
+    }
+}

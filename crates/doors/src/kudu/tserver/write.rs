@@ -1,0 +1,112 @@
+//! Writes: the rows of one request are one write of the engine, hence one record of the log with one timestamp.
+
+use super::apply::{Applied, apply};
+use super::plan::RowPlan;
+use super::rows::Rows;
+use crate::kudu::call::{Answer, Call, too_busy};
+use crate::kudu::node::Node;
+use crate::kudu::services::{Done, Handled, Work};
+use crate::kudu::status;
+use bytes::Bytes;
+use oribi_engine::Table;
+use oribi_kudu::messages::common::StatusCode;
+use oribi_kudu::messages::tserver::TabletServerError;
+use oribi_kudu::messages::tserver::{TabletServerErrorCode as Code, WriteRequest, WriteResponse};
+use oribi_kudu::rpc::{ErrorCode, ErrorStatus};
+use oribi_types::{Error, ErrorKind, Result, Timestamp};
+use std::sync::Arc;
+
+/// A request with rows of so many bytes at most is executed by the thread that received it: some hundred rows, which take
+/// about as long as handing them over twice.
+const SHORT_BYTES_MAX: usize = 16 << 10;
+
+/// The columns that a client has written with lately, each set worked out.
+#[derive(Default)]
+pub(in crate::kudu) struct RowPlans(Vec<(Bytes, Arc<RowPlan>)>);
+
+/// A client writes to few tables at a time.
+const PLANS_MAX: usize = 16;
+
+impl RowPlans {
+    fn of(&mut self, table: &Arc<Table>, columns: &Bytes) -> Result<Arc<RowPlan>> {
+        let known =
+            |(bytes, plan): &(Bytes, Arc<RowPlan>)| Arc::ptr_eq(&plan.table, table) && bytes == columns;
+        if let Some((_, plan)) = self.0.iter().find(|entry| known(entry)) {
+            return Ok(plan.clone());
+        }
+        let plan = Arc::new(RowPlan::new(table.clone(), columns)?);
+        // Those of a table that was changed or dropped are of no use any more.
+        self.0.retain(|(_, plan)| plan.table.id() != table.id() || Arc::ptr_eq(&plan.table, table));
+        if self.0.len() == PLANS_MAX {
+            self.0.remove(0);
+        }
+        // Copied: they would keep the whole request.
+        self.0.push((Bytes::copy_from_slice(columns), plan.clone()));
+        Ok(plan)
+    }
+}
+
+pub(super) fn handle(node: &Arc<Node>, plans: &mut RowPlans, call: Call) -> Handled {
+    let request: WriteRequest = match call.request() {
+        Ok(request) => request,
+        Err(status) => return Handled::Now(call.fail(&status)),
+    };
+    let plan = match plan(node, plans, &request) {
+        Ok(plan) => plan,
+        Err(error) => return Handled::Now(refuse(&call, error)),
+    };
+    let rows = request.row_operations.as_ref().and_then(|operations| operations.rows.as_ref());
+    let is_short = rows.is_none_or(|rows| rows.len() <= SHORT_BYTES_MAX);
+    let (call_id, timeout, bytes) = (call.id, call.timeout, call.bytes());
+    let node = node.clone();
+    let job = Box::new(move || execute(&node, &plan, &call, &request));
+    Handled::Later(Work { call_id, job, timeout, bytes, writes: true, is_short })
+}
+
+fn plan(
+    node: &Node,
+    plans: &mut RowPlans,
+    request: &WriteRequest,
+) -> Result<Arc<RowPlan>, TabletServerError> {
+    if request.txn_id.is_some() {
+        let why = "transactions over several writes are not supported";
+        return Err(TabletServerError::new(Code::TxnIllegalState, StatusCode::NotSupported, why));
+    }
+    let directory = node.directory();
+    let (entry, _) =
+        directory.tablet(&request.tablet_id).map_err(|e| status::tserver(&e, Code::TabletNotFound))?;
+    let columns = request.schema.as_ref().ok_or_else(|| {
+        TabletServerError::new(Code::InvalidSchema, StatusCode::InvalidArgument, "the request has no schema")
+    })?;
+    plans.of(&entry.table, columns).map_err(|e| status::tserver(&e, Code::MismatchedSchema))
+}
+
+fn execute(node: &Node, plan: &RowPlan, call: &Call, request: &WriteRequest) -> Done {
+    let answer = match try_execute(node, plan, call, request) {
+        Ok(Applied::Response(response, obligation)) => call.answer(&response).resting_on(obligation),
+        Ok(Applied::Again(under_way)) => return Done::Again(under_way),
+        Ok(Applied::Stale) => {
+            let why = "the request was answered, and its result is forgotten";
+            call.fail(&ErrorStatus::new(ErrorCode::RequestStale, why))
+        }
+        Err(error) if error.kind() == ErrorKind::Retry => call.fail(&too_busy(error.message())),
+        Err(error) => refuse(call, status::tserver(&error, Code::InvalidRowBlock)),
+    };
+    Done::Answer(answer)
+}
+
+fn try_execute(node: &Node, plan: &RowPlan, call: &Call, request: &WriteRequest) -> Result<Applied, Error> {
+    if let Some(seen) = request.propagated_timestamp {
+        node.engine.observe(Timestamp(seen))?;
+    }
+    let operations = request.row_operations.as_ref();
+    let bytes = |bytes: Option<&Bytes>| bytes.cloned().unwrap_or_default();
+    let rows = bytes(operations.and_then(|operations| operations.rows.as_ref()));
+    let indirect = bytes(operations.and_then(|operations| operations.indirect_data.as_ref()));
+    let rows = Rows::read(plan, &rows, &indirect)?;
+    apply(&node.engine, plan, &rows, call.request_id.as_ref())
+}
+
+fn refuse(call: &Call, error: TabletServerError) -> Answer {
+    call.answer(&WriteResponse { error: Some(error), ..WriteResponse::default() })
+}

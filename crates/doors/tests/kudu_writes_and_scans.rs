@@ -1,0 +1,331 @@
+//! The Kudu door as a client uses it, in messages: what its command line does not show.
+#![allow(clippy::unwrap_used)]
+#![allow(clippy::disallowed_methods, reason = "a client of a test runs on a thread of its own")]
+
+mod kudu_client;
+
+use bytes::Bytes;
+use kudu_client::{Client, Subject, rows_of, scan, write};
+use oribi_kudu::column::WireColumn;
+use oribi_kudu::key::encode_key;
+use oribi_kudu::messages::common::StatusCode;
+use oribi_kudu::messages::master::{
+    GetTableLocationsRequest, GetTableLocationsResponse, PartitionKey, PingRequest, TableIdentifier,
+};
+use oribi_kudu::messages::tserver::{
+    NewScanRequest, OrderMode, ROW_FORMAT_COLUMNAR, ReadMode, ScanRequest, ScannerKeepAliveRequest,
+    ScannerKeepAliveResponse, TabletServerErrorCode as Code, WriteResponse,
+};
+use oribi_kudu::predicate::{ColumnPredicate, Test, ValueRange};
+use oribi_kudu::row_operations::OperationType as Op;
+use oribi_kudu::rpc::{ErrorCode, ErrorStatus, RequestId};
+use oribi_kudu::service::{MasterMethod, Method, TabletServerMethod};
+use oribi_types::{ColumnType, Value, ValueRef};
+use std::collections::HashSet;
+
+/// Rows (k, n) for k of a range, n = 2 k.
+fn load(client: &mut Client, tablets: &[Bytes], keys: std::ops::Range<i64>) {
+    let rows: Vec<_> = keys.map(|k| (Op::Insert, k, Some(2 * k as i32), Some("s"))).collect();
+    // Where a row belongs is the server's business too, so that any tablet takes it.
+    for (chunk, tablet) in rows.chunks(300).zip(tablets.iter().cycle()) {
+        assert_eq!(client.write(&write(tablet, chunk)).per_row_errors, []);
+    }
+}
+
+fn expected(keys: std::ops::Range<i64>) -> Vec<(i64, Option<i32>)> {
+    keys.map(|k| (k, Some(2 * k as i32))).collect()
+}
+
+fn sorted(mut rows: Vec<(i64, Option<i32>)>) -> Vec<(i64, Option<i32>)> {
+    rows.sort_unstable();
+    rows
+}
+
+fn errors(answer: &WriteResponse) -> Vec<(i32, StatusCode)> {
+    let code =
+        |row: &oribi_kudu::messages::tserver::PerRowError| StatusCode::try_from(row.error.code).unwrap();
+    answer.per_row_errors.iter().map(|row| (row.row_index, code(row))).collect()
+}
+
+#[test]
+fn each_operation_does_what_it_says() {
+    let subject = Subject::new();
+    let mut client = subject.client();
+    let tablets = client.create("t", 1);
+    let t = &tablets[0];
+    let answer = client.write(&write(
+        t,
+        &[
+            (Op::Insert, 1, Some(10), Some("a")),
+            (Op::Insert, 1, Some(11), None),
+            (Op::InsertIgnore, 1, Some(12), None),
+            (Op::Upsert, 1, None, Some("b")),
+            (Op::Update, 2, Some(20), None),
+            (Op::UpdateIgnore, 2, Some(20), None),
+            (Op::Upsert, 3, None, None),
+            (Op::Insert, 4, Some(40), None),
+            (Op::Delete, 4, None, None),
+            (Op::Delete, 4, None, None),
+            (Op::DeleteIgnore, 4, None, None),
+            (Op::Update, 3, None, None),
+            (Op::Delete, 3, Some(3), None),
+            (Op::UpsertIgnore, 5, Some(50), None),
+        ],
+    ));
+    assert_eq!(answer.error, None);
+    let (present, absent) = (StatusCode::AlreadyPresent, StatusCode::NotFound);
+    let invalid = StatusCode::InvalidArgument;
+    assert_eq!(errors(&answer), [(1, present), (4, absent), (9, absent), (11, invalid), (12, invalid)]);
+    let metrics = answer.resource_metrics.unwrap();
+    assert_eq!((metrics.successful_inserts, metrics.insert_ignore_errors), (Some(2), Some(1)));
+    assert_eq!((metrics.successful_upserts, metrics.successful_deletes), (Some(3), Some(1)));
+    assert_eq!((metrics.update_ignore_errors, metrics.delete_ignore_errors), (Some(1), Some(1)));
+    let rows = sorted(client.scan_all(scan(t), 1000));
+    assert_eq!(rows, [(1, Some(10)), (3, None), (5, Some(50))]);
+    let later = client.write(&write(t, &[(Op::Update, 1, Some(11), None)]));
+    assert!(later.timestamp > answer.timestamp);
+    assert_eq!(sorted(client.scan_all(scan(t), 1000))[0], (1, Some(11)));
+}
+
+#[test]
+fn calls_are_answered_whatever_came_before_them() {
+    let subject = Subject::new();
+    let mut client = subject.client();
+    let tablets = client.create("t", 4);
+    // Many at once, on one connection: writes, scans, look-ups.
+    let mut begun = HashSet::new();
+    for k in 0..200 {
+        let method = Method::TabletServer(TabletServerMethod::Write);
+        let request = write(&tablets[0], &[(Op::Insert, k, Some(2 * k as i32), None)]);
+        begun.insert(client.begin(method, &request, &[]));
+        let method = Method::TabletServer(TabletServerMethod::Scan);
+        let request = ScanRequest { new_scan_request: Some(scan(&tablets[1])), ..ScanRequest::default() };
+        begun.insert(client.begin(method, &request, &[]));
+        begun.insert(client.begin(Method::Master(MasterMethod::Ping), &PingRequest {}, &[]));
+    }
+    while !begun.is_empty() {
+        let (header, _) = client.answer();
+        assert!(!header.is_error());
+        assert!(begun.remove(&header.call_id), "answered once");
+    }
+    let rows = tablets.iter().flat_map(|tablet| client.scan_all(scan(tablet), 100));
+    assert_eq!(sorted(rows.collect()), expected(0..200));
+}
+
+#[test]
+fn a_look_up_begins_with_the_tablet_at_or_before_the_key() {
+    let subject = Subject::new();
+    let mut client = subject.client();
+    let tablets = client.create("t", 8);
+    let look_up = |client: &mut Client, bucket: u32, max: u32| {
+        let request = GetTableLocationsRequest {
+            table: TableIdentifier { table_id: None, table_name: Some("t".into()) },
+            key_start: Some(PartitionKey {
+                hash_key: Some(bucket.to_be_bytes().to_vec().into()),
+                range_key: Some(Bytes::from_static(b"whatever")),
+            }),
+            max_returned_locations: Some(max),
+            intern_ts_infos_in_response: Some(true),
+            ..GetTableLocationsRequest::default()
+        };
+        let found: GetTableLocationsResponse = client.master(MasterMethod::GetTableLocations, &request);
+        assert_eq!(found.ts_infos[0].rpc_addresses[0].port, u32::from(subject.tserver_addr().port()));
+        found.tablet_locations.into_iter().map(|tablet| tablet.tablet_id).collect::<Vec<_>>()
+    };
+    assert_eq!(look_up(&mut client, 3, 2), tablets[3..5]);
+    assert_eq!(look_up(&mut client, 7, 10), tablets[7..]);
+    assert_eq!(look_up(&mut client, 99, 10), tablets[7..]);
+    assert_eq!(look_up(&mut client, 0, 1000), tablets);
+}
+
+#[test]
+fn a_scan_goes_on_where_it_was_and_only_there() {
+    let subject = Subject::new();
+    let mut client = subject.client();
+    let tablets = client.create("t", 1);
+    load(&mut client, &tablets, 0..3000);
+    subject.engine.flush(&subject.engine.table("public", "t").unwrap()).unwrap();
+    load(&mut client, &tablets, 3000..5000);
+    for batch in [1, 1000, 1 << 20] {
+        assert_eq!(sorted(client.scan_all(scan(&tablets[0]), batch)), expected(0..5000));
+    }
+    let columnar = NewScanRequest { row_format_flags: Some(ROW_FORMAT_COLUMNAR), ..scan(&tablets[0]) };
+    assert_eq!(sorted(client.scan_all(columnar, 5000)), expected(0..5000));
+    let limited = NewScanRequest { limit: Some(3500), ..scan(&tablets[0]) };
+    assert_eq!(client.scan_all(limited, 1000).len(), 3500);
+
+    let open = ScanRequest {
+        new_scan_request: Some(scan(&tablets[0])),
+        batch_size_bytes: Some(0),
+        ..ScanRequest::default()
+    };
+    let (opened, sidecars) = client.scan(&open);
+    assert_eq!(rows_of(&opened, &sidecars), [], "no rows yet");
+    let go_on = |call: u32, closes: bool| ScanRequest {
+        scanner_id: opened.scanner_id.clone(),
+        call_seq_id: Some(call),
+        close_scanner: Some(closes),
+        batch_size_bytes: Some(if closes { 0 } else { 1000 }),
+        ..ScanRequest::default()
+    };
+    let code = |answer: &oribi_kudu::messages::tserver::ScanResponse| {
+        answer.error.as_ref().map(|error| Code::try_from(error.code).unwrap())
+    };
+    assert_eq!(code(&client.scan(&go_on(2, false)).0), Some(Code::InvalidScanCallSeqId));
+    assert_eq!(code(&client.scan(&go_on(1, false)).0), None);
+    assert_eq!(code(&client.scan(&go_on(1, false)).0), Some(Code::InvalidScanCallSeqId));
+    let alive = ScannerKeepAliveRequest { scanner_id: opened.scanner_id.clone().unwrap() };
+    let keep_alive = Method::TabletServer(TabletServerMethod::ScannerKeepAlive);
+    let kept = client.try_call::<ScannerKeepAliveResponse>(keep_alive, &alive, &[]).unwrap().0;
+    assert_eq!(kept.error, None);
+    assert_eq!(code(&client.scan(&go_on(2, true)).0), None);
+    assert_eq!(code(&client.scan(&go_on(3, false)).0), Some(Code::ScannerExpired));
+    let gone = client.try_call::<ScannerKeepAliveResponse>(keep_alive, &alive, &[]).unwrap().0;
+    assert!(gone.error.is_some());
+}
+
+#[test]
+fn an_ordered_scan_is_resumed_by_another_at_its_snapshot() {
+    let subject = Subject::new();
+    let mut client = subject.client();
+    let tablets = client.create("t", 1);
+    load(&mut client, &tablets, 0..1000);
+    subject.engine.flush(&subject.engine.table("public", "t").unwrap()).unwrap();
+    load(&mut client, &tablets, 1000..2000);
+    let ordered = NewScanRequest {
+        order_mode: Some(OrderMode::Ordered.into()),
+        read_mode: Some(ReadMode::ReadAtSnapshot.into()),
+        projected_columns: scan(&tablets[0]).projected_columns,
+        tablet_id: tablets[0].clone(),
+        ..NewScanRequest::default()
+    };
+    let open = |new: NewScanRequest| ScanRequest {
+        new_scan_request: Some(new),
+        batch_size_bytes: Some(4000),
+        ..ScanRequest::default()
+    };
+    let (mut answer, mut sidecars) = client.scan(&open(ordered.clone()));
+    let snapshot = answer.snap_timestamp.expect("the client is told");
+    // What comes now is not seen, whoever goes on.
+    client.write(&write(&tablets[0], &[(Op::Upsert, 1500, Some(-1), None), (Op::Delete, 1501, None, None)]));
+    let mut rows = rows_of(&answer, &sidecars);
+    while answer.has_more_results() {
+        let resumed = NewScanRequest {
+            snap_timestamp: Some(snapshot),
+            last_primary_key: answer.last_primary_key.clone(),
+            ..ordered.clone()
+        };
+        (answer, sidecars) = Client::connect(subject.tserver_addr()).scan(&open(resumed));
+        assert_eq!((answer.error.clone(), answer.snap_timestamp), (None, Some(snapshot)));
+        rows.extend(rows_of(&answer, &sidecars));
+    }
+    assert_eq!(rows, expected(0..2000));
+    let key = |k: i64| {
+        let mut key = Vec::new();
+        encode_key(&[ColumnType::Int64], [ValueRef::Int64(k)].into_iter(), &mut key).unwrap();
+        Some(Bytes::from(key))
+    };
+    let between =
+        NewScanRequest { start_primary_key: key(1498), stop_primary_key: key(1503), ..scan(&tablets[0]) };
+    let now = [(1498, Some(2996)), (1499, Some(2998)), (1500, Some(-1)), (1502, Some(3004))];
+    assert_eq!(client.scan_all(between, 1000), now);
+}
+
+#[test]
+fn a_scan_sees_what_its_client_has_written() {
+    let subject = Subject::new();
+    let mut client = subject.client();
+    let tablets = client.create("t", 1);
+    let written = client.write(&write(&tablets[0], &[(Op::Insert, 1, Some(1), None)]));
+    for mode in [ReadMode::ReadYourWrites, ReadMode::ReadAtSnapshot, ReadMode::ReadLatest] {
+        let new = NewScanRequest {
+            read_mode: Some(mode.into()),
+            propagated_timestamp: written.timestamp,
+            ..scan(&tablets[0])
+        };
+        let (answer, sidecars) =
+            client.scan(&ScanRequest { new_scan_request: Some(new), ..ScanRequest::default() });
+        assert_eq!(rows_of(&answer, &sidecars), [(1, Some(1))]);
+        assert_eq!(answer.snap_timestamp.is_some(), mode != ReadMode::ReadLatest);
+        assert!(answer.snap_timestamp.is_none_or(|ts| Some(ts) >= written.timestamp));
+    }
+    // A timestamp that another server gave out: a second ahead, and all writes are later.
+    let ahead = written.timestamp.unwrap() + (1_000_000 << 12);
+    let new = NewScanRequest {
+        read_mode: Some(ReadMode::ReadYourWrites.into()),
+        propagated_timestamp: Some(ahead),
+        ..scan(&tablets[0])
+    };
+    let (answer, _) = client.scan(&ScanRequest { new_scan_request: Some(new), ..ScanRequest::default() });
+    assert!(answer.snap_timestamp.unwrap() >= ahead);
+    let later = client.write(&write(&tablets[0], &[(Op::Insert, 2, Some(2), None)]));
+    assert!(later.timestamp.unwrap() > ahead);
+}
+
+#[test]
+fn predicates_hold_for_all_rows_and_only_those() {
+    let subject = Subject::new();
+    let mut client = subject.client();
+    let tablets = client.create("t", 1);
+    load(&mut client, &tablets, 0..500);
+    subject.engine.flush(&subject.engine.table("public", "t").unwrap()).unwrap();
+    load(&mut client, &tablets, 500..1000);
+    client.write(&write(&tablets[0], &[(Op::Upsert, 2000, None, None)]));
+    let columns = [
+        WireColumn::new("k", ColumnType::Int64, false),
+        WireColumn::new("n", ColumnType::Int32, true),
+        WireColumn::new("s", ColumnType::String, true),
+    ];
+    let mut passing = |column: usize, test: Test| {
+        let predicate = ColumnPredicate { column, test }.encode(&columns);
+        let new = NewScanRequest { column_predicates: vec![predicate], ..scan(&tablets[0]) };
+        sorted(client.scan_all(new, 2000))
+    };
+    let int = |n| Some(Value::Int32(n));
+    let range = Test::Range(ValueRange { lower: int(900), upper: int(1100) });
+    assert_eq!(passing(1, range), expected(450..550));
+    assert_eq!(passing(1, Test::Equality(Value::Int32(998))), expected(499..500));
+    assert_eq!(passing(1, Test::IsNull), [(2000, None)]);
+    assert_eq!(passing(1, Test::IsNotNull), expected(0..1000));
+    assert_eq!(passing(0, Test::InList(vec![Value::Int64(3), Value::Int64(7000)])), expected(3..4));
+    assert_eq!(passing(2, Test::Equality(Value::String("s".into()))).len(), 1000);
+    assert_eq!(passing(2, Test::Nothing), []);
+}
+
+#[test]
+fn a_request_that_is_sent_again_is_answered_as_before() {
+    let subject = Subject::new();
+    let mut client = subject.client();
+    let tablets = client.create("t", 1);
+    let send = |client: &mut Client, seq_no: i64, first_incomplete_seq_no: i64, request: &_| {
+        let id = RequestId {
+            client_id: Bytes::from_static(b"0123456789abcdef0123456789abcdef"),
+            seq_no,
+            first_incomplete_seq_no,
+            attempt_no: 1,
+        };
+        client.begin_as(Some(id), Method::TabletServer(TabletServerMethod::Write), request, &[]);
+        let (header, body) = client.answer();
+        match header.is_error() {
+            true => Err(body.decode::<ErrorStatus>(100).unwrap().code()),
+            false => Ok(body.decode::<WriteResponse>(1000).unwrap()),
+        }
+    };
+    let insert = write(
+        &tablets[0],
+        &[(Op::Insert, 1, Some(2), None), (Op::Insert, 1, None, None), (Op::Update, 9, Some(1), None)],
+    );
+    let first = send(&mut client, 0, 0, &insert).unwrap();
+    let refused = [(1, StatusCode::AlreadyPresent), (2, StatusCode::NotFound)];
+    assert_eq!(errors(&first), refused);
+    client.write(&write(&tablets[0], &[(Op::Delete, 1, None, None)]));
+    // From another connection, as after one that broke: with the first answer, and nothing is written.
+    let mut other = subject.client();
+    let again = send(&mut other, 0, 0, &insert).unwrap();
+    assert_eq!((errors(&again), again.timestamp), (refused.to_vec(), first.timestamp));
+    assert_eq!(client.scan_all(scan(&tablets[0]), 1000), []);
+    let next = write(&tablets[0], &[(Op::Insert, 1, Some(3), None)]);
+    assert_eq!(errors(&send(&mut other, 1, 1, &next).unwrap()), []);
+    assert_eq!(send(&mut client, 0, 0, &insert), Err(ErrorCode::RequestStale));
+    assert_eq!(client.scan_all(scan(&tablets[0]), 1000), [(1, Some(3))]);
+}
