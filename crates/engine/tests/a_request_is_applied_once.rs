@@ -158,7 +158,7 @@ fn what_the_client_has_answers_to_is_refused_as_stale() {
 #[test]
 fn client_ids_have_1_to_64_bytes() {
     let (_, _, engine, table) = fresh(1, Durability::Sync);
-    let long = vec![0xff; CLIENT_ID_BYTES_MAX + 1];
+    let long = [0xff; CLIENT_ID_BYTES_MAX + 1];
     for (client, fits) in [(&long[..0], false), (&long[..1], true), (&long[1..], true), (&long[..], false)] {
         let request = Request { client, sequence: 0, first_incomplete: 0 };
         let error = count(&engine, &table, &request, 1).err();

@@ -244,6 +244,9 @@ impl StatementContext {
     }
 }
 
+/// Scans by table and numbers of tablets.
+type Scans = HashMap<(u64, Vec<usize>), Arc<TableScan>>;
+
 /// What the tables of one statement share.
 pub(crate) struct StatementView {
     pub(crate) engine: Arc<Engine>,
@@ -253,8 +256,7 @@ pub(crate) struct StatementView {
     snapshot: Option<Arc<Snapshot>>,
     pub(crate) runtime: Arc<QueryRuntime>,
     pub(crate) statistics: Arc<StatisticsCache>,
-    /// By table and tablets.
-    scans: Mutex<HashMap<(u64, Vec<usize>), Arc<TableScan>>>,
+    scans: Mutex<Scans>,
     obligation: Mutex<Obligation>,
 }
 
@@ -310,7 +312,7 @@ impl StatementView {
         described
     }
 
-    fn lock_scans(&self) -> MutexGuard<'_, HashMap<(u64, Vec<usize>), Arc<TableScan>>> {
+    fn lock_scans(&self) -> MutexGuard<'_, Scans> {
         self.scans.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
