@@ -14,8 +14,7 @@ use bytes::BytesMut;
 use futures::stream::{FuturesUnordered, StreamExt};
 use futures::{FutureExt, future::BoxFuture};
 use oribi_engine::{Engine, Obligation};
-use oribi_kudu::frame::{self, FRAME_BYTES_MAX, Frame, hello};
-use oribi_kudu::negotiation::{NEGOTIATION_FRAME_BYTES_MAX, Progress, ServerNegotiation, TlsPolicy};
+use oribi_kudu::frame::{self, FRAME_BYTES_MAX, Frame};
 use oribi_kudu::rpc::{ErrorStatus, RequestHeader};
 use oribi_types::{Error, Result};
 use std::future::poll_fn;
@@ -44,10 +43,10 @@ type Answers = Vec<Answer>;
 pub(super) struct Connection {
     port: Arc<Port>,
     thread: usize,
-    socket: TcpStream,
-    is_peer_local: bool,
-    input: BytesMut,
-    outbox: Outbox,
+    pub(super) socket: TcpStream,
+    pub(super) is_peer_local: bool,
+    pub(super) input: BytesMut,
+    pub(super) outbox: Outbox,
     plans: RowPlans,
     /// Calls that were not answered at once.
     calls: FuturesUnordered<BoxFuture<'static, Result<Answers>>>,
@@ -129,65 +128,8 @@ impl Connection {
         }
     }
 
-    /// Comes to terms with the client; whether it goes on.
-    async fn negotiate(&mut self) -> Result<bool> {
-        while !hello::decode(&mut self.input).map_err(malformed)? {
-            if !self.read_more().await? {
-                return Ok(false);
-            }
-        }
-        let mut negotiation = ServerNegotiation::new(TlsPolicy::Declined, self.is_peer_local);
-        loop {
-            let Some(frame) =
-                frame::decode(&mut self.input, NEGOTIATION_FRAME_BYTES_MAX).map_err(malformed)?
-            else {
-                if !self.read_more().await? {
-                    return Ok(false);
-                }
-                continue;
-            };
-            let mut out = BytesMut::new();
-            let progress = negotiation.advance(frame, &mut out);
-            if let Ok(Progress::Verdict(credentials)) = &progress {
-                tracing::debug!(user = credentials.user, "client of the Kudu door");
-                negotiation.accept(&mut out);
-            }
-            self.outbox.push_bytes(out.freeze());
-            self.drain().await?;
-            match progress {
-                Ok(Progress::Done) => return Ok(true),
-                Ok(Progress::Read | Progress::Verdict(_)) => {}
-                Ok(Progress::TlsRecords(_)) => {
-                    return Err(Error::internal("a handshake that was not offered"));
-                }
-                Err(error) => return Err(Error::invalid(error.to_string())),
-            }
-        }
-    }
-
-    /// Waits for bytes; false if the client has left.
-    async fn read_more(&mut self) -> Result<bool> {
-        loop {
-            poll_fn(|cx| self.socket.poll_read_ready(cx)).await?;
-            if let Some(received) = self.receive()? {
-                return Ok(received > 0);
-            }
-        }
-    }
-
-    /// Sends all that there is.
-    async fn drain(&mut self) -> Result<()> {
-        loop {
-            self.outbox.flush(&self.socket)?;
-            if self.outbox.is_empty() {
-                return Ok(());
-            }
-            poll_fn(|cx| self.socket.poll_write_ready(cx)).await?;
-        }
-    }
-
     /// Receives what has arrived: how many bytes, or `None` if it was a false alarm.
-    fn receive(&mut self) -> Result<Option<usize>> {
+    pub(super) fn receive(&mut self) -> Result<Option<usize>> {
         // The rest of a frame is received into one piece of memory, but room is made for what is believed: some times what is
         // there.
         let missing = match self.input.first_chunk::<4>() {
@@ -328,7 +270,7 @@ async fn settle(engine: &Arc<Engine>, answers: Answers) -> Result<Answers> {
     Ok(answers)
 }
 
-fn malformed(error: impl std::fmt::Display) -> Error {
+pub(super) fn malformed(error: impl std::fmt::Display) -> Error {
     Error::invalid(error.to_string())
 }
 

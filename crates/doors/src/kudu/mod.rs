@@ -16,6 +16,7 @@ mod directory;
 mod load;
 mod master;
 mod name;
+mod negotiate;
 mod node;
 mod outbox;
 mod partitions;
