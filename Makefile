@@ -52,7 +52,7 @@ $(NODE)/ready: tests/clients/package.json tests/clients/package-lock.json
 	touch $@
 
 bench:
-	cargo bench --locked -p oribi-wal -p oribi-sstable -p oribi-engine
+	cargo bench --locked -p oribi-wal -p oribi-sstable -p oribi-engine -p oribi-client
 
 # Beside memcached, which must be installed. BENCH_KV holds arguments of the script.
 bench-kv:
