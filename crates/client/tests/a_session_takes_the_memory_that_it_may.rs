@@ -21,7 +21,7 @@ async fn applying_waits_until_there_is_room() {
     let server = FakeServer::start(4, &[]).await;
     let client = server.client().await;
     let table = client.open_table("t").await.unwrap();
-    server.shared.gate.send(false).unwrap();
+    server.shared.gate.send_replace(false);
     let applied = Arc::new(AtomicUsize::new(0));
     let writer = {
         let (client, applied) = (client.clone(), applied.clone());
@@ -44,7 +44,7 @@ async fn applying_waits_until_there_is_room() {
         tokio::task::yield_now().await;
     }
     assert_eq!(applied.load(Ordering::SeqCst), 181);
-    server.shared.gate.send(true).unwrap();
+    server.shared.gate.send_replace(true);
     writer.await.unwrap();
     let state = server.state();
     assert_eq!(state.rows.len(), 1000);
@@ -101,7 +101,11 @@ async fn tablets_are_looked_up_once_for_all_rows_and_sessions() {
         }
         session.flush().await.unwrap();
     }
-    assert_eq!((server.state().look_ups, server.state().rows.len()), (1, 2000));
+    let (look_ups, rows) = {
+        let state = server.state();
+        (state.look_ups, state.rows.len())
+    };
+    assert_eq!((look_ups, rows), (1, 2000));
     assert_eq!(seen.load(Ordering::SeqCst), 1000);
     assert!(client.observed_timestamp() > 0);
 }

@@ -120,14 +120,11 @@ impl Scan {
         Scan { read_mode, ..self }
     }
 
-    /// Goes on where it was if a server fails meanwhile. Each tablet is then read in the order of its keys, at a snapshot.
+    /// Goes on where it was if a server fails meanwhile. Each tablet is then read in the order of its keys; and at a snapshot,
+    /// whose time is after all that this client has seen, unless the read mode has another.
     #[must_use]
     pub fn fault_tolerant(self) -> Self {
-        let read_mode = match self.read_mode {
-            ReadMode::Latest => ReadMode::AtSnapshot(None),
-            other => other,
-        };
-        Scan { is_fault_tolerant: true, read_mode, ..self }
+        Scan { is_fault_tolerant: true, ..self }
     }
 
     /// How large an answer should be; a hint.

@@ -160,7 +160,7 @@ impl Scanner {
         if let Some(error) = &response.error {
             return Err(Failure::of_tablet_server(error));
         }
-        if self.scan.read_mode != ReadMode::Latest {
+        if self.scan.read_mode != ReadMode::Latest || self.scan.is_fault_tolerant {
             self.snapshot = self.snapshot.or(response.snap_timestamp);
         }
         let batch = self.decode(&response, &body).map_err(Failure::Final)?;
@@ -259,8 +259,9 @@ impl Reading {
         let leader = leader.map_err(Failure::of_leader)?.ok_or_else(gone)?;
         let connection = client.connections.get(&leader).await.map_err(Failure::of_leader)?;
         let (mut read_mode, _) = scan.read_mode.wire();
-        if snapshot.is_some() {
-            // The time was chosen: with the first tablet, or before the scan was resumed.
+        if snapshot.is_some() || scan.is_fault_tolerant {
+            // The time was chosen, with the first tablet or before the scan was resumed; or it will be, after what this client
+            // has seen.
             read_mode = oribi_kudu::messages::tserver::ReadMode::ReadAtSnapshot;
         }
         let order = if scan.is_fault_tolerant { OrderMode::Ordered } else { OrderMode::Unordered };

@@ -1,8 +1,9 @@
 //! What the fake server answers.
 
 use super::{Answer, Shared, State};
-use arrow::array::{ArrayRef, Int64Array, RecordBatch, StringViewArray};
+use arrow::array::{ArrayRef, Int64Array, RecordBatch, RecordBatchOptions, StringViewArray};
 use bytes::{Bytes, BytesMut};
+use oribi_kudu::blocks::arrow_schema;
 use oribi_kudu::blocks::columnar::ColumnarBlock;
 use oribi_kudu::blocks::rowwise::{RowwiseBlock, RowwiseLayout};
 use oribi_kudu::column::WireColumn;
@@ -288,21 +289,26 @@ pub fn scan(shared: &Shared, state: &mut State, header: &RequestHeader, body: &B
 }
 
 fn batch_of(rows: &[(&i64, &(Vec<i64>, Option<String>))], projection: &[ColumnSchema]) -> RecordBatch {
-    let arrays = projection.iter().map(|column| -> (String, ArrayRef) {
-        let array: ArrayRef = match column.name.as_str() {
+    let array = |column: &ColumnSchema| -> ArrayRef {
+        match column.name.as_str() {
             "key" => Arc::new(rows.iter().map(|(key, _)| **key).collect::<Int64Array>()),
             "version" => Arc::new(rows.iter().map(|(_, row)| *row.0.last().unwrap()).collect::<Int64Array>()),
             _ => Arc::new(rows.iter().map(|(_, row)| row.1.as_deref()).collect::<StringViewArray>()),
-        };
-        (column.name.clone(), array)
-    });
-    RecordBatch::try_from_iter(arrays).unwrap()
+        }
+    };
+    let schema = arrow_schema(&wire_columns(projection));
+    let options = RecordBatchOptions::new().with_row_count(Some(rows.len()));
+    RecordBatch::try_new_with_options(schema, projection.iter().map(array).collect(), &options).unwrap()
+}
+
+fn wire_columns(projection: &[ColumnSchema]) -> Vec<WireColumn> {
+    let named =
+        |column: &ColumnSchema| columns().into_iter().find(|known| known.name == column.name).unwrap();
+    projection.iter().map(named).collect()
 }
 
 fn block(batch: &RecordBatch, projection: &[ColumnSchema], is_columnar: bool) -> (ScanResponse, Vec<Bytes>) {
-    let named =
-        |column: &ColumnSchema| columns().into_iter().find(|known| known.name == column.name).unwrap();
-    let wire: Vec<WireColumn> = projection.iter().map(named).collect();
+    let wire = wire_columns(projection);
     let mut sidecars = Vec::new();
     let mut add = |bytes: Vec<u8>| {
         sidecars.push(Bytes::from(bytes));
