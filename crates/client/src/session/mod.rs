@@ -8,8 +8,8 @@
 //! order of rows of one key, and makes batches as large as the server is slow.
 //!
 //! What a batch costs beyond its rows, in steady state: a task, a sealed batch with two short strings around its rows, the head
-//! of the call, the channel of its answer, and the buffer that the answer is read into: seven or so allocations, whatever the
-//! number of rows; one writev(2) and one read(2), which batches that are due together share. No row is copied for it.
+//! of the call, the channel of its answer, and what the answer is read into: fourteen small allocations, whatever the number
+//! of rows; one writev(2) and one read(2), which batches that are due together share. No row is copied for it.
 
 mod errors;
 mod lanes;
