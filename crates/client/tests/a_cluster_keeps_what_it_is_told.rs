@@ -1,5 +1,6 @@
 //! Everything that a client offers, against a cluster: the master whose address is in `ORIBI_KUDU_MASTER`, Oribi's or Kudu's.
 //! Without it there is nothing to test.
+#![allow(clippy::unwrap_used)]
 
 use arrow::array::{AsArray, RecordBatch};
 use arrow::datatypes::{Decimal128Type, Int32Type, Int64Type, TimestampMicrosecondType};

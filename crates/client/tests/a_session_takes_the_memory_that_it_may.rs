@@ -1,4 +1,5 @@
 //! While no server answers, a session takes rows up to its limit and then waits, or refuses.
+#![allow(clippy::unwrap_used)]
 
 mod fake_server;
 

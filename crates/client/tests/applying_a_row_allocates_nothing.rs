@@ -1,6 +1,6 @@
 //! A row costs no allocation, and a batch a few, however many rows it has. The server of these tests is on a thread of its
 //! own, where nothing is counted.
-#![allow(unsafe_code)]
+#![allow(clippy::unwrap_used, clippy::disallowed_methods, unsafe_code)]
 
 mod fake_server;
 

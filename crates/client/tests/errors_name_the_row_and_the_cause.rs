@@ -1,4 +1,5 @@
 //! A row that is not written is among the session's errors, with what it held and why.
+#![allow(clippy::unwrap_used)]
 
 mod fake_server;
 

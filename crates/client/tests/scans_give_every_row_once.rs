@@ -1,4 +1,5 @@
 //! Scans, in both forms of answers, with faults in between, and in parts.
+#![allow(clippy::unwrap_used)]
 
 mod fake_server;
 

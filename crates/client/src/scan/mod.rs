@@ -159,7 +159,7 @@ impl Scan {
                 Located::In(tablet) => {
                     let (start, end) = (tablet.start.clone(), tablet.end.clone());
                     let part = Scan { start, end: end.clone(), ..self.clone() };
-                    tokens.push(ScanToken::new(part, &tablet.id));
+                    tokens.push(ScanToken::new(part));
                     end
                 }
                 Located::Nowhere { end } => end,

@@ -15,7 +15,6 @@ use prost::Message;
 #[derive(Clone)]
 pub struct ScanToken {
     scan: Scan,
-    tablet_id: String,
 }
 
 /// `ScanTokenPB` of Kudu's clients, as far as there is something to say.
@@ -49,13 +48,8 @@ struct Token {
 }
 
 impl ScanToken {
-    pub(super) fn new(scan: Scan, tablet_id: &[u8]) -> Self {
-        ScanToken { scan, tablet_id: String::from_utf8_lossy(tablet_id).into_owned() }
-    }
-
-    /// The tablet that the token was made for; empty if it came as bytes.
-    pub fn tablet_id(&self) -> &str {
-        &self.tablet_id
+    pub(super) fn new(scan: Scan) -> Self {
+        ScanToken { scan }
     }
 
     /// See [`Scan::columnar`], which the bytes of a token do not tell.
@@ -114,7 +108,7 @@ impl ScanToken {
         scan.batch_bytes = token.batch_size_bytes.unwrap_or(scan.batch_bytes);
         scan.start = token.lower_bound_partition_key.unwrap_or_default();
         scan.end = token.upper_bound_partition_key.unwrap_or_default();
-        Ok(ScanToken { scan, tablet_id: String::new() })
+        Ok(ScanToken { scan })
     }
 }
 

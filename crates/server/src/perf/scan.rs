@@ -1,4 +1,4 @@
-//! `oribi perf scan`: reads a table over Kudu's protocol and tells how long each tablet took, as `kudu perf table_scan` does.
+//! `oribi perf scan`: reads a table over Kudu's protocol and tells how long that took, as `kudu perf table_scan` does.
 
 use super::kv::CpuTime;
 use indicatif::{ProgressBar, ProgressStyle};
@@ -41,7 +41,7 @@ pub fn run(command: &ScanCommand) -> Result<()> {
         let table = client.open_table(&command.table_name).await?;
         command.scan(&table)?.tokens().await
     })?;
-    let parts: Vec<(String, Vec<u8>)> = tokens.iter().map(part).collect();
+    let parts: Vec<Vec<u8>> = tokens.iter().map(ScanToken::serialize).collect();
     let (cpu_before, started) = (CpuTime::of_this_process(), Instant::now());
     let style = ProgressStyle::with_template("{spinner} {human_pos} rows, {per_sec}");
     let bar = ProgressBar::new_spinner().with_style(style.expect("the template is valid"));
@@ -61,15 +61,11 @@ pub fn run(command: &ScanCommand) -> Result<()> {
     Ok(())
 }
 
-fn part(token: &ScanToken) -> (String, Vec<u8>) {
-    (token.tablet_id().to_owned(), token.serialize())
-}
-
 /// Reads tablets, one after the other, until none is left. A thread has a client of its own, as the parts are for other
 /// processes as well.
 fn read_parts(
     command: &ScanCommand,
-    left: &Mutex<impl Iterator<Item = (String, Vec<u8>)>>,
+    left: &Mutex<impl Iterator<Item = Vec<u8>>>,
     total: &AtomicU64,
     bar: &ProgressBar,
 ) -> Result<()> {
@@ -77,18 +73,13 @@ fn read_parts(
         let client = Client::connect(&command.master).await?;
         loop {
             let next = left.lock().map_err(|_| Error::internal("another thread panicked"))?.next();
-            let Some((tablet, token)) = next else { return Ok(()) };
-            let started = Instant::now();
+            let Some(token) = next else { return Ok(()) };
             let token = ScanToken::deserialize(&client, &token).await?;
             let mut scanner = token.columnar(!command.rowwise).scanner();
-            let mut rows = 0;
             while let Some(batch) = scanner.next_batch().await? {
-                rows += batch.num_rows() as u64;
+                total.fetch_add(batch.num_rows() as u64, Ordering::Relaxed);
                 bar.inc(batch.num_rows() as u64);
             }
-            total.fetch_add(rows, Ordering::Relaxed);
-            let seconds = started.elapsed().as_secs_f64();
-            bar.suspend(|| println!("T {tablet} scanned count {rows} cost {seconds:.6} seconds"));
         }
     })
 }

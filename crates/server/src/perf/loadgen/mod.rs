@@ -218,8 +218,8 @@ fn count(runtime: &tokio::runtime::Runtime, client: &Client, table: &str, expect
         Ok::<u64, Error>(rows)
     })?;
     println!("\nScanner report");
-    println!("    expected rows: {expected}");
-    println!("    actual rows  : {actual}");
+    println!("  expected rows: {expected}");
+    println!("  actual rows  : {actual}");
     match actual == expected {
         true => Ok(()),
         false => Err(Error::internal(format!("row count mismatch: expected {expected}, actual {actual}"))),
