@@ -42,13 +42,13 @@ async fn at_once_in_the_synchronous_mode() {
     let client = server.client().await;
     let table = client.open_table("t").await.unwrap();
     let mut session = client.session(SessionOptions { mode: FlushMode::Sync, ..SessionOptions::default() });
-    for (key, is_new) in [(1, true), (2, true), (1, false)] {
+    for (key, is_new) in [(1, true), (2, true), (1, false), (3, true), (2, false)] {
         let mut row = session.insert(&table);
         row.set_i64(0, key).unwrap();
         assert_eq!(row.apply().await.is_ok(), is_new);
     }
-    assert_eq!(session.take_errors().count(), 1);
-    assert_eq!(server.state().writes, 3);
+    assert_eq!(session.take_errors().count(), 2);
+    assert_eq!(server.state().writes, 5);
 }
 
 #[tokio::test]

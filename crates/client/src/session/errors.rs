@@ -52,6 +52,16 @@ impl RowErrors {
         }
     }
 
+    /// # Errors
+    /// The last, if there are more than `before`.
+    pub(super) fn check_since(&self, before: u64) -> Result<()> {
+        match self.errors.last() {
+            _ if self.count() == before => Ok(()),
+            Some(last) if self.overflow == 0 => Err(last.error.clone()),
+            _ => Err(Error::internal("not written, and more errors than are kept")),
+        }
+    }
+
     /// Adds the rows of a batch that `causes` names by their position, ascending.
     pub(super) fn add(&mut self, max: usize, table: &Table, batch: &Batch, causes: &[(usize, Error)]) {
         let layout = OperationLayout::new(table.columns().iter().map(Column::wire).collect());

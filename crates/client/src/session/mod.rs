@@ -221,7 +221,12 @@ impl Session {
             }
         }
         match shared.options.mode {
-            FlushMode::Sync => self.flush().await,
+            FlushMode::Sync => {
+                let before = shared.lanes.lock().errors().count();
+                // Tells of errors that were there before, too.
+                let _ = self.flush().await;
+                self.shared.lanes.lock().errors().check_since(before)
+            }
             FlushMode::Background | FlushMode::Manual => Ok(()),
         }
     }
