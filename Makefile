@@ -57,7 +57,7 @@ $(KUDU)/ready: scripts/prepare-kudu
 	touch $@
 
 bench:
-	cargo bench --locked -p oribi-wal -p oribi-sstable -p oribi-engine
+	cargo bench --locked -p oribi-wal -p oribi-sstable -p oribi-engine -p oribi-client
 
 # Beside memcached, which must be installed. BENCH_KV holds arguments of the script.
 bench-kv:

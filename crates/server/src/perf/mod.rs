@@ -3,7 +3,9 @@
 mod cold_reads;
 mod hardware;
 mod kv;
+mod loadgen;
 mod random;
+mod scan;
 mod simple_query;
 mod tpch;
 
@@ -15,6 +17,10 @@ pub enum PerfCommand {
     ColdReads(cold_reads::ColdReads),
     /// Gets and sets in batches, on any server that speaks memcached's protocols, or Couchbase's
     Kv(kv::KvCommand),
+    /// Generated rows into a table over Kudu's protocol, of Oribi or of Kudu
+    Loadgen(loadgen::LoadgenCommand),
+    /// All rows of a table over Kudu's protocol, of Oribi or of Kudu
+    Scan(scan::ScanCommand),
     /// Prepared statements by primary key in this process: operations per second, and what each costs
     SimpleQuery(simple_query::SimpleQuery),
     /// The 22 queries of TPC-H
@@ -25,6 +31,8 @@ pub fn run(command: &PerfCommand) -> Result<()> {
     match command {
         PerfCommand::ColdReads(command) => cold_reads::run(command),
         PerfCommand::Kv(command) => kv::run(command),
+        PerfCommand::Loadgen(command) => loadgen::run(command),
+        PerfCommand::Scan(command) => scan::run(command),
         PerfCommand::SimpleQuery(command) => simple_query::run(command),
         PerfCommand::Tpch(command) => tpch::run(command),
     }

@@ -14,7 +14,7 @@ mod protocol;
 mod report;
 
 use couchbase::Login;
-use cpu::CpuTime;
+pub(super) use cpu::CpuTime;
 use load::{Counts, Worker};
 use oribi_types::{Error, Result};
 use protocol::Protocol;

@@ -1,0 +1,65 @@
+//! How long an operation is tried, and how long between two attempts.
+
+use oribi_types::{Error, Result};
+use std::hash::{BuildHasher, RandomState};
+use std::time::Duration;
+use tokio::time::Instant;
+
+/// The attempts of one operation, from the first to its deadline.
+#[derive(Debug)]
+pub(crate) struct Attempts {
+    deadline: Instant,
+    failed: u32,
+}
+
+/// Doubling ends here: 256 times the first wait, about four seconds, as in Kudu's C++ client.
+const DOUBLINGS_MAX: u32 = 8;
+
+impl Attempts {
+    pub(crate) fn new(timeout: Duration) -> Self {
+        Attempts { deadline: Instant::now() + timeout, failed: 0 }
+    }
+
+    /// Time to the deadline, which is how long a server may take, but `longest` at most.
+    pub(crate) fn remaining(&self, longest: Duration) -> Duration {
+        self.deadline.saturating_duration_since(Instant::now()).min(longest)
+    }
+
+    /// Waits before the next attempt: 10 to 19 ms, and twice as long with each.
+    ///
+    /// # Errors
+    /// `cause`, if the deadline would pass meanwhile.
+    pub(crate) async fn back_off(&mut self, cause: Error) -> Result<()> {
+        self.failed += 1;
+        let wait = wait_after(self.failed, RandomState::new().hash_one(self.failed));
+        if Instant::now() + wait >= self.deadline {
+            let attempts = self.failed;
+            return Err(cause.context(format_args!("gave up after {attempts} attempts")));
+        }
+        tokio::time::sleep(wait).await;
+        Ok(())
+    }
+}
+
+fn wait_after(failed: u32, random: u64) -> Duration {
+    Duration::from_millis((10 + random % 10) << (failed - 1).min(DOUBLINGS_MAX))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn waits_double_up_to_a_limit() {
+        let waits = |random| [1, 2, 3, 9, 10, 1000].map(|failed| wait_after(failed, random).as_millis());
+        assert_eq!(waits(0), [10, 20, 40, 2560, 2560, 2560]);
+        assert_eq!(waits(19), [19, 38, 76, 4864, 4864, 4864]);
+    }
+
+    #[tokio::test]
+    async fn the_cause_is_what_remains_when_there_is_no_time_left() {
+        let mut attempts = Attempts::new(Duration::ZERO);
+        let error = attempts.back_off(Error::unavailable("busy")).await.unwrap_err();
+        assert_eq!(error.message(), "gave up after 1 attempts: busy");
+    }
+}

@@ -1,0 +1,219 @@
+//! Scans: rows of a table as Arrow record batches.
+
+mod predicate;
+mod scanner;
+mod token;
+
+pub use predicate::Compare;
+pub use scanner::Scanner;
+pub use token::ScanToken;
+
+use crate::table::{Located, Table, Tablet};
+use bytes::Bytes;
+use oribi_kudu::column::WireColumn;
+use oribi_kudu::messages::common::ColumnPredicate as PredicateMessage;
+use oribi_kudu::predicate::{ColumnPredicate, Test};
+use oribi_types::{Error, Result, Value, ValueRef};
+use std::sync::Arc;
+
+/// Which state of a table a scan reads.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ReadMode {
+    /// Whatever each tablet has when it is read.
+    #[default]
+    Latest,
+    /// That of a hybrid time; without one the first tablet's server chooses the time, and all tablets are read at it.
+    AtSnapshot(Option<u64>),
+    /// Some time that is not before anything that this client has written or read.
+    YourWrites,
+}
+
+/// What to read. Made by [`Table::scan`].
+#[derive(Clone)]
+pub struct Scan {
+    table: Table,
+    /// Positions in the table.
+    projection: Vec<usize>,
+    predicates: Vec<PredicateMessage>,
+    /// What columns have to equal, by which tablets are left out.
+    equalities: Vec<(usize, Value)>,
+    limit: Option<u64>,
+    read_mode: ReadMode,
+    is_fault_tolerant: bool,
+    is_columnar: bool,
+    batch_bytes: u32,
+    /// Partition keys: inclusive, and exclusive; an empty end is the end.
+    start: Bytes,
+    end: Bytes,
+}
+
+impl Table {
+    /// A scan of all columns of all rows.
+    pub fn scan(&self) -> Scan {
+        Scan {
+            table: self.clone(),
+            projection: (0..self.columns().len()).collect(),
+            predicates: Vec::new(),
+            equalities: Vec::new(),
+            limit: None,
+            read_mode: ReadMode::default(),
+            is_fault_tolerant: false,
+            is_columnar: true,
+            batch_bytes: BATCH_BYTES,
+            start: Bytes::new(),
+            end: Bytes::new(),
+        }
+    }
+}
+
+/// What an answer has about; a server's own choice is 1 MiB. In larger pieces a call is less of the cost.
+const BATCH_BYTES: u32 = 4 << 20;
+
+impl Scan {
+    /// Reads these columns only, in this order. None: rows are counted, in batches without columns.
+    ///
+    /// # Errors
+    /// `NotFound` for a column that is not there.
+    pub fn project(mut self, columns: &[&str]) -> Result<Self> {
+        self.projection = columns.iter().map(|name| self.table.column(name)).collect::<Result<_>>()?;
+        Ok(self)
+    }
+
+    /// Only rows whose column compares so with `value`.
+    ///
+    /// # Errors
+    /// `NotFound` for a column that is not there, `Invalid` for a value that is not of its type.
+    pub fn filter(self, column: &str, compare: Compare, value: Value) -> Result<Self> {
+        self.test(column, |fits| {
+            fits(&value)?;
+            Ok(compare.test(value))
+        })
+    }
+
+    /// Only rows whose column is one of `values`.
+    ///
+    /// # Errors
+    /// As [`filter`](Self::filter).
+    pub fn filter_in(self, column: &str, values: Vec<Value>) -> Result<Self> {
+        self.test(column, |fits| {
+            values.iter().try_for_each(fits)?;
+            Ok(Test::InList(values))
+        })
+    }
+
+    /// Only rows whose column is null, or is not.
+    ///
+    /// # Errors
+    /// `NotFound` for a column that is not there.
+    pub fn filter_null(self, column: &str, is_null: bool) -> Result<Self> {
+        self.test(column, |_| Ok(if is_null { Test::IsNull } else { Test::IsNotNull }))
+    }
+
+    /// At most so many rows, whichever come first.
+    #[must_use]
+    pub fn limit(self, rows: u64) -> Self {
+        Scan { limit: Some(rows), ..self }
+    }
+
+    #[must_use]
+    pub fn read_mode(self, read_mode: ReadMode) -> Self {
+        Scan { read_mode, ..self }
+    }
+
+    /// Goes on where it was if a server fails meanwhile. Each tablet is then read in the order of its keys; and at a snapshot,
+    /// whose time is after all that this client has seen, unless the read mode has another.
+    #[must_use]
+    pub fn fault_tolerant(self) -> Self {
+        Scan { is_fault_tolerant: true, ..self }
+    }
+
+    /// How large an answer should be; a hint.
+    #[must_use]
+    pub fn batch_bytes(self, batch_bytes: u32) -> Self {
+        Scan { batch_bytes, ..self }
+    }
+
+    /// Whether to ask for answers column by column, which take less to make batches of; asked by default.
+    #[must_use]
+    pub fn columnar(self, is_columnar: bool) -> Self {
+        Scan { is_columnar, ..self }
+    }
+
+    /// Reads all tablets, one after the other.
+    pub fn scanner(self) -> Scanner {
+        Scanner::new(Arc::new(self))
+    }
+
+    /// The scan in parts, one for each tablet, which may be read at the same time and elsewhere. A limit holds for each part.
+    ///
+    /// # Errors
+    /// Those of looking up the tablets.
+    pub async fn tokens(self) -> Result<Vec<ScanToken>> {
+        let mut tokens = Vec::new();
+        let mut key = self.start.clone();
+        let mut attempts = self.table.shared.client.shared.attempts();
+        loop {
+            let shared = &self.table.shared;
+            let end = match shared.tablets.locate(shared, &key, &mut attempts).await? {
+                Located::In(tablet) if !self.may_be_in(&tablet) => tablet.end.clone(),
+                Located::In(tablet) => {
+                    let (start, end) = (tablet.start.clone(), tablet.end.clone());
+                    let part = Scan { start, end: end.clone(), ..self.clone() };
+                    tokens.push(ScanToken::new(part));
+                    end
+                }
+                Located::Nowhere { end } => end,
+            };
+            if end.is_empty() || (!self.end.is_empty() && end >= self.end) {
+                return Ok(tokens);
+            }
+            key = end;
+        }
+    }
+
+    /// Whether a tablet can have rows of the scan: those whose hashed columns have to equal something are in one bucket.
+    fn may_be_in(&self, tablet: &Tablet) -> bool {
+        let schema = &self.table.shared.partition_schema;
+        if !schema.custom().is_empty() {
+            return true;
+        }
+        let mut key = vec![ValueRef::Null; self.table.key_columns()];
+        for (column, value) in &self.equalities {
+            if let Some(of_key) = key.get_mut(*column) {
+                *of_key = value.as_ref();
+            }
+        }
+        schema.hash().iter().enumerate().all(|(i, dimension)| {
+            if dimension.columns().iter().any(|column| key[*column].is_null()) {
+                return true;
+            }
+            let bucket = schema.bucket(dimension, &key, &mut Vec::new()).ok();
+            let of_tablet = tablet.start.get(4 * i..4 * i + 4);
+            of_tablet.zip(bucket).is_none_or(|(of_tablet, bucket)| of_tablet == bucket.to_be_bytes())
+        })
+    }
+
+    /// The columns of the batches.
+    fn columns(&self) -> Vec<WireColumn> {
+        self.projection.iter().map(|column| self.table.columns()[*column].wire()).collect()
+    }
+
+    fn test(
+        mut self,
+        column: &str,
+        test: impl FnOnce(&dyn Fn(&Value) -> Result<()>) -> Result<Test>,
+    ) -> Result<Self> {
+        let column = self.table.column(column)?;
+        let found = &self.table.columns()[column];
+        let fits = |value: &Value| match !value.is_null() && value.as_ref().fits(found.column_type) {
+            true => Ok(()),
+            false => Err(Error::invalid(format!("column {} compared with {value:?}", found.name))),
+        };
+        let predicate = ColumnPredicate { column: 0, test: test(&fits)? };
+        if let Test::Equality(value) = &predicate.test {
+            self.equalities.push((column, value.clone()));
+        }
+        self.predicates.push(predicate.encode(&[found.wire()]));
+        Ok(self)
+    }
+}

@@ -1,0 +1,100 @@
+//! What was not written, and why.
+
+use crate::batch::Batch;
+use crate::table::{Column, Table};
+use oribi_kudu::row_operations::{OperationLayout, OperationReader, OperationType, RowOperation};
+use oribi_types::{Error, Result, Value};
+use std::fmt;
+
+/// A row that was not written.
+#[derive(Clone, Debug)]
+pub struct RowError {
+    pub table: String,
+    pub operation: OperationType,
+    /// By column of the table; `None` where the row did not set it.
+    pub row: Vec<Option<Value>>,
+    pub error: Error,
+}
+
+impl fmt::Display for RowError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?} into {} of {:?}: {}", self.operation, self.table, self.row, self.error)
+    }
+}
+
+/// The errors of a session, in the order in which the answers came.
+#[derive(Clone, Debug, Default)]
+pub struct RowErrors {
+    pub errors: Vec<RowError>,
+    /// How many more there were than are kept.
+    pub overflow: u64,
+}
+
+impl RowErrors {
+    pub fn is_empty(&self) -> bool {
+        self.errors.is_empty() && self.overflow == 0
+    }
+
+    /// How many there were.
+    pub fn count(&self) -> u64 {
+        self.errors.len() as u64 + self.overflow
+    }
+
+    /// # Errors
+    /// The first, with the number of all.
+    pub(super) fn check(&self) -> Result<()> {
+        match (self.errors.first(), self.count()) {
+            (None, 0) => Ok(()),
+            (Some(first), count) => {
+                Err(first.error.clone().context(format_args!("{count} rows not written")))
+            }
+            (None, count) => Err(Error::internal(format!("{count} rows not written"))),
+        }
+    }
+
+    /// # Errors
+    /// The last, if there are more than `before`.
+    pub(super) fn check_since(&self, before: u64) -> Result<()> {
+        match self.errors.last() {
+            _ if self.count() == before => Ok(()),
+            Some(last) if self.overflow == 0 => Err(last.error.clone()),
+            _ => Err(Error::internal("not written, and more errors than are kept")),
+        }
+    }
+
+    /// Adds the rows of a batch that `causes` names by their position, ascending.
+    pub(super) fn add(&mut self, max: usize, table: &Table, batch: &Batch, causes: &[(usize, Error)]) {
+        let layout = OperationLayout::new(table.columns().iter().map(Column::wire).collect());
+        let mut reader = OperationReader::new(&layout, batch.rows(), batch.indirect());
+        let mut causes = causes.iter().peekable();
+        while let Some((position, error)) = causes.peek().copied() {
+            if self.errors.len() >= max {
+                self.overflow += causes.count() as u64;
+                return;
+            }
+            let read = match reader.read() {
+                Ok(Some(read)) => read,
+                // What we built can be read; a position behind the end is the server's invention.
+                Ok(None) | Err(_) => {
+                    self.overflow += causes.count() as u64;
+                    return;
+                }
+            };
+            if *position == read.index {
+                causes.next();
+                self.errors.push(RowError::of(table, &read, error.clone()));
+            }
+        }
+    }
+}
+
+impl RowError {
+    fn of(table: &Table, read: &RowOperation<'_, '_>, error: Error) -> Self {
+        RowError {
+            table: table.name().to_owned(),
+            operation: read.operation_type,
+            row: read.values.iter().map(|value| value.map(|value| value.to_owned())).collect(),
+            error,
+        }
+    }
+}

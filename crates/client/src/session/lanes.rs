@@ -1,0 +1,283 @@
+//! The lanes of a session, and the memory that their batches share.
+
+use super::errors::RowErrors;
+use super::{FlushMode, Progress, SessionOptions, Shared, write};
+use crate::batch::{Batch, BuiltRow, SealedBatch};
+use crate::table::{Table, Tablet};
+use oribi_types::Error;
+use std::sync::Arc;
+
+pub(super) struct Lanes {
+    lanes: Vec<Lane>,
+    /// For each table, its lanes by the start of their tablets.
+    tables: Vec<(Table, Vec<usize>)>,
+    /// Rows that wait for a flush, and all rows that are not done, in bytes.
+    waiting_bytes: usize,
+    bytes: usize,
+    /// The number of the flush that will take the rows that wait now.
+    next_flush: u64,
+    /// How many of those before it are not done.
+    flushes_under_way: u64,
+    /// Batches without rows, for their memory; together as large as the buffer at most.
+    spare: Vec<Batch>,
+    spare_bytes: usize,
+    errors: RowErrors,
+    progress: Progress,
+    limits: Limits,
+}
+
+struct Limits {
+    mode: FlushMode,
+    buffer_bytes: usize,
+    watermark_bytes: usize,
+    flushes_max: u64,
+    errors_max: usize,
+}
+
+/// The way to one tablet.
+struct Lane {
+    table: Table,
+    tablet: Arc<Tablet>,
+    open: Batch,
+    /// The flush that the oldest row in `open` belongs to.
+    open_flush: u64,
+    /// That of the batch that is being sent.
+    under_way: Option<u64>,
+    /// Send `open` as soon as nothing is under way.
+    is_due: bool,
+}
+
+/// What became of a row that was offered.
+pub(super) enum Offered {
+    Taken,
+    /// And batches have begun to be sent.
+    Flushing,
+    /// There is no room until a batch is done.
+    Wait,
+    /// No lane leads to its tablet.
+    Unknown,
+    /// There will never be room.
+    TooLarge,
+}
+
+/// What became of a batch.
+pub(super) enum Outcome {
+    /// All rows are written but these, by position, ascending.
+    Answered(Vec<(usize, Error)>),
+    /// None is written, as far as is known.
+    Failed(Error),
+    /// The tablet is no more.
+    Gone,
+}
+
+impl Lanes {
+    pub(super) fn new(options: &SessionOptions) -> Self {
+        let watermark_bytes = (options.buffer_bytes as f64 * options.watermark.clamp(0.0, 1.0)) as usize;
+        let limits = Limits {
+            mode: options.mode,
+            buffer_bytes: options.buffer_bytes,
+            watermark_bytes,
+            flushes_max: options.flushes_max.map_or(u64::MAX, |max| max.max(1) as u64),
+            errors_max: options.errors_max,
+        };
+        Lanes {
+            lanes: Vec::new(),
+            tables: Vec::new(),
+            waiting_bytes: 0,
+            bytes: 0,
+            next_flush: 1,
+            flushes_under_way: 0,
+            spare: Vec::new(),
+            spare_bytes: 0,
+            errors: RowErrors::default(),
+            progress: Progress::default(),
+            limits,
+        }
+    }
+
+    /// Appends a row to the batch of its tablet, if there is room.
+    pub(super) fn offer(
+        &mut self,
+        shared: &Arc<Shared>,
+        table: &Table,
+        partition_key: &[u8],
+        row: BuiltRow<'_>,
+    ) -> Offered {
+        let Some(lane) = self.find(table, partition_key) else { return Offered::Unknown };
+        let bytes = row.bytes();
+        if self.bytes + bytes > self.limits.buffer_bytes || self.flushes_under_way >= self.limits.flushes_max
+        {
+            return self.refuse(shared, bytes);
+        }
+        let Lanes { lanes, spare, spare_bytes, .. } = self;
+        let lane = &mut lanes[lane];
+        if lane.open.is_empty() {
+            lane.open_flush = self.next_flush;
+            if let Some(batch) = spare.pop() {
+                *spare_bytes -= batch.capacity();
+                lane.open = batch;
+            }
+        }
+        lane.open.append(row);
+        if self.waiting_bytes == 0 && self.limits.mode == FlushMode::Background {
+            shared.waiting.notify_one();
+        }
+        self.waiting_bytes += bytes;
+        self.bytes += bytes;
+        let is_full = self.waiting_bytes >= self.limits.watermark_bytes;
+        match self.limits.mode == FlushMode::Background && is_full && self.flush(shared) {
+            true => Offered::Flushing,
+            false => Offered::Taken,
+        }
+    }
+
+    /// Why a row finds no room.
+    #[cold]
+    fn refuse(&mut self, shared: &Arc<Shared>, bytes: usize) -> Offered {
+        if bytes > self.limits.buffer_bytes {
+            return Offered::TooLarge;
+        }
+        if self.limits.mode != FlushMode::Manual {
+            self.flush(shared);
+        }
+        match self.flushes_under_way > 0 {
+            true => Offered::Wait,
+            false => Offered::TooLarge,
+        }
+    }
+
+    /// Makes all batches due; returns whether there are any.
+    pub(super) fn flush(&mut self, shared: &Arc<Shared>) -> bool {
+        if self.waiting_bytes == 0 {
+            return false;
+        }
+        self.waiting_bytes = 0;
+        self.next_flush += 1;
+        for lane in 0..self.lanes.len() {
+            let state = &mut self.lanes[lane];
+            state.is_due = !state.open.is_empty();
+            self.send(shared, lane);
+        }
+        self.count_flushes();
+        true
+    }
+
+    /// Sends the batch of a lane if it is due and the lane is free.
+    fn send(&mut self, shared: &Arc<Shared>, lane: usize) {
+        let state = &mut self.lanes[lane];
+        if !state.is_due || state.under_way.is_some() {
+            return;
+        }
+        state.is_due = false;
+        state.under_way = Some(state.open_flush);
+        let batch = Arc::new(std::mem::take(&mut state.open).seal());
+        let (table, tablet) = (state.table.clone(), state.tablet.clone());
+        tokio::spawn(write::run(shared.clone(), lane, table, tablet, batch));
+    }
+
+    /// Takes the outcome of a lane's batch, and its memory back.
+    pub(super) fn complete(
+        &mut self,
+        shared: &Arc<Shared>,
+        lane: usize,
+        batch: Arc<SealedBatch>,
+        outcome: Outcome,
+    ) -> Progress {
+        let (rows, bytes) = (batch.batch().len(), batch.batch().bytes());
+        self.lanes[lane].under_way = None;
+        let table = self.lanes[lane].table.clone();
+        let all = |error: Error| (0..rows).map(|position| (position, error.clone())).collect();
+        let causes: Vec<(usize, Error)> = match outcome {
+            Outcome::Answered(causes) => causes,
+            Outcome::Failed(error) => all(error),
+            Outcome::Gone => {
+                self.close(lane);
+                let name = table.name();
+                all(Error::not_found(format!("table {name} has no partition for the row any more")))
+            }
+        };
+        self.errors.add(self.limits.errors_max, &table, batch.batch(), &causes);
+        let failed = causes.len().min(rows);
+        self.progress.rows_failed += failed as u64;
+        self.progress.rows_written += (rows - failed) as u64;
+        self.progress.bytes += bytes as u64;
+        self.progress.batches += 1;
+        self.bytes -= bytes;
+        self.keep(batch);
+        self.send(shared, lane);
+        self.count_flushes();
+        self.progress
+    }
+
+    /// Keeps a batch's memory, if nobody else holds on to it.
+    fn keep(&mut self, batch: Arc<SealedBatch>) {
+        let Ok(sealed) = Arc::try_unwrap(batch) else { return };
+        let mut batch = sealed.into_batch();
+        batch.clear();
+        if self.spare_bytes + batch.capacity() <= self.limits.buffer_bytes {
+            self.spare_bytes += batch.capacity();
+            self.spare.push(batch);
+        }
+    }
+
+    fn count_flushes(&mut self) {
+        let flushes = self.lanes.iter().map(|lane| {
+            let open = if lane.open.is_empty() { self.next_flush } else { lane.open_flush };
+            lane.under_way.unwrap_or(open).min(open)
+        });
+        self.flushes_under_way = self.next_flush - flushes.min().unwrap_or(self.next_flush);
+    }
+
+    fn find(&self, table: &Table, partition_key: &[u8]) -> Option<usize> {
+        let same = |(known, _): &&(Table, Vec<usize>)| Arc::ptr_eq(&known.shared, &table.shared);
+        let (_, lanes) = self.tables.iter().find(same)?;
+        let after = lanes.partition_point(|lane| self.lanes[*lane].tablet.start <= partition_key);
+        let lane = *lanes[..after].last()?;
+        self.lanes[lane].tablet.contains(partition_key).then_some(lane)
+    }
+
+    /// Opens a lane to a tablet.
+    pub(super) fn open(&mut self, table: &Table, tablet: Arc<Tablet>) {
+        let same = |(known, _): &(Table, Vec<usize>)| Arc::ptr_eq(&known.shared, &table.shared);
+        let position = self.tables.iter().position(same).unwrap_or_else(|| {
+            self.tables.push((table.clone(), Vec::new()));
+            self.tables.len() - 1
+        });
+        let lane = self.lanes.len();
+        let lanes = &mut self.tables[position].1;
+        let at = lanes.partition_point(|lane| self.lanes[*lane].tablet.start < tablet.start);
+        lanes.insert(at, lane);
+        self.lanes.push(Lane {
+            table: table.clone(),
+            tablet,
+            open: Batch::default(),
+            open_flush: 0,
+            under_way: None,
+            is_due: false,
+        });
+    }
+
+    /// Leads no more rows to a lane; those that are in it still go that way.
+    fn close(&mut self, lane: usize) {
+        for (_, lanes) in &mut self.tables {
+            lanes.retain(|other| *other != lane);
+        }
+    }
+
+    /// Whether nothing waits and nothing is under way.
+    pub(super) fn is_idle(&self) -> bool {
+        self.bytes == 0
+    }
+
+    pub(super) fn errors(&self) -> &RowErrors {
+        &self.errors
+    }
+
+    pub(super) fn take_errors(&mut self) -> RowErrors {
+        std::mem::take(&mut self.errors)
+    }
+
+    pub(super) fn progress(&self) -> Progress {
+        self.progress
+    }
+}

@@ -1,0 +1,164 @@
+//! Creating a table.
+
+use super::{Column, Table};
+use crate::client::Client;
+use oribi_kudu::column::WireColumn;
+use oribi_kudu::messages::common::{
+    ColumnIdentifier, HashBucketSchema, PartitionSchema, RangeSchema, RowOperations, Schema,
+};
+use oribi_kudu::messages::master::{
+    CreateTableRequest, CreateTableResponse, IsCreateTableDoneRequest, IsCreateTableDoneResponse,
+    MasterFeature, TableIdentifier,
+};
+use oribi_kudu::row_operations::{OperationLayout, OperationType, OperationsBuilder};
+use oribi_kudu::service::MasterMethod;
+use oribi_types::{Error, Result, Value};
+use std::sync::Arc;
+
+/// What a table is to be. Without any partitioning it is one tablet.
+#[derive(Clone, Debug, Default)]
+pub struct CreateTable {
+    name: String,
+    columns: Vec<Column>,
+    hash: Vec<HashBucketSchema>,
+    range_columns: Vec<String>,
+    bounds: Vec<Bound>,
+    request: CreateTableRequest,
+}
+
+/// A bound of a range, or a row to split at: values of the range columns, none for unbounded.
+pub(super) type Bound = (OperationType, Vec<Value>);
+
+impl CreateTable {
+    pub fn new(name: impl Into<String>) -> Self {
+        CreateTable { name: name.into(), ..CreateTable::default() }
+    }
+
+    /// Columns of the key come first.
+    #[must_use]
+    pub fn column(mut self, column: Column) -> Self {
+        self.columns.push(column);
+        self
+    }
+
+    /// Adds a hash dimension over some columns of the key.
+    #[must_use]
+    pub fn hash(mut self, columns: &[&str], buckets: u32) -> Self {
+        self.hash.push(HashBucketSchema {
+            columns: columns.iter().map(|name| ColumnIdentifier::name(*name)).collect(),
+            num_buckets: i32::try_from(buckets).unwrap_or(i32::MAX),
+            seed: None,
+            hash_algorithm: None,
+        });
+        self
+    }
+
+    /// Partitions by ranges of some columns of the key.
+    #[must_use]
+    pub fn range(mut self, columns: &[&str]) -> Self {
+        self.range_columns = columns.iter().map(|name| (*name).to_owned()).collect();
+        self
+    }
+
+    /// Adds the range from `lower`, inclusive, to `upper`, exclusive: values of the range columns, none for unbounded.
+    /// Without any there is one that is unbounded.
+    #[must_use]
+    pub fn range_partition(mut self, lower: &[Value], upper: &[Value]) -> Self {
+        self.bounds.push((OperationType::RangeLowerBound, lower.to_vec()));
+        self.bounds.push((OperationType::RangeUpperBound, upper.to_vec()));
+        self
+    }
+
+    /// Splits the range that has these values.
+    #[must_use]
+    pub fn split(mut self, values: &[Value]) -> Self {
+        self.bounds.push((OperationType::SplitRow, values.to_vec()));
+        self
+    }
+
+    /// How many replicas each tablet has; the server's default otherwise.
+    #[must_use]
+    pub fn replicas(mut self, replicas: u32) -> Self {
+        self.request.num_replicas = i32::try_from(replicas).ok();
+        self
+    }
+
+    /// Sets a property of the table that the server knows of.
+    #[must_use]
+    pub fn property(mut self, name: impl Into<String>, value: impl Into<String>) -> Self {
+        self.request.extra_configs.insert(name.into(), value.into());
+        self
+    }
+
+    pub(crate) async fn run(self, client: &Client) -> Result<Table> {
+        let name = self.name.clone();
+        let request = self.request()?;
+        let has_bounds = request.split_rows_range_bounds.is_some();
+        let features: &[MasterFeature] =
+            if has_bounds { &[MasterFeature::RangePartitionBounds] } else { &[] };
+        let mut attempts = client.shared.attempts();
+        let shared = &client.shared;
+        let made: CreateTableResponse = shared.master(MasterMethod::CreateTable, features, &request).await?;
+        let table = TableIdentifier { table_id: made.table_id, table_name: None };
+        let asked = IsCreateTableDoneRequest { table: table.clone() };
+        loop {
+            let method = MasterMethod::IsCreateTableDone;
+            let answer: IsCreateTableDoneResponse =
+                shared.master_within(method, &asked, &mut attempts).await?;
+            if answer.done() {
+                return Table::open(client, table).await;
+            }
+            attempts.back_off(Error::unavailable(format!("table {name} is being created"))).await?;
+        }
+    }
+
+    fn request(self) -> Result<CreateTableRequest> {
+        let wire = self.columns.iter().map(Column::wire).collect();
+        let range_columns = positions(&self.columns, &self.range_columns)?;
+        let bounds = encode_bounds(wire, &range_columns, &self.bounds)?;
+        let range_schema =
+            RangeSchema { columns: self.range_columns.into_iter().map(ColumnIdentifier::name).collect() };
+        Ok(CreateTableRequest {
+            name: self.name,
+            schema: Schema { columns: self.columns.iter().map(Column::in_definition).collect() },
+            split_rows_range_bounds: Some(bounds).filter(|_| !self.bounds.is_empty()),
+            partition_schema: Some(PartitionSchema {
+                hash_schema: self.hash,
+                range_schema: Some(range_schema),
+                custom_hash_schema_ranges: Vec::new(),
+            }),
+            ..self.request
+        })
+    }
+}
+
+/// Positions of the columns of these names.
+pub(super) fn positions(columns: &[Column], names: &[String]) -> Result<Vec<usize>> {
+    let position = |name: &String| columns.iter().position(|column| column.name == *name);
+    let found = names.iter().map(|name| {
+        position(name).ok_or_else(|| Error::invalid(format!("range column {name} is not a column")))
+    });
+    found.collect()
+}
+
+/// Bounds as row operations, over all columns of the table.
+pub(super) fn encode_bounds(
+    columns: Vec<WireColumn>,
+    range_columns: &[usize],
+    bounds: &[Bound],
+) -> Result<RowOperations> {
+    let mut builder = OperationsBuilder::new(Arc::new(OperationLayout::new(columns)));
+    for (kind, values) in bounds {
+        if values.len() > range_columns.len() {
+            let (got, most) = (values.len(), range_columns.len());
+            return Err(Error::invalid(format!("a bound of {got} values for {most} range columns")));
+        }
+        let mut bound = builder.begin(*kind);
+        for (column, value) in range_columns.iter().zip(values) {
+            bound.set(*column, value.as_ref())?;
+        }
+        bound.finish();
+    }
+    let (rows, indirect) = builder.into_parts();
+    Ok(RowOperations { rows: Some(rows.into()), indirect_data: Some(indirect.into()) })
+}
