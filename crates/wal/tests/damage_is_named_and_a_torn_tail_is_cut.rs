@@ -157,7 +157,7 @@ fn in_files_that_are_used_again_damage_is_named_and_what_they_held_before_is_not
             let segments: Vec<PathBuf> =
                 killed.all_files().into_iter().filter(|path| is_used(&killed, path)).collect();
             let has_records = |path: &&PathBuf| named_by_blocks(&killed, path).contains(&number(path));
-            let last = segments.iter().filter(has_records).next_back()?.clone();
+            let last = segments.iter().rfind(has_records)?.clone();
             let again = named_by_blocks(&killed, &last).iter().any(|segment| *segment != number(&last));
             again.then_some((killed, segments, last, end))
         })

@@ -288,7 +288,10 @@ pub fn scan(shared: &Shared, state: &mut State, header: &RequestHeader, body: &B
     reply(header, &response, &sidecars)
 }
 
-fn batch_of(rows: &[(&i64, &(Vec<i64>, Option<String>))], projection: &[ColumnSchema]) -> RecordBatch {
+/// A key, and what its row holds.
+type KeyAndRow<'r> = (&'r i64, &'r (Vec<i64>, Option<String>));
+
+fn batch_of(rows: &[KeyAndRow<'_>], projection: &[ColumnSchema]) -> RecordBatch {
     let array = |column: &ColumnSchema| -> ArrayRef {
         match column.name.as_str() {
             "key" => Arc::new(rows.iter().map(|(key, _)| **key).collect::<Int64Array>()),
