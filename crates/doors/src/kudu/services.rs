@@ -45,9 +45,8 @@ pub(super) struct Work {
 
 impl Work {
     /// On a thread that may wait for files.
-    pub fn blocking(call: Call, job: impl FnMut(&Call) -> Answer + Send + 'static) -> Handled {
+    pub fn blocking(call: Call, mut job: impl FnMut(&Call) -> Answer + Send + 'static) -> Handled {
         let (call_id, timeout, bytes) = (call.id, call.timeout, call.bytes());
-        let mut job = job;
         let job = Box::new(move || Done::Answer(job(&call)));
         Handled::Later(Work { call_id, job, timeout, bytes, writes: false, is_short: false })
     }
