@@ -80,9 +80,11 @@ pub(crate) struct Call {
 /// How many slices one writev(2) takes: Linux has a limit of 1024, and calls of a few slices each come in tens at most.
 const SLICES_MAX: usize = 64;
 
-/// How much is made room for at least before a read, and at most because a frame announces it.
-const READ_BYTES_MIN: usize = 64 << 10;
-const READ_BYTES_MAX: usize = 16 << 20;
+/// Room for a read: when there is less than `ROOM_BYTES_MIN`, more is made, for several reads; and for a frame that announces
+/// its length, up to `ROOM_BYTES_MAX` before any of it is there.
+const ROOM_BYTES_MIN: usize = 4 << 10;
+const ROOM_BYTES: usize = 64 << 10;
+const ROOM_BYTES_MAX: usize = 16 << 20;
 
 impl Connection {
     /// Connects and negotiates.
@@ -273,8 +275,10 @@ async fn read_answers(shared: &Shared, mut half: OwnedReadHalf, mut input: Bytes
         }
         // A long frame is read into one piece of memory, from which its sidecars become columns.
         let announced = input.first_chunk().map_or(0, |len| u32::from_be_bytes(*len) as usize + 4);
-        let wanted = announced.saturating_sub(input.len()).clamp(READ_BYTES_MIN, READ_BYTES_MAX);
-        input.reserve(wanted);
+        let missing = announced.saturating_sub(input.len()).min(ROOM_BYTES_MAX);
+        if input.capacity() - input.len() < missing.max(ROOM_BYTES_MIN) {
+            input.reserve(missing.max(ROOM_BYTES));
+        }
         read(&mut half, &mut input).await?;
     }
 }

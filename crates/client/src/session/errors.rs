@@ -64,6 +64,9 @@ impl RowErrors {
 
     /// Adds the rows of a batch that `causes` names by their position, ascending.
     pub(super) fn add(&mut self, max: usize, table: &Table, batch: &Batch, causes: &[(usize, Error)]) {
+        if causes.is_empty() {
+            return;
+        }
         let layout = OperationLayout::new(table.columns().iter().map(Column::wire).collect());
         let mut reader = OperationReader::new(&layout, batch.rows(), batch.indirect());
         let mut causes = causes.iter().peekable();
