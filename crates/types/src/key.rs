@@ -15,6 +15,7 @@ pub const KEY_BYTES_MAX: usize = 16 * 1024;
 ///
 /// # Errors
 /// `Invalid` for null or a value of another type; `TooLarge` beyond [`KEY_BYTES_MAX`].
+#[inline]
 pub fn encode_key<'a>(
     schema: &Schema,
     values: impl IntoIterator<Item = ValueRef<'a>>,

@@ -59,7 +59,9 @@ impl RowLayout {
         self.encode_each(values.iter().copied(), out);
     }
 
-    /// As [`encode`](Self::encode), of values that are made one by one.
+    /// As [`encode`](Self::encode), of values that are made one by one: inlined, what makes a value and what encodes it
+    /// look at its type once.
+    #[inline(always)]
     pub fn encode_each<'v>(&self, values: impl Iterator<Item = ValueRef<'v>>, out: &mut Vec<u8>) {
         let n = self.places.len();
         let start = out.len();

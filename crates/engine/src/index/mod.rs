@@ -241,6 +241,7 @@ impl RowIndex {
         freed.memtable
     }
 
+    #[inline]
     fn trim_entry(
         &self,
         entry: &mut Occupied<'_, '_, Meta>,
