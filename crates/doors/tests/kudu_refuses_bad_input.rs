@@ -6,6 +6,7 @@ mod kudu_client;
 
 use bytes::Bytes;
 use kudu_client::{Client, Subject, rows_of, scan, write};
+use oribi_engine::EngineOptions;
 use oribi_kudu::messages::common::RowOperations;
 use oribi_kudu::messages::master::{
     ConnectToMasterRequest, ConnectToMasterResponse, MasterFeature, PingRequest, PingResponse,
@@ -169,6 +170,25 @@ fn rows_that_are_damaged_change_nothing() {
     let cut = [&rows[..], &rows[..5]].concat();
     refused(&mut client, &cut, b"three");
     assert_eq!(client.scan_all(scan(&tablets[0]), 1000), []);
+    assert_eq!(client.write(&whole).per_row_errors, []);
+}
+
+#[test]
+fn values_that_lie_over_each_other_count_as_often_as_they_would_be_written() {
+    let subject = Subject::new();
+    let mut client = subject.client();
+    let tablets = client.create("t", 1);
+    let whole = write(&tablets[0], &[(OperationType::Insert, 1, Some(2), Some("three"))]);
+    let mut row = whole.row_operations.clone().unwrap().rows.unwrap().to_vec();
+    let text = vec![b'x'; 1 << 20];
+    let at = row.len() - 16;
+    row[at..at + 8].fill(0);
+    row[at + 8..].copy_from_slice(&(text.len() as u64).to_le_bytes());
+    let count = EngineOptions::default().statement_bytes_max / text.len() + 1;
+    let operations = RowOperations { rows: Some(row.repeat(count).into()), indirect_data: Some(text.into()) };
+    let answer = client.write(&WriteRequest { row_operations: Some(operations), ..whole.clone() });
+    let message = answer.error.expect("an error").status.message.unwrap();
+    assert!(message.contains("take more than"), "{message}");
     assert_eq!(client.write(&whole).per_row_errors, []);
 }
 

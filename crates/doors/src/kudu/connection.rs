@@ -92,9 +92,7 @@ impl Connection {
         let mut idle = pin!(Idle::new(idle_max));
         let mut closing = false;
         loop {
-            if !closing {
-                self.take_calls()?;
-            }
+            let stopped = !closing && self.take_calls()?;
             self.settle_held();
             let sent = self.outbox.flush(&self.socket)?;
             self.port.traffic.thread(self.thread).sent_bytes.add(sent as u64);
@@ -103,6 +101,9 @@ impl Connection {
             }
             if closing && self.calls.is_empty() && self.outbox.is_empty() {
                 return Ok(());
+            }
+            if stopped && self.has_room() {
+                continue;
             }
             let reads = !closing && self.has_room();
             tokio::select! {
@@ -151,8 +152,8 @@ impl Connection {
         self.outbox.bytes() < OUTBOX_BYTES_MAX && self.calls.len() < CALLS_MAX
     }
 
-    /// Begins the calls that are whole.
-    fn take_calls(&mut self) -> Result<()> {
+    /// Begins the calls that are whole; whether it stopped because answers or calls are too many.
+    fn take_calls(&mut self) -> Result<bool> {
         while self.has_room() {
             match frame::decode(&mut self.input, FRAME_BYTES_MAX).map_err(malformed)? {
                 Some(frame) => self.begin(frame)?,
@@ -163,7 +164,7 @@ impl Connection {
             // An idle client costs no buffer.
             self.input = BytesMut::new();
         }
-        Ok(())
+        Ok(!self.has_room())
     }
 
     fn begin(&mut self, frame: Frame) -> Result<()> {
@@ -236,8 +237,7 @@ impl Connection {
 }
 
 /// Has the work done by a thread that may wait for files, unless nobody waits for the answer any more by then.
-async fn execute(mut work: Work, begun: Instant, taken: Taken) -> Result<Answer> {
-    let _taken = taken;
+async fn execute(mut work: Work, begun: Instant, mut taken: Taken) -> Result<Answer> {
     loop {
         let run = move || {
             let done = match work.timeout {
@@ -246,15 +246,16 @@ async fn execute(mut work: Work, begun: Instant, taken: Taken) -> Result<Answer>
                 }
                 _ => (work.job)(),
             };
-            (work, done)
+            // With the work, so that it counts until it is done, though the client may have hung up.
+            (work, taken, done)
         };
         let ran = tokio::task::spawn_blocking(run).await;
-        let (again, done) = ran.map_err(|e| Error::internal(format!("a call: {e}")))?;
+        let (again, still_taken, done) = ran.map_err(|e| Error::internal(format!("a call: {e}")))?;
         match done {
             Done::Answer(answer) => return Ok(answer),
             Done::Again(under_way) => under_way.ended().await,
         }
-        work = again;
+        (work, taken) = (again, still_taken);
     }
 }
 

@@ -37,8 +37,8 @@ impl Leases {
         leases.insert(snapshot.ts().0, Lease { snapshot: snapshot.clone(), end });
     }
 
-    /// The snapshot of this timestamp, which is kept for another while.
-    pub fn get(&self, ts: u64) -> Option<Arc<Snapshot>> {
+    /// The snapshot of this timestamp, if it is kept, which it is for another while.
+    pub fn renew(&self, ts: u64) -> Option<Arc<Snapshot>> {
         let mut leases = self.lock();
         let lease = leases.get_mut(&ts)?;
         lease.end = Instant::now() + LEASE_MAX;

@@ -8,6 +8,9 @@ use oribi_types::key::encode_key;
 use oribi_types::{Error, Result, ValueRef};
 use std::ops::Range;
 
+/// What the engine keeps of an operation while it is applied: where it goes, and what was decided.
+const ENGINE_OPERATION_BYTES: usize = 128;
+
 /// The operations of a request.
 #[derive(Default)]
 pub(super) struct Rows<'a> {
@@ -40,11 +43,12 @@ pub(super) enum Change {
 }
 
 impl<'a> Rows<'a> {
-    /// Reads all operations of a request.
+    /// Reads all operations of a request, which take at most about `bytes_max` of memory: values may lie over each other
+    /// in the request, and an operation takes more than it says.
     ///
     /// # Errors
-    /// `Invalid` for rows that are cut short or of no known type: then it is not known where the next begins.
-    pub fn read(plan: &RowPlan, rows: &'a [u8], indirect: &'a [u8]) -> Result<Self> {
+    /// `Invalid` for rows that are cut short or of no known type: then it is not known where the next begins; `TooLarge`.
+    pub fn read(plan: &RowPlan, rows: &'a [u8], indirect: &'a [u8], bytes_max: usize) -> Result<Self> {
         let mut read = Rows::default();
         let mut reader = OperationReader::new(&plan.layout, rows, indirect);
         while let Some(operation) = reader.read()? {
@@ -54,8 +58,20 @@ impl<'a> Rows<'a> {
             if let Err(error) = read.push(plan, &operation) {
                 read.refused.push((operation.index, error));
             }
+            if read.bytes() > bytes_max {
+                return Err(Error::too_large(format!(
+                    "the rows of the request take more than {bytes_max} bytes"
+                )));
+            }
         }
         Ok(read)
+    }
+
+    /// What is held, and what the engine will hold besides.
+    fn bytes(&self) -> usize {
+        let fixed = size_of::<Operation>() + size_of::<oribi_engine::WriteOp<'_>>() + ENGINE_OPERATION_BYTES;
+        let operations = (self.operations.len() + self.refused.len()) * fixed;
+        self.keys.len() + self.rows.len() + size_of_val(&*self.values) + operations
     }
 
     pub fn key(&self, operation: &Operation) -> &[u8] {

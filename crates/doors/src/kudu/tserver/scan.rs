@@ -144,6 +144,8 @@ fn go_on(
         node.scanners.close(id);
         Refused::new(&e, Code::UnknownError)
     })?;
+    // A client that has named it goes on with it in other tablets.
+    node.leases.renew(scanner.snapshot.ts().0);
     let scanned = Scanned::new(page, &scanner);
     if closes || !scanner.has_more() {
         node.scanners.close(id);

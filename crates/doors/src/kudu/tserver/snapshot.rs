@@ -47,7 +47,7 @@ pub(super) fn choose(node: &Node, request: &NewScanRequest) -> Result<Chosen, Ta
 
 /// The snapshot that a client names.
 fn at(node: &Node, ts: u64) -> Result<Arc<Snapshot>, TabletServerError> {
-    if let Some(snapshot) = node.leases.get(ts) {
+    if let Some(snapshot) = node.leases.renew(ts) {
         return Ok(snapshot);
     }
     let snapshot = node.engine.snapshot_at(Timestamp(ts));

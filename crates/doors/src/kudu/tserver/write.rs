@@ -55,8 +55,7 @@ pub(super) fn handle(node: &Arc<Node>, plans: &mut RowPlans, call: Call) -> Hand
         Ok(plan) => plan,
         Err(error) => return Handled::Now(refuse(&call, error)),
     };
-    let rows = request.row_operations.as_ref().and_then(|operations| operations.rows.as_ref());
-    let is_short = rows.is_none_or(|rows| rows.len() <= SHORT_BYTES_MAX);
+    let is_short = call.bytes() <= SHORT_BYTES_MAX;
     let (call_id, timeout, bytes) = (call.id, call.timeout, call.bytes());
     let node = node.clone();
     let job = Box::new(move || execute(&node, &plan, &call, &request));
@@ -103,7 +102,7 @@ fn try_execute(node: &Node, plan: &RowPlan, call: &Call, request: &WriteRequest)
     let bytes = |bytes: Option<&Bytes>| bytes.cloned().unwrap_or_default();
     let rows = bytes(operations.and_then(|operations| operations.rows.as_ref()));
     let indirect = bytes(operations.and_then(|operations| operations.indirect_data.as_ref()));
-    let rows = Rows::read(plan, &rows, &indirect)?;
+    let rows = Rows::read(plan, &rows, &indirect, node.engine.options().statement_bytes_max)?;
     apply(&node.engine, plan, &rows, call.request_id.as_ref())
 }
 
