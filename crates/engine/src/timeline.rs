@@ -16,6 +16,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 pub(crate) struct Timeline {
     clock: Arc<dyn Clock>,
     watermark: AtomicU64,
+    /// The highest timestamp taken; changed under the lock of `writes`.
+    last: AtomicU64,
     /// No timestamp above this is given out.
     ceiling: AtomicU64,
     writes: Mutex<Writes>,
@@ -32,8 +34,8 @@ struct Registered {
     now_micros: u64,
 }
 
+#[derive(Default)]
 struct Writes {
-    last: Timestamp,
     /// Timestamps taken, oldest first, and whether their writes have completed.
     in_flight: VecDeque<(Timestamp, bool)>,
 }
@@ -44,9 +46,10 @@ impl Timeline {
         Timeline {
             clock,
             watermark: AtomicU64::new(last.0),
+            last: AtomicU64::new(last.0),
             // A higher one is due before the first timestamp.
             ceiling: AtomicU64::new(last.0),
-            writes: Mutex::new(Writes { last, in_flight: VecDeque::new() }),
+            writes: Mutex::default(),
             completed: Condvar::new(),
             snapshots: Mutex::default(),
         }
@@ -63,8 +66,8 @@ impl Timeline {
         let reserved = self.ceiling().micros().saturating_sub(SPARE_MICROS);
         let wall = Timestamp::from_micros(now_micros.min(reserved));
         let mut writes = self.writes.lock();
-        let ts = wall.max(writes.last.next());
-        writes.last = ts;
+        let ts = wall.max(self.last().next());
+        self.last.store(ts.0, Ordering::Relaxed);
         writes.in_flight.push_back((ts, false));
         ts
     }
@@ -115,7 +118,7 @@ impl Timeline {
 
     /// The highest timestamp taken so far.
     pub fn last(&self) -> Timestamp {
-        self.writes.lock().last
+        Timestamp(self.last.load(Ordering::Relaxed))
     }
 
     /// Registers a snapshot at the watermark. The watermark is read under the registry's lock, so that the horizon

@@ -95,7 +95,7 @@ pub(crate) struct RealClock;
 impl Clock for RealClock {
     fn now_micros(&self) -> u64 {
         let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        since.as_micros() as u64
+        since.as_secs() * 1_000_000 + u64::from(since.subsec_micros())
     }
 
     fn monotonic_micros(&self) -> u64 {

@@ -406,7 +406,7 @@ impl<M: Send + Sync + 'static> Occupied<'_, '_, M> {
     }
 
     /// Makes `new` the newest version, with the others below it.
-    #[inline]
+    #[inline(always)]
     pub fn push(&mut self, new: NewVersion<'_, M>) {
         let new = Unlinked::new(new);
         new.inherit(self.newest());

@@ -241,7 +241,7 @@ impl RowIndex {
         freed.memtable
     }
 
-    #[inline]
+    #[inline(always)]
     fn trim_entry(
         &self,
         entry: &mut Occupied<'_, '_, Meta>,
