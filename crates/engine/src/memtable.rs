@@ -1,7 +1,7 @@
 //! A memtable: the hashes of the keys that a tablet wrote since its last flush. The rows themselves are in the row
 //! index.
 
-use crate::index::{KeyRef, NewVersion, RowIndex};
+use crate::index::{Applied, KeyRef, NewVersion, RowIndex};
 use crate::memory::MemoryBudget;
 use crate::ordered::OrderedView;
 use oribi_types::Timestamp;
@@ -58,7 +58,8 @@ impl Memtable {
             published()
         };
         let applied = index.apply(key, new, placed, in_files);
-        self.grew(applied.bytes);
+        index.count(&applied);
+        self.grew(applied.bytes());
         applied.covers
     }
 
@@ -118,6 +119,58 @@ impl Memtable {
     }
 }
 
+/// Rows of one write for one memtable, noted there all at once: counters and the list of hashes are other threads' too.
+#[derive(Default)]
+pub(crate) struct Run {
+    memtable: Option<Arc<Memtable>>,
+    hashes: Vec<u64>,
+    applied: Applied,
+}
+
+impl Run {
+    /// Has the next rows go to `memtable`; what went to another is noted.
+    pub fn switch_to(&mut self, memtable: &Arc<Memtable>, index: &RowIndex) {
+        if !self.memtable.as_ref().is_some_and(|current| Arc::ptr_eq(current, memtable)) {
+            self.note(index);
+            self.memtable = Some(memtable.clone());
+        }
+    }
+
+    /// As [`Memtable::apply`] of a row that is published later.
+    pub fn apply(
+        &mut self,
+        index: &RowIndex,
+        key: KeyRef<'_>,
+        new: NewVersion<'_>,
+        horizon: Timestamp,
+        in_files: impl FnOnce() -> bool,
+    ) -> bool {
+        if self.applied.is_none() && let Some(memtable) = &self.memtable {
+            memtable.note(new.lsn);
+        }
+        let placed = |first| {
+            if first {
+                self.hashes.push(key.hash);
+            }
+            horizon
+        };
+        let applied = index.apply(key, new, placed, in_files);
+        self.applied.add(&applied);
+        applied.covers
+    }
+
+    /// Before the rows are published, so that every scan finds them, and before the memtable can be sealed.
+    pub fn note(&mut self, index: &RowIndex) {
+        if let Some(memtable) = self.memtable.take() {
+            memtable.hashes.extend(&self.hashes);
+            index.count(&self.applied);
+            memtable.grew(self.applied.bytes());
+            self.hashes.clear();
+            self.applied = Applied::default();
+        }
+    }
+}
+
 /// The hash of each key once, in order of first write. Readers may walk it while writers add. It never moves, and takes
 /// eight bytes for each.
 #[derive(Default)]
@@ -130,18 +183,26 @@ impl Hashes {
     const CHUNK: usize = 4096;
 
     fn push(&self, hash: u64) {
+        self.extend(&[hash]);
+    }
+
+    fn extend(&self, mut hashes: &[u64]) {
         let mut chunks = self.chunks.lock();
-        match chunks.last_mut().filter(|chunk| chunk.len() < Hashes::CHUNK) {
-            // Small memtables, of which there may be many, grow by and by.
-            Some(chunk) => chunk.push(hash),
-            None => {
-                let first = chunks.is_empty();
-                let mut chunk = Vec::with_capacity(if first { 4 } else { Hashes::CHUNK });
-                chunk.push(hash);
-                chunks.push(chunk);
+        self.len.fetch_add(hashes.len(), Relaxed);
+        while !hashes.is_empty() {
+            match chunks.last_mut().filter(|chunk| chunk.len() < Hashes::CHUNK) {
+                // Small memtables, of which there may be many, grow by and by.
+                Some(chunk) => {
+                    let (fit, rest) = hashes.split_at(hashes.len().min(Hashes::CHUNK - chunk.len()));
+                    chunk.extend_from_slice(fit);
+                    hashes = rest;
+                }
+                None => {
+                    let first = chunks.is_empty();
+                    chunks.push(Vec::with_capacity(if first { 4 } else { Hashes::CHUNK }));
+                }
             }
         }
-        self.len.fetch_add(1, Relaxed);
     }
 
     fn iter_from(&self, skip: usize) -> impl Iterator<Item = u64> {

@@ -13,7 +13,8 @@
 
 use crate::catalog::Table;
 use crate::engine::{Engine, Obligation};
-use crate::index::{KeyRef, NewVersion, Older};
+use crate::index::{GROUP, KeyRef, NewVersion, Older};
+use crate::memtable::{Memtable, Run};
 use crate::read::{FileRow, RowVersion};
 use crate::record::{self, Change};
 use crate::tablet::{Tablet, TabletState};
@@ -79,9 +80,18 @@ struct Staged {
     covers: bool,
 }
 
+impl Staged {
+    fn version<'r>(&self, rows: &'r [u8], memtable: &Memtable, lsn: Lsn, ts: Timestamp) -> NewVersion<'r> {
+        let row = self.row.clone().map(|range| &rows[range]);
+        NewVersion { ts, lsn, memtable: memtable.id, row, older: self.older }
+    }
+}
+
 #[derive(Default)]
 struct Scratch {
+    /// The rows of all staged operations, one behind the other.
     rows: Vec<u8>,
+    /// What an earlier operation of the write left for a later one on the same key.
     row: Vec<u8>,
     staged: Vec<Staged>,
 }
@@ -101,6 +111,59 @@ struct Tracking<'t, 'd> {
     result: Vec<u8>,
 }
 
+/// What deciding a write's operations needs and gathers.
+struct Staging {
+    now_micros: u64,
+    own: Own,
+    /// What the decisions observed.
+    obligation: Obligation,
+}
+
+/// Staged operations by key, to be seen by later operations on the same key. Without entries where none looks, or all
+/// keys ascend, so that no two are the same.
+struct Own(Option<HashTable<usize>>);
+
+impl Own {
+    fn of(ops: &[WriteOp<'_>]) -> Self {
+        let ascends = |pair: &[WriteOp<'_>]| Arc::ptr_eq(pair[0].table, pair[1].table) && pair[0].key < pair[1].key;
+        let looks = || ops.iter().any(|op| op.read == Read::Existing);
+        let is_needed = ops.len() > 1 && looks() && !ops.windows(2).all(ascends);
+        Own(is_needed.then(|| HashTable::with_capacity(ops.len())))
+    }
+
+    /// The last staged operation on the key of operation `i`.
+    fn find(&self, i: usize, ops: &[WriteOp<'_>], targets: &[Target<'_>], staged: &[Staged]) -> Option<usize> {
+        let same_key = |&s: &usize| is_same_key(ops, targets, staged[s].op, i);
+        self.0.as_ref()?.find(targets[i].1.hash, same_key).copied()
+    }
+
+    /// Takes in the operation that was staged last.
+    fn push(&mut self, ops: &[WriteOp<'_>], targets: &[Target<'_>], staged: &[Staged]) {
+        let (Some(own), Some(last)) = (&mut self.0, staged.last()) else { return };
+        let (hash, place) = (targets[last.op].1.hash, staged.len() - 1);
+        match own.find_mut(hash, |&s| is_same_key(ops, targets, staged[s].op, last.op)) {
+            Some(slot) => *slot = place,
+            None => {
+                own.insert_unique(hash, place, |&s| targets[staged[s].op].1.hash);
+            }
+        }
+    }
+}
+
+fn is_same_key(ops: &[WriteOp<'_>], targets: &[Target<'_>], a: usize, b: usize) -> bool {
+    let (a_key, b_key) = (targets[a].1, targets[b].1);
+    a_key.hash == b_key.hash && ops[a].key == ops[b].key && a_key.generation == b_key.generation
+}
+
+/// The positions of `len` operations, in groups that are fetched ahead together.
+fn groups(len: usize) -> impl Iterator<Item = Range<usize>> {
+    (0..len).step_by(GROUP).map(move |first| first..len.min(first + GROUP))
+}
+
+fn hashes<'a>(targets: &'a [Target<'_>]) -> impl Iterator<Item = u64> + Clone + 'a {
+    targets.iter().map(|(_, key)| key.hash)
+}
+
 /// Where an operation goes.
 type Target<'a> = (&'a Arc<Tablet>, KeyRef<'a>);
 
@@ -108,9 +171,9 @@ impl Engine {
     /// Applies `ops` atomically, as one log record at one timestamp. Several may name the same key; each sees those
     /// before it (at timestamp `MAX`).
     ///
-    /// `decide(i, current, row)` is called once per operation, in order, with the newest version of its key: `None`
-    /// if it is absent or expired, and always for [`Read::Blind`]. For [`Decision::Put`] it leaves the encoded row in
-    /// `row`, which it finds empty. It runs under locks and must not call the engine.
+    /// `decide(i, current, rows)` is called once per operation, in order, with the newest version of its key: `None`
+    /// if it is absent or expired, and always for [`Read::Blind`]. For [`Decision::Put`] it appends the encoded row to
+    /// `rows`, whatever is in it. It runs under locks and must not call the engine.
     ///
     /// # Errors
     /// Those of `decide`; `TooLarge` beyond `statement_bytes_max`; `NotFound` for a dropped table, `NotCovered` for a row
@@ -177,7 +240,7 @@ impl Engine {
     }
 
     fn targets<'a>(&self, ops: &'a [WriteOp<'a>]) -> Result<SmallVec<[Target<'a>; 1]>> {
-        let mut targets = SmallVec::new();
+        let mut targets = SmallVec::with_capacity(ops.len());
         for op in ops {
             if op.key.len() > KEY_BYTES_MAX {
                 return Err(Error::too_large(format!("key is longer than {KEY_BYTES_MAX} bytes")));
@@ -252,73 +315,61 @@ impl Engine {
         scratch: &mut Scratch,
         decide: &mut Decide<'_>,
     ) -> Result<Obligation> {
-        let mut obligation = Obligation::default();
-        // Staged operations by key, to be seen by later operations on the same key, if any looks.
-        let mut own: HashTable<usize> = HashTable::new();
-        let keeps_own = ops.len() > 1 && ops.iter().any(|op| op.read == Read::Existing);
+        let mut staging = Staging { now_micros, own: Own::of(ops), obligation: Obligation::default() };
         let keys_bytes: usize = ops.iter().map(|op| op.key.len()).sum();
-        for (i, op) in ops.iter().enumerate() {
-            let key = targets[i].1;
-            let same_key = |staged: &Staged| {
-                targets[staged.op].1.hash == key.hash
-                    && ops[staged.op].key == op.key
-                    && targets[staged.op].1.generation == key.generation
-            };
-            let earlier = match keeps_own {
-                true => own.find(key.hash, |&s| same_key(&scratch.staged[s])).copied(),
-                false => None,
-            };
-            scratch.row.clear();
-            let row = &mut scratch.row;
-            let mut older = Older::Unresolved { below: 0 };
-            let decision = match (op.read, earlier) {
-                (Read::Blind, _) => decide(i, None, row)?,
-                (Read::Existing, Some(earlier)) => {
-                    let current = scratch.staged[earlier].row.clone().map(|range| RowVersion {
-                        key: op.key,
-                        row: &scratch.rows[range],
-                        ts: Timestamp::MAX,
-                    });
-                    decide(i, current, row)?
+        for group in groups(ops.len()) {
+            // Pinned once for a group, and what its keys lead to is fetched at once.
+            let _pinned = (ops.len() > 1).then(|| self.index.fetch_ahead(hashes(&targets[group.clone()])));
+            for i in group {
+                self.stage_one(i, ops, targets, &mut staging, scratch, decide)?;
+                if keys_bytes + scratch.rows.len() > self.options.statement_bytes_max {
+                    return Err(Error::too_large(format!(
+                        "the statement writes more than statement_bytes_max ({} bytes)",
+                        self.options.statement_bytes_max
+                    )));
                 }
-                (Read::Existing, None) => self.decide_on_newest(
-                    i,
-                    op,
-                    targets[i],
-                    now_micros,
-                    &mut obligation,
-                    &mut older,
-                    row,
-                    decide,
-                )?,
-            };
-            let range = match decision {
-                Decision::Keep => continue,
-                Decision::Delete => None,
-                Decision::Put => {
-                    let start = scratch.rows.len();
-                    scratch.rows.extend_from_slice(&scratch.row);
-                    Some(start..scratch.rows.len())
-                }
-            };
-            scratch.staged.push(Staged { op: i, row: range, older, covers: false });
-            if keeps_own {
-                let staged = scratch.staged.len() - 1;
-                match own.find_mut(key.hash, |&s| same_key(&scratch.staged[s])) {
-                    Some(slot) => *slot = staged,
-                    None => {
-                        own.insert_unique(key.hash, staged, |&s| targets[scratch.staged[s].op].1.hash);
-                    }
-                }
-            }
-            if keys_bytes + scratch.rows.len() > self.options.statement_bytes_max {
-                return Err(Error::too_large(format!(
-                    "the statement writes more than statement_bytes_max ({} bytes)",
-                    self.options.statement_bytes_max
-                )));
             }
         }
-        Ok(obligation)
+        Ok(staging.obligation)
+    }
+
+    fn stage_one(
+        &self,
+        i: usize,
+        ops: &[WriteOp<'_>],
+        targets: &[Target<'_>],
+        staging: &mut Staging,
+        scratch: &mut Scratch,
+        decide: &mut Decide<'_>,
+    ) -> Result<()> {
+        let Scratch { rows, row: before, staged } = scratch;
+        let start = rows.len();
+        let mut older = Older::Unresolved { below: 0 };
+        let earlier = staging.own.find(i, ops, targets, staged);
+        let decision = match (ops[i].read, earlier) {
+            (Read::Blind, _) => decide(i, None, rows)?,
+            (Read::Existing, Some(earlier)) => {
+                let range = staged[earlier].row.clone();
+                before.clear();
+                before.extend_from_slice(range.clone().map_or(&[], |range| &rows[range]));
+                let current = range.map(|_| RowVersion { key: ops[i].key, row: before, ts: Timestamp::MAX });
+                decide(i, current, rows)?
+            }
+            (Read::Existing, None) => {
+                self.decide_on_newest(i, &ops[i], targets[i], staging, &mut older, rows, decide)?
+            }
+        };
+        let row = match decision {
+            Decision::Put => Some(start..rows.len()),
+            Decision::Delete => None,
+            Decision::Keep => {
+                rows.truncate(start);
+                return Ok(());
+            }
+        };
+        staged.push(Staged { op: i, row, older, covers: false });
+        staging.own.push(ops, targets, staged);
+        Ok(())
     }
 
     /// Decides one operation on the newest applied version: from the row index or, under the latch, from the files.
@@ -328,17 +379,17 @@ impl Engine {
         i: usize,
         op: &WriteOp<'_>,
         (tablet, key): Target<'_>,
-        now_micros: u64,
-        obligation: &mut Obligation,
+        staging: &mut Staging,
         older: &mut Older,
-        row: &mut Vec<u8>,
+        rows: &mut Vec<u8>,
         decide: &mut Decide<'_>,
     ) -> Result<Decision> {
+        let now_micros = staging.now_micros;
         let in_memory = self.index.read(key, |newest| {
             let ts = newest.meta.ts;
-            obligation.merge(Obligation::on(op.table, newest.meta.lsn));
+            staging.obligation.merge(Obligation::on(op.table, newest.meta.lsn));
             let live = newest.row().filter(|row| !op.table.is_expired(row, ts, now_micros));
-            decide(i, live.map(|row| RowVersion { key: op.key, row, ts }), row)
+            decide(i, live.map(|row| RowVersion { key: op.key, row, ts }), rows)
         });
         let stamp = match in_memory {
             Ok(decision) => return decision,
@@ -348,13 +399,13 @@ impl Engine {
         match self.read_files(op.table, tablet, op.key, Timestamp::MAX, &mut found)? {
             None => {
                 *older = Older::Nothing;
-                decide(i, None, row)
+                decide(i, None, rows)
             }
             Some(FileRow { ts, home, .. }) => {
                 *older = Older::At(home);
                 self.index.fill(key, stamp, &found, ts, home);
                 let live = !op.table.is_expired(&found, ts, now_micros);
-                decide(i, live.then_some(RowVersion { key: op.key, row: &found, ts }), row)
+                decide(i, live.then_some(RowVersion { key: op.key, row: &found, ts }), rows)
             }
         }
     }
@@ -398,32 +449,43 @@ impl Engine {
         }
     }
 
-    /// Applies the staged rows and completes the write.
+    /// Applies the staged rows and completes the write. All are seen at once, so that only one alone completes it.
     fn apply(&self, targets: &[Target<'_>], scratch: &mut Scratch, lsn: Lsn, ts: Timestamp) {
-        let Scratch { rows, staged, .. } = scratch;
-        // All of a write's rows are seen at once, so that only one alone completes it.
-        let alone = staged.len() == 1;
-        let horizon = if alone { Timestamp::MIN } else { self.timeline.horizon() };
-        let published = || match alone {
-            true => {
-                self.timeline.complete(ts);
-                self.timeline.horizon()
+        match &mut *scratch.staged {
+            [alone] => {
+                let (tablet, key) = targets[alone.op];
+                let state = tablet.state();
+                let new = alone.version(&scratch.rows, &state.active, lsn, ts);
+                let published = || {
+                    self.timeline.complete(ts);
+                    self.timeline.horizon()
+                };
+                let in_files = || state.files.may_contain(key.key);
+                alone.covers = state.active.apply(&self.index, key, new, published, in_files);
             }
-            false => horizon,
-        };
-        let mut states = States::default();
-        for staged in staged.iter_mut() {
-            let (tablet, key) = targets[staged.op];
-            let row = staged.row.clone().map(|range| &rows[range]);
-            let memtable = &states.of(tablet).active;
-            let new = NewVersion { ts, lsn, memtable: memtable.id, row, older: staged.older };
-            let in_files = || tablet.state().files.may_contain(key.key);
-            staged.covers = memtable.apply(&self.index, key, new, published, in_files);
+            _ => {
+                self.apply_all(targets, scratch, lsn, ts);
+                self.timeline.complete(ts);
+            }
         }
-        if !alone {
-            self.timeline.complete(ts);
+        self.counters.rows_written.fetch_add(scratch.staged.len() as u64, Relaxed);
+    }
+
+    fn apply_all(&self, targets: &[Target<'_>], scratch: &mut Scratch, lsn: Lsn, ts: Timestamp) {
+        let Scratch { rows, staged, .. } = scratch;
+        let horizon = self.timeline.horizon();
+        let (mut states, mut run) = (States::default(), Run::default());
+        for group in staged.chunks_mut(GROUP) {
+            let _pinned = self.index.fetch_ahead(group.iter().map(|staged| targets[staged.op].1.hash));
+            for staged in group {
+                let (tablet, key) = targets[staged.op];
+                let state = states.of(tablet);
+                let new = staged.version(rows, &state.active, lsn, ts);
+                run.switch_to(&state.active, &self.index);
+                staged.covers = run.apply(&self.index, key, new, horizon, || state.files.may_contain(key.key));
+            }
         }
-        self.counters.rows_written.fetch_add(staged.len() as u64, Relaxed);
+        run.note(&self.index);
     }
 
     /// Waits until every reader sees what was applied at `ts`, and frees the versions that it replaced, unless a
@@ -471,6 +533,7 @@ impl<'a> States<'a> {
 }
 
 const LATCHES: usize = 4096;
+const WORD_BITS: usize = u64::BITS as usize;
 
 /// Locks over keys, by hash. Two keys may share one.
 pub(crate) struct Latches(Box<[Mutex<()>]>);
@@ -493,9 +556,15 @@ impl Latches {
         {
             return SmallVec::from_buf([lock(hash as usize % LATCHES)]);
         }
-        let mut order: SmallVec<[usize; 1]> = hashes.map(|hash| hash as usize % LATCHES).collect();
-        order.sort_unstable();
-        order.dedup();
-        order.into_iter().map(lock).collect()
+        let mut wanted = [0_u64; LATCHES / WORD_BITS];
+        hashes.map(|hash| hash as usize % LATCHES).for_each(|i| wanted[i / WORD_BITS] |= 1 << (i % WORD_BITS));
+        let mut latches = SmallVec::with_capacity(wanted.iter().map(|word| word.count_ones() as usize).sum());
+        for (i, mut word) in wanted.into_iter().enumerate() {
+            while word != 0 {
+                latches.push(lock(i * WORD_BITS + word.trailing_zeros() as usize));
+                word &= word - 1;
+            }
+        }
+        latches
     }
 }

@@ -142,17 +142,20 @@ impl<M> Buckets<M> {
 
     /// Puts a version into an empty slot. The writer's to call.
     pub fn insert(&self, version: NonNull<Version<M>>, hash: u64) {
-        let mut last = self.first(hash);
-        for bucket in self.chain(hash) {
+        let mut bucket = self.first(hash);
+        loop {
             if let Some(slot) = bucket.slots.iter().find(|slot| slot.load(Ordering::Relaxed).is_null()) {
-                set(slot, version, hash);
-                return;
+                return set(slot, version, hash);
             }
-            last = bucket;
+            // SAFETY: as in `chain`.
+            match unsafe { bucket.overflow.load(Ordering::Relaxed).as_ref() } {
+                Some(overflow) => bucket = overflow,
+                None => break,
+            }
         }
         let overflow = Bucket::default();
         set(&overflow.slots[0], version, hash);
-        last.overflow.store(Box::into_raw(Box::new(overflow)), Ordering::Release);
+        bucket.overflow.store(Box::into_raw(Box::new(overflow)), Ordering::Release);
     }
 }
 

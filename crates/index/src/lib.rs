@@ -25,6 +25,7 @@ pub use version::{NewVersion, Version, VersionRef};
 
 use buckets::{Buckets, Slot, clear, prefetch, set};
 use parking_lot::{Mutex, MutexGuard};
+use smallvec::SmallVec;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicUsize, Ordering};
 use version::Unlinked;
@@ -36,6 +37,8 @@ const STAMPS: usize = 8;
 /// Lines of a row that are fetched ahead; the processor goes on by itself.
 const PREFETCH_LINES: usize = 10;
 const LINE_BYTES: usize = 64;
+/// Versions whose hashes are fetched together when a table grows.
+const REHASH_GROUP: usize = 32;
 
 /// Newest versions by hash. Several rows may have one hash: look-ups are given what tells them apart.
 pub struct Index<M: Send + Sync + 'static> {
@@ -302,9 +305,16 @@ impl<'i, M: Send + Sync + 'static> Locked<'i, M> {
             return;
         }
         let new = Buckets::for_versions(len);
-        for (_, version) in old.all() {
+        let mut versions = old.all().map(|(_, version)| version);
+        loop {
+            let group: SmallVec<[NonNull<Version<M>>; REHASH_GROUP]> = versions.by_ref().take(REHASH_GROUP).collect();
+            if group.is_empty() {
+                break;
+            }
+            // Their hashes: the cache misses of a group overlap.
+            group.iter().for_each(|version| prefetch(version.as_ptr().cast::<u8>().cast_const()));
             // SAFETY: under the lock, what is in a slot stays.
-            new.insert(version, unsafe { version.as_ref() }.hash);
+            group.iter().for_each(|version| new.insert(*version, unsafe { version.as_ref() }.hash));
         }
         let old = self.shard.buckets.swap(Box::into_raw(Box::new(new)), Ordering::AcqRel);
         let old = SendPtr(old);

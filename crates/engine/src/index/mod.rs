@@ -60,11 +60,30 @@ pub(crate) struct NewVersion<'a> {
     pub older: Older,
 }
 
+/// What became of one new version, or of several; see [`RowIndex::count`].
+#[derive(Default)]
 pub(crate) struct Applied {
-    /// By how much the memtable grew.
-    pub bytes: i64,
+    grown: u64,
+    freed: Freed,
     /// Whether versions are left below it, for [`RowIndex::trim`].
     pub covers: bool,
+}
+
+impl Applied {
+    /// By how much the memtable grew.
+    pub fn bytes(&self) -> i64 {
+        self.grown as i64 - self.freed.memtable as i64
+    }
+
+    pub fn is_none(&self) -> bool {
+        self.grown == 0
+    }
+
+    pub fn add(&mut self, other: &Applied) {
+        self.grown += other.grown;
+        self.freed.memtable += other.freed.memtable;
+        self.freed.memtables += other.freed.memtables;
+    }
 }
 
 /// Bytes of versions that were cut off.
@@ -176,9 +195,12 @@ impl RowIndex {
         }
     }
 
-    /// Has the rows of `keys` fetched, so that the cache misses of what is done with them next overlap.
-    pub fn fetch_ahead(&self, keys: &[KeyRef<'_>]) {
-        self.fetch(keys.iter().map(|key| key.hash), &pin());
+    /// Has the rows of `hashes` fetched, so that the cache misses of what is done with them next overlap. Where they all
+    /// come while what it returns is held, they are pinned once.
+    pub fn fetch_ahead(&self, hashes: impl Iterator<Item = u64> + Clone) -> Guard {
+        let guard = pin();
+        self.fetch(hashes, &guard);
+        guard
     }
 
     fn fetch(&self, hashes: impl Iterator<Item = u64> + Clone, guard: &Guard) {
@@ -192,7 +214,8 @@ impl RowIndex {
     /// memtable, and returns the horizon: versions below stay as long as a snapshot at or above it may read them.
     /// `in_files` says whether the tablet's present files may hold the key; it is asked, without I/O, only if the key is
     /// seen to be absent here: whatever was unpinned before is in those files, and what they do not hold then can come
-    /// into them only from here. Both are called under the shard's lock.
+    /// into them only from here. Both are called under the shard's lock. What was applied is the caller's to
+    /// [`count`](Self::count) before the memtable can be sealed.
     pub fn apply(
         &self,
         key: KeyRef<'_>,
@@ -210,9 +233,8 @@ impl RowIndex {
                 }
                 let meta = Meta::new(key.generation, ts, lsn, memtable, older);
                 shard.insert(key.version(row, meta), &guard);
-                self.budget.memtables_grew(grown);
                 placed(true);
-                Applied { bytes: grown as i64, covers: false }
+                Applied { grown, ..Applied::default() }
             }
             Entry::Occupied(mut entry) => {
                 let before = &entry.newest().meta;
@@ -223,10 +245,14 @@ impl RowIndex {
                 entry.push(key.version(row, meta));
                 let horizon = placed(first);
                 let freed = self.trim_entry(&mut entry, &guard, horizon, memtable);
-                self.budget.memtables_changed(grown, freed.memtables);
-                Applied { bytes: grown as i64 - freed.memtable as i64, covers: ts > horizon }
+                Applied { grown, freed, covers: ts > horizon }
             }
         }
+    }
+
+    /// Counts in the budget what was applied.
+    pub fn count(&self, applied: &Applied) {
+        self.budget.memtables_changed(applied.grown, applied.freed.memtables);
     }
 
     /// Frees the versions of `key` that no snapshot at or above `horizon` reads. Returns the bytes freed that counted

@@ -36,7 +36,7 @@ pub struct Partitioning {
 enum LookUp {
     /// There is one.
     Nothing,
-    /// A bucket of the only dimension.
+    /// A bucket of the only dimension; no ranges, or one of all keys.
     Bucket,
     /// Its range, and a bucket in each dimension.
     All,
@@ -144,9 +144,10 @@ impl Partitioning {
                 Some(*n)
             })),
         }
-        let look_up = match (&range, hash.as_slice()) {
-            (None, []) => LookUp::Nothing,
-            (None, [_]) => LookUp::Bucket,
+        let divides = range.as_ref().is_some_and(|range| !matches!(range.ranges.as_slice(), [r] if r.is_all()));
+        let look_up = match hash.as_slice() {
+            [] if !divides => LookUp::Nothing,
+            [_] if !divides => LookUp::Bucket,
             _ => LookUp::All,
         };
         Partitioning { hash, range, firsts, look_up }
@@ -197,6 +198,15 @@ impl Partitioning {
 
     pub fn range_dimension(&self) -> Option<&RangeDimension> {
         self.range.as_ref()
+    }
+
+    /// Whether every key has a tablet.
+    pub fn covers_all(&self) -> bool {
+        let ranges = self.ranges();
+        let follows = |pair: &[RangePartition]| pair[0].upper.as_ref() == Some(&pair[1].lower);
+        let ends = |(first, last): (&RangePartition, &RangePartition)| first.lower.is_empty() && last.upper.is_none();
+        self.range.is_none()
+            || (ranges.first().zip(ranges.last()).is_some_and(ends) && ranges.windows(2).all(follows))
     }
 
     /// All ranges, ascending; none if the table is not partitioned by range.
@@ -332,6 +342,11 @@ impl RangeDimension {
 }
 
 impl RangePartition {
+    /// Whether it has all keys, and no hash dimensions of its own.
+    fn is_all(&self) -> bool {
+        self.lower.is_empty() && self.upper.is_none() && self.hash.is_none()
+    }
+
     fn ends_behind(&self, range_key: &[u8]) -> bool {
         self.upper.as_deref().is_none_or(|upper| range_key < upper)
     }

@@ -22,7 +22,7 @@ pub(super) struct RowPlan {
     pub not_settable: Vec<usize>,
     /// Positions in the request of what must be JSON.
     pub json: Vec<usize>,
-    /// Of a table with ranges, outside of which a row has no place.
+    /// Of a table with ranges that leave gaps, where a row has no place.
     ranges: Option<Arc<TableDefinition>>,
 }
 
@@ -85,7 +85,7 @@ impl RowPlan {
             not_settable: of_request(&|column| column.source == ColumnSource::CommitTimestamp),
             json: of_request(&|column| column.column_type == ColumnType::Json),
             layout: OperationLayout::new(wire),
-            ranges: Some(table.definition()).filter(|d| d.partitioning.range_dimension().is_some()),
+            ranges: Some(table.definition()).filter(|definition| !definition.partitioning.covers_all()),
             table,
         })
     }
