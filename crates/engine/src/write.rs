@@ -17,12 +17,12 @@ use crate::index::{KeyRef, NewVersion, Older};
 use crate::read::{FileRow, RowVersion};
 use crate::record::{self, Change};
 use crate::tablet::{Tablet, TabletState};
-use crate::tracker::{Answered, Begun, Execution, Request, Tracked};
+use crate::tracked::{Plain, Tracking, Tracks};
+use crate::tracker::{Answered, Begun, Request, Tracked};
 use hashbrown::HashTable;
 use oribi_types::key::KEY_BYTES_MAX;
 use oribi_types::{Error, Result, Timestamp};
 use oribi_wal::Lsn;
-use parking_lot::{Mutex, MutexGuard};
 use smallvec::SmallVec;
 use std::cell::RefCell;
 use std::ops::Range;
@@ -94,13 +94,6 @@ thread_local! {
 /// Above this a scratch buffer is not kept for the next write.
 const SCRATCH_BYTES_KEPT: usize = 4 << 20;
 
-/// What a tracked write has beside others.
-struct Tracking<'t, 'd> {
-    execution: Execution<'t>,
-    answer: &'t mut Answer<'d>,
-    result: Vec<u8>,
-}
-
 /// Where an operation goes.
 type Target<'a> = (&'a Arc<Tablet>, KeyRef<'a>);
 
@@ -114,9 +107,10 @@ impl Engine {
     ///
     /// # Errors
     /// Those of `decide`; `TooLarge` beyond `statement_bytes_max`; `NotFound` for a dropped table, `NotCovered` for a row
-    /// to put in no partition; `Retry` if a table was truncated or its partitions changed meanwhile; `Unavailable` if the log takes no more. Nothing was applied then.
+    /// in no partition; `Retry` if a table was truncated or altered since `ops` took their handles of it: what was planned
+    /// for it must be planned again; `Unavailable` if the log takes no more. Nothing was applied then.
     pub fn write(&self, ops: &[WriteOp<'_>], decide: &mut Decide<'_>) -> Result<Commit> {
-        self.execute(ops, decide, None)
+        self.execute(ops, decide, &mut Plain)
     }
 
     /// As [`write`](Self::write), once per request id: a write that is sent again, after a restart too, is answered with
@@ -140,9 +134,9 @@ impl Engine {
         let tracked = match self.results.begin(*request)? {
             Begun::Known(tracked) => tracked,
             Begun::Execute(execution) => {
-                let mut tracking = Tracking { execution, answer, result: Vec::new() };
-                let commit = self.execute(ops, decide, Some(&mut tracking))?;
-                Tracked::Answered(Answered { commit, result: tracking.result.into() })
+                let mut tracking = Tracking::new(execution, answer, self.options.statement_bytes_max);
+                let commit = self.execute(ops, decide, &mut tracking)?;
+                Tracked::Answered(Answered { commit, result: tracking.into_result() })
             }
         };
         if let Tracked::Answered(answered) = &tracked {
@@ -155,7 +149,7 @@ impl Engine {
         &self,
         ops: &[WriteOp<'_>],
         decide: &mut Decide<'_>,
-        tracking: Option<&mut Tracking<'_, '_>>,
+        tracking: &mut impl Tracks,
     ) -> Result<Commit> {
         self.budget.wait_for_room()?;
         // One look at the clock serves the whole write.
@@ -195,13 +189,11 @@ impl Engine {
         now_micros: u64,
         scratch: &mut Scratch,
         decide: &mut Decide<'_>,
-        mut tracking: Option<&mut Tracking<'_, '_>>,
+        tracking: &mut impl Tracks,
     ) -> Result<Commit> {
         let _latches = self.latches.take(targets.iter().map(|(_, key)| key.hash));
         let mut obligation = self.stage(ops, targets, now_micros, scratch, decide)?;
-        if let Some(tracking) = &mut tracking {
-            self.note_result(tracking)?;
-        } else if scratch.staged.is_empty() {
+        if !tracking.decided()? && scratch.staged.is_empty() {
             return Ok(Commit { ts: self.timeline.watermark(), obligation });
         }
         let _gate = self.gate.read();
@@ -209,38 +201,24 @@ impl Engine {
             return Err(Error::unavailable("the engine is closed"));
         }
         for (i, (tablet, key)) in targets.iter().enumerate() {
-            // What is kept as it is needs no tablet.
-            if tablet.is_dropped() && scratch.staged.iter().any(|staged| staged.op == i) {
+            // What is kept as it is needs no tablet. A row for another definition would lack the values of columns that
+            // were added since, and take away those that others have written.
+            if !tablet.takes(ops[i].table.version()) && scratch.staged.iter().any(|staged| staged.op == i) {
                 return Err(self.no_tablet(ops[i].table, ops[i].key));
             }
             if tablet.generation() != key.generation {
                 return Err(Error::retry("the table was truncated meanwhile"));
             }
         }
-        let (lsn, ts) = self.log_record(targets, now_micros, scratch, tracking.as_deref())?;
+        let (lsn, ts) = self.log_record(targets, now_micros, scratch, tracking)?;
         self.apply(targets, scratch, lsn, ts);
         for staged in &scratch.staged {
             obligation.merge(Obligation::on(ops[staged.op].table, lsn));
         }
         let mut commit = Commit { ts, obligation };
-        if let Some(tracking) = tracking {
-            commit.obligation.merge(on_all(ops, lsn));
-            // Under the gate, so that no checkpoint of results below the log's end misses it.
-            tracking.execution.finish(commit, &tracking.result);
-        }
+        // Under the gate, so that no checkpoint of results below the log's end misses it.
+        tracking.applied(ops, lsn, &mut commit);
         Ok(commit)
-    }
-
-    /// Has the result written down, of a write whose operations are all decided.
-    fn note_result(&self, tracking: &mut Tracking<'_, '_>) -> Result<()> {
-        (tracking.answer)(&mut tracking.result);
-        if tracking.result.len() > self.options.statement_bytes_max {
-            return Err(Error::too_large(format!(
-                "the result of the write is longer than statement_bytes_max ({} bytes)",
-                self.options.statement_bytes_max
-            )));
-        }
-        Ok(())
     }
 
     /// Decides all operations. Returns what the decisions observed.
@@ -365,7 +343,7 @@ impl Engine {
         targets: &[Target<'_>],
         now_micros: u64,
         scratch: &Scratch,
-        tracking: Option<&Tracking<'_, '_>>,
+        tracking: &impl Tracks,
     ) -> Result<(Lsn, Timestamp)> {
         let mut taken = None;
         let appended = self.log.append(0, &mut |_, buf| {
@@ -374,12 +352,7 @@ impl Engine {
                 self.timeline.complete(unused);
             }
             let ts = taken.expect("a timestamp was just taken");
-            match tracking {
-                None => record::start(buf, ts),
-                Some(Tracking { execution, result, .. }) => {
-                    record::start_tracked(buf, ts, record::Tracked { request: execution.request(), result });
-                }
-            }
+            tracking.start_record(ts, buf);
             for staged in &scratch.staged {
                 let (tablet, key) = targets[staged.op];
                 let row = staged.row.clone().map(|range| &scratch.rows[range]);
@@ -448,14 +421,6 @@ impl Engine {
     }
 }
 
-/// What an answer about all rows of a write must wait for, those included that were kept. A write of no row waits for the
-/// disk: no table says less.
-fn on_all(ops: &[WriteOp<'_>], lsn: Lsn) -> Obligation {
-    let mut obligation = Obligation { durable: if ops.is_empty() { lsn } else { 0 }, written: 0 };
-    ops.iter().for_each(|op| obligation.merge(Obligation::on(op.table, lsn)));
-    obligation
-}
-
 /// The state of the tablet that was asked for last: most operations of a write go to one tablet. Under the gate, its
 /// active memtable stays the active one.
 #[derive(Default)]
@@ -467,35 +432,5 @@ impl<'a> States<'a> {
             self.0 = None;
         }
         &self.0.get_or_insert_with(|| (tablet, tablet.state())).1
-    }
-}
-
-const LATCHES: usize = 4096;
-
-/// Locks over keys, by hash. Two keys may share one.
-pub(crate) struct Latches(Box<[Mutex<()>]>);
-
-impl Latches {
-    pub fn new() -> Self {
-        Latches((0..LATCHES).map(|_| Mutex::new(())).collect())
-    }
-
-    /// Takes every latch: nobody is between deciding and applying.
-    pub fn take_all(&self) -> Vec<MutexGuard<'_, ()>> {
-        self.0.iter().map(|latch| latch.lock()).collect()
-    }
-
-    /// Takes the latches of all hashes, in one order for everybody, so that no two writers wait for each other.
-    fn take(&self, mut hashes: impl ExactSizeIterator<Item = u64>) -> SmallVec<[MutexGuard<'_, ()>; 1]> {
-        let lock = |i: usize| self.0[i].lock();
-        if hashes.len() == 1
-            && let Some(hash) = hashes.next()
-        {
-            return SmallVec::from_buf([lock(hash as usize % LATCHES)]);
-        }
-        let mut order: SmallVec<[usize; 1]> = hashes.map(|hash| hash as usize % LATCHES).collect();
-        order.sort_unstable();
-        order.dedup();
-        order.into_iter().map(lock).collect()
     }
 }
