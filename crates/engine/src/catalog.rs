@@ -54,6 +54,9 @@ impl Catalog {
 /// tablets, some may have been dropped since, with their ranges, and others added.
 pub struct Table {
     id: u64,
+    /// Grows with each change of the definition, but for that of partitions. Rows are made for one version, and its
+    /// tablets take none that are made for another.
+    version: u64,
     definition: Arc<TableDefinition>,
     schema: Arc<Schema>,
     expiry: Expiry,
@@ -65,7 +68,7 @@ pub struct Table {
 }
 
 impl Table {
-    pub(crate) fn new(record: &TableRecord, tablets: Vec<Arc<Tablet>>) -> Self {
+    pub(crate) fn new(record: &TableRecord, tablets: Vec<Arc<Tablet>>, version: u64) -> Self {
         let definition = Arc::new(record.definition.clone());
         let schema = Arc::new(definition.schema.clone());
         let expiry = Expiry::of(&definition);
@@ -73,11 +76,16 @@ impl Table {
         let uncovered = Tablet::new(0, PathBuf::new(), 0, Memtable::new(0, 0), FileSet::default());
         uncovered.set_dropped();
         let uncovered = Arc::new(uncovered);
-        Table { id: record.id, definition, schema, expiry, is_key_value, tablets, uncovered }
+        Table { id: record.id, version, definition, schema, expiry, is_key_value, tablets, uncovered }
     }
 
     pub fn id(&self) -> u64 {
         self.id
+    }
+
+    #[inline]
+    pub(crate) fn version(&self) -> u64 {
+        self.version
     }
 
     pub fn schema_name(&self) -> &str {

@@ -75,7 +75,7 @@ impl Engine {
         self.env.files.sync_dir(&self.dir.join(TABLES_DIR))?;
         self.manifest.commit(vec![Edit::PutTable(record.clone())])?;
         let tablets = record.tablets.iter().map(|id| self.new_tablet(*id, &dir)).collect();
-        let table = Arc::new(Table::new(&record, tablets));
+        let table = Arc::new(Table::new(&record, tablets, 0));
         self.put(&table);
         Ok(table)
     }
@@ -142,6 +142,9 @@ impl Engine {
         }
     }
 
+    /// Changes a table's definition, durably. A write that was planned for the definition before is applied when this
+    /// returns, or it is refused and must be planned again.
+    ///
     /// # Errors
     /// `NotFound`, `AlreadyExists`, `Invalid` as the change has it.
     pub fn alter_table(&self, schema: &str, name: &str, change: &Alteration) -> Result<()> {
@@ -178,13 +181,18 @@ impl Engine {
         let tablets = table.tablets.iter().map(|t| t.id).collect();
         let record = TableRecord { id: table.id(), definition, tablets };
         self.manifest.commit(vec![Edit::PutTable(record.clone())])?;
-        let altered = Arc::new(Table::new(&record, table.tablets.clone()));
-        self.change_catalog(|catalog| {
-            if let Some(tables) = catalog.schemas.get_mut(schema) {
-                tables.remove(name);
-                tables.insert(altered.name().to_owned(), altered.clone());
-            }
-        });
+        let altered = Arc::new(Table::new(&record, table.tablets.clone(), table.version() + 1));
+        {
+            // Under the gate no write is between asking for the version and being applied.
+            let _gate = self.gate.write();
+            altered.tablets.iter().for_each(|tablet| tablet.set_version(altered.version()));
+            self.change_catalog(|catalog| {
+                if let Some(tables) = catalog.schemas.get_mut(schema) {
+                    tables.remove(name);
+                    tables.insert(altered.name().to_owned(), altered.clone());
+                }
+            });
+        }
         self.apply_sync_interval();
         Ok(())
     }

@@ -3,13 +3,13 @@
 use crate::background::Background;
 use crate::catalog::{Catalog, Table};
 use crate::index::RowIndex;
+use crate::latches::Latches;
 use crate::manifest::Manifest;
 use crate::memory::MemoryBudget;
 use crate::options::EngineOptions;
 use crate::read::ReadView;
 use crate::timeline::{Snapshot, Timeline};
 use crate::tracker::ResultTracker;
-use crate::write::Latches;
 use arc_swap::ArcSwap;
 use oribi_env::Env;
 use oribi_sstable::PointReads;
@@ -159,8 +159,8 @@ impl Engine {
         table.ok_or_else(|| Error::not_found(format!("table \"{schema}.{name}\" does not exist")))
     }
 
-    /// The newest handle of a table, unless it was dropped.
-    pub(crate) fn latest(&self, id: u64) -> Option<Arc<Table>> {
+    /// The newest handle of a table, unless it was dropped: what to plan a write for that was refused with `Retry`.
+    pub fn latest(&self, id: u64) -> Option<Arc<Table>> {
         self.catalog.load().table_by_id(id).cloned()
     }
 

@@ -177,10 +177,13 @@ impl Engine {
 
     /// Removes the part of the log whose records are all in SSTables. What it says of requests goes to the manifest.
     pub(crate) fn trim_log(&self) -> Result<()> {
-        let _checkpointing = self.results.checkpointing.lock();
+        let mut saved = self.results.saved.lock();
         let start = self.flushed_below().min(self.log.durable() + 1);
-        let clients = self.results.checkpoint(start);
-        self.manifest.commit(vec![Edit::Results { clients }, Edit::LogStart { lsn: start }])?;
+        let checkpoint = self.results.checkpoint(start, *saved);
+        let (clients, after) = checkpoint.map_or((None, *saved), |(clients, after)| (Some(clients), after));
+        let results = clients.map(|clients| Edit::Results { clients });
+        self.manifest.commit(results.into_iter().chain([Edit::LogStart { lsn: start }]).collect())?;
+        *saved = after;
         self.log.trim(start)
     }
 

@@ -22,6 +22,7 @@ mod flush;
 mod import;
 mod index;
 mod installer;
+mod latches;
 mod manifest;
 mod memory;
 mod memtable;
@@ -35,6 +36,7 @@ mod recovery;
 mod scan;
 mod tablet;
 mod timeline;
+mod tracked;
 mod tracker;
 mod write;
 

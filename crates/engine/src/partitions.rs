@@ -71,13 +71,17 @@ impl Engine {
         let Plan { partitioning, tablets, dropped } = Plan::of(&table, changes)?;
         let dir = self.table_dir(table.id());
         let made = |tablet: Option<Arc<Tablet>>| {
-            tablet.unwrap_or_else(|| self.new_tablet(self.manifest.next_id(), &dir))
+            tablet.unwrap_or_else(|| {
+                let tablet = self.new_tablet(self.manifest.next_id(), &dir);
+                tablet.set_version(table.version());
+                tablet
+            })
         };
         let tablets: Vec<Arc<Tablet>> = tablets.into_iter().map(made).collect();
         let ids: Vec<TabletId> = tablets.iter().map(|tablet| tablet.id).collect();
         let definition = oribi_types::TableDefinition { partitioning, ..(*table.definition()).clone() };
         let record = TableRecord { id: table.id(), definition, tablets: ids };
-        let altered = Arc::new(Table::new(&record, tablets));
+        let altered = Arc::new(Table::new(&record, tablets, table.version()));
         let commit = || {
             self.manifest.commit(vec![Edit::PutTable(record)])?;
             dropped.iter().for_each(|tablet| tablet.set_dropped());
@@ -91,11 +95,12 @@ impl Engine {
         self.remove_rows(&dropped, |_| commit())
     }
 
-    /// Why a write of `key` found no tablet that takes it.
+    /// Why a write of `key`, made for `table` as it was, found no tablet that takes it.
+    #[cold]
     pub(crate) fn no_tablet(&self, table: &Table, key: &[u8]) -> Error {
         let Some(table) = self.latest(table.id()) else { return Error::not_found("the table was dropped") };
         if !table.tablet_of(key).is_dropped() {
-            return Error::retry("the partitions of the table were changed meanwhile");
+            return Error::retry("the table was altered meanwhile");
         }
         let (name, key) = (table.name(), table.key_text(key));
         Error::not_covered(format!("no partition of table \"{name}\" covers key ({key})"))

@@ -11,6 +11,7 @@ use crate::deletions::Deletions;
 use crate::engine::{Counters, Engine};
 use crate::index::{NewVersion, Older, RowIndex};
 use crate::installer::remove_leftovers;
+use crate::latches::Latches;
 use crate::manifest::{Manifest, ManifestState, TableRecord};
 use crate::memory::MemoryBudget;
 use crate::memtable::Memtable;
@@ -19,7 +20,6 @@ use crate::record::{self, Contents};
 use crate::tablet::{FileSet, LiveFile, Tablet, TabletId};
 use crate::timeline::Timeline;
 use crate::tracker::ResultTracker;
-use crate::write::Latches;
 use arc_swap::ArcSwap;
 use oribi_env::Env;
 use oribi_sstable::Sstable;
@@ -205,7 +205,7 @@ fn catalog_of(state: &ManifestState, tablets: &HashMap<TabletId, Arc<Tablet>>) -
     }
     for record in state.tables.values() {
         let of_table = record.tablets.iter().map(|id| tablets[id].clone()).collect();
-        let table = Arc::new(Table::new(record, of_table));
+        let table = Arc::new(Table::new(record, of_table, 0));
         let tables = catalog.schemas.entry(table.schema_name().to_owned()).or_default();
         tables.insert(table.name().to_owned(), table);
     }

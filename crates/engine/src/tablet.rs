@@ -8,7 +8,7 @@ use oribi_types::Timestamp;
 use parking_lot::Mutex;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 pub(crate) type TabletId = u64;
 
@@ -18,6 +18,8 @@ pub(crate) struct Tablet {
     pub dir: PathBuf,
     /// Part of every index key. A new one makes all entries of the tablet unreachable at once (truncate).
     generation: AtomicU64,
+    /// The version of the table's definition by which rows are written; [`DROPPED`] if none are any more.
+    version: AtomicU64,
     state: ArcSwap<TabletState>,
     /// The installer: whoever changes the tablet's files holds this, from reading them to the manifest record.
     pub installer: Mutex<()>,
@@ -25,8 +27,10 @@ pub(crate) struct Tablet {
     pub flush: Mutex<()>,
     /// One compaction of the tablet at a time.
     pub compaction: Mutex<()>,
-    dropped: AtomicBool,
 }
+
+/// The version of no definition.
+const DROPPED: u64 = u64::MAX;
 
 /// All of a tablet's rows at one moment.
 #[derive(Clone)]
@@ -91,17 +95,18 @@ impl TabletState {
 }
 
 impl Tablet {
+    /// One of a table's first version.
     pub fn new(id: TabletId, dir: PathBuf, generation: u64, active: Arc<Memtable>, files: FileSet) -> Self {
         let state = TabletState { active, sealed: Vec::new(), files: Arc::new(files) };
         Tablet {
             id,
             dir,
             generation: AtomicU64::new(generation),
+            version: AtomicU64::new(0),
             state: ArcSwap::from_pointee(state),
             installer: Mutex::new(()),
             flush: Mutex::new(()),
             compaction: Mutex::new(()),
-            dropped: AtomicBool::new(false),
         }
     }
 
@@ -127,11 +132,21 @@ impl Tablet {
         self.state.rcu(|state| change(state));
     }
 
+    /// Whether it takes rows that were made for this version of the table's definition: asked under the gate.
+    #[inline]
+    pub fn takes(&self, version: u64) -> bool {
+        self.version.load(Ordering::Acquire) == version
+    }
+
+    pub fn set_version(&self, version: u64) {
+        self.version.store(version, Ordering::Release);
+    }
+
     pub fn is_dropped(&self) -> bool {
-        self.dropped.load(Ordering::Acquire)
+        self.takes(DROPPED)
     }
 
     pub fn set_dropped(&self) {
-        self.dropped.store(true, Ordering::Release);
+        self.set_version(DROPPED);
     }
 }

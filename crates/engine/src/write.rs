@@ -15,20 +15,21 @@ use crate::catalog::Table;
 use crate::engine::{Engine, Obligation};
 use crate::index::{GROUP, KeyRef, NewVersion, Older};
 use crate::memtable::{Memtable, Run};
-use crate::read::{FileRow, RowVersion};
+use crate::read::RowVersion;
 use crate::record::{self, Change};
 use crate::tablet::{Tablet, TabletState};
-use crate::tracker::{Answered, Begun, Execution, Request, Tracked};
-use hashbrown::HashTable;
+use crate::tracked::{Plain, Tracking, Tracks};
+use crate::tracker::{Answered, Begun, Request, Tracked};
 use oribi_types::key::KEY_BYTES_MAX;
 use oribi_types::{Error, Result, Timestamp};
 use oribi_wal::Lsn;
-use parking_lot::{Mutex, MutexGuard};
 use smallvec::SmallVec;
 use std::cell::RefCell;
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
+
+mod stage;
 
 /// One operation of a write.
 pub struct WriteOp<'a> {
@@ -104,66 +105,6 @@ thread_local! {
 /// Above this a scratch buffer is not kept for the next write.
 const SCRATCH_BYTES_KEPT: usize = 4 << 20;
 
-/// What a tracked write has beside others.
-struct Tracking<'t, 'd> {
-    execution: Execution<'t>,
-    answer: &'t mut Answer<'d>,
-    result: Vec<u8>,
-}
-
-/// What deciding a write's operations needs and gathers.
-struct Staging {
-    now_micros: u64,
-    own: Own,
-    /// What the decisions observed.
-    obligation: Obligation,
-}
-
-/// Staged operations by key, to be seen by later operations on the same key. Without entries where none looks, or all
-/// keys ascend, so that no two are the same.
-struct Own(Option<HashTable<usize>>);
-
-impl Own {
-    fn of(ops: &[WriteOp<'_>]) -> Self {
-        let ascends = |pair: &[WriteOp<'_>]| Arc::ptr_eq(pair[0].table, pair[1].table) && pair[0].key < pair[1].key;
-        let looks = || ops.iter().any(|op| op.read == Read::Existing);
-        let is_needed = ops.len() > 1 && looks() && !ops.windows(2).all(ascends);
-        Own(is_needed.then(|| HashTable::with_capacity(ops.len())))
-    }
-
-    /// The last staged operation on the key of operation `i`.
-    fn find(&self, i: usize, ops: &[WriteOp<'_>], targets: &[Target<'_>], staged: &[Staged]) -> Option<usize> {
-        let same_key = |&s: &usize| is_same_key(ops, targets, staged[s].op, i);
-        self.0.as_ref()?.find(targets[i].1.hash, same_key).copied()
-    }
-
-    /// Takes in the operation that was staged last.
-    fn push(&mut self, ops: &[WriteOp<'_>], targets: &[Target<'_>], staged: &[Staged]) {
-        let (Some(own), Some(last)) = (&mut self.0, staged.last()) else { return };
-        let (hash, place) = (targets[last.op].1.hash, staged.len() - 1);
-        match own.find_mut(hash, |&s| is_same_key(ops, targets, staged[s].op, last.op)) {
-            Some(slot) => *slot = place,
-            None => {
-                own.insert_unique(hash, place, |&s| targets[staged[s].op].1.hash);
-            }
-        }
-    }
-}
-
-fn is_same_key(ops: &[WriteOp<'_>], targets: &[Target<'_>], a: usize, b: usize) -> bool {
-    let (a_key, b_key) = (targets[a].1, targets[b].1);
-    a_key.hash == b_key.hash && ops[a].key == ops[b].key && a_key.generation == b_key.generation
-}
-
-/// The positions of `len` operations, in groups that are fetched ahead together.
-fn groups(len: usize) -> impl Iterator<Item = Range<usize>> {
-    (0..len).step_by(GROUP).map(move |first| first..len.min(first + GROUP))
-}
-
-fn hashes<'a>(targets: &'a [Target<'_>]) -> impl Iterator<Item = u64> + Clone + 'a {
-    targets.iter().map(|(_, key)| key.hash)
-}
-
 /// Where an operation goes.
 type Target<'a> = (&'a Arc<Tablet>, KeyRef<'a>);
 
@@ -177,9 +118,10 @@ impl Engine {
     ///
     /// # Errors
     /// Those of `decide`; `TooLarge` beyond `statement_bytes_max`; `NotFound` for a dropped table, `NotCovered` for a row
-    /// to put in no partition; `Retry` if a table was truncated or its partitions changed meanwhile; `Unavailable` if the log takes no more. Nothing was applied then.
+    /// in no partition; `Retry` if a table was truncated or altered since `ops` took their handles of it: what was planned
+    /// for it must be planned again; `Unavailable` if the log takes no more. Nothing was applied then.
     pub fn write(&self, ops: &[WriteOp<'_>], decide: &mut Decide<'_>) -> Result<Commit> {
-        self.execute(ops, decide, None)
+        self.execute(ops, decide, &mut Plain)
     }
 
     /// As [`write`](Self::write), once per request id: a write that is sent again, after a restart too, is answered with
@@ -203,9 +145,9 @@ impl Engine {
         let tracked = match self.results.begin(*request)? {
             Begun::Known(tracked) => tracked,
             Begun::Execute(execution) => {
-                let mut tracking = Tracking { execution, answer, result: Vec::new() };
-                let commit = self.execute(ops, decide, Some(&mut tracking))?;
-                Tracked::Answered(Answered { commit, result: tracking.result.into() })
+                let mut tracking = Tracking::new(execution, answer, self.options.statement_bytes_max);
+                let commit = self.execute(ops, decide, &mut tracking)?;
+                Tracked::Answered(Answered { commit, result: tracking.into_result() })
             }
         };
         if let Tracked::Answered(answered) = &tracked {
@@ -218,7 +160,7 @@ impl Engine {
         &self,
         ops: &[WriteOp<'_>],
         decide: &mut Decide<'_>,
-        tracking: Option<&mut Tracking<'_, '_>>,
+        tracking: &mut impl Tracks,
     ) -> Result<Commit> {
         self.budget.wait_for_room()?;
         // One look at the clock serves the whole write.
@@ -258,13 +200,11 @@ impl Engine {
         now_micros: u64,
         scratch: &mut Scratch,
         decide: &mut Decide<'_>,
-        mut tracking: Option<&mut Tracking<'_, '_>>,
+        tracking: &mut impl Tracks,
     ) -> Result<Commit> {
         let _latches = self.latches.take(targets.iter().map(|(_, key)| key.hash));
         let mut obligation = self.stage(ops, targets, now_micros, scratch, decide)?;
-        if let Some(tracking) = &mut tracking {
-            self.note_result(tracking)?;
-        } else if scratch.staged.is_empty() {
+        if !tracking.decided()? && scratch.staged.is_empty() {
             return Ok(Commit { ts: self.timeline.watermark(), obligation });
         }
         let _gate = self.gate.read();
@@ -272,142 +212,24 @@ impl Engine {
             return Err(Error::unavailable("the engine is closed"));
         }
         for (i, (tablet, key)) in targets.iter().enumerate() {
-            // What is kept as it is needs no tablet.
-            if tablet.is_dropped() && scratch.staged.iter().any(|staged| staged.op == i) {
+            // What is kept as it is needs no tablet. A row for another definition would lack the values of columns that
+            // were added since, and take away those that others have written.
+            if !tablet.takes(ops[i].table.version()) && scratch.staged.iter().any(|staged| staged.op == i) {
                 return Err(self.no_tablet(ops[i].table, ops[i].key));
             }
             if tablet.generation() != key.generation {
                 return Err(Error::retry("the table was truncated meanwhile"));
             }
         }
-        let (lsn, ts) = self.log_record(targets, now_micros, scratch, tracking.as_deref())?;
+        let (lsn, ts) = self.log_record(targets, now_micros, scratch, tracking)?;
         self.apply(targets, scratch, lsn, ts);
         for staged in &scratch.staged {
             obligation.merge(Obligation::on(ops[staged.op].table, lsn));
         }
         let mut commit = Commit { ts, obligation };
-        if let Some(tracking) = tracking {
-            commit.obligation.merge(on_all(ops, lsn));
-            // Under the gate, so that no checkpoint of results below the log's end misses it.
-            tracking.execution.finish(commit, &tracking.result);
-        }
+        // Under the gate, so that no checkpoint of results below the log's end misses it.
+        tracking.applied(ops, lsn, &mut commit);
         Ok(commit)
-    }
-
-    /// Has the result written down, of a write whose operations are all decided.
-    fn note_result(&self, tracking: &mut Tracking<'_, '_>) -> Result<()> {
-        (tracking.answer)(&mut tracking.result);
-        if tracking.result.len() > self.options.statement_bytes_max {
-            return Err(Error::too_large(format!(
-                "the result of the write is longer than statement_bytes_max ({} bytes)",
-                self.options.statement_bytes_max
-            )));
-        }
-        Ok(())
-    }
-
-    /// Decides all operations. Returns what the decisions observed.
-    fn stage(
-        &self,
-        ops: &[WriteOp<'_>],
-        targets: &[Target<'_>],
-        now_micros: u64,
-        scratch: &mut Scratch,
-        decide: &mut Decide<'_>,
-    ) -> Result<Obligation> {
-        let mut staging = Staging { now_micros, own: Own::of(ops), obligation: Obligation::default() };
-        let keys_bytes: usize = ops.iter().map(|op| op.key.len()).sum();
-        for group in groups(ops.len()) {
-            // Pinned once for a group, and what its keys lead to is fetched at once.
-            let _pinned = (ops.len() > 1).then(|| self.index.fetch_ahead(hashes(&targets[group.clone()])));
-            for i in group {
-                self.stage_one(i, ops, targets, &mut staging, scratch, decide)?;
-                if keys_bytes + scratch.rows.len() > self.options.statement_bytes_max {
-                    return Err(Error::too_large(format!(
-                        "the statement writes more than statement_bytes_max ({} bytes)",
-                        self.options.statement_bytes_max
-                    )));
-                }
-            }
-        }
-        Ok(staging.obligation)
-    }
-
-    fn stage_one(
-        &self,
-        i: usize,
-        ops: &[WriteOp<'_>],
-        targets: &[Target<'_>],
-        staging: &mut Staging,
-        scratch: &mut Scratch,
-        decide: &mut Decide<'_>,
-    ) -> Result<()> {
-        let Scratch { rows, row: before, staged } = scratch;
-        let start = rows.len();
-        let mut older = Older::Unresolved { below: 0 };
-        let earlier = staging.own.find(i, ops, targets, staged);
-        let decision = match (ops[i].read, earlier) {
-            (Read::Blind, _) => decide(i, None, rows)?,
-            (Read::Existing, Some(earlier)) => {
-                let range = staged[earlier].row.clone();
-                before.clear();
-                before.extend_from_slice(range.clone().map_or(&[], |range| &rows[range]));
-                let current = range.map(|_| RowVersion { key: ops[i].key, row: before, ts: Timestamp::MAX });
-                decide(i, current, rows)?
-            }
-            (Read::Existing, None) => {
-                self.decide_on_newest(i, &ops[i], targets[i], staging, &mut older, rows, decide)?
-            }
-        };
-        let row = match decision {
-            Decision::Put => Some(start..rows.len()),
-            Decision::Delete => None,
-            Decision::Keep => {
-                rows.truncate(start);
-                return Ok(());
-            }
-        };
-        staged.push(Staged { op: i, row, older, covers: false });
-        staging.own.push(ops, targets, staged);
-        Ok(())
-    }
-
-    /// Decides one operation on the newest applied version: from the row index or, under the latch, from the files.
-    #[allow(clippy::too_many_arguments)]
-    fn decide_on_newest(
-        &self,
-        i: usize,
-        op: &WriteOp<'_>,
-        (tablet, key): Target<'_>,
-        staging: &mut Staging,
-        older: &mut Older,
-        rows: &mut Vec<u8>,
-        decide: &mut Decide<'_>,
-    ) -> Result<Decision> {
-        let now_micros = staging.now_micros;
-        let in_memory = self.index.read(key, |newest| {
-            let ts = newest.meta.ts;
-            staging.obligation.merge(Obligation::on(op.table, newest.meta.lsn));
-            let live = newest.row().filter(|row| !op.table.is_expired(row, ts, now_micros));
-            decide(i, live.map(|row| RowVersion { key: op.key, row, ts }), rows)
-        });
-        let stamp = match in_memory {
-            Ok(decision) => return decision,
-            Err(stamp) => stamp,
-        };
-        let mut found = Vec::new();
-        match self.read_files(op.table, tablet, op.key, Timestamp::MAX, &mut found)? {
-            None => {
-                *older = Older::Nothing;
-                decide(i, None, rows)
-            }
-            Some(FileRow { ts, home, .. }) => {
-                *older = Older::At(home);
-                self.index.fill(key, stamp, &found, ts, home);
-                let live = !op.table.is_expired(&found, ts, now_micros);
-                decide(i, live.then_some(RowVersion { key: op.key, row: &found, ts }), rows)
-            }
-        }
     }
 
     /// Appends the record; takes its LSN and, in the same step, its timestamp.
@@ -416,7 +238,7 @@ impl Engine {
         targets: &[Target<'_>],
         now_micros: u64,
         scratch: &Scratch,
-        tracking: Option<&Tracking<'_, '_>>,
+        tracking: &impl Tracks,
     ) -> Result<(Lsn, Timestamp)> {
         let mut taken = None;
         let appended = self.log.append(0, &mut |_, buf| {
@@ -425,12 +247,7 @@ impl Engine {
                 self.timeline.complete(unused);
             }
             let ts = taken.expect("a timestamp was just taken");
-            match tracking {
-                None => record::start(buf, ts),
-                Some(Tracking { execution, result, .. }) => {
-                    record::start_tracked(buf, ts, record::Tracked { request: execution.request(), result });
-                }
-            }
+            tracking.start_record(ts, buf);
             for staged in &scratch.staged {
                 let (tablet, key) = targets[staged.op];
                 let row = staged.row.clone().map(|range| &scratch.rows[range]);
@@ -510,14 +327,6 @@ impl Engine {
     }
 }
 
-/// What an answer about all rows of a write must wait for, those included that were kept. A write of no row waits for the
-/// disk: no table says less.
-fn on_all(ops: &[WriteOp<'_>], lsn: Lsn) -> Obligation {
-    let mut obligation = Obligation { durable: if ops.is_empty() { lsn } else { 0 }, written: 0 };
-    ops.iter().for_each(|op| obligation.merge(Obligation::on(op.table, lsn)));
-    obligation
-}
-
 /// The state of the tablet that was asked for last: most operations of a write go to one tablet. Under the gate, its
 /// active memtable stays the active one.
 #[derive(Default)]
@@ -529,42 +338,5 @@ impl<'a> States<'a> {
             self.0 = None;
         }
         &self.0.get_or_insert_with(|| (tablet, tablet.state())).1
-    }
-}
-
-const LATCHES: usize = 4096;
-const WORD_BITS: usize = u64::BITS as usize;
-
-/// Locks over keys, by hash. Two keys may share one.
-pub(crate) struct Latches(Box<[Mutex<()>]>);
-
-impl Latches {
-    pub fn new() -> Self {
-        Latches((0..LATCHES).map(|_| Mutex::new(())).collect())
-    }
-
-    /// Takes every latch: nobody is between deciding and applying.
-    pub fn take_all(&self) -> Vec<MutexGuard<'_, ()>> {
-        self.0.iter().map(|latch| latch.lock()).collect()
-    }
-
-    /// Takes the latches of all hashes, in one order for everybody, so that no two writers wait for each other.
-    fn take(&self, mut hashes: impl ExactSizeIterator<Item = u64>) -> SmallVec<[MutexGuard<'_, ()>; 1]> {
-        let lock = |i: usize| self.0[i].lock();
-        if hashes.len() == 1
-            && let Some(hash) = hashes.next()
-        {
-            return SmallVec::from_buf([lock(hash as usize % LATCHES)]);
-        }
-        let mut wanted = [0_u64; LATCHES / WORD_BITS];
-        hashes.map(|hash| hash as usize % LATCHES).for_each(|i| wanted[i / WORD_BITS] |= 1 << (i % WORD_BITS));
-        let mut latches = SmallVec::with_capacity(wanted.iter().map(|word| word.count_ones() as usize).sum());
-        for (i, mut word) in wanted.into_iter().enumerate() {
-            while word != 0 {
-                latches.push(lock(i * WORD_BITS + word.trailing_zeros() as usize));
-                word &= word - 1;
-            }
-        }
-        latches
     }
 }

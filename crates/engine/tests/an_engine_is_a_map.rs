@@ -208,7 +208,7 @@ impl Run {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 300, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: oribi_sim::cases(300) as u32, ..ProptestConfig::default() })]
 
     #[test]
     fn an_engine_is_a_map(ops in ops(), buckets in 1..3u32) {

@@ -82,14 +82,15 @@ fn int(name: &str) -> ColumnSpec {
 fn a_dropped_and_added_column_brings_nothing_back() {
     let (files, _, engine, table) = fresh(1, Durability::Sync);
     put_all(&engine, &table, 1, 11);
+    put_all(&engine, &table, 3, 33);
     engine.flush(&table).unwrap();
     put_all(&engine, &table, 2, 22);
     let table = alter(&engine, Alteration::DropColumn("n".into()));
     let table_again = alter(&engine, Alteration::AddColumn(int("n")));
-    let nothing = BTreeMap::from([(1, None), (2, None)]);
+    let nothing = BTreeMap::from([(1, None), (2, None), (3, None)]);
     assert_eq!(column(&engine, &table_again, "n"), nothing, "in a file and in memory");
-    // A handle from before writes on.
-    put(&engine, &table, 3, "old handle").unwrap();
+    // A handle from before writes no more.
+    assert_eq!(put(&engine, &table, 3, "old handle").unwrap_err().kind(), ErrorKind::Retry);
     engine.flush(&table).unwrap();
     engine.compact(&table).unwrap();
     put_all(&engine, &table_again, 4, 44);
@@ -107,11 +108,10 @@ fn rows_of_every_layout_live_side_by_side() {
     put_all(&engine, &old, 1, 1);
     engine.flush(&old).unwrap();
     put_all(&engine, &old, 2, 2);
+    put_all(&engine, &old, 4, 4);
     let with_default = ColumnSpec { default: Some(Value::Int64(7)), ..int("c") };
     let new = alter(&engine, Alteration::AddColumn(with_default));
     put_all(&engine, &new, 3, 3);
-    // Through the old handle, after the change.
-    put_all(&engine, &old, 4, 4);
     let newer = alter(&engine, Alteration::AddColumn(int("d")));
     put_all(&engine, &newer, 5, 5);
     let c = BTreeMap::from([(1, Some(7)), (2, Some(7)), (3, Some(3)), (4, Some(7)), (5, Some(5))]);

@@ -167,7 +167,7 @@ impl Run {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 250, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: oribi_sim::cases(250) as u32, ..ProptestConfig::default() })]
 
     #[test]
     fn a_range_is_a_part_of_a_map(ops in ops(), buckets in 1..3u32) {

@@ -9,7 +9,7 @@ mod common;
 use common::counting::*;
 use common::*;
 use oribi_engine::{Engine, Request, Table, Tracked};
-use oribi_sim::{SimClock, SimFiles};
+use oribi_sim::{SimClock, SimFiles, cases};
 use oribi_types::{Durability, Timestamp};
 use proptest::prelude::*;
 use std::sync::Arc;
@@ -217,7 +217,7 @@ impl Run {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 100, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: cases(100) as u32, ..ProptestConfig::default() })]
 
     #[test]
     fn requests_are_a_map(ops in ops()) {

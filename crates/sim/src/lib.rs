@@ -24,11 +24,16 @@ pub fn env(files: &SimFiles) -> Env {
     Env { files: Arc::new(files.clone()), clock: Arc::new(SimClock::new()) }
 }
 
-/// Runs `test` with the seeds from 0 to `count`, or only with the one in the variable `ORIBI_SEED`. Before a panic goes
-/// on, the seed is printed.
+/// How many cases a random test tries: `count`, unless the variable `PROPTEST_CASES` says otherwise.
+pub fn cases(count: u64) -> u64 {
+    std::env::var("PROPTEST_CASES").ok().and_then(|cases| cases.parse().ok()).unwrap_or(count)
+}
+
+/// Runs `test` with the seeds from 0 to `count`, or to what [`cases`] says, or only with the one in the variable
+/// `ORIBI_SEED`. Before a panic goes on, the seed is printed.
 pub fn seeds(count: u64, test: impl Fn(u64)) {
     let only = std::env::var("ORIBI_SEED").ok().and_then(|seed| seed.parse().ok());
-    for seed in only.map_or(0..count, |seed: u64| seed..seed + 1) {
+    for seed in only.map_or(0..cases(count), |seed: u64| seed..seed + 1) {
         if let Err(panic) = catch_unwind(AssertUnwindSafe(|| test(seed))) {
             eprintln!("failed with seed {seed}; run again with ORIBI_SEED={seed}");
             resume_unwind(panic);

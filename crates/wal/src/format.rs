@@ -29,7 +29,7 @@ pub const NO_BLOCK: &str = "no block";
 pub const SEGMENT_ENDS: &str = "the segment ends";
 
 const SEGMENT_MAGIC: [u8; 8] = *b"ORIBIWAL";
-const BLOCK_MAGIC: [u8; 4] = *b"OBLK";
+pub const BLOCK_MAGIC: [u8; 4] = *b"OBLK";
 const VERSION: u32 = 1;
 
 /// `len` rounded up to a whole number of [`BLOCK_ALIGN`].

@@ -5,8 +5,8 @@
 //! which sees the whole log.
 
 use crate::format::{
-    BLOCK_ALIGN, BLOCK_HEADER_BYTES, BlockHeader, RECORD_HEADER_BYTES, RecordHeader, SEGMENT_HEADER_BYTES,
-    SegmentHeader, record_checksum,
+    BLOCK_ALIGN, BLOCK_HEADER_BYTES, BLOCK_MAGIC, BlockHeader, RECORD_HEADER_BYTES, RecordHeader,
+    SEGMENT_HEADER_BYTES, SegmentHeader, record_checksum,
 };
 use crate::{Lsn, Record};
 use oribi_types::Result;
@@ -135,6 +135,8 @@ pub fn start(bytes: &[u8], segment: &SegmentHeader) -> Result<Position, &'static
 pub fn highest_synced(bytes: &[u8], segment: &SegmentHeader, from: usize) -> Lsn {
     (from.next_multiple_of(BLOCK_ALIGN)..bytes.len())
         .step_by(BLOCK_ALIGN)
+        // Most of a segment is unused, and a look at a place's first bytes tells.
+        .filter(|&offset| bytes[offset..].starts_with(&BLOCK_MAGIC))
         .filter_map(|offset| BlockHeader::decode(bytes, offset, segment).ok())
         .map(|block| block.synced)
         .max()

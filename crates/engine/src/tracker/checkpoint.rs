@@ -3,12 +3,13 @@
 use base64::prelude::{BASE64_STANDARD, Engine as _};
 use oribi_types::Timestamp;
 use serde::{Deserialize, Serialize};
+use std::sync::Arc;
 
 /// A client whose results may not all be in the log.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct ClientResults {
     #[serde(with = "base64_text")]
-    pub client: Vec<u8>,
+    pub client: Arc<[u8]>,
     /// Requests below are refused as stale.
     pub forgotten_below: i64,
     pub results: Vec<StoredResult>,
@@ -19,7 +20,7 @@ pub(crate) struct StoredResult {
     pub sequence: i64,
     pub ts: Timestamp,
     #[serde(with = "base64_text")]
-    pub result: Vec<u8>,
+    pub result: Arc<[u8]>,
 }
 
 mod base64_text {
@@ -30,8 +31,8 @@ mod base64_text {
         serializer.serialize_str(&BASE64_STANDARD.encode(bytes))
     }
 
-    pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<u8>, D::Error> {
+    pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Arc<[u8]>, D::Error> {
         let text = String::deserialize(deserializer)?;
-        BASE64_STANDARD.decode(text).map_err(D::Error::custom)
+        BASE64_STANDARD.decode(text).map(Arc::from).map_err(D::Error::custom)
     }
 }

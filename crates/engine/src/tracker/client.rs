@@ -4,6 +4,7 @@ use super::checkpoint::{ClientResults, StoredResult};
 use super::{Answered, CLIENT_BYTES, CLIENT_MICROS, RESULT_MICROS, Request};
 use oribi_wal::Lsn;
 use std::collections::VecDeque;
+use std::sync::Arc;
 use tokio::sync::watch;
 
 pub(super) struct Client {
@@ -132,20 +133,28 @@ impl Client {
     }
 
     /// All but the results whose records are at or above `start`, which may not be durable yet.
-    pub fn checkpoint(&self, id: &[u8], start: Lsn) -> ClientResults {
+    pub fn checkpoint(&self, id: &Arc<[u8]>, start: Lsn) -> ClientResults {
         let results = self.entries.iter().filter_map(|entry| match &entry.state {
             State::Done { answered, .. } if answered.commit.obligation.lsn() < start => Some(StoredResult {
                 sequence: entry.sequence,
                 ts: answered.commit.ts,
-                result: answered.result.to_vec(),
+                result: answered.result.clone(),
             }),
             _ => None,
         });
         ClientResults {
-            client: id.to_vec(),
+            client: id.clone(),
             forgotten_below: self.forgotten_below,
             results: results.collect(),
         }
+    }
+
+    /// Whether all results are of records below `start`.
+    pub fn is_below(&self, start: Lsn) -> bool {
+        self.entries.iter().all(|entry| match &entry.state {
+            State::Done { answered, .. } => answered.commit.obligation.lsn() < start,
+            State::UnderWay(_) => true,
+        })
     }
 
     fn find(&self, sequence: i64) -> Result<usize, usize> {

@@ -84,7 +84,7 @@ pub enum Tracked {
 pub struct Answered {
     pub commit: Commit,
     /// What the caller that applied it wrote down.
-    pub result: Box<[u8]>,
+    pub result: Arc<[u8]>,
 }
 
 /// The end of a write that another call has in hand.
@@ -106,13 +106,18 @@ pub(crate) struct ResultTracker {
     bytes_max: usize,
     clients: Mutex<Clients>,
     /// Held from taking a checkpoint until it is in the manifest, so that none replaces a later one.
-    pub checkpointing: Mutex<()>,
+    pub saved: Mutex<Saved>,
 }
+
+/// The checkpoint in the manifest: after how many changes it was taken, if no result was left to the log.
+pub(crate) type Saved = Option<u64>;
 
 #[derive(Default)]
 struct Clients {
-    by_id: BTreeMap<Box<[u8]>, Client>,
+    by_id: BTreeMap<Arc<[u8]>, Client>,
     bytes: usize,
+    /// How often something of a client may have changed.
+    changes: u64,
     next_sweep_micros: u64,
 }
 
@@ -126,7 +131,7 @@ pub(crate) enum Begun<'a> {
 impl ResultTracker {
     pub fn new(clock: Arc<dyn Clock>, budget: Arc<MemoryBudget>) -> Self {
         let bytes_max = (budget.limit() / BUDGET_PART).min(BYTES_MAX) as usize;
-        ResultTracker { clock, budget, bytes_max, clients: Mutex::default(), checkpointing: Mutex::default() }
+        ResultTracker { clock, budget, bytes_max, clients: Mutex::default(), saved: Mutex::new(Some(0)) }
     }
 
     /// # Errors
@@ -166,7 +171,7 @@ impl ResultTracker {
     /// Notes a result that recovery found, durable as it is.
     pub fn recover(&self, ts: Timestamp, found: &record::Tracked<'_>) {
         if let Ok(Begun::Execute(mut execution)) = self.begin(found.request) {
-            execution.finish(Commit { ts, obligation: Obligation::default() }, found.result);
+            execution.finish(Commit { ts, obligation: Obligation::default() }, found.result.into());
         }
     }
 
@@ -183,10 +188,16 @@ impl ResultTracker {
         }
     }
 
-    /// What a log that begins at `start` does not tell. All records below are durable, and their writes have finished.
-    pub fn checkpoint(&self, start: Lsn) -> Vec<ClientResults> {
+    /// What a log that begins at `start` does not tell; `None` if that is `saved` already. All records below are durable,
+    /// and their writes have finished. No write waits longer than it takes to count references.
+    pub fn checkpoint(&self, start: Lsn, saved: Saved) -> Option<(Vec<ClientResults>, Saved)> {
         let clients = self.clients.lock();
-        clients.by_id.iter().map(|(id, client)| client.checkpoint(id, start)).collect()
+        if saved == Some(clients.changes) {
+            return None;
+        }
+        let checkpoint = clients.by_id.iter().map(|(id, client)| client.checkpoint(id, start)).collect();
+        let is_whole = clients.by_id.values().all(|client| client.is_below(start));
+        Some((checkpoint, is_whole.then_some(clients.changes)))
     }
 
     /// Frees what is too old, once in a while.
@@ -199,7 +210,9 @@ impl ResultTracker {
         clients.next_sweep_micros = now_micros + SWEEP_MICROS;
         clients.by_id.retain(|_, client| !client.is_gone(now_micros));
         clients.by_id.values_mut().for_each(|client| client.forget_old(now_micros));
-        clients.bytes = clients.by_id.values().map(Client::bytes).sum();
+        let bytes = clients.by_id.values().map(Client::bytes).sum();
+        clients.changes += u64::from(bytes != clients.bytes);
+        clients.bytes = bytes;
         self.budget.set_results(clients.bytes as u64);
     }
 }
@@ -212,6 +225,7 @@ impl Clients {
         }
         let client = self.by_id.get_mut(id).expect("the client is there or was inserted");
         let before = client.bytes();
+        self.changes += 1;
         let done = act(client);
         self.bytes = self.bytes + client.bytes() - before;
         done
@@ -256,9 +270,9 @@ impl Execution<'_> {
     }
 
     /// Keeps the result: the write is applied. Whoever waits is told.
-    pub fn finish(&mut self, commit: Commit, result: &[u8]) {
+    pub fn finish(&mut self, commit: Commit, result: Arc<[u8]>) {
         self.finished = true;
-        self.tracker.finish(&self.request, self.now_micros, Answered { commit, result: result.into() });
+        self.tracker.finish(&self.request, self.now_micros, Answered { commit, result });
     }
 }
 

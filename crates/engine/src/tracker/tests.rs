@@ -18,7 +18,7 @@ fn commit(lsn: Lsn) -> Commit {
 
 fn execute(tracker: &ResultTracker, request: Request<'static>, lsn: Lsn, result: &[u8]) {
     match tracker.begin(request).unwrap() {
-        Begun::Execute(mut execution) => execution.finish(commit(lsn), result),
+        Begun::Execute(mut execution) => execution.finish(commit(lsn), result.into()),
         Begun::Known(known) => panic!("{known:?}"),
     }
 }
@@ -33,7 +33,7 @@ fn known(tracker: &ResultTracker, request: Request<'static>) -> Option<Tracked> 
 
 fn result(tracker: &ResultTracker, request: Request<'static>) -> Vec<u8> {
     match known(tracker, request) {
-        Some(Tracked::Answered(answered)) => answered.result.into(),
+        Some(Tracked::Answered(answered)) => answered.result.to_vec(),
         other => panic!("{other:?}"),
     }
 }
@@ -56,7 +56,8 @@ fn a_checkpoint_has_the_results_below_the_start_of_the_log_and_no_others() {
         execute(&tracker, request(sequence, sequence.min(1)), 10 + sequence as u64, b"result");
     }
     let Begun::Execute(under_way) = tracker.begin(request(4, 1)).unwrap() else { panic!("it is the first") };
-    let checkpoint = tracker.checkpoint(12);
+    let (checkpoint, saved) = tracker.checkpoint(12, None).unwrap();
+    assert_eq!(saved, None, "two results are left to the log");
     drop(under_way);
     let [client] = &checkpoint[..] else { panic!("{checkpoint:?}") };
     let stored: Vec<_> = client.results.iter().map(|stored| (stored.sequence, stored.ts)).collect();
@@ -70,17 +71,21 @@ fn a_checkpoint_has_the_results_below_the_start_of_the_log_and_no_others() {
     assert_eq!(result(&restored, request(1, 0)), b"result");
     assert!(known(&restored, request(2, 0)).is_none());
     // What was restored is durable: the next checkpoint has it wherever the log starts.
-    assert_eq!(restored.checkpoint(1), checkpoint);
+    let (again, saved) = restored.checkpoint(1, None).unwrap();
+    assert_eq!(again, checkpoint);
+    assert_eq!(restored.checkpoint(1, saved), None, "nothing has changed");
+    execute(&restored, request(2, 1), 20, b"result");
+    assert_eq!(restored.checkpoint(21, saved).unwrap().0[0].results.len(), 2);
     assert!(is_counted_right(&restored));
 }
 
 #[test]
 fn the_log_may_tell_of_requests_that_the_manifest_knows_or_knows_to_be_forgotten() {
     let (tracker, _) = tracker();
-    let (client, result_of) = (b"client".to_vec(), |sequence| checkpoint::StoredResult {
+    let (client, result_of) = (Arc::from(*b"client"), |sequence| checkpoint::StoredResult {
         sequence,
         ts: Timestamp(7),
-        result: b"kept".to_vec(),
+        result: (*b"kept").into(),
     });
     tracker.restore(&[ClientResults { client, forgotten_below: 5, results: vec![result_of(5)] }]);
     for sequence in 3..8 {
@@ -124,9 +129,9 @@ fn a_request_that_is_under_way_outlives_the_memory_of_it() {
     assert!(matches!(known(&tracker, request(0, 0)), Some(Tracked::UnderWay(_))));
     execute(&tracker, request(1, 1), 2, b"");
     assert!(is_stale(&tracker, request(0, 0)), "the client gave it up");
-    slow.finish(commit(3), b"too late");
+    slow.finish(commit(3), (*b"too late").into());
     assert!(is_stale(&tracker, request(0, 0)));
-    assert_eq!(tracker.checkpoint(9)[0].results.len(), 1);
+    assert_eq!(tracker.checkpoint(9, None).unwrap().0[0].results.len(), 1);
     assert!(is_counted_right(&tracker));
 }
 
@@ -145,7 +150,7 @@ fn clients_that_only_begin_are_within_bounds_too() {
     assert!(is_counted_right(&tracker));
     for begun in under_way {
         let Begun::Execute(mut execution) = begun else { panic!("it is the first") };
-        execution.finish(commit(1), b"result");
+        execution.finish(commit(1), (*b"result").into());
     }
     let first = Request { client: &ids[0], sequence: 0, first_incomplete: 0 };
     assert!(matches!(tracker.begin(first).unwrap(), Begun::Known(Tracked::Answered(_))));

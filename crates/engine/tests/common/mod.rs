@@ -22,9 +22,11 @@ pub fn sim_env(files: &SimFiles, clock: &Arc<SimClock>) -> Env {
     Env { files: Arc::new(files.clone()), clock: clock.clone() }
 }
 
-/// Options without background threads, so that a run is what the test does, and manifests that end soon.
+/// Options without background threads, so that a run is what the test does, and manifests that end soon. Segments of the
+/// log are as short as can be: each opening reads those that are in use to the end.
 pub fn quiet() -> EngineOptions {
-    EngineOptions { background: false, manifest_bytes_max: 1 << 10, ..EngineOptions::with_memory(64 << 20) }
+    let options = EngineOptions::with_memory(64 << 20);
+    EngineOptions { background: false, manifest_bytes_max: 1 << 10, log_bytes_max: 8 << 20, ..options }
 }
 
 pub fn open(env: &Env) -> Result<Arc<Engine>> {

@@ -1,0 +1,91 @@
+//! What a write with a request id has beside others: a result, which is logged with it and kept.
+//!
+//! The write path is compiled for each of the two kinds: most writes are of no request.
+
+use crate::engine::Obligation;
+use crate::record;
+use crate::tracker::Execution;
+use crate::write::{Answer, Commit, WriteOp};
+use oribi_types::{Error, Result, Timestamp};
+use oribi_wal::Lsn;
+use std::sync::Arc;
+
+pub(crate) trait Tracks {
+    /// All operations are decided. Whether the write is logged even if it changes nothing.
+    ///
+    /// # Errors
+    /// `TooLarge` for the result.
+    fn decided(&mut self) -> Result<bool>;
+
+    /// Begins the log record.
+    fn start_record(&self, ts: Timestamp, buf: &mut Vec<u8>);
+
+    /// The write is applied.
+    fn applied(&mut self, ops: &[WriteOp<'_>], lsn: Lsn, commit: &mut Commit);
+}
+
+/// A write of no request.
+pub(crate) struct Plain;
+
+impl Tracks for Plain {
+    fn decided(&mut self) -> Result<bool> {
+        Ok(false)
+    }
+
+    fn start_record(&self, ts: Timestamp, buf: &mut Vec<u8>) {
+        record::start(buf, ts);
+    }
+
+    fn applied(&mut self, _: &[WriteOp<'_>], _: Lsn, _: &mut Commit) {}
+}
+
+/// The first write of a request.
+pub(crate) struct Tracking<'t, 'd> {
+    execution: Execution<'t>,
+    answer: &'t mut Answer<'d>,
+    result: Arc<[u8]>,
+    bytes_max: usize,
+}
+
+impl<'t, 'd> Tracking<'t, 'd> {
+    pub fn new(execution: Execution<'t>, answer: &'t mut Answer<'d>, bytes_max: usize) -> Self {
+        Tracking { execution, answer, result: Arc::default(), bytes_max }
+    }
+
+    pub fn into_result(self) -> Arc<[u8]> {
+        self.result
+    }
+}
+
+impl Tracks for Tracking<'_, '_> {
+    fn decided(&mut self) -> Result<bool> {
+        let mut result = Vec::new();
+        (self.answer)(&mut result);
+        if result.len() > self.bytes_max {
+            return Err(Error::too_large(format!(
+                "the result of the write is longer than statement_bytes_max ({} bytes)",
+                self.bytes_max
+            )));
+        }
+        self.result = result.into();
+        Ok(true)
+    }
+
+    fn start_record(&self, ts: Timestamp, buf: &mut Vec<u8>) {
+        let request = self.execution.request();
+        record::start_tracked(buf, ts, record::Tracked { request, result: &self.result });
+    }
+
+    fn applied(&mut self, ops: &[WriteOp<'_>], lsn: Lsn, commit: &mut Commit) {
+        commit.obligation.merge(on_all(ops, lsn));
+        self.execution.finish(*commit, self.result.clone());
+    }
+}
+
+/// What an answer about all rows of a write must wait for, those included that were kept. A write of no row waits for the
+/// disk: no table says less.
+fn on_all(ops: &[WriteOp<'_>], lsn: Lsn) -> Obligation {
+    let mut obligation = Obligation { durable: if ops.is_empty() { lsn } else { 0 }, written: 0 };
+    ops.iter().for_each(|op| obligation.merge(Obligation::on(op.table, lsn)));
+    obligation
+}

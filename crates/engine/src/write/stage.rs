@@ -1,0 +1,173 @@
+//! The first half of a write: its operations are decided, each on the newest version of its key, and the rows that come of
+//! it are staged.
+//!
+//! A write of many rows works on groups of [`GROUP`](crate::index::GROUP): what the keys of a group lead to is fetched at once,
+//! so that a row costs no cache miss of its own. Its row is encoded to where it stays until it is applied.
+
+use super::{Decide, Decision, Read, Scratch, Staged, Target, WriteOp};
+use crate::engine::{Engine, Obligation};
+use crate::index::{GROUP, Older};
+use crate::read::{FileRow, RowVersion};
+use hashbrown::HashTable;
+use oribi_types::{Error, Result, Timestamp};
+use std::ops::Range;
+use std::sync::Arc;
+
+impl Engine {
+    /// Decides all operations. Returns what the decisions observed.
+    pub(super) fn stage(
+        &self,
+        ops: &[WriteOp<'_>],
+        targets: &[Target<'_>],
+        now_micros: u64,
+        scratch: &mut Scratch,
+        decide: &mut Decide<'_>,
+    ) -> Result<Obligation> {
+        let mut staging = Staging { now_micros, own: Own::of(ops), obligation: Obligation::default() };
+        let keys_bytes: usize = ops.iter().map(|op| op.key.len()).sum();
+        for group in groups(ops.len()) {
+            // Pinned once for a group, and what its keys lead to is fetched at once.
+            let _pinned = (ops.len() > 1).then(|| self.index.fetch_ahead(hashes(&targets[group.clone()])));
+            for i in group {
+                self.stage_one(i, ops, targets, &mut staging, scratch, decide)?;
+                if keys_bytes + scratch.rows.len() > self.options.statement_bytes_max {
+                    return Err(Error::too_large(format!(
+                        "the statement writes more than statement_bytes_max ({} bytes)",
+                        self.options.statement_bytes_max
+                    )));
+                }
+            }
+        }
+        Ok(staging.obligation)
+    }
+
+    fn stage_one(
+        &self,
+        i: usize,
+        ops: &[WriteOp<'_>],
+        targets: &[Target<'_>],
+        staging: &mut Staging,
+        scratch: &mut Scratch,
+        decide: &mut Decide<'_>,
+    ) -> Result<()> {
+        let Scratch { rows, row: before, staged } = scratch;
+        let start = rows.len();
+        let mut older = Older::Unresolved { below: 0 };
+        let earlier = staging.own.find(i, ops, targets, staged);
+        let decision = match (ops[i].read, earlier) {
+            (Read::Blind, _) => decide(i, None, rows)?,
+            (Read::Existing, Some(earlier)) => {
+                let range = staged[earlier].row.clone();
+                before.clear();
+                before.extend_from_slice(range.clone().map_or(&[], |range| &rows[range]));
+                let current = range.map(|_| RowVersion { key: ops[i].key, row: before, ts: Timestamp::MAX });
+                decide(i, current, rows)?
+            }
+            (Read::Existing, None) => {
+                self.decide_on_newest(i, &ops[i], targets[i], staging, &mut older, rows, decide)?
+            }
+        };
+        let row = match decision {
+            Decision::Put => Some(start..rows.len()),
+            Decision::Delete => None,
+            Decision::Keep => {
+                rows.truncate(start);
+                return Ok(());
+            }
+        };
+        staged.push(Staged { op: i, row, older, covers: false });
+        staging.own.push(ops, targets, staged);
+        Ok(())
+    }
+
+    /// Decides one operation on the newest applied version: from the row index or, under the latch, from the files.
+    #[allow(clippy::too_many_arguments)]
+    fn decide_on_newest(
+        &self,
+        i: usize,
+        op: &WriteOp<'_>,
+        (tablet, key): Target<'_>,
+        staging: &mut Staging,
+        older: &mut Older,
+        rows: &mut Vec<u8>,
+        decide: &mut Decide<'_>,
+    ) -> Result<Decision> {
+        let now_micros = staging.now_micros;
+        let in_memory = self.index.read(key, |newest| {
+            let ts = newest.meta.ts;
+            staging.obligation.merge(Obligation::on(op.table, newest.meta.lsn));
+            let live = newest.row().filter(|row| !op.table.is_expired(row, ts, now_micros));
+            decide(i, live.map(|row| RowVersion { key: op.key, row, ts }), rows)
+        });
+        let stamp = match in_memory {
+            Ok(decision) => return decision,
+            Err(stamp) => stamp,
+        };
+        let mut found = Vec::new();
+        match self.read_files(op.table, tablet, op.key, Timestamp::MAX, &mut found)? {
+            None => {
+                *older = Older::Nothing;
+                decide(i, None, rows)
+            }
+            Some(FileRow { ts, home, .. }) => {
+                *older = Older::At(home);
+                self.index.fill(key, stamp, &found, ts, home);
+                let live = !op.table.is_expired(&found, ts, now_micros);
+                decide(i, live.then_some(RowVersion { key: op.key, row: &found, ts }), rows)
+            }
+        }
+    }
+}
+
+/// What deciding a write's operations needs and gathers.
+struct Staging {
+    now_micros: u64,
+    own: Own,
+    /// What the decisions observed.
+    obligation: Obligation,
+}
+
+/// Staged operations by key, to be seen by later operations on the same key. Without entries where none looks, or all
+/// keys ascend, so that no two are the same.
+struct Own(Option<HashTable<usize>>);
+
+impl Own {
+    fn of(ops: &[WriteOp<'_>]) -> Self {
+        let ascends = |pair: &[WriteOp<'_>]| Arc::ptr_eq(pair[0].table, pair[1].table) && pair[0].key < pair[1].key;
+        let looks = || ops.iter().any(|op| op.read == Read::Existing);
+        let is_needed = ops.len() > 1 && looks() && !ops.windows(2).all(ascends);
+        Own(is_needed.then(|| HashTable::with_capacity(ops.len())))
+    }
+
+    /// The last staged operation on the key of operation `i`.
+    fn find(&self, i: usize, ops: &[WriteOp<'_>], targets: &[Target<'_>], staged: &[Staged]) -> Option<usize> {
+        let same_key = |&s: &usize| is_same_key(ops, targets, staged[s].op, i);
+        self.0.as_ref()?.find(targets[i].1.hash, same_key).copied()
+    }
+
+    /// Takes in the operation that was staged last.
+    fn push(&mut self, ops: &[WriteOp<'_>], targets: &[Target<'_>], staged: &[Staged]) {
+        let (Some(own), Some(last)) = (&mut self.0, staged.last()) else { return };
+        let (hash, place) = (targets[last.op].1.hash, staged.len() - 1);
+        match own.find_mut(hash, |&s| is_same_key(ops, targets, staged[s].op, last.op)) {
+            Some(slot) => *slot = place,
+            None => {
+                own.insert_unique(hash, place, |&s| targets[staged[s].op].1.hash);
+            }
+        }
+    }
+}
+
+fn is_same_key(ops: &[WriteOp<'_>], targets: &[Target<'_>], a: usize, b: usize) -> bool {
+    let (a_key, b_key) = (targets[a].1, targets[b].1);
+    a_key.hash == b_key.hash && ops[a].key == ops[b].key && a_key.generation == b_key.generation
+}
+
+/// The positions of `len` operations, in groups that are fetched ahead together.
+fn groups(len: usize) -> impl Iterator<Item = Range<usize>> {
+    (0..len).step_by(GROUP).map(move |first| first..len.min(first + GROUP))
+}
+
+fn hashes<'a>(targets: &'a [Target<'_>]) -> impl Iterator<Item = u64> + Clone + 'a {
+    targets.iter().map(|(_, key)| key.hash)
+}
