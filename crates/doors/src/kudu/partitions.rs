@@ -11,7 +11,7 @@ use oribi_kudu::messages::master::{
 use oribi_kudu::partition::{self as kudu, PartitionSchema};
 use oribi_kudu::row_operations::{OperationLayout, OperationReader, OperationType, OperationsBuilder};
 use oribi_kudu::{column::WireColumn, key};
-use oribi_types::partition::{HashDimension, RangeDimension, RangePartition, decode_range_key};
+use oribi_types::partition::{HashDimension, RangeDimension, RangePartition, TABLETS_MAX, decode_range_key};
 use oribi_types::{ColumnType, Error, Partitioning, Result, Schema};
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -180,6 +180,9 @@ pub(super) fn of_request(schema: &Schema, request: &CreateTableRequest) -> Resul
     let custom = &partitioning.custom_hash_schema_ranges;
     if has_bounds && !custom.is_empty() {
         return Err(Error::invalid("bounds stand either with hash schemas of their own or without"));
+    }
+    if custom.len() > TABLETS_MAX {
+        return Err(Error::invalid(format!("a table has at most {TABLETS_MAX} tablets")));
     }
     let mut ranges = Vec::new();
     for range in custom {
