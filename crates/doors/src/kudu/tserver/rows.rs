@@ -3,7 +3,7 @@
 
 use super::plan::RowPlan;
 use oribi_engine::Read;
-use oribi_kudu::row_operations::{OperationReader, OperationType, RowOperation};
+use oribi_kudu::row_operations::{BadRow, OperationReader, OperationType, RowOperation};
 use oribi_types::key::encode_key;
 use oribi_types::{Error, Result, ValueRef};
 use std::ops::Range;
@@ -47,17 +47,20 @@ impl<'a> Rows<'a> {
     /// in the request, and an operation takes more than it says.
     ///
     /// # Errors
-    /// `Invalid` for rows that are cut short or of no known type: then it is not known where the next begins; `TooLarge`.
+    /// `Invalid` for rows that are cut short, of no known type or with strings that are not there: then the request is
+    /// damaged, and not a row wrong; `TooLarge`.
     pub fn read(plan: &RowPlan, rows: &'a [u8], indirect: &'a [u8], bytes_max: usize) -> Result<Self> {
         let mut read = Rows::default();
         let mut reader = OperationReader::new(&plan.layout, rows, indirect);
-        while let Some(operation) = reader.read()? {
-            if !operation.operation_type.is_write() {
-                return Err(Error::invalid(format!("row {} is no row but a bound", operation.index)));
-            }
-            if let Err(error) = read.push(plan, &operation) {
-                read.refused.push((operation.index, error));
-            }
+        while let Some(row) = reader.read_row()? {
+            let pushed = match row {
+                Ok(operation) if !operation.operation_type.is_write() => {
+                    return Err(Error::invalid(format!("row {} is no row but a bound", operation.index)));
+                }
+                Ok(operation) => read.push(plan, &operation).map_err(|error| (operation.index, error)),
+                Err(BadRow { index, error }) => Err((index, error)),
+            };
+            read.refused.extend(pushed.err());
             if read.bytes() > bytes_max {
                 return Err(Error::too_large(format!(
                     "the rows of the request take more than {bytes_max} bytes"
