@@ -6,6 +6,7 @@ mod kudu_client;
 
 use bytes::Bytes;
 use kudu_client::{Client, Subject, rows_of, scan, write};
+use oribi_engine::Alteration;
 use oribi_kudu::column::WireColumn;
 use oribi_kudu::key::encode_key;
 use oribi_kudu::messages::common::{RowOperations, StatusCode};
@@ -352,25 +353,51 @@ fn predicates_hold_for_all_rows_and_only_those() {
     assert_eq!(passing(2, Test::Nothing), []);
 }
 
+/// Sends a write under an id.
+fn send(
+    client: &mut Client,
+    seq_no: i64,
+    first_incomplete_seq_no: i64,
+    request: &WriteRequest,
+) -> Result<WriteResponse, ErrorCode> {
+    let client_id = Bytes::from_static(b"0123456789abcdef0123456789abcdef");
+    let id = RequestId { client_id, seq_no, first_incomplete_seq_no, attempt_no: 1 };
+    client.begin_as(Some(id), Method::TabletServer(TabletServerMethod::Write), request, &[]);
+    let (header, body) = client.answer();
+    match header.is_error() {
+        true => Err(body.decode::<ErrorStatus>(100).unwrap().code()),
+        false => Ok(body.decode::<WriteResponse>(1000).unwrap()),
+    }
+}
+
+#[test]
+fn a_request_that_is_sent_again_is_answered_as_before_whatever_became_of_the_table() {
+    let subject = Subject::new();
+    let mut client = subject.client();
+    let tablets = client.create("t", 1);
+    let rows = [(Op::Insert, 1, Some(2), Some("s")), (Op::Insert, 1, None, None)];
+    let insert = write(&tablets[0], &rows);
+    let first = send(&mut client, 0, 0, &insert).unwrap();
+    assert_eq!(errors(&first), [(1, StatusCode::AlreadyPresent)]);
+    let (engine, mut other) = (&subject.engine, subject.client());
+    engine.alter_table("public", "t", &Alteration::DropColumn("n".into())).unwrap();
+    for _ in 0..2 {
+        let again = send(&mut other, 0, 0, &insert).unwrap();
+        assert_eq!((&again.error, errors(&again), again.timestamp), (&None, errors(&first), first.timestamp));
+        let _ = engine.drop_table("public", "t");
+    }
+    // One that was not applied is refused, and may be sent again.
+    for _ in 0..2 {
+        let refused = send(&mut other, 1, 0, &insert).unwrap();
+        assert_eq!(Code::try_from(refused.error.unwrap().code), Ok(Code::TabletNotFound));
+    }
+}
+
 #[test]
 fn a_request_that_is_sent_again_is_answered_as_before() {
     let subject = Subject::new();
     let mut client = subject.client();
     let tablets = client.create("t", 1);
-    let send = |client: &mut Client, seq_no: i64, first_incomplete_seq_no: i64, request: &_| {
-        let id = RequestId {
-            client_id: Bytes::from_static(b"0123456789abcdef0123456789abcdef"),
-            seq_no,
-            first_incomplete_seq_no,
-            attempt_no: 1,
-        };
-        client.begin_as(Some(id), Method::TabletServer(TabletServerMethod::Write), request, &[]);
-        let (header, body) = client.answer();
-        match header.is_error() {
-            true => Err(body.decode::<ErrorStatus>(100).unwrap().code()),
-            false => Ok(body.decode::<WriteResponse>(1000).unwrap()),
-        }
-    };
     let insert = write(
         &tablets[0],
         &[(Op::Insert, 1, Some(2), None), (Op::Insert, 1, None, None), (Op::Update, 9, Some(1), None)],

@@ -3,7 +3,7 @@
 use super::plan::RowPlan;
 use super::rows::{Change, Operation, Rows, encode_new};
 use crate::kudu::status;
-use oribi_engine::{Commit, Decision, Engine, Obligation, Request, RowVersion, Tracked, UnderWay, WriteOp};
+use oribi_engine::{Answered, Commit, Decision, Engine, Obligation, Request, RowVersion, Tracked, UnderWay, WriteOp};
 use oribi_kudu::messages::common::{AppStatus, StatusCode};
 use oribi_kudu::messages::tserver::{PerRowError, ResourceMetrics, WriteResponse};
 use oribi_kudu::row_operations::OperationType;
@@ -49,21 +49,10 @@ pub(super) fn apply(
         }
         None => (engine.write(&ops, &mut decide)?, tally.borrow().response(rows)),
         Some(id) => {
-            let request = Request {
-                client: &id.client_id,
-                sequence: id.seq_no,
-                first_incomplete: id.first_incomplete_seq_no,
-            };
             // Of most writes there is nothing to say, and nothing is kept.
             let mut answer = |out: &mut Vec<u8>| out.extend(tally.borrow().response(rows).encode_to_vec());
-            match engine.write_tracked(&request, &ops, &mut decide, &mut answer)? {
-                Tracked::Answered(answered) => {
-                    let response = WriteResponse::decode(&*answered.result);
-                    (
-                        answered.commit,
-                        response.map_err(|e| Error::corrupt(format!("result of a write: {e}")))?,
-                    )
-                }
+            match engine.write_tracked(&request(id), &ops, &mut decide, &mut answer)? {
+                Tracked::Answered(answered) => (answered.commit, response_of(&answered)?),
                 Tracked::UnderWay(under_way) => return Ok(Applied::Again(under_way)),
                 Tracked::Stale => return Ok(Applied::Stale),
             }
@@ -72,6 +61,31 @@ pub(super) fn apply(
     response.timestamp = Some(commit.ts.0);
     response.resource_metrics = Some(tally.into_inner().metrics);
     Ok(Applied::Response(response, commit.obligation))
+}
+
+/// What became of a request of this id that was sent before, if anything is known of it.
+///
+/// # Errors
+/// Those of [`Engine::tracked`].
+pub(super) fn before(engine: &Engine, request_id: &RequestId) -> Result<Option<Applied>> {
+    Ok(Some(match engine.tracked(&request(request_id))? {
+        None => return Ok(None),
+        Some(Tracked::Answered(answered)) => {
+            let mut response = response_of(&answered)?;
+            response.timestamp = Some(answered.commit.ts.0);
+            Applied::Response(response, answered.commit.obligation)
+        }
+        Some(Tracked::UnderWay(under_way)) => Applied::Again(under_way),
+        Some(Tracked::Stale) => Applied::Stale,
+    }))
+}
+
+fn request(id: &RequestId) -> Request<'_> {
+    Request { client: &id.client_id, sequence: id.seq_no, first_incomplete: id.first_incomplete_seq_no }
+}
+
+fn response_of(answered: &Answered) -> Result<WriteResponse> {
+    WriteResponse::decode(&*answered.result).map_err(|e| Error::corrupt(format!("result of a write: {e}")))
 }
 
 /// What became of the rows.

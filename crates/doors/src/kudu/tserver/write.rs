@@ -1,6 +1,6 @@
 //! Writes: the rows of one request are one write of the engine, hence one record of the log with one timestamp.
 
-use super::apply::{Applied, apply};
+use super::apply::{Applied, apply, before};
 use super::plan::RowPlan;
 use super::rows::Rows;
 use crate::kudu::call::{Answer, Call, too_busy};
@@ -13,7 +13,7 @@ use oribi_kudu::messages::common::StatusCode;
 use oribi_kudu::messages::tserver::TabletServerError;
 use oribi_kudu::messages::tserver::{TabletServerErrorCode as Code, WriteRequest, WriteResponse};
 use oribi_kudu::rpc::{ErrorCode, ErrorStatus};
-use oribi_types::{Error, ErrorKind, Result, Timestamp};
+use oribi_types::{ErrorKind, Result, Timestamp};
 use std::sync::Arc;
 
 /// A request with rows of so many bytes at most is executed by the thread that received it: some hundred rows, which take
@@ -51,10 +51,7 @@ pub(super) fn handle(node: &Arc<Node>, plans: &mut RowPlans, call: Call) -> Hand
         Ok(request) => request,
         Err(status) => return Handled::Now(call.fail(&status)),
     };
-    let plan = match plan(node, plans, &request) {
-        Ok(plan) => plan,
-        Err(error) => return Handled::Now(refuse(&call, error)),
-    };
+    let plan = plan(node, plans, &request);
     let is_short = call.bytes() <= SHORT_BYTES_MAX;
     let (call_id, timeout, bytes) = (call.id, call.timeout, call.bytes());
     let node = node.clone();
@@ -62,11 +59,10 @@ pub(super) fn handle(node: &Arc<Node>, plans: &mut RowPlans, call: Call) -> Hand
     Handled::Later(Work { call_id, job, timeout, bytes, writes: true, is_short })
 }
 
-fn plan(
-    node: &Node,
-    plans: &mut RowPlans,
-    request: &WriteRequest,
-) -> Result<Arc<RowPlan>, TabletServerError> {
+/// How the columns of a request become the table's, or why they do not.
+type Planned = Result<Arc<RowPlan>, TabletServerError>;
+
+fn plan(node: &Node, plans: &mut RowPlans, request: &WriteRequest) -> Planned {
     if request.txn_id.is_some() {
         let why = "transactions over several writes are not supported";
         return Err(TabletServerError::new(Code::TxnIllegalState, StatusCode::NotSupported, why));
@@ -80,21 +76,36 @@ fn plan(
     plans.of(&entry.table, columns).map_err(|e| status::tserver(&e, Code::MismatchedSchema))
 }
 
-fn execute(node: &Node, plan: &RowPlan, call: &Call, request: &WriteRequest) -> Done {
-    let answer = match try_execute(node, plan, call, request) {
-        Ok(Applied::Response(response, obligation)) => call.answer(&response).resting_on(obligation),
-        Ok(Applied::Again(under_way)) => return Done::Again(under_way),
-        Ok(Applied::Stale) => {
+fn execute(node: &Node, plan: &Planned, call: &Call, request: &WriteRequest) -> Done {
+    let refused = match plan {
+        Ok(plan) => match try_execute(node, plan, call, request) {
+            Ok(applied) => return done(call, applied),
+            Err(error) if error.kind() == ErrorKind::Retry => {
+                return Done::Answer(call.fail(&too_busy(error.message())));
+            }
+            Err(error) => status::tserver(&error, Code::InvalidRowBlock),
+        },
+        Err(error) => error.clone(),
+    };
+    // If it was applied before, it is answered as it was then, whatever has become of the table since.
+    match call.request_id.as_ref().map(|id| before(&node.engine, id)) {
+        Some(Ok(Some(applied))) => done(call, applied),
+        _ => Done::Answer(refuse(call, refused)),
+    }
+}
+
+fn done(call: &Call, applied: Applied) -> Done {
+    Done::Answer(match applied {
+        Applied::Response(response, obligation) => call.answer(&response).resting_on(obligation),
+        Applied::Again(under_way) => return Done::Again(under_way),
+        Applied::Stale => {
             let why = "the request was answered, and its result is forgotten";
             call.fail(&ErrorStatus::new(ErrorCode::RequestStale, why))
         }
-        Err(error) if error.kind() == ErrorKind::Retry => call.fail(&too_busy(error.message())),
-        Err(error) => refuse(call, status::tserver(&error, Code::InvalidRowBlock)),
-    };
-    Done::Answer(answer)
+    })
 }
 
-fn try_execute(node: &Node, plan: &RowPlan, call: &Call, request: &WriteRequest) -> Result<Applied, Error> {
+fn try_execute(node: &Node, plan: &RowPlan, call: &Call, request: &WriteRequest) -> Result<Applied> {
     if let Some(seen) = request.propagated_timestamp {
         node.engine.observe(Timestamp(seen))?;
     }
