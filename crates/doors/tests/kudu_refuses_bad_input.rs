@@ -17,6 +17,7 @@ use oribi_kudu::messages::tserver::{
 use oribi_kudu::row_operations::OperationType;
 use oribi_kudu::rpc::ErrorCode;
 use oribi_kudu::service::{MasterMethod, Method, TabletServerMethod};
+use std::io::ErrorKind;
 use std::time::Instant;
 
 const PING: Method = Method::Master(MasterMethod::Ping);
@@ -263,4 +264,45 @@ fn a_thousand_half_open_negotiations_end_and_hold_up_nobody() {
     }
     assert!(begun.elapsed() >= std::time::Duration::from_secs(3), "they had some time");
     lives(&subject);
+}
+
+#[test]
+fn long_frames_are_received_when_there_is_room_for_them() {
+    const ANNOUNCED: u32 = 50 << 20;
+    let subject = Subject::new();
+    let mut begin = || {
+        let mut client = subject.client();
+        client.send(&ANNOUNCED.to_be_bytes());
+        client
+    };
+    // More than the system keeps for a socket that nobody reads.
+    let part = vec![0; 24 << 20];
+    let mut begun: Vec<Client> = (0..5).map(|_| begin()).collect();
+    begun.iter_mut().for_each(|client| client.send(&part));
+    let mut last = begin();
+    last.socket.set_write_timeout(Some(std::time::Duration::from_millis(500))).unwrap();
+    let mut sent = 0;
+    while sent < part.len() {
+        match std::io::Write::write(&mut last.socket, &part[sent..]) {
+            Ok(bytes) => sent += bytes,
+            Err(error) => {
+                assert!(matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut), "{error}");
+                break;
+            }
+        }
+    }
+    assert!(sent < part.len(), "it waits for its turn");
+    lives(&subject);
+    // Its turn has come.
+    begun.pop();
+    last.socket.set_write_timeout(None).unwrap();
+    last.send(&part[sent..]);
+    // And so has that of a write of one of those who have not begun.
+    begun.clear();
+    drop(last);
+    let mut client = subject.client();
+    let tablets = client.create("t", 1);
+    let long = "x".repeat(1 << 20);
+    let answer = client.write(&write(&tablets[0], &[(OperationType::Insert, 1, None, Some(&long))]));
+    assert_eq!((answer.error, answer.per_row_errors), (None, vec![]));
 }

@@ -1,5 +1,6 @@
 //! A call, and its answer on the way to the socket.
 
+use super::load::Held;
 use bytes::{Bytes, BytesMut};
 use oribi_engine::Obligation;
 use oribi_kudu::frame::{self, Body};
@@ -58,7 +59,7 @@ impl Call {
     pub fn answer_with(&self, message: &impl Message, sidecars: Vec<Bytes>) -> Answer {
         let mut head = BytesMut::new();
         match frame::encode_reply(self.id, message, &sidecars, &mut head) {
-            Ok(()) => Answer { head: head.freeze(), sidecars, obligation: Obligation::default() },
+            Ok(()) => Answer { head: head.freeze(), sidecars, ..Answer::default() },
             Err(error) => {
                 Answer::error(self.id, &ErrorStatus::new(ErrorCode::Application, error.to_string()))
             }
@@ -80,20 +81,27 @@ pub(super) fn too_busy(why: &str) -> ErrorStatus {
 }
 
 /// A frame, to be sent once `obligation` is settled.
+#[derive(Default)]
 pub(super) struct Answer {
     /// All but the sidecars.
     pub head: Bytes,
     pub sidecars: Vec<Bytes>,
     pub obligation: Obligation,
+    /// What was held for the call.
+    pub room: Held,
 }
 
 impl Answer {
+    pub fn bytes(&self) -> usize {
+        self.head.len() + self.sidecars.iter().map(Bytes::len).sum::<usize>()
+    }
+
     pub fn error(call_id: i32, status: &ErrorStatus) -> Answer {
         let mut head = BytesMut::new();
         // A frame that does not fit is the only error, and a status is short.
         let encoded = frame::encode_error(call_id, status, &mut head);
         debug_assert!(encoded.is_ok(), "{encoded:?}");
-        Answer { head: head.freeze(), sidecars: Vec::new(), obligation: Obligation::default() }
+        Answer { head: head.freeze(), ..Answer::default() }
     }
 
     #[must_use]

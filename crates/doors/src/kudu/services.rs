@@ -37,6 +37,8 @@ pub(super) struct Work {
     pub timeout: Option<Duration>,
     /// Of the request, which is kept until then.
     pub bytes: usize,
+    /// Of the answer, as long as it may well be.
+    pub answer_bytes: usize,
     /// It needs room in memory.
     pub writes: bool,
     /// It takes no longer than to hand it over.
@@ -45,10 +47,19 @@ pub(super) struct Work {
 
 impl Work {
     /// On a thread that may wait for files.
-    pub fn blocking(call: Call, mut job: impl FnMut(&Call) -> Answer + Send + 'static) -> Handled {
+    pub fn blocking(call: Call, job: impl FnMut(&Call) -> Answer + Send + 'static) -> Handled {
+        Work::long(call, 0, job)
+    }
+
+    /// As [`blocking`](Self::blocking), with an answer of perhaps so many bytes.
+    pub fn long(
+        call: Call,
+        answer_bytes: usize,
+        mut job: impl FnMut(&Call) -> Answer + Send + 'static,
+    ) -> Handled {
         let (call_id, timeout, bytes) = (call.id, call.timeout, call.bytes());
         let job = Box::new(move || Done::Answer(job(&call)));
-        Handled::Later(Work { call_id, job, timeout, bytes, writes: false, is_short: false })
+        Handled::Later(Work { call_id, job, timeout, bytes, answer_bytes, writes: false, is_short: false })
     }
 }
 

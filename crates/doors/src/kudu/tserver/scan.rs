@@ -33,7 +33,7 @@ pub(super) fn handle(node: &Arc<Node>, call: Call) -> Handled {
         return Handled::Now(call.answer(&ScanResponse::default()));
     }
     let node = node.clone();
-    Work::blocking(call, move |call| match scan(&node, &request) {
+    Work::long(call, answer_bytes(&request), move |call| match scan(&node, &request) {
         Ok(scanned) => call.answer_with(&scanned.response, scanned.sidecars).resting_on(scanned.obligation),
         Err(Refused::Busy(why)) => call.fail(&too_busy(&why)),
         Err(Refused::Error(error)) => call.answer(&ScanResponse { error: Some(error), ..Default::default() }),
@@ -90,9 +90,13 @@ impl Scanned {
     }
 }
 
+/// How long the answer may become, about.
+fn answer_bytes(request: &ScanRequest) -> usize {
+    request.batch_size_bytes.map_or(ANSWER_BYTES, |bytes| bytes as usize).min(ANSWER_BYTES_MAX)
+}
+
 fn scan(node: &Arc<Node>, request: &ScanRequest) -> Result<Scanned, Refused> {
-    let bytes_max =
-        request.batch_size_bytes.map_or(ANSWER_BYTES, |bytes| bytes as usize).min(ANSWER_BYTES_MAX);
+    let bytes_max = answer_bytes(request);
     let closes = request.close_scanner.unwrap_or(false);
     match (&request.new_scan_request, &request.scanner_id) {
         (Some(new), None) => open(node, new, bytes_max, closes),

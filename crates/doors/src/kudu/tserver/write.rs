@@ -56,7 +56,7 @@ pub(super) fn handle(node: &Arc<Node>, plans: &mut RowPlans, call: Call) -> Hand
     let (call_id, timeout, bytes) = (call.id, call.timeout, call.bytes());
     let node = node.clone();
     let job = Box::new(move || execute(&node, &plan, &call, &request));
-    Handled::Later(Work { call_id, job, timeout, bytes, writes: true, is_short })
+    Handled::Later(Work { call_id, job, timeout, bytes, answer_bytes: 0, writes: true, is_short })
 }
 
 /// How the columns of a request become the table's, or why they do not.
