@@ -1,9 +1,10 @@
 //! One write of the engine for all rows of a request, and what it answers.
 
 use super::plan::RowPlan;
-use super::rows::{Change, Operation, Rows, encode_new};
+use super::rows::{Change, Operation, ROWS_MAX, Rows, encode_new};
 use crate::kudu::status;
 use oribi_engine::{Answered, Commit, Decision, Engine, Obligation, Request, RowVersion, Tracked, UnderWay, WriteOp};
+use oribi_kudu::frame::FRAME_BYTES_MAX;
 use oribi_kudu::messages::common::{AppStatus, StatusCode};
 use oribi_kudu::messages::tserver::{PerRowError, ResourceMetrics, WriteResponse};
 use oribi_kudu::row_operations::OperationType;
@@ -95,9 +96,15 @@ struct Tally {
     metrics: ResourceMetrics,
 }
 
+/// Bytes of the texts of an answer's errors. Beyond, an error has its code only.
+const TEXTS_BYTES_MAX: usize = 16 << 20;
+/// Bytes of an error without its text.
+const ERROR_BYTES_MAX: usize = 32;
+/// Whatever becomes of the rows can be answered.
+const _: () = assert!(ROWS_MAX * ERROR_BYTES_MAX + TEXTS_BYTES_MAX < FRAME_BYTES_MAX);
+
 impl Tally {
-    fn refuse(&mut self, operation: &Operation, code: StatusCode, message: &str) -> Decision {
-        let error = AppStatus::new(code, message);
+    fn refuse(&mut self, operation: &Operation, error: AppStatus) -> Decision {
         self.errors.push(PerRowError { row_index: operation.index as i32, error });
         Decision::Keep
     }
@@ -109,6 +116,13 @@ impl Tally {
             refused.map(|(index, error)| PerRowError { row_index: *index as i32, error: status::app(error) });
         let mut per_row_errors: Vec<PerRowError> = refused.chain(self.errors.iter().cloned()).collect();
         per_row_errors.sort_unstable_by_key(|error| error.row_index);
+        let mut left = TEXTS_BYTES_MAX;
+        for error in &mut per_row_errors {
+            match left.checked_sub(error.error.message.as_ref().map_or(0, String::len)) {
+                Some(after) => left = after,
+                None => error.error.message = None,
+            }
+        }
         WriteResponse { per_row_errors, ..WriteResponse::default() }
     }
 }
@@ -130,14 +144,15 @@ fn decide(
     let is_absent = current.is_none();
     match operation.operation_type {
         Type::Insert if !is_absent => {
-            return Ok(tally.refuse(operation, StatusCode::AlreadyPresent, "key already present"));
+            let error = AppStatus::new(StatusCode::AlreadyPresent, "key already present");
+            return Ok(tally.refuse(operation, error));
         }
         Type::InsertIgnore if !is_absent => {
             count(&mut metrics.insert_ignore_errors);
             return Ok(Decision::Keep);
         }
         Type::Update | Type::Delete if is_absent => {
-            return Ok(tally.refuse(operation, StatusCode::NotFound, "key not found"));
+            return Ok(tally.refuse(operation, AppStatus::new(StatusCode::NotFound, "key not found")));
         }
         Type::UpdateIgnore if is_absent => {
             count(&mut metrics.update_ignore_errors);
@@ -177,5 +192,5 @@ fn refuse_upsert(operation: &Operation, error: &Error, tally: &mut Tally) -> Dec
     if let Some(counted) = &mut tally.metrics.successful_upserts {
         *counted -= 1;
     }
-    tally.refuse(operation, status::code(error.kind()), error.message())
+    tally.refuse(operation, status::app(error))
 }

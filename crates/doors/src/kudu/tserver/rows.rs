@@ -11,12 +11,17 @@ use std::ops::Range;
 /// What the engine keeps of an operation while it is applied: where it goes, and what was decided.
 const ENGINE_OPERATION_BYTES: usize = 128;
 
+/// Rows of one request. In 50 MiB there may be ten times as many, of a key of one byte.
+pub(super) const ROWS_MAX: usize = 1 << 20;
+
 /// The operations of a request.
 #[derive(Default)]
 pub(super) struct Rows<'a> {
     pub operations: Vec<Operation>,
     /// Operations that cannot be carried out, whatever is stored: by position in the request.
     pub refused: Vec<(usize, Error)>,
+    /// Bytes of what is said of them.
+    refused_bytes: usize,
     keys: Vec<u8>,
     /// Encoded rows.
     rows: Vec<u8>,
@@ -60,7 +65,13 @@ impl<'a> Rows<'a> {
                 Ok(operation) => read.push(plan, &operation).map_err(|error| (operation.index, error)),
                 Err(BadRow { index, error }) => Err((index, error)),
             };
-            read.refused.extend(pushed.err());
+            if let Err((index, error)) = pushed {
+                read.refused_bytes += error.message().len();
+                read.refused.push((index, error));
+            }
+            if read.operations.len() + read.refused.len() > ROWS_MAX {
+                return Err(Error::too_large(format!("the request has more than {ROWS_MAX} rows")));
+            }
             if read.bytes() > bytes_max {
                 return Err(Error::too_large(format!(
                     "the rows of the request take more than {bytes_max} bytes"
@@ -74,7 +85,7 @@ impl<'a> Rows<'a> {
     fn bytes(&self) -> usize {
         let fixed = size_of::<Operation>() + size_of::<oribi_engine::WriteOp<'_>>() + ENGINE_OPERATION_BYTES;
         let operations = (self.operations.len() + self.refused.len()) * fixed;
-        self.keys.len() + self.rows.len() + size_of_val(&*self.values) + operations
+        self.keys.len() + self.rows.len() + size_of_val(&*self.values) + operations + self.refused_bytes
     }
 
     pub fn key(&self, operation: &Operation) -> &[u8] {
