@@ -323,7 +323,7 @@ fn an_answer_fits_a_frame_whatever_it_is_about() {
     assert!(header.is_error());
     assert!(body.message.len() < 2000);
     // Rows that are all refused, with more to say of them than an answer may be long.
-    let name = "c".repeat(1000);
+    let name = "c".repeat(900);
     let mut table = kudu_client::table("t", 1);
     table.schema.columns[1].name = name.clone();
     table.schema.columns[1].is_nullable = Some(false);

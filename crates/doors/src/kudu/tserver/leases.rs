@@ -9,7 +9,7 @@ use tokio::time::Instant;
 
 /// How long a snapshot is kept after it was named last. What was deleted or replaced since takes memory and disk meanwhile.
 const LEASE_MAX: Duration = Duration::from_secs(60);
-/// Most snapshots that are kept; of more, those are let go that were to end first.
+/// Most snapshots that are kept; of more, those are let go that no open scan has, and of these those that were to end first.
 const LEASES_MAX: usize = 1024;
 
 #[derive(Default)]
@@ -20,6 +20,13 @@ struct Lease {
     end: Instant,
 }
 
+impl Lease {
+    /// Whether a scan sees it, which may break off and be gone on with by another.
+    fn is_in_use(&self) -> bool {
+        Arc::strong_count(&self.snapshot) > 1
+    }
+}
+
 impl Leases {
     fn lock(&self) -> MutexGuard<'_, BTreeMap<u64, Lease>> {
         self.0.lock().expect("nothing panics while it holds the leases")
@@ -28,8 +35,10 @@ impl Leases {
     /// Keeps a snapshot for a while.
     pub fn keep(&self, snapshot: &Arc<Snapshot>) {
         let mut leases = self.lock();
+        let order = |(_, lease): &(&u64, &Lease)| (lease.is_in_use(), lease.end);
         if leases.len() >= LEASES_MAX
-            && let Some(first) = leases.iter().min_by_key(|(_, lease)| lease.end).map(|(ts, _)| *ts)
+            && !leases.contains_key(&snapshot.ts().0)
+            && let Some(first) = leases.iter().min_by_key(order).map(|(ts, _)| *ts)
         {
             leases.remove(&first);
         }
@@ -45,9 +54,46 @@ impl Leases {
         Some(lease.snapshot.clone())
     }
 
-    /// Lets go of those whose time is over.
-    pub fn sweep(&self) {
-        let now = Instant::now();
+    /// Lets go of those whose time is over at `now`.
+    pub fn sweep(&self, now: Instant) {
         self.lock().retain(|_, lease| lease.end > now);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use oribi_engine::{Engine, EngineOptions};
+    use oribi_env::Env;
+    use oribi_types::Timestamp;
+
+    #[test]
+    fn those_that_nobody_has_go_first_and_those_that_were_named_last() {
+        let dir = tempfile::tempdir().unwrap();
+        let engine = Engine::open(Env::real(), dir.path(), EngineOptions::default()).unwrap();
+        let leases = Leases::default();
+        let snapshot = || {
+            let next = engine.snapshot().ts().0 + 1;
+            Arc::new(engine.snapshot_at(Timestamp(next)).unwrap().unwrap())
+        };
+        let (held, named) = (snapshot(), snapshot().ts().0);
+        leases.keep(&held);
+        leases.keep(&Arc::new(engine.snapshot_at(Timestamp(named)).unwrap().unwrap()));
+        for _ in 2..LEASES_MAX {
+            leases.keep(&snapshot());
+        }
+        assert!(leases.renew(named).is_some());
+        // One more, and one again.
+        let last = snapshot();
+        leases.keep(&last);
+        leases.keep(&last);
+        assert_eq!(leases.lock().len(), LEASES_MAX);
+        assert!(leases.renew(held.ts().0).is_some() && leases.renew(named).is_some());
+        let end = Instant::now() + LEASE_MAX;
+        while Instant::now() + LEASE_MAX == end {}
+        assert!(leases.renew(named).is_some());
+        leases.sweep(end);
+        assert!(leases.renew(named).is_some() && leases.renew(held.ts().0).is_none());
+        engine.close().unwrap();
     }
 }

@@ -190,9 +190,12 @@ fn expired(id: &[u8]) -> TabletServerError {
 }
 
 pub(super) fn keep_alive(node: &Node, request: &ScannerKeepAliveRequest) -> ScannerKeepAliveResponse {
-    let error = match node.scanners.touch(&request.scanner_id) {
-        Some(_) => None,
-        None => Some(expired(&request.scanner_id)),
+    let Some(scanner) = node.scanners.touch(&request.scanner_id) else {
+        return ScannerKeepAliveResponse { error: Some(expired(&request.scanner_id)) };
     };
-    ScannerKeepAliveResponse { error }
+    // A call that is under way renews it itself.
+    if let Ok(scanner) = scanner.try_lock() {
+        node.leases.renew(scanner.snapshot.ts().0);
+    }
+    ScannerKeepAliveResponse::default()
 }
