@@ -255,7 +255,7 @@ impl Connection {
         let admitted = !work.writes || node.engine.admits();
         if admitted
             && work.is_short
-            && let Done::Answer(answer) = (work.job)()
+            && let Done::Answer(answer) = (work.job)(false)
         {
             return self.hold(answer);
         }
@@ -336,7 +336,7 @@ async fn execute(mut work: Work, begun: Instant, mut taken: Taken) -> Result<Ans
                 Some(timeout) if begun.elapsed() >= timeout => {
                     Done::Answer(Answer::error(work.call_id, &too_busy("the call waited past its deadline")))
                 }
-                _ => (work.job)(),
+                _ => (work.job)(true),
             };
             // With the work, so that it counts until it is done, though the client may have hung up.
             (work, taken, done)
@@ -346,6 +346,7 @@ async fn execute(mut work: Work, begun: Instant, mut taken: Taken) -> Result<Ans
         match done {
             Done::Answer(answer) => return Ok(Answer { room: still_taken.held, ..answer }),
             Done::Again(under_way) => under_way.ended().await,
+            Done::NeedsFiles => return Err(Error::internal("a call that may wait for files does not")),
         }
         (work, taken) = (again, still_taken);
     }

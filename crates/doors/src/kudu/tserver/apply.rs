@@ -3,7 +3,10 @@
 use super::plan::RowPlan;
 use super::rows::{Change, Operation, ROWS_MAX, Rows, encode_new};
 use crate::kudu::status;
-use oribi_engine::{Answered, Commit, Decision, Engine, Obligation, Request, RowVersion, Tracked, UnderWay, WriteOp};
+use oribi_engine::{
+    Answered, Commit, Decision, Engine, Obligation, Presence, Read, Request, RowVersion, Tracked, UnderWay,
+    WriteOp,
+};
 use oribi_kudu::frame::FRAME_BYTES_MAX;
 use oribi_kudu::messages::common::{AppStatus, StatusCode};
 use oribi_kudu::messages::tserver::{PerRowError, ResourceMetrics, WriteResponse};
@@ -20,6 +23,17 @@ pub(super) enum Applied {
     Again(UnderWay),
     /// It was answered so long ago that nobody knows how.
     Stale,
+    /// It was not applied: first files must be read.
+    NeedsFiles,
+}
+
+/// Whether files have to be read to apply `rows`, most likely: for a row that is not in memory, and may be in one.
+pub(super) fn needs_files(engine: &Engine, plan: &RowPlan, rows: &Rows<'_>) -> bool {
+    let in_files = |operation: &Operation| {
+        let probe = engine.probe(&plan.table, rows.key(operation));
+        operation.reads() == Read::Existing && engine.locate(probe) == Presence::Files
+    };
+    rows.operations.iter().any(in_files)
 }
 
 /// Applies `rows` in their order, as one record of the log. A row that fails does not undo the others. A request of an id that

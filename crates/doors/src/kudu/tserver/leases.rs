@@ -63,14 +63,22 @@ impl Leases {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use oribi_engine::{Engine, EngineOptions};
-    use oribi_env::Env;
+    use crate::kudu::tserver::scan::{keep_alive, new_scanner};
+    use crate::kudu::tserver::testing::{Fixture, scan};
+    use oribi_kudu::messages::tserver::{NewScanRequest, ReadMode, ScannerKeepAliveRequest};
     use oribi_types::Timestamp;
+
+    /// The end of a lease that is made now; those made later end later.
+    fn end() -> Instant {
+        let end = Instant::now() + LEASE_MAX;
+        while Instant::now() + LEASE_MAX == end {}
+        end
+    }
 
     #[test]
     fn those_that_nobody_has_go_first_and_those_that_were_named_last() {
-        let dir = tempfile::tempdir().unwrap();
-        let engine = Engine::open(Env::real(), dir.path(), EngineOptions::default()).unwrap();
+        let fixture = Fixture::new();
+        let engine = &fixture.node().engine;
         let leases = Leases::default();
         let snapshot = || {
             let next = engine.snapshot().ts().0 + 1;
@@ -89,11 +97,24 @@ mod tests {
         leases.keep(&last);
         assert_eq!(leases.lock().len(), LEASES_MAX);
         assert!(leases.renew(held.ts().0).is_some() && leases.renew(named).is_some());
-        let end = Instant::now() + LEASE_MAX;
-        while Instant::now() + LEASE_MAX == end {}
+        let end = end();
         assert!(leases.renew(named).is_some());
         leases.sweep(end);
         assert!(leases.renew(named).is_some() && leases.renew(held.ts().0).is_none());
-        engine.close().unwrap();
+    }
+
+    #[test]
+    fn a_scan_that_is_kept_alive_keeps_its_snapshot() {
+        let fixture = Fixture::new();
+        let node = fixture.node();
+        let at_snapshot = ReadMode::ReadAtSnapshot.into();
+        let request = NewScanRequest { read_mode: Some(at_snapshot), ..scan(&fixture.tablet()) };
+        let Ok((scanner, _)) = new_scanner(node, &request) else { panic!("a scan of a table that is there") };
+        let ts = scanner.snapshot.ts().0;
+        let scanner_id = node.scanners.keep(scanner).unwrap();
+        let end = end();
+        assert_eq!(keep_alive(node, &ScannerKeepAliveRequest { scanner_id }).error, None);
+        node.leases.sweep(end);
+        assert!(node.leases.renew(ts).is_some());
     }
 }
