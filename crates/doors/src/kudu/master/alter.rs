@@ -48,7 +48,7 @@ fn try_alter(node: &Arc<Node>, request: &AlterTableRequest) -> Result<bytes::Byt
     let mut schema = (*table.schema()).clone();
     let (mut changes, mut ranges) = (Vec::new(), Vec::new());
     for step in &request.alter_schema_steps {
-        if let Some(change) = partitions::range_change(table, step)? {
+        if let Some(change) = partitions::range_change(table, request.schema.as_ref(), step)? {
             ranges.push(change);
             continue;
         }
