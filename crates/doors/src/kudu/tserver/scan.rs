@@ -29,7 +29,9 @@ pub(super) fn handle(node: &Arc<Node>, call: Call) -> Handled {
     if let (Some(id), Some(true), Some(0)) =
         (&request.scanner_id, request.close_scanner, request.batch_size_bytes)
     {
-        node.scanners.close(id);
+        let closed = node.scanners.close(id);
+        // What it holds, millions of rows perhaps, is freed by a thread that serves nobody.
+        tokio::task::spawn_blocking(move || drop(closed));
         return Handled::Now(call.answer(&ScanResponse::default()));
     }
     let node = node.clone();
