@@ -8,11 +8,11 @@ use kudu_client::{Client, Subject, column, named};
 use oribi_engine::Alteration;
 use oribi_kudu::column::{DataType, WireColumn};
 use oribi_kudu::messages::common::{
-    ColumnIdentifier, ColumnSchema, PartitionSchema, RangeSchema, RowOperations, Schema, StatusCode,
+    ColumnIdentifier, ColumnSchema, ColumnSchemaDelta, PartitionSchema, RangeSchema, RowOperations, Schema, StatusCode,
 };
 use oribi_kudu::messages::master::{
-    AddRangePartition, AlterTableRequest, AlterTableResponse, AlterTableStep, CreateTableRequest,
-    CreateTableResponse, DropRangePartition, GetTableSchemaRequest, GetTableSchemaResponse, MasterErrorCode,
+    AddColumn, AddRangePartition, AlterColumn, AlterTableRequest, AlterTableResponse, AlterTableStep,
+    CreateTableRequest, CreateTableResponse, DropColumn, DropRangePartition, GetTableSchemaRequest, GetTableSchemaResponse, MasterErrorCode,
     StepType,
 };
 use oribi_kudu::row_operations::{OperationLayout, OperationType, OperationsBuilder};
@@ -107,4 +107,81 @@ fn bounds_are_read_by_the_columns_that_come_with_them() {
     let key = |k: i64| (k ^ i64::MIN).to_be_bytes().to_vec();
     assert_eq!(ranges.len(), 1);
     assert_eq!((&ranges[0].lower, ranges[0].upper.as_ref()), (&key(10), Some(&key(20))));
+}
+
+#[test]
+fn a_range_that_is_not_there_is_an_invalid_argument() {
+    let subject = Subject::new();
+    let mut client = subject.client();
+    create(&mut client);
+    let invalid = Err((MasterErrorCode::InvalidSchema, StatusCode::InvalidArgument));
+    assert_eq!(alter(&mut client, vec![drop_range(bounds(0, 9))]), invalid);
+    assert_eq!(alter(&mut client, vec![drop_range(bounds(0, 10))]), Ok(()));
+}
+
+fn drop_column(name: &str) -> AlterTableStep {
+    AlterTableStep {
+        step_type: Some(StepType::DropColumn.into()),
+        drop_column: Some(DropColumn { name: name.into() }),
+        ..AlterTableStep::default()
+    }
+}
+
+fn add_column(name: &str) -> AlterTableStep {
+    AlterTableStep {
+        step_type: Some(StepType::AddColumn.into()),
+        add_column: Some(AddColumn { schema: column(name, DataType::String, false) }),
+        ..AlterTableStep::default()
+    }
+}
+
+fn change_column(delta: ColumnSchemaDelta) -> AlterTableStep {
+    AlterTableStep {
+        step_type: Some(StepType::AlterColumn.into()),
+        alter_column: Some(AlterColumn { delta: Some(delta) }),
+        ..AlterTableStep::default()
+    }
+}
+
+#[test]
+fn a_change_is_made_as_a_whole_or_not_at_all() {
+    let subject = Subject::new();
+    let mut client = subject.client();
+    create(&mut client);
+    client.create("other", 1);
+    let version = subject.engine.catalog_version();
+    let not_found = Err((MasterErrorCode::InvalidSchema, StatusCode::NotFound));
+    assert_eq!(alter(&mut client, vec![add_column("a"), drop_column("b")]), not_found);
+    let present = Err((MasterErrorCode::TableAlreadyPresent, StatusCode::AlreadyPresent));
+    let rename = AlterTableRequest {
+        alter_schema_steps: vec![add_column("a"), drop_range(bounds(0, 10))],
+        new_table_name: Some("other".into()),
+        ..AlterTableRequest::default()
+    };
+    assert_eq!(alter_as(&mut client, rename), present);
+    assert_eq!(subject.engine.catalog_version(), version);
+    assert_eq!(alter(&mut client, vec![add_column("a"), add_column("b"), drop_column("n")]), Ok(()));
+    assert_eq!(subject.engine.catalog_version(), version + 1);
+    let columns = describe(&mut client).schema.unwrap().columns;
+    assert_eq!(columns.iter().map(|column| column.name.as_str()).collect::<Vec<_>>(), ["k", "a", "b"]);
+}
+
+#[test]
+fn what_is_said_of_a_column_is_told_again() {
+    let subject = Subject::new();
+    let mut client = subject.client();
+    create(&mut client);
+    let delta = |comment: &str, encoding| ColumnSchemaDelta {
+        name: Some("n".into()),
+        new_comment: Some(comment.into()),
+        encoding: Some(encoding),
+        ..ColumnSchemaDelta::default()
+    };
+    let mut told = |delta| {
+        assert_eq!(alter(&mut client, vec![change_column(delta)]), Ok(()));
+        let column = describe(&mut client).schema.unwrap().columns.remove(1);
+        (column.comment, column.encoding)
+    };
+    assert_eq!(told(delta("counts", 4)), (Some("counts".into()), Some(4)));
+    assert_eq!(told(delta("", 0)), (None, None));
 }

@@ -145,9 +145,40 @@ impl Engine {
     /// # Errors
     /// `NotFound`, `AlreadyExists`, `Invalid` as the change has it.
     pub fn alter_table(&self, schema: &str, name: &str, change: &Alteration) -> Result<()> {
+        self.alter_table_by(schema, name, std::slice::from_ref(change))
+    }
+
+    /// As [`alter_table`](Self::alter_table), by several changes: one after the other, all or none.
+    ///
+    /// # Errors
+    /// Those of [`alter_table`](Self::alter_table).
+    pub fn alter_table_by(&self, schema: &str, name: &str, changes: &[Alteration]) -> Result<()> {
         let _ddl = self.ddl.lock();
         let table = self.table(schema, name)?;
         let mut definition = (*table.definition()).clone();
+        for change in changes {
+            self.alter_definition(&mut definition, change)?;
+        }
+        let sets_options = |change: &Alteration| matches!(change, Alteration::SetOptions(_));
+        if (schema, name) == DEFAULT_BUCKET && !changes.iter().all(sets_options) {
+            return Err(Error::invalid(format!("the columns of \"{schema}.{name}\" cannot be changed")));
+        }
+        validate(&definition)?;
+        let tablets = table.tablets.iter().map(|t| t.id).collect();
+        let record = TableRecord { id: table.id(), definition, tablets };
+        self.manifest.commit(vec![Edit::PutTable(record.clone())])?;
+        let altered = Arc::new(Table::new(&record, table.tablets.clone()));
+        self.change_catalog(|catalog| {
+            if let Some(tables) = catalog.schemas.get_mut(schema) {
+                tables.remove(name);
+                tables.insert(altered.name().to_owned(), altered.clone());
+            }
+        });
+        self.apply_sync_interval();
+        Ok(())
+    }
+
+    fn alter_definition(&self, definition: &mut TableDefinition, change: &Alteration) -> Result<()> {
         match change {
             Alteration::AddColumn(spec) => definition.schema = definition.schema.with_column(spec.clone())?,
             Alteration::DropColumn(column) => {
@@ -163,7 +194,11 @@ impl Engine {
             Alteration::SetDefault { column, default } => {
                 definition.schema = definition.schema.with_default(column, default.clone())?;
             }
+            Alteration::SetAttributes { column, attributes } => {
+                definition.schema = definition.schema.with_attributes(column, attributes.clone())?;
+            }
             Alteration::Rename { to } => {
+                let schema = &definition.schema_name;
                 if self.catalog.load().table(schema, to).is_some() {
                     return Err(Error::already_exists(format!("table \"{schema}.{to}\" already exists")));
                 }
@@ -171,21 +206,6 @@ impl Engine {
             }
             Alteration::SetOptions(options) => definition.options = options.clone(),
         }
-        if (schema, name) == DEFAULT_BUCKET && !matches!(change, Alteration::SetOptions(_)) {
-            return Err(Error::invalid(format!("the columns of \"{schema}.{name}\" cannot be changed")));
-        }
-        validate(&definition)?;
-        let tablets = table.tablets.iter().map(|t| t.id).collect();
-        let record = TableRecord { id: table.id(), definition, tablets };
-        self.manifest.commit(vec![Edit::PutTable(record.clone())])?;
-        let altered = Arc::new(Table::new(&record, table.tablets.clone()));
-        self.change_catalog(|catalog| {
-            if let Some(tables) = catalog.schemas.get_mut(schema) {
-                tables.remove(name);
-                tables.insert(altered.name().to_owned(), altered.clone());
-            }
-        });
-        self.apply_sync_interval();
         Ok(())
     }
 
