@@ -8,8 +8,9 @@ use bytes::Bytes;
 use kudu_client::{Client, Subject, rows_of, scan, write};
 use oribi_engine::EngineOptions;
 use oribi_kudu::messages::common::RowOperations;
+use oribi_kudu::frame::FRAME_BYTES_MAX;
 use oribi_kudu::messages::master::{
-    ConnectToMasterRequest, ConnectToMasterResponse, MasterFeature, PingRequest, PingResponse,
+    ConnectToMasterRequest, ConnectToMasterResponse, CreateTableResponse, MasterFeature, PingRequest, PingResponse,
 };
 use oribi_kudu::messages::tserver::{
     NewScanRequest, ScanRequest, TabletServerErrorCode as Code, WriteRequest,
@@ -17,6 +18,7 @@ use oribi_kudu::messages::tserver::{
 use oribi_kudu::row_operations::OperationType;
 use oribi_kudu::rpc::ErrorCode;
 use oribi_kudu::service::{MasterMethod, Method, TabletServerMethod};
+use std::io::ErrorKind;
 use std::time::Instant;
 
 const PING: Method = Method::Master(MasterMethod::Ping);
@@ -263,4 +265,75 @@ fn a_thousand_half_open_negotiations_end_and_hold_up_nobody() {
     }
     assert!(begun.elapsed() >= std::time::Duration::from_secs(3), "they had some time");
     lives(&subject);
+}
+
+#[test]
+fn long_frames_are_received_when_there_is_room_for_them() {
+    const ANNOUNCED: u32 = 50 << 20;
+    let subject = Subject::new();
+    let begin = || {
+        let mut client = subject.client();
+        client.send(&ANNOUNCED.to_be_bytes());
+        client
+    };
+    // More than the system keeps for a socket that nobody reads.
+    let part = vec![0; 24 << 20];
+    let mut begun: Vec<Client> = (0..5).map(|_| begin()).collect();
+    begun.iter_mut().for_each(|client| client.send(&part));
+    let mut last = begin();
+    last.socket.set_write_timeout(Some(std::time::Duration::from_millis(500))).unwrap();
+    let mut sent = 0;
+    while sent < part.len() {
+        match std::io::Write::write(&mut last.socket, &part[sent..]) {
+            Ok(bytes) => sent += bytes,
+            Err(error) => {
+                assert!(matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut), "{error}");
+                break;
+            }
+        }
+    }
+    assert!(sent < part.len(), "it waits for its turn");
+    lives(&subject);
+    // Its turn has come.
+    begun.pop();
+    last.socket.set_write_timeout(None).unwrap();
+    last.send(&part[sent..]);
+    // And so has that of a write of one of those who have not begun.
+    begun.clear();
+    drop(last);
+    let mut client = subject.client();
+    let tablets = client.create("t", 1);
+    let long = "x".repeat(1 << 20);
+    let answer = client.write(&write(&tablets[0], &[(OperationType::Insert, 1, None, Some(&long))]));
+    assert_eq!((answer.error, answer.per_row_errors), (None, vec![]));
+}
+
+#[test]
+fn an_answer_fits_a_frame_whatever_it_is_about() {
+    let subject = Subject::new();
+    let mut client = subject.client();
+    // A method whose name is nearly as long as a frame.
+    let mut remote = PING.remote();
+    remote.method_name = vec![b'm'; FRAME_BYTES_MAX - 100].into();
+    let header = oribi_kudu::rpc::RequestHeader { remote_method: Some(remote), ..Default::default() };
+    let mut out = bytes::BytesMut::new();
+    oribi_kudu::frame::encode_request(&header, &PingRequest {}, 0, &mut out).unwrap();
+    client.send(&out);
+    let (header, body) = client.answer();
+    assert!(header.is_error());
+    assert!(body.message.len() < 2000);
+    // Rows that are all refused, with more to say of them than an answer may be long.
+    let name = "c".repeat(900);
+    let mut table = kudu_client::table("t", 1);
+    table.schema.columns[1].name = name.clone();
+    table.schema.columns[1].is_nullable = Some(false);
+    client.master::<CreateTableResponse>(MasterMethod::CreateTable, &table);
+    let tablet = client.tablets("t").remove(0);
+    let rows: Vec<_> = (0..100_000).map(|k| (OperationType::Insert, k, None, None)).collect();
+    let mut request = write(&tablet, &rows);
+    request.schema = Some(prost::Message::encode_to_vec(&table.schema).into());
+    let answer = client.write(&request);
+    assert_eq!((answer.error, answer.per_row_errors.len()), (None, rows.len()));
+    assert!(answer.per_row_errors[0].error.message.as_ref().unwrap().contains(&name));
+    assert_eq!(answer.per_row_errors.last().unwrap().error.message, None);
 }

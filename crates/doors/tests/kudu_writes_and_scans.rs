@@ -6,22 +6,29 @@ mod kudu_client;
 
 use bytes::Bytes;
 use kudu_client::{Client, Subject, rows_of, scan, write};
+use oribi_engine::Alteration;
 use oribi_kudu::column::WireColumn;
 use oribi_kudu::key::encode_key;
-use oribi_kudu::messages::common::StatusCode;
+use oribi_kudu::messages::common::{RowOperations, StatusCode};
 use oribi_kudu::messages::master::{
-    GetTableLocationsRequest, GetTableLocationsResponse, PartitionKey, PingRequest, TableIdentifier,
+    GetTableLocationsRequest, GetTableLocationsResponse, GetTableSchemaRequest, GetTableSchemaResponse,
+    PartitionKey, PingRequest, TableIdentifier,
 };
 use oribi_kudu::messages::tserver::{
     NewScanRequest, OrderMode, ROW_FORMAT_COLUMNAR, ReadMode, ScanRequest, ScannerKeepAliveRequest,
-    ScannerKeepAliveResponse, TabletServerErrorCode as Code, WriteResponse,
+    ScannerKeepAliveResponse, TabletServerErrorCode as Code, WriteRequest, WriteResponse,
 };
 use oribi_kudu::predicate::{ColumnPredicate, Test, ValueRange};
-use oribi_kudu::row_operations::OperationType as Op;
+use oribi_kudu::row_operations::{OperationLayout, OperationType as Op, OperationsBuilder};
 use oribi_kudu::rpc::{ErrorCode, ErrorStatus, RequestId};
 use oribi_kudu::service::{MasterMethod, Method, TabletServerMethod};
-use oribi_types::{ColumnType, Value, ValueRef};
+use oribi_types::schema::ColumnSpec;
+use oribi_types::{
+    ColumnType, Durability, Partitioning, TableDefinition, TableOptions, Value, ValueRef,
+};
+use prost::Message;
 use std::collections::HashSet;
+use std::sync::Arc;
 
 /// Rows (k, n) for k of a range, n = 2 k.
 fn load(client: &mut Client, tablets: &[Bytes], keys: std::ops::Range<i64>) {
@@ -85,6 +92,60 @@ fn each_operation_does_what_it_says() {
     let later = client.write(&write(t, &[(Op::Update, 1, Some(11), None)]));
     assert!(later.timestamp > answer.timestamp);
     assert_eq!(sorted(client.scan_all(scan(t), 1000))[0], (1, Some(11)));
+}
+
+#[test]
+fn a_row_that_cannot_be_is_refused_and_the_others_are_written() {
+    let subject = Subject::new();
+    let mut client = subject.client();
+    let numeric = ColumnType::Decimal { precision: 3, scale: 1 };
+    let columns = vec![
+        ColumnSpec::new("k", ColumnType::String).not_null(),
+        ColumnSpec::new("d", numeric),
+        ColumnSpec::new("j", ColumnType::Json),
+    ];
+    let definition = TableDefinition {
+        schema_name: "public".into(),
+        name: "t".into(),
+        schema: oribi_types::Schema::new(columns, &["k"]).unwrap(),
+        partitioning: Partitioning::none(),
+        options: TableOptions { durability: Durability::Periodic(100), ttl_ms: None, expires_at: None },
+    };
+    subject.engine.create_table(definition).unwrap();
+    let described: GetTableSchemaResponse = client.master(
+        MasterMethod::GetTableSchema,
+        &GetTableSchemaRequest { table: kudu_client::named("t"), ..Default::default() },
+    );
+    let mut schema = described.schema.unwrap();
+    schema.columns.iter_mut().for_each(|column| column.id = None);
+    // Columns of the same widths that take what the table's do not.
+    let mut builder = OperationsBuilder::new(Arc::new(OperationLayout::new(vec![
+        WireColumn::new("k", ColumnType::Binary, true),
+        WireColumn::new("d", ColumnType::Decimal { precision: 9, scale: 1 }, true),
+        WireColumn::new("j", ColumnType::Binary, true),
+    ])));
+    let long = [b'x'; 1 << 15];
+    let keys: [Option<&[u8]>; 7] =
+        [Some(b"a"), Some(b"\xff"), None, Some(b"d"), Some(b"e"), Some(&long), Some(b"g")];
+    for (i, key) in keys.into_iter().enumerate() {
+        let mut row = builder.begin(Op::Insert);
+        row.set(0, key.map_or(ValueRef::Null, ValueRef::Binary)).unwrap();
+        row.set(1, ValueRef::Decimal(if i == 3 { 1000 } else { 999 })).unwrap();
+        row.set(2, ValueRef::Binary(if i == 4 { b"{" } else { b"{}" })).unwrap();
+        row.finish();
+    }
+    let (rows, indirect) = builder.into_parts();
+    let answer = client.write(&WriteRequest {
+        tablet_id: client.tablets("t").remove(0),
+        schema: Some(schema.encode_to_vec().into()),
+        row_operations: Some(RowOperations { rows: Some(rows.into()), indirect_data: Some(indirect.into()) }),
+        ..WriteRequest::default()
+    });
+    assert_eq!(answer.error, None);
+    let invalid = StatusCode::InvalidArgument;
+    assert_eq!(errors(&answer), [1, 2, 3, 4, 5].map(|i| (i, invalid)));
+    assert_eq!(answer.resource_metrics.unwrap().successful_inserts, Some(2));
+    assert_eq!(subject.engine.table("public", "t").unwrap().estimated_rows(), 2);
 }
 
 #[test]
@@ -292,25 +353,51 @@ fn predicates_hold_for_all_rows_and_only_those() {
     assert_eq!(passing(2, Test::Nothing), []);
 }
 
+/// Sends a write under an id.
+fn send(
+    client: &mut Client,
+    seq_no: i64,
+    first_incomplete_seq_no: i64,
+    request: &WriteRequest,
+) -> Result<WriteResponse, ErrorCode> {
+    let client_id = Bytes::from_static(b"0123456789abcdef0123456789abcdef");
+    let id = RequestId { client_id, seq_no, first_incomplete_seq_no, attempt_no: 1 };
+    client.begin_as(Some(id), Method::TabletServer(TabletServerMethod::Write), request, &[]);
+    let (header, body) = client.answer();
+    match header.is_error() {
+        true => Err(body.decode::<ErrorStatus>(100).unwrap().code()),
+        false => Ok(body.decode::<WriteResponse>(1000).unwrap()),
+    }
+}
+
+#[test]
+fn a_request_that_is_sent_again_is_answered_as_before_whatever_became_of_the_table() {
+    let subject = Subject::new();
+    let mut client = subject.client();
+    let tablets = client.create("t", 1);
+    let rows = [(Op::Insert, 1, Some(2), Some("s")), (Op::Insert, 1, None, None)];
+    let insert = write(&tablets[0], &rows);
+    let first = send(&mut client, 0, 0, &insert).unwrap();
+    assert_eq!(errors(&first), [(1, StatusCode::AlreadyPresent)]);
+    let (engine, mut other) = (&subject.engine, subject.client());
+    engine.alter_table("public", "t", &Alteration::DropColumn("n".into())).unwrap();
+    for _ in 0..2 {
+        let again = send(&mut other, 0, 0, &insert).unwrap();
+        assert_eq!((&again.error, errors(&again), again.timestamp), (&None, errors(&first), first.timestamp));
+        let _ = engine.drop_table("public", "t");
+    }
+    // One that was not applied is refused, and may be sent again.
+    for _ in 0..2 {
+        let refused = send(&mut other, 1, 0, &insert).unwrap();
+        assert_eq!(Code::try_from(refused.error.unwrap().code), Ok(Code::TabletNotFound));
+    }
+}
+
 #[test]
 fn a_request_that_is_sent_again_is_answered_as_before() {
     let subject = Subject::new();
     let mut client = subject.client();
     let tablets = client.create("t", 1);
-    let send = |client: &mut Client, seq_no: i64, first_incomplete_seq_no: i64, request: &_| {
-        let id = RequestId {
-            client_id: Bytes::from_static(b"0123456789abcdef0123456789abcdef"),
-            seq_no,
-            first_incomplete_seq_no,
-            attempt_no: 1,
-        };
-        client.begin_as(Some(id), Method::TabletServer(TabletServerMethod::Write), request, &[]);
-        let (header, body) = client.answer();
-        match header.is_error() {
-            true => Err(body.decode::<ErrorStatus>(100).unwrap().code()),
-            false => Ok(body.decode::<WriteResponse>(1000).unwrap()),
-        }
-    };
     let insert = write(
         &tablets[0],
         &[(Op::Insert, 1, Some(2), None), (Op::Insert, 1, None, None), (Op::Update, 9, Some(1), None)],

@@ -4,7 +4,7 @@ use crate::manifest::TableRecord;
 use crate::memtable::Memtable;
 use crate::tablet::{FileSet, LiveFile, Tablet};
 use oribi_types::partition::KeyFilter;
-use oribi_types::schema::ColumnSpec;
+use oribi_types::schema::{Attributes, ColumnSpec};
 use oribi_types::{ColumnSource, Durability, Schema, TableDefinition, TableOptions, Value};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -221,6 +221,7 @@ pub enum Alteration {
     DropColumn(String),
     RenameColumn { from: String, to: String },
     SetDefault { column: String, default: Option<Value> },
+    SetAttributes { column: String, attributes: Attributes },
     Rename { to: String },
     SetOptions(TableOptions),
 }

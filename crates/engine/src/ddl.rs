@@ -148,33 +148,22 @@ impl Engine {
     /// # Errors
     /// `NotFound`, `AlreadyExists`, `Invalid` as the change has it.
     pub fn alter_table(&self, schema: &str, name: &str, change: &Alteration) -> Result<()> {
+        self.alter_table_by(schema, name, std::slice::from_ref(change))
+    }
+
+    /// As [`alter_table`](Self::alter_table), by several changes: one after the other, all or none.
+    ///
+    /// # Errors
+    /// Those of [`alter_table`](Self::alter_table).
+    pub fn alter_table_by(&self, schema: &str, name: &str, changes: &[Alteration]) -> Result<()> {
         let _ddl = self.ddl.lock();
         let table = self.table(schema, name)?;
         let mut definition = (*table.definition()).clone();
-        match change {
-            Alteration::AddColumn(spec) => definition.schema = definition.schema.with_column(spec.clone())?,
-            Alteration::DropColumn(column) => {
-                let id = definition.schema.position(column).map(|i| definition.schema.columns()[i].id);
-                if id.is_some() && id == definition.options.expires_at {
-                    return Err(Error::invalid(format!("rows expire by column \"{column}\"")));
-                }
-                definition.schema = definition.schema.without_column(column)?;
-            }
-            Alteration::RenameColumn { from, to } => {
-                definition.schema = definition.schema.with_renamed(from, to)?;
-            }
-            Alteration::SetDefault { column, default } => {
-                definition.schema = definition.schema.with_default(column, default.clone())?;
-            }
-            Alteration::Rename { to } => {
-                if self.catalog.load().table(schema, to).is_some() {
-                    return Err(Error::already_exists(format!("table \"{schema}.{to}\" already exists")));
-                }
-                definition.name = to.clone();
-            }
-            Alteration::SetOptions(options) => definition.options = options.clone(),
+        for change in changes {
+            self.alter_definition(&mut definition, change)?;
         }
-        if (schema, name) == DEFAULT_BUCKET && !matches!(change, Alteration::SetOptions(_)) {
+        let sets_options = |change: &Alteration| matches!(change, Alteration::SetOptions(_));
+        if (schema, name) == DEFAULT_BUCKET && !changes.iter().all(sets_options) {
             return Err(Error::invalid(format!("the columns of \"{schema}.{name}\" cannot be changed")));
         }
         validate(&definition)?;
@@ -194,6 +183,37 @@ impl Engine {
             });
         }
         self.apply_sync_interval();
+        Ok(())
+    }
+
+    fn alter_definition(&self, definition: &mut TableDefinition, change: &Alteration) -> Result<()> {
+        match change {
+            Alteration::AddColumn(spec) => definition.schema = definition.schema.with_column(spec.clone())?,
+            Alteration::DropColumn(column) => {
+                let id = definition.schema.position(column).map(|i| definition.schema.columns()[i].id);
+                if id.is_some() && id == definition.options.expires_at {
+                    return Err(Error::invalid(format!("rows expire by column \"{column}\"")));
+                }
+                definition.schema = definition.schema.without_column(column)?;
+            }
+            Alteration::RenameColumn { from, to } => {
+                definition.schema = definition.schema.with_renamed(from, to)?;
+            }
+            Alteration::SetDefault { column, default } => {
+                definition.schema = definition.schema.with_default(column, default.clone())?;
+            }
+            Alteration::SetAttributes { column, attributes } => {
+                definition.schema = definition.schema.with_attributes(column, attributes.clone())?;
+            }
+            Alteration::Rename { to } => {
+                let schema = &definition.schema_name;
+                if self.catalog.load().table(schema, to).is_some() {
+                    return Err(Error::already_exists(format!("table \"{schema}.{to}\" already exists")));
+                }
+                definition.name = to.clone();
+            }
+            Alteration::SetOptions(options) => definition.options = options.clone(),
+        }
         Ok(())
     }
 

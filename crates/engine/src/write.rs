@@ -150,10 +150,26 @@ impl Engine {
                 Tracked::Answered(Answered { commit, result: tracking.into_result() })
             }
         };
-        if let Tracked::Answered(answered) = &tracked {
+        self.see(&tracked);
+        Ok(tracked)
+    }
+
+    /// What became of a request that was sent before; `None` if nothing is known of it. For who cannot make the write of it
+    /// any more: its table may have been altered or dropped since it was applied.
+    ///
+    /// # Errors
+    /// `Invalid` for a client id of another length.
+    pub fn tracked(&self, request: &Request<'_>) -> Result<Option<Tracked>> {
+        let Begun::Known(tracked) = self.results.begin(*request)? else { return Ok(None) };
+        self.see(&tracked);
+        Ok(Some(tracked))
+    }
+
+    /// Who is answered finds what was written.
+    fn see(&self, tracked: &Tracked) {
+        if let Tracked::Answered(answered) = tracked {
             self.timeline.wait_for_watermark(answered.commit.ts);
         }
-        Ok(tracked)
     }
 
     fn execute(

@@ -35,6 +35,14 @@ pub fn read_cell<'a>(column_type: ColumnType, cell: &'a [u8], indirect: &'a [u8]
     read_bytes(column_type, slice(indirect, offset, len)?)
 }
 
+/// Whether [`read_cell`] fails because the cell is a slice of bytes that are not in `indirect`: then the request is damaged,
+/// not the value wrong.
+#[cold]
+pub(crate) fn lies_outside(column_type: ColumnType, cell: &[u8], indirect: &[u8]) -> bool {
+    let number = |bytes: &[u8]| u64::from_le_bytes(array(bytes));
+    is_slice(column_type) && slice(indirect, number(&cell[..8]), number(&cell[8..])).is_err()
+}
+
 /// The value of a default or a predicate: the bytes of a cell of fixed width, or those of the string.
 ///
 /// # Errors

@@ -349,6 +349,17 @@ impl Schema {
         Schema::assemble(columns, self.next_column_id, self.layout.slots().to_vec())
     }
 
+    /// The schema with other attributes of column `name`.
+    ///
+    /// # Errors
+    /// `NotFound`.
+    pub fn with_attributes(&self, name: &str, attributes: Attributes) -> Result<Self> {
+        let position = self.require(name)?;
+        let mut columns = self.columns.clone();
+        columns[position].attributes = attributes;
+        Schema::assemble(columns, self.next_column_id, self.layout.slots().to_vec())
+    }
+
     fn require(&self, name: &str) -> Result<usize> {
         self.position(name).ok_or_else(|| Error::not_found(format!("column \"{name}\" does not exist")))
     }

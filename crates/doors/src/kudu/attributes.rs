@@ -2,7 +2,7 @@
 //! which clients cut what they write, and how Kudu would encode and compress cells on disk.
 
 use oribi_kudu::column::{ColumnTypeAttributes, DataType};
-use oribi_kudu::messages::common::ColumnSchema;
+use oribi_kudu::messages::common::{ColumnSchema, ColumnSchemaDelta};
 use oribi_types::schema::Attributes;
 use oribi_types::{Column, ColumnType};
 
@@ -25,6 +25,26 @@ pub(super) fn from_message(column: &ColumnSchema) -> Attributes {
         (COMMENT, column.comment.clone().filter(|comment| !comment.is_empty())),
     ];
     attributes.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?))).collect()
+}
+
+/// Those of a column after a change.
+pub(super) fn altered(attributes: &Attributes, delta: &ColumnSchemaDelta) -> Attributes {
+    let number = |number: Option<i32>| number.map(|number| if number == 0 { String::new() } else { number.to_string() });
+    let changes = [
+        (ENCODING, number(delta.encoding)),
+        (COMPRESSION, number(delta.compression)),
+        (BLOCK_SIZE, number(delta.block_size)),
+        (COMMENT, delta.new_comment.clone()),
+    ];
+    let mut altered = attributes.clone();
+    for (name, value) in changes {
+        match value {
+            None => {}
+            Some(nothing) if nothing.is_empty() => drop(altered.remove(name)),
+            Some(value) => drop(altered.insert(name.to_owned(), value)),
+        }
+    }
+    altered
 }
 
 /// A column with these, and nothing else.

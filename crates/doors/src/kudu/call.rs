@@ -1,5 +1,7 @@
 //! A call, and its answer on the way to the socket.
 
+use super::load::Held;
+use super::status::short;
 use bytes::{Bytes, BytesMut};
 use oribi_engine::Obligation;
 use oribi_kudu::frame::{self, Body};
@@ -58,7 +60,7 @@ impl Call {
     pub fn answer_with(&self, message: &impl Message, sidecars: Vec<Bytes>) -> Answer {
         let mut head = BytesMut::new();
         match frame::encode_reply(self.id, message, &sidecars, &mut head) {
-            Ok(()) => Answer { head: head.freeze(), sidecars, obligation: Obligation::default() },
+            Ok(()) => Answer { head: head.freeze(), sidecars, ..Answer::default() },
             Err(error) => {
                 Answer::error(self.id, &ErrorStatus::new(ErrorCode::Application, error.to_string()))
             }
@@ -79,21 +81,37 @@ pub(super) fn too_busy(why: &str) -> ErrorStatus {
     ErrorStatus::new(ErrorCode::ServerTooBusy, why)
 }
 
+/// Clients ask for a few features at a time.
+const FLAGS_MAX: usize = 64;
+
 /// A frame, to be sent once `obligation` is settled.
+#[derive(Default)]
 pub(super) struct Answer {
     /// All but the sidecars.
     pub head: Bytes,
     pub sidecars: Vec<Bytes>,
     pub obligation: Obligation,
+    /// What was held for the call.
+    pub room: Held,
 }
 
 impl Answer {
+    pub fn bytes(&self) -> usize {
+        self.head.len() + self.sidecars.iter().map(Bytes::len).sum::<usize>()
+    }
+
     pub fn error(call_id: i32, status: &ErrorStatus) -> Answer {
+        let flags = status.unsupported_feature_flags.iter().copied().take(FLAGS_MAX);
+        let status = ErrorStatus {
+            message: short(&status.message).to_owned(),
+            code: status.code,
+            unsupported_feature_flags: flags.collect(),
+        };
         let mut head = BytesMut::new();
-        // A frame that does not fit is the only error, and a status is short.
-        let encoded = frame::encode_error(call_id, status, &mut head);
+        // A frame that does not fit is the only error, and the status is short.
+        let encoded = frame::encode_error(call_id, &status, &mut head);
         debug_assert!(encoded.is_ok(), "{encoded:?}");
-        Answer { head: head.freeze(), sidecars: Vec::new(), obligation: Obligation::default() }
+        Answer { head: head.freeze(), ..Answer::default() }
     }
 
     #[must_use]

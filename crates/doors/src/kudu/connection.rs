@@ -3,10 +3,13 @@
 //! Frames are executed where they lie in the receive buffer. What is answered at once waits until all that has arrived is
 //! executed; then everything that is ready goes out in one writev(2), sidecars from where they were made. An answer that rests
 //! on a write waits for the log in a future of its own, so that the thread serves others meanwhile.
+//!
+//! What a client has others keep for it counts ([`super::load`]): a long frame from before it is received until its call is
+//! done, and answers until they are sent.
 
 use super::Port;
 use super::call::{Answer, Call, too_busy};
-use super::load::Taken;
+use super::load::{Held, Taken, UNCOUNTED_BYTES};
 use super::outbox::Outbox;
 use super::services::{self, Done, Handled, Work};
 use super::tserver::write::RowPlans;
@@ -40,6 +43,13 @@ const ADMISSION_MAX: Duration = Duration::from_secs(1);
 
 type Answers = Vec<Answer>;
 
+/// Calls that were not answered at once, and now are.
+struct Finished {
+    answers: Answers,
+    /// How long the answers were expected to be.
+    expected: usize,
+}
+
 pub(super) struct Connection {
     port: Arc<Port>,
     thread: usize,
@@ -49,9 +59,18 @@ pub(super) struct Connection {
     pub(super) outbox: Outbox,
     plans: RowPlans,
     /// Calls that were not answered at once.
-    calls: FuturesUnordered<BoxFuture<'static, Result<Answers>>>,
+    calls: FuturesUnordered<BoxFuture<'static, Result<Finished>>>,
+    /// How long their answers will be, about.
+    expected: usize,
     /// Answers to what has just arrived, to be settled together.
     held: Answers,
+    held_bytes: usize,
+    /// Room for the answers that wait to be sent.
+    answers_room: Held,
+    /// Room for the long frame that is being received …
+    frame_room: Held,
+    /// … or its turn, which it waits for.
+    frame_turn: Option<BoxFuture<'static, Held>>,
 }
 
 impl Connection {
@@ -65,7 +84,12 @@ impl Connection {
             outbox: Outbox::default(),
             plans: RowPlans::default(),
             calls: FuturesUnordered::new(),
+            expected: 0,
             held: Vec::new(),
+            held_bytes: 0,
+            answers_room: Held::default(),
+            frame_room: Held::default(),
+            frame_turn: None,
         }
     }
 
@@ -105,14 +129,20 @@ impl Connection {
             if stopped && self.has_room() {
                 continue;
             }
-            let reads = !closing && self.has_room();
+            let reads = !closing && self.has_room() && self.may_receive();
             tokio::select! {
                 biased;
-                Some(answers) = self.calls.next(), if !self.calls.is_empty() => self.collect(answers?)?,
+                Some(finished) = self.calls.next(), if !self.calls.is_empty() => self.collect(finished?)?,
+                room = poll_turn(&mut self.frame_turn) => {
+                    (self.frame_turn, self.frame_room) = (None, room);
+                }
                 writable = poll_fn(|cx| self.socket.poll_write_ready(cx)), if !self.outbox.is_empty() => writable?,
                 readable = poll_fn(|cx| self.socket.poll_read_ready(cx)), if reads => {
                     readable?;
-                    idle.as_mut().touch();
+                    // A long frame comes whole within the time that a client may be silent: it has room that others want.
+                    if self.frame_room.bytes() == 0 {
+                        idle.as_mut().touch();
+                    }
                     if self.receive()? == Some(0) {
                         return Ok(());
                     }
@@ -148,8 +178,32 @@ impl Connection {
         Ok(Some(received))
     }
 
-    fn has_room(&self) -> bool {
-        self.outbox.bytes() < OUTBOX_BYTES_MAX && self.calls.len() < CALLS_MAX
+    /// Whether another call may begin: the client has not too many in flight, nor too much to read.
+    fn has_room(&mut self) -> bool {
+        let waiting = self.outbox.bytes() + self.held_bytes;
+        self.calls.len() < CALLS_MAX && waiting + self.expected < OUTBOX_BYTES_MAX && self.count(waiting)
+    }
+
+    /// Counts answers of so many bytes; whether there is room for them.
+    fn count(&mut self, waiting: usize) -> bool {
+        let counted = waiting.saturating_sub(UNCOUNTED_BYTES);
+        self.answers_room.shrink(counted);
+        self.answers_room.grow(&self.port.node.load, counted)
+    }
+
+    /// Whether the rest of the frame that has begun may be received: a long one waits until there is room for all of it.
+    fn may_receive(&mut self) -> bool {
+        let Some(prefix) = self.input.first_chunk::<4>() else { return true };
+        let len = u32::from_be_bytes(*prefix) as usize;
+        if len <= UNCOUNTED_BYTES || self.frame_room.bytes() > 0 {
+            return true;
+        }
+        let load = &self.port.node.load;
+        if self.frame_turn.is_none() && self.frame_room.grow(load, len) {
+            return true;
+        }
+        self.frame_turn.get_or_insert_with(|| Box::pin(load.clone().wait_for(len)));
+        false
     }
 
     /// Begins the calls that are whole; whether it stopped because answers or calls are too many.
@@ -168,6 +222,7 @@ impl Connection {
     }
 
     fn begin(&mut self, frame: Frame) -> Result<()> {
+        let request_room = std::mem::take(&mut self.frame_room);
         let (mut header, body) = frame.open::<RequestHeader>().map_err(malformed)?;
         let call = Call::new(&mut header, body).and_then(|call| {
             match services::unsupported(call.method, &header.required_feature_flags) {
@@ -180,38 +235,51 @@ impl Connection {
             Err(status) => Handled::Now(Answer::error(header.call_id, &status)),
         };
         match handled {
-            Handled::Now(answer) => self.held.push(answer),
-            Handled::Later(work) => self.run(work),
+            Handled::Now(answer) => {
+                let waiting = self.outbox.bytes() + self.held_bytes + answer.bytes();
+                let fits = answer.bytes() <= UNCOUNTED_BYTES || self.count(waiting);
+                self.hold(if fits { answer } else { refuse(header.call_id) });
+            }
+            Handled::Later(work) => self.run(work, request_room),
         }
         Ok(())
     }
 
-    fn run(&mut self, mut work: Work) {
+    fn hold(&mut self, answer: Answer) {
+        self.held_bytes += answer.bytes();
+        self.held.push(answer);
+    }
+
+    fn run(&mut self, mut work: Work, request_room: Held) {
         let node = &self.port.node;
         let admitted = !work.writes || node.engine.admits();
         if admitted
             && work.is_short
-            && let Done::Answer(answer) = (work.job)()
+            && let Done::Answer(answer) = (work.job)(false)
         {
-            return self.held.push(answer);
+            return self.hold(answer);
         }
-        let Some(taken) = node.load.take(work.bytes) else {
-            return self.held.push(Answer::error(work.call_id, &too_busy("too many calls are under way")));
+        let Some(taken) = node.load.take(request_room, work.bytes + work.answer_bytes) else {
+            return self.hold(refuse(work.call_id));
         };
         let engine = node.engine.clone();
+        let expected = work.answer_bytes;
+        self.expected += expected;
         self.calls.push(Box::pin(async move {
             let begun = Instant::now();
             let wait_max = work.timeout.map_or(ADMISSION_MAX, |timeout| timeout.min(ADMISSION_MAX));
-            if !admitted && tokio::time::timeout(wait_max, engine.admission()).await.is_err() {
-                return Ok(vec![Answer::error(work.call_id, &too_busy("memory is full"))]);
-            }
-            let answer = execute(work, begun, taken).await?;
-            settle(&engine, vec![answer]).await
+            let answer = if !admitted && tokio::time::timeout(wait_max, engine.admission()).await.is_err() {
+                Answer::error(work.call_id, &too_busy("memory is full"))
+            } else {
+                execute(work, begun, taken).await?
+            };
+            Ok(Finished { answers: settle(&engine, vec![answer]).await?, expected })
         }));
     }
 
     /// Has the answers sent that may be, and the others once they may.
     fn settle_held(&mut self) {
+        self.held_bytes = 0;
         let mut unsettled = Vec::new();
         for answer in self.held.drain(..) {
             if self.port.node.engine.is_settled(answer.obligation) {
@@ -222,17 +290,41 @@ impl Connection {
         }
         if !unsettled.is_empty() {
             let engine = self.port.node.engine.clone();
-            self.calls.push(Box::pin(async move { settle(&engine, unsettled).await }));
+            let expected = unsettled.iter().map(Answer::bytes).sum();
+            self.expected += expected;
+            let settled = async move { Ok(Finished { answers: settle(&engine, unsettled).await?, expected }) };
+            self.calls.push(Box::pin(settled));
         }
     }
 
     /// Takes in answers, and those that are ready too.
-    fn collect(&mut self, answers: Answers) -> Result<()> {
-        answers.into_iter().for_each(|answer| self.outbox.push(answer));
-        while let Some(Some(answers)) = self.calls.next().now_or_never() {
-            answers?.into_iter().for_each(|answer| self.outbox.push(answer));
+    fn collect(&mut self, finished: Finished) -> Result<()> {
+        self.send(finished);
+        while let Some(Some(finished)) = self.calls.next().now_or_never() {
+            self.send(finished?);
         }
         Ok(())
+    }
+
+    fn send(&mut self, finished: Finished) {
+        self.expected -= finished.expected;
+        for mut answer in finished.answers {
+            // What was held for the call is held for its answer until the next count.
+            self.answers_room.merge(std::mem::take(&mut answer.room));
+            self.outbox.push(answer);
+        }
+    }
+}
+
+fn refuse(call_id: i32) -> Answer {
+    Answer::error(call_id, &too_busy("too many calls are under way"))
+}
+
+/// The room that a frame waits for, once it is there.
+async fn poll_turn(turn: &mut Option<BoxFuture<'static, Held>>) -> Held {
+    match turn {
+        Some(turn) => turn.await,
+        None => std::future::pending().await,
     }
 }
 
@@ -244,7 +336,7 @@ async fn execute(mut work: Work, begun: Instant, mut taken: Taken) -> Result<Ans
                 Some(timeout) if begun.elapsed() >= timeout => {
                     Done::Answer(Answer::error(work.call_id, &too_busy("the call waited past its deadline")))
                 }
-                _ => (work.job)(),
+                _ => (work.job)(true),
             };
             // With the work, so that it counts until it is done, though the client may have hung up.
             (work, taken, done)
@@ -252,8 +344,9 @@ async fn execute(mut work: Work, begun: Instant, mut taken: Taken) -> Result<Ans
         let ran = tokio::task::spawn_blocking(run).await;
         let (again, still_taken, done) = ran.map_err(|e| Error::internal(format!("a call: {e}")))?;
         match done {
-            Done::Answer(answer) => return Ok(answer),
+            Done::Answer(answer) => return Ok(Answer { room: still_taken.held, ..answer }),
             Done::Again(under_way) => under_way.ended().await,
+            Done::NeedsFiles => return Err(Error::internal("a call that may wait for files does not")),
         }
         (work, taken) = (again, still_taken);
     }

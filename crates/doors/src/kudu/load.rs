@@ -1,58 +1,146 @@
-//! How much the door has taken on: what exceeds it is refused as too busy, which clients take as a request to come later.
+//! How much the door has taken on for its clients: requests that are being received or executed, and answers that wait to be
+//! sent. A long request waits for its turn to be received; a call that exceeds what there is room for is refused as too busy,
+//! which clients take as a request to come later; and who does not read answers is not read from.
+//!
+//! A little of each connection is not counted, so that the calls of most clients cost nothing here, and get through whatever
+//! the others do.
 
+use oribi_kudu::frame::FRAME_BYTES_MAX;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 /// Calls that wait for a thread that may wait for files, or are on one. Kudu's queue has 50 places, and ten threads; here a
 /// client that has many tablets to ask may ask all of them at once.
 const CALLS_MAX: usize = 1024;
-/// Bytes of their requests. More than a few of the longest: one alone is always taken on.
+/// Bytes of requests and answers.
 const BYTES_MAX: usize = 256 << 20;
+/// Of each connection, a request of so many bytes is not counted while it is received, nor answers of so many while they wait.
+pub(super) const UNCOUNTED_BYTES: usize = 64 << 10;
+/// The longest frame has its turn some time.
+const _: () = assert!(FRAME_BYTES_MAX < BYTES_MAX && BYTES_MAX <= u32::MAX as usize);
 
-#[derive(Default)]
 pub(super) struct Load {
-    calls: AtomicUsize,
-    bytes: AtomicUsize,
+    calls: Arc<Semaphore>,
+    bytes: Arc<Semaphore>,
 }
 
-/// A call that was taken on; its end when dropped.
-pub(super) struct Taken {
-    load: Arc<Load>,
-    bytes: usize,
-}
-
-impl Load {
-    /// Takes on a call of so many bytes, unless that is too much.
-    pub fn take(self: &Arc<Self>, bytes: usize) -> Option<Taken> {
-        let calls = self.calls.fetch_add(1, Ordering::Relaxed);
-        let before = self.bytes.fetch_add(bytes, Ordering::Relaxed);
-        let taken = Taken { load: self.clone(), bytes };
-        let fits = calls < CALLS_MAX && (before == 0 || before + bytes <= BYTES_MAX);
-        fits.then_some(taken)
+impl Default for Load {
+    fn default() -> Self {
+        Load { calls: Arc::new(Semaphore::new(CALLS_MAX)), bytes: Arc::new(Semaphore::new(BYTES_MAX)) }
     }
 }
 
-impl Drop for Taken {
-    fn drop(&mut self) {
-        self.load.calls.fetch_sub(1, Ordering::Relaxed);
-        self.load.bytes.fetch_sub(self.bytes, Ordering::Relaxed);
+/// Bytes that count until this is dropped.
+#[derive(Debug, Default)]
+pub(super) struct Held(Option<OwnedSemaphorePermit>);
+
+/// A call that was taken on, with its request and what it will answer; its end when dropped.
+pub(super) struct Taken {
+    _call: OwnedSemaphorePermit,
+    pub held: Held,
+}
+
+impl Load {
+    /// Room for `bytes`, a frame at most, once there is; who came first has it first.
+    pub async fn wait_for(self: Arc<Self>, bytes: usize) -> Held {
+        let permits = self.bytes.clone().acquire_many_owned(bytes.min(FRAME_BYTES_MAX) as u32).await;
+        Held(Some(permits.expect("the semaphore is not closed")))
+    }
+
+    /// Takes on a call of so many bytes, some of which are `held` already, unless that is too much.
+    pub fn take(&self, mut held: Held, bytes: usize) -> Option<Taken> {
+        let _call = self.calls.clone().try_acquire_owned().ok()?;
+        held.grow(self, bytes).then_some(Taken { _call, held })
+    }
+}
+
+impl Held {
+    pub fn bytes(&self) -> usize {
+        self.0.as_ref().map_or(0, OwnedSemaphorePermit::num_permits)
+    }
+
+    /// Holds `bytes` at least; false, and as before, if there is no room.
+    pub fn grow(&mut self, load: &Load, bytes: usize) -> bool {
+        let missing = bytes.saturating_sub(self.bytes());
+        if missing == 0 {
+            return true;
+        }
+        let Ok(permits) = load.bytes.clone().try_acquire_many_owned(missing.min(BYTES_MAX + 1) as u32) else {
+            return false;
+        };
+        self.merge(Held(Some(permits)));
+        true
+    }
+
+    /// Holds `bytes` at most.
+    pub fn shrink(&mut self, bytes: usize) {
+        let excess = self.bytes().saturating_sub(bytes);
+        if let Some(permits) = &mut self.0 {
+            drop(permits.split(excess));
+        }
+    }
+
+    pub fn merge(&mut self, other: Held) {
+        match (&mut self.0, other.0) {
+            (Some(permits), Some(others)) => permits.merge(others),
+            (none, others) => *none = none.take().or(others),
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use futures::FutureExt;
+
+    fn take(load: &Load, bytes: usize) -> Option<Taken> {
+        load.take(Held::default(), bytes)
+    }
 
     #[test]
-    fn one_long_request_is_taken_on_and_many_are_not() {
-        let load = Arc::new(Load::default());
-        let long = load.take(BYTES_MAX + 1).unwrap();
-        assert!(load.take(1).is_none());
+    fn calls_and_their_bytes_are_taken_on_up_to_a_limit() {
+        let load = Load::default();
+        let long = take(&load, BYTES_MAX).unwrap();
+        assert!(take(&load, 1).is_none());
         drop(long);
-        let calls: Vec<Taken> = (0..CALLS_MAX).map(|_| load.take(1).unwrap()).collect();
-        assert!(load.take(1).is_none());
+        let calls: Vec<Taken> = (0..CALLS_MAX).map(|_| take(&load, 1).unwrap()).collect();
+        assert!(take(&load, 1).is_none());
         drop(calls);
-        assert!(load.take(1).is_some());
-        assert_eq!((load.calls.load(Ordering::Relaxed), load.bytes.load(Ordering::Relaxed)), (0, 0));
+        assert!(take(&load, BYTES_MAX + 1).is_none());
+        assert!(take(&load, usize::MAX).is_none());
+        let (calls, bytes) = (load.calls.available_permits(), load.bytes.available_permits());
+        assert_eq!((calls, bytes), (CALLS_MAX, BYTES_MAX));
+    }
+
+    #[test]
+    fn what_is_held_grows_and_shrinks() {
+        let load = Load::default();
+        let mut held = Held::default();
+        assert!(held.grow(&load, 100) && held.grow(&load, 50));
+        assert_eq!(held.bytes(), 100);
+        let taken = load.take(held, BYTES_MAX).unwrap();
+        let mut answer = Held::default();
+        assert!(!answer.grow(&load, 1));
+        answer.merge(taken.held);
+        answer.shrink(10);
+        assert_eq!((answer.bytes(), load.bytes.available_permits()), (10, BYTES_MAX - 10));
+        answer.shrink(20);
+        assert_eq!(answer.bytes(), 10);
+        answer.merge(Held::default());
+        drop(answer);
+        assert_eq!(load.bytes.available_permits(), BYTES_MAX);
+    }
+
+    #[tokio::test]
+    async fn what_comes_free_is_for_who_waits() {
+        let load = Arc::new(Load::default());
+        let mut held = Held::default();
+        assert!(held.grow(&load, BYTES_MAX));
+        let mut frame = std::pin::pin!(load.clone().wait_for(FRAME_BYTES_MAX));
+        assert!(frame.as_mut().now_or_never().is_none());
+        held.shrink(BYTES_MAX - 1);
+        assert!(!Held::default().grow(&load, 1));
+        held.shrink(BYTES_MAX - FRAME_BYTES_MAX);
+        assert_eq!(frame.await.bytes(), FRAME_BYTES_MAX);
     }
 }

@@ -13,6 +13,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
+use tokio::time::Instant;
 
 /// Which of its two servers the door is on a port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -110,7 +111,7 @@ pub(super) async fn sweep(node: Arc<Node>, mut shutdown: watch::Receiver<bool>) 
             _ = shutdown.wait_for(|shut| *shut) => return,
             () = tokio::time::sleep(SWEEP_PERIOD) => {
                 node.scanners.sweep();
-                node.leases.sweep();
+                node.leases.sweep(Instant::now());
             }
         }
     }

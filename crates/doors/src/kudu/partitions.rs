@@ -10,8 +10,9 @@ use oribi_kudu::messages::master::{
 };
 use oribi_kudu::partition::{self as kudu, PartitionSchema};
 use oribi_kudu::row_operations::{OperationLayout, OperationReader, OperationType, OperationsBuilder};
-use oribi_kudu::{column::WireColumn, key};
-use oribi_types::partition::{HashDimension, RangeDimension, RangePartition, decode_range_key};
+use oribi_kudu::column::{DataType, WireColumn};
+use oribi_kudu::key;
+use oribi_types::partition::{HashDimension, RangeDimension, RangePartition, TABLETS_MAX, decode_range_key};
 use oribi_types::{ColumnType, Error, Partitioning, Result, Schema};
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -173,13 +174,16 @@ pub(super) fn of_request(schema: &Schema, request: &CreateTableRequest) -> Resul
         // As Kudu has it: ranges of the whole key, of which there is one.
         None => (0..schema.key().len() as u16).collect(),
     };
-    let reader = BoundsReader::new(schema, columns.clone())?;
+    let reader = BoundsReader::new(schema, columns.clone(), Some(&request.schema))?;
     let nothing = message::RowOperations::default();
     let bounds = request.split_rows_range_bounds.as_ref().unwrap_or(&nothing);
     let has_bounds = bounds.rows.as_ref().is_some_and(|rows| !rows.is_empty());
     let custom = &partitioning.custom_hash_schema_ranges;
     if has_bounds && !custom.is_empty() {
         return Err(Error::invalid("bounds stand either with hash schemas of their own or without"));
+    }
+    if custom.len() > TABLETS_MAX {
+        return Err(Error::invalid(format!("a table has at most {TABLETS_MAX} tablets")));
     }
     let mut ranges = Vec::new();
     for range in custom {
@@ -227,10 +231,15 @@ struct BoundsReader {
 }
 
 impl BoundsReader {
-    /// Of bounds that come with the columns of `schema`, as clients see them.
-    fn new(schema: &Schema, columns: Vec<u16>) -> Result<Self> {
-        let wire =
-            shown(schema).into_iter().map(|position| wire_column(&schema.columns()[position])).collect();
+    /// Of bounds that come with the columns `sent`: those that the client knows of the table, which may have got others since.
+    ///
+    /// # Errors
+    /// `Invalid` if they do not begin with those of the key.
+    fn new(schema: &Schema, columns: Vec<u16>, sent: Option<&message::Schema>) -> Result<Self> {
+        let wire = match sent {
+            Some(sent) => sent_columns(schema, sent)?,
+            None => shown(schema).into_iter().map(|i| wire_column(&schema.columns()[i])).collect(),
+        };
         let keys = RangeKeys::of(schema, &columns);
         let columns = columns.into_iter().map(usize::from).collect();
         let partitioning = PartitionSchema::new(&wire_key(schema), Vec::new(), columns, Vec::new())?;
@@ -259,16 +268,46 @@ impl BoundsReader {
     }
 }
 
-/// What a step of a request changes about the ranges of a table; `None` if it is about columns.
+/// The columns of a client. Bounds have values of the key's; of the others it matters that they are there.
+fn sent_columns(schema: &Schema, sent: &message::Schema) -> Result<Vec<WireColumn>> {
+    let mut key = wire_key(schema).into_iter();
+    let column = |column: &message::ColumnSchema| {
+        let data_type = DataType::from_number(column.data_type)?;
+        let attributes = column.type_attributes.clone().unwrap_or_default();
+        match key.next() {
+            Some(ours) if data_type.is_of(ours.column_type, &attributes) => Ok(ours),
+            Some(ours) => Err(Error::invalid(format!(
+                "the columns of the request have \"{}\" where the table's key has \"{}\"",
+                column.name, ours.name
+            ))),
+            None => {
+                let column_type = data_type.column_type(&attributes)?;
+                Ok(WireColumn::new(column.name.clone(), column_type, column.is_nullable.unwrap_or(false)))
+            }
+        }
+    };
+    let columns = sent.columns.iter().map(column).collect::<Result<Vec<_>>>()?;
+    match key.next() {
+        None => Ok(columns),
+        Some(ours) => Err(Error::invalid(format!("the columns of the request lack \"{}\"", ours.name))),
+    }
+}
+
+/// What a step of a request changes about the ranges of a table; `None` if it is about columns. `sent` are the columns of the
+/// request.
 ///
 /// # Errors
 /// `Invalid` for bounds that are none, or a table without ranges.
-pub(super) fn range_change(table: &Table, step: &AlterTableStep) -> Result<Option<RangeChange>> {
+pub(super) fn range_change(
+    table: &Table,
+    sent: Option<&message::Schema>,
+    step: &AlterTableStep,
+) -> Result<Option<RangeChange>> {
     let reader = || {
         let definition = table.definition();
         let dimension = definition.partitioning.range_dimension();
         let dimension = dimension.ok_or_else(|| Error::invalid("the table is not partitioned by range"))?;
-        BoundsReader::new(table.schema_ref(), dimension.columns.clone())
+        BoundsReader::new(table.schema_ref(), dimension.columns.clone(), sent)
     };
     let nothing = message::RowOperations::default();
     Ok(match (step.step_type(), &step.add_range_partition, &step.drop_range_partition) {

@@ -13,14 +13,16 @@ use prost::Message;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Called again if it is [`Done::Again`].
-pub(super) type Job = Box<dyn FnMut() -> Done + Send>;
+/// Is told whether it may wait for files. Called again if it is not [`Done::Answer`].
+pub(super) type Job = Box<dyn FnMut(bool) -> Done + Send>;
 
 /// What came of a job.
 pub(super) enum Done {
     Answer(Answer),
     /// Another call has the same request in hand: to be asked again once that has ended.
     Again(UnderWay),
+    /// It has to read files, and was not to wait for them: nothing was done.
+    NeedsFiles,
 }
 
 /// What became of a call.
@@ -37,18 +39,29 @@ pub(super) struct Work {
     pub timeout: Option<Duration>,
     /// Of the request, which is kept until then.
     pub bytes: usize,
+    /// Of the answer, as long as it may well be.
+    pub answer_bytes: usize,
     /// It needs room in memory.
     pub writes: bool,
-    /// It takes no longer than to hand it over.
+    /// If it need not wait for files, it takes no longer than to hand it over.
     pub is_short: bool,
 }
 
 impl Work {
     /// On a thread that may wait for files.
-    pub fn blocking(call: Call, mut job: impl FnMut(&Call) -> Answer + Send + 'static) -> Handled {
+    pub fn blocking(call: Call, job: impl FnMut(&Call) -> Answer + Send + 'static) -> Handled {
+        Work::long(call, 0, job)
+    }
+
+    /// As [`blocking`](Self::blocking), with an answer of perhaps so many bytes.
+    pub fn long(
+        call: Call,
+        answer_bytes: usize,
+        mut job: impl FnMut(&Call) -> Answer + Send + 'static,
+    ) -> Handled {
         let (call_id, timeout, bytes) = (call.id, call.timeout, call.bytes());
-        let job = Box::new(move || Done::Answer(job(&call)));
-        Handled::Later(Work { call_id, job, timeout, bytes, writes: false, is_short: false })
+        let job = Box::new(move |_| Done::Answer(job(&call)));
+        Handled::Later(Work { call_id, job, timeout, bytes, answer_bytes, writes: false, is_short: false })
     }
 }
 

@@ -21,7 +21,15 @@ pub(super) fn code(kind: ErrorKind) -> StatusCode {
 }
 
 pub(super) fn app(error: &Error) -> AppStatus {
-    AppStatus::new(code(error.kind()), error.message())
+    AppStatus::new(code(error.kind()), short(error.message()))
+}
+
+/// The longest text of a status.
+pub(super) const TEXT_BYTES_MAX: usize = 1024;
+
+/// The beginning of a text, which may quote what a client has sent: names of 50 MiB too.
+pub(super) fn short(text: &str) -> &str {
+    &text[..text.floor_char_boundary(TEXT_BYTES_MAX)]
 }
 
 /// An error of a master about a table.

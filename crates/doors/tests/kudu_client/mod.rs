@@ -178,25 +178,15 @@ impl Client {
 
     /// Creates a table (k bigint key, n int, s text) of so many hash buckets; returns the ids of its tablets.
     pub fn create(&mut self, name: &str, buckets: i32) -> Vec<Bytes> {
-        let hash = HashBucketSchema {
-            columns: vec![ColumnIdentifier::name("k")],
-            num_buckets: buckets,
-            ..HashBucketSchema::default()
-        };
-        let request = CreateTableRequest {
-            name: name.into(),
-            schema: schema(),
-            partition_schema: Some(PartitionSchema {
-                hash_schema: if buckets > 1 { vec![hash] } else { vec![] },
-                range_schema: Some(RangeSchema::default()),
-                ..PartitionSchema::default()
-            }),
-            ..CreateTableRequest::default()
-        };
-        let created: CreateTableResponse = self.master(MasterMethod::CreateTable, &request);
+        let created: CreateTableResponse = self.master(MasterMethod::CreateTable, &table(name, buckets));
         assert_eq!(created.error, None);
+        self.tablets(name)
+    }
+
+    /// The ids of a table's tablets.
+    pub fn tablets(&mut self, name: &str) -> Vec<Bytes> {
         let request = GetTableLocationsRequest {
-            table: TableIdentifier { table_id: None, table_name: Some(name.into()) },
+            table: named(name),
             max_returned_locations: Some(1000),
             ..GetTableLocationsRequest::default()
         };
@@ -239,6 +229,29 @@ impl Client {
             assert_eq!(answer.error, None);
         }
         rows
+    }
+}
+
+pub fn named(table: &str) -> TableIdentifier {
+    TableIdentifier { table_id: None, table_name: Some(table.into()) }
+}
+
+/// What makes a table (k bigint key, n int, s text) of so many hash buckets.
+pub fn table(name: &str, buckets: i32) -> CreateTableRequest {
+    let hash = HashBucketSchema {
+        columns: vec![ColumnIdentifier::name("k")],
+        num_buckets: buckets,
+        ..HashBucketSchema::default()
+    };
+    CreateTableRequest {
+        name: name.into(),
+        schema: schema(),
+        partition_schema: Some(PartitionSchema {
+            hash_schema: if buckets > 1 { vec![hash] } else { vec![] },
+            range_schema: Some(RangeSchema::default()),
+            ..PartitionSchema::default()
+        }),
+        ..CreateTableRequest::default()
     }
 }
 

@@ -4,10 +4,13 @@
 //! column is no bound at all. One that sets some has the least value in the others. Kudu's ranges are inclusive below
 //! and exclusive above, so the opposite kinds of bounds are moved to the next key.
 
-use crate::cell::cell_bytes;
+use super::TABLETS_MAX;
 use crate::key::encode_component;
 use crate::row_operations::{OperationReader, OperationType, RowOperation};
 use oribi_types::{ColumnType, Error, Result, Value};
+
+/// The most bytes of the range keys of one request: what a row of it names may be far longer than the row.
+const KEYS_BYTES_MAX: usize = 16 << 20;
 
 /// An interval of encoded range keys.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -42,13 +45,21 @@ impl RangeKeys<'_> {
     ///
     /// # Errors
     /// `Invalid` for bounds that do not come in pairs, hold no keys or overlap, for split rows that lie in no range or
-    /// stand twice, for values outside of the range columns, and for a table without range columns.
+    /// stand twice, for values outside of the range columns, and for a table without range columns; `TooLarge`, before more
+    /// is read, beyond [`TABLETS_MAX`] ranges or 16 MiB of range keys: values may lie over each other in the request.
     pub fn ranges(&self, operations: &mut OperationReader<'_, '_>) -> Result<Vec<Range>> {
         let (mut ranges, mut splits) = (Vec::new(), Vec::new());
         let mut lower: Option<Vec<u8>> = None;
+        let mut keys_bytes = 0;
         while let Some(operation) = operations.read()? {
             let index = operation.index;
             let key = self.bound(&operation).map_err(|error| error.context(format_args!("row {index}")))?;
+            keys_bytes += key.len();
+            if ranges.len() + splits.len() >= TABLETS_MAX || keys_bytes > KEYS_BYTES_MAX {
+                return Err(Error::too_large(format!(
+                    "row {index}: a table has at most {TABLETS_MAX} tablets, with bounds of {KEYS_BYTES_MAX} bytes"
+                )));
+            }
             match (operation.operation_type, lower.take()) {
                 (OperationType::SplitRow, None) => splits.push(key),
                 (OperationType::RangeLowerBound | OperationType::ExclusiveRangeLowerBound, None) => {
@@ -183,12 +194,8 @@ fn least(column_type: ColumnType) -> Value {
         ColumnType::Int16 => Value::Int16(i16::MIN),
         ColumnType::Int32 => Value::Int32(i32::MIN),
         ColumnType::Int64 => Value::Int64(i64::MIN),
-        // By the cell's width and not the column's precision: Kudu's own least decimal.
-        ColumnType::Decimal { .. } => Value::Decimal(-digits_max(match cell_bytes(column_type) {
-            4 => 9,
-            8 => 18,
-            _ => 38,
-        })),
+        // Kudu's own least decimal is the cell's, of more digits than the column has: no row lies between the two.
+        ColumnType::Decimal { precision, .. } => Value::Decimal(-digits_max(precision)),
         ColumnType::String | ColumnType::Json => Value::String(String::new()),
         ColumnType::Binary => Value::Binary(Vec::new()),
         ColumnType::Date => Value::Date(i32::MIN),

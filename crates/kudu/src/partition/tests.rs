@@ -196,6 +196,33 @@ fn ranges_that_make_no_sense_are_refused() {
 }
 
 #[test]
+fn a_request_is_not_expanded_beyond_what_a_table_may_have() {
+    let refused = |types: &[ColumnType], values: Vec<Value>| {
+        let values: Vec<_> = values.into_iter().map(|value| [Some(value)]).collect();
+        let bounds: Vec<_> = values.iter().map(|v| (OperationType::SplitRow, &v[..])).collect();
+        ranges(types, &bounds).is_err_and(|error| error.kind() == oribi_types::ErrorKind::TooLarge)
+    };
+    let numbers = |n: usize| (0..n as i32).map(Value::Int32).collect();
+    assert!(!refused(&[ColumnType::Int32], numbers(TABLETS_MAX)));
+    assert!(refused(&[ColumnType::Int32], numbers(TABLETS_MAX + 1)));
+    let long = |n: u8| (0..n).map(|i| Value::Binary(vec![i; 1 << 20])).collect();
+    assert!(!refused(&[ColumnType::Binary], long(16)));
+    assert!(refused(&[ColumnType::Binary], long(17)));
+}
+
+#[test]
+fn a_partial_bound_has_the_least_value_that_the_column_can_have() {
+    let types = [ColumnType::Int8, ColumnType::Decimal { precision: 3, scale: 1 }];
+    let bounds: [(_, &[_]); 2] = [
+        (OperationType::RangeLowerBound, &[Some(Value::Int8(1)), None]),
+        (OperationType::RangeUpperBound, &[Some(Value::Int8(2)), None]),
+    ];
+    let range = ranges(&types, &bounds).unwrap().remove(0);
+    // −999 in the four bytes of a decimal of up to nine digits.
+    assert_eq!((range.lower, range.upper), (b"\x81\x7f\xff\xfc\x19".to_vec(), b"\x82\x7f\xff\xfc\x19".to_vec()));
+}
+
+#[test]
 fn partitionings_that_make_no_sense_are_refused() {
     let types = [ColumnType::Int8, ColumnType::String];
     let refused = |hash, range| PartitionSchema::new(&key(&types), hash, range, vec![]).is_err();

@@ -16,7 +16,7 @@
 pub mod decode;
 pub mod encode;
 
-pub use decode::{OperationReader, RowOperation};
+pub use decode::{BadRow, OperationReader, RowOperation};
 pub use encode::{OperationWriter, OperationsBuilder};
 
 pub use crate::messages::common::OperationType;

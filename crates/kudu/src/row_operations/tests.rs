@@ -116,6 +116,45 @@ fn an_error_names_the_row_and_the_column() {
 }
 
 #[test]
+fn a_value_that_cannot_be_spoils_its_row_and_no_other() {
+    let layout = OperationLayout::new(vec![
+        WireColumn::new("k", ColumnType::Decimal { precision: 3, scale: 0 }, false),
+        WireColumn::new("s", ColumnType::String, true),
+    ]);
+    let row = |k: i32, nulls: u8, s: [u64; 2]| {
+        let mut row = vec![1, 3, nulls];
+        if nulls & 1 == 0 {
+            row.extend(k.to_le_bytes());
+        }
+        row.extend(s.iter().flat_map(|n| n.to_le_bytes()));
+        row
+    };
+    let good = [0, 2];
+    let rows = [row(1, 0, good), row(1000, 0, good), row(2, 0, [1, 2]), row(0, 1, good), row(3, 0, good)];
+    let indirect = b"ab\xff";
+    let (bytes, mut read, mut bad) = (rows.concat(), Vec::new(), Vec::new());
+    let mut operations = OperationReader::new(&layout, &bytes, indirect);
+    while let Some(row) = operations.read_row().unwrap() {
+        match row {
+            Ok(operation) => read.push((operation.index, operation.values[0].map(ValueRef::to_owned))),
+            Err(BadRow { index, error }) => bad.push((index, error.message().to_owned())),
+        }
+    }
+    assert_eq!(read, [(0, Some(Value::Decimal(1))), (4, Some(Value::Decimal(3)))]);
+    let wrong = [
+        "column \"k\": more than 3 digits",
+        "column \"s\": not UTF-8",
+        "column \"k\": null in a column that is not nullable",
+    ];
+    assert_eq!(bad, wrong.iter().zip(1..).map(|(w, i)| (i, (*w).to_owned())).collect::<Vec<_>>());
+    // Outside of the indirect data is another matter, and so is what is cut short behind a wrong value.
+    let outside = row(1, 0, [2, 2]);
+    assert!(OperationReader::new(&layout, &outside, indirect).read_row().is_err());
+    let cut = &row(1000, 0, good)[..20];
+    assert!(OperationReader::new(&layout, cut, indirect).read_row().is_err());
+}
+
+#[test]
 fn after_an_error_the_reader_is_exhausted() {
     let layout = loadgen();
     let mut operations = OperationReader::new(&layout, b"\x0e\0\0\x01\0\0", b"");
@@ -166,6 +205,9 @@ proptest! {
         rows in vec(prop_oneof![Just(0_u8), Just(1), Just(0xff), any::<u8>()], 0..200),
         indirect in vec(any::<u8>(), 0..20),
     ) {
-        let _ = read_all(&OperationLayout::new(columns), &rows, &indirect);
+        let layout = OperationLayout::new(columns);
+        let _ = read_all(&layout, &rows, &indirect);
+        let mut operations = OperationReader::new(&layout, &rows, &indirect);
+        while let Ok(Some(_)) = operations.read_row() {}
     }
 }

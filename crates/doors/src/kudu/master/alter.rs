@@ -1,29 +1,44 @@
 //! Changes of tables.
 //!
 //! The steps about columns are tried on the table's schema first, so that one that is not possible leaves all undone; then
-//! those about ranges are made, all or none, and each of the others is a change of the catalog of its own, durable when it is
-//! done.
+//! those about ranges are made, all or none, and after them all others, all or none, durable when it is done.
 
 use super::table::durability_of;
 use crate::kudu::node::Node;
-use crate::kudu::{name, partitions, schema as columns, status};
+use crate::kudu::{attributes, name, partitions, schema as columns, status};
 use oribi_engine::{Alteration, Table};
 use oribi_kudu::messages::common::ColumnSchemaDelta;
 use oribi_kudu::messages::master::{
     AlterTableRequest, AlterTableResponse, AlterTableStep, IsAlterTableDoneRequest, IsAlterTableDoneResponse,
-    StepType,
+    MasterError, MasterErrorCode, StepType,
 };
-use oribi_types::{Error, Result, Schema, TableOptions};
+use oribi_types::{Error, ErrorKind, Result, Schema, TableOptions};
 use std::sync::Arc;
 
 pub(super) fn alter(node: &Arc<Node>, request: AlterTableRequest) -> AlterTableResponse {
-    match try_alter(node, &request) {
-        Ok(table_id) => {
-            AlterTableResponse { error: None, schema_version: Some(version(node)), table_id: Some(table_id) }
+    let directory = node.directory();
+    let altered = match directory.table(&request.table) {
+        Ok(entry) => try_alter(node, &entry.table, &request).map_err(|e| refuse(&e)).map(|()| &entry.id),
+        Err(error) => Err(status::master(&error)),
+    };
+    match altered {
+        Ok(table_id) => AlterTableResponse {
+            error: None,
+            schema_version: Some(version(node)),
+            table_id: Some(table_id.clone()),
+        },
+        Err(error) => AlterTableResponse { error: Some(error), ..AlterTableResponse::default() },
+    }
+}
+
+/// An error about a table that is there: what is not found is a column.
+fn refuse(error: &Error) -> MasterError {
+    let error = status::master(error);
+    match MasterErrorCode::try_from(error.code) {
+        Ok(MasterErrorCode::TableNotFound) => {
+            MasterError { code: MasterErrorCode::InvalidSchema.into(), ..error }
         }
-        Err(error) => {
-            AlterTableResponse { error: Some(status::master(&error)), ..AlterTableResponse::default() }
-        }
+        _ => error,
     }
 }
 
@@ -41,14 +56,11 @@ pub(super) fn is_done(node: &Node, request: &IsAlterTableDoneRequest) -> IsAlter
     }
 }
 
-fn try_alter(node: &Arc<Node>, request: &AlterTableRequest) -> Result<bytes::Bytes> {
-    let directory = node.directory();
-    let entry = directory.table(&request.table)?;
-    let table = &entry.table;
+fn try_alter(node: &Node, table: &Table, request: &AlterTableRequest) -> Result<()> {
     let mut schema = (*table.schema()).clone();
     let (mut changes, mut ranges) = (Vec::new(), Vec::new());
     for step in &request.alter_schema_steps {
-        if let Some(change) = partitions::range_change(table, step)? {
+        if let Some(change) = partitions::range_change(table, request.schema.as_ref(), step)? {
             ranges.push(change);
             continue;
         }
@@ -58,14 +70,23 @@ fn try_alter(node: &Arc<Node>, request: &AlterTableRequest) -> Result<bytes::Byt
         }
     }
     changes.extend(options_of(table, request)?);
-    changes.extend(rename_of(table, request)?);
+    changes.extend(rename_of(node, table, request)?);
+    let (schema_name, name) = (table.schema_name(), table.name());
     if !ranges.is_empty() {
-        node.engine.alter_partitions(table.schema_name(), table.name(), &ranges)?;
+        node.engine.alter_partitions(schema_name, name, &ranges).map_err(no_range)?;
     }
-    for change in &changes {
-        node.engine.alter_table(table.schema_name(), table.name(), change)?;
+    if !changes.is_empty() {
+        node.engine.alter_table_by(schema_name, name, &changes)?;
     }
-    Ok(entry.id.clone())
+    Ok(())
+}
+
+/// As Kudu answers it; to a client the table would not be there.
+fn no_range(error: Error) -> Error {
+    match error.kind() {
+        ErrorKind::NotFound => Error::invalid(error.message()),
+        _ => error,
+    }
 }
 
 /// What a step changes.
@@ -92,7 +113,6 @@ fn changes_of(step: &AlterTableStep, schema: &Schema) -> Result<Vec<Alteration>>
     })
 }
 
-/// How cells are encoded and compressed on disk is not the client's choice here, and comments are not kept.
 fn column_changes(delta: &ColumnSchemaDelta, schema: &Schema) -> Result<Vec<Alteration>> {
     let name = delta.name.as_ref().ok_or_else(|| Error::invalid("no column is named"))?;
     let position = schema.position(name);
@@ -108,6 +128,11 @@ fn column_changes(delta: &ColumnSchemaDelta, schema: &Schema) -> Result<Vec<Alte
         let default = columns::default_value(name, schema.columns()[position].column_type, bytes)?;
         changes.push(Alteration::SetDefault { column: name.clone(), default: Some(default) });
     }
+    let column = &schema.columns()[position];
+    let attributes = attributes::altered(&column.attributes, delta);
+    if attributes != column.attributes {
+        changes.push(Alteration::SetAttributes { column: name.clone(), attributes });
+    }
     if let Some(to) = delta.new_name.as_ref().filter(|to| *to != name) {
         changes.push(Alteration::RenameColumn { from: name.clone(), to: to.clone() });
     }
@@ -121,6 +146,7 @@ fn try_on(schema: Schema, change: &Alteration) -> Result<Schema> {
         Alteration::DropColumn(name) => schema.without_column(name),
         Alteration::RenameColumn { from, to } => schema.with_renamed(from, to),
         Alteration::SetDefault { column, default } => schema.with_default(column, default.clone()),
+        Alteration::SetAttributes { column, attributes } => schema.with_attributes(column, attributes.clone()),
         _ => Ok(schema),
     }
 }
@@ -131,7 +157,7 @@ fn options_of(table: &Table, request: &AlterTableRequest) -> Result<Option<Alter
     Ok(options.map(Alteration::SetOptions))
 }
 
-fn rename_of(table: &Table, request: &AlterTableRequest) -> Result<Option<Alteration>> {
+fn rename_of(node: &Node, table: &Table, request: &AlterTableRequest) -> Result<Option<Alteration>> {
     let Some(new_name) = &request.new_table_name else { return Ok(None) };
     let (schema, to) = name::parse(new_name);
     if schema != table.schema_name() {
@@ -139,5 +165,12 @@ fn rename_of(table: &Table, request: &AlterTableRequest) -> Result<Option<Altera
             "a table cannot move to another schema, as {new_name} asks for"
         )));
     }
-    Ok((to != table.name()).then(|| Alteration::Rename { to: to.to_owned() }))
+    if to == table.name() {
+        return Ok(None);
+    }
+    // Before anything is changed.
+    if node.engine.table(schema, to).is_ok() {
+        return Err(Error::already_exists(format!("table {new_name} already exists")));
+    }
+    Ok(Some(Alteration::Rename { to: to.to_owned() }))
 }

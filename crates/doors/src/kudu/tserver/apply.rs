@@ -1,9 +1,13 @@
 //! One write of the engine for all rows of a request, and what it answers.
 
 use super::plan::RowPlan;
-use super::rows::{Change, Operation, Rows, encode_new};
+use super::rows::{Change, Operation, ROWS_MAX, Rows, encode_new};
 use crate::kudu::status;
-use oribi_engine::{Commit, Decision, Engine, Obligation, Request, RowVersion, Tracked, UnderWay, WriteOp};
+use oribi_engine::{
+    Answered, Commit, Decision, Engine, Obligation, Presence, Read, Request, RowVersion, Tracked, UnderWay,
+    WriteOp,
+};
+use oribi_kudu::frame::FRAME_BYTES_MAX;
 use oribi_kudu::messages::common::{AppStatus, StatusCode};
 use oribi_kudu::messages::tserver::{PerRowError, ResourceMetrics, WriteResponse};
 use oribi_kudu::row_operations::OperationType;
@@ -19,6 +23,17 @@ pub(super) enum Applied {
     Again(UnderWay),
     /// It was answered so long ago that nobody knows how.
     Stale,
+    /// It was not applied: first files must be read.
+    NeedsFiles,
+}
+
+/// Whether files have to be read to apply `rows`, most likely: for a row that is not in memory, and may be in one.
+pub(super) fn needs_files(engine: &Engine, plan: &RowPlan, rows: &Rows<'_>) -> bool {
+    let in_files = |operation: &Operation| {
+        let probe = engine.probe(&plan.table, rows.key(operation));
+        operation.reads() == Read::Existing && engine.locate(probe) == Presence::Files
+    };
+    rows.operations.iter().any(in_files)
 }
 
 /// Applies `rows` in their order, as one record of the log. A row that fails does not undo the others. A request of an id that
@@ -49,21 +64,10 @@ pub(super) fn apply(
         }
         None => (engine.write(&ops, &mut decide)?, tally.borrow().response(rows)),
         Some(id) => {
-            let request = Request {
-                client: &id.client_id,
-                sequence: id.seq_no,
-                first_incomplete: id.first_incomplete_seq_no,
-            };
             // Of most writes there is nothing to say, and nothing is kept.
             let mut answer = |out: &mut Vec<u8>| out.extend(tally.borrow().response(rows).encode_to_vec());
-            match engine.write_tracked(&request, &ops, &mut decide, &mut answer)? {
-                Tracked::Answered(answered) => {
-                    let response = WriteResponse::decode(&*answered.result);
-                    (
-                        answered.commit,
-                        response.map_err(|e| Error::corrupt(format!("result of a write: {e}")))?,
-                    )
-                }
+            match engine.write_tracked(&request(id), &ops, &mut decide, &mut answer)? {
+                Tracked::Answered(answered) => (answered.commit, response_of(&answered)?),
                 Tracked::UnderWay(under_way) => return Ok(Applied::Again(under_way)),
                 Tracked::Stale => return Ok(Applied::Stale),
             }
@@ -74,6 +78,31 @@ pub(super) fn apply(
     Ok(Applied::Response(response, commit.obligation))
 }
 
+/// What became of a request of this id that was sent before, if anything is known of it.
+///
+/// # Errors
+/// Those of [`Engine::tracked`].
+pub(super) fn before(engine: &Engine, request_id: &RequestId) -> Result<Option<Applied>> {
+    Ok(Some(match engine.tracked(&request(request_id))? {
+        None => return Ok(None),
+        Some(Tracked::Answered(answered)) => {
+            let mut response = response_of(&answered)?;
+            response.timestamp = Some(answered.commit.ts.0);
+            Applied::Response(response, answered.commit.obligation)
+        }
+        Some(Tracked::UnderWay(under_way)) => Applied::Again(under_way),
+        Some(Tracked::Stale) => Applied::Stale,
+    }))
+}
+
+fn request(id: &RequestId) -> Request<'_> {
+    Request { client: &id.client_id, sequence: id.seq_no, first_incomplete: id.first_incomplete_seq_no }
+}
+
+fn response_of(answered: &Answered) -> Result<WriteResponse> {
+    WriteResponse::decode(&*answered.result).map_err(|e| Error::corrupt(format!("result of a write: {e}")))
+}
+
 /// What became of the rows.
 #[derive(Default)]
 struct Tally {
@@ -81,9 +110,15 @@ struct Tally {
     metrics: ResourceMetrics,
 }
 
+/// Bytes of the texts of an answer's errors. Beyond, an error has its code only.
+const TEXTS_BYTES_MAX: usize = 16 << 20;
+/// Bytes of an error without its text.
+const ERROR_BYTES_MAX: usize = 32;
+/// Whatever becomes of the rows can be answered.
+const _: () = assert!(ROWS_MAX * ERROR_BYTES_MAX + TEXTS_BYTES_MAX < FRAME_BYTES_MAX);
+
 impl Tally {
-    fn refuse(&mut self, operation: &Operation, code: StatusCode, message: &str) -> Decision {
-        let error = AppStatus::new(code, message);
+    fn refuse(&mut self, operation: &Operation, error: AppStatus) -> Decision {
         self.errors.push(PerRowError { row_index: operation.index as i32, error });
         Decision::Keep
     }
@@ -95,6 +130,13 @@ impl Tally {
             refused.map(|(index, error)| PerRowError { row_index: *index as i32, error: status::app(error) });
         let mut per_row_errors: Vec<PerRowError> = refused.chain(self.errors.iter().cloned()).collect();
         per_row_errors.sort_unstable_by_key(|error| error.row_index);
+        let mut left = TEXTS_BYTES_MAX;
+        for error in &mut per_row_errors {
+            match left.checked_sub(error.error.message.as_ref().map_or(0, String::len)) {
+                Some(after) => left = after,
+                None => error.error.message = None,
+            }
+        }
         WriteResponse { per_row_errors, ..WriteResponse::default() }
     }
 }
@@ -116,14 +158,15 @@ fn decide(
     let is_absent = current.is_none();
     match operation.operation_type {
         Type::Insert if !is_absent => {
-            return Ok(tally.refuse(operation, StatusCode::AlreadyPresent, "key already present"));
+            let error = AppStatus::new(StatusCode::AlreadyPresent, "key already present");
+            return Ok(tally.refuse(operation, error));
         }
         Type::InsertIgnore if !is_absent => {
             count(&mut metrics.insert_ignore_errors);
             return Ok(Decision::Keep);
         }
         Type::Update | Type::Delete if is_absent => {
-            return Ok(tally.refuse(operation, StatusCode::NotFound, "key not found"));
+            return Ok(tally.refuse(operation, AppStatus::new(StatusCode::NotFound, "key not found")));
         }
         Type::UpdateIgnore if is_absent => {
             count(&mut metrics.update_ignore_errors);
@@ -163,5 +206,5 @@ fn refuse_upsert(operation: &Operation, error: &Error, tally: &mut Tally) -> Dec
     if let Some(counted) = &mut tally.metrics.successful_upserts {
         *counted -= 1;
     }
-    tally.refuse(operation, status::code(error.kind()), error.message())
+    tally.refuse(operation, status::app(error))
 }

@@ -9,7 +9,7 @@ use tokio::time::Instant;
 
 /// How long a snapshot is kept after it was named last. What was deleted or replaced since takes memory and disk meanwhile.
 const LEASE_MAX: Duration = Duration::from_secs(60);
-/// Most snapshots that are kept; of more, those are let go that were to end first.
+/// Most snapshots that are kept; of more, those are let go that no open scan has, and of these those that were to end first.
 const LEASES_MAX: usize = 1024;
 
 #[derive(Default)]
@@ -20,6 +20,13 @@ struct Lease {
     end: Instant,
 }
 
+impl Lease {
+    /// Whether a scan sees it, which may break off and be gone on with by another.
+    fn is_in_use(&self) -> bool {
+        Arc::strong_count(&self.snapshot) > 1
+    }
+}
+
 impl Leases {
     fn lock(&self) -> MutexGuard<'_, BTreeMap<u64, Lease>> {
         self.0.lock().expect("nothing panics while it holds the leases")
@@ -28,8 +35,10 @@ impl Leases {
     /// Keeps a snapshot for a while.
     pub fn keep(&self, snapshot: &Arc<Snapshot>) {
         let mut leases = self.lock();
+        let order = |(_, lease): &(&u64, &Lease)| (lease.is_in_use(), lease.end);
         if leases.len() >= LEASES_MAX
-            && let Some(first) = leases.iter().min_by_key(|(_, lease)| lease.end).map(|(ts, _)| *ts)
+            && !leases.contains_key(&snapshot.ts().0)
+            && let Some(first) = leases.iter().min_by_key(order).map(|(ts, _)| *ts)
         {
             leases.remove(&first);
         }
@@ -45,9 +54,67 @@ impl Leases {
         Some(lease.snapshot.clone())
     }
 
-    /// Lets go of those whose time is over.
-    pub fn sweep(&self) {
-        let now = Instant::now();
+    /// Lets go of those whose time is over at `now`.
+    pub fn sweep(&self, now: Instant) {
         self.lock().retain(|_, lease| lease.end > now);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::kudu::tserver::scan::{keep_alive, new_scanner};
+    use crate::kudu::tserver::testing::{Fixture, scan};
+    use oribi_kudu::messages::tserver::{NewScanRequest, ReadMode, ScannerKeepAliveRequest};
+    use oribi_types::Timestamp;
+
+    /// The end of a lease that is made now; those made later end later.
+    fn end() -> Instant {
+        let end = Instant::now() + LEASE_MAX;
+        while Instant::now() + LEASE_MAX == end {}
+        end
+    }
+
+    #[test]
+    fn those_that_nobody_has_go_first_and_those_that_were_named_last() {
+        let fixture = Fixture::new();
+        let engine = &fixture.node().engine;
+        let leases = Leases::default();
+        let snapshot = || {
+            let next = engine.snapshot().ts().0 + 1;
+            Arc::new(engine.snapshot_at(Timestamp(next)).unwrap().unwrap())
+        };
+        let (held, named) = (snapshot(), snapshot().ts().0);
+        leases.keep(&held);
+        leases.keep(&Arc::new(engine.snapshot_at(Timestamp(named)).unwrap().unwrap()));
+        for _ in 2..LEASES_MAX {
+            leases.keep(&snapshot());
+        }
+        assert!(leases.renew(named).is_some());
+        // One more, and one again.
+        let last = snapshot();
+        leases.keep(&last);
+        leases.keep(&last);
+        assert_eq!(leases.lock().len(), LEASES_MAX);
+        assert!(leases.renew(held.ts().0).is_some() && leases.renew(named).is_some());
+        let end = end();
+        assert!(leases.renew(named).is_some());
+        leases.sweep(end);
+        assert!(leases.renew(named).is_some() && leases.renew(held.ts().0).is_none());
+    }
+
+    #[test]
+    fn a_scan_that_is_kept_alive_keeps_its_snapshot() {
+        let fixture = Fixture::new();
+        let node = fixture.node();
+        let at_snapshot = ReadMode::ReadAtSnapshot.into();
+        let request = NewScanRequest { read_mode: Some(at_snapshot), ..scan(&fixture.tablet()) };
+        let Ok((scanner, _)) = new_scanner(node, &request) else { panic!("a scan of a table that is there") };
+        let ts = scanner.snapshot.ts().0;
+        let scanner_id = node.scanners.keep(scanner).unwrap();
+        let end = end();
+        assert_eq!(keep_alive(node, &ScannerKeepAliveRequest { scanner_id }).error, None);
+        node.leases.sweep(end);
+        assert!(node.leases.renew(ts).is_some());
     }
 }

@@ -13,6 +13,8 @@ mod snapshot;
 mod source;
 mod spec;
 mod tablets;
+#[cfg(test)]
+mod testing;
 pub(super) mod write;
 
 use super::call::Call;

@@ -3,7 +3,7 @@
 
 use super::plan::RowPlan;
 use oribi_engine::Read;
-use oribi_kudu::row_operations::{OperationReader, OperationType, RowOperation};
+use oribi_kudu::row_operations::{BadRow, OperationReader, OperationType, RowOperation};
 use oribi_types::key::encode_key;
 use oribi_types::{Error, Result, ValueRef};
 use std::ops::Range;
@@ -11,12 +11,17 @@ use std::ops::Range;
 /// What the engine keeps of an operation while it is applied: where it goes, and what was decided.
 const ENGINE_OPERATION_BYTES: usize = 128;
 
+/// Rows of one request. In 50 MiB there may be ten times as many, of a key of one byte.
+pub(super) const ROWS_MAX: usize = 1 << 20;
+
 /// The operations of a request.
 #[derive(Default)]
 pub(super) struct Rows<'a> {
     pub operations: Vec<Operation>,
     /// Operations that cannot be carried out, whatever is stored: by position in the request.
     pub refused: Vec<(usize, Error)>,
+    /// Bytes of what is said of them.
+    refused_bytes: usize,
     keys: Vec<u8>,
     /// Encoded rows.
     rows: Vec<u8>,
@@ -47,16 +52,25 @@ impl<'a> Rows<'a> {
     /// in the request, and an operation takes more than it says.
     ///
     /// # Errors
-    /// `Invalid` for rows that are cut short or of no known type: then it is not known where the next begins; `TooLarge`.
+    /// `Invalid` for rows that are cut short, of no known type or with strings that are not there: then the request is
+    /// damaged, and not a row wrong; `TooLarge`.
     pub fn read(plan: &RowPlan, rows: &'a [u8], indirect: &'a [u8], bytes_max: usize) -> Result<Self> {
         let mut read = Rows::default();
         let mut reader = OperationReader::new(&plan.layout, rows, indirect);
-        while let Some(operation) = reader.read()? {
-            if !operation.operation_type.is_write() {
-                return Err(Error::invalid(format!("row {} is no row but a bound", operation.index)));
+        while let Some(row) = reader.read_row()? {
+            let pushed = match row {
+                Ok(operation) if !operation.operation_type.is_write() => {
+                    return Err(Error::invalid(format!("row {} is no row but a bound", operation.index)));
+                }
+                Ok(operation) => read.push(plan, &operation).map_err(|error| (operation.index, error)),
+                Err(BadRow { index, error }) => Err((index, error)),
+            };
+            if let Err((index, error)) = pushed {
+                read.refused_bytes += error.message().len();
+                read.refused.push((index, error));
             }
-            if let Err(error) = read.push(plan, &operation) {
-                read.refused.push((operation.index, error));
+            if read.operations.len() + read.refused.len() > ROWS_MAX {
+                return Err(Error::too_large(format!("the request has more than {ROWS_MAX} rows")));
             }
             if read.bytes() > bytes_max {
                 return Err(Error::too_large(format!(
@@ -71,7 +85,7 @@ impl<'a> Rows<'a> {
     fn bytes(&self) -> usize {
         let fixed = size_of::<Operation>() + size_of::<oribi_engine::WriteOp<'_>>() + ENGINE_OPERATION_BYTES;
         let operations = (self.operations.len() + self.refused.len()) * fixed;
-        self.keys.len() + self.rows.len() + size_of_val(&*self.values) + operations
+        self.keys.len() + self.rows.len() + size_of_val(&*self.values) + operations + self.refused_bytes
     }
 
     pub fn key(&self, operation: &Operation) -> &[u8] {

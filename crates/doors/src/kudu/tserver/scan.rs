@@ -29,11 +29,13 @@ pub(super) fn handle(node: &Arc<Node>, call: Call) -> Handled {
     if let (Some(id), Some(true), Some(0)) =
         (&request.scanner_id, request.close_scanner, request.batch_size_bytes)
     {
-        node.scanners.close(id);
+        let closed = node.scanners.close(id);
+        // What it holds, millions of rows perhaps, is freed by a thread that serves nobody.
+        tokio::task::spawn_blocking(move || drop(closed));
         return Handled::Now(call.answer(&ScanResponse::default()));
     }
     let node = node.clone();
-    Work::blocking(call, move |call| match scan(&node, &request) {
+    Work::long(call, answer_bytes(&request), move |call| match scan(&node, &request) {
         Ok(scanned) => call.answer_with(&scanned.response, scanned.sidecars).resting_on(scanned.obligation),
         Err(Refused::Busy(why)) => call.fail(&too_busy(&why)),
         Err(Refused::Error(error)) => call.answer(&ScanResponse { error: Some(error), ..Default::default() }),
@@ -90,9 +92,13 @@ impl Scanned {
     }
 }
 
+/// How long the answer may become, about.
+fn answer_bytes(request: &ScanRequest) -> usize {
+    request.batch_size_bytes.map_or(ANSWER_BYTES, |bytes| bytes as usize).min(ANSWER_BYTES_MAX)
+}
+
 fn scan(node: &Arc<Node>, request: &ScanRequest) -> Result<Scanned, Refused> {
-    let bytes_max =
-        request.batch_size_bytes.map_or(ANSWER_BYTES, |bytes| bytes as usize).min(ANSWER_BYTES_MAX);
+    let bytes_max = answer_bytes(request);
     let closes = request.close_scanner.unwrap_or(false);
     match (&request.new_scan_request, &request.scanner_id) {
         (Some(new), None) => open(node, new, bytes_max, closes),
@@ -186,9 +192,12 @@ fn expired(id: &[u8]) -> TabletServerError {
 }
 
 pub(super) fn keep_alive(node: &Node, request: &ScannerKeepAliveRequest) -> ScannerKeepAliveResponse {
-    let error = match node.scanners.touch(&request.scanner_id) {
-        Some(_) => None,
-        None => Some(expired(&request.scanner_id)),
+    let Some(scanner) = node.scanners.touch(&request.scanner_id) else {
+        return ScannerKeepAliveResponse { error: Some(expired(&request.scanner_id)) };
     };
-    ScannerKeepAliveResponse { error }
+    // A call that is under way renews it itself.
+    if let Ok(scanner) = scanner.try_lock() {
+        node.leases.renew(scanner.snapshot.ts().0);
+    }
+    ScannerKeepAliveResponse::default()
 }

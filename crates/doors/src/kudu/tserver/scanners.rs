@@ -51,22 +51,23 @@ impl Scanners {
         Some(open.scanner.clone())
     }
 
-    pub(super) fn close(&self, id: &[u8]) {
-        let closed = self.lock().remove(id);
-        // Not under the lock: it may have much to free.
-        drop(closed);
+    /// Ends a scan, which may have much to free.
+    pub(super) fn close(&self, id: &[u8]) -> Option<Arc<Mutex<Scanner>>> {
+        self.lock().remove(id).map(|open| open.scanner)
     }
 
     pub fn len(&self) -> usize {
         self.lock().len()
     }
 
-    /// Closes those that were left.
+    /// Closes those that were left, on a thread that may take its time.
     pub fn sweep(&self) {
         let now = Instant::now();
         let is_left = |open: &OpenScanner| now.duration_since(open.touched) >= SCANNER_IDLE_MAX;
         let left: Vec<OpenScanner> =
             self.lock().extract_if(|_, open| is_left(open)).map(|(_, open)| open).collect();
-        drop(left);
+        if !left.is_empty() {
+            tokio::task::spawn_blocking(move || drop(left));
+        }
     }
 }

@@ -1,6 +1,6 @@
 //! Writes: the rows of one request are one write of the engine, hence one record of the log with one timestamp.
 
-use super::apply::{Applied, apply};
+use super::apply::{Applied, apply, before, needs_files};
 use super::plan::RowPlan;
 use super::rows::Rows;
 use crate::kudu::call::{Answer, Call, too_busy};
@@ -13,11 +13,11 @@ use oribi_kudu::messages::common::StatusCode;
 use oribi_kudu::messages::tserver::TabletServerError;
 use oribi_kudu::messages::tserver::{TabletServerErrorCode as Code, WriteRequest, WriteResponse};
 use oribi_kudu::rpc::{ErrorCode, ErrorStatus};
-use oribi_types::{Error, ErrorKind, Result, Timestamp};
+use oribi_types::{ErrorKind, Result, Timestamp};
 use std::sync::Arc;
 
-/// A request with rows of so many bytes at most is executed by the thread that received it: some hundred rows, which take
-/// about as long as handing them over twice.
+/// A request with rows of so many bytes at most is executed by the thread that received it, if what it replaces is in memory:
+/// some hundred rows, which take about as long as handing them over twice.
 const SHORT_BYTES_MAX: usize = 16 << 10;
 
 /// The columns that a client has written with lately, each set worked out.
@@ -51,22 +51,18 @@ pub(super) fn handle(node: &Arc<Node>, plans: &mut RowPlans, call: Call) -> Hand
         Ok(request) => request,
         Err(status) => return Handled::Now(call.fail(&status)),
     };
-    let plan = match plan(node, plans, &request) {
-        Ok(plan) => plan,
-        Err(error) => return Handled::Now(refuse(&call, error)),
-    };
+    let plan = plan(node, plans, &request);
     let is_short = call.bytes() <= SHORT_BYTES_MAX;
     let (call_id, timeout, bytes) = (call.id, call.timeout, call.bytes());
     let node = node.clone();
-    let job = Box::new(move || execute(&node, &plan, &call, &request));
-    Handled::Later(Work { call_id, job, timeout, bytes, writes: true, is_short })
+    let job = Box::new(move |may_wait| execute(&node, &plan, &call, &request, may_wait));
+    Handled::Later(Work { call_id, job, timeout, bytes, answer_bytes: 0, writes: true, is_short })
 }
 
-fn plan(
-    node: &Node,
-    plans: &mut RowPlans,
-    request: &WriteRequest,
-) -> Result<Arc<RowPlan>, TabletServerError> {
+/// How the columns of a request become the table's, or why they do not.
+type Planned = Result<Arc<RowPlan>, TabletServerError>;
+
+fn plan(node: &Node, plans: &mut RowPlans, request: &WriteRequest) -> Planned {
     if request.txn_id.is_some() {
         let why = "transactions over several writes are not supported";
         return Err(TabletServerError::new(Code::TxnIllegalState, StatusCode::NotSupported, why));
@@ -80,21 +76,43 @@ fn plan(
     plans.of(&entry.table, columns).map_err(|e| status::tserver(&e, Code::MismatchedSchema))
 }
 
-fn execute(node: &Node, plan: &RowPlan, call: &Call, request: &WriteRequest) -> Done {
-    let answer = match try_execute(node, plan, call, request) {
-        Ok(Applied::Response(response, obligation)) => call.answer(&response).resting_on(obligation),
-        Ok(Applied::Again(under_way)) => return Done::Again(under_way),
-        Ok(Applied::Stale) => {
+fn execute(node: &Node, plan: &Planned, call: &Call, request: &WriteRequest, may_wait: bool) -> Done {
+    let refused = match plan {
+        Ok(plan) => match try_execute(node, plan, call, request, may_wait) {
+            Ok(applied) => return done(call, applied),
+            Err(error) if error.kind() == ErrorKind::Retry => {
+                return Done::Answer(call.fail(&too_busy(error.message())));
+            }
+            Err(error) => status::tserver(&error, Code::InvalidRowBlock),
+        },
+        Err(error) => error.clone(),
+    };
+    // If it was applied before, it is answered as it was then, whatever has become of the table since.
+    match call.request_id.as_ref().map(|id| before(&node.engine, id)) {
+        Some(Ok(Some(applied))) => done(call, applied),
+        _ => Done::Answer(refuse(call, refused)),
+    }
+}
+
+fn done(call: &Call, applied: Applied) -> Done {
+    Done::Answer(match applied {
+        Applied::Response(response, obligation) => call.answer(&response).resting_on(obligation),
+        Applied::Again(under_way) => return Done::Again(under_way),
+        Applied::NeedsFiles => return Done::NeedsFiles,
+        Applied::Stale => {
             let why = "the request was answered, and its result is forgotten";
             call.fail(&ErrorStatus::new(ErrorCode::RequestStale, why))
         }
-        Err(error) if error.kind() == ErrorKind::Retry => call.fail(&too_busy(error.message())),
-        Err(error) => refuse(call, status::tserver(&error, Code::InvalidRowBlock)),
-    };
-    Done::Answer(answer)
+    })
 }
 
-fn try_execute(node: &Node, plan: &RowPlan, call: &Call, request: &WriteRequest) -> Result<Applied, Error> {
+fn try_execute(
+    node: &Node,
+    plan: &RowPlan,
+    call: &Call,
+    request: &WriteRequest,
+    may_wait: bool,
+) -> Result<Applied> {
     if let Some(seen) = request.propagated_timestamp {
         node.engine.observe(Timestamp(seen))?;
     }
@@ -103,9 +121,43 @@ fn try_execute(node: &Node, plan: &RowPlan, call: &Call, request: &WriteRequest)
     let rows = bytes(operations.and_then(|operations| operations.rows.as_ref()));
     let indirect = bytes(operations.and_then(|operations| operations.indirect_data.as_ref()));
     let rows = Rows::read(plan, &rows, &indirect, node.engine.options().statement_bytes_max)?;
+    if !may_wait && needs_files(&node.engine, plan, &rows) {
+        return Ok(Applied::NeedsFiles);
+    }
     apply(&node.engine, plan, &rows, call.request_id.as_ref())
 }
 
 fn refuse(call: &Call, error: TabletServerError) -> Answer {
     call.answer(&WriteResponse { error: Some(error), ..WriteResponse::default() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::kudu::tserver::testing::{Fixture, call, write};
+    use oribi_kudu::row_operations::OperationType as Op;
+    use oribi_kudu::service::{Method, TabletServerMethod};
+
+    #[test]
+    fn what_replaces_rows_of_files_is_not_for_the_thread_that_serves() {
+        let mut fixture = Fixture::new();
+        let answered = |fixture: &Fixture, operation: Op, key: i64, may_wait: bool| {
+            let node = fixture.node();
+            let request = write(&fixture.tablet(), &[(operation, key)]);
+            let call = call(Method::TabletServer(TabletServerMethod::Write), &request);
+            let plan = plan(node, &mut RowPlans::default(), &request);
+            match execute(node, &plan, &call, &request, may_wait) {
+                Done::Answer(_) => true,
+                Done::NeedsFiles => false,
+                Done::Again(_) => unreachable!("nobody else has it"),
+            }
+        };
+        assert!(answered(&fixture, Op::Insert, 1, false) && answered(&fixture, Op::Insert, 2, false));
+        fixture.reopen();
+        assert!(!answered(&fixture, Op::Insert, 1, false), "is it there?");
+        assert!(!answered(&fixture, Op::Delete, 2, false), "is it there?");
+        assert!(answered(&fixture, Op::Upsert, 2, false), "whatever is there");
+        assert!(answered(&fixture, Op::Insert, 1, true));
+        assert!(answered(&fixture, Op::Insert, 1, false), "it is in memory now");
+    }
 }
