@@ -8,7 +8,7 @@ use feed::Feed;
 use libfuzzer_sys::fuzz_target;
 use oribi_kudu::column::WireColumn;
 use oribi_kudu::partition::{PartitionSchema, TABLETS_MAX};
-use oribi_kudu::row_operations::{OperationLayout, OperationReader, OperationsBuilder};
+use oribi_kudu::row_operations::{OperationLayout, OperationReader, OperationsBuilder, PartialRow};
 use oribi_types::ColumnType;
 use std::sync::Arc;
 

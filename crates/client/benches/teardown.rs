@@ -11,7 +11,8 @@
 
 use criterion::{Bencher, Criterion, Throughput, criterion_group, criterion_main};
 use oribi_client::batch::{Batch, BuiltRow, SealedBatch};
-use oribi_client::{Column, RowLayout};
+use oribi_kudu::column::WireColumn;
+use oribi_kudu::row_operations::OperationLayout;
 use oribi_types::ColumnType;
 use std::hint::black_box;
 use std::sync::Arc;
@@ -105,7 +106,7 @@ fn build_arenas() -> Vec<Arena> {
     batches
 }
 
-fn build_batches(layout: &RowLayout) -> Vec<Batch> {
+fn build_batches(layout: &OperationLayout) -> Vec<Batch> {
     let mut batches: Vec<Batch> = (0..TABLETS).map(|_| Batch::default()).collect();
     for key in 0..OPERATIONS {
         let row = BuiltRow { layout, cells: &cells(key), values: 3, strings: &[(2, TEXT.as_bytes())] };
@@ -114,11 +115,11 @@ fn build_batches(layout: &RowLayout) -> Vec<Batch> {
     batches
 }
 
-fn layout() -> RowLayout {
-    RowLayout::new(&[
-        Column::new("key", ColumnType::Int64).key(),
-        Column::new("int_val", ColumnType::Int32),
-        Column::new("string_val", ColumnType::String),
+fn layout() -> OperationLayout {
+    OperationLayout::new(vec![
+        WireColumn::new("key", ColumnType::Int64, false),
+        WireColumn::new("int_val", ColumnType::Int32, true),
+        WireColumn::new("string_val", ColumnType::String, true),
     ])
 }
 

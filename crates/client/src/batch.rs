@@ -4,8 +4,8 @@
 //! a batch of any size is to forget two lengths, and the next batch uses the same memory.
 
 use crate::rpc::Payload;
-use crate::table::RowLayout;
 use oribi_kudu::messages::tserver::RowOperationsAround;
+use oribi_kudu::row_operations::OperationLayout;
 
 /// A batch that rows are appended to.
 #[derive(Debug, Default)]
@@ -15,11 +15,11 @@ pub struct Batch {
     count: usize,
 }
 
-/// One row as it was built: every cell at the place that it has if all columns have a value.
+/// One row as it was built: an operation that is open.
 #[derive(Clone, Copy)]
 pub struct BuiltRow<'r> {
-    pub layout: &'r RowLayout,
-    /// [`RowLayout::bytes`] of them. What slices hold is not valid before the row is in a batch.
+    pub layout: &'r OperationLayout,
+    /// [`OperationLayout::open_bytes`] of them. What slices hold is not valid before the row is in a batch.
     pub cells: &'r [u8],
     /// How many columns have a value that is not null.
     pub values: usize,
@@ -38,13 +38,13 @@ impl Batch {
         let start = self.rows.len();
         self.rows.extend_from_slice(row.cells);
         for (column, bytes) in row.strings {
-            let slice = &mut self.rows[start + row.layout.cells[*column].offset..][..16];
+            let slice = row.layout.cell_mut(&mut self.rows[start..], *column);
             slice[..8].copy_from_slice(&(self.indirect.len() as u64).to_le_bytes());
             slice[8..].copy_from_slice(&(bytes.len() as u64).to_le_bytes());
             self.indirect.extend_from_slice(bytes);
         }
-        if row.values < row.layout.cells.len() {
-            let end = close_up(row.layout, &mut self.rows[start..]);
+        if row.values < row.layout.columns().len() {
+            let end = row.layout.close_up(&mut self.rows[start..]);
             self.rows.truncate(start + end);
         }
         self.count += 1;
@@ -92,15 +92,10 @@ impl Batch {
 impl BuiltRow<'_> {
     /// Bytes that the row takes in a batch.
     pub(crate) fn bytes(&self) -> usize {
-        let layout = self.layout;
         let strings: usize = self.strings.iter().map(|(_, bytes)| bytes.len()).sum();
-        let cells = match self.values == layout.cells.len() {
-            true => layout.bytes,
-            false => {
-                let present =
-                    layout.cells.iter().enumerate().filter(|(i, _)| has_value(layout, self.cells, *i));
-                layout.header_bytes + present.map(|(_, cell)| cell.bytes).sum::<usize>()
-            }
+        let cells = match self.values == self.layout.columns().len() {
+            true => self.layout.open_bytes(),
+            false => self.layout.closed_bytes(self.cells),
         };
         cells + strings
     }
@@ -126,22 +121,4 @@ impl Payload for SealedBatch {
         let around = &self.around;
         [&around.before_rows, &self.batch.rows, &around.before_indirect_data, &self.batch.indirect]
     }
-}
-
-/// Whether a column of a row as it was built is set and not null.
-pub(crate) fn has_value(layout: &RowLayout, row: &[u8], column: usize) -> bool {
-    let (byte, mask) = (1 + column / 8, 1 << (column % 8));
-    row[byte] & mask != 0 && !(layout.has_null_bitmap && row[byte + layout.bitmap_bytes] & mask != 0)
-}
-
-/// Moves the cells that are there over the places of those that are not; returns how long the row is then.
-fn close_up(layout: &RowLayout, row: &mut [u8]) -> usize {
-    let mut end = layout.header_bytes;
-    for (i, cell) in layout.cells.iter().enumerate() {
-        if has_value(layout, row, i) {
-            row.copy_within(cell.offset..cell.offset + cell.bytes, end);
-            end += cell.bytes;
-        }
-    }
-    end
 }

@@ -19,10 +19,13 @@ pub struct ClientOptions {
     /// The name it gives to servers.
     pub user: String,
     pub password: String,
-    /// How long an operation on a table, and a write, is tried before it fails.
+    /// How long an operation on a table, a write, and a step of a scan is tried before it fails: while servers are away or
+    /// busy it is tried again and again. A session may have its own.
     pub operation_timeout: Duration,
     /// How long one attempt may take.
     pub rpc_timeout: Duration,
+    /// How often a server is told that a scan whose rows nobody takes yet will go on. Servers forget it after a minute.
+    pub scanner_keep_alive: Duration,
 }
 
 impl Default for ClientOptions {
@@ -32,6 +35,7 @@ impl Default for ClientOptions {
             password: String::new(),
             operation_timeout: Duration::from_secs(30),
             rpc_timeout: Duration::from_secs(10),
+            scanner_keep_alive: Duration::from_secs(15),
         }
     }
 }
@@ -47,6 +51,8 @@ pub(crate) struct Shared {
     pub(crate) connections: Arc<Connections>,
     pub(crate) request_ids: Arc<RequestIds>,
     masters: Masters,
+    /// How many alterations this client made: before each, what it knew of ranges that no tablet covers may be wrong.
+    pub(crate) alterations: Arc<AtomicU64>,
     /// The latest time that any server told, so that one can read what was written before.
     observed: AtomicU64,
 }
@@ -92,10 +98,11 @@ impl Client {
 
     pub(crate) fn unconnected(masters: Vec<HostPort>, options: ClientOptions) -> Self {
         let credentials = Credentials { user: options.user.clone(), password: options.password.clone() };
-        let connections = Arc::new(Connections::new(credentials, options.rpc_timeout));
+        let connections = Arc::new(Connections::new(credentials));
         let masters = Masters::new(masters, connections.clone(), options.rpc_timeout);
         let request_ids = RequestIds::new();
-        let shared = Shared { options, connections, request_ids, masters, observed: AtomicU64::new(0) };
+        let (alterations, observed) = (Arc::default(), AtomicU64::new(0));
+        let shared = Shared { options, connections, request_ids, masters, alterations, observed };
         Client { shared: Arc::new(shared) }
     }
 
@@ -127,12 +134,15 @@ impl Client {
         definition.run(self).await
     }
 
-    /// Changes a table and waits until the change is everywhere. A [`Table`] that was opened before does not know of it.
+    /// Changes a table and waits until the change is everywhere. A [`Table`] that was opened before knows of ranges that
+    /// come and go, but keeps the columns that it had.
     ///
     /// # Errors
     /// `NotFound`; `Invalid` or `AlreadyExists` for a step that makes no sense, and none is taken.
     pub async fn alter_table(&self, name: &str, changes: AlterTable) -> Result<()> {
-        changes.run(self, name).await
+        let changed = changes.run(self, name).await;
+        self.shared.alterations.fetch_add(1, Ordering::Relaxed);
+        changed
     }
 
     /// # Errors

@@ -131,8 +131,8 @@ impl Masters {
         request: &impl Message,
         attempts: &Attempts,
     ) -> Result<R, Failure> {
-        let connection = self.connections.get(master).await.map_err(Failure::of_connecting)?;
         let timeout = attempts.remaining(self.rpc_timeout);
+        let connection = self.connections.get(master, timeout).await.map_err(Failure::of_connecting)?;
         let header = RequestHeader {
             remote_method: Some(Method::Master(method).remote()),
             timeout_millis: Some(timeout.as_millis() as u32),

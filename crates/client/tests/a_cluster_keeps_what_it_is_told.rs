@@ -1,19 +1,13 @@
-//! Everything that a client offers, against a cluster: the master whose address is in `ORIBI_KUDU_MASTER`, Oribi's or Kudu's.
-//! Without it there is nothing to test.
+//! Everything that a client offers, against clusters.
 #![allow(clippy::unwrap_used)]
+
+mod cluster;
 
 use arrow::array::{AsArray, RecordBatch};
 use arrow::datatypes::{Decimal128Type, Int32Type, Int64Type, TimestampMicrosecondType};
+use cluster::with_each_cluster;
 use oribi_client::*;
 use oribi_types::{ColumnType, ErrorKind, Value};
-
-async fn client() -> Option<Client> {
-    let Ok(master) = std::env::var("ORIBI_KUDU_MASTER") else {
-        eprintln!("ORIBI_KUDU_MASTER is not set");
-        return None;
-    };
-    Some(Client::connect(&[master]).await.unwrap())
-}
 
 /// A table of that name, made anew.
 async fn create(client: &Client, definition: CreateTable, name: &str) -> Table {
@@ -47,9 +41,12 @@ async fn upsert(session: &mut Session, table: &Table, key: i64) {
     row.apply().await.unwrap();
 }
 
-#[tokio::test]
-async fn values_of_every_type_come_back() {
-    let Some(client) = client().await else { return };
+#[test]
+fn values_of_every_type_come_back() {
+    with_each_cluster(async |client| types(&client).await);
+}
+
+async fn types(client: &Client) {
     let name = "client_types";
     let numeric = |precision| ColumnType::Decimal { precision, scale: 2 };
     let types = [
@@ -74,7 +71,7 @@ async fn values_of_every_type_come_back() {
     for (i, (column_type, _)) in types.iter().enumerate() {
         definition = definition.column(Column::new(format!("c{i}"), *column_type));
     }
-    let table = create(&client, definition, name).await;
+    let table = create(client, definition, name).await;
     let mut session = client.session(SessionOptions::default());
     for key in 0..100 {
         let text = format!("name {key}");
@@ -116,15 +113,18 @@ async fn values_of_every_type_come_back() {
     client.delete_table(name).await.unwrap();
 }
 
-#[tokio::test]
-async fn predicates_projections_limits_and_tokens() {
-    let Some(client) = client().await else { return };
+#[test]
+fn predicates_projections_limits_and_tokens() {
+    with_each_cluster(async |client| scans(&client).await);
+}
+
+async fn scans(client: &Client) {
     let name = "client_scans";
     let definition = CreateTable::new(name)
         .column(Column::new("key", ColumnType::Int64).key())
         .column(Column::new("third", ColumnType::Int64))
         .hash(&["key"], 4);
-    let table = create(&client, definition, name).await;
+    let table = create(client, definition, name).await;
     let mut session = client.session(SessionOptions::default());
     for key in 0..30_000 {
         let mut row = session.insert(&table);
@@ -154,7 +154,7 @@ async fn predicates_projections_limits_and_tokens() {
     assert_eq!(tokens.len(), 4);
     let mut rows = 0;
     for token in tokens {
-        let mut scanner = ScanToken::deserialize(&client, &token.serialize()).await.unwrap().scanner();
+        let mut scanner = ScanToken::deserialize(client, &token.serialize()).await.unwrap().scanner();
         while let Some(batch) = scanner.next_batch().await.unwrap() {
             rows += batch.num_rows();
         }
@@ -163,15 +163,18 @@ async fn predicates_projections_limits_and_tokens() {
     client.delete_table(name).await.unwrap();
 }
 
-#[tokio::test]
-async fn errors_of_rows_and_the_operations_that_have_none() {
-    let Some(client) = client().await else { return };
+#[test]
+fn errors_of_rows_and_the_operations_that_have_none() {
+    with_each_cluster(async |client| operations(&client).await);
+}
+
+async fn operations(client: &Client) {
     let name = "client_errors";
     let definition = CreateTable::new(name)
         .column(Column::new("key", ColumnType::Int64).key())
         .column(Column::new("v", ColumnType::Int64))
         .hash(&["key"], 2);
-    let table = create(&client, definition, name).await;
+    let table = create(client, definition, name).await;
     let mut session = client.session(SessionOptions { mode: FlushMode::Sync, ..SessionOptions::default() });
     let outcomes = [
         (OperationType::Insert, 1, None),
@@ -199,9 +202,12 @@ async fn errors_of_rows_and_the_operations_that_have_none() {
     client.delete_table(name).await.unwrap();
 }
 
-#[tokio::test]
-async fn tables_change() {
-    let Some(client) = client().await else { return };
+#[test]
+fn tables_change() {
+    with_each_cluster(async |client| changes(&client).await);
+}
+
+async fn changes(client: &Client) {
     let name = "client_alter";
     let int = |v| [Value::Int64(v)];
     let definition = || {
@@ -213,7 +219,7 @@ async fn tables_change() {
             .range_partition(&int(0), &int(10))
             .range_partition(&int(10), &int(20))
     };
-    let table = create(&client, definition(), name).await;
+    let table = create(client, definition(), name).await;
     assert_eq!(client.create_table(definition()).await.err().unwrap().kind(), ErrorKind::AlreadyExists);
     let mut session = client.session(SessionOptions::default());
     for key in 0..20 {
@@ -229,6 +235,14 @@ async fn tables_change() {
     let ranges =
         AlterTable::new().add_range_partition(&int(20), &int(30)).drop_range_partition(&int(0), &int(10));
     client.alter_table(name, ranges).await.unwrap();
+    // A table that was opened before knows of its ranges, at once.
+    for key in [5, 15, 25] {
+        upsert(&mut session, &table, key).await;
+    }
+    let error = session.flush().await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::NotFound, "{error}");
+    let errors = session.take_errors().errors;
+    assert_eq!(errors.iter().map(RowError::key).collect::<Vec<_>>(), ["5"]);
     let columns = AlterTable::new()
         .add_column(&Column::new("w", ColumnType::String).not_null().with_default(Value::String("w".into())))
         .rename_column("v", "u");

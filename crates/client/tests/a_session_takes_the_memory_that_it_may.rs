@@ -4,7 +4,7 @@
 mod fake_server;
 
 use fake_server::FakeServer;
-use oribi_client::{FlushMode, Session, SessionOptions, Table};
+use oribi_client::{FlushMode, PartialRow, Session, SessionOptions, Table};
 use oribi_types::{ErrorKind, Result};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};

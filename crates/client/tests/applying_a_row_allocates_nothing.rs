@@ -1,49 +1,15 @@
 //! A row costs no allocation, and a batch a few, however many rows it has. The server of these tests is on a thread of its
 //! own, where nothing is counted.
-#![allow(clippy::unwrap_used, clippy::disallowed_methods, unsafe_code)]
+#![allow(clippy::unwrap_used, clippy::disallowed_methods)]
 
 mod fake_server;
 
 use fake_server::FakeServer;
-use oribi_client::{Client, FlushMode, Session, SessionOptions, Table};
-use std::alloc::{GlobalAlloc, Layout, System};
-use std::cell::Cell;
-
-struct Counting;
-
-thread_local! { static ALLOCATIONS: Cell<u64> = const { Cell::new(0) } }
-
-fn note() {
-    // A thread that ends has no counter any more.
-    let _ = ALLOCATIONS.try_with(|count| count.set(count.get() + 1));
-}
-
-// SAFETY: every call is passed on unchanged; `note` neither allocates nor unwinds.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        note();
-        // SAFETY: the caller keeps the contract of `GlobalAlloc`.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
-        // SAFETY: as above.
-        unsafe { System.dealloc(pointer, layout) }
-    }
-
-    unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, size: usize) -> *mut u8 {
-        note();
-        // SAFETY: as above.
-        unsafe { System.realloc(pointer, layout, size) }
-    }
-}
+use oribi_client::{Client, FlushMode, PartialRow, Session, SessionOptions, Table};
+use oribi_testing::allocations::{CountingAllocator, of_this_thread as allocations};
 
 #[global_allocator]
-static ALLOCATOR: Counting = Counting;
-
-fn allocations() -> u64 {
-    ALLOCATIONS.with(Cell::get)
-}
+static ALLOCATOR: CountingAllocator = CountingAllocator;
 
 /// A server on a thread of its own, which ends with the process.
 fn server() -> String {

@@ -3,8 +3,8 @@
 
 mod fake_server;
 
-use fake_server::FakeServer;
-use oribi_client::{FlushMode, OperationType, SessionOptions};
+use fake_server::{FakeServer, Fault};
+use oribi_client::{FlushMode, OperationType, PartialRow, SessionOptions};
 use oribi_types::{ErrorKind, Value};
 
 #[tokio::test]
@@ -20,15 +20,16 @@ async fn a_duplicate_among_others() {
         row.apply().await.unwrap();
     }
     let error = session.flush().await.unwrap_err();
-    assert_eq!(
-        (error.kind(), error.message()),
-        (ErrorKind::AlreadyExists, "3 rows not written: key already present")
-    );
+    assert_eq!(error.kind(), ErrorKind::AlreadyExists);
+    let message = error.message();
+    assert!(message.starts_with("3 rows not written, the first Insert into table t, key ("), "{message}");
+    assert!(message.ends_with("): key already present"), "{message}");
     let errors = session.take_errors();
     assert_eq!((errors.errors.len(), errors.overflow), (2, 1));
     for failed in &errors.errors {
         assert_eq!((failed.table.as_str(), failed.operation), ("t", OperationType::Insert));
-        assert!(matches!(failed.row[0], Some(Value::Int64(1..=3))), "{failed}");
+        let Some(Value::Int64(key @ 1..=3)) = failed.row[0] else { panic!("{failed}") };
+        assert_eq!(failed.to_string(), format!("Insert into table t, key ({key}): key already present"));
         assert_eq!(failed.row[1..], [Some(Value::Int64(9)), None]);
         assert_eq!(failed.error.kind(), ErrorKind::AlreadyExists);
     }
@@ -72,4 +73,22 @@ async fn a_row_without_a_partition() {
     assert_eq!(state.complaints, Vec::<String>::new());
     assert_eq!(state.rows.len(), 20);
     assert!(state.look_ups <= 3, "{} look-ups for two tablets and the gaps around them", state.look_ups);
+}
+
+#[tokio::test]
+async fn a_row_that_no_server_takes_in_time() {
+    let server = FakeServer::start(2, &[]).await;
+    let client = server.client().await;
+    let table = client.open_table("t").await.unwrap();
+    server.state().faults.extend([Fault::Busy].repeat(10_000));
+    let timeout = Some(std::time::Duration::from_millis(60));
+    let mut session = client.session(SessionOptions { timeout, ..SessionOptions::default() });
+    let mut row = session.insert(&table);
+    row.set_i64(0, 1).unwrap();
+    row.apply().await.unwrap();
+    let error = session.flush().await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unavailable);
+    assert!(error.message().contains("gave up after"), "{error}");
+    assert!(error.message().ends_with("attempts: busy"), "{error}");
+    assert_eq!(session.take_errors().errors[0].key(), "1");
 }

@@ -4,7 +4,8 @@
 mod fake_server;
 
 use fake_server::{FakeServer, Fault};
-use oribi_client::{FlushMode, Session, SessionOptions, Table};
+use oribi_client::{FlushMode, PartialRow, Session, SessionOptions, Table};
+use oribi_types::ErrorKind;
 
 const KEYS: i64 = 40;
 
@@ -117,19 +118,65 @@ async fn one_flush_at_a_time_sends_one_row_a_call() {
 }
 
 #[tokio::test]
-async fn a_tablet_that_has_another_id_now_takes_no_rows_that_were_meant_for_the_old_one() {
-    let server = FakeServer::start(2, &[]).await;
+async fn while_tablets_make_way_for_others() {
+    type Ranges<'r> = &'r [(Option<i64>, Option<i64>)];
+    let (all, quarters) = ([(None, None)], [(None, Some(10)), (Some(10), Some(20)), (Some(20), None)]);
+    let shifted = [(None, Some(5)), (Some(5), Some(35)), (Some(35), None)];
+    let partitionings: [Ranges<'_>; 4] = [&all, &quarters, &shifted, &quarters];
+    for buckets in [0, 3] {
+        let server = FakeServer::start(buckets, &quarters).await;
+        let client = server.client().await;
+        let table = client.open_table("t").await.unwrap();
+        let options = SessionOptions { buffer_bytes: 6000, watermark: 0.1, ..SessionOptions::default() };
+        let mut session = client.session(options);
+        for version in 0..40 {
+            for key in 0..KEYS {
+                let text = format!("{key}/{version}");
+                let mut row = session.upsert(&table);
+                row.set_i64(0, key).unwrap();
+                row.set_i64(1, version).unwrap();
+                row.set_str(2, &text).unwrap();
+                row.apply().await.unwrap();
+                // In the middle of a round, with batches under way.
+                if version % 3 == 2 && key == version {
+                    server.repartition(partitionings[version as usize / 3 % 4]);
+                }
+            }
+        }
+        session.flush().await.unwrap();
+        check(&server, 40);
+        assert_eq!(session.progress().rows_written, 40 * KEYS as u64);
+    }
+}
+
+#[tokio::test]
+async fn rows_of_a_range_that_is_gone_fail_and_the_others_do_not() {
+    let server = FakeServer::start(2, &[(Some(0), Some(10)), (Some(10), Some(20))]).await;
     let client = server.client().await;
     let table = client.open_table("t").await.unwrap();
-    let mut session = client.session(SessionOptions::default());
-    upsert(&mut session, &table, 1).await;
-    session.flush().await.unwrap();
-    server.state().generation = 1;
-    upsert(&mut session, &table, 1).await;
+    let mut session = client.session(SessionOptions { mode: FlushMode::Manual, ..SessionOptions::default() });
+    for version in 0..3 {
+        for key in 0..20 {
+            let mut row = session.upsert(&table);
+            row.set_i64(0, key).unwrap();
+            row.set_i64(1, version).unwrap();
+            row.apply().await.unwrap();
+        }
+        if version == 0 {
+            session.flush().await.unwrap();
+            server.repartition(&[(Some(10), Some(20))]);
+        }
+    }
     let error = session.flush().await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::NotFound);
     assert!(error.message().contains("no partition for the row any more"), "{error}");
-    assert_eq!(session.take_errors().count(), KEYS as u64);
-    upsert(&mut session, &table, 1).await;
-    session.flush().await.unwrap();
-    assert!(server.state().rows.values().all(|(versions, _)| *versions == [0, 0]));
+    let errors = session.take_errors();
+    assert_eq!(errors.count(), 20);
+    assert!(errors.errors.iter().all(|error| error.key().parse::<i64>().unwrap() < 10));
+    let state = server.state();
+    assert_eq!(state.complaints, Vec::<String>::new());
+    for (key, (versions, _)) in &state.rows {
+        assert_eq!(*versions, if *key < 10 { vec![0] } else { vec![0, 1, 2] }, "versions of key {key}");
+    }
+    assert_eq!((session.progress().rows_written, session.progress().rows_failed), (40, 20));
 }

@@ -6,7 +6,9 @@ mod fake_server;
 use arrow::array::{AsArray, RecordBatch};
 use arrow::datatypes::Int64Type;
 use fake_server::{FakeServer, Fault};
-use oribi_client::{Compare, ReadMode, ScanToken, Scanner, SessionOptions, Table};
+use oribi_client::{
+    Client, ClientOptions, Compare, PartialRow, ReadMode, ScanToken, Scanner, SessionOptions, Table,
+};
 use oribi_types::{ErrorKind, Value};
 
 const ROWS: i64 = 1000;
@@ -145,4 +147,67 @@ async fn the_rows_of_one_key_are_looked_for_in_its_bucket_only() {
         assert!(keys(&read(scan.scanner()).await.unwrap()).contains(&key));
         assert_eq!(server.state().scans.len(), before + 1);
     }
+}
+
+#[tokio::test]
+async fn tablets_that_can_have_no_row_are_left_out() {
+    let ranges = [(Some(0), Some(10)), (Some(10), Some(20)), (Some(20), None)];
+    let server = FakeServer::start(4, &ranges).await;
+    let client = server.client().await;
+    let table = client.open_table("t").await.unwrap();
+    let mut session = client.session(SessionOptions::default());
+    for key in 0..100 {
+        let mut row = session.insert(&table);
+        row.set_i64(0, key).unwrap();
+        row.set_i64(1, key).unwrap();
+        row.apply().await.unwrap();
+    }
+    session.flush().await.unwrap();
+    let int = Value::Int64;
+    let scan = || table.scan();
+    let between = scan().filter("key", Compare::GreaterOrEqual, int(10)).unwrap();
+    let between = between.filter("key", Compare::LessOrEqual, int(19)).unwrap();
+    let cases = [
+        (scan(), 12),
+        (scan().filter("key", Compare::Less, int(10)).unwrap(), 4),
+        (scan().filter("key", Compare::LessOrEqual, int(10)).unwrap(), 8),
+        (scan().filter("key", Compare::Greater, int(19)).unwrap(), 4),
+        (between, 4),
+        (scan().filter("key", Compare::Equal, int(15)).unwrap(), 1),
+        (scan().filter_in("key", vec![int(17), int(12)]).unwrap(), 2),
+        (scan().filter("key", Compare::Less, int(0)).unwrap(), 0),
+        (scan().filter("key", Compare::Greater, int(i64::MAX)).unwrap(), 0),
+        (scan().filter_null("key", true).unwrap(), 0),
+        (scan().filter("version", Compare::Equal, int(15)).unwrap(), 12),
+    ];
+    for (i, (scan, tablets)) in cases.into_iter().enumerate() {
+        let tokens = scan.tokens().await.unwrap();
+        assert!(tokens.len() <= tablets, "case {i}: {} tablets", tokens.len());
+        assert!(i == 6 || tokens.len() == tablets, "case {i}: {} tablets", tokens.len());
+    }
+    let some = scan().filter_in("key", vec![int(17), int(12)]).unwrap();
+    let found = keys(&read(some.scanner()).await.unwrap());
+    assert!(found.contains(&12) && found.contains(&17));
+}
+
+#[tokio::test]
+async fn a_scanner_whose_rows_nobody_takes_is_kept_alive() {
+    let (server, _) = loaded(1).await;
+    let often = std::time::Duration::from_millis(1);
+    let options = ClientOptions { scanner_keep_alive: often, ..ClientOptions::default() };
+    let client = Client::connect_with(&[&server.address], options).await.unwrap();
+    let mut scanner = client.open_table("t").await.unwrap().scan().scanner();
+    assert!(scanner.next_batch().await.unwrap().is_some());
+    while server.state().keep_alives < 3 {
+        tokio::time::sleep(often).await;
+    }
+    let rest = read(scanner).await.unwrap();
+    assert_eq!(rest.iter().map(RecordBatch::num_rows).sum::<usize>(), ROWS as usize - 100);
+}
+
+#[tokio::test]
+async fn a_scan_finds_the_tablets_that_came_instead_of_those_it_knew() {
+    let (server, table) = loaded(3).await;
+    server.repartition(&[]);
+    assert_eq!(keys(&read(table.scan().scanner()).await.unwrap()), (0..ROWS).collect::<Vec<_>>());
 }

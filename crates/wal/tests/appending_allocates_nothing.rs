@@ -1,33 +1,12 @@
 //! In the steady state neither an append nor a write allocates.
-#![allow(clippy::unwrap_used, unsafe_code)]
+#![allow(clippy::unwrap_used)]
 
 use oribi_env::Env;
+use oribi_testing::allocations::{self, CountingAllocator};
 use oribi_wal::{LocalLog, Log, LogOptions};
-use std::alloc::{GlobalAlloc, Layout, System};
-use std::cell::Cell;
-
-struct Counting;
-
-thread_local! {
-    static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
-}
-
-// SAFETY: every call goes to the system's allocator as it came; the counter is a plain cell that allocates nothing.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        ALLOCATIONS.with(|count| count.set(count.get() + 1));
-        // SAFETY: the caller's promise is passed on.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
-        // SAFETY: the caller's promise is passed on.
-        unsafe { System.dealloc(pointer, layout) }
-    }
-}
 
 #[global_allocator]
-static ALLOCATOR: Counting = Counting;
+static ALLOCATOR: CountingAllocator = CountingAllocator;
 
 #[test]
 fn appending_allocates_nothing() {
@@ -41,7 +20,7 @@ fn appending_allocates_nothing() {
     };
     // Both buffers grow to their size, in whichever order the two threads take them.
     (0..20).for_each(|_| round());
-    let before = ALLOCATIONS.with(Cell::get);
+    let before = allocations::of_this_thread();
     (0..20).for_each(|_| round());
-    assert_eq!(ALLOCATIONS.with(Cell::get) - before, 0);
+    assert_eq!(allocations::of_this_thread() - before, 0);
 }

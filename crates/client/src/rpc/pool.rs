@@ -14,19 +14,19 @@ type Slot = Arc<tokio::sync::Mutex<Option<Arc<Connection>>>>;
 
 pub(crate) struct Connections {
     credentials: Credentials,
-    timeout: Duration,
     slots: Mutex<HashMap<HostPort, Slot>>,
 }
 
 impl Connections {
-    /// `timeout` bounds connecting and negotiating.
-    pub(crate) fn new(credentials: Credentials, timeout: Duration) -> Self {
-        Connections { credentials, timeout, slots: Mutex::default() }
+    pub(crate) fn new(credentials: Credentials) -> Self {
+        Connections { credentials, slots: Mutex::default() }
     }
 
+    /// `timeout` bounds connecting and negotiating.
+    ///
     /// # Errors
     /// `Unavailable` if there is nobody at the address, `Forbidden` if the client is refused.
-    pub(crate) async fn get(&self, address: &HostPort) -> Result<Arc<Connection>> {
+    pub(crate) async fn get(&self, address: &HostPort, timeout: Duration) -> Result<Arc<Connection>> {
         let slot = {
             let mut slots = self.slots.lock();
             match slots.get(address) {
@@ -38,7 +38,7 @@ impl Connections {
         match &*slot {
             Some(open) if !open.is_closed() => Ok(open.clone()),
             _ => {
-                let open = Arc::new(Connection::open(address, &self.credentials, self.timeout).await?);
+                let open = Arc::new(Connection::open(address, &self.credentials, timeout).await?);
                 *slot = Some(open.clone());
                 Ok(open)
             }

@@ -1,6 +1,8 @@
 //! Scans: rows of a table as Arrow record batches.
 
+mod keep_alive;
 mod predicate;
+mod prune;
 mod scanner;
 mod token;
 
@@ -8,12 +10,12 @@ pub use predicate::Compare;
 pub use scanner::Scanner;
 pub use token::ScanToken;
 
-use crate::table::{Located, Table, Tablet};
+use crate::table::{Located, Table};
 use bytes::Bytes;
 use oribi_kudu::column::WireColumn;
 use oribi_kudu::messages::common::ColumnPredicate as PredicateMessage;
 use oribi_kudu::predicate::{ColumnPredicate, Test};
-use oribi_types::{Error, Result, Value, ValueRef};
+use oribi_types::{Error, Result, Value};
 use std::sync::Arc;
 
 /// Which state of a table a scan reads.
@@ -35,8 +37,8 @@ pub struct Scan {
     /// Positions in the table.
     projection: Vec<usize>,
     predicates: Vec<PredicateMessage>,
-    /// What columns have to equal, by which tablets are left out.
-    equalities: Vec<(usize, Value)>,
+    /// The same about columns of the key, by position: tablets that can have no row that passes are left out.
+    key_tests: Vec<(usize, Test)>,
     limit: Option<u64>,
     read_mode: ReadMode,
     is_fault_tolerant: bool,
@@ -54,7 +56,7 @@ impl Table {
             table: self.clone(),
             projection: (0..self.columns().len()).collect(),
             predicates: Vec::new(),
-            equalities: Vec::new(),
+            key_tests: Vec::new(),
             limit: None,
             read_mode: ReadMode::default(),
             is_fault_tolerant: false,
@@ -171,28 +173,6 @@ impl Scan {
         }
     }
 
-    /// Whether a tablet can have rows of the scan: those whose hashed columns have to equal something are in one bucket.
-    fn may_be_in(&self, tablet: &Tablet) -> bool {
-        let schema = &self.table.shared.partition_schema;
-        if !schema.custom().is_empty() {
-            return true;
-        }
-        let mut key = vec![ValueRef::Null; self.table.key_columns()];
-        for (column, value) in &self.equalities {
-            if let Some(of_key) = key.get_mut(*column) {
-                *of_key = value.as_ref();
-            }
-        }
-        schema.hash().iter().enumerate().all(|(i, dimension)| {
-            if dimension.columns().iter().any(|column| key[*column].is_null()) {
-                return true;
-            }
-            let bucket = schema.bucket(dimension, &key, &mut Vec::new()).ok();
-            let of_tablet = tablet.start.get(4 * i..4 * i + 4);
-            of_tablet.zip(bucket).is_none_or(|(of_tablet, bucket)| of_tablet == bucket.to_be_bytes())
-        })
-    }
-
     /// The columns of the batches.
     fn columns(&self) -> Vec<WireColumn> {
         self.projection.iter().map(|column| self.table.columns()[*column].wire()).collect()
@@ -210,10 +190,10 @@ impl Scan {
             false => Err(Error::invalid(format!("column {} compared with {value:?}", found.name))),
         };
         let predicate = ColumnPredicate { column: 0, test: test(&fits)? };
-        if let Test::Equality(value) = &predicate.test {
-            self.equalities.push((column, value.clone()));
-        }
         self.predicates.push(predicate.encode(&[found.wire()]));
+        if found.is_key {
+            self.key_tests.push((column, predicate.test));
+        }
         Ok(self)
     }
 }

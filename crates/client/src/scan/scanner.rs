@@ -1,5 +1,6 @@
 //! Reading a scan's rows, tablet by tablet. While the caller has one batch, the server makes the next.
 
+use super::keep_alive::KeepAlive;
 use super::{ReadMode, Scan};
 use crate::rpc::{Attempts, Call, CallError, Connection};
 use crate::status;
@@ -50,6 +51,7 @@ struct Open {
     id: Bytes,
     call_seq_id: u32,
     call: Option<Call>,
+    keep_alive: KeepAlive,
 }
 
 /// Why a call gave no rows.
@@ -58,6 +60,8 @@ enum Failure {
     Busy(Error),
     /// Open the scanner anew, at the server that leads then.
     Lost(Error),
+    /// The tablet is no more.
+    Gone,
     Final(Error),
 }
 
@@ -214,6 +218,15 @@ impl Scanner {
         let cause = match failure {
             Failure::Final(error) => return Err(error),
             Failure::Busy(error) => error,
+            Failure::Gone if reading.has_rows => {
+                return Err(Error::not_found("the tablet that was being read is no more"));
+            }
+            Failure::Gone => {
+                // Whichever tablet has its keys now, if there is one.
+                self.next_key = Some(reading.tablet.start.clone());
+                self.reading = None;
+                return Ok(());
+            }
             Failure::Lost(error) => {
                 if reading.has_rows && !(is_fault_tolerant && reading.last_key.is_some()) {
                     return Err(error.context("the scan cannot go on where it was"));
@@ -229,9 +242,12 @@ impl Scanner {
     /// Tells the server that no more rows are wanted. Without it the server keeps the scanner for a minute.
     pub fn close(&mut self) {
         self.next_key = None;
-        let Some(Open { connection, id, call_seq_id, .. }) = self.reading.take().and_then(|r| r.open) else {
+        let Some(Open { connection, id, call_seq_id, keep_alive, .. }) =
+            self.reading.take().and_then(|r| r.open)
+        else {
             return;
         };
+        drop(keep_alive);
         let request = ScanRequest {
             scanner_id: Some(id),
             call_seq_id: Some(call_seq_id + 1),
@@ -255,9 +271,9 @@ impl Reading {
         let table = &scan.table.shared;
         let client = &table.client.shared;
         let leader = table.tablets.leader(table, &self.tablet, &mut self.attempts).await;
-        let gone = || Failure::Final(Error::not_found("the tablet that was being read is no more"));
-        let leader = leader.map_err(Failure::of_leader)?.ok_or_else(gone)?;
-        let connection = client.connections.get(&leader).await.map_err(Failure::of_leader)?;
+        let leader = leader.map_err(Failure::of_leader)?.ok_or(Failure::Gone)?;
+        let connection =
+            client.connections.get(&leader, client.options.rpc_timeout).await.map_err(Failure::of_leader)?;
         let (mut read_mode, _) = scan.read_mode.wire();
         if snapshot.is_some() || scan.is_fault_tolerant {
             // The time was chosen, with the first tablet or before the scan was resumed; or it will be, after what this client
@@ -304,10 +320,17 @@ impl Reading {
         timeout: Duration,
     ) -> Result<(), Failure> {
         let before = self.open.take();
-        let call_seq_id = before.as_ref().map_or(0, |open| open.call_seq_id) + 1;
-        let id = id.or(before.map(|open| open.id));
-        let id = id.ok_or_else(|| Failure::Final(Error::corrupt("a scanner without an id has more rows")))?;
-        let mut open = Open { connection, id, call_seq_id, call: None };
+        let mut open = match (before, id) {
+            (Some(open), _) => Open { call_seq_id: open.call_seq_id + 1, ..open },
+            (None, Some(id)) => {
+                let every = scan.table.shared.client.shared.options.scanner_keep_alive;
+                let keep_alive = KeepAlive::start(connection.clone(), id.clone(), every);
+                Open { connection, id, call_seq_id: 1, call: None, keep_alive }
+            }
+            (None, None) => {
+                return Err(Failure::Final(Error::corrupt("a scanner without an id has more rows")));
+            }
+        };
         let call = open.resume(scan, timeout)?;
         open.call = Some(call);
         self.open = Some(open);

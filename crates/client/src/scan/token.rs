@@ -5,9 +5,11 @@ use crate::client::Client;
 use crate::table::{Column, Table};
 use bytes::Bytes;
 use oribi_kudu::STEPS_MAX;
+use oribi_kudu::column::WireColumn;
 use oribi_kudu::messages::common::{ColumnPredicate, ColumnSchema};
 use oribi_kudu::messages::master::TableIdentifier;
 use oribi_kudu::messages::tserver::ReadMode as WireReadMode;
+use oribi_kudu::predicate::{ColumnPredicate as Predicate, Test};
 use oribi_types::{Error, Result};
 use prost::Message;
 
@@ -101,7 +103,8 @@ impl ScanToken {
         let read_mode = ReadMode::of(token.read_mode(), token.snap_timestamp);
         let projection = token.projected_columns.iter().map(|column| same_column(&table, column));
         let projection = projection.collect::<Result<_>>()?;
-        let mut scan = Scan { projection, predicates: token.column_predicates.clone(), ..table.scan() };
+        let (predicates, key_tests) = (token.column_predicates.clone(), key_tests(&table, &token)?);
+        let mut scan = Scan { projection, predicates, key_tests, ..table.scan() };
         scan.limit = token.limit;
         scan.read_mode = read_mode;
         scan.is_fault_tolerant = token.fault_tolerant();
@@ -110,6 +113,18 @@ impl ScanToken {
         scan.end = token.upper_bound_partition_key.unwrap_or_default();
         Ok(ScanToken { scan })
     }
+}
+
+/// The predicates about columns of the key.
+fn key_tests(table: &Table, token: &Token) -> Result<Vec<(usize, Test)>> {
+    let columns: Vec<WireColumn> = table.columns().iter().map(Column::wire).collect();
+    let tests = token.column_predicates.iter().map(|message| {
+        let predicate = Predicate::decode(&columns, message)?;
+        Ok((predicate.column, predicate.test))
+    });
+    let mut tests = tests.collect::<Result<Vec<_>>>()?;
+    tests.retain(|(column, _)| *column < table.key_columns());
+    Ok(tests)
 }
 
 /// The position of a column that still is as the token tells.

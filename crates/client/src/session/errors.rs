@@ -1,9 +1,9 @@
 //! What was not written, and why.
 
 use crate::batch::Batch;
-use crate::table::{Column, Table};
-use oribi_kudu::row_operations::{OperationLayout, OperationReader, OperationType, RowOperation};
-use oribi_types::{Error, Result, Value};
+use crate::table::Table;
+use oribi_kudu::row_operations::{OperationReader, OperationType, RowOperation};
+use oribi_types::{Error, Result, Value, text};
 use std::fmt;
 
 /// A row that was not written.
@@ -14,11 +14,20 @@ pub struct RowError {
     /// By column of the table; `None` where the row did not set it.
     pub row: Vec<Option<Value>>,
     pub error: Error,
+    key: String,
+}
+
+impl RowError {
+    /// The values of the key, as text with commas between.
+    pub fn key(&self) -> &str {
+        &self.key
+    }
 }
 
 impl fmt::Display for RowError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:?} into {} of {:?}: {}", self.operation, self.table, self.row, self.error)
+        let RowError { table, operation, error, key, .. } = self;
+        write!(f, "{operation:?} into table {table}, key ({key}): {error}")
     }
 }
 
@@ -46,7 +55,10 @@ impl RowErrors {
         match (self.errors.first(), self.count()) {
             (None, 0) => Ok(()),
             (Some(first), count) => {
-                Err(first.error.clone().context(format_args!("{count} rows not written")))
+                let RowError { table, operation, key, error, .. } = first;
+                Err(error.clone().context(format_args!(
+                    "{count} rows not written, the first {operation:?} into table {table}, key ({key})"
+                )))
             }
             (None, count) => Err(Error::internal(format!("{count} rows not written"))),
         }
@@ -67,8 +79,7 @@ impl RowErrors {
         if causes.is_empty() {
             return;
         }
-        let layout = OperationLayout::new(table.columns().iter().map(Column::wire).collect());
-        let mut reader = OperationReader::new(&layout, batch.rows(), batch.indirect());
+        let mut reader = OperationReader::new(&table.shared.layout, batch.rows(), batch.indirect());
         let mut causes = causes.iter().peekable();
         while let Some((position, error)) = causes.peek().copied() {
             if self.errors.len() >= max {
@@ -98,6 +109,16 @@ impl RowError {
             operation: read.operation_type,
             row: read.values.iter().map(|value| value.map(|value| value.to_owned())).collect(),
             error,
+            key: key(table, read),
         }
     }
+}
+
+fn key(table: &Table, read: &RowOperation<'_, '_>) -> String {
+    let columns = table.columns()[..table.key_columns()].iter();
+    let values = columns.zip(read.values).map(|(column, value)| match value {
+        Some(value) => text::to_string(*value, column.column_type),
+        None => String::new(),
+    });
+    values.collect::<Vec<_>>().join(", ")
 }

@@ -9,8 +9,7 @@ use std::sync::Arc;
 
 pub(super) struct Lanes {
     lanes: Vec<Lane>,
-    /// For each table, its lanes by the start of their tablets.
-    tables: Vec<(Table, Vec<usize>)>,
+    routes: Vec<Route>,
     /// Rows that wait for a flush, and all rows that are not done, in bytes.
     waiting_bytes: usize,
     bytes: usize,
@@ -32,6 +31,15 @@ struct Limits {
     watermark_bytes: usize,
     flushes_max: u64,
     errors_max: usize,
+}
+
+/// The lanes that lead to a table.
+struct Route {
+    table: Table,
+    /// By the start of their tablets.
+    lanes: Vec<usize>,
+    /// Some lead to a tablet that is no more, and others to those that have its keys now.
+    overlaps: bool,
 }
 
 /// The way to one tablet.
@@ -66,8 +74,6 @@ pub(super) enum Outcome {
     Answered(Vec<(usize, Error)>),
     /// None is written, as far as is known.
     Failed(Error),
-    /// The tablet is no more.
-    Gone,
 }
 
 impl Lanes {
@@ -82,7 +88,7 @@ impl Lanes {
         };
         Lanes {
             lanes: Vec::new(),
-            tables: Vec::new(),
+            routes: Vec::new(),
             waiting_bytes: 0,
             bytes: 0,
             next_flush: 1,
@@ -109,26 +115,32 @@ impl Lanes {
         {
             return self.refuse(shared, bytes);
         }
+        self.append(lane, row, self.next_flush);
+        if self.waiting_bytes == 0 && self.limits.mode == FlushMode::Background {
+            shared.waiting.notify_one();
+        }
+        self.waiting_bytes += bytes;
+        let is_full = self.waiting_bytes >= self.limits.watermark_bytes;
+        match self.limits.mode == FlushMode::Background && is_full && self.flush(shared) {
+            true => Offered::Flushing,
+            false => Offered::Taken,
+        }
+    }
+
+    /// Appends a row that belongs to `flush` to the batch of a lane that is open.
+    #[inline]
+    fn append(&mut self, lane: usize, row: BuiltRow<'_>, flush: u64) {
         let Lanes { lanes, spare, spare_bytes, .. } = self;
         let lane = &mut lanes[lane];
         if lane.open.is_empty() {
-            lane.open_flush = self.next_flush;
+            lane.open_flush = flush;
             if let Some(batch) = spare.pop() {
                 *spare_bytes -= batch.capacity();
                 lane.open = batch;
             }
         }
         lane.open.append(row);
-        if self.waiting_bytes == 0 && self.limits.mode == FlushMode::Background {
-            shared.waiting.notify_one();
-        }
-        self.waiting_bytes += bytes;
-        self.bytes += bytes;
-        let is_full = self.waiting_bytes >= self.limits.watermark_bytes;
-        match self.limits.mode == FlushMode::Background && is_full && self.flush(shared) {
-            true => Offered::Flushing,
-            false => Offered::Taken,
-        }
+        self.bytes += row.bytes();
     }
 
     /// Why a row finds no room.
@@ -185,34 +197,85 @@ impl Lanes {
     ) -> Progress {
         let (rows, bytes) = (batch.batch().len(), batch.batch().bytes());
         self.lanes[lane].under_way = None;
-        let table = self.lanes[lane].table.clone();
-        let all = |error: Error| (0..rows).map(|position| (position, error.clone())).collect();
         let causes: Vec<(usize, Error)> = match outcome {
             Outcome::Answered(causes) => causes,
-            Outcome::Failed(error) => all(error),
-            Outcome::Gone => {
-                self.close(lane);
-                let name = table.name();
-                all(Error::not_found(format!("table {name} has no partition for the row any more")))
-            }
+            Outcome::Failed(error) => (0..rows).map(|position| (position, error.clone())).collect(),
         };
-        self.errors.add(self.limits.errors_max, &table, batch.batch(), &causes);
-        let failed = causes.len().min(rows);
-        self.progress.rows_failed += failed as u64;
+        let table = self.lanes[lane].table.clone();
+        let failed = self.fail(&table, batch.batch(), &causes);
         self.progress.rows_written += (rows - failed) as u64;
         self.progress.bytes += bytes as u64;
         self.progress.batches += 1;
         self.bytes -= bytes;
-        self.keep(batch);
+        self.keep_sealed(batch);
         self.send(shared, lane);
         self.count_flushes();
         self.progress
     }
 
+    /// Notes which rows of a batch are not written, by position, ascending; returns how many.
+    pub(super) fn fail(&mut self, table: &Table, batch: &Batch, causes: &[(usize, Error)]) -> usize {
+        self.errors.add(self.limits.errors_max, table, batch, causes);
+        let failed = causes.len().min(batch.len());
+        self.progress.rows_failed += failed as u64;
+        failed
+    }
+
+    /// The rows that wait in a lane.
+    pub(super) fn waiting(&self, lane: usize) -> &Batch {
+        &self.lanes[lane].open
+    }
+
+    /// Gives up a lane whose tablet is no more, to which `batch` was sent in vain. Returns the rows that wait behind it, and
+    /// the flush that the oldest row belongs to. The rows of both are in no lane then.
+    pub(super) fn give_up(&mut self, lane: usize, batch: &Batch) -> (Batch, u64) {
+        self.close(lane);
+        let Lane { open, open_flush, under_way, is_due, .. } = &mut self.lanes[lane];
+        *is_due = false;
+        let flush = under_way.take().unwrap_or(*open_flush);
+        let waiting = std::mem::take(open);
+        self.bytes -= waiting.bytes() + batch.bytes();
+        (waiting, flush)
+    }
+
+    /// Puts a row that was given up into the lane of another tablet, to be sent as soon as that is free.
+    pub(super) fn hand_over(&mut self, table: &Table, tablet: &Arc<Tablet>, row: BuiltRow<'_>, flush: u64) {
+        let route = self.routes.iter().find(|route| route.is_to(table));
+        let known = route.and_then(|route| {
+            route.lanes.iter().find(|lane| Arc::ptr_eq(&self.lanes[**lane].tablet, tablet)).copied()
+        });
+        let lane = known.unwrap_or_else(|| self.open(table, tablet.clone()));
+        self.append(lane, row, flush);
+        let state = &mut self.lanes[lane];
+        state.open_flush = state.open_flush.min(flush);
+        state.is_due = true;
+    }
+
+    /// Sends what was handed over, and keeps the memory of the batches that it was in.
+    pub(super) fn handed_over(
+        &mut self,
+        shared: &Arc<Shared>,
+        batch: Arc<SealedBatch>,
+        waiting: Batch,
+    ) -> Progress {
+        self.progress.batches += 1;
+        self.keep_sealed(batch);
+        self.keep(waiting);
+        for lane in 0..self.lanes.len() {
+            self.send(shared, lane);
+        }
+        self.count_flushes();
+        self.progress
+    }
+
     /// Keeps a batch's memory, if nobody else holds on to it.
-    fn keep(&mut self, batch: Arc<SealedBatch>) {
-        let Ok(sealed) = Arc::try_unwrap(batch) else { return };
-        let mut batch = sealed.into_batch();
+    fn keep_sealed(&mut self, batch: Arc<SealedBatch>) {
+        if let Ok(sealed) = Arc::try_unwrap(batch) {
+            self.keep(sealed.into_batch());
+        }
+    }
+
+    fn keep(&mut self, mut batch: Batch) {
         batch.clear();
         if self.spare_bytes + batch.capacity() <= self.limits.buffer_bytes {
             self.spare_bytes += batch.capacity();
@@ -228,26 +291,32 @@ impl Lanes {
         self.flushes_under_way = self.next_flush - flushes.min().unwrap_or(self.next_flush);
     }
 
+    /// The lane that a row takes.
     fn find(&self, table: &Table, partition_key: &[u8]) -> Option<usize> {
-        let same = |(known, _): &&(Table, Vec<usize>)| Arc::ptr_eq(&known.shared, &table.shared);
-        let (_, lanes) = self.tables.iter().find(same)?;
-        let after = lanes.partition_point(|lane| self.lanes[*lane].tablet.start <= partition_key);
-        let lane = *lanes[..after].last()?;
-        self.lanes[lane].tablet.contains(partition_key).then_some(lane)
+        let route = self.routes.iter().find(|route| route.is_to(table))?;
+        let has_key = |lane: &usize| self.lanes[*lane].tablet.contains(partition_key);
+        if route.overlaps {
+            // The oldest: rows of the key that came before are in it, and move on before those that follow them.
+            return route.lanes.iter().copied().filter(has_key).min();
+        }
+        let after = route.lanes.partition_point(|lane| self.lanes[*lane].tablet.start <= partition_key);
+        route.lanes[..after].last().copied().filter(has_key)
     }
 
     /// Opens a lane to a tablet.
-    pub(super) fn open(&mut self, table: &Table, tablet: Arc<Tablet>) {
-        let same = |(known, _): &(Table, Vec<usize>)| Arc::ptr_eq(&known.shared, &table.shared);
-        let position = self.tables.iter().position(same).unwrap_or_else(|| {
-            self.tables.push((table.clone(), Vec::new()));
-            self.tables.len() - 1
+    pub(super) fn open(&mut self, table: &Table, tablet: Arc<Tablet>) -> usize {
+        let position = self.routes.iter().position(|route| route.is_to(table)).unwrap_or_else(|| {
+            self.routes.push(Route { table: table.clone(), lanes: Vec::new(), overlaps: false });
+            self.routes.len() - 1
         });
         let lane = self.lanes.len();
-        let lanes = &mut self.tables[position].1;
-        let at = lanes.partition_point(|lane| self.lanes[*lane].tablet.start < tablet.start);
-        lanes.insert(at, lane);
-        self.lanes.push(Lane {
+        let Lanes { lanes, routes, .. } = self;
+        let route = &mut routes[position];
+        // Those that had some of its keys before lead nowhere.
+        route.lanes.retain(|other| !(lanes[*other].is_idle() && lanes[*other].tablet.overlaps(&tablet)));
+        let at = route.lanes.partition_point(|other| lanes[*other].tablet.start < tablet.start);
+        route.lanes.insert(at, lane);
+        lanes.push(Lane {
             table: table.clone(),
             tablet,
             open: Batch::default(),
@@ -255,12 +324,16 @@ impl Lanes {
             under_way: None,
             is_due: false,
         });
+        route.look_for_overlaps(lanes);
+        lane
     }
 
-    /// Leads no more rows to a lane; those that are in it still go that way.
+    /// Leads no more rows to a lane.
     fn close(&mut self, lane: usize) {
-        for (_, lanes) in &mut self.tables {
-            lanes.retain(|other| *other != lane);
+        let Lanes { lanes, routes, .. } = self;
+        for route in routes.iter_mut().filter(|route| route.lanes.contains(&lane)) {
+            route.lanes.retain(|other| *other != lane);
+            route.look_for_overlaps(lanes);
         }
     }
 
@@ -279,5 +352,22 @@ impl Lanes {
 
     pub(super) fn progress(&self) -> Progress {
         self.progress
+    }
+}
+
+impl Route {
+    fn is_to(&self, table: &Table) -> bool {
+        Arc::ptr_eq(&self.table.shared, &table.shared)
+    }
+
+    fn look_for_overlaps(&mut self, lanes: &[Lane]) {
+        let overlap = |pair: &[usize]| lanes[pair[0]].tablet.overlaps(&lanes[pair[1]].tablet);
+        self.overlaps = self.lanes.windows(2).any(overlap);
+    }
+}
+
+impl Lane {
+    fn is_idle(&self) -> bool {
+        self.open.is_empty() && self.under_way.is_none()
     }
 }

@@ -7,12 +7,16 @@
 //! due; a lane that has one under way sends the next when the answer is there, with what came meanwhile. That keeps the
 //! order of rows of one key, and makes batches as large as the server is slow.
 //!
+//! When a tablet is no more, because its range was dropped, its rows go where their keys belong now, in their order, or fail
+//! if that is nowhere.
+//!
 //! What a batch costs beyond its rows, in steady state: a task, a sealed batch with two short strings around its rows, the head
 //! of the call, the channel of its answer, and what the answer is read into: fourteen small allocations, whatever the number
 //! of rows; one writev(2) and one read(2), which batches that are due together share. No row is copied for it.
 
 mod errors;
 mod lanes;
+mod reroute;
 mod row;
 mod write;
 
@@ -21,12 +25,14 @@ pub use row::Row;
 
 use crate::batch::BuiltRow;
 use crate::client::Client;
+use crate::rpc::Attempts;
 use crate::table::{Located, Table};
 use lanes::{Lanes, Offered};
 use oribi_kudu::frame::FRAME_BYTES_MAX;
 use oribi_kudu::row_operations::OperationType;
 use oribi_types::{Error, Result};
 use parking_lot::Mutex;
+use row::OpenRow;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -57,6 +63,9 @@ pub struct SessionOptions {
     pub flushes_max: Option<usize>,
     /// How long a row waits in the background mode.
     pub flush_interval: Duration,
+    /// How long a batch is tried before its rows fail; [`operation_timeout`](crate::ClientOptions::operation_timeout) if
+    /// `None`.
+    pub timeout: Option<Duration>,
     /// How many errors are kept; others are only counted.
     pub errors_max: usize,
     /// Is told how far the session is after each batch, from the task that received the answer.
@@ -71,6 +80,7 @@ impl Default for SessionOptions {
             watermark: 0.5,
             flushes_max: None,
             flush_interval: Duration::from_secs(1),
+            timeout: None,
             errors_max: 10_000,
             progress: None,
         }
@@ -135,7 +145,8 @@ const BUFFER_BYTES_MAX: usize = FRAME_BYTES_MAX / 2;
 impl Session {
     /// Begins a row, to be finished with [`Row::apply`].
     pub fn row<'s, 'v>(&'s mut self, table: &'s Table, operation: OperationType) -> Row<'s, 'v> {
-        Row::new(self, table, operation)
+        let Session { shared, scratch, partition_key, .. } = self;
+        Row { shared, partition_key, open: OpenRow::new(table, operation, scratch) }
     }
 
     pub fn insert<'s, 'v>(&'s mut self, table: &'s Table) -> Row<'s, 'v> {
@@ -159,16 +170,8 @@ impl Session {
     /// # Errors
     /// The first of the errors that were not [taken](Self::take_errors), of this flush or before.
     pub async fn flush(&mut self) -> Result<()> {
-        self.shared.lanes.lock().flush(&self.shared);
-        loop {
-            {
-                let lanes = self.shared.lanes.lock();
-                if lanes.is_idle() {
-                    return lanes.errors().check();
-                }
-            }
-            self.shared.done.notified().await;
-        }
+        self.shared.flush().await;
+        self.shared.lanes.lock().errors().check()
     }
 
     /// Sends all rows, as soon as their tablets are free, without waiting for the answers.
@@ -187,49 +190,6 @@ impl Session {
     pub fn progress(&self) -> Progress {
         self.shared.lanes.lock().progress()
     }
-
-    /// Appends the row in `scratch`, whose partition key is in `partition_key`.
-    async fn apply(
-        &mut self,
-        table: &Table,
-        values: usize,
-        strings: &[(usize, &[u8])],
-        operation: OperationType,
-    ) -> Result<()> {
-        let Session { shared, scratch, partition_key, .. } = self;
-        let row = BuiltRow { layout: &table.shared.layout, cells: scratch, values, strings };
-        loop {
-            let offered = shared.lanes.lock().offer(shared, table, partition_key, row);
-            match offered {
-                Offered::Taken => break,
-                Offered::Flushing => {
-                    tokio::task::yield_now().await;
-                    break;
-                }
-                Offered::Wait => shared.done.notified().await,
-                Offered::Unknown => shared.locate(table, partition_key).await?,
-                Offered::TooLarge => {
-                    return Err(Error::too_large(format!(
-                        "{operation:?} of {} bytes: {}",
-                        row.bytes(),
-                        match shared.options.mode {
-                            FlushMode::Manual => "the buffer is full, and nobody flushes it",
-                            FlushMode::Sync | FlushMode::Background => "more than the buffer has",
-                        }
-                    )));
-                }
-            }
-        }
-        match shared.options.mode {
-            FlushMode::Sync => {
-                let before = shared.lanes.lock().errors().count();
-                // Tells of errors that were there before, too.
-                let _ = self.flush().await;
-                self.shared.lanes.lock().errors().check_since(before)
-            }
-            FlushMode::Background | FlushMode::Manual => Ok(()),
-        }
-    }
 }
 
 impl Drop for Session {
@@ -241,9 +201,62 @@ impl Drop for Session {
 }
 
 impl Shared {
+    /// Sends all rows and waits until each is written or failed.
+    async fn flush(self: &Arc<Self>) {
+        self.lanes.lock().flush(self);
+        while !self.lanes.lock().is_idle() {
+            self.done.notified().await;
+        }
+    }
+
+    /// Appends a row to the batch of its tablet, as soon as there is room.
+    async fn apply(
+        self: &Arc<Self>,
+        table: &Table,
+        partition_key: &[u8],
+        row: BuiltRow<'_>,
+        operation: OperationType,
+    ) -> Result<()> {
+        loop {
+            let offered = self.lanes.lock().offer(self, table, partition_key, row);
+            match offered {
+                Offered::Taken => break,
+                Offered::Flushing => {
+                    tokio::task::yield_now().await;
+                    break;
+                }
+                Offered::Wait => self.done.notified().await,
+                Offered::Unknown => self.locate(table, partition_key).await?,
+                Offered::TooLarge => {
+                    return Err(Error::too_large(format!(
+                        "{operation:?} of {} bytes: {}",
+                        row.bytes(),
+                        match self.options.mode {
+                            FlushMode::Manual => "the buffer is full, and nobody flushes it",
+                            FlushMode::Sync | FlushMode::Background => "more than the buffer has",
+                        }
+                    )));
+                }
+            }
+        }
+        match self.options.mode {
+            FlushMode::Sync => {
+                let before = self.lanes.lock().errors().count();
+                self.flush().await;
+                self.lanes.lock().errors().check_since(before)
+            }
+            FlushMode::Background | FlushMode::Manual => Ok(()),
+        }
+    }
+
+    /// How long a batch is tried.
+    fn timeout(&self) -> Duration {
+        self.options.timeout.unwrap_or(self.client.shared.options.operation_timeout)
+    }
+
     /// Finds the tablet of a partition key and opens a lane to it.
     async fn locate(&self, table: &Table, partition_key: &[u8]) -> Result<()> {
-        let mut attempts = self.client.shared.attempts();
+        let mut attempts = Attempts::new(self.timeout());
         match table.shared.tablets.locate(&table.shared, partition_key, &mut attempts).await? {
             Located::In(tablet) => {
                 self.lanes.lock().open(table, tablet);

@@ -1,211 +1,135 @@
 //! Building one row.
 
-use super::Session;
-use crate::batch::has_value;
-use crate::table::{Column, Table};
-use oribi_kudu::cell::read_cell;
-use oribi_kudu::row_operations::OperationType;
+use super::Shared;
+use crate::batch::BuiltRow;
+use crate::table::Table;
+use oribi_kudu::cell::{SLICE_BYTES, read_cell};
+use oribi_kudu::column::WireColumn;
+use oribi_kudu::row_operations::{Cells, OperationType};
 use oribi_types::{ColumnType, Error, Result, ValueRef};
 use smallvec::SmallVec;
+use std::sync::Arc;
 
-/// A row that is being built, in the session's memory. Columns may be set in any order; one that is set twice has the later
-/// value. Text and bytes are only borrowed until the row is applied.
+/// A row that is being built, in the session's memory: its columns are set as those of a [`PartialRow`](crate::PartialRow).
+/// Text and bytes are only borrowed until the row is applied. What a `VARCHAR` has no room for is cut off.
 ///
 /// Building allocates nothing, but for a row of more than eight columns of text or bytes: then once.
 #[must_use = "a row that is not applied is not written"]
 pub struct Row<'s, 'v> {
-    session: &'s mut Session,
+    pub(super) shared: &'s Arc<Shared>,
+    /// Where its partition key comes.
+    pub(super) partition_key: &'s mut Vec<u8>,
+    pub(super) open: OpenRow<'s, 'v>,
+}
+
+/// A row on its way to a batch.
+pub(super) struct OpenRow<'s, 'v> {
     table: &'s Table,
     operation: OperationType,
+    cells: &'s mut Vec<u8>,
     /// Columns with a value that is not null.
     values: usize,
+    /// What the columns that point elsewhere point to, each once.
     strings: SmallVec<[(usize, &'v [u8]); 8]>,
 }
 
-macro_rules! setters {
-    ($($(#[$doc:meta])* $name:ident $value:ty, $column_type:ident;)*) => {
-        $(
-            $(#[$doc])*
-            ///
-            /// # Errors
-            /// `Invalid`, naming the column, if it is of another type or not there.
-            #[inline]
-            pub fn $name(&mut self, column: usize, value: $value) -> Result<()> {
-                self.check(column, |t| t == ColumnType::$column_type, stringify!($column_type))?;
-                self.put(column, &value.to_le_bytes());
-                Ok(())
-            }
-        )*
-    };
-}
-
-impl<'s, 'v> Row<'s, 'v> {
-    pub(super) fn new(session: &'s mut Session, table: &'s Table, operation: OperationType) -> Self {
-        session.scratch.clear();
-        session.scratch.resize(table.shared.layout.bytes, 0);
-        session.scratch[0] = operation as u8;
-        Row { session, table, operation, values: 0, strings: SmallVec::new() }
-    }
-
-    setters! {
-        /// Sets a `tinyint` column.
-        set_i8 i8, Int8;
-        /// Sets a `smallint` column.
-        set_i16 i16, Int16;
-        /// Sets an `integer` column.
-        set_i32 i32, Int32;
-        /// Sets a `bigint` column.
-        set_i64 i64, Int64;
-        /// Sets a `real` column.
-        set_f32 f32, Float;
-        /// Sets a `double precision` column.
-        set_f64 f64, Double;
-        /// Sets a `date` column, in days since 1970-01-01.
-        set_date i32, Date;
-        /// Sets a `timestamp` column, in microseconds since 1970-01-01 UTC.
-        set_timestamp i64, Timestamp;
-    }
-
-    /// Sets a `boolean` column.
-    ///
-    /// # Errors
-    /// As [`set`](Self::set).
-    pub fn set_bool(&mut self, column: usize, value: bool) -> Result<()> {
-        self.check(column, |t| t == ColumnType::Bool, "Bool")?;
-        self.put(column, &[u8::from(value)]);
-        Ok(())
-    }
-
-    /// Sets a `numeric` column to an unscaled integer.
-    ///
-    /// # Errors
-    /// As [`set`](Self::set), and for more digits than the column has.
-    pub fn set_decimal(&mut self, column: usize, unscaled: i128) -> Result<()> {
-        self.check(column, |t| matches!(t, ColumnType::Decimal { .. }), "Decimal")?;
-        if let ColumnType::Decimal { precision, .. } = self.column(column).column_type
-            && unscaled.unsigned_abs() >= 10_u128.pow(u32::from(precision))
-        {
-            return Err(self.refuse(column, format_args!("more than {precision} digits")));
-        }
-        let bytes = self.table.shared.layout.cells[column].bytes;
-        self.put(column, &unscaled.to_le_bytes()[..bytes]);
-        Ok(())
-    }
-
-    /// Sets a `text` column. What a `VARCHAR` has no room for is cut off.
-    ///
-    /// # Errors
-    /// As [`set`](Self::set).
-    #[inline]
-    pub fn set_str(&mut self, column: usize, value: &'v str) -> Result<()> {
-        self.check(column, |t| matches!(t, ColumnType::String | ColumnType::Json), "String")?;
-        let fitting = match self.column(column).length_max {
-            Some(length) => {
-                let end = value.char_indices().nth(length as usize);
-                &value[..end.map_or(value.len(), |(at, _)| at)]
-            }
-            None => value,
-        };
-        self.put_slice(column, fitting.as_bytes());
-        Ok(())
-    }
-
-    /// Sets a `bytea` column.
-    ///
-    /// # Errors
-    /// As [`set`](Self::set).
-    pub fn set_bytes(&mut self, column: usize, value: &'v [u8]) -> Result<()> {
-        self.check(column, |t| t == ColumnType::Binary, "Binary")?;
-        self.put_slice(column, value);
-        Ok(())
-    }
-
-    /// Sets a column to null.
-    ///
-    /// # Errors
-    /// `Invalid`, naming the column, if it is not nullable or not there.
-    pub fn set_null(&mut self, column: usize) -> Result<()> {
-        self.check(column, |_| true, "null")?;
-        if !self.column(column).nullable {
-            return Err(self.refuse(column, format_args!("null in a column that is not nullable")));
-        }
-        let layout = &self.table.shared.layout;
-        self.values -= usize::from(has_value(layout, &self.session.scratch, column));
-        self.strings.retain(|(set, _)| *set != column);
-        let (byte, mask) = (1 + column / 8, 1 << (column % 8));
-        self.session.scratch[byte] |= mask;
-        self.session.scratch[byte + layout.bitmap_bytes] |= mask;
-        Ok(())
-    }
-
-    /// Sets a column to any value of its type, or null.
-    ///
-    /// # Errors
-    /// `Invalid`, naming the column, if it is of another type or not there.
-    pub fn set(&mut self, column: usize, value: ValueRef<'v>) -> Result<()> {
-        match value {
-            ValueRef::Null => self.set_null(column),
-            ValueRef::Bool(v) => self.set_bool(column, v),
-            ValueRef::Int8(v) => self.set_i8(column, v),
-            ValueRef::Int16(v) => self.set_i16(column, v),
-            ValueRef::Int32(v) => self.set_i32(column, v),
-            ValueRef::Int64(v) => self.set_i64(column, v),
-            ValueRef::Float(v) => self.set_f32(column, v),
-            ValueRef::Double(v) => self.set_f64(column, v),
-            ValueRef::Decimal(v) => self.set_decimal(column, v),
-            ValueRef::String(v) | ValueRef::Json(v) => self.set_str(column, v),
-            ValueRef::Binary(v) => self.set_bytes(column, v),
-            ValueRef::Date(v) => self.set_date(column, v),
-            ValueRef::Timestamp(v) => self.set_timestamp(column, v),
-            ValueRef::Uuid(_) => {
-                self.check(column, |_| false, "Uuid")?;
-                Ok(())
-            }
-        }
-    }
-
+impl Row<'_, '_> {
     /// Hands the row to the session, which waits while its buffer is full.
     ///
     /// # Errors
     /// `Invalid` if a column of the key is not set, `NotFound` if the table has no partition for the row, `TooLarge` if it
     /// finds no room: the row is not applied. In the synchronous mode also why it was not written.
     pub async fn apply(self) -> Result<()> {
-        let Row { session, table, operation, values, strings } = self;
-        partition_key(table, &session.scratch, &strings, &mut session.partition_key)?;
-        session.apply(table, values, &strings, operation).await
+        let Row { shared, partition_key, open } = self;
+        open.partition_key(partition_key)?;
+        shared.apply(open.table, partition_key, open.built(), open.operation).await
     }
+}
 
-    fn column(&self, column: usize) -> &'s Column {
-        &self.table.columns()[column]
+/// Its cells are put into the row that is open.
+impl<'v> Cells<'v> for Row<'_, 'v> {
+    #[inline]
+    fn column(&self, column: usize) -> Option<&WireColumn> {
+        self.open.column(column)
     }
 
     #[inline]
-    fn check(&self, column: usize, fits: impl Fn(ColumnType) -> bool, value: &str) -> Result<()> {
-        match self.table.columns().get(column) {
-            Some(found) if fits(found.column_type) => Ok(()),
-            Some(found) => {
-                Err(self.refuse(column, format_args!("it is of type {}, not {value}", found.column_type)))
+    fn put<const N: usize>(&mut self, column: usize, cell: [u8; N]) {
+        self.open.put(column, cell);
+    }
+
+    #[inline]
+    fn put_slice(&mut self, column: usize, bytes: &'v [u8]) {
+        self.open.put_slice(column, bytes);
+    }
+
+    #[inline]
+    fn put_text(&mut self, column: usize, text: &'v str) {
+        self.open.put_text(column, text);
+    }
+
+    fn put_uuid(&mut self, column: usize, value: [u8; 16]) -> Result<()> {
+        self.open.put_uuid(column, value)
+    }
+
+    fn put_null(&mut self, column: usize) {
+        self.open.put_null(column);
+    }
+}
+
+impl<'s, 'v> OpenRow<'s, 'v> {
+    /// A row of which no column is set, in the memory of `cells`.
+    pub(super) fn new(table: &'s Table, operation: OperationType, cells: &'s mut Vec<u8>) -> Self {
+        cells.clear();
+        cells.resize(table.shared.layout.open_bytes(), 0);
+        cells[0] = operation as u8;
+        OpenRow { table, operation, cells, values: 0, strings: SmallVec::new() }
+    }
+
+    pub(super) fn built(&self) -> BuiltRow<'_> {
+        BuiltRow {
+            layout: &self.table.shared.layout,
+            cells: self.cells,
+            values: self.values,
+            strings: &self.strings,
+        }
+    }
+
+    /// Leaves the row's partition key in `out`.
+    ///
+    /// # Errors
+    /// `Invalid` if a column of the key is not set.
+    pub(super) fn partition_key(&self, out: &mut Vec<u8>) -> Result<()> {
+        let shared = &self.table.shared;
+        let mut key: SmallVec<[ValueRef<'_>; 8]> = SmallVec::new();
+        for (i, column) in shared.columns[..shared.key_columns].iter().enumerate() {
+            if !shared.layout.has_value(self.cells, i) {
+                return Err(Error::invalid(format!("column \"{}\" of the key is not set", column.name)));
             }
-            None => Err(Error::invalid(format!("table {} has no column {column}", self.table.name()))),
+            let is_slice = shared.layout.is_slice(i);
+            key.push(match self.strings.iter().find(|(set, _)| is_slice && *set == i) {
+                Some((_, bytes)) if column.column_type == ColumnType::Binary => ValueRef::Binary(bytes),
+                Some((_, bytes)) => {
+                    let text = std::str::from_utf8(bytes);
+                    ValueRef::String(text.map_err(|_| Error::internal("text is UTF-8"))?)
+                }
+                None => read_cell(column.column_type, shared.layout.cell(self.cells, i), &[])?,
+            });
         }
+        out.clear();
+        shared.partition_schema.partition_key(&key, out)
     }
+}
 
-    #[cold]
-    fn refuse(&self, column: usize, why: std::fmt::Arguments<'_>) -> Error {
-        Error::invalid(format!("column {}: {why}", self.column(column).name))
+impl<'v> Cells<'v> for OpenRow<'_, 'v> {
+    #[inline]
+    fn column(&self, column: usize) -> Option<&WireColumn> {
+        self.table.shared.layout.columns().get(column)
     }
 
     #[inline]
-    fn put(&mut self, column: usize, cell: &[u8]) {
-        let layout = &self.table.shared.layout;
-        let row = &mut self.session.scratch[..];
-        self.values += usize::from(!has_value(layout, row, column));
-        let (byte, mask) = (1 + column / 8, 1 << (column % 8));
-        row[byte] |= mask;
-        if layout.has_null_bitmap {
-            row[byte + layout.bitmap_bytes] &= !mask;
-        }
-        row[layout.cells[column].offset..][..cell.len()].copy_from_slice(cell);
+    fn put<const N: usize>(&mut self, column: usize, cell: [u8; N]) {
+        self.values += usize::from(self.table.shared.layout.put(self.cells, column, cell));
     }
 
     #[inline]
@@ -214,41 +138,44 @@ impl<'s, 'v> Row<'s, 'v> {
             Some((_, set)) => *set = bytes,
             None => self.strings.push((column, bytes)),
         }
-        self.put(column, &[0; 16]);
+        // Where the bytes will be is known when the row is in its batch.
+        self.put(column, [0; SLICE_BYTES]);
     }
-}
 
-/// Leaves the partition key of a row in `out`.
-fn partition_key(table: &Table, row: &[u8], strings: &[(usize, &[u8])], out: &mut Vec<u8>) -> Result<()> {
-    let shared = &table.shared;
-    let mut key: SmallVec<[ValueRef<'_>; 8]> = SmallVec::new();
-    for (i, column) in shared.columns[..shared.key_columns].iter().enumerate() {
-        if !has_value(&shared.layout, row, i) {
-            return Err(Error::invalid(format!("column {} of the key is not set", column.name)));
-        }
-        let cell = shared.layout.cells[i];
-        key.push(match strings.iter().find(|(set, _)| cell.is_slice && *set == i) {
-            Some((_, bytes)) if column.column_type == ColumnType::Binary => ValueRef::Binary(bytes),
-            Some((_, bytes)) => {
-                ValueRef::String(std::str::from_utf8(bytes).map_err(|_| Error::internal("text is UTF-8"))?)
+    #[inline]
+    fn put_text(&mut self, column: usize, text: &'v str) {
+        let fitting = match self.table.columns()[column].length_max {
+            Some(length) => {
+                let end = text.char_indices().nth(length as usize);
+                &text[..end.map_or(text.len(), |(at, _)| at)]
             }
-            None => read_cell(column.column_type, &row[cell.offset..][..cell.bytes], &[])?,
-        });
+            None => text,
+        };
+        self.put_slice(column, fitting.as_bytes());
     }
-    out.clear();
-    shared.partition_schema.partition_key(&key, out)
+
+    fn put_uuid(&mut self, _column: usize, _value: [u8; 16]) -> Result<()> {
+        Err(Error::unsupported("a table of Kudu's has no column of type uuid"))
+    }
+
+    fn put_null(&mut self, column: usize) {
+        self.values -= usize::from(self.table.shared.layout.put_null(self.cells, column));
+        self.strings.retain(|(set, _)| *set != column);
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::batch::{Batch, BuiltRow};
+    use crate::batch::Batch;
     use crate::client::{Client, ClientOptions};
-    use crate::session::{FlushMode, SessionOptions};
+    use crate::session::{FlushMode, Session, SessionOptions};
+    use crate::table::Column;
     use bytes::Bytes;
     use oribi_kudu::messages::common::{Schema, SignedToken};
     use oribi_kudu::messages::master::GetTableSchemaResponse;
-    use oribi_kudu::row_operations::{OperationLayout, OperationReader};
+    use oribi_kudu::row_operations::{OperationReader, PartialRow};
+    use oribi_testing::values::{column_type, comparable_value};
     use oribi_types::{ErrorKind, Value};
     use proptest::collection::vec;
     use proptest::prelude::*;
@@ -267,29 +194,16 @@ mod tests {
         (Table::of(&client, response).unwrap(), session)
     }
 
-    fn value() -> impl Strategy<Value = (ColumnType, Value)> {
-        let numeric = |precision| ColumnType::Decimal { precision, scale: 0 };
-        prop_oneof![
-            any::<bool>().prop_map(|v| (ColumnType::Bool, Value::Bool(v))),
-            any::<i8>().prop_map(|v| (ColumnType::Int8, Value::Int8(v))),
-            any::<i16>().prop_map(|v| (ColumnType::Int16, Value::Int16(v))),
-            any::<i32>().prop_map(|v| (ColumnType::Int32, Value::Int32(v))),
-            any::<i64>().prop_map(|v| (ColumnType::Int64, Value::Int64(v))),
-            any::<i32>().prop_map(|v| (ColumnType::Float, Value::Float(v as f32))),
-            any::<i32>().prop_map(|v| (ColumnType::Double, Value::Double(v.into()))),
-            any::<i32>().prop_map(|v| (ColumnType::Date, Value::Date(v))),
-            any::<i64>().prop_map(|v| (ColumnType::Timestamp, Value::Timestamp(v))),
-            (-9999i128..=9999).prop_map(move |v| (numeric(4), Value::Decimal(v))),
-            any::<i32>().prop_map(move |v| (numeric(18), Value::Decimal(v.into()))),
-            any::<i64>().prop_map(move |v| (numeric(38), Value::Decimal(v.into()))),
-            ".{0,20}".prop_map(|v| (ColumnType::String, Value::String(v))),
-            vec(any::<u8>(), 0..20).prop_map(|v| (ColumnType::Binary, Value::Binary(v))),
-        ]
+    /// Of the types that a client's tables have.
+    fn typed_value() -> impl Strategy<Value = (ColumnType, Value)> {
+        column_type()
+            .prop_filter("not Kudu's", |t| !matches!(t, ColumnType::Uuid | ColumnType::Json))
+            .prop_flat_map(|column_type| (Just(column_type), comparable_value(column_type)))
     }
 
     /// What is done about a column: set, set to null, left alone; and whether another value was set before.
     fn column() -> impl Strategy<Value = ((ColumnType, Value), u8, bool)> {
-        (value(), 0u8..3, any::<bool>())
+        (typed_value(), 0u8..3, any::<bool>())
     }
 
     proptest! {
@@ -323,14 +237,11 @@ mod tests {
                     }
                 }
                 row.set_i64(0, 7).unwrap();
-                let cells = &row.session.scratch[..];
-                let built = BuiltRow { layout: &table.shared.layout, cells, values: row.values, strings: &row.strings };
-                let before = batch.bytes();
+                let (built, before) = (row.open.built(), batch.bytes());
                 batch.append(built);
                 prop_assert_eq!(batch.bytes() - before, built.bytes());
             }
-            let layout = OperationLayout::new(schema.iter().map(Column::wire).collect());
-            let mut reader = OperationReader::new(&layout, batch.rows(), batch.indirect());
+            let mut reader = OperationReader::new(&table.shared.layout, batch.rows(), batch.indirect());
             for _ in 0..rows {
                 let read = reader.read().unwrap().unwrap();
                 prop_assert_eq!(read.operation_type, OperationType::Upsert);
@@ -358,8 +269,8 @@ mod tests {
             assert_eq!(error.unwrap_err().kind(), ErrorKind::Invalid);
         }
         row.set_str(1, "äöü").unwrap();
-        assert_eq!(row.strings[0].1, "äö".as_bytes());
+        assert_eq!(row.open.strings[0].1, "äö".as_bytes());
         let error = row.apply().await.unwrap_err();
-        assert_eq!(error.message(), "column key of the key is not set");
+        assert_eq!(error.message(), "column \"key\" of the key is not set");
     }
 }

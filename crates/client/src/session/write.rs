@@ -1,7 +1,7 @@
 //! Sending one batch, until it is answered for good.
 
-use super::Shared;
 use super::lanes::Outcome;
+use super::{Shared, reroute};
 use crate::batch::SealedBatch;
 use crate::rpc::{Attempts, CallError, Payload, Sequence};
 use crate::status;
@@ -40,27 +40,35 @@ pub(super) async fn run(
     tablet: Arc<Tablet>,
     batch: Arc<SealedBatch>,
 ) {
-    let outcome = send(&table, &tablet, &batch).await;
-    let progress = shared.lanes.lock().complete(&shared, lane, batch, outcome);
+    let progress = match send(&shared, &table, &tablet, &batch).await {
+        Some(outcome) => shared.lanes.lock().complete(&shared, lane, batch, outcome),
+        None => reroute::run(&shared, lane, &table, batch).await,
+    };
     shared.done.notify_one();
     if let Some(callback) = &shared.options.progress {
         callback(progress);
     }
 }
 
-async fn send(table: &Table, tablet: &Arc<Tablet>, batch: &Arc<SealedBatch>) -> Outcome {
+/// `None` if the tablet is no more.
+async fn send(
+    shared: &Shared,
+    table: &Table,
+    tablet: &Arc<Tablet>,
+    batch: &Arc<SealedBatch>,
+) -> Option<Outcome> {
     let client = &table.shared.client.shared;
-    let mut attempts = client.attempts();
+    let mut attempts = Attempts::new(shared.timeout());
     // One number for all attempts: if one was executed and its answer lost, the next gets that answer.
     let mut sequence = client.request_ids.begin();
     loop {
         let failure = match attempt(table, tablet, batch, &mut sequence, &mut attempts).await {
-            Ok(response) => return Outcome::Answered(row_errors(&response)),
+            Ok(response) => return Some(Outcome::Answered(row_errors(&response))),
             Err(failure) => failure,
         };
         let cause = match failure {
-            Failure::Final(error) => return Outcome::Failed(error),
-            Failure::Gone => return Outcome::Gone,
+            Failure::Final(error) => return Some(Outcome::Failed(error)),
+            Failure::Gone => return None,
             Failure::Busy(error) => error,
             Failure::Moved(error) => {
                 tablet.forget_leader();
@@ -68,11 +76,11 @@ async fn send(table: &Table, tablet: &Arc<Tablet>, batch: &Arc<SealedBatch>) -> 
             }
             Failure::Token(error) => match table.shared.renew_token(&mut attempts).await {
                 Ok(()) => error,
-                Err(error) => return Outcome::Failed(error),
+                Err(error) => return Some(Outcome::Failed(error)),
             },
         };
         if let Err(error) = attempts.back_off(cause).await {
-            return Outcome::Failed(error);
+            return Some(Outcome::Failed(error));
         }
     }
 }
@@ -87,8 +95,8 @@ async fn attempt(
     let client = &table.shared.client.shared;
     let leader = table.shared.tablets.leader(&table.shared, tablet, attempts).await;
     let leader = leader.map_err(Failure::of_leader)?.ok_or(Failure::Gone)?;
-    let connection = client.connections.get(&leader).await.map_err(Failure::of_leader)?;
     let timeout = attempts.remaining(client.options.rpc_timeout);
+    let connection = client.connections.get(&leader, timeout).await.map_err(Failure::of_leader)?;
     let header = RequestHeader {
         remote_method: Some(Method::TabletServer(TabletServerMethod::Write).remote()),
         timeout_millis: Some(timeout.as_millis() as u32),

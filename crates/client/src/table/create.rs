@@ -10,7 +10,7 @@ use oribi_kudu::messages::master::{
     CreateTableRequest, CreateTableResponse, IsCreateTableDoneRequest, IsCreateTableDoneResponse,
     MasterFeature, TableIdentifier,
 };
-use oribi_kudu::row_operations::{OperationLayout, OperationType, OperationsBuilder};
+use oribi_kudu::row_operations::{OperationLayout, OperationType, OperationsBuilder, PartialRow};
 use oribi_kudu::service::MasterMethod;
 use oribi_types::{Error, Result, Value};
 use std::sync::Arc;

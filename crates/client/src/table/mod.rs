@@ -3,7 +3,6 @@
 mod alter;
 mod column;
 mod create;
-mod layout;
 mod partition;
 mod tablets;
 
@@ -11,7 +10,6 @@ pub use alter::AlterTable;
 pub use column::Column;
 pub use create::CreateTable;
 
-pub use layout::RowLayout;
 pub(crate) use tablets::{Located, Tablet, TabletMap};
 
 use crate::client::Client;
@@ -24,6 +22,7 @@ use oribi_kudu::messages::master::{
     TableIdentifier,
 };
 use oribi_kudu::partition::PartitionSchema;
+use oribi_kudu::row_operations::OperationLayout;
 use oribi_kudu::service::MasterMethod;
 use oribi_types::{Error, Result};
 use parking_lot::Mutex;
@@ -45,7 +44,8 @@ pub(crate) struct Shared {
     pub(crate) partition_schema: PartitionSchema,
     /// The schema as each write carries it, encoded once.
     pub(crate) schema_bytes: Bytes,
-    pub(crate) layout: RowLayout,
+    /// Of a row on its way to a batch.
+    pub(crate) layout: OperationLayout,
     /// What the master gave us to show to tablet servers, if it does that.
     authz_token: Mutex<Option<SignedToken>>,
     pub(crate) tablets: TabletMap,
@@ -77,10 +77,10 @@ impl Table {
             key_columns,
             partition_schema,
             schema_bytes: Bytes::from(named.encode_to_vec()),
-            layout: RowLayout::new(&columns),
+            layout: OperationLayout::new(wire),
             columns,
             authz_token: Mutex::new(response.authz_token),
-            tablets: TabletMap::default(),
+            tablets: TabletMap::new(client.shared.alterations.clone()),
         };
         Ok(Table { shared: Arc::new(shared) })
     }

@@ -11,12 +11,14 @@ use oribi_kudu::service::MasterMethod;
 use oribi_types::{Error, Result};
 use parking_lot::{Mutex, RwLock};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use tokio::time::Instant;
 
 /// What is known of the space of partition keys.
-#[derive(Default)]
 pub(crate) struct TabletMap {
+    /// How many alterations the client has made.
+    alterations: Arc<AtomicU64>,
     /// In order, without overlaps.
     pieces: RwLock<Vec<Piece>>,
     /// Held during a look-up: who wants the same tablets waits for its result.
@@ -34,9 +36,10 @@ struct Piece {
 #[derive(Clone)]
 enum Covered {
     By(Arc<Tablet>),
-    /// By none, which may change after a while.
+    /// By none, which is believed for a while, and until a table is altered.
     Not {
         until: Instant,
+        alterations: u64,
     },
 }
 
@@ -44,6 +47,8 @@ pub(crate) struct Tablet {
     pub(crate) id: Bytes,
     pub(crate) start: Bytes,
     pub(crate) end: Bytes,
+    /// One for each hash dimension.
+    pub(crate) hash_buckets: Vec<u32>,
     /// `None`: to be asked for.
     leader: Mutex<Option<HostPort>>,
 }
@@ -60,9 +65,19 @@ pub(crate) enum Located {
 /// How many tablets are asked for at a time. A table seldom has more, and an answer about so many takes some kilobytes.
 const LOCATIONS_MAX: u32 = 128;
 
+/// How long it is believed at most that no tablet has a key. Until then rows fail that could be written after another client
+/// added a range, and each of the others costs no look-up.
+const NOT_COVERED_MAX: Duration = Duration::from_secs(5);
+
 impl Tablet {
     pub(crate) fn contains(&self, partition_key: &[u8]) -> bool {
         contains(&self.start, &self.end, partition_key)
+    }
+
+    /// Whether both have some keys.
+    pub(crate) fn overlaps(&self, other: &Tablet) -> bool {
+        let begins_before_end_of = |a: &Tablet, b: &Tablet| b.end.is_empty() || a.start < b.end;
+        begins_before_end_of(self, other) && begins_before_end_of(other, self)
     }
 
     /// Its leader is not where we thought.
@@ -72,6 +87,10 @@ impl Tablet {
 }
 
 impl TabletMap {
+    pub(crate) fn new(alterations: Arc<AtomicU64>) -> Self {
+        TabletMap { alterations, pieces: RwLock::default(), asking: tokio::sync::Mutex::default() }
+    }
+
     /// The tablet of a key, if it is known.
     pub(crate) fn find(&self, partition_key: &[u8]) -> Option<Located> {
         let pieces = self.pieces.read();
@@ -82,8 +101,10 @@ impl TabletMap {
         }
         match &piece.covered {
             Covered::By(tablet) => Some(Located::In(tablet.clone())),
-            Covered::Not { until } => {
-                (Instant::now() < *until).then(|| Located::Nowhere { end: piece.end.clone() })
+            Covered::Not { until, alterations } => {
+                let is_believed =
+                    Instant::now() < *until && *alterations == self.alterations.load(Ordering::Relaxed);
+                is_believed.then(|| Located::Nowhere { end: piece.end.clone() })
             }
         }
     }
@@ -112,8 +133,14 @@ impl TabletMap {
         if let Some(located) = self.find(partition_key) {
             return Ok(located);
         }
-        self.ask(table, partition_key, attempts).await?;
-        self.find(partition_key).ok_or_else(|| Error::corrupt("the master tells of other tablets than asked"))
+        // More than once, if a table is altered meanwhile.
+        for _ in 0..3 {
+            self.ask(table, partition_key, attempts).await?;
+            if let Some(located) = self.find(partition_key) {
+                return Ok(located);
+            }
+        }
+        Err(Error::corrupt("the master tells of other tablets than asked"))
     }
 
     /// Where a tablet's leader is; `None` if the tablet is no more.
@@ -159,16 +186,18 @@ impl TabletMap {
             ..GetTableLocationsRequest::default()
         };
         let client = &table.client.shared;
+        let alterations = self.alterations.load(Ordering::Relaxed);
         let response = client.master_within(MasterMethod::GetTableLocations, &request, attempts).await?;
-        self.install(key, response);
+        self.install(key, response, alterations);
         Ok(())
     }
 
     /// Takes over an answer about the tablets from `key` on. Tablets that are known already stay the same object.
-    fn install(&self, key: &[u8], response: GetTableLocationsResponse) {
+    fn install(&self, key: &[u8], response: GetTableLocationsResponse, alterations: u64) {
         let is_last = response.tablet_locations.len() < LOCATIONS_MAX as usize;
-        let until = Instant::now() + Duration::from_millis(response.ttl_millis().into());
-        let not = |start, end| Piece { start, end, covered: Covered::Not { until } };
+        let ttl = Duration::from_millis(response.ttl_millis().into());
+        let until = Instant::now() + ttl.min(NOT_COVERED_MAX);
+        let not = |start, end| Piece { start, end, covered: Covered::Not { until, alterations } };
         let mut news: Vec<Piece> = Vec::new();
         // What lies before the first tablet is covered by none, if that begins after the key.
         let mut covered_to = Some(Bytes::new());
@@ -184,7 +213,7 @@ impl TabletMap {
                 news.push(not(covered_to, start.clone()));
             }
             covered_to = Some(end.clone()).filter(|end| !end.is_empty());
-            let tablet = known(&pieces, location, &start, &end);
+            let tablet = known(&pieces, location, &start, &end, &partition.hash_buckets);
             *tablet.leader.lock() = leader(location, &response.ts_infos);
             news.push(Piece { start, end, covered: Covered::By(tablet) });
         }
@@ -207,7 +236,13 @@ fn contains(start: &[u8], end: &[u8], key: &[u8]) -> bool {
 }
 
 /// The tablet of these bounds and this id among `pieces`, or a new one.
-fn known(pieces: &[Piece], location: &TabletLocations, start: &Bytes, end: &Bytes) -> Arc<Tablet> {
+fn known(
+    pieces: &[Piece],
+    location: &TabletLocations,
+    start: &Bytes,
+    end: &Bytes,
+    hash_buckets: &[i32],
+) -> Arc<Tablet> {
     let found = pieces.iter().find_map(|piece| match &piece.covered {
         Covered::By(tablet)
             if tablet.id == location.tablet_id && tablet.start == *start && tablet.end == *end =>
@@ -221,6 +256,7 @@ fn known(pieces: &[Piece], location: &TabletLocations, start: &Bytes, end: &Byte
             id: location.tablet_id.clone(),
             start: start.clone(),
             end: end.clone(),
+            hash_buckets: hash_buckets.iter().map(|bucket| bucket.cast_unsigned()).collect(),
             leader: Mutex::default(),
         })
     })

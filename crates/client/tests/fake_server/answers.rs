@@ -288,6 +288,14 @@ pub fn scan(shared: &Shared, state: &mut State, header: &RequestHeader, body: &B
     reply(header, &response, &sidecars)
 }
 
+pub fn keep_alive(state: &mut State, header: &RequestHeader, body: &Body) -> Answer {
+    let request: ScannerKeepAliveRequest = body.decode(1000).unwrap();
+    if state.scanners.contains_key(&request.scanner_id) {
+        state.keep_alives += 1;
+    }
+    reply(header, &ScannerKeepAliveResponse::default(), &[])
+}
+
 /// A key, and what its row holds.
 type KeyAndRow<'r> = (&'r i64, &'r (Vec<i64>, Option<String>));
 

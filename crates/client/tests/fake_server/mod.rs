@@ -68,6 +68,7 @@ pub struct State {
     pub complaints: Vec<String>,
     pub scans: Vec<oribi_kudu::messages::tserver::NewScanRequest>,
     pub scanners: HashMap<Bytes, answers::OpenScanner>,
+    pub keep_alives: usize,
     pub rows_per_answer: usize,
     results: HashMap<(Bytes, i64), Vec<u8>>,
 }
@@ -81,15 +82,8 @@ impl FakeServer {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let partition_schema = answers::partition_schema(buckets, !ranges.is_empty());
-        let bound =
-            |bound: &Option<i64>| bound.map_or(Vec::new(), |v| ((v as u64) ^ (1 << 63)).to_be_bytes().into());
-        let mut wanted: Vec<Range> =
-            ranges.iter().map(|(lower, upper)| Range { lower: bound(lower), upper: bound(upper) }).collect();
-        if wanted.is_empty() {
-            wanted.push(Range::default());
-        }
         let state = State {
-            partitions: partition_schema.partitions(&wanted).unwrap(),
+            partitions: partitions(&partition_schema, ranges),
             generation: 0,
             rows: BTreeMap::new(),
             faults: VecDeque::new(),
@@ -102,6 +96,7 @@ impl FakeServer {
             complaints: Vec::new(),
             scans: Vec::new(),
             scanners: HashMap::new(),
+            keep_alives: 0,
             rows_per_answer: 100,
             results: HashMap::new(),
         };
@@ -118,9 +113,27 @@ impl FakeServer {
         oribi_client::Client::connect(&[&self.address]).await.unwrap()
     }
 
+    /// Has other tablets from now on, all with new ids. Rows stay.
+    pub fn repartition(&self, ranges: &[(Option<i64>, Option<i64>)]) {
+        let mut state = self.state();
+        state.partitions = partitions(&self.shared.partition_schema, ranges);
+        state.generation += 1;
+    }
+
     pub fn state(&self) -> parking_lot::MutexGuard<'_, State> {
         self.shared.state.lock()
     }
+}
+
+fn partitions(schema: &PartitionSchema, ranges: &[(Option<i64>, Option<i64>)]) -> Vec<Partition> {
+    let bound =
+        |bound: &Option<i64>| bound.map_or(Vec::new(), |v| ((v as u64) ^ (1 << 63)).to_be_bytes().into());
+    let mut wanted: Vec<Range> =
+        ranges.iter().map(|(lower, upper)| Range { lower: bound(lower), upper: bound(upper) }).collect();
+    if wanted.is_empty() {
+        wanted.push(Range::default());
+    }
+    schema.partitions(&wanted).unwrap()
 }
 
 async fn accept(listener: TcpListener, shared: Arc<Shared>) {
@@ -192,6 +205,9 @@ fn handle(
     let (fault, answer) = match method {
         Method::Master(method) => {
             (Fault::None, answers::of_master(shared, &mut state, method, &header, &body))
+        }
+        Method::TabletServer(TabletServerMethod::ScannerKeepAlive) => {
+            (Fault::None, answers::keep_alive(&mut state, &header, &body))
         }
         Method::TabletServer(method) => {
             let fault = state.faults.pop_front().unwrap_or(Fault::None);

@@ -9,7 +9,9 @@ use oribi_kudu::messages::master::{
     AddRangePartition, AlterTableStep, CreateTableRequest, DropRangePartition, StepType,
 };
 use oribi_kudu::partition::{self as kudu, PartitionSchema};
-use oribi_kudu::row_operations::{OperationLayout, OperationReader, OperationType, OperationsBuilder};
+use oribi_kudu::row_operations::{
+    OperationLayout, OperationReader, OperationType, OperationsBuilder, PartialRow,
+};
 use oribi_kudu::column::{DataType, WireColumn};
 use oribi_kudu::key;
 use oribi_types::partition::{HashDimension, RangeDimension, RangePartition, TABLETS_MAX, decode_range_key};

@@ -17,7 +17,7 @@ use oribi_kudu::messages::master::{
 };
 use oribi_kudu::messages::tserver::{NewScanRequest, ScanRequest, ScanResponse, WriteRequest, WriteResponse};
 use oribi_kudu::negotiation::{ClientNegotiation, Credentials};
-use oribi_kudu::row_operations::{OperationLayout, OperationType, OperationsBuilder};
+use oribi_kudu::row_operations::{OperationLayout, OperationType, OperationsBuilder, PartialRow};
 use oribi_kudu::rpc::{ErrorStatus, RequestHeader, RequestId, ResponseHeader};
 use oribi_kudu::service::{MasterMethod, Method, TabletServerMethod};
 use oribi_types::{ColumnType, ValueRef};

@@ -8,7 +8,7 @@ use crate::messages::common::{
     ColumnIdentifier, HashBucketSchema, PartitionSchema as Message, RangeSchema, RangeWithHashSchema,
     RowOperations,
 };
-use crate::row_operations::{OperationLayout, OperationReader, OperationType, OperationsBuilder};
+use crate::row_operations::{OperationLayout, OperationReader, OperationType, OperationsBuilder, PartialRow};
 use bytes::Bytes;
 use oribi_types::key::KeyDecoder;
 use oribi_types::{ColumnType, Error, Result, Value};

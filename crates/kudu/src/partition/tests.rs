@@ -3,7 +3,7 @@
 use super::*;
 use crate::row_operations::decode::OperationReader;
 use crate::row_operations::encode::OperationsBuilder;
-use crate::row_operations::{OperationLayout, OperationType};
+use crate::row_operations::{OperationLayout, OperationType, PartialRow};
 use oribi_types::Value;
 use proptest::collection::vec;
 use proptest::prelude::*;

@@ -11,18 +11,20 @@
 //!     cells                of the columns that are set and not null, in column order
 //! ```
 //!
-//! [`decode`] reads them where they lie; [`encode`] appends them in wire order.
+//! [`decode`] reads them where they lie; [`encode`] appends them in wire order. [`PartialRow`] sets the columns of an
+//! operation, wherever its cells are put.
 
 pub mod decode;
 pub mod encode;
+mod layout;
+mod partial_row;
 
 pub use decode::{BadRow, OperationReader, RowOperation};
 pub use encode::{OperationWriter, OperationsBuilder};
+pub use layout::OperationLayout;
+pub use partial_row::{Cells, PartialRow};
 
 pub use crate::messages::common::OperationType;
-
-use crate::cell::cell_bytes;
-use crate::column::WireColumn;
 
 impl OperationType {
     /// The type that this byte stands for.
@@ -41,47 +43,6 @@ impl OperationType {
                 | OperationType::ExclusiveRangeLowerBound
                 | OperationType::InclusiveRangeUpperBound
         )
-    }
-}
-
-/// Where the parts of an operation lie, for the columns of one request. Made once for it.
-#[derive(Clone, Debug)]
-pub struct OperationLayout {
-    columns: Vec<WireColumn>,
-    places: Vec<Place>,
-    /// Of one bitmap.
-    bitmap_bytes: usize,
-    has_null_bitmap: bool,
-    /// Type and bitmaps.
-    header_bytes: usize,
-    /// An operation that sets every column to a value.
-    whole_bytes: usize,
-}
-
-#[derive(Clone, Copy, Debug)]
-struct Place {
-    /// In an operation in which all columns before this one have a value.
-    offset: u32,
-    cell_bytes: u32,
-}
-
-impl OperationLayout {
-    pub fn new(columns: Vec<WireColumn>) -> Self {
-        let bitmap_bytes = columns.len().div_ceil(8);
-        let has_null_bitmap = columns.iter().any(|c| c.nullable);
-        let header_bytes = 1 + bitmap_bytes * (1 + usize::from(has_null_bitmap));
-        let mut offset = header_bytes;
-        let mut places = Vec::with_capacity(columns.len());
-        for column in &columns {
-            let cell_bytes = cell_bytes(column.column_type);
-            places.push(Place { offset: offset as u32, cell_bytes: cell_bytes as u32 });
-            offset += cell_bytes;
-        }
-        OperationLayout { columns, places, bitmap_bytes, has_null_bitmap, header_bytes, whole_bytes: offset }
-    }
-
-    pub fn columns(&self) -> &[WireColumn] {
-        &self.columns
     }
 }
 

@@ -1,6 +1,7 @@
 //! Rows through both directions, against bytes of a real client, and against bytes that nobody sends.
 
 use super::*;
+use crate::column::WireColumn;
 use crate::testing::{columns, rows};
 use oribi_types::{ColumnType, Result, Value, ValueRef};
 use proptest::collection::vec;

@@ -2,7 +2,7 @@
 //! point, and as many `x` as it takes.
 
 use super::super::random::Xorshift;
-use oribi_client::{OperationType, Session, Table};
+use oribi_client::{OperationType, PartialRow, Session, Table};
 use oribi_types::{ColumnType, Error, Result};
 
 /// A sequence of numbers.

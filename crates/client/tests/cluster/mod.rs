@@ -1,0 +1,35 @@
+//! Clusters to test against: a Kudu door in this process, always; and the one whose master's address is in
+//! `ORIBI_KUDU_MASTER`, Oribi's or Kudu's, if it is set.
+
+use oribi_client::Client;
+use oribi_doors::kudu::{KuduAddresses, KuduDoor, KuduOptions};
+use oribi_engine::{Engine, EngineOptions};
+use oribi_env::Env;
+use tokio::runtime::Runtime;
+use tokio::sync::watch;
+
+/// Runs a test with a client of each cluster.
+pub fn with_each_cluster(test: impl AsyncFn(Client)) {
+    let runtime = Runtime::new().unwrap();
+    let dir = tempfile::tempdir().unwrap();
+    let engine = Engine::open(Env::real(), dir.path(), EngineOptions::default()).unwrap();
+    let (shutdown, shut) = watch::channel(false);
+    let any = "127.0.0.1:0".parse().unwrap();
+    let addresses = KuduAddresses { master: Some(any), tserver: Some(any) };
+    let options = KuduOptions { threads: 2, ..KuduOptions::new([7; 16]) };
+    runtime.block_on(async {
+        let door = KuduDoor::start(addresses, &engine, options, shut).unwrap();
+        run(&test, &door.master_addr().unwrap().to_string()).await;
+        shutdown.send_replace(true);
+        door.join().await.unwrap();
+    });
+    engine.close().unwrap();
+    if let Ok(master) = std::env::var("ORIBI_KUDU_MASTER") {
+        runtime.block_on(run(&test, &master));
+    }
+}
+
+async fn run(test: &impl AsyncFn(Client), master: &str) {
+    println!("master {master}");
+    test(Client::connect(&[master]).await.unwrap()).await;
+}
