@@ -23,9 +23,7 @@ use oribi_kudu::row_operations::{OperationLayout, OperationType as Op, Operation
 use oribi_kudu::rpc::{ErrorCode, ErrorStatus, RequestId};
 use oribi_kudu::service::{MasterMethod, Method, TabletServerMethod};
 use oribi_types::schema::ColumnSpec;
-use oribi_types::{
-    ColumnType, Durability, Partitioning, TableDefinition, TableOptions, Value, ValueRef,
-};
+use oribi_types::{ColumnType, Durability, Partitioning, TableDefinition, TableOptions, Value, ValueRef};
 use prost::Message;
 use std::collections::HashSet;
 use std::sync::Arc;

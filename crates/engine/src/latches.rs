@@ -28,7 +28,9 @@ impl Latches {
             return SmallVec::from_buf([lock(hash as usize % LATCHES)]);
         }
         let mut wanted = [0_u64; LATCHES / WORD_BITS];
-        hashes.map(|hash| hash as usize % LATCHES).for_each(|i| wanted[i / WORD_BITS] |= 1 << (i % WORD_BITS));
+        hashes
+            .map(|hash| hash as usize % LATCHES)
+            .for_each(|i| wanted[i / WORD_BITS] |= 1 << (i % WORD_BITS));
         let mut latches = SmallVec::with_capacity(wanted.iter().map(|word| word.count_ones() as usize).sum());
         for (i, mut word) in wanted.into_iter().enumerate() {
             while word != 0 {

@@ -145,7 +145,9 @@ impl Run {
         horizon: Timestamp,
         in_files: impl FnOnce() -> bool,
     ) -> bool {
-        if self.applied.is_none() && let Some(memtable) = &self.memtable {
+        if self.applied.is_none()
+            && let Some(memtable) = &self.memtable
+        {
             memtable.note(new.lsn);
         }
         let placed = |first| {

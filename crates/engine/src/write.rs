@@ -315,7 +315,8 @@ impl Engine {
                 let state = states.of(tablet);
                 let new = staged.version(rows, &state.active, lsn, ts);
                 run.switch_to(&state.active, &self.index);
-                staged.covers = run.apply(&self.index, key, new, horizon, || state.files.may_contain(key.key));
+                staged.covers =
+                    run.apply(&self.index, key, new, horizon, || state.files.may_contain(key.key));
             }
         }
         run.note(&self.index);

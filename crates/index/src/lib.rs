@@ -307,7 +307,8 @@ impl<'i, M: Send + Sync + 'static> Locked<'i, M> {
         let new = Buckets::for_versions(len);
         let mut versions = old.all().map(|(_, version)| version);
         loop {
-            let group: SmallVec<[NonNull<Version<M>>; REHASH_GROUP]> = versions.by_ref().take(REHASH_GROUP).collect();
+            let group: SmallVec<[NonNull<Version<M>>; REHASH_GROUP]> =
+                versions.by_ref().take(REHASH_GROUP).collect();
             if group.is_empty() {
                 break;
             }

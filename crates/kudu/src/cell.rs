@@ -125,7 +125,7 @@ fn read_fixed(column_type: ColumnType, cell: &[u8]) -> Result<ValueRef<'_>> {
 
 #[inline]
 fn read_bytes(column_type: ColumnType, bytes: &[u8]) -> Result<ValueRef<'_>> {
-    let text = |bytes| std::str::from_utf8(bytes).map_err(|_| Error::invalid("not UTF-8"));
+    let text = |bytes| oribi_types::utf8::from_utf8(bytes).map_err(|_| Error::invalid("not UTF-8"));
     Ok(match column_type {
         ColumnType::String => ValueRef::String(text(bytes)?),
         ColumnType::Json => ValueRef::Json(text(bytes)?),

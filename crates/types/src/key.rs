@@ -5,6 +5,7 @@
 //! `00 01` and ends with `00 00`; the last component is raw. Hence a table whose key is one string or binary column
 //! has the value itself as encoded key.
 
+use crate::utf8::from_utf8;
 use crate::{ColumnType, Error, Result, Schema, Value, ValueRef};
 use smallvec::SmallVec;
 
@@ -114,7 +115,7 @@ impl<'a> KeyDecoder<'a> {
             ColumnType::Uuid => ValueRef::Uuid(self.take()?),
             ColumnType::String => {
                 let bytes = self.bytes(last, scratch)?;
-                ValueRef::String(std::str::from_utf8(bytes).map_err(|_| malformed())?)
+                ValueRef::String(from_utf8(bytes).map_err(|_| malformed())?)
             }
             ColumnType::Binary => ValueRef::Binary(self.bytes(last, scratch)?),
             ColumnType::Float | ColumnType::Double | ColumnType::Json => return Err(malformed()),

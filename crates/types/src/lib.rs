@@ -13,6 +13,7 @@ pub mod row;
 pub mod schema;
 pub mod text;
 pub mod time;
+pub mod utf8;
 pub mod value;
 
 pub use error::{Error, ErrorKind, Result};

@@ -10,6 +10,7 @@
 //! Slots are only ever appended to a table, so a slot's offset inside `fixed` is the same in every row, and
 //! a schema reads rows that an earlier or a later one wrote.
 
+use crate::utf8::from_utf8;
 use crate::{ColumnType, Error, Result, ValueRef};
 
 /// Where each slot of a table's rows lies.
@@ -196,5 +197,5 @@ impl<'a> RowRef<'a> {
 }
 
 fn text(bytes: &[u8]) -> &str {
-    std::str::from_utf8(bytes).expect("text was checked when the row was made")
+    from_utf8(bytes).expect("text was checked when the row was made")
 }

@@ -133,14 +133,21 @@ struct Own(Option<HashTable<usize>>);
 
 impl Own {
     fn of(ops: &[WriteOp<'_>]) -> Self {
-        let ascends = |pair: &[WriteOp<'_>]| Arc::ptr_eq(pair[0].table, pair[1].table) && pair[0].key < pair[1].key;
+        let ascends =
+            |pair: &[WriteOp<'_>]| Arc::ptr_eq(pair[0].table, pair[1].table) && pair[0].key < pair[1].key;
         let looks = || ops.iter().any(|op| op.read == Read::Existing);
         let is_needed = ops.len() > 1 && looks() && !ops.windows(2).all(ascends);
         Own(is_needed.then(|| HashTable::with_capacity(ops.len())))
     }
 
     /// The last staged operation on the key of operation `i`.
-    fn find(&self, i: usize, ops: &[WriteOp<'_>], targets: &[Target<'_>], staged: &[Staged]) -> Option<usize> {
+    fn find(
+        &self,
+        i: usize,
+        ops: &[WriteOp<'_>],
+        targets: &[Target<'_>],
+        staged: &[Staged],
+    ) -> Option<usize> {
         let same_key = |&s: &usize| is_same_key(ops, targets, staged[s].op, i);
         self.0.as_ref()?.find(targets[i].1.hash, same_key).copied()
     }

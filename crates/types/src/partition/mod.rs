@@ -144,7 +144,8 @@ impl Partitioning {
                 Some(*n)
             })),
         }
-        let divides = range.as_ref().is_some_and(|range| !matches!(range.ranges.as_slice(), [r] if r.is_all()));
+        let divides =
+            range.as_ref().is_some_and(|range| !matches!(range.ranges.as_slice(), [r] if r.is_all()));
         let look_up = match hash.as_slice() {
             [] if !divides => LookUp::Nothing,
             [_] if !divides => LookUp::Bucket,
@@ -204,7 +205,9 @@ impl Partitioning {
     pub fn covers_all(&self) -> bool {
         let ranges = self.ranges();
         let follows = |pair: &[RangePartition]| pair[0].upper.as_ref() == Some(&pair[1].lower);
-        let ends = |(first, last): (&RangePartition, &RangePartition)| first.lower.is_empty() && last.upper.is_none();
+        let ends = |(first, last): (&RangePartition, &RangePartition)| {
+            first.lower.is_empty() && last.upper.is_none()
+        };
         self.range.is_none()
             || (ranges.first().zip(ranges.last()).is_some_and(ends) && ranges.windows(2).all(follows))
     }

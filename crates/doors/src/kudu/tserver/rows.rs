@@ -11,6 +11,9 @@ use std::ops::Range;
 /// What the engine keeps of an operation while it is applied: where it goes, and what was decided.
 const ENGINE_OPERATION_BYTES: usize = 128;
 
+/// Of an encoded key.
+const KEY_BYTES_EXPECTED: usize = 16;
+
 /// Rows of one request. In 50 MiB there may be ten times as many, of a key of one byte.
 pub(super) const ROWS_MAX: usize = 1 << 20;
 
@@ -55,7 +58,7 @@ impl<'a> Rows<'a> {
     /// `Invalid` for rows that are cut short, of no known type or with strings that are not there: then the request is
     /// damaged, and not a row wrong; `TooLarge`.
     pub fn read(plan: &RowPlan, rows: &'a [u8], indirect: &'a [u8], bytes_max: usize) -> Result<Self> {
-        let mut read = Rows::default();
+        let mut read = Rows::with_room(plan, rows.len(), indirect.len());
         let mut reader = OperationReader::new(&plan.layout, rows, indirect);
         while let Some(row) = reader.read_row()? {
             let pushed = match row {
@@ -79,6 +82,17 @@ impl<'a> Rows<'a> {
             }
         }
         Ok(read)
+    }
+
+    /// With room for what a request of so many bytes mostly is: whole rows, of which each is read once.
+    fn with_room(plan: &RowPlan, rows_bytes: usize, indirect_bytes: usize) -> Self {
+        let operations = rows_bytes / plan.layout.open_bytes();
+        Rows {
+            operations: Vec::with_capacity(operations),
+            keys: Vec::with_capacity(operations * KEY_BYTES_EXPECTED),
+            rows: Vec::with_capacity(rows_bytes + indirect_bytes),
+            ..Rows::default()
+        }
     }
 
     /// What is held, and what the engine will hold besides.
