@@ -8,12 +8,13 @@ use kudu_client::{Client, Subject, column, named};
 use oribi_engine::Alteration;
 use oribi_kudu::column::{DataType, WireColumn};
 use oribi_kudu::messages::common::{
-    ColumnIdentifier, ColumnSchema, ColumnSchemaDelta, PartitionSchema, RangeSchema, RowOperations, Schema, StatusCode,
+    ColumnIdentifier, ColumnSchema, ColumnSchemaDelta, PartitionSchema, RangeSchema, RowOperations, Schema,
+    StatusCode,
 };
 use oribi_kudu::messages::master::{
     AddColumn, AddRangePartition, AlterColumn, AlterTableRequest, AlterTableResponse, AlterTableStep,
-    CreateTableRequest, CreateTableResponse, DropColumn, DropRangePartition, GetTableSchemaRequest, GetTableSchemaResponse, MasterErrorCode,
-    StepType,
+    CreateTableRequest, CreateTableResponse, DropColumn, DropRangePartition, GetTableSchemaRequest,
+    GetTableSchemaResponse, MasterErrorCode, StepType,
 };
 use oribi_kudu::row_operations::{OperationLayout, OperationType, OperationsBuilder};
 use oribi_kudu::service::MasterMethod;
@@ -27,10 +28,8 @@ fn columns() -> Vec<ColumnSchema> {
 
 /// The range from `lower` on and below `upper`, as rows of [`columns`].
 fn bounds(lower: i64, upper: i64) -> RowOperations {
-    let wire = vec![
-        WireColumn::new("k", ColumnType::Int64, false),
-        WireColumn::new("n", ColumnType::Int32, true),
-    ];
+    let wire =
+        vec![WireColumn::new("k", ColumnType::Int64, false), WireColumn::new("n", ColumnType::Int32, true)];
     let mut builder = OperationsBuilder::new(Arc::new(OperationLayout::new(wire)));
     let bounds = [(OperationType::RangeLowerBound, lower), (OperationType::RangeUpperBound, upper)];
     for (bound, value) in bounds {

@@ -7,10 +7,11 @@ mod kudu_client;
 use bytes::Bytes;
 use kudu_client::{Client, Subject, rows_of, scan, write};
 use oribi_engine::EngineOptions;
-use oribi_kudu::messages::common::RowOperations;
 use oribi_kudu::frame::FRAME_BYTES_MAX;
+use oribi_kudu::messages::common::RowOperations;
 use oribi_kudu::messages::master::{
-    ConnectToMasterRequest, ConnectToMasterResponse, CreateTableResponse, MasterFeature, PingRequest, PingResponse,
+    ConnectToMasterRequest, ConnectToMasterResponse, CreateTableResponse, MasterFeature, PingRequest,
+    PingResponse,
 };
 use oribi_kudu::messages::tserver::{
     NewScanRequest, ScanRequest, TabletServerErrorCode as Code, WriteRequest,

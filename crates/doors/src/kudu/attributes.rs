@@ -29,7 +29,9 @@ pub(super) fn from_message(column: &ColumnSchema) -> Attributes {
 
 /// Those of a column after a change.
 pub(super) fn altered(attributes: &Attributes, delta: &ColumnSchemaDelta) -> Attributes {
-    let number = |number: Option<i32>| number.map(|number| if number == 0 { String::new() } else { number.to_string() });
+    let number = |number: Option<i32>| {
+        number.map(|number| if number == 0 { String::new() } else { number.to_string() })
+    };
     let changes = [
         (ENCODING, number(delta.encoding)),
         (COMPRESSION, number(delta.compression)),

@@ -292,7 +292,8 @@ impl Connection {
             let engine = self.port.node.engine.clone();
             let expected = unsettled.iter().map(Answer::bytes).sum();
             self.expected += expected;
-            let settled = async move { Ok(Finished { answers: settle(&engine, unsettled).await?, expected }) };
+            let settled =
+                async move { Ok(Finished { answers: settle(&engine, unsettled).await?, expected }) };
             self.calls.push(Box::pin(settled));
         }
     }

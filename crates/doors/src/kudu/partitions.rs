@@ -4,14 +4,14 @@
 
 use super::schema::{shown, wire_column, wire_key};
 use oribi_engine::{RangeChange, Table};
+use oribi_kudu::column::{DataType, WireColumn};
+use oribi_kudu::key;
 use oribi_kudu::messages::common as message;
 use oribi_kudu::messages::master::{
     AddRangePartition, AlterTableStep, CreateTableRequest, DropRangePartition, StepType,
 };
 use oribi_kudu::partition::{self as kudu, PartitionSchema};
 use oribi_kudu::row_operations::{OperationLayout, OperationReader, OperationType, OperationsBuilder};
-use oribi_kudu::column::{DataType, WireColumn};
-use oribi_kudu::key;
 use oribi_types::partition::{HashDimension, RangeDimension, RangePartition, TABLETS_MAX, decode_range_key};
 use oribi_types::{ColumnType, Error, Partitioning, Result, Schema};
 use std::collections::HashMap;

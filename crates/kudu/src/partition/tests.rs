@@ -219,7 +219,10 @@ fn a_partial_bound_has_the_least_value_that_the_column_can_have() {
     ];
     let range = ranges(&types, &bounds).unwrap().remove(0);
     // −999 in the four bytes of a decimal of up to nine digits.
-    assert_eq!((range.lower, range.upper), (b"\x81\x7f\xff\xfc\x19".to_vec(), b"\x82\x7f\xff\xfc\x19".to_vec()));
+    assert_eq!(
+        (range.lower, range.upper),
+        (b"\x81\x7f\xff\xfc\x19".to_vec(), b"\x82\x7f\xff\xfc\x19".to_vec())
+    );
 }
 
 #[test]

@@ -146,7 +146,9 @@ fn try_on(schema: Schema, change: &Alteration) -> Result<Schema> {
         Alteration::DropColumn(name) => schema.without_column(name),
         Alteration::RenameColumn { from, to } => schema.with_renamed(from, to),
         Alteration::SetDefault { column, default } => schema.with_default(column, default.clone()),
-        Alteration::SetAttributes { column, attributes } => schema.with_attributes(column, attributes.clone()),
+        Alteration::SetAttributes { column, attributes } => {
+            schema.with_attributes(column, attributes.clone())
+        }
         _ => Ok(schema),
     }
 }

@@ -50,9 +50,9 @@ impl Fixture {
 
     pub fn tablet(&self) -> Bytes {
         let directory = self.node().directory();
-        let mut of_table = directory.tablet_ids().filter(|id| {
-            directory.tablet(id).is_ok_and(|(entry, _)| entry.table.id() == self.table().id())
-        });
+        let mut of_table = directory
+            .tablet_ids()
+            .filter(|id| directory.tablet(id).is_ok_and(|(entry, _)| entry.table.id() == self.table().id()));
         of_table.next().unwrap()
     }
 
