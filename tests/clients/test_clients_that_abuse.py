@@ -88,24 +88,29 @@ def half_a_long_kudu_frame(server, i):
     return client
 
 
-def kudu_tables(server):
+def make_kudu_tables(server):
+    """Once for a server."""
+    if vars(server).setdefault("kudu_tables", False):
+        return
+    server.kudu_tables = True
     with server.sql() as sql:
-        sql.execute("create table if not exists wide (k bigint primary key) partition by hash (k) partitions 1000")
-        sql.execute("create table if not exists long (k bigint primary key, v text)")
-        sql.execute("insert into long select g, repeat('v', 1000) from generate_series(1, 3000) g on conflict do nothing")
+        hash = "partition by hash (a) partitions 16, hash (b) partitions 16"
+        sql.execute(f"create table wide (a bigint, b bigint, primary key (a, b)) {hash}")
+        sql.execute("create table long (k bigint primary key, v text)")
+        sql.execute("insert into long select value, repeat('v', 1000) from generate_series(1, 3000)")
 
 
 def kudu_look_ups_without_reading_the_answers(server, i):
-    kudu_tables(server)
+    make_kudu_tables(server)
     client = kudu.connect(server)
     client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 65536)
-    # Of 100 bytes each, and of 100 kB the answers.
+    # Of 100 bytes each, and of 30 kB the answers.
     send_all_that_is_taken(client, b"".join(kudu.locations("wide", n) for n in range(5000)))
     return client
 
 
 def kudu_scans_without_reading_the_answers(server, i):
-    kudu_tables(server)
+    make_kudu_tables(server)
     client = kudu.connect(server)
     tablet = kudu.tablet(client, "long")
     client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 65536)
@@ -118,10 +123,10 @@ def kudu_scans_without_reading_the_answers(server, i):
     [
         # Five of them may send on.
         (half_a_long_kudu_frame, 60, 100 * MIB),
-        # Each could have answers of 65 MB.
-        (kudu_look_ups_without_reading_the_answers, 10, 250 * MIB),
-        # Each could have 256 of them at a time, of 1 MiB.
-        (kudu_scans_without_reading_the_answers, 10, 250 * MIB),
+        # All of them together have 256 MiB.
+        (kudu_look_ups_without_reading_the_answers, 40, 350 * MIB),
+        # Each could have 256 of them at a time, of 1 MiB, and has 16, which lie in buffers of twice that size.
+        (kudu_scans_without_reading_the_answers, 10, 400 * MIB),
         (garbage, 100, 32 * MIB),
         # 1 MB is declared each time, and 1 kB sent.
         (half_a_request, 300, 32 * MIB),
