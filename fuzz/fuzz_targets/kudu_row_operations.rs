@@ -58,6 +58,13 @@ fuzz_target!(|input: &[u8]| {
         count += 1;
     }
     assert_eq!(count, built.len());
+    // A value that cannot be spoils its row only, so that there are as many rows as before it, and more.
+    let mut by_row = OperationReader::new(&layout, rows, indirect);
+    let mut good = 0;
+    while let Ok(Some(row)) = by_row.read_row() {
+        good += usize::from(row.is_ok());
+    }
+    assert!(good >= built.len());
 
     let key = columns.iter().take_while(|c| !c.nullable).count();
     let Ok(schema) = PartitionSchema::new(&columns[..key], vec![], (0..key).collect(), vec![]) else { return };

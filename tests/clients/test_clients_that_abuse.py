@@ -1,5 +1,5 @@
-"""Clients of the memcached port that send garbage, halves or too much: they cost bounded memory, and nobody else's
-answers."""
+"""Clients of the memcached port and of Kudu's that send garbage, halves or too much: they cost bounded memory, and nobody
+else's answers."""
 
 import pathlib
 import random
@@ -7,6 +7,7 @@ import socket
 import struct
 import time
 
+import kudu_frames as kudu
 import pytest
 
 MIB = 1 << 20
@@ -79,9 +80,53 @@ def one_get_of_many_keys_without_reading_the_answers(server, i):
     return client
 
 
+def half_a_long_kudu_frame(server, i):
+    client = kudu.connect(server)
+    # Half of the kind that is a call, half of nothing.
+    begun = struct.pack(">I", 50 << 20) + bytes([i % 2 and 0xFF])
+    send_all_that_is_taken(client, begun + bytes(8 * MIB))
+    return client
+
+
+def make_kudu_tables(server):
+    """Once for a server."""
+    if vars(server).setdefault("kudu_tables", False):
+        return
+    server.kudu_tables = True
+    with server.sql() as sql:
+        hash = "partition by hash (a) partitions 16, hash (b) partitions 16"
+        sql.execute(f"create table wide (a bigint, b bigint, primary key (a, b)) {hash}")
+        sql.execute("create table long (k bigint primary key, v text)")
+        sql.execute("insert into long select value, repeat('v', 1000) from generate_series(1, 3000)")
+
+
+def kudu_look_ups_without_reading_the_answers(server, i):
+    make_kudu_tables(server)
+    client = kudu.connect(server)
+    client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 65536)
+    # Of 100 bytes each, and of 30 kB the answers.
+    send_all_that_is_taken(client, b"".join(kudu.locations("wide", n) for n in range(5000)))
+    return client
+
+
+def kudu_scans_without_reading_the_answers(server, i):
+    make_kudu_tables(server)
+    client = kudu.connect(server)
+    tablet = kudu.tablet(client, "long")
+    client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 65536)
+    send_all_that_is_taken(client, b"".join(kudu.scan(tablet, n) for n in range(1000)))
+    return client
+
+
 @pytest.mark.parametrize(
     "abuse, clients, growth_max",
     [
+        # Five of them may send on.
+        (half_a_long_kudu_frame, 60, 100 * MIB),
+        # All of them together have 256 MiB.
+        (kudu_look_ups_without_reading_the_answers, 40, 350 * MIB),
+        # Each could have 256 of them at a time, of 1 MiB, and has 16, which lie in buffers of twice that size.
+        (kudu_scans_without_reading_the_answers, 10, 400 * MIB),
         (garbage, 100, 32 * MIB),
         # 1 MB is declared each time, and 1 kB sent.
         (half_a_request, 300, 32 * MIB),

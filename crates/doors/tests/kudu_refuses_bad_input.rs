@@ -260,7 +260,16 @@ fn a_thousand_half_open_negotiations_end_and_hold_up_nobody() {
     for client in silent.iter_mut().step_by(2) {
         client.send(b"hrpc\x09\0\0\0\0\0");
     }
-    lives(&subject);
+    // A client works meanwhile.
+    let mut client = subject.client();
+    let tablets = client.create("t", 2);
+    for k in 0..500 {
+        let answer =
+            client.write(&write(&tablets[k as usize % 2], &[(OperationType::Insert, k, None, None)]));
+        assert_eq!((answer.error, answer.per_row_errors), (None, vec![]));
+    }
+    let rows: usize = tablets.iter().map(|tablet| client.scan_all(scan(tablet), 1000).len()).sum();
+    assert_eq!(rows, 500);
     for mut client in silent {
         assert!(client.frame().is_none());
     }
@@ -337,4 +346,50 @@ fn an_answer_fits_a_frame_whatever_it_is_about() {
     assert_eq!((answer.error, answer.per_row_errors.len()), (None, rows.len()));
     assert!(answer.per_row_errors[0].error.message.as_ref().unwrap().contains(&name));
     assert_eq!(answer.per_row_errors.last().unwrap().error.message, None);
+}
+
+#[test]
+fn a_write_that_is_cut_short_changes_nothing() {
+    let subject = Subject::new();
+    let mut client = subject.client();
+    let tablets = client.create("t", 1);
+    let request = write(&tablets[0], &[(OperationType::Insert, 1, Some(2), Some("three"))]);
+    let header = oribi_kudu::rpc::RequestHeader {
+        call_id: 1,
+        remote_method: Some(Method::TabletServer(TabletServerMethod::Write).remote()),
+        ..Default::default()
+    };
+    let mut out = bytes::BytesMut::new();
+    oribi_kudu::frame::encode_request(&header, &request, 0, &mut out).unwrap();
+    for len in [1, 4, 5, out.len() / 2, out.len() - 1] {
+        let mut cut = subject.client();
+        cut.send(&out[..len]);
+        cut.socket.shutdown(std::net::Shutdown::Write).unwrap();
+        assert!(cut.frame().is_none(), "{len}");
+    }
+    assert_eq!(client.scan_all(scan(&tablets[0]), 1000), []);
+}
+
+#[test]
+fn a_service_that_nobody_has_is_named() {
+    let subject = Subject::new();
+    let mut client = subject.client();
+    let remote = oribi_kudu::rpc::RemoteMethod {
+        service_name: Bytes::from_static(b"kudu.master.OtherService"),
+        method_name: Bytes::from_static(b"Ping"),
+    };
+    for (remote_method, code, named) in [
+        (Some(remote), ErrorCode::NoSuchService, "kudu.master.OtherService"),
+        (None, ErrorCode::InvalidRequest, "names no method"),
+    ] {
+        let header = oribi_kudu::rpc::RequestHeader { call_id: 1, remote_method, ..Default::default() };
+        let mut out = bytes::BytesMut::new();
+        oribi_kudu::frame::encode_request(&header, &PingRequest {}, 0, &mut out).unwrap();
+        client.send(&out);
+        let (header, body) = client.answer();
+        let status: oribi_kudu::rpc::ErrorStatus = body.decode(100).unwrap();
+        assert_eq!((header.is_error(), status.code()), (true, code));
+        assert!(status.message.contains(named), "{}", status.message);
+    }
+    lives(&subject);
 }

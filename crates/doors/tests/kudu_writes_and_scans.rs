@@ -16,7 +16,8 @@ use oribi_kudu::messages::master::{
 };
 use oribi_kudu::messages::tserver::{
     NewScanRequest, OrderMode, ROW_FORMAT_COLUMNAR, ReadMode, ScanRequest, ScannerKeepAliveRequest,
-    ScannerKeepAliveResponse, TabletServerErrorCode as Code, WriteRequest, WriteResponse,
+    ScannerKeepAliveResponse, SplitKeyRangeRequest, SplitKeyRangeResponse, TabletServerErrorCode as Code,
+    WriteRequest, WriteResponse,
 };
 use oribi_kudu::predicate::{ColumnPredicate, Test, ValueRange};
 use oribi_kudu::row_operations::{OperationLayout, OperationType as Op, OperationsBuilder};
@@ -133,8 +134,9 @@ fn a_row_that_cannot_be_is_refused_and_the_others_are_written() {
         row.finish();
     }
     let (rows, indirect) = builder.into_parts();
+    let tablet_id = client.tablets("t").remove(0);
     let answer = client.write(&WriteRequest {
-        tablet_id: client.tablets("t").remove(0),
+        tablet_id,
         schema: Some(schema.encode_to_vec().into()),
         row_operations: Some(RowOperations { rows: Some(rows.into()), indirect_data: Some(indirect.into()) }),
         ..WriteRequest::default()
@@ -413,4 +415,48 @@ fn a_request_that_is_sent_again_is_answered_as_before() {
     assert_eq!(errors(&send(&mut other, 1, 1, &next).unwrap()), []);
     assert_eq!(send(&mut client, 0, 0, &insert), Err(ErrorCode::RequestStale));
     assert_eq!(client.scan_all(scan(&tablets[0]), 1000), [(1, Some(3))]);
+}
+
+#[test]
+fn a_tablet_is_split_for_the_tasks_of_a_scan() {
+    let subject = Subject::new();
+    let mut client = subject.client();
+    let tablets = client.create("t", 1);
+    load(&mut client, &tablets, -5000..0);
+    subject.engine.flush(&subject.engine.table("public", "t").unwrap()).unwrap();
+    load(&mut client, &tablets, 0..5000);
+    let mut split = |target_chunk_size_bytes, columns| {
+        let request = SplitKeyRangeRequest {
+            tablet_id: tablets[0].clone(),
+            target_chunk_size_bytes,
+            columns,
+            ..SplitKeyRangeRequest::default()
+        };
+        let method = Method::TabletServer(TabletServerMethod::SplitKeyRange);
+        let answer = client.try_call::<SplitKeyRangeResponse>(method, &request, &[]).unwrap().0;
+        assert_eq!(answer.error, None);
+        answer.ranges
+    };
+    assert_eq!(split(None, vec![]).len(), 1);
+    let whole = split(Some(u64::MAX), vec![]).remove(0);
+    assert_eq!((whole.start_primary_key, whole.stop_primary_key), (None, None));
+    let ranges = split(Some(whole.size_bytes_estimates / 200), vec![]);
+    assert!((50..=201).contains(&ranges.len()), "{}", ranges.len());
+    let one_column = scan(&tablets[0]).projected_columns.split_off(1);
+    assert!(split(Some(u64::MAX), one_column)[0].size_bytes_estimates < whole.size_bytes_estimates);
+    let parts: Vec<_> = ranges
+        .iter()
+        .map(|range| {
+            let start_primary_key = range.start_primary_key.clone();
+            assert!(start_primary_key.as_ref().is_none_or(|key| key.len() == 8), "a whole key");
+            let stop_primary_key = range.stop_primary_key.clone();
+            client.scan_all(
+                NewScanRequest { start_primary_key, stop_primary_key, ..scan(&tablets[0]) },
+                1 << 20,
+            )
+        })
+        .collect();
+    // A byte of a file is more rows than one of memory.
+    assert!(parts.iter().all(|part| part.len() < 2000));
+    assert_eq!(parts.concat(), expected(-5000..5000));
 }

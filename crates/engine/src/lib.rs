@@ -49,7 +49,7 @@ pub use memory::MemoryBudget;
 pub use options::EngineOptions;
 pub use oribi_wal::Lsn;
 pub use partitions::RangeChange;
-pub use range::{KeyRange, RangeCounts, RangeReader};
+pub use range::{KeyRange, RangeCounts, RangePart, RangeReader};
 pub use read::{Lookup, Pinned, Presence, Probe, ReadView, RowVersion, Sighting};
 pub use scan::{FileScan, MemoryRows, TableScan, TabletScan};
 pub use timeline::Snapshot;

@@ -113,6 +113,37 @@ pub fn from_engine<'k>(types: &[ColumnType], key: &'k [u8]) -> Result<Cow<'k, [u
     })
 }
 
+/// A whole key of the engine's for the beginning `prefix` of one, which may end anywhere: what it lacks has the least value.
+/// Kudu's clients take keys apart.
+pub fn complete(types: &[ColumnType], prefix: &[u8]) -> Vec<u8> {
+    let mut key = Vec::with_capacity(prefix.len() + 16 * types.len());
+    let mut rest = prefix;
+    for (i, column_type) in types.iter().enumerate() {
+        let component = match (column_type, column_type.fixed_width()) {
+            // Below it there are numbers of more digits.
+            (ColumnType::Decimal { precision, .. }, _) if rest.is_empty() => {
+                let least = 1 - 10_i128.pow(u32::from(*precision));
+                encode_as_engine(ValueRef::Decimal(least), false, &mut key);
+                continue;
+            }
+            (_, Some(width)) => width,
+            (_, None) if i + 1 == types.len() => rest.len(),
+            (_, None) => escaped_bytes(rest).unwrap_or(usize::MAX),
+        };
+        let (there, after) = rest.split_at(component.min(rest.len()));
+        rest = after;
+        if component == usize::MAX {
+            // Cut, perhaps within an escape.
+            key.extend_from_slice(there.strip_suffix(&[0]).unwrap_or(there));
+            key.extend_from_slice(&[0, 0]);
+        } else {
+            key.extend_from_slice(there);
+            key.resize(key.len() + component - there.len(), 0);
+        }
+    }
+    key
+}
+
 /// Rewrites a key component by component, if any of its types asks for it.
 fn carry<'k>(
     types: &[ColumnType],
@@ -184,6 +215,41 @@ mod tests {
         assert_eq!(kudu_key(&[numeric(9)], &[Value::Decimal(-1)]), b"\x7f\xff\xff\xff");
         assert_eq!(kudu_key(&[numeric(18)], &[Value::Decimal(2)]), b"\x80\0\0\0\0\0\0\x02");
         assert_eq!(kudu_key(&[numeric(19)], &[Value::Decimal(2)])[..2], *b"\x80\0");
+    }
+
+    #[test]
+    fn what_lies_between_two_keys_becomes_a_whole_one() {
+        let types = [
+            ColumnType::Int16,
+            ColumnType::String,
+            ColumnType::Decimal { precision: 5, scale: 0 },
+            ColumnType::Uuid,
+            ColumnType::String,
+        ];
+        let key = |a, b: &str, c, d: u8, e: &str| {
+            let (b, e) = (Value::String(b.into()), Value::String(e.into()));
+            engine_key(&[Value::Int16(a), b, Value::Decimal(c), Value::Uuid([d; 16]), e])
+        };
+        let keys = [
+            key(-5, "", -99_999, 0, ""),
+            key(0, "x", -7, 0, ""),
+            key(0, "x", 8, 0, ""),
+            key(0, "x", 8, 7, ""),
+            key(0, "x", 8, 7, "\0"),
+            key(0, "x\0", 8, 7, "a"),
+            key(0, "x\0\0", -99_999, 7, "a"),
+            key(300, "x", 99_999, 255, "ä"),
+        ];
+        for (i, before) in keys.iter().enumerate() {
+            for behind in &keys[i + 1..] {
+                let common = before.iter().zip(behind).take_while(|(a, b)| a == b).count();
+                let between = complete(&types, &behind[..common + 1]);
+                assert!(*before < between && between <= *behind, "{before:?} {between:?} {behind:?}");
+                let kudus = from_engine(&types, &between).unwrap();
+                assert_eq!(to_engine(&types, &kudus).unwrap(), between);
+            }
+        }
+        assert_eq!(complete(&types[1..3], b"x\0").len(), 3 + 16, "an escape that was cut");
     }
 
     #[test]

@@ -157,6 +157,24 @@ impl Index {
         group.first_row + (block - group.first_block) * self.block_rows
     }
 
+    /// The blocks that begin at a key between `from` and `to`, by their positions among all.
+    pub fn blocks_between(&self, from: &[u8], to: Option<&[u8]>) -> Range<usize> {
+        let blocks = self.separators.ends.len();
+        let start = partition_point(blocks, |b| self.separators.get(b) <= from);
+        let end = to.map_or(blocks, |to| partition_point(blocks, |b| self.separators.get(b) < to));
+        start..end.max(start)
+    }
+
+    /// Bytes of the pages of the column at `column`.
+    pub fn column_bytes(&self, column: usize) -> u64 {
+        let pages = |group: usize| {
+            let Chunk { dictionary, pages } = self.chunk(group, column);
+            let last = self.extent_range(pages.end - 1);
+            last.end - self.extent_range(dictionary.unwrap_or(pages.start)).start
+        };
+        (0..self.groups()).map(pages).sum()
+    }
+
     /// Whether `key`, which lies between the first and the last key and has the [`bloom::hash`] `hash`, may be there,
     /// by the bloom filter of the only row group that must have it if any has.
     pub fn may_contain(&self, key: &[u8], hash: u64) -> bool {

@@ -5,6 +5,7 @@ use crate::key_cursor::KeyCursor;
 use crate::page::{Encoding, OpenPage, Page};
 use crate::sstable::Sstable;
 use crate::value::{dictionary_position, plain, rank, split_levels, value_ref};
+use oribi_types::schema::ColumnId;
 use oribi_types::{ColumnSource, Error, Result, Schema, Timestamp, Value, ValueRef};
 use std::cell::RefCell;
 use std::cmp::Ordering;
@@ -91,6 +92,27 @@ impl Sstable {
             _ => index.rows,
         };
         end.min(index.rows).saturating_sub(start)
+    }
+
+    /// Keys above `from` and below `to` that have about `rows` rows between each two, ascending, by the key index: of each it
+    /// is known what rows are before it and what behind, and not that there is a row of it. Looks at memory only.
+    pub fn keys_apart<'s>(
+        &'s self,
+        from: &[u8],
+        to: Option<&[u8]>,
+        rows: u32,
+    ) -> impl Iterator<Item = &'s [u8]> {
+        let index = self.index();
+        let blocks = index.blocks_between(from, to);
+        let step = (rows / index.block_rows).max(1) as usize;
+        blocks.skip(step - 1).step_by(step).map(|block| index.separators.get(block))
+    }
+
+    /// About how many bytes of the data file the columns of these ids take; those that it lacks take none. Looks at memory
+    /// only.
+    pub fn columns_bytes(&self, columns: impl Iterator<Item = ColumnId>) -> u64 {
+        let index = self.index();
+        columns.filter_map(|id| index.column(id)).map(|column| index.column_bytes(column)).sum()
     }
 
     /// Appends the encoded row (all columns but the key's) at `row`, as `schema` has it now: columns are found by id,

@@ -9,7 +9,8 @@
 
 use super::Port;
 use super::call::{Answer, Call, too_busy};
-use super::load::{Held, Taken, UNCOUNTED_BYTES};
+use super::idle::Idle;
+use super::load::{Held, UNCOUNTED_BYTES};
 use super::outbox::Outbox;
 use super::services::{self, Done, Handled, Work};
 use super::tserver::write::RowPlans;
@@ -22,12 +23,12 @@ use oribi_kudu::rpc::{ErrorStatus, RequestHeader};
 use oribi_types::{Error, Result};
 use std::future::poll_fn;
 use std::io::ErrorKind;
-use std::pin::{Pin, pin};
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::TcpStream;
 use tokio::sync::watch;
-use tokio::time::{Instant, Sleep};
+use tokio::time::Instant;
 
 /// How long a client may take to negotiate; Kudu's own limit (`--rpc_negotiation_timeout_ms`).
 const NEGOTIATION_MAX: Duration = Duration::from_secs(3);
@@ -271,7 +272,7 @@ impl Connection {
             let answer = if !admitted && tokio::time::timeout(wait_max, engine.admission()).await.is_err() {
                 Answer::error(work.call_id, &too_busy("memory is full"))
             } else {
-                execute(work, begun, taken).await?
+                work.execute(begun, taken).await?
             };
             Ok(Finished { answers: settle(&engine, vec![answer]).await?, expected })
         }));
@@ -329,30 +330,6 @@ async fn poll_turn(turn: &mut Option<BoxFuture<'static, Held>>) -> Held {
     }
 }
 
-/// Has the work done by a thread that may wait for files, unless nobody waits for the answer any more by then.
-async fn execute(mut work: Work, begun: Instant, mut taken: Taken) -> Result<Answer> {
-    loop {
-        let run = move || {
-            let done = match work.timeout {
-                Some(timeout) if begun.elapsed() >= timeout => {
-                    Done::Answer(Answer::error(work.call_id, &too_busy("the call waited past its deadline")))
-                }
-                _ => (work.job)(true),
-            };
-            // With the work, so that it counts until it is done, though the client may have hung up.
-            (work, taken, done)
-        };
-        let ran = tokio::task::spawn_blocking(run).await;
-        let (again, still_taken, done) = ran.map_err(|e| Error::internal(format!("a call: {e}")))?;
-        match done {
-            Done::Answer(answer) => return Ok(Answer { room: still_taken.held, ..answer }),
-            Done::Again(under_way) => under_way.ended().await,
-            Done::NeedsFiles => return Err(Error::internal("a call that may wait for files does not")),
-        }
-        (work, taken) = (again, still_taken);
-    }
-}
-
 /// Waits until all that `answers` rest on is as durable as its tables ask for.
 async fn settle(engine: &Arc<Engine>, answers: Answers) -> Result<Answers> {
     let mut obligation = Obligation::default();
@@ -367,32 +344,4 @@ async fn settle(engine: &Arc<Engine>, answers: Answers) -> Result<Answers> {
 
 pub(super) fn malformed(error: impl std::fmt::Display) -> Error {
     Error::invalid(error.to_string())
-}
-
-/// The time that a client may be silent: over if nothing came between two of its ends, so that a call costs no timer.
-struct Idle {
-    max: Option<Duration>,
-    end: Pin<Box<Sleep>>,
-    touched: bool,
-}
-
-impl Idle {
-    fn new(max: Option<Duration>) -> Self {
-        Idle { max, end: Box::pin(tokio::time::sleep(max.unwrap_or_default())), touched: false }
-    }
-
-    fn touch(mut self: Pin<&mut Self>) {
-        self.touched = true;
-    }
-
-    async fn over(mut self: Pin<&mut Self>) {
-        let Some(max) = self.max else { return std::future::pending().await };
-        loop {
-            self.end.as_mut().await;
-            self.end.as_mut().reset(Instant::now() + max);
-            if !std::mem::take(&mut self.touched) {
-                return;
-            }
-        }
-    }
 }

@@ -13,6 +13,7 @@ mod attributes;
 mod call;
 mod connection;
 mod directory;
+mod idle;
 mod load;
 mod master;
 mod name;

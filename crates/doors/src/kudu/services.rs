@@ -1,6 +1,7 @@
 //! From a call to its answer: which part of the door has it, and whether it may wait for files.
 
-use super::call::{Answer, Call};
+use super::call::{Answer, Call, too_busy};
+use super::load::Taken;
 use super::node::{Node, Role};
 use super::tserver::write::RowPlans;
 use super::{master, server, tserver};
@@ -9,9 +10,11 @@ use oribi_kudu::messages::master::MasterFeature;
 use oribi_kudu::messages::tserver::TabletServerFeature;
 use oribi_kudu::rpc::ErrorStatus;
 use oribi_kudu::service::{Method, Service};
+use oribi_types::{Error, Result};
 use prost::Message;
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::time::Instant;
 
 /// Is told whether it may wait for files. Called again if it is not [`Done::Answer`].
 pub(super) type Job = Box<dyn FnMut(bool) -> Done + Send>;
@@ -62,6 +65,32 @@ impl Work {
         let (call_id, timeout, bytes) = (call.id, call.timeout, call.bytes());
         let job = Box::new(move |_| Done::Answer(job(&call)));
         Handled::Later(Work { call_id, job, timeout, bytes, answer_bytes, writes: false, is_short: false })
+    }
+
+    /// Has the work done by a thread that may wait for files, unless nobody waits for the answer any more by then.
+    pub async fn execute(self, begun: Instant, mut taken: Taken) -> Result<Answer> {
+        let mut work = self;
+        loop {
+            let run = move || {
+                let done = match work.timeout {
+                    Some(timeout) if begun.elapsed() >= timeout => Done::Answer(Answer::error(
+                        work.call_id,
+                        &too_busy("the call waited past its deadline"),
+                    )),
+                    _ => (work.job)(true),
+                };
+                // With the work, so that it counts until it is done, though the client may have hung up.
+                (work, taken, done)
+            };
+            let ran = tokio::task::spawn_blocking(run).await;
+            let (again, still_taken, done) = ran.map_err(|e| Error::internal(format!("a call: {e}")))?;
+            match done {
+                Done::Answer(answer) => return Ok(Answer { room: still_taken.held, ..answer }),
+                Done::Again(under_way) => under_way.ended().await,
+                Done::NeedsFiles => return Err(Error::internal("a call that may wait for files does not")),
+            }
+            (work, taken) = (again, still_taken);
+        }
     }
 }
 

@@ -68,6 +68,11 @@ impl MemoryRows {
         self.runs.iter().map(|rest| rest.keys.len()).sum()
     }
 
+    /// The keys of each run.
+    pub fn rests(&self) -> impl Iterator<Item = impl ExactSizeIterator<Item = &[u8]>> {
+        self.runs.iter().map(|rest| rest.keys.clone().map(|i| rest.run.get(i)))
+    }
+
     /// Whether [`capture`](Self::capture) is due.
     pub fn is_spent(&self) -> bool {
         self.next == self.captured.len()

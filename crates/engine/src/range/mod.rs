@@ -16,8 +16,10 @@ mod files;
 mod keys;
 mod memory;
 mod sources;
+mod split;
 
 pub use keys::KeyRange;
+pub use split::RangePart;
 
 use crate::catalog::Table;
 use crate::engine::{Engine, Obligation};

@@ -27,17 +27,16 @@ pub(super) enum Applied {
     NeedsFiles,
 }
 
-/// Whether files have to be read to apply `rows`, most likely: for a row that is not in memory, and may be in one.
-pub(super) fn needs_files(engine: &Engine, plan: &RowPlan, rows: &Rows<'_>) -> bool {
-    let in_files = |operation: &Operation| {
-        let probe = engine.probe(&plan.table, rows.key(operation));
-        operation.reads() == Read::Existing && engine.locate(probe) == Presence::Files
+/// Whether files have to be read, most likely: for a row that is not in memory, and may be in one.
+fn needs_files(engine: &Engine, ops: &[WriteOp<'_>]) -> bool {
+    let in_files = |op: &WriteOp<'_>| {
+        op.read == Read::Existing && engine.locate(engine.probe(op.table, op.key)) == Presence::Files
     };
-    rows.operations.iter().any(in_files)
+    ops.iter().any(in_files)
 }
 
 /// Applies `rows` in their order, as one record of the log. A row that fails does not undo the others. A request of an id that
-/// was applied before changes nothing, and is answered as it was then.
+/// was applied before changes nothing, and is answered as it was then. Unless it `may_wait`, nothing is applied that needs files.
 ///
 /// # Errors
 /// Those of [`Engine::write_tracked`]; nothing was applied then.
@@ -46,6 +45,7 @@ pub(super) fn apply(
     plan: &RowPlan,
     rows: &Rows<'_>,
     request_id: Option<&RequestId>,
+    may_wait: bool,
 ) -> Result<Applied> {
     let op = |operation| WriteOp {
         table: &plan.table,
@@ -53,6 +53,9 @@ pub(super) fn apply(
         read: Operation::reads(operation),
     };
     let ops: Vec<WriteOp<'_>> = rows.operations.iter().map(op).collect();
+    if !may_wait && needs_files(engine, &ops) {
+        return Ok(Applied::NeedsFiles);
+    }
     let tally = RefCell::new(Tally::default());
     let mut decide = |i: usize, current: Option<RowVersion<'_>>, row: &mut Vec<u8>| {
         decide(plan, rows, &rows.operations[i], current, row, &mut tally.borrow_mut())

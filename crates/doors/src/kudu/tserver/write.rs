@@ -1,6 +1,6 @@
 //! Writes: the rows of one request are one write of the engine, hence one record of the log with one timestamp.
 
-use super::apply::{Applied, apply, before, needs_files};
+use super::apply::{Applied, apply, before};
 use super::plan::RowPlan;
 use super::rows::Rows;
 use crate::kudu::call::{Answer, Call, too_busy};
@@ -121,10 +121,7 @@ fn try_execute(
     let rows = bytes(operations.and_then(|operations| operations.rows.as_ref()));
     let indirect = bytes(operations.and_then(|operations| operations.indirect_data.as_ref()));
     let rows = Rows::read(plan, &rows, &indirect, node.engine.options().statement_bytes_max)?;
-    if !may_wait && needs_files(&node.engine, plan, &rows) {
-        return Ok(Applied::NeedsFiles);
-    }
-    apply(&node.engine, plan, &rows, call.request_id.as_ref())
+    apply(&node.engine, plan, &rows, call.request_id.as_ref(), may_wait)
 }
 
 fn refuse(call: &Call, error: TabletServerError) -> Answer {
