@@ -7,6 +7,7 @@ ORIBI := $(CARGO_TARGET_DIR)/debug/oribi
 VENV := $(CACHE)/python
 NODE := $(CACHE)/node
 KUDU := $(CACHE)/kudu
+JARS := $(CACHE)/jars
 
 .PHONY: demo test check rust-test client-test pytest clients build bench bench-kv fuzz clean-cache
 
@@ -34,10 +35,10 @@ client-test: build pytest
 
 # With the binary as it is.
 pytest: clients
-	ORIBI=$(ORIBI) NODE_CLIENTS=$(NODE) KUDU_CLI=$(KUDU) $(VENV)/bin/python -m pytest -q tests/clients
+	ORIBI=$(ORIBI) NODE_CLIENTS=$(NODE) KUDU_CLI=$(KUDU) JARS=$(JARS) $(VENV)/bin/python -m pytest -q tests/clients
 
 # The clients, in versions that are pinned, outside the repository.
-clients: $(VENV)/ready $(NODE)/ready $(KUDU)/ready
+clients: $(VENV)/ready $(NODE)/ready $(KUDU)/ready $(JARS)/ready
 $(VENV)/ready: tests/clients/requirements.txt
 	scripts/prepare clients
 	python3 -m venv $(VENV)
@@ -54,6 +55,11 @@ $(NODE)/ready: tests/clients/package.json tests/clients/package-lock.json
 
 $(KUDU)/ready: scripts/prepare-kudu
 	scripts/prepare-kudu $(KUDU)
+	touch $@
+
+$(JARS)/ready: tests/clients/jars.txt scripts/prepare-jars
+	scripts/prepare clients
+	scripts/prepare-jars $(JARS)
 	touch $@
 
 bench:
