@@ -44,7 +44,7 @@ def table_being_loaded(sql, load, least=1000):
 
 
 def test_a_load_goes_on_after_the_server_was_killed(kudu):  # noqa: F811
-    server, rows = kudu.server, 60_000
+    server, rows = kudu.server, 20_000
     # Started again, it is where clients look for it.
     server.flags = [f"--kudu-master={kudu.master}", f"--kudu-tserver={kudu.tserver}"]
     with ThreadPoolExecutor() as threads:
@@ -85,7 +85,7 @@ def test_a_load_goes_on_after_the_server_was_killed(kudu):  # noqa: F811
 )
 def test_sql_sees_of_each_thread_what_it_wrote_first(kudu, loadgen, flags):  # noqa: F811
     # The keys of a thread are one sequence and one tablet.
-    rows, seen, answers = 60_000, {}, 0
+    rows, seen, answers = 20_000, {}, 0
     with ThreadPoolExecutor() as threads, kudu.server.sql() as sql:
         load = threads.submit(loadgen, kudu, rows, *flags)
         table = table_being_loaded(sql, load, least=1)
