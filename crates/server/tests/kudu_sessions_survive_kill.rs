@@ -15,8 +15,8 @@ use std::time::Duration;
 use tokio::runtime::Runtime;
 
 const SESSIONS: u64 = 3;
-const ROWS: u64 = 30_000;
-const KILLS: u64 = 3;
+const ROWS: u64 = 12_000;
+const KILLS: u64 = 2;
 
 #[test]
 fn every_row_is_there_once() {
@@ -26,7 +26,7 @@ fn every_row_is_there_once() {
     let (master, tserver) = (address("kudu-master"), address("kudu-tserver"));
     let runtime = Runtime::new().unwrap();
     let client = runtime.block_on(connect(&master));
-    let table = runtime.block_on(create(&client, "load", SESSIONS, 4));
+    let table = runtime.block_on(create(&client, SESSIONS, 4, "sync"));
     let counts: Vec<Arc<Counts>> = (0..SESSIONS).map(|_| Arc::default()).collect();
     let sessions: Vec<_> = (0..SESSIONS)
         .map(|session| {

@@ -22,9 +22,9 @@ use std::time::Duration;
 use tokio::runtime::Runtime;
 
 const SESSIONS: u64 = 4;
-const ROWS: u64 = 20_000;
+const ROWS: u64 = 6_000;
 /// So many queries are made while sessions write at least: they wait for them.
-const QUERIES: u64 = 25;
+const QUERIES: u64 = 12;
 
 /// What was counted of each session.
 fn numbers(counts: &[Arc<Counts>], number: impl Fn(&Counts) -> &AtomicU64) -> Vec<u64> {
@@ -39,7 +39,7 @@ fn while_sessions_write(buckets: u32, query: impl Fn(&Sql) -> Vec<u64>) {
     let sql = Sql::connect(server.address("postgres"));
     let runtime = Runtime::new().unwrap();
     let client = runtime.block_on(connect(server.address("kudu-master")));
-    let table = runtime.block_on(create(&client, "load", SESSIONS, buckets));
+    let table = runtime.block_on(create(&client, SESSIONS, buckets, "periodic:100"));
     let counts: Vec<Arc<Counts>> = (0..SESSIONS).map(|_| Arc::default()).collect();
     let queries = Arc::new(AtomicU64::new(0));
     let sessions: Vec<_> = (0..SESSIONS)

@@ -11,7 +11,7 @@ use oribi_kudu::STEPS_MAX;
 use oribi_kudu::blocks::{columnar, rowwise};
 use oribi_kudu::column::WireColumn;
 use oribi_kudu::frame::Body;
-use oribi_kudu::messages::common::{ColumnarRowBlock, RowwiseRowBlock};
+use oribi_kudu::messages::common::{ColumnarRowBlock, RowwiseRowBlock, StatusCode};
 use oribi_kudu::messages::tserver::{
     NewScanRequest, OrderMode, ROW_FORMAT_COLUMNAR, ScanRequest, ScanResponse, TabletServerError,
     TabletServerErrorCode, TabletServerFeature,
@@ -390,6 +390,7 @@ impl Failure {
             | TabletServerErrorCode::NotTheLeader
             | TabletServerErrorCode::WrongServerUuid => Failure::Lost(cause),
             TabletServerErrorCode::Throttled => Failure::Busy(cause),
+            _ if error.status.code() == StatusCode::ServiceUnavailable => Failure::Busy(cause),
             _ => Failure::Final(cause),
         }
     }

@@ -116,6 +116,7 @@ impl Lanes {
             return self.refuse(shared, bytes);
         }
         self.append(lane, row, self.next_flush);
+        self.bytes += bytes;
         if self.waiting_bytes == 0 && self.limits.mode == FlushMode::Background {
             shared.waiting.notify_one();
         }
@@ -140,7 +141,6 @@ impl Lanes {
             }
         }
         lane.open.append(row);
-        self.bytes += row.bytes();
     }
 
     /// Why a row finds no room.
@@ -246,6 +246,7 @@ impl Lanes {
         });
         let lane = known.unwrap_or_else(|| self.open(table, tablet.clone()));
         self.append(lane, row, flush);
+        self.bytes += row.bytes();
         let state = &mut self.lanes[lane];
         state.open_flush = state.open_flush.min(flush);
         state.is_due = true;

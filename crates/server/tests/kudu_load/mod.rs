@@ -27,9 +27,9 @@ pub async fn connect(master: &str) -> Client {
 }
 
 /// A table of rows (key, session, n), where the key is `session * SPAN + n`; hashed by the key, and each session's keys a
-/// range of their own.
-pub async fn create(client: &Client, name: &str, sessions: u64, buckets: u32) -> Table {
-    let mut table = CreateTable::new(name)
+/// range of their own. `durability` is the table's.
+pub async fn create(client: &Client, sessions: u64, buckets: u32, durability: &str) -> Table {
+    let mut table = CreateTable::new("load")
         .column(Column::new("key", ColumnType::Int64).key())
         .column(Column::new("session", ColumnType::Int64).not_null())
         .column(Column::new("n", ColumnType::Int64).not_null())
@@ -41,7 +41,7 @@ pub async fn create(client: &Client, name: &str, sessions: u64, buckets: u32) ->
     if buckets > 1 {
         table = table.hash(&["key"], buckets);
     }
-    client.create_table(table.replicas(1)).await.unwrap()
+    client.create_table(table.replicas(1).property("oribi.durability", durability)).await.unwrap()
 }
 
 /// Inserts `rows` rows in small batches. A row that was applied twice would be an error. `before_row` may wait.
