@@ -1,15 +1,16 @@
 //! The write path: latch, read, decide, log, apply, complete.
 //!
 //! 1. The keys' latches are taken in order, so that nothing changes between deciding and applying.
-//! 2. Each operation is decided on the newest applied version of its key; rows are staged in a scratch buffer.
+//! 2. Each operation is decided on the newest applied version of its key; rows that are made for it are staged in a scratch
+//!    buffer.
 //! 3. Under the shared gate, the record is appended to the log; its timestamp is taken in the same step. From here on
 //!    nothing can fail.
 //! 4. The rows are applied to the row index and noted in the memtables.
 //! 5. When the watermark has passed the timestamp, every reader sees the write, and what it replaced is freed. A write of
 //!    one row completes, as a rule, while the row's place is at hand; others look it up again.
 //!
-//! A single-row write costs one block of the row index, no other allocation, three copies of the row (staged, log buffer,
-//! index), no system call and no wake-up; the first after ten quiet minutes syncs the manifest (see `ceiling`).
+//! A single-row write costs one block of the row index, no other allocation, two copies of the row (log buffer, index)
+//! and a third if it is made while it is decided, no system call and no wake-up; the first after ten quiet minutes syncs the manifest (see `ceiling`).
 
 use crate::catalog::Table;
 use crate::engine::{Engine, Obligation};
@@ -35,6 +36,8 @@ pub struct WriteOp<'a> {
     /// The encoded key.
     pub key: &'a [u8],
     pub read: Read,
+    /// The encoded row that [`Decision::Proposed`] puts; empty if it is made while it is decided, or there will be none.
+    pub row: &'a [u8],
 }
 
 /// Whether an operation needs to know the row that is there.
@@ -48,7 +51,10 @@ pub enum Read {
 /// What to do with a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Decision {
+    /// Put the row that was made.
     Put,
+    /// Put the row that the operation came with, which is not copied for it.
+    Proposed,
     Delete,
     /// Leave it as it is.
     Keep,
@@ -72,11 +78,30 @@ pub struct Commit {
 /// A decided operation.
 struct Staged {
     op: usize,
-    /// The row's bytes in the scratch buffer; `None` deletes.
-    row: Option<Range<usize>>,
+    row: StagedRow,
     older: Older,
     /// Whether it has replaced versions that were not freed yet.
     covers: bool,
+}
+
+enum StagedRow {
+    /// The operation's.
+    Proposed,
+    /// In the scratch buffer.
+    Made(Range<usize>),
+    Deleted,
+}
+
+impl Staged {
+    /// The row to put, if it is not to be deleted.
+    #[inline]
+    fn row<'r>(&self, ops: &[WriteOp<'r>], made: &'r [u8]) -> Option<&'r [u8]> {
+        match &self.row {
+            StagedRow::Proposed => Some(ops[self.op].row),
+            StagedRow::Made(range) => Some(&made[range.clone()]),
+            StagedRow::Deleted => None,
+        }
+    }
 }
 
 #[derive(Default)]
@@ -103,7 +128,7 @@ impl Engine {
     ///
     /// `decide(i, current, row)` is called once per operation, in order, with the newest version of its key: `None`
     /// if it is absent or expired, and always for [`Read::Blind`]. For [`Decision::Put`] it leaves the encoded row in
-    /// `row`, which it finds empty. It runs under locks and must not call the engine.
+    /// `row`, which it finds empty; for [`Decision::Proposed`] the operation has it. It runs under locks and must not call the engine.
     ///
     /// # Errors
     /// Those of `decide`; `TooLarge` beyond `statement_bytes_max`; `NotFound` for a dropped table, `NotCovered` for a row
@@ -210,8 +235,8 @@ impl Engine {
                 return Err(Error::retry("the table was truncated meanwhile"));
             }
         }
-        let (lsn, ts) = self.log_record(targets, now_micros, scratch, tracking)?;
-        self.apply(targets, scratch, lsn, ts);
+        let (lsn, ts) = self.log_record(ops, targets, now_micros, scratch, tracking)?;
+        self.apply(ops, targets, scratch, lsn, ts);
         for staged in &scratch.staged {
             obligation.merge(Obligation::on(ops[staged.op].table, lsn));
         }
@@ -234,7 +259,7 @@ impl Engine {
         // Staged operations by key, to be seen by later operations on the same key, if any looks.
         let mut own: HashTable<usize> = HashTable::new();
         let keeps_own = ops.len() > 1 && ops.iter().any(|op| op.read == Read::Existing);
-        let keys_bytes: usize = ops.iter().map(|op| op.key.len()).sum();
+        let mut bytes: usize = ops.iter().map(|op| op.key.len()).sum();
         for (i, op) in ops.iter().enumerate() {
             let key = targets[i].1;
             let same_key = |staged: &Staged| {
@@ -252,12 +277,8 @@ impl Engine {
             let decision = match (op.read, earlier) {
                 (Read::Blind, _) => decide(i, None, row)?,
                 (Read::Existing, Some(earlier)) => {
-                    let current = scratch.staged[earlier].row.clone().map(|range| RowVersion {
-                        key: op.key,
-                        row: &scratch.rows[range],
-                        ts: Timestamp::MAX,
-                    });
-                    decide(i, current, row)?
+                    let current = scratch.staged[earlier].row(ops, &scratch.rows);
+                    decide(i, current.map(|row| RowVersion { key: op.key, row, ts: Timestamp::MAX }), row)?
                 }
                 (Read::Existing, None) => self.decide_on_newest(
                     i,
@@ -270,16 +291,22 @@ impl Engine {
                     decide,
                 )?,
             };
-            let range = match decision {
+            let row = match decision {
                 Decision::Keep => continue,
-                Decision::Delete => None,
+                Decision::Delete => StagedRow::Deleted,
+                Decision::Proposed => {
+                    debug_assert!(!op.row.is_empty(), "an encoded row has a header");
+                    bytes += op.row.len();
+                    StagedRow::Proposed
+                }
                 Decision::Put => {
                     let start = scratch.rows.len();
                     scratch.rows.extend_from_slice(&scratch.row);
-                    Some(start..scratch.rows.len())
+                    bytes += scratch.row.len();
+                    StagedRow::Made(start..scratch.rows.len())
                 }
             };
-            scratch.staged.push(Staged { op: i, row: range, older, covers: false });
+            scratch.staged.push(Staged { op: i, row, older, covers: false });
             if keeps_own {
                 let staged = scratch.staged.len() - 1;
                 match own.find_mut(key.hash, |&s| same_key(&scratch.staged[s])) {
@@ -289,7 +316,7 @@ impl Engine {
                     }
                 }
             }
-            if keys_bytes + scratch.rows.len() > self.options.statement_bytes_max {
+            if bytes > self.options.statement_bytes_max {
                 return Err(Error::too_large(format!(
                     "the statement writes more than statement_bytes_max ({} bytes)",
                     self.options.statement_bytes_max
@@ -340,6 +367,7 @@ impl Engine {
     /// Appends the record; takes its LSN and, in the same step, its timestamp.
     fn log_record(
         &self,
+        ops: &[WriteOp<'_>],
         targets: &[Target<'_>],
         now_micros: u64,
         scratch: &Scratch,
@@ -355,7 +383,7 @@ impl Engine {
             tracking.start_record(ts, buf);
             for staged in &scratch.staged {
                 let (tablet, key) = targets[staged.op];
-                let row = staged.row.clone().map(|range| &scratch.rows[range]);
+                let row = staged.row(ops, &scratch.rows);
                 record::push(buf, Change { tablet: tablet.id, key: key.key, row });
             }
         });
@@ -372,7 +400,14 @@ impl Engine {
     }
 
     /// Applies the staged rows and completes the write.
-    fn apply(&self, targets: &[Target<'_>], scratch: &mut Scratch, lsn: Lsn, ts: Timestamp) {
+    fn apply(
+        &self,
+        ops: &[WriteOp<'_>],
+        targets: &[Target<'_>],
+        scratch: &mut Scratch,
+        lsn: Lsn,
+        ts: Timestamp,
+    ) {
         let Scratch { rows, staged, .. } = scratch;
         // All of a write's rows are seen at once, so that only one alone completes it.
         let alone = staged.len() == 1;
@@ -387,7 +422,7 @@ impl Engine {
         let mut states = States::default();
         for staged in staged.iter_mut() {
             let (tablet, key) = targets[staged.op];
-            let row = staged.row.clone().map(|range| &rows[range]);
+            let row = staged.row(ops, rows);
             let memtable = &states.of(tablet).active;
             let new = NewVersion { ts, lsn, memtable: memtable.id, row, older: staged.older };
             let in_files = || tablet.state().files.may_contain(key.key);

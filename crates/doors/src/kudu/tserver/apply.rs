@@ -3,7 +3,7 @@
 use super::plan::RowPlan;
 use super::rows::{Change, Operation, Rows, encode_new};
 use crate::kudu::status;
-use oribi_engine::{Commit, Decision, Engine, Obligation, Request, RowVersion, Tracked, UnderWay, WriteOp};
+use oribi_engine::{Commit, Decision, Engine, Obligation, Request, RowVersion, Tracked, UnderWay};
 use oribi_kudu::messages::common::{AppStatus, StatusCode};
 use oribi_kudu::messages::tserver::{PerRowError, ResourceMetrics, WriteResponse};
 use oribi_kudu::row_operations::OperationType;
@@ -32,12 +32,7 @@ pub(super) fn apply(
     rows: &Rows<'_>,
     request_id: Option<&RequestId>,
 ) -> Result<Applied> {
-    let op = |operation| WriteOp {
-        table: &plan.table,
-        key: rows.key(operation),
-        read: Operation::reads(operation),
-    };
-    let ops: Vec<WriteOp<'_>> = rows.operations.iter().map(op).collect();
+    let ops = rows.write_ops(plan);
     let tally = RefCell::new(Tally::default());
     let mut decide = |i: usize, current: Option<RowVersion<'_>>, row: &mut Vec<u8>| {
         decide(plan, rows, &rows.operations[i], current, row, &mut tally.borrow_mut())
@@ -140,10 +135,7 @@ fn decide(
     }
     Ok(match (&operation.change, current) {
         (Change::Delete, _) => Decision::Delete,
-        (Change::Whole(range), _) => {
-            out.extend_from_slice(rows.row(range));
-            Decision::Put
-        }
+        (Change::Whole, _) => Decision::Proposed,
         (Change::Some(at), Some(current)) => {
             plan.table.schema_ref().overlay(current.row, rows.values(plan, *at), out);
             Decision::Put
