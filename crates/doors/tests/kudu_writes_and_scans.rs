@@ -460,3 +460,55 @@ fn a_tablet_is_split_for_the_tasks_of_a_scan() {
     assert!(parts.iter().all(|part| part.len() < 2000));
     assert_eq!(parts.concat(), expected(-5000..5000));
 }
+
+/// An upsert of all columns that there are, overtaken by `ADD COLUMN`, must leave the new column's value alone.
+#[test]
+fn a_column_that_is_added_keeps_its_values_under_upserts() {
+    use oribi_engine::{Alteration, Decision, Read, WriteOp};
+    use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+    const COLUMNS: usize = 8;
+    let subject = Subject::new();
+    let tablet = subject.client().create("t", 1).remove(0);
+    let (answered, ended) = (AtomicUsize::new(0), AtomicUsize::new(0));
+    let engine = &subject.engine;
+    let mut key = Vec::new();
+    oribi_types::key::encode_component(ValueRef::Int64(0), true, &mut key);
+    std::thread::scope(|scope| {
+        for _ in 0..2 {
+            scope.spawn(|| {
+                let mut client = subject.client();
+                let rows: Vec<_> = (0..1000).map(|k| (Op::Upsert, k, Some(1), Some("text"))).collect();
+                while ended.load(SeqCst) == 0 {
+                    let answer = client.write(&write(&tablet, &rows));
+                    assert_eq!((answer.error, answer.per_row_errors), (None, Vec::new()));
+                    answered.fetch_add(1, SeqCst);
+                }
+            });
+        }
+        for i in 0..COLUMNS {
+            let until = answered.load(SeqCst) + 4;
+            while answered.load(SeqCst) < until {
+                std::thread::yield_now();
+            }
+            let spec = oribi_types::schema::ColumnSpec::new(format!("c{i}"), ColumnType::Int32);
+            engine.alter_table("public", "t", &Alteration::AddColumn(spec)).unwrap();
+            let table = engine.table("public", "t").unwrap();
+            let op = WriteOp { table: &table, key: &key, read: Read::Existing, row: &[] };
+            let written = engine.write(&[op], &mut |_, current, row| {
+                let set = [(2 + i as u16, ValueRef::Int32(i as i32))];
+                table.schema_ref().replace_slots(current.unwrap().row, &set, row);
+                Ok(Decision::Put)
+            });
+            written.unwrap();
+        }
+        ended.store(1, SeqCst);
+    });
+    let table = engine.table("public", "t").unwrap();
+    let read = |row: oribi_engine::RowVersion<'_>| {
+        let row = oribi_types::RowRef::new(table.schema_ref().layout(), row.row);
+        (0..COLUMNS).map(|i| row.get(2 + i).unwrap().to_owned()).collect::<Vec<_>>()
+    };
+    let found = engine.get(&table, &key, engine.read_view(), read).unwrap().0.unwrap();
+    let expected: Vec<Value> = (0..COLUMNS as i32).map(Value::Int32).collect();
+    assert_eq!(found, expected);
+}

@@ -1,15 +1,16 @@
 //! The write path: latch, read, decide, log, apply, complete.
 //!
 //! 1. The keys' latches are taken in order, so that nothing changes between deciding and applying.
-//! 2. Each operation is decided on the newest applied version of its key; rows are staged in a scratch buffer.
+//! 2. Each operation is decided on the newest applied version of its key; rows that are made for it are staged in a scratch
+//!    buffer.
 //! 3. Under the shared gate, the record is appended to the log; its timestamp is taken in the same step. From here on
 //!    nothing can fail.
 //! 4. The rows are applied to the row index and noted in the memtables.
 //! 5. When the watermark has passed the timestamp, every reader sees the write, and what it replaced is freed. A write of
 //!    one row completes, as a rule, while the row's place is at hand; others look it up again.
 //!
-//! A single-row write costs one block of the row index, no other allocation, three copies of the row (staged, log buffer,
-//! index), no system call and no wake-up; the first after ten quiet minutes syncs the manifest (see `ceiling`).
+//! A single-row write costs one block of the row index, no other allocation, two copies of the row (log buffer, index)
+//! and a third if it is made while it is decided, no system call and no wake-up; the first after ten quiet minutes syncs the manifest (see `ceiling`).
 
 use crate::catalog::Table;
 use crate::engine::{Engine, Obligation};
@@ -37,6 +38,8 @@ pub struct WriteOp<'a> {
     /// The encoded key.
     pub key: &'a [u8],
     pub read: Read,
+    /// The encoded row that [`Decision::Proposed`] puts; empty if it is made while it is decided, or there will be none.
+    pub row: &'a [u8],
 }
 
 /// Whether an operation needs to know the row that is there.
@@ -50,7 +53,10 @@ pub enum Read {
 /// What to do with a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Decision {
+    /// Put the row that was made.
     Put,
+    /// Put the row that the operation came with, which is not copied for it.
+    Proposed,
     Delete,
     /// Leave it as it is.
     Keep,
@@ -74,23 +80,46 @@ pub struct Commit {
 /// A decided operation.
 struct Staged {
     op: usize,
-    /// The row's bytes in the scratch buffer; `None` deletes.
-    row: Option<Range<usize>>,
+    row: StagedRow,
     older: Older,
     /// Whether it has replaced versions that were not freed yet.
     covers: bool,
 }
 
+enum StagedRow {
+    /// The operation's.
+    Proposed,
+    /// In the scratch buffer.
+    Made(Range<usize>),
+    Deleted,
+}
+
 impl Staged {
-    fn version<'r>(&self, rows: &'r [u8], memtable: &Memtable, lsn: Lsn, ts: Timestamp) -> NewVersion<'r> {
-        let row = self.row.clone().map(|range| &rows[range]);
-        NewVersion { ts, lsn, memtable: memtable.id, row, older: self.older }
+    /// The row to put, if it is not to be deleted.
+    #[inline]
+    fn row<'r>(&self, ops: &[WriteOp<'r>], made: &'r [u8]) -> Option<&'r [u8]> {
+        match &self.row {
+            StagedRow::Proposed => Some(ops[self.op].row),
+            StagedRow::Made(range) => Some(&made[range.clone()]),
+            StagedRow::Deleted => None,
+        }
+    }
+
+    fn version<'r>(
+        &self,
+        ops: &[WriteOp<'r>],
+        made: &'r [u8],
+        memtable: &Memtable,
+        lsn: Lsn,
+        ts: Timestamp,
+    ) -> NewVersion<'r> {
+        NewVersion { ts, lsn, memtable: memtable.id, row: self.row(ops, made), older: self.older }
     }
 }
 
 #[derive(Default)]
 struct Scratch {
-    /// The rows of all staged operations, one behind the other.
+    /// The rows that were made for staged operations, one behind the other.
     rows: Vec<u8>,
     /// What an earlier operation of the write left for a later one on the same key.
     row: Vec<u8>,
@@ -114,7 +143,8 @@ impl Engine {
     ///
     /// `decide(i, current, rows)` is called once per operation, in order, with the newest version of its key: `None`
     /// if it is absent or expired, and always for [`Read::Blind`]. For [`Decision::Put`] it appends the encoded row to
-    /// `rows`, whatever is in it. It runs under locks and must not call the engine.
+    /// `rows`, whatever is in it; for [`Decision::Proposed`] the operation has it. It runs under locks and must not call the
+    /// engine.
     ///
     /// # Errors
     /// Those of `decide`; `TooLarge` beyond `statement_bytes_max`; `NotFound` for a dropped table, `NotCovered` for a row
@@ -237,8 +267,8 @@ impl Engine {
                 return Err(Error::retry("the table was truncated meanwhile"));
             }
         }
-        let (lsn, ts) = self.log_record(targets, now_micros, scratch, tracking)?;
-        self.apply(targets, scratch, lsn, ts);
+        let (lsn, ts) = self.log_record(ops, targets, now_micros, scratch, tracking)?;
+        self.apply(ops, targets, scratch, lsn, ts);
         for staged in &scratch.staged {
             obligation.merge(Obligation::on(ops[staged.op].table, lsn));
         }
@@ -251,6 +281,7 @@ impl Engine {
     /// Appends the record; takes its LSN and, in the same step, its timestamp.
     fn log_record(
         &self,
+        ops: &[WriteOp<'_>],
         targets: &[Target<'_>],
         now_micros: u64,
         scratch: &Scratch,
@@ -266,7 +297,7 @@ impl Engine {
             tracking.start_record(ts, buf);
             for staged in &scratch.staged {
                 let (tablet, key) = targets[staged.op];
-                let row = staged.row.clone().map(|range| &scratch.rows[range]);
+                let row = staged.row(ops, &scratch.rows);
                 record::push(buf, Change { tablet: tablet.id, key: key.key, row });
             }
         });
@@ -283,12 +314,19 @@ impl Engine {
     }
 
     /// Applies the staged rows and completes the write. All are seen at once, so that only one alone completes it.
-    fn apply(&self, targets: &[Target<'_>], scratch: &mut Scratch, lsn: Lsn, ts: Timestamp) {
+    fn apply(
+        &self,
+        ops: &[WriteOp<'_>],
+        targets: &[Target<'_>],
+        scratch: &mut Scratch,
+        lsn: Lsn,
+        ts: Timestamp,
+    ) {
         match &mut *scratch.staged {
             [alone] => {
                 let (tablet, key) = targets[alone.op];
                 let state = tablet.state();
-                let new = alone.version(&scratch.rows, &state.active, lsn, ts);
+                let new = alone.version(ops, &scratch.rows, &state.active, lsn, ts);
                 let published = || {
                     self.timeline.complete(ts);
                     self.timeline.horizon()
@@ -297,14 +335,21 @@ impl Engine {
                 alone.covers = state.active.apply(&self.index, key, new, published, in_files);
             }
             _ => {
-                self.apply_all(targets, scratch, lsn, ts);
+                self.apply_all(ops, targets, scratch, lsn, ts);
                 self.timeline.complete(ts);
             }
         }
         self.counters.rows_written.fetch_add(scratch.staged.len() as u64, Relaxed);
     }
 
-    fn apply_all(&self, targets: &[Target<'_>], scratch: &mut Scratch, lsn: Lsn, ts: Timestamp) {
+    fn apply_all(
+        &self,
+        ops: &[WriteOp<'_>],
+        targets: &[Target<'_>],
+        scratch: &mut Scratch,
+        lsn: Lsn,
+        ts: Timestamp,
+    ) {
         let Scratch { rows, staged, .. } = scratch;
         let horizon = self.timeline.horizon();
         let (mut states, mut run) = (States::default(), Run::default());
@@ -314,7 +359,7 @@ impl Engine {
             for staged in group {
                 let (tablet, key) = targets[staged.op];
                 let state = states.of(tablet);
-                let new = staged.version(rows, &state.active, lsn, ts);
+                let new = staged.version(ops, rows, &state.active, lsn, ts);
                 run.switch_to(&state.active, &self.index);
                 staged.covers =
                     run.apply(&self.index, key, new, horizon, || state.files.may_contain(key.key));

@@ -112,7 +112,7 @@ fn a_write_that_was_refused_is_decided_again() {
     assert_eq!(text(&answered(count(&engine, &table, &request(0, 0), 1))), "1");
     // A result that is too long is refused before anything is applied.
     let one = key(1);
-    let op = WriteOp { table: &table, key: &one, read: Read::Blind };
+    let op = WriteOp { table: &table, key: &one, read: Read::Blind, row: &[] };
     let long = engine.options().statement_bytes_max + 1;
     let mut delete = |_, _: Option<oribi_engine::RowVersion<'_>>, _: &mut Vec<u8>| Ok(Decision::Delete);
     let error =
@@ -179,7 +179,7 @@ fn of_two_that_send_a_request_at_once_one_applies_it_and_both_are_answered() {
         std::thread::scope(|scope| {
             let (engine, table, one) = (&engine, &table, &one);
             let first = scope.spawn(move || {
-                let op = WriteOp { table, key: one, read: Read::Blind };
+                let op = WriteOp { table, key: one, read: Read::Blind, row: &[] };
                 let mut decide = |_, _: Option<oribi_engine::RowVersion<'_>>, row: &mut Vec<u8>| {
                     decides.send(()).unwrap();
                     went_on.recv().unwrap();
@@ -279,7 +279,7 @@ fn results_are_within_the_memory_budget() {
     let bound = engine.memory().limit() / 32;
     let send = |client: u64, sequence: i64, result_bytes: usize| {
         let one = key(1);
-        let op = WriteOp { table: &table, key: &one, read: Read::Blind };
+        let op = WriteOp { table: &table, key: &one, read: Read::Blind, row: &[] };
         let id = client.to_be_bytes();
         let request = Request { client: &id, sequence, first_incomplete: 0 };
         let mut decide = |_, _: Option<oribi_engine::RowVersion<'_>>, _: &mut Vec<u8>| Ok(Decision::Delete);

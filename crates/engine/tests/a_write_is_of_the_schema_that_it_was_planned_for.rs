@@ -26,7 +26,7 @@ fn alter(engine: &Engine, change: &Alteration) -> Arc<Table> {
 /// Replaces row `k` by one with `n` in each column of `table` that is a number; `decided` is called in between.
 fn upsert(engine: &Engine, table: &Arc<Table>, k: i64, n: i64, decided: impl Fn()) -> Result<Commit> {
     let key = key(k);
-    let op = WriteOp { table, key: &key, read: Read::Existing };
+    let op = WriteOp { table, key: &key, read: Read::Existing, row: &[] };
     engine.write(&[op], &mut |_, _, row| {
         let layout = table.schema_ref().layout();
         let mut slots = vec![ValueRef::String("v")];
@@ -88,7 +88,7 @@ fn a_write_that_an_alter_table_overtakes_is_refused() {
     }
     // What changes nothing is of no schema.
     let key = key(1);
-    let op = WriteOp { table: &table, key: &key, read: Read::Existing };
+    let op = WriteOp { table: &table, key: &key, read: Read::Existing, row: &[] };
     alter(&engine, &add("d"));
     engine.write(&[op], &mut |_, _, _| Ok(Decision::Keep)).unwrap();
 }

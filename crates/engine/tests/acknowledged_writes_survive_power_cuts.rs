@@ -81,7 +81,7 @@ impl Story {
         let ops: Vec<WriteOp<'_>> = keys
             .iter()
             .zip(&changes)
-            .map(|(key, (k, _))| WriteOp { table: &node.tables[*k as usize % 2], key, read })
+            .map(|(key, (k, _))| WriteOp { table: &node.tables[*k as usize % 2], key, read, row: &[] })
             .collect();
         let commit = node.engine.write(&ops, &mut |i, current, row| {
             let (k, v) = &changes[i];

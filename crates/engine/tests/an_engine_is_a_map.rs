@@ -127,8 +127,10 @@ impl Run {
 
     fn batch(&mut self, changes: &[(i64, Option<u16>)]) {
         let keys: Vec<Vec<u8>> = changes.iter().map(|(k, _)| key(*k)).collect();
-        let ops: Vec<WriteOp<'_>> =
-            keys.iter().map(|key| WriteOp { table: &self.table, key, read: Read::Existing }).collect();
+        let ops: Vec<WriteOp<'_>> = keys
+            .iter()
+            .map(|key| WriteOp { table: &self.table, key, read: Read::Existing, row: &[] })
+            .collect();
         let mut model = self.model.clone();
         let commit = self.engine.write(&ops, &mut |i, current, row| {
             let (k, change) = changes[i];

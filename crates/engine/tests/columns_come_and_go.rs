@@ -59,13 +59,14 @@ fn column(engine: &Engine, table: &Arc<Table>, name: &str) -> BTreeMap<i64, Opti
 /// Writes a row whose slots after v and n hold `n` too.
 fn put_all(engine: &Engine, table: &Arc<Table>, k: i64, n: i64) {
     let key = key(k);
-    let written = engine.write(&[WriteOp { table, key: &key, read: Read::Blind }], &mut |_, _, row| {
-        let layout = table.schema_ref().layout();
-        let mut slots = vec![ValueRef::String("v")];
-        slots.resize(layout.slots().len(), ValueRef::Int64(n));
-        layout.encode(&slots, row);
-        Ok(Decision::Put)
-    });
+    let written =
+        engine.write(&[WriteOp { table, key: &key, read: Read::Blind, row: &[] }], &mut |_, _, row| {
+            let layout = table.schema_ref().layout();
+            let mut slots = vec![ValueRef::String("v")];
+            slots.resize(layout.slots().len(), ValueRef::Int64(n));
+            layout.encode(&slots, row);
+            Ok(Decision::Put)
+        });
     written.unwrap();
 }
 

@@ -81,7 +81,7 @@ fn a_key_in_no_range_is_absent_and_takes_no_write() {
     );
     assert_eq!(get(&engine, &table, 5).unwrap(), "v");
     let keys = [key(5), key(15)];
-    let ops = keys.each_ref().map(|key| WriteOp { table: &table, key, read: Read::Existing });
+    let ops = keys.each_ref().map(|key| WriteOp { table: &table, key, read: Read::Existing, row: &[] });
     let update = engine.write(&ops, &mut |_, current, row| match current {
         Some(_) => {
             encode(&table, "w", 5, row);

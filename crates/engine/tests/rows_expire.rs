@@ -29,7 +29,7 @@ fn everywhere(files: &SimFiles, clock: &Arc<SimClock>, engine: &Arc<Engine>, exp
         for k in 0..6 {
             assert_eq!(get(engine, &table, k), rows.get(&k).cloned(), "get of {k} {at}");
             let key = key(k);
-            let op = WriteOp { table: &table, key: &key, read: Read::Existing };
+            let op = WriteOp { table: &table, key: &key, read: Read::Existing, row: &[] };
             engine
                 .write(&[op], &mut |_, current, _| {
                     assert_eq!(current.is_some(), rows.contains_key(&k), "insert of {k} {at}");
@@ -118,7 +118,7 @@ fn put_until(engine: &Engine, clock: &SimClock, table: &Arc<Table>, k: i64, v: &
     let at = seconds.map(|s| (oribi_env::Clock::now_micros(clock) + s * SECOND) as i64);
     let at = at.map_or(ValueRef::Null, ValueRef::Timestamp);
     let key = key(k);
-    let op = WriteOp { table, key: &key, read: Read::Blind };
+    let op = WriteOp { table, key: &key, read: Read::Blind, row: &[] };
     let written = engine.write(&[op], &mut |_, _, row| {
         table.schema_ref().layout().encode(&[ValueRef::String(v), at], row);
         Ok(Decision::Put)

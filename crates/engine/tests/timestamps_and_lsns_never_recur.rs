@@ -105,7 +105,7 @@ fn a_write_that_is_held_up_does_not_pass_what_is_reserved() {
     let (files, clock) = (SimFiles::new(), Arc::new(SimClock::new()));
     let (engine, table) = open_t(&files, &clock);
     let one = key(1);
-    let op = WriteOp { table: &table, key: &one, read: Read::Existing };
+    let op = WriteOp { table: &table, key: &one, read: Read::Existing, row: &[] };
     // Between reserving and taking its timestamp an hour goes by.
     let held_up = engine.write(&[op], &mut |_, _, row| {
         clock.advance(3_600_000_000);

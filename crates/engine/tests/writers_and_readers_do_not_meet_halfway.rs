@@ -16,11 +16,14 @@ use std::time::Duration;
 fn insert(engine: &Engine, table: &Arc<Table>, k: i64, v: &str) -> Result<bool> {
     let key = key(k);
     let mut inserted = false;
-    engine.write(&[WriteOp { table, key: &key, read: Read::Existing }], &mut |_, current, row| {
-        inserted = current.is_none();
-        encode(table, v, k, row);
-        Ok(if inserted { Decision::Put } else { Decision::Keep })
-    })?;
+    engine.write(
+        &[WriteOp { table, key: &key, read: Read::Existing, row: &[] }],
+        &mut |_, current, row| {
+            inserted = current.is_none();
+            encode(table, v, k, row);
+            Ok(if inserted { Decision::Put } else { Decision::Keep })
+        },
+    )?;
     Ok(inserted)
 }
 
@@ -28,7 +31,7 @@ fn insert(engine: &Engine, table: &Arc<Table>, k: i64, v: &str) -> Result<bool> 
 fn two_inserts_of_one_key_see_each_other() {
     let (files, _, engine, table) = fresh(1, Durability::Sync);
     let one = key(1);
-    let ops = [Read::Existing; 3].map(|read| WriteOp { table: &table, key: &one, read });
+    let ops = [Read::Existing; 3].map(|read| WriteOp { table: &table, key: &one, read, row: &[] });
     let mut seen = Vec::new();
     engine
         .write(&ops, &mut |i, current, row| {
@@ -63,8 +66,10 @@ fn no_increment_is_lost() {
                 // A few keys in one write, in varying order.
                 let order: Vec<i64> = (0..keys).map(|i| (i + round) % keys).collect();
                 let encoded: Vec<Vec<u8>> = order.iter().map(|k| key(*k)).collect();
-                let ops: Vec<WriteOp<'_>> =
-                    encoded.iter().map(|key| WriteOp { table: &table, key, read: Read::Existing }).collect();
+                let ops: Vec<WriteOp<'_>> = encoded
+                    .iter()
+                    .map(|key| WriteOp { table: &table, key, read: Read::Existing, row: &[] })
+                    .collect();
                 let written = engine.write(&ops, &mut |i, current, row| {
                     let count = current.map_or(0, |c| v_of(&table, c.row).parse::<i64>().unwrap());
                     encode(&table, &(count + 1).to_string(), order[i], row);
@@ -277,7 +282,7 @@ fn point_reads_see_a_write_of_two_rows_whole_and_never_before_snapshots_do() {
 fn a_failed_decision_leaves_nothing_behind() {
     let (_, _, engine, table) = fresh(1, Durability::Sync);
     let keys = [key(1), key(2)];
-    let ops = [0, 1].map(|i| WriteOp { table: &table, key: &keys[i], read: Read::Existing });
+    let ops = [0, 1].map(|i| WriteOp { table: &table, key: &keys[i], read: Read::Existing, row: &[] });
     let refused = engine.write(&ops, &mut |i, _, row| {
         encode(&table, "v", 0, row);
         if i == 0 { Ok(Decision::Put) } else { Err(oribi_types::Error::already_exists("no")) }
@@ -294,7 +299,7 @@ fn an_import_does_not_slip_between_a_look_and_its_insert() {
     let (files, _, engine, table) = fresh(1, Durability::Sync);
     let one = key(1);
     let (done, imported) = mpsc::channel();
-    let op = WriteOp { table: &table, key: &one, read: Read::Existing };
+    let op = WriteOp { table: &table, key: &one, read: Read::Existing, row: &[] };
     let mut absent = false;
     let written = engine.write(&[op], &mut |_, current, row| {
         absent = current.is_none();

@@ -112,6 +112,26 @@ fn parquet_goes_into_a_server_and_both_clients_read_it() {
     assert!(row.starts_with("{\"o_orderkey\":1,\"o_custkey\":"), "{row}");
 }
 
+#[test]
+fn rows_go_to_tablets_one_by_one_and_those_that_are_there_are_refused() {
+    let files = Files::new();
+    let server = Server::start(&files.path("data"), &[]);
+    let (host, master) = (server.address("postgres"), server.address("kudu-master"));
+    let import = |file: &str| oribi_ok(&["import", "t", file, "--primary-key", "id", "--master", master]);
+    let first = files.write("a.csv", "name,id\none,1\n\"two, too\",2\n,3\n");
+    let said = import(&first);
+    assert!(said.contains("t: 3 rows") && !said.contains("refused"), "{said}");
+    let second = files.write("b.csv", "id,name\n2,again\nx,y\n4,four\n");
+    let said = import(&second);
+    assert!(said.contains("t: 1 rows") && said.contains("b.csv.rejected: 2 rows were refused"), "{said}");
+    let rejected = std::fs::read_to_string(files.path("b.csv.rejected")).unwrap();
+    let lines: Vec<Vec<&str>> = rejected.lines().map(|line| line.split('\t').collect()).collect();
+    assert_eq!((lines[0][0], lines[1][0], lines[1][2]), ("3", "-", "2,again"), "{rejected}");
+    assert!(lines[1][1].contains("already present"), "{rejected}");
+    let rows = oribi_ok(&["sql", "--host", host, "--format", "csv", "-c", "select * from t order by id"]);
+    assert_eq!(rows, "id,name\n1,one\n2,\"two, too\"\n3,\n4,four\n");
+}
+
 /// Writes a Parquet file; returns its name.
 fn parquet(files: &Files, name: &str, columns: Vec<(&str, ArrayRef)>) -> String {
     let batch = RecordBatch::try_from_iter_with_nullable(

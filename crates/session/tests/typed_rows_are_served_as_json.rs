@@ -224,3 +224,45 @@ fn keys_have_a_length() {
         assert!(subject.kv.round(true).get(key.as_bytes(), |_| ()).is_err());
     }
 }
+
+/// A round knows the tables as they were when it began.
+#[test]
+fn a_change_that_an_alter_table_overtakes_is_planned_again() {
+    let subject = subject();
+    let key = "public/orders/1";
+    let change = |json: &'static str| Change {
+        key: key.as_bytes().into(),
+        cas: None,
+        action: store(StoreMode::Set, json, Expiry::Never),
+    };
+    let mut before = subject.kv.round(true);
+    let note =
+        ColumnSpec { default: Some(Value::String("none".into())), ..column("note", ColumnType::String) };
+    let alter = |change| subject.engine.alter_table("public", "orders", &change).unwrap();
+    alter(oribi_engine::Alteration::AddColumn(note));
+    let stored = subject.store(StoreMode::Set, key, r#"{"total": 1, "note": "new"}"#);
+    assert!(matches!(stored.status, Status::Done), "{stored:?}");
+    let note = || {
+        let value = |document: oribi_session::kv::Document<'_>| {
+            serde_json::from_slice::<serde_json::Value>(document.value).unwrap()
+        };
+        match subject.kv.round(true).get(key.as_bytes(), value).unwrap() {
+            Got::Found(row) => row["note"].as_str().unwrap().to_owned(),
+            other => panic!("{other:?}"),
+        }
+    };
+    // What it does not know of stays, and what it replaces it replaces as a row of today.
+    let touch = Action::Touch { expiry: Expiry::Never };
+    let touch = Change { key: key.as_bytes().into(), cas: None, action: touch };
+    assert!(matches!(before.apply(&[touch]).unwrap()[0].status, Status::Done));
+    assert_eq!(note(), "new");
+    let other = Change { key: b"document".as_slice().into(), ..change("{}") };
+    let outcomes = before.apply(&[change(r#"{"total": 2}"#), other]).unwrap();
+    assert!(outcomes.iter().all(|outcome| matches!(outcome.status, Status::Done)), "{outcomes:?}");
+    assert_eq!(note(), "none");
+    let mut before = subject.kv.round(true);
+    alter(oribi_engine::Alteration::DropColumn("note".into()));
+    let outcomes = before.apply(&[change(r#"{"total": 3, "note": "gone"}"#)]).unwrap();
+    assert!(matches!(&outcomes[0].status, Status::Refused(error) if error.message().contains("note")));
+    assert!(matches!(before.apply(&[change(r#"{"total": 4}"#)]).unwrap()[0].status, Status::Done));
+}

@@ -1,5 +1,6 @@
 //! Arrow batches: rows turned into columns, and back.
 
+use crate::cells::Cells;
 use crate::key::KeyDecoder;
 use crate::schema::{FIELD_ID_METADATA, TS_COLUMN};
 use crate::{Column, ColumnSource, ColumnType, Error, Result, Schema, Timestamp, ValueRef};
@@ -8,7 +9,7 @@ use arrow::array::builder::{
     Float32Builder, Float64Builder, Int8Builder, Int16Builder, Int32Builder, Int64Builder, StringViewBuilder,
     TimestampMicrosecondBuilder, UInt64Builder,
 };
-use arrow::array::{Array, ArrayRef, AsArray, RecordBatch, RecordBatchOptions};
+use arrow::array::{Array, ArrayRef, RecordBatch, RecordBatchOptions};
 use arrow::datatypes as at;
 use arrow::datatypes::{DataType, Field, SchemaRef};
 use std::collections::HashMap;
@@ -224,31 +225,9 @@ impl ColumnBuilder {
 }
 
 /// The value at row `i` of `array`, which must have the Arrow type of `column_type`.
+#[inline]
 pub fn value_at(array: &dyn Array, column_type: ColumnType, i: usize) -> ValueRef<'_> {
-    if array.is_null(i) {
-        return ValueRef::Null;
-    }
-    match column_type {
-        ColumnType::Bool => ValueRef::Bool(array.as_boolean().value(i)),
-        ColumnType::Int8 => ValueRef::Int8(array.as_primitive::<at::Int8Type>().value(i)),
-        ColumnType::Int16 => ValueRef::Int16(array.as_primitive::<at::Int16Type>().value(i)),
-        ColumnType::Int32 => ValueRef::Int32(array.as_primitive::<at::Int32Type>().value(i)),
-        ColumnType::Int64 => ValueRef::Int64(array.as_primitive::<at::Int64Type>().value(i)),
-        ColumnType::Float => ValueRef::Float(array.as_primitive::<at::Float32Type>().value(i)),
-        ColumnType::Double => ValueRef::Double(array.as_primitive::<at::Float64Type>().value(i)),
-        ColumnType::Decimal { .. } => ValueRef::Decimal(array.as_primitive::<at::Decimal128Type>().value(i)),
-        ColumnType::String => ValueRef::String(array.as_string_view().value(i)),
-        ColumnType::Json => ValueRef::Json(array.as_string_view().value(i)),
-        ColumnType::Binary => ValueRef::Binary(array.as_binary_view().value(i)),
-        ColumnType::Date => ValueRef::Date(array.as_primitive::<at::Date32Type>().value(i)),
-        ColumnType::Timestamp => {
-            ValueRef::Timestamp(array.as_primitive::<at::TimestampMicrosecondType>().value(i))
-        }
-        ColumnType::Uuid => {
-            let bytes = array.as_fixed_size_binary().value(i);
-            ValueRef::Uuid(bytes.try_into().expect("a uuid has 16 bytes"))
-        }
-    }
+    Cells::of(array, column_type).get(i)
 }
 
 /// Encoded keys of the rows of a batch, in one buffer.

@@ -415,21 +415,33 @@ impl Schema {
     /// # Errors
     /// `Invalid`, naming the column, for null in a not-null column or a value of another type.
     pub fn encode(&self, values: &[ValueRef<'_>], key: &mut Vec<u8>, row: &mut Vec<u8>) -> Result<()> {
+        self.check_values(values)?;
+        encode_key(self, self.key.iter().map(|&i| values[i]), key)?;
+        self.encode_slots(values, row);
+        Ok(())
+    }
+
+    /// Checks that `values`, one per column, may stand in a row. Those of `CommitTimestamp` columns are ignored.
+    ///
+    /// # Errors
+    /// `Invalid`, naming the column.
+    pub fn check_values(&self, values: &[ValueRef<'_>]) -> Result<()> {
         debug_assert_eq!(values.len(), self.columns.len(), "a value per column");
+        let stored = |(column, _): &(&Column, _)| column.source != ColumnSource::CommitTimestamp;
+        let mut values = self.columns.iter().zip(values).filter(stored);
+        values.try_for_each(|(column, value)| check_value(column, *value))
+    }
+
+    /// Appends the encoded row of checked values, one per column.
+    pub fn encode_slots(&self, values: &[ValueRef<'_>], row: &mut Vec<u8>) {
         let mut slots: SmallVec<[ValueRef<'_>; SLOTS_INLINE]> =
             smallvec![ValueRef::Null; self.layout.slots().len()];
         for (column, value) in self.columns.iter().zip(values) {
-            if let ColumnSource::CommitTimestamp = column.source {
-                continue;
-            }
-            check_value(column, *value)?;
             if let ColumnSource::Slot(slot) = column.source {
                 slots[usize::from(slot)] = *value;
             }
         }
-        encode_key(self, self.key.iter().map(|&i| values[i]), key)?;
         self.layout.encode(&slots, row);
-        Ok(())
     }
 }
 

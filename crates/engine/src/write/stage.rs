@@ -4,7 +4,7 @@
 //! A write of many rows works on groups of [`GROUP`](crate::index::GROUP): what the keys of a group lead to is fetched at once,
 //! so that a row costs no cache miss of its own. Its row is encoded to where it stays until it is applied.
 
-use super::{Decide, Decision, Read, Scratch, Staged, Target, WriteOp};
+use super::{Decide, Decision, Read, Scratch, Staged, StagedRow, Target, WriteOp};
 use crate::engine::{Engine, Obligation};
 use crate::index::{GROUP, Older};
 use crate::read::{FileRow, RowVersion};
@@ -24,13 +24,13 @@ impl Engine {
         decide: &mut Decide<'_>,
     ) -> Result<Obligation> {
         let mut staging = Staging { now_micros, own: Own::of(ops), obligation: Obligation::default() };
-        let keys_bytes: usize = ops.iter().map(|op| op.key.len()).sum();
+        let mut bytes: usize = ops.iter().map(|op| op.key.len()).sum();
         for group in groups(ops.len()) {
             // Pinned once for a group, and what its keys lead to is fetched at once.
             let _pinned = (ops.len() > 1).then(|| self.index.fetch_ahead(hashes(&targets[group.clone()])));
             for i in group {
-                self.stage_one(i, ops, targets, &mut staging, scratch, decide)?;
-                if keys_bytes + scratch.rows.len() > self.options.statement_bytes_max {
+                bytes += self.stage_one(i, ops, targets, &mut staging, scratch, decide)?;
+                if bytes > self.options.statement_bytes_max {
                     return Err(Error::too_large(format!(
                         "the statement writes more than statement_bytes_max ({} bytes)",
                         self.options.statement_bytes_max
@@ -41,6 +41,7 @@ impl Engine {
         Ok(staging.obligation)
     }
 
+    /// Decides operation `i`; returns how long the row is that it puts.
     fn stage_one(
         &self,
         i: usize,
@@ -49,7 +50,7 @@ impl Engine {
         staging: &mut Staging,
         scratch: &mut Scratch,
         decide: &mut Decide<'_>,
-    ) -> Result<()> {
+    ) -> Result<usize> {
         let Scratch { rows, row: before, staged } = scratch;
         let start = rows.len();
         let mut older = Older::Unresolved { below: 0 };
@@ -57,27 +58,32 @@ impl Engine {
         let decision = match (ops[i].read, earlier) {
             (Read::Blind, _) => decide(i, None, rows)?,
             (Read::Existing, Some(earlier)) => {
-                let range = staged[earlier].row.clone();
-                before.clear();
-                before.extend_from_slice(range.clone().map_or(&[], |range| &rows[range]));
-                let current = range.map(|_| RowVersion { key: ops[i].key, row: before, ts: Timestamp::MAX });
+                let current = staged[earlier].row(ops, rows).map(|row| {
+                    before.clear();
+                    before.extend_from_slice(row);
+                    RowVersion { key: ops[i].key, row: before, ts: Timestamp::MAX }
+                });
                 decide(i, current, rows)?
             }
             (Read::Existing, None) => {
                 self.decide_on_newest(i, &ops[i], targets[i], staging, &mut older, rows, decide)?
             }
         };
-        let row = match decision {
-            Decision::Put => Some(start..rows.len()),
-            Decision::Delete => None,
+        let (row, bytes) = match decision {
+            Decision::Put => (StagedRow::Made(start..rows.len()), rows.len() - start),
+            Decision::Proposed => {
+                debug_assert!(!ops[i].row.is_empty(), "an encoded row has a header");
+                (StagedRow::Proposed, ops[i].row.len())
+            }
+            Decision::Delete => (StagedRow::Deleted, 0),
             Decision::Keep => {
                 rows.truncate(start);
-                return Ok(());
+                return Ok(0);
             }
         };
         staged.push(Staged { op: i, row, older, covers: false });
         staging.own.push(ops, targets, staged);
-        Ok(())
+        Ok(bytes)
     }
 
     /// Decides one operation on the newest applied version: from the row index or, under the latch, from the files.

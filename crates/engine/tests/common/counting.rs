@@ -7,7 +7,7 @@ use oribi_engine::{Answered, Request, Tracked};
 pub fn count(engine: &Engine, table: &Arc<Table>, request: &Request<'_>, k: i64) -> Result<Tracked> {
     let (key, mut now) = (key(k), 0);
     let text = std::cell::RefCell::new(String::new());
-    let op = WriteOp { table, key: &key, read: Read::Existing };
+    let op = WriteOp { table, key: &key, read: Read::Existing, row: &[] };
     let mut decide = |_, current: Option<oribi_engine::RowVersion<'_>>, row: &mut Vec<u8>| {
         now = current.map_or(0, |c| v_of(table, c.row).parse::<u64>().unwrap()) + 1;
         encode(table, &now.to_string(), k, row);
@@ -24,7 +24,7 @@ pub fn count(engine: &Engine, table: &Arc<Table>, request: &Request<'_>, k: i64)
 pub fn insert(engine: &Engine, table: &Arc<Table>, request: &Request<'_>, k: i64) -> Result<Tracked> {
     let key = key(k);
     let there = std::cell::Cell::new(false);
-    let op = WriteOp { table, key: &key, read: Read::Existing };
+    let op = WriteOp { table, key: &key, read: Read::Existing, row: &[] };
     let mut decide = |_, current: Option<oribi_engine::RowVersion<'_>>, row: &mut Vec<u8>| {
         there.set(current.is_some());
         encode(table, "1", k, row);
@@ -38,7 +38,7 @@ pub fn insert(engine: &Engine, table: &Arc<Table>, request: &Request<'_>, k: i64
 /// A write that is decided against.
 pub fn refused(engine: &Engine, table: &Arc<Table>, request: &Request<'_>, k: i64) -> Result<Tracked> {
     let key = key(k);
-    let op = WriteOp { table, key: &key, read: Read::Blind };
+    let op = WriteOp { table, key: &key, read: Read::Blind, row: &[] };
     let mut decide = |_, _: Option<oribi_engine::RowVersion<'_>>, _: &mut Vec<u8>| {
         Err(oribi_types::Error::conflict("decided against"))
     };

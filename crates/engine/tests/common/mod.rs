@@ -87,7 +87,7 @@ pub fn encode(table: &Table, v: &str, n: i64, row: &mut Vec<u8>) {
 
 pub fn put(engine: &Engine, table: &Arc<Table>, k: i64, v: &str) -> Result<Commit> {
     let key = key(k);
-    let op = WriteOp { table, key: &key, read: Read::Blind };
+    let op = WriteOp { table, key: &key, read: Read::Blind, row: &[] };
     engine.write(&[op], &mut |_, _, row| {
         encode(table, v, k, row);
         Ok(Decision::Put)
@@ -97,7 +97,7 @@ pub fn put(engine: &Engine, table: &Arc<Table>, k: i64, v: &str) -> Result<Commi
 /// Deletes a row; whether it was there.
 pub fn delete(engine: &Engine, table: &Arc<Table>, k: i64) -> Result<bool> {
     let key = key(k);
-    let op = WriteOp { table, key: &key, read: Read::Existing };
+    let op = WriteOp { table, key: &key, read: Read::Existing, row: &[] };
     let mut there = false;
     engine.write(&[op], &mut |_, current, _| {
         there = current.is_some();
@@ -121,7 +121,8 @@ pub fn get(engine: &Engine, table: &Table, k: i64) -> Option<String> {
 /// Puts (some value) and deletes as one write that looks at what is there.
 pub fn write(engine: &Engine, table: &Arc<Table>, changes: &[(i64, Option<&str>)]) -> Result<Commit> {
     let keys: Vec<Vec<u8>> = changes.iter().map(|(k, _)| key(*k)).collect();
-    let ops: Vec<WriteOp<'_>> = keys.iter().map(|key| WriteOp { table, key, read: Read::Existing }).collect();
+    let ops: Vec<WriteOp<'_>> =
+        keys.iter().map(|key| WriteOp { table, key, read: Read::Existing, row: &[] }).collect();
     engine.write(&ops, &mut |i, _, row| match changes[i] {
         (k, Some(v)) => {
             encode(table, v, k, row);

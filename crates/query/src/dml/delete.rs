@@ -7,7 +7,7 @@ use super::returning::Returning;
 use super::room::Room;
 use super::rows::Written;
 use super::source::SourceQuery;
-use super::{Run, Scope, blocking, changed, readable, refuse, settle};
+use super::{Run, Scope, blocking, changed, refuse, settle};
 use crate::syntax::fold;
 use arrow::datatypes::SchemaRef;
 use datafusion::sql::sqlparser::ast::{self, FromTable};
@@ -96,12 +96,13 @@ impl Delete {
         let room = Room::new(run.query);
         let matched = self.selection.find(run, &self.target, &room).await?;
         let engine = run.query.engine();
-        let (table, schema) = (Arc::clone(&self.target.table), Arc::clone(&self.target.schema));
+        let table = Arc::clone(&self.target.table);
         let shown = self.returning.is_some();
         let (commit, deleted) = blocking(engine, matched.len(), move |engine| {
             let mut deleted = Written::new(shown);
             let mut refused = None;
-            let operation = |i| WriteOp { table: &table, key: matched.key(i), read: Read::Existing };
+            let operation =
+                |i| WriteOp { table: &table, key: matched.key(i), read: Read::Existing, row: &[] };
             let operations: Vec<WriteOp<'_>> = (0..matched.len()).map(operation).collect();
             let result = engine.write(&operations, &mut |i, current, _| {
                 let current = match (current, matched.ts(i)) {
@@ -110,7 +111,7 @@ impl Delete {
                     (None, None) => return Ok(Decision::Keep),
                     _ => return Err(changed()),
                 };
-                deleted.push(matched.key(i), readable(&schema, &current)?);
+                deleted.push(matched.key(i), current.row);
                 room.check(matched.bytes() + deleted.bytes()).map_err(|e| {
                     refused = Some(e);
                     changed()

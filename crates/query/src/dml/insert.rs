@@ -7,7 +7,7 @@ use super::constant::{Constant, ParameterTypes};
 use super::point::{self, PointWrite};
 use super::returning::Returning;
 use super::room::Room;
-use super::rows::{EncodedRows, Written, duplicate_key};
+use super::rows::{Written, duplicate_key, push_row};
 use super::sink::RowSink;
 use super::source::SourceQuery;
 use super::upsert::{Conflict, Upsert};
@@ -17,7 +17,7 @@ use arrow::array::RecordBatch;
 use arrow::datatypes::SchemaRef;
 use datafusion::sql::sqlparser::ast::{self, Expr, SetExpr, TableObject};
 use futures::StreamExt;
-use oribi_engine::{Commit, Decision, Engine, Read, Table, WriteOp};
+use oribi_engine::{Commit, Decision, EncodedRows, Engine, Read, Table};
 use oribi_session::sql::{Outcome, SqlError};
 use oribi_types::batch::value_at;
 use oribi_types::{ColumnSource, ColumnType, Error, ErrorKind, Schema, Value, ValueRef};
@@ -177,9 +177,10 @@ impl Insert {
         let (engine, table, schema) = (run.query.engine(), &self.table, &self.schema);
         match &self.conflict {
             Conflict::Refuse => {
-                let (commit, rows) = insert_new(engine, table, schema, rows).await?;
+                let rows = Arc::new(rows);
+                let commit = insert_new(engine, table, schema, &rows).await?;
                 let count = rows.len() as u64;
-                Ok((commit, rows, count))
+                Ok((commit, Arc::unwrap_or_clone(rows), count))
             }
             Conflict::Ignore => {
                 let (commit, written) = insert_absent(engine, table, rows, self.returning.is_some()).await?;
@@ -224,7 +225,7 @@ impl Insert {
                 }
             }
             let borrowed: Vec<ValueRef<'_>> = values.iter().map(Value::as_ref).collect();
-            encoded.push(&self.table, &self.schema, &borrowed)?;
+            push_row(&mut encoded, &self.table, &self.schema, &borrowed)?;
         }
         Ok(encoded)
     }
@@ -242,24 +243,21 @@ pub(crate) async fn insert_new(
     engine: &Arc<Engine>,
     table: &Arc<Table>,
     schema: &Arc<Schema>,
-    rows: EncodedRows,
-) -> Result<(Commit, EncodedRows), SqlError> {
-    let count = rows.len();
-    let owned = (Arc::clone(table), Arc::clone(schema));
-    let (result, refused) = blocking(engine, count, move |engine| {
-        let (table, schema) = owned;
+    rows: &Arc<EncodedRows>,
+) -> Result<Commit, SqlError> {
+    let (table, schema, rows) = (Arc::clone(table), Arc::clone(schema), Arc::clone(rows));
+    let (result, refused) = blocking(engine, rows.len(), move |engine| {
         let mut refused = None;
-        let result = engine.write(&operations(&table, &rows), &mut |i, current, row| {
+        let result = engine.write(&rows.operations(&table, Read::Existing), &mut |i, current, _| {
             if current.is_some() {
                 refused = Some(i);
                 return Err(changed());
             }
-            row.extend_from_slice(rows.row(i));
-            Ok(Decision::Put)
+            Ok(Decision::Proposed)
         });
         let refused = refused
             .map(|i| (observe(engine, &table, rows.key(i)), duplicate_key(&table, &schema, rows.key(i))));
-        (result.map(|commit| (commit, rows)), refused)
+        (result, refused)
     })
     .await?;
     if let Some((seen, error)) = refused {
@@ -280,22 +278,16 @@ async fn insert_absent(
     let table = Arc::clone(table);
     let written = blocking(engine, rows.len(), move |engine| {
         let mut written = Written::new(shown);
-        let commit = engine.write(&operations(&table, &rows), &mut |i, current, row| {
+        let commit = engine.write(&rows.operations(&table, Read::Existing), &mut |i, current, _| {
             if current.is_some() {
                 return Ok(Decision::Keep);
             }
-            row.extend_from_slice(rows.row(i));
             written.push(rows.key(i), rows.row(i));
-            Ok(Decision::Put)
+            Ok(Decision::Proposed)
         })?;
         Ok::<_, Error>((commit, written))
     });
     Ok(written.await??)
-}
-
-/// One operation per row, each looking at what is there.
-pub(crate) fn operations<'a>(table: &'a Arc<Table>, rows: &'a EncodedRows) -> Vec<WriteOp<'a>> {
-    (0..rows.len()).map(|i| WriteOp { table, key: rows.key(i), read: Read::Existing }).collect()
 }
 
 fn observe(engine: &Engine, table: &Table, key: &[u8]) -> Result<oribi_engine::Obligation, Error> {

@@ -37,9 +37,9 @@ pub(crate) use update::Update;
 pub(crate) use writers::{ATTEMPTS_MAX, Writers};
 
 use crate::context::QueryEngine;
-use oribi_engine::{Commit, Engine, RowVersion, Table};
+use oribi_engine::{Commit, Engine, Table};
 use oribi_session::sql::{SqlError, SqlSession};
-use oribi_types::{Error, ErrorKind, Result, Schema};
+use oribi_types::{Error, ErrorKind};
 use std::sync::Arc;
 
 /// What a statement is planned for.
@@ -92,13 +92,6 @@ fn check_size(engine: &Engine, bytes: usize) -> Result<(), SqlError> {
     Err(SqlError::new(ErrorKind::TooLarge, message)
         .with_sqlstate("54000")
         .with_hint("write in several statements; INSERT and COPY of new keys may be larger"))
-}
-
-/// The current row, if this statement's picture of the schema can read it: a row written after an `ALTER TABLE` has
-/// more slots, and then the statement is planned again.
-fn readable<'a>(schema: &Schema, current: &RowVersion<'a>) -> Result<&'a [u8]> {
-    let slots = current.row.first_chunk::<2>().map_or(0, |n| usize::from(u16::from_le_bytes(*n)));
-    if slots <= schema.layout().slots().len() { Ok(current.row) } else { Err(changed()) }
 }
 
 /// Another write came between read and write. The statement is tried again.

@@ -6,8 +6,8 @@
 //! row so large that its memory is counted, a table that changed meanwhile) it leaves to the planned statement, having
 //! written nothing. So it can differ from that statement only in what both succeed at.
 
+use super::changed;
 use super::constant::Constant;
-use super::{changed, readable};
 use crate::point::convert;
 use oribi_engine::{Commit, Decision, Engine, Obligation, Read, RowVersion, Table, WriteOp};
 use oribi_session::sql;
@@ -132,19 +132,17 @@ impl PointWrite {
     ) -> Option<(Commit, bool)> {
         self.encode_key(key, parameters, &mut scratch.key)?;
         if self.replaces && self.encode_replacing(changes, parameters, &mut scratch.row) {
-            let Scratch { key, row: encoded } = scratch;
-            return self.write(key, |current, row| {
-                let Some(current) = current else { return Ok(Decision::Keep) };
-                readable(&self.schema, &current)?;
-                row.extend_from_slice(encoded);
-                Ok(Decision::Put)
-            });
+            let proposed = |current: Option<RowVersion<'_>>, _: &mut Vec<u8>| match current {
+                Some(_) => Ok(Decision::Proposed),
+                None => Ok(Decision::Keep),
+            };
+            return self.write(&scratch.key, &scratch.row, proposed);
         }
         let mut slots = Slots::new();
         self.put_slots(changes, parameters, &[], &mut slots)?;
-        self.write(&scratch.key, |current, row| {
+        self.write(&scratch.key, &[], |current, row| {
             let Some(current) = current else { return Ok(Decision::Keep) };
-            self.schema.overlay(readable(&self.schema, &current)?, &slots, row);
+            self.schema.overlay(current.row, &slots, row);
             Ok(Decision::Put)
         })
     }
@@ -156,10 +154,8 @@ impl PointWrite {
         scratch: &mut Scratch,
     ) -> Option<(Commit, bool)> {
         self.encode_key(key, parameters, &mut scratch.key)?;
-        self.write(&scratch.key, |current, _| {
-            let Some(current) = current else { return Ok(Decision::Keep) };
-            readable(&self.schema, &current)?;
-            Ok(Decision::Delete)
+        self.write(&scratch.key, &[], |current, _| {
+            Ok(if current.is_some() { Decision::Delete } else { Decision::Keep })
         })
     }
 
@@ -184,16 +180,14 @@ impl PointWrite {
         if let Conflict::Update(changes) = conflict {
             self.put_slots(changes, parameters, &proposed, &mut slots)?;
         }
-        self.write(key, |current, row| {
-            match (current, conflict) {
-                (None, _) => row.extend_from_slice(encoded),
-                (Some(_), Conflict::Refuse) => return Err(changed()),
-                (Some(_), Conflict::Ignore) => return Ok(Decision::Keep),
-                (Some(current), Conflict::Update(_)) => {
-                    self.schema.overlay(readable(&self.schema, &current)?, &slots, row);
-                }
+        self.write(key, encoded, |current, row| match (current, conflict) {
+            (None, _) => Ok(Decision::Proposed),
+            (Some(_), Conflict::Refuse) => Err(changed()),
+            (Some(_), Conflict::Ignore) => Ok(Decision::Keep),
+            (Some(current), Conflict::Update(_)) => {
+                self.schema.overlay(current.row, &slots, row);
+                Ok(Decision::Put)
             }
-            Ok(Decision::Put)
         })
     }
 
@@ -255,14 +249,15 @@ impl PointWrite {
         (column.nullable || !value.is_null()).then_some(value)
     }
 
-    /// Writes one row as `decide` says; returns whether it was written or deleted.
+    /// Writes one row, or the one `proposed`, as `decide` says; returns whether it was written or deleted.
     fn write(
         &self,
         key: &[u8],
+        proposed: &[u8],
         decide: impl Fn(Option<RowVersion<'_>>, &mut Vec<u8>) -> Result<Decision>,
     ) -> Option<(Commit, bool)> {
         let mut written = false;
-        let operation = [WriteOp { table: &self.table, key, read: Read::Existing }];
+        let operation = [WriteOp { table: &self.table, key, read: Read::Existing, row: proposed }];
         let commit = self.engine.write(&operation, &mut |_, current, row| {
             let decision = decide(current, row)?;
             written = decision != Decision::Keep;

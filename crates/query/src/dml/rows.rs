@@ -1,80 +1,21 @@
-//! Rows in their stored form, on their way into a table.
+//! Rows in their stored form, on their way into a table: what SQL says of them.
 
-use oribi_engine::Table;
+use oribi_engine::{EncodedRows, Table};
 use oribi_session::sql::SqlError;
-use oribi_types::batch::BatchBuilder;
-use oribi_types::{ErrorKind, Result, Schema, Timestamp, ValueRef, key, text};
+use oribi_types::{ErrorKind, Schema, ValueRef, key, text};
 
-/// Encoded keys and rows in one buffer.
-#[derive(Default)]
-pub(crate) struct EncodedRows {
-    bytes: Vec<u8>,
-    /// For each row, where its key and where its row end.
-    ends: Vec<(usize, usize)>,
-    row: Vec<u8>,
-}
-
-impl EncodedRows {
-    /// Adds a row of `values`, one per column of `schema`.
-    ///
-    /// # Errors
-    /// `Invalid` (23502) for null where it may not be; `TooLarge` for a key beyond the limit.
-    pub(crate) fn push(
-        &mut self,
-        table: &Table,
-        schema: &Schema,
-        values: &[ValueRef<'_>],
-    ) -> Result<(), SqlError> {
-        check_not_null(table, schema, values)?;
-        self.row.clear();
-        schema.encode(values, &mut self.bytes, &mut self.row)?;
-        let key_end = self.bytes.len();
-        self.bytes.extend_from_slice(&self.row);
-        self.ends.push((key_end, self.bytes.len()));
-        Ok(())
-    }
-
-    pub(crate) fn len(&self) -> usize {
-        self.ends.len()
-    }
-
-    /// Bytes of memory in use.
-    pub(crate) fn bytes(&self) -> usize {
-        self.bytes.len() + size_of_val(self.ends.as_slice())
-    }
-
-    pub(crate) fn key(&self, i: usize) -> &[u8] {
-        &self.bytes[self.start(i)..self.ends[i].0]
-    }
-
-    pub(crate) fn row(&self, i: usize) -> &[u8] {
-        let (key_end, end) = self.ends[i];
-        &self.bytes[key_end..end]
-    }
-
-    pub(crate) fn push_encoded(&mut self, key: &[u8], row: &[u8]) {
-        self.bytes.extend_from_slice(key);
-        let key_end = self.bytes.len();
-        self.bytes.extend_from_slice(row);
-        self.ends.push((key_end, self.bytes.len()));
-    }
-
-    /// The rows as a batch of all columns, as of the write at `ts`.
-    ///
-    /// # Errors
-    /// `Corrupt` if a key does not decode.
-    pub(crate) fn to_batch(&self, schema: &Schema, ts: Timestamp) -> Result<arrow::array::RecordBatch> {
-        let all: Vec<usize> = (0..schema.columns().len()).collect();
-        let mut builder = BatchBuilder::new(schema, &all, false);
-        for i in 0..self.len() {
-            builder.push(self.key(i), self.row(i), ts)?;
-        }
-        builder.finish()
-    }
-
-    fn start(&self, i: usize) -> usize {
-        if i == 0 { 0 } else { self.ends[i - 1].1 }
-    }
+/// Adds a row of `values`, one per column of `schema`.
+///
+/// # Errors
+/// `Invalid` (23502) for null where it may not be; `TooLarge` for a key beyond the limit.
+pub(crate) fn push_row(
+    rows: &mut EncodedRows,
+    table: &Table,
+    schema: &Schema,
+    values: &[ValueRef<'_>],
+) -> Result<(), SqlError> {
+    check_not_null(table, schema, values)?;
+    Ok(rows.push(schema, values)?)
 }
 
 /// The rows that a statement wrote or deleted: their number, and themselves if `RETURNING` shows them.

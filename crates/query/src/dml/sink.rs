@@ -1,18 +1,19 @@
 //! Where the batches of an `INSERT … SELECT` or a `COPY` go.
 //!
-//! Up to [`IMPORT_BYTES_MIN`] the rows are gathered and written as one record of the log. Beyond it a plain insert
+//! Up to [`IMPORT_BYTES_MIN`] the rows are gathered in one arena, in the form of the log, and written as one record of it. Beyond it a plain insert
 //! continues as an import, which writes SSTables directly and needs no memory for the whole; both refuse a key that
 //! exists, and both are all or nothing.
 
 use super::coerce::coerce;
 use super::room::Room;
-use super::rows::{EncodedRows, check_not_null};
+use super::rows::check_not_null;
 use super::{blocking, insert::insert_new, settle};
 use arrow::array::{Array, ArrayRef, RecordBatch, RecordBatchOptions};
 use arrow::datatypes::{Schema as ArrowSchema, SchemaRef};
-use oribi_engine::{Engine, Import, Table};
+use oribi_engine::{Commit, EncodedRows, Engine, Import, Table};
 use oribi_session::sql::SqlError;
-use oribi_types::batch::{ColumnBuilder, value_at};
+use oribi_types::batch::ColumnBuilder;
+use oribi_types::cells::Cells;
 use oribi_types::{ColumnSource, ErrorKind, Schema, Timestamp, Value, ValueRef};
 use std::sync::Arc;
 
@@ -80,19 +81,13 @@ impl RowSink {
 
     fn encode(&mut self, batch: &RecordBatch) -> Result<(), SqlError> {
         let arrays = self.arrays(batch)?;
-        let columns = self.schema.columns();
-        for i in 0..batch.num_rows() {
-            let values: Vec<ValueRef<'_>> = columns
-                .iter()
-                .zip(&arrays)
-                .map(|(column, array)| match array {
-                    Some(array) => value_at(array, column.column_type, i),
-                    None => column.default.as_ref().map_or(ValueRef::Null, Value::as_ref),
-                })
-                .collect();
-            self.rows.push(&self.table, &self.schema, &values)?;
-        }
-        Ok(())
+        self.check_nulls(&arrays, batch.num_rows())?;
+        let columns = self.schema.columns().iter().zip(&arrays);
+        let cells = columns.map(|(column, array)| match array {
+            Some(array) => Cells::of(array, column.column_type),
+            None => Cells::Same(column.default.as_ref().map_or(ValueRef::Null, Value::as_ref)),
+        });
+        Ok(self.rows.push_columns(&self.schema, &cells.collect::<Vec<_>>(), batch.num_rows())?)
     }
 
     /// The rows gathered.
@@ -107,12 +102,30 @@ impl RowSink {
     pub(crate) async fn finish(mut self) -> Result<u64, SqlError> {
         let Some(import) = self.import.take() else {
             let rows = self.rows.len() as u64;
-            let (commit, _) = insert_new(&self.engine, &self.table, &self.schema, self.rows).await?;
+            let commit = self.insert().await?;
             settle(&self.engine, &commit).await?;
             return Ok(rows);
         };
         let imported = blocking(&self.engine, usize::MAX, move |_| import.commit()).await?;
         imported.map_err(|e| import_error(&self.table, e))
+    }
+
+    /// Inserts the rows gathered. If the table was altered since they came, they become rows of what it is now: they cannot
+    /// be asked for again.
+    async fn insert(&mut self) -> Result<Commit, SqlError> {
+        loop {
+            let rows = Arc::new(std::mem::take(&mut self.rows));
+            match insert_new(&self.engine, &self.table, &self.schema, &rows).await {
+                Err(error) if error.sqlstate.is_none() && error.error.kind() == ErrorKind::Retry => {
+                    let newest = self.engine.latest(self.table.id());
+                    self.table =
+                        newest.ok_or_else(|| oribi_types::Error::not_found("the table was dropped"))?;
+                    self.schema = self.table.schema();
+                    self.rows = rows.renewed(&self.schema);
+                }
+                inserted => return inserted,
+            }
+        }
     }
 
     async fn become_import(&mut self) -> Result<(), SqlError> {
@@ -152,6 +165,7 @@ impl RowSink {
     /// `batch` with all columns that are stored, defaults filled in.
     fn stored_batch(&self, batch: &RecordBatch) -> Result<RecordBatch, SqlError> {
         let arrays = self.arrays(batch)?;
+        self.check_nulls(&arrays, batch.num_rows())?;
         let mut stored = Vec::new();
         for position in self.stored_positions() {
             let column = &self.schema.columns()[position];
@@ -166,20 +180,23 @@ impl RowSink {
             };
             stored.push(array);
         }
-        self.check_nulls(&stored)?;
         let options = RecordBatchOptions::new().with_row_count(Some(batch.num_rows()));
         let schema = self.stored_schema();
         Ok(RecordBatch::try_new_with_options(schema, stored, &options).map_err(oribi_types::Error::from)?)
     }
 
-    fn check_nulls(&self, stored: &[ArrayRef]) -> Result<(), SqlError> {
-        let mut values = vec![ValueRef::Bool(true); self.schema.columns().len()];
-        for (position, array) in self.stored_positions().zip(stored) {
-            if array.null_count() > 0 {
-                values[position] = ValueRef::Null;
-            }
+    /// # Errors
+    /// `Invalid` (23502) if a column has null in one of its `count` values, or without values, and may not.
+    fn check_nulls(&self, arrays: &[Option<ArrayRef>], count: usize) -> Result<(), SqlError> {
+        if count == 0 {
+            return Ok(());
         }
-        check_not_null(&self.table, &self.schema, &values)
+        let values = self.schema.columns().iter().zip(arrays).map(|(column, array)| match array {
+            Some(array) if array.null_count() > 0 => ValueRef::Null,
+            Some(_) => ValueRef::Bool(true),
+            None => column.default.as_ref().map_or(ValueRef::Null, Value::as_ref),
+        });
+        check_not_null(&self.table, &self.schema, &values.collect::<Vec<_>>())
     }
 
     fn stored_schema(&self) -> SchemaRef {

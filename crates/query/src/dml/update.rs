@@ -13,7 +13,7 @@ use super::returning::Returning;
 use super::room::Room;
 use super::rows::{Written, duplicate_key};
 use super::source::SourceQuery;
-use super::{Run, Scope, blocking, changed, readable, refuse, settle};
+use super::{Run, Scope, blocking, changed, refuse, settle};
 use crate::syntax::fold;
 use arrow::datatypes::SchemaRef;
 use datafusion::sql::sqlparser::ast::{self, UpdateTableFromKind};
@@ -204,7 +204,7 @@ impl Attempt {
     /// Rewrites rows whose keys stay.
     fn update_rows(self, engine: &Engine, mut written: Written) -> Result<(Commit, Written), SqlError> {
         let (table, matched) = (&self.table, &self.matched);
-        let operation = |i| WriteOp { table, key: matched.key(i), read: Read::Existing };
+        let operation = |i| WriteOp { table, key: matched.key(i), read: Read::Existing, row: &[] };
         let operations: Vec<WriteOp<'_>> = (0..matched.len()).map(operation).collect();
         let mut refused = None;
         let result = engine.write(&operations, &mut |i, current, row| {
@@ -232,8 +232,9 @@ impl Attempt {
         let (keys, mut held) = self.new_keys()?;
         let (table, matched) = (&self.table, &self.matched);
         let count = matched.len();
-        let old = (0..count).map(|i| WriteOp { table, key: matched.key(i), read: Read::Existing });
-        let new = (0..count).map(|i| WriteOp { table, key: keys[i].as_slice(), read: Read::Existing });
+        let old = (0..count).map(|i| WriteOp { table, key: matched.key(i), read: Read::Existing, row: &[] });
+        let new =
+            (0..count).map(|i| WriteOp { table, key: keys[i].as_slice(), read: Read::Existing, row: &[] });
         let operations: Vec<WriteOp<'_>> = old.chain(new).collect();
         let mut rows: Vec<Vec<u8>> = Vec::with_capacity(count);
         let mut refused = None;
@@ -271,8 +272,8 @@ impl Attempt {
     /// The row to change, if it is still the one that was read; `None` for a key that was not read and does not exist.
     fn unchanged<'a>(&self, i: usize, current: Option<RowVersion<'a>>) -> EngineResult<Option<&'a [u8]>> {
         match (current, self.matched.ts(i)) {
-            (Some(current), Some(ts)) if current.ts == ts => readable(&self.schema, &current).map(Some),
-            (Some(current), None) => readable(&self.schema, &current).map(Some),
+            (Some(current), Some(ts)) if current.ts == ts => Ok(Some(current.row)),
+            (Some(current), None) => Ok(Some(current.row)),
             (None, None) => Ok(None),
             _ => Err(changed()),
         }

@@ -6,12 +6,12 @@
 use super::assignments::{assigned_column, assigned_slots, single_assignments};
 use super::coerce::{coerce, scalar};
 use super::constant::{Constant, ParameterTypes, Parameters, parameter_number};
-use super::insert::{is_default, operations};
+use super::insert::is_default;
 use super::point;
 use super::returning::{logical, physical};
 use super::room::Room;
-use super::rows::{EncodedRows, Written};
-use super::{Run, Scope, blocking, changed, names, primary_key_name, readable, refuse};
+use super::rows::Written;
+use super::{Run, Scope, blocking, changed, names, primary_key_name, refuse};
 use crate::context::QueryEngine;
 use crate::overflow::checked;
 use crate::syntax::fold;
@@ -24,7 +24,7 @@ use datafusion::execution::session_state::SessionState;
 use datafusion::logical_expr;
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::sql::sqlparser::ast::{self, ConflictTarget, Expr, OnConflictAction, OnInsert};
-use oribi_engine::{Commit, Decision, Engine, Table, WriteOp};
+use oribi_engine::{Commit, Decision, EncodedRows, Engine, Read, Table};
 use oribi_session::sql::SqlError;
 use oribi_types::batch::{BatchBuilder, value_at};
 use oribi_types::{
@@ -279,11 +279,14 @@ impl Upsert {
     ) -> Result<(Commit, Written), SqlError> {
         let Proposal { engine, table, schema, rows, bound, .. } = proposal;
         let mut refused = None;
-        let result = engine.write(&operations(table, rows), &mut |i, current, row| {
+        let result = engine.write(&rows.operations(table, Read::Existing), &mut |i, current, row| {
             match current {
-                None => row.extend_from_slice(rows.row(i)),
+                None => {
+                    written.push(rows.key(i), rows.row(i));
+                    return Ok(Decision::Proposed);
+                }
                 Some(current) => {
-                    let old = readable(schema, &current)?;
+                    let old = current.row;
                     let proposed = proposal.proposed(i)?;
                     let values =
                         self.changes.iter().zip(&bound.constants).map(|((position, change), constant)| {
@@ -317,10 +320,12 @@ impl Upsert {
         let current = proposal.read()?;
         let evaluated = self.evaluate(&proposal, &current)?;
         let mut refused = None;
-        let operations: Vec<WriteOp<'_>> = operations(table, rows);
-        let result = engine.write(&operations, &mut |i, now, row| {
+        let result = engine.write(&rows.operations(table, Read::Existing), &mut |i, now, row| {
             match (now, current.found[i]) {
-                (None, None) => row.extend_from_slice(rows.row(i)),
+                (None, None) => {
+                    written.push(rows.key(i), rows.row(i));
+                    return Ok(Decision::Proposed);
+                }
                 (Some(now), Some((n, ts))) if now.ts == ts => {
                     if !evaluated.selected.value(n) {
                         return Ok(Decision::Keep);
@@ -335,7 +340,7 @@ impl Upsert {
                         };
                         (*position, value)
                     });
-                    replace(table, schema, readable(schema, &now)?, values.collect(), row).map_err(|e| {
+                    replace(table, schema, now.row, values.collect(), row).map_err(|e| {
                         refused = Some(e);
                         changed()
                     })?;
@@ -425,7 +430,6 @@ impl Proposal<'_> {
         for i in 0..self.rows.len() {
             let key = self.rows.key(i);
             let (ts, _) = self.engine.get(self.table, key, view, |version| {
-                readable(self.schema, &version)?;
                 bytes += key.len() + version.row.len();
                 existing.push(key, version.row, version.ts).map(|()| version.ts)
             })?;

@@ -107,3 +107,54 @@ async fn a_statement_of_many_rows_is_seen_whole_or_not_at_all() {
     writer.await.unwrap();
     assert_eq!(db.rows("select min(v), max(v) from t").await, ["20|20"]);
 }
+
+/// An update of all columns that was planned before a column was added must not take the column's value away.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_column_that_is_added_keeps_its_values_under_updates() {
+    const COLUMNS: usize = 12;
+    let db = Arc::new(Db::new());
+    db.run("create table t (id int primary key, n int) with (durability = 'periodic:10ms')").await;
+    db.run("insert into t select value, 0 from generate_series(0, 3) as g(value)").await;
+    let stop = Arc::new(std::sync::atomic::AtomicBool::new(false));
+    let mut tasks = Vec::new();
+    for task in 0..TASKS as i32 {
+        let (db, stop) = (Arc::clone(&db), Arc::clone(&stop));
+        tasks.push(tokio::spawn(async move {
+            let update = db.prepare("update t set n = $2 where id = $1").await;
+            let upsert = db
+                .prepare("insert into t (id, n) values ($1, $2) on conflict (id) do update set n = $2")
+                .await;
+            for n in 0.. {
+                let values = [Value::Int32((task + n) % 4), Value::Int32(n)];
+                for statement in [&update, &upsert] {
+                    let point = statement.point(&db.session);
+                    let point = point.as_ref().and_then(|point| match point {
+                        oribi_session::sql::Point::Write(write) => Some(write),
+                        oribi_session::sql::Point::Read(_) => None,
+                    });
+                    // Between planning and writing.
+                    tokio::task::yield_now().await;
+                    if point.and_then(|write| write.write(&values)).is_none() {
+                        statement.execute(&db.session, &values).await.unwrap();
+                    }
+                }
+                if stop.load(std::sync::atomic::Ordering::Relaxed) {
+                    return;
+                }
+            }
+        }));
+    }
+    for c in 0..COLUMNS {
+        db.run(&format!("alter table t add column c{c} int default -1")).await;
+        for id in 0..4 {
+            db.run(&format!("update t set c{c} = {c} where id = {id}")).await;
+        }
+    }
+    stop.store(true, std::sync::atomic::Ordering::Relaxed);
+    for task in tasks {
+        task.await.unwrap();
+    }
+    for c in 0..COLUMNS {
+        assert_eq!(db.rows(&format!("select distinct c{c} from t")).await, [c.to_string()]);
+    }
+}

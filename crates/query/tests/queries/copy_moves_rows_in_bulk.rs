@@ -78,3 +78,21 @@ async fn refusals_say_what_is_wrong() {
         assert_eq!(db.state(sql).await, state, "{sql}");
     }
 }
+
+/// The rows cannot be asked for again: they become rows of the table as it is when they are written.
+#[tokio::test]
+async fn in_to_a_table_that_is_altered_meanwhile() {
+    let db = Db::new();
+    db.run("create table t (id int primary key, name text)").await;
+    let mut sink = sink(&db, "copy t (name, id) from stdin").await;
+    let rows = batch(sink.as_ref(), &[1, 2], &[Some("a"), None]);
+    sink.push(rows).await.unwrap();
+    db.run("alter table t add column n int not null default 7").await;
+    let rows = batch(sink.as_ref(), &[3], &[Some("c")]);
+    sink.push(rows).await.unwrap();
+    db.run("alter table t drop column name").await;
+    assert_eq!(sink.finish().await.unwrap(), 3);
+    assert_eq!(db.rows("select * from t order by id").await, ["1|7", "2|7", "3|7"]);
+    db.run("update t set n = 8 where id = 2").await;
+    assert_eq!(db.rows("select sum(n) from t").await, ["22"]);
+}

@@ -2,6 +2,7 @@
 
 mod fitting;
 mod rejects;
+mod session;
 mod source;
 mod target;
 
@@ -10,8 +11,11 @@ pub use target::{Sink, TableName, execute, existing};
 use crate::runtime;
 use crate::sql::connection::{Connection, Target};
 use indicatif::{HumanBytes, HumanCount, ProgressBar, ProgressStyle};
+use oribi_client::Client;
+use oribi_types::schema::ColumnSpec;
 use oribi_types::{Error, Result, Schema};
 use rejects::Rejects;
+use session::SessionSink;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 use tokio::runtime::Runtime;
@@ -27,39 +31,60 @@ pub struct ImportCommand {
     /// Key columns of a table that does not exist yet
     #[arg(long, value_name = "COLUMNS", value_delimiter = ',')]
     primary_key: Vec<String>,
+    /// Masters of a running server: rows are sent to its tablets in batches, each written or refused by itself
+    #[arg(long, value_name = "HOST:PORT", value_delimiter = ',', conflicts_with_all = ["host", "data"])]
+    master: Vec<String>,
     #[command(flatten)]
     target: Target,
 }
 
 pub fn run(command: &ImportCommand) -> Result<()> {
-    if command.target.host.is_none() && command.target.data.is_none() {
-        return Err(Error::invalid("say where to: --host HOST:PORT or --data DIR"));
+    let to_masters = !command.master.is_empty();
+    if !to_masters && command.target.host.is_none() && command.target.data.is_none() {
+        return Err(Error::invalid("say where to: --data DIR, --host HOST:PORT or --master HOST:PORT"));
     }
     let runtime = runtime()?;
+    if to_masters {
+        let sink = runtime.block_on(session_sink(command))?;
+        let schema = sink.schema().clone();
+        return import(&runtime, &schema, Sink::Session(Box::new(sink)), command);
+    }
     let connection = runtime.block_on(Connection::open(&command.target))?;
-    let result = import(&runtime, &connection, command);
+    let table = TableName::parse(&command.table);
+    let result = table_schema(&runtime, &connection, &table, command).and_then(|schema| {
+        let sink = Sink::open(&connection, &table, &schema)?;
+        import(&runtime, &schema, sink, command)
+    });
     let closed = connection.close();
     result.and(closed)
 }
 
-fn import(runtime: &Runtime, connection: &Connection, command: &ImportCommand) -> Result<()> {
-    let table = TableName::parse(&command.table);
+/// A session with the tablets of the table, which is created if it does not exist.
+async fn session_sink(command: &ImportCommand) -> Result<SessionSink> {
+    let client = Client::connect(&command.master).await?;
+    let table = match session::existing(&client, &command.table).await? {
+        Some(table) => table,
+        None => session::create(&client, &command.table, &columns(command)?, &command.primary_key).await?,
+    };
+    SessionSink::new(&client, table)
+}
+
+fn import(runtime: &Runtime, schema: &Schema, mut sink: Sink<'_>, command: &ImportCommand) -> Result<()> {
     let started = Instant::now();
-    let schema = table_schema(runtime, connection, &table, command)?;
-    let mut sink = Sink::open(connection, &table, &schema)?;
     let sizes = command.files.iter().map(|file| size(file)).collect::<Result<Vec<_>>>()?;
     let bytes = sizes.iter().sum();
     let progress = progress_bar(bytes);
     let (mut rows, mut before, mut rejected) = (0, 0, Vec::new());
     for (file, size) in command.files.iter().zip(sizes) {
         let mut rejects = Rejects::new(file);
-        source::read(file, &schema, &mut rejects, &mut |batch, done| {
+        source::read(file, schema, &mut rejects, &mut |batch, done| {
             rows += batch.num_rows() as u64;
             runtime.block_on(sink.push(batch))?;
             progress.set_position(before + done);
             progress.set_message(format!("{} rows", HumanCount(rows)));
             Ok(())
         })?;
+        runtime.block_on(sink.end_file(&mut rejects))?;
         before += size;
         let path = rejects.path().to_owned();
         match rejects.finish()? {
@@ -94,17 +119,23 @@ fn table_schema(
     if let Some(schema) = runtime.block_on(target::existing(connection, table))? {
         return Ok(schema);
     }
-    if command.primary_key.is_empty() {
-        return Err(Error::invalid(format!(
-            "table {table} does not exist yet: name its key with --primary-key"
-        )));
-    }
-    let columns = source::infer(&command.files[0])?;
+    let columns = columns(command)?;
     let key: Vec<&str> = command.primary_key.iter().map(String::as_str).collect();
     let schema = Schema::new(columns.clone(), &key)?;
     runtime
         .block_on(execute(connection, &target::create_statement(table, &columns, &command.primary_key)))?;
     Ok(schema)
+}
+
+/// The columns of a table to create: those of the first file.
+fn columns(command: &ImportCommand) -> Result<Vec<ColumnSpec>> {
+    if command.primary_key.is_empty() {
+        let table = &command.table;
+        return Err(Error::invalid(format!(
+            "table {table} does not exist yet: name its key with --primary-key"
+        )));
+    }
+    source::infer(&command.files[0])
 }
 
 fn size(file: &Path) -> Result<u64> {

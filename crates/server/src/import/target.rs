@@ -1,5 +1,8 @@
-//! Where imported rows go: sorted runs of a folder opened in this process, or `COPY` to a server.
+//! Where imported rows go: sorted runs of a folder opened in this process, `COPY` to a server, or a session with its
+//! tablets.
 
+use super::rejects::Rejects;
+use super::session::SessionSink;
 use crate::sql::connection::{Connection, describe, sql_error};
 use crate::sql::write_csv_line;
 use arrow::array::RecordBatch;
@@ -143,6 +146,7 @@ fn type_named(name: &str, precision: Option<i8>, scale: Option<i8>) -> Option<Co
 pub enum Sink<'c> {
     Local(Import),
     Remote(Box<CopySink<'c>>),
+    Session(Box<SessionSink>),
 }
 
 impl<'c> Sink<'c> {
@@ -165,6 +169,15 @@ impl<'c> Sink<'c> {
         match self {
             Sink::Local(import) => import.push(batch),
             Sink::Remote(copy) => copy.push(&batch).await,
+            Sink::Session(session) => session.push(&batch).await,
+        }
+    }
+
+    /// All rows of a file were pushed: adds those that are refused by themselves, which only a session does.
+    pub async fn end_file(&mut self, rejects: &mut Rejects) -> Result<()> {
+        match self {
+            Sink::Local(_) | Sink::Remote(_) => Ok(()),
+            Sink::Session(session) => session.settle(rejects).await,
         }
     }
 
@@ -173,6 +186,7 @@ impl<'c> Sink<'c> {
         match self {
             Sink::Local(import) => import.commit(),
             Sink::Remote(copy) => copy.finish().await,
+            Sink::Session(session) => Ok(session.rows_written()),
         }
     }
 }

@@ -125,7 +125,7 @@ fn load(command: &ColdReads, engine: &Arc<Engine>, rows: u64) -> Result<()> {
         let keys: Vec<String> = (first..(first + LOAD_ROWS).min(rows)).map(key).collect();
         let ops: Vec<WriteOp<'_>> = keys
             .iter()
-            .map(|key| WriteOp { table: &table, key: key.as_bytes(), read: Read::Blind })
+            .map(|key| WriteOp { table: &table, key: key.as_bytes(), read: Read::Blind, row: &[] })
             .collect();
         let mut values = Xorshift::new(first + 1);
         engine.write(&ops, &mut |i, _, row| {

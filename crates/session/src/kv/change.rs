@@ -7,7 +7,7 @@ use super::path::{Key, Shape, Target};
 use super::subdoc::{Failure, Mutation};
 use super::{Document, Expiry, KvLimits, row};
 use oribi_engine::{Commit, Decision, Engine, Obligation, Read, RowVersion, Table, WriteOp};
-use oribi_types::{Error, Result, Timestamp};
+use oribi_types::{Error, ErrorKind, Result, Timestamp};
 use smallvec::SmallVec;
 use std::sync::Arc;
 
@@ -275,9 +275,22 @@ impl<'a> Plan<'a> {
         obligation
     }
 
-    fn write_steps(&mut self, engine: &Engine, steps: &[Step<'a>]) -> Result<Commit> {
-        let op = |step: &Step<'a>| WriteOp { table: step.table, key: step.key, read: step.change.read() };
-        let ops: SmallVec<[WriteOp<'_>; 4]> = steps.iter().map(op).collect();
+    /// Writes `steps`; if their tables were altered since they were planned, planned again for those as they are now.
+    fn write_steps(&mut self, engine: &Engine, steps: &[Step<'_>]) -> Result<Commit> {
+        let mut written = self.try_write_steps(engine, steps);
+        while matches!(&written, Err(error) if error.kind() == ErrorKind::Retry) {
+            let newest = |step: &Step<'_>| {
+                engine.latest(step.table.id()).ok_or_else(|| Error::not_found("the table was dropped"))
+            };
+            let tables = steps.iter().map(newest).collect::<Result<Vec<_>>>()?;
+            let renewed = steps.iter().zip(&tables).map(|(step, table)| step.renewed(table));
+            written = self.try_write_steps(engine, &renewed.collect::<Result<Vec<_>>>()?);
+        }
+        written
+    }
+
+    fn try_write_steps(&mut self, engine: &Engine, steps: &[Step<'_>]) -> Result<Commit> {
+        let ops: SmallVec<[WriteOp<'_>; 4]> = steps.iter().map(Step::op).collect();
         let written = engine.write(&ops, &mut |i, current, row| Ok(self.decide(&steps[i], current, row)));
         self.locks.settle(written.is_ok());
         let commit = written?;
@@ -308,7 +321,7 @@ impl<'a> Plan<'a> {
             (_, Some(cas)) if step.change.cas == Some(cas) => {
                 let free = Change { cas: None, ..step.change.clone() };
                 let decided = self.decide_free(step, &free, current, row);
-                if matches!(decided, Ok((Decision::Put | Decision::Delete, _))) {
+                if matches!(decided, Ok((Decision::Put | Decision::Proposed | Decision::Delete, _))) {
                     self.locks.release(step.table.id(), step.key, cas);
                 }
                 decided
@@ -376,14 +389,38 @@ impl<'a> Plan<'a> {
 
 impl<'a> Step<'a> {
     fn new(at: usize, change: &'a Change<'a>, target: &'a Target<'a>, scratch: &'a [u8]) -> Result<Self> {
-        let (table, shape, key) = (target.table, target.shape, target.key(scratch));
-        let row = match change.action {
-            Action::Store { value, expiry, .. } if shape == Shape::Row => {
-                row::encode(table, table.schema_ref(), key, value, expiry)?
-            }
-            _ => Vec::new(),
+        let step = Step {
+            at,
+            change,
+            table: target.table,
+            shape: target.shape,
+            key: target.key(scratch),
+            row: Vec::new(),
         };
-        Ok(Step { at, change, table, shape, key, row })
+        step.with_row()
+    }
+
+    fn op(&self) -> WriteOp<'_> {
+        WriteOp { table: self.table, key: self.key, read: self.change.read(), row: &self.row }
+    }
+
+    /// The same for a later handle of its table, in which its key is the same.
+    ///
+    /// # Errors
+    /// Those of planning; `Retry` if the table has become one of documents, or is none any more.
+    fn renewed<'b>(&'b self, table: &'b Arc<Table>) -> Result<Step<'b>> {
+        if table.is_key_value() != (self.shape == Shape::Document) {
+            return Err(Error::retry("the table was altered meanwhile"));
+        }
+        let Step { at, change, shape, key, .. } = *self;
+        Step { at, change, table, shape, key, row: Vec::new() }.with_row()
+    }
+
+    fn with_row(mut self) -> Result<Self> {
+        if let (Action::Store { value, expiry, .. }, Shape::Row) = (&self.change.action, self.shape) {
+            self.row = row::encode(self.table, self.table.schema_ref(), self.key, value, *expiry)?;
+        }
+        Ok(self)
     }
 }
 

@@ -255,13 +255,9 @@ pub(super) fn decide_row(
             check_store(mode, change.cas, current.map(|version| version.ts.0))?;
             let kept =
                 current.and_then(|version| row::expires_at(step.table, step.table.schema_ref(), version.row));
-            match kept.filter(|_| expiry == Expiry::Keep) {
-                None => out.extend_from_slice(&step.row),
-                Some(at) => {
-                    let schema = step.table.schema_ref();
-                    row::with_expiry(step.table, schema, &step.row, Expiry::At(at), out).map_err(refused)?;
-                }
-            }
+            let Some(at) = kept.filter(|_| expiry == Expiry::Keep) else { return done(Decision::Proposed) };
+            let schema = step.table.schema_ref();
+            row::with_expiry(step.table, schema, &step.row, Expiry::At(at), out).map_err(refused)?;
             done(Decision::Put)
         }
         Action::Edit { mutations, mode, expiry } => {

@@ -47,12 +47,7 @@ pub(super) fn apply(
     request_id: Option<&RequestId>,
     may_wait: bool,
 ) -> Result<Applied> {
-    let op = |operation| WriteOp {
-        table: &plan.table,
-        key: rows.key(operation),
-        read: Operation::reads(operation),
-    };
-    let ops: Vec<WriteOp<'_>> = rows.operations.iter().map(op).collect();
+    let ops = rows.write_ops(plan);
     if !may_wait && needs_files(engine, &ops) {
         return Ok(Applied::NeedsFiles);
     }
@@ -186,10 +181,7 @@ fn decide(
     }
     Ok(match (&operation.change, current) {
         (Change::Delete, _) => Decision::Delete,
-        (Change::Whole(range), _) => {
-            out.extend_from_slice(rows.row(range));
-            Decision::Put
-        }
+        (Change::Whole, _) => Decision::Proposed,
         (Change::Some(at), Some(current)) => {
             plan.table.schema_ref().overlay(current.row, rows.values(plan, *at), out);
             Decision::Put

@@ -2,17 +2,13 @@
 //! key and, if what is stored does not matter for it, an encoded row.
 
 use super::plan::RowPlan;
-use oribi_engine::Read;
+use oribi_engine::{EncodedRows, Read, WriteOp};
 use oribi_kudu::row_operations::{BadRow, OperationReader, OperationType, RowOperation};
 use oribi_types::key::encode_key;
 use oribi_types::{Error, Result, ValueRef};
-use std::ops::Range;
 
 /// What the engine keeps of an operation while it is applied: where it goes, and what was decided.
 const ENGINE_OPERATION_BYTES: usize = 128;
-
-/// Of an encoded key.
-const KEY_BYTES_EXPECTED: usize = 16;
 
 /// Rows of one request. In 50 MiB there may be ten times as many, of a key of one byte.
 pub(super) const ROWS_MAX: usize = 1 << 20;
@@ -25,9 +21,8 @@ pub(super) struct Rows<'a> {
     pub refused: Vec<(usize, Error)>,
     /// Bytes of what is said of them.
     refused_bytes: usize,
-    keys: Vec<u8>,
-    /// Encoded rows.
-    rows: Vec<u8>,
+    /// The key of each operation and, if it is known, its row.
+    encoded: EncodedRows,
     /// Of operations that need the stored row: what they set, a value or none for each slot.
     values: Vec<Option<ValueRef<'a>>>,
 }
@@ -37,14 +32,13 @@ pub(super) struct Operation {
     /// Position in the request.
     pub index: usize,
     pub operation_type: OperationType,
-    key: Range<usize>,
     pub change: Change,
 }
 
 /// What becomes of the row.
 pub(super) enum Change {
-    /// It is this one, in `rows`.
-    Whole(Range<usize>),
+    /// It is the one that is encoded.
+    Whole,
     /// Some of its slots are changed: in `values` from here on.
     Some(usize),
     Delete,
@@ -89,25 +83,27 @@ impl<'a> Rows<'a> {
         let operations = rows_bytes / plan.layout.open_bytes();
         Rows {
             operations: Vec::with_capacity(operations),
-            keys: Vec::with_capacity(operations * KEY_BYTES_EXPECTED),
-            rows: Vec::with_capacity(rows_bytes + indirect_bytes),
+            encoded: EncodedRows::with_capacity(operations, rows_bytes + indirect_bytes),
             ..Rows::default()
         }
     }
 
     /// What is held, and what the engine will hold besides.
     fn bytes(&self) -> usize {
-        let fixed = size_of::<Operation>() + size_of::<oribi_engine::WriteOp<'_>>() + ENGINE_OPERATION_BYTES;
+        let fixed = size_of::<Operation>() + size_of::<WriteOp<'_>>() + ENGINE_OPERATION_BYTES;
         let operations = (self.operations.len() + self.refused.len()) * fixed;
-        self.keys.len() + self.rows.len() + size_of_val(&*self.values) + operations + self.refused_bytes
+        self.encoded.bytes() + size_of_val(&*self.values) + operations + self.refused_bytes
     }
 
-    pub fn key(&self, operation: &Operation) -> &[u8] {
-        &self.keys[operation.key.clone()]
-    }
-
-    pub fn row(&self, range: &Range<usize>) -> &[u8] {
-        &self.rows[range.clone()]
+    /// What the engine is to write.
+    pub fn write_ops<'r>(&'r self, plan: &'r RowPlan) -> Vec<WriteOp<'r>> {
+        let op = |(i, operation): (usize, &Operation)| WriteOp {
+            table: &plan.table,
+            key: self.encoded.key(i),
+            read: operation.reads(),
+            row: self.encoded.row(i),
+        };
+        self.operations.iter().enumerate().map(op).collect()
     }
 
     /// What an operation sets, by slot.
@@ -117,43 +113,50 @@ impl<'a> Rows<'a> {
 
     fn push(&mut self, plan: &RowPlan, operation: &RowOperation<'_, 'a>) -> Result<()> {
         check_values(plan, operation.values)?;
-        let start = self.keys.len();
-        let key = plan.key.iter().map(|&i| operation.values[i].unwrap_or(ValueRef::Null));
         if let Some(missing) = plan.key.iter().find(|i| operation.values[**i].is_none()) {
             return Err(no_value(&plan.layout.columns()[*missing].name));
         }
-        if let Err(error) = encode_key(plan.table.schema_ref(), key, &mut self.keys) {
-            self.keys.truncate(start);
-            return Err(error);
-        }
-        let change = plan.check_covered(&self.keys[start..]).and_then(|()| self.change(plan, operation));
-        let change = change.inspect_err(|_| self.keys.truncate(start))?;
-        self.operations.push(Operation {
-            index: operation.index,
-            operation_type: operation.operation_type,
-            key: start..self.keys.len(),
-            change,
-        });
+        let values = plan.key.iter().map(|&i| operation.values[i].unwrap_or(ValueRef::Null));
+        let key = |key: &mut Vec<u8>| {
+            let start = key.len();
+            encode_key(plan.table.schema_ref(), values, key)?;
+            plan.check_covered(&key[start..])
+        };
+        let (mut change, some) = (Change::Delete, &mut self.values);
+        self.encoded.push_with(key, |row| {
+            change = Change::of(plan, operation, row, some)?;
+            Ok(())
+        })?;
+        let (index, operation_type) = (operation.index, operation.operation_type);
+        self.operations.push(Operation { index, operation_type, change });
         Ok(())
     }
+}
 
-    fn change(&mut self, plan: &RowPlan, operation: &RowOperation<'_, 'a>) -> Result<Change> {
+impl Change {
+    /// Appends to `row` the row that an operation makes, or to `some` what it sets.
+    fn of<'a>(
+        plan: &RowPlan,
+        operation: &RowOperation<'_, 'a>,
+        row: &mut Vec<u8>,
+        some: &mut Vec<Option<ValueRef<'a>>>,
+    ) -> Result<Self> {
         let values = operation.values;
         let is_set = |i: usize| values[i].is_some();
         match operation.operation_type {
-            OperationType::Insert | OperationType::InsertIgnore => self.whole(plan, values),
+            OperationType::Insert | OperationType::InsertIgnore => Change::whole(plan, values, row),
             OperationType::Upsert | OperationType::UpsertIgnore => {
                 // A dropped column's slot is never set, and counts as if it were.
                 let sets_all =
                     |slot: &super::plan::SlotPlan| slot.name.is_empty() || slot.value(values).is_some();
                 match plan.slots.iter().all(sets_all) {
-                    true => self.whole(plan, values),
-                    false => Ok(self.some(plan, values)),
+                    true => Change::whole(plan, values, row),
+                    false => Ok(Change::some(plan, values, some)),
                 }
             }
             OperationType::Update | OperationType::UpdateIgnore => {
                 match plan.slots.iter().any(|slot| slot.value(values).is_some()) {
-                    true => Ok(self.some(plan, values)),
+                    true => Ok(Change::some(plan, values, some)),
                     false => Err(Error::invalid("No fields updated")),
                 }
             }
@@ -171,15 +174,18 @@ impl<'a> Rows<'a> {
     }
 
     /// A whole row: what the operation does not set has its default.
-    fn whole(&mut self, plan: &RowPlan, values: &[Option<ValueRef<'a>>]) -> Result<Change> {
-        let start = self.rows.len();
-        encode_new(plan, |slot| plan.slots[slot].value(values), &mut self.rows)?;
-        Ok(Change::Whole(start..self.rows.len()))
+    fn whole(plan: &RowPlan, values: &[Option<ValueRef<'_>>], row: &mut Vec<u8>) -> Result<Self> {
+        encode_new(plan, |slot| plan.slots[slot].value(values), row)?;
+        Ok(Change::Whole)
     }
 
-    fn some(&mut self, plan: &RowPlan, values: &[Option<ValueRef<'a>>]) -> Change {
-        let start = self.values.len();
-        self.values.extend(plan.slots.iter().map(|slot| slot.value(values)));
+    fn some<'a>(
+        plan: &RowPlan,
+        values: &[Option<ValueRef<'a>>],
+        some: &mut Vec<Option<ValueRef<'a>>>,
+    ) -> Self {
+        let start = some.len();
+        some.extend(plan.slots.iter().map(|slot| slot.value(values)));
         Change::Some(start)
     }
 }
@@ -188,7 +194,7 @@ impl Operation {
     /// Whether what is stored must be known.
     pub fn reads(&self) -> Read {
         let replaces = matches!(self.operation_type, OperationType::Upsert | OperationType::UpsertIgnore);
-        if replaces && matches!(self.change, Change::Whole(_)) { Read::Blind } else { Read::Existing }
+        if replaces && matches!(self.change, Change::Whole) { Read::Blind } else { Read::Existing }
     }
 }
 

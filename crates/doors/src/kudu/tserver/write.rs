@@ -120,8 +120,24 @@ fn try_execute(
     let bytes = |bytes: Option<&Bytes>| bytes.cloned().unwrap_or_default();
     let rows = bytes(operations.and_then(|operations| operations.rows.as_ref()));
     let indirect = bytes(operations.and_then(|operations| operations.indirect_data.as_ref()));
-    let rows = Rows::read(plan, &rows, &indirect, node.engine.options().statement_bytes_max)?;
-    apply(&node.engine, plan, &rows, call.request_id.as_ref(), may_wait)
+    let mut renewed = None;
+    loop {
+        let plan = renewed.as_ref().unwrap_or(plan);
+        let read = Rows::read(plan, &rows, &indirect, node.engine.options().statement_bytes_max)?;
+        match apply(&node.engine, plan, &read, call.request_id.as_ref(), may_wait) {
+            Err(error) if error.kind() == ErrorKind::Retry => {
+                renewed = Some(plan_again(node, plan, request)?)
+            }
+            applied => return applied,
+        }
+    }
+}
+
+/// The plan for the table as it is now: it was altered since the one before was made.
+fn plan_again(node: &Node, before: &RowPlan, request: &WriteRequest) -> Result<RowPlan, Error> {
+    let table = node.engine.latest(before.table.id());
+    let table = table.ok_or_else(|| Error::not_found("the table was dropped"))?;
+    RowPlan::new(table, &request.schema.clone().unwrap_or_default())
 }
 
 fn refuse(call: &Call, error: TabletServerError) -> Answer {
