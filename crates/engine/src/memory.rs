@@ -9,6 +9,7 @@
 use oribi_types::{Error, Result};
 use parking_lot::{Condvar, Mutex};
 use std::cmp::Ordering;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use tokio::sync::Notify;
 
@@ -279,6 +280,25 @@ pub(crate) struct Held<'a> {
 impl Drop for Held<'_> {
     fn drop(&mut self) {
         self.budget.jobs.fetch_sub(self.bytes, Relaxed);
+    }
+}
+
+/// Memory of a query, reserved until this is dropped.
+pub struct Reserved {
+    budget: Arc<MemoryBudget>,
+    bytes: u64,
+}
+
+impl Reserved {
+    /// `None` if the budget would be exceeded.
+    pub fn try_new(budget: &Arc<MemoryBudget>, bytes: u64) -> Option<Self> {
+        budget.try_reserve(bytes).then(|| Reserved { budget: budget.clone(), bytes })
+    }
+}
+
+impl Drop for Reserved {
+    fn drop(&mut self) {
+        self.budget.release(self.bytes);
     }
 }
 

@@ -6,14 +6,15 @@
 use crate::catalog::Table;
 use crate::engine::{Engine, Obligation};
 use crate::expiry::expired_rows;
-use crate::index::{Location, Older, VersionRef, version_at};
+use crate::index::{Location, Older, Version, VersionRef, version_at};
+use crate::memory::Reserved;
 use crate::tablet::{FileSet, LiveFile, Tablet, TabletState};
 use crate::timeline::Snapshot;
 use arrow::array::{AsArray, RecordBatch};
 use arrow::datatypes::UInt64Type;
 use oribi_sstable::{Sstable, SstableId};
 use oribi_types::batch::BatchBuilder;
-use oribi_types::{Result, Schema, Timestamp};
+use oribi_types::{Error, Result, Schema, Timestamp};
 use roaring::RoaringBitmap;
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -105,12 +106,138 @@ impl MemoryRows {
     }
 }
 
-/// An unflushed key as a snapshot sees it.
-struct Unflushed {
+/// All rows of a tablet at a snapshot, those in memory as columns.
+pub struct TabletColumns {
+    pub files: Vec<FileScan>,
+    pub memory: MemoryColumns,
+    /// To be settled before the first row is answered.
+    pub obligation: Obligation,
+}
+
+/// Rows that no file has yet, as batches. Yields each once.
+#[derive(Default)]
+pub struct MemoryColumns {
+    source: ColumnsSource,
+    /// For the batches that are left.
+    _reserved: Option<Reserved>,
+}
+
+enum ColumnsSource {
+    Made(std::vec::IntoIter<RecordBatch>),
+    /// To be made when they are asked for, from this row on.
+    ToMake {
+        rows: MemoryRows,
+        next: usize,
+        schema: Arc<Schema>,
+        projection: Vec<usize>,
+    },
+}
+
+impl Default for ColumnsSource {
+    fn default() -> Self {
+        ColumnsSource::Made(Vec::new().into_iter())
+    }
+}
+
+impl MemoryColumns {
+    /// The next rows, never none; `None` after the last.
+    ///
+    /// # Errors
+    /// `Corrupt` for a key that does not decode.
+    pub fn next_batch(&mut self) -> Result<Option<RecordBatch>> {
+        let next = match &mut self.source {
+            ColumnsSource::Made(batches) => batches.next(),
+            ColumnsSource::ToMake { rows, next, schema, projection } if *next < rows.rows() => {
+                let start = std::mem::replace(next, *next + COLUMNS_ROWS);
+                Some(rows.batch(schema, projection, false, start, COLUMNS_ROWS)?)
+            }
+            ColumnsSource::ToMake { .. } => None,
+        };
+        if next.is_none() {
+            *self = MemoryColumns::default();
+        }
+        Ok(next)
+    }
+}
+
+/// Rows of a batch of rows in memory.
+const COLUMNS_ROWS: usize = 4096;
+/// Columns are made at once if they take at most one part in so many of what is left for queries: a scan that nobody goes on with
+/// keeps them for a while.
+const COLUMNS_SHARE: u64 = 4;
+
+/// What becomes of the rows in memory that a scan sees.
+trait Collect {
+    /// There will be so many, perhaps less. What came before is void.
+    fn begin(&mut self, rows: usize);
+    fn push(&mut self, version: &Version, row: &[u8]);
+}
+
+impl Collect for Vec<MemoryRow> {
+    fn begin(&mut self, rows: usize) {
+        self.clear();
+        self.reserve(rows);
+    }
+
+    fn push(&mut self, version: &Version, _row: &[u8]) {
+        self.push(MemoryRow(version.hold()));
+    }
+}
+
+/// Rows as columns, while they are in the processor's cache.
+struct Columns<'s> {
+    builder: BatchBuilder<'s>,
+    batches: Vec<RecordBatch>,
+    failed: Option<Error>,
+}
+
+impl Columns<'_> {
+    fn try_push(&mut self, version: &Version, row: &[u8]) -> Result<()> {
+        self.builder.push(version.key(), row, version.meta.ts)?;
+        if self.builder.rows() == COLUMNS_ROWS {
+            self.batches.push(self.builder.finish()?);
+        }
+        Ok(())
+    }
+
+    fn finish(mut self) -> Result<Vec<RecordBatch>> {
+        if let Some(error) = self.failed {
+            return Err(error);
+        }
+        if self.builder.rows() > 0 {
+            self.batches.push(self.builder.finish()?);
+        }
+        Ok(self.batches)
+    }
+}
+
+impl Collect for Columns<'_> {
+    fn begin(&mut self, _rows: usize) {
+        self.batches.clear();
+        self.builder.clear();
+    }
+
+    fn push(&mut self, version: &Version, row: &[u8]) {
+        if self.failed.is_none() {
+            self.failed = self.try_push(version, row).err();
+        }
+    }
+}
+
+/// An unflushed key that may have an older copy in the files, as a snapshot sees it.
+struct Replacing {
     version: VersionRef,
     /// What its oldest unflushed version replaces in the files, and that version's timestamp.
     older: Older,
     oldest_ts: Timestamp,
+}
+
+/// What a capture tells beside the rows.
+struct Captured {
+    state: Arc<TabletState>,
+    replacing: Vec<Replacing>,
+    /// The highest LSN of what the snapshot sees, deletes included.
+    lsn: Option<u64>,
 }
 
 impl Engine {
@@ -141,6 +268,41 @@ impl Engine {
         Ok(TableScan { schema: table.schema(), tablets, obligation })
     }
 
+    /// As [`scan`](Self::scan), of one tablet by its number, with the rows in memory as batches of the columns at the positions
+    /// `projection`.
+    ///
+    /// # Errors
+    /// Those of [`scan`](Self::scan).
+    pub fn scan_columns(
+        &self,
+        table: &Arc<Table>,
+        tablet: usize,
+        projection: &[usize],
+        snapshot: &Snapshot,
+    ) -> Result<TabletColumns> {
+        let mut obligation = Obligation::default();
+        let schema = table.schema();
+        let tablet = &table.tablets[tablet];
+        // What is in memory has about the size of its columns, and grows meanwhile by little.
+        let bytes: u64 = tablet.state().memtables().map(|memtable| memtable.bytes()).sum();
+        let fits = bytes <= self.budget.left_for_queries() / COLUMNS_SHARE;
+        let Some(reserved) = fits.then(|| Reserved::try_new(&self.budget, bytes)).flatten() else {
+            let TabletScan { files, memory } = self.scan_tablet(table, tablet, snapshot, &mut obligation)?;
+            let (next, projection) = (0, projection.to_vec());
+            let source = ColumnsSource::ToMake { rows: memory, next, schema, projection };
+            return Ok(TabletColumns {
+                files,
+                memory: MemoryColumns { source, _reserved: None },
+                obligation,
+            });
+        };
+        let builder = BatchBuilder::new(&schema, projection, false);
+        let mut columns = Columns { builder, batches: Vec::new(), failed: None };
+        let files = self.collect_tablet(table, tablet, snapshot, &mut obligation, &mut columns)?;
+        let source = ColumnsSource::Made(columns.finish()?.into_iter());
+        Ok(TabletColumns { files, memory: MemoryColumns { source, _reserved: Some(reserved) }, obligation })
+    }
+
     fn scan_tablet(
         &self,
         table: &Table,
@@ -148,61 +310,73 @@ impl Engine {
         snapshot: &Snapshot,
         obligation: &mut Obligation,
     ) -> Result<TabletScan> {
-        let (state, unflushed) = self.capture(tablet, snapshot.ts());
+        let mut rows = Vec::new();
+        let files = self.collect_tablet(table, tablet, snapshot, obligation, &mut rows)?;
+        Ok(TabletScan { files, memory: MemoryRows { rows: Arc::new(rows) } })
+    }
+
+    /// The files of a tablet; `rows` is given its rows in memory.
+    fn collect_tablet(
+        &self,
+        table: &Table,
+        tablet: &Tablet,
+        snapshot: &Snapshot,
+        obligation: &mut Obligation,
+        rows: &mut impl Collect,
+    ) -> Result<Vec<FileScan>> {
+        let Captured { state, replacing, lsn } = self.capture(table, tablet, snapshot, rows);
         table.check_not_dropped(tablet)?;
         // What is in a file is durable, so only unflushed versions are waited for.
-        if let Some(lsn) = unflushed.iter().map(|u| u.version.meta().lsn).max() {
+        if let Some(lsn) = lsn {
             obligation.merge(Obligation::on(table, lsn));
         }
-        let older: Vec<(&[u8], Older)> = unflushed.iter().map(|u| (u.version.key(), u.older)).collect();
+        let older: Vec<(&[u8], Older)> = replacing.iter().map(|r| (r.version.key(), r.older)).collect();
         let replaced = resolve(&state.files, &older)?;
-        self.remember(tablet, &state, &unflushed, &replaced);
+        self.remember(tablet, &state, &replacing, &replaced);
 
         let mut hidden: HashMap<SstableId, Vec<u32>> = HashMap::new();
         for location in replaced.into_iter().flatten() {
             hidden.entry(location.file).or_default().push(location.row);
         }
-        let files = state
-            .files
-            .files
-            .iter()
-            .filter(|file| file.visible_from <= snapshot.ts())
-            .map(|file| scan_file(table, file, snapshot, hidden.remove(&file.id()).unwrap_or_default()))
-            .collect::<Result<Vec<_>>>()?;
-        let now = snapshot.now_micros();
-        let rows = unflushed
-            .into_iter()
-            .filter(|u| u.version.row().is_some_and(|row| !table.is_expired(row, u.version.meta().ts, now)))
-            .map(|u| MemoryRow(u.version))
-            .collect();
-        Ok(TabletScan { files, memory: MemoryRows { rows: Arc::new(rows) } })
+        let visible = state.files.files.iter().filter(|file| file.visible_from <= snapshot.ts());
+        let scan = |file: &Arc<LiveFile>| {
+            scan_file(table, file, snapshot, hidden.remove(&file.id()).unwrap_or_default())
+        };
+        visible.map(scan).collect()
     }
 
-    /// The state of a tablet, and what of its memtables a snapshot at `ts` sees. Taken again if a flush was installed
-    /// in between, because that unpins rows.
-    fn capture(&self, tablet: &Tablet, ts: Timestamp) -> (Arc<TabletState>, Vec<Unflushed>) {
+    /// The state of a tablet, and what of its memtables a snapshot sees. Taken again if a flush was installed in between,
+    /// because that unpins rows.
+    fn capture(
+        &self,
+        table: &Table,
+        tablet: &Tablet,
+        snapshot: &Snapshot,
+        rows: &mut impl Collect,
+    ) -> Captured {
+        let now = snapshot.now_micros();
         loop {
             let state = arc_swap::Guard::into_inner(tablet.state());
             let generation = tablet.generation();
             let first_unflushed = state.first_unflushed();
-            let mut unflushed = Vec::with_capacity(state.memtables().map(|m| m.len()).sum());
+            let (mut replacing, mut lsn) = (Vec::new(), None);
+            rows.begin(state.memtables().map(|m| m.len()).sum());
             for memtable in state.memtables() {
                 self.index.visit(generation, memtable.hashes(), |_, newest| {
                     // A key that is in several memtables is taken with the version that counts.
-                    let seen = version_at(newest, ts).filter(|v| v.meta.memtable() == memtable.id);
+                    let seen = version_at(newest, snapshot.ts()).filter(|v| v.meta.memtable() == memtable.id);
                     let Some(version) = seen else { return };
-                    let mut oldest = version;
-                    while let Some(below) = oldest.previous()
-                        && below.meta.memtable() >= first_unflushed
+                    lsn = lsn.max(Some(version.meta.lsn));
+                    replacing.extend(Replacing::of(version, first_unflushed));
+                    if let Some(row) = version.row()
+                        && !table.is_expired(row, version.meta.ts, now)
                     {
-                        oldest = below;
+                        rows.push(version, row);
                     }
-                    let (older, oldest_ts) = (oldest.meta.older(), oldest.meta.ts);
-                    unflushed.push(Unflushed { version: version.hold(), older, oldest_ts });
                 });
             }
             if tablet.is_current(&state) && tablet.generation() == generation {
-                return (state, unflushed);
+                return Captured { state, replacing, lsn };
             }
         }
     }
@@ -212,11 +386,11 @@ impl Engine {
         &self,
         tablet: &Tablet,
         state: &TabletState,
-        unflushed: &[Unflushed],
+        replacing: &[Replacing],
         replaced: &[Option<Location>],
     ) {
-        for (u, location) in unflushed.iter().zip(replaced) {
-            let lasting = match u.older {
+        for (r, location) in replacing.iter().zip(replaced) {
+            let lasting = match r.older {
                 // What lay below it is in the files by now, so the answer holds for good.
                 Older::Unresolved { below } => below < state.first_unflushed(),
                 Older::Nothing => false,
@@ -224,9 +398,24 @@ impl Engine {
             };
             if lasting {
                 let older = location.map_or(Older::Nothing, Older::At);
-                self.index.resolve(self.index.key(tablet.generation(), u.version.key()), u.oldest_ts, older);
+                self.index.resolve(self.index.key(tablet.generation(), r.version.key()), r.oldest_ts, older);
             }
         }
+    }
+}
+
+impl Replacing {
+    /// What a version that a snapshot sees may replace, with the unflushed versions below it; `None` if that is nothing.
+    fn of(version: &Version, first_unflushed: u64) -> Option<Self> {
+        let mut oldest = version;
+        while let Some(below) = oldest.previous()
+            && below.meta.memtable() >= first_unflushed
+        {
+            oldest = below;
+        }
+        let older = oldest.meta.older();
+        let replacing = || Replacing { version: version.hold(), older, oldest_ts: oldest.meta.ts };
+        (older != Older::Nothing).then(replacing)
     }
 }
 

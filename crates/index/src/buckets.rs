@@ -50,6 +50,13 @@ pub(crate) struct Buckets<M> {
     buckets: Box<[Bucket<M>]>,
 }
 
+/// What a look at the slots of a hash, but not at versions, says.
+pub(crate) enum Only<M> {
+    Nothing,
+    One(NonNull<Version<M>>),
+    Several,
+}
+
 /// The bits that tell versions of a bucket apart: none of those that choose shard or bucket.
 fn tag(hash: u64) -> usize {
     (hash >> ADDRESS_BITS) as usize
@@ -127,6 +134,29 @@ impl<M> Buckets<M> {
             // SAFETY: as in `chain`.
             bucket = unsafe { bucket.overflow.load(Ordering::Acquire).as_ref() }?;
         }
+    }
+
+    /// The version that may be of `hash`, if there is one and no other.
+    pub fn only(&self, hash: u64) -> Only<M> {
+        let tag = tag(hash);
+        let mut only = Only::Nothing;
+        let mut next = Some(self.first(hash));
+        while let Some(bucket) = next {
+            for slot in &bucket.slots {
+                let tagged = slot.load(Ordering::Acquire);
+                if tagged.addr() >> ADDRESS_BITS != tag {
+                    continue;
+                }
+                only = match (only, untagged(tagged)) {
+                    (only, None) => only,
+                    (Only::Nothing, Some(version)) => Only::One(version),
+                    _ => return Only::Several,
+                };
+            }
+            // SAFETY: as in `chain`.
+            next = unsafe { bucket.overflow.load(Ordering::Acquire).as_ref() };
+        }
+        only
     }
 
     /// All versions that are newest of their rows.

@@ -23,7 +23,7 @@ use eviction::{Eviction, Spare, Visit};
 pub use slab::reserved_bytes;
 pub use version::{NewVersion, Version, VersionRef};
 
-use buckets::{Buckets, Slot, clear, prefetch, set};
+use buckets::{Buckets, Only, Slot, clear, prefetch, set};
 use parking_lot::{Mutex, MutexGuard};
 use smallvec::SmallVec;
 use std::ptr::NonNull;
@@ -39,6 +39,11 @@ const PREFETCH_LINES: usize = 10;
 const LINE_BYTES: usize = 64;
 /// Versions whose hashes are fetched together when a table grows.
 const REHASH_GROUP: usize = 32;
+/// Hashes of a walk that are looked up together.
+const WALK: usize = 64;
+/// Lines of a row that a walk fetches ahead. Rows that were written one after the other lie so, and a walk that goes the same
+/// way has the processor fetch what follows.
+const WALK_LINES: usize = 3;
 
 /// Newest versions by hash. Several rows may have one hash: look-ups are given what tells them apart.
 pub struct Index<M: Send + Sync + 'static> {
@@ -168,6 +173,52 @@ impl<M: Send + Sync + 'static> Index<M> {
         // SAFETY: a version in a slot is whole, and is retired only after it left it.
         let versions = buckets.candidates(hash).map(|(_, version)| unsafe { version.as_ref() });
         versions.filter(move |version: &&'g Version<M>| version.hash == hash)
+    }
+
+    /// Calls `visit` with each of `hashes` and the newest versions of all its rows. A hash costs one look at its bucket, and the
+    /// cache misses of some dozens overlap.
+    pub fn walk(&self, hashes: impl Iterator<Item = u64>, mut visit: impl FnMut(u64, &[&Version<M>])) {
+        let mut hashes = hashes.fuse();
+        let mut take = |group: &mut [u64; WALK], guard: &Guard| {
+            let mut len = 0;
+            for (place, hash) in group.iter_mut().zip(hashes.by_ref()) {
+                *place = hash;
+                self.prefetch_bucket(hash, guard);
+                len += 1;
+            }
+            len
+        };
+        let mut guard = pin();
+        let (mut group, mut ahead) = ([0; WALK], [0; WALK]);
+        let mut len = take(&mut group, &guard);
+        while len > 0 {
+            let mut found = [const { Only::Nothing }; WALK];
+            for (found, hash) in found.iter_mut().zip(&group[..len]) {
+                // SAFETY: pinned.
+                *found = unsafe { self.shard(*hash).buckets() }.only(*hash);
+                if let Only::One(version) = found {
+                    let start = version.as_ptr().cast::<u8>().cast_const();
+                    (0..WALK_LINES).for_each(|line| prefetch(start.wrapping_add(line * LINE_BYTES)));
+                }
+            }
+            let len_ahead = take(&mut ahead, &guard);
+            for (found, hash) in found.into_iter().zip(group).take(len) {
+                match found {
+                    Only::Nothing => {}
+                    Only::One(version) => {
+                        // SAFETY: a version in a slot is whole, and pinned.
+                        let version = unsafe { version.as_ref() };
+                        if version.hash == hash {
+                            visit(hash, &[version]);
+                        }
+                    }
+                    Only::Several => visit(hash, &self.candidates(hash, &guard).collect::<Vec<_>>()),
+                }
+            }
+            (group, len) = (ahead, len_ahead);
+            // What is replaced during a long walk is not kept until its end.
+            guard.repin();
+        }
     }
 
     /// Locks the shard of `hash`.

@@ -170,6 +170,33 @@ fn a_held_version_outlives_its_row_and_the_index() {
     assert_eq!((again.key(), again.row(), again.meta().ts), (&[1][..], Some(&b"kept"[..]), 1));
 }
 
+/// Few hashes for many rows, so that a walk meets all that a hash can have: none, one row, several, and those of another hash with
+/// the same tag.
+#[test]
+fn a_walk_finds_what_each_hash_has() {
+    let rows = Rows::default();
+    let keys = [0, 1, 5, 30, 60, 90, 7];
+    (0..).zip(keys).for_each(|(ts, key)| write(&rows, key, Some(b"row"), ts));
+    occupied(&rows, 7, |row| row.remove(&pin(), |_| {}));
+    // More than are looked up together.
+    let hashes: Vec<u64> = (0..200_u8).map(hash).chain([1 << 63]).collect();
+    let mut found = Vec::new();
+    rows.walk(hashes.iter().copied(), |hash, versions| {
+        let mut keys: Vec<u8> = versions.iter().map(|version| version.key()[0]).collect();
+        keys.sort_unstable();
+        found.push((hash, keys));
+    });
+    let expected = hashes.iter().map(|h| {
+        let mut keys: Vec<u8> = keys.into_iter().filter(|key| *key != 7 && hash(*key) == *h).collect();
+        keys.sort_unstable();
+        (*h, keys)
+    });
+    let expected: Vec<_> = expected.filter(|(_, keys)| !keys.is_empty()).collect();
+    found.retain(|(_, keys)| !keys.is_empty());
+    assert_eq!(found, expected);
+    assert!(found.iter().any(|(_, keys)| keys.len() > 1) && found.iter().any(|(_, keys)| keys.len() == 1));
+}
+
 /// Readers never see a row go back, a key without its row, or memory that was freed, while writers replace, remove and
 /// insert rows and tables grow and shrink.
 #[test]
@@ -182,6 +209,12 @@ fn readers_see_whole_rows_that_only_go_forward() {
         let reader = || {
             let mut seen = [0; KEYS as usize];
             while !stop.load(Ordering::Relaxed) {
+                rows.walk((0..KEYS).map(hash), |hash, versions| {
+                    for version in versions {
+                        assert_eq!(version.hash, hash);
+                        assert_eq!(version.row(), Some(&row(version.meta.ts)[..]));
+                    }
+                });
                 let guard = pin();
                 for key in 0..KEYS {
                     rows.prefetch_bucket(hash(key), &guard);

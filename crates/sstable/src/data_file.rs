@@ -14,7 +14,7 @@ use parquet::errors::Result as ParquetResult;
 use parquet::file::reader::{ChunkReader, Length};
 use std::io::{ErrorKind as IoErrorKind, Read};
 use std::ops::Range;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 pub struct DataFile {
     file: Arc<dyn File>,
@@ -144,6 +144,68 @@ impl ChunkReader for VerifiedReader {
     fn get_bytes(&self, start: u64, length: usize) -> ParquetResult<Bytes> {
         let end = start.saturating_add(length as u64);
         self.0.read(start..end).map_err(|e| parquet::errors::ParquetError::External(Box::new(e)))
+    }
+}
+
+/// The data file as the Parquet crate reads whole column chunks: it asks for page after page, and has some of them read by one
+/// call of the operating system.
+pub struct ChunksReader {
+    file: VerifiedReader,
+    chunks: Vec<ReadChunk>,
+}
+
+struct ReadChunk {
+    range: Range<u64>,
+    /// What was read last, and where it begins.
+    read: Mutex<(u64, Bytes)>,
+}
+
+/// Bytes of a column chunk that are read at a time, about.
+const AHEAD_BYTES: u64 = 128 << 10;
+
+impl ChunksReader {
+    /// Reads ahead within each of `chunks`.
+    pub fn new(file: Arc<DataFile>, chunks: impl Iterator<Item = Range<u64>>) -> Self {
+        let chunks = chunks.map(|range| ReadChunk { range, read: Mutex::default() }).collect();
+        ChunksReader { file: VerifiedReader(file), chunks }
+    }
+
+    /// Where to read to, from the page at `range` on: to the end of a page.
+    fn end(&self, chunk: &ReadChunk, range: &Range<u64>) -> u64 {
+        let extents = &self.file.0.index.extents;
+        let end_max = (range.start + AHEAD_BYTES).min(chunk.range.end);
+        let next = extents.partition_point(|extent| extent.offset <= end_max);
+        let end = next.checked_sub(1).map_or(0, |last| extents[last].offset);
+        end.max(range.end)
+    }
+}
+
+impl Length for ChunksReader {
+    fn len(&self) -> u64 {
+        self.file.len()
+    }
+}
+
+impl ChunkReader for ChunksReader {
+    type T = SequentialReader;
+
+    fn get_read(&self, start: u64) -> ParquetResult<SequentialReader> {
+        self.file.get_read(start)
+    }
+
+    fn get_bytes(&self, start: u64, length: usize) -> ParquetResult<Bytes> {
+        let Some(chunk) = self.chunks.iter().find(|chunk| chunk.range.contains(&start)) else {
+            return self.file.get_bytes(start, length);
+        };
+        let range = start..start.saturating_add(length as u64);
+        // What a thread that panicked left is whole.
+        let mut read = chunk.read.lock().unwrap_or_else(PoisonError::into_inner);
+        let (first, bytes) = &*read;
+        if start < *first || range.end > first + bytes.len() as u64 {
+            *read = (start, self.file.get_bytes(start, (self.end(chunk, &range) - start) as usize)?);
+        }
+        let (first, bytes) = &*read;
+        Ok(bytes.slice((start - first) as usize..(range.end - first) as usize))
     }
 }
 

@@ -2,7 +2,7 @@
 //!
 //! Queries do not come this way; they hand [`Sstable::metadata`] and [`Sstable::read_verified`] to their own reader.
 
-use crate::data_file::{DataFile, VerifiedReader};
+use crate::data_file::{ChunksReader, DataFile};
 use crate::parquet_error;
 use crate::parquet_schema::TS_COLUMN_ID;
 use crate::sstable::Sstable;
@@ -231,16 +231,26 @@ impl Batches {
                 return self.convert(&batch.map_err(from_reader)?).map(Some);
             }
             let Some(next) = self.groups.next() else { return Ok(None) };
-            let reader = ParquetRecordBatchReaderBuilder::new_with_metadata(
-                VerifiedReader(self.data.clone()),
-                self.metadata.clone(),
-            )
-            .with_projection(self.mask.clone())
-            .with_row_groups(vec![next.group])
-            .with_row_selection(next.selection)
-            .with_batch_size(next.batch_rows);
+            let reader = ChunksReader::new(self.data.clone(), self.whole_chunks(&next));
+            let reader = ParquetRecordBatchReaderBuilder::new_with_metadata(reader, self.metadata.clone())
+                .with_projection(self.mask.clone())
+                .with_row_groups(vec![next.group])
+                .with_row_selection(next.selection)
+                .with_batch_size(next.batch_rows);
             self.reader = Some(reader.build().map_err(parquet_error)?);
         }
+    }
+
+    /// The column chunks of which all pages will be read.
+    fn whole_chunks(&self, next: &GroupRead) -> impl Iterator<Item = Range<u64>> {
+        let group = self.metadata.metadata().row_group(next.group);
+        let is_whole = next.selection.row_count() == group.num_rows() as usize;
+        let chunks = group.columns().iter().enumerate().filter(move |_| is_whole);
+        let chunks = chunks.filter(|(column, _)| self.mask.leaf_included(*column));
+        chunks.map(|(_, chunk)| {
+            let (start, bytes) = chunk.byte_range();
+            start..start.saturating_add(bytes)
+        })
     }
 
     fn convert(&self, batch: &RecordBatch) -> Result<RecordBatch> {

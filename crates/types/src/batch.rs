@@ -3,7 +3,7 @@
 use crate::cells::Cells;
 use crate::key::KeyDecoder;
 use crate::schema::{FIELD_ID_METADATA, TS_COLUMN};
-use crate::{Column, ColumnSource, ColumnType, Error, Result, Schema, Timestamp, ValueRef};
+use crate::{Column, ColumnSource, ColumnType, Error, Result, RowRef, Schema, Timestamp, ValueRef};
 use arrow::array::builder::{
     BinaryViewBuilder, BooleanBuilder, Date32Builder, Decimal128Builder, FixedSizeBinaryBuilder,
     Float32Builder, Float64Builder, Int8Builder, Int16Builder, Int32Builder, Int64Builder, StringViewBuilder,
@@ -81,11 +81,12 @@ impl<'s> BatchBuilder<'s> {
                 }
             }
         }
+        let row = RowRef::new(self.schema.layout(), row);
         for (position, builder) in &mut self.columns {
             let column = &self.schema.columns()[*position];
             match column.source {
                 ColumnSource::Key(_) => {}
-                ColumnSource::Slot(slot) => builder.push(self.schema.slot_value(column, slot, row)),
+                ColumnSource::Slot(slot) => builder.push(self.schema.value_in(column, slot, row)),
                 ColumnSource::CommitTimestamp => builder.push(ValueRef::Int64(ts.0 as i64)),
             }
         }
@@ -98,6 +99,15 @@ impl<'s> BatchBuilder<'s> {
 
     pub fn rows(&self) -> usize {
         self.rows
+    }
+
+    /// Forgets the rows pushed since the last batch.
+    pub fn clear(&mut self) {
+        for (position, builder) in &mut self.columns {
+            *builder = ColumnBuilder::new(self.schema.columns()[*position].column_type);
+        }
+        self.ts = self.ts.is_some().then(UInt64Builder::new);
+        self.rows = 0;
     }
 
     /// The batch of all rows pushed since the last call.
@@ -156,6 +166,7 @@ impl ColumnBuilder {
     }
 
     /// Adds a value of the column's type, or null.
+    #[inline]
     pub fn push(&mut self, value: ValueRef<'_>) {
         match (self, value) {
             (ColumnBuilder::Bool(b), ValueRef::Bool(v)) => b.append_value(v),

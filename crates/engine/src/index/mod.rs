@@ -17,7 +17,6 @@ pub(crate) use oribi_index::Stamp;
 pub(crate) use oribi_index::pin;
 use oribi_index::{Entry, Guard, Occupied};
 use oribi_types::Timestamp;
-use smallvec::SmallVec;
 use std::hash::{BuildHasher, Hasher};
 use std::sync::Arc;
 
@@ -160,28 +159,16 @@ impl RowIndex {
     ) {
         // Rows of one hash are listed once each, and found together at each.
         let mut shared: Vec<u64> = Vec::new();
-        let mut hashes = hashes.fuse();
-        loop {
-            let group: SmallVec<[u64; GROUP]> = hashes.by_ref().take(GROUP).collect();
-            if group.is_empty() {
-                return;
-            }
-            let guard = pin();
-            self.fetch(group.iter().copied(), &guard);
-            for hash in group {
-                let of_generation = |version: &&Version| version.meta.generation == generation;
-                let mut rows = self.rows.candidates(hash, &guard).filter(of_generation).peekable();
-                let Some(first) = rows.next() else { continue };
-                if rows.peek().is_some() {
-                    if shared.contains(&hash) {
-                        continue;
-                    }
-                    shared.push(hash);
+        self.rows.walk(hashes, |hash, rows| {
+            let of_generation = |row: &&&Version| row.meta.generation == generation;
+            if rows.iter().filter(of_generation).count() > 1 {
+                if shared.contains(&hash) {
+                    return;
                 }
-                visit(hash, first);
-                rows.for_each(|row| visit(hash, row));
+                shared.push(hash);
             }
-        }
+            rows.iter().filter(of_generation).for_each(|row| visit(hash, row));
+        });
     }
 
     /// Calls `visit` with the position and the newest version of each of `keys` that is in memory. It does not count as

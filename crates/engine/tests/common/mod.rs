@@ -5,7 +5,9 @@ pub mod counting;
 pub mod hooked;
 
 use arrow::array::{ArrayRef, AsArray, Int64Array, RecordBatch, StringViewArray};
-use oribi_engine::{Commit, Decision, Engine, EngineOptions, KeyRange, Read, Snapshot, Table, WriteOp};
+use oribi_engine::{
+    Commit, Decision, Engine, EngineOptions, FileScan, KeyRange, Read, Snapshot, Table, WriteOp,
+};
 use oribi_env::Env;
 use oribi_sim::{SimClock, SimFiles};
 use oribi_types::schema::ColumnSpec;
@@ -185,39 +187,56 @@ pub fn model(rows: &[(i64, &str)]) -> Rows {
     rows.iter().map(|(k, v)| (*k, (*v).to_owned())).collect()
 }
 
-/// All rows at a snapshot, by key. Panics if a key comes twice.
+/// All rows at a snapshot, by key. Panics if a key comes twice, or if a scan that makes columns of the rows in memory finds
+/// others than one that holds them.
 pub fn scan(engine: &Engine, table: &Arc<Table>, snapshot: &Snapshot) -> Rows {
-    try_scan(engine, table, snapshot).unwrap()
+    let rows = try_scan(engine, table, snapshot).unwrap();
+    assert_eq!(scan_columns(engine, table, snapshot).unwrap(), rows, "as columns");
+    rows
 }
 
 pub fn try_scan(engine: &Engine, table: &Arc<Table>, snapshot: &Snapshot) -> Result<Rows> {
-    use arrow::datatypes::Int64Type;
     let scan = engine.scan(table, snapshot)?;
-    let schema = table.schema();
-    let mut rows = BTreeMap::new();
-    let mut add = |k: i64, v: &str| {
-        assert!(rows.insert(k, v.to_owned()).is_none(), "key {k} comes twice");
-    };
+    let mut rows = Rows::new();
     for tablet in &scan.tablets {
-        for file in &tablet.files {
-            let mut position = 0;
-            for batch in file.sstable.batches(&schema, &[0, 1], false, None)? {
-                let batch = batch?;
-                for i in 0..batch.num_rows() {
-                    if !file.hidden.contains(position) {
-                        let k = batch.column(0).as_primitive::<Int64Type>().value(i);
-                        add(k, batch.column(1).as_string_view().value(i));
-                    }
-                    position += 1;
-                }
-            }
-        }
-        for batch in tablet.memory.batches(&schema, &[0, 1], false, 100)? {
-            for i in 0..batch.num_rows() {
-                let k = batch.column(0).as_primitive::<Int64Type>().value(i);
-                add(k, batch.column(1).as_string_view().value(i));
-            }
+        add_files(&mut rows, table, &tablet.files)?;
+        for batch in tablet.memory.batches(&table.schema(), &[0, 1], false, 100)? {
+            (0..batch.num_rows()).for_each(|i| add(&mut rows, &batch, i));
         }
     }
     Ok(rows)
+}
+
+fn scan_columns(engine: &Engine, table: &Arc<Table>, snapshot: &Snapshot) -> Result<Rows> {
+    let mut rows = Rows::new();
+    for tablet in 0..table.definition().partitioning.tablets() {
+        let mut scan = engine.scan_columns(table, tablet, &[0, 1], snapshot)?;
+        add_files(&mut rows, table, &scan.files)?;
+        while let Some(batch) = scan.memory.next_batch()? {
+            (0..batch.num_rows()).for_each(|i| add(&mut rows, &batch, i));
+        }
+    }
+    Ok(rows)
+}
+
+fn add_files(rows: &mut Rows, table: &Table, files: &[FileScan]) -> Result<()> {
+    for file in files {
+        let mut position = 0;
+        for batch in file.sstable.batches(&table.schema(), &[0, 1], false, None)? {
+            let batch = batch?;
+            for i in 0..batch.num_rows() {
+                if !file.hidden.contains(position) {
+                    add(rows, &batch, i);
+                }
+                position += 1;
+            }
+        }
+    }
+    Ok(())
+}
+
+fn add(rows: &mut Rows, batch: &RecordBatch, i: usize) {
+    let k = batch.column(0).as_primitive::<arrow::datatypes::Int64Type>().value(i);
+    let v = batch.column(1).as_string_view().value(i);
+    assert!(rows.insert(k, v.to_owned()).is_none(), "key {k} comes twice");
 }
