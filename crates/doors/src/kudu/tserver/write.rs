@@ -13,7 +13,7 @@ use oribi_kudu::messages::common::StatusCode;
 use oribi_kudu::messages::tserver::TabletServerError;
 use oribi_kudu::messages::tserver::{TabletServerErrorCode as Code, WriteRequest, WriteResponse};
 use oribi_kudu::rpc::{ErrorCode, ErrorStatus};
-use oribi_types::{ErrorKind, Result, Timestamp};
+use oribi_types::{Error, ErrorKind, Result, Timestamp};
 use std::sync::Arc;
 
 /// A request with rows of so many bytes at most is executed by the thread that received it, if what it replaces is in memory:
@@ -134,7 +134,7 @@ fn try_execute(
 }
 
 /// The plan for the table as it is now: it was altered since the one before was made.
-fn plan_again(node: &Node, before: &RowPlan, request: &WriteRequest) -> Result<RowPlan, Error> {
+fn plan_again(node: &Node, before: &RowPlan, request: &WriteRequest) -> Result<RowPlan> {
     let table = node.engine.latest(before.table.id());
     let table = table.ok_or_else(|| Error::not_found("the table was dropped"))?;
     RowPlan::new(table, &request.schema.clone().unwrap_or_default())
