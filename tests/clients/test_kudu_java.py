@@ -24,7 +24,7 @@ LOADS = {
     "Faults.aLoadGoesOnOverBrokenConnections": "loaded_over_breaks",
     "Faults.aLoadGoesOnOverKills": "loaded_over_kills",
 }
-LOADED = 30_000
+LOADED = 20_000
 
 
 @pytest.mark.parametrize("case", cases())

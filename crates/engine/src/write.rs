@@ -14,7 +14,7 @@
 
 use crate::catalog::Table;
 use crate::engine::{Engine, Obligation};
-use crate::index::{GROUP, KeyRef, NewVersion, Older, pin};
+use crate::index::{GROUP, KeyRef, NewVersion, Older};
 use crate::memtable::{Memtable, Run};
 use crate::read::RowVersion;
 use crate::record::{self, Change};
@@ -354,8 +354,8 @@ impl Engine {
         let horizon = self.timeline.horizon();
         let (mut states, mut run) = (States::default(), Run::default());
         for group in staged.chunks_mut(GROUP) {
-            // What their keys lead to was fetched when they were decided.
-            let _pinned = pin();
+            // Again: since they were decided, others of the write came into the processor's cache.
+            let _pinned = self.index.fetch_ahead(group.iter().map(|staged| targets[staged.op].1.hash));
             for staged in group {
                 let (tablet, key) = targets[staged.op];
                 let state = states.of(tablet);

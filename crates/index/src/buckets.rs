@@ -7,6 +7,7 @@
 
 #![allow(unsafe_code)]
 
+use crate::slab;
 use crate::version::Version;
 use std::ptr::{NonNull, null_mut};
 use std::sync::atomic::{AtomicPtr, Ordering};
@@ -47,7 +48,18 @@ impl<M> Drop for Bucket<M> {
 
 /// Buckets of a shard; a power of two. The versions are not its own.
 pub(crate) struct Buckets<M> {
-    buckets: Box<[Bucket<M>]>,
+    first: NonNull<Bucket<M>>,
+    len: usize,
+}
+
+impl<M> Drop for Buckets<M> {
+    fn drop(&mut self) {
+        // SAFETY: the buckets are ours alone, and whole.
+        unsafe {
+            std::ptr::slice_from_raw_parts_mut(self.first.as_ptr(), self.len).drop_in_place();
+            slab::free_array(self.first.cast(), self.len * size_of::<Bucket<M>>());
+        }
+    }
 }
 
 /// What a look at the slots of a hash, but not at versions, says.
@@ -74,20 +86,27 @@ fn untagged<M>(slot: *mut Version<M>) -> Option<NonNull<Version<M>>> {
 impl<M> Buckets<M> {
     /// For `versions` and some more.
     pub fn for_versions(versions: usize) -> Self {
-        let buckets = (versions * 2 / LOAD_MAX).next_power_of_two();
-        Buckets { buckets: (0..buckets).map(|_| Bucket::default()).collect() }
+        const { assert!(size_of::<Bucket<M>>() == slab::ARRAY_ALIGN) };
+        let len = (versions * 2 / LOAD_MAX).next_power_of_two();
+        // A bucket of zeros is an empty one.
+        Buckets { first: slab::alloc_array(len * size_of::<Bucket<M>>()).cast(), len }
+    }
+
+    fn buckets(&self) -> &[Bucket<M>] {
+        // SAFETY: they were made with the buckets, and go with them.
+        unsafe { std::slice::from_raw_parts(self.first.as_ptr(), self.len) }
     }
 
     pub fn is_too_small_for(&self, versions: usize) -> bool {
-        versions > self.buckets.len() * LOAD_MAX
+        versions > self.len * LOAD_MAX
     }
 
     pub fn is_too_large_for(&self, versions: usize) -> bool {
-        self.buckets.len() > 4 && versions * 8 < self.buckets.len() * LOAD_MAX
+        self.len > 4 && versions * 8 < self.len * LOAD_MAX
     }
 
     fn first(&self, hash: u64) -> &Bucket<M> {
-        &self.buckets[hash as usize & (self.buckets.len() - 1)]
+        &self.buckets()[hash as usize & (self.len - 1)]
     }
 
     pub fn prefetch(&self, hash: u64) {
@@ -161,7 +180,7 @@ impl<M> Buckets<M> {
 
     /// All versions that are newest of their rows.
     pub fn all(&self) -> impl Iterator<Item = (&Slot<M>, NonNull<Version<M>>)> {
-        let chains = self.buckets.iter().flat_map(|bucket| {
+        let chains = self.buckets().iter().flat_map(|bucket| {
             // SAFETY: as in `chain`.
             std::iter::successors(Some(bucket), |b| unsafe { b.overflow.load(Ordering::Acquire).as_ref() })
         });

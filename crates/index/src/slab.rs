@@ -5,6 +5,9 @@
 //! its region when its last block is freed. The heads of a region's slabs stand together at its beginning, so that a
 //! block's head is found by its address. Blocks beyond [`BLOCK_BYTES_MAX`] come from the process's allocator.
 //!
+//! Hash tables lie in regions, too, for their huge pages: as blocks, or as slabs side by side. When they grow, what they leave
+//! behind becomes room for rows.
+//!
 //! One allocator serves the process: what reclamation frees late needs nobody who is still alive. Taking and freeing a
 //! block costs one lock of its class, and for a slab that was not used lately one cache miss.
 
@@ -19,16 +22,24 @@ const REGION_BYTES: usize = 2 << 20;
 const SLAB_BYTES: usize = 64 << 10;
 const SLABS: usize = REGION_BYTES / SLAB_BYTES;
 const ALIGN: usize = 16;
-/// The largest block of a slab: four fit.
+/// A cache line.
+pub const ARRAY_ALIGN: usize = 64;
+/// The largest block for a row: four fit into a slab.
 const BLOCK_BYTES_MAX: usize = 16 << 10;
+/// The largest block.
+const CLASS_BYTES_MAX: usize = 32 << 10;
+/// The largest array: the first slab of a region is not whole.
+const ARRAY_BYTES_MAX: usize = REGION_BYTES / 2;
+/// Regions that are looked at for slabs side by side before a new one is made.
+const REGIONS_LOOKED_AT: usize = 64;
 /// Up to here classes are multiples of [`ALIGN`], and beyond there are eight to each doubling.
 const FINE_BYTES_MAX: usize = 1 << 10;
 const FINE_CLASSES: usize = FINE_BYTES_MAX / ALIGN;
 const STEPS: usize = 8;
-const CLASSES: usize = FINE_CLASSES + STEPS * (BLOCK_BYTES_MAX / FINE_BYTES_MAX).ilog2() as usize;
+const CLASSES: usize = FINE_CLASSES + STEPS * (CLASS_BYTES_MAX / FINE_BYTES_MAX).ilog2() as usize;
 
 /// The first slab of a region lacks what the heads take.
-const _: () = assert!(size_of::<Region>() + BLOCK_BYTES_MAX <= SLAB_BYTES);
+const _: () = assert!(size_of::<Region>() + CLASS_BYTES_MAX <= SLAB_BYTES);
 const REGION_LAYOUT: Layout = match Layout::from_size_align(REGION_BYTES, REGION_BYTES) {
     Ok(layout) => layout,
     Err(_) => panic!("a region is aligned to its size"),
@@ -38,7 +49,7 @@ static CLASS: [Mutex<Class>; CLASSES] = [const { Mutex::new(Class { with_room: L
 static REGIONS: AtomicU64 = AtomicU64::new(0);
 static POOL: Mutex<Pool> = Mutex::new(Pool { with_room: List::EMPTY, unused: 0 });
 
-/// The class of blocks of at least `bytes`; at most [`BLOCK_BYTES_MAX`].
+/// The class of blocks of at least `bytes`; at most [`CLASS_BYTES_MAX`].
 fn class_of(bytes: usize) -> usize {
     if bytes <= FINE_BYTES_MAX {
         return bytes.max(1).div_ceil(ALIGN) - 1;
@@ -211,15 +222,53 @@ impl Pool {
         }
     }
 
+    /// So many slabs side by side.
+    fn take_span(&mut self, slabs: usize) -> *mut u8 {
+        // SAFETY: regions of the list are whole, and the pool's.
+        unsafe {
+            let first = NonNull::new(self.with_room.first);
+            let regions = std::iter::successors(first, |region| NonNull::new(region.as_ref().links.next));
+            let mut found = regions
+                .take(REGIONS_LOOKED_AT)
+                .find_map(|region| Some((region.as_ptr(), span_in(region.as_ref().free, slabs)?)));
+            if found.is_none() {
+                let region = new_region();
+                self.with_room.push(region);
+                self.unused += 1;
+                found = span_in(ALL_FREE, slabs).map(|i| (region, i));
+            }
+            let (region, i) = found.expect("a region has room for every span");
+            self.unused -= usize::from((*region).free == ALL_FREE);
+            (*region).free &= !span(i, slabs);
+            if (*region).free == 0 {
+                self.with_room.remove(region);
+            }
+            region.cast::<u8>().add(i * SLAB_BYTES)
+        }
+    }
+
     fn give(&mut self, slab: *mut Slab) {
         let region = region_of(slab);
         let i = (slab.addr() - region.addr()) / size_of::<Slab>();
         // SAFETY: the caller gave up the slab.
+        unsafe { self.give_back(region, span(i, 1)) }
+    }
+
+    fn give_span(&mut self, start: *mut u8, slabs: usize) {
+        let region = region_of(start);
+        // SAFETY: the caller gave up the slabs.
+        unsafe { self.give_back(region, span((start.addr() - region.addr()) / SLAB_BYTES, slabs)) }
+    }
+
+    /// # Safety
+    /// The region is whole, and nobody uses these slabs of it any more.
+    unsafe fn give_back(&mut self, region: *mut Region, slabs: u32) {
+        // SAFETY: the caller's promise.
         unsafe {
             if (*region).free == 0 {
                 self.with_room.push(region);
             }
-            (*region).free |= 1 << i;
+            (*region).free |= slabs;
             if (*region).free < ALL_FREE {
                 return;
             }
@@ -232,6 +281,16 @@ impl Pool {
             }
         }
     }
+}
+
+/// The bits of so many slabs from `i` on.
+fn span(i: usize, slabs: usize) -> u32 {
+    ((1 << slabs) - 1) << i
+}
+
+/// The first of so many slabs side by side that are `free`; never the first of a region, which is not whole.
+fn span_in(free: u32, slabs: usize) -> Option<usize> {
+    (1..=SLABS - slabs).find(|&i| free & span(i, slabs) == span(i, slabs))
 }
 
 /// Memory that the process has for rows, beside that of large ones.
@@ -383,6 +442,44 @@ fn large(bytes: usize) -> Layout {
     Layout::from_size_align(bytes, ALIGN).expect("a row is far smaller than the address space")
 }
 
+fn large_array(bytes: usize) -> Layout {
+    Layout::from_size_align(bytes, ARRAY_ALIGN).expect("a table is far smaller than the address space")
+}
+
+/// Zeroed memory for an array of `bytes`, a power of two and at least [`ARRAY_ALIGN`], to which it is aligned.
+pub fn alloc_array(bytes: usize) -> NonNull<u8> {
+    debug_assert!(bytes.is_power_of_two() && bytes >= ARRAY_ALIGN);
+    let array = if bytes <= CLASS_BYTES_MAX && cfg!(not(miri)) {
+        CLASS[class_of(bytes)].lock().take(bytes)
+    } else if bytes <= ARRAY_BYTES_MAX && cfg!(not(miri)) {
+        POOL.lock().take_span(bytes / SLAB_BYTES)
+    } else {
+        // SAFETY: the layout has a size.
+        unsafe { std::alloc::alloc(large_array(bytes)) }
+    };
+    let array = NonNull::new(array).unwrap_or_else(|| std::alloc::handle_alloc_error(large_array(bytes)));
+    // SAFETY: the memory is ours, of that size.
+    unsafe { array.write_bytes(0, bytes) };
+    array
+}
+
+/// Gives back what [`alloc_array`] gave for `bytes`.
+///
+/// # Safety
+/// `array` came from `alloc_array(bytes)`, and nobody uses it any more.
+pub unsafe fn free_array(array: NonNull<u8>, bytes: usize) {
+    // SAFETY: the caller's promise.
+    unsafe {
+        if bytes <= CLASS_BYTES_MAX && cfg!(not(miri)) {
+            CLASS[class_of(bytes)].lock().free(array.as_ptr());
+        } else if bytes <= ARRAY_BYTES_MAX && cfg!(not(miri)) {
+            POOL.lock().give_span(array.as_ptr(), bytes / SLAB_BYTES);
+        } else {
+            std::alloc::dealloc(array.as_ptr(), large_array(bytes));
+        }
+    }
+}
+
 /// Memory for `bytes`, aligned to 16.
 pub fn alloc(bytes: usize) -> NonNull<u8> {
     let block = if bytes <= BLOCK_BYTES_MAX {
@@ -416,14 +513,44 @@ mod tests {
 
     #[test]
     fn a_class_holds_what_belongs_in_it_and_wastes_little() {
-        for bytes in 1..=BLOCK_BYTES_MAX {
+        for bytes in 1..=CLASS_BYTES_MAX {
             let class = class_of(bytes);
             assert!(class < CLASSES && class_bytes(class) >= bytes, "{bytes}");
             assert!(class == 0 || class_bytes(class - 1) < bytes, "{bytes}");
             assert!(class_bytes(class).is_multiple_of(ALIGN));
             assert!(class_bytes(class) - bytes < ALIGN.max(bytes / 8), "{bytes}");
         }
-        assert_eq!(class_of(BLOCK_BYTES_MAX), CLASSES - 1);
+        assert_eq!(class_of(CLASS_BYTES_MAX), CLASSES - 1);
+    }
+
+    #[test]
+    fn arrays_are_zeroed_and_do_not_overlap() {
+        let mut live: Vec<(NonNull<u8>, usize)> = Vec::new();
+        let mut state = 1u32;
+        let rounds = if cfg!(miri) { 40 } else { 4000 };
+        for _ in 0..rounds {
+            state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            if live.len() > 60 {
+                let (array, bytes) = live.swap_remove(state as usize % live.len());
+                // SAFETY: the array is live.
+                unsafe { free_array(array, bytes) };
+                continue;
+            }
+            let bytes = ARRAY_ALIGN << ((state >> 8) % 16);
+            let array = alloc_array(bytes);
+            assert_eq!(array.addr().get() % ARRAY_ALIGN, 0);
+            // SAFETY: the array is ours, of that size, and zeroed.
+            unsafe {
+                let all = std::slice::from_raw_parts_mut(array.as_ptr(), bytes);
+                assert!(all.iter().all(|byte| *byte == 0), "somebody else wrote here");
+                all.fill(1);
+            }
+            live.push((array, bytes));
+        }
+        for (array, bytes) in live {
+            // SAFETY: the array is live.
+            unsafe { free_array(array, bytes) };
+        }
     }
 
     #[test]

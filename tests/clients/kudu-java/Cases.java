@@ -2,6 +2,7 @@ import java.io.BufferedReader;
 import java.io.IOException;
 import java.io.InputStreamReader;
 import java.lang.reflect.InvocationTargetException;
+import java.util.List;
 import java.util.Objects;
 import org.apache.kudu.client.KuduClient;
 import org.apache.kudu.client.KuduException;
@@ -68,9 +69,25 @@ public final class Cases {
   }
 
   static void same(Object expected, Object actual) {
-    if (!Objects.equals(expected, actual)) {
-      throw new AssertionError("expected " + expected + ", got " + actual);
+    if (Objects.equals(expected, actual)) {
+      return;
     }
+    if (expected instanceof List<?> wanted && actual instanceof List<?> got) {
+      int same = 0;
+      while (same < wanted.size() && same < got.size() && wanted.get(same).equals(got.get(same))) {
+        same++;
+      }
+      int end = same + 10;
+      throw new AssertionError(
+          String.format(
+              "of %d and %d items, %d are as expected; then %s is expected, not %s",
+              wanted.size(), got.size(), same, part(wanted, same, end), part(got, same, end)));
+    }
+    throw new AssertionError("expected " + expected + ", got " + actual);
+  }
+
+  private static List<?> part(List<?> list, int from, int to) {
+    return list.subList(from, Math.min(to, list.size()));
   }
 
   static void holds(boolean condition, Object told) {

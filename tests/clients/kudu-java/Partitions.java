@@ -1,4 +1,8 @@
+import static org.apache.kudu.client.RangePartitionBound.EXCLUSIVE_BOUND;
+import static org.apache.kudu.client.RangePartitionBound.INCLUSIVE_BOUND;
+
 import java.util.ArrayList;
+import java.util.Arrays;
 import java.util.HashSet;
 import java.util.List;
 import java.util.Set;
@@ -16,7 +20,6 @@ import org.apache.kudu.client.KuduTable;
 import org.apache.kudu.client.LocatedTablet;
 import org.apache.kudu.client.Operation;
 import org.apache.kudu.client.PartialRow;
-import org.apache.kudu.client.RangePartitionBound;
 import org.apache.kudu.client.RangePartitionWithCustomHashSchema;
 import org.apache.kudu.client.SessionConfiguration.FlushMode;
 
@@ -90,28 +93,34 @@ public final class Partitions {
       put(session, table, id);
     }
     session.close();
-    pruned(table, 1, 1, List.of(compare(table, "id", ComparisonOp.EQUAL, 5L), compare(table, "name", ComparisonOp.EQUAL, "n5")));
-    pruned(table, 2, 1, List.of(compare(table, "id", ComparisonOp.EQUAL, 5L)));
-    pruned(table, 9, 1, List.of(compare(table, "name", ComparisonOp.EQUAL, "n5")));
-    pruned(table, 6, 100, List.of(compare(table, "id", ComparisonOp.GREATER_EQUAL, 0L), compare(table, "id", ComparisonOp.LESS, 1000L)));
-    pruned(table, 12, 90, List.of(compare(table, "id", ComparisonOp.GREATER_EQUAL, 10L)));
-    pruned(table, 0, 0, List.of(compare(table, "id", ComparisonOp.GREATER, 5000L)));
+    KuduPredicate id5 = compare(table, "id", ComparisonOp.EQUAL, 5L);
+    KuduPredicate name5 = compare(table, "name", ComparisonOp.EQUAL, "n5");
+    pruned(table, 1, 1, id5, name5);
+    pruned(table, 2, 1, id5);
+    pruned(table, 9, 1, name5);
+    KuduPredicate from10 = compare(table, "id", ComparisonOp.GREATER_EQUAL, 10L);
+    pruned(table, 12, 90, from10);
+    pruned(table, 6, 90, from10, compare(table, "id", ComparisonOp.LESS, 1000L));
+    pruned(table, 0, 0, compare(table, "id", ComparisonOp.GREATER, 5000L));
   }
 
   private static KuduPredicate compare(KuduTable table, String column, ComparisonOp op, Object value) {
     return KuduPredicate.newComparisonPredicate(table.getSchema().getColumn(column), op, value);
   }
 
-  private static void pruned(KuduTable table, int tablets, int rows, List<KuduPredicate> predicates) throws Exception {
+  private static void pruned(KuduTable table, int tablets, int rows, KuduPredicate... predicates) throws Exception {
     KuduScanToken.KuduScanTokenBuilder builder = Cases.client.newScanTokenBuilder(table);
-    predicates.forEach(builder::addPredicate);
+    for (KuduPredicate predicate : predicates) {
+      builder.addPredicate(predicate);
+    }
     List<KuduScanToken> tokens = builder.build();
-    Cases.same(predicates + ": " + tablets, predicates + ": " + tokens.size());
+    String told = Arrays.toString(predicates);
+    Cases.same(told + ": " + tablets, told + ": " + tokens.size());
     int found = 0;
     for (KuduScanToken token : tokens) {
       found += Tables.ids(token.intoScanner(Cases.client)).size();
     }
-    Cases.same(predicates + ": " + rows, predicates + ": " + found);
+    Cases.same(told + ": " + rows, told + ": " + found);
   }
 
   public static void rangesComeAndGo() throws Exception {
@@ -128,7 +137,7 @@ public final class Partitions {
     Cases.holds(session.apply(Tables.with(table.newInsert(), 5, null, null)).hasRowError(), "no range has 5");
     List<Long> left = new ArrayList<>(Tables.between(10, 20));
     left.add(25L);
-    Cases.same(left, Tables.ids(Tables.scan(table)));
+    Cases.same(left, Tables.sortedIds(Tables.scan(table)));
     session.close();
     for (long lower : new long[] {15, 20}) {
       AlterTableOptions overlapping =
@@ -140,7 +149,7 @@ public final class Partitions {
     Cases.same(List.of("10 <= VALUES < 20", "20 <= VALUES < 30"), table.getFormattedRangePartitions(TIMEOUT_MS));
   }
 
-  /** A range that is dropped and added again by another client is empty, and is found without opening the table again. */
+  /** One that another client drops and adds is empty, and is found without opening the table again. */
   public static void aRangeThatIsMadeAgain() throws Exception {
     KuduTable table = Tables.ranged("made_again", 0, 20, 10);
     Tables.fill(table, 0, 20);
@@ -148,9 +157,9 @@ public final class Partitions {
       other.alterTable("made_again", new AlterTableOptions().dropRangePartition(Tables.bound(0), Tables.bound(10)));
       other.alterTable("made_again", new AlterTableOptions().addRangePartition(Tables.bound(0), Tables.bound(10)));
     }
-    Cases.same(Tables.between(10, 20), Tables.ids(Tables.scan(table)));
+    Cases.same(Tables.between(10, 20), Tables.sortedIds(Tables.scan(table)));
     Tables.fill(table, 3, 5);
-    Cases.same(12, Tables.ids(Tables.scan(table)).size());
+    Cases.same(12, Tables.sortedIds(Tables.scan(table)).size());
   }
 
   public static void boundsOfBothKinds() throws Exception {
@@ -158,18 +167,18 @@ public final class Partitions {
         new CreateTableOptions()
             .setRangePartitionColumns(List.of("id"))
             .addRangePartition(
-                Tables.bound(0), Tables.bound(10), RangePartitionBound.EXCLUSIVE_BOUND, RangePartitionBound.INCLUSIVE_BOUND)
+                Tables.bound(0), Tables.bound(10), EXCLUSIVE_BOUND, INCLUSIVE_BOUND)
             .addSplitRow(Tables.bound(5));
     KuduTable table = Tables.create("with_bounds", Tables.columns(), options);
     Cases.same(List.of("1 <= VALUES < 5", "5 <= VALUES < 11"), table.getFormattedRangePartitions(TIMEOUT_MS));
     Tables.fill(table, 1, 11);
-    Cases.same(Tables.between(1, 11), Tables.ids(Tables.scan(table)));
+    Cases.same(Tables.between(1, 11), Tables.sortedIds(Tables.scan(table)));
   }
 
   public static void rangesWithHashesOfTheirOwn() throws Exception {
     RangePartitionWithCustomHashSchema own =
         new RangePartitionWithCustomHashSchema(
-            Tables.bound(10), Tables.bound(20), RangePartitionBound.INCLUSIVE_BOUND, RangePartitionBound.EXCLUSIVE_BOUND);
+            Tables.bound(10), Tables.bound(20), INCLUSIVE_BOUND, EXCLUSIVE_BOUND);
     own.addHashPartitions(List.of("id"), 5, 3);
     CreateTableOptions options =
         new CreateTableOptions()

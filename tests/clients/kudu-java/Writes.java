@@ -100,7 +100,7 @@ public final class Writes {
       Cases.holds(error.getErrorStatus().isAlreadyPresent(), error);
     }
     Cases.same(0, session.countPendingErrors());
-    Cases.same(5000, Tables.ids(Tables.scan(table)).size());
+    Cases.same(5000, Tables.sortedIds(Tables.scan(table)).size());
     session.close();
   }
 
@@ -132,7 +132,7 @@ public final class Writes {
     KuduException full = Cases.fails(() -> session.apply(Tables.with(table.newInsert(), 100, 0, null)));
     Cases.holds(full.getMessage().contains("buffer"), full);
     Cases.holds(session.hasPendingOperations(), "they were sent");
-    Cases.same(List.of(), Tables.ids(Tables.scan(table)));
+    Cases.same(List.of(), Tables.sortedIds(Tables.scan(table)));
     List<OperationResponse> responses = session.flush();
     Cases.same(List.of(), OperationResponse.collectErrors(responses));
     Cases.same(Tables.between(0, 100), Tables.sortedIds(Tables.scan(table)));
@@ -159,7 +159,7 @@ public final class Writes {
     }
     Cases.holds(errors.stream().anyMatch(e -> e.getMessage().contains("key already present")), errors);
     // The others of the batch were applied.
-    Cases.same(List.of(50L, 51L), Tables.ids(Tables.scan(table)).subList(10, 12));
+    Cases.same(List.of(50L, 51L), Tables.sortedIds(Tables.scan(table)).subList(10, 12));
     session.close();
   }
 

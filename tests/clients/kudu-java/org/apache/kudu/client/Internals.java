@@ -10,7 +10,7 @@ import org.apache.kudu.Hash.HashAlgorithm;
 import org.apache.kudu.shaded.com.google.protobuf.ByteString;
 import org.apache.kudu.util.HashUtil;
 
-/** What the client keeps to its own package: breaking its connections, timestamps, predicates that it only passes on. */
+/** What the client keeps to its package: how to break its connections, timestamps, predicates that it only passes on. */
 public final class Internals {
   private Internals() {}
 
