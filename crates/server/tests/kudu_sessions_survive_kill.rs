@@ -10,13 +10,15 @@ mod process;
 use kudu_load::{Counts, connect, create, write};
 use process::{Server, Sql};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use tokio::runtime::Runtime;
 
 const SESSIONS: u64 = 3;
 const ROWS: u64 = 12_000;
 const KILLS: u64 = 2;
+/// Rows of a session between two kills: it waits for the next one then.
+const ROWS_BETWEEN: u64 = ROWS / (KILLS + 1);
 
 #[test]
 fn every_row_is_there_once() {
@@ -28,20 +30,27 @@ fn every_row_is_there_once() {
     let client = runtime.block_on(connect(&master));
     let table = runtime.block_on(create(&client, SESSIONS, 4, "sync"));
     let counts: Vec<Arc<Counts>> = (0..SESSIONS).map(|_| Arc::default()).collect();
+    let kills = Arc::new(AtomicU64::new(0));
     let sessions: Vec<_> = (0..SESSIONS)
         .map(|session| {
-            let counts = counts[session as usize].clone();
-            runtime.spawn(write(client.clone(), table.clone(), session, ROWS, counts, async |_| {}))
+            let (counts, kills) = (counts[session as usize].clone(), kills.clone());
+            let before_row = async move |n: u64| {
+                while n / ROWS_BETWEEN > kills.load(Ordering::SeqCst) {
+                    tokio::time::sleep(Duration::from_millis(1)).await;
+                }
+            };
+            runtime.spawn(write(client.clone(), table.clone(), session, ROWS, counts, before_row))
         })
         .collect();
-    for kill in 1..=KILLS {
+    for kill in 0..KILLS {
         // Somewhere in the middle: with batches under way.
         let acknowledged = || counts.iter().map(|c| c.acknowledged.load(Ordering::SeqCst)).sum::<u64>();
-        while acknowledged() < kill * SESSIONS * ROWS / (KILLS + 1) {
+        while acknowledged() < (2 * kill + 1) * SESSIONS * ROWS_BETWEEN / 2 {
+            assert!(!sessions.iter().any(|session| session.is_finished()), "a session failed");
             std::thread::sleep(Duration::from_millis(1));
         }
-        assert!(sessions.iter().any(|session| !session.is_finished()), "nobody writes any more");
         server.kill();
+        kills.store(kill + 1, Ordering::SeqCst);
         std::thread::sleep(Duration::from_secs(2));
         // It is where clients look for it.
         server = Server::start(folder.path(), &["--kudu-master", &master, "--kudu-tserver", &tserver]);

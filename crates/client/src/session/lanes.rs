@@ -1,6 +1,7 @@
 //! The lanes of a session, and the memory that their batches share.
 
 use super::errors::RowErrors;
+use super::route::Route;
 use super::{FlushMode, Progress, SessionOptions, Shared, write};
 use crate::batch::{Batch, BuiltRow, SealedBatch};
 use crate::table::{Table, Tablet};
@@ -31,15 +32,6 @@ struct Limits {
     watermark_bytes: usize,
     flushes_max: u64,
     errors_max: usize,
-}
-
-/// The lanes that lead to a table.
-struct Route {
-    table: Table,
-    /// By the start of their tablets.
-    lanes: Vec<usize>,
-    /// Some lead to a tablet that is no more, and others to those that have its keys now.
-    overlaps: bool,
 }
 
 /// The way to one tablet.
@@ -229,7 +221,7 @@ impl Lanes {
     /// Gives up a lane whose tablet is no more, to which `batch` was sent in vain. Returns the rows that wait behind it, and
     /// the flush that the oldest row belongs to. The rows of both are in no lane then.
     pub(super) fn give_up(&mut self, lane: usize, batch: &Batch) -> (Batch, u64) {
-        self.close(lane);
+        self.routes.iter_mut().for_each(|route| route.release(lane));
         let Lane { open, open_flush, under_way, is_due, .. } = &mut self.lanes[lane];
         *is_due = false;
         let flush = under_way.take().unwrap_or(*open_flush);
@@ -239,12 +231,15 @@ impl Lanes {
     }
 
     /// Puts a row that was given up into the lane of another tablet, to be sent as soon as that is free.
-    pub(super) fn hand_over(&mut self, table: &Table, tablet: &Arc<Tablet>, row: BuiltRow<'_>, flush: u64) {
-        let route = self.routes.iter().find(|route| route.is_to(table));
-        let known = route.and_then(|route| {
-            route.lanes.iter().find(|lane| Arc::ptr_eq(&self.lanes[**lane].tablet, tablet)).copied()
-        });
-        let lane = known.unwrap_or_else(|| self.open(table, tablet.clone()));
+    pub(super) fn hand_over(
+        &mut self,
+        table: &Table,
+        tablet: &Arc<Tablet>,
+        partition_key: &[u8],
+        row: BuiltRow<'_>,
+        flush: u64,
+    ) {
+        let lane = self.find(table, partition_key).unwrap_or_else(|| self.open(table, tablet.clone()));
         self.append(lane, row, flush);
         self.bytes += row.bytes();
         let state = &mut self.lanes[lane];
@@ -294,48 +289,25 @@ impl Lanes {
 
     /// The lane that a row takes.
     fn find(&self, table: &Table, partition_key: &[u8]) -> Option<usize> {
-        let route = self.routes.iter().find(|route| route.is_to(table))?;
-        let has_key = |lane: &usize| self.lanes[*lane].tablet.contains(partition_key);
-        if route.overlaps {
-            // The oldest: rows of the key that came before are in it, and move on before those that follow them.
-            return route.lanes.iter().copied().filter(has_key).min();
-        }
-        let after = route.lanes.partition_point(|lane| self.lanes[*lane].tablet.start <= partition_key);
-        route.lanes[..after].last().copied().filter(has_key)
+        self.routes.iter().find(|route| route.is_to(table))?.find(partition_key)
     }
 
-    /// Opens a lane to a tablet.
+    /// Opens a lane to a tablet, for what of its keys is in no other lane.
     pub(super) fn open(&mut self, table: &Table, tablet: Arc<Tablet>) -> usize {
         let position = self.routes.iter().position(|route| route.is_to(table)).unwrap_or_else(|| {
-            self.routes.push(Route { table: table.clone(), lanes: Vec::new(), overlaps: false });
+            self.routes.push(Route::new(table.clone()));
             self.routes.len() - 1
         });
-        let lane = self.lanes.len();
-        let Lanes { lanes, routes, .. } = self;
-        let route = &mut routes[position];
-        // Those that had some of its keys before lead nowhere.
-        route.lanes.retain(|other| !(lanes[*other].is_idle() && lanes[*other].tablet.overlaps(&tablet)));
-        let at = route.lanes.partition_point(|other| lanes[*other].tablet.start < tablet.start);
-        route.lanes.insert(at, lane);
-        lanes.push(Lane {
-            table: table.clone(),
-            tablet,
-            open: Batch::default(),
-            open_flush: 0,
-            under_way: None,
-            is_due: false,
+        let known = self.lanes.iter().position(|lane| Arc::ptr_eq(&lane.tablet, &tablet));
+        let lane = known.unwrap_or_else(|| {
+            let tablet = tablet.clone();
+            let (table, open) = (table.clone(), Batch::default());
+            self.lanes.push(Lane { table, tablet, open, open_flush: 0, under_way: None, is_due: false });
+            self.lanes.len() - 1
         });
-        route.look_for_overlaps(lanes);
-        lane
-    }
-
-    /// Leads no more rows to a lane.
-    fn close(&mut self, lane: usize) {
         let Lanes { lanes, routes, .. } = self;
-        for route in routes.iter_mut().filter(|route| route.lanes.contains(&lane)) {
-            route.lanes.retain(|other| *other != lane);
-            route.look_for_overlaps(lanes);
-        }
+        routes[position].claim(lane, &tablet, |lane| lanes[lane].is_idle());
+        lane
     }
 
     /// Whether nothing waits and nothing is under way.
@@ -353,17 +325,6 @@ impl Lanes {
 
     pub(super) fn progress(&self) -> Progress {
         self.progress
-    }
-}
-
-impl Route {
-    fn is_to(&self, table: &Table) -> bool {
-        Arc::ptr_eq(&self.table.shared, &table.shared)
-    }
-
-    fn look_for_overlaps(&mut self, lanes: &[Lane]) {
-        let overlap = |pair: &[usize]| lanes[pair[0]].tablet.overlaps(&lanes[pair[1]].tablet);
-        self.overlaps = self.lanes.windows(2).any(overlap);
     }
 }
 

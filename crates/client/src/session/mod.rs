@@ -17,6 +17,7 @@
 mod errors;
 mod lanes;
 mod reroute;
+mod route;
 mod row;
 mod write;
 

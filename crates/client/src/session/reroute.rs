@@ -75,10 +75,13 @@ fn targets(table: &Table, batch: &Batch) -> Result<Result<Targets, Vec<u8>>> {
 }
 
 fn hand_over(lanes: &mut Lanes, table: &Table, batch: &Batch, targets: &Targets, flush: u64) {
-    let mut lost = Vec::new();
+    let (mut lost, mut key) = (Vec::new(), Vec::new());
     let moved = for_each_row(table, batch, |position, row| {
         match &targets[position] {
-            Some(tablet) => lanes.hand_over(table, tablet, row.built(), flush),
+            Some(tablet) => {
+                row.partition_key(&mut key)?;
+                lanes.hand_over(table, tablet, &key, row.built(), flush);
+            }
             None => {
                 let name = table.name();
                 let why = format!("table {name} has no partition for the row any more");

@@ -70,16 +70,6 @@ const LOCATIONS_MAX: u32 = 128;
 const NOT_COVERED_MAX: Duration = Duration::from_secs(5);
 
 impl Tablet {
-    pub(crate) fn contains(&self, partition_key: &[u8]) -> bool {
-        contains(&self.start, &self.end, partition_key)
-    }
-
-    /// Whether both have some keys.
-    pub(crate) fn overlaps(&self, other: &Tablet) -> bool {
-        let begins_before_end_of = |a: &Tablet, b: &Tablet| b.end.is_empty() || a.start < b.end;
-        begins_before_end_of(self, other) && begins_before_end_of(other, self)
-    }
-
     /// Its leader is not where we thought.
     pub(crate) fn forget_leader(&self) {
         *self.leader.lock() = None;
