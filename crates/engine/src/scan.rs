@@ -7,14 +7,13 @@ use crate::catalog::Table;
 use crate::engine::{Engine, Obligation};
 use crate::expiry::expired_rows;
 use crate::index::{Location, Older, Version, VersionRef, version_at};
-use crate::memory::Reserved;
 use crate::tablet::{FileSet, LiveFile, Tablet, TabletState};
 use crate::timeline::Snapshot;
 use arrow::array::{AsArray, RecordBatch};
 use arrow::datatypes::UInt64Type;
 use oribi_sstable::{Sstable, SstableId};
 use oribi_types::batch::BatchBuilder;
-use oribi_types::{Error, Result, Schema, Timestamp};
+use oribi_types::{Result, Schema, Timestamp};
 use roaring::RoaringBitmap;
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -114,30 +113,20 @@ pub struct TabletColumns {
     pub obligation: Obligation,
 }
 
-/// Rows that no file has yet, as batches. Yields each once.
-#[derive(Default)]
+/// Rows that no file has yet, as batches that are made when they are asked for; rows that were yielded are let go of.
+///
+/// A batch is small: its columns lie where those of the batch before did, which the processor has in its cache. Memory that is
+/// new to the process, and cleared by the system first, would cost more than all else.
 pub struct MemoryColumns {
-    source: ColumnsSource,
-    /// For the batches that are left.
-    _reserved: Option<Reserved>,
+    rows: std::vec::IntoIter<MemoryRow>,
+    schema: Arc<Schema>,
+    projection: Vec<usize>,
 }
 
-enum ColumnsSource {
-    Made(std::vec::IntoIter<RecordBatch>),
-    /// To be made when they are asked for, from this row on.
-    ToMake {
-        rows: MemoryRows,
-        next: usize,
-        schema: Arc<Schema>,
-        projection: Vec<usize>,
-    },
-}
-
-impl Default for ColumnsSource {
-    fn default() -> Self {
-        ColumnsSource::Made(Vec::new().into_iter())
-    }
-}
+/// Rows of a batch: as many as builders of columns have room for from the start.
+const COLUMNS_ROWS: usize = 1024;
+/// So many rows before a row's turn, it is fetched.
+const ROWS_AHEAD: usize = 16;
 
 impl MemoryColumns {
     /// The next rows, never none; `None` after the last.
@@ -145,82 +134,20 @@ impl MemoryColumns {
     /// # Errors
     /// `Corrupt` for a key that does not decode.
     pub fn next_batch(&mut self) -> Result<Option<RecordBatch>> {
-        let next = match &mut self.source {
-            ColumnsSource::Made(batches) => batches.next(),
-            ColumnsSource::ToMake { rows, next, schema, projection } if *next < rows.rows() => {
-                let start = std::mem::replace(next, *next + COLUMNS_ROWS);
-                Some(rows.batch(schema, projection, false, start, COLUMNS_ROWS)?)
+        if self.rows.as_slice().is_empty() {
+            return Ok(None);
+        }
+        let mut builder = BatchBuilder::new(&self.schema, &self.projection, false);
+        self.rows.as_slice().iter().take(ROWS_AHEAD).for_each(|row| row.0.prefetch());
+        while builder.rows() < COLUMNS_ROWS
+            && let Some(row) = self.rows.next()
+        {
+            if let Some(ahead) = self.rows.as_slice().get(ROWS_AHEAD - 1) {
+                ahead.0.prefetch();
             }
-            ColumnsSource::ToMake { .. } => None,
-        };
-        if next.is_none() {
-            *self = MemoryColumns::default();
+            builder.push(row.0.key(), row.row(), row.0.meta().ts)?;
         }
-        Ok(next)
-    }
-}
-
-/// Rows of a batch of rows in memory.
-const COLUMNS_ROWS: usize = 4096;
-/// Columns are made at once if they take at most one part in so many of what is left for queries: a scan that nobody goes on with
-/// keeps them for a while.
-const COLUMNS_SHARE: u64 = 4;
-
-/// What becomes of the rows in memory that a scan sees.
-trait Collect {
-    /// There will be so many, perhaps less. What came before is void.
-    fn begin(&mut self, rows: usize);
-    fn push(&mut self, version: &Version, row: &[u8]);
-}
-
-impl Collect for Vec<MemoryRow> {
-    fn begin(&mut self, rows: usize) {
-        self.clear();
-        self.reserve(rows);
-    }
-
-    fn push(&mut self, version: &Version, _row: &[u8]) {
-        self.push(MemoryRow(version.hold()));
-    }
-}
-
-/// Rows as columns, while they are in the processor's cache.
-struct Columns<'s> {
-    builder: BatchBuilder<'s>,
-    batches: Vec<RecordBatch>,
-    failed: Option<Error>,
-}
-
-impl Columns<'_> {
-    fn try_push(&mut self, version: &Version, row: &[u8]) -> Result<()> {
-        self.builder.push(version.key(), row, version.meta.ts)?;
-        if self.builder.rows() == COLUMNS_ROWS {
-            self.batches.push(self.builder.finish()?);
-        }
-        Ok(())
-    }
-
-    fn finish(mut self) -> Result<Vec<RecordBatch>> {
-        if let Some(error) = self.failed {
-            return Err(error);
-        }
-        if self.builder.rows() > 0 {
-            self.batches.push(self.builder.finish()?);
-        }
-        Ok(self.batches)
-    }
-}
-
-impl Collect for Columns<'_> {
-    fn begin(&mut self, _rows: usize) {
-        self.batches.clear();
-        self.builder.clear();
-    }
-
-    fn push(&mut self, version: &Version, row: &[u8]) {
-        if self.failed.is_none() {
-            self.failed = self.try_push(version, row).err();
-        }
+        builder.finish().map(Some)
     }
 }
 
@@ -232,9 +159,10 @@ struct Replacing {
     oldest_ts: Timestamp,
 }
 
-/// What a capture tells beside the rows.
+/// What a snapshot sees of a tablet's memtables.
 struct Captured {
     state: Arc<TabletState>,
+    rows: Vec<MemoryRow>,
     replacing: Vec<Replacing>,
     /// The highest LSN of what the snapshot sees, deletes included.
     lsn: Option<u64>,
@@ -263,7 +191,11 @@ impl Engine {
         let mut obligation = Obligation::default();
         let tablets = tablets
             .into_iter()
-            .map(|tablet| self.scan_tablet(table, &table.tablets[tablet], snapshot, &mut obligation))
+            .map(|tablet| {
+                let tablet = &table.tablets[tablet];
+                let (files, rows) = self.scan_tablet(table, tablet, snapshot, &mut obligation)?;
+                Ok(TabletScan { files, memory: MemoryRows { rows: Arc::new(rows) } })
+            })
             .collect::<Result<Vec<_>>>()?;
         Ok(TableScan { schema: table.schema(), tablets, obligation })
     }
@@ -281,50 +213,22 @@ impl Engine {
         snapshot: &Snapshot,
     ) -> Result<TabletColumns> {
         let mut obligation = Obligation::default();
-        let schema = table.schema();
         let tablet = &table.tablets[tablet];
-        // What is in memory has about the size of its columns, and grows meanwhile by little.
-        let bytes: u64 = tablet.state().memtables().map(|memtable| memtable.bytes()).sum();
-        let fits = bytes <= self.budget.left_for_queries() / COLUMNS_SHARE;
-        let Some(reserved) = fits.then(|| Reserved::try_new(&self.budget, bytes)).flatten() else {
-            let TabletScan { files, memory } = self.scan_tablet(table, tablet, snapshot, &mut obligation)?;
-            let (next, projection) = (0, projection.to_vec());
-            let source = ColumnsSource::ToMake { rows: memory, next, schema, projection };
-            return Ok(TabletColumns {
-                files,
-                memory: MemoryColumns { source, _reserved: None },
-                obligation,
-            });
-        };
-        let builder = BatchBuilder::new(&schema, projection, false);
-        let mut columns = Columns { builder, batches: Vec::new(), failed: None };
-        let files = self.collect_tablet(table, tablet, snapshot, &mut obligation, &mut columns)?;
-        let source = ColumnsSource::Made(columns.finish()?.into_iter());
-        Ok(TabletColumns { files, memory: MemoryColumns { source, _reserved: Some(reserved) }, obligation })
+        let (files, rows) = self.scan_tablet(table, tablet, snapshot, &mut obligation)?;
+        let (rows, projection) = (rows.into_iter(), projection.to_vec());
+        let memory = MemoryColumns { rows, schema: table.schema(), projection };
+        Ok(TabletColumns { files, memory, obligation })
     }
 
+    /// The files of a tablet, and its rows in memory.
     fn scan_tablet(
         &self,
         table: &Table,
         tablet: &Tablet,
         snapshot: &Snapshot,
         obligation: &mut Obligation,
-    ) -> Result<TabletScan> {
-        let mut rows = Vec::new();
-        let files = self.collect_tablet(table, tablet, snapshot, obligation, &mut rows)?;
-        Ok(TabletScan { files, memory: MemoryRows { rows: Arc::new(rows) } })
-    }
-
-    /// The files of a tablet; `rows` is given its rows in memory.
-    fn collect_tablet(
-        &self,
-        table: &Table,
-        tablet: &Tablet,
-        snapshot: &Snapshot,
-        obligation: &mut Obligation,
-        rows: &mut impl Collect,
-    ) -> Result<Vec<FileScan>> {
-        let Captured { state, replacing, lsn } = self.capture(table, tablet, snapshot, rows);
+    ) -> Result<(Vec<FileScan>, Vec<MemoryRow>)> {
+        let Captured { state, rows, replacing, lsn } = self.capture(table, tablet, snapshot);
         table.check_not_dropped(tablet)?;
         // What is in a file is durable, so only unflushed versions are waited for.
         if let Some(lsn) = lsn {
@@ -342,25 +246,19 @@ impl Engine {
         let scan = |file: &Arc<LiveFile>| {
             scan_file(table, file, snapshot, hidden.remove(&file.id()).unwrap_or_default())
         };
-        visible.map(scan).collect()
+        Ok((visible.map(scan).collect::<Result<_>>()?, rows))
     }
 
     /// The state of a tablet, and what of its memtables a snapshot sees. Taken again if a flush was installed in between,
     /// because that unpins rows.
-    fn capture(
-        &self,
-        table: &Table,
-        tablet: &Tablet,
-        snapshot: &Snapshot,
-        rows: &mut impl Collect,
-    ) -> Captured {
+    fn capture(&self, table: &Table, tablet: &Tablet, snapshot: &Snapshot) -> Captured {
         let now = snapshot.now_micros();
         loop {
             let state = arc_swap::Guard::into_inner(tablet.state());
             let generation = tablet.generation();
             let first_unflushed = state.first_unflushed();
             let (mut replacing, mut lsn) = (Vec::new(), None);
-            rows.begin(state.memtables().map(|m| m.len()).sum());
+            let mut rows = Vec::with_capacity(state.memtables().map(|m| m.len()).sum());
             for memtable in state.memtables() {
                 self.index.visit(generation, memtable.hashes(), |_, newest| {
                     // A key that is in several memtables is taken with the version that counts.
@@ -371,12 +269,12 @@ impl Engine {
                     if let Some(row) = version.row()
                         && !table.is_expired(row, version.meta.ts, now)
                     {
-                        rows.push(version, row);
+                        rows.push(MemoryRow(version.hold()));
                     }
                 });
             }
             if tablet.is_current(&state) && tablet.generation() == generation {
-                return Captured { state, replacing, lsn };
+                return Captured { state, rows, replacing, lsn };
             }
         }
     }

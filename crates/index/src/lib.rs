@@ -23,12 +23,12 @@ use eviction::{Eviction, Spare, Visit};
 pub use slab::reserved_bytes;
 pub use version::{NewVersion, Version, VersionRef};
 
-use buckets::{Buckets, Only, Slot, clear, prefetch, set};
+use buckets::{Buckets, Only, Slot, clear, set};
 use parking_lot::{Mutex, MutexGuard};
 use smallvec::SmallVec;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicUsize, Ordering};
-use version::Unlinked;
+use version::{ROW_LINES, Unlinked, prefetch_lines};
 
 /// Locks, and tables that grow each by itself. Miri, which takes half a minute to make so many, is given a few.
 pub const SHARDS: usize = if cfg!(miri) { 4 } else { 1024 };
@@ -36,14 +36,10 @@ pub const SHARDS: usize = if cfg!(miri) { 4 } else { 1024 };
 const STAMPS: usize = 8;
 /// Lines of a row that are fetched ahead; the processor goes on by itself.
 const PREFETCH_LINES: usize = 10;
-const LINE_BYTES: usize = 64;
 /// Versions whose hashes are fetched together when a table grows.
 const REHASH_GROUP: usize = 32;
 /// Hashes of a walk that are looked up together.
 const WALK: usize = 64;
-/// Lines of a row that a walk fetches ahead. Rows that were written one after the other lie so, and a walk that goes the same
-/// way has the processor fetch what follows.
-const WALK_LINES: usize = 3;
 
 /// Newest versions by hash. Several rows may have one hash: look-ups are given what tells them apart.
 pub struct Index<M: Send + Sync + 'static> {
@@ -133,10 +129,7 @@ impl<M: Send + Sync + 'static> Index<M> {
         let buckets = unsafe { self.shard(hash).buckets() };
         let (_, version) = buckets.find(hash, |_| true)?;
         if ahead {
-            let start = version.as_ptr().cast::<u8>().cast_const();
-            for line in 0..PREFETCH_LINES {
-                prefetch(start.wrapping_add(line * LINE_BYTES));
-            }
+            prefetch_lines(version, PREFETCH_LINES);
         }
         // SAFETY: a version in a slot is whole, and pinned.
         Some(unsafe { version.as_ref() })
@@ -197,8 +190,7 @@ impl<M: Send + Sync + 'static> Index<M> {
                 // SAFETY: pinned.
                 *found = unsafe { self.shard(*hash).buckets() }.only(*hash);
                 if let Only::One(version) = found {
-                    let start = version.as_ptr().cast::<u8>().cast_const();
-                    (0..WALK_LINES).for_each(|line| prefetch(start.wrapping_add(line * LINE_BYTES)));
+                    prefetch_lines(*version, ROW_LINES);
                 }
             }
             let len_ahead = take(&mut ahead, &guard);
@@ -364,7 +356,7 @@ impl<'i, M: Send + Sync + 'static> Locked<'i, M> {
                 break;
             }
             // Their hashes: the cache misses of a group overlap.
-            group.iter().for_each(|version| prefetch(version.as_ptr().cast::<u8>().cast_const()));
+            group.iter().for_each(|version| prefetch_lines(*version, 1));
             // SAFETY: under the lock, what is in a slot stays.
             group.iter().for_each(|version| new.insert(*version, unsafe { version.as_ref() }.hash));
         }

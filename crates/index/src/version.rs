@@ -2,6 +2,7 @@
 
 #![allow(unsafe_code)]
 
+use crate::buckets::prefetch;
 use crate::slab;
 use blocks::{alloc, free};
 use crossbeam_epoch::Guard;
@@ -221,6 +222,16 @@ impl<M> Version<M> {
     }
 }
 
+/// Lines of a row that is one of many: rows that were written one after the other lie so, and the processor fetches what follows.
+pub(crate) const ROW_LINES: usize = 3;
+const LINE_BYTES: usize = 64;
+
+/// Has the first lines of a version fetched, which need not be there any more.
+pub(crate) fn prefetch_lines<M>(version: NonNull<Version<M>>, lines: usize) {
+    let start = version.as_ptr().cast::<u8>().cast_const();
+    (0..lines).for_each(|line| prefetch(start.wrapping_add(line * LINE_BYTES)));
+}
+
 struct SendPtr<M>(NonNull<Version<M>>);
 
 // SAFETY: versions are shared between threads as their `M` is.
@@ -251,6 +262,11 @@ impl<M> VersionRef<M> {
 
     pub fn meta(&self) -> &M {
         &self.version().meta
+    }
+
+    /// Has the version fetched, so that the cache misses of what is done with several next overlap.
+    pub fn prefetch(&self) {
+        prefetch_lines(self.0, ROW_LINES);
     }
 }
 

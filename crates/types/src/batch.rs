@@ -101,15 +101,6 @@ impl<'s> BatchBuilder<'s> {
         self.rows
     }
 
-    /// Forgets the rows pushed since the last batch.
-    pub fn clear(&mut self) {
-        for (position, builder) in &mut self.columns {
-            *builder = ColumnBuilder::new(self.schema.columns()[*position].column_type);
-        }
-        self.ts = self.ts.is_some().then(UInt64Builder::new);
-        self.rows = 0;
-    }
-
     /// The batch of all rows pushed since the last call.
     ///
     /// # Errors

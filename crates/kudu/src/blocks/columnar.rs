@@ -40,14 +40,17 @@ pub struct ColumnarBlock {
 
 impl ColumnarBlock {
     pub fn new(columns: Vec<WireColumn>) -> Self {
+        ColumnarBlock::with_buffers(columns, Vec::new)
+    }
+
+    /// As [`new`](Self::new), with the sidecars in the memory of empty buffers from `buffer`.
+    pub fn with_buffers(columns: Vec<WireColumn>, buffer: impl Fn() -> Vec<u8>) -> Self {
         let sidecars = |column: &WireColumn| {
             let slices = is_slice(column.column_type);
-            ColumnSidecars {
-                // The first value begins where the strings do.
-                data: if slices { vec![0; OFFSET_BYTES] } else { Vec::new() },
-                varlen: slices.then(Vec::new),
-                non_null: column.nullable.then(Vec::new),
-            }
+            let mut data = buffer();
+            // The first value begins where the strings do.
+            data.resize(if slices { OFFSET_BYTES } else { 0 }, 0);
+            ColumnSidecars { data, varlen: slices.then(&buffer), non_null: column.nullable.then(Vec::new) }
         };
         let sidecars = columns.iter().map(sidecars).collect();
         ColumnarBlock { columns, num_rows: 0, sidecars }
@@ -119,10 +122,9 @@ fn append_slices(
         }
         rows_done = upto;
     };
-    scatter::variable(array, column.column_type, |row, value| {
-        end_rows(row, varlen.len());
-        varlen.extend_from_slice(value);
-        end_rows(row + 1, varlen.len());
+    scatter::append(array, column.column_type, varlen, |row, start, len| {
+        end_rows(row, start);
+        end_rows(row + 1, start + len);
     });
     end_rows(array.len(), varlen.len());
     debug_assert_eq!(offsets.len() / OFFSET_BYTES, first + array.len());

@@ -63,6 +63,13 @@ pub struct RowwiseBlock {
 }
 
 impl RowwiseBlock {
+    /// A block without rows, which has its sidecars in the memory of these buffers.
+    pub fn with_buffers(mut rows: Vec<u8>, mut indirect: Vec<u8>) -> Self {
+        rows.clear();
+        indirect.clear();
+        RowwiseBlock { num_rows: 0, rows, indirect }
+    }
+
     /// Bytes of both sidecars.
     pub fn bytes(&self) -> usize {
         self.rows.len() + self.indirect.len()
@@ -107,11 +114,10 @@ fn put_slices(
     stride: usize,
     indirect: &mut Vec<u8>,
 ) {
-    scatter::variable(array, column_type, |row, value| {
+    scatter::append(array, column_type, indirect, |row, start, len| {
         let cell = &mut cells[row * stride..][..SLICE_BYTES];
-        cell[..8].copy_from_slice(&(indirect.len() as u64).to_le_bytes());
-        cell[8..].copy_from_slice(&(value.len() as u64).to_le_bytes());
-        indirect.extend_from_slice(value);
+        cell[..8].copy_from_slice(&(start as u64).to_le_bytes());
+        cell[8..].copy_from_slice(&(len as u64).to_le_bytes());
     });
 }
 

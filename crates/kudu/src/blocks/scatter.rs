@@ -1,9 +1,10 @@
 //! From an Arrow array to cells at a stride.
 
 use crate::cell::cell_bytes;
-use arrow::array::{Array, AsArray};
+use arrow::array::{Array, AsArray, GenericByteViewArray};
 use arrow::buffer::NullBuffer;
 use arrow::datatypes as at;
+use arrow::datatypes::ByteViewType;
 use oribi_types::ColumnType;
 
 /// Writes the values of `array` as cells of fixed width, the first at the start of `out`, each `stride` bytes behind
@@ -43,18 +44,21 @@ pub(super) fn fixed(array: &dyn Array, column_type: ColumnType, out: &mut [u8], 
     }
 }
 
-/// Calls `each` with the row and the bytes of every value that is not null. The type is one of slices.
-pub(super) fn variable<'a>(
-    array: &'a dyn Array,
+/// Appends the bytes of all values that are not null to `out`, and calls `each` with the row, where its bytes begin in `out` and
+/// how many they are. The type is one of slices.
+pub(super) fn append(
+    array: &dyn Array,
     column_type: ColumnType,
-    mut each: impl FnMut(usize, &'a [u8]),
+    out: &mut Vec<u8>,
+    each: impl FnMut(usize, usize, usize),
 ) {
     match column_type {
-        ColumnType::String | ColumnType::Json => {
-            each_of(array.as_string_view().iter().map(|v| v.map(str::as_bytes)), &mut each);
+        ColumnType::String | ColumnType::Json => append_views(array.as_string_view(), out, each),
+        ColumnType::Binary => append_views(array.as_binary_view(), out, each),
+        ColumnType::Uuid => {
+            let array = array.as_fixed_size_binary();
+            append_each(array.iter().enumerate().filter_map(|(i, uuid)| Some((i, uuid?))), out, each);
         }
-        ColumnType::Binary => each_of(array.as_binary_view().iter(), &mut each),
-        ColumnType::Uuid => each_of(array.as_fixed_size_binary().iter(), &mut each),
         _ => unreachable!("not a slice"),
     }
 }
@@ -68,13 +72,42 @@ pub(super) fn variable_bytes(array: &dyn Array, column_type: ColumnType) -> usiz
     }
 }
 
-fn each_of<'a>(values: impl Iterator<Item = Option<&'a [u8]>>, each: &mut impl FnMut(usize, &'a [u8])) {
-    for (i, value) in values.enumerate() {
-        if let Some(value) = value {
-            each(i, value);
-        }
+fn append_each<'a>(
+    values: impl Iterator<Item = (usize, &'a [u8])>,
+    out: &mut Vec<u8>,
+    mut each: impl FnMut(usize, usize, usize),
+) {
+    for (i, value) in values {
+        each(i, out.len(), value.len());
+        out.extend_from_slice(value);
     }
 }
+
+/// Short values lie in their views, and copying a fixed length is one instruction: what it copies too much is written over by
+/// the next value, and cut off behind the last.
+fn append_views<T: ByteViewType>(
+    array: &GenericByteViewArray<T>,
+    out: &mut Vec<u8>,
+    mut each: impl FnMut(usize, usize, usize),
+) {
+    let is_short = |len: u32| len as usize <= INLINE;
+    if array.null_count() > 0 || !array.lengths().all(is_short) {
+        let value = |i: usize| array.is_valid(i).then(|| (i, AsRef::<[u8]>::as_ref(array.value(i))));
+        return append_each((0..array.len()).filter_map(value), out, each);
+    }
+    let mut end = out.len();
+    out.resize(end + array.lengths().map(|len| len as usize).sum::<usize>() + INLINE, 0);
+    for (i, view) in array.views().iter().enumerate() {
+        let len = *view as u32 as usize;
+        out[end..end + INLINE].copy_from_slice(&view.to_le_bytes()[size_of::<u32>()..]);
+        each(i, end, len);
+        end += len;
+    }
+    out.truncate(end);
+}
+
+/// Bytes of a value that lie in its view, behind the length. (Arrow columnar format, "Variable-size Binary View Layout".)
+const INLINE: usize = 12;
 
 fn put<const N: usize>(
     values: impl Iterator<Item = [u8; N]>,

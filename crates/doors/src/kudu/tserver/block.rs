@@ -1,5 +1,6 @@
 //! The rows of one answer, in the form that the client wants.
 
+use super::buffers::Buffers;
 use super::spec::ScanSpec;
 use arrow::array::{Array, AsArray, RecordBatch};
 use arrow::datatypes::DataType;
@@ -16,12 +17,13 @@ pub(super) enum Block {
 }
 
 impl Block {
-    pub fn new(spec: &ScanSpec) -> Self {
+    pub fn new(spec: &ScanSpec, buffers: &Buffers) -> Self {
         let layout = RowwiseLayout::new(spec.columns.clone(), spec.format);
         if spec.format & COLUMNAR_LAYOUT == 0 {
-            return Block::Rows(layout, RowwiseBlock::default());
+            return Block::Rows(layout, RowwiseBlock::with_buffers(buffers.take(), buffers.take()));
         }
-        Block::Columns { block: ColumnarBlock::new(spec.columns.clone()), row_bytes: layout.stride() }
+        let block = ColumnarBlock::with_buffers(spec.columns.clone(), || buffers.take());
+        Block::Columns { block, row_bytes: layout.stride() }
     }
 
     pub fn rows(&self) -> usize {
@@ -65,7 +67,7 @@ impl Block {
     }
 
     /// Puts the rows into an answer; returns its sidecars.
-    pub fn finish(self, response: &mut ScanResponse) -> Vec<Bytes> {
+    pub fn finish(self, buffers: &Buffers, response: &mut ScanResponse) -> Vec<Bytes> {
         match self {
             Block::Rows(_, block) => {
                 response.data = Some(RowwiseRowBlock {
@@ -73,13 +75,13 @@ impl Block {
                     rows_sidecar: Some(0),
                     indirect_data_sidecar: Some(1),
                 });
-                vec![block.rows.into(), block.indirect.into()]
+                vec![buffers.fill(block.rows), buffers.fill(block.indirect)]
             }
             Block::Columns { block, .. } => {
                 let num_rows = Some(block.num_rows() as i64);
                 let mut sidecars: Vec<Bytes> = Vec::new();
                 let mut put = |bytes: Vec<u8>| {
-                    sidecars.push(bytes.into());
+                    sidecars.push(buffers.fill(bytes));
                     Some(sidecars.len() as i32 - 1)
                 };
                 let columns = block.into_sidecars().into_iter().map(|column| ColumnarBlockColumn {

@@ -1,7 +1,9 @@
 //! The tablet server's service: writes and scans.
 
-pub(super) mod apply;
+pub(super) mod ahead;
+mod apply;
 mod block;
+mod buffers;
 mod checksum;
 pub(super) mod leases;
 mod plan;

@@ -1,5 +1,6 @@
 //! Calls of scans: the first one opens a scanner, those after it go on, until there is no more or the client closes it.
 
+use super::ahead::{OpenScan, read_ahead};
 use super::scanner::{Page, Scanner};
 use super::snapshot::choose;
 use super::spec::ScanSpec;
@@ -15,7 +16,7 @@ use oribi_kudu::messages::tserver::{
     TabletServerError, TabletServerErrorCode as Code,
 };
 use oribi_types::{Error, ErrorKind};
-use std::sync::{Arc, Mutex, TryLockError};
+use std::sync::{Arc, MutexGuard, TryLockError};
 
 /// Kudu's own sizes of an answer (`--scanner_default_batch_size_bytes`, `--scanner_max_batch_size_bytes`).
 const ANSWER_BYTES: usize = 1 << 20;
@@ -77,7 +78,7 @@ struct Scanned {
 }
 
 impl Scanned {
-    fn new(page: Page, scanner: &Scanner) -> Self {
+    fn new(node: &Node, page: Page, scanner: &Scanner) -> Self {
         let mut response = ScanResponse {
             has_more_results: Some(scanner.has_more()),
             last_primary_key: page.last_key.map(Bytes::from),
@@ -86,7 +87,7 @@ impl Scanned {
         };
         let sidecars = match page.block.rows() {
             0 => Vec::new(),
-            _ => page.block.finish(&mut response),
+            _ => page.block.finish(&node.scanners.buffers, &mut response),
         };
         Scanned { response, sidecars, obligation: scanner.obligation() }
     }
@@ -114,8 +115,9 @@ fn open(
     closes: bool,
 ) -> Result<Scanned, Refused> {
     let (mut scanner, is_told) = new_scanner(node, request)?;
-    let page = scanner.read(bytes_max).map_err(|e| Refused::new(&e, Code::UnknownError))?;
-    let mut scanned = Scanned::new(page, &scanner);
+    let page =
+        scanner.read(bytes_max, &node.scanners.buffers).map_err(|e| Refused::new(&e, Code::UnknownError))?;
+    let mut scanned = Scanned::new(node, page, &scanner);
     scanned.response.snap_timestamp = is_told.then(|| scanner.snapshot.ts().0);
     if scanner.has_more() && !closes {
         let id = node.scanners.keep(scanner).map_err(|e| Refused::new(&e, Code::UnknownError))?;
@@ -146,26 +148,29 @@ fn go_on(
     let open = take(node, id)?;
     let mut scanner = try_lock(&open)?;
     number(&mut scanner, call)?;
-    let page = scanner.read(bytes_max).map_err(|e| {
+    let page = scanner.read(bytes_max, &node.scanners.buffers).map_err(|e| {
         node.scanners.close(id);
         Refused::new(&e, Code::UnknownError)
     })?;
     // A client that has named it goes on with it in other tablets.
     node.leases.renew(scanner.snapshot.ts().0);
-    let scanned = Scanned::new(page, &scanner);
+    let scanned = Scanned::new(node, page, &scanner);
     if closes || !scanner.has_more() {
         node.scanners.close(id);
+    } else {
+        drop(scanner);
+        read_ahead(node, open, bytes_max);
     }
     Ok(scanned)
 }
 
-pub(super) fn take(node: &Node, id: &Bytes) -> Result<Arc<Mutex<Scanner>>, Refused> {
+pub(super) fn take(node: &Node, id: &Bytes) -> Result<Arc<OpenScan>, Refused> {
     node.scanners.touch(id).ok_or_else(|| Refused::Error(expired(id)))
 }
 
 /// A client makes one call of a scanner at a time.
-pub(super) fn try_lock(scanner: &Mutex<Scanner>) -> Result<std::sync::MutexGuard<'_, Scanner>, Refused> {
-    scanner.try_lock().map_err(|error| match error {
+pub(super) fn try_lock(scan: &OpenScan) -> Result<MutexGuard<'_, Scanner>, Refused> {
+    scan.try_lock().map_err(|error| match error {
         TryLockError::WouldBlock => Refused::Busy("the scanner is in use".to_owned()),
         TryLockError::Poisoned(_) => invalid("the scanner has failed"),
     })

@@ -1,10 +1,11 @@
 //! An open scan: what was returned so far, and how it goes on.
 
 use super::block::Block;
+use super::buffers::Buffers;
 use super::source::Source;
 use super::spec::ScanSpec;
 use arrow::array::RecordBatch;
-use oribi_engine::{Engine, Obligation, Snapshot};
+use oribi_engine::{Engine, Obligation, Reserved, Snapshot};
 use oribi_types::Result;
 use std::sync::Arc;
 
@@ -17,6 +18,8 @@ pub(super) struct Scanner {
     source: Source,
     /// What was read and did not fit into the answer.
     rest: Option<RecordBatch>,
+    /// The answer to the next call, if it was made ahead.
+    ahead: Option<Ahead>,
     /// Rows that may still be returned.
     limit_left: u64,
     has_ended: bool,
@@ -33,18 +36,33 @@ pub(super) struct Page {
     pub last_key: Option<Vec<u8>>,
 }
 
+struct Ahead {
+    page: Result<Page>,
+    /// For the page, until it is taken.
+    _reserved: Reserved,
+}
+
 impl Scanner {
     /// # Errors
     /// Those of [`Source::open`].
     pub fn open(engine: &Arc<Engine>, spec: ScanSpec, snapshot: Arc<Snapshot>) -> Result<Self> {
         let source = Source::open(engine, &spec, &snapshot)?;
         let limit_left = spec.limit;
-        Ok(Scanner { spec, source, rest: None, limit_left, has_ended: false, next_call: 1, snapshot })
+        Ok(Scanner {
+            spec,
+            source,
+            rest: None,
+            ahead: None,
+            limit_left,
+            has_ended: false,
+            next_call: 1,
+            snapshot,
+        })
     }
 
     /// Whether there may be more rows.
     pub fn has_more(&self) -> bool {
-        self.rest.is_some() || !self.has_ended
+        self.ahead.is_some() || self.rest.is_some() || !self.has_ended
     }
 
     /// What must be settled before what was read so far is answered.
@@ -52,12 +70,26 @@ impl Scanner {
         self.source.obligation()
     }
 
-    /// The next rows, of about `bytes_max`; perhaps none though there are more.
+    /// The next rows, of about `bytes_max`, in memory from `buffers`; perhaps none though there are more.
     ///
     /// # Errors
     /// Those of [`Source::next`]; the scan is of no use after one.
-    pub fn read(&mut self, bytes_max: usize) -> Result<Page> {
-        let mut page = Page { block: Block::new(&self.spec), last_key: None };
+    pub fn read(&mut self, bytes_max: usize, buffers: &Buffers) -> Result<Page> {
+        match self.ahead.take_if(|_| bytes_max > 0) {
+            Some(ahead) => ahead.page,
+            None => self.read_now(bytes_max, buffers),
+        }
+    }
+
+    /// Has ready what the next [`read`](Self::read) gives.
+    pub fn read_ahead(&mut self, bytes_max: usize, buffers: &Buffers, reserved: Reserved) {
+        if self.ahead.is_none() && self.has_more() {
+            self.ahead = Some(Ahead { page: self.read_now(bytes_max, buffers), _reserved: reserved });
+        }
+    }
+
+    fn read_now(&mut self, bytes_max: usize, buffers: &Buffers) -> Result<Page> {
+        let mut page = Page { block: Block::new(&self.spec, buffers), last_key: None };
         let mut batches_left = BATCHES_MAX;
         while page.block.bytes() < bytes_max
             && let Some(batch) = self.next_batch(&mut batches_left)?

@@ -1,5 +1,7 @@
 //! The scans that are open between two calls.
 
+use super::ahead::OpenScan;
+use super::buffers::Buffers;
 use super::scanner::Scanner;
 use bytes::Bytes;
 use oribi_types::{Error, Result};
@@ -14,16 +16,20 @@ pub(super) const SCANNER_IDLE_MAX: Duration = Duration::from_secs(60);
 const SCANNERS_MAX: usize = 4096;
 
 #[derive(Default)]
-pub(in crate::kudu) struct Scanners(Mutex<HashMap<Bytes, OpenScanner>>);
+pub(in crate::kudu) struct Scanners {
+    open: Mutex<HashMap<Bytes, OpenScanner>>,
+    /// For their answers.
+    pub(super) buffers: Buffers,
+}
 
 struct OpenScanner {
-    scanner: Arc<Mutex<Scanner>>,
+    scan: Arc<OpenScan>,
     touched: Instant,
 }
 
 impl Scanners {
     fn lock(&self) -> MutexGuard<'_, HashMap<Bytes, OpenScanner>> {
-        self.0.lock().expect("nothing panics while it holds the scanners")
+        self.open.lock().expect("nothing panics while it holds the scanners")
     }
 
     /// Keeps a scan; returns its id.
@@ -38,17 +44,17 @@ impl Scanners {
         if scanners.len() >= SCANNERS_MAX {
             return Err(Error::retry("too many scanners are open"));
         }
-        let open = OpenScanner { scanner: Arc::new(Mutex::new(scanner)), touched: Instant::now() };
+        let open = OpenScanner { scan: Arc::new(OpenScan::new(scanner)), touched: Instant::now() };
         scanners.insert(id.clone(), open);
         Ok(id)
     }
 
     /// The scan of this id, which lives on for another while.
-    pub(super) fn touch(&self, id: &[u8]) -> Option<Arc<Mutex<Scanner>>> {
+    pub(super) fn touch(&self, id: &[u8]) -> Option<Arc<OpenScan>> {
         let mut scanners = self.lock();
         let open = scanners.get_mut(id)?;
         open.touched = Instant::now();
-        Some(open.scanner.clone())
+        Some(open.scan.clone())
     }
 
     /// Ends a scan, which may have much to free.
@@ -60,12 +66,15 @@ impl Scanners {
         self.lock().len()
     }
 
-    /// Closes those that were left, on a thread that may take its time.
+    /// Closes those that were left, on a thread that may take its time; where none is open, answers keep no memory.
     pub fn sweep(&self) {
         let now = Instant::now();
         let is_left = |open: &OpenScanner| now.duration_since(open.touched) >= SCANNER_IDLE_MAX;
         let left: Vec<OpenScanner> =
             self.lock().extract_if(|_, open| is_left(open)).map(|(_, open)| open).collect();
+        if self.len() == 0 {
+            self.buffers.clear();
+        }
         if !left.is_empty() {
             tokio::task::spawn_blocking(move || drop(left));
         }

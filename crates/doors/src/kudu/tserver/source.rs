@@ -3,13 +3,13 @@
 
 use super::spec::ScanSpec;
 use arrow::array::RecordBatch;
-use oribi_engine::{Engine, FileScan, MemoryRows, Obligation, RangeReader, Snapshot};
+use oribi_engine::{Engine, FileScan, MemoryColumns, Obligation, RangeReader, Snapshot, TabletColumns};
 use oribi_types::Result;
 use oribi_types::batch::BatchBuilder;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// Rows of a batch that is made of rows in memory, or of a range.
+/// Rows of a batch that is made of a range.
 const BATCH_ROWS: usize = 1024;
 
 type Batches = Box<dyn Iterator<Item = Result<RecordBatch>> + Send>;
@@ -26,15 +26,13 @@ pub(super) struct TabletSource {
     files: std::vec::IntoIter<FileScan>,
     /// Of the file that is being read.
     batches: Option<Batches>,
-    memory: MemoryRows,
-    /// Rows in memory that were read.
-    memory_read: usize,
+    memory: MemoryColumns,
     obligation: Obligation,
 }
 
 impl Source {
     /// # Errors
-    /// Those of [`Engine::scan_tablets`].
+    /// Those of [`Engine::scan_columns`].
     pub fn open(engine: &Arc<Engine>, spec: &ScanSpec, snapshot: &Arc<Snapshot>) -> Result<Self> {
         if spec.is_empty() {
             return Ok(Source::Nothing);
@@ -43,16 +41,9 @@ impl Source {
             let reader = engine.range(&spec.table, spec.tablet, keys.clone(), &spec.read, snapshot);
             return Ok(Source::Range(Box::new(reader)));
         }
-        let scan = engine.scan_tablets(&spec.table, [spec.tablet], snapshot)?;
-        let (files, memory) =
-            scan.tablets.into_iter().next().map(|tablet| (tablet.files, tablet.memory)).unwrap_or_default();
-        Ok(Source::Tablet(TabletSource {
-            files: files.into_iter(),
-            batches: None,
-            memory,
-            memory_read: 0,
-            obligation: scan.obligation,
-        }))
+        let TabletColumns { files, memory, obligation } =
+            engine.scan_columns(&spec.table, spec.tablet, &spec.read, snapshot)?;
+        Ok(Source::Tablet(TabletSource { files: files.into_iter(), batches: None, memory, obligation }))
     }
 
     /// The next rows, of the columns that the scan reads; `None` after the last.
@@ -98,12 +89,7 @@ impl TabletSource {
                 self.batches = Some(Box::new(batches));
             }
         }
-        if self.memory_read >= self.memory.rows() {
-            return Ok(None);
-        }
-        let (schema, start) = (spec.table.schema_ref(), self.memory_read);
-        self.memory_read += BATCH_ROWS;
-        self.memory.batch(schema, &spec.read, false, start, BATCH_ROWS).map(Some)
+        self.memory.next_batch()
     }
 }
 
