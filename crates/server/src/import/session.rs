@@ -3,7 +3,7 @@
 use super::rejects::Rejects;
 use crate::sql::write_csv_line;
 use arrow::array::RecordBatch;
-use oribi_client::{Client, Column, CreateTable, RowErrors, Session, SessionOptions, Table};
+use oribi_client::{Client, Column, CreateTable, PartialRow, RowErrors, Session, SessionOptions, Table};
 use oribi_types::cells::Cells;
 use oribi_types::schema::ColumnSpec;
 use oribi_types::{Error, ErrorKind, Result, Schema, Value, text};

@@ -58,8 +58,8 @@ impl Scanners {
     }
 
     /// Ends a scan, which may have much to free.
-    pub(super) fn close(&self, id: &[u8]) -> Option<Arc<Mutex<Scanner>>> {
-        self.lock().remove(id).map(|open| open.scanner)
+    pub(super) fn close(&self, id: &[u8]) -> Option<Arc<OpenScan>> {
+        self.lock().remove(id).map(|open| open.scan)
     }
 
     pub fn len(&self) -> usize {
