@@ -9,7 +9,7 @@ NODE := $(CACHE)/node
 KUDU := $(CACHE)/kudu
 JARS := $(CACHE)/jars
 
-.PHONY: demo test check rust-test client-test pytest clients build bench bench-kv fuzz clean-cache
+.PHONY: demo test check rust-test client-test pytest clients build bench bench-kv bench-kudu fuzz clean-cache
 
 demo: build
 	ORIBI=$(ORIBI) scripts/demo
@@ -69,6 +69,11 @@ bench:
 bench-kv:
 	cargo build --release --locked -p oribi-server
 	ORIBI=$(CARGO_TARGET_DIR)/release/oribi scripts/bench-kv $(BENCH_KV)
+
+# Kudu's client and server and Oribi's, in all four pairings. BENCH_KUDU holds arguments of the script.
+bench-kudu: $(KUDU)/ready
+	cargo build --release --locked -p oribi-server
+	ORIBI=$(CARGO_TARGET_DIR)/release/oribi KUDU_CLI=$(KUDU) scripts/bench-kudu $(BENCH_KUDU)
 
 # FUZZ_SECONDS per target, of all or of FUZZ_TARGETS; needs the nightly toolchain and cargo-fuzz.
 fuzz:
