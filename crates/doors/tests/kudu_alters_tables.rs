@@ -16,6 +16,7 @@ use oribi_kudu::messages::master::{
     CreateTableRequest, CreateTableResponse, DropColumn, DropRangePartition, GetTableSchemaRequest,
     GetTableSchemaResponse, MasterErrorCode, StepType,
 };
+use oribi_kudu::row_operations::PartialRow;
 use oribi_kudu::row_operations::{OperationLayout, OperationType, OperationsBuilder};
 use oribi_kudu::service::MasterMethod;
 use oribi_types::{ColumnType, ValueRef};
@@ -89,7 +90,7 @@ fn alter_as(client: &mut Client, request: AlterTableRequest) -> Result<(), (Mast
 }
 
 fn describe(client: &mut Client) -> GetTableSchemaResponse {
-    let request = GetTableSchemaRequest { table: named("t"), ..GetTableSchemaRequest::default() };
+    let request = GetTableSchemaRequest { table: named("t") };
     client.master(MasterMethod::GetTableSchema, &request)
 }
 

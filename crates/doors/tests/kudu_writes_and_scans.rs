@@ -20,6 +20,7 @@ use oribi_kudu::messages::tserver::{
     WriteRequest, WriteResponse,
 };
 use oribi_kudu::predicate::{ColumnPredicate, Test, ValueRange};
+use oribi_kudu::row_operations::PartialRow;
 use oribi_kudu::row_operations::{OperationLayout, OperationType as Op, OperationsBuilder};
 use oribi_kudu::rpc::{ErrorCode, ErrorStatus, RequestId};
 use oribi_kudu::service::{MasterMethod, Method, TabletServerMethod};
@@ -113,7 +114,7 @@ fn a_row_that_cannot_be_is_refused_and_the_others_are_written() {
     subject.engine.create_table(definition).unwrap();
     let described: GetTableSchemaResponse = client.master(
         MasterMethod::GetTableSchema,
-        &GetTableSchemaRequest { table: kudu_client::named("t"), ..Default::default() },
+        &GetTableSchemaRequest { table: kudu_client::named("t") },
     );
     let mut schema = described.schema.unwrap();
     schema.columns.iter_mut().for_each(|column| column.id = None);

@@ -9,6 +9,7 @@ use oribi_kudu::column::DataType;
 use oribi_kudu::frame::{self, FRAME_BYTES_MAX};
 use oribi_kudu::messages::common::{ColumnSchema, RowOperations, Schema};
 use oribi_kudu::messages::tserver::{NewScanRequest, WriteRequest};
+use oribi_kudu::row_operations::PartialRow;
 use oribi_kudu::row_operations::{OperationLayout, OperationType, OperationsBuilder};
 use oribi_kudu::rpc::RequestHeader;
 use oribi_kudu::service::Method;
