@@ -112,10 +112,8 @@ fn a_row_that_cannot_be_is_refused_and_the_others_are_written() {
         options: TableOptions { durability: Durability::Periodic(100), ttl_ms: None, expires_at: None },
     };
     subject.engine.create_table(definition).unwrap();
-    let described: GetTableSchemaResponse = client.master(
-        MasterMethod::GetTableSchema,
-        &GetTableSchemaRequest { table: kudu_client::named("t") },
-    );
+    let described: GetTableSchemaResponse = client
+        .master(MasterMethod::GetTableSchema, &GetTableSchemaRequest { table: kudu_client::named("t") });
     let mut schema = described.schema.unwrap();
     schema.columns.iter_mut().for_each(|column| column.id = None);
     // Columns of the same widths that take what the table's do not.

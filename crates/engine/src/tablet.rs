@@ -123,6 +123,10 @@ impl Tablet {
         self.state.load()
     }
 
+    pub fn has_files(&self) -> bool {
+        !self.state.load().files.files.is_empty()
+    }
+
     pub fn is_current(&self, state: &Arc<TabletState>) -> bool {
         Arc::ptr_eq(&self.state.load(), state)
     }

@@ -126,6 +126,12 @@ struct Scratch {
     staged: Vec<Staged>,
 }
 
+impl Scratch {
+    fn bytes(&self) -> usize {
+        self.rows.capacity() + self.row.capacity() + self.staged.capacity() * size_of::<Staged>()
+    }
+}
+
 thread_local! {
     static SCRATCH: RefCell<Scratch> =
         const { RefCell::new(Scratch { rows: Vec::new(), row: Vec::new(), staged: Vec::new() }) };
@@ -220,7 +226,7 @@ impl Engine {
             if let Ok(commit) = &result {
                 self.finish(&targets, &scratch.staged, commit.ts);
             }
-            if scratch.rows.capacity() > SCRATCH_BYTES_KEPT {
+            if scratch.bytes() > SCRATCH_BYTES_KEPT {
                 *scratch = Scratch::default();
             }
             result
@@ -257,15 +263,14 @@ impl Engine {
         if self.closed.load(Relaxed) {
             return Err(Error::unavailable("the engine is closed"));
         }
-        for (i, (tablet, key)) in targets.iter().enumerate() {
-            // What is kept as it is needs no tablet. A row for another definition would lack the values of columns that
-            // were added since, and take away those that others have written.
-            if !tablet.takes(ops[i].table.version()) && scratch.staged.iter().any(|staged| staged.op == i) {
-                return Err(self.no_tablet(ops[i].table, ops[i].key));
-            }
-            if tablet.generation() != key.generation {
-                return Err(Error::retry("the table was truncated meanwhile"));
-            }
+        // What is kept as it is needs no tablet. A row for another definition would lack the values of columns that were
+        // added since, and take away those that others have written.
+        let is_stale = |op: usize| !targets[op].0.takes(ops[op].table.version());
+        if let Some(stale) = scratch.staged.iter().find(|staged| is_stale(staged.op)) {
+            return Err(self.no_tablet(ops[stale.op].table, ops[stale.op].key));
+        }
+        if targets.iter().any(|(tablet, key)| tablet.generation() != key.generation) {
+            return Err(Error::retry("the table was truncated meanwhile"));
         }
         let (lsn, ts) = self.log_record(ops, targets, now_micros, scratch, tracking)?;
         self.apply(ops, targets, scratch, lsn, ts);
@@ -331,7 +336,8 @@ impl Engine {
                     self.timeline.complete(ts);
                     self.timeline.horizon()
                 };
-                let in_files = || state.files.may_contain(key.key);
+                // Those that are there by then: a flush may have moved the row into another one meanwhile.
+                let in_files = || tablet.state().files.may_contain(key.key);
                 alone.covers = state.active.apply(&self.index, key, new, published, in_files);
             }
             _ => {
@@ -358,11 +364,11 @@ impl Engine {
             let _pinned = self.index.fetch_ahead(group.iter().map(|staged| targets[staged.op].1.hash));
             for staged in group {
                 let (tablet, key) = targets[staged.op];
-                let state = states.of(tablet);
-                let new = staged.version(ops, rows, &state.active, lsn, ts);
-                run.switch_to(&state.active, &self.index);
-                staged.covers =
-                    run.apply(&self.index, key, new, horizon, || state.files.may_contain(key.key));
+                let memtable = &states.of(tablet).active;
+                let new = staged.version(ops, rows, memtable, lsn, ts);
+                run.switch_to(memtable, &self.index);
+                let in_files = || tablet.state().files.may_contain(key.key);
+                staged.covers = run.apply(&self.index, key, new, horizon, in_files);
             }
         }
         run.note(&self.index);
@@ -390,8 +396,9 @@ impl Engine {
     }
 }
 
-/// The state of the tablet that was asked for last: most operations of a write go to one tablet. Under the gate, its
-/// active memtable stays the active one.
+/// The state of the tablet that was asked for last: most operations of a write go to one tablet. Its active
+/// memtable stays the active one under the gate, and what is trimmed later counts for whichever it was. Its files do not stay:
+/// who asks for those needs the present ones.
 #[derive(Default)]
 struct States<'a>(Option<(&'a Tablet, arc_swap::Guard<Arc<TabletState>>)>);
 

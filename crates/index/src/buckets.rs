@@ -7,10 +7,37 @@
 
 #![allow(unsafe_code)]
 
-use crate::slab;
+#[cfg(not(miri))]
+use crate::slab as arrays;
+use crate::slab::ARRAY_ALIGN;
 use crate::version::Version;
 use std::ptr::{NonNull, null_mut};
 use std::sync::atomic::{AtomicPtr, Ordering};
+
+/// Miri sees that memory was freed only if it is the process's allocator that was given it back; slabs have their own
+/// tests.
+#[cfg(miri)]
+mod arrays {
+    use super::ARRAY_ALIGN;
+    use std::alloc::Layout;
+    use std::ptr::NonNull;
+
+    fn layout(bytes: usize) -> Layout {
+        Layout::from_size_align(bytes, ARRAY_ALIGN).expect("a table is far smaller than the address space")
+    }
+
+    pub fn alloc_array(bytes: usize) -> NonNull<u8> {
+        // SAFETY: a table has a bucket.
+        NonNull::new(unsafe { std::alloc::alloc_zeroed(layout(bytes)) }).expect("Miri has memory")
+    }
+
+    /// # Safety
+    /// As of slabs.
+    pub unsafe fn free_array(array: NonNull<u8>, bytes: usize) {
+        // SAFETY: the caller's promise.
+        unsafe { std::alloc::dealloc(array.as_ptr(), layout(bytes)) }
+    }
+}
 
 const SLOTS: usize = 7;
 const ADDRESS_BITS: u32 = 48;
@@ -57,7 +84,7 @@ impl<M> Drop for Buckets<M> {
         // SAFETY: the buckets are ours alone, and whole.
         unsafe {
             std::ptr::slice_from_raw_parts_mut(self.first.as_ptr(), self.len).drop_in_place();
-            slab::free_array(self.first.cast(), self.len * size_of::<Bucket<M>>());
+            arrays::free_array(self.first.cast(), self.len * size_of::<Bucket<M>>());
         }
     }
 }
@@ -86,10 +113,10 @@ fn untagged<M>(slot: *mut Version<M>) -> Option<NonNull<Version<M>>> {
 impl<M> Buckets<M> {
     /// For `versions` and some more.
     pub fn for_versions(versions: usize) -> Self {
-        const { assert!(size_of::<Bucket<M>>() == slab::ARRAY_ALIGN) };
+        const { assert!(size_of::<Bucket<M>>() == ARRAY_ALIGN) };
         let len = (versions * 2 / LOAD_MAX).next_power_of_two();
         // A bucket of zeros is an empty one.
-        Buckets { first: slab::alloc_array(len * size_of::<Bucket<M>>()).cast(), len }
+        Buckets { first: arrays::alloc_array(len * size_of::<Bucket<M>>()).cast(), len }
     }
 
     fn buckets(&self) -> &[Bucket<M>] {

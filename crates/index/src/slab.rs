@@ -226,11 +226,13 @@ impl Pool {
     fn take_span(&mut self, slabs: usize) -> *mut u8 {
         // SAFETY: regions of the list are whole, and the pool's.
         unsafe {
-            let first = NonNull::new(self.with_room.first);
-            let regions = std::iter::successors(first, |region| NonNull::new(region.as_ref().links.next));
-            let mut found = regions
-                .take(REGIONS_LOOKED_AT)
-                .find_map(|region| Some((region.as_ptr(), span_in(region.as_ref().free, slabs)?)));
+            let mut regions = std::iter::successors(NonNull::new(self.with_room.first), |region| {
+                NonNull::new((*region.as_ptr()).links.next)
+            });
+            let mut found = regions.by_ref().take(REGIONS_LOOKED_AT).find_map(|region| {
+                let region = region.as_ptr();
+                Some((region, span_in((*region).free, slabs)?))
+            });
             if found.is_none() {
                 let region = new_region();
                 self.with_room.push(region);
@@ -293,7 +295,7 @@ fn span_in(free: u32, slabs: usize) -> Option<usize> {
     (1..=SLABS - slabs).find(|&i| free & span(i, slabs) == span(i, slabs))
 }
 
-/// Memory that the process has for rows, beside that of large ones.
+/// Memory that the process has for rows and for hash tables, beside that of large ones.
 pub fn reserved_bytes() -> u64 {
     REGIONS.load(Ordering::Relaxed) * REGION_BYTES as u64
 }
@@ -449,9 +451,9 @@ fn large_array(bytes: usize) -> Layout {
 /// Zeroed memory for an array of `bytes`, a power of two and at least [`ARRAY_ALIGN`], to which it is aligned.
 pub fn alloc_array(bytes: usize) -> NonNull<u8> {
     debug_assert!(bytes.is_power_of_two() && bytes >= ARRAY_ALIGN);
-    let array = if bytes <= CLASS_BYTES_MAX && cfg!(not(miri)) {
+    let array = if bytes <= CLASS_BYTES_MAX {
         CLASS[class_of(bytes)].lock().take(bytes)
-    } else if bytes <= ARRAY_BYTES_MAX && cfg!(not(miri)) {
+    } else if bytes <= ARRAY_BYTES_MAX {
         POOL.lock().take_span(bytes / SLAB_BYTES)
     } else {
         // SAFETY: the layout has a size.
@@ -470,9 +472,9 @@ pub fn alloc_array(bytes: usize) -> NonNull<u8> {
 pub unsafe fn free_array(array: NonNull<u8>, bytes: usize) {
     // SAFETY: the caller's promise.
     unsafe {
-        if bytes <= CLASS_BYTES_MAX && cfg!(not(miri)) {
+        if bytes <= CLASS_BYTES_MAX {
             CLASS[class_of(bytes)].lock().free(array.as_ptr());
-        } else if bytes <= ARRAY_BYTES_MAX && cfg!(not(miri)) {
+        } else if bytes <= ARRAY_BYTES_MAX {
             POOL.lock().give_span(array.as_ptr(), bytes / SLAB_BYTES);
         } else {
             std::alloc::dealloc(array.as_ptr(), large_array(bytes));

@@ -13,8 +13,9 @@ pub(crate) use version::{Location, Meta, Older, Version, VersionRef};
 
 use crate::memory::MemoryBudget;
 use foldhash::fast::RandomState;
+pub(crate) use oribi_index::Guard;
 pub(crate) use oribi_index::Stamp;
-use oribi_index::{Entry, Guard, Occupied, pin};
+use oribi_index::{Entry, Occupied, pin};
 use oribi_types::Timestamp;
 use std::hash::{BuildHasher, Hasher};
 use std::sync::Arc;

@@ -59,7 +59,7 @@ impl Engine {
             let (sstable, to) = (&file.sstable, keys.to.as_deref());
             let rows = u64::from(sstable.rows_between_max(&keys.from, to));
             if rows > 0 {
-                let bytes = sstable.columns_bytes(columns.iter().copied()) * rows / sstable.meta().rows;
+                let bytes = share(sstable.columns_bytes(columns.iter().copied()), rows, sstable.meta().rows);
                 let first = keys.from.as_slice().max(&sstable.meta().min_key);
                 let apart = sstable.keys_apart(first, to, (rows / SAMPLES) as u32);
                 spread(std::iter::once(first).chain(apart), bytes, &mut samples);
@@ -71,10 +71,16 @@ impl Engine {
         for run in memory.iter().flat_map(MemoryRows::rests) {
             let rows = run.len() as u64;
             let step = (rows / SAMPLES).max(1) as usize;
-            spread(run.step_by(step), bytes * rows / in_memory.max(1), &mut samples);
+            spread(run.step_by(step), share(bytes, rows, in_memory), &mut samples);
         }
         samples
     }
+}
+
+/// The bytes of `part` of the `whole` rows that have `bytes`.
+fn share(bytes: u64, part: u64, whole: u64) -> u64 {
+    let share = u128::from(bytes) * u128::from(part) / u128::from(whole.max(1));
+    u64::try_from(share).unwrap_or(u64::MAX)
 }
 
 /// Has the bytes of a source lie evenly between its keys and behind the last.

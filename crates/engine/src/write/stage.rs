@@ -6,7 +6,7 @@
 
 use super::{Decide, Decision, Read, Scratch, Staged, StagedRow, Target, WriteOp};
 use crate::engine::{Engine, Obligation};
-use crate::index::{GROUP, Older};
+use crate::index::{GROUP, Guard, Older};
 use crate::read::{FileRow, RowVersion};
 use hashbrown::HashTable;
 use oribi_types::{Error, Result, Timestamp};
@@ -23,11 +23,13 @@ impl Engine {
         scratch: &mut Scratch,
         decide: &mut Decide<'_>,
     ) -> Result<Obligation> {
-        let mut staging = Staging { now_micros, own: Own::of(ops), obligation: Obligation::default() };
+        let mut staging =
+            Staging { now_micros, own: Own::of(ops), pinned: None, obligation: Obligation::default() };
         let mut bytes: usize = ops.iter().map(|op| op.key.len()).sum();
         for group in groups(ops.len()) {
-            // Pinned once for a group, and what its keys lead to is fetched at once.
-            let _pinned = (ops.len() > 1).then(|| self.index.fetch_ahead(hashes(&targets[group.clone()])));
+            // Released first: what others replace is freed between groups.
+            staging.pinned = None;
+            staging.pinned = (ops.len() > 1).then(|| self.index.fetch_ahead(hashes(&targets[group.clone()])));
             for i in group {
                 bytes += self.stage_one(i, ops, targets, &mut staging, scratch, decide)?;
                 if bytes > self.options.statement_bytes_max {
@@ -71,16 +73,19 @@ impl Engine {
         };
         let (row, bytes) = match decision {
             Decision::Put => (StagedRow::Made(start..rows.len()), rows.len() - start),
-            Decision::Proposed => {
-                debug_assert!(!ops[i].row.is_empty(), "an encoded row has a header");
-                (StagedRow::Proposed, ops[i].row.len())
+            Decision::Proposed if ops[i].row.is_empty() => {
+                return Err(Error::internal("no row was proposed"));
             }
+            Decision::Proposed => (StagedRow::Proposed, ops[i].row.len()),
             Decision::Delete => (StagedRow::Deleted, 0),
             Decision::Keep => {
                 rows.truncate(start);
                 return Ok(0);
             }
         };
+        if decision != Decision::Put {
+            rows.truncate(start);
+        }
         staged.push(Staged { op: i, row, older, covers: false });
         staging.own.push(ops, targets, staged);
         Ok(bytes)
@@ -109,6 +114,12 @@ impl Engine {
             Ok(decision) => return decision,
             Err(stamp) => stamp,
         };
+        if !tablet.has_files() {
+            *older = Older::Nothing;
+            return decide(i, None, rows);
+        }
+        // Whoever is pinned keeps what others replace, which must not last as long as reading files does.
+        staging.pinned = None;
         let mut found = Vec::new();
         match self.read_files(op.table, tablet, op.key, Timestamp::MAX, &mut found)? {
             None => {
@@ -129,6 +140,8 @@ impl Engine {
 struct Staging {
     now_micros: u64,
     own: Own,
+    /// While the rows of a group are looked up, so that each is not pinned by itself.
+    pinned: Option<Guard>,
     /// What the decisions observed.
     obligation: Obligation,
 }

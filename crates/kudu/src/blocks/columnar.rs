@@ -44,13 +44,17 @@ impl ColumnarBlock {
     }
 
     /// As [`new`](Self::new), with the sidecars in the memory of empty buffers from `buffer`.
-    pub fn with_buffers(columns: Vec<WireColumn>, buffer: impl Fn() -> Vec<u8>) -> Self {
+    pub fn with_buffers(columns: Vec<WireColumn>, mut buffer: impl FnMut() -> Vec<u8>) -> Self {
         let sidecars = |column: &WireColumn| {
             let slices = is_slice(column.column_type);
             let mut data = buffer();
             // The first value begins where the strings do.
             data.resize(if slices { OFFSET_BYTES } else { 0 }, 0);
-            ColumnSidecars { data, varlen: slices.then(&buffer), non_null: column.nullable.then(Vec::new) }
+            ColumnSidecars {
+                data,
+                varlen: slices.then(&mut buffer),
+                non_null: column.nullable.then(Vec::new),
+            }
         };
         let sidecars = columns.iter().map(sidecars).collect();
         ColumnarBlock { columns, num_rows: 0, sidecars }

@@ -23,6 +23,9 @@ pub(crate) const IMPORT_BYTES_MIN: usize = 8 << 20;
 /// Rows that are turned back into a batch at a time when a gathered insert becomes an import.
 const REBATCH_ROWS: usize = 8192;
 
+/// How often rows are encoded for a table that is altered all the time.
+const ATTEMPTS_MAX: usize = 10;
+
 /// Takes batches for some columns of a table.
 pub(crate) struct RowSink {
     engine: Arc<Engine>,
@@ -113,10 +116,16 @@ impl RowSink {
     /// Inserts the rows gathered. If the table was altered since they came, they become rows of what it is now: they cannot
     /// be asked for again.
     async fn insert(&mut self) -> Result<Commit, SqlError> {
+        let mut attempts_left = ATTEMPTS_MAX;
         loop {
+            attempts_left -= 1;
             let rows = Arc::new(std::mem::take(&mut self.rows));
             match insert_new(&self.engine, &self.table, &self.schema, &rows).await {
-                Err(error) if error.sqlstate.is_none() && error.error.kind() == ErrorKind::Retry => {
+                Err(error)
+                    if error.sqlstate.is_none()
+                        && error.error.kind() == ErrorKind::Retry
+                        && attempts_left > 0 =>
+                {
                     let newest = self.engine.latest(self.table.id());
                     self.table =
                         newest.ok_or_else(|| oribi_types::Error::not_found("the table was dropped"))?;

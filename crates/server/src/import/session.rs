@@ -8,7 +8,8 @@ use oribi_types::cells::Cells;
 use oribi_types::schema::ColumnSpec;
 use oribi_types::{Error, ErrorKind, Result, Schema, Value, text};
 
-/// Refused rows that are kept with their values between two [looks](SessionSink::settle) at them; others are counted.
+/// Refused rows that are told with their values at each [look](SessionSink::settle), those that were not sent first; others are
+/// counted.
 const ERRORS_MAX: usize = 100_000;
 
 /// Takes batches of a table's columns, in the order of [`SessionSink::schema`].
@@ -18,6 +19,8 @@ pub struct SessionSink {
     session: Session,
     /// Rows that were not sent, and why.
     unsent: Vec<(String, Error)>,
+    /// How many more there were.
+    unsent_others: u64,
 }
 
 /// The table of this name, if the servers have it.
@@ -61,7 +64,13 @@ impl SessionSink {
         let columns = table.columns().iter().map(spec).collect();
         let schema = Schema::new(columns, &key.collect::<Vec<_>>())?;
         let options = SessionOptions { errors_max: ERRORS_MAX, ..SessionOptions::default() };
-        Ok(SessionSink { session: client.session(options), table, schema, unsent: Vec::new() })
+        Ok(SessionSink {
+            session: client.session(options),
+            table,
+            schema,
+            unsent: Vec::new(),
+            unsent_others: 0,
+        })
     }
 
     pub fn schema(&self) -> &Schema {
@@ -85,6 +94,9 @@ impl SessionSink {
                 Err(error) => Err(error),
             };
             match applied {
+                Err(error) if is_of_the_row(&error) && self.unsent.len() >= ERRORS_MAX => {
+                    self.unsent_others += 1;
+                }
                 Err(error) if is_of_the_row(&error) => {
                     let values: Vec<Value> = columns.iter().map(|cells| cells.get(i).to_owned()).collect();
                     self.unsent.push((line(&self.schema, &values)?, error));
@@ -102,16 +114,18 @@ impl SessionSink {
     pub async fn settle(&mut self, rejects: &mut Rejects) -> Result<()> {
         // It fails if a row did, which its errors tell.
         let _ = self.session.flush().await;
+        let sent_max = ERRORS_MAX.saturating_sub(self.unsent.len());
         for (line, error) in self.unsent.drain(..) {
             rejects.add_unnumbered(error.message(), &line)?;
         }
         let RowErrors { errors, overflow } = self.session.take_errors();
-        for refused in errors {
+        let others = errors.len().saturating_sub(sent_max) as u64 + overflow;
+        for refused in errors.into_iter().take(sent_max) {
             let values: Vec<Value> =
                 refused.row.into_iter().map(|value| value.unwrap_or(Value::Null)).collect();
             rejects.add_unnumbered(refused.error.message(), &line(&self.schema, &values)?)?;
         }
-        rejects.count_others(overflow)
+        rejects.count_others(others + std::mem::take(&mut self.unsent_others))
     }
 
     /// The rows written so far.

@@ -11,6 +11,9 @@ use oribi_types::{Error, ErrorKind, Result, Timestamp};
 use smallvec::SmallVec;
 use std::sync::Arc;
 
+/// How often changes are planned for tables that are altered all the time.
+const ATTEMPTS_MAX: usize = 10;
+
 /// One change of what a key names.
 #[derive(Clone, Debug)]
 pub struct Change<'a> {
@@ -278,7 +281,10 @@ impl<'a> Plan<'a> {
     /// Writes `steps`; if their tables were altered since they were planned, planned again for those as they are now.
     fn write_steps(&mut self, engine: &Engine, steps: &[Step<'_>]) -> Result<Commit> {
         let mut written = self.try_write_steps(engine, steps);
-        while matches!(&written, Err(error) if error.kind() == ErrorKind::Retry) {
+        for _ in 1..ATTEMPTS_MAX {
+            if !matches!(&written, Err(error) if error.kind() == ErrorKind::Retry) {
+                break;
+            }
             let newest = |step: &Step<'_>| {
                 engine.latest(step.table.id()).ok_or_else(|| Error::not_found("the table was dropped"))
             };

@@ -11,18 +11,25 @@ use oribi_kudu::messages::common::{ColumnarBlockColumn, ColumnarRowBlock, Rowwis
 use oribi_kudu::messages::tserver::ScanResponse;
 use oribi_types::Result;
 
+/// The buffers that an answer is given have room for so many times what it may become at most, together: as much as those that
+/// it would grow itself.
+const BUFFERS_RATIO: usize = 2;
+
 pub(super) enum Block {
     Rows(RowwiseLayout, RowwiseBlock),
     Columns { block: ColumnarBlock, row_bytes: usize },
 }
 
 impl Block {
-    pub fn new(spec: &ScanSpec, buffers: &Buffers) -> Self {
+    /// For rows of about `bytes_max`.
+    pub fn new(spec: &ScanSpec, buffers: &Buffers, bytes_max: usize) -> Self {
+        let mut room = bytes_max.saturating_mul(BUFFERS_RATIO);
+        let mut take = || buffers.take(&mut room);
         let layout = RowwiseLayout::new(spec.columns.clone(), spec.format);
         if spec.format & COLUMNAR_LAYOUT == 0 {
-            return Block::Rows(layout, RowwiseBlock::with_buffers(buffers.take(), buffers.take()));
+            return Block::Rows(layout, RowwiseBlock::with_buffers(take(), take()));
         }
-        let block = ColumnarBlock::with_buffers(spec.columns.clone(), || buffers.take());
+        let block = ColumnarBlock::with_buffers(spec.columns.clone(), take);
         Block::Columns { block, row_bytes: layout.stride() }
     }
 

@@ -19,9 +19,15 @@ struct Filled {
 }
 
 impl Buffers {
-    /// An empty one.
-    pub fn take(&self) -> Vec<u8> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).pop().unwrap_or_default()
+    /// An empty one, which takes its part of `room`; without memory if those that are kept have more than that.
+    pub fn take(&self, room: &mut usize) -> Vec<u8> {
+        let mut buffers = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(at) = buffers.iter().rposition(|buffer| buffer.capacity() <= *room) else {
+            return Vec::new();
+        };
+        let buffer = buffers.remove(at);
+        *room -= buffer.capacity();
+        buffer
     }
 
     /// The bytes of one, to be sent.
@@ -62,15 +68,19 @@ mod tests {
     #[test]
     fn what_was_sent_is_filled_again() {
         let buffers = Buffers::default();
-        let mut first = buffers.take();
+        let mut room = BUFFER_BYTES_MAX;
+        let mut first = buffers.take(&mut room);
         first.resize(BUFFER_BYTES_MIN, 1);
         let place = first.as_ptr();
         let sent = buffers.fill(first);
         let slice = sent.slice(10..20);
         drop(sent);
-        assert!(buffers.take().capacity() == 0, "it is still being sent");
+        assert!(buffers.take(&mut room).capacity() == 0, "it is still being sent");
         drop(slice);
-        let again = buffers.take();
+        // Nor is it for an answer that would fill a part of it.
+        assert!(buffers.take(&mut (BUFFER_BYTES_MIN - 1)).capacity() == 0);
+        let again = buffers.take(&mut room);
+        assert_eq!(room, BUFFER_BYTES_MAX - again.capacity());
         assert_eq!((again.as_ptr(), again.len()), (place, 0));
         // Neither what is small nor more than some is kept.
         drop(buffers.fill(vec![1]));
@@ -79,6 +89,6 @@ mod tests {
         drop(many);
         assert_eq!(buffers.0.lock().unwrap().len(), BUFFERS_MAX);
         buffers.clear();
-        assert!(buffers.take().capacity() == 0);
+        assert!(buffers.take(&mut room).capacity() == 0);
     }
 }

@@ -1,24 +1,21 @@
 //! Checksums of scans, as `ksck -checksum_scan` compares replicas by: the sum of a hash of each row, so that the order of rows
 //! does not matter.
 
-use super::scan::{Refused, new_scanner, number, take, try_lock};
+use super::scan::{Refused, invalid, lock_after_ahead, new_scanner, number, take};
 use super::scanner::Scanner;
 use crate::kudu::call::{Call, too_busy};
 use crate::kudu::node::Node;
 use crate::kudu::services::{Handled, Work};
 use arrow::array::RecordBatch;
 use oribi_engine::Obligation;
-use oribi_kudu::messages::common::StatusCode;
-use oribi_kudu::messages::tserver::{
-    ChecksumRequest, ChecksumResponse, TabletServerError, TabletServerErrorCode as Code,
-};
+use oribi_kudu::messages::tserver::{ChecksumRequest, ChecksumResponse, TabletServerErrorCode as Code};
 use oribi_types::batch::value_at;
 use oribi_types::key::murmur_hash2_64a;
 use oribi_types::{Result, ValueRef};
 use std::sync::Arc;
 
-/// Batches of one call.
-const BATCHES_MAX: usize = 64;
+/// Rows of one call, about.
+const ROWS_MAX: usize = 1 << 19;
 
 pub(super) fn handle(node: &Arc<Node>, call: Call) -> Handled {
     let request: ChecksumRequest = match call.request() {
@@ -50,7 +47,11 @@ fn checksum(node: &Arc<Node>, request: &ChecksumRequest) -> Result<(ChecksumResp
         (None, Some(going_on)) => {
             let id = &going_on.scanner_id;
             let open = take(node, id)?;
-            let mut scanner = try_lock(&open)?;
+            let mut scanner = lock_after_ahead(&open)?;
+            // Part of its rows was returned, or is about to be.
+            if scanner.is_read {
+                return Err(invalid("the scanner is one of a scan, not of a checksum"));
+            }
             number(&mut scanner, request.call_seq_id.unwrap_or(0))?;
             let summed = sum_up(&mut scanner, going_on.previous_checksum);
             if summed.is_err() || !scanner.has_more() || request.close_scanner.unwrap_or(false) {
@@ -58,19 +59,15 @@ fn checksum(node: &Arc<Node>, request: &ChecksumRequest) -> Result<(ChecksumResp
             }
             summed
         }
-        _ => {
-            let why = "a checksum is either new or goes on";
-            Err(TabletServerError::new(Code::InvalidScanSpec, StatusCode::InvalidArgument, why).into())
-        }
+        _ => Err(invalid("a checksum is either new or goes on")),
     }
 }
 
 fn sum_up(scanner: &mut Scanner, before: u64) -> Result<(ChecksumResponse, Obligation), Refused> {
     let (mut checksum, mut rows) = (before, 0);
-    let mut batches_left = BATCHES_MAX;
-    while batches_left > 0 {
-        let batch =
-            scanner.next_batch(&mut batches_left).map_err(|e| Refused::new(&e, Code::UnknownError))?;
+    let mut rows_left = ROWS_MAX;
+    while rows_left > 0 {
+        let batch = scanner.next_batch(&mut rows_left).map_err(|e| Refused::new(&e, Code::UnknownError))?;
         let Some(batch) = batch else { break };
         rows += batch.num_rows() as i64;
         let sum = rows_sum(scanner, &batch).map_err(|e| Refused::new(&e, Code::UnknownError))?;

@@ -10,6 +10,8 @@ use oribi_types::{Error, Result, ValueRef};
 /// What the engine keeps of an operation while it is applied: where it goes, and what was decided.
 const ENGINE_OPERATION_BYTES: usize = 128;
 
+/// A row that takes about as much memory as what is kept of it beside.
+const SHORT_ROW_BYTES: usize = 24;
 /// Rows of one request. In 50 MiB there may be ten times as many, of a key of one byte.
 pub(super) const ROWS_MAX: usize = 1 << 20;
 
@@ -80,7 +82,9 @@ impl<'a> Rows<'a> {
 
     /// With room for what a request of so many bytes mostly is: whole rows, of which each is read once.
     fn with_room(plan: &RowPlan, rows_bytes: usize, indirect_bytes: usize) -> Self {
-        let operations = rows_bytes / plan.layout.open_bytes();
+        // Rows may be shorter than those that set every column, and an operation takes more than its bytes: no more is
+        // believed than what the bytes are worth.
+        let operations = (rows_bytes / plan.layout.open_bytes().max(SHORT_ROW_BYTES)).min(ROWS_MAX);
         Rows {
             operations: Vec::with_capacity(operations),
             encoded: EncodedRows::with_capacity(operations, rows_bytes + indirect_bytes),

@@ -18,6 +18,8 @@ use oribi_kudu::messages::tserver::{
 use oribi_types::{Error, ErrorKind};
 use std::sync::{Arc, MutexGuard, TryLockError};
 
+/// A client that asks for less would wait for each row or two.
+const ANSWER_BYTES_MIN: usize = 1 << 10;
 /// Kudu's own sizes of an answer (`--scanner_default_batch_size_bytes`, `--scanner_max_batch_size_bytes`).
 const ANSWER_BYTES: usize = 1 << 20;
 const ANSWER_BYTES_MAX: usize = 8 << 20;
@@ -95,7 +97,12 @@ impl Scanned {
 
 /// How long the answer may become, about.
 fn answer_bytes(request: &ScanRequest) -> usize {
-    request.batch_size_bytes.map_or(ANSWER_BYTES, |bytes| bytes as usize).min(ANSWER_BYTES_MAX)
+    match request.batch_size_bytes {
+        None => ANSWER_BYTES,
+        // Only to open it.
+        Some(0) => 0,
+        Some(bytes) => (bytes as usize).clamp(ANSWER_BYTES_MIN, ANSWER_BYTES_MAX),
+    }
 }
 
 fn scan(node: &Arc<Node>, request: &ScanRequest) -> Result<Scanned, Refused> {
@@ -146,7 +153,7 @@ fn go_on(
     closes: bool,
 ) -> Result<Scanned, Refused> {
     let open = take(node, id)?;
-    let mut scanner = try_lock(&open)?;
+    let mut scanner = lock_after_ahead(&open)?;
     number(&mut scanner, call)?;
     let page = scanner.read(bytes_max, &node.scanners.buffers).map_err(|e| {
         node.scanners.close(id);
@@ -157,9 +164,9 @@ fn go_on(
     let scanned = Scanned::new(node, page, &scanner);
     if closes || !scanner.has_more() {
         node.scanners.close(id);
-    } else {
+    } else if bytes_max > 0 {
         drop(scanner);
-        read_ahead(node, open, bytes_max);
+        read_ahead(node, &open, bytes_max);
     }
     Ok(scanned)
 }
@@ -168,9 +175,9 @@ pub(super) fn take(node: &Node, id: &Bytes) -> Result<Arc<OpenScan>, Refused> {
     node.scanners.touch(id).ok_or_else(|| Refused::Error(expired(id)))
 }
 
-/// A client makes one call of a scanner at a time.
-pub(super) fn try_lock(scan: &OpenScan) -> Result<MutexGuard<'_, Scanner>, Refused> {
-    scan.try_lock().map_err(|error| match error {
+/// A client makes one call of a scanner at a time. Waits for what is read ahead: not for a thread that serves.
+pub(super) fn lock_after_ahead(scan: &OpenScan) -> Result<MutexGuard<'_, Scanner>, Refused> {
+    scan.lock_after_ahead().map_err(|error| match error {
         TryLockError::WouldBlock => Refused::Busy("the scanner is in use".to_owned()),
         TryLockError::Poisoned(_) => invalid("the scanner has failed"),
     })
@@ -187,7 +194,7 @@ pub(super) fn number(scanner: &mut Scanner, call: u32) -> Result<(), Refused> {
     Ok(())
 }
 
-fn invalid(why: &str) -> Refused {
+pub(super) fn invalid(why: &str) -> Refused {
     TabletServerError::new(Code::InvalidScanSpec, StatusCode::InvalidArgument, why).into()
 }
 
@@ -197,12 +204,9 @@ fn expired(id: &[u8]) -> TabletServerError {
 }
 
 pub(super) fn keep_alive(node: &Node, request: &ScannerKeepAliveRequest) -> ScannerKeepAliveResponse {
-    let Some(scanner) = node.scanners.touch(&request.scanner_id) else {
+    let Some(open) = node.scanners.touch(&request.scanner_id) else {
         return ScannerKeepAliveResponse { error: Some(expired(&request.scanner_id)) };
     };
-    // A call that is under way renews it itself.
-    if let Ok(scanner) = scanner.try_lock() {
-        node.leases.renew(scanner.snapshot.ts().0);
-    }
+    node.leases.renew(open.snapshot_ts);
     ScannerKeepAliveResponse::default()
 }

@@ -1,17 +1,20 @@
 //! An open scan: what was returned so far, and how it goes on.
 
+use super::ahead::AheadRoom;
 use super::block::Block;
 use super::buffers::Buffers;
 use super::source::Source;
 use super::spec::ScanSpec;
 use arrow::array::RecordBatch;
-use oribi_engine::{Engine, Obligation, Reserved, Snapshot};
+use oribi_engine::{Engine, Obligation, Snapshot};
 use oribi_types::Result;
 use std::sync::Arc;
 
-/// Batches that one call reads at most, where predicates let few rows pass: some million rows, which take well below the time
-/// that clients wait for an answer.
-const BATCHES_MAX: usize = 256;
+/// Rows that one call reads at most, about, where predicates let few of them pass: they take well below the time that clients
+/// wait for an answer.
+const ROWS_MAX: usize = 1 << 20;
+/// Of rows that are longer, each so many bytes count as a row that is read.
+const ROW_BYTES: usize = 1 << 10;
 
 pub(super) struct Scanner {
     spec: ScanSpec,
@@ -20,6 +23,8 @@ pub(super) struct Scanner {
     rest: Option<RecordBatch>,
     /// The answer to the next call, if it was made ahead.
     ahead: Option<Ahead>,
+    /// Whether it was [read](Self::read): what it returned next may have been taken from the source already.
+    pub is_read: bool,
     /// Rows that may still be returned.
     limit_left: u64,
     has_ended: bool,
@@ -39,7 +44,7 @@ pub(super) struct Page {
 struct Ahead {
     page: Result<Page>,
     /// For the page, until it is taken.
-    _reserved: Reserved,
+    _room: AheadRoom,
 }
 
 impl Scanner {
@@ -53,6 +58,7 @@ impl Scanner {
             source,
             rest: None,
             ahead: None,
+            is_read: false,
             limit_left,
             has_ended: false,
             next_call: 1,
@@ -75,6 +81,7 @@ impl Scanner {
     /// # Errors
     /// Those of [`Source::next`]; the scan is of no use after one.
     pub fn read(&mut self, bytes_max: usize, buffers: &Buffers) -> Result<Page> {
+        self.is_read = true;
         match self.ahead.take_if(|_| bytes_max > 0) {
             Some(ahead) => ahead.page,
             None => self.read_now(bytes_max, buffers),
@@ -82,17 +89,17 @@ impl Scanner {
     }
 
     /// Has ready what the next [`read`](Self::read) gives.
-    pub fn read_ahead(&mut self, bytes_max: usize, buffers: &Buffers, reserved: Reserved) {
+    pub fn read_ahead(&mut self, bytes_max: usize, buffers: &Buffers, room: AheadRoom) {
         if self.ahead.is_none() && self.has_more() {
-            self.ahead = Some(Ahead { page: self.read_now(bytes_max, buffers), _reserved: reserved });
+            self.ahead = Some(Ahead { page: self.read_now(bytes_max, buffers), _room: room });
         }
     }
 
     fn read_now(&mut self, bytes_max: usize, buffers: &Buffers) -> Result<Page> {
-        let mut page = Page { block: Block::new(&self.spec, buffers), last_key: None };
-        let mut batches_left = BATCHES_MAX;
+        let mut page = Page { block: Block::new(&self.spec, buffers, bytes_max), last_key: None };
+        let mut rows_left = ROWS_MAX;
         while page.block.bytes() < bytes_max
-            && let Some(batch) = self.next_batch(&mut batches_left)?
+            && let Some(batch) = self.next_batch(&mut rows_left)?
         {
             let rows = self.spec.project(&batch)?;
             let fitting = page.block.rows_within(&rows, bytes_max - page.block.bytes());
@@ -106,20 +113,21 @@ impl Scanner {
         Ok(page)
     }
 
-    /// The next rows, of the columns that are read; `None` if there are none, or `batches_left` is used up.
+    /// The next rows, of the columns that are read; `None` if there are none, or `rows_left` to read is used up.
     ///
     /// # Errors
     /// As [`read`](Self::read).
-    pub fn next_batch(&mut self, batches_left: &mut usize) -> Result<Option<RecordBatch>> {
+    pub fn next_batch(&mut self, rows_left: &mut usize) -> Result<Option<RecordBatch>> {
         if let Some(rest) = self.rest.take() {
             return Ok(Some(rest));
         }
-        while !self.has_ended && *batches_left > 0 {
-            *batches_left -= 1;
+        while !self.has_ended && *rows_left > 0 {
             let Some(batch) = self.source.next(&self.spec)? else {
                 self.has_ended = true;
                 break;
             };
+            let rows = batch.num_rows().max(batch.get_array_memory_size() / ROW_BYTES);
+            *rows_left = rows_left.saturating_sub(rows);
             let mut batch = self.spec.filter(batch)?;
             if batch.num_rows() as u64 >= self.limit_left {
                 batch = batch.slice(0, self.limit_left as usize);

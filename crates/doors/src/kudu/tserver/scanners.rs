@@ -6,6 +6,7 @@ use super::scanner::Scanner;
 use bytes::Bytes;
 use oribi_types::{Error, Result};
 use std::collections::HashMap;
+use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 use tokio::time::Instant;
@@ -20,6 +21,8 @@ pub(in crate::kudu) struct Scanners {
     open: Mutex<HashMap<Bytes, OpenScanner>>,
     /// For their answers.
     pub(super) buffers: Buffers,
+    /// What those of them may take that were made ahead and not asked for.
+    pub(super) ahead_bytes: Arc<AtomicU64>,
 }
 
 struct OpenScanner {

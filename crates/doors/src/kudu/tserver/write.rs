@@ -20,6 +20,9 @@ use std::sync::Arc;
 /// some hundred rows, which take about as long as handing them over twice.
 const SHORT_BYTES_MAX: usize = 16 << 10;
 
+/// How often a write is planned for a table that is altered all the time.
+const ATTEMPTS_MAX: usize = 10;
+
 /// The columns that a client has written with lately, each set worked out.
 #[derive(Default)]
 pub(in crate::kudu) struct RowPlans(Vec<(Bytes, Arc<RowPlan>)>);
@@ -121,11 +124,13 @@ fn try_execute(
     let rows = bytes(operations.and_then(|operations| operations.rows.as_ref()));
     let indirect = bytes(operations.and_then(|operations| operations.indirect_data.as_ref()));
     let mut renewed = None;
+    let mut attempts_left = ATTEMPTS_MAX;
     loop {
+        attempts_left -= 1;
         let plan = renewed.as_ref().unwrap_or(plan);
         let read = Rows::read(plan, &rows, &indirect, node.engine.options().statement_bytes_max)?;
         match apply(&node.engine, plan, &read, call.request_id.as_ref(), may_wait) {
-            Err(error) if error.kind() == ErrorKind::Retry => {
+            Err(error) if error.kind() == ErrorKind::Retry && attempts_left > 0 => {
                 renewed = Some(plan_again(node, plan, request)?)
             }
             applied => return applied,
