@@ -28,7 +28,7 @@ def cases():
 class Cases:
     """A process that runs cases."""
 
-    def __init__(self, server, folder):
+    def __init__(self, server, folder, *arguments):
         classes = folder / "classes"
         path = ":".join([*(str(JARS / f"{jar}.jar") for jar in KUDU_CLIENT), str(classes)])
         compile = ["javac", "-d", classes, "-cp", path, *SOURCES.rglob("*.java")]
@@ -37,7 +37,7 @@ class Cases:
         self.server = server
         self.log = folder / "java.log"
         self.process = subprocess.Popen(
-            ["java", "-XX:TieredStopAtLevel=1", "-cp", path, "Cases", f"127.0.0.1:{server.ports['kudu-master']}"],
+            ["java", "-XX:TieredStopAtLevel=1", "-cp", path, "Cases", f"127.0.0.1:{server.ports['kudu-master']}", *arguments],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self.log.open("w"),

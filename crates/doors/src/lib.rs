@@ -11,3 +11,4 @@ pub mod kudu;
 pub mod memcached;
 pub mod postgres;
 pub mod runtime;
+pub mod tls;

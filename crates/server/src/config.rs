@@ -43,6 +43,9 @@ pub struct Config {
     pub postgres_connections_max: usize,
     /// Of each of the two ports.
     pub kudu_connections_max: usize,
+    /// What the Kudu door shows to clients that ask for TLS; none: it declines.
+    pub tls_certificate: PathBuf,
+    pub tls_key: PathBuf,
     /// Threads that serve each of the key-value doors and Kudu's tablet server; 0 for one per core.
     pub threads: usize,
     /// Off only to measure what they bring: see [`EngineOptions`](oribi_engine::EngineOptions).
@@ -233,6 +236,26 @@ const SETTINGS: &[Setting] = &[
         apply: |config, text| parse_count(text).map(|count| config.kudu_connections_max = count),
     },
     Setting {
+        name: "tls-certificate",
+        metavar: "FILE",
+        default: "",
+        help: "PEM file with the certificate of the Kudu door, which then offers TLS",
+        apply: |config, text| {
+            config.tls_certificate = PathBuf::from(text);
+            Ok(())
+        },
+    },
+    Setting {
+        name: "tls-key",
+        metavar: "FILE",
+        default: "",
+        help: "PEM file with the key of that certificate, not encrypted",
+        apply: |config, text| {
+            config.tls_key = PathBuf::from(text);
+            Ok(())
+        },
+    },
+    Setting {
         name: "threads",
         metavar: "N",
         default: "0",
@@ -406,6 +429,8 @@ impl Layers {
             couchbase_password_file: PathBuf::new(),
             postgres_connections_max: 0,
             kudu_connections_max: 0,
+            tls_certificate: PathBuf::new(),
+            tls_key: PathBuf::new(),
             threads: 0,
             prefetch: true,
             one_source: true,

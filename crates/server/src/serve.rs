@@ -14,12 +14,14 @@ use oribi_doors::kudu::{KuduAddresses, KuduDoor, KuduOptions};
 use oribi_doors::memcached::{MemcachedDoor, MemcachedLimits};
 use oribi_doors::postgres::{PostgresDoor, PostgresLimits};
 use oribi_doors::runtime::ClientLimits;
+use oribi_doors::tls::TlsIdentity;
 use oribi_engine::EngineStats;
 use oribi_session::Database;
 use oribi_session::kv::{KvLimits, Locks};
 use oribi_types::{Error, Result};
 use std::io::Write;
 use std::net::SocketAddr;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -283,11 +285,25 @@ fn couchbase_options(config: &Config, statement_bytes_max: usize) -> Result<Couc
 }
 
 /// # Errors
-/// Those of reading who this server is, or of writing it down.
+/// Those of reading who this server is, or of writing it down; of its certificate.
 fn kudu_options(config: &Config) -> Result<KuduOptions> {
     let options = KuduOptions::new(database::node_id(&config.data)?);
     let clients = ClientLimits { connections_max: config.kudu_connections_max, ..options.clients };
-    Ok(KuduOptions { clients, threads: config.threads, ..options })
+    Ok(KuduOptions { clients, threads: config.threads, identity: identity(config)?, ..options })
+}
+
+/// # Errors
+/// `Invalid` for a certificate without a key, or one that does not fit; those of reading them.
+fn identity(config: &Config) -> Result<Option<TlsIdentity>> {
+    let (certificate, key) = (&config.tls_certificate, &config.tls_key);
+    match (certificate.as_os_str().is_empty(), key.as_os_str().is_empty()) {
+        (true, true) => Ok(None),
+        (false, false) => {
+            let read = |file: &Path| std::fs::read(file).map_err(|e| Error::from(e).context(file.display()));
+            TlsIdentity::from_pem(&read(certificate)?, &read(key)?).map(Some)
+        }
+        _ => Err(Error::invalid("tls_certificate and tls_key go together")),
+    }
 }
 
 /// Sends `request` to a door and checks how the answer begins.

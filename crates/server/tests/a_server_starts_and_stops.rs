@@ -89,6 +89,32 @@ fn an_address_beyond_loopback_is_refused_with_the_reason() {
 }
 
 #[test]
+fn a_certificate_and_a_key_that_do_not_fit_are_refused_with_the_reason() {
+    const TLS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../doors/tests/tls");
+    let folder = tempfile::tempdir().unwrap();
+    let [certificate, key, other_key] =
+        ["certificate", "key", "other-key"].map(|name| format!("{TLS}/{name}.pem"));
+    let refused = |certificate: &str, key: &str| {
+        let flags = ["--tls-certificate", certificate, "--tls-key", key];
+        let output = Server::command(folder.path()).args(flags).output().unwrap();
+        assert!(!output.status.success());
+        String::from_utf8(output.stderr).unwrap()
+    };
+    for (certificate, key, why) in [
+        (&certificate[..], "", "tls_certificate and tls_key go together"),
+        ("", &key[..], "tls_certificate and tls_key go together"),
+        ("/nowhere.pem", &key, "/nowhere.pem"),
+        (&certificate, &other_key, "KeyMismatch"),
+        (&key, &key, "certificate is of no use"),
+    ] {
+        let said = refused(certificate, key);
+        assert!(said.contains("kudu door") && said.contains(why), "{said}");
+    }
+    let server = Server::start(folder.path(), &["--tls-certificate", &certificate, "--tls-key", &key]);
+    assert!(server.terminate().success());
+}
+
+#[test]
 fn values_are_as_long_as_statements_can_write_them() {
     let folder = tempfile::tempdir().unwrap();
     let flags = ["--memory", "8MiB", "--value-bytes-max", "1MiB"];

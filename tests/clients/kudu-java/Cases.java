@@ -4,22 +4,27 @@ import java.io.InputStreamReader;
 import java.lang.reflect.InvocationTargetException;
 import java.util.List;
 import java.util.Objects;
+import org.apache.kudu.client.AsyncKuduClient.EncryptionPolicy;
 import org.apache.kudu.client.KuduClient;
 import org.apache.kudu.client.KuduException;
 
 /**
- * Runs cases with Kudu's Java client against the master whose address is the argument. Reads a name `Class.method` from
+ * Runs cases with Kudu's Java client against the master whose address is the argument, encrypting as a second one says (`REQUIRED`). Reads a name `Class.method` from
  * each line of the input, and answers with what went wrong, if something did, and a line `passed` or `failed`. One
  * process runs many cases, since starting it takes longer than most of them.
  */
 public final class Cases {
   private static final BufferedReader INPUT = new BufferedReader(new InputStreamReader(System.in));
   private static String master;
+  private static EncryptionPolicy encryption = EncryptionPolicy.OPTIONAL;
   /** For all cases that do not want one of their own. */
   static KuduClient client;
 
   public static void main(String[] arguments) throws IOException {
     master = arguments[0];
+    if (arguments.length > 1) {
+      encryption = EncryptionPolicy.valueOf(arguments[1]);
+    }
     try (KuduClient shared = connect()) {
       client = shared;
       for (String name; (name = INPUT.readLine()) != null; ) {
@@ -55,7 +60,7 @@ public final class Cases {
   }
 
   static KuduClient connect() {
-    return new KuduClient.KuduClientBuilder(master).build();
+    return new KuduClient.KuduClientBuilder(master).encryptionPolicy(encryption).build();
   }
 
   /** Has whoever started this process do something with the server, and waits until it is done. */

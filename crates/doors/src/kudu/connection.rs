@@ -13,6 +13,7 @@ use super::idle::Idle;
 use super::load::{Held, UNCOUNTED_BYTES};
 use super::outbox::Outbox;
 use super::services::{self, Done, Handled, Work};
+use super::stream::Stream;
 use super::tserver::write::RowPlans;
 use bytes::BytesMut;
 use futures::stream::{FuturesUnordered, StreamExt};
@@ -52,9 +53,9 @@ struct Finished {
 }
 
 pub(super) struct Connection {
-    port: Arc<Port>,
+    pub(super) port: Arc<Port>,
     thread: usize,
-    pub(super) socket: TcpStream,
+    pub(super) stream: Stream,
     pub(super) is_peer_local: bool,
     pub(super) input: BytesMut,
     pub(super) outbox: Outbox,
@@ -79,7 +80,7 @@ impl Connection {
         Connection {
             port,
             thread,
-            socket,
+            stream: Stream::new(socket),
             is_peer_local: link.peer.ip().is_loopback(),
             input: BytesMut::new(),
             outbox: Outbox::default(),
@@ -119,12 +120,13 @@ impl Connection {
         loop {
             let stopped = !closing && self.take_calls()?;
             self.settle_held();
-            let sent = self.outbox.flush(&self.socket)?;
+            let sent = self.outbox.flush(&mut self.stream)?;
             self.port.traffic.thread(self.thread).sent_bytes.add(sent as u64);
             if sent > 0 {
                 idle.as_mut().touch();
             }
-            if closing && self.calls.is_empty() && self.outbox.is_empty() {
+            let is_sent = self.outbox.is_sent(&self.stream);
+            if closing && self.calls.is_empty() && is_sent {
                 return Ok(());
             }
             if stopped && self.has_room() {
@@ -137,8 +139,8 @@ impl Connection {
                 room = poll_turn(&mut self.frame_turn) => {
                     (self.frame_turn, self.frame_room) = (None, room);
                 }
-                writable = poll_fn(|cx| self.socket.poll_write_ready(cx)), if !self.outbox.is_empty() => writable?,
-                readable = poll_fn(|cx| self.socket.poll_read_ready(cx)), if reads => {
+                writable = poll_fn(|cx| self.stream.poll_write_ready(cx)), if !is_sent => writable?,
+                readable = poll_fn(|cx| self.stream.poll_read_ready(cx)), if reads => {
                     readable?;
                     // A long frame comes whole within the time that a client may be silent: it has room that others want.
                     if self.frame_room.bytes() == 0 {
@@ -170,7 +172,7 @@ impl Connection {
         };
         let room_max = RECEIVE_BYTES_MIN.max(4 * self.input.len()).min(RECEIVE_BYTES_MAX);
         self.input.reserve(missing.clamp(RECEIVE_BYTES_MIN, room_max));
-        let received = match self.socket.try_read_buf(&mut self.input) {
+        let received = match self.stream.try_read_buf(&mut self.input) {
             Ok(received) => received,
             Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(None),
             Err(error) => return Err(error.into()),

@@ -4,7 +4,8 @@
 //! ports answer all services; what they say of themselves differs, because `kudu cluster ksck` wants a master and a tablet
 //! server that are not the same.
 //!
-//! A connection has any number of calls in flight, answered as they are done ([`connection`]). What memory has the answer to
+//! A connection has any number of calls in flight, answered as they are done ([`connection`]), in plain text or through TLS
+//! ([`stream`]). What memory has the answer to
 //! is answered on the thread that serves the socket; scans, large writes and changes of tables go to threads that may wait
 //! for files. A write's rows are encoded from where they lie in the request ([`tserver::write`]), and a scan's rows go from
 //! the engine's files and memory to the sidecars of the answer ([`tserver::scan`]).
@@ -25,9 +26,11 @@ mod schema;
 mod server;
 mod services;
 mod status;
+mod stream;
 mod tserver;
 
 use crate::runtime::{ClientLimits, Door, Host, Link, Traffic};
+use crate::tls::TlsIdentity;
 use connection::Connection;
 use node::{Addresses, Node, Role};
 use oribi_engine::Engine;
@@ -66,7 +69,7 @@ pub fn random_id() -> Result<[u8; 16]> {
 }
 
 /// Who the door is, and what clients may take.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct KuduOptions {
     /// Of each port.
     pub clients: ClientLimits,
@@ -74,13 +77,15 @@ pub struct KuduOptions {
     pub threads: usize,
     /// What clients know this server by, and its tables: the same after a restart.
     pub node_id: [u8; 16],
+    /// With it clients are offered TLS.
+    pub identity: Option<TlsIdentity>,
 }
 
 impl KuduOptions {
     /// With Kudu's own limits: an idle connection is closed after 65 seconds (`--rpc_default_keepalive_time_ms`).
     pub fn new(node_id: [u8; 16]) -> Self {
         let clients = ClientLimits { idle_max: Some(Duration::from_secs(65)), ..ClientLimits::default() };
-        KuduOptions { clients, threads: 0, node_id }
+        KuduOptions { clients, threads: 0, node_id, identity: None }
     }
 }
 
@@ -112,7 +117,7 @@ impl KuduDoor {
             let threads = if role == Role::Master { 1 } else { Door::threads(options.threads) };
             let start = |socket: TcpListener| {
                 let traffic = Traffic::new(role.door_name(), threads);
-                let port = Port { role, node: node.clone(), traffic };
+                let port = Port { role, node: node.clone(), traffic, identity: options.identity.clone() };
                 Door::start(port, socket, options.clients, shutdown.clone())
             };
             socket.map(start).transpose()
@@ -149,6 +154,7 @@ struct Port {
     role: Role,
     node: Arc<Node>,
     traffic: Arc<Traffic>,
+    identity: Option<TlsIdentity>,
 }
 
 impl Host for Port {

@@ -1,10 +1,10 @@
 //! What a client is to be sent: heads of frames and sidecars, from where they lie.
 
 use super::call::Answer;
+use super::stream::Stream;
 use bytes::{Buf, Bytes};
 use std::collections::VecDeque;
 use std::io::{ErrorKind, IoSlice, Result};
-use tokio::net::TcpStream;
 
 /// The most pieces of one writev(2); the system's own limit is 1,024.
 const PIECES_MAX: usize = 64;
@@ -37,8 +37,13 @@ impl Outbox {
         self.bytes
     }
 
+    /// Whether the socket has taken all that there was.
+    pub fn is_sent(&self, stream: &Stream) -> bool {
+        self.is_empty() && stream.is_flushed()
+    }
+
     /// Sends as much as the socket takes; returns how many bytes that was.
-    pub fn flush(&mut self, socket: &TcpStream) -> Result<usize> {
+    pub fn flush(&mut self, stream: &mut Stream) -> Result<usize> {
         let before = self.bytes;
         while !self.pieces.is_empty() {
             let mut slices = [IoSlice::new(&[]); PIECES_MAX];
@@ -46,13 +51,16 @@ impl Outbox {
             for (slice, piece) in slices.iter_mut().zip(&self.pieces) {
                 *slice = IoSlice::new(piece);
             }
-            match socket.try_write_vectored(&slices[..count]) {
+            match stream.try_write_vectored(&slices[..count]) {
                 Ok(sent) => self.advance(sent),
                 Err(error) if error.kind() == ErrorKind::WouldBlock => break,
                 Err(error) => return Err(error),
             }
         }
-        Ok(before - self.bytes)
+        match stream.try_flush() {
+            Err(error) if error.kind() != ErrorKind::WouldBlock => Err(error),
+            _ => Ok(before - self.bytes),
+        }
     }
 
     fn advance(&mut self, mut sent: usize) {

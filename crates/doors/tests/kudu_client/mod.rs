@@ -1,9 +1,10 @@
-//! A Kudu door on a fresh folder, and the smallest client of it.
+//! A Kudu door on a fresh folder, and the smallest client of it, in plain text or through TLS.
 
 #![allow(dead_code)]
 
 use bytes::{Bytes, BytesMut};
 use oribi_doors::kudu::{KuduAddresses, KuduDoor, KuduOptions};
+use oribi_doors::tls::TlsIdentity;
 use oribi_engine::{Engine, EngineOptions};
 use oribi_env::Env;
 use oribi_kudu::column::{DataType, WireColumn};
@@ -22,6 +23,7 @@ use oribi_kudu::rpc::{ErrorStatus, RequestHeader, RequestId, ResponseHeader};
 use oribi_kudu::service::{MasterMethod, Method, TabletServerMethod};
 use oribi_types::{ColumnType, ValueRef};
 use prost::Message;
+use rustls::ClientConnection;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
@@ -39,12 +41,16 @@ pub struct Subject {
 
 impl Subject {
     pub fn new() -> Self {
+        Subject::with(None)
+    }
+
+    pub fn with(identity: Option<TlsIdentity>) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let engine = Engine::open(Env::real(), dir.path(), EngineOptions::default()).unwrap();
         let (shutdown, shut) = watch::channel(false);
         let any = "127.0.0.1:0".parse().unwrap();
         let addresses = KuduAddresses { master: Some(any), tserver: Some(any) };
-        let options = KuduOptions { threads: 2, ..KuduOptions::new([7; 16]) };
+        let options = KuduOptions { threads: 2, identity, ..KuduOptions::new([7; 16]) };
         let runtime = Runtime::new().unwrap();
         let door = {
             let _runtime = runtime.enter();
@@ -77,6 +83,8 @@ impl Drop for Subject {
 
 pub struct Client {
     pub socket: TcpStream,
+    /// Through which all goes, if it is there.
+    pub session: Option<ClientConnection>,
     input: BytesMut,
     next_call: i32,
 }
@@ -87,7 +95,7 @@ impl Client {
         let socket = TcpStream::connect(addr).unwrap();
         // Nothing rests on it but that a failing test ends.
         socket.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
-        Client { socket, input: BytesMut::new(), next_call: 0 }
+        Client { socket, session: None, input: BytesMut::new(), next_call: 0 }
     }
 
     pub fn connect(addr: SocketAddr) -> Self {
@@ -105,7 +113,10 @@ impl Client {
     }
 
     pub fn send(&mut self, bytes: &[u8]) {
-        self.socket.write_all(bytes).unwrap();
+        match &mut self.session {
+            None => self.socket.write_all(bytes).unwrap(),
+            Some(session) => rustls::Stream::new(session, &mut self.socket).write_all(bytes).unwrap(),
+        }
     }
 
     /// The next frame; `None` if the server has closed the connection.
@@ -115,7 +126,11 @@ impl Client {
                 return Some(frame);
             }
             let mut bytes = [0; 64 << 10];
-            match self.socket.read(&mut bytes) {
+            let received = match &mut self.session {
+                None => self.socket.read(&mut bytes),
+                Some(session) => rustls::Stream::new(session, &mut self.socket).read(&mut bytes),
+            };
+            match received {
                 Ok(0) => return None,
                 Ok(received) => self.input.extend_from_slice(&bytes[..received]),
                 Err(error) if error.kind() == std::io::ErrorKind::ConnectionReset => return None,

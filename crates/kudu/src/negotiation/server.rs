@@ -175,9 +175,10 @@ impl ServerNegotiation {
         self.state = State::ConnectionContext;
     }
 
-    /// Tells the client why it is not let in; then the connection is to be closed.
-    pub fn refuse(self, why: &str, out: &mut BytesMut) {
+    /// Tells the client why it is not let in, or why its records are of no use; then the connection is to be closed.
+    pub fn refuse(&mut self, why: &str, out: &mut BytesMut) {
         refuse(&NegotiationError::Unauthorized(why.to_owned()), out);
+        self.state = State::Done;
     }
 
     fn connection_context(&mut self, frame: Frame) -> Result<Progress, NegotiationError> {
