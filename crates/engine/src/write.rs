@@ -10,7 +10,8 @@
 //!    one row completes, as a rule, while the row's place is at hand; others look it up again.
 //!
 //! A single-row write costs one block of the row index, no other allocation, two copies of the row (log buffer, index)
-//! and a third if it is made while it is decided, no system call and no wake-up; the first after ten quiet minutes syncs the manifest (see `ceiling`).
+//! and a third if it is made while it is decided, no system call and no wake-up; the first after ten quiet minutes syncs the
+//! manifest (see `ceiling`).
 
 use crate::catalog::Table;
 use crate::engine::{Engine, Obligation};
