@@ -1,11 +1,12 @@
-//! What runs by itself: flushes, compactions, trimming the log, reserving timestamps.
+//! What runs by itself: flushes, compactions, trimming the log, reserving timestamps, huge pages.
 //!
-//! Three threads coordinate at normal priority, because they take locks that writers take; the heavy part of each job
+//! Four threads coordinate at normal priority, because they take locks that writers take; the heavy part of each job
 //! runs at idle priority. Flushes never wait for compactions, and the ceiling for neither.
 
 use crate::catalog::Table;
 use crate::engine::Engine;
 use crate::expiry::Looks;
+use crate::pages::Ages;
 use crate::tablet::{Tablet, TabletId};
 use oribi_env::Priority;
 use oribi_types::{Error, ErrorKind, Result};
@@ -30,6 +31,7 @@ pub(crate) struct Background {
     flush: Alarm,
     compaction: Alarm,
     ceiling: Alarm,
+    pages: Alarm,
     threads: Mutex<Vec<JoinHandle<()>>>,
 }
 
@@ -70,6 +72,12 @@ impl Background {
         let compact = move |engine: &Engine| engine.compaction_tick(&mut failures, &mut looks);
         spawn(engine, "oribi-flush", |background| &background.flush, flush)?;
         spawn(engine, "oribi-compact", |background| &background.compaction, compact)?;
+        let mut ages = Ages::default();
+        let pages = move |engine: &Engine| {
+            engine.pages_tick(&mut ages);
+            Ok(())
+        };
+        spawn(engine, "oribi-pages", |background| &background.pages, pages)?;
         spawn(engine, "oribi-ceiling", |background| &background.ceiling, Engine::raise_ceiling)
     }
 
@@ -80,7 +88,7 @@ impl Background {
 
     pub fn stop(&self) {
         self.stopped.store(true, Relaxed);
-        for alarm in [&self.flush, &self.compaction, &self.ceiling] {
+        for alarm in [&self.flush, &self.compaction, &self.ceiling, &self.pages] {
             alarm.ring();
         }
         let current = std::thread::current().id();

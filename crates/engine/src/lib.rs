@@ -28,6 +28,7 @@ mod memory;
 mod memtable;
 mod options;
 mod ordered;
+mod pages;
 mod partitions;
 mod range;
 mod read;

@@ -1,8 +1,9 @@
 //! A shard's hash table: readers walk it without a lock, one writer at a time changes it.
 //!
-//! A bucket is one cache line: seven slots and a link to an overflow bucket. A slot is the address of a version, with 16
+//! A bucket is one cache line: seven slots and a link to an overflow bucket. A slot is the address of a version, with 20
 //! bits of the hash in the bits that addresses do not use, so that nearly every wrong version is passed over without
-//! touching it. Nothing is ever moved: a version that goes leaves an empty slot, and a table that grows is copied and
+//! touching it. They are bits that choose the bucket once the table is large: it grows without touching versions.
+//! Nothing is ever moved: a version that goes leaves an empty slot, and a table that grows is copied and
 //! replaced, so that a reader that found no version may be sure that there was none when it began.
 
 #![allow(unsafe_code)]
@@ -40,8 +41,13 @@ mod arrays {
 }
 
 const SLOTS: usize = 7;
-const ADDRESS_BITS: u32 = 48;
+/// Of an address of 48 bits, those that are not always 0: versions are aligned to 16.
+const ADDRESS_BITS: u32 = 44;
+const ALIGN_BITS: u32 = 4;
 const ADDRESS: usize = (1 << ADDRESS_BITS) - 1;
+/// The tag's lowest bit in a hash. Smaller tables lie in the cache with their versions when they grow.
+const TAG_SHIFT: u32 = 4;
+const TAG_BITS: u32 = usize::BITS - ADDRESS_BITS;
 /// A table grows when its buckets have this many versions each on average, of seven: one bucket in eight overflows.
 const LOAD_MAX: usize = 5;
 
@@ -96,18 +102,20 @@ pub(crate) enum Only<M> {
     Several,
 }
 
-/// The bits that tell versions of a bucket apart: none of those that choose shard or bucket.
+/// The bits that tell versions of a bucket apart, and choose buckets of large tables.
 fn tag(hash: u64) -> usize {
-    (hash >> ADDRESS_BITS) as usize
+    (hash >> TAG_SHIFT) as usize & ((1 << TAG_BITS) - 1)
 }
 
 fn tagged<M>(version: NonNull<Version<M>>, hash: u64) -> *mut Version<M> {
-    assert!(version.addr().get() & !ADDRESS == 0, "addresses have 48 bits");
-    version.as_ptr().map_addr(|address| address | tag(hash) << ADDRESS_BITS)
+    let in_slot = |address: usize| address >> ALIGN_BITS | tag(hash) << ADDRESS_BITS;
+    debug_assert!(version.addr().get().is_multiple_of(1 << ALIGN_BITS));
+    assert!(version.addr().get() >> (ADDRESS_BITS + ALIGN_BITS) == 0, "addresses have 48 bits");
+    version.as_ptr().map_addr(in_slot)
 }
 
 fn untagged<M>(slot: *mut Version<M>) -> Option<NonNull<Version<M>>> {
-    NonNull::new(slot.map_addr(|address| address & ADDRESS))
+    NonNull::new(slot.map_addr(|in_slot| (in_slot & ADDRESS) << ALIGN_BITS))
 }
 
 impl<M> Buckets<M> {
@@ -140,8 +148,8 @@ impl<M> Buckets<M> {
         prefetch(std::ptr::from_ref(self.first(hash)).cast());
     }
 
-    fn chain(&self, hash: u64) -> impl Iterator<Item = &Bucket<M>> {
-        std::iter::successors(Some(self.first(hash)), |bucket| {
+    fn chain<'b>(&'b self, first: &'b Bucket<M>) -> impl Iterator<Item = &'b Bucket<M>> {
+        std::iter::successors(Some(first), |bucket| {
             // SAFETY: overflow buckets live as long as the first.
             unsafe { bucket.overflow.load(Ordering::Acquire).as_ref() }
         })
@@ -149,7 +157,7 @@ impl<M> Buckets<M> {
 
     /// The slots that may hold a version of `hash`, with the version's address.
     pub fn candidates(&self, hash: u64) -> impl Iterator<Item = (&Slot<M>, NonNull<Version<M>>)> {
-        self.chain(hash).flat_map(|bucket| &bucket.slots).filter_map(move |slot| {
+        self.chain(self.first(hash)).flat_map(|bucket| &bucket.slots).filter_map(move |slot| {
             let tagged = slot.load(Ordering::Acquire);
             (tagged.addr() >> ADDRESS_BITS == tag(hash))
                 .then(|| untagged(tagged))
@@ -207,10 +215,7 @@ impl<M> Buckets<M> {
 
     /// All versions that are newest of their rows.
     pub fn all(&self) -> impl Iterator<Item = (&Slot<M>, NonNull<Version<M>>)> {
-        let chains = self.buckets().iter().flat_map(|bucket| {
-            // SAFETY: as in `chain`.
-            std::iter::successors(Some(bucket), |b| unsafe { b.overflow.load(Ordering::Acquire).as_ref() })
-        });
+        let chains = self.buckets().iter().flat_map(|first| self.chain(first));
         chains
             .flat_map(|bucket| &bucket.slots)
             .filter_map(|slot| untagged(slot.load(Ordering::Acquire)).map(|version| (slot, version)))
@@ -218,10 +223,36 @@ impl<M> Buckets<M> {
 
     /// Puts a version into an empty slot. The writer's to call.
     pub fn insert(&self, version: NonNull<Version<M>>, hash: u64) {
+        self.put(hash, tagged(version, hash));
+    }
+
+    /// Puts in all versions of `old`. Nobody else knows this table yet.
+    pub fn copy_all(&self, old: &Buckets<M>) {
+        let in_old = old.len - 1;
+        // The bits of a hash that its place in the old table and its tag show.
+        let shown = in_old | ((1 << TAG_BITS) - 1) << TAG_SHIFT;
+        let touches = (self.len - 1) & !shown != 0;
+        for (i, first) in old.buckets().iter().enumerate() {
+            for slot in old.chain(first).flat_map(|bucket| &bucket.slots) {
+                let tagged = slot.load(Ordering::Relaxed);
+                let Some(version) = untagged(tagged) else { continue };
+                let hash = if touches {
+                    // SAFETY: under the writer's lock, what is in a slot stays.
+                    unsafe { version.as_ref() }.hash
+                } else {
+                    ((tagged.addr() >> ADDRESS_BITS << TAG_SHIFT) & !in_old | i) as u64
+                };
+                self.put(hash, tagged);
+            }
+        }
+    }
+
+    /// Of `hash`, the lowest bits count.
+    fn put(&self, hash: u64, tagged: *mut Version<M>) {
         let mut bucket = self.first(hash);
         loop {
             if let Some(slot) = bucket.slots.iter().find(|slot| slot.load(Ordering::Relaxed).is_null()) {
-                return set(slot, version, hash);
+                return slot.store(tagged, Ordering::Release);
             }
             // SAFETY: as in `chain`.
             match unsafe { bucket.overflow.load(Ordering::Relaxed).as_ref() } {
@@ -230,7 +261,7 @@ impl<M> Buckets<M> {
             }
         }
         let overflow = Bucket::default();
-        set(&overflow.slots[0], version, hash);
+        overflow.slots[0].store(tagged, Ordering::Relaxed);
         bucket.overflow.store(Box::into_raw(Box::new(overflow)), Ordering::Release);
     }
 }

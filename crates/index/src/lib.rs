@@ -13,6 +13,7 @@
 
 mod buckets;
 pub mod eviction;
+mod region;
 mod slab;
 #[cfg(test)]
 mod tests;
@@ -20,12 +21,11 @@ mod version;
 
 pub use crossbeam_epoch::{Guard, pin};
 use eviction::{Eviction, Spare, Visit};
-pub use slab::reserved_bytes;
+pub use slab::{back_by_huge_page, regions_made, reserved_bytes};
 pub use version::{NewVersion, Version, VersionRef};
 
 use buckets::{Buckets, Only, Slot, clear, set};
 use parking_lot::{Mutex, MutexGuard};
-use smallvec::SmallVec;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicUsize, Ordering};
 use version::{ROW_LINES, Unlinked, prefetch_lines};
@@ -36,8 +36,6 @@ pub const SHARDS: usize = if cfg!(miri) { 4 } else { 1024 };
 const STAMPS: usize = 8;
 /// Lines of a row that are fetched ahead; the processor goes on by itself.
 const PREFETCH_LINES: usize = 10;
-/// Versions whose hashes are fetched together when a table grows.
-const REHASH_GROUP: usize = 32;
 /// Hashes of a walk that are looked up together.
 const WALK: usize = 64;
 
@@ -106,14 +104,14 @@ impl<M: Send + Sync + 'static> Shard<M> {
     }
 
     fn stamp(&self, hash: u64) -> &AtomicU32 {
-        // Bits that neither choose the shard nor, in a table of common size, the bucket.
+        // Bits that neither choose the shard nor the bucket.
         &self.stamps[(hash >> 29) as usize % STAMPS]
     }
 }
 
 impl<M: Send + Sync + 'static> Index<M> {
     fn shard(&self, hash: u64) -> &Shard<M> {
-        // Buckets take the lowest bits, tags the highest 16.
+        // Buckets take the lowest bits, and tags those above the fourth.
         &self.shards[(hash >> 32) as usize % SHARDS]
     }
 
@@ -348,18 +346,7 @@ impl<'i, M: Send + Sync + 'static> Locked<'i, M> {
             return;
         }
         let new = Buckets::for_versions(len);
-        let mut versions = old.all().map(|(_, version)| version);
-        loop {
-            let group: SmallVec<[NonNull<Version<M>>; REHASH_GROUP]> =
-                versions.by_ref().take(REHASH_GROUP).collect();
-            if group.is_empty() {
-                break;
-            }
-            // Their hashes: the cache misses of a group overlap.
-            group.iter().for_each(|version| prefetch_lines(*version, 1));
-            // SAFETY: under the lock, what is in a slot stays.
-            group.iter().for_each(|version| new.insert(*version, unsafe { version.as_ref() }.hash));
-        }
+        new.copy_all(old);
         let old = self.shard.buckets.swap(Box::into_raw(Box::new(new)), Ordering::AcqRel);
         let old = SendPtr(old);
         // SAFETY: boxed, and nobody who pins from now on finds it.

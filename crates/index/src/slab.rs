@@ -1,7 +1,6 @@
 //! Memory of rows: blocks in size classes, so that a row that goes leaves room for another of its size at once.
 //!
-//! A *region* of 2 MiB, which the system may back by one huge page (random reads of many small rows miss the
-//! translation cache otherwise), is divided into *slabs* of 64 KiB. A slab holds blocks of one class, and goes back to
+//! A *region* of 2 MiB, which one huge page backs by and by (see [`crate::region`]), is divided into *slabs* of 64 KiB. A slab holds blocks of one class, and goes back to
 //! its region when its last block is freed. The heads of a region's slabs stand together at its beginning, so that a
 //! block's head is found by its address. Blocks beyond [`BLOCK_BYTES_MAX`] come from the process's allocator.
 //!
@@ -13,12 +12,13 @@
 
 #![allow(unsafe_code)]
 
+use crate::region::{self, REGION_BYTES};
 use parking_lot::Mutex;
 use std::alloc::Layout;
+use std::collections::VecDeque;
 use std::ptr::{NonNull, null_mut};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-const REGION_BYTES: usize = 2 << 20;
 const SLAB_BYTES: usize = 64 << 10;
 const SLABS: usize = REGION_BYTES / SLAB_BYTES;
 const ALIGN: usize = 16;
@@ -40,14 +40,11 @@ const CLASSES: usize = FINE_CLASSES + STEPS * (CLASS_BYTES_MAX / FINE_BYTES_MAX)
 
 /// The first slab of a region lacks what the heads take.
 const _: () = assert!(size_of::<Region>() + CLASS_BYTES_MAX <= SLAB_BYTES);
-const REGION_LAYOUT: Layout = match Layout::from_size_align(REGION_BYTES, REGION_BYTES) {
-    Ok(layout) => layout,
-    Err(_) => panic!("a region is aligned to its size"),
-};
 
 static CLASS: [Mutex<Class>; CLASSES] = [const { Mutex::new(Class { with_room: List::EMPTY }) }; CLASSES];
 static REGIONS: AtomicU64 = AtomicU64::new(0);
-static POOL: Mutex<Pool> = Mutex::new(Pool { with_room: List::EMPTY, unused: 0 });
+static POOL: Mutex<Pool> =
+    Mutex::new(Pool { with_room: List::EMPTY, unused: 0, made: 0, in_small_pages: VecDeque::new() });
 
 /// The class of blocks of at least `bytes`; at most [`CLASS_BYTES_MAX`].
 fn class_of(bytes: usize) -> usize {
@@ -153,6 +150,10 @@ struct Pool {
     with_room: List<Region>,
     /// Regions of which no class has a slab. One is kept, lest a row that comes and goes take and give back 2 MiB.
     unused: usize,
+    /// Regions that there ever were.
+    made: u64,
+    /// Regions that nobody tried to back by a huge page yet, the oldest first, with their numbers.
+    in_small_pages: VecDeque<(u64, NonNull<Region>)>,
 }
 
 // SAFETY: regions of the list, and slabs in the pool, are only touched under its lock.
@@ -164,6 +165,8 @@ struct Region {
     slabs: [Slab; SLABS],
     /// The slabs that no class has, a bit each.
     free: u32,
+    /// It is being moved into a huge page, and must stay.
+    moving: bool,
     links: Links<Region>,
 }
 
@@ -193,11 +196,24 @@ fn region_of<T>(address: *mut T) -> *mut Region {
 }
 
 impl Pool {
+    fn add_region(&mut self) -> *mut Region {
+        let region = region::reserve().cast::<Region>();
+        REGIONS.fetch_add(1, Ordering::Relaxed);
+        // SAFETY: the region is ours. Heads of slabs are written when they are taken.
+        unsafe {
+            (&raw mut (*region.as_ptr()).free).write(ALL_FREE);
+            (&raw mut (*region.as_ptr()).moving).write(false);
+            self.with_room.push(region.as_ptr());
+        }
+        self.unused += 1;
+        self.made += 1;
+        self.in_small_pages.push_back((self.made, region));
+        region.as_ptr()
+    }
+
     fn take(&mut self) -> *mut Slab {
         if self.with_room.first.is_null() {
-            // SAFETY: the region is whole, and new.
-            unsafe { self.with_room.push(new_region()) };
-            self.unused += 1;
+            self.add_region();
         }
         let region = self.with_room.first;
         // SAFETY: regions of the list are whole, and the pool's.
@@ -234,9 +250,7 @@ impl Pool {
                 Some((region, span_in((*region).free, slabs)?))
             });
             if found.is_none() {
-                let region = new_region();
-                self.with_room.push(region);
-                self.unused += 1;
+                let region = self.add_region();
                 found = span_in(ALL_FREE, slabs).map(|i| (region, i));
             }
             let (region, i) = found.expect("a region has room for every span");
@@ -274,9 +288,10 @@ impl Pool {
             if (*region).free < ALL_FREE {
                 return;
             }
-            if self.unused > 0 {
+            if self.unused > 0 && !(*region).moving {
                 self.with_room.remove(region);
-                system::release(region.cast());
+                self.in_small_pages.retain(|(_, other)| other.as_ptr() != region);
+                region::release(region.cast());
                 REGIONS.fetch_sub(1, Ordering::Relaxed);
             } else {
                 self.unused += 1;
@@ -300,82 +315,28 @@ pub fn reserved_bytes() -> u64 {
     REGIONS.load(Ordering::Relaxed) * REGION_BYTES as u64
 }
 
-fn new_region() -> *mut Region {
-    let region = system::reserve().cast::<Region>();
-    REGIONS.fetch_add(1, Ordering::Relaxed);
-    // SAFETY: the region is ours. Heads of slabs are written when they are taken.
-    unsafe {
-        (&raw mut (*region).free).write(ALL_FREE);
-    }
-    region
+/// The number of the youngest region.
+pub fn regions_made() -> u64 {
+    POOL.lock().made
 }
 
-/// Regions from the operating system: the process's allocator would write to what it returns before it can be said that
-/// huge pages are wanted.
-#[cfg(not(miri))]
-mod system {
-    use super::{REGION_BYTES, REGION_LAYOUT};
-    use std::ptr::null_mut;
-
-    pub fn reserve() -> *mut u8 {
-        // Next to the region before, if that is free: regions that touch are one mapping to the system.
-        let mut region = map(REGION_BYTES);
-        // SAFETY: new memory, of which an aligned part is kept. Refusal of huge pages costs speed only.
-        unsafe {
-            if region.align_offset(REGION_BYTES) > 0 {
-                libc::munmap(region, REGION_BYTES);
-                let twice = map(2 * REGION_BYTES);
-                let before = twice.align_offset(REGION_BYTES);
-                region = twice.byte_add(before);
-                if before > 0 {
-                    libc::munmap(twice, before);
-                }
-                libc::munmap(region.byte_add(REGION_BYTES), REGION_BYTES - before);
-            }
-            libc::madvise(region, REGION_BYTES, libc::MADV_HUGEPAGE);
-        }
-        region.cast()
-    }
-
-    fn map(bytes: usize) -> *mut libc::c_void {
-        let (access, kind) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
-        // SAFETY: new memory.
-        let mapped = unsafe { libc::mmap(null_mut(), bytes, access, kind, -1, 0) };
-        if mapped == libc::MAP_FAILED {
-            std::alloc::handle_alloc_error(REGION_LAYOUT);
-        }
-        mapped
-    }
-
-    /// # Safety
-    /// The region was [`reserve`]d, and nothing of it is used any more.
-    pub unsafe fn release(region: *mut u8) {
-        // SAFETY: as above.
-        unsafe {
-            libc::munmap(region.cast(), REGION_BYTES);
-        }
-    }
-}
-
-#[cfg(miri)]
-mod system {
-    use super::REGION_LAYOUT;
-
-    pub fn reserve() -> *mut u8 {
-        // SAFETY: the layout has a size.
-        let region = unsafe { std::alloc::alloc(REGION_LAYOUT) };
-        if region.is_null() {
-            std::alloc::handle_alloc_error(REGION_LAYOUT);
-        }
-        region
-    }
-
-    /// # Safety
-    /// The region was [`reserve`]d, and nothing of it is used any more.
-    pub unsafe fn release(region: *mut u8) {
-        // SAFETY: as above.
-        unsafe { std::alloc::dealloc(region, REGION_LAYOUT) }
-    }
+/// Backs the oldest region by a huge page, of those in small pages that are not younger than number `youngest`. Whether there
+/// was one. Takes up to some milliseconds, in which whoever touches the region waits.
+pub fn back_by_huge_page(youngest: u64) -> bool {
+    let mut pool = POOL.lock();
+    let Some((_, region)) = pool.in_small_pages.pop_front_if(|(number, _)| *number <= youngest) else {
+        return false;
+    };
+    // SAFETY: regions of the list are whole, and the pool's.
+    unsafe { (*region.as_ptr()).moving = true };
+    // Nobody who wants a slab waits.
+    drop(pool);
+    // SAFETY: a region that is being moved is not released.
+    unsafe { region::back_by_huge_page(region.cast()) };
+    let _pool = POOL.lock();
+    // SAFETY: as above.
+    unsafe { (*region.as_ptr()).moving = false };
+    true
 }
 
 impl Class {
@@ -512,6 +473,7 @@ pub unsafe fn free(block: NonNull<u8>, bytes: usize) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::sync::atomic::AtomicBool;
 
     #[test]
     fn a_class_holds_what_belongs_in_it_and_wastes_little() {
@@ -557,7 +519,40 @@ mod tests {
     }
 
     #[test]
+    fn what_lies_in_a_region_stays_when_a_huge_page_backs_it() {
+        let blocks: Vec<NonNull<u8>> = (0..4 * SLABS).map(|_| alloc(BLOCK_BYTES_MAX)).collect();
+        for (i, block) in blocks.iter().enumerate() {
+            // SAFETY: the block is ours, of that size.
+            unsafe { block.as_ptr().write_bytes(i as u8, BLOCK_BYTES_MAX) };
+        }
+        while back_by_huge_page(regions_made()) {}
+        for (i, block) in blocks.iter().enumerate() {
+            // SAFETY: the block is ours, of that size.
+            unsafe {
+                let filled = std::slice::from_raw_parts(block.as_ptr(), BLOCK_BYTES_MAX);
+                assert!(filled.iter().all(|byte| *byte == i as u8), "{i}");
+                free(*block, BLOCK_BYTES_MAX);
+            }
+        }
+    }
+
+    #[test]
     fn blocks_do_not_overlap_and_come_again() {
+        // Regions come and go while huge pages back them.
+        let done = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while !done.load(Ordering::Relaxed) {
+                    back_by_huge_page(regions_made());
+                    std::thread::yield_now();
+                }
+            });
+            use_blocks_at_random();
+            done.store(true, Ordering::Relaxed);
+        });
+    }
+
+    fn use_blocks_at_random() {
         let sizes = [16, 100, 640, 1000, 5000, BLOCK_BYTES_MAX, 100_000];
         let mut live: Vec<(NonNull<u8>, usize, u8)> = Vec::new();
         let mut state = 1u32;

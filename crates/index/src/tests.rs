@@ -13,7 +13,7 @@ type Rows = Index<Meta>;
 
 /// Few hashes, so that rows share buckets, tags and whole hashes.
 fn hash(key: u8) -> u64 {
-    u64::from(key % 5) << 48 | u64::from(key % 3) << 32 | u64::from(key % 2)
+    u64::from(key % 5) << 4 | u64::from(key % 3) << 32 | u64::from(key % 2)
 }
 
 fn new<'a>(key: &'a u8, row: Option<&'a [u8]>, ts: u64) -> NewVersion<'a, Meta> {
@@ -172,6 +172,30 @@ fn a_held_version_outlives_its_row_and_the_index() {
 
 /// Few hashes for many rows, so that a walk meets all that a hash can have: none, one row, several, and those of another hash with
 /// the same tag.
+#[test]
+fn rows_of_a_shard_are_found_while_its_table_grows_and_shrinks() {
+    let rows = Rows::default();
+    let keys = if cfg!(miri) { 300_u32 } else { 30_000 };
+    // All of one shard.
+    let hash = |key: u32| u64::from(key.wrapping_mul(0x9e37_79b1));
+    let key_of =
+        |version: &Version<Meta>| u32::from_le_bytes(version.key().try_into().expect("keys have four bytes"));
+    let is_there = |key: u32| rows.find(hash(key), &pin(), |version| key_of(version) == key).is_ok();
+    for key in 0..keys {
+        let meta = Meta { ts: 0, clean: AtomicBool::new(false) };
+        let new = NewVersion { hash: hash(key), key: &key.to_le_bytes(), row: None, meta };
+        rows.lock(hash(key)).insert(new, &pin());
+        assert!(is_there(key) && is_there(key / 2) && is_there(key / 100), "{key}");
+    }
+    assert!((0..keys).all(is_there) && !(keys..2 * keys).any(is_there));
+    for divisor in [3, 60, 1_200] {
+        rows.retain(|version| key_of(version) % divisor == 0, |_| {});
+        assert!((0..keys).all(|key| !key.is_multiple_of(divisor) || is_there(key)), "{divisor}");
+    }
+    rows.retain(|_| false, |_| {});
+    assert!(rows.is_empty() && !(0..keys).any(is_there));
+}
+
 #[test]
 fn a_walk_finds_what_each_hash_has() {
     let rows = Rows::default();
