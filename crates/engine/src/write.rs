@@ -22,7 +22,7 @@ use crate::record::{self, Change};
 use crate::tablet::{Tablet, TabletState};
 use crate::tracked::{Plain, Tracking, Tracks};
 use crate::tracker::{Answered, Begun, Request, Tracked};
-use oribi_types::key::KEY_BYTES_MAX;
+use oribi_types::key::check_key_len;
 use oribi_types::{Error, Result, Timestamp};
 use oribi_wal::Lsn;
 use smallvec::SmallVec;
@@ -237,9 +237,7 @@ impl Engine {
     fn targets<'a>(&self, ops: &'a [WriteOp<'a>]) -> Result<SmallVec<[Target<'a>; 1]>> {
         let mut targets = SmallVec::with_capacity(ops.len());
         for op in ops {
-            if op.key.len() > KEY_BYTES_MAX {
-                return Err(Error::too_large(format!("key is longer than {KEY_BYTES_MAX} bytes")));
-            }
+            check_key_len(op.key)?;
             let tablet = op.table.tablet_of(op.key);
             targets.push((tablet, self.index.key(tablet.generation(), op.key)));
         }
@@ -362,7 +360,10 @@ impl Engine {
         let (mut states, mut run) = (States::default(), Run::default());
         for group in staged.chunks_mut(GROUP) {
             // Again: since they were decided, others of the write came into the processor's cache.
-            let _pinned = self.index.fetch_ahead(group.iter().map(|staged| targets[staged.op].1.hash));
+            let _pinned = self.index.fetch_places(group.iter().map(|staged| {
+                let is_new = staged.older == Older::Nothing;
+                (targets[staged.op].1.hash, is_new)
+            }));
             for staged in group {
                 let (tablet, key) = targets[staged.op];
                 let memtable = &states.of(tablet).active;

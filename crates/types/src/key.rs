@@ -37,10 +37,17 @@ pub fn encode_key<'a>(
         }
         encode_component(value, i == last, out);
     }
-    if out.len() - start > KEY_BYTES_MAX {
-        return Err(Error::too_large(format!("key is longer than {KEY_BYTES_MAX} bytes")));
+    check_key_len(&out[start..])
+}
+
+/// # Errors
+/// `TooLarge` for an encoded key beyond the limit.
+#[inline]
+pub fn check_key_len(key: &[u8]) -> Result<()> {
+    match key.len() <= KEY_BYTES_MAX {
+        true => Ok(()),
+        false => Err(Error::too_large(format!("key is longer than {KEY_BYTES_MAX} bytes"))),
     }
-    Ok(())
 }
 
 /// Appends one component. `last` components of variable length are written raw.

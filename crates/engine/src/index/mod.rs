@@ -20,8 +20,8 @@ use oribi_types::Timestamp;
 use std::hash::{BuildHasher, Hasher};
 use std::sync::Arc;
 
-/// Look-ups whose cache misses overlap.
-pub(crate) const GROUP: usize = 64;
+/// Look-ups whose cache misses overlap. A bit of a word for each.
+pub(crate) const GROUP: usize = u64::BITS as usize;
 /// What an entry takes beside its block: its place in the hash table and in the memtable's list of hashes.
 const ENTRY_BYTES: u64 = 24;
 
@@ -47,6 +47,13 @@ impl KeyRef<'_> {
     fn version<'v>(&'v self, row: Option<&'v [u8]>, meta: Meta) -> oribi_index::NewVersion<'v, Meta> {
         oribi_index::NewVersion { hash: self.hash, key: self.key, row, meta }
     }
+}
+
+/// A group of rows that were fetched ahead.
+pub(crate) struct Ahead {
+    _pinned: Guard,
+    /// A bit for each: no row of its hash was in memory.
+    pub absent: u64,
 }
 
 /// A new version to apply.
@@ -175,7 +182,7 @@ impl RowIndex {
     /// a read.
     pub fn visit_keys(&self, keys: &[KeyRef<'_>], mut visit: impl FnMut(usize, &Version)) {
         let guard = pin();
-        self.fetch(keys.iter().map(|key| key.hash), &guard);
+        self.fetch(keys.iter().map(|key| key.hash), &guard, |_| {});
         for (i, key) in keys.iter().enumerate() {
             if let Ok(newest) = self.rows.find(key.hash, &guard, |version| key.is(version)) {
                 visit(i, newest);
@@ -183,19 +190,32 @@ impl RowIndex {
         }
     }
 
-    /// Has the rows of `hashes` fetched, so that the cache misses of what is done with them next overlap. Where they all
-    /// come while what it returns is held, they are pinned once.
-    pub fn fetch_ahead(&self, hashes: impl Iterator<Item = u64> + Clone) -> Guard {
-        let guard = pin();
-        self.fetch(hashes, &guard);
-        guard
+    /// Has the rows of at most [`GROUP`] `hashes` fetched, so that the cache misses of what is done with them next overlap. Where
+    /// they all come while what it returns is held, they are pinned once.
+    pub fn fetch_ahead(&self, hashes: impl Iterator<Item = u64> + Clone) -> Ahead {
+        let (pinned, mut absent) = (pin(), 0);
+        self.fetch(hashes, &pinned, |i| absent |= 1 << i);
+        Ahead { _pinned: pinned, absent }
     }
 
-    fn fetch(&self, hashes: impl Iterator<Item = u64> + Clone, guard: &Guard) {
+    /// As [`fetch_ahead`](Self::fetch_ahead), for rows of which it is known which are new, and have but a place there.
+    pub fn fetch_places(&self, hashes: impl Iterator<Item = (u64, bool)> + Clone) -> Guard {
+        let pinned = pin();
+        hashes.clone().for_each(|(hash, _)| self.rows.prefetch_bucket(hash, &pinned));
+        for (hash, _) in hashes.filter(|(_, is_new)| !is_new) {
+            self.rows.approach(hash, &pinned, true);
+        }
+        pinned
+    }
+
+    /// Calls `absent` with the position of each hash that has no row.
+    fn fetch(&self, hashes: impl Iterator<Item = u64> + Clone, guard: &Guard, mut absent: impl FnMut(usize)) {
         hashes.clone().for_each(|hash| self.rows.prefetch_bucket(hash, guard));
-        hashes.for_each(|hash| {
-            self.rows.approach(hash, guard, true);
-        });
+        for (i, hash) in hashes.enumerate() {
+            if self.rows.approach(hash, guard, true).is_none() {
+                absent(i);
+            }
+        }
     }
 
     /// Makes `new` the newest version of `key`. `placed` is called once it is, with whether it is the key's first in the

@@ -6,7 +6,7 @@
 
 use super::{Decide, Decision, Read, Scratch, Staged, StagedRow, Target, WriteOp};
 use crate::engine::{Engine, Obligation};
-use crate::index::{GROUP, Guard, Older};
+use crate::index::{Ahead, GROUP, Older};
 use crate::read::{FileRow, RowVersion};
 use hashbrown::HashTable;
 use oribi_types::{Error, Result, Timestamp};
@@ -24,12 +24,12 @@ impl Engine {
         decide: &mut Decide<'_>,
     ) -> Result<Obligation> {
         let mut staging =
-            Staging { now_micros, own: Own::of(ops), pinned: None, obligation: Obligation::default() };
+            Staging { now_micros, own: Own::of(ops), ahead: None, obligation: Obligation::default() };
         let mut bytes: usize = ops.iter().map(|op| op.key.len()).sum();
         for group in groups(ops.len()) {
             // Released first: what others replace is freed between groups.
-            staging.pinned = None;
-            staging.pinned = (ops.len() > 1).then(|| self.index.fetch_ahead(hashes(&targets[group.clone()])));
+            staging.ahead = None;
+            staging.ahead = (ops.len() > 1).then(|| self.index.fetch_ahead(hashes(&targets[group.clone()])));
             for i in group {
                 bytes += self.stage_one(i, ops, targets, &mut staging, scratch, decide)?;
                 if bytes > self.options.statement_bytes_max {
@@ -103,6 +103,12 @@ impl Engine {
         rows: &mut Vec<u8>,
         decide: &mut Decide<'_>,
     ) -> Result<Decision> {
+        // What was in no memory and in no file under the latch, still is not: without files nobody fills the cache.
+        let was_absent = staging.ahead.as_ref().is_some_and(|ahead| ahead.absent >> (i % GROUP) & 1 == 1);
+        if was_absent && !tablet.has_files() {
+            *older = Older::Nothing;
+            return decide(i, None, rows);
+        }
         let now_micros = staging.now_micros;
         let in_memory = self.index.read(key, |newest| {
             let ts = newest.meta.ts;
@@ -119,7 +125,7 @@ impl Engine {
             return decide(i, None, rows);
         }
         // Whoever is pinned keeps what others replace, which must not last as long as reading files does.
-        staging.pinned = None;
+        staging.ahead = None;
         let mut found = Vec::new();
         match self.read_files(op.table, tablet, op.key, Timestamp::MAX, &mut found)? {
             None => {
@@ -140,8 +146,8 @@ impl Engine {
 struct Staging {
     now_micros: u64,
     own: Own,
-    /// While the rows of a group are looked up, so that each is not pinned by itself.
-    pinned: Option<Guard>,
+    /// Of the group that is being decided; gone once it must not be pinned any more.
+    ahead: Option<Ahead>,
     /// What the decisions observed.
     obligation: Obligation,
 }

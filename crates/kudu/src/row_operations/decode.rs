@@ -30,6 +30,15 @@ pub struct RowOperation<'r, 'a> {
     pub values: &'r [Option<ValueRef<'a>>],
 }
 
+/// An operation that sets every column to a value.
+#[derive(Clone, Copy, Debug)]
+pub struct WholeOperation<'a> {
+    /// Position in the request.
+    pub index: usize,
+    pub operation_type: OperationType,
+    pub bytes: &'a [u8],
+}
+
 /// An operation that cannot be, whatever is stored; those around it can.
 #[derive(Clone, Debug)]
 pub struct BadRow {
@@ -77,6 +86,23 @@ impl<'l, 'a> OperationReader<'l, 'a> {
             None => Ok(RowOperation { index, operation_type, values: &self.values }),
             Some(error) => Err(BadRow { index, error }),
         }))
+    }
+
+    /// The next operation, if it is *whole*: if it sets every column to a value, so that each cell is where the layout
+    /// [has it](OperationLayout::cell). It is not read by this: see [`pass_whole`](Self::pass_whole).
+    #[inline]
+    pub fn peek_whole(&self) -> Option<WholeOperation<'a>> {
+        let bytes = self.rows.get(..self.layout.open_bytes())?;
+        let operation_type = OperationType::from_byte(bytes[0])?;
+        let is_whole = bytes[1..].starts_with(&self.layout.whole_bitmaps);
+        is_whole.then_some(WholeOperation { index: self.read, operation_type, bytes })
+    }
+
+    /// Goes on behind the operation that [`peek_whole`](Self::peek_whole) has shown.
+    #[inline]
+    pub fn pass_whole(&mut self, whole: &WholeOperation<'a>) {
+        self.rows = &self.rows[whole.bytes.len()..];
+        self.read += 1;
     }
 
     /// Decodes the next operation: its position, its type, and the first value that cannot be.

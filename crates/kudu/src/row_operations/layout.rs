@@ -16,8 +16,10 @@ pub struct OperationLayout {
     pub(super) has_null_bitmap: bool,
     /// Type and bitmaps.
     pub(super) header_bytes: usize,
-    /// An operation that sets every column to a value.
+    /// An operation that sets every column to a value …
     whole_bytes: usize,
+    /// … and its bitmaps.
+    pub(super) whole_bitmaps: Vec<u8>,
 }
 
 /// The place of a cell in an open operation.
@@ -41,7 +43,17 @@ impl OperationLayout {
             places.push(Place { offset: offset as u32, cell_bytes: cell_bytes as u32, is_slice });
             offset += cell_bytes;
         }
-        OperationLayout { columns, places, bitmap_bytes, has_null_bitmap, header_bytes, whole_bytes: offset }
+        let mut whole_bitmaps = vec![0; header_bytes - 1];
+        (0..columns.len()).for_each(|i| whole_bitmaps[i / 8] |= 1 << (i % 8));
+        OperationLayout {
+            columns,
+            places,
+            bitmap_bytes,
+            has_null_bitmap,
+            header_bytes,
+            whole_bytes: offset,
+            whole_bitmaps,
+        }
     }
 
     pub fn columns(&self) -> &[WireColumn] {

@@ -19,7 +19,7 @@ pub mod encode;
 mod layout;
 mod partial_row;
 
-pub use decode::{BadRow, OperationReader, RowOperation};
+pub use decode::{BadRow, OperationReader, RowOperation, WholeOperation};
 pub use encode::{OperationWriter, OperationsBuilder};
 pub use layout::OperationLayout;
 pub use partial_row::{Cells, PartialRow};

@@ -22,6 +22,8 @@ pub(super) struct RowPlan {
     pub not_settable: Vec<usize>,
     /// Positions in the request of what must be JSON.
     pub json: Vec<usize>,
+    /// Whether an operation that sets every column to a value makes a row of nothing else, and any value will do.
+    pub takes_whole: bool,
     /// Of a table with ranges that leave gaps, where a row has no place.
     ranges: Option<Arc<TableDefinition>>,
 }
@@ -79,11 +81,16 @@ impl RowPlan {
         };
         let wire: Vec<WireColumn> =
             positions.iter().map(|p| schema::wire_column(&ours.columns()[*p])).collect();
+        let slots: Vec<SlotPlan> = (0..ours.layout().slots().len()).map(slot).collect();
+        let not_settable = of_request(&|column| column.source == ColumnSource::CommitTimestamp);
+        let json = of_request(&|column| column.column_type == ColumnType::Json);
+        let is_set = |slot: &SlotPlan| slot.request.is_some() || slot.name.is_empty();
         Ok(RowPlan {
             key,
-            slots: (0..ours.layout().slots().len()).map(slot).collect(),
-            not_settable: of_request(&|column| column.source == ColumnSource::CommitTimestamp),
-            json: of_request(&|column| column.column_type == ColumnType::Json),
+            takes_whole: not_settable.is_empty() && json.is_empty() && slots.iter().all(is_set),
+            slots,
+            not_settable,
+            json,
             layout: OperationLayout::new(wire),
             ranges: Some(table.definition()).filter(|definition| !definition.partitioning.covers_all()),
             table,

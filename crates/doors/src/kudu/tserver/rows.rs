@@ -1,10 +1,11 @@
 //! The rows of a write on their way from the request to the engine: each is read once, where it lies, and becomes an encoded
 //! key and, if what is stored does not matter for it, an encoded row.
 
-use super::plan::RowPlan;
+use super::plan::{RowPlan, SlotPlan};
 use oribi_engine::{EncodedRows, Read, WriteOp};
-use oribi_kudu::row_operations::{BadRow, OperationReader, OperationType, RowOperation};
-use oribi_types::key::encode_key;
+use oribi_kudu::cell::read_cell;
+use oribi_kudu::row_operations::{BadRow, OperationReader, OperationType, RowOperation, WholeOperation};
+use oribi_types::key::{check_key_len, encode_component, encode_key};
 use oribi_types::{Error, Result, ValueRef};
 
 /// What the engine keeps of an operation while it is applied: where it goes, and what was decided.
@@ -56,17 +57,13 @@ impl<'a> Rows<'a> {
     pub fn read(plan: &RowPlan, rows: &'a [u8], indirect: &'a [u8], bytes_max: usize) -> Result<Self> {
         let mut read = Rows::with_room(plan, rows.len(), indirect.len());
         let mut reader = OperationReader::new(&plan.layout, rows, indirect);
-        while let Some(row) = reader.read_row()? {
-            let pushed = match row {
-                Ok(operation) if !operation.operation_type.is_write() => {
-                    return Err(Error::invalid(format!("row {} is no row but a bound", operation.index)));
-                }
-                Ok(operation) => read.push(plan, &operation).map_err(|error| (operation.index, error)),
-                Err(BadRow { index, error }) => Err((index, error)),
-            };
-            if let Err((index, error)) = pushed {
-                read.refused_bytes += error.message().len();
-                read.refused.push((index, error));
+        loop {
+            match reader.peek_whole().filter(|_| plan.takes_whole) {
+                Some(whole) if read.push_whole(plan, &whole, indirect) => reader.pass_whole(&whole),
+                _ => match reader.read_row()? {
+                    Some(row) => read.push_or_refuse(plan, row)?,
+                    None => break,
+                },
             }
             if read.operations.len() + read.refused.len() > ROWS_MAX {
                 return Err(Error::too_large(format!("the request has more than {ROWS_MAX} rows")));
@@ -115,6 +112,62 @@ impl<'a> Rows<'a> {
         &self.values[at..at + plan.slots.len()]
     }
 
+    /// Adds an operation straight from its cells to key and row, if it makes a whole row and has nothing wrong. Nearly all that
+    /// clients send in bulk are such, and cost a quarter of what others do.
+    fn push_whole(&mut self, plan: &RowPlan, whole: &WholeOperation<'a>, indirect: &'a [u8]) -> bool {
+        use OperationType as Type;
+        let (index, operation_type) = (whole.index, whole.operation_type);
+        if !matches!(operation_type, Type::Insert | Type::InsertIgnore | Type::Upsert | Type::UpsertIgnore) {
+            return false;
+        }
+        let layout = &plan.layout;
+        let value =
+            |i: usize| read_cell(layout.columns()[i].column_type, layout.cell(whole.bytes, i), indirect);
+        let key = |key: &mut Vec<u8>| {
+            let start = key.len();
+            for (i, column) in plan.key.iter().enumerate() {
+                encode_component(value(*column)?, i + 1 == plan.key.len(), key);
+            }
+            check_key_len(&key[start..])?;
+            plan.check_covered(&key[start..])
+        };
+        let row = |row: &mut Vec<u8>| {
+            let mut wrong = None;
+            let of_slot = |slot: &SlotPlan| match slot.request.map(value) {
+                Some(Ok(value)) => value,
+                Some(Err(error)) => {
+                    wrong = Some(error);
+                    ValueRef::Null
+                }
+                None => ValueRef::Null,
+            };
+            plan.table.schema_ref().layout().encode_each(plan.slots.iter().map(of_slot), row);
+            wrong.map_or(Ok(()), Err)
+        };
+        let is_right = self.encoded.push_with(key, row).is_ok();
+        if is_right {
+            self.operations.push(Operation { index, operation_type, change: Change::Whole });
+        }
+        is_right
+    }
+
+    /// # Errors
+    /// `Invalid` for what is no row.
+    fn push_or_refuse(&mut self, plan: &RowPlan, row: Result<RowOperation<'_, 'a>, BadRow>) -> Result<()> {
+        let pushed = match row {
+            Ok(operation) if !operation.operation_type.is_write() => {
+                return Err(Error::invalid(format!("row {} is no row but a bound", operation.index)));
+            }
+            Ok(operation) => self.push(plan, &operation).map_err(|error| (operation.index, error)),
+            Err(BadRow { index, error }) => Err((index, error)),
+        };
+        if let Err((index, error)) = pushed {
+            self.refused_bytes += error.message().len();
+            self.refused.push((index, error));
+        }
+        Ok(())
+    }
+
     fn push(&mut self, plan: &RowPlan, operation: &RowOperation<'_, 'a>) -> Result<()> {
         check_values(plan, operation.values)?;
         if let Some(missing) = plan.key.iter().find(|i| operation.values[**i].is_none()) {
@@ -151,8 +204,7 @@ impl Change {
             OperationType::Insert | OperationType::InsertIgnore => Change::whole(plan, values, row),
             OperationType::Upsert | OperationType::UpsertIgnore => {
                 // A dropped column's slot is never set, and counts as if it were.
-                let sets_all =
-                    |slot: &super::plan::SlotPlan| slot.name.is_empty() || slot.value(values).is_some();
+                let sets_all = |slot: &SlotPlan| slot.name.is_empty() || slot.value(values).is_some();
                 match plan.slots.iter().all(sets_all) {
                     true => Change::whole(plan, values, row),
                     false => Ok(Change::some(plan, values, some)),
@@ -211,11 +263,11 @@ pub(super) fn encode_new<'v>(
     value: impl Fn(usize) -> Option<ValueRef<'v>>,
     out: &mut Vec<u8>,
 ) -> Result<()> {
-    let lacks = |(i, slot): &(usize, &super::plan::SlotPlan)| slot.default.is_none() && value(*i).is_none();
+    let lacks = |(i, slot): &(usize, &SlotPlan)| slot.default.is_none() && value(*i).is_none();
     if let Some((_, slot)) = plan.slots.iter().enumerate().find(lacks) {
         return Err(no_value(&slot.name));
     }
-    let of_slot = |(i, slot): (usize, &'v super::plan::SlotPlan)| {
+    let of_slot = |(i, slot): (usize, &'v SlotPlan)| {
         let default = || slot.default.as_ref().map_or(ValueRef::Null, |default| default.as_ref());
         value(i).unwrap_or_else(default)
     };
@@ -240,3 +292,6 @@ fn check_values(plan: &RowPlan, values: &[Option<ValueRef<'_>>]) -> Result<()> {
 fn no_value(column: &str) -> Error {
     Error::invalid(format!("No value provided for required column: {column}"))
 }
+
+#[cfg(test)]
+mod tests;
