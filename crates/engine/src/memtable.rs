@@ -19,8 +19,12 @@ pub(crate) struct Memtable {
     bytes: AtomicI64,
     /// LSN of the first record in it; `u64::MAX` while it is empty.
     first_lsn: AtomicU64,
+    /// … and of the newest, noted before its rows are published.
+    newest_lsn: AtomicU64,
     /// When sealed: every record of the tablet at or below this is in it or was flushed before.
     last_lsn: AtomicU64,
+    /// The newest record at the last look, and the time of the first look that found it.
+    seen: Mutex<(u64, u64)>,
     /// Made by the first range read.
     ordered: OnceLock<Box<OrderedView>>,
 }
@@ -33,7 +37,9 @@ impl Memtable {
             hashes: Hashes::default(),
             bytes: AtomicI64::new(0),
             first_lsn: AtomicU64::new(u64::MAX),
+            newest_lsn: AtomicU64::new(0),
             last_lsn: AtomicU64::new(0),
+            seen: Mutex::default(),
             ordered: OnceLock::new(),
         })
     }
@@ -70,7 +76,11 @@ impl Memtable {
 
     /// Takes note of a record before its first key is pushed.
     fn note(&self, lsn: u64) {
-        self.first_lsn.fetch_min(lsn, Relaxed);
+        // As a rule the first is known, and to look is cheaper than to change.
+        if lsn < self.first_lsn() {
+            self.first_lsn.fetch_min(lsn, Relaxed);
+        }
+        self.newest_lsn.fetch_max(lsn, Relaxed);
     }
 
     pub fn grew(&self, bytes: i64) {
@@ -116,6 +126,16 @@ impl Memtable {
 
     pub fn first_lsn(&self) -> u64 {
         self.first_lsn.load(Relaxed)
+    }
+
+    /// Since when, at `now_micros`, nobody has written to it, as far as calls can tell that were made meanwhile.
+    pub fn quiet_since(&self, now_micros: u64) -> u64 {
+        let newest = self.newest_lsn.load(Relaxed);
+        let mut seen = self.seen.lock();
+        if seen.0 != newest {
+            *seen = (newest, now_micros);
+        }
+        seen.1
     }
 }
 
