@@ -24,6 +24,9 @@ const TICK: Duration = Duration::from_millis(50);
 /// twice the one before.
 const PAUSE_MICROS: u64 = 100_000;
 const PAUSE_MICROS_MAX: u64 = 30_000_000;
+/// A quiet memtable below this size is left in memory. A flush syncs some five files and folders, which a trickle of writes is
+/// not worth, and a scan of these few thousand rows takes a millisecond.
+const QUIET_BYTES_MIN: u64 = 1 << 20;
 
 #[derive(Default)]
 pub(crate) struct Background {
@@ -170,6 +173,8 @@ struct Unflushed {
     bytes: u64,
     first_lsn: Lsn,
     has_sealed: bool,
+    /// Since when nobody writes to it, by the monotonic clock.
+    quiet_since: u64,
 }
 
 /// What is flushed next.
@@ -181,7 +186,8 @@ struct Due {
 }
 
 impl Engine {
-    /// Flushes what is due: a large memtable, the largest one when memory is short, the oldest when the log is long.
+    /// Flushes what is due: a large memtable, the largest one when memory is short, the oldest when the log is long, and one
+    /// that nobody writes to any more.
     fn flush_tick(&self, failures: &mut Failures) {
         self.measure_indexes();
         self.results.sweep();
@@ -219,7 +225,7 @@ impl Engine {
         let memtables = self.budget.memtables();
         let now_micros = self.env.clock.monotonic_micros();
         let (mut ready, mut first_paused, mut why) = (Vec::new(), u64::MAX, None);
-        for unflushed in self.unflushed() {
+        for unflushed in self.unflushed(now_micros) {
             match failures.paused(unflushed.tablet.id, now_micros) {
                 None => ready.push(unflushed),
                 Some(error) => {
@@ -243,9 +249,17 @@ impl Engine {
         } else if long {
             (oldest, oldest.has_sealed)
         } else {
-            return None;
+            (ready.iter().filter(|u| self.is_quiet(u, now_micros)).max_by_key(|u| u.bytes)?, false)
         };
         Some(Due { table: due.table.clone(), tablet: due.tablet.clone(), sealed })
+    }
+
+    /// Whether what was written to a tablet is worth a file, and seems to be complete. Rows of a key-value table are read one
+    /// by one, and overwritten some time.
+    fn is_quiet(&self, unflushed: &Unflushed, now_micros: u64) -> bool {
+        let quiet_micros = now_micros.saturating_sub(unflushed.quiet_since);
+        let is_worth_it = unflushed.bytes >= QUIET_BYTES_MIN && !unflushed.table.is_key_value();
+        is_worth_it && quiet_micros >= self.options.flush_quiet_ms.saturating_mul(1000)
     }
 
     /// Seals the rows of key-value tables that the older half of the log has. When the log is long they are flushed, and
@@ -255,7 +269,9 @@ impl Engine {
         if self.log.size_bytes() <= self.options.log_bytes_max / 2 {
             return;
         }
-        for unflushed in self.unflushed().iter().filter(|u| u.table.is_key_value() && !u.has_sealed) {
+        let now_micros = self.env.clock.monotonic_micros();
+        for unflushed in self.unflushed(now_micros).iter().filter(|u| u.table.is_key_value() && !u.has_sealed)
+        {
             // Else it is being flushed.
             if let Some(_flush) = unflushed.tablet.flush.try_lock() {
                 self.seal_tablet(&unflushed.tablet);
@@ -269,7 +285,8 @@ impl Engine {
         if table.is_key_value() { u64::MAX } else { self.options.flush_bytes_max }
     }
 
-    fn unflushed(&self) -> Vec<Unflushed> {
+    /// The tablets with rows in memory only, looked at at `now_micros`.
+    fn unflushed(&self, now_micros: u64) -> Vec<Unflushed> {
         let catalog = self.catalog();
         let tablets = catalog.all_tables().flat_map(|table| table.tablets.iter().map(move |t| (table, t)));
         let unflushed = tablets.map(|(table, tablet)| {
@@ -277,7 +294,9 @@ impl Engine {
             let bytes = state.memtables().map(|m| m.bytes()).sum();
             let first_lsn = state.memtables().map(|m| m.first_lsn()).min().unwrap_or(u64::MAX);
             let has_sealed = !state.sealed.is_empty();
-            Unflushed { table: table.clone(), tablet: tablet.clone(), bytes, first_lsn, has_sealed }
+            let quiet_since = state.active.quiet_since(now_micros);
+            let (table, tablet) = (table.clone(), tablet.clone());
+            Unflushed { table, tablet, bytes, first_lsn, has_sealed, quiet_since }
         });
         unflushed.filter(|u| u.first_lsn < u64::MAX).collect()
     }

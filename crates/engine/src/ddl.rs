@@ -137,6 +137,7 @@ impl Engine {
         }
         for tablet in &table.tablets {
             let _installer = tablet.installer.lock();
+            tablet.state().end_walks();
             self.index.sweep(tablet.generation());
             self.remove_replaced(tablet, &tablet.state().files, &FileSet::default());
         }
@@ -252,7 +253,7 @@ impl Engine {
             self.log.wait_durable(flushed_lsn)?;
             commit(flushed_lsn)?;
             for tablet in tablets {
-                let before = tablet.state().files.clone();
+                let before = arc_swap::Guard::into_inner(tablet.state());
                 let generation = self.manifest.next_id();
                 let (active, files) =
                     (self.new_memtable(generation), Arc::new(FileSet { files: Vec::new(), flushed_lsn }));
@@ -265,9 +266,10 @@ impl Engine {
                 swept.push((tablet, tablet.set_generation(generation), before));
             }
         }
-        for (tablet, generation, files) in swept {
+        for (tablet, generation, before) in swept {
+            before.end_walks();
             self.index.sweep(generation);
-            self.remove_replaced(tablet, &files, &FileSet::default());
+            self.remove_replaced(tablet, &before.files, &FileSet::default());
         }
         Ok(())
     }

@@ -31,7 +31,7 @@ pub struct Engine {
     pub(crate) dir: PathBuf,
     pub(crate) options: EngineOptions,
     pub(crate) budget: Arc<MemoryBudget>,
-    pub(crate) index: RowIndex,
+    pub(crate) index: Arc<RowIndex>,
     pub(crate) timeline: Arc<Timeline>,
     pub(crate) results: ResultTracker,
     pub(crate) log: Arc<dyn Log>,

@@ -127,6 +127,8 @@ impl Engine {
             .wait_durable(needs)
             .and_then(|()| self.install_flush(table, tablet, memtable, &mut keys, file))
             .inspect_err(|_| self.give_up(tablet, id))?;
+        // What they have left of its rows would be lost to them.
+        memtable.walks.end();
         keys.unpin(&self.index, id, &places);
         self.index.evict_excess();
         self.counters.flushes.fetch_add(1, Relaxed);

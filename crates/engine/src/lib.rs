@@ -40,6 +40,7 @@ mod tablet;
 mod timeline;
 mod tracked;
 mod tracker;
+mod walk;
 mod write;
 
 pub use catalog::{Alteration, Catalog, DEFAULT_BUCKET, PUBLIC_SCHEMA, Table};
@@ -54,7 +55,8 @@ pub use partitions::RangeChange;
 pub use range::{KeyRange, RangeCounts, RangePart, RangeReader};
 pub use read::{Lookup, Pinned, Presence, Probe, ReadView, RowVersion, Sighting};
 pub use rows::EncodedRows;
-pub use scan::{FileScan, MemoryColumns, MemoryRows, TableScan, TabletColumns, TabletScan};
+pub use scan::{FileScan, MemoryRows, TableScan, TabletColumns, TabletScan};
 pub use timeline::Snapshot;
 pub use tracker::{Answered, CLIENT_ID_BYTES_MAX, Request, Tracked, UnderWay};
+pub use walk::MemoryColumns;
 pub use write::{Answer, Commit, Decide, Decision, Read, WriteOp};

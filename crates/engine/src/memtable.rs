@@ -1,11 +1,13 @@
 //! A memtable: the hashes of the keys that a tablet wrote since its last flush. The rows themselves are in the row
 //! index.
 
-use crate::index::{Applied, KeyRef, NewVersion, RowIndex};
+use crate::index::{Applied, KeyRef, NewVersion, Older, RowIndex};
 use crate::memory::MemoryBudget;
 use crate::ordered::OrderedView;
+use crate::walk::Walks;
 use oribi_types::Timestamp;
 use parking_lot::Mutex;
+use std::ops::Range;
 use std::sync::atomic::{AtomicI64, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
 
@@ -16,11 +18,20 @@ pub(crate) struct Memtable {
     /// Of the tablet: all rows in it are of this one.
     pub generation: u64,
     hashes: Hashes,
+    /// Of them, those whose first version in it may replace a row of a file. Later ones of a key replace what the first
+    /// does, and what is known to replace nothing never will.
+    replacing: Hashes,
     bytes: AtomicI64,
     /// LSN of the first record in it; `u64::MAX` while it is empty.
     first_lsn: AtomicU64,
+    /// … and of the newest, noted before its rows are published.
+    newest_lsn: AtomicU64,
     /// When sealed: every record of the tablet at or below this is in it or was flushed before.
     last_lsn: AtomicU64,
+    /// The newest record at the last look, and the time of the first look that found it.
+    seen: Mutex<(u64, u64)>,
+    /// Those under way over its rows.
+    pub walks: Walks,
     /// Made by the first range read.
     ordered: OnceLock<Box<OrderedView>>,
 }
@@ -31,9 +42,13 @@ impl Memtable {
             id,
             generation,
             hashes: Hashes::default(),
+            replacing: Hashes::default(),
             bytes: AtomicI64::new(0),
             first_lsn: AtomicU64::new(u64::MAX),
+            newest_lsn: AtomicU64::new(0),
             last_lsn: AtomicU64::new(0),
+            seen: Mutex::default(),
+            walks: Walks::default(),
             ordered: OnceLock::new(),
         })
     }
@@ -50,10 +65,13 @@ impl Memtable {
         in_files: impl FnOnce() -> bool,
     ) -> bool {
         self.note(new.lsn);
-        let placed = |first| {
+        let placed = |first: Option<Older>| {
             // Before it is published: a scan finds the row by this.
-            if first {
+            if let Some(older) = first {
                 self.hashes.push(key.hash);
+                if older != Older::Nothing {
+                    self.replacing.push(key.hash);
+                }
             }
             published()
         };
@@ -70,7 +88,11 @@ impl Memtable {
 
     /// Takes note of a record before its first key is pushed.
     fn note(&self, lsn: u64) {
-        self.first_lsn.fetch_min(lsn, Relaxed);
+        // As a rule the first is known, and to look is cheaper than to change.
+        if lsn < self.first_lsn() {
+            self.first_lsn.fetch_min(lsn, Relaxed);
+        }
+        self.newest_lsn.fetch_max(lsn, Relaxed);
     }
 
     pub fn grew(&self, bytes: i64) {
@@ -82,6 +104,16 @@ impl Memtable {
     /// What [`RowIndex::visit`] finds the rows by.
     pub fn hashes(&self) -> impl Iterator<Item = u64> {
         self.hashes_from(0)
+    }
+
+    /// Of [`hashes`](Self::hashes), those of rows that may replace one of a file.
+    pub fn replacing(&self) -> impl Iterator<Item = u64> {
+        self.replacing.iter_from(0)
+    }
+
+    /// Some of the hashes with these numbers, from the first on; none only if there are none.
+    pub fn hashes_of(&self, numbers: Range<usize>) -> Vec<u64> {
+        self.hashes.part(numbers)
     }
 
     /// As [`hashes`](Self::hashes), without the first `skip`.
@@ -117,6 +149,21 @@ impl Memtable {
     pub fn first_lsn(&self) -> u64 {
         self.first_lsn.load(Relaxed)
     }
+
+    /// The LSNs of its records are not above this, those of published rows at least.
+    pub fn newest_lsn(&self) -> u64 {
+        self.newest_lsn.load(Relaxed)
+    }
+
+    /// Since when, at `now_micros`, nobody has written to it, as far as calls can tell that were made meanwhile.
+    pub fn quiet_since(&self, now_micros: u64) -> u64 {
+        let newest = self.newest_lsn();
+        let mut seen = self.seen.lock();
+        if seen.0 != newest {
+            *seen = (newest, now_micros);
+        }
+        seen.1
+    }
 }
 
 /// Rows of one write for one memtable, noted there all at once: counters and the list of hashes are other threads' too.
@@ -124,6 +171,7 @@ impl Memtable {
 pub(crate) struct Run {
     memtable: Option<Arc<Memtable>>,
     hashes: Vec<u64>,
+    replacing: Vec<u64>,
     applied: Applied,
 }
 
@@ -150,9 +198,12 @@ impl Run {
         {
             memtable.note(new.lsn);
         }
-        let placed = |first| {
-            if first {
+        let placed = |first: Option<Older>| {
+            if let Some(older) = first {
                 self.hashes.push(key.hash);
+                if older != Older::Nothing {
+                    self.replacing.push(key.hash);
+                }
             }
             horizon
         };
@@ -165,9 +216,11 @@ impl Run {
     pub fn note(&mut self, index: &RowIndex) {
         if let Some(memtable) = self.memtable.take() {
             memtable.hashes.extend(&self.hashes);
+            memtable.replacing.extend(&self.replacing);
             index.count(&self.applied);
             memtable.grew(self.applied.bytes());
             self.hashes.clear();
+            self.replacing.clear();
             self.applied = Applied::default();
         }
     }
@@ -189,6 +242,9 @@ impl Hashes {
     }
 
     fn extend(&self, mut hashes: &[u64]) {
+        if hashes.is_empty() {
+            return;
+        }
         let mut chunks = self.chunks.lock();
         self.len.fetch_add(hashes.len(), Relaxed);
         while !hashes.is_empty() {
@@ -205,6 +261,13 @@ impl Hashes {
                 }
             }
         }
+    }
+
+    fn part(&self, numbers: Range<usize>) -> Vec<u64> {
+        let chunks = self.chunks.lock();
+        let Some(chunk) = chunks.get(numbers.start / Hashes::CHUNK) else { return Vec::new() };
+        let rest = chunk.get(numbers.start % Hashes::CHUNK..).unwrap_or_default();
+        rest[..rest.len().min(numbers.len())].to_vec()
     }
 
     fn iter_from(&self, skip: usize) -> impl Iterator<Item = u64> {

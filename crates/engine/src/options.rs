@@ -13,6 +13,9 @@ pub struct EngineOptions {
     pub statement_bytes_max: usize,
     /// A tablet's memtable of this size is flushed.
     pub flush_bytes_max: u64,
+    /// A memtable worth a file is flushed once nobody has written to its tablet for so long: scans read files faster than rows
+    /// in memory. `u64::MAX`: never. Key-value tables are left out.
+    pub flush_quiet_ms: u64,
     /// A manifest longer than this, and than twice what it begins with, is started anew.
     pub manifest_bytes_max: u64,
     /// A log longer than this flushes the tablet that holds its oldest record. Files of trimmed segments that are kept for
@@ -45,6 +48,7 @@ impl EngineOptions {
             durability: Durability::Sync,
             statement_bytes_max: (memory_bytes / 8).clamp(1 << 20, 256 << 20) as usize,
             flush_bytes_max: (memory_bytes / 8).clamp(1 << 20, 256 << 20),
+            flush_quiet_ms: 5000,
             manifest_bytes_max: 4 << 20,
             log_bytes_max: memory_bytes.max(16 << 20),
             compaction_files: 4,

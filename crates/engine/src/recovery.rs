@@ -72,7 +72,7 @@ impl Engine {
         let next_memtable = AtomicU64::new(1);
         let tablets = open_tablets(&env, dir, &mut state, &next_memtable)?;
         let budget = Arc::new(MemoryBudget::new(options.memory_bytes));
-        let index = RowIndex::new(budget.clone());
+        let index = Arc::new(RowIndex::new(budget.clone()));
         let results = ResultTracker::new(env.clock.clone(), budget.clone());
         results.restore(&state.results);
         let replay = Replay { tablets: &tablets, index: &index, results: &results };

@@ -9,6 +9,7 @@ use crate::expiry::expired_rows;
 use crate::index::{Location, Older, Version, VersionRef, version_at};
 use crate::tablet::{FileSet, LiveFile, Tablet, TabletState};
 use crate::timeline::Snapshot;
+use crate::walk::MemoryColumns;
 use arrow::array::{AsArray, RecordBatch};
 use arrow::datatypes::UInt64Type;
 use oribi_sstable::{Sstable, SstableId};
@@ -113,44 +114,6 @@ pub struct TabletColumns {
     pub obligation: Obligation,
 }
 
-/// Rows that no file has yet, as batches that are made when they are asked for; rows that were yielded are let go of.
-///
-/// A batch is small: its columns lie where those of the batch before did, which the processor has in its cache. Memory that is
-/// new to the process, and cleared by the system first, would cost more than all else.
-pub struct MemoryColumns {
-    rows: std::vec::IntoIter<MemoryRow>,
-    schema: Arc<Schema>,
-    projection: Vec<usize>,
-}
-
-/// Rows of a batch: as many as builders of columns have room for from the start.
-const COLUMNS_ROWS: usize = 1024;
-/// So many rows before a row's turn, it is fetched.
-const ROWS_AHEAD: usize = 16;
-
-impl MemoryColumns {
-    /// The next rows, never none; `None` after the last.
-    ///
-    /// # Errors
-    /// `Corrupt` for a key that does not decode.
-    pub fn next_batch(&mut self) -> Result<Option<RecordBatch>> {
-        if self.rows.as_slice().is_empty() {
-            return Ok(None);
-        }
-        let mut builder = BatchBuilder::new(&self.schema, &self.projection, false);
-        self.rows.as_slice().iter().take(ROWS_AHEAD).for_each(|row| row.0.prefetch());
-        while builder.rows() < COLUMNS_ROWS
-            && let Some(row) = self.rows.next()
-        {
-            if let Some(ahead) = self.rows.as_slice().get(ROWS_AHEAD - 1) {
-                ahead.0.prefetch();
-            }
-            builder.push(row.0.key(), row.row(), row.0.meta().ts)?;
-        }
-        builder.finish().map(Some)
-    }
-}
-
 /// An unflushed key that may have an older copy in the files, as a snapshot sees it.
 struct Replacing {
     version: VersionRef,
@@ -212,12 +175,39 @@ impl Engine {
         projection: &[usize],
         snapshot: &Snapshot,
     ) -> Result<TabletColumns> {
-        let mut obligation = Obligation::default();
         let tablet = &table.tablets[tablet];
-        let (files, rows) = self.scan_tablet(table, tablet, snapshot, &mut obligation)?;
-        let (rows, projection) = (rows.into_iter(), projection.to_vec());
-        let memory = MemoryColumns { rows, schema: table.schema(), projection };
-        Ok(TabletColumns { files, memory, obligation })
+        let (state, replacing, memory) = loop {
+            let state = arc_swap::Guard::into_inner(tablet.state());
+            let generation = tablet.generation();
+            let replacing = self.replacing(&state, generation, snapshot);
+            let memory = MemoryColumns::begin(&self.index, table, &state, generation, projection, snapshot);
+            // Else rows may be unpinned, or swept, of which the walk did not hear.
+            if tablet.is_current(&state) && tablet.generation() == generation {
+                break (state, replacing, memory);
+            }
+        };
+        table.check_not_dropped(tablet)?;
+        let files = self.scan_files(table, tablet, &state, snapshot, &replacing)?;
+        // Perhaps more than the snapshot sees: the rows were not looked at yet.
+        let newest = state.memtables().map(|memtable| memtable.newest_lsn()).max().unwrap_or_default();
+        Ok(TabletColumns { files, memory, obligation: Obligation::on(table, newest) })
+    }
+
+    /// What the unflushed rows replace that a snapshot sees.
+    fn replacing(&self, state: &TabletState, generation: u64, snapshot: &Snapshot) -> Vec<Replacing> {
+        let first_unflushed = state.first_unflushed();
+        let mut replacing = Vec::new();
+        for memtable in state.memtables() {
+            self.index.visit(generation, memtable.replacing(), |_, newest| {
+                let seen = version_at(newest, snapshot.ts());
+                let Some(version) = seen.filter(|v| v.meta.memtable() >= first_unflushed) else { return };
+                // A key that is listed by several memtables is taken with the one that has its oldest version.
+                if oldest_unflushed(version, first_unflushed).meta.memtable() == memtable.id {
+                    replacing.extend(Replacing::of(version, first_unflushed));
+                }
+            });
+        }
+        replacing
     }
 
     /// The files of a tablet, and its rows in memory.
@@ -234,9 +224,21 @@ impl Engine {
         if let Some(lsn) = lsn {
             obligation.merge(Obligation::on(table, lsn));
         }
+        Ok((self.scan_files(table, tablet, &state, snapshot, &replacing)?, rows))
+    }
+
+    /// The files of a tablet, without what is replaced in memory.
+    fn scan_files(
+        &self,
+        table: &Table,
+        tablet: &Tablet,
+        state: &TabletState,
+        snapshot: &Snapshot,
+        replacing: &[Replacing],
+    ) -> Result<Vec<FileScan>> {
         let older: Vec<(&[u8], Older)> = replacing.iter().map(|r| (r.version.key(), r.older)).collect();
         let replaced = resolve(&state.files, &older)?;
-        self.remember(tablet, &state, &replacing, &replaced);
+        self.remember(tablet, state, replacing, &replaced);
 
         let mut hidden: HashMap<SstableId, Vec<u32>> = HashMap::new();
         for location in replaced.into_iter().flatten() {
@@ -246,7 +248,7 @@ impl Engine {
         let scan = |file: &Arc<LiveFile>| {
             scan_file(table, file, snapshot, hidden.remove(&file.id()).unwrap_or_default())
         };
-        Ok((visible.map(scan).collect::<Result<_>>()?, rows))
+        visible.map(scan).collect()
     }
 
     /// The state of a tablet, and what of its memtables a snapshot sees. Taken again if a flush was installed in between,
@@ -302,15 +304,21 @@ impl Engine {
     }
 }
 
+/// The last of the unflushed versions from `version` down.
+fn oldest_unflushed(version: &Version, first_unflushed: u64) -> &Version {
+    let mut oldest = version;
+    while let Some(below) = oldest.previous()
+        && below.meta.memtable() >= first_unflushed
+    {
+        oldest = below;
+    }
+    oldest
+}
+
 impl Replacing {
     /// What a version that a snapshot sees may replace, with the unflushed versions below it; `None` if that is nothing.
     fn of(version: &Version, first_unflushed: u64) -> Option<Self> {
-        let mut oldest = version;
-        while let Some(below) = oldest.previous()
-            && below.meta.memtable() >= first_unflushed
-        {
-            oldest = below;
-        }
+        let oldest = oldest_unflushed(version, first_unflushed);
         let older = oldest.meta.older();
         let replacing = || Replacing { version: version.hold(), older, oldest_ts: oldest.meta.ts };
         (older != Older::Nothing).then(replacing)

@@ -88,6 +88,11 @@ impl TabletState {
         self.sealed.iter().chain(std::iter::once(&self.active))
     }
 
+    /// Ends the walks over its memtables; see [`Walks::end`](crate::walk::Walks::end).
+    pub fn end_walks(&self) {
+        self.memtables().for_each(|memtable| memtable.walks.end());
+    }
+
     /// Versions of memtables with ids at or above this are not in the files yet.
     pub fn first_unflushed(&self) -> u64 {
         self.sealed.first().unwrap_or(&self.active).id

@@ -204,6 +204,17 @@ impl Snapshot {
     }
 }
 
+impl Clone for Snapshot {
+    /// Another, registered by itself, that sees the same.
+    fn clone(&self) -> Self {
+        let mut snapshots = self.timeline.snapshots.lock();
+        let i = snapshots.partition_point(|registered| registered.ts < self.ts);
+        // It is there, with a wall clock no later than this one's.
+        snapshots[i].count += 1;
+        Snapshot { timeline: self.timeline.clone(), ts: self.ts, now_micros: self.now_micros }
+    }
+}
+
 impl Drop for Snapshot {
     fn drop(&mut self) {
         self.timeline.deregister(self.ts);

@@ -162,10 +162,20 @@ impl RowIndex {
         &self,
         generation: u64,
         hashes: impl Iterator<Item = u64>,
+        visit: impl FnMut(u64, &Version),
+    ) {
+        self.visit_part(generation, hashes, &mut Vec::new(), visit);
+    }
+
+    /// As [`visit`](Self::visit), for a part of the hashes: `shared` is what the parts before have made of an empty list.
+    pub fn visit_part(
+        &self,
+        generation: u64,
+        hashes: impl Iterator<Item = u64>,
+        shared: &mut Vec<u64>,
         mut visit: impl FnMut(u64, &Version),
     ) {
         // Rows of one hash are listed once each, and found together at each.
-        let mut shared: Vec<u64> = Vec::new();
         self.rows.walk(hashes, |hash, rows| {
             let of_generation = |row: &&&Version| row.meta.generation == generation;
             if rows.iter().filter(of_generation).count() > 1 {
@@ -218,8 +228,8 @@ impl RowIndex {
         }
     }
 
-    /// Makes `new` the newest version of `key`. `placed` is called once it is, with whether it is the key's first in the
-    /// memtable, and returns the horizon: versions below stay as long as a snapshot at or above it may read them.
+    /// Makes `new` the newest version of `key`. `placed` is called once it is, if it is the key's first in the memtable with
+    /// what is known of an older copy, and returns the horizon: versions below stay as long as a snapshot at or above it may read them.
     /// `in_files` says whether the tablet's present files may hold the key; it is asked, without I/O, only if the key is
     /// seen to be absent here: whatever was unpinned before is in those files, and what they do not hold then can come
     /// into them only from here. Both are called under the shard's lock. What was applied is the caller's to
@@ -228,7 +238,7 @@ impl RowIndex {
         &self,
         key: KeyRef<'_>,
         new: NewVersion<'_>,
-        placed: impl FnOnce(bool) -> Timestamp,
+        placed: impl FnOnce(Option<Older>) -> Timestamp,
         in_files: impl FnOnce() -> bool,
     ) -> Applied {
         let NewVersion { ts, lsn, memtable, row, mut older } = new;
@@ -241,7 +251,7 @@ impl RowIndex {
                 }
                 let meta = Meta::new(key.generation, ts, lsn, memtable, older);
                 shard.insert(key.version(row, meta), &guard);
-                placed(true);
+                placed(Some(older));
                 Applied { grown, ..Applied::default() }
             }
             Entry::Occupied(mut entry) => {
@@ -251,7 +261,7 @@ impl RowIndex {
                 let meta = Meta::new(key.generation, ts, lsn, memtable, older);
                 meta.inherit_trimmed(before);
                 entry.push(key.version(row, meta));
-                let horizon = placed(first);
+                let horizon = placed(first.then_some(older));
                 let freed = self.trim_entry(&mut entry, &guard, horizon, memtable);
                 Applied { grown, freed, covers: ts > horizon }
             }

@@ -6,7 +6,8 @@ pub mod hooked;
 
 use arrow::array::{ArrayRef, AsArray, Int64Array, RecordBatch, StringViewArray};
 use oribi_engine::{
-    Commit, Decision, Engine, EngineOptions, FileScan, KeyRange, Read, Snapshot, Table, WriteOp,
+    Commit, Decision, Engine, EngineOptions, FileScan, KeyRange, Read, Snapshot, Table, TabletColumns,
+    WriteOp,
 };
 use oribi_env::Env;
 use oribi_sim::{SimClock, SimFiles};
@@ -208,15 +209,41 @@ pub fn try_scan(engine: &Engine, table: &Arc<Table>, snapshot: &Snapshot) -> Res
 }
 
 fn scan_columns(engine: &Engine, table: &Arc<Table>, snapshot: &Snapshot) -> Result<Rows> {
-    let mut rows = Rows::new();
-    for tablet in 0..table.definition().partitioning.tablets() {
-        let mut scan = engine.scan_columns(table, tablet, &[0, 1], snapshot)?;
-        add_files(&mut rows, table, &scan.files)?;
-        while let Some(batch) = scan.memory.next_batch()? {
-            (0..batch.num_rows()).for_each(|i| add(&mut rows, &batch, i));
-        }
+    let mut scan = ColumnsScan::begin(engine, table, snapshot)?;
+    while scan.step()? {}
+    Ok(scan.rows())
+}
+
+/// A scan that makes columns of the rows in memory, a batch at a time. Panics if a key comes twice.
+pub struct ColumnsScan {
+    table: Arc<Table>,
+    tablets: Vec<TabletColumns>,
+    rows: Rows,
+}
+
+impl ColumnsScan {
+    pub fn begin(engine: &Engine, table: &Arc<Table>, snapshot: &Snapshot) -> Result<Self> {
+        let tablets = 0..table.definition().partitioning.tablets();
+        let scan = tablets.map(|tablet| engine.scan_columns(table, tablet, &[0, 1], snapshot));
+        Ok(ColumnsScan { table: table.clone(), tablets: scan.collect::<Result<_>>()?, rows: Rows::new() })
     }
-    Ok(rows)
+
+    /// Reads one batch, of a tablet's memory, or all of its files; false after the last.
+    pub fn step(&mut self) -> Result<bool> {
+        let Some(tablet) = self.tablets.last_mut() else { return Ok(false) };
+        match tablet.memory.next_batch()? {
+            Some(batch) => (0..batch.num_rows()).for_each(|i| add(&mut self.rows, &batch, i)),
+            None => {
+                add_files(&mut self.rows, &self.table, &tablet.files)?;
+                self.tablets.pop();
+            }
+        }
+        Ok(true)
+    }
+
+    pub fn rows(self) -> Rows {
+        self.rows
+    }
 }
 
 fn add_files(rows: &mut Rows, table: &Table, files: &[FileScan]) -> Result<()> {

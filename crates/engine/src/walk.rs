@@ -1,0 +1,197 @@
+//! A scan's rows in memory as columns: one walk over the memtables, which goes on when a batch is asked for.
+//!
+//! The walk holds no rows; it looks at each once, when its turn has come. That it finds what it would have found at its
+//! beginning:
+//!
+//! - Of each key its snapshot sees the newest version at or below its timestamp, in the memtable to which that was written. As
+//!   long as the snapshot is registered, other versions come on top of that one and none takes it away, and as long as its
+//!   memtable is not flushed, it stays that memtable's. So it does not matter when the walk comes by, and each row is seen with
+//!   one memtable.
+//! - The memtable lists the key's hash by then: its row was noted before it was published, and it was published before the
+//!   snapshot was registered. What is listed after the walk began has no row for it.
+//! - Rows are unpinned by a flush, or swept by a truncate or drop. Both first publish it: a state of the tablet without the
+//!   memtable, or that the tablet is dropped. Then they [end](Walks::end) the walks of the memtable: each of them holds
+//!   what is left of its rows from then on, in *all* memtables, and needs the index no more. Then rows go.
+//! - A scan takes a state, begins its walk, and then looks whether the state is still the tablet's. If so, the change is published
+//!   after the walk was registered, and whoever ends walks finds it, as both take the lock of the list: had the list been
+//!   taken before, the scan would have seen the change. If not, the scan begins again with another state.
+
+use crate::catalog::Table;
+use crate::index::{GROUP, RowIndex, Version, VersionRef, version_at};
+use crate::memtable::Memtable;
+use crate::tablet::TabletState;
+use crate::timeline::Snapshot;
+use arrow::array::RecordBatch;
+use oribi_types::batch::BatchBuilder;
+use oribi_types::{Result, Schema};
+use parking_lot::Mutex;
+use std::sync::{Arc, Weak};
+
+/// Rows that no file has yet, as batches that are made when they are asked for. What a slow reader has not come to stays
+/// in memory until it has, or until this is dropped.
+///
+/// A batch is small: its columns lie where those of the batch before did, which the processor has in its cache. Memory that is
+/// new to the process, and cleared by the system first, would cost more than all else.
+pub struct MemoryColumns {
+    rest: Arc<Mutex<Rest>>,
+    schema: Arc<Schema>,
+    projection: Vec<usize>,
+}
+
+/// Rows of a batch: as many as builders of columns have room for from the start.
+const COLUMNS_ROWS: usize = 1024;
+/// So many held rows before a row's turn, it is fetched.
+const ROWS_AHEAD: usize = 16;
+/// Rows that are held are found so many keys at a time.
+const HELD_KEYS: usize = 4096;
+
+impl MemoryColumns {
+    /// What `snapshot` sees of the memtables of `state`. The caller looks then whether the state is still the tablet's.
+    pub(crate) fn begin(
+        index: &Arc<RowIndex>,
+        table: &Arc<Table>,
+        state: &TabletState,
+        generation: u64,
+        projection: &[usize],
+        snapshot: &Snapshot,
+    ) -> Self {
+        let mut parts: Vec<Part> = state.memtables().map(Part::of).filter(|part| part.len > 0).collect();
+        // The last is the next.
+        parts.reverse();
+        let memtables: Vec<_> = parts.iter().map(|part| part.memtable.clone()).collect();
+        let (index, table, snapshot) = (index.clone(), table.clone(), snapshot.clone());
+        let schema = table.schema();
+        let rest = Rest::Walk(Walk { index, table, generation, snapshot, parts });
+        let rest = Arc::new(Mutex::new(rest));
+        memtables.iter().for_each(|memtable| memtable.walks.add(&rest));
+        MemoryColumns { rest, schema, projection: projection.to_vec() }
+    }
+
+    /// The next rows, never none; `None` after the last.
+    ///
+    /// # Errors
+    /// `Corrupt` for a key that does not decode.
+    pub fn next_batch(&mut self) -> Result<Option<RecordBatch>> {
+        let mut builder = BatchBuilder::new(&self.schema, &self.projection, false);
+        self.rest.lock().fill(&mut builder)?;
+        if builder.rows() == 0 { Ok(None) } else { builder.finish().map(Some) }
+    }
+}
+
+/// The walks over a memtable.
+#[derive(Default)]
+pub(crate) struct Walks(Mutex<Vec<Weak<Mutex<Rest>>>>);
+
+impl Walks {
+    fn add(&self, rest: &Arc<Mutex<Rest>>) {
+        let mut walks = self.0.lock();
+        walks.retain(|walk| walk.strong_count() > 0);
+        walks.push(Arc::downgrade(rest));
+    }
+
+    /// Before rows of the memtable leave memory, and after it was published that they do: waits for those who make a batch just
+    /// now, and has each walk hold what is left of its rows.
+    pub fn end(&self) {
+        let walks = std::mem::take(&mut *self.0.lock());
+        walks.iter().filter_map(Weak::upgrade).for_each(|rest| rest.lock().hold());
+    }
+}
+
+/// The rows that were not yielded yet.
+enum Rest {
+    Walk(Walk),
+    Held(std::vec::IntoIter<VersionRef>),
+}
+
+impl Rest {
+    fn fill(&mut self, builder: &mut BatchBuilder<'_>) -> Result<()> {
+        match self {
+            Rest::Walk(walk) => {
+                let mut pushed = Ok(());
+                // Nearly full is full: a step of a few keys is not worth it.
+                while pushed.is_ok() && builder.rows() + GROUP <= COLUMNS_ROWS && !walk.parts.is_empty() {
+                    walk.step(COLUMNS_ROWS - builder.rows(), |version, row| {
+                        if pushed.is_ok() {
+                            pushed = builder.push(version.key(), row, version.meta.ts);
+                        }
+                    });
+                }
+                pushed
+            }
+            Rest::Held(rows) => fill_held(rows, builder),
+        }
+    }
+
+    fn hold(&mut self) {
+        if let Rest::Walk(walk) = self {
+            let mut rows = Vec::with_capacity(walk.parts.iter().map(|part| part.len - part.next).sum());
+            while !walk.parts.is_empty() {
+                walk.step(HELD_KEYS, |version, _| rows.push(version.hold()));
+            }
+            *self = Rest::Held(rows.into_iter());
+        }
+    }
+}
+
+fn fill_held(rows: &mut std::vec::IntoIter<VersionRef>, builder: &mut BatchBuilder<'_>) -> Result<()> {
+    rows.as_slice().iter().take(ROWS_AHEAD).for_each(VersionRef::prefetch);
+    while builder.rows() < COLUMNS_ROWS
+        && let Some(version) = rows.next()
+    {
+        if let Some(ahead) = rows.as_slice().get(ROWS_AHEAD - 1) {
+            ahead.prefetch();
+        }
+        builder.push(version.key(), version.row().expect("deleted rows are left out"), version.meta().ts)?;
+    }
+    Ok(())
+}
+
+struct Walk {
+    index: Arc<RowIndex>,
+    table: Arc<Table>,
+    generation: u64,
+    snapshot: Snapshot,
+    /// The last is the next; those that are done are gone.
+    parts: Vec<Part>,
+}
+
+/// A memtable on the way.
+struct Part {
+    memtable: Arc<Memtable>,
+    /// Keys when the walk began.
+    len: usize,
+    /// Keys seen.
+    next: usize,
+    /// Hashes of several rows that were seen.
+    shared: Vec<u64>,
+}
+
+impl Part {
+    fn of(memtable: &Arc<Memtable>) -> Self {
+        Part { memtable: memtable.clone(), len: memtable.len(), next: 0, shared: Vec::new() }
+    }
+}
+
+impl Walk {
+    /// Calls `visit` with what the snapshot sees at the next keys, `keys_max` at most. Rows that are deleted or expired are
+    /// left out.
+    fn step(&mut self, keys_max: usize, mut visit: impl FnMut(&Version, &[u8])) {
+        let Some(part) = self.parts.last_mut() else { return };
+        let hashes = part.memtable.hashes_of(part.next..part.len.min(part.next.saturating_add(keys_max)));
+        part.next += hashes.len();
+        let (ts, now_micros) = (self.snapshot.ts(), self.snapshot.now_micros());
+        self.index.visit_part(self.generation, hashes.iter().copied(), &mut part.shared, |_, newest| {
+            // A key that is in several memtables is taken with the version that counts.
+            if let Some(version) = version_at(newest, ts)
+                && version.meta.memtable() == part.memtable.id
+                && let Some(row) = version.row()
+                && !self.table.is_expired(row, version.meta.ts, now_micros)
+            {
+                visit(version, row);
+            }
+        });
+        if part.next == part.len || hashes.is_empty() {
+            self.parts.pop();
+        }
+    }
+}
