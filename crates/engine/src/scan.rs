@@ -7,6 +7,7 @@ use crate::catalog::Table;
 use crate::engine::{Engine, Obligation};
 use crate::expiry::expired_rows;
 use crate::index::{Location, Older, Version, VersionRef, version_at};
+use crate::range::KeyRange;
 use crate::tablet::{FileSet, LiveFile, Tablet, TabletState};
 use crate::timeline::Snapshot;
 use arrow::array::{AsArray, RecordBatch};
@@ -129,6 +130,13 @@ const COLUMNS_ROWS: usize = 1024;
 const ROWS_AHEAD: usize = 16;
 
 impl MemoryColumns {
+    /// Leaves out the rows with other keys.
+    pub fn retain(&mut self, keys: &KeyRange) {
+        let mut rows: Vec<MemoryRow> = std::mem::take(&mut self.rows).collect();
+        rows.retain(|row| keys.contains(row.0.key()));
+        self.rows = rows.into_iter();
+    }
+
     /// The next rows, never none; `None` after the last.
     ///
     /// # Errors
