@@ -22,8 +22,8 @@ pub(super) enum Source {
     Range(Box<RangeReader>),
 }
 
-/// A range of fewer rows is read in order whatever else there is.
-const RANGE_ROWS: u64 = 8192;
+/// A range of no more rows is read in order whatever else there is: it lies in a page or two of each column.
+const RANGE_ROWS: u64 = 2048;
 /// So is one of a smaller part of the rows in memory, all of which a scan walks: to merge takes more for each row than to walk.
 const MEMORY_PART: u64 = 8;
 
