@@ -348,8 +348,49 @@ fn predicates_hold_for_all_rows_and_only_those() {
     assert_eq!(passing(1, Test::IsNull), [(2000, None)]);
     assert_eq!(passing(1, Test::IsNotNull), expected(0..1000));
     assert_eq!(passing(0, Test::InList(vec![Value::Int64(3), Value::Int64(7000)])), expected(3..4));
+    assert_eq!(passing(0, Test::Equality(Value::Int64(499))), expected(499..500));
+    let key = |k| Some(Value::Int64(k));
+    assert_eq!(passing(0, Test::Range(ValueRange { lower: key(490), upper: key(510) })), expected(490..510));
+    assert_eq!(passing(0, Test::Range(ValueRange { lower: None, upper: key(3) })), expected(0..3));
     assert_eq!(passing(2, Test::Equality(Value::String("s".into()))).len(), 1000);
     assert_eq!(passing(2, Test::Nothing), []);
+}
+
+/// A range of many rows is not read in order, and has the same rows.
+#[test]
+fn a_wide_range_of_keys_has_its_rows_from_files_and_memory() {
+    let subject = Subject::new();
+    let mut client = subject.client();
+    let tablets = client.create("t", 1);
+    load(&mut client, &tablets, 0..15_000);
+    subject.engine.flush(&subject.engine.table("public", "t").unwrap()).unwrap();
+    load(&mut client, &tablets, 15_000..30_000);
+    client.write(&write(
+        &tablets[0],
+        &[
+            (Op::Delete, 9, None, None),
+            (Op::Delete, 70, None, None),
+            (Op::Upsert, 80, Some(160), None),
+            (Op::Delete, 16_000, None, None),
+            (Op::Delete, 29_990, None, None),
+        ],
+    ));
+    let key = |k: i64| {
+        let mut key = Vec::new();
+        encode_key(&[ColumnType::Int64], [ValueRef::Int64(k)].into_iter(), &mut key).unwrap();
+        Some(Bytes::from(key))
+    };
+    let is_there = |(k, _): &(i64, Option<i32>)| ![9, 70, 16_000, 29_990].contains(k);
+    for keys in [10..29_000, 0..30_000, 14_000..29_995, 60..14_990] {
+        let between = NewScanRequest {
+            start_primary_key: key(keys.start),
+            stop_primary_key: key(keys.end),
+            ..scan(&tablets[0])
+        };
+        let rows = sorted(client.scan_all(between, 100_000));
+        let wanted: Vec<_> = expected(keys.clone()).into_iter().filter(is_there).collect();
+        assert!(rows == wanted, "{keys:?}: {} rows of {}", rows.len(), wanted.len());
+    }
 }
 
 /// Sends a write under an id.

@@ -19,6 +19,7 @@
 use crate::catalog::Table;
 use crate::index::{GROUP, RowIndex, Version, VersionRef, version_at};
 use crate::memtable::Memtable;
+use crate::range::KeyRange;
 use crate::tablet::TabletState;
 use crate::timeline::Snapshot;
 use arrow::array::RecordBatch;
@@ -61,10 +62,22 @@ impl MemoryColumns {
         let memtables: Vec<_> = parts.iter().map(|part| part.memtable.clone()).collect();
         let (index, table, snapshot) = (index.clone(), table.clone(), snapshot.clone());
         let schema = table.schema();
-        let rest = Rest::Walk(Walk { index, table, generation, snapshot, parts });
+        let rest = Rest::Walk(Walk { index, table, generation, snapshot, keys: None, parts });
         let rest = Arc::new(Mutex::new(rest));
         memtables.iter().for_each(|memtable| memtable.walks.add(&rest));
         MemoryColumns { rest, schema, projection: projection.to_vec() }
+    }
+
+    /// Leaves out the rows with other keys.
+    pub fn retain(&mut self, keys: &KeyRange) {
+        match &mut *self.rest.lock() {
+            Rest::Walk(walk) => walk.keys = Some(keys.clone()),
+            Rest::Held(rows) => {
+                let mut held: Vec<VersionRef> = std::mem::take(rows).collect();
+                held.retain(|version| keys.contains(version.key()));
+                *rows = held.into_iter();
+            }
+        }
     }
 
     /// The next rows, never none; `None` after the last.
@@ -151,6 +164,8 @@ struct Walk {
     table: Arc<Table>,
     generation: u64,
     snapshot: Snapshot,
+    /// Others are left out.
+    keys: Option<KeyRange>,
     /// The last is the next; those that are done are gone.
     parts: Vec<Part>,
 }
@@ -180,11 +195,14 @@ impl Walk {
         let hashes = part.memtable.hashes_of(part.next..part.len.min(part.next.saturating_add(keys_max)));
         part.next += hashes.len();
         let (ts, now_micros) = (self.snapshot.ts(), self.snapshot.now_micros());
+        let is_wanted =
+            |version: &Version| self.keys.as_ref().is_none_or(|keys| keys.contains(version.key()));
         self.index.visit_part(self.generation, hashes.iter().copied(), &mut part.shared, |_, newest| {
             // A key that is in several memtables is taken with the version that counts.
             if let Some(version) = version_at(newest, ts)
                 && version.meta.memtable() == part.memtable.id
                 && let Some(row) = version.row()
+                && is_wanted(version)
                 && !self.table.is_expired(row, version.meta.ts, now_micros)
             {
                 visit(version, row);

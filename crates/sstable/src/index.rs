@@ -13,7 +13,9 @@ use bytes::Bytes;
 use oribi_types::{ColumnId, Error, Result};
 use std::ops::Range;
 
-const MAGIC: &[u8; 8] = b"ORIBIDX\x01";
+const MAGIC: &[u8; 7] = b"ORIBIDX";
+/// Before version 2, integers of the data file were plain: its readers know no others.
+const VERSION: u8 = 2;
 const REGIONS: usize = 7;
 const REGIONS_AT: usize = 40;
 const HEADER_CRC_AT: usize = REGIONS_AT + REGIONS * 12;
@@ -212,6 +214,7 @@ impl Index {
         ];
         let mut file = Vec::with_capacity(HEADER_BYTES + regions.iter().map(Vec::len).sum::<usize>());
         file.extend_from_slice(MAGIC);
+        file.push(VERSION);
         file.extend_from_slice(&self.id.to_le_bytes());
         file.extend_from_slice(&self.data_bytes.to_le_bytes());
         for word in [self.rows, self.block_rows, self.compression as u32, REGIONS as u32] {
@@ -235,7 +238,7 @@ impl Index {
     /// `Corrupt` if it is not the file that `meta` was made with.
     pub fn decode(file: Bytes, meta: &SstableMeta) -> Result<Self> {
         let header = file.get(..HEADER_BYTES).ok_or_else(|| corrupt("is too short"))?;
-        if &header[..8] != MAGIC {
+        if !header.starts_with(MAGIC) || !(1..=VERSION).contains(&header[MAGIC.len()]) {
             return Err(corrupt("unknown magic or version"));
         }
         let checksum = le_u32(header, HEADER_CRC_AT);

@@ -1,5 +1,7 @@
 //! Walking the keys of an SSTable page by page, forward.
 
+use crate::delta;
+use crate::index::BLOCK_ROWS;
 use crate::page::{Encoding, OpenPage, Page};
 use crate::point::SCRATCH_BYTES_MAX;
 use crate::sstable::Sstable;
@@ -20,6 +22,8 @@ struct PlainPage {
     physical: Physical,
     /// Where each value is, if they are strings.
     places: Vec<Range<u32>>,
+    /// The first values as in a plain page, if they are not stored so.
+    numbers: Vec<u8>,
 }
 
 impl PlainPage {
@@ -32,11 +36,15 @@ impl PlainPage {
         let (extent, rows) = sstable.index().page_of(row, column);
         let open = sstable.data.read_page(extent, &mut self.page)?;
         let physical = sstable.index().columns[column].physical;
-        if open.header.encoding != Encoding::Plain {
-            return Err(sstable.data.bad_page(extent, "expected plain values"));
-        }
         (self.extent, self.open, self.physical) = (extent, open, physical);
         let values = match physical.width() {
+            _ if !self.is_searchable() => {
+                return Err(sstable.data.bad_page(extent, "expected plain values or differences"));
+            }
+            Some(_) if open.header.encoding == Encoding::Delta => {
+                self.numbers.clear();
+                rows.len()
+            }
             Some(width) => open.header.plain_bytes / width,
             None if physical == Physical::Bool => open.header.plain_bytes.saturating_mul(8),
             None => self.locate_strings(sstable, rows.len())?,
@@ -46,6 +54,22 @@ impl PlainPage {
         }
         self.rows = rows;
         Ok(())
+    }
+
+    fn is_searchable(&self) -> bool {
+        match self.open.header.encoding {
+            Encoding::Plain => true,
+            Encoding::Delta => matches!(self.physical, Physical::Int32 | Physical::Int64),
+            Encoding::Dictionary => false,
+        }
+    }
+
+    /// Makes plain values of differences, value `i` among them, and first those that one look-up may ask for: it goes on
+    /// from where the key index led it.
+    fn expand(&mut self, i: usize, width: usize) -> Result<()> {
+        let wanted = if self.numbers.is_empty() { i + 1 + BLOCK_ROWS as usize } else { self.rows.len() };
+        let contents = self.page.whole(&self.open)?;
+        delta::expand(contents, wanted.min(self.rows.len()), width, &mut self.numbers)
     }
 
     /// Finds out where each string is; returns how many there are.
@@ -66,6 +90,12 @@ impl PlainPage {
         }
         // Values of one width need no more than what stands before them.
         let end = self.physical.width().map_or(i / 8 + 1, |width| (i + 1) * width);
+        if self.open.header.encoding == Encoding::Delta {
+            if self.numbers.len() < end {
+                self.expand(i, end / (i + 1)).map_err(|e| sstable.data.bad_page(self.extent, e))?;
+            }
+            return plain(self.physical, &self.numbers, i);
+        }
         let contents = self.page.contents(&self.open, end);
         contents
             .and_then(|contents| plain(self.physical, contents, i))
@@ -73,7 +103,8 @@ impl PlainPage {
     }
 
     fn capacity(&self) -> usize {
-        self.page.capacity() + self.places.capacity() * size_of::<Range<u32>>()
+        let places = self.places.capacity() * size_of::<Range<u32>>();
+        self.page.capacity() + self.numbers.capacity() + places
     }
 }
 

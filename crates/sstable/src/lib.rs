@@ -12,6 +12,7 @@
 
 mod bloom;
 mod data_file;
+mod delta;
 mod index;
 mod key_cursor;
 mod lz4;

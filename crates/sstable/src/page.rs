@@ -18,6 +18,8 @@ pub enum Encoding {
     #[default]
     Plain,
     Dictionary,
+    /// Parquet's `DELTA_BINARY_PACKED`.
+    Delta,
 }
 
 /// The header in front of a page.
@@ -252,6 +254,7 @@ impl Thrift<'_> {
             0 => Encoding::Plain,
             // PLAIN_DICTIONARY, the name of old, and RLE_DICTIONARY are the same in a data page.
             2 | 8 => Encoding::Dictionary,
+            5 => Encoding::Delta,
             _ => return None,
         };
         Some((values?, encoding))

@@ -1,10 +1,11 @@
 //! Point reads: one row by its key, or the places of many keys. Only the pages that hold them are read.
 
+use crate::delta;
 use crate::index::IndexColumn;
 use crate::key_cursor::KeyCursor;
 use crate::page::{Encoding, OpenPage, Page};
 use crate::sstable::Sstable;
-use crate::value::{dictionary_position, plain, rank, split_levels, value_ref};
+use crate::value::{Physical, dictionary_position, malformed, plain, rank, split_levels, value_ref};
 use oribi_types::schema::ColumnId;
 use oribi_types::{ColumnSource, Error, Result, Schema, Timestamp, Value, ValueRef};
 use std::cell::RefCell;
@@ -181,10 +182,14 @@ impl Sstable {
         }
         let IndexColumn { physical, nullable, .. } = index.columns[column];
         let (n, values) = ((row - rows.start) as usize, &mut scratch.values);
-        if open.header.encoding == Encoding::Plain {
+        if open.header.encoding != Encoding::Dictionary {
             return self.read_value(page, &open, &mut scratch.page, n, |contents| {
                 let place = place_of(contents, nullable, n)?;
-                place.map(|(rest, n)| Ok(append(plain(physical, rest, n)?, values))).transpose()
+                let read = |(rest, n)| match open.header.encoding {
+                    Encoding::Delta => append_number(physical, delta::nth(rest, n)?, values),
+                    _ => Ok(append(plain(physical, rest, n)?, values)),
+                };
+                place.map(read).transpose()
             });
         }
         let position = self.read_value(page, &open, &mut scratch.page, n, |contents| {
@@ -235,6 +240,15 @@ fn append(value: &[u8], values: &mut Vec<u8>) -> Range<usize> {
     let start = values.len();
     values.extend_from_slice(value);
     start..values.len()
+}
+
+/// Appends a number as it stands in a plain page.
+fn append_number(physical: Physical, number: i64, values: &mut Vec<u8>) -> Result<Range<usize>> {
+    match physical {
+        Physical::Int32 => Ok(append(&(number as i32).to_le_bytes(), values)),
+        Physical::Int64 => Ok(append(&number.to_le_bytes(), values)),
+        _ => Err(malformed()),
+    }
 }
 
 /// A value of the row that is being read.

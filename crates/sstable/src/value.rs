@@ -311,7 +311,7 @@ pub fn varint(bytes: &mut &[u8]) -> Option<u64> {
     None
 }
 
-fn malformed() -> Error {
+pub fn malformed() -> Error {
     Error::corrupt("malformed page")
 }
 

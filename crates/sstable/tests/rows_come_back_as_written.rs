@@ -12,6 +12,7 @@ use oribi_sstable::{Compression, Sstable, SstableOptions, SstableWriter};
 use oribi_types::batch::{BatchBuilder, encode_keys};
 use oribi_types::schema::ColumnSpec;
 use oribi_types::{ColumnType, ErrorKind, Schema, Timestamp, Value};
+use parquet::basic::Encoding;
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 
@@ -155,6 +156,69 @@ fn key_value_rows_with_default_options() {
     let rows: Vec<TestRow> = (0..5_000).map(|n| key_value(n * 3, (n % 50) as usize)).collect();
     let dir = tempfile::tempdir().unwrap();
     check(&sstable(dir.path(), &schema, &SstableOptions::default(), &rows), &schema, &rows);
+}
+
+/// Integers that are too many for a dictionary are stored as differences, behind levels where they may be null.
+#[test]
+fn many_distinct_integers() {
+    let numbers = [
+        ColumnType::Int32,
+        ColumnType::Int64,
+        ColumnType::Timestamp,
+        ColumnType::Decimal { precision: 9, scale: 2 },
+        ColumnType::Decimal { precision: 18, scale: 0 },
+    ];
+    let columns = numbers.iter().enumerate().flat_map(|(i, number)| {
+        [ColumnSpec::new(format!("n{i}"), *number), ColumnSpec::new(format!("r{i}"), *number).not_null()]
+    });
+    let columns: Vec<_> = columns.chain([ColumnSpec::new("k", ColumnType::Int64).not_null()]).collect();
+    let schema = Schema::new(columns, &["k"]).unwrap();
+    let value = |column: &ColumnSpec, n: i64| {
+        // Some differences are small, some of any size, some columns' values wrap around.
+        let number = match n / 1_000 % 4 {
+            0 | 1 => n,
+            2 => n.wrapping_mul(0x9e37_79b9_7f4a_7c15_u64 as i64),
+            _ => i64::MAX - n % 2,
+        };
+        match column.column_type {
+            _ if column.nullable && n % 7 == 0 => Value::Null,
+            ColumnType::Int32 => Value::Int32(number as i32),
+            ColumnType::Int64 => Value::Int64(number),
+            ColumnType::Timestamp => Value::Timestamp(number),
+            ColumnType::Decimal { precision: 9, .. } => Value::Decimal(i128::from(number % 1_000_000_000)),
+            _ => Value::Decimal(i128::from(number % 1_000_000_000_000_000_000)),
+        }
+    };
+    let row = |n: i64| {
+        let values = schema.columns().iter().map(|column| match column.name.as_str() {
+            "k" => Value::Int64(n * n - (1 << 40)),
+            _ => {
+                value(&ColumnSpec { nullable: column.nullable, ..ColumnSpec::new("", column.column_type) }, n)
+            }
+        });
+        row_of(&schema, values.collect(), n as u64 * 3)
+    };
+    let rows: Vec<TestRow> = (0..30_000).map(row).collect();
+    for compression in [Compression::None, Compression::Lz4] {
+        let dir = tempfile::tempdir().unwrap();
+        let options = SstableOptions { compression, ..SstableOptions::default() };
+        let sstable = sstable(dir.path(), &schema, &options, &rows);
+        for column in sstable.metadata().unwrap().row_group(0).columns() {
+            let is_delta = column.encodings().any(|e| e == Encoding::DELTA_BINARY_PACKED);
+            assert!(is_delta, "{}", column.column_path());
+        }
+        sstable.verify(&schema).unwrap();
+        let expected: Vec<_> = rows.iter().map(|r| (r.values.clone(), r.ts)).collect();
+        assert_eq!(scan(&sstable, &schema).unwrap(), expected);
+        for (i, row) in rows.iter().enumerate().step_by(13) {
+            let found = get(&sstable, &schema, &row.key).unwrap();
+            assert_eq!(found, Some((i as u32, row.ts, row.row.clone())));
+        }
+        let some: Vec<&[u8]> = rows.iter().step_by(5).map(|row| &*row.key).collect();
+        let places = sstable.locate(&some).unwrap();
+        let expected = rows.iter().enumerate().step_by(5).map(|(i, row)| Some((i as u32, row.ts)));
+        assert_eq!(places, expected.collect::<Vec<_>>());
+    }
 }
 
 #[test]

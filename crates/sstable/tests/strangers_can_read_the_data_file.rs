@@ -40,7 +40,9 @@ fn by_the_stock_reader() {
     assert!(key_values.iter().all(|kv| kv.key != "ARROW:schema"));
     for group in metadata.row_groups() {
         let k1 = group.columns().iter().find(|c| c.column_descr().name() == "k1").unwrap();
-        assert!(k1.encodings().all(|e| matches!(e, Encoding::PLAIN | Encoding::RLE)));
+        assert!(k1.encodings().all(|e| matches!(e, Encoding::DELTA_BINARY_PACKED | Encoding::RLE)));
+        let k2 = group.columns().iter().find(|c| c.column_descr().name() == "k2").unwrap();
+        assert!(k2.encodings().all(|e| matches!(e, Encoding::PLAIN | Encoding::RLE)));
         assert!(k1.dictionary_page_offset().is_none() && k1.statistics().is_some());
         assert_eq!(group.sorting_columns().unwrap().len(), 3);
     }

@@ -133,6 +133,11 @@ impl Engine {
         };
         in_files + in_memory as u64
     }
+
+    /// How many rows of a tablet are in memtables, deleted ones among them.
+    pub fn rows_in_memory(&self, table: &Table, tablet: usize) -> usize {
+        table.tablets[tablet].state().memtables().map(|memtable| memtable.len()).sum()
+    }
 }
 
 impl RangeReader {

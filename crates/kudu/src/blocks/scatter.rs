@@ -1,7 +1,7 @@
 //! From an Arrow array to cells at a stride.
 
 use crate::cell::cell_bytes;
-use arrow::array::{Array, AsArray, GenericByteViewArray};
+use arrow::array::{Array, AsArray, ByteView, GenericByteViewArray};
 use arrow::buffer::NullBuffer;
 use arrow::datatypes as at;
 use arrow::datatypes::ByteViewType;
@@ -83,31 +83,38 @@ fn append_each<'a>(
     }
 }
 
-/// Short values lie in their views, and copying a fixed length is one instruction: what it copies too much is written over by
-/// the next value, and cut off behind the last.
+/// Copying a fixed length is one instruction or two, and what it copies too much is cut off again: of short values, which lie
+/// in their views, and of those that have as many bytes as one copies behind them.
 fn append_views<T: ByteViewType>(
     array: &GenericByteViewArray<T>,
     out: &mut Vec<u8>,
     mut each: impl FnMut(usize, usize, usize),
 ) {
-    let is_short = |len: u32| len as usize <= INLINE;
-    if array.null_count() > 0 || !array.lengths().all(is_short) {
-        let value = |i: usize| array.is_valid(i).then(|| (i, AsRef::<[u8]>::as_ref(array.value(i))));
-        return append_each((0..array.len()).filter_map(value), out, each);
-    }
-    let mut end = out.len();
-    out.resize(end + array.lengths().map(|len| len as usize).sum::<usize>() + INLINE, 0);
+    let buffers = array.data_buffers();
+    let nulls = array.nulls().filter(|nulls| nulls.null_count() > 0);
     for (i, view) in array.views().iter().enumerate() {
-        let len = *view as u32 as usize;
-        out[end..end + INLINE].copy_from_slice(&view.to_le_bytes()[size_of::<u32>()..]);
-        each(i, end, len);
-        end += len;
+        if nulls.is_some_and(|nulls| nulls.is_null(i)) {
+            continue;
+        }
+        let (start, len) = (out.len(), *view as u32 as usize);
+        if len <= INLINE {
+            out.extend_from_slice(&view.to_le_bytes()[size_of::<u32>()..]);
+        } else {
+            let view = ByteView::from(*view);
+            let value = &buffers[view.buffer_index as usize][view.offset as usize..];
+            match value.first_chunk::<COPY>() {
+                Some(chunk) if len <= COPY => out.extend_from_slice(chunk),
+                _ => out.extend_from_slice(&value[..len]),
+            }
+        }
+        out.truncate(start + len);
+        each(i, start, len);
     }
-    out.truncate(end);
 }
 
 /// Bytes of a value that lie in its view, behind the length. (Arrow columnar format, "Variable-size Binary View Layout".)
 const INLINE: usize = 12;
+const COPY: usize = 32;
 
 fn put<const N: usize>(
     values: impl Iterator<Item = [u8; N]>,

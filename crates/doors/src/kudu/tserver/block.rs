@@ -57,6 +57,12 @@ impl Block {
         if lengths.is_empty() {
             return (bytes_max / stride.max(1)).clamp(1, batch.num_rows());
         }
+        // Most batches fit, and a sum needs no look at each row.
+        let sum = |views: &&[u128]| views.iter().map(|view| u64::from(*view as u32)).sum::<u64>();
+        let all = (stride * batch.num_rows()) as u64 + lengths.iter().map(sum).sum::<u64>();
+        if all <= bytes_max as u64 {
+            return batch.num_rows();
+        }
         let mut bytes = 0;
         let fitting = (0..batch.num_rows()).take_while(|&row| {
             // The lower half of a view is the length of its string.

@@ -5,6 +5,7 @@ mod apply;
 mod block;
 mod buffers;
 mod checksum;
+mod keys;
 pub(super) mod leases;
 mod plan;
 mod rows;

@@ -1,9 +1,11 @@
-//! Where a scan's rows come from: the files of a tablet one after the other and then its memory, or, where keys or their order
-//! matter, a range read. A batch is read when it is asked for and not before.
+//! Where a scan's rows come from: the files of a tablet one after the other and then its memory, or, where their order matters
+//! or they are few, a range read. A batch is read when it is asked for and not before.
 
 use super::spec::ScanSpec;
 use arrow::array::RecordBatch;
-use oribi_engine::{Engine, FileScan, MemoryColumns, Obligation, RangeReader, Snapshot, TabletColumns};
+use oribi_engine::{
+    Engine, FileScan, KeyRange, MemoryColumns, Obligation, RangeReader, Snapshot, TabletColumns,
+};
 use oribi_types::Result;
 use oribi_types::batch::BatchBuilder;
 use std::ops::Range;
@@ -20,8 +22,14 @@ pub(super) enum Source {
     Range(Box<RangeReader>),
 }
 
-/// All rows of a tablet, in no order.
+/// A range of no more rows is read in order whatever else there is: it lies in a page or two of each column.
+const RANGE_ROWS: u64 = 2048;
+/// So is one of a smaller part of the rows in memory, all of which a scan walks: to merge takes more for each row than to walk.
+const MEMORY_PART: u64 = 8;
+
+/// The rows of a tablet, or those between two keys, in no order.
 pub(super) struct TabletSource {
+    keys: Option<KeyRange>,
     /// Those that were not begun.
     files: std::vec::IntoIter<FileScan>,
     /// Of the file that is being read.
@@ -37,13 +45,18 @@ impl Source {
         if spec.is_empty() {
             return Ok(Source::Nothing);
         }
-        if let Some(keys) = &spec.keys {
+        if let Some(keys) = &spec.keys
+            && (spec.is_ordered() || is_short(engine, spec, keys))
+        {
             let reader = engine.range(&spec.table, spec.tablet, keys.clone(), &spec.read, snapshot);
             return Ok(Source::Range(Box::new(reader)));
         }
-        let TabletColumns { files, memory, obligation } =
+        let TabletColumns { files, mut memory, obligation } =
             engine.scan_columns(&spec.table, spec.tablet, &spec.read, snapshot)?;
-        Ok(Source::Tablet(TabletSource { files: files.into_iter(), batches: None, memory, obligation }))
+        let keys = spec.keys.clone();
+        keys.iter().for_each(|keys| memory.retain(keys));
+        let files = files.into_iter();
+        Ok(Source::Tablet(TabletSource { keys, files, batches: None, memory, obligation }))
     }
 
     /// The next rows, of the columns that the scan reads; `None` after the last.
@@ -82,8 +95,12 @@ impl TabletSource {
                 }
             }
             let Some(file) = self.files.next() else { break };
-            if file.live_rows() > 0 {
-                let live = live_rows(&file);
+            let rows = match &self.keys {
+                Some(keys) => file.sstable.rows_between(&keys.from, keys.to.as_deref())?,
+                None => 0..file.sstable.meta().rows as u32,
+            };
+            let live = live_rows(&file, rows);
+            if live.as_ref().is_none_or(|live| !live.is_empty()) {
                 let schema = spec.table.schema_ref();
                 let batches = file.sstable.batches(schema, &spec.read, false, live.as_deref())?;
                 self.batches = Some(Box::new(batches));
@@ -93,22 +110,84 @@ impl TabletSource {
     }
 }
 
-/// Which rows of a file the scan sees; `None` for all.
-fn live_rows(file: &FileScan) -> Option<Vec<Range<u32>>> {
-    if file.hidden.is_empty() {
+/// Whether the rows between two keys are so few that a range read has them sooner.
+fn is_short(engine: &Engine, spec: &ScanSpec, keys: &KeyRange) -> bool {
+    let in_memory = engine.rows_in_memory(&spec.table, spec.tablet) as u64;
+    let enough = RANGE_ROWS.max(in_memory / MEMORY_PART);
+    engine.estimate_range(&spec.table, spec.tablet, keys, enough) <= enough
+}
+
+/// Which of these rows of a file the scan sees; `None` for all that the file has.
+fn live_rows(file: &FileScan, rows: Range<u32>) -> Option<Vec<Range<u32>>> {
+    if file.hidden.is_empty() && u64::from(rows.end - rows.start) == file.sstable.meta().rows {
         return None;
     }
     let mut live = Vec::new();
-    let mut next = 0;
-    for hidden in file.hidden.iter() {
+    let mut next = rows.start;
+    for hidden in file.hidden.range(rows.clone()) {
         if next < hidden {
             live.push(next..hidden);
         }
         next = hidden + 1;
     }
-    let end = file.sstable.meta().rows as u32;
-    if next < end {
-        live.push(next..end);
+    if next < rows.end {
+        live.push(next..rows.end);
     }
     Some(live)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::kudu::tserver::scan::new_scanner;
+    use crate::kudu::tserver::testing::{Fixture, insert, scan};
+    use arrow::array::AsArray;
+    use arrow::datatypes::Int64Type;
+    use oribi_kudu::column::WireColumn;
+    use oribi_kudu::messages::tserver::{NewScanRequest, OrderMode};
+    use oribi_kudu::predicate::{ColumnPredicate, Test, ValueRange};
+    use oribi_types::{ColumnType, Value};
+
+    /// A scan of the rows with keys in a range.
+    fn between(fixture: &Fixture, keys: Range<i64>) -> NewScanRequest {
+        let range = ValueRange { lower: Some(Value::Int64(keys.start)), upper: Some(Value::Int64(keys.end)) };
+        let column = WireColumn::new("k", ColumnType::Int64, false);
+        let predicate = ColumnPredicate { column: 0, test: Test::Range(range) }.encode(&[column]);
+        NewScanRequest { column_predicates: vec![predicate], ..scan(&fixture.tablet()) }
+    }
+
+    /// Whether a scan reads in order, and the keys that its source has.
+    fn read(fixture: &Fixture, request: &NewScanRequest) -> (bool, Vec<i64>) {
+        let node = fixture.node();
+        let Ok((scanner, _)) = new_scanner(node, request) else { panic!("a scan") };
+        let mut source = Source::open(&node.engine, scanner.spec(), &scanner.snapshot).unwrap();
+        let mut keys = Vec::new();
+        while let Some(batch) = source.next(scanner.spec()).unwrap() {
+            keys.extend(batch.column(0).as_primitive::<Int64Type>().values());
+        }
+        (matches!(source, Source::Range(_)), keys)
+    }
+
+    #[test]
+    fn nothing_but_the_range_is_read_in_order_if_it_is_short() {
+        const ROWS: i64 = 40_000;
+        let mut fixture = Fixture::new();
+        insert(&fixture, 0..ROWS);
+        let wide = between(&fixture, 7..ROWS - 3);
+        let short = between(&fixture, 500..600);
+        for in_files in [false, true] {
+            if in_files {
+                fixture.reopen();
+            }
+            let (in_order, mut keys) = read(&fixture, &wide);
+            keys.sort_unstable();
+            assert!(!in_order && keys.iter().copied().eq(7..ROWS - 3), "in files: {in_files}");
+            let (in_order, keys) = read(&fixture, &short);
+            assert!(in_order && keys.iter().copied().eq(500..600), "in files: {in_files}");
+            let ordered = NewScanRequest { order_mode: Some(OrderMode::Ordered.into()), ..wide.clone() };
+            let (in_order, keys) = read(&fixture, &ordered);
+            assert!(in_order && keys.iter().copied().eq(7..ROWS - 3), "in files: {in_files}");
+            assert_eq!(read(&fixture, &between(&fixture, ROWS + 5..ROWS + 9)), (true, vec![]));
+        }
+    }
 }

@@ -1,5 +1,6 @@
 //! What a scan reads, worked out from its request.
 
+use super::keys;
 use crate::kudu::directory::TableEntry;
 use crate::kudu::schema;
 use arrow::array::{BooleanArray, RecordBatch};
@@ -10,7 +11,6 @@ use oribi_kudu::key;
 use oribi_kudu::messages::tserver::{NewScanRequest, OrderMode};
 use oribi_kudu::predicate::{ColumnPredicate, Test};
 use oribi_types::{ColumnType, Error, Result};
-use std::ops::Bound;
 use std::sync::Arc;
 
 /// Which rows and columns of a tablet.
@@ -25,7 +25,7 @@ pub(super) struct ScanSpec {
     /// The returned columns.
     pub columns: Vec<WireColumn>,
     tests: Vec<ColumnTest>,
-    /// Which keys; `None` for all, in whatever order.
+    /// Which keys, if not all of them.
     pub keys: Option<KeyRange>,
     /// For each column of the key its position in `read`, if the last key is returned.
     key: Option<Vec<usize>>,
@@ -74,8 +74,13 @@ impl ScanSpec {
         let key = is_ordered.then(|| ours.key().iter().map(|position| place(*position)).collect());
         // Without a column there would be nothing to count.
         place(ours.key()[0]);
+        let of_key = |column: usize| {
+            let position = read.iter().position(|p| *p == ours.key()[column]);
+            tests.iter().filter(move |test| Some(test.column) == position).map(|test| &test.test)
+        };
+        let keys = keys::of_request(&ours, request, of_key)?;
         Ok(ScanSpec {
-            keys: keys(&ours, request)?.or(is_ordered.then(KeyRange::default)),
+            keys: keys.or(is_ordered.then(KeyRange::default)),
             columns: wanted.iter().map(|position| all[*position].clone()).collect(),
             tablet,
             output,
@@ -92,6 +97,11 @@ impl ScanSpec {
     pub fn is_empty(&self) -> bool {
         let nothing = self.tests.iter().any(|test| test.test == Test::Nothing);
         nothing || self.limit == 0 || self.keys.as_ref().is_some_and(KeyRange::is_empty)
+    }
+
+    /// Whether rows are returned in the order of their keys.
+    pub fn is_ordered(&self) -> bool {
+        self.key.is_some()
     }
 
     /// The rows of a batch of the columns `read` that pass all predicates.
@@ -119,7 +129,7 @@ impl ScanSpec {
     /// The last key of such a batch, as Kudu encodes it, if the scan is ordered.
     pub fn last_key(&self, batch: &RecordBatch) -> Result<Option<Vec<u8>>> {
         let Some(key) = self.key.as_ref().filter(|_| batch.num_rows() > 0) else { return Ok(None) };
-        let types = key_types(self.table.schema_ref());
+        let types = keys::key_types(self.table.schema_ref());
         let last = batch.num_rows() - 1;
         let values = key.iter().zip(&types);
         let values: Vec<_> =
@@ -128,30 +138,4 @@ impl ScanSpec {
         key::encode_key(&types, values.into_iter(), &mut encoded)?;
         Ok(Some(encoded))
     }
-}
-
-fn key_types(schema: &oribi_types::Schema) -> Vec<ColumnType> {
-    schema.key_columns().map(|column| column.column_type).collect()
-}
-
-/// The keys that a request asks for, encoded as the engine's; `None` for all.
-fn keys(schema: &oribi_types::Schema, request: &NewScanRequest) -> Result<Option<KeyRange>> {
-    let types = key_types(schema);
-    let ours = |key: &Option<bytes::Bytes>| {
-        let key = key.as_ref().filter(|key| !key.is_empty());
-        key.map(|key| key::to_engine(&types, key).map(|key| key.into_owned())).transpose()
-    };
-    let (start, stop) = (ours(&request.start_primary_key)?, ours(&request.stop_primary_key)?);
-    let last = ours(&request.last_primary_key)?;
-    if start.is_none() && stop.is_none() && last.is_none() {
-        return Ok(None);
-    }
-    let from = match (&start, &last) {
-        (Some(start), Some(last)) if start > last => Bound::Included(start.as_slice()),
-        (_, Some(last)) => Bound::Excluded(last.as_slice()),
-        (Some(start), None) => Bound::Included(start.as_slice()),
-        (None, None) => Bound::Unbounded,
-    };
-    let to = stop.as_deref().map_or(Bound::Unbounded, Bound::Excluded);
-    Ok(Some(KeyRange::new(from, to)))
 }

@@ -1,7 +1,9 @@
 //! A node without sockets, and a table of one tablet on it.
 
+use super::write::RowPlans;
 use crate::kudu::call::Call;
 use crate::kudu::node::{Addresses, Node};
+use crate::kudu::services::{Done, Handled};
 use bytes::{Bytes, BytesMut};
 use oribi_engine::{Engine, EngineOptions, Table};
 use oribi_env::Env;
@@ -12,10 +14,11 @@ use oribi_kudu::messages::tserver::{NewScanRequest, WriteRequest};
 use oribi_kudu::row_operations::PartialRow;
 use oribi_kudu::row_operations::{OperationLayout, OperationType, OperationsBuilder};
 use oribi_kudu::rpc::RequestHeader;
-use oribi_kudu::service::Method;
+use oribi_kudu::service::{Method, TabletServerMethod};
 use oribi_types::schema::ColumnSpec;
 use oribi_types::{ColumnType, Durability, Partitioning, TableDefinition, TableOptions, ValueRef};
 use prost::Message;
+use std::ops::Range;
 use std::sync::Arc;
 
 pub struct Fixture {
@@ -106,6 +109,18 @@ pub fn write(tablet: &Bytes, rows: &[(OperationType, i64)]) -> WriteRequest {
         schema: Some(Schema { columns: vec![column()] }.encode_to_vec().into()),
         row_operations: Some(RowOperations { rows: Some(rows.into()), indirect_data: Some(indirect.into()) }),
         ..WriteRequest::default()
+    }
+}
+
+/// Has rows with these keys in memory.
+pub fn insert(fixture: &Fixture, keys: Range<i64>) {
+    let keys: Vec<i64> = keys.collect();
+    for keys in keys.chunks(1000) {
+        let rows: Vec<_> = keys.iter().map(|k| (OperationType::Insert, *k)).collect();
+        let call = call(Method::TabletServer(TabletServerMethod::Write), &write(&fixture.tablet(), &rows));
+        let handled = super::write::handle(fixture.node(), &mut RowPlans::default(), call);
+        let Handled::Later(mut work) = handled else { panic!("a refusal") };
+        assert!(matches!((work.job)(true), Done::Answer(_)));
     }
 }
 

@@ -8,10 +8,10 @@ use common::{TestRow, every_type, get, row_of, scan, sorted, write};
 use oribi_env::Env;
 use oribi_sstable::{Compression, Sstable, SstableMeta, SstableOptions};
 use oribi_types::{ColumnType, Schema, Value};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
-fn fixtures() -> PathBuf {
-    [env!("CARGO_MANIFEST_DIR"), "tests", "fixtures", "v1"].iter().collect()
+fn fixtures(version: &str) -> PathBuf {
+    [env!("CARGO_MANIFEST_DIR"), "tests", "fixtures", version].iter().collect()
 }
 
 fn rows(schema: &Schema) -> Vec<TestRow> {
@@ -45,11 +45,20 @@ fn rows(schema: &Schema) -> Vec<TestRow> {
 
 #[test]
 fn version_1() {
+    check(&fixtures("v1"));
+}
+
+#[test]
+fn version_2() {
+    check(&fixtures("v2"));
+}
+
+fn check(fixtures: &Path) {
     let (schema, env) = (every_type(), Env::real());
     let rows = rows(&schema);
-    let meta = std::fs::read_to_string(fixtures().join("meta.json")).unwrap();
+    let meta = std::fs::read_to_string(fixtures.join("meta.json")).unwrap();
     for meta in serde_json::from_str::<Vec<SstableMeta>>(&meta).unwrap() {
-        let sstable = Sstable::open(&env, &fixtures(), &meta, &schema).unwrap();
+        let sstable = Sstable::open(&env, fixtures, &meta, &schema).unwrap();
         sstable.verify(&schema).unwrap();
         let expected: Vec<_> = rows.iter().map(|r| (r.values.clone(), r.ts)).collect();
         assert_eq!(scan(&sstable, &schema).unwrap(), expected);
@@ -59,20 +68,20 @@ fn version_1() {
     }
 }
 
-/// How the fixture was made.
+/// How the fixture of the newest version was made.
 #[test]
 #[ignore = "writes the fixture, for a version that has none yet"]
 fn write_the_fixture() {
-    let schema = every_type();
-    std::fs::create_dir_all(fixtures()).unwrap();
+    let (schema, fixtures) = (every_type(), fixtures("v2"));
+    std::fs::create_dir_all(&fixtures).unwrap();
     let metas: Vec<SstableMeta> = [Compression::None, Compression::Lz4, Compression::Zstd]
         .into_iter()
         .zip(1..)
         .map(|(compression, id)| {
             let options =
                 SstableOptions { row_group_rows: 60, page_rows: 25, compression, ..Default::default() };
-            write(&Env::real(), &fixtures(), id, &schema, &options, &rows(&schema))
+            write(&Env::real(), &fixtures, id, &schema, &options, &rows(&schema))
         })
         .collect();
-    std::fs::write(fixtures().join("meta.json"), serde_json::to_string_pretty(&metas).unwrap()).unwrap();
+    std::fs::write(fixtures.join("meta.json"), serde_json::to_string_pretty(&metas).unwrap()).unwrap();
 }
