@@ -93,7 +93,13 @@ impl KuduOptions {
 pub struct KuduDoor {
     master: Option<Door>,
     tserver: Option<Door>,
+    node: Arc<Node>,
     sweeper: JoinHandle<()>,
+}
+
+/// What clients of a door may name.
+pub struct KuduSnapshots {
+    _node: Arc<Node>,
 }
 
 impl KuduDoor {
@@ -123,8 +129,8 @@ impl KuduDoor {
             socket.map(start).transpose()
         };
         let (master, tserver) = (open(Role::Master, master)?, open(Role::TabletServer, tserver)?);
-        let sweeper = tokio::spawn(node::sweep(node, shutdown.clone()));
-        Ok(KuduDoor { master, tserver, sweeper })
+        let sweeper = tokio::spawn(node::sweep(node.clone(), shutdown.clone()));
+        Ok(KuduDoor { master, tserver, node, sweeper })
     }
 
     pub fn master_addr(&self) -> Option<SocketAddr> {
@@ -133,6 +139,11 @@ impl KuduDoor {
 
     pub fn tserver_addr(&self) -> Option<SocketAddr> {
         self.tserver.as_ref().map(Door::local_addr)
+    }
+
+    /// The snapshots that clients may name. If it is kept until the engine is closed, they can name them after the next open.
+    pub fn snapshots(&self) -> KuduSnapshots {
+        KuduSnapshots { _node: self.node.clone() }
     }
 
     /// Waits until both ports have shut.
