@@ -281,16 +281,32 @@ fn a_thousand_half_open_negotiations_end_and_hold_up_nobody() {
 fn long_frames_are_received_when_there_is_room_for_them() {
     const ANNOUNCED: u32 = 50 << 20;
     let subject = Subject::new();
-    let begin = || {
+    let long = long_call();
+    let announced: Vec<Client> = (0..30)
+        .map(|_| {
+            let mut client = subject.client();
+            client.send(&long[..1000]);
+            client
+        })
+        .collect();
+    for _ in 0..2 {
         let mut client = subject.client();
-        client.send(&ANNOUNCED.to_be_bytes());
-        client
-    };
+        client.send(&long);
+        assert!(client.answer().0.is_error());
+    }
+    drop(announced);
+}
+
+#[test]
+fn long_frames_come_one_after_the_other_where_there_is_no_room() {
+    let subject = Subject::new();
+    let long = long_call();
     // More than the system keeps for a socket that nobody reads.
-    let part = vec![0; 24 << 20];
-    let mut begun: Vec<Client> = (0..5).map(|_| begin()).collect();
-    begun.iter_mut().for_each(|client| client.send(&part));
-    let mut last = begin();
+    let (part, rest) = long.split_at(long.len() - 1);
+    // Four have all the room that there is, and the last of these the turn.
+    let mut begun: Vec<Client> = (0..5).map(|_| subject.client()).collect();
+    begun.iter_mut().for_each(|client| client.send(part));
+    let mut last = subject.client();
     last.socket.set_write_timeout(Some(std::time::Duration::from_millis(500))).unwrap();
     let mut sent = 0;
     while sent < part.len() {
@@ -305,12 +321,12 @@ fn long_frames_are_received_when_there_is_room_for_them() {
     assert!(sent < part.len(), "it waits for its turn");
     lives(&subject);
     // Its turn has come.
-    begun.pop();
+    let mut first = begun.pop().unwrap();
+    first.send(rest);
+    assert!(first.answer().0.is_error());
     last.socket.set_write_timeout(None).unwrap();
     last.send(&part[sent..]);
     // And so has that of a write of one of those who have not begun.
-    begun.clear();
-    drop(last);
     let mut client = subject.client();
     let tablets = client.create("t", 1);
     let long = "x".repeat(1 << 20);
@@ -318,17 +334,22 @@ fn long_frames_are_received_when_there_is_room_for_them() {
     assert_eq!((answer.error, answer.per_row_errors), (None, vec![]));
 }
 
-#[test]
-fn an_answer_fits_a_frame_whatever_it_is_about() {
-    let subject = Subject::new();
-    let mut client = subject.client();
-    // A method whose name is nearly as long as a frame.
+/// A call that is as long as a frame may be: its method has a long name.
+fn long_call() -> bytes::BytesMut {
     let mut remote = PING.remote();
     remote.method_name = vec![b'm'; FRAME_BYTES_MAX - 100].into();
     let header = oribi_kudu::rpc::RequestHeader { remote_method: Some(remote), ..Default::default() };
     let mut out = bytes::BytesMut::new();
     oribi_kudu::frame::encode_request(&header, &PingRequest {}, 0, &mut out).unwrap();
-    client.send(&out);
+    out
+}
+
+#[test]
+fn an_answer_fits_a_frame_whatever_it_is_about() {
+    let subject = Subject::new();
+    let mut client = subject.client();
+    // Of a method whose name is nearly as long as a frame.
+    client.send(&long_call());
     let (header, body) = client.answer();
     assert!(header.is_error());
     assert!(body.message.len() < 2000);

@@ -22,6 +22,7 @@ mod negotiate;
 mod node;
 mod outbox;
 mod partitions;
+mod receive;
 mod schema;
 mod server;
 mod services;
@@ -29,7 +30,7 @@ mod status;
 mod stream;
 mod tserver;
 
-use crate::runtime::{ClientLimits, Door, Host, Link, Traffic};
+use crate::runtime::{ClientLimits, Door, Host, Traffic, Visit};
 use crate::tls::TlsIdentity;
 use connection::Connection;
 use node::{Addresses, Node, Role};
@@ -39,7 +40,6 @@ use ring::rand::{SecureRandom, SystemRandom};
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::net::TcpStream;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
@@ -177,14 +177,8 @@ impl Host for Port {
         &self.traffic
     }
 
-    async fn serve(
-        self: Arc<Self>,
-        thread: usize,
-        socket: TcpStream,
-        link: Link,
-        idle_max: Option<Duration>,
-        shutdown: watch::Receiver<bool>,
-    ) -> Result<()> {
+    async fn serve(self: Arc<Self>, visit: Visit) -> Result<()> {
+        let Visit { thread, socket, link, idle_max, shutdown } = visit;
         Connection::new(self, thread, socket, link).serve(idle_max, shutdown).await
     }
 }
