@@ -63,6 +63,8 @@ pub(super) struct Connection {
     pub(super) thread: usize,
     pub(super) stream: Stream,
     pub(super) is_peer_local: bool,
+    /// Who the client says it is.
+    pub(super) user: Arc<str>,
     pub(super) input: BytesMut,
     pub(super) outbox: Outbox,
     plans: RowPlans,
@@ -88,6 +90,7 @@ impl Connection {
             thread,
             stream: Stream::new(socket),
             is_peer_local: link.peer.ip().is_loopback(),
+            user: Arc::default(),
             input: BytesMut::new(),
             outbox: Outbox::default(),
             plans: RowPlans::default(),
@@ -221,7 +224,7 @@ impl Connection {
     fn begin(&mut self, frame: Frame) -> Result<()> {
         let request_room = std::mem::take(&mut self.frame_room);
         let (mut header, body) = frame.open::<RequestHeader>().map_err(malformed)?;
-        let call = Call::new(&mut header, body).and_then(|call| {
+        let call = Call::new(&self.user, &mut header, body).and_then(|call| {
             match services::unsupported(call.method, &header.required_feature_flags) {
                 flags if flags.is_empty() => Ok(call),
                 flags => Err(ErrorStatus::unsupported(flags)),
