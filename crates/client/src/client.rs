@@ -1,7 +1,7 @@
 //! A client: where the masters are, the connections, and what all sessions and scanners share.
 
 use crate::master::{MasterResponse, Masters};
-use crate::rpc::{Attempts, Connections, RequestIds, parse_address};
+use crate::rpc::{Attempts, Connections, Introduction, RequestIds, Tls, parse_address};
 use crate::table::{AlterTable, CreateTable, Table};
 use oribi_kudu::messages::common::HostPort;
 use oribi_kudu::messages::master::*;
@@ -19,6 +19,8 @@ pub struct ClientOptions {
     /// The name it gives to servers.
     pub user: String,
     pub password: String,
+    /// With it connections are encrypted, and servers that cannot are refused; without it they are in plain text.
+    pub tls: Option<Tls>,
     /// How long an operation on a table, a write, and a step of a scan is tried before it fails: while servers are away or
     /// busy it is tried again and again. A session may have its own.
     pub operation_timeout: Duration,
@@ -33,6 +35,7 @@ impl Default for ClientOptions {
         ClientOptions {
             user: "oribi".to_owned(),
             password: String::new(),
+            tls: None,
             operation_timeout: Duration::from_secs(30),
             rpc_timeout: Duration::from_secs(10),
             scanner_keep_alive: Duration::from_secs(15),
@@ -98,7 +101,8 @@ impl Client {
 
     pub(crate) fn unconnected(masters: Vec<HostPort>, options: ClientOptions) -> Self {
         let credentials = Credentials { user: options.user.clone(), password: options.password.clone() };
-        let connections = Arc::new(Connections::new(credentials));
+        let introduction = Introduction { credentials, tls: options.tls.clone() };
+        let connections = Arc::new(Connections::new(introduction));
         let masters = Masters::new(masters, connections.clone(), options.rpc_timeout);
         let request_ids = RequestIds::new();
         let (alterations, observed) = (Arc::default(), AtomicU64::new(0));
