@@ -7,7 +7,7 @@ use oribi_kudu::messages::common::HostPort;
 use oribi_kudu::messages::master::*;
 use oribi_kudu::negotiation::Credentials;
 use oribi_kudu::service::MasterMethod;
-use oribi_types::{Error, Result};
+use oribi_types::{Error, ErrorKind, Result};
 use prost::Message;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -154,8 +154,14 @@ impl Client {
     pub async fn delete_table(&self, name: &str) -> Result<()> {
         let table = TableIdentifier { table_id: None, table_name: Some(name.to_owned()) };
         let request = DeleteTableRequest { table, modify_external_catalogs: None, reserve_seconds: None };
-        self.shared.master::<DeleteTableResponse>(MasterMethod::DeleteTable, &[], &request).await?;
-        Ok(())
+        let mut attempts = self.shared.attempts();
+        let deleted = self.shared.master_within(MasterMethod::DeleteTable, &request, &mut attempts).await;
+        match deleted {
+            Ok(DeleteTableResponse { .. }) => Ok(()),
+            // By the attempt before.
+            Err(error) if error.kind() == ErrorKind::NotFound && attempts.is_unknown() => Ok(()),
+            Err(error) => Err(error),
+        }
     }
 
     /// The latest hybrid time that this client knows of; 0 before any server told one.
@@ -187,6 +193,17 @@ impl Shared {
         attempts: &mut Attempts,
     ) -> Result<R> {
         self.masters.call(method, &[], request, attempts).await
+    }
+
+    /// As [`master_within`](Self::master_within), for a request that a master without these features must not execute.
+    pub(crate) async fn master_with<R: MasterResponse>(
+        &self,
+        method: MasterMethod,
+        features: &[MasterFeature],
+        request: &impl Message,
+        attempts: &mut Attempts,
+    ) -> Result<R> {
+        self.masters.call(method, features, request, attempts).await
     }
 
     pub(crate) fn attempts(&self) -> Attempts {
