@@ -14,7 +14,8 @@ use oribi_kudu::messages::master::{
     PingResponse,
 };
 use oribi_kudu::messages::tserver::{
-    NewScanRequest, ScanRequest, TabletServerErrorCode as Code, WriteRequest,
+    ChecksumRequest, ChecksumResponse, ContinueChecksumRequest, NewScanRequest, ScanRequest,
+    TabletServerErrorCode as Code, WriteRequest,
 };
 use oribi_kudu::row_operations::OperationType;
 use oribi_kudu::rpc::ErrorCode;
@@ -253,6 +254,46 @@ fn scans_that_cannot_be_are_refused() {
 }
 
 #[test]
+fn checksums_that_cannot_be_are_refused() {
+    let subject = Subject::new();
+    let mut client = subject.client();
+    let tablets = client.create("t", 1);
+    let rows: Vec<_> = (0..1000).map(|k| (OperationType::Insert, k, Some(1), None)).collect();
+    client.write(&write(&tablets[0], &rows));
+    // A scan of which some rows were given.
+    let (answer, _) = client.scan(&ScanRequest {
+        new_scan_request: Some(scan(&tablets[0])),
+        batch_size_bytes: Some(1000),
+        ..ScanRequest::default()
+    });
+    let of_scan = answer.scanner_id.clone().unwrap();
+    let mut error_of = |request: ChecksumRequest| {
+        let method = Method::TabletServer(TabletServerMethod::Checksum);
+        let (answer, _) = client.try_call::<ChecksumResponse>(method, &request, &[]).unwrap();
+        assert_eq!(answer.error.is_none(), answer.rows_checksummed.is_some());
+        answer.error.map(|error| (Code::try_from(error.code).unwrap(), error.status.message.unwrap()))
+    };
+    let new = |new| ChecksumRequest { new_request: Some(new), ..ChecksumRequest::default() };
+    let going_on = |scanner_id| ChecksumRequest {
+        continue_request: Some(ContinueChecksumRequest { scanner_id, previous_checksum: 0 }),
+        ..ChecksumRequest::default()
+    };
+    let neither = error_of(ChecksumRequest::default()).unwrap();
+    assert_eq!(neither, (Code::InvalidScanSpec, "a checksum is either new or goes on".to_owned()));
+    let both = ChecksumRequest { new_request: Some(scan(&tablets[0])), ..going_on(of_scan.clone()) };
+    assert_eq!(error_of(both).unwrap().0, Code::InvalidScanSpec);
+    let (code, why) = error_of(going_on(of_scan)).unwrap();
+    assert_eq!((code, &why[..]), (Code::InvalidScanSpec, "the scanner is one of a scan, not of a checksum"));
+    assert_eq!(error_of(going_on(Bytes::from_static(b"none"))).unwrap().0, Code::ScannerExpired);
+    let mut other = scan(&tablets[0]);
+    other.projected_columns[0].name = "other".into();
+    assert_eq!(error_of(new(other)).unwrap().0, Code::InvalidScanSpec);
+    let nowhere = NewScanRequest { tablet_id: Bytes::from_static(b"none"), ..scan(&tablets[0]) };
+    assert_eq!(error_of(new(nowhere)).unwrap().0, Code::TabletNotFound);
+    assert_eq!(error_of(new(scan(&tablets[0]))), None);
+}
+
+#[test]
 fn a_thousand_half_open_negotiations_end_and_hold_up_nobody() {
     let subject = Subject::new();
     let begun = Instant::now();
@@ -277,9 +318,18 @@ fn a_thousand_half_open_negotiations_end_and_hold_up_nobody() {
     lives(&subject);
 }
 
+/// A call that is as long as a frame may be: its method has a long name.
+fn long_call() -> bytes::BytesMut {
+    let mut remote = PING.remote();
+    remote.method_name = vec![b'm'; FRAME_BYTES_MAX - 100].into();
+    let header = oribi_kudu::rpc::RequestHeader { remote_method: Some(remote), ..Default::default() };
+    let mut out = bytes::BytesMut::new();
+    oribi_kudu::frame::encode_request(&header, &PingRequest {}, 0, &mut out).unwrap();
+    out
+}
+
 #[test]
-fn long_frames_are_received_when_there_is_room_for_them() {
-    const ANNOUNCED: u32 = 50 << 20;
+fn frames_that_do_not_come_take_no_room() {
     let subject = Subject::new();
     let long = long_call();
     let announced: Vec<Client> = (0..30)
@@ -326,22 +376,14 @@ fn long_frames_come_one_after_the_other_where_there_is_no_room() {
     assert!(first.answer().0.is_error());
     last.socket.set_write_timeout(None).unwrap();
     last.send(&part[sent..]);
+    last.send(rest);
+    assert!(last.answer().0.is_error());
     // And so has that of a write of one of those who have not begun.
     let mut client = subject.client();
     let tablets = client.create("t", 1);
-    let long = "x".repeat(1 << 20);
-    let answer = client.write(&write(&tablets[0], &[(OperationType::Insert, 1, None, Some(&long))]));
+    let text = "x".repeat(1 << 20);
+    let answer = client.write(&write(&tablets[0], &[(OperationType::Insert, 1, None, Some(&text))]));
     assert_eq!((answer.error, answer.per_row_errors), (None, vec![]));
-}
-
-/// A call that is as long as a frame may be: its method has a long name.
-fn long_call() -> bytes::BytesMut {
-    let mut remote = PING.remote();
-    remote.method_name = vec![b'm'; FRAME_BYTES_MAX - 100].into();
-    let header = oribi_kudu::rpc::RequestHeader { remote_method: Some(remote), ..Default::default() };
-    let mut out = bytes::BytesMut::new();
-    oribi_kudu::frame::encode_request(&header, &PingRequest {}, 0, &mut out).unwrap();
-    out
 }
 
 #[test]

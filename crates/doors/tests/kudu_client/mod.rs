@@ -45,8 +45,12 @@ impl Subject {
     }
 
     pub fn with(identity: Option<TlsIdentity>) -> Self {
+        Subject::with_options(EngineOptions::default(), identity)
+    }
+
+    pub fn with_options(options: EngineOptions, identity: Option<TlsIdentity>) -> Self {
         let dir = tempfile::tempdir().unwrap();
-        let engine = Engine::open(Env::real(), dir.path(), EngineOptions::default()).unwrap();
+        let engine = Engine::open(Env::real(), dir.path(), options).unwrap();
         let (shutdown, shut) = watch::channel(false);
         let any = "127.0.0.1:0".parse().unwrap();
         let addresses = KuduAddresses { master: Some(any), tserver: Some(any) };
