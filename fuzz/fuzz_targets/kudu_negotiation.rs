@@ -9,7 +9,8 @@ use feed::Feed;
 use libfuzzer_sys::fuzz_target;
 use oribi_kudu::frame::{Frame, decode, encode_head, hello};
 use oribi_kudu::negotiation::{
-    ClientNegotiation, Credentials, NEGOTIATION_FRAME_BYTES_MAX, Progress, ServerNegotiation, TlsPolicy,
+    ClientNegotiation, ClientProgress, ClientTls, Credentials, NEGOTIATION_FRAME_BYTES_MAX, Progress,
+    ServerNegotiation, TlsPolicy,
 };
 use oribi_kudu::rpc::{CONNECTION_CONTEXT_CALL_ID, NEGOTIATION_CALL_ID, RequestHeader, ResponseHeader};
 
@@ -29,7 +30,7 @@ fuzz_target!(|input: &[u8]| {
     let tls = [TlsPolicy::Declined, TlsPolicy::Offered, TlsPolicy::Required][usize::from(how >> 2) % 3];
     match how & 1 {
         0 => server(ServerNegotiation::new(tls, how & 2 != 0), feed),
-        _ => client(feed),
+        _ => client(if how & 2 != 0 { ClientTls::Required } else { ClientTls::NotOffered }, feed),
     }
 });
 
@@ -66,10 +67,10 @@ fn server(mut server: ServerNegotiation, mut feed: Feed<'_>) {
     }
 }
 
-fn client(mut feed: Feed<'_>) {
+fn client(tls: ClientTls, mut feed: Feed<'_>) {
     let mut out = BytesMut::new();
     let credentials = Credentials { user: "user".to_owned(), password: "password".to_owned() };
-    let mut client = ClientNegotiation::start(credentials, &mut out);
+    let mut client = ClientNegotiation::start(credentials, tls, &mut out);
     assert_eq!(hello::decode(&mut out), Ok(true));
     check(&out);
     while !feed.is_empty() {
@@ -81,11 +82,15 @@ fn client(mut feed: Feed<'_>) {
         };
         let mut out = BytesMut::new();
         match client.advance(frame(&header, shape, &mut feed), &mut out) {
-            Ok(is_done) => {
-                check(&out);
-                if is_done {
-                    return;
+            Ok(ClientProgress::Read) => check(&out),
+            Ok(ClientProgress::Done) => return check(&out),
+            Ok(ClientProgress::TlsRecords(records)) => {
+                assert!(out.is_empty() && tls == ClientTls::Required);
+                client.tls_records(records, &mut out).unwrap();
+                if shape & 2 != 0 {
+                    client.initiate(&mut out).unwrap();
                 }
+                check(&out);
             }
             Err(_) => return assert!(out.is_empty()),
         }

@@ -121,8 +121,8 @@ def kudu_scans_without_reading_the_answers(server, i):
 @pytest.mark.parametrize(
     "abuse, clients, growth_max",
     [
-        # Five of them may send on.
-        (half_a_long_kudu_frame, 60, 100 * MIB),
+        # All of them together have 256 MiB.
+        (half_a_long_kudu_frame, 60, 300 * MIB),
         # All of them together have 256 MiB.
         (kudu_look_ups_without_reading_the_answers, 40, 350 * MIB),
         # Each could have 256 of them at a time, of 1 MiB, and has 16, which lie in buffers of twice that size.

@@ -1,6 +1,8 @@
 """What Kudu's command line does to a cluster, done to the Kudu door."""
 
 import json
+import os
+import pwd
 import re
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -301,3 +303,31 @@ def test_sql_sees_a_load_grow(kudu):  # noqa: F811
                 assert not done or count == 2 * rows
                 seen = count
         load.result()
+
+
+def test_owner_and_comment_of_a_table(kudu_of_module):  # noqa: F811
+    cli = kudu_of_module
+    user = pwd.getpwuid(os.geteuid()).pw_name
+
+    def told(table):
+        printed = cli.table("describe", table)
+        return re.search(r"OWNER (.*)\nREPLICAS 1\nCOMMENT (.*)", printed).groups()
+
+    create(cli, "unsaid")
+    assert told("unsaid") == (user, "")
+    cli.table("create", json.dumps(schema_of("said") | {"owner": "bob", "comment": "what it is"}))
+    assert told("said") == ("bob", "what it is")
+    cli.table("set_comment", "said", "another")
+    assert told("said") == ("bob", "another")
+    with cli.server.sql() as sql:
+        sql.execute("alter table said set (ttl = '1 hour')")
+    cli.server.kill()
+    cli.server.start()
+    assert told("said") == ("bob", "another")
+    cli.table("clear_comment", "said")
+    assert told("said") == ("bob", "")
+    refused = cli.table("set_comment", "said", "x" * 257, status=1)
+    assert "longer than maximum permitted length 256" in refused
+    with cli.server.sql() as sql:
+        sql.execute("create table of_nobody (id bigint primary key)")
+    assert told("of_nobody") == ("", "")

@@ -1,13 +1,13 @@
 //! A client: where the masters are, the connections, and what all sessions and scanners share.
 
 use crate::master::{MasterResponse, Masters};
-use crate::rpc::{Attempts, Connections, RequestIds, parse_address};
+use crate::rpc::{Attempts, Connections, Introduction, RequestIds, Tls, parse_address};
 use crate::table::{AlterTable, CreateTable, Table};
 use oribi_kudu::messages::common::HostPort;
 use oribi_kudu::messages::master::*;
 use oribi_kudu::negotiation::Credentials;
 use oribi_kudu::service::MasterMethod;
-use oribi_types::{Error, Result};
+use oribi_types::{Error, ErrorKind, Result};
 use prost::Message;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -19,6 +19,8 @@ pub struct ClientOptions {
     /// The name it gives to servers.
     pub user: String,
     pub password: String,
+    /// With it connections are encrypted, and servers that cannot are refused; without it they are in plain text.
+    pub tls: Option<Tls>,
     /// How long an operation on a table, a write, and a step of a scan is tried before it fails: while servers are away or
     /// busy it is tried again and again. A session may have its own.
     pub operation_timeout: Duration,
@@ -33,6 +35,7 @@ impl Default for ClientOptions {
         ClientOptions {
             user: "oribi".to_owned(),
             password: String::new(),
+            tls: None,
             operation_timeout: Duration::from_secs(30),
             rpc_timeout: Duration::from_secs(10),
             scanner_keep_alive: Duration::from_secs(15),
@@ -98,7 +101,8 @@ impl Client {
 
     pub(crate) fn unconnected(masters: Vec<HostPort>, options: ClientOptions) -> Self {
         let credentials = Credentials { user: options.user.clone(), password: options.password.clone() };
-        let connections = Arc::new(Connections::new(credentials));
+        let introduction = Introduction { credentials, tls: options.tls.clone() };
+        let connections = Arc::new(Connections::new(introduction));
         let masters = Masters::new(masters, connections.clone(), options.rpc_timeout);
         let request_ids = RequestIds::new();
         let (alterations, observed) = (Arc::default(), AtomicU64::new(0));
@@ -150,8 +154,14 @@ impl Client {
     pub async fn delete_table(&self, name: &str) -> Result<()> {
         let table = TableIdentifier { table_id: None, table_name: Some(name.to_owned()) };
         let request = DeleteTableRequest { table, modify_external_catalogs: None, reserve_seconds: None };
-        self.shared.master::<DeleteTableResponse>(MasterMethod::DeleteTable, &[], &request).await?;
-        Ok(())
+        let mut attempts = self.shared.attempts();
+        let deleted = self.shared.master_within(MasterMethod::DeleteTable, &request, &mut attempts).await;
+        match deleted {
+            Ok(DeleteTableResponse { .. }) => Ok(()),
+            // By the attempt before.
+            Err(error) if error.kind() == ErrorKind::NotFound && attempts.is_unknown() => Ok(()),
+            Err(error) => Err(error),
+        }
     }
 
     /// The latest hybrid time that this client knows of; 0 before any server told one.
@@ -183,6 +193,17 @@ impl Shared {
         attempts: &mut Attempts,
     ) -> Result<R> {
         self.masters.call(method, &[], request, attempts).await
+    }
+
+    /// As [`master_within`](Self::master_within), for a request that a master without these features must not execute.
+    pub(crate) async fn master_with<R: MasterResponse>(
+        &self,
+        method: MasterMethod,
+        features: &[MasterFeature],
+        request: &impl Message,
+        attempts: &mut Attempts,
+    ) -> Result<R> {
+        self.masters.call(method, features, request, attempts).await
     }
 
     pub(crate) fn attempts(&self) -> Attempts {

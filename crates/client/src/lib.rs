@@ -13,6 +13,7 @@ mod table;
 pub use client::{Client, ClientOptions, TableName};
 pub use oribi_kudu::row_operations::{OperationType, PartialRow};
 pub use oribi_types::{ColumnType, Error, ErrorKind, Result, Value, ValueRef};
+pub use rpc::Tls;
 pub use scan::{Compare, ReadMode, Scan, ScanToken, Scanner};
 pub use session::{FlushMode, Progress, Row, RowError, RowErrors, Session, SessionOptions};
 pub use table::{AlterTable, Column, CreateTable, Table};

@@ -54,6 +54,8 @@ master_responses!(
 enum Failure {
     /// Another master, or the same later, may do it.
     Retry(Error),
+    /// So it may, if it was not done already.
+    Unknown(Error),
     Final(Error),
 }
 
@@ -84,13 +86,18 @@ impl Masters {
             let failure = match self.leader(attempts).await {
                 Ok(leader) => match self.attempt(&leader, method, features, request, attempts).await {
                     Ok(response) => return Ok(response),
-                    Err(failure) => failure,
+                    Err(failure) => {
+                        if matches!(failure, Failure::Unknown(_)) {
+                            attempts.note_unknown();
+                        }
+                        failure
+                    }
                 },
                 Err(failure) => failure,
             };
             match failure {
                 Failure::Final(error) => return Err(error),
-                Failure::Retry(error) => {
+                Failure::Retry(error) | Failure::Unknown(error) => {
                     *self.leader.lock() = None;
                     attempts.back_off(error).await?;
                 }
@@ -160,12 +167,11 @@ impl Failure {
     }
 
     fn of_call(error: CallError) -> Self {
-        let is_retried = match &error {
-            CallError::Broken(_) | CallError::TimedOut(_) => true,
-            CallError::Refused(status) => status::is_busy(status),
-            CallError::TooLarge(_) => false,
-        };
-        if is_retried { Failure::Retry(error.error()) } else { Failure::Final(error.error()) }
+        match &error {
+            CallError::Broken(_) | CallError::TimedOut(_) => Failure::Unknown(error.error()),
+            CallError::Refused(status) if status::is_busy(status) => Failure::Retry(error.error()),
+            CallError::Refused(_) | CallError::TooLarge(_) => Failure::Final(error.error()),
+        }
     }
 
     fn of_master(error: &MasterError) -> Self {

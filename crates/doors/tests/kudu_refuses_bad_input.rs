@@ -14,7 +14,8 @@ use oribi_kudu::messages::master::{
     PingResponse,
 };
 use oribi_kudu::messages::tserver::{
-    NewScanRequest, ScanRequest, TabletServerErrorCode as Code, WriteRequest,
+    ChecksumRequest, ChecksumResponse, ContinueChecksumRequest, NewScanRequest, ScanRequest,
+    TabletServerErrorCode as Code, WriteRequest,
 };
 use oribi_kudu::row_operations::OperationType;
 use oribi_kudu::rpc::ErrorCode;
@@ -253,6 +254,46 @@ fn scans_that_cannot_be_are_refused() {
 }
 
 #[test]
+fn checksums_that_cannot_be_are_refused() {
+    let subject = Subject::new();
+    let mut client = subject.client();
+    let tablets = client.create("t", 1);
+    let rows: Vec<_> = (0..1000).map(|k| (OperationType::Insert, k, Some(1), None)).collect();
+    client.write(&write(&tablets[0], &rows));
+    // A scan of which some rows were given.
+    let (answer, _) = client.scan(&ScanRequest {
+        new_scan_request: Some(scan(&tablets[0])),
+        batch_size_bytes: Some(1000),
+        ..ScanRequest::default()
+    });
+    let of_scan = answer.scanner_id.clone().unwrap();
+    let mut error_of = |request: ChecksumRequest| {
+        let method = Method::TabletServer(TabletServerMethod::Checksum);
+        let (answer, _) = client.try_call::<ChecksumResponse>(method, &request, &[]).unwrap();
+        assert_eq!(answer.error.is_none(), answer.rows_checksummed.is_some());
+        answer.error.map(|error| (Code::try_from(error.code).unwrap(), error.status.message.unwrap()))
+    };
+    let new = |new| ChecksumRequest { new_request: Some(new), ..ChecksumRequest::default() };
+    let going_on = |scanner_id| ChecksumRequest {
+        continue_request: Some(ContinueChecksumRequest { scanner_id, previous_checksum: 0 }),
+        ..ChecksumRequest::default()
+    };
+    let neither = error_of(ChecksumRequest::default()).unwrap();
+    assert_eq!(neither, (Code::InvalidScanSpec, "a checksum is either new or goes on".to_owned()));
+    let both = ChecksumRequest { new_request: Some(scan(&tablets[0])), ..going_on(of_scan.clone()) };
+    assert_eq!(error_of(both).unwrap().0, Code::InvalidScanSpec);
+    let (code, why) = error_of(going_on(of_scan)).unwrap();
+    assert_eq!((code, &why[..]), (Code::InvalidScanSpec, "the scanner is one of a scan, not of a checksum"));
+    assert_eq!(error_of(going_on(Bytes::from_static(b"none"))).unwrap().0, Code::ScannerExpired);
+    let mut other = scan(&tablets[0]);
+    other.projected_columns[0].name = "other".into();
+    assert_eq!(error_of(new(other)).unwrap().0, Code::InvalidScanSpec);
+    let nowhere = NewScanRequest { tablet_id: Bytes::from_static(b"none"), ..scan(&tablets[0]) };
+    assert_eq!(error_of(new(nowhere)).unwrap().0, Code::TabletNotFound);
+    assert_eq!(error_of(new(scan(&tablets[0]))), None);
+}
+
+#[test]
 fn a_thousand_half_open_negotiations_end_and_hold_up_nobody() {
     let subject = Subject::new();
     let begun = Instant::now();
@@ -277,20 +318,45 @@ fn a_thousand_half_open_negotiations_end_and_hold_up_nobody() {
     lives(&subject);
 }
 
+/// A call that is as long as a frame may be: its method has a long name.
+fn long_call() -> bytes::BytesMut {
+    let mut remote = PING.remote();
+    remote.method_name = vec![b'm'; FRAME_BYTES_MAX - 100].into();
+    let header = oribi_kudu::rpc::RequestHeader { remote_method: Some(remote), ..Default::default() };
+    let mut out = bytes::BytesMut::new();
+    oribi_kudu::frame::encode_request(&header, &PingRequest {}, 0, &mut out).unwrap();
+    out
+}
+
 #[test]
-fn long_frames_are_received_when_there_is_room_for_them() {
-    const ANNOUNCED: u32 = 50 << 20;
+fn frames_that_do_not_come_take_no_room() {
     let subject = Subject::new();
-    let begin = || {
+    let long = long_call();
+    let announced: Vec<Client> = (0..30)
+        .map(|_| {
+            let mut client = subject.client();
+            client.send(&long[..1000]);
+            client
+        })
+        .collect();
+    for _ in 0..2 {
         let mut client = subject.client();
-        client.send(&ANNOUNCED.to_be_bytes());
-        client
-    };
+        client.send(&long);
+        assert!(client.answer().0.is_error());
+    }
+    drop(announced);
+}
+
+#[test]
+fn long_frames_come_one_after_the_other_where_there_is_no_room() {
+    let subject = Subject::new();
+    let long = long_call();
     // More than the system keeps for a socket that nobody reads.
-    let part = vec![0; 24 << 20];
-    let mut begun: Vec<Client> = (0..5).map(|_| begin()).collect();
-    begun.iter_mut().for_each(|client| client.send(&part));
-    let mut last = begin();
+    let (part, rest) = long.split_at(long.len() - 1);
+    // Four have all the room that there is, and the last of these the turn.
+    let mut begun: Vec<Client> = (0..5).map(|_| subject.client()).collect();
+    begun.iter_mut().for_each(|client| client.send(part));
+    let mut last = subject.client();
     last.socket.set_write_timeout(Some(std::time::Duration::from_millis(500))).unwrap();
     let mut sent = 0;
     while sent < part.len() {
@@ -305,16 +371,18 @@ fn long_frames_are_received_when_there_is_room_for_them() {
     assert!(sent < part.len(), "it waits for its turn");
     lives(&subject);
     // Its turn has come.
-    begun.pop();
+    let mut first = begun.pop().unwrap();
+    first.send(rest);
+    assert!(first.answer().0.is_error());
     last.socket.set_write_timeout(None).unwrap();
     last.send(&part[sent..]);
+    last.send(rest);
+    assert!(last.answer().0.is_error());
     // And so has that of a write of one of those who have not begun.
-    begun.clear();
-    drop(last);
     let mut client = subject.client();
     let tablets = client.create("t", 1);
-    let long = "x".repeat(1 << 20);
-    let answer = client.write(&write(&tablets[0], &[(OperationType::Insert, 1, None, Some(&long))]));
+    let text = "x".repeat(1 << 20);
+    let answer = client.write(&write(&tablets[0], &[(OperationType::Insert, 1, None, Some(&text))]));
     assert_eq!((answer.error, answer.per_row_errors), (None, vec![]));
 }
 
@@ -322,13 +390,8 @@ fn long_frames_are_received_when_there_is_room_for_them() {
 fn an_answer_fits_a_frame_whatever_it_is_about() {
     let subject = Subject::new();
     let mut client = subject.client();
-    // A method whose name is nearly as long as a frame.
-    let mut remote = PING.remote();
-    remote.method_name = vec![b'm'; FRAME_BYTES_MAX - 100].into();
-    let header = oribi_kudu::rpc::RequestHeader { remote_method: Some(remote), ..Default::default() };
-    let mut out = bytes::BytesMut::new();
-    oribi_kudu::frame::encode_request(&header, &PingRequest {}, 0, &mut out).unwrap();
-    client.send(&out);
+    // Of a method whose name is nearly as long as a frame.
+    client.send(&long_call());
     let (header, body) = client.answer();
     assert!(header.is_error());
     assert!(body.message.len() < 2000);

@@ -109,7 +109,7 @@ fn a_row_that_cannot_be_is_refused_and_the_others_are_written() {
         name: "t".into(),
         schema: oribi_types::Schema::new(columns, &["k"]).unwrap(),
         partitioning: Partitioning::none(),
-        options: TableOptions { durability: Durability::Periodic(100), ttl_ms: None, expires_at: None },
+        options: TableOptions::new(Durability::Periodic(100)),
     };
     subject.engine.create_table(definition).unwrap();
     let described: GetTableSchemaResponse = client

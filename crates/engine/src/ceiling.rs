@@ -68,7 +68,8 @@ impl Engine {
 
     /// The caller holds the ceiling's lock, so that the last one in the manifest is the one that counts here.
     fn set_ceiling(&self, ts: Timestamp) -> Result<()> {
-        self.manifest.commit(vec![Edit::Ceiling { ts, lsn: self.log.appended() + AHEAD_LSN }])?;
+        let (lsn, horizon) = (self.log.appended() + AHEAD_LSN, self.timeline.horizon());
+        self.manifest.commit(vec![Edit::Ceiling { ts, lsn, horizon }])?;
         self.timeline.set_ceiling(ts);
         Ok(())
     }

@@ -104,9 +104,8 @@ impl Engine {
                 schema,
                 partitioning: Partitioning::none(),
                 options: TableOptions {
-                    durability: Durability::Periodic(BUCKET_SYNC_MS),
-                    ttl_ms: None,
                     expires_at,
+                    ..TableOptions::new(Durability::Periodic(BUCKET_SYNC_MS))
                 },
             })?;
         }

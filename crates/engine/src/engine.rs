@@ -50,6 +50,8 @@ pub struct Engine {
     pub(crate) ceiling: Mutex<()>,
     pub(crate) background: Background,
     pub(crate) counters: Counters,
+    /// At the oldest timestamp that can be asked for since the engine was opened, until somebody takes it.
+    pub(crate) history: Mutex<Option<Snapshot>>,
     pub(crate) closed: AtomicBool,
     /// Held until the engine is gone.
     pub(crate) _lock: Box<dyn Any + Send + Sync>,
@@ -194,6 +196,13 @@ impl Engine {
             self.observe(ts)?;
         }
         Ok(self.timeline.register_at(ts))
+    }
+
+    /// Of an engine that was opened with [`keeps_history`](crate::EngineOptions::keeps_history), once: a snapshot at or
+    /// before all that were registered when the folder was last closed, or its process killed, unless memory has no room
+    /// for what they saw. As long as it is kept, so is that.
+    pub fn take_history(&self) -> Option<Snapshot> {
+        self.history.lock().take()
     }
 
     /// Makes sure that `ts`, of an event that somebody has seen elsewhere, is in the past: it is not above the watermark, and

@@ -70,6 +70,8 @@ impl Engine {
             tablet: tablet.id,
             removed: change.removed,
             flushed_lsn: change.flushed_lsn.max(state.files.flushed_lsn),
+            // Those who made the files left out what no snapshot at the horizon reads, as it was then or earlier.
+            history_from: horizon,
             ..Install::default()
         };
         let mut files: Vec<Arc<LiveFile>> = Vec::new();

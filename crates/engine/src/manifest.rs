@@ -52,6 +52,9 @@ pub(crate) enum Edit {
     Ceiling {
         ts: Timestamp,
         lsn: u64,
+        /// The horizon was there, or is above by now: no snapshot that can be asked for is below.
+        #[serde(default = "unknown_history")]
+        horizon: Timestamp,
     },
 }
 
@@ -72,6 +75,14 @@ pub(crate) struct Install {
     pub marks: Vec<MarksRecord>,
     /// Every record of the tablet at or below this is in the files.
     pub flushed_lsn: u64,
+    /// Versions that only snapshots below this read may be missing from the files.
+    #[serde(default = "unknown_history")]
+    pub history_from: Timestamp,
+}
+
+/// What was written before history was noted may lack any.
+fn unknown_history() -> Timestamp {
+    Timestamp::MAX
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -93,6 +104,7 @@ pub(crate) struct TabletRecord {
     pub files: BTreeMap<SstableId, FileRecord>,
     pub marks: BTreeMap<SstableId, MarksRecord>,
     pub flushed_lsn: u64,
+    pub history_from: Timestamp,
 }
 
 /// The sum of all edits.
@@ -105,10 +117,25 @@ pub(crate) struct ManifestState {
     pub results: Vec<ClientResults>,
     pub ceiling_ts: Timestamp,
     pub ceiling_lsn: u64,
+    pub horizon: Timestamp,
     pub next_id: u64,
 }
 
 impl ManifestState {
+    /// Snapshots that were there, at this timestamp or above, have all that they read in the files and the log.
+    pub fn history_from(&self) -> Timestamp {
+        let of_tablets = self.tablets.values().map(|tablet| tablet.history_from);
+        of_tablets.fold(self.horizon, Timestamp::max)
+    }
+
+    /// Nothing is above `last`: what is there then, and is noted from now on, is known.
+    pub fn know_history(&mut self, last: Timestamp) {
+        self.horizon = self.horizon.min(last);
+        for tablet in self.tablets.values_mut() {
+            tablet.history_from = tablet.history_from.min(last);
+        }
+    }
+
     /// Whether an edit names only what is there.
     fn check(&self, edit: &Edit) -> Result<()> {
         match edit {
@@ -166,8 +193,8 @@ impl ManifestState {
             Edit::Install(install) => self.install(install),
             Edit::LogStart { lsn } => self.log_start = self.log_start.max(*lsn),
             Edit::Results { clients } => self.results = clients.clone(),
-            Edit::Ceiling { ts, lsn } => {
-                self.ceiling_ts = *ts;
+            Edit::Ceiling { ts, lsn, horizon } => {
+                (self.ceiling_ts, self.horizon) = (*ts, *horizon);
                 self.ceiling_lsn = self.ceiling_lsn.max(*lsn);
             }
         }
@@ -183,6 +210,7 @@ impl ManifestState {
         tablet.files.extend(install.added.iter().map(|file| (file.meta.id, file.clone())));
         tablet.marks.extend(install.marks.iter().map(|marks| (marks.sstable, marks.clone())));
         tablet.flushed_lsn = tablet.flushed_lsn.max(install.flushed_lsn);
+        tablet.history_from = tablet.history_from.max(install.history_from);
     }
 
     /// Edits that make this state from nothing.
@@ -196,9 +224,10 @@ impl ManifestState {
                 removed: Vec::new(),
                 marks: tablet.marks.values().cloned().collect(),
                 flushed_lsn: tablet.flushed_lsn,
+                history_from: tablet.history_from,
             })
         });
-        let ceiling = Edit::Ceiling { ts: self.ceiling_ts, lsn: self.ceiling_lsn };
+        let ceiling = Edit::Ceiling { ts: self.ceiling_ts, lsn: self.ceiling_lsn, horizon: self.horizon };
         let log_start = Edit::LogStart { lsn: self.log_start };
         let results = Edit::Results { clients: self.results.clone() };
         schemas.chain(tables).chain(installs).chain([results, log_start, ceiling]).collect()

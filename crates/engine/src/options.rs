@@ -25,6 +25,8 @@ pub struct EngineOptions {
     pub compaction_files: usize,
     /// Whether background threads flush and compact; off, only explicit calls do.
     pub background: bool,
+    /// Whether an open keeps what snapshots saw that were there before, for [`take_history`](crate::Engine::take_history).
+    pub keeps_history: bool,
     /// Whether the rows of a batch are fetched ahead. Off, it can be measured what that brings.
     pub prefetch: bool,
     /// Whether a read that finds its row in memory leaves the files alone. Off, it asks their filters all the same, and
@@ -53,6 +55,7 @@ impl EngineOptions {
             log_bytes_max: memory_bytes.max(16 << 20),
             compaction_files: 4,
             background: true,
+            keeps_history: false,
             prefetch: true,
             one_source: true,
         }

@@ -27,6 +27,7 @@ use oribi_types::{Durability, Error, ErrorKind, Result, Timestamp};
 use oribi_wal::{LocalLog, LogOptions, Record};
 use parking_lot::{Mutex, RwLock};
 use std::any::Any;
+use std::cell::Cell;
 use std::collections::HashMap;
 use std::path::Path;
 use std::sync::Arc;
@@ -75,17 +76,27 @@ impl Engine {
         let index = Arc::new(RowIndex::new(budget.clone()));
         let results = ResultTracker::new(env.clock.clone(), budget.clone());
         results.restore(&state.results);
-        let replay = Replay { tablets: &tablets, index: &index, results: &results };
+        let history_from = Cell::new(match options.keeps_history {
+            true => state.history_from(),
+            false => Timestamp::MAX,
+        });
+        let replay =
+            Replay { tablets: &tablets, index: &index, results: &results, budget: &budget, history_from };
         let (log, logged) = open_log(&env, dir, &options, &state, &replay)?;
+        let history_from = replay.history_from.get();
         // The log is whole, so what the manifest does not name can go.
         remove_leftovers(&env, &dir.join(TABLES_DIR), &state)?;
         let last = last_stored(&state).max(logged);
-        let timeline = Timeline::new(env.clock.clone(), last);
+        state.know_history(last);
+        let timeline = Arc::new(Timeline::new(env.clock.clone(), last));
+        // What is new has none.
+        let keeps_history = options.keeps_history && last > Timestamp::MIN;
+        let history = keeps_history.then(|| timeline.register_history(history_from.min(last)));
         let engine = Engine {
             dir: dir.to_owned(),
             budget,
             index,
-            timeline: Arc::new(timeline),
+            timeline,
             results,
             log: Arc::new(log),
             catalog: ArcSwap::from_pointee(catalog_of(&state, &tablets)),
@@ -98,6 +109,7 @@ impl Engine {
             ceiling: Mutex::new(()),
             background: Background::default(),
             counters: Counters::default(),
+            history: Mutex::new(history),
             closed: AtomicBool::new(false),
             _lock: lock,
             env,
@@ -249,6 +261,9 @@ struct Replay<'a> {
     tablets: &'a HashMap<TabletId, Arc<Tablet>>,
     index: &'a RowIndex,
     results: &'a ResultTracker,
+    budget: &'a MemoryBudget,
+    /// Snapshots at or above this have all that they read.
+    history_from: Cell<Timestamp>,
 }
 
 impl Replay<'_> {
@@ -256,6 +271,9 @@ impl Replay<'_> {
     fn apply(&self, record: &Record<'_>) -> Result<Timestamp> {
         let named = |e: Error| e.context(format!("log record {}", record.lsn));
         let Contents { ts, tracked, changes } = record::read(record.payload).map_err(named)?;
+        if !self.budget.admits() {
+            self.history_from.set(self.history_from.get().max(ts));
+        }
         for change in changes {
             let change = change.map_err(named)?;
             // A tablet that is not there was dropped, with its table or its range.
@@ -268,9 +286,8 @@ impl Replay<'_> {
             let older = Older::Unresolved { below: 0 };
             let memtable = state.active.id;
             let new = NewVersion { ts, lsn: record.lsn, memtable, row: change.row, older };
-            // No snapshot is older than this process.
             let in_files = || state.files.may_contain(change.key);
-            state.active.apply(self.index, key, new, || Timestamp::MAX, in_files);
+            state.active.apply(self.index, key, new, || self.history_from.get(), in_files);
         }
         if let Some(tracked) = tracked {
             self.results.recover(ts, &tracked);

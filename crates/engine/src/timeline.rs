@@ -157,6 +157,16 @@ impl Timeline {
         Some(Snapshot { timeline: self.clone(), ts, now_micros })
     }
 
+    /// Registers a snapshot at `ts`, before which there is none: of a timeline that is new, and of tables that have all
+    /// that was there since.
+    pub fn register_history(self: &Arc<Self>, ts: Timestamp) -> Snapshot {
+        let mut snapshots = self.snapshots.lock();
+        debug_assert!(snapshots.is_empty() && ts <= self.watermark());
+        let now_micros = self.clock.now_micros();
+        snapshots.push(Registered { ts, count: 1, now_micros });
+        Snapshot { timeline: self.clone(), ts, now_micros }
+    }
+
     /// No snapshot reads below this timestamp.
     pub fn horizon(&self) -> Timestamp {
         let snapshots = self.snapshots.lock();

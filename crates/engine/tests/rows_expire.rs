@@ -108,7 +108,7 @@ fn table_with_expiry(engine: &Arc<Engine>) -> Arc<Table> {
     )
     .unwrap();
     let expires_at = schema.columns().iter().find(|c| c.name == "expires_at").map(|c| c.id);
-    let options = TableOptions { durability: Durability::Sync, ttl_ms: None, expires_at };
+    let options = TableOptions { expires_at, ..TableOptions::new(Durability::Sync) };
     let definition = TableDefinition { schema, options, ..definition("t", 1, Durability::Sync) };
     engine.create_table(definition).unwrap()
 }

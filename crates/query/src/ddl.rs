@@ -364,10 +364,7 @@ fn define(
     }
     let schema = Schema::new(columns, &key_names).map_err(|e| SqlError::from(e).with_sqlstate("42P16"))?;
     let partitioning = partitions::define(&schema, partition)?;
-    let options = options.table_options(
-        &schema,
-        TableOptions { durability: engine.options().durability, ttl_ms: None, expires_at: None },
-    )?;
+    let options = options.table_options(&schema, TableOptions::new(engine.options().durability))?;
     Ok(TableDefinition { schema_name, name, schema, partitioning, options })
 }
 

@@ -78,6 +78,7 @@ impl Options {
             durability: self.durability.unwrap_or(current.durability),
             ttl_ms: self.ttl_ms.unwrap_or(current.ttl_ms),
             expires_at,
+            attributes: current.attributes.clone(),
         })
     }
 }

@@ -15,7 +15,8 @@ use std::path::Path;
 /// `Unavailable` if another process has the folder; `Corrupt`; those of the file system.
 pub fn open(dir: &Path, memory: &str) -> Result<Database> {
     let memory_bytes = parse_size(memory).map_err(|e| e.context(format!("--memory {memory}")))?;
-    let config = Config { data: dir.to_owned(), memory_bytes, ..Config::default() };
+    let doors = Config { kudu_master: None, kudu_tserver: None, ..Config::default() };
+    let config = Config { data: dir.to_owned(), memory_bytes, ..doors };
     // Whoever runs the command may read the files that it names; a client of a server may not.
     open_engines(&config, QueryOptions { file_tables: true, ..QueryOptions::default() })
 }
@@ -66,6 +67,8 @@ fn open_engines(config: &Config, query: QueryOptions) -> Result<Database> {
     if let Some(bytes) = config.statement_bytes_max {
         options.statement_bytes_max = bytes;
     }
+    // Nobody else names timestamps.
+    options.keeps_history = config.kudu_master.is_some() || config.kudu_tserver.is_some();
     (options.prefetch, options.one_source) = (config.prefetch, config.one_source);
     let engine = Engine::open(Env::real(), &config.data, options)?;
     let sql = QueryEngine::new(engine.clone(), query)?;

@@ -6,6 +6,7 @@
 mod alloc;
 mod config;
 mod database;
+mod encryption;
 mod import;
 mod logging;
 mod perf;

@@ -72,10 +72,13 @@ async fn serve(config: &Config, metrics: PrometheusHandle) -> Result<()> {
     ready.store(false, Ordering::Release);
     shutdown.send_replace(true);
     // A door that failed is no reason to leave the folder unflushed.
+    // What clients were told of is not left out of files now: they come again.
+    let snapshots = doors.kudu.as_ref().map(KuduDoor::snapshots);
     let joined = doors.join().await;
     tokio::task::spawn_blocking(move || database.engine.close())
         .await
         .map_err(|e| Error::internal(format!("closing the folder: {e}")))??;
+    drop(snapshots);
     joined?;
     tracing::info!("stopped");
     Ok(())

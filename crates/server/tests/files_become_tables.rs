@@ -132,6 +132,26 @@ fn rows_go_to_tablets_one_by_one_and_those_that_are_there_are_refused() {
     assert_eq!(rows, "id,name\n1,one\n2,\"two, too\"\n3,\n4,four\n");
 }
 
+#[test]
+fn of_very_many_rows_that_are_refused_the_last_are_only_counted() {
+    const TOLD: usize = 100_000;
+    let files = Files::new();
+    let server = Server::start(&files.path("data"), &[]);
+    let master = server.address("kudu-master");
+    let rows: String = (0..TOLD + 7).map(|id| format!("{id}\n")).collect();
+    let file = files.write("ids.csv", &format!("id\n{rows}"));
+    let import = || oribi_ok(&["import", "t", &file, "--primary-key", "id", "--master", master]);
+    let said = import();
+    assert!(said.contains("t: 100,007 rows") && !said.contains("refused"), "{said}");
+    let said = import();
+    assert!(said.contains("t: 0 rows") && said.contains("100,007 rows were refused"), "{said}");
+    let rejected = std::fs::read_to_string(files.path("ids.csv.rejected")).unwrap();
+    let lines: Vec<&str> = rejected.lines().collect();
+    assert_eq!(lines.len(), TOLD + 1);
+    assert!(lines[..TOLD].iter().all(|line| line.contains("already present")));
+    assert_eq!(lines[TOLD], "-\t7 more rows were refused\t");
+}
+
 /// Writes a Parquet file; returns its name.
 fn parquet(files: &Files, name: &str, columns: Vec<(&str, ArrayRef)>) -> String {
     let batch = RecordBatch::try_from_iter_with_nullable(

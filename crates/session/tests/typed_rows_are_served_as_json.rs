@@ -49,7 +49,7 @@ fn subject() -> Subject {
             name: name.into(),
             schema,
             partitioning: Partitioning::hash(columns, 2),
-            options: TableOptions { durability: Durability::Sync, ttl_ms: None, expires_at },
+            options: TableOptions { expires_at, ..TableOptions::new(Durability::Sync) },
         };
         engine.create_table(definition).unwrap();
     }

@@ -43,7 +43,7 @@ pub struct Column {
     pub attributes: Attributes,
 }
 
-/// What a protocol says of a column beyond its type, to be told again: nothing else looks at it. Names begin with the
+/// What a protocol says of a column beyond its type, or of a table, to be told again: nothing else looks at it. Names begin with the
 /// protocol's, as in `kudu.comment`.
 pub type Attributes = BTreeMap<String, String>;
 
@@ -495,6 +495,16 @@ pub struct TableOptions {
     pub ttl_ms: Option<u64>,
     /// A nullable timestamp column: a row expires at the time it holds.
     pub expires_at: Option<ColumnId>,
+    /// What clients say of the table and expect to be told again.
+    #[serde(default, skip_serializing_if = "Attributes::is_empty")]
+    pub attributes: Attributes,
+}
+
+impl TableOptions {
+    /// Of rows that do not expire.
+    pub fn new(durability: Durability) -> Self {
+        TableOptions { durability, ttl_ms: None, expires_at: None, attributes: Attributes::new() }
+    }
 }
 
 /// What `CREATE TABLE` asks for.

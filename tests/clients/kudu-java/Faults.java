@@ -50,11 +50,7 @@ public final class Faults {
           "scanned_on",
           () -> {
             Internals.breakConnections(client);
-            KuduSession session = Cases.client.newSession();
-            Operation delete = Tables.with(table.newDelete(), next.decrementAndGet(), null, null);
-            OperationResponse deleted = session.apply(delete);
-            Cases.holds(!deleted.hasRowError(), deleted.getRowError());
-            session.close();
+            delete(table, next.decrementAndGet());
           });
     }
     Cases.same(Tables.between(0, next.get()), Tables.sortedIds(Tables.scan(table)));
@@ -62,20 +58,40 @@ public final class Faults {
   }
 
   public static void anOrderedScanGoesOnOverRestarts() throws Exception {
-    KuduTable table = Tables.ranged("scanned_over_restarts", 0, SCANNED, SCANNED / 2);
+    scanOver("scanned_over_restarts", "restart");
+  }
+
+  public static void anOrderedScanGoesOnOverKills() throws Exception {
+    scanOver("scanned_over_kills", "kill");
+  }
+
+  /** Rows are deleted and changed before and after the server is gone: the scan sees none of it. */
+  private static void scanOver(String name, String end) throws Exception {
+    KuduTable table = Tables.ranged(name, 0, SCANNED, SCANNED / 2);
     Tables.fill(table, 0, SCANNED);
-    AtomicLong restarts = new AtomicLong();
+    AtomicLong next = new AtomicLong(SCANNED);
+    AtomicLong ends = new AtomicLong();
     try (KuduClient client = Cases.connect()) {
       scanWith(
           client,
-          "scanned_over_restarts",
+          name,
           () -> {
-            if (restarts.incrementAndGet() <= 2) {
-              Cases.ask("restart");
+            delete(table, next.decrementAndGet());
+            if (ends.incrementAndGet() <= 2) {
+              Cases.ask(end);
             }
+            delete(table, next.decrementAndGet());
           });
     }
-    Cases.holds(restarts.get() >= 2, restarts);
+    Cases.same(Tables.between(0, next.get()), Tables.sortedIds(Tables.scan(table)));
+    Cases.holds(ends.get() >= 2, ends);
+  }
+
+  private static void delete(KuduTable table, long id) throws Exception {
+    KuduSession session = Cases.client.newSession();
+    OperationResponse deleted = session.apply(Tables.with(table.newDelete(), id, null, null));
+    Cases.holds(!deleted.hasRowError(), deleted.getRowError());
+    session.close();
   }
 
   private interface Fault {

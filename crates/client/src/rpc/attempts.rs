@@ -10,6 +10,8 @@ use tokio::time::Instant;
 pub(crate) struct Attempts {
     deadline: Instant,
     failed: u32,
+    /// Whether one was maybe executed, and nobody has said so.
+    is_unknown: bool,
 }
 
 /// Doubling ends here: 256 times the first wait, about four seconds, as in Kudu's C++ client.
@@ -17,12 +19,22 @@ const DOUBLINGS_MAX: u32 = 8;
 
 impl Attempts {
     pub(crate) fn new(timeout: Duration) -> Self {
-        Attempts { deadline: Instant::now() + timeout, failed: 0 }
+        Attempts { deadline: Instant::now() + timeout, failed: 0, is_unknown: false }
     }
 
     /// Time to the deadline, which is how long a server may take, but `longest` at most.
     pub(crate) fn remaining(&self, longest: Duration) -> Duration {
         self.deadline.saturating_duration_since(Instant::now()).min(longest)
+    }
+
+    /// An attempt was sent, and what became of it is not known.
+    pub(crate) fn note_unknown(&mut self) {
+        self.is_unknown = true;
+    }
+
+    /// Whether an attempt that was refused may have been so because one before it was executed.
+    pub(crate) fn is_unknown(&self) -> bool {
+        self.is_unknown
     }
 
     /// Waits before the next attempt: 10 to 19 ms, and twice as long with each.

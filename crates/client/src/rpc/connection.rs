@@ -3,25 +3,22 @@
 //! One task owns the socket. It writes what is queued, and reads; when either ends, all calls under way fail, and whoever
 //! wants the server next opens another connection. A call that is dropped before its answer came is forgotten.
 
+use super::corrupt;
+use super::negotiate::{Introduction, Opened, connect};
+use super::stream::{Receiver, Sender};
 use bytes::BytesMut;
 use oribi_kudu::frame::{self, Body, FRAME_BYTES_MAX, Frame};
 use oribi_kudu::messages::common::HostPort;
-use oribi_kudu::negotiation::{
-    ClientNegotiation, Credentials, NEGOTIATION_FRAME_BYTES_MAX, NegotiationError,
-};
 use oribi_kudu::rpc::{ErrorStatus, RequestHeader, ResponseHeader};
-use oribi_types::{Error, ErrorKind, Result};
+use oribi_types::{Error, Result};
 use parking_lot::Mutex;
 use prost::Message;
 use smallvec::SmallVec;
 use std::collections::HashMap;
-use std::io::{self, IoSlice};
+use std::io::IoSlice;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI32, Ordering};
 use std::time::Duration;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
-use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::sync::{Notify, oneshot};
 use tokio::task::AbortHandle;
 
@@ -93,12 +90,12 @@ impl Connection {
     /// `Unavailable` if there is nobody, `Forbidden` if the server refuses the client.
     pub(crate) async fn open(
         address: &HostPort,
-        credentials: &Credentials,
+        introduction: &Introduction,
         timeout: Duration,
     ) -> Result<Self> {
         let name = format!("{}:{}", address.host, address.port);
-        let opened = tokio::time::timeout(timeout, negotiate(address, credentials.clone())).await;
-        let (stream, input) = opened
+        let opened = tokio::time::timeout(timeout, connect(address, introduction)).await;
+        let opened = opened
             .unwrap_or_else(|_| Err(Error::unavailable(format!("no answer within {timeout:?}"))))
             .map_err(|error| error.context(format_args!("connecting to {name}")))?;
         let shared = Arc::new(Shared {
@@ -107,7 +104,7 @@ impl Connection {
             calls: Mutex::default(),
             queued: Notify::new(),
         });
-        let task = tokio::spawn(run(shared.clone(), stream, input)).abort_handle();
+        let task = tokio::spawn(run(shared.clone(), opened)).abort_handle();
         Ok(Connection { shared, task })
     }
 
@@ -214,40 +211,17 @@ impl CallError {
     }
 }
 
-async fn negotiate(address: &HostPort, credentials: Credentials) -> Result<(TcpStream, BytesMut)> {
-    let unavailable = |error: io::Error| Error::unavailable(error.to_string());
-    let port = u16::try_from(address.port).map_err(|_| Error::invalid("port above 65535"))?;
-    let mut stream = TcpStream::connect((address.host.as_str(), port)).await.map_err(unavailable)?;
-    stream.set_nodelay(true).map_err(unavailable)?;
-    let (mut input, mut out) = (BytesMut::new(), BytesMut::new());
-    let mut negotiation = ClientNegotiation::start(credentials, &mut out);
-    let mut is_done = false;
-    while !is_done {
-        stream.write_all(&out).await.map_err(unavailable)?;
-        out.clear();
-        let frame = loop {
-            if let Some(frame) = frame::decode(&mut input, NEGOTIATION_FRAME_BYTES_MAX).map_err(corrupt)? {
-                break frame;
-            }
-            read(&mut stream, &mut input).await?;
-        };
-        is_done = negotiation.advance(frame, &mut out).map_err(refused)?;
-    }
-    stream.write_all(&out).await.map_err(unavailable)?;
-    Ok((stream, input))
-}
-
 /// Owns the socket until it breaks.
-async fn run(shared: Arc<Shared>, stream: TcpStream, input: BytesMut) {
-    let (read_half, write_half) = stream.into_split();
+async fn run(shared: Arc<Shared>, opened: Opened) {
+    let Opened { sender, receiver, input } = opened;
     let ended = tokio::select! {
-        ended = write_requests(&shared, write_half) => ended,
-        ended = read_answers(&shared, read_half, input) => ended,
+        ended = write_requests(&shared, sender) => ended,
+        ended = read_answers(&shared, receiver, input) => ended,
     };
     shared.close(&ended.err().unwrap_or_else(|| Error::unavailable("closed")));
 }
 
-async fn write_requests(shared: &Shared, mut half: OwnedWriteHalf) -> Result<()> {
+async fn write_requests(shared: &Shared, mut sender: Sender) -> Result<()> {
     let mut requests = Vec::new();
     loop {
         shared.queued.notified().await;
@@ -255,20 +229,13 @@ async fn write_requests(shared: &Shared, mut half: OwnedWriteHalf) -> Result<()>
         for group in requests.chunks(SLICES_MAX / 4) {
             let mut slices: SmallVec<[IoSlice<'_>; SLICES_MAX]> =
                 group.iter().flat_map(Request::slices).collect();
-            let mut rest = &mut slices[..];
-            while !rest.is_empty() {
-                let written = half.write_vectored(rest).await;
-                match written.map_err(|error| Error::unavailable(error.to_string()))? {
-                    0 => return Err(Error::unavailable("closed by the server")),
-                    written => IoSlice::advance_slices(&mut rest, written),
-                }
-            }
+            sender.send(&mut slices).await?;
         }
         requests.clear();
     }
 }
 
-async fn read_answers(shared: &Shared, mut half: OwnedReadHalf, mut input: BytesMut) -> Result<()> {
+async fn read_answers(shared: &Shared, mut receiver: Receiver, mut input: BytesMut) -> Result<()> {
     loop {
         while let Some(frame) = frame::decode(&mut input, FRAME_BYTES_MAX).map_err(corrupt)? {
             shared.hand_out(frame)?;
@@ -279,26 +246,6 @@ async fn read_answers(shared: &Shared, mut half: OwnedReadHalf, mut input: Bytes
         if input.capacity() - input.len() < missing.max(ROOM_BYTES_MIN) {
             input.reserve(missing.max(ROOM_BYTES));
         }
-        read(&mut half, &mut input).await?;
+        receiver.receive(&mut input).await?;
     }
-}
-
-async fn read(half: &mut (impl AsyncReadExt + Unpin), input: &mut BytesMut) -> Result<()> {
-    match half.read_buf(input).await {
-        Ok(0) => Err(Error::unavailable("closed by the server")),
-        Ok(_) => Ok(()),
-        Err(error) => Err(Error::unavailable(error.to_string())),
-    }
-}
-
-fn corrupt(error: impl std::error::Error) -> Error {
-    Error::corrupt(error.to_string())
-}
-
-fn refused(error: NegotiationError) -> Error {
-    let kind = match &error {
-        NegotiationError::Refused(_) | NegotiationError::Unauthorized(_) => ErrorKind::Forbidden,
-        _ => ErrorKind::Corrupt,
-    };
-    Error::new(kind, error.to_string())
 }

@@ -6,10 +6,21 @@
 
 mod attempts;
 mod connection;
+mod negotiate;
 mod pool;
 mod request_ids;
+mod stream;
+mod tls;
 
 pub(crate) use attempts::Attempts;
 pub(crate) use connection::{Call, CallError, Connection, Payload};
+pub(crate) use negotiate::Introduction;
 pub(crate) use pool::{Connections, parse_address};
 pub(crate) use request_ids::{RequestIds, Sequence};
+pub use tls::Tls;
+
+use oribi_types::Error;
+
+fn corrupt(error: impl std::error::Error) -> Error {
+    Error::corrupt(error.to_string())
+}

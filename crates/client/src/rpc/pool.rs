@@ -1,8 +1,7 @@
 //! One connection for each server, opened when it is first wanted and again when it broke.
 
-use super::Connection;
+use super::{Connection, Introduction};
 use oribi_kudu::messages::common::HostPort;
-use oribi_kudu::negotiation::Credentials;
 use oribi_types::{Error, Result};
 use parking_lot::Mutex;
 use std::collections::HashMap;
@@ -13,13 +12,13 @@ use std::time::Duration;
 type Slot = Arc<tokio::sync::Mutex<Option<Arc<Connection>>>>;
 
 pub(crate) struct Connections {
-    credentials: Credentials,
+    introduction: Introduction,
     slots: Mutex<HashMap<HostPort, Slot>>,
 }
 
 impl Connections {
-    pub(crate) fn new(credentials: Credentials) -> Self {
-        Connections { credentials, slots: Mutex::default() }
+    pub(crate) fn new(introduction: Introduction) -> Self {
+        Connections { introduction, slots: Mutex::default() }
     }
 
     /// `timeout` bounds connecting and negotiating.
@@ -38,7 +37,7 @@ impl Connections {
         match &*slot {
             Some(open) if !open.is_closed() => Ok(open.clone()),
             _ => {
-                let open = Arc::new(Connection::open(address, &self.credentials, timeout).await?);
+                let open = Arc::new(Connection::open(address, &self.introduction, timeout).await?);
                 *slot = Some(open.clone());
                 Ok(open)
             }

@@ -2,6 +2,7 @@
 
 use super::errors::RowErrors;
 use super::route::Route;
+use super::slots::{Lane, Slots};
 use super::{FlushMode, Progress, SessionOptions, Shared, write};
 use crate::batch::{Batch, BuiltRow, SealedBatch};
 use crate::table::{Table, Tablet};
@@ -9,7 +10,7 @@ use oribi_types::Error;
 use std::sync::Arc;
 
 pub(super) struct Lanes {
-    lanes: Vec<Lane>,
+    lanes: Slots,
     routes: Vec<Route>,
     /// Rows that wait for a flush, and all rows that are not done, in bytes.
     waiting_bytes: usize,
@@ -32,19 +33,6 @@ struct Limits {
     watermark_bytes: usize,
     flushes_max: u64,
     errors_max: usize,
-}
-
-/// The way to one tablet.
-struct Lane {
-    table: Table,
-    tablet: Arc<Tablet>,
-    open: Batch,
-    /// The flush that the oldest row in `open` belongs to.
-    open_flush: u64,
-    /// That of the batch that is being sent.
-    under_way: Option<u64>,
-    /// Send `open` as soon as nothing is under way.
-    is_due: bool,
 }
 
 /// What became of a row that was offered.
@@ -79,7 +67,7 @@ impl Lanes {
             errors_max: options.errors_max,
         };
         Lanes {
-            lanes: Vec::new(),
+            lanes: Slots::default(),
             routes: Vec::new(),
             waiting_bytes: 0,
             bytes: 0,
@@ -175,7 +163,7 @@ impl Lanes {
         state.is_due = false;
         state.under_way = Some(state.open_flush);
         let batch = Arc::new(std::mem::take(&mut state.open).seal());
-        let (table, tablet) = (state.table.clone(), state.tablet.clone());
+        let (table, tablet) = (state.table.clone(), state.tablet());
         tokio::spawn(write::run(shared.clone(), lane, table, tablet, batch));
     }
 
@@ -226,6 +214,7 @@ impl Lanes {
         *is_due = false;
         let flush = under_way.take().unwrap_or(*open_flush);
         let waiting = std::mem::take(open);
+        self.lanes.release(lane);
         self.bytes -= waiting.bytes() + batch.bytes();
         (waiting, flush)
     }
@@ -294,17 +283,16 @@ impl Lanes {
 
     /// Opens a lane to a tablet, for what of its keys is in no other lane.
     pub(super) fn open(&mut self, table: &Table, tablet: Arc<Tablet>) -> usize {
+        if self.lanes.release_idle() {
+            let lanes = &self.lanes;
+            self.routes.retain_mut(|route| route.release_all(|lane| lanes[lane].is_free()));
+        }
         let position = self.routes.iter().position(|route| route.is_to(table)).unwrap_or_else(|| {
             self.routes.push(Route::new(table.clone()));
             self.routes.len() - 1
         });
-        let known = self.lanes.iter().position(|lane| Arc::ptr_eq(&lane.tablet, &tablet));
-        let lane = known.unwrap_or_else(|| {
-            let tablet = tablet.clone();
-            let (table, open) = (table.clone(), Batch::default());
-            self.lanes.push(Lane { table, tablet, open, open_flush: 0, under_way: None, is_due: false });
-            self.lanes.len() - 1
-        });
+        let known = self.lanes.find(&tablet);
+        let lane = known.unwrap_or_else(|| self.lanes.add(table, tablet.clone()));
         let Lanes { lanes, routes, .. } = self;
         routes[position].claim(lane, &tablet, |lane| lanes[lane].is_idle());
         lane
@@ -328,8 +316,49 @@ impl Lanes {
     }
 }
 
-impl Lane {
-    fn is_idle(&self) -> bool {
-        self.open.is_empty() && self.under_way.is_none()
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::session::row::{OpenRow, tests};
+    use crate::table::Column;
+    use oribi_kudu::row_operations::{OperationType, PartialRow};
+    use oribi_types::ColumnType;
+
+    fn columns() -> [Column; 1] {
+        [Column::new("key", ColumnType::Int64).key()]
+    }
+
+    /// The tablet of one key, as a partition key, and all after it up to the next.
+    fn tablet(key: u32) -> Arc<Tablet> {
+        let bound = |key: u32| key.to_be_bytes().to_vec().into();
+        Arc::new(Tablet::between(bound(key), bound(key + 1)))
+    }
+
+    #[tokio::test]
+    async fn lanes_that_are_idle_make_room_for_others() {
+        let (table, _) = tests::table(&columns());
+        let mut lanes = Lanes::new(&SessionOptions::default());
+        let mut cells = Vec::new();
+        let mut row = OpenRow::new(&table, OperationType::Insert, &mut cells);
+        row.set_i64(0, 1).unwrap();
+        // Every hundredth has a row, which waits.
+        for key in 0..10_000 {
+            let lane = lanes.open(&table, tablet(key));
+            if key % 100 == 0 {
+                lanes.append(lane, row.built(), 1);
+            }
+        }
+        assert!(lanes.lanes.len() < 400, "{} lanes", lanes.lanes.len());
+        for key in (0..10_000u32).step_by(100) {
+            let lane = lanes.find(&table, &key.to_be_bytes()).unwrap();
+            assert_eq!(lanes.waiting(lane).len(), 1);
+        }
+        // Tables go with their lanes.
+        for key in 0..10_000 {
+            let (table, _) = tests::table(&columns());
+            lanes.open(&table, tablet(key));
+        }
+        assert!(lanes.lanes.len() < 400 && lanes.routes.len() < 400, "{} routes", lanes.routes.len());
+        assert_eq!(lanes.lanes.iter().filter(|lane| !lane.is_idle()).count(), 100);
     }
 }

@@ -7,6 +7,8 @@
 //! due; a lane that has one under way sends the next when the answer is there, with what came meanwhile. That keeps the
 //! order of rows of one key, and makes batches as large as the server is slow.
 //!
+//! A lane without rows may be let go, so that a session that sees many tables and ranges come and go stays small.
+//!
 //! When a tablet is no more, because its range was dropped, its rows go where their keys belong now, in their order, or fail
 //! if that is nowhere.
 //!
@@ -19,6 +21,7 @@ mod lanes;
 mod reroute;
 mod route;
 mod row;
+mod slots;
 mod write;
 
 pub use errors::{RowError, RowErrors};

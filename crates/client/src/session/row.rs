@@ -165,7 +165,7 @@ impl<'v> Cells<'v> for OpenRow<'_, 'v> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
     use crate::batch::Batch;
     use crate::client::{Client, ClientOptions};
@@ -181,7 +181,7 @@ mod tests {
     use proptest::prelude::*;
 
     /// A table of these columns, with a session that nobody listens to.
-    fn table(columns: &[Column]) -> (Table, Session) {
+    pub(in crate::session) fn table(columns: &[Column]) -> (Table, Session) {
         let client = Client::unconnected(Vec::new(), ClientOptions::default());
         let schema = Schema { columns: columns.iter().map(Column::in_definition).collect() };
         let response = GetTableSchemaResponse {

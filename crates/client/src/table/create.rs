@@ -1,6 +1,6 @@
 //! Creating a table.
 
-use super::{Column, Table};
+use super::{Column, Table, partition};
 use crate::client::Client;
 use oribi_kudu::column::WireColumn;
 use oribi_kudu::messages::common::{
@@ -12,7 +12,7 @@ use oribi_kudu::messages::master::{
 };
 use oribi_kudu::row_operations::{OperationLayout, OperationType, OperationsBuilder, PartialRow};
 use oribi_kudu::service::MasterMethod;
-use oribi_types::{Error, Result, Value};
+use oribi_types::{Error, ErrorKind, Result, Value};
 use std::sync::Arc;
 
 /// What a table is to be. Without any partitioning it is one tablet.
@@ -90,6 +90,7 @@ impl CreateTable {
         self
     }
 
+    /// An attempt after one whose outcome is not known finds what that one made: a table like this.
     pub(crate) async fn run(self, client: &Client) -> Result<Table> {
         let name = self.name.clone();
         let request = self.request()?;
@@ -98,8 +99,19 @@ impl CreateTable {
             if has_bounds { &[MasterFeature::RangePartitionBounds] } else { &[] };
         let mut attempts = client.shared.attempts();
         let shared = &client.shared;
-        let made: CreateTableResponse = shared.master(MasterMethod::CreateTable, features, &request).await?;
-        let table = TableIdentifier { table_id: made.table_id, table_name: None };
+        let made = shared.master_with(MasterMethod::CreateTable, features, &request, &mut attempts).await;
+        let table_id = match made {
+            Ok(CreateTableResponse { table_id, .. }) => table_id,
+            Err(error) if error.kind() == ErrorKind::AlreadyExists && attempts.is_unknown() => {
+                let found = client.open_table(&name).await?;
+                if !is_as_defined(&found, &request)? {
+                    return Err(error.context(format_args!("table {name} is another one")));
+                }
+                Some(found.shared.id.clone())
+            }
+            Err(error) => return Err(error),
+        };
+        let table = TableIdentifier { table_id, table_name: None };
         let asked = IsCreateTableDoneRequest { table: table.clone() };
         loop {
             let method = MasterMethod::IsCreateTableDone;
@@ -130,6 +142,19 @@ impl CreateTable {
             ..self.request
         })
     }
+}
+
+/// Whether a table has the columns that were asked for, and is partitioned by them likewise.
+fn is_as_defined(found: &Table, request: &CreateTableRequest) -> Result<bool> {
+    let columns = request.schema.columns.iter().map(Column::of).collect::<Result<Vec<_>>>()?;
+    if found.columns() != columns {
+        return Ok(false);
+    }
+    let wire: Vec<WireColumn> = columns.iter().map(Column::wire).collect();
+    let message = request.partition_schema.clone().unwrap_or_default();
+    let wanted = partition::schema(&message, &request.schema, &wire, found.key_columns())?;
+    let schema = &found.shared.partition_schema;
+    Ok((schema.hash(), schema.range()) == (wanted.hash(), wanted.range()))
 }
 
 /// Positions of the columns of these names.

@@ -39,7 +39,15 @@ pub(super) fn schema(
     PartitionSchema::new(key, hash, range, custom)
 }
 
-fn ranges(plain: &PartitionSchema, layout: &OperationLayout, bounds: &RowOperations) -> Result<Vec<Range>> {
+/// The ranges between these bounds, over the columns of `layout`.
+///
+/// # Errors
+/// `Invalid` for bounds that make no range.
+pub(super) fn ranges(
+    plain: &PartitionSchema,
+    layout: &OperationLayout,
+    bounds: &RowOperations,
+) -> Result<Vec<Range>> {
     let (rows, indirect) = (bounds.rows.as_deref(), bounds.indirect_data.as_deref());
     let mut reader = OperationReader::new(layout, rows.unwrap_or_default(), indirect.unwrap_or_default());
     plain.range_keys().ranges(&mut reader)

@@ -70,6 +70,11 @@ const LOCATIONS_MAX: u32 = 128;
 const NOT_COVERED_MAX: Duration = Duration::from_secs(5);
 
 impl Tablet {
+    #[cfg(test)]
+    pub(crate) fn between(start: Bytes, end: Bytes) -> Self {
+        Tablet { id: Bytes::new(), start, end, hash_buckets: Vec::new(), leader: Mutex::default() }
+    }
+
     /// Its leader is not where we thought.
     pub(crate) fn forget_leader(&self) {
         *self.leader.lock() = None;

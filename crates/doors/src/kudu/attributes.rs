@@ -1,16 +1,21 @@
-//! What Kudu's clients say of a column and expect to be told again, though it means nothing here: the length of a `VARCHAR`, to
-//! which clients cut what they write, and how Kudu would encode and compress cells on disk.
+//! What Kudu's clients say of a column or a table and expect to be told again, though it means nothing here: the length of a
+//! `VARCHAR`, to which clients cut what they write, how Kudu would encode and compress cells on disk, whose a table is.
 
 use oribi_kudu::column::{ColumnTypeAttributes, DataType};
 use oribi_kudu::messages::common::{ColumnSchema, ColumnSchemaDelta};
 use oribi_types::schema::Attributes;
-use oribi_types::{Column, ColumnType};
+use oribi_types::{Column, ColumnType, Error, Result};
 
 const VARCHAR_LENGTH: &str = "kudu.varchar_length";
 const ENCODING: &str = "kudu.encoding";
 const COMPRESSION: &str = "kudu.compression";
 const BLOCK_SIZE: &str = "kudu.block_size";
 const COMMENT: &str = "kudu.comment";
+const OWNER: &str = "kudu.owner";
+
+/// Bytes of the owner and the comment of a table; Kudu's limit for names and comments (`--max_identifier_length`,
+/// `--max_table_comment_length`).
+pub(super) const TEXT_BYTES_MAX: usize = 256;
 
 /// Those of a column as a client wants it.
 pub(super) fn from_message(column: &ColumnSchema) -> Attributes {
@@ -38,15 +43,48 @@ pub(super) fn altered(attributes: &Attributes, delta: &ColumnSchemaDelta) -> Att
         (BLOCK_SIZE, number(delta.block_size)),
         (COMMENT, delta.new_comment.clone()),
     ];
-    let mut altered = attributes.clone();
+    with(attributes, changes)
+}
+
+/// Those of a table of which a client says this. What it leaves out stays.
+///
+/// # Errors
+/// `Invalid` for a text that is too long.
+pub(super) fn of_table(
+    attributes: &Attributes,
+    owner: Option<&str>,
+    comment: Option<&str>,
+) -> Result<Attributes> {
+    for (what, text) in [("owner", owner), ("comment", comment)] {
+        if text.is_some_and(|text| text.len() > TEXT_BYTES_MAX) {
+            return Err(Error::invalid(format!(
+                "invalid table {what}: longer than maximum permitted length {TEXT_BYTES_MAX}"
+            )));
+        }
+    }
+    Ok(with(attributes, [(OWNER, owner.map(str::to_owned)), (COMMENT, comment.map(str::to_owned))]))
+}
+
+/// Whose a table is; nobody's, if none of Kudu's clients made it.
+pub(super) fn owner(attributes: &Attributes) -> Option<String> {
+    attributes.get(OWNER).cloned()
+}
+
+pub(super) fn comment(attributes: &Attributes) -> Option<String> {
+    attributes.get(COMMENT).cloned()
+}
+
+/// An empty text takes an attribute away.
+fn with<const N: usize>(attributes: &Attributes, changes: [(&str, Option<String>); N]) -> Attributes {
+    let mut changed = attributes.clone();
     for (name, value) in changes {
         match value {
             None => {}
-            Some(nothing) if nothing.is_empty() => drop(altered.remove(name)),
-            Some(value) => drop(altered.insert(name.to_owned(), value)),
+            Some(nothing) if nothing.is_empty() => drop(changed.remove(name)),
+            Some(value) => drop(changed.insert(name.to_owned(), value)),
         }
     }
-    altered
+    changed
 }
 
 /// A column with these, and nothing else.
@@ -55,7 +93,7 @@ pub(super) fn to_message(attributes: &Attributes) -> ColumnSchema {
         encoding: number(attributes, ENCODING),
         compression: number(attributes, COMPRESSION),
         cfile_block_size: number(attributes, BLOCK_SIZE),
-        comment: attributes.get(COMMENT).cloned(),
+        comment: comment(attributes),
         ..ColumnSchema::default()
     }
 }

@@ -9,12 +9,15 @@ use oribi_kudu::rpc::{ErrorCode, ErrorStatus, RequestHeader, RequestId};
 use oribi_kudu::service::Method;
 use oribi_kudu::{MessageError, STEPS_MAX};
 use prost::Message;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// What a client asks.
 pub(super) struct Call {
     pub id: i32,
     pub method: Method,
+    /// Who the client says it is.
+    pub user: Arc<str>,
     /// How long the client waits for the answer.
     pub timeout: Option<Duration>,
     /// What a write is known by when it is sent again.
@@ -23,17 +26,18 @@ pub(super) struct Call {
 }
 
 impl Call {
-    /// The call of this header.
+    /// The call of this header and this user.
     ///
     /// # Errors
     /// What to answer if nobody knows its method.
-    pub fn new(header: &mut RequestHeader, body: Body) -> Result<Call, ErrorStatus> {
+    pub fn new(user: &Arc<str>, header: &mut RequestHeader, body: Body) -> Result<Call, ErrorStatus> {
         let remote = header.remote_method.take();
         let remote = remote.ok_or_else(|| invalid("the call names no method".to_owned()))?;
         let timeout = header.timeout_millis.filter(|millis| *millis > 0);
         Ok(Call {
             id: header.call_id,
             method: Method::of(&remote)?,
+            user: user.clone(),
             timeout: timeout.map(|millis| Duration::from_millis(millis.into())),
             request_id: header.request_id.take(),
             body,

@@ -4,14 +4,15 @@
 //! executed; then everything that is ready goes out in one writev(2), sidecars from where they were made. An answer that rests
 //! on a write waits for the log in a future of its own, so that the thread serves others meanwhile.
 //!
-//! What a client has others keep for it counts ([`super::load`]): a long frame from before it is received until its call is
-//! done, and answers until they are sent.
+//! What a client has others keep for it counts ([`super::load`]): a long frame as it comes and until its call is done, and
+//! answers until they are sent.
 
 use super::Port;
 use super::call::{Answer, Call, too_busy};
 use super::idle::Idle;
 use super::load::{Held, UNCOUNTED_BYTES};
 use super::outbox::Outbox;
+use super::receive::poll_room;
 use super::services::{self, Done, Handled, Work};
 use super::stream::Stream;
 use super::tserver::write::RowPlans;
@@ -23,8 +24,7 @@ use oribi_kudu::frame::{self, FRAME_BYTES_MAX, Frame};
 use oribi_kudu::rpc::{ErrorStatus, RequestHeader};
 use oribi_types::{Error, Result};
 use std::future::poll_fn;
-use std::io::ErrorKind;
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::TcpStream;
@@ -37,9 +37,6 @@ const NEGOTIATION_MAX: Duration = Duration::from_secs(3);
 const OUTBOX_BYTES_MAX: usize = 16 << 20;
 /// Nor is one with so many calls in flight.
 const CALLS_MAX: usize = 256;
-/// The room that is made in the receive buffer at least, and at most for a frame that has not come yet.
-const RECEIVE_BYTES_MIN: usize = 64 << 10;
-const RECEIVE_BYTES_MAX: usize = 1 << 20;
 /// How long a write waits for room in memory before the client is asked to come later.
 const ADMISSION_MAX: Duration = Duration::from_secs(1);
 
@@ -52,11 +49,22 @@ struct Finished {
     expected: usize,
 }
 
+/// What a connection waited for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Event {
+    /// There is more to do.
+    Something,
+    /// The client has left, or was silent for too long.
+    Left,
+}
+
 pub(super) struct Connection {
     pub(super) port: Arc<Port>,
-    thread: usize,
+    pub(super) thread: usize,
     pub(super) stream: Stream,
     pub(super) is_peer_local: bool,
+    /// Who the client says it is.
+    pub(super) user: Arc<str>,
     pub(super) input: BytesMut,
     pub(super) outbox: Outbox,
     plans: RowPlans,
@@ -69,10 +77,10 @@ pub(super) struct Connection {
     held_bytes: usize,
     /// Room for the answers that wait to be sent.
     answers_room: Held,
-    /// Room for the long frame that is being received …
-    frame_room: Held,
-    /// … or its turn, which it waits for.
-    frame_turn: Option<BoxFuture<'static, Held>>,
+    /// Room for what has come of the long frame that is being received, and for some of what comes next …
+    pub(super) frame_room: Held,
+    /// … or for that, once it is there.
+    pub(super) more_room: Option<BoxFuture<'static, Held>>,
 }
 
 impl Connection {
@@ -82,6 +90,7 @@ impl Connection {
             thread,
             stream: Stream::new(socket),
             is_peer_local: link.peer.ip().is_loopback(),
+            user: Arc::default(),
             input: BytesMut::new(),
             outbox: Outbox::default(),
             plans: RowPlans::default(),
@@ -91,7 +100,7 @@ impl Connection {
             held_bytes: 0,
             answers_room: Held::default(),
             frame_room: Held::default(),
-            frame_turn: None,
+            more_room: None,
         }
     }
 
@@ -105,84 +114,87 @@ impl Connection {
         idle_max: Option<Duration>,
         mut shutdown: watch::Receiver<bool>,
     ) -> Result<()> {
-        let mut shut = pin!(shutdown.wait_for(|shut| *shut));
+        let mut shut = pin!(async { drop(shutdown.wait_for(|shut| *shut).await) });
         let negotiated = tokio::select! {
             negotiated = tokio::time::timeout(NEGOTIATION_MAX, self.negotiate()) => negotiated,
-            _ = &mut shut => return Ok(()),
+            () = &mut shut => return Ok(()),
         };
         match negotiated {
-            Ok(Ok(true)) => {}
-            Ok(left) => return left.map(|_| ()),
-            Err(_) => return Err(Error::invalid("the negotiation took too long")),
+            Ok(Ok(true)) => self.serve_calls(pin!(Idle::new(idle_max)), shut).await,
+            Ok(left) => left.map(|_| ()),
+            Err(_) => Err(Error::invalid("the negotiation took too long")),
         }
-        let mut idle = pin!(Idle::new(idle_max));
+    }
+
+    async fn serve_calls(
+        &mut self,
+        mut idle: Pin<&mut Idle>,
+        mut shut: Pin<&mut impl Future<Output = ()>>,
+    ) -> Result<()> {
         let mut closing = false;
         loop {
             let stopped = !closing && self.take_calls()?;
             self.settle_held();
-            let sent = self.outbox.flush(&mut self.stream)?;
-            self.port.traffic.thread(self.thread).sent_bytes.add(sent as u64);
-            if sent > 0 {
+            if self.send_some()? {
                 idle.as_mut().touch();
             }
-            let is_sent = self.outbox.is_sent(&self.stream);
-            if closing && self.calls.is_empty() && is_sent {
+            if closing && self.calls.is_empty() && self.outbox.is_sent(&self.stream) {
                 return Ok(());
             }
-            if stopped && self.has_room() {
+            if stopped && self.make_room() {
                 continue;
             }
-            let reads = !closing && self.has_room() && self.may_receive();
             tokio::select! {
                 biased;
-                Some(finished) = self.calls.next(), if !self.calls.is_empty() => self.collect(finished?)?,
-                room = poll_turn(&mut self.frame_turn) => {
-                    (self.frame_turn, self.frame_room) = (None, room);
-                }
-                writable = poll_fn(|cx| self.stream.poll_write_ready(cx)), if !is_sent => writable?,
-                readable = poll_fn(|cx| self.stream.poll_read_ready(cx)), if reads => {
-                    readable?;
-                    // A long frame comes whole within the time that a client may be silent: it has room that others want.
-                    if self.frame_room.bytes() == 0 {
-                        idle.as_mut().touch();
-                    }
-                    if self.receive()? == Some(0) {
-                        return Ok(());
-                    }
-                }
-                _ = &mut shut, if !closing => closing = true,
-                () = idle.as_mut().over() => {
-                    // One that does not read its answers is as silent.
-                    if self.calls.is_empty() {
-                        self.port.traffic.thread(self.thread).idle.add(1);
-                        return Ok(());
-                    }
-                }
+                event = self.event(closing, idle.as_mut()) => if event? == Event::Left {
+                    return Ok(());
+                },
+                () = &mut shut, if !closing => closing = true,
             }
         }
     }
 
-    /// Receives what has arrived: how many bytes, or `None` if it was a false alarm.
-    pub(super) fn receive(&mut self) -> Result<Option<usize>> {
-        // The rest of a frame is received into one piece of memory, but room is made for what is believed: some times what is
-        // there.
-        let missing = match self.input.first_chunk::<4>() {
-            Some(prefix) => (u32::from_be_bytes(*prefix) as usize + 4).saturating_sub(self.input.len()),
-            None => 0,
-        };
-        let room_max = RECEIVE_BYTES_MIN.max(4 * self.input.len()).min(RECEIVE_BYTES_MAX);
-        self.input.reserve(missing.clamp(RECEIVE_BYTES_MIN, room_max));
-        let received = match self.stream.try_read_buf(&mut self.input) {
-            Ok(received) => received,
-            Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(None),
-            Err(error) => return Err(error.into()),
-        };
-        self.port.traffic.thread(self.thread).received_bytes.add(received as u64);
-        Ok(Some(received))
+    /// Sends what the socket takes; whether that was anything.
+    fn send_some(&mut self) -> Result<bool> {
+        let sent = self.outbox.flush(&mut self.stream)?;
+        self.port.traffic.thread(self.thread).sent_bytes.add(sent as u64);
+        Ok(sent > 0)
     }
 
-    /// Whether another call may begin: the client has not too many in flight, nor too much to read.
-    fn has_room(&mut self) -> bool {
+    /// Waits for something to do, and does what cannot wait of it.
+    async fn event(&mut self, closing: bool, mut idle: Pin<&mut Idle>) -> Result<Event> {
+        let reads = !closing && self.make_room() && self.may_receive();
+        let is_sent = self.outbox.is_sent(&self.stream);
+        tokio::select! {
+            biased;
+            Some(finished) = self.calls.next(), if !self.calls.is_empty() => self.collect(finished?)?,
+            room = poll_room(&mut self.more_room) => {
+                self.more_room = None;
+                self.frame_room.merge(room);
+            }
+            writable = poll_fn(|cx| self.stream.poll_write_ready(cx)), if !is_sent => writable?,
+            readable = poll_fn(|cx| self.stream.poll_read_ready(cx)), if reads => {
+                readable?;
+                // A long frame comes whole within the time that a client may be silent: it has room that others want.
+                if self.frame_room.bytes() == 0 {
+                    idle.touch();
+                }
+                if self.receive()? == Some(0) {
+                    return Ok(Event::Left);
+                }
+            }
+            // One that does not read its answers is as silent.
+            () = idle.as_mut().over() => if self.calls.is_empty() {
+                self.port.traffic.thread(self.thread).idle.add(1);
+                return Ok(Event::Left);
+            },
+        }
+        Ok(Event::Something)
+    }
+
+    /// Counts the answers that wait, and makes so the room that another call needs; whether it may begin: the client has not
+    /// too many in flight, nor too much to read.
+    fn make_room(&mut self) -> bool {
         let waiting = self.outbox.bytes() + self.held_bytes;
         self.calls.len() < CALLS_MAX && waiting + self.expected < OUTBOX_BYTES_MAX && self.count(waiting)
     }
@@ -194,24 +206,9 @@ impl Connection {
         self.answers_room.grow(&self.port.node.load, counted)
     }
 
-    /// Whether the rest of the frame that has begun may be received: a long one waits until there is room for all of it.
-    fn may_receive(&mut self) -> bool {
-        let Some(prefix) = self.input.first_chunk::<4>() else { return true };
-        let len = u32::from_be_bytes(*prefix) as usize;
-        if len <= UNCOUNTED_BYTES || self.frame_room.bytes() > 0 {
-            return true;
-        }
-        let load = &self.port.node.load;
-        if self.frame_turn.is_none() && self.frame_room.grow(load, len) {
-            return true;
-        }
-        self.frame_turn.get_or_insert_with(|| Box::pin(load.clone().wait_for(len)));
-        false
-    }
-
     /// Begins the calls that are whole; whether it stopped because answers or calls are too many.
     fn take_calls(&mut self) -> Result<bool> {
-        while self.has_room() {
+        while self.make_room() {
             match frame::decode(&mut self.input, FRAME_BYTES_MAX).map_err(malformed)? {
                 Some(frame) => self.begin(frame)?,
                 None => break,
@@ -221,13 +218,13 @@ impl Connection {
             // An idle client costs no buffer.
             self.input = BytesMut::new();
         }
-        Ok(!self.has_room())
+        Ok(!self.make_room())
     }
 
     fn begin(&mut self, frame: Frame) -> Result<()> {
         let request_room = std::mem::take(&mut self.frame_room);
         let (mut header, body) = frame.open::<RequestHeader>().map_err(malformed)?;
-        let call = Call::new(&mut header, body).and_then(|call| {
+        let call = Call::new(&self.user, &mut header, body).and_then(|call| {
             match services::unsupported(call.method, &header.required_feature_flags) {
                 flags if flags.is_empty() => Ok(call),
                 flags => Err(ErrorStatus::unsupported(flags)),
@@ -322,14 +319,6 @@ impl Connection {
 
 fn refuse(call_id: i32) -> Answer {
     Answer::error(call_id, &too_busy("too many calls are under way"))
-}
-
-/// The room that a frame waits for, once it is there.
-async fn poll_turn(turn: &mut Option<BoxFuture<'static, Held>>) -> Held {
-    match turn {
-        Some(turn) => turn.await,
-        None => std::future::pending().await,
-    }
 }
 
 /// Waits until all that `answers` rest on is as durable as its tables ask for.

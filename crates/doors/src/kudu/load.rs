@@ -1,6 +1,9 @@
 //! How much the door has taken on for its clients: requests that are being received or executed, and answers that wait to be
-//! sent. A long request waits for its turn to be received; a call that exceeds what there is room for is refused as too busy,
-//! which clients take as a request to come later; and who does not read answers is not read from.
+//! sent. A call that exceeds what there is room for is refused as too busy, which clients take as a request to come later; and
+//! who does not read answers is not read from.
+//!
+//! A long request takes room as it comes, so that one that does not come takes none. Where there is none left, many may have
+//! come in part; so that all come whole some time, room for one is set apart, which they have in turn.
 //!
 //! A little of each connection is not counted, so that the calls of most clients cost nothing here, and get through whatever
 //! the others do.
@@ -12,27 +15,32 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 /// Calls that wait for a thread that may wait for files, or are on one. Kudu's queue has 50 places, and ten threads; here a
 /// client that has many tablets to ask may ask all of them at once.
 const CALLS_MAX: usize = 1024;
-/// Bytes of requests and answers.
-const BYTES_MAX: usize = 256 << 20;
+/// Bytes of requests and answers, and of one request that has the turn.
+const BYTES_MAX: usize = (256 << 20) - FRAME_BYTES_MAX;
 /// Of each connection, a request of so many bytes is not counted while it is received, nor answers of so many while they wait.
 pub(super) const UNCOUNTED_BYTES: usize = 64 << 10;
-/// The longest frame has its turn some time.
 const _: () = assert!(FRAME_BYTES_MAX < BYTES_MAX && BYTES_MAX <= u32::MAX as usize);
 
 pub(super) struct Load {
     calls: Arc<Semaphore>,
     bytes: Arc<Semaphore>,
+    turn: Arc<Semaphore>,
 }
 
 impl Default for Load {
     fn default() -> Self {
-        Load { calls: Arc::new(Semaphore::new(CALLS_MAX)), bytes: Arc::new(Semaphore::new(BYTES_MAX)) }
+        let [calls, bytes, turn] = [CALLS_MAX, BYTES_MAX, 1].map(|places| Arc::new(Semaphore::new(places)));
+        Load { calls, bytes, turn }
     }
 }
 
 /// Bytes that count until this is dropped.
 #[derive(Debug, Default)]
-pub(super) struct Held(Option<OwnedSemaphorePermit>);
+pub(super) struct Held {
+    bytes: Option<OwnedSemaphorePermit>,
+    /// As much as any frame needs.
+    turn: Option<OwnedSemaphorePermit>,
+}
 
 /// A call that was taken on, with its request and what it will answer; its end when dropped.
 pub(super) struct Taken {
@@ -41,10 +49,16 @@ pub(super) struct Taken {
 }
 
 impl Load {
-    /// Room for `bytes`, a frame at most, once there is; who came first has it first.
+    /// Room for so many bytes of a frame, or for all of it, whichever is there first; who came first has it first.
     pub async fn wait_for(self: Arc<Self>, bytes: usize) -> Held {
-        let permits = self.bytes.clone().acquire_many_owned(bytes.min(FRAME_BYTES_MAX) as u32).await;
-        Held(Some(permits.expect("the semaphore is not closed")))
+        let room = self.bytes.clone().acquire_many_owned(bytes.min(FRAME_BYTES_MAX) as u32);
+        let turn = self.turn.clone().acquire_owned();
+        tokio::select! {
+            biased;
+            Ok(room) = room => Held { bytes: Some(room), turn: None },
+            Ok(turn) = turn => Held { bytes: None, turn: Some(turn) },
+            else => unreachable!("the semaphores are not closed"),
+        }
     }
 
     /// Takes on a call of so many bytes, some of which are `held` already, unless that is too much.
@@ -56,7 +70,8 @@ impl Load {
 
 impl Held {
     pub fn bytes(&self) -> usize {
-        self.0.as_ref().map_or(0, OwnedSemaphorePermit::num_permits)
+        let of_turn = if self.turn.is_some() { FRAME_BYTES_MAX } else { 0 };
+        of_turn + self.bytes.as_ref().map_or(0, OwnedSemaphorePermit::num_permits)
     }
 
     /// Holds `bytes` at least; false, and as before, if there is no room.
@@ -68,23 +83,26 @@ impl Held {
         let Ok(permits) = load.bytes.clone().try_acquire_many_owned(missing.min(BYTES_MAX + 1) as u32) else {
             return false;
         };
-        self.merge(Held(Some(permits)));
+        self.merge(Held { bytes: Some(permits), turn: None });
         true
     }
 
-    /// Holds `bytes` at most.
+    /// Holds `bytes` at most, and the turn no more: answers may lie for long.
     pub fn shrink(&mut self, bytes: usize) {
+        self.turn = None;
         let excess = self.bytes().saturating_sub(bytes);
-        if let Some(permits) = &mut self.0 {
+        if let Some(permits) = &mut self.bytes {
             drop(permits.split(excess));
         }
     }
 
     pub fn merge(&mut self, other: Held) {
-        match (&mut self.0, other.0) {
+        match (&mut self.bytes, other.bytes) {
             (Some(permits), Some(others)) => permits.merge(others),
             (none, others) => *none = none.take().or(others),
         }
+        // There is one.
+        self.turn = self.turn.take().or(other.turn);
     }
 }
 
@@ -136,11 +154,21 @@ mod tests {
         let load = Arc::new(Load::default());
         let mut held = Held::default();
         assert!(held.grow(&load, BYTES_MAX));
-        let mut frame = std::pin::pin!(load.clone().wait_for(FRAME_BYTES_MAX));
+        // The first one has the turn.
+        let mut first = load.clone().wait_for(1000).await;
+        assert_eq!(first.bytes(), FRAME_BYTES_MAX);
+        let mut frame = std::pin::pin!(load.clone().wait_for(1000));
         assert!(frame.as_mut().now_or_never().is_none());
         held.shrink(BYTES_MAX - 1);
         assert!(!Held::default().grow(&load, 1));
-        held.shrink(BYTES_MAX - FRAME_BYTES_MAX);
-        assert_eq!(frame.await.bytes(), FRAME_BYTES_MAX);
+        held.shrink(BYTES_MAX - 1000);
+        assert_eq!(frame.await.bytes(), 1000);
+        // As soon as there is nothing to receive any more, the next one has it.
+        held.shrink(0);
+        assert!(held.grow(&load, BYTES_MAX));
+        let mut next = std::pin::pin!(load.clone().wait_for(1000));
+        assert!(next.as_mut().now_or_never().is_none());
+        first.shrink(0);
+        assert_eq!(next.await.bytes(), FRAME_BYTES_MAX);
     }
 }

@@ -22,6 +22,7 @@ mod negotiate;
 mod node;
 mod outbox;
 mod partitions;
+mod receive;
 mod schema;
 mod server;
 mod services;
@@ -29,7 +30,7 @@ mod status;
 mod stream;
 mod tserver;
 
-use crate::runtime::{ClientLimits, Door, Host, Link, Traffic};
+use crate::runtime::{ClientLimits, Door, Host, Traffic, Visit};
 use crate::tls::TlsIdentity;
 use connection::Connection;
 use node::{Addresses, Node, Role};
@@ -39,7 +40,6 @@ use ring::rand::{SecureRandom, SystemRandom};
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::net::TcpStream;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
@@ -93,7 +93,13 @@ impl KuduOptions {
 pub struct KuduDoor {
     master: Option<Door>,
     tserver: Option<Door>,
+    node: Arc<Node>,
     sweeper: JoinHandle<()>,
+}
+
+/// What clients of a door may name.
+pub struct KuduSnapshots {
+    _node: Arc<Node>,
 }
 
 impl KuduDoor {
@@ -123,8 +129,8 @@ impl KuduDoor {
             socket.map(start).transpose()
         };
         let (master, tserver) = (open(Role::Master, master)?, open(Role::TabletServer, tserver)?);
-        let sweeper = tokio::spawn(node::sweep(node, shutdown.clone()));
-        Ok(KuduDoor { master, tserver, sweeper })
+        let sweeper = tokio::spawn(node::sweep(node.clone(), shutdown.clone()));
+        Ok(KuduDoor { master, tserver, node, sweeper })
     }
 
     pub fn master_addr(&self) -> Option<SocketAddr> {
@@ -133,6 +139,11 @@ impl KuduDoor {
 
     pub fn tserver_addr(&self) -> Option<SocketAddr> {
         self.tserver.as_ref().map(Door::local_addr)
+    }
+
+    /// The snapshots that clients may name. If it is kept until the engine is closed, they can name them after the next open.
+    pub fn snapshots(&self) -> KuduSnapshots {
+        KuduSnapshots { _node: self.node.clone() }
     }
 
     /// Waits until both ports have shut.
@@ -166,14 +177,8 @@ impl Host for Port {
         &self.traffic
     }
 
-    async fn serve(
-        self: Arc<Self>,
-        thread: usize,
-        socket: TcpStream,
-        link: Link,
-        idle_max: Option<Duration>,
-        shutdown: watch::Receiver<bool>,
-    ) -> Result<()> {
+    async fn serve(self: Arc<Self>, visit: Visit) -> Result<()> {
+        let Visit { thread, socket, link, idle_max, shutdown } = visit;
         Connection::new(self, thread, socket, link).serve(idle_max, shutdown).await
     }
 }

@@ -29,6 +29,7 @@ impl Connection {
                 Ok(Progress::Read | Progress::Done) => {}
                 Ok(Progress::Verdict(credentials)) => {
                     tracing::debug!(user = credentials.user, "client of the Kudu door");
+                    self.user = credentials.user.into();
                     negotiation.accept(&mut out);
                 }
                 Ok(Progress::TlsRecords(records)) => {

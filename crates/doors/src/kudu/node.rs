@@ -71,6 +71,10 @@ pub(super) struct Node {
 impl Node {
     pub fn new(engine: Arc<Engine>, addresses: Addresses, id: [u8; 16]) -> Arc<Self> {
         let directory = Directory::of(&engine, id);
+        let leases = Leases::default();
+        if let Some(history) = engine.take_history() {
+            leases.keep_history(history);
+        }
         Arc::new(Node {
             started_micros: engine.read_view().now_micros,
             engine,
@@ -78,7 +82,7 @@ impl Node {
             id,
             directory: ArcSwap::from_pointee(directory),
             scanners: Scanners::default(),
-            leases: Leases::default(),
+            leases,
             load: Arc::default(),
         })
     }

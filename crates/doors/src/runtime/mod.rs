@@ -41,16 +41,19 @@ pub trait Host: Send + Sync + 'static {
 
     fn traffic(&self) -> &Traffic;
 
-    /// Serves a client that has just connected to the door's thread of this number, until it leaves, is silent for longer
-    /// than `idle_max`, or `shutdown` holds true and what it has asked for is answered.
-    fn serve(
-        self: Arc<Self>,
-        thread: usize,
-        socket: TcpStream,
-        link: Link,
-        idle_max: Option<Duration>,
-        shutdown: watch::Receiver<bool>,
-    ) -> impl Future<Output = Result<()>> + Send;
+    /// Serves a client until its visit is over.
+    fn serve(self: Arc<Self>, visit: Visit) -> impl Future<Output = Result<()>> + Send;
+}
+
+/// A client that has just connected, until it leaves, is silent for longer than `idle_max`, or `shutdown` holds true and what
+/// it has asked for is answered.
+pub struct Visit {
+    /// The number of the door's thread that it is on.
+    pub thread: usize,
+    pub socket: TcpStream,
+    pub link: Link,
+    pub idle_max: Option<Duration>,
+    pub shutdown: watch::Receiver<bool>,
 }
 
 impl<S: Service> Host for S {
@@ -61,14 +64,8 @@ impl<S: Service> Host for S {
         Service::traffic(self)
     }
 
-    fn serve(
-        self: Arc<Self>,
-        thread: usize,
-        socket: TcpStream,
-        link: Link,
-        idle_max: Option<Duration>,
-        shutdown: watch::Receiver<bool>,
-    ) -> impl Future<Output = Result<()>> + Send {
+    fn serve(self: Arc<Self>, visit: Visit) -> impl Future<Output = Result<()>> + Send {
+        let Visit { thread, socket, link, idle_max, shutdown } = visit;
         Connection::new(self, thread, socket, link).serve(idle_max, shutdown)
     }
 }

@@ -1,7 +1,7 @@
 //! One thread of a door: serves the connections that it is given, and sees them off at shutdown.
 
 use super::listener::Arrival;
-use super::{ClientLimits, Host, Link};
+use super::{ClientLimits, Host, Link, Visit};
 use oribi_types::Result;
 use std::sync::Arc;
 use tokio::net::TcpStream;
@@ -47,7 +47,7 @@ impl<S: Host> Thread<S> {
                 // Answers are written whole, so waiting for more to send would only delay them.
                 socket.set_nodelay(true)?;
                 let link = Link { local: socket.local_addr()?, peer };
-                service.serve(thread, socket, link, idle_max, shutdown).await
+                service.serve(Visit { thread, socket, link, idle_max, shutdown }).await
             };
             if let Err(error) = serve().await {
                 tracing::debug!(%error, door = S::NAME, "connection ended");

@@ -17,7 +17,7 @@ use oribi_kudu::messages::master::{
     TableIdentifier,
 };
 use oribi_kudu::messages::tserver::{NewScanRequest, ScanRequest, ScanResponse, WriteRequest, WriteResponse};
-use oribi_kudu::negotiation::{ClientNegotiation, Credentials};
+use oribi_kudu::negotiation::{ClientNegotiation, ClientProgress, ClientTls, Credentials};
 use oribi_kudu::row_operations::{OperationLayout, OperationType, OperationsBuilder, PartialRow};
 use oribi_kudu::rpc::{ErrorStatus, RequestHeader, RequestId, ResponseHeader};
 use oribi_kudu::service::{MasterMethod, Method, TabletServerMethod};
@@ -45,8 +45,12 @@ impl Subject {
     }
 
     pub fn with(identity: Option<TlsIdentity>) -> Self {
+        Subject::with_options(EngineOptions::default(), identity)
+    }
+
+    pub fn with_options(options: EngineOptions, identity: Option<TlsIdentity>) -> Self {
         let dir = tempfile::tempdir().unwrap();
-        let engine = Engine::open(Env::real(), dir.path(), EngineOptions::default()).unwrap();
+        let engine = Engine::open(Env::real(), dir.path(), options).unwrap();
         let (shutdown, shut) = watch::channel(false);
         let any = "127.0.0.1:0".parse().unwrap();
         let addresses = KuduAddresses { master: Some(any), tserver: Some(any) };
@@ -102,10 +106,10 @@ impl Client {
         let mut client = Client::raw(addr);
         let mut out = BytesMut::new();
         let credentials = Credentials { user: "ada".into(), password: String::new() };
-        let mut negotiation = ClientNegotiation::start(credentials, &mut out);
+        let mut negotiation = ClientNegotiation::start(credentials, ClientTls::NotOffered, &mut out);
         loop {
             client.send(&out.split());
-            if negotiation.advance(client.frame().unwrap(), &mut out).unwrap() {
+            if negotiation.advance(client.frame().unwrap(), &mut out) == Ok(ClientProgress::Done) {
                 client.send(&out);
                 return client;
             }

@@ -67,7 +67,7 @@ pub fn definition(name: &str, buckets: u32, durability: Durability) -> TableDefi
         name: name.into(),
         schema,
         partitioning: Partitioning::hash(vec![0], buckets),
-        options: TableOptions { durability, ttl_ms: None, expires_at: None },
+        options: TableOptions::new(durability),
     }
 }
 

@@ -15,9 +15,9 @@
 //! the last one of [`CONNECTION_CONTEXT_CALL_ID`](crate::rpc::CONNECTION_CONTEXT_CALL_ID); a refusal is an
 //! error in place of an answer. Of the authentications only SASL PLAIN is spoken here.
 //!
-//! TLS itself is the business of who owns the socket: the server's side passes records on and takes them
-//! back. A server that has no certificates leaves TLS out of its features, which declines it, and clients
-//! accept that unless they were told to require encryption. The client's side never offers TLS.
+//! TLS itself is the business of who owns the socket: both sides pass records on and take them back. A
+//! server that has no certificates leaves TLS out of its features, which declines it; a client accepts that
+//! unless it was told to require encryption. Ours offers TLS only if it requires it.
 
 mod client;
 mod messages;
@@ -26,7 +26,7 @@ mod server;
 #[cfg(test)]
 mod tests;
 
-pub use client::ClientNegotiation;
+pub use client::{ClientNegotiation, ClientProgress, ClientTls};
 pub use messages::{
     AuthenticationType, ConnectionContext, Feature, JwtRaw, Negotiate, NegotiateStep, Nothing, SaslMechanism,
     UserInformation, authentication_type,

@@ -74,15 +74,15 @@ fn a_negotiation_of_the_command_line() {
 #[test]
 fn the_two_sides_understand_each_other() {
     let (mut to_server, mut to_client) = (BytesMut::new(), BytesMut::new());
-    let mut client = ClientNegotiation::start(root(), &mut to_server);
+    let mut client = ClientNegotiation::start(root(), ClientTls::NotOffered, &mut to_server);
     assert_eq!(hello::decode(&mut to_server), Ok(true));
     let mut server = server();
     assert_eq!(server.advance(take(&mut to_server), &mut to_client), Ok(Progress::Read));
-    assert_eq!(client.advance(take(&mut to_client), &mut to_server), Ok(false));
+    assert_eq!(client.advance(take(&mut to_client), &mut to_server), Ok(ClientProgress::Read));
     assert_eq!(to_server, framed(REQUEST, CLI_INITIATE));
     assert_eq!(server.advance(take(&mut to_server), &mut to_client), Ok(Progress::Verdict(root())));
     server.accept(&mut to_client);
-    assert_eq!(client.advance(take(&mut to_client), &mut to_server), Ok(true));
+    assert_eq!(client.advance(take(&mut to_client), &mut to_server), Ok(ClientProgress::Done));
     assert_eq!(to_server, framed(CONTEXT, b"\x12\x06\x12\x04root"));
     assert_eq!(server.advance(take(&mut to_server), &mut to_client), Ok(Progress::Done));
 }
@@ -177,9 +177,40 @@ fn plain_has_three_fields() {
 }
 
 #[test]
+fn a_client_that_requires_tls_shakes_hands() {
+    let (mut to_server, mut to_client) = (BytesMut::new(), BytesMut::new());
+    let start = |out: &mut BytesMut| ClientNegotiation::start(root(), ClientTls::Required, out);
+    let mut client = start(&mut to_server);
+    assert_eq!(hello::decode(&mut to_server), Ok(true));
+    let mut server = ServerNegotiation::new(TlsPolicy::Required, true);
+    let records = |bytes: &'static [u8]| Bytes::from_static(bytes);
+    assert_eq!(server.advance(take(&mut to_server), &mut to_client), Ok(Progress::Read));
+    let begin = Ok(ClientProgress::TlsRecords(Bytes::new()));
+    assert_eq!(client.advance(take(&mut to_client), &mut to_server), begin);
+    client.tls_records(records(b"hello"), &mut to_server).unwrap();
+    let hello = Ok(Progress::TlsRecords(records(b"hello")));
+    assert_eq!(server.advance(take(&mut to_server), &mut to_client), hello);
+    // It did not ask to go on in plain text, though the server is on the same machine.
+    assert!(server.tls_records(records(b"done"), true, &mut to_client).unwrap());
+    let done = Ok(ClientProgress::TlsRecords(records(b"done")));
+    assert_eq!(client.advance(take(&mut to_client), &mut to_server), done);
+    client.initiate(&mut to_server).unwrap();
+    assert_eq!(to_server, framed(REQUEST, CLI_INITIATE));
+    assert_eq!(server.advance(take(&mut to_server), &mut to_client), Ok(Progress::Verdict(root())));
+    server.accept(&mut to_client);
+    assert_eq!(client.advance(take(&mut to_client), &mut to_server), Ok(ClientProgress::Done));
+    // One that has no TLS gets nothing from it.
+    let mut client = start(&mut BytesMut::new());
+    let declined = take(&mut framed(ANSWER, b"\x08\x01\x10\x01\x22\x07\x12\x05PLAIN\x3a\x02\x0a\0"));
+    let mut out = BytesMut::new();
+    let error = client.advance(declined, &mut out).unwrap_err();
+    assert_eq!((error.to_string().as_str(), out.len()), ("server does not offer TLS", 0));
+}
+
+#[test]
 fn a_refusal_reaches_the_client() {
     let (mut to_server, mut to_client) = (BytesMut::new(), BytesMut::new());
-    let mut client = ClientNegotiation::start(root(), &mut to_server);
+    let mut client = ClientNegotiation::start(root(), ClientTls::NotOffered, &mut to_server);
     server().refuse("not today", &mut to_client);
     let refused = NegotiationError::Refused(ErrorStatus::new(ErrorCode::FatalUnauthorized, "not today"));
     assert_eq!(client.advance(take(&mut to_client), &mut to_server), Err(refused));
@@ -195,12 +226,12 @@ fn a_client_goes_on_only_with_what_it_can() {
         b"\x10\x03",
     ];
     for answer in answers {
-        let mut client = ClientNegotiation::start(root(), &mut BytesMut::new());
+        let mut client = ClientNegotiation::start(root(), ClientTls::NotOffered, &mut BytesMut::new());
         let mut out = BytesMut::new();
         assert!(client.advance(take(&mut framed(ANSWER, answer)), &mut out).is_err(), "{answer:?}");
         assert!(out.is_empty());
     }
-    let mut client = ClientNegotiation::start(root(), &mut BytesMut::new());
+    let mut client = ClientNegotiation::start(root(), ClientTls::NotOffered, &mut BytesMut::new());
     let other = take(&mut framed(b"\x02\x08\x05", b"\x10\x01"));
     assert_eq!(client.advance(other, &mut BytesMut::new()), Err(NegotiationError::CallId(5)));
 }
@@ -212,7 +243,8 @@ proptest! {
         done in any::<bool>(),
     ) {
         let mut server = ServerNegotiation::new(TlsPolicy::Offered, done);
-        let mut client = ClientNegotiation::start(root(), &mut BytesMut::new());
+        let tls = if done { ClientTls::Required } else { ClientTls::NotOffered };
+        let mut client = ClientNegotiation::start(root(), tls, &mut BytesMut::new());
         for message in messages {
             let mut out = BytesMut::new();
             match server.advance(take(&mut framed(REQUEST, &message)), &mut out) {

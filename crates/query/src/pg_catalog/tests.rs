@@ -25,7 +25,7 @@ fn definition(schema: &str, name: &str) -> Arc<TableDefinition> {
         name: name.to_owned(),
         schema: Schema::new(columns, &["id", "Line No"]).unwrap(),
         partitioning: Partitioning::none(),
-        options: TableOptions { durability: Durability::Sync, ttl_ms: None, expires_at: None },
+        options: TableOptions::new(Durability::Sync),
     })
 }
 

@@ -8,6 +8,7 @@ mod target;
 
 pub use target::{Sink, TableName, execute, existing};
 
+use crate::encryption::Encryption;
 use crate::runtime;
 use crate::sql::connection::{Connection, Target};
 use indicatif::{HumanBytes, HumanCount, ProgressBar, ProgressStyle};
@@ -35,6 +36,8 @@ pub struct ImportCommand {
     #[arg(long, value_name = "HOST:PORT", value_delimiter = ',', conflicts_with_all = ["host", "data"])]
     master: Vec<String>,
     #[command(flatten)]
+    encryption: Encryption,
+    #[command(flatten)]
     target: Target,
 }
 
@@ -61,7 +64,7 @@ pub fn run(command: &ImportCommand) -> Result<()> {
 
 /// A session with the tablets of the table, which is created if it does not exist.
 async fn session_sink(command: &ImportCommand) -> Result<SessionSink> {
-    let client = Client::connect(&command.master).await?;
+    let client = Client::connect_with(&command.master, command.encryption.client_options()?).await?;
     let table = match session::existing(&client, &command.table).await? {
         Some(table) => table,
         None => session::create(&client, &command.table, &columns(command)?, &command.primary_key).await?,

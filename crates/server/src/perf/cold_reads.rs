@@ -118,7 +118,7 @@ fn load(command: &ColdReads, engine: &Arc<Engine>, rows: u64) -> Result<()> {
         name: "cold".into(),
         schema: command.schema()?,
         partitioning: Partitioning::none(),
-        options: TableOptions { durability: Durability::Periodic(100), ttl_ms: None, expires_at: None },
+        options: TableOptions::new(Durability::Periodic(100)),
     })?;
     let flush_every = command.files.map_or(u64::MAX, |files| rows.div_ceil(files));
     for first in (0..rows).step_by(LOAD_ROWS as usize) {

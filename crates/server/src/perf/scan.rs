@@ -1,6 +1,7 @@
 //! `oribi perf scan`: reads a table over Kudu's protocol and tells how long that took, as `kudu perf table_scan` does.
 
 use super::kv::CpuTime;
+use crate::encryption::Encryption;
 use indicatif::{ProgressBar, ProgressStyle};
 use oribi_client::{Client, Scan, ScanToken, Table};
 use oribi_types::{Error, Result};
@@ -16,6 +17,8 @@ pub struct ScanCommand {
     /// Masters
     #[arg(long, default_value = "127.0.0.1:7051", value_name = "HOST:PORT", value_delimiter = ',')]
     master: Vec<String>,
+    #[command(flatten)]
+    encryption: Encryption,
     /// Columns to read; all by default
     #[arg(long, value_delimiter = ',')]
     columns: Vec<String>,
@@ -37,7 +40,7 @@ pub struct ScanCommand {
 
 pub fn run(command: &ScanCommand) -> Result<()> {
     let tokens = runtime()?.block_on(async {
-        let client = Client::connect(&command.master).await?;
+        let client = Client::connect_with(&command.master, command.encryption.client_options()?).await?;
         let table = client.open_table(&command.table_name).await?;
         command.scan(&table)?.tokens().await
     })?;
@@ -70,7 +73,7 @@ fn read_parts(
     bar: &ProgressBar,
 ) -> Result<()> {
     runtime()?.block_on(async {
-        let client = Client::connect(&command.master).await?;
+        let client = Client::connect_with(&command.master, command.encryption.client_options()?).await?;
         loop {
             let next = left.lock().map_err(|_| Error::internal("another thread panicked"))?.next();
             let Some(token) = next else { return Ok(()) };

@@ -154,9 +154,14 @@ fn try_on(schema: Schema, change: &Alteration) -> Result<Schema> {
 }
 
 fn options_of(table: &Table, request: &AlterTableRequest) -> Result<Option<Alteration>> {
-    let durability = durability_of(&request.new_extra_configs)?;
-    let options = durability.map(|durability| TableOptions { durability, ..table.options().clone() });
-    Ok(options.map(Alteration::SetOptions))
+    let before = table.options();
+    let (owner, comment) = (request.new_table_owner.as_deref(), request.new_table_comment.as_deref());
+    let options = TableOptions {
+        durability: durability_of(&request.new_extra_configs)?.unwrap_or(before.durability),
+        attributes: attributes::of_table(&before.attributes, owner, comment)?,
+        ..before.clone()
+    };
+    Ok(Some(options).filter(|options| options != before).map(Alteration::SetOptions))
 }
 
 fn rename_of(node: &Node, table: &Table, request: &AlterTableRequest) -> Result<Option<Alteration>> {

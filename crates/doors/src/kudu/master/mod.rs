@@ -18,7 +18,10 @@ use std::sync::Arc;
 pub(super) fn handle(node: &Arc<Node>, method: MasterMethod, call: Call) -> Handled {
     let answer = match method {
         // Those that write to the disk.
-        MasterMethod::CreateTable => return blocking(node, call, table::create),
+        MasterMethod::CreateTable => {
+            let user = call.user.clone();
+            return blocking(node, call, move |node, request| table::create(node, &user, request));
+        }
         MasterMethod::DeleteTable => return blocking(node, call, table::delete),
         MasterMethod::AlterTable => return blocking(node, call, alter::alter),
         MasterMethod::IsCreateTableDone => at_once(&call, |request| table::is_create_done(node, &request)),

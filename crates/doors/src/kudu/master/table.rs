@@ -1,13 +1,14 @@
 //! Tables: made, dropped, listed and described.
 
 use crate::kudu::node::Node;
-use crate::kudu::{name, partitions, schema as columns, status};
+use crate::kudu::{attributes, name, partitions, schema as columns, status};
 use oribi_kudu::messages::master::{
     CreateTableRequest, CreateTableResponse, DeleteTableRequest, DeleteTableResponse, GetTableSchemaRequest,
     GetTableSchemaResponse, GetTableStatisticsRequest, GetTableStatisticsResponse, IsCreateTableDoneRequest,
     IsCreateTableDoneResponse, ListTablesRequest, ListTablesResponse, TableIdentifier, TableInfo, TableType,
     TabletWithPartition,
 };
+use oribi_types::schema::Attributes;
 use oribi_types::{Durability, Error, ErrorKind, Result, TableDefinition, TableOptions};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -17,14 +18,15 @@ const REPLICAS: i32 = 1;
 /// The property of a table that says how durable its rows are: `sync`, or `periodic:MS`.
 pub(super) const DURABILITY_PROPERTY: &str = "oribi.durability";
 
-pub(super) fn create(node: &Arc<Node>, request: CreateTableRequest) -> CreateTableResponse {
-    match try_create(node, &request) {
+/// A table is the `user`'s who made it, unless that is said otherwise.
+pub(super) fn create(node: &Arc<Node>, user: &str, request: CreateTableRequest) -> CreateTableResponse {
+    match try_create(node, user, &request) {
         Ok(table_id) => CreateTableResponse { error: None, table_id: Some(table_id) },
         Err(error) => CreateTableResponse { error: Some(status::master(&error)), table_id: None },
     }
 }
 
-fn try_create(node: &Arc<Node>, request: &CreateTableRequest) -> Result<bytes::Bytes> {
+fn try_create(node: &Arc<Node>, user: &str, request: &CreateTableRequest) -> Result<bytes::Bytes> {
     if request.table_type() != TableType::Default {
         return Err(Error::unsupported("tables of the transactions' own state are not supported"));
     }
@@ -34,10 +36,12 @@ fn try_create(node: &Arc<Node>, request: &CreateTableRequest) -> Result<bytes::B
         return Err(Error::invalid("table name must not be empty"));
     }
     let engine = &node.engine;
+    let durability = durability_of(&request.extra_configs)?.unwrap_or(engine.options().durability);
+    let user = Some(user).filter(|user| user.len() <= attributes::TEXT_BYTES_MAX);
+    let owner = request.owner.as_deref().or(user);
     let options = TableOptions {
-        durability: durability_of(&request.extra_configs)?.unwrap_or(engine.options().durability),
-        ttl_ms: None,
-        expires_at: None,
+        attributes: attributes::of_table(&Attributes::new(), owner, request.comment.as_deref())?,
+        ..TableOptions::new(durability)
     };
     let definition = TableDefinition {
         schema_name: schema_name.to_owned(),
@@ -138,6 +142,8 @@ pub(super) fn schema(node: &Node, request: &GetTableSchemaRequest) -> GetTableSc
             // As it was asked for: `public.t` is `t`, and whoever asks for it knows it by that name.
             table_name: Some(request.table.table_name.clone().unwrap_or_else(|| entry.name.clone())),
             extra_configs: BTreeMap::from([(DURABILITY_PROPERTY.to_owned(), durability)]),
+            owner: attributes::owner(&entry.table.options().attributes),
+            comment: attributes::comment(&entry.table.options().attributes),
             ..GetTableSchemaResponse::default()
         })
     };

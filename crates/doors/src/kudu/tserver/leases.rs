@@ -9,6 +9,9 @@ use tokio::time::Instant;
 
 /// How long a snapshot is kept after it was named last. What was deleted or replaced since takes memory and disk meanwhile.
 const LEASE_MAX: Duration = Duration::from_secs(60);
+/// How long after a start those can be named that were kept before: by then a client has asked again, whose request broke
+/// off (its default timeout in Kudu). What is named then is kept by a lease of its own.
+const HISTORY_MAX: Duration = Duration::from_secs(30);
 /// Most snapshots that are kept; of more, those are let go that no open scan has, and of these those that were to end first.
 const LEASES_MAX: usize = 1024;
 
@@ -44,6 +47,12 @@ impl Leases {
         }
         let end = Instant::now() + LEASE_MAX;
         leases.insert(snapshot.ts().0, Lease { snapshot: snapshot.clone(), end });
+    }
+
+    /// Keeps what could be named when the server stopped: it is at or after `history`.
+    pub fn keep_history(&self, history: Snapshot) {
+        let end = Instant::now() + HISTORY_MAX;
+        self.lock().insert(history.ts().0, Lease { snapshot: Arc::new(history), end });
     }
 
     /// The snapshot of this timestamp, if it is kept, which it is for another while.

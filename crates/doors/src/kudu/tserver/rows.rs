@@ -11,8 +11,8 @@ use oribi_types::{Error, Result, ValueRef};
 /// What the engine keeps of an operation while it is applied: where it goes, and what was decided.
 const ENGINE_OPERATION_BYTES: usize = 128;
 
-/// A row that takes about as much memory as what is kept of it beside.
-const SHORT_ROW_BYTES: usize = 24;
+/// What is kept here of an operation beside its key and row.
+const OPERATION_BYTES: usize = size_of::<Operation>();
 /// Rows of one request. In 50 MiB there may be ten times as many, of a key of one byte.
 pub(super) const ROWS_MAX: usize = 1 << 20;
 
@@ -81,7 +81,7 @@ impl<'a> Rows<'a> {
     fn with_room(plan: &RowPlan, rows_bytes: usize, indirect_bytes: usize) -> Self {
         // Rows may be shorter than those that set every column, and an operation takes more than its bytes: no more is
         // believed than what the bytes are worth.
-        let operations = (rows_bytes / plan.layout.open_bytes().max(SHORT_ROW_BYTES)).min(ROWS_MAX);
+        let operations = (rows_bytes / plan.layout.open_bytes().max(OPERATION_BYTES)).min(ROWS_MAX);
         Rows {
             operations: Vec::with_capacity(operations),
             encoded: EncodedRows::with_capacity(operations, rows_bytes + indirect_bytes),
@@ -91,7 +91,7 @@ impl<'a> Rows<'a> {
 
     /// What is held, and what the engine will hold besides.
     fn bytes(&self) -> usize {
-        let fixed = size_of::<Operation>() + size_of::<WriteOp<'_>>() + ENGINE_OPERATION_BYTES;
+        let fixed = OPERATION_BYTES + size_of::<WriteOp<'_>>() + ENGINE_OPERATION_BYTES;
         let operations = (self.operations.len() + self.refused.len()) * fixed;
         self.encoded.bytes() + size_of_val(&*self.values) + operations + self.refused_bytes
     }

@@ -38,7 +38,7 @@ impl Fixture {
             name: "t".into(),
             schema: oribi_types::Schema::new(columns, &["k"]).unwrap(),
             partitioning: Partitioning::none(),
-            options: TableOptions { durability: Durability::Periodic(100), ttl_ms: None, expires_at: None },
+            options: TableOptions::new(Durability::Periodic(100)),
         };
         node.engine.create_table(definition).unwrap();
         Fixture { node: Some(node), dir }
@@ -88,7 +88,7 @@ pub fn call(method: Method, request: &impl Message) -> Call {
     frame::encode_request(&header, request, 0, &mut out).unwrap();
     let frame = frame::decode(&mut out, FRAME_BYTES_MAX).unwrap().unwrap();
     let (_, body) = frame.open::<RequestHeader>().unwrap();
-    Call::new(&mut header, body).unwrap()
+    Call::new(&"ada".into(), &mut header, body).unwrap()
 }
 
 fn column() -> ColumnSchema {

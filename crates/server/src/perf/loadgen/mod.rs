@@ -8,9 +8,12 @@ mod generate;
 mod table;
 
 use super::kv::CpuTime;
+use crate::encryption::Encryption;
 use generate::{Generator, Numbers};
 use indicatif::{ProgressBar, ProgressStyle};
-use oribi_client::{Client, FlushMode, OperationType, Progress, ReadMode, Session, SessionOptions};
+use oribi_client::{
+    Client, ClientOptions, FlushMode, OperationType, Progress, ReadMode, Session, SessionOptions,
+};
 use oribi_types::{Error, Result};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -23,6 +26,8 @@ pub struct LoadgenCommand {
     /// Masters
     #[arg(long, default_value = "127.0.0.1:7051", value_name = "HOST:PORT", value_delimiter = ',')]
     master: Vec<String>,
+    #[command(flatten)]
+    encryption: Encryption,
     /// Schema of the table that is made
     #[arg(long, alias = "auto_database", default_value = "default")]
     auto_database: String,
@@ -229,8 +234,7 @@ fn count(runtime: &tokio::runtime::Runtime, client: &Client, table: &str, expect
 impl LoadgenCommand {
     async fn connect(&self) -> Result<Client> {
         let operation_timeout = Duration::from_millis(self.timeout_ms);
-        let options =
-            oribi_client::ClientOptions { operation_timeout, ..oribi_client::ClientOptions::default() };
+        let options = ClientOptions { operation_timeout, ..self.encryption.client_options()? };
         Client::connect_with(&self.master, options).await
     }
 

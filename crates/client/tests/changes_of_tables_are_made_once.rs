@@ -1,0 +1,103 @@
+//! A change of a table whose answer is lost is asked for again, and is not taken for one that was refused.
+#![allow(clippy::unwrap_used)]
+
+mod cluster;
+mod lossy_proxy;
+
+use cluster::with_cluster;
+use lossy_proxy::LossyProxy;
+use oribi_client::{AlterTable, Client, Column, ColumnType, CreateTable, Result, Table};
+use oribi_types::{ErrorKind, Value};
+
+/// Runs a test with a client whose answers from the master may be lost.
+fn with_losses(test: impl AsyncFn(Client, &LossyProxy)) {
+    with_cluster(async |master| {
+        let proxy = LossyProxy::start(&master).await;
+        test(Client::connect(&[&proxy.address]).await.unwrap(), &proxy).await;
+    });
+}
+
+fn int(v: i64) -> [Value; 1] {
+    [Value::Int64(v)]
+}
+
+fn definition() -> CreateTable {
+    hashed(2)
+}
+
+fn hashed(buckets: u32) -> CreateTable {
+    CreateTable::new("t")
+        .column(Column::new("key", ColumnType::Int64).key())
+        .column(Column::new("v", ColumnType::Int32).with_default(Value::Int32(7)))
+        .hash(&["key"], buckets)
+        .range(&["key"])
+        .range_partition(&int(0), &int(10))
+}
+
+async fn names(client: &Client, table: &str) -> Result<Vec<String>> {
+    let table: Table = client.open_table(table).await?;
+    Ok(table.columns().iter().map(|column| column.name.clone()).collect())
+}
+
+#[test]
+fn a_table_that_was_made_is_not_there_already() {
+    with_losses(async |client, proxy| {
+        proxy.lose("CreateTable");
+        let table = client.create_table(definition()).await.unwrap();
+        assert_eq!((table.name(), table.columns().len()), ("t", 2));
+        assert_eq!(proxy.lost(), 1);
+        // One that others made is.
+        for other in [
+            definition().column(Column::new("w", ColumnType::Int64)),
+            hashed(3),
+            CreateTable::new("t").column(Column::new("key", ColumnType::Int64).key()),
+        ] {
+            proxy.lose("CreateTable");
+            let error = client.create_table(other).await.err().unwrap();
+            assert_eq!(error.kind(), ErrorKind::AlreadyExists, "{error}");
+        }
+        let error = client.create_table(definition()).await.err().unwrap();
+        assert_eq!((error.kind(), proxy.lost()), (ErrorKind::AlreadyExists, 4));
+        proxy.lose("DeleteTable");
+        client.delete_table("t").await.unwrap();
+        assert_eq!(client.delete_table("t").await.err().unwrap().kind(), ErrorKind::NotFound);
+    });
+}
+
+#[test]
+fn steps_that_were_taken_are_not_refused() {
+    with_losses(async |client, proxy| {
+        client.create_table(definition()).await.unwrap();
+        let text = Column::new("text", ColumnType::String);
+        let changes = [
+            AlterTable::new().add_column(&text),
+            AlterTable::new().rename_column("v", "u").drop_column("text"),
+            AlterTable::new().add_range_partition(&int(10), &int(20)),
+            AlterTable::new()
+                .drop_range_partition(&int(0), &int(10))
+                .add_range_partition(&int(20), &[])
+                .add_column(&text)
+                .rename("t2"),
+        ];
+        let expected =
+            [vec!["key", "v", "text"], vec!["key", "u"], vec!["key", "u"], vec!["key", "u", "text"]];
+        for (i, (change, expected)) in changes.into_iter().zip(expected).enumerate() {
+            proxy.lose("AlterTable");
+            client.alter_table("t", change).await.unwrap();
+            assert_eq!(proxy.lost(), i + 1);
+            assert_eq!(names(&client, if i == 3 { "t2" } else { "t" }).await.unwrap(), expected);
+        }
+        let refused = [
+            AlterTable::new().add_column(&text),
+            AlterTable::new().drop_column("v"),
+            AlterTable::new().drop_range_partition(&int(5), &int(10)),
+            AlterTable::new().add_range_partition(&int(15), &int(25)),
+            AlterTable::new().add_range_partition(&int(0), &int(10)).drop_column("v"),
+        ];
+        for change in refused {
+            proxy.lose("AlterTable");
+            assert!(client.alter_table("t2", change.clone()).await.is_err(), "{change:?}");
+        }
+        assert_eq!(names(&client, "t2").await.unwrap(), ["key", "u", "text"]);
+    });
+}
