@@ -5,8 +5,8 @@ use bytes::Bytes;
 use oribi_kudu::row_operations::{OperationsBuilder, PartialRow as _};
 use oribi_types::schema::ColumnSpec;
 use oribi_types::{ColumnType, Durability, Partitioning, Schema, TableDefinition, TableOptions};
-use prost::Message as _;
 use proptest::prelude::*;
+use prost::Message as _;
 use std::sync::Arc;
 
 fn plan() -> (Fixture, RowPlan) {
