@@ -127,8 +127,6 @@ impl Engine {
             .wait_durable(needs)
             .and_then(|()| self.install_flush(table, tablet, memtable, &mut keys, file))
             .inspect_err(|_| self.give_up(tablet, id))?;
-        // What they have left of its rows would be lost to them.
-        memtable.walks.end();
         keys.unpin(&self.index, id, &places);
         self.index.evict_excess();
         self.counters.flushes.fetch_add(1, Relaxed);
@@ -174,7 +172,10 @@ impl Engine {
         self.commit_change(tablet, prepared, |state, files| {
             let sealed = state.sealed.iter().filter(|m| m.id != memtable.id).cloned().collect();
             TabletState { active: state.active.clone(), sealed, files }
-        })
+        })?;
+        // Before its rows are unpinned, and before a truncate, which knows the memtable no more, can sweep them.
+        memtable.walks.end();
+        Ok(())
     }
 
     /// Removes the part of the log whose records are all in SSTables. What it says of requests goes to the manifest.

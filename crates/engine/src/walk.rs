@@ -10,11 +10,12 @@
 //! - The memtable lists the key's hash by then: its row was noted before it was published, and it was published before the
 //!   snapshot was registered. What is listed after the walk began has no row for it.
 //! - Rows are unpinned by a flush, or swept by a truncate or drop. Both first publish it: a state of the tablet without the
-//!   memtable, or that the tablet is dropped. Then they [end](Walks::end) the walks of the memtable: each of them holds
-//!   what is left of its rows from then on, in *all* memtables, and needs the index no more. Then rows go.
-//! - A scan takes a state, begins its walk, and then looks whether the state is still the tablet's. If so, the change is published
-//!   after the walk was registered, and whoever ends walks finds it, as both take the lock of the list: had the list been
-//!   taken before, the scan would have seen the change. If not, the scan begins again with another state.
+//!   memtable, or that the tablet is dropped. Then, still with the tablet's installer, they [end](Walks::end) the walks of
+//!   the memtable: each holds what is left of its rows from then on, in *all* memtables, and needs the index no more. Then
+//!   rows go. So whoever makes them go finds the walks of every memtable that is in the state, and those of others ended.
+//! - A scan takes a state, begins its walk, and then looks whether the state is still the tablet's. If not, it begins again
+//!   with another state. If so, whoever publishes a change later finds the walk, as it takes the lock of the list after it
+//!   was registered: had it taken the lock before, the scan would have seen the change.
 
 use crate::catalog::Table;
 use crate::index::{GROUP, RowIndex, Version, VersionRef, version_at};
@@ -102,8 +103,8 @@ impl Walks {
         walks.push(Arc::downgrade(rest));
     }
 
-    /// Before rows of the memtable leave memory, and after it was published that they do: waits for those who make a batch just
-    /// now, and has each walk hold what is left of its rows.
+    /// Before rows of the memtable leave memory, and after it was published that they do: waits for those who make a batch
+    /// just now, and has each walk hold what is left of its rows.
     pub fn end(&self) {
         let walks = std::mem::take(&mut *self.0.lock());
         walks.iter().filter_map(Weak::upgrade).for_each(|rest| rest.lock().hold());

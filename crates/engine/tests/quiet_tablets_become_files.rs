@@ -26,7 +26,9 @@ fn engine() -> (SimFiles, Arc<SimClock>, Arc<Engine>) {
 fn table(engine: &Arc<Engine>, name: &str, rows: i64) -> Arc<Table> {
     let table = engine.create_table(definition(name, 1, Durability::Periodic(100))).unwrap();
     let text = "v".repeat(500);
-    (0..rows).for_each(|k| drop(put(engine, &table, k, &text).unwrap()));
+    for k in 0..rows {
+        put(engine, &table, k, &text).unwrap();
+    }
     table
 }
 
@@ -55,7 +57,9 @@ fn a_quiet_tablet_is_flushed_and_one_that_is_written_to_is_not() {
     let quiet = table(&engine, "quiet", MANY);
     // The same row again, so that neither rows nor bytes change. However seldom the flush thread looks, it never sees five
     // seconds without a write.
-    let write = || drop(put(&engine, &busy, 1, &"w".repeat(500)).unwrap());
+    let write = || {
+        put(&engine, &busy, 1, &"w".repeat(500)).unwrap();
+    };
     pass(&clock, write, || is_flushed(&quiet));
     // And looks again.
     let (flushes, again) = (engine.stats().flushes, table(&engine, "again", MANY));

@@ -67,11 +67,12 @@ impl Run {
             write(&self.engine, &self.table, &changes).unwrap();
         } else {
             for (k, v) in &changes {
-                match v {
-                    // Blind: what it replaces is looked up later.
-                    Some(v) => drop(put(&self.engine, &self.table, *k, v).unwrap()),
-                    None => drop(delete(&self.engine, &self.table, *k).unwrap()),
-                }
+                // Blind: what it replaces is looked up later.
+                let changed = match v {
+                    Some(v) => put(&self.engine, &self.table, *k, v).map(drop),
+                    None => delete(&self.engine, &self.table, *k).map(drop),
+                };
+                changed.unwrap();
             }
         }
         for k in keys {

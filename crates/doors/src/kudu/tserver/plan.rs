@@ -82,8 +82,8 @@ impl RowPlan {
         let wire: Vec<WireColumn> =
             positions.iter().map(|p| schema::wire_column(&ours.columns()[*p])).collect();
         let slots: Vec<SlotPlan> = (0..ours.layout().slots().len()).map(slot).collect();
-        let not_settable = of_request(&|column| column.source == ColumnSource::CommitTimestamp);
-        let json = of_request(&|column| column.column_type == ColumnType::Json);
+        let not_settable: Vec<usize> = of_request(&|column| column.source == ColumnSource::CommitTimestamp);
+        let json: Vec<usize> = of_request(&|column| column.column_type == ColumnType::Json);
         let is_set = |slot: &SlotPlan| slot.request.is_some() || slot.name.is_empty();
         Ok(RowPlan {
             key,
