@@ -138,6 +138,8 @@ impl Client {
                 Ok(0) => return None,
                 Ok(received) => self.input.extend_from_slice(&bytes[..received]),
                 Err(error) if error.kind() == std::io::ErrorKind::ConnectionReset => return None,
+                // Whoever stops the process for a while.
+                Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
                 Err(error) => panic!("{error}"),
             }
         }
