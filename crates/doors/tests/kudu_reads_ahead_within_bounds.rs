@@ -7,6 +7,7 @@ use kudu_client::{Subject, rows_of, scan, write};
 use oribi_engine::EngineOptions;
 use oribi_kudu::messages::tserver::ScanRequest;
 use oribi_kudu::row_operations::OperationType;
+use oribi_types::Durability;
 
 const MEMORY: u64 = 32 << 20;
 const ANSWER_BYTES: u32 = 512 << 10;
@@ -16,7 +17,9 @@ const SCANS: usize = 16;
 
 #[test]
 fn scans_that_nobody_goes_on_with_hold_little() {
-    let subject = Subject::with_options(EngineOptions::with_memory(MEMORY), None);
+    let durability = Durability::Periodic(1000);
+    let options = EngineOptions { durability, ..EngineOptions::with_memory(MEMORY) };
+    let subject = Subject::with_options(options, None);
     let mut client = subject.client();
     let tablets = client.create("t", 1);
     let table = subject.engine.table("public", "t").unwrap();
