@@ -7,28 +7,26 @@ use kudu_client::{Subject, rows_of, scan, write};
 use oribi_engine::EngineOptions;
 use oribi_kudu::messages::tserver::ScanRequest;
 use oribi_kudu::row_operations::OperationType;
+use oribi_types::Durability;
 
-const MEMORY: u64 = 32 << 20;
+const MEMORY: u64 = 64 << 20;
 const ANSWER_BYTES: u32 = 512 << 10;
 const ROWS: i64 = 150_000;
 /// Twice as many as an eighth of the memory has room for.
-const SCANS: usize = 16;
+const SCANS: usize = 32;
 
 #[test]
 fn scans_that_nobody_goes_on_with_hold_little() {
-    let subject = Subject::with_options(EngineOptions::with_memory(MEMORY), None);
+    let durability = Durability::Periodic(1000);
+    let options = EngineOptions { durability, ..EngineOptions::with_memory(MEMORY) };
+    let subject = Subject::with_options(options, None);
     let mut client = subject.client();
     let tablets = client.create("t", 1);
-    let table = subject.engine.table("public", "t").unwrap();
     for begin in (0..ROWS).step_by(5_000) {
         let rows: Vec<_> =
             (begin..begin + 5_000).map(|k| (OperationType::Insert, k, Some(1), None)).collect();
         let answer = client.write(&write(&tablets[0], &rows));
         assert_eq!((answer.error, answer.per_row_errors), (None, vec![]));
-        // Else they would wait for room.
-        if begin % 25_000 == 0 {
-            subject.engine.flush(&table).unwrap();
-        }
     }
     let before = subject.engine.stats().query_bytes;
     let (mut open, mut given) = (Vec::new(), Vec::new());
