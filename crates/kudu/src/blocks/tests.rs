@@ -144,6 +144,23 @@ fn sidecars_of_another_length_are_refused() {
     assert!(super::columnar::decode(&columns, usize::MAX, &sidecars).is_err());
 }
 
+/// They lie in their views or behind each other, and are copied by steps or as they are.
+#[test]
+fn strings_of_all_lengths_come_back() {
+    let columns = vec![WireColumn::new("s", ColumnType::String, true)];
+    let text = |len: usize| "é".repeat(len / 2) + &"x".repeat(len % 2);
+    let value = |len: usize| if len % 9 == 8 { Value::Null } else { Value::String(text(len)) };
+    let rows: Vec<Vec<Value>> = (0..90).map(|len| vec![value(len)]).collect();
+    let whole = batch(&columns, &rows);
+    let layout = RowwiseLayout::new(columns.clone(), 0);
+    let mut block = RowwiseBlock::default();
+    block.append(&layout, &whole).unwrap();
+    let indirect = Bytes::from(block.indirect);
+    assert_eq!(super::rowwise::decode(&layout, block.num_rows, &block.rows, &indirect).unwrap(), whole);
+    let (n, sidecars) = columnar(&columns, std::slice::from_ref(&whole));
+    assert_eq!(super::columnar::decode(&columns, n, &sidecars).unwrap(), whole);
+}
+
 proptest! {
     #[test]
     fn batches_come_back(((columns, rows), cut, flags) in (rows(), any::<prop::sample::Index>(), 0_u64..2)) {
