@@ -224,6 +224,8 @@ impl<M> Version<M> {
 
 /// Lines of a row that is one of many: rows that were written one after the other lie so, and the processor fetches what follows.
 pub(crate) const ROW_LINES: usize = 3;
+/// Lines in which a header lies.
+pub(crate) const HEADER_LINES: usize = 2;
 const LINE_BYTES: usize = 64;
 
 /// Has the first lines of a version fetched, which need not be there any more.

@@ -13,6 +13,7 @@ const ENGINE_OPERATION_BYTES: usize = 128;
 
 /// What is kept here of an operation beside its key and row.
 const OPERATION_BYTES: usize = size_of::<Operation>();
+const _: () = assert!(OPERATION_BYTES == 16);
 /// Rows of one request. In 50 MiB there may be ten times as many, of a key of one byte.
 pub(super) const ROWS_MAX: usize = 1 << 20;
 
@@ -33,7 +34,7 @@ pub(super) struct Rows<'a> {
 /// One operation that can be carried out.
 pub(super) struct Operation {
     /// Position in the request.
-    pub index: usize,
+    pub index: u32,
     pub operation_type: OperationType,
     pub change: Change,
 }
@@ -43,7 +44,7 @@ pub(super) enum Change {
     /// It is the one that is encoded.
     Whole,
     /// Some of its slots are changed: in `values` from here on.
-    Some(usize),
+    Some(u32),
     Delete,
 }
 
@@ -108,15 +109,15 @@ impl<'a> Rows<'a> {
     }
 
     /// What an operation sets, by slot.
-    pub fn values(&self, plan: &RowPlan, at: usize) -> &[Option<ValueRef<'a>>] {
-        &self.values[at..at + plan.slots.len()]
+    pub fn values(&self, plan: &RowPlan, at: u32) -> &[Option<ValueRef<'a>>] {
+        &self.values[at as usize..][..plan.slots.len()]
     }
 
     /// Adds an operation straight from its cells to key and row, if it makes a whole row and has nothing wrong. Nearly all that
     /// clients send in bulk are such, and cost a quarter of what others do.
     fn push_whole(&mut self, plan: &RowPlan, whole: &WholeOperation<'a>, indirect: &'a [u8]) -> bool {
         use OperationType as Type;
-        let (index, operation_type) = (whole.index, whole.operation_type);
+        let (index, operation_type) = (whole.index as u32, whole.operation_type);
         if !matches!(operation_type, Type::Insert | Type::InsertIgnore | Type::Upsert | Type::UpsertIgnore) {
             return false;
         }
@@ -184,7 +185,7 @@ impl<'a> Rows<'a> {
             change = Change::of(plan, operation, row, some)?;
             Ok(())
         })?;
-        let (index, operation_type) = (operation.index, operation.operation_type);
+        let (index, operation_type) = (operation.index as u32, operation.operation_type);
         self.operations.push(Operation { index, operation_type, change });
         Ok(())
     }
@@ -242,7 +243,7 @@ impl Change {
     ) -> Self {
         let start = some.len();
         some.extend(plan.slots.iter().map(|slot| slot.value(values)));
-        Change::Some(start)
+        Change::Some(u32::try_from(start).expect("the memory of a request is bounded"))
     }
 }
 

@@ -25,7 +25,12 @@ fn plan() -> (Fixture, RowPlan) {
         name: "wide".into(),
         schema: Schema::new(columns, &["s", "k"]).unwrap(),
         partitioning: Partitioning::none(),
-        options: TableOptions { durability: Durability::Periodic(100), ttl_ms: None, expires_at: None },
+        options: TableOptions {
+            durability: Durability::Periodic(100),
+            ttl_ms: None,
+            expires_at: None,
+            attributes: Default::default(),
+        },
     };
     let engine = fixture.node().engine.clone();
     engine.create_table(definition).unwrap();
