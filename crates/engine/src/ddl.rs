@@ -134,10 +134,10 @@ impl Engine {
             let _gate = self.gate.write();
             table.tablets.iter().for_each(|tablet| tablet.set_dropped());
         }
+        let _installers: Vec<_> = table.tablets.iter().map(|tablet| tablet.installer.lock()).collect();
+        table.tablets.iter().for_each(|tablet| tablet.state().end_walks());
+        self.index.sweep(table.tablets.iter().map(|tablet| tablet.generation()).collect());
         for tablet in &table.tablets {
-            let _installer = tablet.installer.lock();
-            tablet.state().end_walks();
-            self.index.sweep(tablet.generation());
             self.remove_replaced(tablet, &tablet.state().files, &FileSet::default());
         }
     }
@@ -265,9 +265,9 @@ impl Engine {
                 swept.push((tablet, tablet.set_generation(generation), before));
             }
         }
-        for (tablet, generation, before) in swept {
-            before.end_walks();
-            self.index.sweep(generation);
+        swept.iter().for_each(|(_, _, before)| before.end_walks());
+        self.index.sweep(swept.iter().map(|(_, generation, _)| *generation).collect());
+        for (tablet, _, before) in swept {
             self.remove_replaced(tablet, &before.files, &FileSet::default());
         }
         Ok(())

@@ -425,9 +425,11 @@ impl RowIndex {
         }
     }
 
-    /// Forgets every entry of a generation that was dropped or truncated.
-    pub fn sweep(&self, generation: u64) {
-        self.rows.retain(|version| version.meta.generation != generation, |version| self.uncount(version));
+    /// Forgets every entry of generations that were dropped or truncated, in one walk over all rows.
+    pub fn sweep(&self, mut generations: Vec<u64>) {
+        generations.sort_unstable();
+        let keep = |version: &Version| generations.binary_search(&version.meta.generation).is_err();
+        self.rows.retain(keep, |version| self.uncount(version));
     }
 
     /// Entries in memory.
