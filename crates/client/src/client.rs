@@ -152,13 +152,22 @@ impl Client {
     /// # Errors
     /// `NotFound`.
     pub async fn delete_table(&self, name: &str) -> Result<()> {
-        let table = TableIdentifier { table_id: None, table_name: Some(name.to_owned()) };
+        let named = TableIdentifier { table_id: None, table_name: Some(name.to_owned()) };
+        let request = GetTableSchemaRequest { table: named.clone() };
+        let found = self.shared.master(MasterMethod::GetTableSchema, &[], &request).await;
+        let table = match found {
+            // An attempt after one whose answer is lost must not delete a table that was given the name since.
+            Ok(GetTableSchemaResponse { table_id, .. }) => TableIdentifier { table_id, table_name: None },
+            // A table that cannot be used here can be deleted.
+            Err(error) if error.kind() == ErrorKind::Unsupported => named,
+            Err(error) => return Err(error),
+        };
         let request = DeleteTableRequest { table, modify_external_catalogs: None, reserve_seconds: None };
         let mut attempts = self.shared.attempts();
         let deleted = self.shared.master_within(MasterMethod::DeleteTable, &request, &mut attempts).await;
         match deleted {
             Ok(DeleteTableResponse { .. }) => Ok(()),
-            // By the attempt before.
+            // There was a table: it was deleted by the attempt before.
             Err(error) if error.kind() == ErrorKind::NotFound && attempts.is_unknown() => Ok(()),
             Err(error) => Err(error),
         }

@@ -8,6 +8,7 @@ use cluster::with_cluster;
 use lossy_proxy::LossyProxy;
 use oribi_client::{AlterTable, Client, Column, ColumnType, CreateTable, Result, Table};
 use oribi_types::{ErrorKind, Value};
+use std::time::Duration;
 
 /// Runs a test with a client whose answers from the master may be lost.
 fn with_losses(test: impl AsyncFn(Client, &LossyProxy)) {
@@ -43,24 +44,72 @@ async fn names(client: &Client, table: &str) -> Result<Vec<String>> {
 fn a_table_that_was_made_is_not_there_already() {
     with_losses(async |client, proxy| {
         proxy.lose("CreateTable");
-        let table = client.create_table(definition()).await.unwrap();
+        let ranges = |upper| definition().range_partition(&int(20), &int(upper)).split(&int(25));
+        let table = client.create_table(ranges(30)).await.unwrap();
         assert_eq!((table.name(), table.columns().len()), ("t", 2));
         assert_eq!(proxy.lost(), 1);
         // One that others made is.
         for other in [
-            definition().column(Column::new("w", ColumnType::Int64)),
-            hashed(3),
+            definition(),
+            ranges(40),
+            ranges(30).split(&int(5)),
+            definition().range_partition(&int(20), &int(30)),
+            ranges(30).range_partition(&int(30), &[]),
+            ranges(30).column(Column::new("w", ColumnType::Int64)),
+            hashed(3).range_partition(&int(20), &int(30)).split(&int(25)),
             CreateTable::new("t").column(Column::new("key", ColumnType::Int64).key()),
         ] {
             proxy.lose("CreateTable");
             let error = client.create_table(other).await.err().unwrap();
             assert_eq!(error.kind(), ErrorKind::AlreadyExists, "{error}");
         }
-        let error = client.create_table(definition()).await.err().unwrap();
-        assert_eq!((error.kind(), proxy.lost()), (ErrorKind::AlreadyExists, 4));
+        let error = client.create_table(ranges(30)).await.err().unwrap();
+        assert_eq!((error.kind(), proxy.lost()), (ErrorKind::AlreadyExists, 9));
         proxy.lose("DeleteTable");
         client.delete_table("t").await.unwrap();
         assert_eq!(client.delete_table("t").await.err().unwrap().kind(), ErrorKind::NotFound);
+    });
+}
+
+#[test]
+fn unbounded_tables_that_were_made_are_not_there_already() {
+    with_losses(async |client, proxy| {
+        let key = || CreateTable::new("t").column(Column::new("key", ColumnType::Int64).key());
+        let definitions = [
+            key(),
+            key().hash(&["key"], 2),
+            key().range(&["key"]),
+            key().hash(&["key"], 2).range(&["key"]).split(&int(5)),
+            key().range(&["key"]).range_partition(&[], &int(0)).range_partition(&int(10), &[]),
+        ];
+        for definition in definitions {
+            proxy.lose("CreateTable");
+            client.create_table(definition).await.unwrap();
+            client.delete_table("t").await.unwrap();
+        }
+        assert_eq!(proxy.lost(), 5);
+    });
+}
+
+#[test]
+fn a_table_that_was_deleted_is_not_deleted_again_under_its_name() {
+    with_losses(async |client, proxy| {
+        let deleted = client.create_table(definition()).await.unwrap();
+        let other = Client::connect(&[&proxy.address]).await.unwrap();
+        let shut = proxy.gate.lock().await;
+        proxy.lose("DeleteTable");
+        let make_again = async {
+            while proxy.lost() == 0 {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+            let made = other.create_table(definition()).await.unwrap();
+            drop(shut);
+            made
+        };
+        let (done, made) = tokio::join!(client.delete_table("t"), make_again);
+        done.unwrap();
+        assert_ne!(made.id(), deleted.id());
+        assert_eq!(client.open_table("t").await.unwrap().id(), made.id());
     });
 }
 

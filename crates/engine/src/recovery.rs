@@ -1,8 +1,8 @@
 //! Opening a folder: lock, manifest, files, log.
 //!
 //! The manifest says which files count and through which LSN each tablet is in them; the log's records above that are
-//! applied to memory again, and their results kept on top of those that the manifest has. All that is left over from a crash is removed. Clock and LSNs start above everything that
-//! may have been given out before.
+//! applied to memory again, and their results kept on top of those that the manifest has. All that is left over from a
+//! crash is removed. Clock and LSNs start above everything that may have been given out before.
 
 use crate::background::Background;
 use crate::catalog::{Catalog, Table};

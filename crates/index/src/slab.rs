@@ -1,8 +1,9 @@
 //! Memory of rows: blocks in size classes, so that a row that goes leaves room for another of its size at once.
 //!
-//! A *region* of 2 MiB, which one huge page backs by and by (see [`crate::region`]), is divided into *slabs* of 64 KiB. A slab holds blocks of one class, and goes back to
-//! its region when its last block is freed. The heads of a region's slabs stand together at its beginning, so that a
-//! block's head is found by its address. Blocks beyond [`BLOCK_BYTES_MAX`] come from the process's allocator.
+//! A *region* of 2 MiB, which one huge page backs by and by (see [`crate::region`]), is divided into *slabs* of 64 KiB. A
+//! slab holds blocks of one class, and goes back to its region when its last block is freed. The heads of a region's slabs
+//! stand together at its beginning, so that a block's head is found by its address. Blocks beyond [`BLOCK_BYTES_MAX`] come
+//! from the process's allocator.
 //!
 //! Hash tables lie in regions, too, for their huge pages: as blocks, or as slabs side by side. When they grow, what they leave
 //! behind becomes room for rows.
@@ -285,18 +286,27 @@ impl Pool {
                 self.with_room.push(region);
             }
             (*region).free |= slabs;
-            if (*region).free < ALL_FREE {
-                return;
-            }
-            if self.unused > 0 && !(*region).moving {
-                self.with_room.remove(region);
-                self.in_small_pages.retain(|(_, other)| other.as_ptr() != region);
-                region::release(region.cast());
-                REGIONS.fetch_sub(1, Ordering::Relaxed);
-            } else {
+            if (*region).free == ALL_FREE {
                 self.unused += 1;
+                self.release_if_spare(region);
             }
         }
+    }
+
+    /// # Safety
+    /// The region is whole.
+    unsafe fn release_if_spare(&mut self, region: *mut Region) {
+        // SAFETY: the caller's promise, and nobody has anything in a region that is free.
+        unsafe {
+            if (*region).free < ALL_FREE || (*region).moving || self.unused < 2 {
+                return;
+            }
+            self.unused -= 1;
+            self.with_room.remove(region);
+            self.in_small_pages.retain(|(_, other)| other.as_ptr() != region);
+            region::release(region.cast());
+        }
+        REGIONS.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
@@ -333,9 +343,12 @@ pub fn back_by_huge_page(youngest: u64) -> bool {
     drop(pool);
     // SAFETY: a region that is being moved is not released.
     unsafe { region::back_by_huge_page(region.cast()) };
-    let _pool = POOL.lock();
-    // SAFETY: as above.
-    unsafe { (*region.as_ptr()).moving = false };
+    let mut pool = POOL.lock();
+    // SAFETY: as above. It may have become free meanwhile.
+    unsafe {
+        (*region.as_ptr()).moving = false;
+        pool.release_if_spare(region.as_ptr());
+    }
     true
 }
 

@@ -170,8 +170,6 @@ fn a_held_version_outlives_its_row_and_the_index() {
     assert_eq!((again.key(), again.row(), again.meta().ts), (&[1][..], Some(&b"kept"[..]), 1));
 }
 
-/// Few hashes for many rows, so that a walk meets all that a hash can have: none, one row, several, and those of another hash with
-/// the same tag.
 #[test]
 fn rows_of_a_shard_are_found_while_its_table_grows_and_shrinks() {
     let rows = Rows::default();
@@ -196,6 +194,8 @@ fn rows_of_a_shard_are_found_while_its_table_grows_and_shrinks() {
     assert!(rows.is_empty() && !(0..keys).any(is_there));
 }
 
+/// Few hashes for many rows, so that a walk meets all that a hash can have: none, one row, several, and those of another hash with
+/// the same tag.
 #[test]
 fn a_walk_finds_what_each_hash_has() {
     let rows = Rows::default();

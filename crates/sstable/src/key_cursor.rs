@@ -14,7 +14,7 @@ use std::ops::Range;
 
 /// A page of a column without nulls or dictionary, open to random access.
 #[derive(Default)]
-struct PlainPage {
+struct SearchedPage {
     rows: Range<u32>,
     extent: usize,
     page: Page,
@@ -26,7 +26,7 @@ struct PlainPage {
     numbers: Vec<u8>,
 }
 
-impl PlainPage {
+impl SearchedPage {
     /// Makes this the page of `column` that holds `row`.
     fn load(&mut self, sstable: &Sstable, column: usize, row: u32) -> Result<()> {
         if self.rows.contains(&row) {
@@ -120,8 +120,8 @@ pub(crate) struct KeyCursor<'a> {
 #[derive(Default)]
 struct Buffers {
     /// One per key column.
-    pages: Vec<PlainPage>,
-    ts: PlainPage,
+    pages: Vec<SearchedPage>,
+    ts: SearchedPage,
     key: Vec<u8>,
 }
 
@@ -132,7 +132,7 @@ thread_local! {
 impl Drop for KeyCursor<'_> {
     fn drop(&mut self) {
         let kept =
-            self.buffers.pages.iter().chain([&self.buffers.ts]).map(PlainPage::capacity).sum::<usize>();
+            self.buffers.pages.iter().chain([&self.buffers.ts]).map(SearchedPage::capacity).sum::<usize>();
         if kept <= SCRATCH_BYTES_MAX {
             BUFFERS.set(std::mem::take(&mut self.buffers));
         }
@@ -142,7 +142,7 @@ impl Drop for KeyCursor<'_> {
 impl<'a> KeyCursor<'a> {
     pub fn new(sstable: &'a Sstable) -> Self {
         let mut buffers = BUFFERS.take();
-        buffers.pages.resize_with(sstable.key.len(), PlainPage::default);
+        buffers.pages.resize_with(sstable.key.len(), SearchedPage::default);
         for page in buffers.pages.iter_mut().chain([&mut buffers.ts]) {
             page.rows = 0..0;
         }

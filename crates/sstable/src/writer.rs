@@ -376,7 +376,7 @@ fn properties(
         nulls_first: false,
     });
     let mut builder = WriterProperties::builder()
-        // Version 1 pages and plain values behind dictionaries: what every reader understands.
+        // Version 1 pages, and behind dictionaries plain values or differences: what every reader understands.
         .set_writer_version(WriterVersion::PARQUET_1_0)
         .set_encoding(Encoding::PLAIN)
         .set_compression(codec)
@@ -389,7 +389,7 @@ fn properties(
         .set_created_by(concat!("oribi version ", env!("CARGO_PKG_VERSION")).to_owned())
         .set_key_value_metadata(Some(vec![KeyValue::new("oribi.schema".to_owned(), describe(schema))]))
         .set_sorting_columns(Some(sorting.collect()));
-    // A key is searched in its page, a timestamp fetched by row: both want plain values without a dictionary.
+    // A key is searched in its page, a timestamp fetched by row: both want no dictionary.
     for name in schema.key_columns().map(|c| c.name.as_str()).chain([TS_COLUMN]) {
         let path = ColumnPath::new(vec![name.to_owned()]);
         builder = builder

@@ -209,7 +209,8 @@ impl Lanes {
     /// Gives up a lane whose tablet is no more, to which `batch` was sent in vain. Returns the rows that wait behind it, and
     /// the flush that the oldest row belongs to. The rows of both are in no lane then.
     pub(super) fn give_up(&mut self, lane: usize, batch: &Batch) -> (Batch, u64) {
-        self.routes.iter_mut().for_each(|route| route.release(lane));
+        // A session may outlive many tables, and must not hold on to one that no lane leads to.
+        self.routes.retain_mut(|route| route.release(|claimed_by| claimed_by == lane));
         let Lane { open, open_flush, under_way, is_due, .. } = &mut self.lanes[lane];
         *is_due = false;
         let flush = under_way.take().unwrap_or(*open_flush);
@@ -285,7 +286,7 @@ impl Lanes {
     pub(super) fn open(&mut self, table: &Table, tablet: Arc<Tablet>) -> usize {
         if self.lanes.release_idle() {
             let lanes = &self.lanes;
-            self.routes.retain_mut(|route| route.release_all(|lane| lanes[lane].is_free()));
+            self.routes.retain_mut(|route| route.release(|lane| lanes[lane].is_free()));
         }
         let position = self.routes.iter().position(|route| route.is_to(table)).unwrap_or_else(|| {
             self.routes.push(Route::new(table.clone()));
@@ -360,5 +361,21 @@ mod tests {
         }
         assert!(lanes.lanes.len() < 400 && lanes.routes.len() < 400, "{} routes", lanes.routes.len());
         assert_eq!(lanes.lanes.iter().filter(|lane| !lane.is_idle()).count(), 100);
+    }
+
+    #[tokio::test]
+    async fn tables_go_with_the_last_lane_that_is_given_up() {
+        let mut lanes = Lanes::new(&SessionOptions::default());
+        for _ in 0..1000 {
+            let (table, _) = tests::table(&columns());
+            let first = lanes.open(&table, tablet(1));
+            let second = lanes.open(&table, tablet(2));
+            lanes.give_up(first, &Batch::default());
+            assert_eq!(lanes.find(&table, &1u32.to_be_bytes()), None);
+            assert_eq!(lanes.find(&table, &2u32.to_be_bytes()), Some(second));
+            lanes.give_up(second, &Batch::default());
+            assert!(lanes.routes.is_empty());
+        }
+        assert_eq!(lanes.lanes.len(), 2);
     }
 }

@@ -59,15 +59,10 @@ impl Route {
         self.claims.sort_unstable_by(|a, b| a.start.cmp(&b.start));
     }
 
-    /// Gives back what lanes have claimed that `is_free`; whether any has a claim still.
-    pub(super) fn release_all(&mut self, is_free: impl Fn(usize) -> bool) -> bool {
+    /// Gives back what lanes have claimed that `is_free`, which have no rows; whether any has a claim still.
+    pub(super) fn release(&mut self, is_free: impl Fn(usize) -> bool) -> bool {
         self.claims.retain(|claim| !is_free(claim.lane));
         !self.claims.is_empty()
-    }
-
-    /// Gives back what a lane has claimed. It has no rows.
-    pub(super) fn release(&mut self, lane: usize) {
-        self.claims.retain(|claim| claim.lane != lane);
     }
 }
 

@@ -106,6 +106,8 @@ impl AlterTable {
             if refused.kind() == ErrorKind::Unavailable || !attempts.is_unknown() {
                 return Err(refused);
             }
+            // Kudu's master tells of the columns before an alteration for as long as it is being rolled out.
+            wait_until_done(client, name, before.shared.identifier(), &mut attempts).await?;
             let now = Table::open(client, before.shared.identifier()).await?;
             // Each was made or dropped, and was not before.
             if self.ranges_of(&now).await?.iter().zip(&had).any(|(now, had)| now == had) {
@@ -121,16 +123,8 @@ impl AlterTable {
                 return Err(refused);
             }
         };
-        let asked = IsAlterTableDoneRequest { table: TableIdentifier { table_id, table_name: None } };
-        loop {
-            let method = MasterMethod::IsAlterTableDone;
-            let answer: IsAlterTableDoneResponse =
-                client.shared.master_within(method, &asked, &mut attempts).await?;
-            if answer.done() {
-                return Ok(());
-            }
-            attempts.back_off(Error::unavailable(format!("table {name} is being altered"))).await?;
-        }
+        let table = TableIdentifier { table_id, table_name: None };
+        wait_until_done(client, name, table, &mut attempts).await
     }
 
     async fn send(
@@ -210,6 +204,24 @@ impl Step {
             }
         }
         Ok(step)
+    }
+}
+
+/// Waits until no alteration of a table is being rolled out.
+async fn wait_until_done(
+    client: &Client,
+    name: &str,
+    table: TableIdentifier,
+    attempts: &mut Attempts,
+) -> Result<()> {
+    let asked = IsAlterTableDoneRequest { table };
+    loop {
+        let method = MasterMethod::IsAlterTableDone;
+        let answer: IsAlterTableDoneResponse = client.shared.master_within(method, &asked, attempts).await?;
+        if answer.done() {
+            return Ok(());
+        }
+        attempts.back_off(Error::unavailable(format!("table {name} is being altered"))).await?;
     }
 }
 

@@ -1,7 +1,8 @@
 //! Creating a table.
 
-use super::{Column, Table, partition};
+use super::{Column, Located, Table, partition};
 use crate::client::Client;
+use crate::rpc::Attempts;
 use oribi_kudu::column::WireColumn;
 use oribi_kudu::messages::common::{
     ColumnIdentifier, HashBucketSchema, PartitionSchema, RangeSchema, RowOperations, Schema,
@@ -10,6 +11,7 @@ use oribi_kudu::messages::master::{
     CreateTableRequest, CreateTableResponse, IsCreateTableDoneRequest, IsCreateTableDoneResponse,
     MasterFeature, TableIdentifier,
 };
+use oribi_kudu::partition::Range;
 use oribi_kudu::row_operations::{OperationLayout, OperationType, OperationsBuilder, PartialRow};
 use oribi_kudu::service::MasterMethod;
 use oribi_types::{Error, ErrorKind, Result, Value};
@@ -104,7 +106,7 @@ impl CreateTable {
             Ok(CreateTableResponse { table_id, .. }) => table_id,
             Err(error) if error.kind() == ErrorKind::AlreadyExists && attempts.is_unknown() => {
                 let found = client.open_table(&name).await?;
-                if !is_as_defined(&found, &request)? {
+                if !is_as_defined(&found, &request, &mut attempts).await? {
                     return Err(error.context(format_args!("table {name} is another one")));
                 }
                 Some(found.shared.id.clone())
@@ -144,8 +146,8 @@ impl CreateTable {
     }
 }
 
-/// Whether a table has the columns that were asked for, and is partitioned by them likewise.
-fn is_as_defined(found: &Table, request: &CreateTableRequest) -> Result<bool> {
+/// Whether a table has the columns that were asked for, and is partitioned by them likewise, into the same ranges.
+async fn is_as_defined(found: &Table, request: &CreateTableRequest, attempts: &mut Attempts) -> Result<bool> {
     let columns = request.schema.columns.iter().map(Column::of).collect::<Result<Vec<_>>>()?;
     if found.columns() != columns {
         return Ok(false);
@@ -153,8 +155,38 @@ fn is_as_defined(found: &Table, request: &CreateTableRequest) -> Result<bool> {
     let wire: Vec<WireColumn> = columns.iter().map(Column::wire).collect();
     let message = request.partition_schema.clone().unwrap_or_default();
     let wanted = partition::schema(&message, &request.schema, &wire, found.key_columns())?;
-    let schema = &found.shared.partition_schema;
-    Ok((schema.hash(), schema.range()) == (wanted.hash(), wanted.range()))
+    if found.shared.partition_schema != wanted {
+        return Ok(false);
+    }
+    let bounds = request.split_rows_range_bounds.clone().unwrap_or_default();
+    has_just(found, &partition::ranges(&wanted, &found.shared.layout, &bounds)?, attempts).await
+}
+
+/// Whether a table has these ranges, which are in order, and no others.
+async fn has_just(table: &Table, ranges: &[Range], attempts: &mut Attempts) -> Result<bool> {
+    let tablets = &table.shared.tablets;
+    let hash_bytes = table.shared.hash_key_bytes();
+    let range_key = |key: &[u8]| key.get(hash_bytes..).unwrap_or_default().to_vec();
+    // Each range has a tablet in the first bucket of each dimension.
+    let first_buckets = vec![0; hash_bytes];
+    let (mut ranges, mut key) = (ranges.iter(), first_buckets.clone());
+    while key.starts_with(&first_buckets) {
+        let end = match tablets.locate(&table.shared, &key, attempts).await? {
+            Located::In(tablet) => {
+                let range = Range { lower: range_key(&tablet.start), upper: range_key(&tablet.end) };
+                if ranges.next() != Some(&range) {
+                    return Ok(false);
+                }
+                tablet.end.clone()
+            }
+            Located::Nowhere { end } => end,
+        };
+        if end.is_empty() {
+            break;
+        }
+        key = end.to_vec();
+    }
+    Ok(ranges.next().is_none())
 }
 
 /// Positions of the columns of these names.

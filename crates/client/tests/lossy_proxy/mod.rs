@@ -10,6 +10,8 @@ use tokio::net::{TcpListener, TcpStream};
 pub struct LossyProxy {
     pub address: String,
     losses: Arc<Mutex<Losses>>,
+    /// Who holds it keeps clients from connecting.
+    pub gate: Arc<tokio::sync::Mutex<()>>,
 }
 
 #[derive(Default)]
@@ -33,14 +35,16 @@ impl LossyProxy {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap().to_string();
         let losses = Arc::new(Mutex::new(Losses::default()));
-        let (master, of_proxy) = (master.to_owned(), losses.clone());
+        let gate: Arc<tokio::sync::Mutex<()>> = Arc::default();
+        let (master, of_proxy, on_way_in) = (master.to_owned(), losses.clone(), gate.clone());
         tokio::spawn(async move {
             while let Ok((client, _)) = listener.accept().await {
+                drop(on_way_in.lock().await);
                 let server = TcpStream::connect(&master).await.unwrap();
                 tokio::spawn(hand_on(client, server, of_proxy.clone()));
             }
         });
-        LossyProxy { address, losses }
+        LossyProxy { address, losses, gate }
     }
 
     /// The next call of this method is executed, and its answer is lost.

@@ -22,8 +22,8 @@ use std::sync::Arc;
 
 /// Look-ups whose cache misses overlap. A bit of a word for each.
 pub(crate) const GROUP: usize = u64::BITS as usize;
-/// What an entry takes beside its block: its place in the hash table and in the memtable's list of hashes.
-const ENTRY_BYTES: u64 = 24;
+/// What an entry takes beside its block: its place in the hash table and in the memtable's lists of hashes.
+const ENTRY_BYTES: u64 = 32;
 
 pub(crate) struct RowIndex {
     rows: oribi_index::Index<Meta>,
@@ -229,9 +229,9 @@ impl RowIndex {
     }
 
     /// Makes `new` the newest version of `key`. `placed` is called once it is, if it is the key's first in the memtable with
-    /// what is known of an older copy, and returns the horizon: versions below stay as long as a snapshot at or above it may read them.
-    /// `in_files` says whether the tablet's present files may hold the key; it is asked, without I/O, only if the key is
-    /// seen to be absent here: whatever was unpinned before is in those files, and what they do not hold then can come
+    /// what is known of an older copy, and returns the horizon: versions below stay as long as a snapshot at or above it may
+    /// read them. `in_files` says whether the tablet's present files may hold the key; it is asked, without I/O, only if the
+    /// key is seen to be absent here: whatever was unpinned before is in those files, and what they do not hold then can come
     /// into them only from here. Both are called under the shard's lock. What was applied is the caller's to
     /// [`count`](Self::count) before the memtable can be sealed.
     pub fn apply(
