@@ -387,6 +387,23 @@ fn long_frames_come_one_after_the_other_where_there_is_no_room() {
 }
 
 #[test]
+fn who_has_the_turn_and_is_silent_loses_it() {
+    let subject = Subject::new();
+    let long = long_call();
+    // Four have all the room that there is, and the last of these the turn.
+    let mut begun: Vec<Client> = (0..5).map(|_| subject.client()).collect();
+    begun.iter_mut().for_each(|client| client.send(&long[..long.len() - 1]));
+    let mut next = subject.client();
+    next.send(&long);
+    assert!(next.answer().0.is_error());
+    assert!(begun.pop().unwrap().frame().is_none());
+    // The others are in nobody's way.
+    let mut first = begun.swap_remove(0);
+    first.send(&long[long.len() - 1..]);
+    assert!(first.answer().0.is_error());
+}
+
+#[test]
 fn an_answer_fits_a_frame_whatever_it_is_about() {
     let subject = Subject::new();
     let mut client = subject.client();

@@ -125,6 +125,11 @@ impl Memtable {
         self.ordered.get_or_init(|| Box::new(OrderedView::new(budget.clone())))
     }
 
+    /// How many keys the next range read sorts first.
+    pub fn unordered(&self) -> usize {
+        self.len().saturating_sub(self.ordered.get().map_or(0, |view| view.taken()))
+    }
+
     /// Keys in it.
     pub fn len(&self) -> usize {
         self.hashes.len.load(Relaxed)

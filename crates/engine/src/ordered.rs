@@ -52,6 +52,11 @@ impl OrderedView {
         runs.runs.clone()
     }
 
+    /// How many of its memtable's keys the runs have by now.
+    pub fn taken(&self) -> usize {
+        self.runs.lock().taken
+    }
+
     /// Tells the budget what the runs take now.
     fn count(&self, memtable: &Memtable, runs: &mut Runs) {
         let bytes = runs.runs.iter().map(|run| run.memory_bytes() as u64).sum();

@@ -44,8 +44,9 @@ pub struct MemoryColumns {
 const COLUMNS_ROWS: usize = 1024;
 /// So many held rows before a row's turn, it is fetched.
 const ROWS_AHEAD: usize = 16;
-/// Rows that are held are found so many keys at a time.
-const HELD_KEYS: usize = 4096;
+/// Rows that are held are found so many keys at a time. For a batch so many are looked at before others have their turn, as
+/// where few are wanted, all that is left may have none: who ends the walk waits meanwhile, with the tablet's installer.
+const KEYS_AT_ONCE: usize = 4096;
 
 impl MemoryColumns {
     /// What `snapshot` sees of the memtables of `state`. The caller looks then whether the state is still the tablet's.
@@ -87,7 +88,7 @@ impl MemoryColumns {
     /// `Corrupt` for a key that does not decode.
     pub fn next_batch(&mut self) -> Result<Option<RecordBatch>> {
         let mut builder = BatchBuilder::new(&self.schema, &self.projection, false);
-        self.rest.lock().fill(&mut builder)?;
+        while self.rest.lock().fill(&mut builder)? {}
         if builder.rows() == 0 { Ok(None) } else { builder.finish().map(Some) }
     }
 }
@@ -118,21 +119,26 @@ enum Rest {
 }
 
 impl Rest {
-    fn fill(&mut self, builder: &mut BatchBuilder<'_>) -> Result<()> {
+    /// Goes on by [`KEYS_AT_ONCE`], about; whether there is more, and room for it.
+    fn fill(&mut self, builder: &mut BatchBuilder<'_>) -> Result<bool> {
         match self {
             Rest::Walk(walk) => {
                 let mut pushed = Ok(());
+                let mut keys = 0;
                 // Nearly full is full: a step of a few keys is not worth it.
                 while pushed.is_ok() && builder.rows() + GROUP <= COLUMNS_ROWS && !walk.parts.is_empty() {
-                    walk.step(COLUMNS_ROWS - builder.rows(), |version, row| {
+                    if keys >= KEYS_AT_ONCE {
+                        return Ok(true);
+                    }
+                    keys += walk.step(COLUMNS_ROWS - builder.rows(), |version, row| {
                         if pushed.is_ok() {
                             pushed = builder.push(version.key(), row, version.meta.ts);
                         }
                     });
                 }
-                pushed
+                pushed.map(|()| false)
             }
-            Rest::Held(rows) => fill_held(rows, builder),
+            Rest::Held(rows) => fill_held(rows, builder).map(|()| false),
         }
     }
 
@@ -140,7 +146,7 @@ impl Rest {
         if let Rest::Walk(walk) = self {
             let mut rows = Vec::with_capacity(walk.parts.iter().map(|part| part.len - part.next).sum());
             while !walk.parts.is_empty() {
-                walk.step(HELD_KEYS, |version, _| rows.push(version.hold()));
+                walk.step(KEYS_AT_ONCE, |version, _| rows.push(version.hold()));
             }
             *self = Rest::Held(rows.into_iter());
         }
@@ -190,9 +196,9 @@ impl Part {
 
 impl Walk {
     /// Calls `visit` with what the snapshot sees at the next keys, `keys_max` at most. Rows that are deleted or expired are
-    /// left out.
-    fn step(&mut self, keys_max: usize, mut visit: impl FnMut(&Version, &[u8])) {
-        let Some(part) = self.parts.last_mut() else { return };
+    /// left out. Returns how many keys there were.
+    fn step(&mut self, keys_max: usize, mut visit: impl FnMut(&Version, &[u8])) -> usize {
+        let Some(part) = self.parts.last_mut() else { return 0 };
         let hashes = part.memtable.hashes_of(part.next..part.len.min(part.next.saturating_add(keys_max)));
         part.next += hashes.len();
         let (ts, now_micros) = (self.snapshot.ts(), self.snapshot.now_micros());
@@ -212,5 +218,6 @@ impl Walk {
         if part.next == part.len || hashes.is_empty() {
             self.parts.pop();
         }
+        hashes.len()
     }
 }

@@ -10,7 +10,7 @@
 use super::Port;
 use super::call::{Answer, Call, too_busy};
 use super::idle::Idle;
-use super::load::{Held, UNCOUNTED_BYTES};
+use super::load::{Held, TURN_SILENCE_MAX, UNCOUNTED_BYTES};
 use super::outbox::Outbox;
 use super::receive::poll_room;
 use super::services::{self, Done, Handled, Work};
@@ -81,6 +81,8 @@ pub(super) struct Connection {
     pub(super) frame_room: Held,
     /// … or for that, once it is there.
     pub(super) more_room: Option<BoxFuture<'static, Held>>,
+    /// When the client that has the turn got it, or sent or took something since.
+    turn_used: Instant,
 }
 
 impl Connection {
@@ -101,6 +103,7 @@ impl Connection {
             answers_room: Held::default(),
             frame_room: Held::default(),
             more_room: None,
+            turn_used: Instant::now(),
         }
     }
 
@@ -158,6 +161,9 @@ impl Connection {
     fn send_some(&mut self) -> Result<bool> {
         let sent = self.outbox.flush(&mut self.stream)?;
         self.port.traffic.thread(self.thread).sent_bytes.add(sent as u64);
+        if sent > 0 && self.frame_room.has_turn() {
+            self.turn_used = Instant::now();
+        }
         Ok(sent > 0)
     }
 
@@ -171,20 +177,30 @@ impl Connection {
             room = poll_room(&mut self.more_room) => {
                 self.more_room = None;
                 self.frame_room.merge(room);
+                // What the client has sent meanwhile was not read.
+                idle.as_mut().touch();
+                self.turn_used = Instant::now();
             }
             writable = poll_fn(|cx| self.stream.poll_write_ready(cx)), if !is_sent => writable?,
             readable = poll_fn(|cx| self.stream.poll_read_ready(cx)), if reads => {
                 readable?;
                 // A long frame comes whole within the time that a client may be silent: it has room that others want.
                 if self.frame_room.bytes() == 0 {
-                    idle.touch();
+                    idle.as_mut().touch();
                 }
-                if self.receive()? == Some(0) {
-                    return Ok(Event::Left);
+                match self.receive()? {
+                    Some(0) => return Ok(Event::Left),
+                    Some(_) if self.frame_room.has_turn() => self.turn_used = Instant::now(),
+                    _ => {}
                 }
             }
-            // One that does not read its answers is as silent.
-            () = idle.as_mut().over() => if self.calls.is_empty() {
+            // Calls that keep the client from being read from are not its silence.
+            () = turn_over(self.turn_used), if self.frame_room.has_turn() && (reads || self.calls.is_empty()) => {
+                self.port.traffic.thread(self.thread).idle.add(1);
+                return Ok(Event::Left);
+            }
+            // One that does not read its answers is as silent; one that waits for room would be read from.
+            () = idle.as_mut().over() => if self.calls.is_empty() && self.more_room.is_none() {
                 self.port.traffic.thread(self.thread).idle.add(1);
                 return Ok(Event::Left);
             },
@@ -315,6 +331,11 @@ impl Connection {
             self.outbox.push(answer);
         }
     }
+}
+
+/// Once a client that used its turn last at this time has been silent for too long.
+async fn turn_over(used: Instant) {
+    tokio::time::sleep_until(used + TURN_SILENCE_MAX).await;
 }
 
 fn refuse(call_id: i32) -> Answer {

@@ -3,13 +3,15 @@
 //! who does not read answers is not read from.
 //!
 //! A long request takes room as it comes, so that one that does not come takes none. Where there is none left, many may have
-//! come in part; so that all come whole some time, room for one is set apart, which they have in turn.
+//! come in part; so that all come whole some time, room for one is set apart, which they have in turn. As the others wait for it,
+//! who has the turn may be silent for [`TURN_SILENCE_MAX`] only.
 //!
 //! A little of each connection is not counted, so that the calls of most clients cost nothing here, and get through whatever
 //! the others do.
 
 use oribi_kudu::frame::FRAME_BYTES_MAX;
 use std::sync::Arc;
+use std::time::Duration;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 /// Calls that wait for a thread that may wait for files, or are on one. Kudu's queue has 50 places, and ten threads; here a
@@ -19,6 +21,9 @@ const CALLS_MAX: usize = 1024;
 const BYTES_MAX: usize = (256 << 20) - FRAME_BYTES_MAX;
 /// Of each connection, a request of so many bytes is not counted while it is received, nor answers of so many while they wait.
 pub(super) const UNCOUNTED_BYTES: usize = 64 << 10;
+/// How long the client that has the turn may neither send nor take a byte. It keeps the turn from all others that wait, so
+/// this is far less than other clients have.
+pub(super) const TURN_SILENCE_MAX: Duration = Duration::from_secs(5);
 const _: () = assert!(FRAME_BYTES_MAX < BYTES_MAX && BYTES_MAX <= u32::MAX as usize);
 
 pub(super) struct Load {
@@ -72,6 +77,10 @@ impl Held {
     pub fn bytes(&self) -> usize {
         let of_turn = if self.turn.is_some() { FRAME_BYTES_MAX } else { 0 };
         of_turn + self.bytes.as_ref().map_or(0, OwnedSemaphorePermit::num_permits)
+    }
+
+    pub fn has_turn(&self) -> bool {
+        self.turn.is_some()
     }
 
     /// Holds `bytes` at least; false, and as before, if there is no room.

@@ -15,6 +15,12 @@ use std::sync::Arc;
 /// Keys that are looked up at once: a few first, because many a reader wants no more.
 const KEYS_FIRST: usize = 32;
 const KEYS_MAX: usize = 1024;
+/// So many keys are sorted before it is known whether anybody reads them in order: it takes little, and says it exactly.
+const UNORDERED_MAX: usize = 4096;
+/// Keys of a sample. That one range in eight is taken for one in six harms nobody, and so large a part is what is asked for.
+const SAMPLE_KEYS: usize = 256;
+/// Of a smaller part of the keys so few may be in a sample by chance.
+const SAMPLE_FEW: usize = 8;
 
 pub(super) struct MemoryRows {
     /// Those that have keys of the range.
@@ -153,8 +159,57 @@ impl MemoryRows {
     }
 }
 
+/// About how many unflushed rows `keys` has, if those are seen to be more than `enough` before any are sorted: an order of a
+/// whole memtable takes long, and memory until its flush. `None` if the order is to tell it.
+pub(super) fn more_than(engine: &Engine, state: &TabletState, keys: &KeyRange, enough: u64) -> Option<u64> {
+    let all: usize = state.memtables().map(|memtable| memtable.len()).sum();
+    let unordered: usize = state.memtables().map(|memtable| memtable.unordered()).sum();
+    if all as u64 <= enough || unordered <= UNORDERED_MAX {
+        return None;
+    }
+    let (mut rows, mut found) = (0, 0);
+    for memtable in state.memtables().filter(|memtable| memtable.len() > 0) {
+        let len = memtable.len();
+        let picked = (SAMPLE_KEYS * len).div_ceil(all).min(len);
+        let hashes = sample(len, picked).flat_map(|number| memtable.hashes_of(number..number + 1));
+        let mut within = 0;
+        engine.index.visit(memtable.generation, hashes, |_, newest| {
+            within += usize::from(keys.contains(newest.key()));
+        });
+        rows += (len as u64) * (within as u64) / (picked as u64);
+        found += within;
+    }
+    (found > SAMPLE_FEW && rows > enough).then_some(rows)
+}
+
+/// So many of the numbers below `len`, one of each stretch. Where in it differs: who writes in turn for each of some devices
+/// may have all keys at equal distances be those of one.
+fn sample(len: usize, picked: usize) -> impl Iterator<Item = usize> {
+    let stretch = len / picked;
+    // Fibonacci hashing: the upper bits of multiples of 2^64 / φ.
+    let within = move |i: usize| ((i as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) as usize % stretch;
+    (0..picked).map(move |i| i * stretch + within(i))
+}
+
 fn keys_within(run: &Run, keys: &KeyRange) -> Range<usize> {
     let start = run.partition_point(|key| key < keys.from.as_slice());
     let end = keys.to.as_deref().map_or(run.len(), |to| run.partition_point(|key| key < to));
     start..end.max(start)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_sample_is_spread_and_favours_no_distance() {
+        for (len, picked) in [(1, 1), (5, 3), (4097, 256), (1 << 20, 256)] {
+            let numbers: Vec<usize> = sample(len, picked).collect();
+            assert_eq!(numbers.len(), picked);
+            assert!(numbers.iter().all(|number| *number < len) && numbers.is_sorted_by(|a, b| a < b));
+        }
+        // Devices that are written for in turn.
+        let of_some = sample(1 << 20, 256).filter(|number| number % 64 < 32).count();
+        assert!((96..160).contains(&of_some), "{of_some} of half of the keys");
+    }
 }

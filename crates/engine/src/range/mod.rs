@@ -113,7 +113,8 @@ impl Engine {
     }
 
     /// How many rows a range has at most: keys in memory are counted, rows in files estimated by blocks of their key
-    /// index. Beyond `enough`, counting stops. No file is read; do not call from a thread of idle priority.
+    /// index. Beyond `enough`, counting stops, and if many keys in memory have no order yet, a sample of them says whether
+    /// that is so. No file is read; do not call from a thread of idle priority.
     pub fn estimate_range(&self, table: &Table, tablet: usize, keys: &KeyRange, enough: u64) -> u64 {
         if keys.is_empty() {
             return 0;
@@ -127,11 +128,12 @@ impl Engine {
         }
         // To count all of them takes no order.
         let in_memory = if *keys == KeyRange::default() {
-            state.memtables().map(|memtable| memtable.len()).sum()
+            state.memtables().map(|memtable| memtable.len()).sum::<usize>() as u64
         } else {
-            MemoryRows::new(self, &state, keys).map_or(0, |rows| rows.keys())
+            let counted = || MemoryRows::new(self, &state, keys).map_or(0, |rows| rows.keys() as u64);
+            memory::more_than(self, &state, keys, enough - in_files).unwrap_or_else(counted)
         };
-        in_files + in_memory as u64
+        in_files + in_memory
     }
 
     /// How many rows of a tablet are in memtables, deleted ones among them.
