@@ -160,7 +160,8 @@ fn history_that_memory_has_no_room_for_is_let_go() {
     let table = engine.create_table(definition("t", 1, Durability::Sync)).unwrap();
     let kept = engine.snapshot();
     let long = "x".repeat(1 << 20);
-    let last = (0..6).map(|_| put(&engine, &table, 1, &long).unwrap().ts).last().unwrap();
+    let written: Vec<_> = (0..6).map(|_| put(&engine, &table, 1, &long).unwrap().ts).collect();
+    let last = written[5];
     engine.settle(engine.everything().1).unwrap();
     let options = EngineOptions { keeps_history: true, memory_bytes: 8 << 20, ..quiet() };
     let engine = Engine::open(sim_env(&files.kill(), &clock), Path::new(DIR), options).unwrap();

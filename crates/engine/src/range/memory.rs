@@ -168,8 +168,8 @@ pub(super) fn more_than(engine: &Engine, state: &TabletState, keys: &KeyRange, e
         return None;
     }
     let (mut rows, mut found) = (0, 0);
-    for memtable in state.memtables().filter(|memtable| memtable.len() > 0) {
-        let len = memtable.len();
+    let lens = state.memtables().map(|memtable| (memtable, memtable.len()));
+    for (memtable, len) in lens.filter(|(_, len)| *len > 0) {
         let picked = (SAMPLE_KEYS * len).div_ceil(all).min(len);
         let hashes = sample(len, picked).flat_map(|number| memtable.hashes_of(number..number + 1));
         let mut within = 0;
