@@ -26,7 +26,8 @@ async fn a_master_that_says_nothing() {
     assert_eq!(error.kind(), ErrorKind::Unavailable);
     let message = error.message();
     assert!(message.starts_with("gave up after ") && !message.starts_with("gave up after 1 "), "{message}");
-    assert!(message.ends_with(&format!("connecting to {address}: no answer within 20ms")), "{message}");
+    // Within what was left: the last attempt may have had less than the others.
+    assert!(message.contains(&format!("connecting to {address}: no answer within ")), "{message}");
 }
 
 #[tokio::test]
