@@ -10,16 +10,16 @@
 use super::Port;
 use super::call::{Answer, Call, too_busy};
 use super::idle::Idle;
-use super::load::{Held, TURN_SILENCE_MAX, UNCOUNTED_BYTES};
+use super::load::{Held, UNCOUNTED_BYTES};
 use super::outbox::Outbox;
-use super::receive::poll_room;
+use super::receive::{FrameRoom, Waited};
 use super::services::{self, Done, Handled, Work};
 use super::stream::Stream;
 use super::tserver::write::RowPlans;
 use bytes::BytesMut;
 use futures::stream::{FuturesUnordered, StreamExt};
 use futures::{FutureExt, future::BoxFuture};
-use oribi_engine::{Engine, Obligation};
+use oribi_engine::Obligation;
 use oribi_kudu::frame::{self, FRAME_BYTES_MAX, Frame};
 use oribi_kudu::rpc::{ErrorStatus, RequestHeader};
 use oribi_types::{Error, Result};
@@ -77,12 +77,7 @@ pub(super) struct Connection {
     held_bytes: usize,
     /// Room for the answers that wait to be sent.
     answers_room: Held,
-    /// Room for what has come of the long frame that is being received, and for some of what comes next …
-    pub(super) frame_room: Held,
-    /// … or for that, once it is there.
-    pub(super) more_room: Option<BoxFuture<'static, Held>>,
-    /// When the client that has the turn got it, or sent or took something since.
-    turn_used: Instant,
+    pub(super) frame_room: FrameRoom,
 }
 
 impl Connection {
@@ -101,9 +96,7 @@ impl Connection {
             held: Vec::new(),
             held_bytes: 0,
             answers_room: Held::default(),
-            frame_room: Held::default(),
-            more_room: None,
-            turn_used: Instant::now(),
+            frame_room: FrameRoom::new(),
         }
     }
 
@@ -137,7 +130,7 @@ impl Connection {
         let mut closing = false;
         loop {
             let stopped = !closing && self.take_calls()?;
-            self.settle_held();
+            self.settle_held()?;
             if self.send_some()? {
                 idle.as_mut().touch();
             }
@@ -161,8 +154,8 @@ impl Connection {
     fn send_some(&mut self) -> Result<bool> {
         let sent = self.outbox.flush(&mut self.stream)?;
         self.port.traffic.thread(self.thread).sent_bytes.add(sent as u64);
-        if sent > 0 && self.frame_room.has_turn() {
-            self.turn_used = Instant::now();
+        if sent > 0 {
+            self.frame_room.used();
         }
         Ok(sent > 0)
     }
@@ -171,16 +164,11 @@ impl Connection {
     async fn event(&mut self, closing: bool, mut idle: Pin<&mut Idle>) -> Result<Event> {
         let reads = !closing && self.make_room() && self.may_receive();
         let is_sent = self.outbox.is_sent(&self.stream);
+        // Calls that keep the client from being read from are not its silence.
+        let silence_counts = reads || self.calls.is_empty();
         tokio::select! {
             biased;
             Some(finished) = self.calls.next(), if !self.calls.is_empty() => self.collect(finished?)?,
-            room = poll_room(&mut self.more_room) => {
-                self.more_room = None;
-                self.frame_room.merge(room);
-                // What the client has sent meanwhile was not read.
-                idle.as_mut().touch();
-                self.turn_used = Instant::now();
-            }
             writable = poll_fn(|cx| self.stream.poll_write_ready(cx)), if !is_sent => writable?,
             readable = poll_fn(|cx| self.stream.poll_read_ready(cx)), if reads => {
                 readable?;
@@ -190,22 +178,26 @@ impl Connection {
                 }
                 match self.receive()? {
                     Some(0) => return Ok(Event::Left),
-                    Some(_) if self.frame_room.has_turn() => self.turn_used = Instant::now(),
-                    _ => {}
+                    Some(_) => self.frame_room.used(),
+                    None => {}
                 }
             }
-            // Calls that keep the client from being read from are not its silence.
-            () = turn_over(self.turn_used), if self.frame_room.has_turn() && (reads || self.calls.is_empty()) => {
-                self.port.traffic.thread(self.thread).idle.add(1);
-                return Ok(Event::Left);
-            }
+            waited = self.frame_room.wait(silence_counts) => match waited {
+                Waited::HasRoom => idle.as_mut().touch(),
+                Waited::TurnOver => return Ok(self.give_up()),
+            },
             // One that does not read its answers is as silent; one that waits for room would be read from.
-            () = idle.as_mut().over() => if self.calls.is_empty() && self.more_room.is_none() {
-                self.port.traffic.thread(self.thread).idle.add(1);
-                return Ok(Event::Left);
+            () = idle.as_mut().over() => if self.calls.is_empty() && !self.frame_room.is_awaited() {
+                return Ok(self.give_up());
             },
         }
         Ok(Event::Something)
+    }
+
+    /// The client was silent for too long.
+    fn give_up(&self) -> Event {
+        self.port.traffic.thread(self.thread).idle.add(1);
+        Event::Left
     }
 
     /// Counts the answers that wait, and makes so the room that another call needs; whether it may begin: the client has not
@@ -238,7 +230,7 @@ impl Connection {
     }
 
     fn begin(&mut self, frame: Frame) -> Result<()> {
-        let request_room = std::mem::take(&mut self.frame_room);
+        let request_room = self.frame_room.take();
         let (mut header, body) = frame.open::<RequestHeader>().map_err(malformed)?;
         let call = Call::new(&self.user, &mut header, body).and_then(|call| {
             match services::unsupported(call.method, &header.required_feature_flags) {
@@ -278,23 +270,24 @@ impl Connection {
         let Some(taken) = node.load.take(request_room, work.bytes + work.answer_bytes) else {
             return self.hold(refuse(work.call_id));
         };
-        let engine = node.engine.clone();
+        let (port, thread) = (self.port.clone(), self.thread);
         let expected = work.answer_bytes;
         self.expected += expected;
         self.calls.push(Box::pin(async move {
             let begun = Instant::now();
             let wait_max = work.timeout.map_or(ADMISSION_MAX, |timeout| timeout.min(ADMISSION_MAX));
-            let answer = if !admitted && tokio::time::timeout(wait_max, engine.admission()).await.is_err() {
+            let admission = port.node.engine.admission();
+            let answer = if !admitted && tokio::time::timeout(wait_max, admission).await.is_err() {
                 Answer::error(work.call_id, &too_busy("memory is full"))
             } else {
                 work.execute(begun, taken).await?
             };
-            Ok(Finished { answers: settle(&engine, vec![answer]).await?, expected })
+            Ok(Finished { answers: settle(&port, thread, vec![answer]).await?, expected })
         }));
     }
 
     /// Has the answers sent that may be, and the others once they may.
-    fn settle_held(&mut self) {
+    fn settle_held(&mut self) -> Result<()> {
         self.held_bytes = 0;
         let mut unsettled = Vec::new();
         for answer in self.held.drain(..) {
@@ -304,14 +297,21 @@ impl Connection {
                 unsettled.push(answer);
             }
         }
-        if !unsettled.is_empty() {
-            let engine = self.port.node.engine.clone();
-            let expected = unsettled.iter().map(Answer::bytes).sum();
-            self.expected += expected;
-            let settled =
-                async move { Ok(Finished { answers: settle(&engine, unsettled).await?, expected }) };
-            self.calls.push(Box::pin(settled));
+        if unsettled.is_empty() {
+            return Ok(());
         }
+        let expected = unsettled.iter().map(Answer::bytes).sum();
+        self.expected += expected;
+        let (port, thread) = (self.port.clone(), self.thread);
+        let settled =
+            async move { Ok(Finished { answers: settle(&port, thread, unsettled).await?, expected }) };
+        let mut settled = Box::pin(settled);
+        // What write(2) alone settles is settled now, unless other clients may share it.
+        match (&mut settled).now_or_never() {
+            Some(finished) => self.send(finished?),
+            None => self.calls.push(settled),
+        }
+        Ok(())
     }
 
     /// Takes in answers, and those that are ready too.
@@ -333,22 +333,20 @@ impl Connection {
     }
 }
 
-/// Once a client that used its turn last at this time has been silent for too long.
-async fn turn_over(used: Instant) {
-    tokio::time::sleep_until(used + TURN_SILENCE_MAX).await;
-}
-
 fn refuse(call_id: i32) -> Answer {
     Answer::error(call_id, &too_busy("too many calls are under way"))
 }
 
 /// Waits until all that `answers` rest on is as durable as its tables ask for.
-async fn settle(engine: &Arc<Engine>, answers: Answers) -> Result<Answers> {
+async fn settle(port: &Port, thread: usize, answers: Answers) -> Result<Answers> {
+    let engine = &port.node.engine;
     let mut obligation = Obligation::default();
     answers.iter().for_each(|answer| obligation.merge(answer.obligation));
     if !engine.is_settled(obligation) {
-        // Clients that are ready too append to the log first, so that one write(2) serves all of them.
-        tokio::task::yield_now().await;
+        if port.traffic.thread(thread).open() > 1 {
+            // Clients that are ready too append to the log first, so that one write(2) serves all of them.
+            tokio::task::yield_now().await;
+        }
         engine.settled(obligation).await?;
     }
     Ok(answers)

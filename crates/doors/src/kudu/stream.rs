@@ -9,6 +9,7 @@ use oribi_types::{Error, Result as OribiResult};
 use rustls::ServerConnection;
 use std::io::{self, ErrorKind, IoSlice, Read, Result, Write};
 use std::task::{Context, Poll};
+use tokio::io::Interest;
 use tokio::net::TcpStream;
 
 /// What one record of TLS opens to, at most.
@@ -49,7 +50,7 @@ impl Stream {
     /// `WouldBlock` if there is nothing; those of the socket and of TLS.
     pub fn try_read_buf(&mut self, input: &mut BytesMut) -> Result<usize> {
         match &mut self.session {
-            None => self.socket.try_read_buf(input),
+            None => receive(&self.socket, input),
             Some(session) => session.receive(&self.socket, input),
         }
     }
@@ -167,6 +168,21 @@ impl TlsSession {
             self.0.write_tls(&mut Nonblocking(socket))?;
         }
         Ok(())
+    }
+}
+
+/// Receives what there is room for. Having received less than that, the socket knows that it is empty without another recv(2).
+fn receive(socket: &TcpStream, input: &mut BytesMut) -> Result<usize> {
+    let room = input.capacity() - input.len();
+    let mut received = 0;
+    let tried = socket.try_io(Interest::READABLE, || {
+        received = socket.try_read_buf(input)?;
+        // What comes after this read makes the socket ready again, as it would after one that finds nothing.
+        if (1..room).contains(&received) { Err(ErrorKind::WouldBlock.into()) } else { Ok(()) }
+    });
+    match tried {
+        Err(error) if received == 0 => Err(error),
+        _ => Ok(received),
     }
 }
 
