@@ -4,6 +4,9 @@
 //! executed; then everything that is ready goes out in one writev(2), sidecars from where they were made. An answer that rests
 //! on a write waits for the log in a future of its own, so that the thread serves others meanwhile.
 //!
+//! A call that comes by itself costs an epoll_wait(2), a recv(2) and a writev(2); a write of a table that need not be durable
+//! at once another write(2), to the log.
+//!
 //! What a client has others keep for it counts ([`super::load`]): a long frame as it comes and until its call is done, and
 //! answers until they are sent.
 

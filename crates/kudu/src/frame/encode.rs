@@ -46,6 +46,8 @@ pub fn encode_request(
     encode_head(header, message, tail_len, out)
 }
 
+const ROOM: &str = "there is as much room as the lengths add up to";
+
 /// Appends a frame but for the last `tail_len` bytes of its body.
 ///
 /// # Errors
@@ -63,11 +65,14 @@ pub fn encode_head(
     if len > FRAME_BYTES_MAX {
         return Err(FrameError::TooLarge { len, max: FRAME_BYTES_MAX });
     }
-    out.reserve(4 + len - tail_len);
-    out.put_u32(u32::try_from(len).expect("a frame's length was checked"));
-    header.encode_length_delimited(out).expect("a BytesMut grows");
-    encode_length_delimiter(body_len, out).expect("a BytesMut grows");
-    message.encode(out).expect("a BytesMut grows");
+    let start = out.len();
+    out.resize(start + 4 + len - tail_len, 0);
+    // A slice does not ask at each byte whether it must grow.
+    let mut rest = &mut out[start..];
+    rest.put_u32(u32::try_from(len).expect("a frame's length was checked"));
+    header.encode_length_delimited(&mut rest).expect(ROOM);
+    encode_length_delimiter(body_len, &mut rest).expect(ROOM);
+    message.encode(&mut rest).expect(ROOM);
     Ok(())
 }
 
