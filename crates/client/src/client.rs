@@ -95,7 +95,8 @@ impl Client {
         }
         let client = Client::unconnected(addresses, options);
         let request = ConnectToMasterRequest {};
-        client.shared.master::<ConnectToMasterResponse>(MasterMethod::ConnectToMaster, &[], &request).await?;
+        let (method, mut attempts) = (MasterMethod::ConnectToMaster, client.shared.attempts());
+        client.shared.master::<ConnectToMasterResponse>(method, &[], &request, &mut attempts).await?;
         Ok(client)
     }
 
@@ -124,7 +125,7 @@ impl Client {
         let name_filter = Some(filter).filter(|filter| !filter.is_empty()).map(str::to_owned);
         let request = ListTablesRequest { name_filter, ..ListTablesRequest::default() };
         let response: ListTablesResponse =
-            self.shared.master(MasterMethod::ListTables, &[], &request).await?;
+            self.shared.master(MasterMethod::ListTables, &[], &request, &mut self.shared.attempts()).await?;
         let mut tables: Vec<TableName> = response.tables.into_iter().map(TableName::of).collect();
         tables.sort_unstable_by(|a, b| a.name.cmp(&b.name));
         Ok(tables)
@@ -139,7 +140,8 @@ impl Client {
     }
 
     /// Changes a table and waits until the change is everywhere. A [`Table`] that was opened before knows of ranges that
-    /// come and go, but keeps the columns that it had.
+    /// come and go, but keeps the columns that it had. Apache Kudu deletes the tablets of a range that was dropped a moment
+    /// later: until then they take rows, which go with them.
     ///
     /// # Errors
     /// `NotFound`; `Invalid` or `AlreadyExists` for a step that makes no sense, and none is taken.
@@ -154,7 +156,8 @@ impl Client {
     pub async fn delete_table(&self, name: &str) -> Result<()> {
         let named = TableIdentifier { table_id: None, table_name: Some(name.to_owned()) };
         let request = GetTableSchemaRequest { table: named.clone() };
-        let found = self.shared.master(MasterMethod::GetTableSchema, &[], &request).await;
+        let mut attempts = self.shared.attempts();
+        let found = self.shared.master(MasterMethod::GetTableSchema, &[], &request, &mut attempts).await;
         let table = match found {
             // An attempt after one whose answer is lost must not delete a table that was given the name since.
             Ok(GetTableSchemaResponse { table_id, .. }) => TableIdentifier { table_id, table_name: None },
@@ -164,7 +167,7 @@ impl Client {
         };
         let request = DeleteTableRequest { table, modify_external_catalogs: None, reserve_seconds: None };
         let mut attempts = self.shared.attempts();
-        let deleted = self.shared.master_within(MasterMethod::DeleteTable, &request, &mut attempts).await;
+        let deleted = self.shared.master(MasterMethod::DeleteTable, &[], &request, &mut attempts).await;
         match deleted {
             Ok(DeleteTableResponse { .. }) => Ok(()),
             // There was a table: it was deleted by the attempt before.
@@ -185,27 +188,8 @@ impl Client {
 }
 
 impl Shared {
-    /// A call to the leading master within the timeout of operations.
+    /// A call to the leading master. One that lacks any of the features does not execute it.
     pub(crate) async fn master<R: MasterResponse>(
-        &self,
-        method: MasterMethod,
-        features: &[MasterFeature],
-        request: &impl Message,
-    ) -> Result<R> {
-        self.masters.call(method, features, request, &mut self.attempts()).await
-    }
-
-    pub(crate) async fn master_within<R: MasterResponse>(
-        &self,
-        method: MasterMethod,
-        request: &impl Message,
-        attempts: &mut Attempts,
-    ) -> Result<R> {
-        self.masters.call(method, &[], request, attempts).await
-    }
-
-    /// As [`master_within`](Self::master_within), for a request that a master without these features must not execute.
-    pub(crate) async fn master_with<R: MasterResponse>(
         &self,
         method: MasterMethod,
         features: &[MasterFeature],
@@ -215,6 +199,7 @@ impl Shared {
         self.masters.call(method, features, request, attempts).await
     }
 
+    /// Those of an operation that begins now.
     pub(crate) fn attempts(&self) -> Attempts {
         Attempts::new(self.options.operation_timeout)
     }

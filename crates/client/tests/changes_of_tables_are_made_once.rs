@@ -4,17 +4,26 @@
 mod cluster;
 mod lossy_proxy;
 
-use cluster::with_cluster;
+use cluster::with_each_master;
 use lossy_proxy::LossyProxy;
 use oribi_client::{AlterTable, Client, Column, ColumnType, CreateTable, Result, Table};
 use oribi_types::{ErrorKind, Value};
+use parking_lot::Mutex;
 use std::time::Duration;
 
-/// Runs a test with a client whose answers from the master may be lost.
+/// All tests name their tables alike, which a cluster that outlives a test would notice.
+static TURN: Mutex<()> = Mutex::new(());
+
+/// Runs a test with a client of each cluster, whose answers from the master may be lost.
 fn with_losses(test: impl AsyncFn(Client, &LossyProxy)) {
-    with_cluster(async |master| {
+    let _turn = TURN.lock();
+    with_each_master(async |master| {
         let proxy = LossyProxy::start(&master).await;
-        test(Client::connect(&[&proxy.address]).await.unwrap(), &proxy).await;
+        let client = Client::connect(&[&proxy.address]).await.unwrap();
+        for name in ["t", "t2"] {
+            let _ = client.delete_table(name).await;
+        }
+        test(client, &proxy).await;
     });
 }
 

@@ -58,7 +58,7 @@ async fn by_rows_and_by_columns() {
         assert_eq!(keys(&batches), (0..ROWS).collect::<Vec<_>>());
         for batch in &batches {
             let (keys, versions) = (batch.column(0).as_primitive::<Int64Type>(), batch.column(1));
-            let texts = batch.column(2).as_string_view();
+            let texts = batch.column(2).as_string::<i32>();
             for (i, key) in keys.values().iter().enumerate() {
                 assert_eq!(versions.as_primitive::<Int64Type>().value(i), -key);
                 let text = texts.iter().nth(i).unwrap();

@@ -17,77 +17,35 @@ use oribi_kudu::rpc::{
 };
 use oribi_kudu::service::{MasterMethod, Method};
 use prost::Message;
-use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
-use rustls::crypto::{CryptoProvider, ring};
-use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
-use rustls::{
-    ClientConfig, ClientConnection, DigitallySignedStruct, SignatureScheme, SupportedProtocolVersion, version,
-};
+use rustls::crypto::ring;
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject;
+use rustls::{ClientConfig, ClientConnection, RootCertStore, SupportedProtocolVersion, version};
 use std::io::Write;
 use std::net::Shutdown;
 use std::sync::Arc;
 
+const CERTIFICATE: &[u8] = include_bytes!("tls/certificate.pem");
 const PING: Method = Method::Master(MasterMethod::Ping);
 const TLS: i32 = Feature::Tls as i32;
 const AUTHENTICATION_ONLY: i32 = Feature::TlsAuthenticationOnly as i32;
 
 fn subject() -> Subject {
-    let (certificate, key) = (include_bytes!("tls/certificate.pem"), include_bytes!("tls/key.pem"));
-    Subject::with(Some(TlsIdentity::from_pem(certificate, key).unwrap()))
+    let key = include_bytes!("tls/key.pem");
+    Subject::with(Some(TlsIdentity::from_pem(CERTIFICATE, key).unwrap()))
 }
 
 fn lives(client: &mut Client) {
     client.try_call::<PingResponse>(PING, &PingRequest {}, &[]).unwrap();
 }
 
-/// Whoever the server is, as Kudu's clients do that authenticate by SASL.
-#[derive(Debug)]
-struct Anybody(Arc<CryptoProvider>);
-
-impl ServerCertVerifier for Anybody {
-    fn verify_server_cert(
-        &self,
-        _: &CertificateDer<'_>,
-        _: &[CertificateDer<'_>],
-        _: &ServerName<'_>,
-        _: &[u8],
-        _: UnixTime,
-    ) -> Result<ServerCertVerified, rustls::Error> {
-        Ok(ServerCertVerified::assertion())
-    }
-
-    fn verify_tls12_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signed: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        let algorithms = &self.0.signature_verification_algorithms;
-        rustls::crypto::verify_tls12_signature(message, certificate, signed, algorithms)
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signed: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        let algorithms = &self.0.signature_verification_algorithms;
-        rustls::crypto::verify_tls13_signature(message, certificate, signed, algorithms)
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.0.signature_verification_algorithms.supported_schemes()
-    }
-}
-
 fn session(version: &'static SupportedProtocolVersion) -> ClientConnection {
-    let provider = Arc::new(ring::default_provider());
-    let config = ClientConfig::builder_with_provider(provider.clone())
+    let mut roots = RootCertStore::empty();
+    roots.add(CertificateDer::from_pem_slice(CERTIFICATE).unwrap()).unwrap();
+    let config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
         .with_protocol_versions(&[version])
         .unwrap()
-        .dangerous()
-        .with_custom_certificate_verifier(Arc::new(Anybody(provider)))
+        .with_root_certificates(roots)
         .with_no_client_auth();
     ClientConnection::new(Arc::new(config), "localhost".try_into().unwrap()).unwrap()
 }

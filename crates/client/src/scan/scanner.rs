@@ -82,7 +82,8 @@ impl Scanner {
         }
     }
 
-    /// The next rows, never none; `None` at the end.
+    /// The next rows, never none; `None` at the end. Strings and JSON are `Utf8`, bytes are `Binary`, and UUIDs have 16 bytes
+    /// (`FixedSizeBinary`). Columns of them may share the memory of the whole answer.
     ///
     /// # Errors
     /// What a server answers; `Unavailable` if a tablet cannot be read on, which a fault-tolerant scan tries for as long as

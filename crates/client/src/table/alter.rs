@@ -143,7 +143,7 @@ impl AlterTable {
         for step in &self.steps {
             request.alter_schema_steps.push(step.encode(table)?);
         }
-        client.shared.master_with(MasterMethod::AlterTable, &features, &request, attempts).await
+        client.shared.master(MasterMethod::AlterTable, &features, &request, attempts).await
     }
 
     /// For each range that is to be added or dropped whether a table has it.
@@ -217,7 +217,7 @@ async fn wait_until_done(
     let asked = IsAlterTableDoneRequest { table };
     loop {
         let method = MasterMethod::IsAlterTableDone;
-        let answer: IsAlterTableDoneResponse = client.shared.master_within(method, &asked, attempts).await?;
+        let answer: IsAlterTableDoneResponse = client.shared.master(method, &[], &asked, attempts).await?;
         if answer.done() {
             return Ok(());
         }

@@ -101,7 +101,7 @@ impl CreateTable {
             if has_bounds { &[MasterFeature::RangePartitionBounds] } else { &[] };
         let mut attempts = client.shared.attempts();
         let shared = &client.shared;
-        let made = shared.master_with(MasterMethod::CreateTable, features, &request, &mut attempts).await;
+        let made = shared.master(MasterMethod::CreateTable, features, &request, &mut attempts).await;
         let table_id = match made {
             Ok(CreateTableResponse { table_id, .. }) => table_id,
             Err(error) if error.kind() == ErrorKind::AlreadyExists && attempts.is_unknown() => {
@@ -117,8 +117,7 @@ impl CreateTable {
         let asked = IsCreateTableDoneRequest { table: table.clone() };
         loop {
             let method = MasterMethod::IsCreateTableDone;
-            let answer: IsCreateTableDoneResponse =
-                shared.master_within(method, &asked, &mut attempts).await?;
+            let answer: IsCreateTableDoneResponse = shared.master(method, &[], &asked, &mut attempts).await?;
             if answer.done() {
                 return Table::open(client, table).await;
             }

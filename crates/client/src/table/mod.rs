@@ -55,8 +55,10 @@ impl Table {
     pub(crate) async fn open(client: &Client, table: TableIdentifier) -> Result<Self> {
         let what = table.table_name.clone().unwrap_or_default();
         let request = GetTableSchemaRequest { table };
-        let response: GetTableSchemaResponse =
-            client.shared.master(MasterMethod::GetTableSchema, &[], &request).await?;
+        let response: GetTableSchemaResponse = client
+            .shared
+            .master(MasterMethod::GetTableSchema, &[], &request, &mut client.shared.attempts())
+            .await?;
         Table::of(client, response).map_err(|error| error.context(format_args!("table {what}")))
     }
 
@@ -122,7 +124,7 @@ impl Table {
             GetTableStatisticsRequest { table: self.shared.identifier(), include_tablet_statistics: None };
         let client = &self.shared.client.shared;
         let response: GetTableStatisticsResponse =
-            client.master(MasterMethod::GetTableStatistics, &[], &request).await?;
+            client.master(MasterMethod::GetTableStatistics, &[], &request, &mut client.attempts()).await?;
         Ok(response.live_row_count.and_then(|rows| u64::try_from(rows).ok()))
     }
 }
@@ -141,7 +143,7 @@ impl Shared {
         let request = GetTableSchemaRequest { table: self.identifier() };
         let client = &self.client.shared;
         let response: GetTableSchemaResponse =
-            client.master_within(MasterMethod::GetTableSchema, &request, attempts).await?;
+            client.master(MasterMethod::GetTableSchema, &[], &request, attempts).await?;
         *self.authz_token.lock() = response.authz_token;
         Ok(())
     }

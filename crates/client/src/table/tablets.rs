@@ -182,7 +182,7 @@ impl TabletMap {
         };
         let client = &table.client.shared;
         let alterations = self.alterations.load(Ordering::Relaxed);
-        let response = client.master_within(MasterMethod::GetTableLocations, &request, attempts).await?;
+        let response = client.master(MasterMethod::GetTableLocations, &[], &request, attempts).await?;
         self.install(key, response, alterations);
         Ok(())
     }

@@ -13,9 +13,15 @@ use tokio::sync::watch;
 
 /// Runs a test with a client of each cluster.
 pub fn with_each_cluster(test: impl AsyncFn(Client)) {
-    with_cluster(async |master| run(&test, &master).await);
+    with_each_master(async |master| test(Client::connect(&[master]).await.unwrap()).await);
+}
+
+/// Runs a test with the address of each cluster's master.
+pub fn with_each_master(test: impl AsyncFn(String)) {
+    with_cluster(&test);
     if let Ok(master) = std::env::var("ORIBI_KUDU_MASTER") {
-        Runtime::new().unwrap().block_on(run(&test, &master));
+        println!("master {master}");
+        Runtime::new().unwrap().block_on(test(master));
     }
 }
 
@@ -46,9 +52,4 @@ fn with_door(identity: Option<TlsIdentity>, test: impl AsyncFn(String)) {
         door.join().await.unwrap();
     });
     engine.close().unwrap();
-}
-
-async fn run(test: &impl AsyncFn(Client), master: &str) {
-    println!("master {master}");
-    test(Client::connect(&[master]).await.unwrap()).await;
 }

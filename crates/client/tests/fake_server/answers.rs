@@ -2,8 +2,8 @@
 
 use super::{Answer, Shared, State};
 use arrow::array::{ArrayRef, Int64Array, RecordBatch, RecordBatchOptions, StringViewArray};
+use arrow::datatypes::{Field, Schema};
 use bytes::{Bytes, BytesMut};
-use oribi_kudu::blocks::arrow_schema;
 use oribi_kudu::blocks::columnar::ColumnarBlock;
 use oribi_kudu::blocks::rowwise::{RowwiseBlock, RowwiseLayout};
 use oribi_kudu::column::WireColumn;
@@ -307,7 +307,9 @@ fn batch_of(rows: &[KeyAndRow<'_>], projection: &[ColumnSchema]) -> RecordBatch 
             _ => Arc::new(rows.iter().map(|(_, row)| row.1.as_deref()).collect::<StringViewArray>()),
         }
     };
-    let schema = arrow_schema(&wire_columns(projection));
+    let field = |c: WireColumn| Field::new(&c.name, c.column_type.arrow(), c.nullable);
+    let fields: Vec<Field> = wire_columns(projection).into_iter().map(field).collect();
+    let schema = Arc::new(Schema::new(fields));
     let options = RecordBatchOptions::new().with_row_count(Some(rows.len()));
     RecordBatch::try_new_with_options(schema, projection.iter().map(array).collect(), &options).unwrap()
 }

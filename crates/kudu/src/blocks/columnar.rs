@@ -92,7 +92,7 @@ impl ColumnarBlock {
                 None => {
                     let (start, width) = (sidecars.data.len(), cell_bytes(column.column_type));
                     sidecars.data.resize(start + array.len() * width, 0);
-                    scatter::fixed(array, column.column_type, &mut sidecars.data[start..], width);
+                    scatter::fixed(array, column.column_type, &mut sidecars.data[start..], 0, width);
                 }
             }
             if let Some(non_null) = &mut sidecars.non_null {
@@ -104,7 +104,7 @@ impl ColumnarBlock {
     }
 }
 
-/// Appends an offset for each row: where its value ends and the next begins. Null is empty.
+/// Appends an offset for each row: where its value ends and the next begins.
 fn append_slices(
     column: &WireColumn,
     array: &ArrayRef,
@@ -115,23 +115,12 @@ fn append_slices(
     if u32::try_from(varlen.len() + bytes).is_err() {
         return Err(Error::too_large(format!("column \"{}\" has more than 4 GiB in a block", column.name)));
     }
-    varlen.reserve(bytes);
-    let first = offsets.len() / OFFSET_BYTES;
-    offsets.reserve(array.len() * OFFSET_BYTES);
-    let mut rows_done = 0;
-    // A null has no value of its own to be called with, and ends where the value before it did.
-    let mut end_rows = |upto: usize, end: usize| {
-        for _ in rows_done..upto {
-            offsets.extend_from_slice(&(end as u32).to_le_bytes());
-        }
-        rows_done = upto;
-    };
-    scatter::append(array, column.column_type, varlen, |row, start, len| {
-        end_rows(row, start);
-        end_rows(row + 1, start + len);
+    let first = offsets.len();
+    offsets.resize(first + array.len() * OFFSET_BYTES, 0);
+    let ends = offsets[first..].as_chunks_mut().0.iter_mut();
+    scatter::append(array, column.column_type, varlen, ends, |end, start, len| {
+        *end = ((start + len) as u32).to_le_bytes();
     });
-    end_rows(array.len(), varlen.len());
-    debug_assert_eq!(offsets.len() / OFFSET_BYTES, first + array.len());
     Ok(())
 }
 
@@ -190,18 +179,10 @@ fn decode_column(column: &WireColumn, num_rows: usize, sidecars: &ColumnSidecars
     if cells.and_then(|n| n.checked_mul(width)) != Some(sidecars.data.len()) {
         return Err(Error::invalid(format!("{} bytes of data for {num_rows} rows", sidecars.data.len())));
     }
-    let cells = Cells { bytes: &sidecars.data, stride: width, rows: num_rows };
     if !slices {
+        let cells = Cells { bytes: &sidecars.data, stride: width, rows: num_rows };
         return gather::fixed(column.column_type, cells, nulls);
     }
     let varlen = sidecars.varlen.as_ref().ok_or_else(|| Error::invalid("strings without a sidecar"))?;
-    let offset = |i: usize| {
-        let bytes = &sidecars.data[i * OFFSET_BYTES..][..OFFSET_BYTES];
-        u64::from(u32::from_le_bytes(bytes.try_into().expect("an offset has 4 bytes")))
-    };
-    if (0..num_rows).any(|i| offset(i) > offset(i + 1)) {
-        return Err(Error::invalid("offsets descend"));
-    }
-    let places = (0..num_rows).map(|i| (offset(i), offset(i + 1) - offset(i)));
-    gather::variable(column.column_type, places, varlen, nulls)
+    gather::variable(column.column_type, &sidecars.data, Buffer::from(varlen.clone()), nulls)
 }

@@ -12,13 +12,21 @@ mod scatter;
 
 use crate::column::WireColumn;
 use arrow::array::RecordBatch;
-use arrow::datatypes::{Field, Schema, SchemaRef};
+use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use oribi_types::{Error, Result};
 use std::sync::Arc;
 
-/// The Arrow schema of the batches that decoders make.
+/// The Arrow schema of the batches that decoders make. As the offsets of strings and bytes are what comes, they are `Utf8` and
+/// `Binary`; encoders take the views that tables have.
 pub fn arrow_schema(columns: &[WireColumn]) -> SchemaRef {
-    let field = |column: &WireColumn| Field::new(&column.name, column.column_type.arrow(), column.nullable);
+    let field = |column: &WireColumn| {
+        let data_type = match column.column_type.arrow() {
+            DataType::Utf8View => DataType::Utf8,
+            DataType::BinaryView => DataType::Binary,
+            other => other,
+        };
+        Field::new(&column.name, data_type, column.nullable)
+    };
     Arc::new(Schema::new(columns.iter().map(field).collect::<Vec<_>>()))
 }
 

@@ -12,7 +12,7 @@ use super::{arrow_schema, check, scatter};
 use crate::cell::{SLICE_BYTES, cell_bytes, is_slice};
 use crate::column::WireColumn;
 use arrow::array::{Array, RecordBatch, RecordBatchOptions};
-use arrow::buffer::{BooleanBuffer, NullBuffer};
+use arrow::buffer::{BooleanBuffer, Buffer, NullBuffer};
 use bytes::Bytes;
 use oribi_types::{ColumnType, Error, Result};
 
@@ -85,51 +85,50 @@ impl RowwiseBlock {
         let (start, stride) = (self.rows.len(), layout.stride);
         self.rows.resize(start + batch.num_rows() * stride, 0);
         self.num_rows += batch.num_rows();
-        let slices = layout.columns.iter().zip(batch.columns()).filter(|(c, _)| is_slice(c.column_type));
-        let bytes = slices.map(|(column, array)| scatter::variable_bytes(array, column.column_type)).sum();
-        self.indirect.reserve(bytes);
+        let rows = &mut self.rows[start..];
+        if rows.is_empty() {
+            return Ok(());
+        }
         for (i, (column, array)) in layout.columns.iter().zip(batch.columns()).enumerate() {
-            let rows = &mut self.rows[start..];
-            if rows.is_empty() {
-                break;
-            }
-            let cells = &mut rows[layout.offsets[i]..];
+            let offset = layout.offsets[i];
             if is_slice(column.column_type) {
-                put_slices(array, column.column_type, cells, stride, &mut self.indirect);
+                put_slices(array, column.column_type, rows, offset, stride, &mut self.indirect);
             } else {
-                scatter::fixed(array, column.column_type, cells, stride);
+                scatter::fixed(array, column.column_type, rows, offset, stride);
             }
             if let Some(nulls) = array.nulls().filter(|nulls| nulls.null_count() > 0) {
-                put_nulls(nulls, &mut self.rows[start + layout.nulls + i / 8..], stride, 1 << (i % 8));
+                put_nulls(nulls, rows, layout.nulls + i / 8, stride, 1 << (i % 8));
             }
         }
         Ok(())
     }
 }
 
+/// An empty value begins at 0, wherever it is, and null is as empty: a cell of zeros.
 fn put_slices(
     array: &dyn Array,
     column_type: ColumnType,
-    cells: &mut [u8],
+    rows: &mut [u8],
+    offset: usize,
     stride: usize,
     indirect: &mut Vec<u8>,
 ) {
-    scatter::append(array, column_type, indirect, |row, start, len| {
-        let cell = &mut cells[row * stride..][..SLICE_BYTES];
-        cell[..8].copy_from_slice(&(start as u64).to_le_bytes());
-        cell[8..].copy_from_slice(&(len as u64).to_le_bytes());
+    scatter::append(array, column_type, indirect, rows.chunks_exact_mut(stride), |row, start, len| {
+        let start = if len == 0 { 0 } else { start };
+        let cell = start as u128 | (len as u128) << 64;
+        row[offset..][..SLICE_BYTES].copy_from_slice(&cell.to_le_bytes());
     });
 }
 
-fn put_nulls(nulls: &NullBuffer, bitmaps: &mut [u8], stride: usize, mask: u8) {
-    for (bitmap, valid) in bitmaps.chunks_mut(stride).zip(nulls.iter()) {
+fn put_nulls(nulls: &NullBuffer, rows: &mut [u8], offset: usize, stride: usize, mask: u8) {
+    for (row, valid) in rows.chunks_exact_mut(stride).zip(nulls.iter()) {
         if !valid {
-            bitmap[0] |= mask;
+            row[offset] |= mask;
         }
     }
 }
 
-/// The rows of a row-wise answer as an Arrow batch. Its strings share `indirect`.
+/// The rows of a row-wise answer as an Arrow batch.
 ///
 /// # Errors
 /// `Invalid` for another length than that of `num_rows` rows, or a cell that its column cannot hold.
@@ -138,6 +137,7 @@ pub fn decode(layout: &RowwiseLayout, num_rows: usize, rows: &[u8], indirect: &B
         let (found, stride) = (rows.len(), layout.stride);
         return Err(Error::invalid(format!("{num_rows} rows of {stride} bytes in a block of {found}")));
     }
+    let indirect = Buffer::from(indirect.clone());
     let mut arrays = Vec::with_capacity(layout.columns.len());
     for (i, column) in layout.columns.iter().enumerate() {
         let from = |at: usize| Cells {
@@ -148,7 +148,7 @@ pub fn decode(layout: &RowwiseLayout, num_rows: usize, rows: &[u8], indirect: &B
         let nulls = column.nullable.then(|| read_nulls(from(layout.nulls + i / 8), 1 << (i % 8)));
         let cells = from(layout.offsets[i]);
         let array = if is_slice(column.column_type) {
-            gather::slices(column.column_type, cells, indirect, nulls)
+            gather::slices(column.column_type, cells, &indirect, nulls)
         } else {
             gather::fixed(column.column_type, cells, nulls)
         };

@@ -1,25 +1,31 @@
 //! From an Arrow array to cells at a stride.
 
 use crate::cell::cell_bytes;
-use arrow::array::{Array, AsArray, ByteView, GenericByteViewArray};
-use arrow::buffer::NullBuffer;
+use arrow::array::{Array, AsArray, ByteView, FixedSizeBinaryArray, GenericByteViewArray};
+use arrow::buffer::{Buffer, NullBuffer};
 use arrow::datatypes as at;
 use arrow::datatypes::ByteViewType;
 use oribi_types::ColumnType;
 
-/// Writes the values of `array` as cells of fixed width, the first at the start of `out`, each `stride` bytes behind
-/// the one before it. Null writes nothing. The type is not one of slices.
-pub(super) fn fixed(array: &dyn Array, column_type: ColumnType, out: &mut [u8], stride: usize) {
+/// Writes the values of `array` as cells of fixed width into rows of `stride` bytes, each `offset` bytes behind its row's
+/// begin. Null writes nothing. The type is not one of slices.
+pub(super) fn fixed(
+    array: &dyn Array,
+    column_type: ColumnType,
+    rows: &mut [u8],
+    offset: usize,
+    stride: usize,
+) {
     macro_rules! primitive {
         ($arrow:ty) => {{
             let array = array.as_primitive::<$arrow>();
-            put(array.values().iter().map(|v| v.to_le_bytes()), array.nulls(), out, stride);
+            put(array.values().iter().map(|v| v.to_le_bytes()), array.nulls(), rows, offset, stride);
         }};
     }
     match column_type {
         ColumnType::Bool => {
             let array = array.as_boolean();
-            put(array.values().iter().map(|v| [u8::from(v)]), array.nulls(), out, stride);
+            put(array.values().iter().map(|v| [u8::from(v)]), array.nulls(), rows, offset, stride);
         }
         ColumnType::Int8 => primitive!(at::Int8Type),
         ColumnType::Int16 => primitive!(at::Int16Type),
@@ -33,9 +39,9 @@ pub(super) fn fixed(array: &dyn Array, column_type: ColumnType, out: &mut [u8], 
             let array = array.as_primitive::<at::Decimal128Type>();
             let (values, nulls) = (array.values().iter(), array.nulls());
             match cell_bytes(column_type) {
-                4 => put(values.map(|v| (*v as i32).to_le_bytes()), nulls, out, stride),
-                8 => put(values.map(|v| (*v as i64).to_le_bytes()), nulls, out, stride),
-                _ => put(values.map(|v| v.to_le_bytes()), nulls, out, stride),
+                4 => put(values.map(|v| (*v as i32).to_le_bytes()), nulls, rows, offset, stride),
+                8 => put(values.map(|v| (*v as i64).to_le_bytes()), nulls, rows, offset, stride),
+                _ => put(values.map(|v| v.to_le_bytes()), nulls, rows, offset, stride),
             }
         }
         ColumnType::String | ColumnType::Json | ColumnType::Binary | ColumnType::Uuid => {
@@ -44,21 +50,21 @@ pub(super) fn fixed(array: &dyn Array, column_type: ColumnType, out: &mut [u8], 
     }
 }
 
-/// Appends the bytes of all values that are not null to `out`, and calls `each` with the row, where its bytes begin in `out` and
-/// how many they are. The type is one of slices.
-pub(super) fn append(
+/// Appends the bytes of all values that are not null to `out`, and calls `put` for each row with its place, where its bytes
+/// begin in `out` and how many they are: null has none. The type is one of slices.
+pub(super) fn append<P>(
     array: &dyn Array,
     column_type: ColumnType,
     out: &mut Vec<u8>,
-    each: impl FnMut(usize, usize, usize),
+    places: impl Iterator<Item = P>,
+    put: impl FnMut(P, usize, usize),
 ) {
+    // With room for what is cut off again.
+    out.reserve(variable_bytes(array, column_type) + COPY);
     match column_type {
-        ColumnType::String | ColumnType::Json => append_views(array.as_string_view(), out, each),
-        ColumnType::Binary => append_views(array.as_binary_view(), out, each),
-        ColumnType::Uuid => {
-            let array = array.as_fixed_size_binary();
-            append_each(array.iter().enumerate().filter_map(|(i, uuid)| Some((i, uuid?))), out, each);
-        }
+        ColumnType::String | ColumnType::Json => append_views(array.as_string_view(), out, places, put),
+        ColumnType::Binary => append_views(array.as_binary_view(), out, places, put),
+        ColumnType::Uuid => append_uuids(array.as_fixed_size_binary(), out, places, put),
         _ => unreachable!("not a slice"),
     }
 }
@@ -72,44 +78,59 @@ pub(super) fn variable_bytes(array: &dyn Array, column_type: ColumnType) -> usiz
     }
 }
 
-fn append_each<'a>(
-    values: impl Iterator<Item = (usize, &'a [u8])>,
+fn append_uuids<P>(
+    array: &FixedSizeBinaryArray,
     out: &mut Vec<u8>,
-    mut each: impl FnMut(usize, usize, usize),
+    places: impl Iterator<Item = P>,
+    mut put: impl FnMut(P, usize, usize),
 ) {
-    for (i, value) in values {
-        each(i, out.len(), value.len());
-        out.extend_from_slice(value);
+    for (place, uuid) in places.zip(array.iter()) {
+        let (start, uuid) = (out.len(), uuid.unwrap_or_default());
+        out.extend_from_slice(uuid);
+        put(place, start, uuid.len());
+    }
+}
+
+fn append_views<T: ByteViewType, P>(
+    array: &GenericByteViewArray<T>,
+    out: &mut Vec<u8>,
+    places: impl Iterator<Item = P>,
+    mut put: impl FnMut(P, usize, usize),
+) {
+    let (buffers, views) = (array.data_buffers(), places.zip(array.views()));
+    match array.nulls().filter(|nulls| nulls.null_count() > 0) {
+        None => {
+            for (place, view) in views {
+                let start = out.len();
+                put(place, start, append_view(*view, buffers, out));
+            }
+        }
+        Some(nulls) => {
+            for ((place, view), valid) in views.zip(nulls) {
+                let start = out.len();
+                put(place, start, if valid { append_view(*view, buffers, out) } else { 0 });
+            }
+        }
     }
 }
 
 /// Copying a fixed length is one instruction or two, and what it copies too much is cut off again: of short values, which lie
-/// in their views, and of those that have as many bytes as one copies behind them.
-fn append_views<T: ByteViewType>(
-    array: &GenericByteViewArray<T>,
-    out: &mut Vec<u8>,
-    mut each: impl FnMut(usize, usize, usize),
-) {
-    let buffers = array.data_buffers();
-    let nulls = array.nulls().filter(|nulls| nulls.null_count() > 0);
-    for (i, view) in array.views().iter().enumerate() {
-        if nulls.is_some_and(|nulls| nulls.is_null(i)) {
-            continue;
+/// in their views, and of those that have as many bytes as one copies behind them. Returns the length.
+#[inline]
+fn append_view(view: u128, buffers: &[Buffer], out: &mut Vec<u8>) -> usize {
+    let (start, len) = (out.len(), view as u32 as usize);
+    if len <= INLINE {
+        out.extend_from_slice(&view.to_le_bytes()[size_of::<u32>()..]);
+    } else {
+        let view = ByteView::from(view);
+        let value = &buffers[view.buffer_index as usize][view.offset as usize..];
+        match value.first_chunk::<COPY>() {
+            Some(chunk) if len <= COPY => out.extend_from_slice(chunk),
+            _ => out.extend_from_slice(&value[..len]),
         }
-        let (start, len) = (out.len(), *view as u32 as usize);
-        if len <= INLINE {
-            out.extend_from_slice(&view.to_le_bytes()[size_of::<u32>()..]);
-        } else {
-            let view = ByteView::from(*view);
-            let value = &buffers[view.buffer_index as usize][view.offset as usize..];
-            match value.first_chunk::<COPY>() {
-                Some(chunk) if len <= COPY => out.extend_from_slice(chunk),
-                _ => out.extend_from_slice(&value[..len]),
-            }
-        }
-        out.truncate(start + len);
-        each(i, start, len);
     }
+    out.truncate(start + len);
+    len
 }
 
 /// Bytes of a value that lie in its view, behind the length. (Arrow columnar format, "Variable-size Binary View Layout".)
@@ -119,16 +140,23 @@ const COPY: usize = 32;
 fn put<const N: usize>(
     values: impl Iterator<Item = [u8; N]>,
     nulls: Option<&NullBuffer>,
-    out: &mut [u8],
+    rows: &mut [u8],
+    offset: usize,
     stride: usize,
 ) {
-    let cells = out.chunks_mut(stride).zip(values);
-    match nulls {
-        None => cells.for_each(|(cell, value)| cell[..N].copy_from_slice(&value)),
+    match nulls.filter(|nulls| nulls.null_count() > 0) {
+        // Without gaps: many at a time.
+        None if stride == N => {
+            rows.as_chunks_mut().0.iter_mut().zip(values).for_each(|(cell, value)| *cell = value);
+        }
+        None => {
+            let cells = rows.chunks_exact_mut(stride).zip(values);
+            cells.for_each(|(row, value)| row[offset..][..N].copy_from_slice(&value));
+        }
         Some(nulls) => {
-            for ((cell, value), valid) in cells.zip(nulls.iter()) {
+            for ((row, value), valid) in rows.chunks_exact_mut(stride).zip(values).zip(nulls) {
                 if valid {
-                    cell[..N].copy_from_slice(&value);
+                    row[offset..][..N].copy_from_slice(&value);
                 }
             }
         }

@@ -5,20 +5,33 @@ use super::rowwise::{PAD_UNIXTIME, RowwiseBlock, RowwiseLayout};
 use super::*;
 use crate::testing::{columns, rows};
 use arrow::array::RecordBatchOptions;
+use arrow::compute::cast;
 use bytes::Bytes;
 use oribi_types::batch::ColumnBuilder;
 use oribi_types::{ColumnType, Value};
 use proptest::collection::vec;
 use proptest::prelude::*;
 
+/// A batch as an encoder takes it.
 fn batch(columns: &[WireColumn], rows: &[Vec<Value>]) -> RecordBatch {
     let arrays = columns.iter().enumerate().map(|(i, column)| {
         let mut builder = ColumnBuilder::new(column.column_type);
         rows.iter().for_each(|row| builder.push(row[i].as_ref()));
         builder.finish(column.column_type).unwrap()
     });
+    let field = |c: &WireColumn| Field::new(&c.name, c.column_type.arrow(), c.nullable);
+    let schema = Schema::new(columns.iter().map(field).collect::<Vec<_>>());
     let options = RecordBatchOptions::new().with_row_count(Some(rows.len()));
-    RecordBatch::try_new_with_options(arrow_schema(columns), arrays.collect(), &options).unwrap()
+    RecordBatch::try_new_with_options(Arc::new(schema), arrays.collect(), &options).unwrap()
+}
+
+/// The same as a decoder makes it.
+fn decoded(columns: &[WireColumn], batch: &RecordBatch) -> RecordBatch {
+    let schema = arrow_schema(columns);
+    let arrays = batch.columns().iter().zip(schema.fields());
+    let arrays = arrays.map(|(array, field)| cast(array, field.data_type()).unwrap()).collect();
+    let options = RecordBatchOptions::new().with_row_count(Some(batch.num_rows()));
+    RecordBatch::try_new_with_options(schema, arrays, &options).unwrap()
 }
 
 fn table() -> (Vec<WireColumn>, Vec<Vec<Value>>) {
@@ -144,6 +157,51 @@ fn sidecars_of_another_length_are_refused() {
     assert!(super::columnar::decode(&columns, usize::MAX, &sidecars).is_err());
 }
 
+/// A row-wise block of one column of text that may be null, from offsets and lengths.
+fn texts(cells: &[(u64, u64)], indirect: &'static [u8]) -> Result<RecordBatch> {
+    let layout = RowwiseLayout::new(vec![WireColumn::new("s", ColumnType::String, true)], 0);
+    let row = |(offset, len): &(u64, u64)| [&offset.to_le_bytes()[..], &len.to_le_bytes(), &[0]].concat();
+    let rows = cells.iter().map(row).collect::<Vec<_>>().concat();
+    super::rowwise::decode(&layout, cells.len(), &rows, &Bytes::from_static(indirect))
+}
+
+#[test]
+fn cells_may_lie_in_any_order_but_not_share_bytes() {
+    let column = [WireColumn::new("s", ColumnType::String, true)];
+    let expected = |texts: &[&str]| {
+        let rows: Vec<_> = texts.iter().map(|text| vec![Value::String((*text).into())]).collect();
+        decoded(&column, &batch(&column, &rows))
+    };
+    assert_eq!(texts(&[(1, 2), (3, 0), (3, 1)], b"xaby\xff").unwrap(), expected(&["ab", "", "y"]));
+    assert_eq!(texts(&[(2, 2), (0, 0), (0, 2)], b"xaby").unwrap(), expected(&["by", "", "xa"]));
+    assert!(texts(&[(0, 4), (0, 1)], b"xaby").is_err());
+    assert!(texts(&[(0, 4), (4, 1)], b"xaby").is_err());
+    assert!(texts(&[(5, 0)], b"xaby").is_err());
+}
+
+/// Each half is none by itself, though the whole is.
+#[test]
+fn text_that_is_split_within_a_character_is_refused() {
+    assert!(texts(&[(0, 1), (1, 1)], "é".as_bytes()).is_err());
+    assert!(texts(&[(0, 2), (2, 1)], "éx".as_bytes()).is_ok());
+    let columns = [WireColumn::new("s", ColumnType::String, false)];
+    let decode = |column_type, ends: [u32; 3]| {
+        let data: Vec<u8> = ends.into_iter().flat_map(u32::to_le_bytes).collect();
+        let varlen = Some(Bytes::from_static("éx".as_bytes()));
+        let sidecars = [ColumnSidecars { data: data.into(), varlen, non_null: None }];
+        super::columnar::decode(&[WireColumn { column_type, ..columns[0].clone() }], 2, &sidecars)
+    };
+    assert!(decode(ColumnType::String, [0, 2, 3]).is_ok());
+    for ends in
+        [[0, 1, 3], [1, 2, 3], [0, 2, 4], [0, 3, 2], [0, 2, 1 << 31], [u32::MAX, 2, 3], [0, 1 << 31, 3]]
+    {
+        assert!(decode(ColumnType::String, ends).is_err(), "{ends:?}");
+        assert!(decode(ColumnType::Json, ends).is_err(), "{ends:?}");
+    }
+    assert!(decode(ColumnType::Binary, [0, 1, 3]).is_ok());
+    assert!(decode(ColumnType::Binary, [0, 1, 4]).is_err());
+}
+
 /// They lie in their views or behind each other, and are copied by steps or as they are.
 #[test]
 fn strings_of_all_lengths_come_back() {
@@ -156,9 +214,10 @@ fn strings_of_all_lengths_come_back() {
     let mut block = RowwiseBlock::default();
     block.append(&layout, &whole).unwrap();
     let indirect = Bytes::from(block.indirect);
-    assert_eq!(super::rowwise::decode(&layout, block.num_rows, &block.rows, &indirect).unwrap(), whole);
+    let expected = decoded(&columns, &whole);
+    assert_eq!(super::rowwise::decode(&layout, block.num_rows, &block.rows, &indirect).unwrap(), expected);
     let (n, sidecars) = columnar(&columns, std::slice::from_ref(&whole));
-    assert_eq!(super::columnar::decode(&columns, n, &sidecars).unwrap(), whole);
+    assert_eq!(super::columnar::decode(&columns, n, &sidecars).unwrap(), expected);
 }
 
 proptest! {
@@ -173,10 +232,11 @@ proptest! {
         for piece in &pieces {
             block.append(&layout, piece).unwrap();
         }
-        let indirect = Bytes::from(block.indirect);
-        prop_assert_eq!(&super::rowwise::decode(&layout, block.num_rows, &block.rows, &indirect).unwrap(), &whole);
+        let (indirect, expected) = (Bytes::from(block.indirect), decoded(&columns, &whole));
+        let rows = super::rowwise::decode(&layout, block.num_rows, &block.rows, &indirect);
+        prop_assert_eq!(&rows.unwrap(), &expected);
         let (n, sidecars) = columnar(&columns, &pieces);
-        prop_assert_eq!(&super::columnar::decode(&columns, n, &sidecars).unwrap(), &whole);
+        prop_assert_eq!(&super::columnar::decode(&columns, n, &sidecars).unwrap(), &expected);
     }
 
     #[test]
