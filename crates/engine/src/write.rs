@@ -253,7 +253,7 @@ impl Engine {
         decide: &mut Decide<'_>,
         tracking: &mut impl Tracks,
     ) -> Result<Commit> {
-        let _latches = self.latches.take(targets.iter().map(|(_, key)| key.hash));
+        let _latches = self.latches.take(targets.iter().map(|(_, key)| *key));
         let mut obligation = self.stage(ops, targets, now_micros, scratch, decide)?;
         if !tracking.decided()? && scratch.staged.is_empty() {
             return Ok(Commit { ts: self.timeline.watermark(), obligation });
