@@ -306,7 +306,9 @@ impl<'i, M: Send + Sync + 'static> Locked<'i, M> {
 
     /// Keeps readers that found nothing before from filling what they then read.
     fn bump(&self, hash: u64) {
-        self.shard.stamp(hash).fetch_add(1, Ordering::Release);
+        // Under the lock, nobody else does.
+        let stamp = self.shard.stamp(hash);
+        stamp.store(stamp.load(Ordering::Relaxed).wrapping_add(1), Ordering::Release);
     }
 
     /// Inserts the first version of a row that is not there.
