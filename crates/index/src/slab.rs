@@ -522,6 +522,26 @@ pub unsafe fn free(block: NonNull<u8>, bytes: usize) {
     }
 }
 
+/// As [`free`], of each; with one lock for neighbours of one class.
+///
+/// # Safety
+/// As of [`free`].
+pub unsafe fn free_all(blocks: &[(NonNull<u8>, usize)]) {
+    let class_of = |bytes: usize| (bytes <= BLOCK_BYTES_MAX).then(|| class_of(bytes));
+    for alike in blocks.chunk_by(|(_, a), (_, b)| class_of(*a) == class_of(*b)) {
+        // SAFETY: the caller's promise.
+        unsafe {
+            match class_of(alike[0].1) {
+                Some(class) => {
+                    let mut class = CLASS[class].lock();
+                    alike.iter().for_each(|(block, _)| class.free(block.as_ptr()));
+                }
+                None => alike.iter().for_each(|(block, bytes)| free(*block, *bytes)),
+            }
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -644,9 +664,8 @@ mod tests {
             unsafe { block.as_ptr().write_bytes(mark, bytes) };
             live.push((block, bytes, mark));
         }
-        for (block, bytes, _) in live {
-            // SAFETY: the block is live.
-            unsafe { free(block, bytes) };
-        }
+        let live: Vec<(NonNull<u8>, usize)> = live.iter().map(|(block, bytes, _)| (*block, *bytes)).collect();
+        // SAFETY: the blocks are live.
+        unsafe { free_all(&live) };
     }
 }

@@ -429,7 +429,13 @@ impl RowIndex {
     pub fn sweep(&self, mut generations: Vec<u64>) {
         generations.sort_unstable();
         let keep = |version: &Version| generations.binary_search(&version.meta.generation).is_err();
-        self.rows.retain(keep, |version| self.uncount(version));
+        // Counted once: the counters are those of all threads.
+        let (mut of_cache, mut of_memtables) = (0, 0);
+        self.rows.retain(keep, |version| {
+            *(if version.meta.is_clean() { &mut of_cache } else { &mut of_memtables }) += charge(version);
+        });
+        self.budget.cache_shrank(of_cache);
+        self.budget.memtables_shrank(of_memtables);
     }
 
     /// Entries in memory.
