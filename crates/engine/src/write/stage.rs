@@ -200,6 +200,6 @@ fn groups(len: usize) -> impl Iterator<Item = Range<usize>> {
     (0..len).step_by(GROUP).map(move |first| first..len.min(first + GROUP))
 }
 
-fn hashes<'a>(targets: &'a [Target<'_>]) -> impl Iterator<Item = u64> + Clone + 'a {
-    targets.iter().map(|(_, key)| key.hash)
+fn hashes<'a>(targets: &'a [Target<'_>]) -> impl Iterator<Item = (u64, bool)> + Clone + 'a {
+    targets.iter().map(|(_, key)| (key.hash, true))
 }
