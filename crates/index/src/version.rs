@@ -286,7 +286,7 @@ impl<M: Send + Sync + 'static> Retired<M> {
         for versions in self.0.chunks(RETIRED_TOGETHER) {
             let versions: Box<[SendPtr<M>]> = versions.iter().map(|version| SendPtr(*version)).collect();
             // SAFETY: the promise of who pushed them.
-            unsafe { guard.defer_unchecked(move || release_all(versions)) };
+            unsafe { guard.defer_unchecked(move || release_all(&versions)) };
             guard.flush();
             guard.repin();
         }
@@ -295,7 +295,7 @@ impl<M: Send + Sync + 'static> Retired<M> {
 
 /// # Safety
 /// As of [`Version::release`], of each.
-unsafe fn release_all<M>(versions: Box<[SendPtr<M>]>) {
+unsafe fn release_all<M>(versions: &[SendPtr<M>]) {
     for group in versions.chunks(RELEASED_TOGETHER) {
         group.iter().for_each(|SendPtr(version)| prefetch_lines(*version, 1));
         let mut blocks = [(NonNull::<u8>::dangling(), 0); RELEASED_TOGETHER];
