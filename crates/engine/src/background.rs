@@ -54,11 +54,11 @@ impl Alarm {
         }
     }
 
-    /// Until it rings, for a tick at most.
-    fn sleep(&self) {
+    /// Until it rings, for so long at most.
+    fn sleep(&self, max: Duration) {
         let mut guard = self.lock.lock();
         if !self.rung.swap(false, Relaxed) {
-            self.wake.wait_for(&mut guard, TICK);
+            self.wake.wait_for(&mut guard, max);
             self.rung.store(false, Relaxed);
         }
     }
@@ -69,19 +69,23 @@ impl Background {
         let mut failures = Failures::default();
         let flush = move |engine: &Engine| {
             engine.flush_tick(&mut failures);
-            Ok(())
+            Ok(TICK)
         };
         let (mut failures, mut looks) = (Failures::default(), Looks::default());
-        let compact = move |engine: &Engine| engine.compaction_tick(&mut failures, &mut looks);
+        let compact = move |engine: &Engine| {
+            engine.compaction_tick(&mut failures, &mut looks)?;
+            Ok(TICK)
+        };
         spawn(engine, "oribi-flush", |background| &background.flush, flush)?;
         spawn(engine, "oribi-compact", |background| &background.compaction, compact)?;
         let mut ages = Ages::default();
-        let pages = move |engine: &Engine| {
-            engine.pages_tick(&mut ages);
-            Ok(())
+        let pages = move |engine: &Engine| Ok(engine.back_by_huge_pages(&mut ages));
+        let ceiling = |engine: &Engine| {
+            engine.raise_ceiling()?;
+            Ok(TICK)
         };
         spawn(engine, "oribi-pages", |background| &background.pages, pages)?;
-        spawn(engine, "oribi-ceiling", |background| &background.ceiling, Engine::raise_ceiling)
+        spawn(engine, "oribi-ceiling", |background| &background.ceiling, ceiling)
     }
 
     /// Has the flush thread look now. Cheap to call again and again.
@@ -104,12 +108,12 @@ impl Background {
     }
 }
 
-/// Starts a thread that does `job` at every tick and when its alarm rings.
+/// Starts a thread that does `job` again and again: when its alarm rings, and after as long as the job says.
 fn spawn(
     engine: &Arc<Engine>,
     name: &'static str,
     alarm: fn(&Background) -> &Alarm,
-    mut job: impl FnMut(&Engine) -> Result<()> + Send + 'static,
+    mut job: impl FnMut(&Engine) -> Result<Duration> + Send + 'static,
 ) -> Result<()> {
     let engine_ref = Arc::downgrade(engine);
     let run = move || {
@@ -118,11 +122,12 @@ fn spawn(
             if engine.background.stopped.load(Relaxed) {
                 return;
             }
-            if let Err(error) = job(&engine) {
+            let rest = job(&engine).unwrap_or_else(|error| {
                 tracing::error!(%error, "{name} failed");
                 std::thread::sleep(TICK);
-            }
-            alarm(&engine.background).sleep();
+                TICK
+            });
+            alarm(&engine.background).sleep(rest);
         }
     };
     let thread = oribi_env::spawn(name, Priority::Normal, run)?;

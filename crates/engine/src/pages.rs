@@ -2,11 +2,15 @@
 
 use crate::engine::Engine;
 use std::collections::VecDeque;
+use std::time::Duration;
 
 /// How long a region of row memory is left in small pages. Bulk loads are over by then, or go on with the machine's other half.
 const AGE_MICROS: u64 = 5_000_000;
-/// What a tick may take: a tenth of a core.
-const TICK_MICROS_MAX: u64 = 5_000;
+/// What is done at a time, and then rested: a tenth of a core.
+const TURN_MICROS_MAX: u64 = 5_000;
+const REST: Duration = Duration::from_millis(45);
+/// Until the next look, when nothing is left to do.
+const SLEEP: Duration = Duration::from_secs(1);
 
 /// When regions were made.
 #[derive(Default)]
@@ -19,7 +23,7 @@ pub(crate) struct Ages {
 }
 
 impl Ages {
-    fn tick(&mut self, now_micros: u64, youngest: u64) {
+    fn look(&mut self, now_micros: u64, youngest: u64) {
         if youngest > self.last {
             self.last = youngest;
             self.made.push_back((now_micros + AGE_MICROS, youngest));
@@ -31,12 +35,17 @@ impl Ages {
 }
 
 impl Engine {
-    /// Moves memory of rows into huge pages where it is old enough.
-    pub(crate) fn pages_tick(&self, ages: &mut Ages) {
+    /// Moves memory of rows into huge pages where it is old enough. Returns for how long to sleep then.
+    pub(crate) fn back_by_huge_pages(&self, ages: &mut Ages) -> Duration {
         let monotonic_micros = || self.env.clock.monotonic_micros();
         let start = monotonic_micros();
-        ages.tick(start, oribi_index::regions_made());
-        while monotonic_micros() - start < TICK_MICROS_MAX && oribi_index::back_by_huge_page(ages.old) {}
+        ages.look(start, oribi_index::regions_made());
+        while oribi_index::back_by_huge_page(ages.old) {
+            if monotonic_micros() - start > TURN_MICROS_MAX {
+                return REST;
+            }
+        }
+        SLEEP
     }
 }
 
@@ -47,14 +56,14 @@ mod tests {
     #[test]
     fn regions_are_old_some_seconds_after_they_were_first_seen() {
         let mut ages = Ages::default();
-        ages.tick(7, 3);
-        ages.tick(8, 5);
+        ages.look(7, 3);
+        ages.look(8, 5);
         assert_eq!(ages.old, 0);
-        ages.tick(7 + AGE_MICROS, 5);
+        ages.look(7 + AGE_MICROS, 5);
         assert_eq!(ages.old, 3);
-        ages.tick(8 + AGE_MICROS, 6);
+        ages.look(8 + AGE_MICROS, 6);
         assert_eq!(ages.old, 5);
-        ages.tick(8 + 2 * AGE_MICROS, 6);
+        ages.look(8 + 2 * AGE_MICROS, 6);
         assert_eq!(ages.old, 6);
     }
 }

@@ -125,9 +125,19 @@ impl EncodedRows {
         &self.bytes[key_end..end]
     }
 
+    /// The key and the row of each.
+    pub fn iter(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
+        let mut start = 0;
+        self.ends.iter().map(move |&(key_end, end)| {
+            let (key, row) = (&self.bytes[start..key_end], &self.bytes[key_end..end]);
+            start = end;
+            (key, row)
+        })
+    }
+
     /// One operation for each, which proposes the row.
     pub fn operations<'a>(&'a self, table: &'a Arc<Table>, read: Read) -> Vec<WriteOp<'a>> {
-        (0..self.len()).map(|i| WriteOp { table, key: self.key(i), read, row: self.row(i) }).collect()
+        self.iter().map(|(key, row)| WriteOp { table, key, read, row }).collect()
     }
 
     /// The same rows for a later `schema` of their table: columns that were added have what rows of before answer.

@@ -253,7 +253,7 @@ impl Engine {
         decide: &mut Decide<'_>,
         tracking: &mut impl Tracks,
     ) -> Result<Commit> {
-        let _latches = self.latches.take(targets.iter().map(|(_, key)| key.hash));
+        let _latches = self.latches.take(targets.iter().map(|(_, key)| *key));
         let mut obligation = self.stage(ops, targets, now_micros, scratch, decide)?;
         if !tracking.decided()? && scratch.staged.is_empty() {
             return Ok(Commit { ts: self.timeline.watermark(), obligation });
@@ -360,10 +360,10 @@ impl Engine {
         let (mut states, mut run) = (States::default(), Run::default());
         for group in staged.chunks_mut(GROUP) {
             // Again: since they were decided, others of the write came into the processor's cache.
-            let _pinned = self.index.fetch_places(group.iter().map(|staged| {
-                let is_new = staged.older == Older::Nothing;
-                (targets[staged.op].1.hash, is_new)
-            }));
+            // New rows have but a place there.
+            let _ahead = self.index.fetch_ahead(
+                group.iter().map(|staged| (targets[staged.op].1.hash, staged.older != Older::Nothing)),
+            );
             for staged in group {
                 let (tablet, key) = targets[staged.op];
                 let memtable = &states.of(tablet).active;

@@ -167,14 +167,15 @@ impl Drop for End<'_> {
 fn scans_see_whole_writes_while_writers_and_flushes_go_on_beside_them() {
     let (_files, _, engine, table) = fresh(2, Durability::Sync);
     write_round(&engine, &table, 0);
-    let over = AtomicBool::new(false);
+    let (over, written) = (AtomicBool::new(false), AtomicBool::new(false));
     let write = || {
-        let _end = End(&over);
+        let _ends = (End(&over), End(&written));
         (1..).take_while(|_| !over.load(Relaxed)).for_each(|round| write_round(&engine, &table, round));
     };
     let flush = || {
         let _end = End(&over);
-        while !over.load(Relaxed) {
+        // The last write may wait for room.
+        while !written.load(Relaxed) {
             engine.seal(&table);
             engine.flush_sealed(&table).unwrap();
             engine.compact(&table).unwrap();

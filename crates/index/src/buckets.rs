@@ -232,6 +232,8 @@ impl<M> Buckets<M> {
         // The bits of a hash that its place in the old table and its tag show.
         let shown = in_old | ((1 << TAG_BITS) - 1) << TAG_SHIFT;
         let touches = (self.len - 1) & !shown != 0;
+        // How many slots of each new bucket are taken, as they are from the first on.
+        let mut taken = vec![0_u8; self.len];
         for (i, first) in old.buckets().iter().enumerate() {
             for slot in old.chain(first).flat_map(|bucket| &bucket.slots) {
                 let tagged = slot.load(Ordering::Relaxed);
@@ -242,7 +244,14 @@ impl<M> Buckets<M> {
                 } else {
                     ((tagged.addr() >> ADDRESS_BITS << TAG_SHIFT) & !in_old | i) as u64
                 };
-                self.put(hash, tagged);
+                let at = hash as usize & (self.len - 1);
+                match self.buckets()[at].slots.get(usize::from(taken[at])) {
+                    Some(slot) => {
+                        slot.store(tagged, Ordering::Relaxed);
+                        taken[at] += 1;
+                    }
+                    None => self.put(hash, tagged),
+                }
             }
         }
     }

@@ -28,7 +28,7 @@ use buckets::{Buckets, Only, Slot, clear, set};
 use parking_lot::{Mutex, MutexGuard};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicUsize, Ordering};
-use version::{HEADER_LINES, ROW_LINES, Unlinked, prefetch_lines};
+use version::{HEADER_LINES, ROW_LINES, Retired, Unlinked, prefetch_lines};
 
 /// Locks, and tables that grow each by itself. Miri, which takes half a minute to make so many, is given a few.
 pub const SHARDS: usize = if cfg!(miri) { 4 } else { 1024 };
@@ -36,6 +36,8 @@ pub const SHARDS: usize = if cfg!(miri) { 4 } else { 1024 };
 const STAMPS: usize = 8;
 /// Lines of a row that are fetched ahead; the processor goes on by itself.
 const PREFETCH_LINES: usize = 10;
+/// After so many steps of an epoch that nobody holds back, what was retired before is freed.
+const EPOCHS: usize = 4;
 /// Hashes of a walk that are looked up together.
 const WALK: usize = 64;
 
@@ -224,10 +226,16 @@ impl<M: Send + Sync + 'static> Index<M> {
 
     /// Takes out every row whose newest version `keep` does not want; calls `gone` with each version.
     pub fn retain(&self, keep: impl Fn(&Version<M>) -> bool, mut gone: impl FnMut(&Version<M>)) {
+        let mut guard = pin();
         for i in 0..SHARDS {
-            let guard = pin();
-            self.lock_shard(i).retain(&guard, &keep, &mut gone);
+            let retired = self.lock_shard(i).retain(&guard, &keep, &mut gone);
+            retired.retire(&mut guard);
+            guard.repin();
+        }
+        // The last ones, too: a few rows would keep whole regions.
+        for _ in 0..EPOCHS {
             guard.flush();
+            guard.repin();
         }
     }
 
@@ -246,13 +254,14 @@ impl<M: Send + Sync + 'static> Index<M> {
                 return;
             }
             let hand = self.hand.fetch_add(1, Ordering::Relaxed);
-            let guard = pin();
+            let mut guard = pin();
             let mut shard = self.lock_shard(hand);
             let share = (shard.writer.eviction.bytes() / 32).max(bytes / SHARDS as u64).max(1);
             let wanted = if round < SHARDS { share } else { bytes - freed };
-            freed += shard.evict(wanted, &guard, &is_clean, &mut gone);
+            let mut retired = Retired::default();
+            freed += shard.evict(wanted, &guard, &is_clean, &mut gone, &mut retired);
             drop(shard);
-            guard.flush();
+            retired.retire(&mut guard);
         }
     }
 
@@ -306,7 +315,9 @@ impl<'i, M: Send + Sync + 'static> Locked<'i, M> {
 
     /// Keeps readers that found nothing before from filling what they then read.
     fn bump(&self, hash: u64) {
-        self.shard.stamp(hash).fetch_add(1, Ordering::Release);
+        // Under the lock, nobody else does.
+        let stamp = self.shard.stamp(hash);
+        stamp.store(stamp.load(Ordering::Relaxed).wrapping_add(1), Ordering::Release);
     }
 
     /// Inserts the first version of a row that is not there.
@@ -362,12 +373,12 @@ impl<'i, M: Send + Sync + 'static> Locked<'i, M> {
         &mut self,
         slot: &Slot<M>,
         newest: NonNull<Version<M>>,
-        guard: &Guard,
-        gone: &mut dyn FnMut(&Version<M>),
+        gone: impl FnMut(&Version<M>),
+        retire: impl FnMut(NonNull<Version<M>>),
     ) {
         clear(slot);
         self.writer.len -= 1;
-        retire_chain(Some(newest), guard, gone);
+        take_chain(Some(newest), gone, retire);
     }
 
     fn retain(
@@ -375,7 +386,8 @@ impl<'i, M: Send + Sync + 'static> Locked<'i, M> {
         guard: &Guard,
         keep: impl Fn(&Version<M>) -> bool,
         mut gone: impl FnMut(&Version<M>),
-    ) {
+    ) -> Retired<M> {
+        let mut retired = Retired::default();
         let mut rows = self.buckets().all();
         let mut group = Vec::with_capacity(WALK);
         loop {
@@ -388,12 +400,14 @@ impl<'i, M: Send + Sync + 'static> Locked<'i, M> {
             for (slot, version) in group.drain(..) {
                 // SAFETY: under the lock, what is in a slot stays.
                 if !keep(unsafe { version.as_ref() }) {
-                    self.remove(slot, version, guard, &mut gone);
+                    // SAFETY: out of its slot, and the index's.
+                    self.remove(slot, version, &mut gone, |version| unsafe { retired.push(version) });
                 }
             }
         }
         self.changed_len(guard);
         self.purge();
+        retired
     }
 
     /// Forgets what eviction has queued in vain.
@@ -415,9 +429,10 @@ impl<'i, M: Send + Sync + 'static> Locked<'i, M> {
         guard: &Guard,
         is_clean: &impl Fn(&Version<M>) -> bool,
         gone: &mut impl FnMut(&Version<M>),
+        retired: &mut Retired<M>,
     ) -> u64 {
         let mut eviction = std::mem::take(&mut self.writer.eviction);
-        let freed = eviction.evict(bytes, |hash, spare| self.visit(hash, spare, guard, is_clean, gone));
+        let freed = eviction.evict(bytes, |hash, spare| self.visit(hash, spare, is_clean, gone, retired));
         self.writer.eviction = eviction;
         self.changed_len(guard);
         freed
@@ -427,9 +442,9 @@ impl<'i, M: Send + Sync + 'static> Locked<'i, M> {
         &mut self,
         hash: u64,
         spare: Spare,
-        guard: &Guard,
         is_clean: &impl Fn(&Version<M>) -> bool,
         gone: &mut impl FnMut(&Version<M>),
+        retired: &mut Retired<M>,
     ) -> Visit {
         // SAFETY: under the lock, what is in a slot stays.
         let mut queued = self.buckets().candidates(hash).map(|(slot, v)| (slot, v, unsafe { v.as_ref() }));
@@ -445,7 +460,8 @@ impl<'i, M: Send + Sync + 'static> Locked<'i, M> {
             return Visit::Spared;
         }
         let bytes = version.bytes() as u32;
-        self.remove(slot, newest, guard, gone);
+        // SAFETY: out of its slot, and the index's.
+        self.remove(slot, newest, gone, |version| unsafe { retired.push(version) });
         Visit::Evicted(bytes)
     }
 }
@@ -484,7 +500,9 @@ impl<M: Send + Sync + 'static> Occupied<'_, '_, M> {
             }
         }
         let rest = last.previous.swap(std::ptr::null_mut(), Ordering::AcqRel);
-        retire_chain(NonNull::new(rest), guard, &mut |version| gone(last, version));
+        // SAFETY: cut off, and the index's.
+        let retire = |version| unsafe { Version::retire(version, guard) };
+        take_chain(NonNull::new(rest), |version| gone(last, version), retire);
     }
 
     /// The newest version has become clean: queues it for eviction.
@@ -498,17 +516,19 @@ impl<M: Send + Sync + 'static> Occupied<'_, '_, M> {
     }
 
     /// Takes the row out; calls `gone` with each version.
-    pub fn remove(self, guard: &Guard, mut gone: impl FnMut(&Version<M>)) {
-        self.locked.remove(self.slot, self.newest, guard, &mut gone);
+    pub fn remove(self, guard: &Guard, gone: impl FnMut(&Version<M>)) {
+        // SAFETY: out of its slot, and the index's.
+        let retire = |version| unsafe { Version::retire(version, guard) };
+        self.locked.remove(self.slot, self.newest, gone, retire);
     }
 }
 
-/// Retires a chain of versions that the index does not name any more. Link by link: a chain under an old snapshot is
-/// long.
-fn retire_chain<M: Send + Sync + 'static>(
+/// Calls `gone` and then `retire` with each version of a chain that the index does not name any more. Link by link: a chain
+/// under an old snapshot is long.
+fn take_chain<M>(
     mut next: Option<NonNull<Version<M>>>,
-    guard: &Guard,
-    gone: &mut dyn FnMut(&Version<M>),
+    mut gone: impl FnMut(&Version<M>),
+    mut retire: impl FnMut(NonNull<Version<M>>),
 ) {
     while let Some(version) = next {
         // SAFETY: the caller has taken it out, and readers who found it are pinned until after this. Its link stays,
@@ -516,8 +536,8 @@ fn retire_chain<M: Send + Sync + 'static>(
         unsafe {
             gone(version.as_ref());
             next = NonNull::new(version.as_ref().previous.load(Ordering::Relaxed));
-            Version::retire(version, guard);
         }
+        retire(version);
     }
 }
 

@@ -42,7 +42,8 @@ const CLASSES: usize = FINE_CLASSES + STEPS * (CLASS_BYTES_MAX / FINE_BYTES_MAX)
 /// The first slab of a region lacks what the heads take.
 const _: () = assert!(size_of::<Region>() + CLASS_BYTES_MAX <= SLAB_BYTES);
 
-static CLASS: [Mutex<Class>; CLASSES] = [const { Mutex::new(Class { with_room: List::EMPTY }) }; CLASSES];
+static CLASS: [Mutex<Class>; CLASSES] =
+    [const { Mutex::new(Class { with_room: List::EMPTY, slabs: 0 }) }; CLASSES];
 static REGIONS: AtomicU64 = AtomicU64::new(0);
 static POOL: Mutex<Pool> =
     Mutex::new(Pool { with_room: List::EMPTY, unused: 0, made: 0, in_small_pages: VecDeque::new() });
@@ -141,6 +142,7 @@ impl Item for Region {
 /// The slabs of one class that have room. The first is taken from.
 struct Class {
     with_room: List<Slab>,
+    slabs: usize,
 }
 
 // SAFETY: the slabs of a list belong to its class, and are only touched under its lock.
@@ -194,6 +196,13 @@ struct Freed {
 /// The region of an address.
 fn region_of<T>(address: *mut T) -> *mut Region {
     address.map_addr(|address| address & !(REGION_BYTES - 1)).cast()
+}
+
+/// Where a slab lies of which this is the head; the first with all heads of its region.
+fn memory_of(slab: *mut Slab) -> NonNull<u8> {
+    let region = region_of(slab);
+    let i = (slab.addr() - region.addr()) / size_of::<Slab>();
+    NonNull::new(region.cast::<u8>().wrapping_add(i * SLAB_BYTES)).expect("memory is not at address 0")
 }
 
 impl Pool {
@@ -352,10 +361,26 @@ pub fn back_by_huge_page(youngest: u64) -> bool {
     true
 }
 
+/// Takes a block of a class.
+fn take(class: usize) -> *mut u8 {
+    let (block, opened) = CLASS[class].lock().take(class_bytes(class));
+    if let Some(slab) = opened {
+        // With the class unlocked: it takes some microseconds.
+        // SAFETY: the slab's memory lies in a region, which is not released while the block is in use.
+        unsafe { region::populate(slab, SLAB_BYTES) };
+    }
+    block
+}
+
 impl Class {
-    fn take(&mut self, bytes: usize) -> *mut u8 {
+    /// A block and, if another slab was opened for it, that slab's memory: a class that fills one mostly fills the next.
+    fn take(&mut self, bytes: usize) -> (*mut u8, Option<NonNull<u8>>) {
+        let mut opened = None;
         if self.with_room.first.is_null() {
-            self.link(POOL.lock().take());
+            let slab = POOL.lock().take();
+            self.link(slab);
+            self.slabs += 1;
+            opened = (self.slabs > 1).then(|| memory_of(slab));
         }
         let slab = self.with_room.first;
         // SAFETY: slabs in the list are the class's, and have room.
@@ -373,7 +398,7 @@ impl Class {
             if (*slab).freed.is_null() && (*slab).end.addr() - (*slab).fresh.addr() < bytes {
                 self.unlink(slab);
             }
-            block
+            (block, opened)
         }
     }
 
@@ -388,12 +413,27 @@ impl Class {
             freed.write(Freed { next: (*slab).freed });
             (*slab).freed = freed;
             (*slab).used -= 1;
-            if !(*slab).in_list {
+            if (*slab).in_list {
+                self.give_if_spare(slab);
+            } else {
+                let before = self.with_room.first;
                 self.link(slab);
-            } else if (*slab).used == 0 && self.with_room.first != slab {
-                self.unlink(slab);
-                POOL.lock().give(slab);
+                // A slab that is empty is kept as long as it is the first.
+                if !before.is_null() {
+                    self.give_if_spare(before);
+                }
             }
+        }
+    }
+
+    /// # Safety
+    /// The slab is in the class's list.
+    unsafe fn give_if_spare(&mut self, slab: *mut Slab) {
+        // SAFETY: the caller's promise.
+        if unsafe { (*slab).used } == 0 && self.with_room.first != slab {
+            self.unlink(slab);
+            self.slabs -= 1;
+            POOL.lock().give(slab);
         }
     }
 
@@ -426,7 +466,7 @@ fn large_array(bytes: usize) -> Layout {
 pub fn alloc_array(bytes: usize) -> NonNull<u8> {
     debug_assert!(bytes.is_power_of_two() && bytes >= ARRAY_ALIGN);
     let array = if bytes <= CLASS_BYTES_MAX {
-        CLASS[class_of(bytes)].lock().take(bytes)
+        take(class_of(bytes))
     } else if bytes <= ARRAY_BYTES_MAX {
         POOL.lock().take_span(bytes / SLAB_BYTES)
     } else {
@@ -459,8 +499,7 @@ pub unsafe fn free_array(array: NonNull<u8>, bytes: usize) {
 /// Memory for `bytes`, aligned to 16.
 pub fn alloc(bytes: usize) -> NonNull<u8> {
     let block = if bytes <= BLOCK_BYTES_MAX {
-        let class = class_of(bytes);
-        CLASS[class].lock().take(class_bytes(class))
+        take(class_of(bytes))
     } else {
         // SAFETY: the layout has a size.
         unsafe { std::alloc::alloc(large(bytes)) }
@@ -483,6 +522,26 @@ pub unsafe fn free(block: NonNull<u8>, bytes: usize) {
     }
 }
 
+/// As [`free`], of each; with one lock for neighbours of one class.
+///
+/// # Safety
+/// As of [`free`].
+pub unsafe fn free_all(blocks: &[(NonNull<u8>, usize)]) {
+    let class_of = |bytes: usize| (bytes <= BLOCK_BYTES_MAX).then(|| class_of(bytes));
+    for alike in blocks.chunk_by(|(_, a), (_, b)| class_of(*a) == class_of(*b)) {
+        // SAFETY: the caller's promise.
+        unsafe {
+            match class_of(alike[0].1) {
+                Some(class) => {
+                    let mut class = CLASS[class].lock();
+                    alike.iter().for_each(|(block, _)| class.free(block.as_ptr()));
+                }
+                None => alike.iter().for_each(|(block, bytes)| free(*block, *bytes)),
+            }
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -498,6 +557,22 @@ mod tests {
             assert!(class_bytes(class) - bytes < ALIGN.max(bytes / 8), "{bytes}");
         }
         assert_eq!(class_of(CLASS_BYTES_MAX), CLASSES - 1);
+    }
+
+    #[test]
+    fn a_class_keeps_one_empty_slab() {
+        // Of a size that is neither a row's nor a table's: nobody else's.
+        let class = class_of(28 << 10);
+        let blocks: Vec<*mut u8> = (0..5).map(|_| take(class)).collect();
+        let free = |i: usize| {
+            let mut class = CLASS[class].lock();
+            // SAFETY: the block is ours.
+            unsafe { class.free(blocks[i]) };
+            class.slabs
+        };
+        // Two to a slab.
+        assert_eq!(CLASS[class].lock().slabs, 3);
+        assert_eq!([4, 0, 1, 2, 3].map(free), [3, 2, 2, 1, 1]);
     }
 
     #[test]
@@ -589,9 +664,8 @@ mod tests {
             unsafe { block.as_ptr().write_bytes(mark, bytes) };
             live.push((block, bytes, mark));
         }
-        for (block, bytes, _) in live {
-            // SAFETY: the block is live.
-            unsafe { free(block, bytes) };
-        }
+        let live: Vec<(NonNull<u8>, usize)> = live.iter().map(|(block, bytes, _)| (*block, *bytes)).collect();
+        // SAFETY: the blocks are live.
+        unsafe { free_all(&live) };
     }
 }

@@ -1,6 +1,7 @@
 use super::*;
 use proptest::prelude::*;
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 /// When a version was written, and whether it is clean.
@@ -168,6 +169,55 @@ fn a_held_version_outlives_its_row_and_the_index() {
     let again = held.clone();
     drop(held);
     assert_eq!((again.key(), again.row(), again.meta().ts), (&[1][..], Some(&b"kept"[..]), 1));
+}
+
+/// Counts what is freed.
+struct Counted(Arc<AtomicUsize>);
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+#[test]
+fn rows_that_leave_together_are_freed_once_nobody_sees_or_holds_them() {
+    let rows: Index<Counted> = Index::default();
+    let freed = Arc::new(AtomicUsize::new(0));
+    let keys = if cfg!(miri) { 300_u32 } else { 3_000 };
+    // All of one shard, of two sizes.
+    let hash = |key: u32| u64::from(key.wrapping_mul(0x9e37_79b1));
+    for key in 0..keys {
+        let row: &[u8] = if key.is_multiple_of(5) { &[1; 100] } else { &[2; 10] };
+        let new = NewVersion {
+            hash: hash(key),
+            key: &key.to_le_bytes(),
+            row: Some(row),
+            meta: Counted(freed.clone()),
+        };
+        rows.lock(hash(key)).insert(new, &pin());
+    }
+    let pinned = pin();
+    let find = |key: u32| rows.find(hash(key), &pinned, |version| version.key() == key.to_le_bytes());
+    let held: Vec<_> = (0..keys).step_by(7).map(|key| find(key).ok().unwrap().hold()).collect();
+    let seen = find(1).ok().unwrap();
+    let mut gone = 0;
+    rows.retain(|_| false, |_| gone += 1);
+    assert_eq!(gone, keys);
+    assert_eq!((freed.load(Ordering::Relaxed), seen.row()), (0, Some(&[2; 10][..])));
+    drop(pinned);
+    let not_held = keys as usize - held.len();
+    while freed.load(Ordering::Relaxed) < not_held {
+        pin().flush();
+        std::thread::yield_now();
+    }
+    for (i, version) in held.iter().enumerate() {
+        assert_eq!(version.key(), (i as u32 * 7).to_le_bytes());
+        assert_eq!(version.row().map(<[u8]>::len), Some(if (i * 7).is_multiple_of(5) { 100 } else { 10 }));
+    }
+    assert_eq!(freed.load(Ordering::Relaxed), not_held);
+    drop(held);
+    assert_eq!(freed.load(Ordering::Relaxed), keys as usize);
 }
 
 #[test]

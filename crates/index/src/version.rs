@@ -4,7 +4,7 @@
 
 use crate::buckets::prefetch;
 use crate::slab;
-use blocks::{alloc, free};
+use blocks::{alloc, free, free_all};
 use crossbeam_epoch::Guard;
 use std::ops::Deref;
 use std::ptr::{NonNull, null_mut};
@@ -34,6 +34,13 @@ mod blocks {
     pub unsafe fn free(block: NonNull<u8>, bytes: usize) {
         // SAFETY: the caller's promise.
         unsafe { std::alloc::dealloc(block.as_ptr(), layout(bytes)) }
+    }
+
+    /// # Safety
+    /// As of slabs.
+    pub unsafe fn free_all(blocks: &[(NonNull<u8>, usize)]) {
+        // SAFETY: the caller's promise.
+        blocks.iter().for_each(|(block, bytes)| unsafe { free(*block, *bytes) });
     }
 }
 
@@ -121,15 +128,28 @@ impl<M> Version<M> {
     /// # Safety
     /// The caller has that hold, and does not use the block any more.
     pub(crate) unsafe fn release(version: NonNull<Self>) {
+        // SAFETY: the caller's promise; the block is nobody's any more.
+        unsafe {
+            if let Some(bytes) = Self::give_up(version) {
+                free(version.cast(), bytes);
+            }
+        }
+    }
+
+    /// Gives up one hold. If it was the last, the block, of so many bytes, is to be freed.
+    ///
+    /// # Safety
+    /// As of [`release`](Self::release).
+    unsafe fn give_up(version: NonNull<Self>) -> Option<usize> {
         // SAFETY: the caller's hold keeps the block until the count is 0, and nobody else sees it then.
         unsafe {
             if version.as_ref().holders.fetch_sub(1, Ordering::Release) != 1 {
-                return;
+                return None;
             }
             std::sync::atomic::fence(Ordering::Acquire);
-            let (key_len, row_len) = (version.as_ref().key_len as usize, version.as_ref().row_bytes());
+            let bytes = Self::block_len(version.as_ref().key_len as usize, version.as_ref().row_bytes());
             version.as_ptr().drop_in_place();
-            free(version.cast(), Self::block_len(key_len, row_len));
+            Some(bytes)
         }
     }
 
@@ -238,6 +258,60 @@ struct SendPtr<M>(NonNull<Version<M>>);
 
 // SAFETY: versions are shared between threads as their `M` is.
 unsafe impl<M: Send + Sync> Send for SendPtr<M> {}
+
+/// Versions that were taken out together, to be [retired](Version::retire) together: one by one, that costs more than all the
+/// rest of their end.
+pub(crate) struct Retired<M>(Vec<NonNull<Version<M>>>);
+
+/// Versions that whoever comes by frees at a time: some microseconds.
+const RETIRED_TOGETHER: usize = 256;
+/// Versions whose cache misses overlap, and whose blocks are freed under one lock.
+const RELEASED_TOGETHER: usize = 64;
+
+impl<M> Default for Retired<M> {
+    fn default() -> Self {
+        Retired(Vec::new())
+    }
+}
+
+impl<M: Send + Sync + 'static> Retired<M> {
+    /// # Safety
+    /// As of [`Version::retire`].
+    pub unsafe fn push(&mut self, version: NonNull<Version<M>>) {
+        self.0.push(version);
+    }
+
+    /// Frees what was retired before, while it is at it: the caller holds no lock, and nothing that it found.
+    pub fn retire(self, guard: &mut Guard) {
+        for versions in self.0.chunks(RETIRED_TOGETHER) {
+            let versions: Box<[SendPtr<M>]> = versions.iter().map(|version| SendPtr(*version)).collect();
+            // SAFETY: the promise of who pushed them.
+            unsafe { guard.defer_unchecked(move || release_all(&versions)) };
+            guard.flush();
+            guard.repin();
+        }
+    }
+}
+
+/// # Safety
+/// As of [`Version::release`], of each.
+unsafe fn release_all<M>(versions: &[SendPtr<M>]) {
+    for group in versions.chunks(RELEASED_TOGETHER) {
+        group.iter().for_each(|SendPtr(version)| prefetch_lines(*version, 1));
+        let mut blocks = [(NonNull::<u8>::dangling(), 0); RELEASED_TOGETHER];
+        let mut len = 0;
+        // SAFETY: the caller's promise; the blocks are nobody's any more.
+        unsafe {
+            for SendPtr(version) in group {
+                if let Some(bytes) = Version::give_up(*version) {
+                    blocks[len] = (version.cast(), bytes);
+                    len += 1;
+                }
+            }
+            free_all(&blocks[..len]);
+        }
+    }
+}
 
 /// A version that is kept for its holder; it has no business with `previous`, which may be gone.
 pub struct VersionRef<M>(NonNull<Version<M>>);

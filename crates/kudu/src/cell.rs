@@ -25,7 +25,7 @@ pub fn is_slice(column_type: ColumnType) -> bool {
 /// # Errors
 /// `Invalid` for a slice that points outside of `indirect`, text that is not UTF-8, a UUID of another length than 16, or
 /// a decimal of more digits than its column has.
-#[inline]
+#[inline(always)]
 pub fn read_cell<'a>(column_type: ColumnType, cell: &'a [u8], indirect: &'a [u8]) -> Result<ValueRef<'a>> {
     if !is_slice(column_type) {
         return read_fixed(column_type, cell);
@@ -98,7 +98,7 @@ pub(crate) fn read_decimal(cell: &[u8]) -> i128 {
     }
 }
 
-#[inline]
+#[inline(always)]
 fn read_fixed(column_type: ColumnType, cell: &[u8]) -> Result<ValueRef<'_>> {
     Ok(match column_type {
         ColumnType::Bool => ValueRef::Bool(cell[0] != 0),
@@ -123,7 +123,7 @@ fn read_fixed(column_type: ColumnType, cell: &[u8]) -> Result<ValueRef<'_>> {
     })
 }
 
-#[inline]
+#[inline(always)]
 fn read_bytes(column_type: ColumnType, bytes: &[u8]) -> Result<ValueRef<'_>> {
     let text = |bytes| oribi_types::utf8::from_utf8(bytes).map_err(|_| Error::invalid("not UTF-8"));
     Ok(match column_type {

@@ -110,7 +110,7 @@ impl FlushKeys {
     pub fn unpin(self, index: &RowIndex, id: SstableId, mut places: &[Place]) {
         for group in self.keys.chunks(GROUP) {
             let refs: Group<'_> = group.iter().map(|key| key.key_ref(self.generation, &self.bytes)).collect();
-            drop(index.fetch_ahead(refs.iter().map(|key| key.hash)));
+            drop(index.fetch_ahead(refs.iter().map(|key| (key.hash, true))));
             for (key, key_ref) in group.iter().zip(refs) {
                 let (own, rest) = places.split_at(key.versions as usize);
                 places = rest;

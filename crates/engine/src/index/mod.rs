@@ -51,8 +51,8 @@ impl KeyRef<'_> {
 
 /// A group of rows that were fetched ahead.
 pub(crate) struct Ahead {
-    _pinned: Guard,
-    /// A bit for each: no row of its hash was in memory.
+    pinned: Guard,
+    /// A bit for each whose row was wanted: none of its hash was in memory.
     pub absent: u64,
 }
 
@@ -191,41 +191,27 @@ impl RowIndex {
     /// Calls `visit` with the position and the newest version of each of `keys` that is in memory. It does not count as
     /// a read.
     pub fn visit_keys(&self, keys: &[KeyRef<'_>], mut visit: impl FnMut(usize, &Version)) {
-        let guard = pin();
-        self.fetch(keys.iter().map(|key| key.hash), &guard, |_| {});
-        for (i, key) in keys.iter().enumerate() {
-            if let Ok(newest) = self.rows.find(key.hash, &guard, |version| key.is(version)) {
-                visit(i, newest);
+        for (g, group) in keys.chunks(GROUP).enumerate() {
+            let ahead = self.fetch_ahead(group.iter().map(|key| (key.hash, true)));
+            for (i, key) in group.iter().enumerate() {
+                if let Ok(newest) = self.rows.find(key.hash, &ahead.pinned, |version| key.is(version)) {
+                    visit(g * GROUP + i, newest);
+                }
             }
         }
     }
 
-    /// Has the rows of at most [`GROUP`] `hashes` fetched, so that the cache misses of what is done with them next overlap. Where
-    /// they all come while what it returns is held, they are pinned once.
-    pub fn fetch_ahead(&self, hashes: impl Iterator<Item = u64> + Clone) -> Ahead {
+    /// Has the places of at most [`GROUP`] hashes fetched, and the rows of those that want them, so that the cache misses of
+    /// what is done with them next overlap. Where they all come while what it returns is held, they are pinned once.
+    pub fn fetch_ahead(&self, hashes: impl Iterator<Item = (u64, bool)> + Clone) -> Ahead {
         let (pinned, mut absent) = (pin(), 0);
-        self.fetch(hashes, &pinned, |i| absent |= 1 << i);
-        Ahead { _pinned: pinned, absent }
-    }
-
-    /// As [`fetch_ahead`](Self::fetch_ahead), for rows of which it is known which are new, and have but a place there.
-    pub fn fetch_places(&self, hashes: impl Iterator<Item = (u64, bool)> + Clone) -> Guard {
-        let pinned = pin();
         hashes.clone().for_each(|(hash, _)| self.rows.prefetch_bucket(hash, &pinned));
-        for (hash, _) in hashes.filter(|(_, is_new)| !is_new) {
-            self.rows.approach(hash, &pinned, true);
-        }
-        pinned
-    }
-
-    /// Calls `absent` with the position of each hash that has no row.
-    fn fetch(&self, hashes: impl Iterator<Item = u64> + Clone, guard: &Guard, mut absent: impl FnMut(usize)) {
-        hashes.clone().for_each(|hash| self.rows.prefetch_bucket(hash, guard));
-        for (i, hash) in hashes.enumerate() {
-            if self.rows.approach(hash, guard, true).is_none() {
-                absent(i);
+        for (i, (hash, wants_row)) in hashes.enumerate() {
+            if wants_row && self.rows.approach(hash, &pinned, true).is_none() {
+                absent |= 1 << i;
             }
         }
+        Ahead { pinned, absent }
     }
 
     /// Makes `new` the newest version of `key`. `placed` is called once it is, if it is the key's first in the memtable with
@@ -429,7 +415,13 @@ impl RowIndex {
     pub fn sweep(&self, mut generations: Vec<u64>) {
         generations.sort_unstable();
         let keep = |version: &Version| generations.binary_search(&version.meta.generation).is_err();
-        self.rows.retain(keep, |version| self.uncount(version));
+        // Counted once: the counters are those of all threads.
+        let (mut of_cache, mut of_memtables) = (0, 0);
+        self.rows.retain(keep, |version| {
+            *(if version.meta.is_clean() { &mut of_cache } else { &mut of_memtables }) += charge(version);
+        });
+        self.budget.cache_shrank(of_cache);
+        self.budget.memtables_shrank(of_memtables);
     }
 
     /// Entries in memory.

@@ -8,6 +8,7 @@ use super::{Decide, Decision, Read, Scratch, Staged, StagedRow, Target, WriteOp}
 use crate::engine::{Engine, Obligation};
 use crate::index::{Ahead, GROUP, Older};
 use crate::read::{FileRow, RowVersion};
+use crate::tablet::Tablet;
 use hashbrown::HashTable;
 use oribi_types::{Error, Result, Timestamp};
 use std::ops::Range;
@@ -23,13 +24,19 @@ impl Engine {
         scratch: &mut Scratch,
         decide: &mut Decide<'_>,
     ) -> Result<Obligation> {
-        let mut staging =
-            Staging { now_micros, own: Own::of(ops), ahead: None, obligation: Obligation::default() };
+        let mut staging = Staging {
+            now_micros,
+            own: Own::of(ops),
+            ahead: None,
+            files: Files::default(),
+            obligation: Obligation::default(),
+        };
         let mut bytes: usize = ops.iter().map(|op| op.key.len()).sum();
         for group in groups(ops.len()) {
             // Released first: what others replace is freed between groups.
             staging.ahead = None;
             staging.ahead = (ops.len() > 1).then(|| self.index.fetch_ahead(hashes(&targets[group.clone()])));
+            staging.files = Files::default();
             for i in group {
                 bytes += self.stage_one(i, ops, targets, &mut staging, scratch, decide)?;
                 if bytes > self.options.statement_bytes_max {
@@ -44,12 +51,12 @@ impl Engine {
     }
 
     /// Decides operation `i`; returns how long the row is that it puts.
-    fn stage_one(
+    fn stage_one<'t>(
         &self,
         i: usize,
         ops: &[WriteOp<'_>],
-        targets: &[Target<'_>],
-        staging: &mut Staging,
+        targets: &[Target<'t>],
+        staging: &mut Staging<'t>,
         scratch: &mut Scratch,
         decide: &mut Decide<'_>,
     ) -> Result<usize> {
@@ -93,19 +100,19 @@ impl Engine {
 
     /// Decides one operation on the newest applied version: from the row index or, under the latch, from the files.
     #[allow(clippy::too_many_arguments)]
-    fn decide_on_newest(
+    fn decide_on_newest<'t>(
         &self,
         i: usize,
         op: &WriteOp<'_>,
-        (tablet, key): Target<'_>,
-        staging: &mut Staging,
+        (tablet, key): Target<'t>,
+        staging: &mut Staging<'t>,
         older: &mut Older,
         rows: &mut Vec<u8>,
         decide: &mut Decide<'_>,
     ) -> Result<Decision> {
-        // What was in no memory and in no file under the latch, still is not: without files nobody fills the cache.
+        // What was in no memory and then in no file, under the latch, still is not: without files nobody fills the cache.
         let was_absent = staging.ahead.as_ref().is_some_and(|ahead| ahead.absent >> (i % GROUP) & 1 == 1);
-        if was_absent && !tablet.has_files() {
+        if was_absent && !staging.files.has(tablet) {
             *older = Older::Nothing;
             return decide(i, None, rows);
         }
@@ -143,13 +150,28 @@ impl Engine {
 }
 
 /// What deciding a write's operations needs and gathers.
-struct Staging {
+struct Staging<'a> {
     now_micros: u64,
     own: Own,
     /// Of the group that is being decided; gone once it must not be pinned any more.
     ahead: Option<Ahead>,
+    /// Looked at after `ahead`.
+    files: Files<'a>,
     /// What the decisions observed.
     obligation: Obligation,
+}
+
+/// Whether the tablet that was asked for last had files then.
+#[derive(Default)]
+struct Files<'a>(Option<(&'a Tablet, bool)>);
+
+impl<'a> Files<'a> {
+    fn has(&mut self, tablet: &'a Tablet) -> bool {
+        match self.0 {
+            Some((last, has_files)) if std::ptr::eq(last, tablet) => has_files,
+            _ => self.0.insert((tablet, tablet.has_files())).1,
+        }
+    }
 }
 
 /// Staged operations by key, to be seen by later operations on the same key. Without entries where none looks, or all
@@ -200,6 +222,6 @@ fn groups(len: usize) -> impl Iterator<Item = Range<usize>> {
     (0..len).step_by(GROUP).map(move |first| first..len.min(first + GROUP))
 }
 
-fn hashes<'a>(targets: &'a [Target<'_>]) -> impl Iterator<Item = u64> + Clone + 'a {
-    targets.iter().map(|(_, key)| key.hash)
+fn hashes<'a>(targets: &'a [Target<'_>]) -> impl Iterator<Item = (u64, bool)> + Clone + 'a {
+    targets.iter().map(|(_, key)| (key.hash, true))
 }

@@ -99,13 +99,12 @@ impl RowPlan {
 
     /// # Errors
     /// `NotCovered` for an encoded key that no tablet takes.
+    #[inline]
     pub fn check_covered(&self, key: &[u8]) -> Result<()> {
-        let is_covered = |definition: &Arc<TableDefinition>| {
-            definition.partitioning.tablet_of(&definition.schema, key).is_some()
-        };
-        match self.ranges.as_ref().is_none_or(is_covered) {
-            true => Ok(()),
-            false => Err(Error::not_covered("No tablet covering the requested range partition")),
+        let Some(definition) = &self.ranges else { return Ok(()) };
+        match definition.partitioning.tablet_of(&definition.schema, key) {
+            Some(_) => Ok(()),
+            None => Err(Error::not_covered("No tablet covering the requested range partition")),
         }
     }
 }

@@ -99,13 +99,13 @@ impl<'a> Rows<'a> {
 
     /// What the engine is to write.
     pub fn write_ops<'r>(&'r self, plan: &'r RowPlan) -> Vec<WriteOp<'r>> {
-        let op = |(i, operation): (usize, &Operation)| WriteOp {
+        let op = |(operation, (key, row)): (&Operation, _)| WriteOp {
             table: &plan.table,
-            key: self.encoded.key(i),
+            key,
             read: operation.reads(),
-            row: self.encoded.row(i),
+            row,
         };
-        self.operations.iter().enumerate().map(op).collect()
+        self.operations.iter().zip(self.encoded.iter()).map(op).collect()
     }
 
     /// What an operation sets, by slot.
@@ -121,20 +121,17 @@ impl<'a> Rows<'a> {
         if !matches!(operation_type, Type::Insert | Type::InsertIgnore | Type::Upsert | Type::UpsertIgnore) {
             return false;
         }
-        let layout = &plan.layout;
-        let value =
-            |i: usize| read_cell(layout.columns()[i].column_type, layout.cell(whole.bytes, i), indirect);
         let key = |key: &mut Vec<u8>| {
             let start = key.len();
             for (i, column) in plan.key.iter().enumerate() {
-                encode_component(value(*column)?, i + 1 == plan.key.len(), key);
+                encode_component(cell(plan, whole, *column, indirect)?, i + 1 == plan.key.len(), key);
             }
             check_key_len(&key[start..])?;
             plan.check_covered(&key[start..])
         };
         let row = |row: &mut Vec<u8>| {
             let mut wrong = None;
-            let of_slot = |slot: &SlotPlan| match slot.request.map(value) {
+            let of_slot = |slot: &SlotPlan| match slot.request.map(|i| cell(plan, whole, i, indirect)) {
                 Some(Ok(value)) => value,
                 Some(Err(error)) => {
                     wrong = Some(error);
@@ -253,6 +250,18 @@ impl Operation {
         let replaces = matches!(self.operation_type, OperationType::Upsert | OperationType::UpsertIgnore);
         if replaces && matches!(self.change, Change::Whole) { Read::Blind } else { Read::Existing }
     }
+}
+
+/// The value of a column. Inlined, what reads it and what encodes it look at its type once.
+#[inline(always)]
+fn cell<'a>(
+    plan: &RowPlan,
+    whole: &WholeOperation<'a>,
+    column: usize,
+    indirect: &'a [u8],
+) -> Result<ValueRef<'a>> {
+    let layout = &plan.layout;
+    read_cell(layout.columns()[column].column_type, layout.cell(whole.bytes, column), indirect)
 }
 
 /// Appends a new row with these values; a slot without one has its default.
