@@ -45,8 +45,14 @@ impl Latches {
         }
         let mut latches = SmallVec::with_capacity(keys.len().min(LATCHES));
         let mut wanted = [0_u64; LATCHES / WORD_BITS];
-        keys.map(latch_of).for_each(|i| wanted[i / WORD_BITS] |= 1 << (i % WORD_BITS));
-        for (i, mut word) in wanted.into_iter().enumerate() {
+        // Mostly they are of one set.
+        let (mut first, mut end) = (wanted.len(), 0);
+        for i in keys.map(latch_of) {
+            let at = i / WORD_BITS;
+            wanted[at] |= 1 << (i % WORD_BITS);
+            (first, end) = (first.min(at), end.max(at + 1));
+        }
+        for (i, mut word) in wanted.into_iter().enumerate().take(end).skip(first) {
             while word != 0 {
                 latches.push(self.0[i * WORD_BITS + word.trailing_zeros() as usize].lock());
                 word &= word - 1;
