@@ -18,7 +18,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-/// How often the threads look without being woken.
+/// How often most threads look without being woken.
 const TICK: Duration = Duration::from_millis(50);
 /// How long a tablet whose job failed is left alone: at first, and after failing again and again, each pause being
 /// twice the one before.
@@ -115,19 +115,18 @@ fn spawn(
     alarm: fn(&Background) -> &Alarm,
     mut job: impl FnMut(&Engine) -> Result<Duration> + Send + 'static,
 ) -> Result<()> {
-    let engine_ref = Arc::downgrade(engine);
+    let (engine_ref, background) = (Arc::downgrade(engine), engine.background.clone());
     let run = move || {
-        loop {
+        while !background.stopped.load(Relaxed) {
             let Some(engine) = engine_ref.upgrade() else { return };
-            if engine.background.stopped.load(Relaxed) {
-                return;
-            }
             let rest = job(&engine).unwrap_or_else(|error| {
                 tracing::error!(%error, "{name} failed");
                 std::thread::sleep(TICK);
                 TICK
             });
-            alarm(&engine.background).sleep(rest);
+            // An engine that nobody has any more does not wait for its thread to wake.
+            drop(engine);
+            alarm(&background).sleep(rest);
         }
     };
     let thread = oribi_env::spawn(name, Priority::Normal, run)?;

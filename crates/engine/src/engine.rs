@@ -48,7 +48,7 @@ pub struct Engine {
     pub(crate) next_memtable: AtomicU64,
     /// Held while the ceiling of timestamps is changed on disk.
     pub(crate) ceiling: Mutex<()>,
-    pub(crate) background: Background,
+    pub(crate) background: Arc<Background>,
     pub(crate) counters: Counters,
     /// At the oldest timestamp that can be asked for since the engine was opened, until somebody takes it.
     pub(crate) history: Mutex<Option<Snapshot>>,

@@ -16,7 +16,7 @@ const WORD_BITS: usize = u64::BITS as usize;
 /// Locks over keys, by tablet and hash. Two keys may share one.
 pub(crate) struct Latches(Box<[Mutex<()>]>);
 
-/// The number of a key's latch. Up to eight tablets that were made one after the other share no set.
+/// The number of a key's latch. Tablets of up to eight generations in a row, as those of a new table are, share no set.
 fn latch_of(key: KeyRef<'_>) -> usize {
     // Fibonacci hashing (Knuth, TAOCP 6.4).
     let set = key.generation.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> (u64::BITS - SETS.ilog2());
@@ -52,7 +52,7 @@ impl Latches {
             wanted[at] |= 1 << (i % WORD_BITS);
             (first, end) = (first.min(at), end.max(at + 1));
         }
-        for (i, mut word) in wanted.into_iter().enumerate().take(end).skip(first) {
+        for (i, mut word) in wanted.iter().copied().enumerate().take(end).skip(first) {
             while word != 0 {
                 latches.push(self.0[i * WORD_BITS + word.trailing_zeros() as usize].lock());
                 word &= word - 1;
@@ -68,7 +68,7 @@ mod tests {
     use std::collections::HashSet;
 
     #[test]
-    fn writes_to_tablets_that_were_made_one_after_the_other_do_not_meet() {
+    fn writes_to_tablets_of_a_new_table_do_not_meet() {
         for first in 0..100 {
             let keys = |generation| (0..SET as u64).map(move |hash| KeyRef { hash, generation, key: b"" });
             let latches: HashSet<usize> = (first..first + 8).flat_map(keys).map(latch_of).collect();

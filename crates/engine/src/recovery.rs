@@ -107,7 +107,7 @@ impl Engine {
             latches: Latches::new(),
             next_memtable,
             ceiling: Mutex::new(()),
-            background: Background::default(),
+            background: Arc::<Background>::default(),
             counters: Counters::default(),
             history: Mutex::new(history),
             closed: AtomicBool::new(false),

@@ -38,6 +38,8 @@ const STAMPS: usize = 8;
 const PREFETCH_LINES: usize = 10;
 /// After so many steps of an epoch that nobody holds back, what was retired before is freed.
 const EPOCHS: usize = 4;
+/// Lists of retired versions that are freed at a time. (crossbeam-epoch, `Global::COLLECT_STEPS`)
+const LISTS_FREED: usize = 8;
 /// Hashes of a walk that are looked up together.
 const WALK: usize = 64;
 
@@ -226,14 +228,14 @@ impl<M: Send + Sync + 'static> Index<M> {
 
     /// Takes out every row whose newest version `keep` does not want; calls `gone` with each version.
     pub fn retain(&self, keep: impl Fn(&Version<M>) -> bool, mut gone: impl FnMut(&Version<M>)) {
-        let mut guard = pin();
+        let (mut guard, mut lists) = (pin(), 0);
         for i in 0..SHARDS {
             let retired = self.lock_shard(i).retain(&guard, &keep, &mut gone);
-            retired.retire(&mut guard);
+            lists += retired.retire(&mut guard);
             guard.repin();
         }
-        // The last ones, too: a few rows would keep whole regions.
-        for _ in 0..EPOCHS {
+        // The last ones, too, and all if somebody was pinned meanwhile: a few rows would keep whole regions.
+        for _ in 0..EPOCHS + lists.div_ceil(LISTS_FREED) {
             guard.flush();
             guard.repin();
         }

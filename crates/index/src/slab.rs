@@ -1,9 +1,9 @@
 //! Memory of rows: blocks in size classes, so that a row that goes leaves room for another of its size at once.
 //!
 //! A *region* of 2 MiB, which one huge page backs by and by (see [`crate::region`]), is divided into *slabs* of 64 KiB. A
-//! slab holds blocks of one class, and goes back to its region when its last block is freed. The heads of a region's slabs
-//! stand together at its beginning, so that a block's head is found by its address. Blocks beyond [`BLOCK_BYTES_MAX`] come
-//! from the process's allocator.
+//! slab holds blocks of one class, and goes back to its region when its last block is freed; a class keeps one that is empty.
+//! The heads of a region's slabs stand together at its beginning, so that a block's head is found by its address. Blocks beyond
+//! [`BLOCK_BYTES_MAX`] come from the process's allocator.
 //!
 //! Hash tables lie in regions, too, for their huge pages: as blocks, or as slabs side by side. When they grow, what they leave
 //! behind becomes room for rows.

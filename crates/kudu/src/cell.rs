@@ -25,6 +25,7 @@ pub fn is_slice(column_type: ColumnType) -> bool {
 /// # Errors
 /// `Invalid` for a slice that points outside of `indirect`, text that is not UTF-8, a UUID of another length than 16, or
 /// a decimal of more digits than its column has.
+// Inlined, with what it calls: where it is called for each cell, what takes the value looks at its type no second time.
 #[inline(always)]
 pub fn read_cell<'a>(column_type: ColumnType, cell: &'a [u8], indirect: &'a [u8]) -> Result<ValueRef<'a>> {
     if !is_slice(column_type) {

@@ -12,10 +12,10 @@
 
 use super::Port;
 use super::call::{Answer, Call, too_busy};
+use super::frame_room::{FrameRoom, Waited};
 use super::idle::Idle;
 use super::load::{Held, UNCOUNTED_BYTES};
 use super::outbox::Outbox;
-use super::receive::{FrameRoom, Waited};
 use super::services::{self, Done, Handled, Work};
 use super::stream::Stream;
 use super::tserver::write::RowPlans;
@@ -309,8 +309,9 @@ impl Connection {
         let settled =
             async move { Ok(Finished { answers: settle(&port, thread, unsettled).await?, expected }) };
         let mut settled = Box::pin(settled);
-        // What write(2) alone settles is settled now, unless other clients may share it.
-        match (&mut settled).now_or_never() {
+        // What write(2) alone settles is settled now, unless other clients may share it: those run before it is begun.
+        let finished = if is_alone(&self.port, self.thread) { (&mut settled).now_or_never() } else { None };
+        match finished {
             Some(finished) => self.send(finished?),
             None => self.calls.push(settled),
         }
@@ -340,13 +341,18 @@ fn refuse(call_id: i32) -> Answer {
     Answer::error(call_id, &too_busy("too many calls are under way"))
 }
 
+/// Whether the thread has no other client, which may have a write for the log too.
+fn is_alone(port: &Port, thread: usize) -> bool {
+    port.traffic.thread(thread).open() == 1
+}
+
 /// Waits until all that `answers` rest on is as durable as its tables ask for.
 async fn settle(port: &Port, thread: usize, answers: Answers) -> Result<Answers> {
     let engine = &port.node.engine;
     let mut obligation = Obligation::default();
     answers.iter().for_each(|answer| obligation.merge(answer.obligation));
     if !engine.is_settled(obligation) {
-        if port.traffic.thread(thread).open() > 1 {
+        if !is_alone(port, thread) {
             // Clients that are ready too append to the log first, so that one write(2) serves all of them.
             tokio::task::yield_now().await;
         }

@@ -14,6 +14,7 @@ mod attributes;
 mod call;
 mod connection;
 mod directory;
+mod frame_room;
 mod idle;
 mod load;
 mod master;

@@ -177,7 +177,8 @@ fn receive(socket: &TcpStream, input: &mut BytesMut) -> Result<usize> {
     let mut received = 0;
     let tried = socket.try_io(Interest::READABLE, || {
         received = socket.try_read_buf(input)?;
-        // What comes after this read makes the socket ready again, as it would after one that finds nothing.
+        // As where nothing was found: what comes after this read makes the socket ready again, and an end that came before it
+        // stays known.
         if (1..room).contains(&received) { Err(ErrorKind::WouldBlock.into()) } else { Ok(()) }
     });
     match tried {
@@ -206,5 +207,47 @@ impl Write for Nonblocking<'_> {
 
     fn flush(&mut self) -> Result<()> {
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::future::poll_fn;
+    use tokio::io::AsyncWriteExt;
+    use tokio::net::TcpListener;
+
+    /// Receives into so much room at a time until the end; what came each time.
+    async fn received(stream: &mut Stream, room: usize) -> Vec<u8> {
+        let mut all = Vec::new();
+        loop {
+            poll_fn(|cx| stream.poll_read_ready(cx)).await.unwrap();
+            let mut input = BytesMut::with_capacity(room);
+            match stream.try_read_buf(&mut input) {
+                Ok(0) => return all,
+                Ok(_) => all.extend_from_slice(&input),
+                Err(error) => assert_eq!(error.kind(), ErrorKind::WouldBlock),
+            }
+        }
+    }
+
+    #[tokio::test]
+    async fn all_that_is_sent_is_received_whatever_room_there_is() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        for room in [1, 7, 8, 9, 16, 100] {
+            let (client, accepted) = tokio::join!(TcpStream::connect(address), listener.accept());
+            let (mut client, mut stream) = (client.unwrap(), Stream::new(accepted.unwrap().0));
+            // The last part comes with the end, the others each by itself, when the one before may have been read.
+            let send = async {
+                for part in [b"12345678", b"abcdefgh", b"ABCDEFGH"] {
+                    client.write_all(part).await.unwrap();
+                    tokio::task::yield_now().await;
+                }
+                client.shutdown().await.unwrap();
+            };
+            let (all, ()) = tokio::join!(received(&mut stream, room), send);
+            assert_eq!(all, b"12345678abcdefghABCDEFGH", "{room}");
+        }
     }
 }

@@ -24,6 +24,8 @@ use std::sync::Arc;
 pub(crate) const GROUP: usize = u64::BITS as usize;
 /// What an entry takes beside its block: its place in the hash table and in the memtable's lists of hashes.
 const ENTRY_BYTES: u64 = 32;
+/// Rows of a dropped table are taken from the budget so many bytes at a time.
+const COUNTED_BYTES: u64 = 1 << 20;
 
 pub(crate) struct RowIndex {
     rows: oribi_index::Index<Meta>,
@@ -415,13 +417,19 @@ impl RowIndex {
     pub fn sweep(&self, mut generations: Vec<u64>) {
         generations.sort_unstable();
         let keep = |version: &Version| generations.binary_search(&version.meta.generation).is_err();
-        // Counted once: the counters are those of all threads.
+        // Counted by the MiB: the counters are those of all threads, and others wait for room.
         let (mut of_cache, mut of_memtables) = (0, 0);
+        let count = |of_cache: &mut u64, of_memtables: &mut u64| {
+            self.budget.cache_shrank(std::mem::take(of_cache));
+            self.budget.memtables_shrank(std::mem::take(of_memtables));
+        };
         self.rows.retain(keep, |version| {
             *(if version.meta.is_clean() { &mut of_cache } else { &mut of_memtables }) += charge(version);
+            if of_cache + of_memtables >= COUNTED_BYTES {
+                count(&mut of_cache, &mut of_memtables);
+            }
         });
-        self.budget.cache_shrank(of_cache);
-        self.budget.memtables_shrank(of_memtables);
+        count(&mut of_cache, &mut of_memtables);
     }
 
     /// Entries in memory.

@@ -155,7 +155,7 @@ struct Staging<'a> {
     own: Own,
     /// Of the group that is being decided; gone once it must not be pinned any more.
     ahead: Option<Ahead>,
-    /// Looked at after `ahead`.
+    /// Asked after `ahead`: a row that a flush moved in between was seen in memory.
     files: Files<'a>,
     /// What the decisions observed.
     obligation: Obligation,

@@ -104,7 +104,7 @@ pub(super) fn slices(
             total += value.len();
             // Few cells that point to the same bytes could be more than memory holds.
             if total > indirect.len() {
-                return Err(Error::invalid("cells that share their bytes"));
+                return Err(Error::invalid("cells have more bytes than there are"));
             }
             let start = offset as usize;
             if start != run.end && !value.is_empty() {
@@ -125,10 +125,11 @@ pub(super) fn slices(
 }
 
 /// The array of a column whose values lie in `varlen` one behind the other, without a copy. `offsets` are little-endian `u32`s,
-/// one more than there are rows.
+/// one more than there are rows. All of `varlen` is looked at: null has no bytes there, as of Kudu's servers.
 ///
 /// # Errors
-/// `Invalid` for offsets that descend or point outside, and as [`slices`].
+/// `Invalid` for offsets that descend or point outside, text that is not UTF-8, or a UUID of another length than 16; `TooLarge`
+/// for more than 2 GiB.
 pub(super) fn variable(
     column_type: ColumnType,
     offsets: &[u8],

@@ -75,8 +75,8 @@ impl RowwiseBlock {
         self.rows.len() + self.indirect.len()
     }
 
-    /// Appends all rows of a batch, whose columns are those of the layout by position. Per batch the two sidecars grow
-    /// once each; nothing else is allocated.
+    /// Appends all rows of a batch, whose columns are those of the layout by position. The sidecars grow
+    /// once for a batch or a column; nothing else is allocated.
     ///
     /// # Errors
     /// `Internal` for a batch of other columns.

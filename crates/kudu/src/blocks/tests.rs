@@ -166,7 +166,7 @@ fn texts(cells: &[(u64, u64)], indirect: &'static [u8]) -> Result<RecordBatch> {
 }
 
 #[test]
-fn cells_may_lie_in_any_order_but_not_share_bytes() {
+fn cells_may_lie_in_any_order_but_not_have_more_bytes_than_there_are() {
     let column = [WireColumn::new("s", ColumnType::String, true)];
     let expected = |texts: &[&str]| {
         let rows: Vec<_> = texts.iter().map(|text| vec![Value::String((*text).into())]).collect();

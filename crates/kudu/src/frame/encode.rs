@@ -46,6 +46,7 @@ pub fn encode_request(
     encode_head(header, message, tail_len, out)
 }
 
+/// Why a head fits where it is written.
 const ROOM: &str = "there is as much room as the lengths add up to";
 
 /// Appends a frame but for the last `tail_len` bytes of its body.
@@ -73,6 +74,7 @@ pub fn encode_head(
     header.encode_length_delimited(&mut rest).expect(ROOM);
     encode_length_delimiter(body_len, &mut rest).expect(ROOM);
     message.encode(&mut rest).expect(ROOM);
+    debug_assert!(rest.is_empty(), "{ROOM}");
     Ok(())
 }
 
