@@ -1,0 +1,5 @@
+"""Dates, times, intervals: their functions, operators and casts."""
+
+CASES = []
+
+STATEMENTS = []

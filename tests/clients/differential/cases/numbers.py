@@ -1,0 +1,5 @@
+"""Numbers: arithmetic, functions, aggregates, literals, casts."""
+
+CASES = []
+
+STATEMENTS = []

@@ -1,0 +1,153 @@
+"""Sends an expression to both servers and judges the two answers."""
+
+import collections
+import dataclasses
+import re
+
+from psycopg.pq import DiagnosticField, ExecStatus
+
+# What says "not here" by name: not supported, no such function or operator, no such cast, no such type, operands that do
+# not fit each other, and syntax that is not read.
+REFUSALS = {"0A000", "42883", "42846", "42804", "42704", "42725", "42P18", "42601", "42809"}
+
+# What DataFusion, Arrow and Rust say of themselves: a client must not be told so.
+RAW = re.compile(
+    r"DataFusion|Arrow|arrow|Utf8|Int64|Int32|Float64|Boolean\b|LargeList|List\(|Struct|UInt|Internal error|internal error"
+    r"|panicked|Signature|signature|coerc|Coerc|ScalarValue|Decimal128|nullable|not yet implemented|not implemented"
+    r"|Unsupported|candidate"
+)
+
+AGREE, REFUSED, DIFFER = "agree", "refused", "differ"
+
+
+@dataclasses.dataclass(frozen=True)
+class Answer:
+    """Rows of text, or a SQLSTATE with its message."""
+
+    rows: tuple = None
+    sqlstate: str = None
+    message: str = ""
+    types: tuple = ()
+
+    def __str__(self):
+        if self.sqlstate:
+            return f"{self.sqlstate} {self.message}"
+        if len(self.rows) == 1 and len(self.rows[0]) == 1:
+            return shown(self.rows[0][0])
+        return "; ".join(", ".join(shown(value) for value in row) for row in self.rows)
+
+
+def shown(value):
+    return "NULL" if value is None else repr(value)[:200]
+
+
+class Server:
+    """One connection, by the simple protocol: values come as text."""
+
+    def __init__(self, connection):
+        self.connection = connection
+        self.connection.add_notice_handler(lambda _: None)
+
+    def ask(self, sql):
+        result = self.connection.pgconn.exec_(sql.encode())
+        if result.status == ExecStatus.TUPLES_OK:
+            columns = range(result.nfields)
+            rows = (tuple(text(result.get_value(r, c)) for c in columns) for r in range(result.ntuples))
+            return Answer(rows=tuple(rows), types=tuple(result.ftype(c) for c in columns))
+        if result.status == ExecStatus.COMMAND_OK:
+            return Answer(rows=())
+        state = result.error_field(DiagnosticField.SQLSTATE)
+        if state is None:
+            raise ConnectionError(f"{sql}: {result.error_message.decode()}")
+        message = result.error_field(DiagnosticField.MESSAGE_PRIMARY) or b""
+        return Answer(sqlstate=state.decode(), message=message.decode(errors="replace"))
+
+    def do(self, sql):
+        """Runs a statement that must work."""
+        answer = self.ask(sql)
+        assert answer.sqlstate is None, f"{sql}: {answer}"
+
+
+def text(value):
+    return None if value is None else value.decode()
+
+
+def judge(reference, ours):
+    """What the pair of answers is: agree, refused or differ; and what the difference is."""
+    if ours.sqlstate and (ours.sqlstate == "XX000" or RAW.search(ours.message)):
+        return DIFFER, "an internal message"
+    if reference.sqlstate is None and ours.sqlstate is None:
+        same = reference.rows == ours.rows
+        return (AGREE, "") if same else (DIFFER, "another value")
+    if reference.sqlstate is None:
+        refused = ours.sqlstate in REFUSALS
+        return (REFUSED, "") if refused else (DIFFER, "an error that is no refusal")
+    if ours.sqlstate is None:
+        return DIFFER, "a value in place of an error"
+    if ours.sqlstate in REFUSALS or ours.sqlstate[:2] == reference.sqlstate[:2]:
+        return AGREE, ""
+    return DIFFER, "an error of another class"
+
+
+@dataclasses.dataclass
+class Difference:
+    group: str
+    sql: str
+    why: str
+    reference: Answer
+    ours: Answer
+
+    def __str__(self):
+        return f"[{self.group}] {self.sql}\n    {self.why}: PostgreSQL {self.reference}\n    Oribi      {self.ours}"
+
+
+class Comparison:
+    """Counts, and the differences, by group."""
+
+    def __init__(self, reference, ours, known=()):
+        self.reference = reference
+        self.ours = ours
+        self.known = [re.compile(pattern) for pattern in known]
+        self.counts = collections.defaultdict(collections.Counter)
+        self.refused = collections.defaultdict(list)
+        self.differences = []
+        self.known_seen = 0
+
+    def total(self, verdict):
+        return sum(counts[verdict] for counts in self.counts.values())
+
+    def note(self, group, sql, reference, ours):
+        verdict, why = judge(reference, ours)
+        if verdict == DIFFER and any(pattern.search(f"[{group}] {sql}") for pattern in self.known):
+            self.known_seen += 1
+            return
+        self.counts[group][verdict] += 1
+        if verdict == DIFFER:
+            self.differences.append(Difference(group, sql, why, reference, ours))
+        elif verdict == REFUSED:
+            self.refused[group].append((sql, ours))
+
+    def statement(self, group, sql):
+        self.note(group, sql, self.reference.ask(sql), self.ours.ask(sql))
+
+    def expressions(self, group, expressions, suffix=""):
+        """Compares `SELECT` of each expression. They are sent many at a time and, where one fails, by themselves."""
+        for start in range(0, len(expressions), 40):
+            self.batch(group, expressions[start : start + 40], suffix)
+
+    def batch(self, group, expressions, suffix):
+        if not expressions:
+            return
+        sql = "SELECT " + ", ".join(f"{e} AS c{i}" for i, e in enumerate(expressions)) + suffix
+        reference, ours = self.reference.ask(sql), self.ours.ask(sql)
+        alone = len(expressions) == 1
+        if alone:
+            return self.note(group, f"SELECT {expressions[0]}{suffix}", reference, ours)
+        if reference.sqlstate or ours.sqlstate or len(reference.rows) != 1 or len(ours.rows) != 1:
+            middle = len(expressions) // 2 if len(expressions) > 8 else 1
+            for start in range(0, len(expressions), middle):
+                self.batch(group, expressions[start : start + middle], suffix)
+            return
+        for i, expression in enumerate(expressions):
+            one = [Answer(rows=((answer.rows[0][i],),)) for answer in (reference, ours)]
+            self.note(group, f"SELECT {expression}{suffix}", *one)
