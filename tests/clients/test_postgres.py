@@ -84,6 +84,45 @@ def test_prepared_statements_are_used_again_and_replanned(db):
         assert db.execute(f"select {i} + %s", (1,), prepare=True).fetchone() == (i + 1,)
 
 
+@pytest.mark.parametrize("prepare", [True, False])
+@pytest.mark.parametrize("back", ["set search_path to a", "reset search_path", "discard all"])
+def test_statements_are_about_the_schema_that_holds(server, prepare, back):
+    """Tenants by schema, and statements that are prepared once for all of them."""
+    with server.sql(options="-csearch_path=a") as db:
+        for schema in "ab":
+            db.execute(f"create schema {schema}")
+            db.execute(f"create table {schema}.t (id bigint primary key, n text)")
+
+        def run(sql, *values):
+            return db.execute(sql, values, prepare=prepare)
+
+        def use(tenant):
+            run("delete from t where id > 0")
+            run("insert into t values (%s, %s)", 1, tenant)
+            run("insert into t values (%s, %s)", 2, tenant)
+            run("insert into t values (%s, %s) on conflict (id) do update set n = excluded.n", 2, tenant + "2")
+            run("insert into t select 3, %s", tenant)
+            with db.cursor().copy("copy t from stdin") as copy:
+                copy.write_row((4, tenant))
+            run("update t set n = %s where id = %s", tenant + "1", 1)
+            run("update t set n = n || %s where id < 4", "!")
+            assert run("select n from t where id = %s", 1).fetchone() == (tenant + "1!",)
+            assert run("select n from t where id + 0 = %s", 1).fetchone() == (tenant + "1!",)
+            with db.cursor().copy("copy t to stdout") as copy:
+                assert b"".join(copy).count(tenant.encode()) == 4
+            run("delete from t where id = %s", 1)
+            run("delete from t where n = %s", tenant + "!")
+            return run("select id, n from t order by id").fetchall()
+
+        assert use("a") == [(2, "a2!"), (4, "a")]
+        db.execute("set search_path to b")
+        assert use("b") == [(2, "b2!"), (4, "b")]
+        db.execute(back)
+        assert run("select id, n from t order by id").fetchall() == [(2, "a2!"), (4, "a")]
+        assert use("a") == [(2, "a2!"), (4, "a")]
+        assert db.execute("select id, n from b.t order by id").fetchall() == [(2, "b2!"), (4, "b")]
+
+
 def test_executemany_and_pipelines(db):
     db.execute("create table t (id bigint primary key, name text)")
     with db.cursor() as cursor:

@@ -23,7 +23,7 @@ pub(crate) fn begin(session: &SqlSession) {
 pub(crate) fn end(session: &SqlSession, commit: bool) -> Result<&'static str, SqlError> {
     let status = session.transaction();
     session.set_transaction(TransactionStatus::Idle);
-    session.restore_settings();
+    session.end_block_settings(commit && matches!(status, TransactionStatus::Open { .. }));
     match status {
         TransactionStatus::Idle => session.warn("there is no transaction in progress"),
         TransactionStatus::Failed { wrote: false } => return Ok("ROLLBACK"),

@@ -215,9 +215,7 @@ impl Control {
                     session.warn("SET LOCAL can only be used in transaction blocks");
                     return Ok(done("SET"));
                 }
-                if *local {
-                    session.restore_at_end(name);
-                }
+                note_before_change(session, name, *local);
                 set(session, name, value.as_deref())?;
                 Ok(done(if value.is_some() { "SET" } else { "RESET" }))
             }
@@ -367,7 +365,17 @@ fn list(value: &str) -> String {
 }
 
 fn reset_all(session: &SqlSession) {
-    session.settings().keys().for_each(|name| session.reset(name));
+    for name in session.settings().keys() {
+        note_before_change(session, name, false);
+        session.reset(name);
+    }
+}
+
+/// What a block changes, its end may bring back.
+fn note_before_change(session: &SqlSession, name: &str, local: bool) {
+    if session.transaction() != TransactionStatus::Idle {
+        session.note_before_change(name, local);
+    }
 }
 
 /// There is one isolation level. Returns whether a block is to be read-only.

@@ -1,7 +1,7 @@
 //! Statements: from text to a plan, and from a plan to an answer.
 //!
-//! A prepared statement is planned for the catalog of that moment; if the catalog changed when it is executed, it is
-//! planned again. One that found its rows changed between read and write is tried again on a new snapshot.
+//! A prepared statement is planned for the catalog and the session's settings of that moment; if either changed when
+//! it is executed, it is planned again. One that found its rows changed between read and write is tried again on a new snapshot.
 
 use crate::block;
 use crate::context::QueryEngine;
@@ -90,11 +90,11 @@ async fn prepare(
     given: Vec<Option<ColumnType>>,
 ) -> Result<PreparedStatement, SqlError> {
     let parsed = syntax::parse(&sql)?;
-    let version = query.engine().catalog_version();
+    let made_for = MadeFor::now(&query, &session);
     let (plan, types) = plan(&query, &session, &sql, parsed.clone(), &given).await?;
     let (parameters, compared) = types.finish();
     let write = plan.point_write(&query, &parameters);
-    Ok(PreparedStatement { query, sql, parsed, given, parameters, compared, version, plan, write })
+    Ok(PreparedStatement { query, sql, parsed, given, parameters, compared, made_for, plan, write })
 }
 
 struct PreparedStatement {
@@ -106,11 +106,26 @@ struct PreparedStatement {
     parameters: Vec<ColumnType>,
     /// The parameters that are more than stored.
     compared: BTreeSet<usize>,
-    /// The catalog's version that `plan` was made for.
-    version: u64,
+    /// What `plan` was made for, and with it the point read or write.
+    made_for: MadeFor,
     plan: Plan,
     /// The plan as a write of one row, if it is one.
     write: Option<PointWrite>,
+}
+
+/// What a plan depends on, besides the statement.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct MadeFor {
+    /// The version of the catalog.
+    catalog: u64,
+    /// The settings of the session that planning looks at.
+    settings: u64,
+}
+
+impl MadeFor {
+    fn now(query: &QueryEngine, session: &SqlSession) -> Self {
+        MadeFor { catalog: query.engine().catalog_version(), settings: session.planning() }
+    }
 }
 
 /// What a statement does.
@@ -324,7 +339,7 @@ impl Prepared for PreparedStatement {
         };
         let plain = session.transaction() == TransactionStatus::Idle
             && session.statement_timeout().is_none()
-            && self.is_current();
+            && self.made_for == MadeFor::now(&self.query, session);
         plain.then_some(point)
     }
 
@@ -381,11 +396,6 @@ impl Prepared for PreparedStatement {
 }
 
 impl PreparedStatement {
-    /// Whether the catalog is the one that the plan was made for.
-    fn is_current(&self) -> bool {
-        self.query.engine().catalog_version() == self.version
-    }
-
     fn run<'a>(&'a self, session: &'a Arc<SqlSession>, values: &'a [Value]) -> Run<'a> {
         Run { query: &self.query, session, parameters: Parameters { types: &self.parameters, values } }
     }
@@ -401,12 +411,13 @@ impl PreparedStatement {
             return Err(SqlError::new(ErrorKind::Invalid, message).with_sqlstate("08P01"));
         }
         let mut fresh = None;
-        let mut planned_for = self.version;
+        let mut made_for = self.made_for;
         for attempt in 0..ATTEMPTS_MAX {
-            let version = self.query.engine().catalog().version();
-            if version != planned_for {
+            let catalog = self.query.engine().catalog().version();
+            let now = MadeFor { catalog, ..MadeFor::now(&self.query, session) };
+            if made_for != now {
                 fresh = Some(self.plan_again(session).await?);
-                planned_for = version;
+                made_for = now;
             }
             let plan = fresh.as_ref().unwrap_or(&self.plan);
             let turn = match plan.contends_for() {
@@ -425,7 +436,7 @@ impl PreparedStatement {
             .with_hint("nothing was changed; try again"))
     }
 
-    /// The same statement for the catalog as it is now; parameters and result must be of the same types.
+    /// The same statement for catalog and settings as they are now; parameters and result must be of the same types.
     async fn plan_again(&self, session: &Arc<SqlSession>) -> Result<Plan, SqlError> {
         let given: Vec<Option<ColumnType>> = if self.given.len() >= self.parameters.len() {
             self.given.clone()

@@ -137,6 +137,7 @@ fn open_session(
         // Some clients quote a value as SQL would.
         sql.set(&session, &name.to_ascii_lowercase(), value.trim_matches('\''))?;
     }
+    session.start();
     Ok(session)
 }
 

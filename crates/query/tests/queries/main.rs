@@ -16,6 +16,7 @@ mod json_is_taken_apart;
 mod partitions_come_and_go;
 mod point_reads_bypass_the_planner;
 mod point_writes_agree_with_the_planner;
+mod prepared_statements_follow_the_search_path;
 mod queries_keep_within_their_memory;
 mod ranges_of_keys_are_read_by_key;
 mod scans_show_live_rows_only;

@@ -1,12 +1,21 @@
 //! One client's SQL state: its settings, its block, and what is left to tell it.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 /// The setting that limits how long a statement may take.
 pub const STATEMENT_TIMEOUT: &str = "statement_timeout";
+
+/// The settings that planning looks at: a plan holds while they are what they were.
+const PLANNED_FOR: [&str; 2] = ["search_path", "timezone"];
+
+/// The values of [`PLANNED_FOR`]; `None` for one that was not made.
+type PlannedFor = [Option<String>; PLANNED_FOR.len()];
+
+/// So many values of [`PLANNED_FOR`] are known again when they come back.
+const PLANNINGS_KEPT: usize = 64;
 
 /// Where a session stands between `BEGIN` and `COMMIT`. The PostgreSQL door reports it with `ReadyForQuery`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -25,21 +34,62 @@ pub struct SqlSession {
     pub user: String,
     /// The name the client connected to; there is one database, so it only shows in `current_database()`.
     pub database: String,
-    settings: Mutex<BTreeMap<String, String>>,
+    settings: Mutex<Settings>,
+    /// What [`planning`](Self::planning) answers. Each statement asks.
+    planning: AtomicU64,
     /// What `settings` says of [`STATEMENT_TIMEOUT`], in milliseconds; 0 without a limit. Each statement asks.
     statement_timeout_ms: AtomicU32,
-    /// What settings were before `SET LOCAL`, oldest first.
-    before_block: Mutex<Vec<(String, Option<String>)>>,
+    before_block: Mutex<BeforeBlock>,
     transaction: Mutex<TransactionStatus>,
     warnings: Mutex<Vec<String>>,
 }
 
+/// The settings that a session made.
+#[derive(Default)]
+struct Settings {
+    made: BTreeMap<String, String>,
+    /// Those that the client made when it connected: `RESET` brings them back.
+    at_start: BTreeMap<String, String>,
+    /// Values that the settings of [`PLANNED_FOR`] had, and the number of each; the newest last.
+    plannings: Vec<(PlannedFor, u64)>,
+}
+
+impl Settings {
+    /// The number of the values that the settings of [`PLANNED_FOR`] have.
+    fn planning(&mut self) -> u64 {
+        /// No two sessions have a number in common: they differ in user and database too.
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        let values = PLANNED_FOR.map(|name| self.made.get(name).cloned());
+        if let Some((_, number)) = self.plannings.iter().find(|(met, _)| *met == values) {
+            return *number;
+        }
+        if self.plannings.len() == PLANNINGS_KEPT {
+            self.plannings.remove(0);
+        }
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        self.plannings.push((values, number));
+        number
+    }
+}
+
+/// What settings are to be again when the block ends, by name; `None` for one that was not made.
+#[derive(Default)]
+struct BeforeBlock {
+    /// When it is committed: those of `SET LOCAL`.
+    at_commit: BTreeMap<String, Option<String>>,
+    /// When it is rolled back: all that were changed.
+    at_rollback: BTreeMap<String, Option<String>>,
+}
+
 impl SqlSession {
     pub fn new(user: impl Into<String>, database: impl Into<String>) -> Arc<Self> {
+        let mut settings = Settings::default();
+        let planning = AtomicU64::new(settings.planning());
         Arc::new(SqlSession {
             user: user.into(),
             database: database.into(),
-            settings: Mutex::default(),
+            settings: Mutex::new(settings),
+            planning,
             statement_timeout_ms: AtomicU32::new(0),
             before_block: Mutex::default(),
             transaction: Mutex::default(),
@@ -49,24 +99,44 @@ impl SqlSession {
 
     /// A setting made by `SET name = value`, lowercase.
     pub fn setting(&self, name: &str) -> Option<String> {
-        lock(&self.settings).get(name).cloned()
+        lock(&self.settings).made.get(name).cloned()
     }
 
     pub fn set(&self, name: &str, value: impl Into<String>) {
-        let mut settings = lock(&self.settings);
-        let value = value.into();
-        if name == STATEMENT_TIMEOUT {
-            self.note_timeout(&value);
-        }
-        settings.insert(name.to_owned(), value);
+        self.change(name, Some(value.into()));
     }
 
+    /// Takes a setting back: what it is then is what the client asked for when it connected, if it did.
     pub fn reset(&self, name: &str) {
+        let at_start = lock(&self.settings).at_start.get(name).cloned();
+        self.change(name, at_start);
+    }
+
+    /// The settings made so far are those that the client connected with.
+    pub fn start(&self) {
+        let mut settings = lock(&self.settings);
+        settings.at_start = settings.made.clone();
+    }
+
+    fn change(&self, name: &str, value: Option<String>) {
         let mut settings = lock(&self.settings);
         if name == STATEMENT_TIMEOUT {
-            self.note_timeout("0");
+            self.note_timeout(value.as_deref().unwrap_or("0"));
         }
-        settings.remove(name);
+        match value {
+            Some(value) => settings.made.insert(name.to_owned(), value),
+            None => settings.made.remove(name),
+        };
+        if PLANNED_FOR.contains(&name) {
+            self.planning.store(settings.planning(), Ordering::Relaxed);
+        }
+    }
+
+    /// A number for the settings that planning looks at, of this session alone: as long as it is the same, they are.
+    /// Values that come back have their number again, unless there were many others meanwhile.
+    #[inline]
+    pub fn planning(&self) -> u64 {
+        self.planning.load(Ordering::Relaxed)
     }
 
     fn note_timeout(&self, value: &str) {
@@ -82,27 +152,30 @@ impl SqlSession {
         }
     }
 
-    /// Notes a setting, which [`restore_settings`](Self::restore_settings) brings back.
-    pub fn restore_at_end(&self, name: &str) {
+    /// Notes what a setting is before a block changes it, for the block alone (`local`) or beyond its `COMMIT`.
+    pub fn note_before_change(&self, name: &str, local: bool) {
         let mut before = lock(&self.before_block);
-        if !before.iter().any(|(noted, _)| noted == name) {
-            before.push((name.to_owned(), self.setting(name)));
+        let value = self.setting(name);
+        if local {
+            before.at_commit.entry(name.to_owned()).or_insert_with(|| value.clone());
+        } else {
+            before.at_commit.remove(name);
         }
+        before.at_rollback.entry(name.to_owned()).or_insert(value);
     }
 
-    /// Brings back the settings noted since the last call.
-    pub fn restore_settings(&self) {
-        for (name, value) in std::mem::take(&mut *lock(&self.before_block)) {
-            match value {
-                Some(value) => self.set(&name, value),
-                None => self.reset(&name),
-            }
+    /// Brings back the settings that the block changed: all of them, or if it was committed those that it changed for
+    /// itself alone.
+    pub fn end_block_settings(&self, committed: bool) {
+        let BeforeBlock { at_commit, at_rollback } = std::mem::take(&mut *lock(&self.before_block));
+        for (name, value) in if committed { at_commit } else { at_rollback } {
+            self.change(&name, value);
         }
     }
 
     /// All settings made, by name.
     pub fn settings(&self) -> BTreeMap<String, String> {
-        lock(&self.settings).clone()
+        lock(&self.settings).made.clone()
     }
 
     pub fn transaction(&self) -> TransactionStatus {
@@ -158,10 +231,10 @@ mod tests {
         session.set(STATEMENT_TIMEOUT, "2s");
         session.set("lock_timeout", "7");
         assert_eq!(limit(), Some(2000));
-        session.restore_at_end(STATEMENT_TIMEOUT);
+        session.note_before_change(STATEMENT_TIMEOUT, true);
         session.set(STATEMENT_TIMEOUT, "50");
         assert_eq!(limit(), Some(50));
-        session.restore_settings();
+        session.end_block_settings(true);
         assert_eq!(limit(), Some(2000));
         session.set(STATEMENT_TIMEOUT, "0");
         assert_eq!(limit(), None);
@@ -169,5 +242,69 @@ mod tests {
         assert_eq!(limit(), Some(24 * 86_400_000));
         session.reset(STATEMENT_TIMEOUT);
         assert_eq!(limit(), None);
+    }
+    #[test]
+    fn plans_hold_as_long_as_the_settings_do_that_they_were_made_for() {
+        let session = SqlSession::new("user", "database");
+        let default = session.planning();
+        assert_ne!(default, SqlSession::new("other", "database").planning());
+        session.set("application_name", "none of a plan's business");
+        assert_eq!(session.planning(), default);
+        session.set("search_path", "a");
+        let a = session.planning();
+        session.set("search_path", "b");
+        let b = session.planning();
+        assert!(a != default && b != default && a != b);
+        session.set("search_path", "a");
+        assert_eq!(session.planning(), a, "it is known again");
+        session.note_before_change("search_path", true);
+        session.set("search_path", "b");
+        assert_eq!(session.planning(), b);
+        session.end_block_settings(true);
+        assert_eq!(session.planning(), a);
+        session.reset("search_path");
+        assert_eq!(session.planning(), default);
+        for n in 0..2 * PLANNINGS_KEPT {
+            session.set("search_path", format!("tenant{n}"));
+        }
+        session.set("search_path", "a");
+        assert!(session.planning() > b, "forgotten numbers never come back");
+    }
+
+    #[test]
+    fn what_a_client_connected_with_comes_back_when_a_setting_is_reset() {
+        let session = SqlSession::new("user", "database");
+        session.set(STATEMENT_TIMEOUT, "1s");
+        session.set("search_path", "a");
+        session.start();
+        let planning = session.planning();
+        for name in [STATEMENT_TIMEOUT, "search_path", "my.own"] {
+            session.set(name, "2s");
+            session.reset(name);
+        }
+        assert_eq!(session.statement_timeout(), Some(Duration::from_secs(1)));
+        assert_eq!((session.setting("my.own"), session.planning()), (None, planning));
+        assert_eq!(session.setting("search_path").as_deref(), Some("a"));
+    }
+
+    #[test]
+    fn a_block_gives_back_what_it_changed() {
+        for (committed, local_last, kept) in [
+            (true, true, "session"),
+            (true, false, "session"),
+            (false, true, "before"),
+            (false, false, "before"),
+        ] {
+            let session = SqlSession::new("user", "database");
+            session.set("a.b", "before");
+            let steps = [("local", true), ("session", false)];
+            for i in if local_last { [1, 0] } else { [0, 1] } {
+                let (value, local) = steps[i];
+                session.note_before_change("a.b", local);
+                session.set("a.b", value);
+            }
+            session.end_block_settings(committed);
+            assert_eq!(session.setting("a.b").as_deref(), Some(kept), "{committed} {local_last}");
+        }
     }
 }
