@@ -3,7 +3,7 @@
 use crate::catalog::{Catalogs, SEARCH_PATH_SCHEMA, database_name};
 use crate::dml::Writers;
 use crate::error::{sql_error, sql_error_in};
-use crate::literals::{ColumnTypes, TypedLiterals};
+use crate::literals::{ColumnTypes, TypedLiterals, TypedOperands};
 use crate::memory::QueryMemory;
 use crate::overflow::CheckedArithmetic;
 use crate::pg_catalog;
@@ -11,6 +11,7 @@ use crate::provider::{OrderedLimits, StatisticsCache};
 use crate::runtime::{AbortOnDrop, QueryRuntime};
 use arrow::datatypes::SchemaRef;
 use datafusion::common::DataFusionError;
+use datafusion::execution::FunctionRegistry;
 use datafusion::execution::disk_manager::{DiskManagerBuilder, DiskManagerMode};
 use datafusion::execution::memory_pool::MemoryPool;
 use datafusion::execution::runtime_env::{RuntimeEnv, RuntimeEnvBuilder};
@@ -380,5 +381,7 @@ fn base_state(
         .with_runtime_env(runtime_env)
         .build();
     crate::json::register(&mut state)?;
+    state.register_expr_planner(Arc::new(TypedOperands))?;
+    crate::functions::register(&mut state)?;
     Ok(state)
 }

@@ -1,5 +1,6 @@
 //! Errors as clients see them: DataFusion's with kind, SQLSTATE and position, and those that many statements share.
 
+use crate::foreign_words;
 use arrow::error::ArrowError;
 use datafusion::common::{DataFusionError, SchemaError};
 use oribi_session::sql::SqlError;
@@ -106,7 +107,9 @@ fn from_arrow(error: &ArrowError) -> SqlError {
         ArrowError::ExternalError(inner) => from_foreign(inner.as_ref()),
         ArrowError::DivideByZero => invalid("division by zero", "22012"),
         ArrowError::ArithmeticOverflow(message) => invalid(message, "22003"),
-        ArrowError::CastError(message) | ArrowError::ParseError(message) => invalid(message, "22P02"),
+        ArrowError::CastError(message) | ArrowError::ParseError(message) => {
+            foreign_words::of_cast(message).unwrap_or_else(|| invalid(message, "22P02"))
+        }
         ArrowError::ComputeError(message) | ArrowError::InvalidArgumentError(message) => {
             invalid(message, "22000")
         }
@@ -147,11 +150,8 @@ fn from_plan(message: &str) -> SqlError {
         return SqlError::new(ErrorKind::NotFound, format!("relation \"{name}\" does not exist"))
             .with_sqlstate("42P01");
     }
-    let error = SqlError::new(ErrorKind::Invalid, sentence(message));
-    if message.starts_with("Invalid function") || message.contains("No function matches") {
-        return error.with_sqlstate("42883");
-    }
-    error.with_sqlstate("42000")
+    foreign_words::of_planner(message)
+        .unwrap_or_else(|| SqlError::new(ErrorKind::Invalid, sentence(message)).with_sqlstate("42000"))
 }
 
 fn between<'a>(text: &'a str, start: &str, end: &str) -> Option<&'a str> {

@@ -15,6 +15,8 @@ mod depth;
 mod dml;
 mod error;
 mod explain;
+mod foreign_words;
+mod functions;
 mod json;
 mod literals;
 mod memory;

@@ -4,14 +4,15 @@
 //! take the text's own bytes, and find nothing. And a cast to `uuid`, `jsonb` or `varchar(10)` means the type that a
 //! column of that name has.
 
-use crate::dml::column_type;
+use crate::dml::{column_type, parse_text, scalar};
+use crate::functions;
 use arrow::datatypes::{DECIMAL128_MAX_SCALE, DataType, Field, FieldRef};
 use datafusion::common::tree_node::{Transformed, TreeNode};
 use datafusion::common::{DFSchema, DataFusionError, Result, ScalarValue};
 use datafusion::config::ConfigOptions;
 use datafusion::logical_expr::expr::{BinaryExpr, InList};
 use datafusion::logical_expr::expr_rewriter::NamePreserver;
-use datafusion::logical_expr::planner::TypePlanner;
+use datafusion::logical_expr::planner::{ExprPlanner, PlannerResult, RawBinaryExpr, TypePlanner};
 use datafusion::logical_expr::utils::merge_schema;
 use datafusion::logical_expr::{Between, Expr, ExprSchemable, LogicalPlan};
 use datafusion::optimizer::AnalyzerRule;
@@ -31,23 +32,32 @@ impl AnalyzerRule for TypedLiterals {
     }
 
     fn analyze(&self, plan: LogicalPlan, _config: &ConfigOptions) -> Result<LogicalPlan> {
-        let typed = plan.transform_up_with_subqueries(|plan| {
+        let done = plan.transform_up_with_subqueries(|plan| {
             let schema = merge_schema(&plan.inputs());
             let names = NamePreserver::new(&plan);
             plan.map_expressions(|expr| {
                 let name = names.save(&expr);
-                let typed = expr.transform_up(|expr| type_literals(expr, &schema))?;
-                Ok(typed.update_data(|expr| name.restore(expr)))
+                Ok(typed(expr, &schema)?.update_data(|expr| name.restore(expr)))
             })
         })?;
-        Ok(typed.data)
+        Ok(done.data)
     }
+}
+
+/// `expr` with its literals typed, and checked: nothing in it is evaluated that PostgreSQL would not.
+///
+/// # Errors
+/// Those of literals and of the [check](functions::checked).
+pub(crate) fn typed(expr: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {
+    expr.transform_up(|expr| {
+        type_literals(expr, schema)?.transform_data(|expr| functions::checked(expr, schema))
+    })
 }
 
 fn type_literals(expr: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {
     Ok(match expr {
         Expr::BinaryExpr(BinaryExpr { mut left, op, mut right }) if op.supports_propagation() => {
-            let changed = beside(&left, &mut right, schema)? | beside(&right, &mut left, schema)?;
+            let changed = operands(&mut left, &mut right, schema)?;
             Transformed::new_transformed(Expr::BinaryExpr(BinaryExpr { left, op, right }), changed)
         }
         Expr::InList(InList { mut expr, mut list, negated }) => {
@@ -64,12 +74,33 @@ fn type_literals(expr: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {
             let changed = beside(&expr, &mut low, schema)? | beside(&expr, &mut high, schema)?;
             Transformed::new_transformed(Expr::Between(Between { expr, negated, low, high }), changed)
         }
+        Expr::Case(mut case) => {
+            let mut changed = false;
+            if let Some(value) = &mut case.expr {
+                for (when, _) in &mut case.when_then_expr {
+                    changed |= operands(value, when, schema)?;
+                }
+            }
+            let results = case.when_then_expr.iter_mut().map(|(_, then)| then.as_mut());
+            let mut results: Vec<&mut Expr> = results.chain(case.else_expr.as_deref_mut()).collect();
+            changed |= together(&mut results, schema)?;
+            Transformed::new_transformed(Expr::Case(case), changed)
+        }
+        Expr::ScalarFunction(mut call) if functions::is_of_one_type(call.func.name()) => {
+            let mut values: Vec<&mut Expr> = call.args.iter_mut().collect();
+            let changed = together(&mut values, schema)?;
+            Transformed::new_transformed(Expr::ScalarFunction(call), changed)
+        }
         Expr::Cast(cast) => match (text_of(&cast.expr), taken(cast.field.data_type())) {
             (Some(text), Some(column_type)) => Transformed::yes(literal(column_type, text)?),
             (Some(json), None) if cast.field.metadata().get(TYPE_METADATA).is_some_and(|t| t == "json") => {
-                parse(ColumnType::Json, json)?;
+                parse_text(json, ColumnType::Json).map_err(foreign)?;
                 Transformed::no(Expr::Cast(cast))
             }
+            (Some(text), None) => match cast.field.data_type() {
+                DataType::List(item) => Transformed::yes(functions::array_literal(text, item)?),
+                _ => Transformed::no(Expr::Cast(cast)),
+            },
             _ => Transformed::no(Expr::Cast(cast)),
         },
         other => Transformed::no(other),
@@ -79,13 +110,36 @@ fn type_literals(expr: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {
 /// Gives `literal` the type of `other`, if it is a text and that a type which is read in its own way.
 fn beside(other: &Expr, expr: &mut Expr, schema: &DFSchema) -> Result<bool> {
     let Some(text) = text_of(expr) else { return Ok(false) };
-    let other = other.get_type(schema)?;
+    // A parameter may have no type yet.
+    let Ok(other) = other.get_type(schema) else { return Ok(false) };
     *expr = match (taken(&other), &other) {
+        (Some(ColumnType::Decimal { precision, scale }), _) => decimal(precision, scale, text)?,
         (Some(column_type), _) => literal(column_type, text)?,
-        (None, DataType::Decimal128(precision, scale)) => decimal(*precision, *scale, text)?,
-        _ => return Ok(false),
+        (None, _) => return Ok(false),
     };
     Ok(true)
+}
+
+/// Gives the texts among values that come to one type, as the results of a `CASE` do, the type of the others.
+fn together(values: &mut [&mut Expr], schema: &DFSchema) -> Result<bool> {
+    let others = values.iter().filter(|value| text_of(value).is_none());
+    let types: Vec<ColumnType> = others.filter_map(|value| taken(&value.get_type(schema).ok()?)).collect();
+    let widest = |column_type: &&ColumnType| match column_type {
+        ColumnType::Double | ColumnType::Float => 2,
+        ColumnType::Decimal { .. } => 1,
+        _ => 0,
+    };
+    let Some(one) = types.iter().max_by_key(widest) else { return Ok(false) };
+    let mut changed = false;
+    for value in values {
+        let Some(text) = text_of(value) else { continue };
+        **value = match *one {
+            ColumnType::Decimal { precision, scale } => decimal(precision, scale, text)?,
+            column_type => literal(column_type, text)?,
+        };
+        changed = true;
+    }
+    Ok(changed)
 }
 
 /// A decimal that is compared with one of `precision` and `scale`: of the same type if it fits, else of more digits. It
@@ -112,29 +166,63 @@ fn text_of(expr: &Expr) -> Option<&str> {
     }
 }
 
+/// The type that a text beside a value of type `arrow` is read as; `None` if it stays a text.
 fn taken(arrow: &DataType) -> Option<ColumnType> {
     match arrow {
-        DataType::Binary | DataType::LargeBinary | DataType::BinaryView => Some(ColumnType::Binary),
-        DataType::FixedSizeBinary(16) => Some(ColumnType::Uuid),
-        _ => None,
+        DataType::Timestamp(_, Some(_)) => None,
+        arrow => ColumnType::from_arrow(arrow).ok().filter(|column_type| *column_type != ColumnType::String),
     }
 }
 
 fn literal(column_type: ColumnType, text: &str) -> Result<Expr> {
-    let scalar = match parse(column_type, text)? {
-        Value::Binary(bytes) => ScalarValue::BinaryView(Some(bytes)),
-        Value::Uuid(bytes) => ScalarValue::FixedSizeBinary(16, Some(bytes.to_vec())),
-        other => return Err(DataFusionError::Internal(format!("{other:?} is no {column_type}"))),
-    };
-    Ok(Expr::Literal(scalar, None))
+    let scalar = parse_text(text, column_type).and_then(|value| scalar(value.as_ref(), column_type));
+    Ok(Expr::Literal(scalar.map_err(foreign)?, None))
 }
 
-fn parse(column_type: ColumnType, text: &str) -> Result<Value> {
-    text::parse(column_type, text).map_err(malformed)
+fn foreign(error: SqlError) -> DataFusionError {
+    DataFusionError::External(Box::new(error))
 }
 
 fn malformed(error: oribi_types::Error) -> DataFusionError {
-    DataFusionError::External(Box::new(SqlError::from(error).with_sqlstate("22P02")))
+    foreign(SqlError::from(error).with_sqlstate("22P02"))
+}
+
+/// Types the literals beside operators while a statement is planned: DataFusion asks for the type of an expression long
+/// before it analyzes the plan, and refuses operands that do not fit.
+#[derive(Debug)]
+pub(crate) struct TypedOperands;
+
+impl ExprPlanner for TypedOperands {
+    fn plan_binary_op(
+        &self,
+        mut expr: RawBinaryExpr,
+        schema: &DFSchema,
+    ) -> Result<PlannerResult<RawBinaryExpr>> {
+        use ast::BinaryOperator as B;
+        let typed = matches!(
+            expr.op,
+            B::Eq
+                | B::NotEq
+                | B::Lt
+                | B::LtEq
+                | B::Gt
+                | B::GtEq
+                | B::Plus
+                | B::Minus
+                | B::Multiply
+                | B::Divide
+                | B::Modulo
+        );
+        if typed {
+            operands(&mut expr.left, &mut expr.right, schema)?;
+        }
+        Ok(PlannerResult::Original(expr))
+    }
+}
+
+/// Gives a text beside a value of another type that type; beside a moment, the operator says what is meant.
+fn operands(left: &mut Expr, right: &mut Expr, schema: &DFSchema) -> Result<bool> {
+    Ok(beside(left, right, schema)? | beside(right, left, schema)?)
 }
 
 /// Types in casts: those that a column may have are the column's.
@@ -145,9 +233,14 @@ impl TypePlanner for ColumnTypes {
     fn plan_type_field(&self, sql_type: &ast::DataType) -> Result<Option<FieldRef>> {
         // Others, such as intervals and arrays, are DataFusion's to know or refuse.
         let Ok(column_type) = column_type(sql_type) else { return Ok(None) };
-        let field = Field::new("", column_type.arrow(), true);
-        let named = matches!(column_type, ColumnType::Json | ColumnType::Uuid);
-        let metadata = named.then(|| (TYPE_METADATA.to_owned(), column_type.to_string()));
-        Ok(Some(Arc::new(field.with_metadata(metadata.into_iter().collect()))))
+        Ok(Some(field(column_type, "")))
     }
+}
+
+/// The field of a value that has the type of a column.
+pub(crate) fn field(column_type: ColumnType, name: &str) -> FieldRef {
+    let field = Field::new(name, column_type.arrow(), true);
+    let named = matches!(column_type, ColumnType::Json | ColumnType::Uuid);
+    let metadata = named.then(|| (TYPE_METADATA.to_owned(), column_type.to_string()));
+    Arc::new(field.with_metadata(metadata.into_iter().collect()))
 }

@@ -2,6 +2,7 @@
 //! [partitions](crate::partitions) are taken out of its tokens first.
 
 use crate::depth::{self, CHAIN_MAX, Excess, RELATIONS_MAX};
+use crate::functions;
 use crate::partitions::{self, PartitionClause};
 use crate::pg_catalog;
 use datafusion::sql::sqlparser::ast::{Ident, Statement};
@@ -85,6 +86,7 @@ pub fn parse(sql: &str) -> Result<Parsed, SqlError> {
         let error = syntax_error(format!("syntax error at or near \"{}\"", rest.token));
         return Err(error.at(position(sql, rest.span.start)));
     }
+    functions::check_names(&statement)?;
     pg_catalog::rewrite(&mut statement);
     Ok(Parsed { statement, partition })
 }

@@ -83,27 +83,50 @@ fn one(value: ValueRef<'_>, column_type: ColumnType) -> Result<ArrayRef, SqlErro
 /// The literal `text` as a value of `column`.
 ///
 /// # Errors
-/// `Invalid`: 22P02, 22007 for dates and times, 22003 for a number out of range.
+/// As [`parse_text`].
 pub(crate) fn parse(text: &str, column: &Column) -> Result<Value, SqlError> {
-    text::parse(column.column_type, text).map_err(|e| {
-        let state = match column.column_type {
+    parse_text(text, column.column_type).map_err(|mut e| {
+        e.error = e.error.context(format!("column \"{}\"", column.name));
+        e
+    })
+}
+
+/// The literal `text` as a value of a type.
+///
+/// # Errors
+/// `Invalid`: 22P02, 22007 for dates and times, 22003 for a number out of range.
+pub(crate) fn parse_text(text: &str, column_type: ColumnType) -> Result<Value, SqlError> {
+    text::parse(column_type, text).map_err(|e| {
+        let state = match column_type {
             ColumnType::Date | ColumnType::Timestamp => "22007",
             t if is_number(t) && text.trim().parse::<f64>().is_ok() => "22003",
             _ => "22P02",
         };
-        SqlError::from(e.context(format!("column \"{}\"", column.name))).with_sqlstate(state)
+        SqlError::from(e).with_sqlstate(state)
     })
 }
 
 fn parse_all(strings: &ArrayRef, column: &Column) -> Result<ArrayRef, SqlError> {
-    let mut builder = ColumnBuilder::new(column.column_type);
-    for string in strings.as_string_view() {
-        match string {
-            Some(string) => builder.push(parse(string, column)?.as_ref()),
+    read_all(strings, column.column_type).map_err(|mut e| {
+        e.error = e.error.context(format!("column \"{}\"", column.name));
+        e
+    })
+}
+
+/// Texts as values of a type.
+///
+/// # Errors
+/// As [`parse_text`].
+pub(crate) fn read_all(texts: &ArrayRef, column_type: ColumnType) -> Result<ArrayRef, SqlError> {
+    let texts = cast(texts, &DataType::Utf8View, ColumnType::String)?;
+    let mut builder = ColumnBuilder::new(column_type);
+    for text in texts.as_string_view() {
+        match text {
+            Some(text) => builder.push(parse_text(text, column_type)?.as_ref()),
             None => builder.push(ValueRef::Null),
         }
     }
-    Ok(builder.finish(column.column_type)?)
+    Ok(builder.finish(column_type)?)
 }
 
 /// What a type is called: Arrow spells out all that is in it.

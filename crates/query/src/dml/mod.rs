@@ -24,7 +24,7 @@ mod update;
 mod upsert;
 mod writers;
 
-pub(crate) use coerce::coerce;
+pub(crate) use coerce::{coerce, parse_text, read_all, scalar};
 pub(crate) use constant::{Constant, ParameterTypes, Parameters};
 pub(crate) use delete::Delete;
 pub(crate) use insert::Insert;

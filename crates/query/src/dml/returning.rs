@@ -1,6 +1,7 @@
 //! `RETURNING`: expressions over the rows that a statement wrote.
 
 use crate::context::{QueryEngine, StatementContext};
+use crate::literals;
 use crate::overflow::checked;
 use arrow::array::RecordBatch;
 use arrow::array::RecordBatchOptions;
@@ -110,5 +111,6 @@ pub(crate) fn logical(
     expr: &Expr,
 ) -> Result<logical_expr::Expr, SqlError> {
     let expr = ExprWithAlias { expr: expr.clone(), alias: None };
-    state.create_logical_expr_from_sql_expr(expr, columns).map_err(QueryEngine::error)
+    let expr = state.create_logical_expr_from_sql_expr(expr, columns).map_err(QueryEngine::error)?;
+    Ok(literals::typed(expr, columns).map_err(QueryEngine::error)?.data)
 }

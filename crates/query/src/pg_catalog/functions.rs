@@ -66,6 +66,11 @@ pub fn functions(scope: &Arc<Scope>) -> impl Iterator<Item = ScalarUDF> + '_ {
     FUNCTIONS.iter().map(function)
 }
 
+/// Their names.
+pub fn names() -> impl Iterator<Item = &'static str> {
+    FUNCTIONS.iter().map(|(name, ..)| *name)
+}
+
 #[derive(Clone, Copy, Debug)]
 enum Returns {
     Text,

@@ -16,6 +16,7 @@ mod standard;
 mod table;
 mod types;
 
+pub(crate) use functions::names as function_names;
 pub(crate) use names::output_schema;
 pub(crate) use picture::quote;
 pub(crate) use rewrite::rewrite;

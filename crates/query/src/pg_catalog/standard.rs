@@ -4,6 +4,7 @@ use super::picture::{Picture, UserTable};
 use super::relations::literal;
 use super::table::{Declaration, Row, none, row};
 use super::types::{by_oid, of_column};
+use crate::functions;
 use oribi_types::{ColumnSource, ColumnType};
 
 pub const TABLES: &[Declaration] = &[
@@ -95,7 +96,15 @@ pub const TABLES: &[Declaration] = &[
         "routines",
         "specific_catalog name, specific_schema name, specific_name name, routine_catalog name, routine_schema name, \
          routine_name name, routine_type text, data_type text, routine_definition text",
-        none,
+        |picture| {
+            let functions = functions::callable().into_iter().map(|name| {
+                row! {
+                    specific_catalog: picture.database.as_str(), specific_schema: "pg_catalog", specific_name: name,
+                    routine_catalog: picture.database.as_str(), routine_schema: "pg_catalog", routine_name: name,
+                }
+            });
+            functions.collect()
+        },
     ),
 ];
 

@@ -83,10 +83,8 @@ async fn bytes_are_read_as_the_json_that_they_are() {
     let db = Db::new();
     db.run("create table kv (key bytea primary key, value bytea)").await;
     db.run(r#"insert into kv values ('k', '{"a": {"b": [7]}}'), ('l', 'plain text'), ('m', '\xff7b')"#).await;
-    for value in ["value", "arrow_cast(value, 'Binary')"] {
-        let sql = format!("select {value}->'a', {value}->'a'->'b'->>0 from kv order by key");
-        assert_eq!(db.rows(&sql).await, [r#"{"b": [7]}|7"#, "|", "|"]);
-    }
+    let sql = "select value->'a', value->'a'->'b'->>0 from kv order by key";
+    assert_eq!(db.rows(sql).await, [r#"{"b": [7]}|7"#, "|", "|"]);
     assert_eq!(db.rows("select json_length(value) from kv where value->'a' is not null").await, ["1"]);
     assert_eq!(db.rows(r"select '\x7b7d'::bytea ->> 'a' is null").await, ["true"]);
 }

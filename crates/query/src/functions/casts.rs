@@ -1,0 +1,166 @@
+//! Casts: which there are, and those from and to text, which read and write values as columns do.
+//!
+//! Arrow's own casts read and write texts in another way: `'yes'` is no boolean there, a float has another text, and a
+//! timestamp is written with a `T`.
+
+use super::kinds::Kind;
+use crate::dml;
+use crate::error::{invalid, unsupported};
+use crate::literals;
+use arrow::array::{Array, ArrayRef, StringViewBuilder};
+use arrow::compute::cast;
+use arrow::datatypes::{DataType, Field};
+use datafusion::common::{DataFusionError, Result};
+use datafusion::logical_expr::expr::ScalarFunction;
+use datafusion::logical_expr::{
+    ColumnarValue, Expr, ReturnFieldArgs, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, Volatility,
+};
+use oribi_session::sql::SqlError;
+use oribi_types::batch::value_at;
+use oribi_types::{ColumnType, text};
+use std::sync::Arc;
+
+/// How a cast is done.
+pub(super) enum Casting {
+    /// As DataFusion does.
+    Theirs,
+    Ours(TextCast),
+}
+
+/// The cast of a value of kind `from` to the type of `to`.
+///
+/// # Errors
+/// 42846 for one that PostgreSQL does not have, `Unsupported` for one that it has.
+pub(super) fn of(from: &Kind, to: &Field) -> Result<Casting, SqlError> {
+    let target = Kind::of(to);
+    match (from, &target) {
+        (Kind::Unknown, _) => Ok(Casting::Theirs),
+        (Kind::Text, Kind::Text) => Ok(Casting::Theirs),
+        (_, Kind::Text) => match to_text(from) {
+            Some(function) => Ok(Casting::Ours(function)),
+            None if from.is_moment() => Ok(Casting::Theirs),
+            None => Err(unsupported(&format!("a cast of {from} to text"))),
+        },
+        (Kind::Text, _) => match column_type(to) {
+            Some(column_type) => Ok(Casting::Ours(TextCast::reading(column_type))),
+            None if target.is_moment() => Ok(Casting::Theirs),
+            None => Err(unsupported(&format!("a cast of text to {target}"))),
+        },
+        (from, to) if from == to => Ok(Casting::Theirs),
+        (from, to) if from.is_number() && to.is_number() => Ok(Casting::Theirs),
+        (from, to) if from.is_moment() && to.is_moment() => Ok(Casting::Theirs),
+        (Kind::Bool, Kind::Int4) | (Kind::Int4, Kind::Bool) => Ok(Casting::Theirs),
+        (Kind::Array(from), Kind::Array(to)) if from == to || from.is_number() && to.is_number() => {
+            Ok(Casting::Theirs)
+        }
+        (from, to) => Err(invalid("42846", format!("cannot cast type {from} to {to}"))),
+    }
+}
+
+fn column_type(field: &Field) -> Option<ColumnType> {
+    match Kind::of(field) {
+        Kind::Json => Some(ColumnType::Json),
+        _ => ColumnType::from_arrow(field.data_type()).ok(),
+    }
+}
+
+/// The cast to text of a value of `kind`, if there is one.
+pub(super) fn to_text(kind: &Kind) -> Option<TextCast> {
+    let has_text = kind.is_number()
+        || matches!(kind, Kind::Bool | Kind::Bytea | Kind::Date | Kind::Timestamp | Kind::Uuid | Kind::Json);
+    has_text.then(TextCast::writing)
+}
+
+/// Whether a function of a plan is one of those that stand for casts.
+pub(super) fn is_ours(name: &str) -> bool {
+    name == WRITING || name == READING
+}
+
+const WRITING: &str = "cast_to_text";
+const READING: &str = "cast_from_text";
+
+/// A cast to text, or from text to a type that a column may have.
+#[derive(Debug, PartialEq, Eq, Hash)]
+pub(super) struct TextCast {
+    /// The type that is read; `None` writes.
+    reads: Option<ColumnType>,
+    signature: Signature,
+}
+
+impl TextCast {
+    fn writing() -> Self {
+        TextCast { reads: None, signature: Signature::any(1, Volatility::Immutable) }
+    }
+
+    fn reading(column_type: ColumnType) -> Self {
+        TextCast { reads: Some(column_type), signature: Signature::any(1, Volatility::Immutable) }
+    }
+
+    pub(super) fn call(self, arguments: Vec<Expr>) -> Expr {
+        let function = Arc::new(ScalarUDF::new_from_impl(self));
+        Expr::ScalarFunction(ScalarFunction::new_udf(function, arguments))
+    }
+}
+
+impl ScalarUDFImpl for TextCast {
+    fn name(&self) -> &str {
+        if self.reads.is_some() { READING } else { WRITING }
+    }
+
+    fn signature(&self) -> &Signature {
+        &self.signature
+    }
+
+    fn return_type(&self, _: &[DataType]) -> Result<DataType> {
+        Ok(self.reads.map_or(DataType::Utf8View, |column_type| column_type.arrow()))
+    }
+
+    fn return_field_from_args(&self, args: ReturnFieldArgs<'_>) -> Result<Arc<Field>> {
+        let name = args.arg_fields[0].name();
+        Ok(match self.reads {
+            Some(column_type) => literals::field(column_type, name),
+            None => Arc::new(Field::new(name, DataType::Utf8View, true)),
+        })
+    }
+
+    fn invoke_with_args(&self, args: ScalarFunctionArgs) -> Result<ColumnarValue> {
+        let scalar = matches!(args.args[0], ColumnarValue::Scalar(_));
+        let array = args.args[0].to_array(if scalar { 1 } else { args.number_rows })?;
+        let done = match self.reads {
+            Some(column_type) => read(&array, column_type)?,
+            None => written(&array)?,
+        };
+        if scalar {
+            let value = datafusion::common::ScalarValue::try_from_array(&done, 0)?;
+            return Ok(ColumnarValue::Scalar(value));
+        }
+        Ok(ColumnarValue::Array(done))
+    }
+}
+
+fn read(array: &ArrayRef, column_type: ColumnType) -> Result<ArrayRef> {
+    dml::read_all(array, column_type).map_err(|error| DataFusionError::External(Box::new(error)))
+}
+
+/// The values of `array` as texts.
+///
+/// # Errors
+/// `Unsupported` for types that no column has.
+fn written(array: &ArrayRef) -> Result<ArrayRef> {
+    let column_type = ColumnType::from_arrow(array.data_type())
+        .map_err(|error| DataFusionError::External(Box::new(SqlError::from(error))))?;
+    let array = cast(array, &column_type.arrow())?;
+    let mut texts = StringViewBuilder::with_capacity(array.len());
+    let mut written = Vec::new();
+    for row in 0..array.len() {
+        if array.is_null(row) {
+            texts.append_null();
+            continue;
+        }
+        written.clear();
+        text::format(value_at(array.as_ref(), column_type, row), column_type, &mut written);
+        texts
+            .append_value(std::str::from_utf8(&written).map_err(|e| DataFusionError::External(Box::new(e)))?);
+    }
+    Ok(Arc::new(texts.finish()))
+}

@@ -1,0 +1,296 @@
+//! Calls, operators and casts in a plan: those with arguments of types that PostgreSQL does not take are refused, as it
+//! refuses them, before DataFusion converts the arguments so that they fit.
+
+use super::casts::{self, Casting};
+use super::kinds::Kind;
+use super::signature::Argument;
+use super::table;
+use crate::error::{invalid, unsupported};
+use crate::pg_catalog;
+use datafusion::common::tree_node::Transformed;
+use datafusion::common::{DFSchema, DataFusionError, Result, ScalarValue};
+use datafusion::logical_expr::expr::{BinaryExpr, WindowFunctionDefinition};
+use datafusion::logical_expr::{Expr, ExprSchemable, Operator};
+use oribi_session::sql::SqlError;
+
+/// `expr`, whose parts are checked already, if it may be evaluated; its conversions from and to text are then those of
+/// PostgreSQL.
+///
+/// # Errors
+/// 42883 for a function or an operator that does not take such arguments, 42846 and `Unsupported` for a cast, 42804 for
+/// types that do not go together.
+pub(crate) fn checked(expr: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {
+    match expr {
+        Expr::Cast(cast) => {
+            let from = kind(&cast.expr, schema)?;
+            match casts::of(&from, &cast.field).map_err(foreign)? {
+                Casting::Theirs => Ok(Transformed::no(Expr::Cast(cast))),
+                Casting::Ours(function) => Ok(Transformed::yes(function.call(vec![*cast.expr]))),
+            }
+        }
+        Expr::BinaryExpr(binary) if binary.op == Operator::StringConcat => concatenation(binary, schema),
+        expr => {
+            check(&expr, schema)?;
+            Ok(Transformed::no(expr))
+        }
+    }
+}
+
+fn check(expr: &Expr, schema: &DFSchema) -> Result<()> {
+    match expr {
+        Expr::ScalarFunction(call) => check_call(call.func.name(), &call.args, schema),
+        Expr::AggregateFunction(call) => check_call(call.func.name(), &call.params.args, schema),
+        Expr::WindowFunction(call) => {
+            let name = match &call.fun {
+                WindowFunctionDefinition::AggregateUDF(function) => function.name(),
+                WindowFunctionDefinition::WindowUDF(function) => function.name(),
+            };
+            check_call(name, &call.params.args, schema)
+        }
+        Expr::HigherOrderFunction(call) => refuse(unsupported(&format!("function {}", call.func.name()))),
+        Expr::BinaryExpr(binary) => check_operator(binary, schema),
+        Expr::Like(like) => {
+            let operator = if like.case_insensitive { "~~*" } else { "~~" };
+            let (left, right) = (kind(&like.expr, schema)?, kind(&like.pattern, schema)?);
+            if is_text(&left) && is_text(&right) {
+                Ok(())
+            } else {
+                refuse(no_operator(&left, operator, &right))
+            }
+        }
+        Expr::SimilarTo(_) => {
+            refuse(unsupported("SIMILAR TO").with_hint("use LIKE, or ~ with a regular expression"))
+        }
+        Expr::Not(inner) => check_condition(inner, "NOT", schema),
+        Expr::IsTrue(inner) | Expr::IsNotTrue(inner) => check_condition(inner, "IS TRUE", schema),
+        Expr::IsFalse(inner) | Expr::IsNotFalse(inner) => check_condition(inner, "IS FALSE", schema),
+        Expr::IsUnknown(inner) | Expr::IsNotUnknown(inner) => check_condition(inner, "IS UNKNOWN", schema),
+        Expr::Negative(inner) => match kind(inner, schema)? {
+            Kind::Unknown | Kind::Interval => Ok(()),
+            kind if kind.is_number() => Ok(()),
+            kind => refuse(invalid("42883", format!("operator does not exist: - {kind}"))),
+        },
+        Expr::Between(between) => {
+            let value = kind(&between.expr, schema)?;
+            check_comparable(&value, ">=", &kind(&between.low, schema)?)?;
+            check_comparable(&value, "<=", &kind(&between.high, schema)?)
+        }
+        Expr::InList(list) => {
+            let value = kind(&list.expr, schema)?;
+            list.list.iter().try_for_each(|item| check_comparable(&value, "=", &kind(item, schema)?))
+        }
+        Expr::Case(case) => {
+            if let Some(value) = &case.expr {
+                let value = kind(value, schema)?;
+                for (when, _) in &case.when_then_expr {
+                    check_comparable(&value, "=", &kind(when, schema)?)?;
+                }
+            } else {
+                for (when, _) in &case.when_then_expr {
+                    check_condition(when, "CASE/WHEN", schema)?;
+                }
+            }
+            let results = case.when_then_expr.iter().map(|(_, then)| then.as_ref());
+            check_one_type("CASE", results.chain(case.else_expr.as_deref()), schema)
+        }
+        Expr::TryCast(_) => refuse(unsupported("TRY_CAST")),
+        _ => Ok(()),
+    }
+}
+
+fn check_call(name: &str, arguments: &[Expr], schema: &DFSchema) -> Result<()> {
+    let Some(signatures) = table::signatures(name) else {
+        // Those of ours that look at the catalog, or that stand for a cast.
+        let known = pg_catalog::function_names().any(|known| known == name) || casts::is_ours(name);
+        return if known { Ok(()) } else { refuse(unsupported(&format!("function {name}"))) };
+    };
+    let described = arguments
+        .iter()
+        .map(|argument| Ok(Argument { kind: kind(argument, schema)?, literal: is_literal(argument) }))
+        .collect::<Result<Vec<_>>>()?;
+    if !signatures.iter().any(|signature| signature.takes(&described)) {
+        let kinds: Vec<String> = described.iter().map(|argument| argument.kind.to_string()).collect();
+        let message = format!("function {name}({}) does not exist", kinds.join(", "));
+        return refuse(
+            invalid("42883", message)
+                .with_hint("no function of the name takes arguments of these types; a cast may help"),
+        );
+    }
+    match name {
+        "nullif" => check_comparable(&described[0].kind, "=", &described[1].kind),
+        name if is_of_one_type(name) => check_one_type(&name.to_uppercase(), arguments.iter(), schema),
+        _ => Ok(()),
+    }
+}
+
+/// Whether the arguments of a function come to one type, which is its own.
+pub(crate) fn is_of_one_type(name: &str) -> bool {
+    matches!(name, "coalesce" | "greatest" | "least" | "make_array" | "nullif")
+}
+
+/// The kind of an expression: a text that is written out has none yet.
+pub(super) fn kind(expr: &Expr, schema: &DFSchema) -> Result<Kind> {
+    match expr {
+        Expr::Literal(ScalarValue::Utf8(_) | ScalarValue::Null, None) | Expr::Placeholder(_) => {
+            Ok(Kind::Unknown)
+        }
+        Expr::Alias(alias) => kind(&alias.expr, schema),
+        expr => Ok(Kind::of(expr.to_field(schema)?.1.as_ref())),
+    }
+}
+
+fn is_literal(expr: &Expr) -> bool {
+    match expr {
+        Expr::Literal(..) => true,
+        Expr::Negative(inner) => is_literal(inner),
+        _ => false,
+    }
+}
+
+fn is_text(kind: &Kind) -> bool {
+    matches!(kind, Kind::Text | Kind::Unknown)
+}
+
+fn check_operator(binary: &BinaryExpr, schema: &DFSchema) -> Result<()> {
+    use Operator as O;
+    let (left, right) = (kind(&binary.left, schema)?, kind(&binary.right, schema)?);
+    let both = |is: fn(&Kind) -> bool| is(&left) && is(&right);
+    let fits = match binary.op {
+        O::And | O::Or => both(|kind| matches!(kind, Kind::Bool | Kind::Unknown)),
+        O::Eq | O::NotEq | O::Lt | O::LtEq | O::Gt | O::GtEq | O::IsDistinctFrom | O::IsNotDistinctFrom => {
+            comparable(&left, &right)
+        }
+        O::Plus | O::Minus | O::Multiply | O::Divide | O::Modulo => {
+            both(|kind| kind.is_number() || kind.is_moment() || *kind == Kind::Unknown)
+        }
+        O::BitwiseAnd | O::BitwiseOr | O::BitwiseXor | O::BitwiseShiftLeft | O::BitwiseShiftRight => {
+            both(|kind| matches!(kind, Kind::Int2 | Kind::Int4 | Kind::Int8 | Kind::Unknown))
+        }
+        O::RegexMatch
+        | O::RegexIMatch
+        | O::RegexNotMatch
+        | O::RegexNotIMatch
+        | O::LikeMatch
+        | O::ILikeMatch
+        | O::NotLikeMatch
+        | O::NotILikeMatch => both(is_text),
+        _ => return refuse(unsupported(&format!("operator {}", symbol(binary.op)))),
+    };
+    if fits { Ok(()) } else { refuse(no_operator(&left, symbol(binary.op), &right)) }
+}
+
+/// `a || b`: texts, or a text and a value of a type that has a text.
+fn concatenation(mut binary: BinaryExpr, schema: &DFSchema) -> Result<Transformed<Expr>> {
+    let (left, right) = (kind(&binary.left, schema)?, kind(&binary.right, schema)?);
+    let mut transformed = false;
+    for (side, kind, other) in [(&mut binary.left, &left, &right), (&mut binary.right, &right, &left)] {
+        if is_text(kind) {
+            continue;
+        }
+        match casts::to_text(kind) {
+            // Of two that are no text, none says that texts are meant.
+            Some(function) if is_text(other) => {
+                let value = std::mem::replace(side.as_mut(), Expr::Literal(ScalarValue::Null, None));
+                **side = function.call(vec![value]);
+                transformed = true;
+            }
+            _ => return refuse(no_operator(&left, "||", &right)),
+        }
+    }
+    Ok(Transformed::new_transformed(Expr::BinaryExpr(binary), transformed))
+}
+
+fn symbol(operator: Operator) -> &'static str {
+    use Operator as O;
+    match operator {
+        O::Eq => "=",
+        O::NotEq => "<>",
+        O::Lt => "<",
+        O::LtEq => "<=",
+        O::Gt => ">",
+        O::GtEq => ">=",
+        O::Plus => "+",
+        O::Minus => "-",
+        O::Multiply => "*",
+        O::Divide => "/",
+        O::Modulo => "%",
+        O::And => "AND",
+        O::Or => "OR",
+        O::IsDistinctFrom | O::IsNotDistinctFrom => "=",
+        O::RegexMatch => "~",
+        O::RegexIMatch => "~*",
+        O::RegexNotMatch => "!~",
+        O::RegexNotIMatch => "!~*",
+        O::LikeMatch => "~~",
+        O::ILikeMatch => "~~*",
+        O::NotLikeMatch => "!~~",
+        O::NotILikeMatch => "!~~*",
+        O::BitwiseAnd => "&",
+        O::BitwiseOr => "|",
+        O::BitwiseXor => "#",
+        O::BitwiseShiftLeft => "<<",
+        O::BitwiseShiftRight => ">>",
+        O::StringConcat => "||",
+        O::AtArrow => "@>",
+        O::ArrowAt => "<@",
+        _ => "of this kind",
+    }
+}
+
+/// Whether values of the two kinds can be compared. JSON cannot: its texts differ where its values do not.
+fn comparable(left: &Kind, right: &Kind) -> bool {
+    match (left, right) {
+        (Kind::Json | Kind::Other, _) | (_, Kind::Json | Kind::Other) => false,
+        (Kind::Unknown, _) | (_, Kind::Unknown) => true,
+        (Kind::Array(left), Kind::Array(right)) => {
+            **left == Kind::Unknown || **right == Kind::Unknown || left == right
+        }
+        _ => {
+            left == right
+                || (left.is_number() && right.is_number())
+                || (left.is_moment()
+                    && right.is_moment()
+                    && (left.is_taken_as(right) || right.is_taken_as(left)))
+        }
+    }
+}
+
+fn check_comparable(left: &Kind, operator: &str, right: &Kind) -> Result<()> {
+    if comparable(left, right) { Ok(()) } else { refuse(no_operator(left, operator, right)) }
+}
+
+/// The results of a `CASE` and the like have one type.
+fn check_one_type<'a>(of: &str, values: impl Iterator<Item = &'a Expr>, schema: &DFSchema) -> Result<()> {
+    let mut one = Kind::Unknown;
+    for value in values {
+        let kind = kind(value, schema)?;
+        if kind == Kind::Unknown || kind.is_taken_as(&one) && one != Kind::Unknown {
+            continue;
+        }
+        if one != Kind::Unknown && !one.is_taken_as(&kind) {
+            return refuse(invalid("42804", format!("{of} types {one} and {kind} cannot be matched")));
+        }
+        one = kind;
+    }
+    Ok(())
+}
+
+fn check_condition(expr: &Expr, of: &str, schema: &DFSchema) -> Result<()> {
+    match kind(expr, schema)? {
+        Kind::Bool | Kind::Unknown => Ok(()),
+        other => refuse(invalid("42804", format!("argument of {of} must be type boolean, not type {other}"))),
+    }
+}
+
+fn no_operator(left: &Kind, operator: &str, right: &Kind) -> SqlError {
+    invalid("42883", format!("operator does not exist: {left} {operator} {right}"))
+        .with_hint("no operator of the name takes arguments of these types; a cast may help")
+}
+
+fn refuse<T>(error: SqlError) -> Result<T> {
+    Err(foreign(error))
+}
+
+fn foreign(error: SqlError) -> DataFusionError {
+    DataFusionError::External(Box::new(error))
+}

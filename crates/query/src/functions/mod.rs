@@ -1,0 +1,22 @@
+//! What may be called: the one table of functions, and the rules that refuse the rest.
+//!
+//! A function, operator or cast that exists here answers as PostgreSQL does, or it is refused by name. DataFusion brings
+//! many functions that PostgreSQL does not have, and takes types that PostgreSQL does not take. So nothing can be called
+//! that is not in the [table]: names are checked in the syntax tree ([`names`]), before the planner makes calls of its
+//! own; types are checked in the plan ([`check`]), before DataFusion converts arguments so that they fit.
+
+mod array_literal;
+mod casts;
+mod check;
+mod kinds;
+mod names;
+mod rows;
+mod signature;
+mod table;
+mod texts;
+
+pub(crate) use array_literal::array_literal;
+pub(crate) use check::{checked, is_of_one_type};
+pub(crate) use names::check_names;
+pub(crate) use table::callable;
+pub(crate) use texts::register;

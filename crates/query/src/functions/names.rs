@@ -1,0 +1,91 @@
+//! Names of functions in a statement's syntax tree: those that are not in the table are refused.
+//!
+//! This comes before the statement is planned, for then a name is what the client wrote: DataFusion's planner makes
+//! calls of its own from operators and clauses, and knows a function by other names too.
+
+use super::table;
+use crate::error::{invalid, unsupported};
+use datafusion::sql::sqlparser::ast::{
+    self, CastKind, Expr, Function, FunctionArguments, ObjectName, ObjectNamePart, Statement, TableFactor,
+    Visit, Visitor,
+};
+use oribi_session::sql::SqlError;
+use std::ops::ControlFlow;
+
+/// Functions that stand in `FROM`.
+const IN_FROM: [&str; 2] = ["generate_series", "unnest"];
+
+/// # Errors
+/// 42883 for a function that there is not, `Unsupported` for syntax that means one.
+pub(crate) fn check_names(statement: &Statement) -> Result<(), SqlError> {
+    match statement.visit(&mut Names) {
+        ControlFlow::Break(error) => Err(error),
+        ControlFlow::Continue(()) => Ok(()),
+    }
+}
+
+struct Names;
+
+impl Visitor for Names {
+    type Break = SqlError;
+
+    fn pre_visit_expr(&mut self, expr: &Expr) -> ControlFlow<SqlError> {
+        match check(expr) {
+            Ok(()) => ControlFlow::Continue(()),
+            Err(error) => ControlFlow::Break(error),
+        }
+    }
+
+    fn pre_visit_table_factor(&mut self, factor: &TableFactor) -> ControlFlow<SqlError> {
+        let name = match factor {
+            TableFactor::Table { name, args: Some(_), .. } | TableFactor::Function { name, .. } => name,
+            TableFactor::TableFunction { .. } => return ControlFlow::Break(unsupported("TABLE (…) in FROM")),
+            _ => return ControlFlow::Continue(()),
+        };
+        match plain(name) {
+            Some(name) if IN_FROM.contains(&name.as_str()) => ControlFlow::Continue(()),
+            Some(name) if table::has(&name) => {
+                ControlFlow::Break(unsupported(&format!("function {name} in FROM")))
+            }
+            _ => ControlFlow::Break(missing(name)),
+        }
+    }
+}
+
+fn check(expr: &Expr) -> Result<(), SqlError> {
+    match expr {
+        Expr::Function(function) => check_function(function),
+        Expr::Cast { kind: CastKind::TryCast | CastKind::SafeCast, .. } => Err(unsupported("TRY_CAST")),
+        Expr::RLike { .. } => Err(unsupported("RLIKE")),
+        Expr::Dictionary(_) | Expr::Map(_) | Expr::Struct { .. } => Err(unsupported("a structure in braces")),
+        Expr::Array(ast::Array { named: false, .. }) => Err(unsupported("an array without the word ARRAY")),
+        Expr::Lambda(_) => Err(unsupported("a lambda")),
+        _ => Ok(()),
+    }
+}
+
+fn check_function(function: &Function) -> Result<(), SqlError> {
+    match plain(&function.name) {
+        // `ARRAY(SELECT …)` reads as a function.
+        Some(name) if name == "array" && matches!(function.args, FunctionArguments::Subquery(_)) => Ok(()),
+        Some(name) if table::has(&name) => Ok(()),
+        _ => Err(missing(&function.name)),
+    }
+}
+
+/// The name of a function that stands alone or in `pg_catalog`, in lower case unless quoted.
+fn plain(name: &ObjectName) -> Option<String> {
+    let parts: Vec<String> =
+        name.0.iter().filter_map(ObjectNamePart::as_ident).map(crate::syntax::fold).collect();
+    match parts.as_slice() {
+        [name] => Some(name.clone()),
+        [schema, name] if schema == "pg_catalog" => Some(name.clone()),
+        _ => None,
+    }
+}
+
+fn missing(name: &ObjectName) -> SqlError {
+    let shown = plain(name).unwrap_or_else(|| name.to_string());
+    invalid("42883", format!("function {shown} does not exist"))
+        .with_hint("information_schema.routines lists the functions that there are")
+}

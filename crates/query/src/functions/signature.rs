@@ -1,0 +1,71 @@
+//! The types of arguments that a function takes.
+
+use super::kinds::Kind;
+
+/// The arguments of one function of a name.
+#[derive(Debug)]
+pub(super) struct Signature {
+    parameters: Vec<Parameter>,
+    /// Whether the last parameter stands for any number of arguments, one at least.
+    variadic: bool,
+}
+
+#[derive(Debug)]
+enum Parameter {
+    Any,
+    AnyArray,
+    Of(Kind),
+}
+
+impl Signature {
+    /// Signatures as the table has them: `text | text int4`.
+    pub(super) fn parse_all(text: &str) -> Vec<Signature> {
+        text.split('|').map(Signature::parse).collect()
+    }
+
+    fn parse(text: &str) -> Signature {
+        let text = text.trim();
+        let (text, variadic) = text.strip_suffix("...").map_or((text, false), |text| (text, true));
+        let parameter = |name: &str| match name {
+            "any" => Parameter::Any,
+            "anyarray" => Parameter::AnyArray,
+            name => Parameter::Of(Kind::named(name)),
+        };
+        Signature { parameters: text.split_ascii_whitespace().map(parameter).collect(), variadic }
+    }
+
+    /// Whether a call with such arguments is one of this function.
+    pub(super) fn takes(&self, arguments: &[Argument]) -> bool {
+        let enough = if self.variadic {
+            arguments.len() >= self.parameters.len()
+        } else {
+            arguments.len() == self.parameters.len()
+        };
+        let last = self.parameters.last();
+        let parameters =
+            self.parameters.iter().chain(std::iter::repeat_with(|| last.expect("there is a last")));
+        enough && arguments.iter().zip(parameters).all(|(argument, parameter)| parameter.takes(argument))
+    }
+}
+
+impl Parameter {
+    fn takes(&self, argument: &Argument) -> bool {
+        match self {
+            Parameter::Any => argument.kind != Kind::Other,
+            Parameter::AnyArray => matches!(argument.kind, Kind::Array(_)),
+            Parameter::Of(kind) => {
+                argument.kind.is_taken_as(kind)
+                    // A whole number that is written out has the type that it needs.
+                    || (argument.literal && argument.kind == Kind::Int8 && *kind == Kind::Int4)
+            }
+        }
+    }
+}
+
+/// An argument of a call.
+#[derive(Debug)]
+pub(super) struct Argument {
+    pub(super) kind: Kind,
+    /// Whether it is written out.
+    pub(super) literal: bool,
+}

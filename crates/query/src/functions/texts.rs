@@ -1,0 +1,205 @@
+//! Functions of text and bytes that are ours, since DataFusion's of the same name answer otherwise or do not exist.
+
+use super::rows::{Answer, Arg, Returns, RowFunction};
+use crate::error::invalid;
+use datafusion::common::Result;
+use datafusion::execution::FunctionRegistry;
+use datafusion::logical_expr::ScalarUDF;
+use oribi_session::sql::SqlError;
+use oribi_types::text::to_string;
+use oribi_types::{ColumnType, ErrorKind, Value, ValueRef, text};
+use std::sync::Arc;
+
+/// Puts our functions in place of DataFusion's.
+///
+/// # Errors
+/// None are expected.
+pub(crate) fn register(registry: &mut dyn FunctionRegistry) -> Result<()> {
+    for function in FUNCTIONS {
+        registry.register_udf(Arc::new(ScalarUDF::new_from_impl(function.clone())))?;
+    }
+    Ok(())
+}
+
+const FUNCTIONS: &[RowFunction] = &[
+    RowFunction::strict("bit_length", Returns::Int4, |args| {
+        Ok(Answer::Int(8 * bytes(&args[0]).len() as i64))
+    }),
+    RowFunction::strict("octet_length", Returns::Int4, |args| Ok(Answer::Int(bytes(&args[0]).len() as i64))),
+    RowFunction::strict("length", Returns::Int4, |args| {
+        Ok(Answer::Int(match args[0] {
+            Arg::Bytes(bytes) => bytes.len() as i64,
+            _ => args[0].text().chars().count() as i64,
+        }))
+    }),
+    RowFunction::strict("chr", Returns::Text, |args| chr(args[0].int())),
+    RowFunction::strict("lower", Returns::Text, |args| {
+        Ok(Answer::Text(args[0].text().chars().map(lower).collect()))
+    }),
+    RowFunction::strict("upper", Returns::Text, |args| {
+        Ok(Answer::Text(args[0].text().chars().map(upper).collect()))
+    }),
+    RowFunction::strict("initcap", Returns::Text, |args| Ok(Answer::Text(initcap(args[0].text())))),
+    RowFunction::strict("encode", Returns::Text, |args| encode(bytes(&args[0]), args[1].text())),
+    RowFunction::strict("decode", Returns::Bytes, |args| decode(args[0].text(), args[1].text())),
+    RowFunction::strict("quote_literal", Returns::Text, |args| {
+        Ok(Answer::Text(quote_literal(args[0].text())))
+    }),
+    RowFunction::lenient("quote_nullable", Returns::Text, |args| {
+        Ok(Answer::Text(match args[0] {
+            Arg::Null => "NULL".into(),
+            _ => quote_literal(args[0].text()),
+        }))
+    }),
+    RowFunction::lenient("concat", Returns::Text, |args| {
+        Ok(Answer::Text(args.iter().map(Arg::text).collect()))
+    }),
+    RowFunction::lenient("concat_ws", Returns::Text, |args| match args {
+        [Arg::Null, ..] => Ok(Answer::Null),
+        [separator, parts @ ..] => {
+            let parts: Vec<&str> = parts.iter().filter(|part| !part.is_null()).map(Arg::text).collect();
+            Ok(Answer::Text(parts.join(separator.text())))
+        }
+        [] => Ok(Answer::Null),
+    }),
+];
+
+fn bytes<'a>(arg: &Arg<'a>) -> &'a [u8] {
+    match arg {
+        Arg::Bytes(bytes) => bytes,
+        other => other.text().as_bytes(),
+    }
+}
+
+fn chr(code: i64) -> std::result::Result<Answer, SqlError> {
+    let refused = |message: String| SqlError::new(ErrorKind::TooLarge, message).with_sqlstate("54000");
+    match u32::try_from(code) {
+        Err(_) => Err(refused("character number must be positive".into())),
+        Ok(0) => Err(refused("null character not permitted".into())),
+        Ok(code) => {
+            let c = char::from_u32(code)
+                .ok_or_else(|| refused(format!("requested character too large for encoding: {code}")))?;
+            Ok(Answer::Text(c.to_string()))
+        }
+    }
+}
+
+/// A character has one in the other case or stays: PostgreSQL folds by character, so `ß` has no capital.
+fn lower(c: char) -> char {
+    let mut folded = c.to_lowercase();
+    match (folded.next(), folded.next()) {
+        (Some(one), None) => one,
+        // İ, the only one with two.
+        _ => 'i',
+    }
+}
+
+fn upper(c: char) -> char {
+    let mut folded = c.to_uppercase();
+    match (folded.next(), folded.next()) {
+        (Some(one), None) => one,
+        _ => match c {
+            // Greek with iota below: the capital with iota beside it.
+            '\u{1f80}'..='\u{1faf}' => char::from_u32(c as u32 | 8).unwrap_or(c),
+            '\u{1fb3}' | '\u{1fc3}' | '\u{1ff3}' => char::from_u32(c as u32 + 9).unwrap_or(c),
+            _ => c,
+        },
+    }
+}
+
+/// The first letter of each word as a capital, the others small; words are of letters and digits.
+fn initcap(text: &str) -> String {
+    let mut inside = false;
+    let capital = |c: char| {
+        let folded = if inside { lower(c) } else { upper(c) };
+        inside = c.is_alphanumeric();
+        folded
+    };
+    text.chars().map(capital).collect()
+}
+
+fn quote_literal(text: &str) -> String {
+    let quoted = text.replace('\\', "\\\\").replace('\'', "''");
+    if text.contains('\\') { format!("E'{quoted}'") } else { format!("'{quoted}'") }
+}
+
+const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+
+fn encode(bytes: &[u8], format: &str) -> std::result::Result<Answer, SqlError> {
+    Ok(Answer::Text(match format.to_ascii_lowercase().as_str() {
+        "hex" => to_string(ValueRef::Binary(bytes), ColumnType::Binary)[2..].to_owned(),
+        "base64" => {
+            let mut out = String::new();
+            for (n, group) in bytes.chunks(3).enumerate() {
+                // A line has 76 digits.
+                if n > 0 && n % 19 == 0 {
+                    out.push('\n');
+                }
+                let number = group.iter().fold(0_u32, |number, byte| number << 8 | u32::from(*byte))
+                    << (8 * (3 - group.len()));
+                for place in 0..4 {
+                    let digit = DIGITS[(number >> (18 - 6 * place) & 63) as usize];
+                    out.push(if place > group.len() { '=' } else { digit as char });
+                }
+            }
+            out
+        }
+        "escape" => {
+            let mut out = String::new();
+            for byte in bytes {
+                match byte {
+                    b'\\' => out.push_str("\\\\"),
+                    0 | 128.. => out.push_str(&format!("\\{byte:03o}")),
+                    byte => out.push(*byte as char),
+                }
+            }
+            out
+        }
+        _ => return Err(invalid("22023", format!("unrecognized encoding: \"{format}\""))),
+    }))
+}
+
+fn decode(data: &str, format: &str) -> std::result::Result<Answer, SqlError> {
+    let malformed = |what: &str| invalid("22023", format!("invalid {what} data"));
+    Ok(Answer::Bytes(match format.to_ascii_lowercase().as_str() {
+        "hex" => match text::parse(ColumnType::Binary, &format!("\\x{data}")) {
+            Ok(Value::Binary(bytes)) => bytes,
+            _ => return Err(malformed("hexadecimal")),
+        },
+        "base64" => from_base64(data).ok_or_else(|| malformed("base64"))?,
+        // A text that begins as hexadecimal digits do is none here.
+        "escape" if data.starts_with("\\x") => {
+            return Err(invalid("22P02", "invalid input syntax for type bytea"));
+        }
+        "escape" => match text::parse(ColumnType::Binary, data) {
+            Ok(Value::Binary(bytes)) => bytes,
+            _ => return Err(invalid("22P02", "invalid input syntax for type bytea")),
+        },
+        _ => return Err(invalid("22023", format!("unrecognized encoding: \"{format}\""))),
+    }))
+}
+
+fn from_base64(data: &str) -> Option<Vec<u8>> {
+    let mut digits: Vec<u8> = data.bytes().filter(|byte| !byte.is_ascii_whitespace()).collect();
+    if digits.len() % 4 != 0 {
+        return None;
+    }
+    while digits.last() == Some(&b'=') {
+        digits.pop();
+    }
+    let mut bytes = Vec::with_capacity(digits.len() / 4 * 3 + 2);
+    for group in digits.chunks(4) {
+        let mut number = 0_u32;
+        for digit in group {
+            number = number << 6 | DIGITS.iter().position(|known| known == digit)? as u32;
+        }
+        let whole = (number << (6 * (4 - group.len()))).to_be_bytes();
+        match group.len() {
+            4 => bytes.extend_from_slice(&whole[1..4]),
+            3 => bytes.extend_from_slice(&whole[1..3]),
+            2 => bytes.push(whole[1]),
+            _ => return None,
+        }
+    }
+    Some(bytes)
+}
