@@ -1,6 +1,6 @@
 //! `ALTER TABLE`: one change of a table that exists.
 
-use crate::ddl::{blocking, column_spec, default_value};
+use crate::ddl::{blocking, check_column_count, column_spec, default_value};
 use crate::dml::{Run, qualified};
 use crate::error::{invalid, unsupported};
 use crate::options;
@@ -94,6 +94,7 @@ impl Altered<'_> {
             let message = format!("column \"{column}\" of relation \"{table}\" would contain null values");
             return Err(invalid("23502", message).with_hint("give it a default"));
         }
+        check_column_count(self.schema.columns().len() + 1)?;
         Ok(Some(Alteration::AddColumn(spec)))
     }
 

@@ -2,7 +2,7 @@
 
 use crate::block;
 use crate::dml::{self, ParameterTypes, RowSink, Run, Scope, SourceQuery};
-use crate::error::unsupported;
+use crate::error::{invalid, unsupported};
 use crate::syntax::{self, fold, syntax_error};
 use arrow::array::RecordBatch;
 use arrow::datatypes::{Schema, SchemaRef};
@@ -14,6 +14,7 @@ use datafusion::sql::sqlparser::ast::{
 use oribi_engine::Table;
 use oribi_session::sql::{CopyFormat, CopySink, CopyStatement, Outcome, SqlError, SqlSession};
 use oribi_types::{ColumnSource, ErrorKind};
+use std::collections::HashSet;
 use std::sync::Arc;
 
 /// A planned `COPY`.
@@ -49,6 +50,9 @@ impl Copy {
             }
         }
         let format = format(to, &options, &legacy_options)?;
+        if let CopySource::Table { columns, .. } = &source {
+            check_distinct(columns)?;
+        }
         let action = match source {
             CopySource::Query(query) => {
                 Action::Out(SourceQuery::plan(scope, Statement::Query(query), types).await?)
@@ -128,6 +132,16 @@ fn copy_in(table: Arc<Table>, columns: &[Ident]) -> Result<Action, SqlError> {
     let fields: Vec<_> =
         positions.iter().map(|&i| schema.arrow().field(i).clone().with_nullable(true)).collect();
     Ok(Action::In { table, positions, schema: Arc::new(Schema::new(fields)) })
+}
+
+/// # Errors
+/// 42701 for a column that is named twice.
+fn check_distinct(columns: &[Ident]) -> Result<(), SqlError> {
+    let mut seen = HashSet::new();
+    match columns.iter().map(fold).find(|name| !seen.insert(name.clone())) {
+        Some(name) => Err(invalid("42701", format!("column \"{name}\" specified more than once"))),
+        None => Ok(()),
+    }
 }
 
 /// `SELECT columns FROM table`.

@@ -340,6 +340,7 @@ fn define(
         Some(query) => (columns_of(query)?, Vec::new()),
         None => columns_defined(&create.columns)?,
     };
+    check_column_count(columns.len())?;
     for constraint in &create.constraints {
         let TableConstraint::PrimaryKey(constraint) = constraint else {
             return Err(unsupported(&constraint.to_string()));
@@ -366,6 +367,19 @@ fn define(
     let partitioning = partitions::define(&schema, partition)?;
     let options = options.table_options(&schema, TableOptions::new(engine.options().durability))?;
     Ok(TableDefinition { schema_name, name, schema, partitioning, options })
+}
+
+/// The most columns of a table that SQL makes, as PostgreSQL has it. Other doors may make tables with more.
+const COLUMNS_MAX: usize = 1600;
+
+/// # Errors
+/// `TooLarge` (54011).
+pub(crate) fn check_column_count(columns: usize) -> Result<(), SqlError> {
+    if columns <= COLUMNS_MAX {
+        return Ok(());
+    }
+    let message = format!("tables can have at most {COLUMNS_MAX} columns");
+    Err(SqlError::new(ErrorKind::TooLarge, message).with_sqlstate("54011"))
 }
 
 /// Columns, and the primary key as far as columns say.

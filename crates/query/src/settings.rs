@@ -123,6 +123,11 @@ pub(crate) fn all(session: &SqlSession) -> Vec<(String, String)> {
     settings.into_iter().collect()
 }
 
+/// Whether a statement ends a block, and so is read in one that failed.
+pub(crate) fn ends_block(statement: &Statement) -> bool {
+    matches!(statement, Statement::Commit { .. } | Statement::Rollback { .. })
+}
+
 /// A statement about the session.
 pub(crate) enum Control {
     Set {

@@ -90,6 +90,9 @@ async fn prepare(
     given: Vec<Option<ColumnType>>,
 ) -> Result<PreparedStatement, SqlError> {
     let parsed = syntax::parse(&sql)?;
+    if !settings::ends_block(&parsed.statement) {
+        block::admit(&session, false)?;
+    }
     let made_for = MadeFor::now(&query, &session);
     let (plan, types) = plan(&query, &session, &sql, parsed.clone(), &given).await?;
     let (parameters, compared) = types.finish();
@@ -363,6 +366,10 @@ impl Prepared for PreparedStatement {
         !self.compared.contains(&n)
     }
 
+    fn ends_block(&self) -> bool {
+        matches!(&self.plan, Plan::Control(control) if control.ends_block())
+    }
+
     fn releases(&self) -> Option<&Release> {
         match &self.plan {
             Plan::Control(control) => control.releases(),
@@ -371,9 +378,7 @@ impl Prepared for PreparedStatement {
     }
 
     async fn execute(&self, session: &Arc<SqlSession>, parameters: &[Value]) -> Result<Outcome, SqlError> {
-        if let Plan::Control(control) = &self.plan
-            && control.ends_block()
-        {
+        if self.ends_block() {
             return self.plan.attempt(self.run(session, parameters)).await;
         }
         let writes = self.plan.writes();

@@ -63,6 +63,10 @@ pub trait Prepared: Send + Sync + 'static {
     fn rounds(&self, _n: usize) -> bool {
         false
     }
+    /// Whether it is a statement that ends a block, and so runs in one that failed.
+    fn ends_block(&self) -> bool {
+        false
+    }
     /// What the door forgets once the statement has run.
     fn releases(&self) -> Option<&Release> {
         None

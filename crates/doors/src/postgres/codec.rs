@@ -10,6 +10,9 @@ use smallvec::SmallVec;
 /// A startup packet is small: nobody is known yet who could ask for more (PostgreSQL's limit).
 pub const STARTUP_BYTES_MAX: usize = 10_000;
 
+/// Messages that carry names at most are small too (PostgreSQL's limit).
+const SMALL_BYTES_MAX: usize = 10_000;
+
 /// What the first packet of a connection asks for.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Startup {
@@ -38,10 +41,33 @@ pub enum Message<'a> {
     Close(Target<'a>),
     Flush,
     Sync,
+    FunctionCall,
+}
+
+/// What a message is by its type alone: whether it is read at all, and what follows if it fails.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Part {
+    /// Answered by itself, with `ReadyForQuery` at the end whether it failed or not.
+    Whole,
+    /// One of a series up to `Sync`: behind one that fails, the others are skipped.
+    OfSeries,
+    /// Ends a series, and what is skipped.
+    Sync,
+    /// Of a `COPY … FROM STDIN`. Outside of one it is what is still under way of one that failed.
+    OfCopy,
     Terminate,
-    CopyData(&'a [u8]),
-    CopyDone,
-    CopyFail(&'a str),
+}
+
+impl Part {
+    pub fn of(tag: u8) -> Self {
+        match tag {
+            b'Q' | b'F' => Part::Whole,
+            b'S' => Part::Sync,
+            b'd' | b'c' | b'f' => Part::OfCopy,
+            b'X' => Part::Terminate,
+            _ => Part::OfSeries,
+        }
+    }
 }
 
 /// Up to so many parameters are cut out of a message without an allocation.
@@ -71,6 +97,8 @@ pub enum Malformed {
     Framing(String),
     /// One frame is wrong; the next one is where it should be.
     Frame(String),
+    /// Text in a frame is not UTF-8.
+    Text,
 }
 
 /// Takes the next startup packet out of `input`; `None` until it is whole.
@@ -112,9 +140,11 @@ fn startup(body: &mut Fields<'_>) -> Result<Startup, Malformed> {
 /// Takes the next frame, its type and its body, out of `input`; `None` until it is whole.
 pub fn take_frame(input: &mut BytesMut, bytes_max: usize) -> Result<Option<(u8, Bytes)>, Malformed> {
     let Some(&tag) = input.first() else { return Ok(None) };
-    if !b"QPBDECHSXdcf".contains(&tag) {
-        return Err(Malformed::Framing(format!("invalid frontend message type {tag}")));
-    }
+    let bytes_max = match tag {
+        b'Q' | b'P' | b'B' | b'F' | b'd' => bytes_max,
+        b'D' | b'E' | b'C' | b'H' | b'S' | b'X' | b'c' | b'f' => bytes_max.min(SMALL_BYTES_MAX),
+        _ => return Err(Malformed::Framing(format!("invalid frontend message type {tag}"))),
+    };
     let Some(length) = peek_length(input, 1, bytes_max)? else { return Ok(None) };
     if input.len() < 1 + length {
         return Ok(None);
@@ -135,7 +165,7 @@ fn peek_length(input: &[u8], offset: usize, bytes_max: usize) -> Result<Option<u
     }
 }
 
-/// Decodes the body of a frame of type `tag`.
+/// Decodes the body of a frame of type `tag`, which is neither of a `COPY` nor the last.
 pub fn decode(tag: u8, body: &[u8]) -> Result<Message<'_>, Malformed> {
     let mut fields = Fields { rest: body };
     let message = match tag {
@@ -160,14 +190,22 @@ pub fn decode(tag: u8, body: &[u8]) -> Result<Message<'_>, Malformed> {
         b'C' => Message::Close(fields.target()?),
         b'H' => Message::Flush,
         b'S' => Message::Sync,
-        b'X' => Message::Terminate,
-        b'd' => return Ok(Message::CopyData(body)),
-        b'c' => Message::CopyDone,
-        b'f' => Message::CopyFail(fields.string()?),
+        b'F' => {
+            fields.i32()?;
+            let _formats: SmallVec<[i16; VALUES_INLINE]> = fields.list(2, Fields::i16)?;
+            let _arguments: SmallVec<[_; VALUES_INLINE]> = fields.list(4, Fields::value)?;
+            fields.i16()?;
+            Message::FunctionCall
+        }
         _ => return Err(Malformed::Framing(format!("invalid frontend message type {tag}"))),
     };
     fields.end()?;
     Ok(message)
+}
+
+/// Why a client gives up its `COPY`, by the body of its `CopyFail`.
+pub fn copy_failure(body: &[u8]) -> Result<&str, Malformed> {
+    Fields { rest: body }.string()
 }
 
 /// Reads fields from the front of a frame's body.
@@ -195,7 +233,7 @@ impl<'a> Fields<'a> {
         let end = memchr::memchr(0, self.rest).ok_or_else(|| frame("invalid string in message"))?;
         let text = self.bytes(end)?;
         self.bytes(1)?;
-        std::str::from_utf8(text).map_err(|_| frame("invalid byte sequence for encoding \"UTF8\""))
+        std::str::from_utf8(text).map_err(|_| Malformed::Text)
     }
 
     /// A value with its length in front; -1 is null.

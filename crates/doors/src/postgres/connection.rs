@@ -1,6 +1,6 @@
 //! One client: startup, then message by message until it leaves or the server does.
 
-use super::codec::{self, Message, Startup};
+use super::codec::{self, Message, Part, Startup};
 use super::door::Shared;
 use super::encode::Format;
 use super::error::{self, Fault};
@@ -9,8 +9,8 @@ use super::point;
 use super::statement;
 use super::wire::Wire;
 use metrics::{counter, gauge};
-use oribi_session::sql::{POSTGRES_VERSION, SqlEngine, SqlError, SqlSession, TransactionStatus};
-use oribi_types::ErrorKind;
+use oribi_session::sql::{POSTGRES_VERSION, Prepared, SqlEngine, SqlError, SqlSession, TransactionStatus};
+use oribi_types::{ColumnType, ErrorKind};
 use pgwire::error::{SEVERITY_ERROR, SEVERITY_FATAL, SEVERITY_WARNING};
 use pgwire::messages::response::{
     EmptyQueryResponse, ErrorResponse, GssEncResponse, NoticeResponse, ReadyForQuery, SslResponse,
@@ -214,23 +214,27 @@ impl Connection {
                 // A cancel request that came while nothing ran is void.
                 self.cancel.send_replace(false);
             }
+            let part = Part::of(tag);
+            match part {
+                Part::Terminate => return Ok(()),
+                Part::OfCopy => continue,
+                Part::Whole | Part::OfSeries if self.skip_to_sync => continue,
+                Part::Sync => self.skip_to_sync = false,
+                Part::Whole | Part::OfSeries => {}
+            }
             let done = match codec::decode(tag, &body) {
-                Ok(Message::Terminate) => return Ok(()),
                 Ok(message) => self.handle(message).await,
                 Err(malformed) => Err(malformed.into()),
             };
             match done {
                 Ok(()) => {}
-                Err(Fault::Statement(error)) => self.fail(&error, tag).await?,
+                Err(Fault::Statement(error)) => self.fail(&error, part).await?,
                 Err(fatal) => return Err(fatal),
             }
         }
     }
 
     async fn handle(&mut self, message: Message<'_>) -> Result<(), Fault> {
-        if self.skip_to_sync && !matches!(message, Message::Sync) {
-            return Ok(());
-        }
         match message {
             Message::Query(script) => {
                 self.simple(script).await?;
@@ -245,13 +249,11 @@ impl Connection {
                 Ok(())
             }
             Message::Flush => self.wire.answer().await,
-            Message::Sync => {
-                self.skip_to_sync = false;
-                self.ready().await
+            Message::Sync => self.ready().await,
+            Message::FunctionCall => {
+                self.check_block(None)?;
+                Err(SqlError::new(ErrorKind::Unsupported, "function calls are not supported").into())
             }
-            // What is still under way of a COPY that failed.
-            Message::CopyData(_) | Message::CopyDone | Message::CopyFail(_) => Ok(()),
-            Message::Terminate => unreachable!("the caller ends the connection"),
         }
     }
 
@@ -278,7 +280,7 @@ impl Connection {
     }
 
     async fn simple_statement(&mut self, sql: &str) -> Result<(), Fault> {
-        let prepared = self.wire.run(self.shared.sql.prepare(&self.session, sql, &[])).await?;
+        let prepared = self.plan(sql, &[]).await?;
         if !prepared.parameters().is_empty() {
             let message = "there is no parameter $1: the simple protocol carries none";
             return Err(SqlError::new(ErrorKind::Invalid, message).with_sqlstate("42P02").into());
@@ -290,6 +292,28 @@ impl Connection {
         let mut running = statement::start(self, &prepared, &[], formats).await?;
         running.put_description(self);
         running.advance(self, 0).await.map(|_| ())
+    }
+
+    /// Plans a statement whose result fits the protocol.
+    pub async fn plan(
+        &mut self,
+        sql: &str,
+        types: &[Option<ColumnType>],
+    ) -> Result<Arc<dyn Prepared>, Fault> {
+        let prepared = self.wire.run(self.shared.sql.prepare(&self.session, sql, types)).await?;
+        error::column_count(prepared.columns().map_or(0, |columns| columns.fields().len()))?;
+        Ok(prepared)
+    }
+
+    /// # Errors
+    /// 25P02 in a block that failed, unless `prepared` ends it.
+    pub fn check_block(&self, prepared: Option<&dyn Prepared>) -> Result<(), SqlError> {
+        match self.session.transaction() {
+            TransactionStatus::Failed { .. } if !prepared.is_some_and(|prepared| prepared.ends_block()) => {
+                Err(error::aborted_block())
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Ends a series of messages: all that was made for it goes, and the client may send the next.
@@ -311,19 +335,20 @@ impl Connection {
         self.idle = true;
     }
 
-    /// Tells the client that the message of type `tag` failed.
-    async fn fail(&mut self, error: &SqlError, tag: u8) -> Result<(), Fault> {
+    /// Tells the client that a message failed, before it has to send another.
+    async fn fail(&mut self, error: &SqlError, part: Part) -> Result<(), Fault> {
         counter!("oribi_postgres_errors_total", "sqlstate" => error::sqlstate(error)).increment(1);
         if let TransactionStatus::Open { wrote } = self.session.transaction() {
             self.session.set_transaction(TransactionStatus::Failed { wrote });
         }
         self.put_warnings();
         self.put_error(SEVERITY_ERROR, error);
-        if tag == b'Q' {
-            self.ready().await
-        } else {
-            self.skip_to_sync = true;
-            Ok(())
+        match part {
+            Part::OfSeries => {
+                self.skip_to_sync = true;
+                self.wire.answer().await
+            }
+            _ => self.ready().await,
         }
     }
 

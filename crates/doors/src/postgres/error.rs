@@ -39,6 +39,28 @@ impl From<Malformed> for Fault {
         match malformed {
             Malformed::Framing(what) => Fault::Fatal(protocol_violation(what)),
             Malformed::Frame(what) => Fault::Statement(protocol_violation(what)),
+            Malformed::Text => Fault::Statement(with_state(
+                ErrorKind::Invalid,
+                "22021",
+                "invalid byte sequence for encoding \"UTF8\"",
+            )),
+        }
+    }
+}
+
+/// The most columns of a result or a `COPY`, as PostgreSQL has it: messages count them with 16 bits.
+const COLUMNS_MAX: usize = 1664;
+
+/// How many columns there are, as messages state it.
+///
+/// # Errors
+/// `TooLarge` (54011) beyond [`COLUMNS_MAX`].
+pub fn column_count(columns: usize) -> Result<i16, SqlError> {
+    match i16::try_from(columns) {
+        Ok(count) if columns <= COLUMNS_MAX => Ok(count),
+        _ => {
+            let message = format!("target lists can have at most {COLUMNS_MAX} entries");
+            Err(with_state(ErrorKind::TooLarge, "54011", message))
         }
     }
 }
@@ -85,6 +107,11 @@ fn with_state(kind: ErrorKind, sqlstate: &'static str, message: impl Into<String
 
 pub fn protocol_violation(what: impl Into<String>) -> SqlError {
     with_state(ErrorKind::Invalid, "08P01", what)
+}
+
+pub fn aborted_block() -> SqlError {
+    let message = "current transaction is aborted, commands ignored until end of transaction block";
+    with_state(ErrorKind::Invalid, "25P02", message)
 }
 
 pub fn canceled() -> SqlError {

@@ -9,7 +9,7 @@ use super::point;
 use super::statement::{self, Running};
 use super::types::{oid, oid_of, parameter_type};
 use oribi_session::sql::{Prepared, SqlError};
-use oribi_types::Value;
+use oribi_types::{ErrorKind, Value};
 use pgwire::messages::data::ParameterDescription;
 use pgwire::messages::extendedquery::{BindComplete, CloseComplete, ParseComplete};
 use pgwire::messages::response::EmptyQueryResponse;
@@ -100,7 +100,7 @@ impl Connection {
 
     async fn prepare(&mut self, sql: &str, declared: Vec<u32>) -> Result<Statement, Fault> {
         let types: Vec<_> = declared.iter().map(|oid| parameter_type(*oid)).collect();
-        let prepared = self.wire.run(self.shared.sql.prepare(&self.session, sql, &types)).await?;
+        let prepared = self.plan(sql, &types).await?;
         let chosen = |(i, expected)| match declared.get(i).copied() {
             Some(oid) if !matches!(oid, oid::UNSPECIFIED | oid::UNKNOWN) => oid,
             _ => oid_of(expected),
@@ -115,6 +115,9 @@ impl Connection {
             .get(bind.statement)
             .cloned()
             .ok_or_else(|| error::no_statement(bind.statement))?;
+        if let Some(prepared) = statement.prepared.as_deref() {
+            self.check_block(Some(prepared))?;
+        }
         if !self.portals.is_free(bind.portal) {
             return Err(error::duplicate_portal(bind.portal).into());
         }
@@ -161,6 +164,7 @@ impl Connection {
             self.portals.insert(name, portal);
             return Ok(());
         };
+        self.check_block(Some(prepared.as_ref()))?;
         let mut running = match portal.running.take() {
             Some(running) => running,
             None => {
@@ -260,7 +264,8 @@ fn format_of<'c>(
         return Err(error::protocol_violation(message));
     }
     if let Some(unknown) = codes.iter().find(|code| !matches!(code, 0 | 1)) {
-        return Err(error::protocol_violation(format!("invalid format code {unknown}")));
+        let message = format!("unsupported format code: {unknown}");
+        return Err(SqlError::new(ErrorKind::Invalid, message));
     }
     Ok(move |i: usize| match codes {
         [] => Format::Text,

@@ -4,6 +4,7 @@
 //! are those that [`Column`](super::encode::Column) writes for the same values.
 
 use super::encode::{EPOCH_DAYS, EPOCH_MICROS, Format, since_2000, with_length, write_integer};
+use super::error::column_count;
 use super::numeric::write_binary_numeric;
 use arrow::datatypes::{DataType, Schema};
 use oribi_session::sql::SqlError;
@@ -25,9 +26,10 @@ pub fn put_data_row(
             format!("a row of {} columns was described with {}", values.len(), columns.fields().len());
         return Err(SqlError::new(ErrorKind::Internal, message));
     }
+    let count = column_count(values.len())?;
     let start = out.len();
     out.extend_from_slice(&[MESSAGE_TYPE_BYTE_DATA_ROW, 0, 0, 0, 0]);
-    out.extend_from_slice(&(values.len() as i16).to_be_bytes());
+    out.extend_from_slice(&count.to_be_bytes());
     for ((value, field), format) in values.iter().zip(columns.fields()).zip(formats) {
         put_value(*value, field.data_type(), *format, out);
     }

@@ -1,6 +1,6 @@
 //! A statement on its way: executed once, its rows handed over in as many pieces as the client asks for.
 
-use super::codec::{self, Message};
+use super::codec;
 use super::connection::Connection;
 use super::copy::{CopyReader, CopyWriter};
 use super::encode::{Column, Format};
@@ -191,7 +191,7 @@ impl Running {
         let columns = self.columns.clone().unwrap_or_else(|| Arc::new(arrow::datatypes::Schema::empty()));
         let count = columns.fields().len();
         self.formats = vec![Format::Text; count];
-        connection.wire.put(&CopyOutResponse::new(0, count as i16, vec![0; count]));
+        connection.wire.put(&CopyOutResponse::new(0, error::column_count(count)?, vec![0; count]));
         let writer = CopyWriter::new(&options);
         writer.put_header(&columns, &mut connection.wire)?;
         let mut rows = 0;
@@ -219,25 +219,25 @@ impl Running {
         })?;
         let mut reader = CopyReader::new(options, sink.schema(), connection.shared.limits.message_bytes_max)?;
         let count = sink.schema().fields().len();
-        connection.wire.put(&CopyInResponse::new(0, count as i16, vec![0; count]));
+        connection.wire.put(&CopyInResponse::new(0, error::column_count(count)?, vec![0; count]));
         connection.wire.flush().await?;
         loop {
             let (tag, body) = connection.wire.frame(true).await?;
-            match codec::decode(tag, &body)? {
-                Message::CopyData(data) => {
-                    reader.feed(data);
+            match tag {
+                b'd' => {
+                    reader.feed(&body);
                     while let Some(batch) = reader.next_batch()? {
                         connection.wire.run(sink.push(batch)).await?;
                     }
                 }
-                Message::CopyDone => break,
-                Message::CopyFail(reason) => {
-                    let message = format!("COPY from stdin failed: {reason}");
+                b'c' => break,
+                b'f' => {
+                    let message = format!("COPY from stdin failed: {}", codec::copy_failure(&body)?);
                     return Err(SqlError::new(ErrorKind::Invalid, message).with_sqlstate("57014").into());
                 }
                 // Clients of the extended protocol send these behind Execute, before they know of the copy.
-                Message::Flush | Message::Sync => {}
-                Message::Terminate => return Err(Fault::Gone),
+                b'H' | b'S' => {}
+                b'X' => return Err(Fault::Gone),
                 _ => {
                     return Err(Fault::Fatal(error::protocol_violation(
                         "unexpected message type during COPY",

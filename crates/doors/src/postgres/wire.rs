@@ -142,7 +142,7 @@ impl Wire {
 
     /// Appends rows of a batch to the output, from `row` on, until the output is large; returns the row to go on with.
     pub fn put_rows(&mut self, columns: &[Column], mut row: usize, end: usize) -> Result<usize, SqlError> {
-        let count = (columns.len() as i16).to_be_bytes();
+        let count = error::column_count(columns.len())?.to_be_bytes();
         while row < end && self.out.len() < OUT_BYTES {
             let start = self.out.len();
             self.out.extend_from_slice(&[MESSAGE_TYPE_BYTE_DATA_ROW, 0, 0, 0, 0]);

@@ -194,6 +194,9 @@ impl Prepared for Statement {
     fn columns(&self) -> Option<&SchemaRef> {
         self.columns.as_ref()
     }
+    fn ends_block(&self) -> bool {
+        self.sql == "rollback"
+    }
     fn releases(&self) -> Option<&Release> {
         self.release.as_ref()
     }

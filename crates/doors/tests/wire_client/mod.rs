@@ -52,18 +52,25 @@ impl WireClient {
         let mut messages = Vec::new();
         let mut ready = 0;
         while ready < count {
-            let Some((tag, body)) = self.take() else {
-                let mut more = [0; 8192];
-                match self.socket.read(&mut more).unwrap() {
-                    0 => break,
-                    n => self.received.extend(&more[..n]),
-                }
-                continue;
-            };
+            let Some((tag, body)) = self.next() else { break };
             ready += usize::from(tag == b'Z');
             messages.push((tag, body));
         }
         messages
+    }
+
+    /// The next message; `None` at the end of the connection.
+    pub fn next(&mut self) -> Option<(u8, Vec<u8>)> {
+        loop {
+            if let Some(message) = self.take() {
+                return Some(message);
+            }
+            let mut more = [0; 8192];
+            match self.socket.read(&mut more).unwrap() {
+                0 => return None,
+                n => self.received.extend(&more[..n]),
+            }
+        }
     }
 
     fn take(&mut self) -> Option<(u8, Vec<u8>)> {

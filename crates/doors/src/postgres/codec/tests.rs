@@ -12,7 +12,7 @@ fn framed(tag: u8, body: &[u8]) -> BytesMut {
     out
 }
 
-/// Frames of every type, with bodies that decode.
+/// Frames of every type whose body is decoded.
 fn samples() -> Vec<(u8, Vec<u8>)> {
     vec![
         (b'Q', b"select 1\0".to_vec()),
@@ -23,11 +23,13 @@ fn samples() -> Vec<(u8, Vec<u8>)> {
         (b'C', b"Pp\0".to_vec()),
         (b'H', vec![]),
         (b'S', vec![]),
-        (b'X', vec![]),
-        (b'd', b"1\t2\n".to_vec()),
-        (b'c', vec![]),
-        (b'f', b"because\0".to_vec()),
+        (b'F', b"\0\0\0\x01\0\0\0\x01\0\0\0\x02hi\0\0".to_vec()),
     ]
+}
+
+/// Frames of the other types, which are what they are by their type.
+fn bare() -> Vec<(u8, Vec<u8>)> {
+    vec![(b'X', vec![]), (b'd', b"1\t2\n".to_vec()), (b'c', vec![]), (b'f', b"because\0".to_vec())]
 }
 
 #[test]
@@ -53,9 +55,6 @@ fn every_message_decodes() {
 #[test]
 fn truncated_or_extended_bodies_are_refused() {
     for (tag, body) in samples() {
-        if tag == b'd' {
-            continue;
-        }
         for end in 0..body.len() {
             assert!(matches!(decode(tag, &body[..end]), Err(Malformed::Frame(_))), "{tag} cut at {end}");
         }
@@ -63,6 +62,22 @@ fn truncated_or_extended_bodies_are_refused() {
         longer.push(7);
         assert!(matches!(decode(tag, &longer), Err(Malformed::Frame(_))), "{tag} with a byte too many");
     }
+}
+
+#[test]
+fn text_that_is_no_utf8_is_told_from_a_malformed_frame() {
+    assert_eq!(decode(b'Q', b"select '\xff'\0"), Err(Malformed::Text));
+    assert_eq!(copy_failure(b"because\0"), Ok("because"));
+    assert!(matches!(copy_failure(b"because"), Err(Malformed::Frame(_))));
+}
+
+#[test]
+fn as_many_parameters_as_sixteen_bits_count_are_read() {
+    let count = usize::from(u16::MAX);
+    let parse = [&b"\0\0\xff\xff"[..], &vec![0; 4 * count]].concat();
+    assert!(matches!(decode(b'P', &parse).unwrap(), Message::Parse { types, .. } if types.len() == count));
+    let bind = [&b"\0\0\0\0\xff\xff"[..], &vec![0xff; 4 * count], &b"\0\0"[..]].concat();
+    assert!(matches!(decode(b'B', &bind).unwrap(), Message::Bind(bind) if bind.parameters.len() == count));
 }
 
 #[test]
@@ -74,7 +89,7 @@ fn counts_beyond_the_frame_reserve_nothing() {
 
 #[test]
 fn frames_are_taken_only_when_whole() {
-    for (tag, body) in samples() {
+    for (tag, body) in samples().into_iter().chain(bare()) {
         let whole = framed(tag, &body);
         for end in 0..whole.len() {
             let mut part = BytesMut::from(&whole[..end]);
@@ -92,16 +107,18 @@ fn frames_are_taken_only_when_whole() {
 #[test]
 fn lengths_out_of_range_and_unknown_types_end_the_connection() {
     for header in [
+        &b"S\0\0\x27\x11"[..],
         &b"Q\x7f\xff\xff\xff"[..],
         b"Q\xff\xff\xff\xff",
         b"Q\0\0\0\x03",
-        b"Q\0\0\x04\x01",
         b"\0",
         b"GET / HTTP/1.1",
     ] {
         let mut input = BytesMut::from(header);
-        assert!(matches!(take_frame(&mut input, LIMIT), Err(Malformed::Framing(_))), "{header:?}");
+        assert!(matches!(take_frame(&mut input, 1 << 20), Err(Malformed::Framing(_))), "{header:?}");
     }
+    let mut input = BytesMut::from(&b"Q\0\0\x04\x01"[..]);
+    assert!(matches!(take_frame(&mut input, LIMIT), Err(Malformed::Framing(_))));
 }
 
 fn packet(body: &[u8]) -> BytesMut {
