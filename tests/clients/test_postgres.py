@@ -179,6 +179,35 @@ def test_statements_about_one_row_in_a_pipeline(db, binary):
     assert db.execute("select id, n from t").fetchall() == [(1, 7)]
 
 
+def test_what_messages_count_is_bounded(db):
+    """Columns as in PostgreSQL, parameters as many as sixteen bits count."""
+    numbers = ", ".join(f"{i} as c{i}" for i in range(1664))
+    assert db.execute(f"select {numbers}").fetchone() == tuple(range(1664))
+    with db.cursor().copy(f"copy (select {numbers}) to stdout") as copy:
+        assert b"".join(copy).count(b"\t") == 1663
+    more = numbers + ", 1664 as more"
+    many = ", ".join(["1"] * 40_000)
+    for sql in (f"select {more}", f"copy (select {more}) to stdout", f"select {many}", f"copy (select {many}) to stdout"):
+        with pytest.raises(errors.TooManyColumns):
+            db.execute(sql)
+    columns = ", ".join(f"c{i} int" for i in range(1, 1600))
+    with pytest.raises(errors.TooManyColumns):
+        db.execute(f"create table wide (id int primary key, {columns}, more int)")
+    db.execute(f"create table wide (id int primary key, {columns})")
+    with pytest.raises(errors.TooManyColumns):
+        db.execute("alter table wide add column more int")
+    with db.cursor().copy("copy wide from stdin") as copy:
+        copy.write_row(range(1600))
+    assert db.execute("select * from wide where id = 0").fetchone() == tuple(range(1600))
+    for sql in (f"copy wide (id{', c1' * 15_000}) from stdin", "copy wide (id, c1, c1) to stdout"):
+        with pytest.raises(errors.DuplicateColumn):
+            db.execute(sql)
+    db.execute("create table t (id int primary key, n int)")
+    values = [(i, i) for i in range(32_767)]
+    inserted = db.execute("insert into t values " + ", ".join(["(%s, %s)"] * len(values)), [v for row in values for v in row])
+    assert inserted.rowcount == len(values)
+
+
 def test_copy_in_and_out(db):
     db.execute("create table t (id bigint primary key, name text, price numeric(8,2))")
     rows = [(i, None if i % 7 == 0 else f"tab\there, \"quote\" \\ {i}", D(i) / 4) for i in range(20_000)]
@@ -301,10 +330,25 @@ def test_a_block_without_autocommit(server):
         assert connection.execute("select count(*) from t").fetchone() == (1,)
         connection.rollback()
         connection.execute("insert into t values (2)")
-        # The write stands, and the client is told so.
-        with pytest.raises(errors.FeatureNotSupported):
-            connection.rollback()
+        connection.rollback()
+        assert connection.execute("select count(*) from t").fetchone() == (1,)
     assert connection.closed
+
+
+def test_an_error_says_that_what_stood_before_it_stands(db):
+    """Several statements of one message are one transaction in PostgreSQL, and here they are not."""
+    db.execute("create table t (id bigint primary key)")
+    with pytest.raises(errors.UndefinedColumn) as raised:
+        db.execute("insert into t values (1); select nope")
+    assert "were applied and stand" in raised.value.diag.message_hint
+    with pytest.raises(errors.UniqueViolation) as raised, db.pipeline():
+        db.execute("insert into t values (2)")
+        db.execute("insert into t values (1)")
+    assert "were applied and stand" in raised.value.diag.message_hint
+    with pytest.raises(errors.UniqueViolation) as raised:
+        db.execute("insert into t values (1)")
+    assert raised.value.diag.message_hint is None
+    assert db.execute("select id from t order by id").fetchall() == [(1,), (2,)]
 
 
 def test_columns_are_called_as_in_postgres(db):

@@ -150,7 +150,8 @@ async fn every_message_is_answered_once_and_errors_at_once() {
     let server = serve(PostgresLimits::default());
     let addr = server.addr;
     let client = tokio::task::spawn_blocking(move || {
-        let mut runner = TestRunner::new(Config { failure_persistence: None, ..Config::default() });
+        let mut runner =
+            TestRunner::new(Config { cases: 100, failure_persistence: None, ..Config::default() });
         let cases = (prop::collection::vec(steps(), 1..20), any::<bool>());
         runner.run(&cases, |(mut steps, together)| {
             // A series that was begun is ended, and with it what is asked to be flushed.

@@ -1,6 +1,5 @@
 //! `COPY`: rows in and out in bulk. The door moves the bytes, in the format that [`CopyStatement`] says.
 
-use crate::block;
 use crate::dml::{self, ParameterTypes, RowSink, Run, Scope, SourceQuery};
 use crate::error::{invalid, unsupported};
 use crate::syntax::{self, fold, syntax_error};
@@ -12,7 +11,7 @@ use datafusion::sql::sqlparser::ast::{
     SetExpr, Statement,
 };
 use oribi_engine::Table;
-use oribi_session::sql::{CopyFormat, CopySink, CopyStatement, Outcome, SqlError, SqlSession};
+use oribi_session::sql::{CopyFormat, CopySink, CopyStatement, Outcome, SqlError};
 use oribi_types::{ColumnSource, ErrorKind};
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -90,16 +89,14 @@ impl Copy {
         match &self.action {
             Action::Out(query) => Ok(Outcome::Rows(query.run(run).await?)),
             Action::In { table, positions, schema } => {
-                let sink = RowSink::new(run.query.engine(), table, &table.schema(), positions);
-                let (session, schema) = (Arc::clone(run.session), Arc::clone(schema));
-                Ok(Outcome::CopyIn(Box::new(Incoming { session, sink, schema })))
+                let sink = RowSink::new(run.destination(), table, &table.schema(), positions);
+                Ok(Outcome::CopyIn(Box::new(Incoming { sink, schema: Arc::clone(schema) })))
             }
         }
     }
 }
 
 struct Incoming {
-    session: Arc<SqlSession>,
     sink: RowSink,
     schema: SchemaRef,
 }
@@ -115,8 +112,7 @@ impl CopySink for Incoming {
     }
 
     async fn finish(self: Box<Self>) -> Result<u64, SqlError> {
-        let Incoming { session, sink, .. } = *self;
-        block::write(&session, sink.finish()).await
+        self.sink.finish().await
     }
 }
 

@@ -108,20 +108,30 @@ impl Ddl {
         }))
     }
 
+    /// The command tag, unless it tells of rows that the statement writes.
+    pub(crate) fn tag(&self) -> Option<&'static str> {
+        Some(match self {
+            Ddl::CreateSchema { .. } => "CREATE SCHEMA",
+            Ddl::DropSchemas { .. } => "DROP SCHEMA",
+            Ddl::CreateTable { query: None, .. } => "CREATE TABLE",
+            Ddl::CreateTable { .. } => return None,
+            Ddl::DropTables { .. } => "DROP TABLE",
+            Ddl::AlterTable { .. } => "ALTER TABLE",
+            Ddl::Truncate { .. } => "TRUNCATE TABLE",
+        })
+    }
+
     /// # Errors
     /// `AlreadyExists` (42P06, 42P07, 42701), `NotFound` (3F000, 42P01, 42703), `Invalid`, `Unsupported`.
     pub(crate) async fn execute(&self, run: Run<'_>) -> Result<Outcome, SqlError> {
-        let tag = match self {
-            Ddl::CreateSchema { name, if_not_exists } => {
-                create_schema(run, name, *if_not_exists).await?;
-                "CREATE SCHEMA".to_owned()
-            }
+        match self {
+            Ddl::CreateSchema { name, if_not_exists } => create_schema(run, name, *if_not_exists).await?,
             Ddl::DropSchemas { names, if_exists, cascade } => {
                 drop_schemas(run, names, *if_exists, *cascade).await?;
-                "DROP SCHEMA".to_owned()
             }
             Ddl::CreateTable { create, partition, query } => {
-                create_table(run, create, partition.as_ref(), query.as_ref()).await?
+                let tag = create_table(run, create, partition.as_ref(), query.as_ref()).await?;
+                return Ok(Outcome::Done { tag });
             }
             Ddl::DropTables { names, if_exists } => {
                 let tables = all_existing(run, names, *if_exists)?;
@@ -129,7 +139,6 @@ impl Ddl {
                     tables.iter().try_for_each(|table| engine.drop_table(table.schema_name(), table.name()))
                 })
                 .await?;
-                "DROP TABLE".to_owned()
             }
             Ddl::AlterTable { name, if_exists, change, partition } => {
                 if let Some(table) = existing(run, name, *if_exists)? {
@@ -138,16 +147,14 @@ impl Ddl {
                         None => alter::alter(run, table, change).await?,
                     }
                 }
-                "ALTER TABLE".to_owned()
             }
             Ddl::Truncate { names, if_exists } => {
                 let tables = all_existing(run, names, *if_exists)?;
                 blocking(run.query, move |engine| tables.iter().try_for_each(|table| engine.truncate(table)))
                     .await?;
-                "TRUNCATE TABLE".to_owned()
             }
-        };
-        Ok(Outcome::Done { tag })
+        }
+        Ok(Outcome::Done { tag: self.tag().unwrap_or_default().to_owned() })
     }
 }
 
@@ -315,7 +322,7 @@ fn drop_same(engine: &Engine, table: &Table) -> Result<(), Error> {
 async fn fill(run: Run<'_>, table: &Arc<Table>, query: &SourceQuery) -> Result<u64, SqlError> {
     let schema = table.schema();
     let positions: Vec<usize> = (0..schema.columns().len()).collect();
-    let mut sink = RowSink::new(run.query.engine(), table, &schema, &positions);
+    let mut sink = RowSink::new(run.destination(), table, &schema, &positions);
     let mut batches = query.run(run).await?;
     while let Some(batch) = batches.next().await {
         sink.push(&batch?).await?;

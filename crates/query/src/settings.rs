@@ -182,6 +182,9 @@ impl Control {
                 ast::DiscardObject::ALL => Control::Release(Release::Everything),
                 _ => Control::Nothing("DISCARD"),
             },
+            // Neither cursors nor channels that a session could have open. Pools say it before they hand a connection on.
+            Statement::Close { cursor: ast::CloseCursor::All } => Control::Nothing("CLOSE CURSOR ALL"),
+            Statement::UNLISTEN { channel } if channel.value == "*" => Control::Nothing("UNLISTEN"),
             Statement::Deallocate { name, .. } => Control::Release(match fold(name).as_str() {
                 "all" if name.quote_style.is_none() => Release::Statements,
                 _ => Release::Statement(fold(name)),
@@ -212,7 +215,7 @@ impl Control {
 
     /// # Errors
     /// `Invalid` or `Unsupported` for a setting or its value; `Unsupported` for what cannot be undone.
-    pub(crate) fn execute(&self, run: Run<'_>) -> Result<Outcome, SqlError> {
+    pub(crate) async fn execute(&self, run: Run<'_>) -> Result<Outcome, SqlError> {
         let session = run.session;
         match self {
             Control::Set { name, value, local } => {
@@ -244,9 +247,13 @@ impl Control {
                 Ok(done("BEGIN"))
             }
             Control::Commit | Control::Rollback => {
-                Ok(done(block::end(session, matches!(self, Control::Commit))?))
+                Ok(done(block::end(session, matches!(self, Control::Commit)).await?))
             }
             Control::Release(Release::Everything) => {
+                if session.transaction() != TransactionStatus::Idle {
+                    let message = "DISCARD ALL cannot run inside a transaction block";
+                    return Err(invalid("25001", message.to_owned()));
+                }
                 reset_all(session);
                 Ok(done("DISCARD ALL"))
             }

@@ -51,7 +51,7 @@ impl SqlEngine for QueryEngine {
         let prepare = prepare(self.shared(), Arc::clone(session), sql.into(), parameter_types.to_vec());
         let prepared = self.read(sql.len(), prepare).await;
         if prepared.is_err() {
-            block::fail(session);
+            session.fail();
         }
         Ok(Arc::new(prepared?))
     }
@@ -91,7 +91,7 @@ async fn prepare(
 ) -> Result<PreparedStatement, SqlError> {
     let parsed = syntax::parse(&sql)?;
     if !settings::ends_block(&parsed.statement) {
-        block::admit(&session, false)?;
+        block::admit(&session)?;
     }
     let made_for = MadeFor::now(&query, &session);
     let (plan, types) = plan(&query, &session, &sql, parsed.clone(), &given).await?;
@@ -140,7 +140,7 @@ enum Plan {
     Update(Update),
     Delete(Delete),
     Copy(Copy),
-    Ddl(Ddl),
+    Ddl(Arc<Ddl>),
     Show(ShowTable),
     Control(Control),
 }
@@ -158,12 +158,19 @@ async fn plan(
         Plan::Show(show)
     } else if let Some(control) = Control::plan(session, &parsed.statement)? {
         Plan::Control(control)
+    } else if let Err(refused) = block::admit_work(session, writes(&parsed.statement)) {
+        return Err(refused);
     } else if let Some(ddl) = Ddl::plan(scope, &parsed, &mut types).await? {
-        Plan::Ddl(ddl)
+        Plan::Ddl(Arc::new(ddl))
     } else {
         plan_statement(scope, None, parsed.statement, &mut types).await?
     };
     Ok((plan, types))
+}
+
+/// Whether a statement is sure to write, by its first word.
+fn writes(statement: &Statement) -> bool {
+    matches!(statement, Statement::Insert(_) | Statement::Update(_) | Statement::Delete(_))
 }
 
 /// Plans a statement about rows. `with` are the common table expressions that stood before it.
@@ -303,6 +310,7 @@ impl Plan {
         match self {
             Plan::Query(query) => Ok(Outcome::Rows(query.run(run).await?)),
             Plan::Point(point) => {
+                block::admit_reading(run.session, point.table())?;
                 let batch = point.run(run.query, run.parameters.values).await?;
                 Ok(Outcome::Rows(Box::pin(stream::iter([Ok(batch)]))))
             }
@@ -314,12 +322,15 @@ impl Plan {
             Plan::Update(update) => update.execute(run).await,
             Plan::Delete(delete) => delete.execute(run).await,
             Plan::Copy(copy) => copy.execute(run).await,
+            Plan::Ddl(ddl) if run.session.transaction() != TransactionStatus::Idle => {
+                block::stage_ddl(run, ddl)
+            }
             Plan::Ddl(ddl) => ddl.execute(run).await,
             Plan::Show(show) => {
                 let batch = show.run(run)?;
                 Ok(Outcome::Rows(Box::pin(stream::iter([Ok(batch)]))))
             }
-            Plan::Control(control) => control.execute(run),
+            Plan::Control(control) => control.execute(run).await,
         }
     }
 }
@@ -381,20 +392,16 @@ impl Prepared for PreparedStatement {
         if self.ends_block() {
             return self.plan.attempt(self.run(session, parameters)).await;
         }
-        let writes = self.plan.writes();
         let run = async {
-            block::admit(session, writes)?;
-            let work = self.execute_admitted(session, parameters);
-            // A `COPY` writes when its rows have come.
-            if writes && !matches!(self.plan, Plan::Copy(_)) {
-                block::write(session, work).await
-            } else {
-                work.await
+            block::admit(session)?;
+            if !matches!(self.plan, Plan::Control(_)) {
+                block::admit_work(session, self.plan.writes())?;
             }
+            self.execute_admitted(session, parameters).await
         };
         let outcome = timeout::limited(session, run).await;
         if outcome.is_err() {
-            block::fail(session);
+            session.fail();
         }
         outcome
     }

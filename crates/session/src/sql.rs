@@ -9,7 +9,7 @@ use futures::future::BoxFuture;
 use futures::stream::BoxStream;
 use oribi_engine::Obligation;
 use oribi_types::{ColumnType, Error, ErrorKind, Value, ValueRef};
-pub use session::{STATEMENT_TIMEOUT, SqlSession, TransactionStatus, parse_timeout};
+pub use session::{STATEMENT_TIMEOUT, SqlSession, Staged, TransactionStatus, parse_timeout};
 use std::ops::Range;
 use std::sync::Arc;
 

@@ -19,6 +19,7 @@ use pgwire::messages::response::{
 use pgwire::messages::startup::{
     Authentication, BackendKeyData, NegotiateProtocolVersion, ParameterStatus, SecretKey,
 };
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use tokio::net::TcpStream;
@@ -38,6 +39,10 @@ const REPORTED: [(&str, &str); 10] = [
     ("is_superuser", "on"),
 ];
 
+/// In PostgreSQL they would be undone.
+const APPLIED_HINT: &str =
+    "the statements before it, of the same message or up to the last Sync, were applied and stand";
+
 /// A connected client.
 pub struct Connection {
     pub wire: Wire,
@@ -53,6 +58,8 @@ pub struct Connection {
     skip_to_sync: bool,
     /// No statement since the last `ReadyForQuery`.
     idle: bool,
+    /// A statement since then has changed something that stands, whatever becomes of those behind it.
+    pub applied: bool,
     reported: BTreeMap<&'static str, String>,
 }
 
@@ -178,6 +185,7 @@ impl Connection {
             cancel,
             skip_to_sync: false,
             idle: true,
+            applied: false,
             reported,
         }
     }
@@ -309,7 +317,7 @@ impl Connection {
     /// 25P02 in a block that failed, unless `prepared` ends it.
     pub fn check_block(&self, prepared: Option<&dyn Prepared>) -> Result<(), SqlError> {
         match self.session.transaction() {
-            TransactionStatus::Failed { .. } if !prepared.is_some_and(|prepared| prepared.ends_block()) => {
+            TransactionStatus::Failed if !prepared.is_some_and(|prepared| prepared.ends_block()) => {
                 Err(error::aborted_block())
             }
             _ => Ok(()),
@@ -328,21 +336,24 @@ impl Connection {
     fn put_ready(&mut self) {
         let status = match self.session.transaction() {
             TransactionStatus::Idle => WireStatus::Idle,
-            TransactionStatus::Open { .. } => WireStatus::Transaction,
-            TransactionStatus::Failed { .. } => WireStatus::Error,
+            TransactionStatus::Open => WireStatus::Transaction,
+            TransactionStatus::Failed => WireStatus::Error,
         };
         self.wire.put(&ReadyForQuery::new(status));
         self.idle = true;
+        self.applied = false;
     }
 
     /// Tells the client that a message failed, before it has to send another.
     async fn fail(&mut self, error: &SqlError, part: Part) -> Result<(), Fault> {
         counter!("oribi_postgres_errors_total", "sqlstate" => error::sqlstate(error)).increment(1);
-        if let TransactionStatus::Open { wrote } = self.session.transaction() {
-            self.session.set_transaction(TransactionStatus::Failed { wrote });
-        }
+        self.session.fail();
         self.put_warnings();
-        self.put_error(SEVERITY_ERROR, error);
+        let mut error = Cow::Borrowed(error);
+        if self.applied && error.hint.is_none() {
+            error.to_mut().hint = Some(APPLIED_HINT.to_owned());
+        }
+        self.put_error(SEVERITY_ERROR, &error);
         match part {
             Part::OfSeries => {
                 self.skip_to_sync = true;

@@ -115,9 +115,7 @@ impl SqlEngine for FakeSql {
         parameter_types: &[Option<ColumnType>],
     ) -> Result<Arc<dyn Prepared>, SqlError> {
         let sql = sql.trim_end_matches(';').to_owned();
-        if let TransactionStatus::Failed { .. } = session.transaction()
-            && sql != "rollback"
-        {
+        if session.transaction() == TransactionStatus::Failed && sql != "rollback" {
             return Err(
                 SqlError::new(ErrorKind::Invalid, "current transaction is aborted").with_sqlstate("25P02")
             );
@@ -274,7 +272,7 @@ impl Prepared for Statement {
                 copied: self.copied.clone(),
             })),
             "begin" => {
-                session.set_transaction(TransactionStatus::Open { wrote: false });
+                session.set_transaction(TransactionStatus::Open);
                 Outcome::Done { tag: "BEGIN".into() }
             }
             "rollback" => {

@@ -7,7 +7,7 @@ use super::returning::Returning;
 use super::room::Room;
 use super::rows::Written;
 use super::source::SourceQuery;
-use super::{Run, Scope, blocking, changed, refuse, settle};
+use super::{Run, Scope, changed, refuse, settle};
 use crate::syntax::fold;
 use arrow::datatypes::SchemaRef;
 use datafusion::sql::sqlparser::ast::{self, FromTable};
@@ -98,29 +98,31 @@ impl Delete {
         let engine = run.query.engine();
         let table = Arc::clone(&self.target.table);
         let shown = self.returning.is_some();
-        let (commit, deleted) = blocking(engine, matched.len(), move |engine| {
-            let mut deleted = Written::new(shown);
-            let mut refused = None;
-            let operation =
-                |i| WriteOp { table: &table, key: matched.key(i), read: Read::Existing, row: &[] };
-            let operations: Vec<WriteOp<'_>> = (0..matched.len()).map(operation).collect();
-            let result = engine.write(&operations, &mut |i, current, _| {
-                let current = match (current, matched.ts(i)) {
-                    (Some(current), Some(ts)) if current.ts == ts => current,
-                    (Some(current), None) => current,
-                    (None, None) => return Ok(Decision::Keep),
-                    _ => return Err(changed()),
-                };
-                deleted.push(matched.key(i), current.row);
-                room.check(matched.bytes() + deleted.bytes()).map_err(|e| {
-                    refused = Some(e);
-                    changed()
-                })?;
-                Ok(Decision::Delete)
-            });
-            refused.map_or_else(|| Ok((result?, deleted)), Err)
-        })
-        .await??;
+        let (commit, deleted) = run
+            .destination()
+            .blocking(matched.len(), move |writer| {
+                let mut deleted = Written::new(shown);
+                let mut refused = None;
+                let operation =
+                    |i| WriteOp { table: &table, key: matched.key(i), read: Read::Existing, row: &[] };
+                let operations: Vec<WriteOp<'_>> = (0..matched.len()).map(operation).collect();
+                let result = writer.write(&operations, &mut |i, current, _| {
+                    let current = match (current, matched.ts(i)) {
+                        (Some(current), Some(ts)) if current.ts == ts => current,
+                        (Some(current), None) => current,
+                        (None, None) => return Ok(Decision::Keep),
+                        _ => return Err(changed()),
+                    };
+                    deleted.push(matched.key(i), current.row);
+                    room.check(matched.bytes() + deleted.bytes()).map_err(|e| {
+                        refused = Some(e);
+                        changed()
+                    })?;
+                    Ok(Decision::Delete)
+                });
+                refused.map_or_else(|| Ok((result?, deleted)), Err)
+            })
+            .await??;
         settle(engine, &commit).await?;
         match &self.returning {
             Some(returning) => {

@@ -11,7 +11,7 @@ use super::rows::{Written, duplicate_key, push_row};
 use super::sink::RowSink;
 use super::source::SourceQuery;
 use super::upsert::{Conflict, Upsert};
-use super::{Run, Scope, blocking, changed, coerce, names, refuse, settle};
+use super::{Destination, Run, Scope, changed, coerce, names, refuse, settle};
 use crate::syntax::syntax_error;
 use arrow::array::RecordBatch;
 use arrow::datatypes::SchemaRef;
@@ -151,7 +151,7 @@ impl Insert {
         let rows = match &self.source {
             Source::Rows { rows, computed } => self.encode(run, rows, computed.as_ref()).await?,
             Source::Query(query) => {
-                let mut sink = RowSink::new(engine, &self.table, &self.schema, &self.positions);
+                let mut sink = RowSink::new(run.destination(), &self.table, &self.schema, &self.positions);
                 let plain = matches!(self.conflict, Conflict::Refuse) && self.returning.is_none();
                 let mut batches = query.run(run).await?;
                 while let Some(batch) = batches.next().await {
@@ -174,16 +174,17 @@ impl Insert {
 
     /// Writes the rows; returns those written, if they are to be shown, and their number.
     async fn write(&self, run: Run<'_>, rows: EncodedRows) -> Result<(Commit, EncodedRows, u64), SqlError> {
-        let (engine, table, schema) = (run.query.engine(), &self.table, &self.schema);
+        let (destination, table, schema) = (run.destination(), &self.table, &self.schema);
         match &self.conflict {
             Conflict::Refuse => {
                 let rows = Arc::new(rows);
-                let commit = insert_new(engine, table, schema, &rows).await?;
+                let commit = insert_new(&destination, table, schema, &rows).await?;
                 let count = rows.len() as u64;
                 Ok((commit, Arc::unwrap_or_clone(rows), count))
             }
             Conflict::Ignore => {
-                let (commit, written) = insert_absent(engine, table, rows, self.returning.is_some()).await?;
+                let shown = self.returning.is_some();
+                let (commit, written) = insert_absent(&destination, table, rows, shown).await?;
                 let count = written.count();
                 Ok((commit, written.into_rows(), count))
             }
@@ -240,29 +241,31 @@ fn done(count: u64) -> Outcome {
 /// # Errors
 /// `AlreadyExists` (23505), naming the key; nothing is inserted then.
 pub(crate) async fn insert_new(
-    engine: &Arc<Engine>,
+    destination: &Destination,
     table: &Arc<Table>,
     schema: &Arc<Schema>,
     rows: &Arc<EncodedRows>,
 ) -> Result<Commit, SqlError> {
     let (table, schema, rows) = (Arc::clone(table), Arc::clone(schema), Arc::clone(rows));
-    let (result, refused) = blocking(engine, rows.len(), move |engine| {
-        let mut refused = None;
-        let result = engine.write(&rows.operations(&table, Read::Existing), &mut |i, current, _| {
-            if current.is_some() {
-                refused = Some(i);
-                return Err(changed());
-            }
-            Ok(Decision::Proposed)
-        });
-        let refused = refused
-            .map(|i| (observe(engine, &table, rows.key(i)), duplicate_key(&table, &schema, rows.key(i))));
-        (result, refused)
-    })
-    .await?;
+    let (result, refused) = destination
+        .blocking(rows.len(), move |writer| {
+            let mut refused = None;
+            let result = writer.write(&rows.operations(&table, Read::Existing), &mut |i, current, _| {
+                if current.is_some() {
+                    refused = Some(i);
+                    return Err(changed());
+                }
+                Ok(Decision::Proposed)
+            });
+            let refused = refused.map(|i| {
+                (observe(writer.engine, &table, rows.key(i)), duplicate_key(&table, &schema, rows.key(i)))
+            });
+            (result, refused)
+        })
+        .await?;
     if let Some((seen, error)) = refused {
         // The refusal tells of a row, so it waits for that row as a read of it would.
-        engine.settled(seen?).await?;
+        destination.engine().settled(seen?).await?;
         return Err(error);
     }
     Ok(result?)
@@ -270,15 +273,15 @@ pub(crate) async fn insert_new(
 
 /// Inserts the rows whose keys do not exist.
 async fn insert_absent(
-    engine: &Arc<Engine>,
+    destination: &Destination,
     table: &Arc<Table>,
     rows: EncodedRows,
     shown: bool,
 ) -> Result<(Commit, Written), SqlError> {
     let table = Arc::clone(table);
-    let written = blocking(engine, rows.len(), move |engine| {
+    let written = destination.blocking(rows.len(), move |writer| {
         let mut written = Written::new(shown);
-        let commit = engine.write(&rows.operations(&table, Read::Existing), &mut |i, current, _| {
+        let commit = writer.write(&rows.operations(&table, Read::Existing), &mut |i, current, _| {
             if current.is_some() {
                 return Ok(Decision::Keep);
             }

@@ -10,6 +10,7 @@ mod assignments;
 mod coerce;
 mod constant;
 mod delete;
+mod destination;
 mod insert;
 mod matched;
 mod names;
@@ -27,6 +28,7 @@ mod writers;
 pub(crate) use coerce::{coerce, parse_text, read_all, scalar};
 pub(crate) use constant::{Constant, ParameterTypes, Parameters};
 pub(crate) use delete::Delete;
+pub(crate) use destination::{Destination, Writer};
 pub(crate) use insert::Insert;
 pub(crate) use names::{column, new_table_name, qualified, table};
 pub(crate) use point::PointWrite;
@@ -58,23 +60,11 @@ pub(crate) struct Run<'a> {
     pub(crate) parameters: Parameters<'a>,
 }
 
-/// Statements of at most this many rows are written on the thread that serves the client; larger ones would hold it up.
-const ROWS_INLINE_MAX: usize = 64;
-
-/// Runs `work`, which writes about `rows` rows, where it may block.
-async fn blocking<T: Send + 'static>(
-    engine: &Arc<Engine>,
-    rows: usize,
-    work: impl FnOnce(&Engine) -> T + Send + 'static,
-) -> Result<T, SqlError> {
-    engine.admission().await;
-    if rows <= ROWS_INLINE_MAX {
-        return Ok(work(engine));
+impl Run<'_> {
+    /// Where the statement writes.
+    pub(crate) fn destination(&self) -> Destination {
+        Destination::new(self.query, self.session)
     }
-    let engine = Arc::clone(engine);
-    tokio::task::spawn_blocking(move || work(&engine))
-        .await
-        .map_err(|e| SqlError::new(ErrorKind::Internal, format!("a write stopped: {e}")))
 }
 
 /// Waits until a write may be answered.

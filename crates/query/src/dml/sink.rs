@@ -7,10 +7,10 @@
 use super::coerce::coerce;
 use super::room::Room;
 use super::rows::check_not_null;
-use super::{blocking, insert::insert_new, settle};
+use super::{Destination, insert::insert_new, settle};
 use arrow::array::{Array, ArrayRef, RecordBatch, RecordBatchOptions};
 use arrow::datatypes::{Schema as ArrowSchema, SchemaRef};
-use oribi_engine::{Commit, EncodedRows, Engine, Import, Table};
+use oribi_engine::{Commit, EncodedRows, Import, Table};
 use oribi_session::sql::SqlError;
 use oribi_types::batch::ColumnBuilder;
 use oribi_types::cells::Cells;
@@ -28,31 +28,34 @@ const ATTEMPTS_MAX: usize = 10;
 
 /// Takes batches for some columns of a table.
 pub(crate) struct RowSink {
-    engine: Arc<Engine>,
+    destination: Destination,
     table: Arc<Table>,
     schema: Arc<Schema>,
     /// For each column of the table, its place in the batches that come.
     places: Vec<Option<usize>>,
     rows: EncodedRows,
     import: Option<Import>,
+    /// Those that came, gathered or imported.
+    count: u64,
 }
 
 impl RowSink {
     /// A sink for batches whose n-th column goes to the table's column `positions[n]`; the others get their defaults.
     pub(crate) fn new(
-        engine: &Arc<Engine>,
+        destination: Destination,
         table: &Arc<Table>,
         schema: &Arc<Schema>,
         positions: &[usize],
     ) -> Self {
         let place = |i| positions.iter().position(|&p| p == i);
         RowSink {
-            engine: Arc::clone(engine),
+            destination,
             table: Arc::clone(table),
             schema: Arc::clone(schema),
             places: (0..schema.columns().len()).map(place).collect(),
             rows: EncodedRows::default(),
             import: None,
+            count: 0,
         }
     }
 
@@ -61,9 +64,10 @@ impl RowSink {
     /// # Errors
     /// Those of assigning the values; `AlreadyExists` (23505).
     pub(crate) async fn push(&mut self, batch: &RecordBatch) -> Result<(), SqlError> {
+        self.count += batch.num_rows() as u64;
         if self.import.is_none() {
             self.encode(batch)?;
-            let limit = IMPORT_BYTES_MIN.min(self.engine.options().statement_bytes_max);
+            let limit = IMPORT_BYTES_MIN.min(self.destination.engine().options().statement_bytes_max);
             if self.rows.bytes() > limit {
                 self.become_import().await?;
             }
@@ -104,13 +108,14 @@ impl RowSink {
     /// `AlreadyExists` (23505).
     pub(crate) async fn finish(mut self) -> Result<u64, SqlError> {
         let Some(import) = self.import.take() else {
-            let rows = self.rows.len() as u64;
             let commit = self.insert().await?;
-            settle(&self.engine, &commit).await?;
-            return Ok(rows);
+            settle(self.destination.engine(), &commit).await?;
+            return Ok(self.count);
         };
-        let imported = blocking(&self.engine, usize::MAX, move |_| import.commit()).await?;
-        imported.map_err(|e| import_error(&self.table, e))
+        let table = Arc::clone(&self.table);
+        let commit = move || import.commit().map_err(|e| import_error(&table, e));
+        self.destination.apply(&self.table, commit).await?;
+        Ok(self.count)
     }
 
     /// Inserts the rows gathered. If the table was altered since they came, they become rows of what it is now: they cannot
@@ -120,13 +125,13 @@ impl RowSink {
         loop {
             attempts_left -= 1;
             let rows = Arc::new(std::mem::take(&mut self.rows));
-            match insert_new(&self.engine, &self.table, &self.schema, &rows).await {
+            match insert_new(&self.destination, &self.table, &self.schema, &rows).await {
                 Err(error)
                     if error.sqlstate.is_none()
                         && error.error.kind() == ErrorKind::Retry
                         && attempts_left > 0 =>
                 {
-                    let newest = self.engine.latest(self.table.id());
+                    let newest = self.destination.engine().latest(self.table.id());
                     self.table =
                         newest.ok_or_else(|| oribi_types::Error::not_found("the table was dropped"))?;
                     self.schema = self.table.schema();
@@ -138,7 +143,7 @@ impl RowSink {
     }
 
     async fn become_import(&mut self) -> Result<(), SqlError> {
-        let import = self.engine.import(&self.table);
+        let import = self.destination.engine().import(&self.table);
         self.import = Some(import.map_err(|e| import_error(&self.table, e))?);
         let rows = std::mem::take(&mut self.rows);
         let mut batches = Vec::new();
@@ -157,10 +162,12 @@ impl RowSink {
 
     async fn import_batches(&mut self, batches: Vec<RecordBatch>) -> Result<(), SqlError> {
         let mut import = self.import.take().expect("an import is under way");
-        let pushed = blocking(&self.engine, usize::MAX, move |_| {
-            batches.into_iter().try_for_each(|batch| import.push(batch)).map(|()| import)
-        })
-        .await?;
+        let pushed = self
+            .destination
+            .blocking(usize::MAX, move |_| {
+                batches.into_iter().try_for_each(|batch| import.push(batch)).map(|()| import)
+            })
+            .await?;
         self.import = Some(pushed.map_err(|e| import_error(&self.table, e))?);
         Ok(())
     }

@@ -33,8 +33,10 @@ impl SourceQuery {
         statement: ast::Statement,
         types: &mut ParameterTypes,
     ) -> Result<Self, SqlError> {
+        check_result_width(selected(&statement))?;
         let context = scope.query.begin(scope.session)?;
         let plan = plan(scope.query, &context, &statement, scope.sql).await?;
+        check_result_width(plan.schema().fields().len())?;
         if matches!(
             plan,
             LogicalPlan::Ddl(_) | LogicalPlan::Dml(_) | LogicalPlan::Statement(_) | LogicalPlan::Copy(_)
@@ -70,6 +72,28 @@ impl SourceQuery {
         let context = run.query.begin(run.session)?;
         let plan = plan(run.query, &context, &self.statement, &self.sql).await?;
         Ok((context, with_parameters(plan, run)?))
+    }
+}
+
+/// The most columns of a result, as PostgreSQL has it: its protocol counts them with 16 bits.
+const RESULT_COLUMNS_MAX: usize = 1664;
+
+/// # Errors
+/// `TooLarge` (54011).
+fn check_result_width(columns: usize) -> Result<(), SqlError> {
+    if columns <= RESULT_COLUMNS_MAX {
+        return Ok(());
+    }
+    let message = format!("target lists can have at most {RESULT_COLUMNS_MAX} entries");
+    Err(SqlError::new(ErrorKind::TooLarge, message).with_sqlstate("54011"))
+}
+
+/// The columns that a plain `SELECT` names: planning thousands of them takes long.
+fn selected(statement: &ast::Statement) -> usize {
+    let ast::Statement::Query(query) = statement else { return 0 };
+    match query.body.as_ref() {
+        ast::SetExpr::Select(select) => select.projection.len(),
+        _ => 0,
     }
 }
 

@@ -13,7 +13,7 @@ use super::returning::Returning;
 use super::room::Room;
 use super::rows::{Written, duplicate_key};
 use super::source::SourceQuery;
-use super::{Run, Scope, blocking, changed, refuse, settle};
+use super::{Run, Scope, Writer, changed, refuse, settle};
 use crate::syntax::fold;
 use arrow::datatypes::SchemaRef;
 use datafusion::sql::sqlparser::ast::{self, UpdateTableFromKind};
@@ -135,14 +135,16 @@ impl Update {
             room,
         };
         let (changes_key, written) = (self.changes_key, Written::new(self.returning.is_some()));
-        let (commit, written) = blocking(engine, attempt.matched.len(), move |engine| {
-            if changes_key {
-                attempt.move_rows(engine, written)
-            } else {
-                attempt.update_rows(engine, written)
-            }
-        })
-        .await??;
+        let (commit, written) = run
+            .destination()
+            .blocking(attempt.matched.len(), move |writer| {
+                if changes_key {
+                    attempt.move_rows(writer, written)
+                } else {
+                    attempt.update_rows(writer, written)
+                }
+            })
+            .await??;
         settle(engine, &commit).await?;
         match &self.returning {
             Some(returning) => {
@@ -202,12 +204,12 @@ struct Attempt {
 
 impl Attempt {
     /// Rewrites rows whose keys stay.
-    fn update_rows(self, engine: &Engine, mut written: Written) -> Result<(Commit, Written), SqlError> {
+    fn update_rows(self, writer: &Writer<'_>, mut written: Written) -> Result<(Commit, Written), SqlError> {
         let (table, matched) = (&self.table, &self.matched);
         let operation = |i| WriteOp { table, key: matched.key(i), read: Read::Existing, row: &[] };
         let operations: Vec<WriteOp<'_>> = (0..matched.len()).map(operation).collect();
         let mut refused = None;
-        let result = engine.write(&operations, &mut |i, current, row| {
+        let result = writer.write(&operations, &mut |i, current, row| {
             let Some(old) = self.unchanged(i, current)? else { return Ok(Decision::Keep) };
             let slots = assigned_slots(table, &self.schema, self.values(i)).map_err(|e| {
                 refused = Some(e);
@@ -228,7 +230,7 @@ impl Attempt {
     }
 
     /// Rewrites rows whose keys may change: deletes the old keys, then inserts the rows under their new ones.
-    fn move_rows(self, engine: &Engine, mut written: Written) -> Result<(Commit, Written), SqlError> {
+    fn move_rows(self, writer: &Writer<'_>, mut written: Written) -> Result<(Commit, Written), SqlError> {
         let (keys, mut held) = self.new_keys()?;
         let (table, matched) = (&self.table, &self.matched);
         let count = matched.len();
@@ -238,7 +240,7 @@ impl Attempt {
         let operations: Vec<WriteOp<'_>> = old.chain(new).collect();
         let mut rows: Vec<Vec<u8>> = Vec::with_capacity(count);
         let mut refused = None;
-        let result = engine.write(&operations, &mut |i, current, row| {
+        let result = writer.write(&operations, &mut |i, current, row| {
             if i < count {
                 let Some(old) = self.unchanged(i, current)? else { return Err(changed()) };
                 let slots = assigned_slots(table, &self.schema, self.values(i)).map_err(|e| {

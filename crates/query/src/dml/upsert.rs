@@ -11,7 +11,7 @@ use super::point;
 use super::returning::{logical, physical};
 use super::room::Room;
 use super::rows::Written;
-use super::{Run, Scope, blocking, changed, names, primary_key_name, refuse};
+use super::{Run, Scope, Writer, changed, names, primary_key_name, refuse};
 use crate::context::QueryEngine;
 use crate::overflow::checked;
 use crate::syntax::fold;
@@ -24,7 +24,7 @@ use datafusion::execution::session_state::SessionState;
 use datafusion::logical_expr;
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::sql::sqlparser::ast::{self, ConflictTarget, Expr, OnConflictAction, OnInsert};
-use oribi_engine::{Commit, Decision, EncodedRows, Engine, Read, Table};
+use oribi_engine::{Commit, Decision, EncodedRows, Read, Table};
 use oribi_session::sql::SqlError;
 use oribi_types::batch::{BatchBuilder, value_at};
 use oribi_types::{
@@ -242,15 +242,22 @@ impl Upsert {
         let bound = upsert.bind(run, schema)?;
         let (room, written) = (Room::new(run.query), Written::new(shown));
         let (upsert, table, schema) = (Arc::clone(upsert), Arc::clone(table), Arc::clone(schema));
-        blocking(run.query.engine(), rows.len(), move |engine| {
-            let proposal =
-                Proposal { engine, table: &table, schema: &schema, rows: &rows, bound: &bound, room: &room };
-            match upsert.reads_first() {
-                true => upsert.read_then_write(proposal, written),
-                false => upsert.write_directly(proposal, written),
-            }
-        })
-        .await?
+        run.destination()
+            .blocking(rows.len(), move |writer| {
+                let proposal = Proposal {
+                    writer,
+                    table: &table,
+                    schema: &schema,
+                    rows: &rows,
+                    bound: &bound,
+                    room: &room,
+                };
+                match upsert.reads_first() {
+                    true => upsert.read_then_write(proposal, written),
+                    false => upsert.write_directly(proposal, written),
+                }
+            })
+            .await?
     }
 
     fn bind(&self, run: Run<'_>, schema: &Schema) -> Result<Bound, SqlError> {
@@ -277,9 +284,9 @@ impl Upsert {
         proposal: Proposal<'_>,
         mut written: Written,
     ) -> Result<(Commit, Written), SqlError> {
-        let Proposal { engine, table, schema, rows, bound, .. } = proposal;
+        let Proposal { writer, table, schema, rows, bound, .. } = proposal;
         let mut refused = None;
-        let result = engine.write(&rows.operations(table, Read::Existing), &mut |i, current, row| {
+        let result = writer.write(&rows.operations(table, Read::Existing), &mut |i, current, row| {
             match current {
                 None => {
                     written.push(rows.key(i), rows.row(i));
@@ -316,11 +323,11 @@ impl Upsert {
         proposal: Proposal<'_>,
         mut written: Written,
     ) -> Result<(Commit, Written), SqlError> {
-        let Proposal { engine, table, schema, rows, bound, .. } = proposal;
+        let Proposal { writer, table, schema, rows, bound, .. } = proposal;
         let current = proposal.read()?;
         let evaluated = self.evaluate(&proposal, &current)?;
         let mut refused = None;
-        let result = engine.write(&rows.operations(table, Read::Existing), &mut |i, now, row| {
+        let result = writer.write(&rows.operations(table, Read::Existing), &mut |i, now, row| {
             match (now, current.found[i]) {
                 (None, None) => {
                     written.push(rows.key(i), rows.row(i));
@@ -383,7 +390,7 @@ impl Upsert {
 /// The rows proposed, and what decides over them.
 #[derive(Clone, Copy)]
 struct Proposal<'a> {
-    engine: &'a Engine,
+    writer: &'a Writer<'a>,
     table: &'a Arc<Table>,
     schema: &'a Schema,
     rows: &'a EncodedRows,
@@ -421,7 +428,7 @@ impl Proposal<'_> {
     }
 
     fn read(&self) -> Result<Current, SqlError> {
-        let view = self.engine.read_view();
+        let view = self.writer.engine.read_view();
         let all: Vec<usize> = (0..self.schema.columns().len()).collect();
         let mut existing = BatchBuilder::new(self.schema, &all, false);
         let mut proposed = BatchBuilder::new(self.schema, &all, false);
@@ -429,7 +436,7 @@ impl Proposal<'_> {
         let mut bytes = self.rows.len() * size_of::<Option<(usize, Timestamp)>>();
         for i in 0..self.rows.len() {
             let key = self.rows.key(i);
-            let (ts, _) = self.engine.get(self.table, key, view, |version| {
+            let (ts, _) = self.writer.engine.get(self.table, key, view, |version| {
                 bytes += key.len() + version.row.len();
                 existing.push(key, version.row, version.ts).map(|()| version.ts)
             })?;

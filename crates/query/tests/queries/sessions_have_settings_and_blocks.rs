@@ -1,7 +1,10 @@
 //! `SET`, `SHOW`, `RESET`, `BEGIN … COMMIT`, scripts.
 
 use crate::db::Db;
-use oribi_session::sql::{Outcome, SqlEngine, TransactionStatus};
+use arrow::array::{Int64Array, RecordBatch};
+use futures::TryStreamExt;
+use oribi_session::sql::{Outcome, SqlEngine, SqlSession, TransactionStatus};
+use std::sync::Arc;
 use std::time::Duration;
 
 #[tokio::test]
@@ -102,75 +105,231 @@ async fn a_block_may_read_and_write_once() {
     let db = Db::new();
     db.run("create table t (id int primary key)").await;
     assert_eq!(db.tag("begin").await, "BEGIN");
-    assert_eq!(db.session.transaction(), TransactionStatus::Open { wrote: false });
+    assert_eq!(db.session.transaction(), TransactionStatus::Open);
     db.run("select * from t").await;
-    db.run("insert into t values (1)").await;
-    assert_eq!(db.session.transaction(), TransactionStatus::Open { wrote: true });
-    assert!(db.session.take_warnings()[0].contains("applied already"));
+    assert_eq!(db.tag("insert into t values (1)").await, "INSERT 0 1");
+    assert!(db.session.take_warnings().is_empty());
+    assert_eq!(of_another(&db, "select count(*) from t").await, ["0"], "it is not there before COMMIT");
     assert_eq!(db.tag("commit").await, "COMMIT");
     assert_eq!(db.session.transaction(), TransactionStatus::Idle);
     assert_eq!(db.rows("select count(*) from t").await, ["1"]);
 }
 
-#[tokio::test]
-async fn what_cannot_be_undone_is_refused_and_said() {
+/// The rows of a query of another session.
+async fn of_another(db: &Db, sql: &str) -> Vec<String> {
+    let session = SqlSession::new("another", "oribi");
+    let prepared = db.query.prepare(&session, sql, &[]).await.unwrap();
+    let Outcome::Rows(rows) = prepared.execute(&session, &[]).await.unwrap() else { panic!("rows") };
+    let batches: Vec<RecordBatch> = rows.try_collect().await.unwrap();
+    let text = |batch: &RecordBatch, row| {
+        let columns = batch.columns().iter();
+        let values = columns.map(|c| arrow::util::display::array_value_to_string(c, row).unwrap());
+        values.collect::<Vec<_>>().join("|")
+    };
+    batches.iter().flat_map(|batch| (0..batch.num_rows()).map(move |row| text(batch, row))).collect()
+}
+
+/// Statements that write, in as many ways as there are, with their tags; `t` has the rows (1, 10), (2, 20).
+const WRITES: [(&str, &str); 17] = [
+    ("insert into t values (3, 30)", "INSERT 0 1"),
+    ("insert into t values (3, 30), (4, 40)", "INSERT 0 2"),
+    ("insert into t select id + 10, n from t", "INSERT 0 2"),
+    ("insert into t values (1, 0), (3, 0), (3, 1) on conflict do nothing", "INSERT 0 1"),
+    ("insert into t values (1, 0), (3, 0) on conflict (id) do update set n = excluded.n", "INSERT 0 2"),
+    ("insert into t values (1, 0) on conflict (id) do update set n = t.n + 1 where t.n > 5", "INSERT 0 1"),
+    ("insert into t select i, i from generate_series(1000, 400000) as s(i)", "INSERT 0 399001"),
+    ("update t set n = 7 where id = 1", "UPDATE 1"),
+    ("update t set n = n + 1", "UPDATE 2"),
+    ("update t set id = id + 1", "UPDATE 2"),
+    ("delete from t where id = 1", "DELETE 1"),
+    ("delete from t where n > 0", "DELETE 2"),
+    ("truncate t", "TRUNCATE TABLE"),
+    ("drop table t", "DROP TABLE"),
+    ("alter table t add column more text", "ALTER TABLE"),
+    ("create table u (id int primary key)", "CREATE TABLE"),
+    ("create schema s", "CREATE SCHEMA"),
+];
+
+async fn two_rows() -> Db {
     let db = Db::new();
-    db.run("create table t (id int primary key)").await;
+    db.run("create table t (id bigint primary key, n bigint)").await;
+    db.run("insert into t values (1, 10), (2, 20)").await;
+    db
+}
+
+/// What there is: tables, columns and rows.
+async fn contents(db: &Db) -> Vec<String> {
+    let mut all = of_another(
+        db,
+        "select table_schema, table_name, column_name from information_schema.columns \
+        where table_schema not in ('pg_catalog', 'information_schema') order by 1, 2, 3",
+    )
+    .await;
+    all.extend(of_another(db, "select nspname from pg_namespace order by 1").await);
+    if db.engine.table("public", "t").is_ok() {
+        all.extend(of_another(db, "select count(*), sum(id), sum(n) from t").await);
+    }
+    all
+}
+
+#[tokio::test]
+async fn what_ends_a_block_but_commit_undoes_its_write() {
+    let ends: [&[&str]; 3] = [&["rollback"], &["select nope", "rollback"], &["select nope", "commit"]];
+    let db = two_rows().await;
+    let before = contents(&db).await;
+    for (sql, tag) in WRITES {
+        for end in ends {
+            db.run("begin").await;
+            assert_eq!(db.tag(sql).await, tag, "{sql}");
+            for step in end {
+                match db.outcome(step, &[]).await {
+                    Ok(Outcome::Done { tag }) => assert_eq!(tag, "ROLLBACK", "{sql}"),
+                    Ok(_) => panic!("{step} gave rows"),
+                    Err(_) => assert_eq!(*step, "select nope"),
+                }
+            }
+            assert_eq!(contents(&db).await, before, "{sql}, then {end:?}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn commit_makes_of_a_write_what_it_is_without_a_block() {
+    for (sql, tag) in WRITES {
+        let (block, alone) = (two_rows().await, two_rows().await);
+        let before = contents(&block).await;
+        block.run("begin").await;
+        assert_eq!(block.tag(sql).await, tag, "{sql}");
+        assert_eq!(contents(&block).await, before, "{sql}");
+        assert_eq!(block.tag("commit").await, "COMMIT", "{sql}");
+        assert_eq!(alone.tag(sql).await, tag, "{sql}");
+        assert_eq!(contents(&block).await, contents(&alone).await, "{sql}");
+    }
+}
+
+#[tokio::test]
+async fn a_block_returns_the_rows_that_it_will_write() {
+    let db = two_rows().await;
     db.run("begin").await;
-    db.run("insert into t values (1)").await;
-    let error = db.error("insert into t values (2)").await;
-    assert!(error.to_string().contains("more than one writing statement"), "{error}");
-    assert_eq!(db.session.transaction(), TransactionStatus::Failed { wrote: true });
-    assert_eq!(db.state("select 1").await, "25P02");
-    let error = db.error("rollback").await;
-    assert!(error.to_string().contains("cannot roll back"), "{error}");
-    assert_eq!(db.session.transaction(), TransactionStatus::Idle);
-    assert_eq!(db.rows("select id from t").await, ["1"]);
+    assert_eq!(db.rows("update t set n = n + 1 returning id, n").await, ["1|11", "2|21"]);
+    assert_eq!(of_another(&db, "select n from t order by id").await, ["10", "20"]);
+    db.run("commit").await;
+    assert_eq!(db.rows("select n from t order by id").await, ["11", "21"]);
+}
+
+#[tokio::test]
+async fn a_block_that_others_overtook_fails_and_changes_nothing() {
+    for (sql, other) in [
+        ("insert into t values (3, 30)", "insert into t values (3, 31)"),
+        ("update t set n = 7 where id = 1", "update t set n = 8 where id = 1"),
+        ("update t set n = n + 1", "delete from t where id = 2"),
+        ("delete from t where id = 1", "update t set n = 8 where id = 1"),
+        ("delete from t", "truncate t"),
+    ] {
+        let db = two_rows().await;
+        db.run("begin").await;
+        db.run(sql).await;
+        let another = SqlSession::new("another", "oribi");
+        let prepared = db.query.prepare(&another, other, &[]).await.unwrap();
+        prepared.execute(&another, &[]).await.unwrap();
+        let after = contents(&db).await;
+        assert_eq!(db.state("commit").await, "40001", "{sql}, and meanwhile {other}");
+        assert_eq!(db.session.transaction(), TransactionStatus::Idle);
+        assert_eq!(contents(&db).await, after);
+    }
+}
+
+#[tokio::test]
+async fn what_a_block_would_not_see_is_refused_by_name() {
+    let db = two_rows().await;
+    db.run("create table u (id bigint primary key)").await;
+    db.run("begin").await;
+    // One that changes nothing is none.
+    assert_eq!(db.tag("update t set n = 1 where id = 99").await, "UPDATE 0");
+    db.run("insert into t values (3, 30)").await;
+    db.run("select * from u").await;
+    for sql in ["select * from t", "select n from t where id = 1", "select * from u, t", "copy t to stdout"] {
+        let error = db.error(sql).await;
+        assert!(error.to_string().contains("reading table \"t\" behind a write"), "{sql}: {error}");
+        assert_eq!(db.session.transaction(), TransactionStatus::Failed);
+        db.run("rollback").await;
+        db.run("begin").await;
+        db.run("insert into t values (3, 30)").await;
+    }
+    for sql in ["insert into t values (4, 40)", "update t set n = n + 1", "delete from u", "drop table u"] {
+        let error = db.error(sql).await;
+        assert!(error.to_string().contains("more than one writing statement"), "{sql}: {error}");
+        assert_eq!(db.state("select 1").await, "25P02");
+        assert_eq!(db.tag("commit").await, "ROLLBACK");
+        db.run("begin").await;
+        db.run("insert into t values (3, 30)").await;
+    }
+    db.run("rollback").await;
+    db.run("begin").await;
+    db.run("create table w (id int primary key)").await;
+    let error = db.error("select * from w").await;
+    assert!(error.to_string().contains("behind a change of the catalog"), "{error}");
+    db.run("rollback").await;
+    db.run("create schema s").await;
+    db.run("begin").await;
+    db.run("create table w (id int primary key)").await;
+    db.run("set local search_path to s").await;
+    assert_eq!(db.state("commit").await, "0A000");
+    assert!(db.engine.table("public", "w").is_err() && db.engine.table("s", "w").is_err());
+    db.run("begin").await;
+    assert_eq!(db.state("create table w (primary key (id)) as select 1 as id").await, "0A000");
+    db.run("rollback").await;
+    assert_eq!(db.rows("select count(*) from t").await, ["2"]);
 
     db.run("begin").await;
-    assert_eq!(db.state("select * from nope").await, "42P01");
-    assert_eq!(db.session.transaction(), TransactionStatus::Failed { wrote: false });
-    assert_eq!(db.tag("commit").await, "ROLLBACK");
-    db.run("begin").await;
-    assert_eq!(db.tag("rollback").await, "ROLLBACK");
+    assert_eq!(db.state("discard all").await, "25001");
+    db.run("rollback").await;
     for sql in ["begin isolation level serializable", "savepoint a"] {
         assert_eq!(db.state(sql).await, "0A000", "{sql}");
     }
 }
 
 #[tokio::test]
-async fn a_write_counts_from_when_it_may_have_been_applied() {
+async fn a_block_that_failed_reads_nothing_but_its_end() {
     let db = Db::new();
-    db.run("create table t (id int primary key)").await;
-    let wrote = |wrote| TransactionStatus::Open { wrote };
-
-    // A `COPY` has written nothing before its rows are all there.
     db.run("begin").await;
-    let Outcome::CopyIn(sink) = db.outcome("copy t from stdin", &[]).await.unwrap() else { panic!("a copy") };
-    assert_eq!(db.session.transaction(), wrote(false));
-    assert!(db.session.take_warnings().is_empty());
-    drop(sink);
+    assert_eq!(db.state("select * from nope").await, "42P01");
+    assert_eq!(db.session.transaction(), TransactionStatus::Failed);
+    for sql in ["select * from nope", "select 1", "show all", "set search_path to x", "begin"] {
+        assert_eq!(db.state(sql).await, "25P02", "{sql}");
+    }
+    assert_eq!(db.tag("commit").await, "ROLLBACK");
+    db.run("begin").await;
     assert_eq!(db.tag("rollback").await, "ROLLBACK");
-    db.run("begin").await;
-    let Outcome::CopyIn(sink) = db.outcome("copy t from stdin", &[]).await.unwrap() else { panic!("a copy") };
-    assert_eq!(sink.finish().await.unwrap(), 0);
-    assert_eq!(db.session.transaction(), wrote(true));
-    assert!(db.session.take_warnings()[0].contains("applied already"));
-    assert_eq!(db.state("rollback").await, "0A000");
+}
 
-    // One that is refused has written nothing.
-    db.run("insert into t values (1)").await;
+#[tokio::test]
+async fn a_statement_that_was_dropped_reaches_no_block() {
+    let db = two_rows().await;
     db.run("begin").await;
-    assert_eq!(db.state("insert into t values (1)").await, "23505");
-    assert_eq!(db.tag("rollback").await, "ROLLBACK");
-
-    // One that is cancelled may have: it is dropped while it waits for its rows here.
-    db.run("begin").await;
-    let endless = db.prepare("insert into t select a.value from generate_series(2, 100000000) a").await;
+    let endless = db.prepare("insert into t select a.value, 0 from generate_series(3, 100000000) a").await;
     let cancelled = endless.execute(&db.session, &[]);
     assert!(tokio::time::timeout(Duration::from_millis(20), cancelled).await.is_err());
-    assert_eq!(db.session.transaction(), wrote(true));
-    assert_eq!(db.state("rollback").await, "0A000");
+    assert_eq!(db.tag("commit").await, "COMMIT");
+    assert_eq!(db.rows("select count(*) from t").await, ["2"]);
+
+    // A `COPY` counts once its rows are there.
+    db.run("begin").await;
+    let Outcome::CopyIn(sink) = db.outcome("copy t from stdin", &[]).await.unwrap() else { panic!("a copy") };
+    drop(sink);
+    db.run("insert into t values (3, 30)").await;
+    db.run("rollback").await;
+    db.run("begin").await;
+    let Outcome::CopyIn(mut sink) = db.outcome("copy t from stdin", &[]).await.unwrap() else {
+        panic!("a copy")
+    };
+    let values = [7, 7].map(|v| Arc::new(Int64Array::from(vec![v])) as _);
+    sink.push(RecordBatch::try_new(Arc::clone(sink.schema()), values.to_vec()).unwrap()).await.unwrap();
+    assert_eq!(sink.finish().await.unwrap(), 1);
+    assert_eq!(of_another(&db, "select count(*) from t").await, ["2"]);
+    assert_eq!(db.state("insert into t values (8, 8)").await, "0A000");
+    db.run("rollback").await;
+    assert_eq!(db.rows("select count(*) from t").await, ["2"]);
 }
 
 #[tokio::test]

@@ -1,7 +1,9 @@
 //! One client's SQL state: its settings, its block, and what is left to tell it.
 
+use super::SqlError;
+use futures::future::BoxFuture;
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -23,10 +25,18 @@ pub enum TransactionStatus {
     /// Outside of a block.
     #[default]
     Idle,
-    /// Inside a block; `wrote` once a statement of it changed something.
-    Open { wrote: bool },
-    /// A statement of the block failed; only `ROLLBACK` and `COMMIT` are accepted.
-    Failed { wrote: bool },
+    /// Inside a block.
+    Open,
+    /// A statement of the block failed; only `ROLLBACK` and `COMMIT` are accepted, and both roll back.
+    Failed,
+}
+
+/// What the statements of a block decided to change, and its `COMMIT` changes.
+pub struct Staged {
+    /// The only table whose rows change; `None` for a change of the catalog.
+    pub table: Option<u64>,
+    /// Changes it, and waits until that may be told.
+    pub apply: Box<dyn FnOnce() -> BoxFuture<'static, Result<(), SqlError>> + Send>,
 }
 
 /// One client's SQL state.
@@ -40,7 +50,9 @@ pub struct SqlSession {
     /// What `settings` says of [`STATEMENT_TIMEOUT`], in milliseconds; 0 without a limit. Each statement asks.
     statement_timeout_ms: AtomicU32,
     before_block: Mutex<BeforeBlock>,
-    transaction: Mutex<TransactionStatus>,
+    /// A [`TransactionStatus`]. Each statement asks several times.
+    status: AtomicU8,
+    staged: Mutex<Option<Staged>>,
     warnings: Mutex<Vec<String>>,
 }
 
@@ -92,7 +104,8 @@ impl SqlSession {
             planning,
             statement_timeout_ms: AtomicU32::new(0),
             before_block: Mutex::default(),
-            transaction: Mutex::default(),
+            status: AtomicU8::new(TransactionStatus::Idle as u8),
+            staged: Mutex::default(),
             warnings: Mutex::default(),
         })
     }
@@ -178,13 +191,44 @@ impl SqlSession {
         lock(&self.settings).made.clone()
     }
 
+    #[inline]
     pub fn transaction(&self) -> TransactionStatus {
-        *lock(&self.transaction)
+        match self.status.load(Ordering::Relaxed) {
+            status if status == TransactionStatus::Idle as u8 => TransactionStatus::Idle,
+            status if status == TransactionStatus::Open as u8 => TransactionStatus::Open,
+            _ => TransactionStatus::Failed,
+        }
     }
 
-    /// The SQL engine's to call, and the door's when it fails a statement itself.
+    /// The SQL engine's to call. What the session's block staged is forgotten.
     pub fn set_transaction(&self, status: TransactionStatus) {
-        *lock(&self.transaction) = status;
+        *lock(&self.staged) = None;
+        self.status.store(status as u8, Ordering::Relaxed);
+    }
+
+    /// A statement failed, and with it the block that the session is in, if any: what it staged is forgotten. The SQL
+    /// engine's to call, and the door's when it fails a statement itself.
+    pub fn fail(&self) {
+        if self.transaction() == TransactionStatus::Open {
+            self.set_transaction(TransactionStatus::Failed);
+        }
+    }
+
+    /// Leaves what the block is to change when it is committed.
+    pub fn stage(&self, staged: Staged) {
+        *lock(&self.staged) = Some(staged);
+    }
+
+    /// The table of what the block has staged, if it has: see [`Staged::table`].
+    pub fn staged_table(&self) -> Option<Option<u64>> {
+        lock(&self.staged).as_ref().map(|staged| staged.table)
+    }
+
+    /// Ends the block; returns where it stood, and what it staged.
+    pub fn end_block(&self) -> (TransactionStatus, Option<Staged>) {
+        let (status, staged) = (self.transaction(), lock(&self.staged).take());
+        self.set_transaction(TransactionStatus::Idle);
+        (status, staged)
     }
 
     /// Leaves a warning for the client; the door sends it before the statement's answer.
