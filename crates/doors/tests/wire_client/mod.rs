@@ -1,5 +1,7 @@
 //! A PostgreSQL client of hand-made messages, which decides what arrives together.
 
+#![allow(dead_code, reason = "each scenario uses its part")]
+
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 
