@@ -178,7 +178,7 @@ class SqlClient(Client):
             self.note(row, began, update(value, changed == 1), f"update {row} {value} = {changed}")
         else:
             query = (
-                "update default.kv set value = cast(cast(cast(cast(value as text) as bigint) + 1 as text) as bytea) "
+                "update default.kv set value = convert_to(cast(cast(convert_from(value, 'UTF8') as bigint) + 1 as text), 'UTF8') "
                 "where key = %s"
             )
             changed = connection.execute(query, [row.encode()]).rowcount

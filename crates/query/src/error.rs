@@ -55,6 +55,9 @@ fn convert(error: &DataFusionError) -> SqlError {
         DataFusionError::SchemaError(inner, _) => from_schema(inner),
         DataFusionError::Configuration(message) => SqlError::new(ErrorKind::Invalid, sentence(message)),
         DataFusionError::NotImplemented(message) => SqlError::new(ErrorKind::Unsupported, sentence(message)),
+        DataFusionError::Execution(message) if message.contains("returned more than one row") => {
+            invalid("21000", "more than one row returned by a subquery used as an expression")
+        }
         DataFusionError::Execution(message) => {
             SqlError::new(ErrorKind::Invalid, sentence(message)).with_sqlstate("22000")
         }

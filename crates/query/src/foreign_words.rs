@@ -1,6 +1,6 @@
 //! What DataFusion and Arrow say about types, as PostgreSQL says it: their sentences name types of their own.
 
-use crate::error::invalid;
+use crate::error::{invalid, unsupported};
 use oribi_session::sql::SqlError;
 
 /// A planner's sentence about a call or an operator whose arguments do not fit.
@@ -10,6 +10,16 @@ pub(crate) fn of_planner(message: &str) -> Option<SqlError> {
         let types = split(types.strip_suffix(')')?, ',');
         let types: Vec<String> = types.into_iter().map(sql_name).collect();
         return Some(no_function(&format!("{name}({})", types.join(", "))));
+    }
+    if message.contains("non-boolean predicate") {
+        return Some(invalid("42804", "argument of WHERE must be type boolean"));
+    }
+    if let Some(arrow) = message.strip_prefix("Unary operator 'NOT' requires a boolean expression, got ") {
+        let name = sql_name(arrow.trim_end_matches('.'));
+        return Some(invalid("42804", format!("argument of NOT must be type boolean, not type {name}")));
+    }
+    if message.contains("Correlated scalar subquery must be aggregated") {
+        return Some(unsupported("a correlated subquery that is no aggregate"));
     }
     let named = ["Invalid function '", "Function '", "function '", "call to '"];
     if let Some(name) = named.iter().find_map(|before| between(message, before, "'")) {

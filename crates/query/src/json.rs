@@ -43,7 +43,7 @@ fn functions() -> Vec<ScalarUDF> {
         over_json("json_get_float", &[], udfs::json_get_float_udf()),
         over_json("json_get_bool", &[], udfs::json_get_bool_udf()),
         over_json("json_get_array", &[], udfs::json_get_array_udf()),
-        over_json("json_length", &["json_array_length", "jsonb_array_length"], udfs::json_length_udf()),
+        over_json("json_length", &[], udfs::json_length_udf()),
         over_json("json_object_keys", &[], udfs::json_object_keys_udf()),
     ]
 }
@@ -113,10 +113,15 @@ impl ScalarUDFImpl for JsonFunction {
         };
         let json = if is_binary(json) { &DataType::Utf8View } else { json };
         let arguments: Vec<DataType> = std::iter::once(json).chain(path).cloned().collect();
-        Ok(match self.theirs.inner().return_type(&arguments)? {
-            DataType::UInt64 => DataType::Int64,
-            other => other,
-        })
+        match self.theirs.inner().return_type(&arguments) {
+            Ok(DataType::UInt64) => Ok(DataType::Int64),
+            Ok(other) => Ok(other),
+            Err(_) => {
+                let types: Vec<String> = arguments.iter().map(ToString::to_string).collect();
+                let call = format!("{}({})", self.name, types.join(", "));
+                plan_err!("No function matches the given name and argument types '{call}'. ")
+            }
+        }
     }
 
     fn return_field_from_args(&self, args: ReturnFieldArgs<'_>) -> Result<FieldRef> {

@@ -33,6 +33,9 @@ impl AnalyzerRule for TypedLiterals {
 
     fn analyze(&self, plan: LogicalPlan, _config: &ConfigOptions) -> Result<LogicalPlan> {
         let done = plan.transform_up_with_subqueries(|plan| {
+            if let LogicalPlan::Join(join) = &plan {
+                functions::check_join(join)?;
+            }
             let schema = merge_schema(&plan.inputs());
             let names = NamePreserver::new(&plan);
             plan.map_expressions(|expr| {

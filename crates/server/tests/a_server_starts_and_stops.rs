@@ -17,7 +17,7 @@ fn every_door_answers_once_the_server_says_ready() {
     assert_eq!(server.doors(), 6);
     assert_eq!(server.memcached().set("greeting", "hello").unwrap(), "STORED");
     let sql = Sql::connect(server.address("postgres"));
-    let rows = sql.rows("select cast(value as text) from default.kv where key = 'greeting'");
+    let rows = sql.rows("select convert_from(value, 'UTF8') from default.kv where key = 'greeting'");
     assert_eq!(rows, [[Some("hello".to_owned())]]);
     let metrics = fetch(server.address("http"), "/metrics");
     assert!(metrics.contains("\noribi_engine_rows_written_total 1"), "{metrics}");

@@ -250,7 +250,7 @@ fn contents(server: &Server) -> (BTreeMap<u64, u64>, BTreeMap<String, u64>) {
     let mut cache = server.memcached();
     let document = |value: String| value.split(':').next().unwrap().parse().unwrap();
     let mut documents = BTreeMap::new();
-    for row in sql.rows("select cast(key as text) from default.kv") {
+    for row in sql.rows("select convert_from(key, 'UTF8') from default.kv") {
         let key = text(&row[0]);
         let value = cache.get(&key).unwrap().expect("what SQL sees, memcached sees");
         documents.insert(key, document(value));

@@ -76,7 +76,7 @@ class Run:
         if reference.rows is not None and ours.rows is not None:
             pairs = zip(reference.rows, ours.rows)
             for one, other in pairs:
-                answers = [dataclasses.replace(a, rows=((row[1],),)) for a, row in ((reference, one), (ours, other))]
+                answers = [dataclasses.replace(a, rows=((row[1],),), types=a.types[1:]) for a, row in ((reference, one), (ours, other))]
                 self.comparison.note(group, f"{sql} WHERE id = {one[0]} -- {rows[int(one[0])]}", *answers)
             return
         for n, row in enumerate(rows[: 5 if self.short else 60]):

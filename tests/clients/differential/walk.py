@@ -9,6 +9,8 @@ OWN = {
     "now", "current_date", "current_time", "current_timestamp", "localtime", "localtimestamp", "statement_timestamp",
     "transaction_timestamp", "clock_timestamp", "timeofday", "random", "gen_random_uuid", "format_type", "to_regclass", "to_regtype",
     "regclass", "regtype", "regnamespace", "regrole", "regproc", "quote_ident",
+    # Many rows; listed with arrays.
+    "generate_series",
 }
 PREFIXES = ("pg_", "has_", "json_", "inet_", "txid_")
 
@@ -31,7 +33,7 @@ SPELLED = {
 }
 
 # Counts rather than values where a large number asks for much memory.
-LONG = {"repeat", "lpad", "rpad", "generate_series", "array_fill"}
+LONG = {"repeat", "lpad", "rpad", "array_fill"}
 
 
 def functions(comparison):

@@ -45,7 +45,9 @@ impl SourceQuery {
             let what = what.split_whitespace().take(2).collect::<Vec<_>>().join(" ");
             return Err(SqlError::new(ErrorKind::Unsupported, format!("{what} is not supported")));
         }
-        for (name, field) in plan.get_parameter_fields().map_err(QueryEngine::error)? {
+        let parameters = plan.get_parameter_fields().map_err(QueryEngine::error)?;
+        let plan = if parameters.is_empty() { analyzed(scope.query, &context, plan).await? } else { plan };
+        for (name, field) in parameters {
             let column_type = field.and_then(|f| ColumnType::from_arrow(f.data_type()).ok());
             types.note_compared(parameter_number(&name)?, column_type);
         }
@@ -110,6 +112,21 @@ fn with_parameters(plan: LogicalPlan, run: Run<'_>) -> Result<LogicalPlan, SqlEr
         .map(|(value, column_type)| scalar(value.as_ref(), *column_type))
         .collect::<Result<Vec<_>, SqlError>>()?;
     plan.with_param_values(ParamValues::from(scalars)).map_err(QueryEngine::error)
+}
+
+/// The plan with the types that its values have when it runs, and refused if it cannot run. One with parameters is
+/// analyzed once their values are known.
+async fn analyzed(
+    query: &QueryEngine,
+    context: &StatementContext,
+    plan: LogicalPlan,
+) -> Result<LogicalPlan, SqlError> {
+    let state = Arc::clone(&context.state);
+    let analyze = async move {
+        let analyzed = state.analyzer().execute_and_check(plan, state.config_options(), |_, _| {});
+        analyzed.map_err(QueryEngine::error)
+    };
+    query.runtime().run(analyze).await
 }
 
 /// Plans on the query threads; errors carry their position in `sql`.

@@ -84,16 +84,27 @@ const READING: &str = "cast_from_text";
 pub(super) struct TextCast {
     /// The type that is read; `None` writes.
     reads: Option<ColumnType>,
+    /// Whether a boolean is written as a client sees it, `t`, and not as a cast does, `true`.
+    shown: bool,
     signature: Signature,
 }
 
 impl TextCast {
     fn writing() -> Self {
-        TextCast { reads: None, signature: Signature::any(1, Volatility::Immutable) }
+        TextCast { reads: None, shown: false, signature: Signature::any(1, Volatility::Immutable) }
+    }
+
+    /// Writes values as clients see them.
+    pub(super) fn showing(self) -> Self {
+        TextCast { shown: true, ..self }
     }
 
     fn reading(column_type: ColumnType) -> Self {
-        TextCast { reads: Some(column_type), signature: Signature::any(1, Volatility::Immutable) }
+        TextCast {
+            reads: Some(column_type),
+            shown: false,
+            signature: Signature::any(1, Volatility::Immutable),
+        }
     }
 
     pub(super) fn call(self, arguments: Vec<Expr>) -> Expr {
@@ -128,7 +139,7 @@ impl ScalarUDFImpl for TextCast {
         let array = args.args[0].to_array(if scalar { 1 } else { args.number_rows })?;
         let done = match self.reads {
             Some(column_type) => read(&array, column_type)?,
-            None => written(&array)?,
+            None => written(&array, self.shown)?,
         };
         if scalar {
             let value = datafusion::common::ScalarValue::try_from_array(&done, 0)?;
@@ -146,7 +157,7 @@ fn read(array: &ArrayRef, column_type: ColumnType) -> Result<ArrayRef> {
 ///
 /// # Errors
 /// `Unsupported` for types that no column has.
-fn written(array: &ArrayRef) -> Result<ArrayRef> {
+fn written(array: &ArrayRef, shown: bool) -> Result<ArrayRef> {
     let column_type = ColumnType::from_arrow(array.data_type())
         .map_err(|error| DataFusionError::External(Box::new(SqlError::from(error))))?;
     let array = cast(array, &column_type.arrow())?;
@@ -159,6 +170,9 @@ fn written(array: &ArrayRef) -> Result<ArrayRef> {
         }
         written.clear();
         text::format(value_at(array.as_ref(), column_type, row), column_type, &mut written);
+        if shown && column_type == ColumnType::Bool {
+            written.truncate(1);
+        }
         texts
             .append_value(std::str::from_utf8(&written).map_err(|e| DataFusionError::External(Box::new(e)))?);
     }

@@ -3,14 +3,15 @@
 
 use super::casts::{self, Casting};
 use super::kinds::Kind;
+use super::patterns;
 use super::signature::Argument;
 use super::table;
 use crate::error::{invalid, unsupported};
 use crate::pg_catalog;
 use datafusion::common::tree_node::Transformed;
 use datafusion::common::{DFSchema, DataFusionError, Result, ScalarValue};
-use datafusion::logical_expr::expr::{BinaryExpr, WindowFunctionDefinition};
-use datafusion::logical_expr::{Expr, ExprSchemable, Operator};
+use datafusion::logical_expr::expr::{BinaryExpr, ScalarFunction, WindowFunctionDefinition};
+use datafusion::logical_expr::{Expr, ExprSchemable, Join, Like, Operator, lit, when};
 use oribi_session::sql::SqlError;
 
 /// `expr`, whose parts are checked already, if it may be evaluated; its conversions from and to text are then those of
@@ -29,6 +30,42 @@ pub(crate) fn checked(expr: Expr, schema: &DFSchema) -> Result<Transformed<Expr>
             }
         }
         Expr::BinaryExpr(binary) if binary.op == Operator::StringConcat => concatenation(binary, schema),
+        Expr::BinaryExpr(binary) if regex_operator(binary.op).is_some() => {
+            check_operator(&binary, schema)?;
+            let (name, negated) = regex_operator(binary.op).expect("it is one");
+            Ok(Transformed::yes(patterns::operator(name, vec![*binary.left, *binary.right], negated)))
+        }
+        Expr::Like(like) => {
+            check_like(&like, schema)?;
+            Ok(like_of(like))
+        }
+        Expr::SimilarTo(like) => {
+            check_like(&like, schema)?;
+            let mut arguments = vec![*like.expr, *like.pattern];
+            arguments.extend(like.escape_char.map(|escape| lit(escape.to_string())));
+            Ok(Transformed::yes(patterns::operator("is_similar", arguments, like.negated)))
+        }
+        Expr::ScalarFunction(call) if call.func.name() == "array_element" => {
+            check_call(call.func.name(), &call.args, schema)?;
+            Ok(Transformed::yes(element(call)?))
+        }
+        Expr::ScalarFunction(mut call) if matches!(call.func.name(), "concat" | "concat_ws") => {
+            check_call(call.func.name(), &call.args, schema)?;
+            let mut transformed = false;
+            for argument in &mut call.args {
+                let kind = kind(argument, schema)?;
+                if is_text(&kind) {
+                    continue;
+                }
+                let Some(function) = casts::to_text(&kind) else {
+                    return refuse(unsupported(&format!("{} of {kind}", call.func.name())));
+                };
+                let value = std::mem::replace(argument, Expr::Literal(ScalarValue::Null, None));
+                *argument = function.showing().call(vec![value]);
+                transformed = true;
+            }
+            Ok(Transformed::new_transformed(Expr::ScalarFunction(call), transformed))
+        }
         expr => {
             check(&expr, schema)?;
             Ok(Transformed::no(expr))
@@ -49,18 +86,6 @@ fn check(expr: &Expr, schema: &DFSchema) -> Result<()> {
         }
         Expr::HigherOrderFunction(call) => refuse(unsupported(&format!("function {}", call.func.name()))),
         Expr::BinaryExpr(binary) => check_operator(binary, schema),
-        Expr::Like(like) => {
-            let operator = if like.case_insensitive { "~~*" } else { "~~" };
-            let (left, right) = (kind(&like.expr, schema)?, kind(&like.pattern, schema)?);
-            if is_text(&left) && is_text(&right) {
-                Ok(())
-            } else {
-                refuse(no_operator(&left, operator, &right))
-            }
-        }
-        Expr::SimilarTo(_) => {
-            refuse(unsupported("SIMILAR TO").with_hint("use LIKE, or ~ with a regular expression"))
-        }
         Expr::Not(inner) => check_condition(inner, "NOT", schema),
         Expr::IsTrue(inner) | Expr::IsNotTrue(inner) => check_condition(inner, "IS TRUE", schema),
         Expr::IsFalse(inner) | Expr::IsNotFalse(inner) => check_condition(inner, "IS FALSE", schema),
@@ -93,15 +118,33 @@ fn check(expr: &Expr, schema: &DFSchema) -> Result<()> {
             let results = case.when_then_expr.iter().map(|(_, then)| then.as_ref());
             check_one_type("CASE", results.chain(case.else_expr.as_deref()), schema)
         }
+        Expr::InSubquery(within) => {
+            let found = Kind::of(within.subquery.subquery.schema().field(0));
+            check_comparable(&kind(&within.expr, schema)?, "=", &found)
+        }
         Expr::TryCast(_) => refuse(unsupported("TRY_CAST")),
         _ => Ok(()),
     }
 }
 
+/// The columns that a join compares, in `USING` and the like.
+///
+/// # Errors
+/// 42883 for columns of types that cannot be compared.
+pub(crate) fn check_join(join: &Join) -> Result<()> {
+    for (left, right) in &join.on {
+        let (left, right) = (kind(left, join.left.schema())?, kind(right, join.right.schema())?);
+        check_comparable(&left, "=", &right)?;
+    }
+    Ok(())
+}
+
 fn check_call(name: &str, arguments: &[Expr], schema: &DFSchema) -> Result<()> {
     let Some(signatures) = table::signatures(name) else {
         // Those of ours that look at the catalog, or that stand for a cast.
-        let known = pg_catalog::function_names().any(|known| known == name) || casts::is_ours(name);
+        let known = pg_catalog::function_names().any(|known| known == name)
+            || casts::is_ours(name)
+            || patterns::is_operator(name);
         return if known { Ok(()) } else { refuse(unsupported(&format!("function {name}"))) };
     };
     let described = arguments
@@ -117,10 +160,57 @@ fn check_call(name: &str, arguments: &[Expr], schema: &DFSchema) -> Result<()> {
         );
     }
     match name {
+        "array_append" | "array_prepend"
+            if described.iter().any(|argument| argument.kind == Kind::Unknown) =>
+        {
+            refuse(
+                unsupported("an array with an untyped null or text as its element")
+                    .with_hint("write the cast"),
+            )
+        }
         "nullif" => check_comparable(&described[0].kind, "=", &described[1].kind),
         name if is_of_one_type(name) => check_one_type(&name.to_uppercase(), arguments.iter(), schema),
         _ => Ok(()),
     }
+}
+
+/// The element of an array at a place: there is none before the first, from where DataFusion counts backwards.
+fn element(call: ScalarFunction) -> Result<Expr> {
+    let Some(place) = call.args.get(1).cloned() else { return Ok(Expr::ScalarFunction(call)) };
+    when(place.gt(lit(0_i64)), Expr::ScalarFunction(call)).end()
+}
+
+fn check_like(like: &Like, schema: &DFSchema) -> Result<()> {
+    let operator = if like.case_insensitive { "~~*" } else { "~~" };
+    let (left, right) = (kind(&like.expr, schema)?, kind(&like.pattern, schema)?);
+    if is_text(&left) && is_text(&right) { Ok(()) } else { refuse(no_operator(&left, operator, &right)) }
+}
+
+/// `LIKE` as it is if its pattern is plain; ours otherwise.
+fn like_of(like: Like) -> Transformed<Expr> {
+    let plain = match like.pattern.as_ref() {
+        Expr::Literal(ScalarValue::Utf8(Some(pattern)) | ScalarValue::Utf8View(Some(pattern)), _) => {
+            !pattern.contains('\\') && like.escape_char.is_none_or(|escape| escape == '\\')
+        }
+        Expr::Literal(..) => true,
+        _ => false,
+    };
+    if plain {
+        return Transformed::no(Expr::Like(like));
+    }
+    let name = if like.case_insensitive { "is_like_ignoring_case" } else { "is_like" };
+    let escape = lit(like.escape_char.unwrap_or('\\').to_string());
+    Transformed::yes(patterns::operator(name, vec![*like.expr, *like.pattern, escape], like.negated))
+}
+
+fn regex_operator(operator: Operator) -> Option<(&'static str, bool)> {
+    Some(match operator {
+        Operator::RegexMatch => ("matches", false),
+        Operator::RegexNotMatch => ("matches", true),
+        Operator::RegexIMatch => ("matches_ignoring_case", false),
+        Operator::RegexNotIMatch => ("matches_ignoring_case", true),
+        _ => return None,
+    })
 }
 
 /// Whether the arguments of a function come to one type, which is its own.

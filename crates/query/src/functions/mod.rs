@@ -6,17 +6,20 @@
 //! own; types are checked in the plan ([`check`]), before DataFusion converts arguments so that they fit.
 
 mod array_literal;
+mod array_or_empty;
 mod casts;
 mod check;
 mod kinds;
 mod names;
+mod patterns;
+mod regex;
 mod rows;
 mod signature;
 mod table;
 mod texts;
 
 pub(crate) use array_literal::array_literal;
-pub(crate) use check::{checked, is_of_one_type};
+pub(crate) use check::{check_join, checked, is_of_one_type};
 pub(crate) use names::check_names;
 pub(crate) use table::callable;
 pub(crate) use texts::register;

@@ -36,6 +36,13 @@ impl Visitor for Names {
         }
     }
 
+    fn pre_visit_select(&mut self, select: &ast::Select) -> ControlFlow<SqlError> {
+        match check_aliases(select) {
+            Ok(()) => ControlFlow::Continue(()),
+            Err(error) => ControlFlow::Break(error),
+        }
+    }
+
     fn pre_visit_table_factor(&mut self, factor: &TableFactor) -> ControlFlow<SqlError> {
         let name = match factor {
             TableFactor::Table { name, args: Some(_), .. } | TableFactor::Function { name, .. } => name,
@@ -52,10 +59,25 @@ impl Visitor for Names {
     }
 }
 
+/// A text in quotes is no name: two texts beside each other are an error.
+fn check_aliases(select: &ast::Select) -> Result<(), SqlError> {
+    let quoted = |item: &&ast::SelectItem| matches!(item, ast::SelectItem::ExprWithAlias { alias, .. } if alias.quote_style == Some('\''));
+    match select.projection.iter().find(quoted) {
+        Some(ast::SelectItem::ExprWithAlias { alias, .. }) => {
+            Err(crate::syntax::syntax_error(format!("syntax error at or near \"'{}'\"", alias.value)))
+        }
+        _ => Ok(()),
+    }
+}
+
 fn check(expr: &Expr) -> Result<(), SqlError> {
     match expr {
         Expr::Function(function) => check_function(function),
         Expr::Cast { kind: CastKind::TryCast | CastKind::SafeCast, .. } => Err(unsupported("TRY_CAST")),
+        // Blanks at the end count or not, as the type of what they meet says: text has no such rules.
+        Expr::Cast { data_type: ast::DataType::Char(_) | ast::DataType::Character(_), .. } => {
+            Err(unsupported("a cast to character").with_hint("use text or varchar"))
+        }
         Expr::RLike { .. } => Err(unsupported("RLIKE")),
         Expr::Dictionary(_) | Expr::Map(_) | Expr::Struct { .. } => Err(unsupported("a structure in braces")),
         Expr::Array(ast::Array { named: false, .. }) => Err(unsupported("an array without the word ARRAY")),
@@ -68,8 +90,26 @@ fn check_function(function: &Function) -> Result<(), SqlError> {
     match plain(&function.name) {
         // `ARRAY(SELECT …)` reads as a function.
         Some(name) if name == "array" && matches!(function.args, FunctionArguments::Subquery(_)) => Ok(()),
-        Some(name) if table::has(&name) => Ok(()),
+        Some(name) if table::has(&name) => check_form(&name, function),
         _ => Err(missing(&function.name)),
+    }
+}
+
+/// What is asked of some functions beyond their arguments.
+fn check_form(name: &str, function: &Function) -> Result<(), SqlError> {
+    let none = matches!(&function.args, FunctionArguments::List(list) if list.args.is_empty());
+    match name {
+        "first_value" | "last_value" | "nth_value" if function.over.is_none() => {
+            Err(invalid("42809", format!("window function {name} requires an OVER clause")))
+        }
+        "count" if none => {
+            let message = "count(*) must be used to call a parameterless aggregate function";
+            Err(invalid("42809", message))
+        }
+        "generate_series" => {
+            Err(unsupported("generate_series in a select list").with_hint("it can stand in FROM"))
+        }
+        _ => Ok(()),
     }
 }
 

@@ -14,6 +14,12 @@ pub(super) struct Signature {
 enum Parameter {
     Any,
     AnyArray,
+    /// Anything but an array.
+    AnyElement,
+    /// What a JSON value is read from.
+    Document,
+    /// A name of a member, a place in an array, or an array of both.
+    Path,
     Of(Kind),
 }
 
@@ -29,6 +35,9 @@ impl Signature {
         let parameter = |name: &str| match name {
             "any" => Parameter::Any,
             "anyarray" => Parameter::AnyArray,
+            "anyelement" => Parameter::AnyElement,
+            "document" => Parameter::Document,
+            "path" => Parameter::Path,
             name => Parameter::Of(Kind::named(name)),
         };
         Signature { parameters: text.split_ascii_whitespace().map(parameter).collect(), variadic }
@@ -52,6 +61,14 @@ impl Parameter {
     fn takes(&self, argument: &Argument) -> bool {
         match self {
             Parameter::Any => argument.kind != Kind::Other,
+            Parameter::AnyElement => !matches!(argument.kind, Kind::Other | Kind::Array(_)),
+            Parameter::Document => {
+                matches!(argument.kind, Kind::Json | Kind::Text | Kind::Bytea | Kind::Unknown)
+            }
+            Parameter::Path => match &argument.kind {
+                Kind::Array(item) => matches!(**item, Kind::Text | Kind::Unknown),
+                kind => matches!(kind, Kind::Text | Kind::Int2 | Kind::Int4 | Kind::Int8 | Kind::Unknown),
+            },
             Parameter::AnyArray => matches!(argument.kind, Kind::Array(_)),
             Parameter::Of(kind) => {
                 argument.kind.is_taken_as(kind)

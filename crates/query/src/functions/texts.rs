@@ -1,7 +1,9 @@
 //! Functions of text and bytes that are ours, since DataFusion's of the same name answer otherwise or do not exist.
 
+use super::array_or_empty::ArrayOrEmpty;
+use super::patterns;
 use super::rows::{Answer, Arg, Returns, RowFunction};
-use crate::error::invalid;
+use crate::error::{invalid, unsupported};
 use datafusion::common::Result;
 use datafusion::execution::FunctionRegistry;
 use datafusion::logical_expr::ScalarUDF;
@@ -15,9 +17,10 @@ use std::sync::Arc;
 /// # Errors
 /// None are expected.
 pub(crate) fn register(registry: &mut dyn FunctionRegistry) -> Result<()> {
-    for function in FUNCTIONS {
+    for function in FUNCTIONS.iter().chain(patterns::FUNCTIONS) {
         registry.register_udf(Arc::new(ScalarUDF::new_from_impl(function.clone())))?;
     }
+    registry.register_udf(Arc::new(ScalarUDF::new_from_impl(ArrayOrEmpty::new())))?;
     Ok(())
 }
 
@@ -42,6 +45,19 @@ const FUNCTIONS: &[RowFunction] = &[
     RowFunction::strict("initcap", Returns::Text, |args| Ok(Answer::Text(initcap(args[0].text())))),
     RowFunction::strict("encode", Returns::Text, |args| encode(bytes(&args[0]), args[1].text())),
     RowFunction::strict("decode", Returns::Bytes, |args| decode(args[0].text(), args[1].text())),
+    RowFunction::strict("convert_from", Returns::Text, |args| {
+        check_encoding(args[1].text())?;
+        match std::str::from_utf8(bytes(&args[0])) {
+            Ok(text) if !text.contains('\0') => Ok(Answer::Text(text.to_owned())),
+            _ => Err(invalid("22021", "invalid byte sequence for encoding \"UTF8\"")),
+        }
+    }),
+    RowFunction::strict("convert_to", Returns::Bytes, |args| {
+        check_encoding(args[1].text())?;
+        Ok(Answer::Bytes(bytes(&args[0]).to_vec()))
+    }),
+    RowFunction::strict("json_array_length", Returns::Int4, |args| json_array_length(args[0].text())),
+    RowFunction::strict("jsonb_array_length", Returns::Int4, |args| json_array_length(args[0].text())),
     RowFunction::strict("quote_literal", Returns::Text, |args| {
         Ok(Answer::Text(quote_literal(args[0].text())))
     }),
@@ -71,10 +87,26 @@ fn bytes<'a>(arg: &Arg<'a>) -> &'a [u8] {
     }
 }
 
+fn json_array_length(json: &str) -> std::result::Result<Answer, SqlError> {
+    match serde_json::from_str::<serde_json::Value>(json) {
+        Ok(serde_json::Value::Array(elements)) => Ok(Answer::Int(elements.len() as i64)),
+        Ok(serde_json::Value::Object(_)) => Err(invalid("22023", "cannot get array length of a non-array")),
+        _ => Err(invalid("22023", "cannot get array length of a scalar")),
+    }
+}
+
+/// All text is UTF-8.
+fn check_encoding(name: &str) -> std::result::Result<(), SqlError> {
+    match name.to_ascii_lowercase().replace(['-', '_'], "").as_str() {
+        "utf8" | "unicode" => Ok(()),
+        _ => Err(unsupported(&format!("encoding \"{name}\""))),
+    }
+}
+
 fn chr(code: i64) -> std::result::Result<Answer, SqlError> {
     let refused = |message: String| SqlError::new(ErrorKind::TooLarge, message).with_sqlstate("54000");
     match u32::try_from(code) {
-        Err(_) => Err(refused("character number must be positive".into())),
+        Err(_) => Err(invalid("22023", "character number must be positive")),
         Ok(0) => Err(refused("null character not permitted".into())),
         Ok(code) => {
             let c = char::from_u32(code)

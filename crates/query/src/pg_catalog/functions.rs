@@ -181,7 +181,9 @@ const FUNCTIONS: &[(&str, Returns, Body)] = &[
     ("quote_ident", Returns::Text, |_, args| Answer::Text(string(args, 0).map(|name| quote(&name)))),
     ("array_upper", Returns::Int4, |_, args| {
         Answer::Int(match args.first() {
-            Some(ScalarValue::List(list)) if !args[0].is_null() => Some(i64::from(list.value_length(0))),
+            Some(ScalarValue::List(list)) if !args[0].is_null() && int(args, 1) == Some(1) => {
+                Some(i64::from(list.value_length(0))).filter(|length| *length > 0)
+            }
             _ => None,
         })
     }),

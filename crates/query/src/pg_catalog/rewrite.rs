@@ -13,6 +13,9 @@ use datafusion::sql::sqlparser::ast::{
 use std::collections::HashSet;
 use std::ops::ControlFlow;
 
+mod array;
+mod tuples;
+
 /// Rewrites a statement in place.
 pub fn rewrite(statement: &mut Statement) {
     let _ = statement.visit(&mut Rewriter);
@@ -47,17 +50,28 @@ impl VisitorMut for Rewriter {
             }
             _ => return ControlFlow::Continue(()),
         };
-        let Some(select) = select_of(query) else { return ControlFlow::Continue(()) };
+        let Some(select) = select_of(query) else {
+            if with == "array_agg" {
+                *expr = array::of_query(query);
+            }
+            return ControlFlow::Continue(());
+        };
         let empty = sources(select).any(SystemTable::is_always_empty) && !counts(select);
         if empty || unnests_nothing(select) {
             *expr = null_of(expr).expect("it is a subquery");
-        } else if with == "array_agg" || sources(select).next().is_some() {
-            *expr = aggregate(&mut query.clone(), with);
+        } else if with == "array_agg" {
+            *expr = array::of_query(query);
+        } else if sources(select).next().is_some() {
+            *expr = aggregate(&mut query.clone(), with, Vec::new());
         }
         ControlFlow::Continue(())
     }
 
     fn post_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<()> {
+        if let Some(by_parts) = tuples::by_parts(expr) {
+            *expr = by_parts;
+            return ControlFlow::Continue(());
+        }
         match expr {
             Expr::Collate { expr: inner, collation } if is_byte_order(collation) => {
                 let inner = std::mem::replace(inner.as_mut(), Expr::Value(Value::Null.into()));
@@ -74,8 +88,17 @@ impl VisitorMut for Rewriter {
                     array_literal(right, left);
                 }
             }
+            Expr::Value(value) => {
+                if let Value::UnicodeStringLiteral(text) = &mut value.value {
+                    value.value = Value::SingleQuotedString(std::mem::take(text));
+                }
+            }
             Expr::Function(function) => strip_schema(&mut function.name),
             Expr::Cast { kind: CastKind::Cast | CastKind::DoubleColon, .. } => rewrite_cast(expr),
+            Expr::Substring { expr: text, substring_from: Some(pattern), substring_for: None, .. } if matches!(pattern.as_ref(), Expr::Value(value) if matches!(value.value, Value::SingleQuotedString(_))) =>
+            {
+                *expr = call("substring_by_pattern", vec![text.as_ref().clone(), pattern.as_ref().clone()]);
+            }
             Expr::Identifier(ident)
                 if ident.quote_style.is_none() && ident.value.eq_ignore_ascii_case("current_schema") =>
             {
@@ -168,14 +191,33 @@ fn array_literal(expr: &mut Expr, beside: &Expr) {
     }
 }
 
-/// Casts to types that only PostgreSQL names.
+/// Casts to types that only PostgreSQL names, and to texts of a length: that many characters are left of them.
 fn rewrite_cast(cast: &mut Expr) {
     let Expr::Cast { expr, data_type, .. } = cast else { return };
+    if let Some(length) = varchar_length(data_type) {
+        *data_type = DataType::Text;
+        let text = std::mem::replace(cast, Expr::Value(Value::Null.into()));
+        let length = Expr::Value(Value::Number(length.to_string(), false).into());
+        *cast = call("left", vec![text, length]);
+        return;
+    }
     if let Some(function) = reg_function(data_type) {
         let inner = std::mem::replace(expr.as_mut(), Expr::Value(Value::Null.into()));
         *cast = call(function, vec![inner]);
     } else if let Some(plain) = plain_type(data_type) {
         *data_type = plain;
+    }
+}
+
+fn varchar_length(data_type: &DataType) -> Option<u64> {
+    let (DataType::Varchar(length) | DataType::CharacterVarying(length) | DataType::CharVarying(length)) =
+        data_type
+    else {
+        return None;
+    };
+    match length {
+        Some(ast::CharacterLength::IntegerLength { length, .. }) => Some(*length),
+        _ => None,
     }
 }
 
@@ -312,9 +354,7 @@ fn unnests_nothing(select: &Select) -> bool {
 /// DataFusion plans a correlated subquery only if it is an aggregate, and if each condition names its own tables.
 /// What gives one row at most may as well be an aggregate; a condition on outer columns alone may as well stand around
 /// it.
-fn aggregate(query: &mut Query, with: &str) -> Expr {
-    const AGGREGATES: [&str; 9] =
-        ["count", "min", "max", "sum", "avg", "string_agg", "array_agg", "bool_or", "first_value"];
+fn aggregate(query: &mut Query, with: &str, order: Vec<ast::OrderByExpr>) -> Expr {
     let unchanged = Expr::Subquery(Box::new(query.clone()));
     let limited = query.limit_clause.is_some();
     let SetExpr::Select(select) = query.body.as_mut() else { return unchanged };
@@ -325,12 +365,16 @@ fn aggregate(query: &mut Query, with: &str) -> Expr {
     else {
         return unchanged;
     };
-    let is_aggregate = matches!(expr, Expr::Function(f) if AGGREGATES.contains(&name_of(&f.name).as_str()));
-    if grouped || is_aggregate || select.distinct.is_some() || limited {
+    if grouped || is_aggregate(expr) || select.distinct.is_some() || limited {
         return unchanged;
     }
     let inner = std::mem::replace(expr, Expr::Value(Value::Null.into()));
     *expr = call(with, vec![inner]);
+    if let Expr::Function(Function { args: FunctionArguments::List(list), .. }) = expr
+        && !order.is_empty()
+    {
+        list.clauses.push(ast::FunctionArgumentClause::OrderBy(order));
+    }
     query.order_by = None;
     let subquery = Expr::Subquery(Box::new(query.clone()));
     match outer {
@@ -343,6 +387,13 @@ fn aggregate(query: &mut Query, with: &str) -> Expr {
             else_result: None,
         },
     }
+}
+
+/// Whether an expression is a call of an aggregate.
+fn is_aggregate(expr: &Expr) -> bool {
+    const AGGREGATES: [&str; 9] =
+        ["count", "min", "max", "sum", "avg", "string_agg", "array_agg", "bool_or", "first_value"];
+    matches!(expr, Expr::Function(f) if AGGREGATES.contains(&name_of(&f.name).as_str()))
 }
 
 /// Takes the conditions that name none of the `SELECT`'s own tables out of its `WHERE`.

@@ -24,7 +24,7 @@ CASES = [
     ("{0} || {1}", "json", "json"),
     ("{0} - {1}", "jsonb", KEYS),
     ("{0} @> {1}", "jsonb", "jsonb"),
-    ("{0} ? {1}", "json", KEYS),
+    ("{0} ? {1}", "jsonb", KEYS),
     ("json_array_length({0})", DOCUMENTS),
     ("jsonb_array_length({0})", "jsonb"),
     ("json_typeof({0})", DOCUMENTS),

@@ -3,7 +3,7 @@
 use super::Row;
 
 pub(super) const FUNCTIONS: &[Row] = &[
-    ("array_agg", "any"),
+    ("array_agg", "anyelement"),
     ("avg", "int2 | int4 | int8 | float4 | float8 | numeric"),
     ("bit_and", "int2 | int4 | int8"),
     ("bit_or", "int2 | int4 | int8"),

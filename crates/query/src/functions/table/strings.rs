@@ -11,6 +11,8 @@ pub(super) const FUNCTIONS: &[Row] = &[
     ("chr", "int4"),
     ("concat", "any..."),
     ("concat_ws", "text any..."),
+    ("convert_from", "bytea text"),
+    ("convert_to", "text text"),
     ("decode", "text text"),
     ("encode", "bytea text"),
     ("gen_random_uuid", ""),
@@ -30,6 +32,7 @@ pub(super) const FUNCTIONS: &[Row] = &[
     ("regexp_like", "text text | text text text"),
     ("regexp_match", "text text | text text text"),
     ("regexp_replace", "text text text | text text text text"),
+    ("regexp_split_to_array", "text text | text text text"),
     ("repeat", "text int4"),
     ("replace", "text text text"),
     ("reverse", "text"),
@@ -45,10 +48,9 @@ pub(super) const FUNCTIONS: &[Row] = &[
     ("strpos", "text text"),
     ("substr", "text int4 | text int4 int4"),
     ("substring", "text int4 | text int4 int4"),
-    ("to_hex", "int4 | int8"),
     ("translate", "text text text"),
     ("trim", "text | text text"),
     ("upper", "text"),
 ];
 
-pub(super) const INTERNAL: &[Row] = &[];
+pub(super) const INTERNAL: &[Row] = &[("substring_by_pattern", "text text")];
