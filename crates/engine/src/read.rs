@@ -14,7 +14,7 @@
 
 use crate::catalog::Table;
 use crate::engine::{Engine, Obligation};
-use crate::index::{KeyRef, Location, Older, Version, version_at};
+use crate::index::{KeyRef, Location, Version, version_at};
 use crate::tablet::Tablet;
 use oribi_types::{Result, RowRef, Timestamp, ValueRef};
 use std::sync::atomic::Ordering::Relaxed;
@@ -281,9 +281,9 @@ impl Engine {
             return version.or_else(|| version_at(newest, self.timeline.watermark()));
         }
         // An imported row carries a timestamp from before its import was committed.
-        version.filter(|version| match version.meta.older() {
-            Older::At(home) if version.meta.is_clean() => tablet.state().files.is_visible(home.file, view.ts),
-            _ => true,
+        version.filter(|version| {
+            let home = version.meta.lineage.home();
+            home.is_none_or(|home| tablet.state().files.is_visible(home.file, view.ts))
         })
     }
 

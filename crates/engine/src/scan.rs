@@ -297,8 +297,9 @@ impl Engine {
                 Older::At(known) => *location != Some(known),
             };
             if lasting {
-                let older = location.map_or(Older::Nothing, Older::At);
-                self.index.resolve(self.index.key(tablet.generation(), r.version.key()), r.oldest_ts, older);
+                let found = location.map_or(Older::Nothing, Older::At);
+                let key = self.index.key(tablet.generation(), r.version.key());
+                self.index.resolve(key, r.oldest_ts, r.older, found);
             }
         }
     }
@@ -319,7 +320,7 @@ impl Replacing {
     /// What a version that a snapshot sees may replace, with the unflushed versions below it; `None` if that is nothing.
     fn of(version: &Version, first_unflushed: u64) -> Option<Self> {
         let oldest = oldest_unflushed(version, first_unflushed);
-        let older = oldest.meta.older();
+        let older = oldest.meta.lineage.older();
         let replacing = || Replacing { version: version.hold(), older, oldest_ts: oldest.meta.ts };
         (older != Older::Nothing).then(replacing)
     }

@@ -3,9 +3,10 @@
 
 mod common;
 
+use common::hooked::Hooked;
 use common::*;
 use oribi_engine::{Engine, Obligation, Table};
-use oribi_sim::{SimClock, SimFiles};
+use oribi_sim::{Operation, SimClock, SimFiles};
 use oribi_types::Durability;
 use std::sync::Arc;
 
@@ -71,4 +72,46 @@ fn what_a_snapshot_reads_is_flushed() {
     assert!(scan(&engine, &table, &engine.snapshot()).values().all(|v| v == "second"));
     engine.flush(&table).unwrap();
     assert!(scan(&engine, &table, &snapshot).values().all(|v| v == "first"));
+}
+
+/// A sealed memtable has two versions of a key, as a snapshot was there between; both are cut off while, before or after
+/// they are flushed, by a row or by a delete.
+#[test]
+fn a_key_with_two_sealed_versions_has_one_live_row() {
+    for (last, during) in [(Some("last"), true), (None, true), (Some("last"), false), (None, false)] {
+        let hooked = Hooked::default();
+        let engine = open(&hooked.env(&Arc::new(SimClock::new()))).unwrap();
+        let table = engine.create_table(definition("t", 1, Durability::Periodic(100))).unwrap();
+        fill(&engine, &table, 0..3, "file");
+        engine.flush(&table).unwrap();
+        fill(&engine, &table, 0..3, "one");
+        let snapshot = engine.snapshot();
+        fill(&engine, &table, 0..3, "two");
+        engine.seal(&table);
+        drop(snapshot);
+        let overwrite = {
+            let (engine, table) = (engine.clone(), table.clone());
+            move || {
+                write(&engine, &table, &[(0, last), (1, last)]).unwrap();
+            }
+        };
+        if during {
+            // The flush has taken its rows.
+            hooked.once(Operation::Create, "tables", overwrite);
+        } else {
+            overwrite();
+        }
+        let expected = || {
+            let rows = [(0, last), (1, last), (2, Some("two"))];
+            model(&rows.iter().filter_map(|(k, v)| Some((*k, (*v)?))).collect::<Vec<_>>())
+        };
+        engine.flush_sealed(&table).unwrap();
+        if during {
+            hooked.clear();
+        }
+        assert_eq!(scan_now(&engine, &table), expected(), "{last:?} {during}: in memory");
+        engine.flush(&table).unwrap();
+        assert_eq!(scan_now(&engine, &table), expected(), "{last:?} {during}: in files");
+        assert_eq!(range_now(&engine, &table), expected(), "{last:?} {during}: in files, by key");
+    }
 }

@@ -2,7 +2,7 @@
 
 use super::output::{self, Place};
 use super::{CHUNK_KEYS, FlushVersion};
-use crate::index::{Flushed, GROUP, KeyRef, Older, RowIndex, Version};
+use crate::index::{GROUP, KeyRef, Older, RowIndex, Taking, Version};
 use crate::memtable::Memtable;
 use crate::scan::resolve;
 use crate::tablet::FileSet;
@@ -114,9 +114,9 @@ impl FlushKeys {
             for (key, key_ref) in group.iter().zip(refs) {
                 let (own, rest) = places.split_at(key.versions as usize);
                 places = rest;
-                let flushed: SmallVec<[(Timestamp, Flushed); 1]> =
-                    own.iter().map(|place| output::flushed(*place, id)).collect();
-                index.unpin(key_ref, self.memtable, &flushed);
+                // The newest comes first.
+                let home = own.first().and_then(|place| output::home(*place, id));
+                index.unpin(key_ref, self.memtable, home);
             }
         }
     }
@@ -140,11 +140,11 @@ impl FlushKey {
     }
 
     fn take(&mut self, newest: &Version, memtable: u64, horizon: Timestamp, rows: &mut Vec<FlushVersion>) {
-        let mut superseded: Option<Timestamp> = None;
+        let (mut superseded, mut taking): (Option<Timestamp>, _) = (None, Taking::default());
         for version in chain(newest, memtable) {
-            let ts = version.meta.ts;
-            if version.meta.memtable() == memtable && version.meta.take() {
-                self.replaced = Some((version.meta.older(), ts));
+            let (ts, lineage) = (version.meta.ts, &version.meta.lineage);
+            if lineage.memtable() == memtable && taking.take(lineage) {
+                self.replaced = Some((lineage.older(), ts));
                 if superseded.is_none_or(|at| at > horizon) {
                     rows.push(FlushVersion { version: version.hold(), superseded });
                     self.versions += 1;

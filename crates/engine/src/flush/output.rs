@@ -3,7 +3,7 @@
 use super::FlushVersion;
 use crate::catalog::Table;
 use crate::engine::Engine;
-use crate::index::{Flushed, Location};
+use crate::index::Location;
 use crate::tablet::Tablet;
 use oribi_sstable::{SstableId, SstableMeta, SstableOptions, SstableWriter};
 use oribi_types::{Result, Timestamp};
@@ -11,8 +11,8 @@ use oribi_types::{Result, Timestamp};
 /// Of a [`Place`]: the version is a delete, and has no row.
 const NO_ROW: u32 = u32::MAX;
 
-/// A version, by its timestamp, and the row of the file that it became.
-pub(super) type Place = (Timestamp, u32);
+/// The row of the file that a version became.
+pub(super) type Place = u32;
 
 /// The file of a flush, not yet published.
 pub(super) struct FlushedFile {
@@ -44,16 +44,15 @@ impl<'a> Output<'a> {
     /// Those of the file system.
     pub fn write(&mut self, versions: &[FlushVersion]) -> Result<()> {
         for FlushVersion { version, superseded } in versions {
-            let ts = version.meta().ts;
             let Some(row) = version.row() else {
-                self.places.push((ts, NO_ROW));
+                self.places.push(NO_ROW);
                 continue;
             };
             if self.writer.is_none() {
                 self.writer = Some(self.create()?);
             }
-            self.writer.as_mut().expect("just made").push(version.key(), row, ts)?;
-            self.places.push((ts, self.rows));
+            self.writer.as_mut().expect("just made").push(version.key(), row, version.meta().ts)?;
+            self.places.push(self.rows);
             self.marks.extend(superseded.map(|at| (self.rows, at)));
             self.rows += 1;
         }
@@ -78,12 +77,12 @@ impl<'a> Output<'a> {
     }
 }
 
-/// What became of a version, whose place is in the file `id`.
-pub(super) fn flushed((ts, row): Place, id: SstableId) -> (Timestamp, Flushed) {
-    (ts, if row == NO_ROW { Flushed::Gone } else { Flushed::At(Location { file: id, row }) })
+/// Where a version is in the file `id`; `None` for a delete.
+pub(super) fn home(row: Place, id: SstableId) -> Option<Location> {
+    (row != NO_ROW).then_some(Location { file: id, row })
 }
 
 /// How many places are rows.
 pub(super) fn rows(places: &[Place]) -> u64 {
-    places.iter().filter(|(_, row)| *row != NO_ROW).count() as u64
+    places.iter().filter(|row| **row != NO_ROW).count() as u64
 }

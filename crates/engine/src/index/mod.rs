@@ -7,8 +7,12 @@
 //! idle priority must not call in here: they would hold a lock that serving threads want, or keep memory from being
 //! reused.
 
+mod lineage;
+#[cfg(test)]
+mod model;
 mod version;
 
+pub(crate) use lineage::{HandingOn, Lineage, Taking};
 pub(crate) use version::{Location, Meta, Older, Version, VersionRef};
 
 use crate::memory::MemoryBudget;
@@ -27,6 +31,12 @@ const ENTRY_BYTES: u64 = 32;
 /// Rows of a dropped table are taken from the budget so many bytes at a time.
 const COUNTED_BYTES: u64 = 1 << 20;
 
+/// Those of [`lineage`], whose model has others.
+mod atomic {
+    pub use std::hint::spin_loop;
+    pub use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+}
+
 pub(crate) struct RowIndex {
     rows: oribi_index::Index<Meta>,
     hasher: RandomState,
@@ -44,6 +54,10 @@ pub(crate) struct KeyRef<'a> {
 impl KeyRef<'_> {
     pub fn is(&self, version: &Version) -> bool {
         version.meta.generation == self.generation && version.key() == self.key
+    }
+
+    fn meta(&self, ts: Timestamp, lsn: u64, lineage: Lineage) -> Meta {
+        Meta { ts, lsn, generation: self.generation, lineage }
     }
 
     fn version<'v>(&'v self, row: Option<&'v [u8]>, meta: Meta) -> oribi_index::NewVersion<'v, Meta> {
@@ -102,14 +116,6 @@ struct Freed {
     memtable: u64,
     /// … and for any.
     memtables: u64,
-}
-
-/// Where a flush left a version.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Flushed {
-    At(Location),
-    /// It was a delete, and is now marks; or nobody could read it any more.
-    Gone,
 }
 
 /// Memory that a version is charged with, its share of the entry included.
@@ -237,18 +243,18 @@ impl RowIndex {
                 if older == (Older::Unresolved { below: 0 }) && !in_files() {
                     older = Older::Nothing;
                 }
-                let meta = Meta::new(key.generation, ts, lsn, memtable, older);
+                let meta = key.meta(ts, lsn, Lineage::new(memtable, older));
                 shard.insert(key.version(row, meta), &guard);
                 placed(Some(older));
                 Applied { grown, ..Applied::default() }
             }
             Entry::Occupied(mut entry) => {
-                let before = &entry.newest().meta;
+                let before = &entry.newest().meta.lineage;
                 let first = before.memtable() != memtable;
                 let older = before.older_for_successor(memtable);
-                let meta = Meta::new(key.generation, ts, lsn, memtable, older);
-                meta.inherit_trimmed(before);
-                entry.push(key.version(row, meta));
+                let lineage = Lineage::new(memtable, older);
+                lineage.inherit_trimmed(before);
+                entry.push(key.version(row, key.meta(ts, lsn, lineage)));
                 let horizon = placed(first.then_some(older));
                 let freed = self.trim_entry(&mut entry, &guard, horizon, memtable);
                 Applied { grown, freed, covers: ts > horizon }
@@ -284,7 +290,7 @@ impl RowIndex {
         // A chain under an old snapshot can be long. What has come since it was trimmed is above that horizon, as
         // horizons are at or below the watermark.
         let newest = &entry.newest().meta;
-        if newest.note_trimmed(horizon) && newest.ts > horizon {
+        if newest.lineage.note_trimmed(horizon.0) && newest.ts > horizon {
             return Freed::default();
         }
         self.cut(entry, guard, memtable, |version| version.meta.ts <= horizon)
@@ -299,22 +305,17 @@ impl RowIndex {
         memtable: u64,
         is_last: impl Fn(&Version) -> bool,
     ) -> Freed {
-        let mut freed = Freed::default();
+        let (mut freed, mut handing_on) = (Freed::default(), HandingOn::default());
         entry.cut(guard, is_last, |last, version| {
             let bytes = charge(version);
             match version.meta.memtable() {
-                Meta::CLEAN => self.budget.cache_shrank(bytes),
+                Lineage::CLEAN => self.budget.cache_shrank(bytes),
                 of => {
                     freed.memtables += bytes;
                     freed.memtable += if of == memtable { bytes } else { 0 };
                 }
             }
-            // Of a sealed memtable that is not being flushed yet: it will never be in a file.
-            if last.meta.older() == (Older::Unresolved { below: version.meta.memtable() })
-                && version.meta.forget()
-            {
-                last.meta.set_older(version.meta.older());
-            }
+            handing_on.hand_on(&last.meta.lineage, &version.meta.lineage);
         });
         freed
     }
@@ -337,7 +338,7 @@ impl RowIndex {
         }
         let guard = pin();
         if let Entry::Vacant(shard) = self.rows.lock(key.hash).entry(key.hash, |version| key.is(version)) {
-            let meta = Meta::new(key.generation, ts, 0, Meta::CLEAN, Older::At(home));
+            let meta = key.meta(ts, 0, Lineage::new(Lineage::CLEAN, Older::At(home)));
             if shard.fill(key.version(Some(row), meta), stamp, &guard).is_some() {
                 self.budget.cache_grew(bytes);
             }
@@ -348,8 +349,8 @@ impl RowIndex {
 
     /// A flush of `memtable` is installed: its version of `key` stays as row cache if it is the newest. Older versions
     /// go, whatever snapshots read: they are in the files by now, with their marks, because memtables are flushed in
-    /// order. `flushed` says, newest first, where each version is; those that it does not name nobody could read.
-    pub fn unpin(&self, key: KeyRef<'_>, memtable: u64, flushed: &[(Timestamp, Flushed)]) {
+    /// order. `home` is where the newest of the memtable's versions is, if it has a row and somebody could read it.
+    pub fn unpin(&self, key: KeyRef<'_>, memtable: u64, home: Option<Location>) {
         let guard = pin();
         let mut shard = self.rows.lock(key.hash);
         let Entry::Occupied(mut entry) = shard.entry(key.hash, |version| key.is(version)) else { return };
@@ -358,11 +359,6 @@ impl RowIndex {
             entry.remove(&guard, |version| self.uncount(version));
             return;
         }
-        // Of versions that one write made the newest comes first, and is the one that counts.
-        let place = |ts: Timestamp| match flushed.get(flushed.partition_point(|(at, _)| *at > ts)) {
-            Some((at, place)) if *at == ts => *place,
-            _ => Flushed::Gone,
-        };
         let is_last = |version: &Version| {
             version.previous().is_none_or(|previous| previous.meta.memtable() <= memtable)
         };
@@ -370,21 +366,10 @@ impl RowIndex {
         while !is_last(version) {
             version = version.previous().expect("just seen");
         }
-        if version.meta.memtable() == memtable {
+        if version.meta.lineage.place(memtable, home) {
             let bytes = charge(version);
             self.budget.memtables_shrank(bytes);
             self.budget.cache_grew(bytes);
-            version.meta.set_clean(match place(version.meta.ts) {
-                Flushed::At(home) => Older::At(home),
-                Flushed::Gone => Older::Nothing,
-            });
-        } else if version.meta.older() == (Older::Unresolved { below: memtable }) {
-            // The first version above the memtable's learns where its older copy now lies. If the memtable's newest was
-            // not written, what it replaced is marked all the same.
-            version.meta.set_older(match flushed.first() {
-                Some((_, Flushed::At(home))) => Older::At(*home),
-                _ => Older::Nothing,
-            });
         }
         let freed = self.cut(&mut entry, &guard, memtable, is_last);
         self.budget.memtables_changed(0, freed.memtables);
@@ -393,13 +378,14 @@ impl RowIndex {
         }
     }
 
-    /// Records where the older copy of an unflushed version lies, so that it is looked up once.
-    pub fn resolve(&self, key: KeyRef<'_>, ts: Timestamp, older: Older) {
+    /// Records where the older copy of an unflushed version lies that said `asked`, so that it is looked up once.
+    pub fn resolve(&self, key: KeyRef<'_>, ts: Timestamp, asked: Older, found: Older) {
         let mut shard = self.rows.lock(key.hash);
         let Entry::Occupied(entry) = shard.entry(key.hash, |version| key.is(version)) else { return };
         let mut versions = std::iter::successors(Some(entry.newest()), |version| version.previous());
-        if let Some(version) = versions.find(|v| v.meta.ts == ts && !v.meta.is_clean()) {
-            version.meta.set_older(older);
+        // One write may have made several versions; the oldest was asked.
+        if let Some(version) = versions.find(|v| v.meta.ts == ts && v.meta.lineage.older() == asked) {
+            version.meta.lineage.resolve(asked, found);
         }
     }
 
