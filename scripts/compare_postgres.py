@@ -3,6 +3,7 @@
 import argparse
 import pathlib
 import re
+import resource
 import shutil
 import sys
 import tempfile
@@ -12,6 +13,10 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "tests/clie
 from conftest import Server
 from differential.known import KNOWN
 from differential.run import compare
+
+
+# What the comparison may take itself, so that an answer without end cannot take the machine.
+MEMORY_BYTES = 4 << 30
 
 
 def report(comparison, arguments):
@@ -46,6 +51,8 @@ def main():
     print(f"seed {arguments.seed}")
     folder = pathlib.Path(tempfile.mkdtemp(prefix="oribi-compare-"))
     server = Server(folder / "data")
+    # Behind the server, which would inherit it.
+    resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
     try:
         with server.sql() as connection:
             known = [] if arguments.all else KNOWN

@@ -15,7 +15,7 @@ REFUSALS = {"0A000", "42883", "42846", "42804", "42704", "42725", "42P18", "4260
 # What DataFusion, Arrow and Rust say of themselves: a client must not be told so.
 RAW = re.compile(
     r"DataFusion|\bArrow\b|\barrow\b|Utf8|Int64|Int32|Float64|Boolean\b|LargeList|List\(|Struct|UInt|Internal error|internal error"
-    r"|panicked|Signature|signature|coerc|Coerc|ScalarValue|Decimal128|nullable|not yet implemented|not implemented"
+    r"|panicked|Signature|signature|coerc|Coerc|ScalarValue|Decimal128|\bnullable\b|not yet implemented|not implemented"
     r"|Unsupported|candidate"
 )
 

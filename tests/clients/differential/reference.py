@@ -16,6 +16,8 @@ OPTIONS = {
     "fsync": "off",
     "max_connections": "10",
     "jit": "off",
+    # A case that asks for millions of rows is a mistake.
+    "statement_timeout": "10s",
 }
 
 

@@ -44,7 +44,6 @@ CASES = [
     ("CASE {0} WHEN {1} THEN 'same' ELSE 'other' END", "integer", "text"),
     ("CASE WHEN {0} THEN 1 ELSE 'x' END", "boolean"),
     ("CASE WHEN {0} THEN 1 ELSE '2' END", "boolean"),
-    ("CASE WHEN {0} THEN 1/0 ELSE 2 END", Some("boolean", ("false", NULL))),
     ("CASE WHEN {0} THEN 1 ELSE 2 END", "integer"),
     ("{0} AND {1}", "integer", "boolean"),
     ("NOT {0}", "integer"),
