@@ -5,7 +5,7 @@ use crate::memtable::Memtable;
 use crate::tablet::{FileSet, LiveFile, Tablet};
 use oribi_types::partition::KeyFilter;
 use oribi_types::schema::{Attributes, ColumnSpec};
-use oribi_types::{ColumnSource, Durability, Schema, TableDefinition, TableOptions, Value};
+use oribi_types::{ColumnSource, Durability, Schema, TableDefinition, TableOptions, Timestamp, Value};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -65,6 +65,8 @@ pub struct Table {
     pub(crate) tablets: Vec<Arc<Tablet>>,
     /// Where keys are looked for that are in no range: it is empty and takes no write, like one that was dropped.
     uncovered: Arc<Tablet>,
+    /// When a range was dropped, last. Snapshots from before saw rows for which the table has no tablet.
+    range_dropped: Timestamp,
 }
 
 impl Table {
@@ -75,8 +77,29 @@ impl Table {
         let is_key_value = has_key_value_shape(&schema);
         let uncovered = Tablet::new(0, PathBuf::new(), 0, Memtable::new(0, 0), FileSet::default());
         uncovered.set_dropped();
-        let uncovered = Arc::new(uncovered);
-        Table { id: record.id, version, definition, schema, expiry, is_key_value, tablets, uncovered }
+        let (uncovered, range_dropped) = (Arc::new(uncovered), Timestamp::MIN);
+        Table {
+            id: record.id,
+            version,
+            definition,
+            schema,
+            expiry,
+            is_key_value,
+            tablets,
+            uncovered,
+            range_dropped,
+        }
+    }
+
+    /// The same, of which a range was dropped at `at`, and none later.
+    #[must_use]
+    pub(crate) fn with_range_dropped(self, at: Timestamp) -> Self {
+        self.uncovered.set_emptied(at);
+        Table { range_dropped: at, ..self }
+    }
+
+    pub(crate) fn range_dropped(&self) -> Timestamp {
+        self.range_dropped
     }
 
     pub fn id(&self) -> u64 {

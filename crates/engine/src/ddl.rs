@@ -4,7 +4,9 @@ use crate::catalog::{Alteration, Catalog, DEFAULT_BUCKET, PUBLIC_SCHEMA, Table};
 use crate::engine::Engine;
 use crate::manifest::{Edit, Install, TableRecord};
 use crate::tablet::{FileSet, Tablet, TabletId, TabletState};
-use oribi_types::{Durability, Error, Partitioning, Result, Schema, TableDefinition, TableOptions};
+use oribi_types::{
+    Durability, Error, Partitioning, Result, Schema, TableDefinition, TableOptions, Timestamp,
+};
 use oribi_wal::Lsn;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -12,6 +14,12 @@ use std::sync::atomic::Ordering::Release;
 
 /// The default key-value bucket is made durable this often.
 const BUCKET_SYNC_MS: u32 = 100;
+
+/// A tablet, and the state that had its rows.
+struct Emptied<'t> {
+    tablet: &'t Tablet,
+    before: Arc<TabletState>,
+}
 
 impl Engine {
     /// # Errors
@@ -43,12 +51,9 @@ impl Engine {
         }
         let mut edits: Vec<Edit> = tables.values().map(|t| Edit::DropTable { id: t.id() }).collect();
         edits.push(Edit::DropSchema { name: name.to_owned() });
-        self.manifest.commit(edits)?;
-        self.change_catalog(|catalog| {
+        self.discard(tables.values(), edits, |catalog| {
             catalog.schemas.remove(name);
-        });
-        tables.values().for_each(|table| self.discard(table));
-        Ok(())
+        })
     }
 
     /// # Errors
@@ -120,26 +125,31 @@ impl Engine {
             return Err(Error::invalid(format!("table \"{schema}.{name}\" cannot be dropped")));
         }
         let table = self.table(schema, name)?;
-        self.manifest.commit(vec![Edit::DropTable { id: table.id() }])?;
-        self.change_catalog(|catalog| {
+        self.discard([&table], vec![Edit::DropTable { id: table.id() }], |catalog| {
             catalog.schemas.get_mut(schema).and_then(|tables| tables.remove(name));
-        });
-        self.discard(&table);
-        Ok(())
+        })
     }
 
-    /// Takes a table that is in no catalog any more out of memory and off the disk.
-    fn discard(&self, table: &Table) {
-        {
+    /// Takes tables out of the manifest, the catalog and memory, and off the disk.
+    fn discard<'t>(
+        &self,
+        tables: impl IntoIterator<Item = &'t Arc<Table>>,
+        edits: Vec<Edit>,
+        remove: impl Fn(&mut Catalog),
+    ) -> Result<()> {
+        let tablets: Vec<&Arc<Tablet>> = tables.into_iter().flat_map(|table| &table.tablets).collect();
+        // First: nobody installs files of a tablet that the manifest knows no more.
+        let _installers: Vec<_> = tablets.iter().map(|tablet| tablet.installer.lock()).collect();
+        self.manifest.commit(edits)?;
+        self.change_catalog(remove);
+        let emptied = {
             let _gate = self.gate.write();
-            table.tablets.iter().for_each(|tablet| tablet.set_dropped());
-        }
-        let _installers: Vec<_> = table.tablets.iter().map(|tablet| tablet.installer.lock()).collect();
-        table.tablets.iter().for_each(|tablet| tablet.state().end_walks());
-        self.index.sweep(table.tablets.iter().map(|tablet| tablet.generation()).collect());
-        for tablet in &table.tablets {
-            self.remove_replaced(tablet, &tablet.state().files, &FileSet::default());
-        }
+            tablets.iter().for_each(|tablet| tablet.set_dropped());
+            let flushed_lsn = self.log.appended();
+            tablets.iter().map(|tablet| self.empty(tablet, Timestamp::MAX, flushed_lsn)).collect()
+        };
+        self.sweep(emptied);
+        Ok(())
     }
 
     /// Changes a table's definition, durably. A write that was planned for the definition before is applied when this
@@ -170,7 +180,8 @@ impl Engine {
         let tablets = table.tablets.iter().map(|t| t.id).collect();
         let record = TableRecord { id: table.id(), definition, tablets };
         self.manifest.commit(vec![Edit::PutTable(record.clone())])?;
-        let altered = Arc::new(Table::new(&record, table.tablets.clone(), table.version() + 1));
+        let altered = Table::new(&record, table.tablets.clone(), table.version() + 1);
+        let altered = Arc::new(altered.with_range_dropped(table.range_dropped()));
         {
             // Under the gate no write is between asking for the version and being applied.
             let _gate = self.gate.write();
@@ -217,7 +228,8 @@ impl Engine {
         Ok(())
     }
 
-    /// Removes all rows of a table at once. Snapshots taken before do not see them any more either.
+    /// Removes all rows of a table at once. Reads by snapshots taken before are refused from then on, but for those under way
+    /// that hold what they have left.
     ///
     /// # Errors
     /// `NotFound` for a dropped table; those of log and manifest.
@@ -225,52 +237,60 @@ impl Engine {
         let _ddl = self.ddl.lock();
         let table = self.latest(table.id()).ok_or_else(|| Error::not_found("the table was dropped"))?;
         let _installers: Vec<_> = table.tablets.iter().map(|tablet| tablet.installer.lock()).collect();
-        self.remove_rows(&table.tablets, |flushed_lsn| {
+        self.remove_rows(&table.tablets, |history_from, flushed_lsn| {
             let edits = table.tablets.iter().map(|tablet| {
                 let removed = tablet.state().files.files.iter().map(|f| f.id()).collect();
-                Edit::Install(Install { tablet: tablet.id, removed, flushed_lsn, ..Install::default() })
+                let install =
+                    Install { tablet: tablet.id, removed, flushed_lsn, history_from, ..Install::default() };
+                Edit::Install(install)
             });
             self.manifest.commit(edits.collect())
         })
     }
 
     /// Removes all rows of `tablets`, whose installers the caller holds, by what `commit` writes to the manifest: it is
-    /// called with the LSN of the last record. If it fails, they stay.
+    /// called with the moment at which they go, and the LSN of the last record. If it fails, they stay.
     pub(crate) fn remove_rows(
         &self,
         tablets: &[Arc<Tablet>],
-        commit: impl FnOnce(Lsn) -> Result<()>,
+        commit: impl FnOnce(Timestamp, Lsn) -> Result<()>,
     ) -> Result<()> {
         // Everybody's writes wait while the gate is held, so most of the log is waited for before.
         self.log.wait_durable(self.log.appended())?;
-        let mut swept = Vec::new();
-        {
+        // Snapshots of before and after differ, even if nobody writes.
+        let now_micros = self.timeline.now_micros();
+        self.reserve_timestamps(now_micros)?;
+        let (at, emptied) = {
             // Under the gate no write of the tablets is under way: all of them are before or after. A write behind the
             // record must not be decided before it is durable, nor one before it be forgotten if it is.
             let _gate = self.gate.write();
             let flushed_lsn = self.log.appended();
             self.log.wait_durable(flushed_lsn)?;
-            commit(flushed_lsn)?;
-            for tablet in tablets {
-                let before = arc_swap::Guard::into_inner(tablet.state());
-                let generation = self.manifest.next_id();
-                let (active, files) =
-                    (self.new_memtable(generation), Arc::new(FileSet { files: Vec::new(), flushed_lsn }));
-                tablet.change(|_| TabletState {
-                    active: active.clone(),
-                    sealed: Vec::new(),
-                    files: files.clone(),
-                });
-                // After the files: who has the new generation must not find, and cache, a row of the old ones.
-                swept.push((tablet, tablet.set_generation(generation), before));
-            }
-        }
-        swept.iter().for_each(|(_, _, before)| before.end_walks());
-        self.index.sweep(swept.iter().map(|(_, generation, _)| *generation).collect());
-        for (tablet, _, before) in swept {
+            let at = self.timeline.begin(now_micros);
+            let committed = commit(at, flushed_lsn);
+            let emptied = committed
+                .map(|()| tablets.iter().map(|tablet| self.empty(tablet, at, flushed_lsn)).collect());
+            self.timeline.complete(at);
+            (at, emptied?)
+        };
+        self.sweep(emptied);
+        // Who is told of it must not come with a snapshot from before.
+        self.timeline.wait_for_watermark(at);
+        Ok(())
+    }
+
+    fn empty<'t>(&self, tablet: &'t Tablet, at: Timestamp, flushed_lsn: Lsn) -> Emptied<'t> {
+        let active = self.new_memtable(self.manifest.next_id());
+        Emptied { tablet, before: tablet.empty(at, &active, flushed_lsn) }
+    }
+
+    /// Takes rows that are gone out of memory, and their files off the disk. The caller holds the tablets' installers.
+    fn sweep(&self, emptied: Vec<Emptied<'_>>) {
+        emptied.iter().for_each(|emptied| emptied.before.end_walks());
+        self.index.sweep(emptied.iter().map(|emptied| emptied.before.active.generation).collect());
+        for Emptied { tablet, before } in emptied {
             self.remove_replaced(tablet, &before.files, &FileSet::default());
         }
-        Ok(())
     }
 
     pub(crate) fn put(&self, table: &Arc<Table>) {

@@ -32,6 +32,7 @@ mod pages;
 mod partitions;
 mod range;
 mod read;
+mod reading;
 pub mod record;
 mod recovery;
 mod rows;

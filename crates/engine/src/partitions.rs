@@ -3,14 +3,15 @@
 //! A change is one manifest record: the table with its new partitioning and the tablets of it. Those that it does not
 //! list any more are gone with it, with their files, and what the log has of them is passed over by a recovery. In
 //! memory a dropped tablet is emptied, as by a truncate, and refuses writes: who still has a handle of the table from
-//! before finds nothing there, and a scan or range read that would miss rows fails instead.
+//! before finds nothing there, and a read by a snapshot or scan that would miss rows is refused (see `reading`). So is one by a
+//! snapshot from before that looks into what came in its place.
 
 use crate::catalog::Table;
 use crate::engine::Engine;
 use crate::manifest::{Edit, TableRecord};
 use crate::tablet::{Tablet, TabletId};
 use oribi_types::partition::RangePartition;
-use oribi_types::{Error, Partitioning, Result};
+use oribi_types::{Error, Partitioning, Result, Timestamp};
 use std::sync::Arc;
 
 /// A change of a table's range partitions.
@@ -60,7 +61,7 @@ impl Plan {
 
 impl Engine {
     /// Makes `changes`, one after the other, all or none, durably. The rows of a dropped partition are gone when this
-    /// returns, for snapshots taken before too.
+    /// returns; reads of it by snapshots taken before are refused.
     ///
     /// # Errors
     /// `NotFound` for the table or a partition to drop; `AlreadyExists` for one of the same bounds; `Invalid` if
@@ -70,29 +71,32 @@ impl Engine {
         let table = self.table(schema, name)?;
         let Plan { partitioning, tablets, dropped } = Plan::of(&table, changes)?;
         let dir = self.table_dir(table.id());
-        let made = |tablet: Option<Arc<Tablet>>| {
-            tablet.unwrap_or_else(|| {
-                let tablet = self.new_tablet(self.manifest.next_id(), &dir);
-                tablet.set_version(table.version());
-                tablet
-            })
+        let mut made = Vec::new();
+        let mut make = || {
+            let tablet = self.new_tablet(self.manifest.next_id(), &dir);
+            tablet.set_version(table.version());
+            made.push(tablet.clone());
+            tablet
         };
-        let tablets: Vec<Arc<Tablet>> = tablets.into_iter().map(made).collect();
+        let tablets: Vec<Arc<Tablet>> =
+            tablets.into_iter().map(|tablet| tablet.unwrap_or_else(&mut make)).collect();
         let ids: Vec<TabletId> = tablets.iter().map(|tablet| tablet.id).collect();
         let definition = oribi_types::TableDefinition { partitioning, ..(*table.definition()).clone() };
         let record = TableRecord { id: table.id(), definition, tablets: ids };
-        let altered = Arc::new(Table::new(&record, tablets, table.version()));
-        let commit = || {
+        let altered = Table::new(&record, tablets, table.version());
+        let commit = |range_dropped: Timestamp| {
             self.manifest.commit(vec![Edit::PutTable(record)])?;
+            // The rows of a dropped range are in none that comes in its place.
+            made.iter().for_each(|tablet| tablet.set_emptied(range_dropped));
             dropped.iter().for_each(|tablet| tablet.set_dropped());
-            self.put(&altered);
+            self.put(&Arc::new(altered.with_range_dropped(range_dropped)));
             Ok(())
         };
         if dropped.is_empty() {
-            return commit();
+            return commit(table.range_dropped());
         }
         let _installers: Vec<_> = dropped.iter().map(|tablet| tablet.installer.lock()).collect();
-        self.remove_rows(&dropped, |_| commit())
+        self.remove_rows(&dropped, |at, _| commit(at))
     }
 
     /// Why a write of `key`, made for `table` as it was, found no tablet that takes it.
@@ -104,21 +108,5 @@ impl Engine {
         }
         let (name, key) = (table.name(), table.key_text(key));
         Error::not_covered(format!("no partition of table \"{name}\" covers key ({key})"))
-    }
-}
-
-impl Table {
-    /// For readers: what they find in a dropped tablet is not what they came for.
-    ///
-    /// # Errors
-    /// `Conflict`.
-    pub(crate) fn check_not_dropped(&self, tablet: &Tablet) -> Result<()> {
-        if tablet.is_dropped() {
-            let name = self.name();
-            return Err(Error::conflict(format!(
-                "a partition of table \"{name}\" was dropped while it was read"
-            )));
-        }
-        Ok(())
     }
 }

@@ -51,9 +51,9 @@ pub enum Lookup<R> {
 /// A key on its way to be read: hashed once, and its memory fetched ahead.
 #[derive(Clone, Copy)]
 pub struct Probe<'a> {
-    table: &'a Table,
-    tablet: &'a Tablet,
-    key: KeyRef<'a>,
+    pub(crate) table: &'a Table,
+    pub(crate) tablet: &'a Tablet,
+    pub(crate) key: KeyRef<'a>,
 }
 
 impl<'a> Probe<'a> {
@@ -103,8 +103,8 @@ pub(crate) struct FileRow {
     pub home: Location,
     /// The commit of its file's rows, for those that were imported.
     visible_from: Timestamp,
-    /// A later version has come.
-    replaced: bool,
+    /// Whether the row is whole and the newest version: the row cache may have it.
+    pub may_cache: bool,
 }
 
 impl Engine {
@@ -170,9 +170,9 @@ impl Engine {
         view: ReadView,
         answer: impl FnOnce(RowVersion<'_>) -> R,
     ) -> Lookup<R> {
-        let Probe { table, tablet, key } = probe;
+        let Probe { table, key, .. } = probe;
         if let Some(newest) = sighting.0.filter(|version| key.is(version))
-            && let Some(version) = self.seen(tablet, newest, view)
+            && let Some(version) = self.seen(probe, newest, view)
         {
             newest.touch();
             return match look(table, key.key, version, view, answer) {
@@ -192,7 +192,7 @@ impl Engine {
     ) -> Lookup<R> {
         let Probe { table, tablet, key } = probe;
         let newest = self.index.read(key, |newest| {
-            let version = self.seen(tablet, newest, view)?;
+            let version = self.seen(probe, newest, view)?;
             Some(look(table, key.key, version, view, answer))
         });
         match newest {
@@ -201,6 +201,7 @@ impl Engine {
             // The row's first write in memory is being applied.
             Ok(None) if !view.registered => Lookup::Pending,
             _ if tablet.state().files.may_contain(key.key) => Lookup::Pending,
+            _ if self.check_answer(probe, view).is_err() => Lookup::Pending,
             _ => Lookup::Absent(Obligation::default()),
         }
     }
@@ -208,7 +209,8 @@ impl Engine {
     /// As [`try_get`](Self::try_get), reading SSTables too: blocks on file I/O, and leaves the row in the row cache.
     ///
     /// # Errors
-    /// `Corrupt`; those of the file system.
+    /// `Retry` if the row may be gone with a truncate or drop that the view does not see, or one of its columns that `table`
+    /// has; `Corrupt`; those of the file system.
     pub fn get<R>(
         &self,
         table: &Table,
@@ -232,29 +234,34 @@ impl Engine {
         let Probe { table, tablet, key } = probe;
         let mut answer = Some(answer);
         let stamp = loop {
-            let probe = self.index.read(key, |newest| {
-                let Some(version) = self.seen(tablet, newest, view) else { return Err(newest.meta.ts) };
+            let looked = self.index.read(key, |newest| {
+                let Some(version) = self.seen(probe, newest, view) else {
+                    return Err(newest.meta.ts);
+                };
                 let answer = answer.take().expect("answered once");
                 Ok(look(table, key.key, version, view, answer))
             });
-            match probe {
+            match looked {
                 Ok(Ok(seen)) => return Ok(seen),
                 // What a snapshot sees of the row was flushed, if there was anything.
                 Ok(Err(_)) if view.registered => break None,
-                Ok(Err(applied)) => self.timeline.wait_for_watermark(applied),
+                Ok(Err(applied)) => {
+                    self.check_answer(probe, view)?;
+                    self.timeline.wait_for_watermark(applied);
+                }
                 Err(stamp) => break Some(stamp),
             }
         };
         let mut row = Vec::new();
         let at = if view.registered { view.ts } else { Timestamp::MAX };
-        let Some(FileRow { ts, home, visible_from, replaced }) =
-            self.read_files(table, tablet, key.key, at, &mut row)?
-        else {
+        let found = self.read_files(table, tablet, key.key, at, &mut row)?;
+        self.check_answer(probe, view)?;
+        let Some(FileRow { ts, home, visible_from, may_cache }) = found else {
             return Ok((None, Obligation::default()));
         };
         // An import that is being installed: no snapshot taken after this answer may miss it.
         self.timeline.wait_for_watermark(visible_from);
-        if let Some(stamp) = stamp.filter(|_| !replaced) {
+        if let Some(stamp) = stamp.filter(|_| may_cache) {
             self.index.fill(key, stamp, &row, ts, home);
         }
         if table.is_expired(&row, ts, view.now_micros) {
@@ -271,8 +278,10 @@ impl Engine {
         self.index.read(key, |newest| newest.meta.is_clean()).unwrap_or(false)
     }
 
-    /// The version that `view` sees, if it is in memory.
-    fn seen<'v>(&self, tablet: &Tablet, newest: &'v Version, view: ReadView) -> Option<&'v Version> {
+    /// The version that `view` sees, if it is in memory and may be answered.
+    fn seen<'v>(&self, probe: Probe<'_>, newest: &'v Version, view: ReadView) -> Option<&'v Version> {
+        self.check_answer(probe, view).ok()?;
+        let tablet = probe.tablet;
         if !self.options.one_source {
             std::hint::black_box(tablet.state().files.may_contain(newest.key()));
         }
@@ -312,8 +321,10 @@ impl Engine {
                 file.sstable.read_row(table.schema_ref(), position, row)?;
                 self.counters.file_reads.fetch_add(1, Relaxed);
                 let home = Location { file: file.id(), row: position };
-                let (visible_from, replaced) = (file.visible_from, file.deletions.is_marked(position));
-                return Ok(Some(FileRow { ts, home, visible_from, replaced }));
+                // By a definition that is older than the file, the row lacks columns that others read.
+                let is_whole = file.sstable.is_known_to(table.schema_ref());
+                let may_cache = is_whole && !file.deletions.is_marked(position);
+                return Ok(Some(FileRow { ts, home, visible_from: file.visible_from, may_cache }));
             }
         }
         if looked {

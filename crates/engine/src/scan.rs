@@ -7,7 +7,8 @@ use crate::catalog::Table;
 use crate::engine::{Engine, Obligation};
 use crate::expiry::expired_rows;
 use crate::index::{Location, Older, Version, VersionRef, version_at};
-use crate::tablet::{FileSet, LiveFile, Tablet, TabletState};
+use crate::reading::Reading;
+use crate::tablet::{FileSet, LiveFile, Tablet};
 use crate::timeline::Snapshot;
 use crate::walk::MemoryColumns;
 use arrow::array::{AsArray, RecordBatch};
@@ -124,7 +125,7 @@ struct Replacing {
 
 /// What a snapshot sees of a tablet's memtables.
 struct Captured {
-    state: Arc<TabletState>,
+    reading: Reading,
     rows: Vec<MemoryRow>,
     replacing: Vec<Replacing>,
     /// The highest LSN of what the snapshot sees, deletes included.
@@ -136,7 +137,8 @@ impl Engine {
     /// from a thread that serves a hot protocol.
     ///
     /// # Errors
-    /// `Conflict` if a tablet was dropped since the table's handle was taken; `Corrupt`; those of the file system.
+    /// `Conflict` if rows that the snapshot sees went since, with a truncate or drop, or columns of the table's handle;
+    /// `Corrupt`; those of the file system.
     pub fn scan(&self, table: &Arc<Table>, snapshot: &Snapshot) -> Result<TableScan> {
         self.scan_tablets(table, 0..table.tablets.len(), snapshot)
     }
@@ -151,6 +153,7 @@ impl Engine {
         tablets: impl IntoIterator<Item = usize>,
         snapshot: &Snapshot,
     ) -> Result<TableScan> {
+        self.check_ranges(table, snapshot)?;
         let mut obligation = Obligation::default();
         let tablets = tablets
             .into_iter()
@@ -176,29 +179,28 @@ impl Engine {
         snapshot: &Snapshot,
     ) -> Result<TabletColumns> {
         let tablet = &table.tablets[tablet];
-        let (state, replacing, memory) = loop {
-            let state = arc_swap::Guard::into_inner(tablet.state());
-            let generation = tablet.generation();
-            let replacing = self.replacing(&state, generation, snapshot);
-            let memory = MemoryColumns::begin(&self.index, table, &state, generation, projection, snapshot);
+        let (reading, replacing, memory) = loop {
+            let reading = self.reading(table, tablet, snapshot.ts(), Some(projection))?;
+            let replacing = self.replacing(&reading, snapshot);
+            let memory = MemoryColumns::begin(&self.index, table, &reading, projection, snapshot);
             // Else rows may be unpinned, or swept, of which the walk did not hear.
-            if tablet.is_current(&state) && tablet.generation() == generation {
-                break (state, replacing, memory);
+            if reading.still_valid() {
+                break (reading, replacing, memory);
             }
         };
-        table.check_not_dropped(tablet)?;
-        let files = self.scan_files(table, tablet, &state, snapshot, &replacing)?;
+        let files = self.scan_files(table, &reading, snapshot, &replacing)?;
         // Perhaps more than the snapshot sees: the rows were not looked at yet.
-        let newest = state.memtables().map(|memtable| memtable.newest_lsn()).max().unwrap_or_default();
+        let newest =
+            reading.state.memtables().map(|memtable| memtable.newest_lsn()).max().unwrap_or_default();
         Ok(TabletColumns { files, memory, obligation: Obligation::on(table, newest) })
     }
 
     /// What the unflushed rows replace that a snapshot sees.
-    fn replacing(&self, state: &TabletState, generation: u64, snapshot: &Snapshot) -> Vec<Replacing> {
-        let first_unflushed = state.first_unflushed();
+    fn replacing(&self, reading: &Reading, snapshot: &Snapshot) -> Vec<Replacing> {
+        let first_unflushed = reading.state.first_unflushed();
         let mut replacing = Vec::new();
-        for memtable in state.memtables() {
-            self.index.visit(generation, memtable.replacing(), |_, newest| {
+        for memtable in reading.state.memtables() {
+            self.index.visit(reading.generation(), memtable.replacing(), |_, newest| {
                 let seen = version_at(newest, snapshot.ts());
                 let Some(version) = seen.filter(|v| v.meta.memtable() >= first_unflushed) else { return };
                 // A key that is listed by several memtables is taken with the one that has its oldest version.
@@ -214,55 +216,53 @@ impl Engine {
     fn scan_tablet(
         &self,
         table: &Table,
-        tablet: &Tablet,
+        tablet: &Arc<Tablet>,
         snapshot: &Snapshot,
         obligation: &mut Obligation,
     ) -> Result<(Vec<FileScan>, Vec<MemoryRow>)> {
-        let Captured { state, rows, replacing, lsn } = self.capture(table, tablet, snapshot);
-        table.check_not_dropped(tablet)?;
+        let Captured { reading, rows, replacing, lsn } = self.capture(table, tablet, snapshot)?;
         // What is in a file is durable, so only unflushed versions are waited for.
         if let Some(lsn) = lsn {
             obligation.merge(Obligation::on(table, lsn));
         }
-        Ok((self.scan_files(table, tablet, &state, snapshot, &replacing)?, rows))
+        Ok((self.scan_files(table, &reading, snapshot, &replacing)?, rows))
     }
 
     /// The files of a tablet, without what is replaced in memory.
     fn scan_files(
         &self,
         table: &Table,
-        tablet: &Tablet,
-        state: &TabletState,
+        reading: &Reading,
         snapshot: &Snapshot,
         replacing: &[Replacing],
     ) -> Result<Vec<FileScan>> {
+        let files = &reading.state.files;
         let older: Vec<(&[u8], Older)> = replacing.iter().map(|r| (r.version.key(), r.older)).collect();
-        let replaced = resolve(&state.files, &older)?;
-        self.remember(tablet, state, replacing, &replaced);
+        let replaced = resolve(files, &older)?;
+        self.remember(reading, replacing, &replaced);
 
         let mut hidden: HashMap<SstableId, Vec<u32>> = HashMap::new();
         for location in replaced.into_iter().flatten() {
             hidden.entry(location.file).or_default().push(location.row);
         }
-        let visible = state.files.files.iter().filter(|file| file.visible_from <= snapshot.ts());
+        let visible = files.files.iter().filter(|file| file.visible_from <= snapshot.ts());
         let scan = |file: &Arc<LiveFile>| {
             scan_file(table, file, snapshot, hidden.remove(&file.id()).unwrap_or_default())
         };
         visible.map(scan).collect()
     }
 
-    /// The state of a tablet, and what of its memtables a snapshot sees. Taken again if a flush was installed in between,
-    /// because that unpins rows.
-    fn capture(&self, table: &Table, tablet: &Tablet, snapshot: &Snapshot) -> Captured {
+    /// The state of a tablet, and what of its memtables a snapshot sees.
+    fn capture(&self, table: &Table, tablet: &Arc<Tablet>, snapshot: &Snapshot) -> Result<Captured> {
         let now = snapshot.now_micros();
         loop {
-            let state = arc_swap::Guard::into_inner(tablet.state());
-            let generation = tablet.generation();
+            let reading = self.reading(table, tablet, snapshot.ts(), None)?;
+            let state = &reading.state;
             let first_unflushed = state.first_unflushed();
             let (mut replacing, mut lsn) = (Vec::new(), None);
             let mut rows = Vec::with_capacity(state.memtables().map(|m| m.len()).sum());
             for memtable in state.memtables() {
-                self.index.visit(generation, memtable.hashes(), |_, newest| {
+                self.index.visit(reading.generation(), memtable.hashes(), |_, newest| {
                     // A key that is in several memtables is taken with the version that counts.
                     let seen = version_at(newest, snapshot.ts()).filter(|v| v.meta.memtable() == memtable.id);
                     let Some(version) = seen else { return };
@@ -275,30 +275,24 @@ impl Engine {
                     }
                 });
             }
-            if tablet.is_current(&state) && tablet.generation() == generation {
-                return Captured { state, rows, replacing, lsn };
+            if reading.still_valid() {
+                return Ok(Captured { reading, rows, replacing, lsn });
             }
         }
     }
 
     /// Keeps what was looked up, for the next scan and the flush.
-    fn remember(
-        &self,
-        tablet: &Tablet,
-        state: &TabletState,
-        replacing: &[Replacing],
-        replaced: &[Option<Location>],
-    ) {
+    fn remember(&self, reading: &Reading, replacing: &[Replacing], replaced: &[Option<Location>]) {
         for (r, location) in replacing.iter().zip(replaced) {
             let lasting = match r.older {
                 // What lay below it is in the files by now, so the answer holds for good.
-                Older::Unresolved { below } => below < state.first_unflushed(),
+                Older::Unresolved { below } => below < reading.state.first_unflushed(),
                 Older::Nothing => false,
                 Older::At(known) => *location != Some(known),
             };
             if lasting {
                 let found = location.map_or(Older::Nothing, Older::At);
-                let key = self.index.key(tablet.generation(), r.version.key());
+                let key = self.index.key(reading.generation(), r.version.key());
                 self.index.resolve(key, r.oldest_ts, r.older, found);
             }
         }

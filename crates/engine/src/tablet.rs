@@ -20,6 +20,8 @@ pub(crate) struct Tablet {
     generation: AtomicU64,
     /// The version of the table's definition by which rows are written; [`DROPPED`] if none are any more.
     version: AtomicU64,
+    /// When all of its rows went, last; see [`reading`](crate::reading).
+    emptied: AtomicU64,
     state: ArcSwap<TabletState>,
     /// The installer: whoever changes the tablet's files holds this, from reading them to the manifest record.
     pub installer: Mutex<()>,
@@ -108,6 +110,7 @@ impl Tablet {
             dir,
             generation: AtomicU64::new(generation),
             version: AtomicU64::new(0),
+            emptied: AtomicU64::new(0),
             state: ArcSwap::from_pointee(state),
             installer: Mutex::new(()),
             flush: Mutex::new(()),
@@ -119,9 +122,27 @@ impl Tablet {
         self.generation.load(Ordering::Acquire)
     }
 
-    /// Returns the generation before.
-    pub fn set_generation(&self, generation: u64) -> u64 {
-        self.generation.swap(generation, Ordering::AcqRel)
+    /// Snapshots below this saw rows that are gone.
+    #[inline]
+    pub fn emptied(&self) -> Timestamp {
+        Timestamp(self.emptied.load(Ordering::Acquire))
+    }
+
+    pub fn set_emptied(&self, at: Timestamp) {
+        self.emptied.store(at.0, Ordering::Release);
+    }
+
+    /// Has all rows be gone for who looks for them from now on; returns the state that had them. The caller holds the installer,
+    /// and the gate alone. `active` is of a new generation.
+    pub fn empty(&self, at: Timestamp, active: &Arc<Memtable>, flushed_lsn: u64) -> Arc<TabletState> {
+        // In this order: who misses a row sees why, and who has the new generation must not find, and cache, a row of the old
+        // files.
+        self.set_emptied(at);
+        let files = Arc::new(FileSet { files: Vec::new(), flushed_lsn });
+        let before =
+            self.state.swap(Arc::new(TabletState { active: active.clone(), sealed: Vec::new(), files }));
+        self.generation.store(active.generation, Ordering::Release);
+        before
     }
 
     pub fn state(&self) -> arc_swap::Guard<Arc<TabletState>> {

@@ -9,19 +9,19 @@
 //!   one memtable.
 //! - The memtable lists the key's hash by then: its row was noted before it was published, and it was published before the
 //!   snapshot was registered. What is listed after the walk began has no row for it.
-//! - Rows are unpinned by a flush, or swept by a truncate or drop. Both first publish it: a state of the tablet without the
-//!   memtable, or that the tablet is dropped. Then, still with the tablet's installer, they [end](Walks::end) the walks of
+//! - Rows are unpinned by a flush, or swept by a truncate or drop. All of them first publish it: a state of the tablet without
+//!   the memtable. Then, still with the tablet's installer, they [end](Walks::end) the walks of
 //!   the memtable: each holds what is left of its rows from then on, in *all* memtables, and needs the index no more. Then
 //!   rows go. So whoever makes them go finds the walks of every memtable that is in the state, and those of others ended.
-//! - A scan takes a state, begins its walk, and then looks whether the state is still the tablet's. If not, it begins again
-//!   with another state. If so, whoever publishes a change later finds the walk, as it takes the lock of the list after it
+//! - A scan takes a [`Reading`], begins its walk, and then asks whether that is still valid. If not, it begins again with
+//!   another. If so, whoever publishes a change later finds the walk, as it takes the lock of the list after it
 //!   was registered: had it taken the lock before, the scan would have seen the change.
 
 use crate::catalog::Table;
 use crate::index::{GROUP, RowIndex, Version, VersionRef, version_at};
 use crate::memtable::Memtable;
 use crate::range::KeyRange;
-use crate::tablet::TabletState;
+use crate::reading::Reading;
 use crate::timeline::Snapshot;
 use arrow::array::RecordBatch;
 use oribi_types::batch::BatchBuilder;
@@ -49,21 +49,22 @@ const ROWS_AHEAD: usize = 16;
 const KEYS_AT_ONCE: usize = 4096;
 
 impl MemoryColumns {
-    /// What `snapshot` sees of the memtables of `state`. The caller looks then whether the state is still the tablet's.
+    /// What `snapshot` sees of the memtables of `reading`. The caller asks then whether that is still valid.
     pub(crate) fn begin(
         index: &Arc<RowIndex>,
         table: &Arc<Table>,
-        state: &TabletState,
-        generation: u64,
+        reading: &Reading,
         projection: &[usize],
         snapshot: &Snapshot,
     ) -> Self {
-        let mut parts: Vec<Part> = state.memtables().map(Part::of).filter(|part| part.len > 0).collect();
+        let mut parts: Vec<Part> =
+            reading.state.memtables().map(Part::of).filter(|part| part.len > 0).collect();
         // The last is the next.
         parts.reverse();
         let memtables: Vec<_> = parts.iter().map(|part| part.memtable.clone()).collect();
         let (index, table, snapshot) = (index.clone(), table.clone(), snapshot.clone());
         let schema = table.schema();
+        let generation = reading.generation();
         let rest = Rest::Walk(Walk { index, table, generation, snapshot, keys: None, parts });
         let rest = Arc::new(Mutex::new(rest));
         memtables.iter().for_each(|memtable| memtable.walks.add(&rest));

@@ -255,6 +255,11 @@ impl Engine {
     ) -> Result<Commit> {
         let _latches = self.latches.take(targets.iter().map(|(_, key)| *key));
         let mut obligation = self.stage(ops, targets, now_micros, scratch, decide)?;
+        // What is staged is asked for its version under the gate.
+        if scratch.staged.len() < ops.len() {
+            let mut read = ops.iter().zip(targets).filter(|(op, _)| op.read == Read::Existing);
+            read.try_for_each(|(op, (tablet, _))| self.check_decided(op.table, tablet))?;
+        }
         if !tracking.decided()? && scratch.staged.is_empty() {
             return Ok(Commit { ts: self.timeline.watermark(), obligation });
         }

@@ -3,12 +3,14 @@
 
 mod common;
 
-use arrow::array::{Array, AsArray};
+use arrow::array::{Array, ArrayRef, AsArray, Int64Array, RecordBatch, StringViewArray};
 use arrow::datatypes::Int64Type;
 use common::*;
-use oribi_engine::{Alteration, Decision, Engine, Read, Table, WriteOp};
+use oribi_engine::{Alteration, Decision, Engine, KeyRange, Read, ReadView, Table, WriteOp};
 use oribi_types::schema::ColumnSpec;
-use oribi_types::{ColumnType, Durability, ErrorKind, RowRef, Value, ValueRef};
+use oribi_types::{
+    ColumnSource, ColumnType, Durability, ErrorKind, Result, RowRef, TableOptions, Value, ValueRef,
+};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -77,6 +79,117 @@ fn alter(engine: &Engine, change: Alteration) -> Arc<Table> {
 
 fn int(name: &str) -> ColumnSpec {
     ColumnSpec::new(name, ColumnType::Int64)
+}
+
+/// Imports rows whose slots after v hold `n`: they are in a file, and nowhere in memory.
+fn import_all(engine: &Arc<Engine>, table: &Arc<Table>, keys: &[i64], n: i64) {
+    let schema = table.schema();
+    let ints = |of: &dyn Fn(i64) -> i64| -> ArrayRef {
+        Arc::new(Int64Array::from_iter_values(keys.iter().map(|k| of(*k))))
+    };
+    let v: ArrayRef = Arc::new(StringViewArray::from_iter_values(keys.iter().map(|_| "v")));
+    let mut columns = vec![ints(&|k| k), v];
+    columns.resize_with(schema.columns().len(), || ints(&|_| n));
+    let mut import = engine.import(table).unwrap();
+    import.push(RecordBatch::try_new(schema.arrow().clone(), columns).unwrap()).unwrap();
+    import.commit().unwrap();
+}
+
+/// A number of a row, which is there.
+fn number(engine: &Engine, table: &Table, k: i64, name: &str, view: ReadView) -> Result<Option<i64>> {
+    let schema = table.schema();
+    let column = &schema.columns()[schema.position(name).unwrap()];
+    let ColumnSource::Slot(slot) = column.source else { panic!("{name} is in a slot") };
+    let (found, _) =
+        engine.get(table, &key(k), view, |row| match schema.slot_value(column, slot, row.row) {
+            ValueRef::Int64(v) => Some(v),
+            ValueRef::Null => None,
+            other => panic!("{other:?}"),
+        })?;
+    Ok(found.expect("the row is there"))
+}
+
+#[test]
+fn a_reader_by_an_older_definition_caches_no_row_without_its_newer_columns() {
+    let (_, _, engine, old) = fresh(1, Durability::Sync);
+    let new =
+        alter(&engine, Alteration::AddColumn(ColumnSpec { default: Some(Value::Int64(7)), ..int("c") }));
+    import_all(&engine, &new, &[1, 2], 42);
+    assert_eq!(number(&engine, &old, 1, "n", engine.read_view()).unwrap(), Some(42));
+    // A write that is decided by what is there, and refused.
+    let refused = write(&engine, &old, &[(2, Some("old"))]);
+    assert_eq!(refused.unwrap_err().kind(), ErrorKind::Retry);
+    for k in [1, 2] {
+        assert_eq!(number(&engine, &new, k, "c", engine.read_view()).unwrap(), Some(42), "of {k}");
+    }
+    assert!(engine.is_cached(&new, &key(1)), "whole rows are cached");
+    // What is read, changed and written keeps it.
+    let change =
+        |row: &[u8], out: &mut Vec<u8>| new.schema_ref().replace_slots(row, &[(1, ValueRef::Int64(1))], out);
+    let op = WriteOp { table: &new, key: &key(1), read: Read::Existing, row: &[] };
+    let changed = engine.write(&[op], &mut |_, current, out| {
+        change(current.unwrap().row, out);
+        Ok(Decision::Put)
+    });
+    changed.unwrap();
+    assert_eq!(column(&engine, &new, "c"), BTreeMap::from([(1, Some(42)), (2, Some(42))]));
+}
+
+/// The handle from before the drop knows a column of which rows in memory, and files that are written from then on, have
+/// nothing.
+#[test]
+fn a_dropped_column_is_never_read_as_null() {
+    let (_, _, engine, old) = fresh(1, Durability::Sync);
+    import_all(&engine, &old, &[1, 2, 3], 42);
+    let snapshot = Arc::new(engine.snapshot());
+    let mut open = engine.range(&old, 0, KeyRange::default(), &[2], &snapshot);
+    let scan = engine.scan(&old, &snapshot).unwrap();
+    assert_eq!(open.read(1, |_| Ok(())).unwrap(), 1);
+    let new = alter(&engine, Alteration::DropColumn("n".into()));
+    assert_eq!(get(&engine, &new, 1).as_deref(), Some("v"), "cached without n");
+    put(&engine, &new, 4, "v").unwrap();
+    for view in [engine.read_view(), snapshot.view()] {
+        for k in [1, 2, 3] {
+            let found = number(&engine, &old, k, "n", view);
+            assert!(matches!(&found, Ok(Some(42))) || found.unwrap_err().kind() == ErrorKind::Retry);
+        }
+    }
+    let of_new = number(&engine, &old, 4, "n", engine.read_view());
+    assert_eq!(of_new.unwrap_err().kind(), ErrorKind::Retry);
+    assert_eq!(open.read(1, |_| Ok(())).unwrap(), 1, "of the file that it reads");
+    engine.flush(&new).unwrap();
+    engine.compact(&new).unwrap();
+    assert_eq!(engine.scan(&old, &snapshot).err().unwrap().kind(), ErrorKind::Conflict);
+    assert_eq!(engine.scan_columns(&old, 0, &[0, 2], &snapshot).err().unwrap().kind(), ErrorKind::Conflict);
+    // Who does not want the column misses nothing.
+    assert!(engine.scan_columns(&old, 0, &[0, 1], &snapshot).is_ok());
+    let mut late = engine.range(&old, 0, KeyRange::default(), &[2], &snapshot);
+    assert_eq!(late.read(1, |_| Ok(())).unwrap_err().kind(), ErrorKind::Conflict);
+    // Who had begun reads on.
+    let batches = scan.tablets[0].files[0].sstable.batches(&scan.schema, &[2], false, None).unwrap();
+    let values: Vec<i64> =
+        batches.flat_map(|b| b.unwrap().column(0).as_primitive::<Int64Type>().values().to_vec()).collect();
+    assert_eq!(values, [42, 42, 42]);
+    // A write that leaves its row as it is was decided by what it could not see.
+    let op = WriteOp { table: &old, key: &key(1), read: Read::Existing, row: &[] };
+    let kept = engine.write(&[op], &mut |_, _, _| Ok(Decision::Keep));
+    assert_eq!(kept.unwrap_err().kind(), ErrorKind::Retry);
+}
+
+#[test]
+fn rows_that_expire_by_a_newer_definition_are_not_lost_to_an_older_one() {
+    let (_, clock, engine, old) = fresh(1, Durability::Sync);
+    put(&engine, &old, 1, "v").unwrap();
+    engine.flush(&old).unwrap();
+    let snapshot = engine.snapshot();
+    let options = TableOptions { ttl_ms: Some(1), ..TableOptions::new(Durability::Sync) };
+    clock.advance(10_000);
+    drop(snapshot);
+    let snapshot = engine.snapshot();
+    let new = alter(&engine, Alteration::SetOptions(options));
+    engine.compact(&new).unwrap();
+    assert_eq!(engine.scan(&old, &snapshot).err().unwrap().kind(), ErrorKind::Conflict);
+    assert_eq!(scan_now(&engine, &new), Rows::new());
 }
 
 #[test]

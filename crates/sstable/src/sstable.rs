@@ -8,7 +8,7 @@ use crate::reads::PointReads;
 use crate::{Paths, bloom, parquet_error};
 use bytes::Bytes;
 use oribi_env::{Env, read_file};
-use oribi_types::schema::TS_COLUMN;
+use oribi_types::schema::{ColumnId, TS_COLUMN};
 use oribi_types::{ColumnType, Error, Result, Schema};
 use parquet::arrow::arrow_reader::{ArrowReaderMetadata, ArrowReaderOptions};
 use parquet::file::metadata::{PageIndexPolicy, ParquetMetaData, ParquetMetaDataReader};
@@ -27,6 +27,8 @@ pub struct Sstable {
     pub(crate) key: Vec<KeyColumn>,
     /// Position of the column of commit timestamps.
     pub(crate) ts_column: usize,
+    /// Of the table's columns in the file, the one that was added last.
+    newest_column: ColumnId,
     /// Parquet's own view of the file; parsed when first asked for.
     arrow_metadata: OnceLock<ArrowReaderMetadata>,
     /// What that takes in memory.
@@ -101,12 +103,15 @@ impl Sstable {
             None => format!("dropped, id {}", column.id),
         };
         let names = index.columns.iter().map(name).collect();
+        let ids = index.columns.iter().map(|column| column.id).filter(|id| *id != TS_COLUMN_ID);
+        let newest_column = ids.max().unwrap_or_default();
         Ok(Sstable {
             meta: meta.clone(),
             path: data_path,
             data: Arc::new(DataFile::new(file, meta.id, index, names)),
             key,
             ts_column,
+            newest_column,
             arrow_metadata: OnceLock::new(),
             metadata_bytes: AtomicUsize::new(0),
         })
@@ -134,6 +139,11 @@ impl Sstable {
         }
         let KeyHash(hash) = *hash.get_or_insert_with(|| KeyHash(bloom::hash(key)));
         self.index().may_contain(key, hash)
+    }
+
+    /// Whether `schema` is as new as the file: of an older one, columns that were added since are missing.
+    pub fn is_known_to(&self, schema: &Schema) -> bool {
+        schema.has_known(self.newest_column)
     }
 
     /// Bytes of memory that the index takes, and Parquet's metadata if they were asked for.

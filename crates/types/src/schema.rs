@@ -275,6 +275,11 @@ impl Schema {
         self.columns.iter().find(|c| c.id == id)
     }
 
+    /// Whether the table had the column when it was defined so, or had dropped it before: else it was added later.
+    pub fn has_known(&self, column: ColumnId) -> bool {
+        column < self.next_column_id
+    }
+
     /// All columns as an Arrow schema, in SQL order.
     pub fn arrow(&self) -> &SchemaRef {
         &self.arrow

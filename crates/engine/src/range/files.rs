@@ -136,6 +136,10 @@ pub(super) struct Columns {
 }
 
 impl Columns {
+    pub fn positions(&self) -> &[usize] {
+        &self.positions
+    }
+
     pub fn new(schema: Arc<Schema>, wanted: &[usize], expiry_slot: Option<u16>) -> Self {
         let needed = |(position, column): (usize, &oribi_types::Column)| {
             let needed = match column.source {

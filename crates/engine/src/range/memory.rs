@@ -1,16 +1,16 @@
 //! The unflushed rows of a range, in key order.
 //!
-//! Keys come from the ordered views of the tablet's memtables, versions from the row index, some at a time. A flush
-//! that is installed unpins rows, so what was captured counts only if the tablet's state is still the same.
+//! Keys come from the ordered views of the tablet's memtables, versions from the row index, some at a time. What was captured
+//! counts only if the [`Reading`] is still valid.
 
 use super::{KeyRange, Scope};
 use crate::engine::Engine;
 use crate::index::{KeyRef, VersionRef, version_at};
 use crate::ordered::Run;
+use crate::reading::Reading;
 use crate::tablet::TabletState;
 use smallvec::SmallVec;
 use std::ops::Range;
-use std::sync::Arc;
 
 /// Keys that are looked up at once: a few first, because many a reader wants no more.
 const KEYS_FIRST: usize = 32;
@@ -104,7 +104,7 @@ impl MemoryRows {
     }
 
     /// Captures what comes next. What was captured before goes, unless this says [`Captured::Stale`].
-    pub fn capture(&mut self, scope: &Scope, state: &Arc<TabletState>) -> Captured {
+    pub fn capture(&mut self, scope: &Scope, reading: &Reading) -> Captured {
         let mut captured = Vec::new();
         while captured.is_empty() {
             let at_once = self.keys_next;
@@ -113,9 +113,9 @@ impl MemoryRows {
             if keys.is_empty() {
                 break;
             }
-            self.look_up(scope, &keys, state.first_unflushed(), &mut captured);
+            self.look_up(scope, reading, &keys, &mut captured);
         }
-        if !scope.tablet.is_current(state) || scope.tablet.generation() != scope.generation {
+        if !reading.still_valid() {
             return Captured::Stale;
         }
         self.next = 0;
@@ -126,12 +126,13 @@ impl MemoryRows {
     fn look_up(
         &self,
         scope: &Scope,
+        reading: &Reading,
         keys: &[(usize, usize)],
-        first_unflushed: u64,
         captured: &mut Vec<VersionRef>,
     ) {
         let index = &scope.engine.index;
-        let key = |(run, i): &(usize, usize)| index.key(scope.generation, self.runs[*run].run.get(*i));
+        let (generation, first_unflushed) = (reading.generation(), reading.state.first_unflushed());
+        let key = |(run, i): &(usize, usize)| index.key(generation, self.runs[*run].run.get(*i));
         let keys: Vec<KeyRef<'_>> = keys.iter().map(key).collect();
         index.visit_keys(&keys, |_, newest| {
             // What is flushed comes from the files.

@@ -10,7 +10,8 @@
 //!
 //! Files and marks are those of one state of the tablet. Rows in memory are captured some at a time; if the state has
 //! changed by then (a flush has unpinned rows), the sources are made anew from the key that was reached. Any state
-//! serves the snapshot, as long as it is registered; only a truncate, or that the tablet is dropped, ends the read, with an error.
+//! serves the snapshot, as long as it is registered; only where rows or columns were dropped the read ends, with an error: see
+//! [`reading`](crate::reading).
 
 mod files;
 mod keys;
@@ -28,7 +29,7 @@ use crate::tablet::{LiveFile, Tablet};
 use crate::timeline::Snapshot;
 use files::Columns;
 use memory::MemoryRows;
-use oribi_types::{Error, Result, Timestamp};
+use oribi_types::{Result, Timestamp};
 use sources::{Sources, Step};
 use std::sync::Arc;
 
@@ -47,8 +48,6 @@ struct Scope {
     engine: Arc<Engine>,
     table: Arc<Table>,
     tablet: Arc<Tablet>,
-    /// That of the tablet when the reader was made.
-    generation: u64,
     snapshot: Arc<Snapshot>,
     columns: Columns,
 }
@@ -104,7 +103,6 @@ impl Engine {
         let scope = Scope {
             engine: self.clone(),
             table: table.clone(),
-            generation: tablet.generation(),
             tablet,
             snapshot: snapshot.clone(),
             columns: Columns::new(table.schema(), columns, table.expiry().slot),
@@ -147,8 +145,8 @@ impl RangeReader {
     /// last. Blocks on file I/O; not for threads of idle priority.
     ///
     /// # Errors
-    /// `Corrupt`; those of the file system and of `visit`; `Conflict` if the table was truncated or
-    /// the tablet dropped meanwhile.
+    /// `Corrupt`; those of the file system and of `visit`; `Conflict` if what is left to read has gone, with a truncate or
+    /// drop.
     pub fn read(
         &mut self,
         rows_max: usize,
@@ -196,13 +194,9 @@ impl RangeReader {
 
     /// Makes the sources of the tablet's present state.
     fn open(&mut self) -> Result<Step> {
-        let state = arc_swap::Guard::into_inner(self.scope.tablet.state());
-        self.scope.table.check_not_dropped(&self.scope.tablet)?;
-        if self.scope.tablet.generation() != self.scope.generation {
-            let table = self.scope.table.name();
-            return Err(Error::conflict(format!("table \"{table}\" was truncated while it was read")));
-        }
-        let opened = Sources::open(state, &self.scope, &self.keys, &mut self.tally)?;
+        let Scope { engine, table, tablet, columns, .. } = &self.scope;
+        let reading = engine.reading(table, tablet, self.scope.ts(), Some(columns.positions()))?;
+        let opened = Sources::open(reading, &self.scope, &self.keys, &mut self.tally)?;
         Ok(match opened {
             Some(sources) => {
                 self.sources = Some(sources);

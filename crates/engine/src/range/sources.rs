@@ -6,13 +6,12 @@ use super::memory::{Captured, MemoryRows};
 use super::{Scope, Tally};
 use crate::engine::Obligation;
 use crate::read::RowVersion;
-use crate::tablet::TabletState;
+use crate::reading::Reading;
 use oribi_types::Result;
-use std::sync::Arc;
 
 /// None is among them that has no row, but for one in memory whose next rows are not captured yet.
 pub(super) struct Sources {
-    state: Arc<TabletState>,
+    reading: Reading,
     memory: Option<MemoryRows>,
     files: Vec<FileRows>,
     /// The file's row that is looked at.
@@ -38,21 +37,16 @@ enum Next {
 }
 
 impl Sources {
-    /// The sources that `state` has for `keys`; `None` if the tablet has changed meanwhile.
-    pub fn open(
-        state: Arc<TabletState>,
-        scope: &Scope,
-        keys: &KeyRange,
-        tally: &mut Tally,
-    ) -> Result<Option<Self>> {
-        let memory = MemoryRows::new(&scope.engine, &state, keys);
-        // A flush that was installed may have unpinned rows before the views took note of their keys.
-        if !scope.tablet.is_current(&state) {
+    /// The sources that `reading` has for `keys`; `None` if it is not valid any more.
+    pub fn open(reading: Reading, scope: &Scope, keys: &KeyRange, tally: &mut Tally) -> Result<Option<Self>> {
+        let memory = MemoryRows::new(&scope.engine, &reading.state, keys);
+        // Rows may have gone before the views took note of their keys.
+        if !reading.still_valid() {
             return Ok(None);
         }
         let runs = memory.as_ref().map_or(0, MemoryRows::runs);
         let mut files = Vec::new();
-        for file in state.files.files.iter().filter(|file| file.visible_from <= scope.ts()) {
+        for file in reading.state.files.files.iter().filter(|file| file.visible_from <= scope.ts()) {
             let meta = file.sstable.meta();
             if !keys.overlaps(&meta.min_key, &meta.max_key) {
                 continue;
@@ -63,7 +57,7 @@ impl Sources {
         }
         tally.counts.runs += runs as u64;
         tally.counts.merges += u64::from(runs + files.len() > 1);
-        Ok(Some(Sources { state, memory, files, row: Vec::new() }))
+        Ok(Some(Sources { reading, memory, files, row: Vec::new() }))
     }
 
     /// Shows `visit` the next row, unless it is deleted or has expired.
@@ -148,7 +142,7 @@ impl Sources {
     /// Captures the next rows in memory.
     fn capture(&mut self, scope: &Scope, tally: &mut Tally) -> Step {
         let Some(memory) = &mut self.memory else { return Step::Nothing };
-        match memory.capture(scope, &self.state) {
+        match memory.capture(scope, &self.reading) {
             Captured::Rows => tally.obligation.merge(Obligation::on(&scope.table, memory.lsn())),
             Captured::End => self.memory = None,
             Captured::Stale => return Step::Stale { from: memory.last_key().map(after) },

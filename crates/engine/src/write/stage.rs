@@ -139,9 +139,11 @@ impl Engine {
                 *older = Older::Nothing;
                 decide(i, None, rows)
             }
-            Some(FileRow { ts, home, .. }) => {
+            Some(FileRow { ts, home, may_cache, .. }) => {
                 *older = Older::At(home);
-                self.index.fill(key, stamp, &found, ts, home);
+                if may_cache {
+                    self.index.fill(key, stamp, &found, ts, home);
+                }
                 let live = !op.table.is_expired(&found, ts, now_micros);
                 decide(i, live.then_some(RowVersion { key: op.key, row: &found, ts }), rows)
             }

@@ -8,8 +8,8 @@
 use crate::error::{invalid, unsupported};
 use oribi_session::sql::SqlError;
 use regex::{Regex, RegexBuilder};
-use regex_automata::nfa::thompson::pikevm::PikeVM;
 use regex_automata::nfa::thompson;
+use regex_automata::nfa::thompson::pikevm::PikeVM;
 use regex_automata::util::syntax;
 use regex_automata::{Anchored, Input, MatchKind};
 
