@@ -18,7 +18,7 @@ def tables(module_server):
     """Statements that have made the tables of this module."""
     statements = [
         "create schema shop",
-        "create table shop.orders (id bigint primary key, total numeric(12,2), note text, until timestamptz) "
+        "create table shop.orders (id bigint primary key, total numeric(12,2), note text, until timestamp) "
         "with (expires_at = 'until')",
         'create table shop."crm.people" (id text primary key, name text not null, age int)',
     ]

@@ -1,13 +1,12 @@
 //! SQL type names as column types.
 
-use datafusion::sql::sqlparser::ast::{DataType, ExactNumberInfo, ObjectName};
+use datafusion::sql::sqlparser::ast::{DataType, ExactNumberInfo, ObjectName, TimezoneInfo};
 use oribi_session::sql::SqlError;
 use oribi_types::{ColumnType, ErrorKind};
 
 /// The column type that a type of SQL means.
 ///
-/// `varchar(n)` and `char(n)` are text whose length is not enforced; `timestamptz` is a timestamp in UTC; `jsonb` is
-/// `json`.
+/// `varchar(n)` and `char(n)` are text whose length is not enforced; `jsonb` is `json`.
 ///
 /// # Errors
 /// `Unsupported` (0A000) with a hint, or `NotFound` (42704) for a name that is no type.
@@ -35,6 +34,9 @@ pub(crate) fn column_type(sql: &DataType) -> Result<ColumnType, SqlError> {
             ColumnType::Binary
         }
         DataType::Date => ColumnType::Date,
+        DataType::Timestamp(_, TimezoneInfo::WithTimeZone | TimezoneInfo::Tz) => {
+            return Err(unsupported(sql).with_hint("use timestamp, and write and read it in UTC"));
+        }
         DataType::Timestamp(..) => ColumnType::Timestamp,
         DataType::Uuid => ColumnType::Uuid,
         DataType::JSON | DataType::JSONB => ColumnType::Json,
@@ -107,8 +109,6 @@ mod tests {
             ("decimal(5)", ColumnType::Decimal { precision: 5, scale: 0 }),
             ("varchar(10)", ColumnType::String),
             ("character varying", ColumnType::String),
-            ("timestamptz", ColumnType::Timestamp),
-            ("timestamp(3) with time zone", ColumnType::Timestamp),
             ("jsonb", ColumnType::Json),
             ("bytea", ColumnType::Binary),
         ] {
@@ -118,6 +118,8 @@ mod tests {
             ("serial", ErrorKind::Unsupported),
             ("numeric", ErrorKind::Unsupported),
             ("interval", ErrorKind::Unsupported),
+            ("timestamptz", ErrorKind::Unsupported),
+            ("timestamp(3) with time zone", ErrorKind::Unsupported),
             ("int[]", ErrorKind::Unsupported),
             ("nonsense", ErrorKind::NotFound),
             ("numeric(39,2)", ErrorKind::Invalid),

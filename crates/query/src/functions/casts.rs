@@ -38,7 +38,6 @@ pub(super) fn of(from: &Kind, to: &Field) -> Result<Casting, SqlError> {
         (Kind::Text, Kind::Text) => Ok(Casting::Theirs),
         (_, Kind::Text) => match to_text(from) {
             Some(function) => Ok(Casting::Ours(function)),
-            None if from.is_moment() => Ok(Casting::Theirs),
             None => Err(unsupported(&format!("a cast of {from} to text"))),
         },
         (Kind::Text, _) => match column_type(to) {

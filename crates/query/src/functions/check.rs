@@ -8,6 +8,7 @@ use super::signature::Argument;
 use super::table;
 use crate::error::{invalid, unsupported};
 use crate::pg_catalog;
+use arrow::datatypes::IntervalMonthDayNano;
 use datafusion::common::tree_node::Transformed;
 use datafusion::common::{DFSchema, DataFusionError, Result, ScalarValue};
 use datafusion::logical_expr::expr::{BinaryExpr, ScalarFunction, WindowFunctionDefinition};
@@ -250,6 +251,12 @@ fn check_operator(binary: &BinaryExpr, schema: &DFSchema) -> Result<()> {
         O::Eq | O::NotEq | O::Lt | O::LtEq | O::Gt | O::GtEq | O::IsDistinctFrom | O::IsNotDistinctFrom => {
             comparable(&left, &right)
         }
+        O::Plus | O::Minus if adds_time_to_date(binary, &left, &right) => {
+            return refuse(unsupported("adding a time to a date").with_hint("cast the date to timestamp"));
+        }
+        O::Minus if left == right && matches!(left, Kind::Date | Kind::Timestamp | Kind::Timestamptz) => {
+            return refuse(unsupported(&format!("subtracting a {right} from another")));
+        }
         O::Plus | O::Minus | O::Multiply | O::Divide | O::Modulo => {
             both(|kind| kind.is_number() || kind.is_moment() || *kind == Kind::Unknown)
         }
@@ -267,6 +274,17 @@ fn check_operator(binary: &BinaryExpr, schema: &DFSchema) -> Result<()> {
         _ => return refuse(unsupported(&format!("operator {}", symbol(binary.op)))),
     };
     if fits { Ok(()) } else { refuse(no_operator(&left, symbol(binary.op), &right)) }
+}
+
+/// Whether an interval is added to a date that is more than months and days, or may be: DataFusion gives a date.
+fn adds_time_to_date(binary: &BinaryExpr, left: &Kind, right: &Kind) -> bool {
+    let interval = match (left, right) {
+        (Kind::Date, Kind::Interval) => binary.right.as_ref(),
+        (Kind::Interval, Kind::Date) => binary.left.as_ref(),
+        _ => return false,
+    };
+    let whole = |value: &IntervalMonthDayNano| value.nanoseconds == 0;
+    !matches!(interval, Expr::Literal(ScalarValue::IntervalMonthDayNano(Some(value)), _) if whole(value))
 }
 
 /// `a || b`: texts, or a text and a value of a type that has a text.

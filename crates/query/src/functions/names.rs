@@ -6,8 +6,8 @@
 use super::table;
 use crate::error::{invalid, unsupported};
 use datafusion::sql::sqlparser::ast::{
-    self, CastKind, Expr, Function, FunctionArguments, ObjectName, ObjectNamePart, Statement, TableFactor,
-    Visit, Visitor,
+    self, CastKind, DataType, Expr, Function, FunctionArguments, ObjectName, ObjectNamePart, Statement,
+    TableFactor, TimezoneInfo, Visit, Visitor,
 };
 use oribi_session::sql::SqlError;
 use std::ops::ControlFlow;
@@ -77,6 +77,14 @@ fn check(expr: &Expr) -> Result<(), SqlError> {
         // Blanks at the end count or not, as the type of what they meet says: text has no such rules.
         Expr::Cast { data_type: ast::DataType::Char(_) | ast::DataType::Character(_), .. } => {
             Err(unsupported("a cast to character").with_hint("use text or varchar"))
+        }
+        Expr::AtTimeZone { .. } => Err(unsupported("AT TIME ZONE")),
+        Expr::Cast {
+            data_type: DataType::Timestamp(_, TimezoneInfo::WithTimeZone | TimezoneInfo::Tz),
+            ..
+        } => {
+            Err(unsupported("a cast to timestamp with time zone")
+                .with_hint("cast to timestamp, which is in UTC"))
         }
         Expr::RLike { .. } => Err(unsupported("RLIKE")),
         Expr::Dictionary(_) | Expr::Map(_) | Expr::Struct { .. } => Err(unsupported("a structure in braces")),

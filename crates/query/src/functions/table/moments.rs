@@ -4,15 +4,12 @@ use super::Row;
 
 pub(super) const FUNCTIONS: &[Row] = &[
     ("current_date", ""),
-    ("current_time", ""),
     ("current_timestamp", ""),
     ("date_part", "text date | text time | text timestamp | text timestamptz | text interval"),
     ("date_trunc", "text timestamp | text timestamptz | text date"),
     ("make_date", "int4 int4 int4"),
     ("now", ""),
-    ("to_char", "timestamp text | timestamptz text | date text"),
-    ("to_date", "text text"),
-    ("to_timestamp", "float8 | text text"),
+    ("to_timestamp", "float8"),
 ];
 
 pub(super) const INTERNAL: &[Row] = &[];
