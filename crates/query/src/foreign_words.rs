@@ -18,6 +18,18 @@ pub(crate) fn of_planner(message: &str) -> Option<SqlError> {
         let name = sql_name(arrow.trim_end_matches('.'));
         return Some(invalid("42804", format!("argument of NOT must be type boolean, not type {name}")));
     }
+    if message.starts_with("Step cannot be zero") {
+        return Some(invalid("22023", "step size cannot equal zero"));
+    }
+    if message.starts_with("Invalid escape character in LIKE") {
+        return Some(unsupported("an escape for LIKE that is not one character"));
+    }
+    if let Some(operator) = message.strip_prefix("Unary operator '").and_then(|rest| rest.chars().next()) {
+        return Some(invalid(
+            "42883",
+            format!("operator does not exist: {operator} for a value of this type"),
+        ));
+    }
     if message.contains("Correlated scalar subquery must be aggregated") {
         return Some(unsupported("a correlated subquery that is no aggregate"));
     }

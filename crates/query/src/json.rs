@@ -13,7 +13,7 @@ use datafusion::logical_expr::expr::ScalarFunction;
 use datafusion::logical_expr::planner::{ExprPlanner, PlannerResult, RawBinaryExpr};
 use datafusion::logical_expr::{
     ColumnarValue, Expr, ExprSchemable, ReturnFieldArgs, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl,
-    Signature, Volatility,
+    Signature, Volatility, when,
 };
 use datafusion::sql::sqlparser::ast::BinaryOperator;
 use datafusion_functions_json::udfs;
@@ -179,12 +179,15 @@ impl ExprPlanner for JsonOperators {
             BinaryOperator::HashArrow | BinaryOperator::HashLongArrow => whole_path(expr.right, schema)?,
             _ => vec![expr.right],
         };
+        let name = path.first().filter(|_| expr.op == BinaryOperator::Question).cloned();
         let mut arguments = value_and_path(expr.left, &path);
         arguments.extend(path);
-        Ok(PlannerResult::Planned(Expr::ScalarFunction(ScalarFunction::new_udf(
-            Arc::new(function),
-            arguments,
-        ))))
+        let call = Expr::ScalarFunction(ScalarFunction::new_udf(Arc::new(function), arguments));
+        // Nobody knows whether there is a member without a name.
+        Ok(PlannerResult::Planned(match name {
+            Some(name) => when(name.is_not_null(), call).end()?,
+            None => call,
+        }))
     }
 }
 

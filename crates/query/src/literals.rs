@@ -94,6 +94,18 @@ fn type_literals(expr: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {
             let changed = together(&mut values, schema)?;
             Transformed::new_transformed(Expr::ScalarFunction(call), changed)
         }
+        Expr::ScalarFunction(mut call) => {
+            let mut changed = false;
+            let (name, arity) = (call.func.name(), call.args.len());
+            for (n, argument) in call.args.iter_mut().enumerate() {
+                let Some(text) = text_of(argument) else { continue };
+                if let Some(column_type) = functions::parameter_type(name, arity, n) {
+                    *argument = literal(column_type, text)?;
+                    changed = true;
+                }
+            }
+            Transformed::new_transformed(Expr::ScalarFunction(call), changed)
+        }
         Expr::Cast(cast) => match (text_of(&cast.expr), taken(cast.field.data_type())) {
             (Some(text), Some(column_type)) => Transformed::yes(literal(column_type, text)?),
             (Some(json), None) if cast.field.metadata().get(TYPE_METADATA).is_some_and(|t| t == "json") => {

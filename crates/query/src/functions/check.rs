@@ -1,14 +1,16 @@
 //! Calls, operators and casts in a plan: those with arguments of types that PostgreSQL does not take are refused, as it
 //! refuses them, before DataFusion converts the arguments so that they fit.
 
+use super::any_element;
 use super::casts::{self, Casting};
 use super::kinds::Kind;
 use super::patterns;
 use super::signature::Argument;
 use super::table;
+use super::texts;
 use crate::error::{invalid, unsupported};
 use crate::pg_catalog;
-use arrow::datatypes::IntervalMonthDayNano;
+use arrow::datatypes::{DataType, IntervalMonthDayNano};
 use datafusion::common::tree_node::Transformed;
 use datafusion::common::{DFSchema, DataFusionError, Result, ScalarValue};
 use datafusion::logical_expr::expr::{BinaryExpr, ScalarFunction, WindowFunctionDefinition};
@@ -40,6 +42,17 @@ pub(crate) fn checked(expr: Expr, schema: &DFSchema) -> Result<Transformed<Expr>
             check_like(&like, schema)?;
             Ok(like_of(like))
         }
+        Expr::BinaryExpr(binary) if like_operator(binary.op).is_some() => {
+            check_operator(&binary, schema)?;
+            let (case_insensitive, negated) = like_operator(binary.op).expect("it is one");
+            let BinaryExpr { left, right, .. } = binary;
+            let like = Like { negated, expr: left, pattern: right, escape_char: None, case_insensitive };
+            Ok(Transformed::yes(like_of(like).data))
+        }
+        Expr::ScalarFunction(call) if texts::is_replaced(&call) => {
+            check_call(call.func.name(), &call.args, schema)?;
+            Ok(Transformed::yes(texts::ours(call)))
+        }
         Expr::SimilarTo(like) => {
             check_like(&like, schema)?;
             let mut arguments = vec![*like.expr, *like.pattern];
@@ -50,6 +63,16 @@ pub(crate) fn checked(expr: Expr, schema: &DFSchema) -> Result<Transformed<Expr>
             check_call(call.func.name(), &call.args, schema)?;
             Ok(Transformed::yes(element(call)?))
         }
+        Expr::ScalarFunction(call) if call.func.name() == "array_length" => {
+            check_call(call.func.name(), &call.args, schema)?;
+            // An array without elements has no dimensions.
+            let length = Expr::ScalarFunction(call);
+            Ok(Transformed::yes(when(length.clone().gt(lit(0_i64)), length).end()?))
+        }
+        Expr::ScalarFunction(call) if call.func.name() == "array_has" => {
+            check_call(call.func.name(), &call.args, schema)?;
+            Ok(Transformed::yes(any_element::compared(call)))
+        }
         Expr::ScalarFunction(mut call) if matches!(call.func.name(), "concat" | "concat_ws") => {
             check_call(call.func.name(), &call.args, schema)?;
             let mut transformed = false;
@@ -58,7 +81,7 @@ pub(crate) fn checked(expr: Expr, schema: &DFSchema) -> Result<Transformed<Expr>
                 if is_text(&kind) {
                     continue;
                 }
-                let Some(function) = casts::to_text(&kind) else {
+                let Some(function) = casts::to_text(&kind).filter(|_| kind != Kind::Json) else {
                     return refuse(unsupported(&format!("{} of {kind}", call.func.name())));
                 };
                 let value = std::mem::replace(argument, Expr::Literal(ScalarValue::Null, None));
@@ -83,7 +106,8 @@ fn check(expr: &Expr, schema: &DFSchema) -> Result<()> {
                 WindowFunctionDefinition::AggregateUDF(function) => function.name(),
                 WindowFunctionDefinition::WindowUDF(function) => function.name(),
             };
-            check_call(name, &call.params.args, schema)
+            check_call(name, &call.params.args, schema)?;
+            check_window(name, &call.params.args, schema)
         }
         Expr::HigherOrderFunction(call) => refuse(unsupported(&format!("function {}", call.func.name()))),
         Expr::BinaryExpr(binary) => check_operator(binary, schema),
@@ -92,7 +116,8 @@ fn check(expr: &Expr, schema: &DFSchema) -> Result<()> {
         Expr::IsFalse(inner) | Expr::IsNotFalse(inner) => check_condition(inner, "IS FALSE", schema),
         Expr::IsUnknown(inner) | Expr::IsNotUnknown(inner) => check_condition(inner, "IS UNKNOWN", schema),
         Expr::Negative(inner) => match kind(inner, schema)? {
-            Kind::Unknown | Kind::Interval => Ok(()),
+            Kind::Unknown => refuse(invalid("42725", "operator is not unique: - unknown")),
+            Kind::Interval => Ok(()),
             kind if kind.is_number() => Ok(()),
             kind => refuse(invalid("42883", format!("operator does not exist: - {kind}"))),
         },
@@ -109,7 +134,12 @@ fn check(expr: &Expr, schema: &DFSchema) -> Result<()> {
             if let Some(value) = &case.expr {
                 let value = kind(value, schema)?;
                 for (when, _) in &case.when_then_expr {
-                    check_comparable(&value, "=", &kind(when, schema)?)?;
+                    let when = kind(when, schema)?;
+                    // A value without a type is a text.
+                    if value == Kind::Unknown && !is_text(&when) {
+                        return refuse(no_operator(&Kind::Text, "=", &when));
+                    }
+                    check_comparable(&value, "=", &when)?;
                 }
             } else {
                 for (when, _) in &case.when_then_expr {
@@ -145,14 +175,25 @@ fn check_call(name: &str, arguments: &[Expr], schema: &DFSchema) -> Result<()> {
         // Those of ours that look at the catalog, or that stand for a cast.
         let known = pg_catalog::function_names().any(|known| known == name)
             || casts::is_ours(name)
-            || patterns::is_operator(name);
+            || patterns::is_operator(name)
+            || name == any_element::NAME;
         return if known { Ok(()) } else { refuse(unsupported(&format!("function {name}"))) };
     };
     let described = arguments
         .iter()
         .map(|argument| Ok(Argument { kind: kind(argument, schema)?, literal: is_literal(argument) }))
         .collect::<Result<Vec<_>>>()?;
-    if !signatures.iter().any(|signature| signature.takes(&described)) {
+    let mut fitting = signatures.iter().filter(|signature| signature.takes(&described));
+    let fits = fitting.next();
+    if let Some(first) = fits
+        && described.iter().any(|argument| argument.kind == Kind::Unknown)
+        && fitting.clone().count() > 0
+        && !std::iter::once(first).chain(fitting).any(|signature| signature.is_preferred(&described))
+    {
+        let kinds: Vec<String> = described.iter().map(|argument| argument.kind.to_string()).collect();
+        return refuse(invalid("42725", format!("function {name}({}) is not unique", kinds.join(", "))));
+    }
+    if fits.is_none() {
         let kinds: Vec<String> = described.iter().map(|argument| argument.kind.to_string()).collect();
         let message = format!("function {name}({}) does not exist", kinds.join(", "));
         return refuse(
@@ -161,6 +202,9 @@ fn check_call(name: &str, arguments: &[Expr], schema: &DFSchema) -> Result<()> {
         );
     }
     match name {
+        "array_slice" if arguments[1..].iter().any(|place| whole_number(place).is_none_or(|n| n < 1)) => {
+            refuse(unsupported("a slice of an array with a place that is not a number above zero"))
+        }
         "array_append" | "array_prepend"
             if described.iter().any(|argument| argument.kind == Kind::Unknown) =>
         {
@@ -168,6 +212,30 @@ fn check_call(name: &str, arguments: &[Expr], schema: &DFSchema) -> Result<()> {
                 unsupported("an array with an untyped null or text as its element")
                     .with_hint("write the cast"),
             )
+        }
+        "array_agg" if described[0].kind == Kind::Unknown => {
+            refuse(invalid("42725", "function array_agg(unknown) is not unique"))
+        }
+        "array_append" | "array_prepend" | "array_replace" | "array_position" | "array_positions"
+        | "array_has" => {
+            let item = described.iter().find_map(|argument| match &argument.kind {
+                Kind::Array(item) => Some(item.as_ref()),
+                _ => None,
+            });
+            let fits = |argument: &Argument| match &argument.kind {
+                Kind::Array(_) => true,
+                kind => item.is_none_or(|item| {
+                    kind.is_taken_as(item) || argument.literal && kind.is_number() && item.is_number()
+                }),
+            };
+            if described.iter().all(fits) {
+                return Ok(());
+            }
+            let kinds: Vec<String> = described.iter().map(|argument| argument.kind.to_string()).collect();
+            refuse(invalid("42883", format!("function {name}({}) does not exist", kinds.join(", "))))
+        }
+        "greatest" | "least" if described.iter().any(|argument| argument.kind == Kind::Json) => {
+            refuse(invalid("42883", "could not identify a comparison function for type json"))
         }
         "nullif" => check_comparable(&described[0].kind, "=", &described[1].kind),
         name if is_of_one_type(name) => check_one_type(&name.to_uppercase(), arguments.iter(), schema),
@@ -204,6 +272,16 @@ fn like_of(like: Like) -> Transformed<Expr> {
     Transformed::yes(patterns::operator(name, vec![*like.expr, *like.pattern, escape], like.negated))
 }
 
+fn like_operator(operator: Operator) -> Option<(bool, bool)> {
+    Some(match operator {
+        Operator::LikeMatch => (false, false),
+        Operator::NotLikeMatch => (false, true),
+        Operator::ILikeMatch => (true, false),
+        Operator::NotILikeMatch => (true, true),
+        _ => return None,
+    })
+}
+
 fn regex_operator(operator: Operator) -> Option<(&'static str, bool)> {
     Some(match operator {
         Operator::RegexMatch => ("matches", false),
@@ -214,6 +292,45 @@ fn regex_operator(operator: Operator) -> Option<(&'static str, bool)> {
     })
 }
 
+/// The arguments of window functions that DataFusion takes otherwise.
+fn check_window(name: &str, arguments: &[Expr], schema: &DFSchema) -> Result<()> {
+    let polymorphic = matches!(name, "lag" | "lead" | "first_value" | "last_value" | "nth_value");
+    if polymorphic && kind(&arguments[0], schema)? == Kind::Unknown {
+        let message = "could not determine polymorphic type because input has type unknown";
+        return refuse(invalid("42804", message));
+    }
+    let counted = match name {
+        "ntile" => arguments.first(),
+        "lag" | "lead" | "nth_value" => arguments.get(1),
+        _ => None,
+    };
+    match (name, counted.map(whole_number)) {
+        ("nth_value", Some(Some(n))) if n < 1 => {
+            refuse(invalid("22016", "argument of nth_value must be greater than zero"))
+        }
+        ("ntile", Some(Some(n))) if n < 1 => {
+            refuse(invalid("22014", "argument of ntile must be greater than zero"))
+        }
+        (_, Some(None)) => {
+            refuse(unsupported(&format!("{name} with a null or a column in place of a number")))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// The number that is written out.
+fn whole_number(expr: &Expr) -> Option<i64> {
+    match expr {
+        Expr::Literal(value, _) => match value.cast_to(&DataType::Int64) {
+            Ok(ScalarValue::Int64(n)) => n,
+            _ => None,
+        },
+        Expr::Negative(inner) => whole_number(inner)?.checked_neg(),
+        Expr::Cast(cast) => whole_number(&cast.expr),
+        _ => None,
+    }
+}
+
 /// Whether the arguments of a function come to one type, which is its own.
 pub(crate) fn is_of_one_type(name: &str) -> bool {
     matches!(name, "coalesce" | "greatest" | "least" | "make_array" | "nullif")
@@ -222,9 +339,8 @@ pub(crate) fn is_of_one_type(name: &str) -> bool {
 /// The kind of an expression: a text that is written out has none yet.
 pub(super) fn kind(expr: &Expr, schema: &DFSchema) -> Result<Kind> {
     match expr {
-        Expr::Literal(ScalarValue::Utf8(_) | ScalarValue::Null, None) | Expr::Placeholder(_) => {
-            Ok(Kind::Unknown)
-        }
+        Expr::Literal(ScalarValue::Utf8(_) | ScalarValue::Utf8View(_) | ScalarValue::Null, None)
+        | Expr::Placeholder(_) => Ok(Kind::Unknown),
         Expr::Alias(alias) => kind(&alias.expr, schema),
         expr => Ok(Kind::of(expr.to_field(schema)?.1.as_ref())),
     }
@@ -297,7 +413,7 @@ fn concatenation(mut binary: BinaryExpr, schema: &DFSchema) -> Result<Transforme
         }
         match casts::to_text(kind) {
             // Of two that are no text, none says that texts are meant.
-            Some(function) if is_text(other) => {
+            Some(function) if is_text(other) && *kind != Kind::Json => {
                 let value = std::mem::replace(side.as_mut(), Expr::Literal(ScalarValue::Null, None));
                 **side = function.call(vec![value]);
                 transformed = true;

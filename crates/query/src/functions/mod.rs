@@ -5,6 +5,7 @@
 //! that is not in the [table]: names are checked in the syntax tree ([`names`]), before the planner makes calls of its
 //! own; types are checked in the plan ([`check`]), before DataFusion converts arguments so that they fit.
 
+mod any_element;
 mod array_literal;
 mod array_or_empty;
 mod casts;
@@ -21,5 +22,5 @@ mod texts;
 pub(crate) use array_literal::array_literal;
 pub(crate) use check::{check_join, checked, is_of_one_type};
 pub(crate) use names::check_names;
-pub(crate) use table::callable;
+pub(crate) use table::{callable, parameter_type};
 pub(crate) use texts::register;

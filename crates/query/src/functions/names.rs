@@ -6,8 +6,8 @@
 use super::table;
 use crate::error::{invalid, unsupported};
 use datafusion::sql::sqlparser::ast::{
-    self, CastKind, DataType, Expr, Function, FunctionArguments, ObjectName, ObjectNamePart, Statement,
-    TableFactor, TimezoneInfo, Visit, Visitor,
+    self, BinaryOperator, CastKind, DataType, Expr, Function, FunctionArguments, ObjectName, ObjectNamePart,
+    Statement, TableFactor, TimezoneInfo, Visit, Visitor,
 };
 use oribi_session::sql::SqlError;
 use std::ops::ControlFlow;
@@ -86,6 +86,19 @@ fn check(expr: &Expr) -> Result<(), SqlError> {
             Err(unsupported("a cast to timestamp with time zone")
                 .with_hint("cast to timestamp, which is in UTC"))
         }
+        Expr::AnyOp { compare_op, right, .. }
+            if matches!(right.as_ref(), Expr::Subquery(_)) && *compare_op != BinaryOperator::Eq =>
+        {
+            Err(unsupported("ANY of a subquery, but for = ANY,"))
+        }
+        Expr::AllOp { compare_op, right, .. }
+            if matches!(right.as_ref(), Expr::Subquery(_)) && *compare_op != BinaryOperator::NotEq =>
+        {
+            Err(unsupported("ALL of a subquery, but for <> ALL,"))
+        }
+        Expr::Substring { substring_from: None, substring_for: None, .. } => {
+            Err(invalid("42883", "function substring does not exist for one argument"))
+        }
         Expr::RLike { .. } => Err(unsupported("RLIKE")),
         Expr::Dictionary(_) | Expr::Map(_) | Expr::Struct { .. } => Err(unsupported("a structure in braces")),
         Expr::Array(ast::Array { named: false, .. }) => Err(unsupported("an array without the word ARRAY")),
@@ -113,6 +126,9 @@ fn check_form(name: &str, function: &Function) -> Result<(), SqlError> {
         "count" if none => {
             let message = "count(*) must be used to call a parameterless aggregate function";
             Err(invalid("42809", message))
+        }
+        "array_cat" if !matches!(&function.args, FunctionArguments::List(list) if list.args.len() == 2) => {
+            Err(missing(&function.name))
         }
         "generate_series" => {
             Err(unsupported("generate_series in a select list").with_hint("it can stand in FROM"))

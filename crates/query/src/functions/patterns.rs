@@ -21,9 +21,9 @@ pub(super) const FUNCTIONS: &[RowFunction] = &[
     RowFunction::strict("regexp_count", Returns::Int4, |args| {
         let text = args[0].text();
         let from = start(text, args.get(2))?;
-        let flags = flags(args.get(3), "regexp_count()")?;
+        let pattern = pattern(args[1].text(), flags(args.get(3), "regexp_count()")?)?;
         let Some(from) = from else { return Ok(Answer::Int(0)) };
-        Ok(Answer::Int(matches(text, &*pattern(args[1].text(), flags)?, from)?.len() as i64))
+        Ok(Answer::Int(matches(text, &pattern, from)?.len() as i64))
     }),
     RowFunction::strict("regexp_match", Returns::Texts, |args| {
         let flags = flags(args.get(2), "regexp_match()")?;

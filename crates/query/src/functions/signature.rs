@@ -57,6 +57,29 @@ impl Signature {
     }
 }
 
+impl Signature {
+    /// How many parameters there are.
+    pub(super) fn arity(&self) -> usize {
+        self.parameters.len()
+    }
+
+    /// The kind of parameter `n`, if it has one.
+    pub(super) fn kind(&self, n: usize) -> Option<&Kind> {
+        match self.parameters.get(n)? {
+            Parameter::Of(kind) => Some(kind),
+            _ => None,
+        }
+    }
+
+    /// Whether an argument without a type is rather of this function's: text, or the widest of numbers.
+    pub(super) fn is_preferred(&self, arguments: &[Argument]) -> bool {
+        arguments.iter().zip(&self.parameters).any(|(argument, parameter)| {
+            argument.kind == Kind::Unknown
+                && !matches!(parameter, Parameter::Of(kind) if !matches!(kind, Kind::Text | Kind::Float8 | Kind::Timestamptz | Kind::Interval))
+        })
+    }
+}
+
 impl Parameter {
     fn takes(&self, argument: &Argument) -> bool {
         match self {

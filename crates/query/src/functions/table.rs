@@ -11,8 +11,10 @@ mod moments;
 mod numbers;
 mod strings;
 
+use super::kinds::Kind;
 use super::signature::Signature;
 use crate::pg_catalog;
+use oribi_types::ColumnType;
 use std::collections::HashMap;
 use std::sync::LazyLock;
 
@@ -49,6 +51,26 @@ pub(super) fn has(name: &str) -> bool {
 /// what they are given, as they look at system tables alone.
 pub(super) fn signatures(name: &str) -> Option<&'static [Signature]> {
     TABLE.get(name).or_else(|| INTERNAL_TABLE.get(name)).map(Vec::as_slice)
+}
+
+/// The type that a text which is written out has as argument `n` of a function, if that is not text: all functions of the
+/// name with that many arguments take the same there.
+pub(crate) fn parameter_type(name: &str, arguments: usize, n: usize) -> Option<ColumnType> {
+    let mut kinds =
+        signatures(name)?.iter().filter(|signature| signature.arity() == arguments).map(|s| s.kind(n));
+    let first = kinds.next()??;
+    if kinds.any(|kind| kind != Some(first)) {
+        return None;
+    }
+    match first {
+        Kind::Bool => Some(ColumnType::Bool),
+        Kind::Int4 => Some(ColumnType::Int32),
+        Kind::Int8 => Some(ColumnType::Int64),
+        Kind::Float8 => Some(ColumnType::Double),
+        Kind::Bytea => Some(ColumnType::Binary),
+        Kind::Json => Some(ColumnType::Json),
+        _ => None,
+    }
 }
 
 /// The names of all functions that a client may call, in order.

@@ -6,7 +6,8 @@ use super::rows::{Answer, Arg, Returns, RowFunction};
 use crate::error::{invalid, unsupported};
 use datafusion::common::Result;
 use datafusion::execution::FunctionRegistry;
-use datafusion::logical_expr::ScalarUDF;
+use datafusion::logical_expr::expr::ScalarFunction;
+use datafusion::logical_expr::{Expr, ScalarUDF};
 use oribi_session::sql::SqlError;
 use oribi_types::text::to_string;
 use oribi_types::{ColumnType, ErrorKind, Value, ValueRef, text};
@@ -58,6 +59,25 @@ const FUNCTIONS: &[RowFunction] = &[
     }),
     RowFunction::strict("json_array_length", Returns::Int4, |args| json_array_length(args[0].text())),
     RowFunction::strict("jsonb_array_length", Returns::Int4, |args| json_array_length(args[0].text())),
+    RowFunction::strict("lpad", Returns::Text, |args| {
+        let (kept, fill) = padding(args)?;
+        Ok(Answer::Text(fill + &kept))
+    }),
+    RowFunction::strict("rpad", Returns::Text, |args| {
+        let (kept, fill) = padding(args)?;
+        Ok(Answer::Text(kept + &fill))
+    }),
+    RowFunction::strict(OVERLAY, Returns::Text, overlay),
+    RowFunction::strict("right", Returns::Text, |args| {
+        let (text, n) = (args[0].text(), args[1].int());
+        let skipped = match n {
+            // PostgreSQL's integer has no such positive number.
+            n if n == i64::from(i32::MIN) => 0,
+            n if n < 0 => n.unsigned_abs(),
+            n => (text.chars().count() as u64).saturating_sub(n as u64),
+        };
+        Ok(Answer::Text(text.chars().skip(usize::try_from(skipped).unwrap_or(usize::MAX)).collect()))
+    }),
     RowFunction::strict("quote_literal", Returns::Text, |args| {
         Ok(Answer::Text(quote_literal(args[0].text())))
     }),
@@ -93,6 +113,52 @@ fn json_array_length(json: &str) -> std::result::Result<Answer, SqlError> {
         Ok(serde_json::Value::Object(_)) => Err(invalid("22023", "cannot get array length of a non-array")),
         _ => Err(invalid("22023", "cannot get array length of a scalar")),
     }
+}
+
+/// What is kept of a text that is brought to a length, and what fills it up.
+fn padding(args: &[Arg<'_>]) -> std::result::Result<(String, String), SqlError> {
+    let (text, length) = (args[0].text(), args[1].int().max(0) as usize);
+    let fill = args.get(2).map_or(" ", Arg::text);
+    if length > CHARS_MAX {
+        let error = SqlError::new(ErrorKind::TooLarge, "requested length too large");
+        return Err(error.with_sqlstate("54000"));
+    }
+    let kept: String = text.chars().take(length).collect();
+    let missing = if fill.is_empty() { 0 } else { length - kept.chars().count() };
+    Ok((kept, fill.chars().cycle().take(missing).collect()))
+}
+
+/// The most characters of a text that is made: four bytes each, and a gigabyte together.
+const CHARS_MAX: usize = (1 << 28) - 2;
+
+const OVERLAY: &str = "overlay";
+
+/// Whether the planner called DataFusion's function of a name that is ours: it does so for a clause of its own.
+pub(super) fn is_replaced(call: &ScalarFunction) -> bool {
+    call.func.name() == OVERLAY && !call.func.inner().is::<RowFunction>()
+}
+
+/// The call of our function of the name.
+pub(super) fn ours(call: ScalarFunction) -> Expr {
+    let function = FUNCTIONS.iter().find(|function| function.name() == call.func.name());
+    let function = function.expect("it is one of ours").clone();
+    Expr::ScalarFunction(ScalarFunction::new_udf(Arc::new(ScalarUDF::new_from_impl(function)), call.args))
+}
+
+/// The text with another in place of some of its characters.
+fn overlay(args: &[Arg<'_>]) -> std::result::Result<Answer, SqlError> {
+    let (text, placed, from) = (args[0].text(), args[1].text(), args[2].int());
+    let length = args.get(3).map_or(placed.chars().count() as i64, Arg::int);
+    if from < 1 {
+        return Err(invalid("22011", "negative substring length not allowed"));
+    }
+    let behind = from + length;
+    if i32::try_from(behind).is_err() {
+        return Err(invalid("22003", "integer out of range"));
+    }
+    let before = text.chars().take((from - 1) as usize);
+    let after = text.chars().skip((behind - 1).max(0) as usize);
+    Ok(Answer::Text(before.chain(placed.chars()).chain(after).collect()))
 }
 
 /// All text is UTF-8.
@@ -164,7 +230,7 @@ fn encode(bytes: &[u8], format: &str) -> std::result::Result<Answer, SqlError> {
             let mut out = String::new();
             for (n, group) in bytes.chunks(3).enumerate() {
                 // A line has 76 digits.
-                if n > 0 && n % 19 == 0 {
+                if n > 0 && n.is_multiple_of(19) {
                     out.push('\n');
                 }
                 let number = group.iter().fold(0_u32, |number, byte| number << 8 | u32::from(*byte))
@@ -194,6 +260,10 @@ fn encode(bytes: &[u8], format: &str) -> std::result::Result<Answer, SqlError> {
 fn decode(data: &str, format: &str) -> std::result::Result<Answer, SqlError> {
     let malformed = |what: &str| invalid("22023", format!("invalid {what} data"));
     Ok(Answer::Bytes(match format.to_ascii_lowercase().as_str() {
+        // Blanks may stand between bytes, not within one.
+        "hex" if data.split_ascii_whitespace().any(|digits| !digits.len().is_multiple_of(2)) => {
+            return Err(malformed("hexadecimal"));
+        }
         "hex" => match text::parse(ColumnType::Binary, &format!("\\x{data}")) {
             Ok(Value::Binary(bytes)) => bytes,
             _ => return Err(malformed("hexadecimal")),
@@ -213,7 +283,7 @@ fn decode(data: &str, format: &str) -> std::result::Result<Answer, SqlError> {
 
 fn from_base64(data: &str) -> Option<Vec<u8>> {
     let mut digits: Vec<u8> = data.bytes().filter(|byte| !byte.is_ascii_whitespace()).collect();
-    if digits.len() % 4 != 0 {
+    if !digits.len().is_multiple_of(4) {
         return None;
     }
     while digits.last() == Some(&b'=') {

@@ -40,6 +40,10 @@ impl VisitorMut for Rewriter {
     }
 
     fn pre_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<()> {
+        if let Some(within) = in_subquery(expr) {
+            *expr = within;
+            return ControlFlow::Continue(());
+        }
         // Before its parts are visited: whether a subquery reads system tables is seen from their names.
         let (query, with) = match &*expr {
             Expr::Subquery(query) => (query, "first_value"),
@@ -120,6 +124,17 @@ impl VisitorMut for Rewriter {
         name_apart(select);
         ControlFlow::Continue(())
     }
+}
+
+/// `= ANY (SELECT …)` is `IN`, `<> ALL (SELECT …)` is `NOT IN`.
+fn in_subquery(expr: &mut Expr) -> Option<Expr> {
+    let (left, right, negated) = match expr {
+        Expr::AnyOp { left, compare_op: BinaryOperator::Eq, right, .. } => (left, right, false),
+        Expr::AllOp { left, compare_op: BinaryOperator::NotEq, right } => (left, right, true),
+        _ => return None,
+    };
+    let Expr::Subquery(query) = right.as_ref() else { return None };
+    Some(Expr::InSubquery { expr: left.clone(), subquery: query.clone(), negated })
 }
 
 /// The last part of a name, in lower case.

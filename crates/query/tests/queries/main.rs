@@ -24,4 +24,5 @@ mod sessions_have_settings_and_blocks;
 mod tables_are_defined_by_sql;
 mod updates_change_what_they_match;
 mod values_are_inserted_as_written;
+mod what_can_be_called_answers_as_postgresql;
 mod work_is_pushed_down_to_the_scan;

@@ -10,6 +10,7 @@ pub(super) const FUNCTIONS: &[Row] = &[
     ("array_positions", "anyarray any"),
     ("array_prepend", "any anyarray"),
     ("array_replace", "anyarray any any"),
+    ("array_upper", "anyarray int4"),
     ("array_to_string", "anyarray text | anyarray text text"),
     ("cardinality", "anyarray"),
     ("coalesce", "any..."),

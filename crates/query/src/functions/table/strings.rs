@@ -25,7 +25,6 @@ pub(super) const FUNCTIONS: &[Row] = &[
     ("md5", "text | bytea"),
     ("octet_length", "text | bytea"),
     ("overlay", "text text int4 | text text int4 int4"),
-    ("position", "text text"),
     ("quote_literal", "text"),
     ("quote_nullable", "text"),
     ("regexp_count", "text text | text text int4 | text text int4 text"),
