@@ -3,6 +3,20 @@
 use crate::error::{invalid, unsupported};
 use oribi_session::sql::SqlError;
 
+/// Words of a planner's sentence, and the SQLSTATE and the sentence for them.
+const SENTENCES: &[(&str, (&str, &str))] = &[
+    ("LIMIT must be >= 0", ("2201W", "LIMIT must not be negative")),
+    ("OFFSET must be >=0", ("2201X", "OFFSET must not be negative")),
+    ("frame offsets for ROWS", ("22013", "frame starting or ending offset must not be negative")),
+    ("LIMIT to be an integer", ("42804", "argument of LIMIT must be a number")),
+    ("OFFSET to be an integer", ("42804", "argument of OFFSET must be a number")),
+    (
+        "must be in GROUP BY",
+        ("42803", "a selected column must appear in the GROUP BY clause or be used in an aggregate function"),
+    ),
+    ("is not in grouping columns", ("42803", "arguments to GROUPING must be grouping expressions")),
+];
+
 /// A planner's sentence about a call or an operator whose arguments do not fit.
 pub(crate) fn of_planner(message: &str) -> Option<SqlError> {
     if let Some(call) = between(message, "argument types '", "'. ") {
@@ -17,6 +31,12 @@ pub(crate) fn of_planner(message: &str) -> Option<SqlError> {
     if let Some(arrow) = message.strip_prefix("Unary operator 'NOT' requires a boolean expression, got ") {
         let name = sql_name(arrow.trim_end_matches('.'));
         return Some(invalid("42804", format!("argument of NOT must be type boolean, not type {name}")));
+    }
+    if let Some((_, error)) = SENTENCES.iter().find(|(words, _)| message.contains(words)) {
+        return Some(invalid(error.0, error.1));
+    }
+    if message.contains("The subquery should only return one column") {
+        return Some(unsupported("a subquery of several columns"));
     }
     if message.starts_with("Step cannot be zero") {
         return Some(invalid("22023", "step size cannot equal zero"));

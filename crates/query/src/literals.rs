@@ -33,8 +33,10 @@ impl AnalyzerRule for TypedLiterals {
 
     fn analyze(&self, plan: LogicalPlan, _config: &ConfigOptions) -> Result<LogicalPlan> {
         let done = plan.transform_up_with_subqueries(|plan| {
-            if let LogicalPlan::Join(join) = &plan {
-                functions::check_join(join)?;
+            match &plan {
+                LogicalPlan::Join(join) => functions::check_join(join)?,
+                LogicalPlan::Union(union) => functions::check_union(union)?,
+                _ => {}
             }
             let schema = merge_schema(&plan.inputs());
             let names = NamePreserver::new(&plan);

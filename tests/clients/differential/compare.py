@@ -10,7 +10,7 @@ from psycopg.pq import DiagnosticField, ExecStatus
 
 # What says "not here" by name: not supported, no such function or operator, no such cast, no such type, operands that do
 # not fit each other, and syntax that is not read.
-REFUSALS = {"0A000", "42883", "42846", "42804", "42704", "42725", "42P18", "42601", "42809"}
+REFUSALS = {"0A000", "42883", "42846", "42804", "42704", "42725", "42P18", "42601", "42803", "42809"}
 
 # What DataFusion, Arrow and Rust say of themselves: a client must not be told so.
 RAW = re.compile(

@@ -16,15 +16,8 @@ MOMENTS = [
     r"^\[(cast|operator) .*(date|time|interval)",
     r"::(date|timestamp|timestamptz|time|interval)\b",
 ]
-TEXTS = [
-    r"^\[strings: (sha256|decode|\{0\} !?~~|\{0\} I?LIKE)",
-    r"^\[function (concat|chr|lpad|overlay|position|right|rpad|substr|substring|quote_nullable)\]",
-    r"^\[operator \|\|\]",
-]
-ARRAYS_AND_WINDOWS = [
-    r"^\[function (array_\w+|first_value|grouping|lag|last_value|lead|nth_value|ntile)\]",
-    r"^\[(aggregates|arrays|queries)\]",
-    r"^\[conditions: CASE \{0\} WHEN",
-]
+ARRAYS = [r"^\[arrays\] SELECT ARRAY\[\]$"]
 
-KNOWN = [*JSON, *NUMBERS, *MOMENTS, *TEXTS, *ARRAYS_AND_WINDOWS]
+QUERIES = [r"^\[queries\] SELECT 'a' == 'a'", r"^\[queries\] SELECT a.id, s.m FROM numbers a, LATERAL"]
+
+KNOWN = [*JSON, *NUMBERS, *MOMENTS, *ARRAYS, *QUERIES]

@@ -14,7 +14,7 @@ use arrow::datatypes::{DataType, IntervalMonthDayNano};
 use datafusion::common::tree_node::Transformed;
 use datafusion::common::{DFSchema, DataFusionError, Result, ScalarValue};
 use datafusion::logical_expr::expr::{BinaryExpr, ScalarFunction, WindowFunctionDefinition};
-use datafusion::logical_expr::{Expr, ExprSchemable, Join, Like, Operator, lit, when};
+use datafusion::logical_expr::{Expr, ExprSchemable, Join, Like, Operator, Union, lit, when};
 use oribi_session::sql::SqlError;
 
 /// `expr`, whose parts are checked already, if it may be evaluated; its conversions from and to text are then those of
@@ -166,6 +166,24 @@ pub(crate) fn check_join(join: &Join) -> Result<()> {
     for (left, right) in &join.on {
         let (left, right) = (kind(left, join.left.schema())?, kind(right, join.right.schema())?);
         check_comparable(&left, "=", &right)?;
+    }
+    Ok(())
+}
+
+/// The columns of the queries that a `UNION` puts together.
+///
+/// # Errors
+/// 42804 for columns of types that have none in common.
+pub(crate) fn check_union(union: &Union) -> Result<()> {
+    let [first, others @ ..] = union.inputs.as_slice() else { return Ok(()) };
+    for other in others {
+        for (one, other) in first.schema().fields().iter().zip(other.schema().fields()) {
+            let (one, other) = (Kind::of(one), Kind::of(other));
+            let json = one == Kind::Json && other == Kind::Json;
+            if !json && !comparable(&one, &other) {
+                return refuse(invalid("42804", format!("UNION types {one} and {other} cannot be matched")));
+            }
+        }
     }
     Ok(())
 }

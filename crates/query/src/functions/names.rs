@@ -7,7 +7,7 @@ use super::table;
 use crate::error::{invalid, unsupported};
 use datafusion::sql::sqlparser::ast::{
     self, BinaryOperator, CastKind, DataType, Expr, Function, FunctionArguments, ObjectName, ObjectNamePart,
-    Statement, TableFactor, TimezoneInfo, Visit, Visitor,
+    SetExpr, SetOperator, SetQuantifier, Statement, TableFactor, TimezoneInfo, Visit, Visitor,
 };
 use oribi_session::sql::SqlError;
 use std::ops::ControlFlow;
@@ -36,8 +36,15 @@ impl Visitor for Names {
         }
     }
 
+    fn pre_visit_query(&mut self, query: &ast::Query) -> ControlFlow<SqlError> {
+        match check_set(&query.body) {
+            Ok(()) => ControlFlow::Continue(()),
+            Err(error) => ControlFlow::Break(error),
+        }
+    }
+
     fn pre_visit_select(&mut self, select: &ast::Select) -> ControlFlow<SqlError> {
-        match check_aliases(select) {
+        match check_select(select) {
             Ok(()) => ControlFlow::Continue(()),
             Err(error) => ControlFlow::Break(error),
         }
@@ -59,8 +66,24 @@ impl Visitor for Names {
     }
 }
 
-/// A text in quotes is no name: two texts beside each other are an error.
-fn check_aliases(select: &ast::Select) -> Result<(), SqlError> {
+/// DataFusion's `EXCEPT ALL` and `INTERSECT ALL` do not count rows.
+fn check_set(body: &SetExpr) -> Result<(), SqlError> {
+    let SetExpr::SetOperation { op, set_quantifier, left, right } = body else { return Ok(()) };
+    if *op != SetOperator::Union && *set_quantifier == SetQuantifier::All {
+        return Err(unsupported(&format!("{op} ALL")));
+    }
+    check_set(left)?;
+    check_set(right)
+}
+
+/// Clauses of other databases. A text in quotes is no name: two texts beside each other are an error.
+fn check_select(select: &ast::Select) -> Result<(), SqlError> {
+    if select.qualify.is_some() {
+        return Err(unsupported("QUALIFY"));
+    }
+    if matches!(select.group_by, ast::GroupByExpr::All(_)) {
+        return Err(unsupported("GROUP BY ALL"));
+    }
     let quoted = |item: &&ast::SelectItem| matches!(item, ast::SelectItem::ExprWithAlias { alias, .. } if alias.quote_style == Some('\''));
     match select.projection.iter().find(quoted) {
         Some(ast::SelectItem::ExprWithAlias { alias, .. }) => {
@@ -99,6 +122,7 @@ fn check(expr: &Expr) -> Result<(), SqlError> {
         Expr::Substring { substring_from: None, substring_for: None, .. } => {
             Err(invalid("42883", "function substring does not exist for one argument"))
         }
+        Expr::BinaryOp { op: BinaryOperator::Spaceship, .. } => Err(unsupported("operator <=>")),
         Expr::RLike { .. } => Err(unsupported("RLIKE")),
         Expr::Dictionary(_) | Expr::Map(_) | Expr::Struct { .. } => Err(unsupported("a structure in braces")),
         Expr::Array(ast::Array { named: false, .. }) => Err(unsupported("an array without the word ARRAY")),
@@ -108,6 +132,24 @@ fn check(expr: &Expr) -> Result<(), SqlError> {
 }
 
 fn check_function(function: &Function) -> Result<(), SqlError> {
+    if function.over.is_some() {
+        let distinct = matches!(
+            &function.args,
+            FunctionArguments::List(list) if list.duplicate_treatment == Some(ast::DuplicateTreatment::Distinct)
+        );
+        match plain(&function.name) {
+            _ if distinct => return Err(unsupported("DISTINCT in a window function")),
+            Some(name) if table::has(&name) && !table::is_aggregate(&name) => {
+                let message =
+                    format!("OVER specified, but {name} is not a window function nor an aggregate function");
+                return Err(invalid("42809", message));
+            }
+            _ => {}
+        }
+    }
+    if function.null_treatment.is_some() {
+        return Err(unsupported("IGNORE NULLS and RESPECT NULLS"));
+    }
     match plain(&function.name) {
         // `ARRAY(SELECT …)` reads as a function.
         Some(name) if name == "array" && matches!(function.args, FunctionArguments::Subquery(_)) => Ok(()),

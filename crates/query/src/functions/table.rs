@@ -47,6 +47,11 @@ pub(super) fn has(name: &str) -> bool {
     TABLE.contains_key(name) || pg_catalog::function_names().any(|known| known == name)
 }
 
+/// Whether a function is an aggregate or a window function.
+pub(super) fn is_aggregate(name: &str) -> bool {
+    aggregates::FUNCTIONS.iter().any(|(known, _)| *known == name)
+}
+
 /// The signatures of a function in a plan; `None` for one that is checked elsewhere: those about the catalog take
 /// what they are given, as they look at system tables alone.
 pub(super) fn signatures(name: &str) -> Option<&'static [Signature]> {

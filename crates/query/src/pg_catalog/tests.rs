@@ -45,6 +45,7 @@ fn context() -> SessionContext {
     }
     state.catalog_list().register_catalog("oribi".to_owned(), Arc::new(catalog));
     register(&mut state, &scope).unwrap();
+    crate::functions::register(&mut state).unwrap();
     SessionContext::new_with_state(state)
 }
 
