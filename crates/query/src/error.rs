@@ -65,7 +65,7 @@ fn convert(error: &DataFusionError) -> SqlError {
         DataFusionError::IoError(inner) => {
             use std::io::ErrorKind as Io;
             let kind = match inner.kind() {
-                Io::StorageFull | Io::QuotaExceeded => ErrorKind::Unavailable,
+                Io::StorageFull | Io::QuotaExceeded => ErrorKind::DiskFull,
                 _ => ErrorKind::Internal,
             };
             SqlError::new(kind, inner.to_string())

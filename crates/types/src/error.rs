@@ -17,8 +17,10 @@ pub enum ErrorKind {
     Conflict,
     /// Nothing was done; the same request may succeed later.
     Retry,
-    /// The server cannot serve now (shutting down, log stopped, disk full).
+    /// The server cannot serve now (shutting down, log stopped).
     Unavailable,
+    /// There is no disk space for it; the same request succeeds once there is.
+    DiskFull,
     /// Who asks is not known.
     Unauthenticated,
     /// Who asks may not.
@@ -55,6 +57,14 @@ impl Error {
         &self.message
     }
 
+    /// What is told of a service that is refused because of this error: `DiskFull` says what to do about it, of any other kind
+    /// is `Unavailable`.
+    #[must_use]
+    pub fn into_refusal(self) -> Self {
+        let kind = if self.kind == ErrorKind::DiskFull { self.kind } else { ErrorKind::Unavailable };
+        Error { kind, ..self }
+    }
+
     /// The same error with `what` in front of its message: `what: message`.
     #[must_use]
     pub fn context(self, what: impl fmt::Display) -> Self {
@@ -80,6 +90,7 @@ constructors! {
     conflict Conflict,
     retry Retry,
     unavailable Unavailable,
+    disk_full DiskFull,
     unsupported Unsupported,
     corrupt Corrupt,
     too_large TooLarge,
@@ -100,7 +111,8 @@ impl From<std::io::Error> for Error {
         let kind = match error.kind() {
             Io::NotFound => ErrorKind::NotFound,
             Io::AlreadyExists => ErrorKind::AlreadyExists,
-            Io::StorageFull | Io::QuotaExceeded | Io::ReadOnlyFilesystem => ErrorKind::Unavailable,
+            Io::StorageFull | Io::QuotaExceeded => ErrorKind::DiskFull,
+            Io::ReadOnlyFilesystem => ErrorKind::Unavailable,
             _ => ErrorKind::Internal,
         };
         Error::new(kind, error.to_string())

@@ -47,7 +47,7 @@ impl FrameWriter {
     /// Appends a frame and makes it durable.
     ///
     /// # Errors
-    /// `Unavailable` after a failed write or sync, then and ever after: what the disk holds is not known any more, and
+    /// `DiskFull` or `Unavailable` after a failed write or sync, then and ever after: what the disk holds is not known any more, and
     /// only reading the file tells. `TooLarge`, which changes nothing.
     pub fn append(&mut self, payload: &[u8]) -> Result<()> {
         if let Some(error) = &self.failed {
@@ -63,7 +63,7 @@ impl FrameWriter {
         self.buffer.extend_from_slice(&header);
         self.buffer.extend_from_slice(payload);
         if let Err(error) = self.file.write_at(&self.buffer, self.end).and_then(|()| self.file.sync()) {
-            let error = Error::unavailable(format!("{}: {error}", self.name));
+            let error = Error::from(error).into_refusal().context(&self.name);
             self.failed = Some(error.clone());
             return Err(error);
         }

@@ -65,8 +65,8 @@ pub trait Log: Send + Sync {
     /// Does no I/O unless the buffer is over its bound; then it writes it out.
     ///
     /// # Errors
-    /// `Unavailable` if there is no disk space for the record or the log has stopped, `TooLarge`. Nothing was appended
-    /// then and no LSN used.
+    /// `DiskFull` if there is no disk space for the record, `Unavailable` if it cannot be had for another reason or the log has
+    /// stopped, `TooLarge`. Nothing was appended then and no LSN used.
     fn append(&self, group: u32, fill: &mut dyn FnMut(Lsn, &mut Vec<u8>)) -> Result<Lsn>;
 
     /// The last LSN appended, or the one before the first.
@@ -103,8 +103,20 @@ pub trait Log: Send + Sync {
     /// `Unavailable` with the first failure once it has stopped.
     fn check(&self) -> Result<()>;
 
+    /// Stops the log, as a failed write does: for who finds that what it was to protect cannot be trusted any more.
+    fn stop(&self, error: Error);
+
+    /// Whether there was disk space for the next segment when some was last reserved. If not, another attempt is made.
+    ///
+    /// # Errors
+    /// Why there was none.
+    fn room(&self) -> Result<()>;
+
     /// Sets how often unsynced records are synced even if nobody waits; `None` never.
     fn set_sync_interval(&self, interval: Option<Duration>);
+
+    /// Whether [`trim`](Self::trim) would remove something.
+    fn is_trimmable(&self, below: Lsn) -> bool;
 
     /// Removes old segments all of whose records are below `below`.
     ///

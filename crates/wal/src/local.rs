@@ -15,7 +15,7 @@ use crate::buffer::{Active, Appended, Batch};
 use crate::format::{BUFFER_BYTES_LIMIT, BlockHeader, SEGMENT_HEADER_BYTES, SegmentHeader};
 use crate::recovery::{self, Found};
 use crate::segment::{self, CreateError, Segment, SegmentInfo};
-use crate::sync::Control;
+use crate::sync::{Control, StopOnPanic};
 use crate::{Log, Lsn, Progress, Record};
 use oribi_env::{Env, Files, Priority};
 use oribi_types::{Error, Result};
@@ -126,7 +126,7 @@ impl LocalLog {
     /// when everything replayed is durable, the unsynced tail of the last crash is gone and the new term has begun.
     ///
     /// # Errors
-    /// `Corrupt` if records that were durable are damaged or missing; `Unavailable` if there is no disk space for a
+    /// `Corrupt` if records that were durable are damaged or missing; `DiskFull` or `Unavailable` if there is no room for a
     /// segment; those of `replay`, which has been called in vain if an error is returned.
     pub fn open(
         env: &Env,
@@ -163,7 +163,7 @@ impl Inner {
         (opening.synced, opening.chain) = (read.next - 1, read.chain);
         let segment = segment::create(&*files, dir, &header, &opening.encode(), options.segment_bytes, None);
         let segment = segment.map_err(|error| match error {
-            CreateError::Refused(error) | CreateError::Broken(error) => Error::unavailable(error.message()),
+            CreateError::Refused(error) | CreateError::Broken(error) => error.into_refusal(),
         })?;
         let mut segments = found.kept;
         segments.push(SegmentInfo { number: header.number, start: read.next, len: segment.len });
@@ -201,7 +201,8 @@ impl Inner {
         }
     }
 
-    /// Stops the log for good; the first failure is the one that is told. Called without a lock.
+    /// Stops the log for good; the first failure is the one that is told. Who has failed to write calls it with the
+    /// writer's lock: whoever has that next must not write behind the hole. Takes `control`.
     pub fn stop(&self, error: Error) {
         if self.stopped.set(error).is_err() {
             return;
@@ -218,6 +219,8 @@ impl Inner {
     /// Writes what has been appended; see [`Log::write_out`].
     pub fn write_out(&self) -> Result<()> {
         let mut writer = self.writer.lock();
+        // Goes before the lock does.
+        let _stop = StopOnPanic(self);
         self.check()?;
         let spare = std::mem::take(&mut writer.spare);
         let (mut batch, last) = {
@@ -229,15 +232,15 @@ impl Inner {
             (active.take(spare), active.next_lsn - 1)
         };
         let durable = self.durable.load(Ordering::Acquire);
-        let result = batch.write(durable, &mut writer.unsynced);
+        if let Err(error) = batch.write(durable, &mut writer.unsynced) {
+            self.stop(error);
+            return self.check();
+        }
         batch.clear(self.buffer_bytes_max);
         writer.spare = batch;
         self.stated.store(durable, Ordering::Release);
-        if result.is_ok() {
-            self.written.store(last, Ordering::Release);
-        }
-        drop(writer);
-        result.map_err(|error| self.stop(error)).or_else(|()| self.check())
+        self.written.store(last, Ordering::Release);
+        Ok(())
     }
 
     /// Notes that segment `number` is in use from LSN `start` on, and asks for the one after it.
@@ -335,6 +338,18 @@ impl Log for LocalLog {
 
     fn check(&self) -> Result<()> {
         self.inner.check()
+    }
+
+    fn stop(&self, error: Error) {
+        self.inner.stop(error);
+    }
+
+    fn room(&self) -> Result<()> {
+        self.inner.room()
+    }
+
+    fn is_trimmable(&self, below: Lsn) -> bool {
+        self.inner.trimmable(below).is_some()
     }
 
     fn trim(&self, below: Lsn) -> Result<()> {

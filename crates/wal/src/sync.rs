@@ -33,6 +33,13 @@ impl Control {
     pub fn new(interval: Option<Duration>) -> Self {
         Control { interval, ..Control::default() }
     }
+
+    /// Why the last attempt to prepare a segment failed, if it did.
+    fn room(&self) -> Result<()> {
+        let refused =
+            |error: &Error| error.clone().into_refusal().context("log: no room for the next segment");
+        self.refused.as_ref().map_or(Ok(()), |error| Err(refused(error)))
+    }
 }
 
 enum Task {
@@ -60,13 +67,13 @@ pub(crate) fn run(log: &Inner) {
     }
 }
 
-/// Nobody may wait for a thread that is gone.
-struct StopOnPanic<'a>(&'a Inner);
+/// Nobody may wait for a thread that is gone, nor write behind what one has left half written.
+pub(crate) struct StopOnPanic<'a>(pub &'a Inner);
 
 impl Drop for StopOnPanic<'_> {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            self.0.stop(Error::internal("the sync thread panicked"));
+            self.0.stop(Error::internal("a thread that writes the log panicked"));
         }
     }
 }
@@ -139,14 +146,17 @@ impl Inner {
     /// Writes a block without records that states what is durable, unless records wait whose block will.
     fn state(&self) -> Result<()> {
         let _writer = self.writer.lock();
+        self.check()?;
         let durable = self.durable.load(Ordering::Acquire);
         let reserved = self.active.lock().reserve_statement();
         // Without room, the next segment's first block will state it.
         self.stated.store(durable, Ordering::Release);
         let Some((segment, mut header)) = reserved else { return Ok(()) };
         header.synced = durable;
-        let written = segment.file.write_at(&header.encode(), header.offset);
-        written.map_err(|error| Error::from(error).context(format!("log segment {}: write", segment.number)))
+        if let Err(error) = segment.file.write_at(&header.encode(), header.offset) {
+            self.stop(Error::from(error).context(format!("log segment {}: write", segment.number)));
+        }
+        self.check()
     }
 
     /// Makes sure that a segment of at least `bytes` is prepared, or says why there is none.
@@ -194,10 +204,16 @@ impl Inner {
             self.check()?;
             self.done.wait(&mut control);
         }
-        match &control.refused {
-            None => Ok(()),
-            Some(error) => Err(Error::unavailable(format!("log: no room for the next segment: {error}"))),
-        }
+        control.room()
+    }
+
+    /// See [`Log::room`](crate::Log::room).
+    pub fn room(&self) -> Result<()> {
+        let mut control = self.control.lock();
+        control.room().inspect_err(|_| {
+            control.segment_bytes = control.segment_bytes.max(self.segment_bytes);
+            self.work.notify_one();
+        })
     }
 
     pub fn wait_durable(&self, lsn: Lsn) -> Result<()> {

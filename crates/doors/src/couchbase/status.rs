@@ -96,7 +96,9 @@ pub fn of_error(error: &Error) -> Status {
         ErrorKind::Invalid | ErrorKind::NotCovered => Status::Invalid,
         ErrorKind::NotFound => Status::UnknownCollection,
         ErrorKind::AlreadyExists => Status::Exists,
-        ErrorKind::Conflict | ErrorKind::Retry | ErrorKind::Unavailable => Status::TemporaryFailure,
+        ErrorKind::Conflict | ErrorKind::Retry | ErrorKind::Unavailable | ErrorKind::DiskFull => {
+            Status::TemporaryFailure
+        }
         ErrorKind::Unauthenticated => Status::AuthError,
         ErrorKind::Forbidden => Status::NoAccess,
         ErrorKind::Corrupt | ErrorKind::Internal => Status::Internal,

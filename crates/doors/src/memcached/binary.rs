@@ -229,7 +229,7 @@ fn refuse(header: &Header, error: &Error, to: &mut Answers<'_>) {
         ErrorKind::Invalid | ErrorKind::NotCovered | ErrorKind::Unauthenticated | ErrorKind::Forbidden => {
             Code::InvalidArguments
         }
-        ErrorKind::Retry | ErrorKind::Unavailable => Code::TemporaryFailure,
+        ErrorKind::Retry | ErrorKind::Unavailable | ErrorKind::DiskFull => Code::TemporaryFailure,
         ErrorKind::Corrupt | ErrorKind::Internal => Code::Internal,
     };
     to.tally.errors += 1;

@@ -197,9 +197,11 @@ pub fn say_error(error: &Error, out: &mut Vec<u8>) {
         | ErrorKind::Forbidden
         | ErrorKind::Unsupported
         | ErrorKind::TooLarge => "CLIENT_ERROR",
-        ErrorKind::Retry | ErrorKind::Unavailable | ErrorKind::Corrupt | ErrorKind::Internal => {
-            "SERVER_ERROR"
-        }
+        ErrorKind::Retry
+        | ErrorKind::Unavailable
+        | ErrorKind::DiskFull
+        | ErrorKind::Corrupt
+        | ErrorKind::Internal => "SERVER_ERROR",
     };
     answer::error(kind, error.message(), out);
 }
