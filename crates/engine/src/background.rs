@@ -8,6 +8,7 @@ use crate::engine::Engine;
 use crate::expiry::Looks;
 use crate::pages::Ages;
 use crate::tablet::{Tablet, TabletId};
+use crate::trouble::{Part, Troubles};
 use oribi_env::Priority;
 use oribi_types::{Error, ErrorKind, Result};
 use oribi_wal::Lsn;
@@ -23,7 +24,7 @@ const TICK: Duration = Duration::from_millis(50);
 /// How long a tablet whose job failed is left alone: at first, and after failing again and again, each pause being
 /// twice the one before.
 const PAUSE_MICROS: u64 = 100_000;
-const PAUSE_MICROS_MAX: u64 = 30_000_000;
+const PAUSE_MICROS_MAX: u64 = 5_000_000;
 /// A quiet memtable below this size is left in memory. A flush syncs some five files and folders, which a trickle of writes is
 /// not worth, and a scan of these few thousand rows takes a millisecond.
 const QUIET_BYTES_MIN: u64 = 1 << 20;
@@ -35,6 +36,7 @@ pub(crate) struct Background {
     compaction: Alarm,
     ceiling: Alarm,
     pages: Alarm,
+    pub troubles: Troubles,
     threads: Mutex<Vec<JoinHandle<()>>>,
 }
 
@@ -80,8 +82,12 @@ impl Background {
         spawn(engine, "oribi-compact", |background| &background.compaction, compact)?;
         let mut ages = Ages::default();
         let pages = move |engine: &Engine| Ok(engine.back_by_huge_pages(&mut ages));
-        let ceiling = |engine: &Engine| {
-            engine.raise_ceiling()?;
+        let mut retry = Retry::default();
+        let ceiling = move |engine: &Engine| {
+            engine.look_for_space(&mut retry);
+            if !engine.manifest.has_failed() {
+                engine.raise_ceiling()?;
+            }
             Ok(TICK)
         };
         spawn(engine, "oribi-pages", |background| &background.pages, pages)?;
@@ -119,12 +125,14 @@ fn spawn(
     let run = move || {
         while !background.stopped.load(Relaxed) {
             let Some(engine) = engine_ref.upgrade() else { return };
+            let whole = engine.stop_on_panic(name);
             let rest = job(&engine).unwrap_or_else(|error| {
                 tracing::error!(%error, "{name} failed");
                 std::thread::sleep(TICK);
                 TICK
             });
             // An engine that nobody has any more does not wait for its thread to wake.
+            drop(whole);
             drop(engine);
             alarm(&background).sleep(rest);
         }
@@ -139,6 +147,27 @@ fn spawn(
 #[derive(Default)]
 struct Failures(HashMap<TabletId, Failure>);
 
+/// When what could not be written is tried again, by the monotonic clock.
+#[derive(Default)]
+struct Retry {
+    again_micros: u64,
+    pause_micros: u64,
+}
+
+impl Retry {
+    /// So long space may be there before it is seen.
+    const PAUSE_MICROS_MAX: u64 = 1_000_000;
+
+    fn is_due(&self, now_micros: u64) -> bool {
+        now_micros >= self.again_micros
+    }
+
+    fn failed(&mut self, now_micros: u64) {
+        self.pause_micros = (2 * self.pause_micros).clamp(PAUSE_MICROS, Self::PAUSE_MICROS_MAX);
+        self.again_micros = now_micros + self.pause_micros;
+    }
+}
+
 struct Failure {
     error: Error,
     /// By the monotonic clock.
@@ -152,6 +181,16 @@ impl Failures {
         self.0.get(&tablet).filter(|failure| now_micros < failure.again_micros).map(|failure| &failure.error)
     }
 
+    /// The tablets that there are no more have failed for the last time.
+    fn keep(&mut self, exists: impl Fn(TabletId) -> bool) {
+        self.0.retain(|tablet, _| exists(*tablet));
+    }
+
+    /// One of the errors.
+    fn first(&self) -> Option<&Error> {
+        self.0.values().next().map(|failure| &failure.error)
+    }
+
     fn any_paused(&self, now_micros: u64) -> bool {
         self.0.values().any(|failure| now_micros < failure.again_micros)
     }
@@ -162,7 +201,8 @@ impl Failures {
             self.0.remove(&tablet);
             return true;
         };
-        tracing::error!(%error, table = table.name(), tablet, "a flush or compaction failed, and is tried again");
+        let error = error.context(format!("table \"{}.{}\"", table.schema_name(), table.name()));
+        tracing::error!(%error, tablet, "a flush or compaction failed, and is tried again");
         let before = self.0.get(&tablet).map_or(PAUSE_MICROS / 2, |failure| failure.pause_micros);
         let pause_micros = (before * 2).min(PAUSE_MICROS_MAX);
         self.0.insert(tablet, Failure { error, again_micros: now_micros + pause_micros, pause_micros });
@@ -196,9 +236,52 @@ impl Engine {
         self.measure_indexes();
         self.results.sweep();
         self.flush_all_due(failures);
+        self.tell_of(Part::Flush, failures);
+        self.trim_long_log();
         if failures.any_paused(self.env.clock.monotonic_micros()) {
             // Writers to a large memtable ring at every write.
             std::thread::sleep(TICK);
+        }
+    }
+
+    /// Notes whether a job of some tablet fails.
+    fn tell_of(&self, part: Part, failures: &mut Failures) {
+        if failures.0.is_empty() {
+            return self.background.troubles.set(part, None);
+        }
+        let catalog = self.catalog();
+        let exists =
+            |id| catalog.all_tables().any(|table| table.tablets.iter().any(|tablet| tablet.id == id));
+        failures.keep(exists);
+        self.background.troubles.set(part, failures.first().cloned());
+    }
+
+    /// Where the disk was full: begins the manifest anew, and has the log reserve its next segment, once there is space.
+    fn look_for_space(&self, retry: &mut Retry) {
+        let now_micros = self.env.clock.monotonic_micros();
+        if !retry.is_due(now_micros) {
+            return;
+        }
+        let (manifest, log) = (self.manifest.retry(), self.log.room());
+        match manifest.and(log) {
+            Ok(()) => *retry = Retry::default(),
+            Err(_) => retry.failed(now_micros),
+        }
+        self.settle_given_up();
+    }
+
+    /// Trims a long log where no flush does: of writes that change nothing and have results, and of tables that were dropped.
+    fn trim_long_log(&self) {
+        if self.log.size_bytes() <= self.options.log_bytes_max || self.manifest.has_failed() {
+            return;
+        }
+        let now_micros = self.env.clock.monotonic_micros();
+        let unflushed = self.unflushed(now_micros).iter().map(|u| u.first_lsn).min();
+        let start = unflushed.unwrap_or(u64::MAX).min(self.log.durable() + 1);
+        if self.log.is_trimmable(start)
+            && let Err(error) = self.trim_log()
+        {
+            tracing::warn!(%error, "cannot trim the log");
         }
     }
 
@@ -319,6 +402,7 @@ impl Engine {
     fn compaction_tick(&self, failures: &mut Failures, looks: &mut Looks) -> Result<()> {
         let monotonic_micros = || self.env.clock.monotonic_micros();
         looks.forget_old(self.timeline.now_micros());
+        self.tell_of(Part::Compaction, failures);
         for table in self.catalog().all_tables() {
             for tablet in &table.tablets {
                 if failures.paused(tablet.id, monotonic_micros()).is_some() {

@@ -7,6 +7,9 @@
 //!
 //! While there are writes, a thread of its own raises the ceiling, long before a write would have to wait for that. Only
 //! the first write after ten quiet minutes does.
+//!
+//! While the ceiling cannot be raised, because the disk is full, writes go on below it: their timestamps stand nearly still,
+//! 4,096 of them to a microsecond, until the ceiling is raised again. Rows that expire by their timestamp are refused then.
 
 use crate::engine::Engine;
 use crate::manifest::Edit;
@@ -23,16 +26,37 @@ const AHEAD_OF_LAST_MICROS: u64 = 250_000;
 /// The wall clock counts only up to so far below the ceiling. The rest is for writes that had room when they began, and
 /// were held up or came in great numbers since.
 pub(crate) const SPARE_MICROS: u64 = AHEAD_OF_LAST_MICROS / 8;
+/// Where the ceiling cannot be raised, so much of what is below it is left to writes that have begun.
+const KEPT_MICROS: u64 = SPARE_MICROS / 2;
 /// How far ahead LSNs are reserved: more than one opening of the engine can use.
 const AHEAD_LSN: u64 = 1 << 40;
 
 impl Engine {
-    /// Makes sure that a write at `now_micros` may take a timestamp. Cheap, unless nobody wrote for a while.
+    /// Makes sure that a write at `now_micros` may take a timestamp. Cheap, unless nobody wrote for a while. It asks whether the
+    /// timestamp must be `near` the clock only if it might not be.
     ///
     /// # Errors
     /// Those of the manifest.
-    pub(crate) fn reserve_timestamps(&self, now_micros: u64) -> Result<()> {
-        self.raise_ceiling_unless(1, now_micros)
+    #[inline]
+    pub(crate) fn reserve_timestamps(&self, now_micros: u64, near: impl Fn() -> bool) -> Result<()> {
+        if self.ahead(1, now_micros) < self.timeline.ceiling() {
+            return Ok(());
+        }
+        self.reserve_late(now_micros, near())
+    }
+
+    #[cold]
+    fn reserve_late(&self, now_micros: u64, near: bool) -> Result<()> {
+        let go_on =
+            || !near && self.timeline.last().micros() + KEPT_MICROS < self.timeline.ceiling().micros();
+        // The background tries again and again: writes do not.
+        if self.manifest.has_failed() && go_on() {
+            return Ok(());
+        }
+        match self.raise_ceiling_unless(1, now_micros) {
+            Err(_) if go_on() => Ok(()),
+            raised => raised,
+        }
     }
 
     /// Keeps the ceiling so high that no write has to raise it, as long as there are some.

@@ -125,7 +125,9 @@ fn one_live_row_per_key(
 
 fn check_log(env: &Env, dir: &Path, state: &ManifestState, report: &mut CheckReport) {
     // There are always tables once the first open has come to its end.
-    if state.tables.is_empty() && env.files.list(&dir.join(LOG_DIR)).is_err() {
+    let is_missing =
+        |error: std::io::Error| error.kind() == std::io::ErrorKind::NotFound && state.tables.is_empty();
+    if env.files.list(&dir.join(LOG_DIR)).is_err_and(is_missing) {
         return;
     }
     let mut problem = None;

@@ -83,7 +83,7 @@ impl Engine {
         if inputs.is_empty() {
             return Ok(false);
         }
-        self.manifest.check()?;
+        self.manifest.retry()?;
         let id = self.manifest.next_id();
         let rows: u64 = inputs.iter().map(|f| f.sstable.meta().rows).sum();
         // For the row maps.

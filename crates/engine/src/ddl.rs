@@ -2,12 +2,15 @@
 
 use crate::catalog::{Alteration, Catalog, DEFAULT_BUCKET, PUBLIC_SCHEMA, Table};
 use crate::engine::Engine;
+use crate::installer::GivenUp;
 use crate::manifest::{Edit, Install, TableRecord};
+use crate::stop::StopOnPanic;
 use crate::tablet::{FileSet, Tablet, TabletId, TabletState};
 use oribi_types::{
     Durability, Error, Partitioning, Result, Schema, TableDefinition, TableOptions, Timestamp,
 };
 use oribi_wal::Lsn;
+use parking_lot::MutexGuard;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Release;
@@ -22,10 +25,15 @@ struct Emptied<'t> {
 }
 
 impl Engine {
+    /// To be held while the catalog, or what tables have, is changed: one change at a time, each as a whole.
+    pub(crate) fn begin_ddl(&self) -> (MutexGuard<'_, ()>, StopOnPanic<'_>) {
+        (self.ddl.lock(), self.stop_on_panic("a change of the catalog"))
+    }
+
     /// # Errors
     /// `AlreadyExists`; those of the manifest.
     pub fn create_schema(&self, name: &str) -> Result<()> {
-        let _ddl = self.ddl.lock();
+        let _ddl = self.begin_ddl();
         if self.catalog.load().schemas.contains_key(name) {
             return Err(Error::already_exists(format!("schema \"{name}\" already exists")));
         }
@@ -39,7 +47,7 @@ impl Engine {
     /// # Errors
     /// `NotFound`; `Invalid` if the schema has tables and `cascade` is false, or is one that always exists.
     pub fn drop_schema(&self, name: &str, cascade: bool) -> Result<()> {
-        let _ddl = self.ddl.lock();
+        let _ddl = self.begin_ddl();
         let catalog = self.catalog();
         let tables = catalog.schemas.get(name);
         let tables = tables.ok_or_else(|| Error::not_found(format!("schema \"{name}\" does not exist")))?;
@@ -59,7 +67,7 @@ impl Engine {
     /// # Errors
     /// `AlreadyExists`; `NotFound` for the schema; `Invalid` for partitioning or options that do not fit.
     pub fn create_table(&self, definition: TableDefinition) -> Result<Arc<Table>> {
-        let _ddl = self.ddl.lock();
+        let _ddl = self.begin_ddl();
         self.create_table_locked(definition)
     }
 
@@ -120,7 +128,7 @@ impl Engine {
     /// # Errors
     /// `NotFound`.
     pub fn drop_table(&self, schema: &str, name: &str) -> Result<()> {
-        let _ddl = self.ddl.lock();
+        let _ddl = self.begin_ddl();
         if (schema, name) == DEFAULT_BUCKET {
             return Err(Error::invalid(format!("table \"{schema}.{name}\" cannot be dropped")));
         }
@@ -137,10 +145,18 @@ impl Engine {
         edits: Vec<Edit>,
         remove: impl Fn(&mut Catalog),
     ) -> Result<()> {
-        let tablets: Vec<&Arc<Tablet>> = tables.into_iter().flat_map(|table| &table.tablets).collect();
+        let tables: Vec<&Arc<Table>> = tables.into_iter().collect();
+        let tablets: Vec<&Arc<Tablet>> = tables.iter().flat_map(|table| &table.tablets).collect();
         // First: nobody installs files of a tablet that the manifest knows no more.
         let _installers: Vec<_> = tablets.iter().map(|tablet| tablet.installer.lock()).collect();
-        self.manifest.commit(edits)?;
+        {
+            // No write is acknowledged that a drop could take along whose commit fails and which a crash finds all the same.
+            let _gate = self.gate.write();
+            tablets.iter().for_each(|tablet| tablet.set_leaving());
+        }
+        let committed = self.manifest.commit(edits);
+        committed
+            .inspect_err(|_| self.give_up_all([GivenUp::Drop(tables.iter().copied().cloned().collect())]))?;
         self.change_catalog(remove);
         let emptied = {
             let _gate = self.gate.write();
@@ -166,7 +182,7 @@ impl Engine {
     /// # Errors
     /// Those of [`alter_table`](Self::alter_table).
     pub fn alter_table_by(&self, schema: &str, name: &str, changes: &[Alteration]) -> Result<()> {
-        let _ddl = self.ddl.lock();
+        let _ddl = self.begin_ddl();
         let table = self.table(schema, name)?;
         let mut definition = (*table.definition()).clone();
         for change in changes {
@@ -234,7 +250,7 @@ impl Engine {
     /// # Errors
     /// `NotFound` for a dropped table; those of log and manifest.
     pub fn truncate(&self, table: &Arc<Table>) -> Result<()> {
-        let _ddl = self.ddl.lock();
+        let _ddl = self.begin_ddl();
         let table = self.latest(table.id()).ok_or_else(|| Error::not_found("the table was dropped"))?;
         let _installers: Vec<_> = table.tablets.iter().map(|tablet| tablet.installer.lock()).collect();
         self.remove_rows(&table.tablets, |history_from, flushed_lsn| {
@@ -259,7 +275,7 @@ impl Engine {
         self.log.wait_durable(self.log.appended())?;
         // Snapshots of before and after differ, even if nobody writes.
         let now_micros = self.timeline.now_micros();
-        self.reserve_timestamps(now_micros)?;
+        self.reserve_timestamps(now_micros, || true)?;
         let (at, emptied) = {
             // Under the gate no write of the tablets is under way: all of them are before or after. A write behind the
             // record must not be decided before it is durable, nor one before it be forgotten if it is.
@@ -275,7 +291,7 @@ impl Engine {
         };
         self.sweep(emptied);
         // Who is told of it must not come with a snapshot from before.
-        self.timeline.wait_for_watermark(at);
+        self.timeline.wait_for_watermark(at)?;
         Ok(())
     }
 

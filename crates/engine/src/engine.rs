@@ -3,6 +3,7 @@
 use crate::background::Background;
 use crate::catalog::{Catalog, Table};
 use crate::index::RowIndex;
+use crate::installer::GivenUp;
 use crate::latches::Latches;
 use crate::manifest::Manifest;
 use crate::memory::MemoryBudget;
@@ -53,6 +54,8 @@ pub struct Engine {
     /// At the oldest timestamp that can be asked for since the engine was opened, until somebody takes it.
     pub(crate) history: Mutex<Option<Snapshot>>,
     pub(crate) closed: AtomicBool,
+    /// Files of changes that failed, while the manifest may name them.
+    pub(crate) given_up: Mutex<Vec<GivenUp>>,
     /// Held until the engine is gone.
     pub(crate) _lock: Box<dyn Any + Send + Sync>,
 }
@@ -220,11 +223,10 @@ impl Engine {
         }
         // The next microsecond: a timestamp is taken by it, as if for a write.
         let micros = ts.micros() + 1;
-        self.reserve_timestamps(micros)?;
+        self.reserve_timestamps(micros, || true)?;
         let taken = self.timeline.begin(micros);
         self.timeline.complete(taken);
-        self.timeline.wait_for_watermark(taken);
-        Ok(())
+        self.timeline.wait_for_watermark(taken)
     }
 
     /// Whether an answer with this obligation may be sent at once.
@@ -265,8 +267,8 @@ impl Engine {
         (ts, Obligation { durable: 0, written: self.log.appended() })
     }
 
-    /// Ready once the log has stopped, with the reason: from then on nothing can be answered, and whoever serves must
-    /// end.
+    /// Ready once the log has stopped, by itself or because the engine panicked in the middle of a change, with the reason: from
+    /// then on nothing can be answered, and whoever serves must end.
     pub fn failure(&self) -> impl Future<Output = Error> + Send + 'static {
         let log = self.log.clone();
         async move { oribi_wal::stopped(log.as_ref()).await }

@@ -106,7 +106,8 @@ impl Engine {
     /// Flushes the oldest sealed memtable. The rows are held chunk by chunk, so that what is overwritten meanwhile does
     /// not fill memory.
     fn flush_memtable(&self, table: &Table, tablet: &Tablet, memtable: &Arc<Memtable>) -> Result<()> {
-        self.manifest.check()?;
+        let _whole = self.stop_on_panic("a flush");
+        self.manifest.retry()?;
         let horizon = self.timeline.horizon();
         let mut keys = FlushKeys::of(&self.index, memtable);
         let _held = self.budget.hold(keys.memory_bytes());

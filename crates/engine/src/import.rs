@@ -11,7 +11,7 @@ use crate::catalog::Table;
 use crate::compaction::OUTPUT_BATCH_ROWS;
 use crate::deletions::Deletions;
 use crate::engine::Engine;
-use crate::installer::PreparedChange;
+use crate::installer::{GivenUp, PreparedChange};
 use crate::manifest::Edit;
 use crate::tablet::{Tablet, TabletState};
 use arrow::array::{RecordBatch, UInt32Array};
@@ -62,7 +62,7 @@ impl Engine {
         let table = self.latest(table.id()).ok_or_else(|| Error::not_found("the table was dropped"))?;
         // A timestamp of their own, of now: by it the rows of a table with a `ttl` expire.
         let now_micros = self.timeline.now_micros();
-        self.reserve_timestamps(now_micros)?;
+        self.reserve_timestamps(now_micros, || table.expiry().ttl_micros.is_some())?;
         let ts = self.timeline.begin(now_micros);
         self.timeline.complete(ts);
         let share = self.budget.limit() as usize / 8 / table.tablets.len().max(1);
@@ -257,7 +257,7 @@ impl Import {
 
         // In this order, which all others keep to. No table or partition is dropped; no key is between a memtable and its
         // file, and the row index agrees; the set of files stays as it is.
-        let _ddl = engine.ddl.lock();
+        let _ddl = engine.begin_ddl();
         let _flushes: Vec<_> = table.tablets.iter().map(|tablet| tablet.flush.lock()).collect();
         let _installers: Vec<_> = table.tablets.iter().map(|tablet| tablet.installer.lock()).collect();
         self.check_not_dropped()?;
@@ -283,7 +283,10 @@ impl Import {
             .map(|(tablet, part)| (tablet, PreparedChange::adding(tablet, &part.sstables, ts)))
             .collect();
         let edits = changes.iter().map(|(_, change)| Edit::Install(change.install.clone())).collect();
-        // If the commit fails, the record may be on the disk all the same: the files stay until an open has read it.
+        // If the commit fails, the record may be on the disk all the same.
+        let ids = self.tablets.iter().flat_map(|part| part.finished.iter().map(|meta| meta.id));
+        let dir = &self.table.tablets[0].dir;
+        let files: Vec<_> = ids.map(|id| GivenUp::Sstable(dir.clone(), id)).collect();
         self.tablets.clear();
         let committed = self.engine.manifest.commit(edits);
         if committed.is_ok() {
@@ -293,7 +296,10 @@ impl Import {
             }
         }
         self.engine.timeline.complete(ts);
-        committed
+        committed.inspect_err(|_| self.engine.give_up_all(files))?;
+        self.engine.settle_given_up();
+        // Whoever decides on the rows next tells of them, and snapshots must not lack them then.
+        self.engine.timeline.wait_for_watermark(ts)
     }
 
     /// Gives the files their final names, durably, and opens them under these.

@@ -3,6 +3,7 @@
 //! Order: new files and marks files, their folder, the log through the highest LSN in them, one manifest record, the
 //! state in memory. Whoever calls holds the tablet's installer lock from reading the state that it changes.
 
+use crate::catalog::Table;
 use crate::deletions::{Deletions, marks_path, parse_marks_name};
 use crate::engine::Engine;
 use crate::manifest::{Edit, FileRecord, Install, ManifestState};
@@ -32,6 +33,14 @@ pub(crate) struct FileChange {
 pub(crate) struct PreparedChange {
     pub install: Install,
     pub files: FileSet,
+}
+
+/// What is left of a change that failed, until it is certain that no manifest record tells of it.
+pub(crate) enum GivenUp {
+    Sstable(PathBuf, SstableId),
+    Marks(PathBuf),
+    /// Tablets that were to be dropped: they take no write as long as that would be lost.
+    Drop(Vec<Arc<Table>>),
 }
 
 impl Engine {
@@ -120,18 +129,23 @@ impl Engine {
     /// and the new files.
     ///
     /// # Errors
-    /// Those of the manifest.
+    /// Those of the manifest; the caller gives up the added SSTables then.
     pub(crate) fn commit_change(
         &self,
         tablet: &Tablet,
         prepared: PreparedChange,
         publish: impl Fn(&TabletState, Arc<FileSet>) -> TabletState,
     ) -> Result<()> {
-        self.manifest.commit(vec![Edit::Install(prepared.install)])?;
+        let _whole = self.stop_on_panic("a change of files");
+        let marks = prepared.install.marks.iter();
+        let marks: Vec<_> = marks.map(|marks| marks_path(&tablet.dir, marks.sstable, marks.number)).collect();
+        let committed = self.manifest.commit(vec![Edit::Install(prepared.install)]);
+        committed.inspect_err(|_| self.give_up_all(marks.into_iter().map(GivenUp::Marks)))?;
         let files = Arc::new(prepared.files);
         let before = arc_swap::Guard::into_inner(tablet.state());
         tablet.change(|state| publish(state, files.clone()));
         self.remove_replaced(tablet, &before.files, &files);
+        self.settle_given_up();
         Ok(())
     }
 
@@ -151,10 +165,37 @@ impl Engine {
         }
     }
 
-    /// Removes the SSTable of a change that failed, unless a manifest record that may be on the disk names it.
+    /// Removes the SSTable of a change that failed.
     pub(crate) fn give_up(&self, tablet: &Tablet, id: SstableId) {
-        if self.manifest.check().is_ok() {
-            self.remove_quietly(|| oribi_sstable::remove(&self.env, &tablet.dir, id));
+        self.give_up_all([GivenUp::Sstable(tablet.dir.clone(), id)]);
+    }
+
+    /// Removes what a change that failed leaves, once it is certain that no manifest record tells of it: now, or when the
+    /// manifest has been begun anew.
+    pub(crate) fn give_up_all(&self, left: impl IntoIterator<Item = GivenUp>) {
+        self.given_up.lock().extend(left);
+        self.settle_given_up();
+    }
+
+    /// Removes what was given up, unless the manifest may tell of it.
+    pub(crate) fn settle_given_up(&self) {
+        let mut given_up = self.given_up.lock();
+        if given_up.is_empty() || self.manifest.check().is_err() {
+            return;
+        }
+        for left in given_up.drain(..) {
+            match left {
+                GivenUp::Sstable(dir, id) => {
+                    self.remove_quietly(|| oribi_sstable::remove(&self.env, &dir, id));
+                }
+                GivenUp::Marks(path) => self.remove_quietly(|| Ok(self.env.files.remove(&path)?)),
+                GivenUp::Drop(tables) => {
+                    let tablets = |table: &Arc<Table>| {
+                        table.tablets.iter().for_each(|tablet| tablet.set_staying(table.version()));
+                    };
+                    tables.iter().for_each(tablets);
+                }
+            }
         }
     }
 

@@ -4,6 +4,11 @@
 //! commit that finds the file too long, writes the state anew into the next file, and `CURRENT`, replaced by renaming,
 //! names the file that counts. All other files of the folder that no record names are left over from a crash and are
 //! removed.
+//!
+//! After a failed write it is not known whether the record is on the disk, and nothing may follow it: the state is written
+//! anew into the next file, with the record if that works at once (it was committed then, after all), without it later. Until
+//! then a crash may find the record or not, so whoever was refused leaves everything as both need it: files stay. The log is
+//! otherwise: what it took was shown to readers. Nobody has seen anything of a record of the manifest before it is durable.
 
 use crate::ddl::TABLES_DIR;
 use crate::deletions::MarksRecord;
@@ -11,12 +16,14 @@ use crate::tablet::TabletId;
 use crate::tracker::{ClientResults, is_client_id};
 use oribi_env::{Env, read_file, write_file};
 use oribi_sstable::{SstableId, SstableMeta};
-use oribi_types::{Error, Result, TableDefinition, Timestamp};
+use oribi_types::{Error, ErrorKind, Result, TableDefinition, Timestamp};
 use oribi_wal::frames::{FrameWriter, read_frames};
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::{Acquire, Release};
 
 const CURRENT: &str = "CURRENT";
 const CURRENT_TMP: &str = "CURRENT.tmp";
@@ -92,7 +99,13 @@ pub(crate) struct FileRecord {
     pub visible_from: Timestamp,
 }
 
-#[derive(Serialize, Deserialize)]
+#[derive(Serialize)]
+struct NewRecord<'a> {
+    edits: &'a [Edit],
+    next_id: u64,
+}
+
+#[derive(Deserialize)]
 struct Record {
     edits: Vec<Edit>,
     /// All ids below this are taken.
@@ -201,6 +214,16 @@ impl ManifestState {
         Ok(())
     }
 
+    /// The state after `edits`.
+    ///
+    /// # Errors
+    /// As [`check`](Self::check).
+    fn after(&self, edits: &[Edit]) -> Result<Self> {
+        let mut state = self.clone();
+        edits.iter().try_for_each(|edit| state.apply(edit))?;
+        Ok(state)
+    }
+
     fn install(&mut self, install: &Install) {
         let tablet = self.tablets.entry(install.tablet).or_default();
         for id in &install.removed {
@@ -274,15 +297,26 @@ pub(crate) struct Manifest {
     dir: PathBuf,
     bytes_max: u64,
     inner: Mutex<Inner>,
+    /// Whether there is no writer; to be asked without the lock, which is held during a sync.
+    failed: AtomicBool,
 }
 
 struct Inner {
-    writer: FrameWriter,
+    /// `None` while it is not known what the file holds: after a failed write, until another file is begun.
+    writer: Option<FrameWriter>,
     /// A file longer than this is not gone on with.
     end: u64,
+    /// What was committed.
     state: ManifestState,
-    /// The first failure: nothing is written after it.
+    /// Why there is no writer.
     failed: Option<Error>,
+}
+
+/// Why the next file was not begun.
+struct NotBegun {
+    error: Error,
+    /// Whether `CURRENT` may name it all the same.
+    is_doubtful: bool,
 }
 
 impl Manifest {
@@ -293,11 +327,13 @@ impl Manifest {
     pub fn read(env: &Env, dir: &Path) -> Result<ManifestState> {
         let Some(name) = current(env, dir)? else {
             // The first table is created after the first CURRENT is durable.
-            let tables = env.files.list(&dir.join(TABLES_DIR)).unwrap_or_default();
-            if tables.is_empty() {
-                return Ok(ManifestState::default());
-            }
-            return Err(Error::corrupt(format!("{CURRENT} is missing, and there are tables")));
+            return match env.files.list(&dir.join(TABLES_DIR)) {
+                Ok(tables) if !tables.is_empty() => {
+                    Err(Error::corrupt(format!("{CURRENT} is missing, and there are tables")))
+                }
+                Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(error.into()),
+                _ => Ok(ManifestState::default()),
+            };
         };
         let bytes = read_file(env.files.as_ref(), &dir.join(&name))
             .map_err(|e| Error::corrupt(format!("{CURRENT} names {name}, which cannot be read: {e}")))?;
@@ -323,49 +359,104 @@ impl Manifest {
     /// # Errors
     /// Those of the file system.
     pub fn start(env: &Env, dir: &Path, state: ManifestState, bytes_max: u64) -> Result<Self> {
-        let writer = start_file(env, dir, &state)?;
+        let writer = start_file(env, dir, &state).map_err(|not_begun| not_begun.error)?;
         let end = end_of(&writer, bytes_max);
-        let inner = Mutex::new(Inner { writer, end, state, failed: None });
-        Ok(Manifest { env: env.clone(), dir: dir.to_owned(), bytes_max, inner })
+        let inner = Mutex::new(Inner { writer: Some(writer), end, state, failed: None });
+        let failed = AtomicBool::new(false);
+        Ok(Manifest { env: env.clone(), dir: dir.to_owned(), bytes_max, inner, failed })
     }
 
     /// Makes `edits` durable, all or none.
     ///
     /// # Errors
-    /// `Internal` if they do not fit the state (nothing is written then); otherwise `Unavailable`: what is on the
-    /// disk is not known, and no later commit succeeds.
+    /// `Internal` if they do not fit the state (nothing is written then); otherwise `DiskFull` or `Unavailable`: they do not
+    /// count, but a crash may find them as long as [`check`](Self::check) fails.
     pub fn commit(&self, edits: Vec<Edit>) -> Result<()> {
         let mut inner = self.inner.lock();
-        if let Some(error) = &inner.failed {
-            return Err(error.clone());
+        let unfit = |error: Error| Error::internal(format!("manifest: {error}"));
+        match edits.as_slice() {
+            // By far the most: the state need not be copied to know that the edit fits.
+            [edit] => {
+                inner.state.check(edit).map_err(unfit)?;
+                self.write(&mut inner, &edits)?;
+                inner.state.apply(edit).map_err(unfit)
+            }
+            _ => {
+                let after = inner.state.after(&edits).map_err(unfit)?;
+                self.write(&mut inner, &edits)?;
+                inner.state = after;
+                Ok(())
+            }
         }
-        for edit in &edits {
-            inner.state.check(edit).map_err(|e| Error::internal(format!("manifest: {e}")))?;
-        }
-        self.write(&mut inner, edits).map_err(|error| {
-            let error = Error::unavailable(format!("manifest: {error}"));
-            inner.failed = Some(error.clone());
-            error
-        })
+    }
+
+    /// Tries to begin another file, if a write has failed before.
+    ///
+    /// # Errors
+    /// As [`check`](Self::check).
+    pub fn retry(&self) -> Result<()> {
+        let mut inner = self.inner.lock();
+        if inner.writer.is_some() { Ok(()) } else { self.write(&mut inner, &[]) }
     }
 
     /// Writes a record, or the state with it to the next file.
-    fn write(&self, inner: &mut Inner, edits: Vec<Edit>) -> Result<()> {
-        edits.iter().try_for_each(|edit| inner.state.apply(edit))?;
-        if inner.writer.size_bytes() <= inner.end {
-            return inner.writer.append(&encode(&inner.state, edits));
+    fn write(&self, inner: &mut Inner, edits: &[Edit]) -> Result<()> {
+        let written = self.try_write(inner, edits).map_err(|error| error.into_refusal().context("manifest"));
+        // One that is too long was not begun, and the writer is there.
+        inner.failed = written.as_ref().err().filter(|_| inner.writer.is_none()).cloned();
+        self.failed.store(inner.writer.is_none(), Release);
+        written
+    }
+
+    fn try_write(&self, inner: &mut Inner, edits: &[Edit]) -> Result<()> {
+        // Taken out of its place: a panic in the middle leaves a file of which nothing is known.
+        let Some(mut writer) = inner.writer.take() else {
+            return self.begin_next(inner, edits).map_err(|not_begun| not_begun.error);
+        };
+        if writer.size_bytes() > inner.end {
+            match self.begin_next(inner, edits) {
+                Ok(()) => return Ok(()),
+                Err(NotBegun { error, is_doubtful: true }) => return Err(error),
+                Err(NotBegun { error, .. }) => {
+                    tracing::warn!(%error, "the manifest grows on, since another cannot be begun");
+                    inner.end = end_of(&writer, self.bytes_max);
+                }
+            }
         }
-        inner.writer = start_file(&self.env, &self.dir, &inner.state)?;
-        inner.end = end_of(&inner.writer, self.bytes_max);
+        match writer.append(&encode(&inner.state, edits)) {
+            Err(error) if error.kind() != ErrorKind::TooLarge => {
+                self.begin_next(inner, edits).map_err(|not_begun| {
+                    tracing::error!(%error, again = %not_begun.error, "the manifest cannot be written");
+                    error
+                })
+            }
+            appended => {
+                inner.writer = Some(writer);
+                appended
+            }
+        }
+    }
+
+    /// Writes the state with `edits` to the next file.
+    fn begin_next(&self, inner: &mut Inner, edits: &[Edit]) -> Result<(), NotBegun> {
+        let certain = |error| NotBegun { error, is_doubtful: false };
+        let writer = start_file(&self.env, &self.dir, &inner.state.after(edits).map_err(certain)?)?;
+        inner.end = end_of(&writer, self.bytes_max);
+        inner.writer = Some(writer);
         Ok(())
     }
 
-    /// Whether commits can succeed.
+    /// Whether all that was refused is certainly not on the disk.
     ///
     /// # Errors
-    /// `Unavailable` with the first failure, after which it is not known whether that commit is on the disk.
+    /// Why that is not known.
     pub fn check(&self) -> Result<()> {
         self.inner.lock().failed.clone().map_or(Ok(()), Err)
+    }
+
+    /// As [`check`](Self::check), without waiting for a commit that is under way.
+    pub fn has_failed(&self) -> bool {
+        self.failed.load(Acquire)
     }
 
     /// An id that no table, tablet, SSTable or marks file ever had.
@@ -378,21 +469,20 @@ impl Manifest {
 
 /// Writes `state` as the first record of the next file, and has `CURRENT` name it. Until that is durable, the file
 /// before counts.
-fn start_file(env: &Env, dir: &Path, state: &ManifestState) -> Result<FrameWriter> {
+fn start_file(env: &Env, dir: &Path, state: &ManifestState) -> Result<FrameWriter, NotBegun> {
     let files = env.files.as_ref();
-    let names = files.list(dir)?;
+    let certain = |error: Error| NotBegun { error, is_doubtful: false };
+    let doubtful = |error: std::io::Error| NotBegun { error: error.into(), is_doubtful: true };
+    let names = files.list(dir).map_err(|error| certain(error.into()))?;
     let last = names.iter().filter_map(|name| number_of(name)).max().unwrap_or(0);
     let name = format!("{PREFIX}{:06}", last + 1);
-    let mut writer = FrameWriter::create(files, &dir.join(&name))?;
-    writer.append(&encode(state, state.edits()))?;
-    let tmp = dir.join(CURRENT_TMP);
-    if names.iter().any(|n| n == CURRENT_TMP) {
-        files.remove(&tmp)?;
-    }
-    write_file(files, &tmp, name.as_bytes())?;
-    files.sync_dir(dir)?;
-    files.rename(&tmp, &dir.join(CURRENT))?;
-    files.sync_dir(dir)?;
+    let writer = prepare_file(env, dir, &name, &names, state).map_err(|error| {
+        // Gives back the space; if that fails too, the next file does it.
+        let _ = (files.remove(&dir.join(CURRENT_TMP)), files.remove(&dir.join(&name)));
+        certain(error)
+    })?;
+    files.rename(&dir.join(CURRENT_TMP), &dir.join(CURRENT)).map_err(doubtful)?;
+    files.sync_dir(dir).map_err(doubtful)?;
     for old in names.iter().filter(|name| number_of(name).is_some()) {
         if let Err(error) = files.remove(&dir.join(old)) {
             tracing::warn!(%error, file = old, "cannot remove an old manifest");
@@ -401,13 +491,33 @@ fn start_file(env: &Env, dir: &Path, state: &ManifestState) -> Result<FrameWrite
     Ok(writer)
 }
 
+/// Writes the file `name`, and one that names it and is to become `CURRENT`.
+fn prepare_file(
+    env: &Env,
+    dir: &Path,
+    name: &str,
+    names: &[String],
+    state: &ManifestState,
+) -> Result<FrameWriter> {
+    let files = env.files.as_ref();
+    let mut writer = FrameWriter::create(files, &dir.join(name))?;
+    writer.append(&encode(state, &state.edits()))?;
+    let tmp = dir.join(CURRENT_TMP);
+    if names.iter().any(|n| n == CURRENT_TMP) {
+        files.remove(&tmp)?;
+    }
+    write_file(files, &tmp, name.as_bytes())?;
+    files.sync_dir(dir)?;
+    Ok(writer)
+}
+
 /// How long a file that begins with the state may become. A long state is not written anew for each short record.
 fn end_of(writer: &FrameWriter, bytes_max: u64) -> u64 {
     bytes_max.max(2 * writer.size_bytes())
 }
 
-fn encode(state: &ManifestState, edits: Vec<Edit>) -> Vec<u8> {
-    let record = Record { edits, next_id: state.next_id };
+fn encode(state: &ManifestState, edits: &[Edit]) -> Vec<u8> {
+    let record = NewRecord { edits, next_id: state.next_id };
     serde_json::to_vec(&record).expect("a record serializes")
 }
 

@@ -162,13 +162,13 @@ impl MemoryBudget {
     /// Blocks while memtables hold more than they may.
     ///
     /// # Errors
-    /// `Unavailable` once the engine is closed, or if flushing fails: waiting may then take forever.
+    /// `Unavailable` once the engine is closed, or if flushing fails: waiting may then take forever. `DiskFull` if that is why.
     pub(crate) fn wait_for_room(&self) -> Result<()> {
         if self.writers_must_wait() {
             let mut guard = self.room_lock.lock();
             while self.writers_must_wait() {
                 if let Some(why) = &*self.stalled.lock() {
-                    return Err(Error::unavailable(format!("memory is full and cannot be flushed: {why}")));
+                    return Err(why.clone().into_refusal().context("memory is full and cannot be flushed"));
                 }
                 self.room.wait(&mut guard);
             }
@@ -177,6 +177,11 @@ impl MemoryBudget {
             return Err(Error::unavailable("the engine is closed"));
         }
         Ok(())
+    }
+
+    /// Whether writers wait for memory, or are refused for want of it.
+    pub(crate) fn is_full(&self) -> bool {
+        self.writers_must_wait()
     }
 
     /// Whether writers need not wait, or would wait in vain.

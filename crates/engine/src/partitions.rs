@@ -8,6 +8,7 @@
 
 use crate::catalog::Table;
 use crate::engine::Engine;
+use crate::installer::GivenUp;
 use crate::manifest::{Edit, TableRecord};
 use crate::tablet::{Tablet, TabletId};
 use oribi_types::partition::RangePartition;
@@ -67,7 +68,7 @@ impl Engine {
     /// `NotFound` for the table or a partition to drop; `AlreadyExists` for one of the same bounds; `Invalid` if
     /// partitions overlap, or the table has none by range; those of log and manifest.
     pub fn alter_partitions(&self, schema: &str, name: &str, changes: &[RangeChange]) -> Result<()> {
-        let _ddl = self.ddl.lock();
+        let _ddl = self.begin_ddl();
         let table = self.table(schema, name)?;
         let Plan { partitioning, tablets, dropped } = Plan::of(&table, changes)?;
         let dir = self.table_dir(table.id());
@@ -85,7 +86,11 @@ impl Engine {
         let record = TableRecord { id: table.id(), definition, tablets: ids };
         let altered = Table::new(&record, tablets, table.version());
         let commit = |range_dropped: Timestamp| {
-            self.manifest.commit(vec![Edit::PutTable(record)])?;
+            let committed = self.manifest.commit(vec![Edit::PutTable(record)]);
+            committed.inspect_err(|_| {
+                dropped.iter().for_each(|tablet| tablet.set_leaving());
+                self.give_up_all((!dropped.is_empty()).then(|| GivenUp::Drop(vec![table.clone()])));
+            })?;
             // The rows of a dropped range are in none that comes in its place.
             made.iter().for_each(|tablet| tablet.set_emptied(range_dropped));
             dropped.iter().for_each(|tablet| tablet.set_dropped());
@@ -103,6 +108,12 @@ impl Engine {
     #[cold]
     pub(crate) fn no_tablet(&self, table: &Table, key: &[u8]) -> Error {
         let Some(table) = self.latest(table.id()) else { return Error::not_found("the table was dropped") };
+        if table.tablet_of(key).is_leaving() {
+            if let Err(error) = self.manifest.check() {
+                return error.context(format!("whether table \"{}\" is dropped is not known", table.name()));
+            }
+            self.settle_given_up();
+        }
         if !table.tablet_of(key).is_dropped() {
             return Error::retry("the table was altered meanwhile");
         }

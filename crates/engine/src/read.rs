@@ -102,7 +102,7 @@ pub(crate) struct FileRow {
     pub ts: Timestamp,
     pub home: Location,
     /// The commit of its file's rows, for those that were imported.
-    visible_from: Timestamp,
+    pub visible_from: Timestamp,
     /// Whether the row is whole and the newest version: the row cache may have it.
     pub may_cache: bool,
 }
@@ -247,7 +247,7 @@ impl Engine {
                 Ok(Err(_)) if view.registered => break None,
                 Ok(Err(applied)) => {
                     self.check_answer(probe, view)?;
-                    self.timeline.wait_for_watermark(applied);
+                    self.timeline.wait_for_watermark(applied)?;
                 }
                 Err(stamp) => break Some(stamp),
             }
@@ -260,7 +260,7 @@ impl Engine {
             return Ok((None, Obligation::default()));
         };
         // An import that is being installed: no snapshot taken after this answer may miss it.
-        self.timeline.wait_for_watermark(visible_from);
+        self.timeline.wait_for_watermark(visible_from)?;
         if let Some(stamp) = stamp.filter(|_| may_cache) {
             self.index.fill(key, stamp, &row, ts, home);
         }

@@ -56,7 +56,7 @@ impl Engine {
         let state = Manifest::recover(&env, dir)?;
         let engine = Arc::new(Engine::recover(env, dir, options, state, lock)?);
         engine.create_defaults()?;
-        engine.reserve_timestamps(engine.timeline.now_micros())?;
+        engine.reserve_timestamps(engine.timeline.now_micros(), || true)?;
         if engine.options.background {
             Background::start(&engine)?;
         }
@@ -111,6 +111,7 @@ impl Engine {
             counters: Counters::default(),
             history: Mutex::new(history),
             closed: AtomicBool::new(false),
+            given_up: Mutex::default(),
             _lock: lock,
             env,
             options,

@@ -7,11 +7,11 @@
 use crate::ceiling::SPARE_MICROS;
 use crate::read::ReadView;
 use oribi_env::Clock;
-use oribi_types::Timestamp;
+use oribi_types::{Error, Result, Timestamp};
 use parking_lot::{Condvar, Mutex};
 use std::collections::VecDeque;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 
 pub(crate) struct Timeline {
     clock: Arc<dyn Clock>,
@@ -22,6 +22,8 @@ pub(crate) struct Timeline {
     ceiling: AtomicU64,
     writes: Mutex<Writes>,
     completed: Condvar,
+    /// Why the watermark moves no more, if so.
+    stopped: OnceLock<Error>,
     /// Oldest first: new ones are at the watermark, as a rule, which only ascends. Registering allocates nothing then.
     snapshots: Mutex<Vec<Registered>>,
 }
@@ -51,6 +53,7 @@ impl Timeline {
             ceiling: AtomicU64::new(last.0),
             writes: Mutex::default(),
             completed: Condvar::new(),
+            stopped: OnceLock::new(),
             snapshots: Mutex::default(),
         }
     }
@@ -93,14 +96,29 @@ impl Timeline {
     }
 
     /// Waits until the watermark has reached `ts`: other writes with lower timestamps are being applied to memory.
-    pub fn wait_for_watermark(&self, ts: Timestamp) {
+    ///
+    /// # Errors
+    /// `Unavailable` if it never will.
+    pub fn wait_for_watermark(&self, ts: Timestamp) -> Result<()> {
         if self.watermark() >= ts {
-            return;
+            return Ok(());
         }
         let mut writes = self.writes.lock();
         while self.watermark() < ts {
+            if let Some(error) = self.stopped.get() {
+                return Err(error.clone());
+            }
             self.completed.wait(&mut writes);
         }
+        Ok(())
+    }
+
+    /// Wakes everybody who waits for the watermark: a write that has begun may never complete.
+    pub fn stop(&self, error: Error) {
+        // Who stopped it first has told why.
+        let _ = self.stopped.set(error);
+        drop(self.writes.lock());
+        self.completed.notify_all();
     }
 
     pub fn watermark(&self) -> Timestamp {

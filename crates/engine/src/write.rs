@@ -125,6 +125,8 @@ struct Scratch {
     /// What an earlier operation of the write left for a later one on the same key.
     row: Vec<u8>,
     staged: Vec<Staged>,
+    /// The newest of the versions that were decided on.
+    observed: Timestamp,
 }
 
 impl Scratch {
@@ -135,7 +137,12 @@ impl Scratch {
 
 thread_local! {
     static SCRATCH: RefCell<Scratch> =
-        const { RefCell::new(Scratch { rows: Vec::new(), row: Vec::new(), staged: Vec::new() }) };
+        const { RefCell::new(Scratch {
+            rows: Vec::new(),
+            row: Vec::new(),
+            staged: Vec::new(),
+            observed: Timestamp::MIN,
+        }) };
 }
 
 /// Above this a scratch buffer is not kept for the next write.
@@ -187,7 +194,7 @@ impl Engine {
                 Tracked::Answered(Answered { commit, result: tracking.into_result() })
             }
         };
-        self.see(&tracked);
+        self.see(&tracked)?;
         Ok(tracked)
     }
 
@@ -198,15 +205,14 @@ impl Engine {
     /// `Invalid` for a client id of another length.
     pub fn tracked(&self, request: &Request<'_>) -> Result<Option<Tracked>> {
         let Begun::Known(tracked) = self.results.begin(*request)? else { return Ok(None) };
-        self.see(&tracked);
+        self.see(&tracked)?;
         Ok(Some(tracked))
     }
 
     /// Who is answered finds what was written.
-    fn see(&self, tracked: &Tracked) {
-        if let Tracked::Answered(answered) = tracked {
-            self.timeline.wait_for_watermark(answered.commit.ts);
-        }
+    fn see(&self, tracked: &Tracked) -> Result<()> {
+        let Tracked::Answered(answered) = tracked else { return Ok(()) };
+        self.timeline.wait_for_watermark(answered.commit.ts)
     }
 
     fn execute(
@@ -218,14 +224,18 @@ impl Engine {
         self.budget.wait_for_room()?;
         // One look at the clock serves the whole write.
         let now_micros = self.timeline.now_micros();
-        self.reserve_timestamps(now_micros)?;
+        let expire = || ops.iter().any(|op| op.table.expiry().ttl_micros.is_some());
+        self.reserve_timestamps(now_micros, expire)?;
         let targets = self.targets(ops)?;
         SCRATCH.with_borrow_mut(|scratch| {
             scratch.rows.clear();
             scratch.staged.clear();
-            let result = self.write_latched(ops, &targets, now_micros, scratch, decide, tracking);
-            if let Ok(commit) = &result {
-                self.finish(&targets, &scratch.staged, commit.ts);
+            scratch.observed = Timestamp::MIN;
+            let mut result = self.write_latched(ops, &targets, now_micros, scratch, decide, tracking);
+            // A refusal too tells of rows that the client's next snapshot must not lack.
+            let seen = result.as_ref().map_or(scratch.observed, |commit| commit.ts);
+            if let Err(error) = self.finish(&targets, &scratch.staged, seen) {
+                result = Err(error);
             }
             if scratch.bytes() > SCRATCH_BYTES_KEPT {
                 *scratch = Scratch::default();
@@ -261,9 +271,10 @@ impl Engine {
             read.try_for_each(|(op, (tablet, _))| self.check_decided(op.table, tablet))?;
         }
         if !tracking.decided()? && scratch.staged.is_empty() {
-            return Ok(Commit { ts: self.timeline.watermark(), obligation });
+            return Ok(Commit { ts: self.timeline.watermark().max(scratch.observed), obligation });
         }
         let _gate = self.gate.read();
+        let _whole = self.stop_on_panic("a write");
         if self.closed.load(Relaxed) {
             return Err(Error::unavailable("the engine is closed"));
         }
@@ -381,13 +392,13 @@ impl Engine {
         run.note(&self.index);
     }
 
-    /// Waits until every reader sees what was applied at `ts`, and frees the versions that it replaced, unless a
+    /// Waits until every reader sees what was applied, or observed, at `ts`, and frees the versions that were replaced, unless a
     /// snapshot still reads them.
-    fn finish(&self, targets: &[Target<'_>], staged: &[Staged], ts: Timestamp) {
+    fn finish(&self, targets: &[Target<'_>], staged: &[Staged], ts: Timestamp) -> Result<()> {
+        self.timeline.wait_for_watermark(ts)?;
         if staged.is_empty() {
-            return;
+            return Ok(());
         }
-        self.timeline.wait_for_watermark(ts);
         let mut covering = staged.iter().filter(|staged| staged.covers).peekable();
         if covering.peek().is_some() {
             let horizon = self.timeline.horizon();
@@ -400,6 +411,7 @@ impl Engine {
         if self.budget.wants_flush() {
             self.background.wake();
         }
+        Ok(())
     }
 }
 

@@ -5,10 +5,10 @@
 mod common;
 
 use common::*;
-use oribi_engine::{Alteration, Engine, EngineOptions, Obligation, Table};
-use oribi_sim::{Operation, SimClock, SimFiles};
+use oribi_engine::{Alteration, Engine, EngineOptions, Part, Table};
+use oribi_sim::{Operation, Rng, SimClock, SimFiles};
 use oribi_types::schema::ColumnSpec;
-use oribi_types::{ColumnType, Durability, ErrorKind, Result};
+use oribi_types::{ColumnType, Durability, ErrorKind, Result, TableDefinition, TableOptions};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -58,7 +58,7 @@ fn a_full_disk_refuses_writes_and_keeps_the_rest() {
         };
         assert!(rows.len() < 1000, "the disk is full");
     };
-    assert_eq!(refused.kind(), ErrorKind::Unavailable, "{refused}");
+    assert_eq!(refused.kind(), ErrorKind::DiskFull, "{refused}");
     assert!(engine.flush(&table).is_err());
     assert!(scan_now(&engine, &table).len() >= rows.len());
     assert_eq!(findings(&files), Vec::<String>::new());
@@ -238,19 +238,173 @@ fn whatever_fails_first_leaves_all_as_before_or_all_as_after() {
     }
 }
 
+/// The SSTables and marks that are there, and how many there are to be.
+fn has_only_live_files(files: &SimFiles, engine: &Engine) {
+    let data =
+        table_files(files).iter().filter(|path| path.extension().is_some_and(|e| e == "parquet")).count();
+    assert_eq!(data as u64, engine.stats().sstables, "{:?}", table_files(files));
+}
+
+fn parts(engine: &Engine) -> Vec<Part> {
+    engine.troubles().iter().map(|trouble| trouble.part).collect()
+}
+
 #[test]
-fn a_manifest_that_failed_takes_no_more_changes_and_serves_on() {
-    let (files, engine, table, rows) = layered();
-    files.fail(Operation::Sync, 1, "MANIFEST");
-    assert_eq!(engine.flush(&table).unwrap_err().kind(), ErrorKind::Unavailable);
+fn a_manifest_that_finds_the_disk_full_is_begun_anew_once_there_is_space() {
+    let (files, engine, table, mut rows) = layered();
+    files.set_capacity(Some(files.used_bytes()));
     let refused = engine.create_schema("s").unwrap_err();
-    assert_eq!(refused.kind(), ErrorKind::Unavailable);
-    assert!(refused.message().contains("manifest"), "{refused}");
+    assert_eq!(refused.kind(), ErrorKind::DiskFull, "{refused}");
+    assert!(refused.message().starts_with("manifest: "), "{refused}");
+    assert_eq!(engine.flush(&table).unwrap_err().kind(), ErrorKind::DiskFull);
+    assert_eq!(parts(&engine), [Part::Manifest]);
+    assert!(engine.troubles().iter().all(|trouble| trouble.refuses));
+    // Nothing was promised by it: who only writes rows goes on.
+    for k in 90..95 {
+        let commit = put(&engine, &table, k, "served").unwrap();
+        engine.settle(commit.obligation).unwrap();
+        rows.insert(k, "served".into());
+    }
     assert_eq!(scan_now(&engine, &table), rows);
-    let commit = put(&engine, &table, 90, "served").unwrap();
-    engine.settle(commit.obligation).unwrap();
-    let (engine, table) = after_kill(&files);
-    assert_eq!(get(&engine, &table, 90).as_deref(), Some("served"));
-    engine.settle(Obligation::default()).unwrap();
+    files.set_capacity(None);
     engine.create_schema("s").unwrap();
+    assert_eq!(parts(&engine), []);
+    engine.flush(&table).unwrap();
+    assert_eq!(scan_now(&engine, &table), rows);
+    has_only_live_files(&files, &engine);
+    let (engine, table) = after_kill(&files);
+    assert_eq!(scan_now(&engine, &table), rows);
+    assert!(engine.create_schema("s").is_err(), "it is there");
+}
+
+#[test]
+fn writes_go_on_for_long_while_timestamps_cannot_be_reserved_and_are_in_order() {
+    let (files, clock, engine, table) = fresh(1, Durability::Sync);
+    let expiring = TableDefinition {
+        options: TableOptions { ttl_ms: Some(60_000), ..TableOptions::new(Durability::Sync) },
+        ..definition("e", 1, Durability::Sync)
+    };
+    let expiring = engine.create_table(expiring).unwrap();
+    put(&engine, &expiring, 1, "v").unwrap();
+    files.set_capacity(Some(files.used_bytes()));
+    let mut last = put(&engine, &table, 0, "v").unwrap().ts;
+    for k in 1..2000 {
+        clock.advance(50_000);
+        let commit = put(&engine, &table, k, "v").unwrap();
+        assert!(commit.ts > last);
+        last = commit.ts;
+        engine.settle(commit.obligation).unwrap();
+    }
+    // By a timestamp that is behind the clock they would be gone as they come.
+    assert_eq!(put(&engine, &expiring, 2, "v").unwrap_err().kind(), ErrorKind::DiskFull);
+    let (again, table) = after_kill(&files);
+    assert_eq!(scan_now(&again, &table).len(), 2000);
+    assert!(put(&again, &table, 0, "v").unwrap().ts > last);
+    files.set_capacity(None);
+    put(&engine, &expiring, 2, "v").unwrap();
+    assert_eq!(get(&engine, &expiring, 2).as_deref(), Some("v"));
+}
+
+/// The record may be on the disk or not, and a crash shows which; the next change decides.
+#[test]
+fn a_change_that_was_refused_is_gone_for_good_once_another_was_made() {
+    use Operation::{Rename, Sync, SyncDir, Write};
+    // The record, the file that was to replace its file, and one that was begun because it is long; or a name.
+    let faults: [&[(Operation, u64, &str)]; 4] = [
+        &[(Sync, 1, "MANIFEST"), (Sync, 2, "MANIFEST"), (Sync, 3, "MANIFEST")],
+        &[(Write, 1, "MANIFEST"), (Write, 2, "MANIFEST"), (Write, 3, "MANIFEST")],
+        &[(Sync, 1, "MANIFEST"), (Sync, 2, "MANIFEST"), (Rename, 1, "CURRENT")],
+        &[(Sync, 1, "MANIFEST"), (Rename, 1, "CURRENT"), (SyncDir, 2, "/db")],
+    ];
+    for (name, act) in ACTS {
+        let (_, engine, table, _) = layered();
+        act(&engine, &table).unwrap();
+        let all = |engine: &Arc<Engine>| {
+            engine.table("public", "t").map(|table| scan_now(engine, &table)).unwrap_or_default()
+        };
+        let after = all(&engine);
+        for faults in faults {
+            let (files, engine, table, before) = layered();
+            faults.iter().for_each(|(operation, nth, part)| files.fail(*operation, *nth, part));
+            let done = act(&engine, &table);
+            let at = format!("{name}, {faults:?}: {done:?}");
+            files.forgive();
+            if done.is_ok() {
+                assert!(faults[1].0 != faults[0].0 || faults[2].0 != faults[0].0, "{at}");
+                continue;
+            }
+            assert_eq!(all(&engine), before, "{at}");
+            for seed in 0..4 {
+                let crashed = files.crash(seed);
+                assert_eq!(findings(&crashed), Vec::<String>::new(), "{at}");
+                let found = all(&open(&sim_env(&crashed, &Arc::new(SimClock::new()))).unwrap());
+                assert!(found == before || found == after, "{at}: {found:?}");
+            }
+            engine.create_schema("s").unwrap();
+            for seed in 0..4 {
+                let crashed = files.crash(seed);
+                assert_eq!(findings(&crashed), Vec::<String>::new(), "{at}");
+                let again = open(&sim_env(&crashed, &Arc::new(SimClock::new()))).unwrap();
+                assert_eq!(all(&again), before, "{at}");
+            }
+            act(&engine, &table).unwrap();
+            assert_eq!(all(&engine), after, "{at}");
+            has_only_live_files(&files, &engine);
+        }
+    }
+}
+
+/// A drop that failed may be on the disk: a write that it would take along is not acknowledged.
+#[test]
+fn nothing_is_written_to_a_table_of_which_it_is_not_known_whether_it_is_dropped() {
+    let (files, engine, table, rows) = layered();
+    // The record, the file that was to replace its file, and one that was begun because it is long.
+    (1..=3).for_each(|nth| files.fail(Operation::Sync, nth, "MANIFEST"));
+    assert!(engine.drop_table("public", "t").is_err());
+    files.forgive();
+    let lost = put(&engine, &table, 90, "lost").unwrap_err();
+    assert!(lost.message().starts_with("whether table \"t\" is dropped is not known: manifest: "), "{lost}");
+    assert_eq!(scan_now(&engine, &table), rows);
+    engine.create_schema("s").unwrap();
+    let refused = put(&engine, &table, 90, "kept").map(|_| ()).unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::Retry, "{refused}");
+    let commit = put(&engine, &table, 90, "kept").unwrap();
+    engine.settle(commit.obligation).unwrap();
+    for seed in 0..4 {
+        let again = open(&sim_env(&files.crash(seed), &Arc::new(SimClock::new()))).unwrap();
+        let table = again.table("public", "t").unwrap();
+        assert_eq!(get(&again, &table, 90).as_deref(), Some("kept"));
+    }
+}
+
+#[test]
+fn writes_that_a_full_disk_refused_succeed_by_themselves_once_there_is_space() {
+    let (files, clock) = (SimFiles::new(), Arc::new(SimClock::new()));
+    let options = EngineOptions { log_bytes_max: 16 << 20, ..EngineOptions::with_memory(16 << 20) };
+    let engine = Engine::open(sim_env(&files, &clock), Path::new(DIR), options).unwrap();
+    let table = engine.create_table(definition("t", 1, Durability::Sync)).unwrap();
+    // What can be compressed would never fill the disk.
+    let mut rng = Rng::new(1);
+    let mut write = |k| {
+        let long: String = (0..100_000).map(|_| char::from(b' ' + rng.below(95) as u8)).collect();
+        put(&engine, &table, k, &long).and_then(|commit| engine.settle(commit.obligation))
+    };
+    write(0).unwrap();
+    for round in 1..4_i64 {
+        files.set_capacity(Some(files.used_bytes() + (1 << 20)));
+        let refused = (0..1000).find_map(|k| write(round * 1000 + k).err().map(|error| (k, error)));
+        let (refused_at, error) = refused.expect("the disk is full");
+        assert_eq!(error.kind(), ErrorKind::DiskFull, "{error}");
+        assert!((0..refused_at).all(|k| get(&engine, &table, round * 1000 + k).is_some()));
+        files.set_capacity(None);
+        eventually("an end of all troubles", || {
+            // Attempts are made by the clock.
+            clock.advance(1_000_000);
+            engine.troubles().is_empty()
+        });
+        write(round * 1000 + refused_at).unwrap();
+    }
+    let rows = scan_now(&engine, &table);
+    let (again, table) = after_kill(&files);
+    assert_eq!(scan_now(&again, &table), rows);
 }

@@ -312,3 +312,30 @@ fn results_are_within_the_memory_budget() {
     assert!(used() > bound / 2, "{} of {bound}", used());
     assert_eq!(engine.memory().results(), used());
 }
+
+/// They have no row that a flush could write, and leave but a result.
+#[test]
+fn the_log_of_writes_that_keep_everything_is_trimmed() {
+    let (files, clock) = (SimFiles::new(), Arc::new(SimClock::new()));
+    let options = EngineOptions { log_bytes_max: 1 << 20, ..EngineOptions::with_memory(64 << 20) };
+    let engine = Engine::open(sim_env(&files, &clock), std::path::Path::new(DIR), options).unwrap();
+    let table = engine.create_table(definition("t", 1, Durability::Periodic(1000))).unwrap();
+    put(&engine, &table, 1, "v").unwrap();
+    let key = key(1);
+    let result = vec![7; 100_000];
+    for sequence in 0..200 {
+        let request = Request { client: b"client", sequence, first_incomplete: sequence };
+        let op = WriteOp { table: &table, key: &key, read: Read::Existing, row: &[] };
+        let mut keep = |_, _: Option<oribi_engine::RowVersion<'_>>, _: &mut Vec<u8>| Ok(Decision::Keep);
+        let mut answer = |out: &mut Vec<u8>| out.extend(&result);
+        engine.write_tracked(&request, &[op], &mut keep, &mut answer).unwrap();
+    }
+    engine.settle(engine.everything().1.must_be_durable()).unwrap();
+    for _ in 0..1000 {
+        if engine.stats().log_bytes <= 4 << 20 {
+            return;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(10));
+    }
+    panic!("the log stays at {} bytes", engine.stats().log_bytes);
+}

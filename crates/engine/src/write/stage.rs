@@ -15,7 +15,8 @@ use std::ops::Range;
 use std::sync::Arc;
 
 impl Engine {
-    /// Decides all operations. Returns what the decisions observed.
+    /// Decides all operations. Returns what the decisions observed; when that was is left in the scratch buffer, if it fails
+    /// too.
     pub(super) fn stage(
         &self,
         ops: &[WriteOp<'_>],
@@ -30,7 +31,21 @@ impl Engine {
             ahead: None,
             files: Files::default(),
             obligation: Obligation::default(),
+            observed: Timestamp::MIN,
         };
+        let staged = self.stage_all(ops, targets, &mut staging, scratch, decide);
+        scratch.observed = staging.observed;
+        staged.map(|()| staging.obligation)
+    }
+
+    fn stage_all<'t>(
+        &self,
+        ops: &[WriteOp<'_>],
+        targets: &[Target<'t>],
+        staging: &mut Staging<'t>,
+        scratch: &mut Scratch,
+        decide: &mut Decide<'_>,
+    ) -> Result<()> {
         let mut bytes: usize = ops.iter().map(|op| op.key.len()).sum();
         for group in groups(ops.len()) {
             // Released first: what others replace is freed between groups.
@@ -38,7 +53,7 @@ impl Engine {
             staging.ahead = (ops.len() > 1).then(|| self.index.fetch_ahead(hashes(&targets[group.clone()])));
             staging.files = Files::default();
             for i in group {
-                bytes += self.stage_one(i, ops, targets, &mut staging, scratch, decide)?;
+                bytes += self.stage_one(i, ops, targets, staging, scratch, decide)?;
                 if bytes > self.options.statement_bytes_max {
                     return Err(Error::too_large(format!(
                         "the statement writes more than statement_bytes_max ({} bytes)",
@@ -47,7 +62,7 @@ impl Engine {
                 }
             }
         }
-        Ok(staging.obligation)
+        Ok(())
     }
 
     /// Decides operation `i`; returns how long the row is that it puts.
@@ -60,7 +75,7 @@ impl Engine {
         scratch: &mut Scratch,
         decide: &mut Decide<'_>,
     ) -> Result<usize> {
-        let Scratch { rows, row: before, staged } = scratch;
+        let Scratch { rows, row: before, staged, .. } = scratch;
         let start = rows.len();
         let mut older = Older::Unresolved { below: 0 };
         let earlier = staging.own.find(i, ops, targets, staged);
@@ -120,6 +135,7 @@ impl Engine {
         let in_memory = self.index.read(key, |newest| {
             let ts = newest.meta.ts;
             staging.obligation.merge(Obligation::on(op.table, newest.meta.lsn));
+            staging.observed = staging.observed.max(ts);
             let live = newest.row().filter(|row| !op.table.is_expired(row, ts, now_micros));
             decide(i, live.map(|row| RowVersion { key: op.key, row, ts }), rows)
         });
@@ -139,8 +155,9 @@ impl Engine {
                 *older = Older::Nothing;
                 decide(i, None, rows)
             }
-            Some(FileRow { ts, home, may_cache, .. }) => {
+            Some(FileRow { ts, home, visible_from, may_cache, .. }) => {
                 *older = Older::At(home);
+                staging.observed = staging.observed.max(visible_from);
                 if may_cache {
                     self.index.fill(key, stamp, &found, ts, home);
                 }
@@ -161,6 +178,8 @@ struct Staging<'a> {
     files: Files<'a>,
     /// What the decisions observed.
     obligation: Obligation,
+    /// The newest of the versions that they were made on.
+    observed: Timestamp,
 }
 
 /// Whether the tablet that was asked for last had files then.
