@@ -122,6 +122,23 @@ pub fn spawn(name: &str, priority: Priority, run: impl FnOnce() + Send + 'static
     })
 }
 
+/// Whether the operating system has memory for so many threads more, with stacks of `stack_bytes`. Who starts threads by what
+/// panics where they are refused, as tokio does, asks before.
+///
+/// # Errors
+/// Why it has not.
+pub fn can_spawn(threads: usize, stack_bytes: usize) -> Result<()> {
+    let gate = std::sync::Mutex::new(());
+    let wait = || drop(gate.lock());
+    std::thread::scope(|scope| {
+        // All are there at the same time, until this goes.
+        let _closed = gate.lock();
+        (0..threads).try_for_each(|_| {
+            std::thread::Builder::new().stack_size(stack_bytes).spawn_scoped(scope, wait).map(drop)
+        })
+    })
+}
+
 /// Puts the calling thread under `SCHED_IDLE`. It goes on at normal priority where the system does not allow that.
 pub fn yield_to_serving_threads() {
     real::set_sched_idle();
@@ -129,24 +146,34 @@ pub fn yield_to_serving_threads() {
 
 /// Runs `work` on a thread of idle priority while the caller waits, so that a thread that may hold locks lets others
 /// do the heavy part of its job. On a machine without a moment's rest such a thread hardly comes on: as soon as `urgent`,
-/// which is asked at first and now and then, says so, it goes on at normal priority. A panic of `work` goes on in the
-/// caller.
+/// which is asked at first and now and then, says so, it goes on at normal priority. Where the system has no thread to spare, the
+/// caller does it. A panic of `work` goes on in the caller.
 pub fn run_idle_until<R: Send>(urgent: impl Fn() -> bool, work: impl FnOnce() -> R + Send) -> R {
     const LOOK: Duration = Duration::from_millis(50);
     if urgent() {
         return work();
     }
+    // Taken by the thread, or by the caller if there is none.
+    let work = std::sync::Mutex::new(Some(work));
+    let run = || {
+        let work = work.lock().unwrap_or_else(std::sync::PoisonError::into_inner).take();
+        work.expect("the work is done once")()
+    };
     std::thread::scope(|scope| {
         let (begin, begun) = mpsc::sync_channel(1);
         // Nothing is sent: it is closed when the work is done, or has panicked.
         let (end, ended) = mpsc::sync_channel::<()>(0);
-        let worker = scope.spawn(move || {
-            let _end = end;
-            // The caller may have gone only if it has panicked.
-            let _ = begin.send(real::current_thread());
-            yield_to_serving_threads();
-            work()
+        let spawned = std::thread::Builder::new().spawn_scoped(scope, {
+            let run = &run;
+            move || {
+                let _end = end;
+                // The caller may have gone only if it has panicked.
+                let _ = begin.send(real::current_thread());
+                yield_to_serving_threads();
+                run()
+            }
         });
+        let Ok(worker) = spawned else { return run() };
         if let Ok(thread) = begun.recv() {
             while let Err(mpsc::RecvTimeoutError::Timeout) = ended.recv_timeout(LOOK) {
                 if urgent() {

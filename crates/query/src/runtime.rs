@@ -28,6 +28,9 @@ impl QueryRuntime {
     /// # Errors
     /// `Unavailable` if the operating system refuses the threads.
     pub(crate) fn new(threads: usize, priority: Priority) -> Result<Self> {
+        let refused = |e: std::io::Error| Error::unavailable(format!("query threads: {e}"));
+        // And one that looks something up.
+        oribi_env::can_spawn(threads + 2, STACK_BYTES).map_err(refused)?;
         let queries = Builder::new_multi_thread()
             .worker_threads(threads)
             .thread_name("query")
@@ -44,7 +47,6 @@ impl QueryRuntime {
             .max_blocking_threads(LOOKUPS_MAX)
             .thread_name("lookup")
             .build();
-        let refused = |e: std::io::Error| Error::unavailable(format!("query threads: {e}"));
         Ok(QueryRuntime {
             queries: Some(queries.map_err(refused)?),
             lookups: Some(lookups.map_err(refused)?),

@@ -29,7 +29,7 @@ pub fn open_configured(config: &Config) -> Result<Database> {
     open_engines(config, QueryOptions::default())
 }
 
-/// The file that says who the server of a folder is, in 32 hexadecimal digits.
+/// The file that says who the server of a folder is (`docs/format/node.md`).
 const NODE_FILE: &str = "node";
 
 /// Who the server of the folder `dir` is: chosen at random when it is asked for the first time, and the same ever after. The
@@ -38,27 +38,48 @@ const NODE_FILE: &str = "node";
 /// # Errors
 /// `Corrupt` for a file that says something else; those of the file system.
 pub fn node_id(dir: &Path) -> Result<[u8; 16]> {
-    let (files, path) = (Env::real().files, dir.join(NODE_FILE));
-    match read_file(&*files, &path) {
-        Ok(text) => {
-            let number =
-                std::str::from_utf8(&text).ok().and_then(|t| u128::from_str_radix(t.trim_end(), 16).ok());
-            let number =
-                number.ok_or_else(|| Error::corrupt(format!("{}: not a node's id", path.display())))?;
-            Ok(number.to_be_bytes())
+    if let Some(id) = stored_node_id(dir)? {
+        return Ok(id);
+    }
+    let (files, id) = (Env::real().files, random_id()?);
+    let new = dir.join(format!("{NODE_FILE}.new"));
+    // A crash may have left one.
+    let _ = files.remove(&new);
+    write_file(&*files, &new, node_line(id).as_bytes())?;
+    files.rename(&new, &dir.join(NODE_FILE))?;
+    files.sync_dir(dir)?;
+    Ok(id)
+}
+
+/// Who the server of the folder `dir` is, if it was ever asked.
+///
+/// # Errors
+/// `Corrupt` for a file that says something else; those of the file system.
+pub fn stored_node_id(dir: &Path) -> Result<Option<[u8; 16]>> {
+    let path = dir.join(NODE_FILE);
+    match read_file(&*Env::real().files, &path) {
+        Ok(line) => {
+            let id = parse_node_line(&line);
+            id.map(Some).ok_or_else(|| Error::corrupt(format!("{}: not a node's id", path.display())))
         }
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-            let id = random_id()?;
-            let new = dir.join(format!("{NODE_FILE}.new"));
-            // A crash may have left one.
-            let _ = files.remove(&new);
-            write_file(&*files, &new, format!("{:032x}\n", u128::from_be_bytes(id)).as_bytes())?;
-            files.rename(&new, &path)?;
-            files.sync_dir(dir)?;
-            Ok(id)
-        }
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
         Err(error) => Err(Error::from(error).context(path.display())),
     }
+}
+
+/// The id, and the CRC-32C of its digits.
+fn node_line(id: [u8; 16]) -> String {
+    let digits = format!("{:032x}", u128::from_be_bytes(id));
+    let checksum = crc32c::crc32c(digits.as_bytes());
+    format!("{digits} {checksum:08x}\n")
+}
+
+/// Servers before this one wrote no checksum.
+fn parse_node_line(line: &[u8]) -> Option<[u8; 16]> {
+    let digits = std::str::from_utf8(line).ok()?.get(..32)?;
+    let id = u128::from_str_radix(digits, 16).ok()?.to_be_bytes();
+    (line == node_line(id).as_bytes() || line == format!("{:032x}\n", u128::from_be_bytes(id)).as_bytes())
+        .then_some(id)
 }
 
 fn open_engines(config: &Config, query: QueryOptions) -> Result<Database> {
@@ -73,4 +94,29 @@ fn open_engines(config: &Config, query: QueryOptions) -> Result<Database> {
     let engine = Engine::open(Env::real(), &config.data, options)?;
     let sql = QueryEngine::new(engine.clone(), query)?;
     Ok(Database { engine, sql })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_flipped_bit_of_who_a_server_is_is_found() {
+        let line = node_line([0x5a; 16]);
+        assert_eq!(parse_node_line(line.as_bytes()), Some([0x5a; 16]));
+        for bit in 0..line.len() * 8 {
+            let mut flipped = line.clone().into_bytes();
+            flipped[bit / 8] ^= 1 << (bit % 8);
+            assert_eq!(parse_node_line(&flipped), None, "bit {bit}");
+        }
+        for end in 0..line.len() {
+            assert_eq!(parse_node_line(&line.as_bytes()[..end]), None, "cut at {end}");
+        }
+    }
+
+    #[test]
+    fn an_id_without_a_checksum_is_read() {
+        let line = format!("{:032x}\n", 0x5a_u128);
+        assert_eq!(parse_node_line(line.as_bytes()), Some(0x5a_u128.to_be_bytes()));
+    }
 }

@@ -99,7 +99,8 @@ fn show_config(layers: &Layers) -> Result<()> {
 }
 
 fn check(dir: &Path) -> Result<()> {
-    let report = oribi_engine::check(oribi_env::Env::real(), dir)?;
+    let mut report = oribi_engine::check(oribi_env::Env::real(), dir)?;
+    report.findings.extend(database::stored_node_id(dir).err().map(|error| error.to_string()));
     for finding in &report.findings {
         println!("{finding}");
     }
@@ -124,6 +125,14 @@ fn compact(dir: &Path, memory: &str) -> Result<()> {
 
 /// The threads that wait for sockets. Queries have their own.
 fn runtime() -> Result<tokio::runtime::Runtime> {
+    let refused = |e: std::io::Error| Error::unavailable(format!("threads: {e}"));
+    let threads = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    // And one that opens the folder.
+    oribi_env::can_spawn(threads + 1, IO_STACK_BYTES).map_err(refused)?;
     let builder = &mut tokio::runtime::Builder::new_multi_thread();
-    builder.thread_name("io").enable_all().build().map_err(|e| Error::unavailable(format!("threads: {e}")))
+    let builder = builder.worker_threads(threads).thread_stack_size(IO_STACK_BYTES);
+    builder.thread_name("io").enable_all().build().map_err(refused)
 }
+
+/// As tokio has it.
+const IO_STACK_BYTES: usize = 2 << 20;

@@ -15,7 +15,7 @@ use oribi_doors::memcached::{MemcachedDoor, MemcachedLimits};
 use oribi_doors::postgres::{PostgresDoor, PostgresLimits};
 use oribi_doors::runtime::ClientLimits;
 use oribi_doors::tls::TlsIdentity;
-use oribi_engine::EngineStats;
+use oribi_engine::{EngineStats, Part, Trouble};
 use oribi_session::Database;
 use oribi_session::kv::{KvLimits, Locks};
 use oribi_types::{Error, Result};
@@ -152,8 +152,9 @@ impl Doors {
             addresses.any().then(|| KuduDoor::start(addresses, engine, kudu_options(config)?, shut.clone()));
         let http = config.http.map(|address| {
             let engine = database.engine.clone();
-            let refresh = Arc::new(move || publish(&engine.stats()));
-            let state = HttpState { metrics, refresh, ready };
+            let asked = engine.clone();
+            let refresh = Arc::new(move || publish(&engine.stats(), &engine.troubles()));
+            let state = HttpState { metrics, refresh, ready, troubles: Arc::new(move || asked.troubles()) };
             HttpDoor::start(bind(&address.to_string())?, state, HttpLimits::default(), shut.clone())
         });
         Ok(Doors {
@@ -329,7 +330,11 @@ async fn ask(door: &str, address: SocketAddr, request: &[u8], answer: &[u8]) -> 
 }
 
 /// Brings the gauges of the engine up to date.
-fn publish(stats: &EngineStats) {
+fn publish(stats: &EngineStats, troubles: &[Trouble]) {
+    for part in Part::ALL {
+        let fails = troubles.iter().any(|trouble| trouble.part == part);
+        gauge!("oribi_engine_troubles_count", "part" => part.name()).set(f64::from(u8::from(fails)));
+    }
     gauge!("oribi_memory_limit_bytes").set(stats.memory_limit_bytes as f64);
     gauge!("oribi_memory_used_bytes", "by" => "memtable").set(stats.memtable_bytes as f64);
     gauge!("oribi_memory_used_bytes", "by" => "row_cache").set(stats.row_cache_bytes as f64);

@@ -10,6 +10,7 @@ use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use metrics_exporter_prometheus::PrometheusHandle;
+use oribi_engine::Trouble;
 use oribi_types::{Error, Result};
 use std::net::SocketAddr;
 use std::pin::pin;
@@ -53,6 +54,8 @@ pub struct HttpState {
     pub refresh: Arc<dyn Fn() + Send + Sync>,
     /// Whether all doors serve.
     pub ready: Arc<AtomicBool>,
+    /// What the engine cannot do at the moment.
+    pub troubles: Arc<dyn Fn() -> Vec<Trouble> + Send + Sync>,
 }
 
 /// A running HTTP door.
@@ -162,10 +165,23 @@ fn router(state: HttpState) -> Router {
 }
 
 async fn readyz(State(state): State<HttpState>) -> impl IntoResponse {
-    if state.ready.load(Ordering::Acquire) {
-        (StatusCode::OK, "ready\n")
-    } else {
-        (StatusCode::SERVICE_UNAVAILABLE, "starting or stopping\n")
+    if !state.ready.load(Ordering::Acquire) {
+        return (StatusCode::SERVICE_UNAVAILABLE, "starting or stopping\n".to_owned());
+    }
+    let troubles = (state.troubles)();
+    let (status, says) = match troubles.iter().any(|trouble| trouble.refuses) {
+        false => (StatusCode::OK, "ready"),
+        true => (StatusCode::SERVICE_UNAVAILABLE, "not ready"),
+    };
+    let lines = troubles.iter().map(line);
+    (status, std::iter::once(format!("{says}\n")).chain(lines).collect())
+}
+
+fn line(Trouble { part, error, .. }: &Trouble) -> String {
+    match error.message().starts_with(part.name()) {
+        // It says so itself.
+        true => format!("{error}\n"),
+        false => format!("{}: {error}\n", part.name()),
     }
 }
 
@@ -177,6 +193,8 @@ async fn metrics(State(state): State<HttpState>) -> impl IntoResponse {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use oribi_engine::Part;
+    use std::sync::Mutex;
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
     async fn fetch(addr: SocketAddr, path: &str) -> String {
@@ -199,6 +217,7 @@ mod tests {
         door: HttpDoor,
         addr: SocketAddr,
         ready: Arc<AtomicBool>,
+        troubles: Arc<Mutex<Vec<Trouble>>>,
         stop: watch::Sender<bool>,
     }
 
@@ -207,16 +226,25 @@ mod tests {
         let handle = recorder.handle();
         metrics::with_local_recorder(&recorder, || metrics::gauge!("oribi_test_rows_count").set(3.0));
         let ready = Arc::new(AtomicBool::new(false));
-        let state = HttpState { metrics: handle, refresh: Arc::new(|| ()), ready: ready.clone() };
+        let troubles = Arc::<Mutex<Vec<Trouble>>>::default();
+        let state = HttpState {
+            metrics: handle,
+            refresh: Arc::new(|| ()),
+            ready: ready.clone(),
+            troubles: Arc::new({
+                let troubles = troubles.clone();
+                move || troubles.lock().unwrap().clone()
+            }),
+        };
         let (stop, stopped) = watch::channel(false);
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let door = HttpDoor::start(listener, state, limits, stopped).unwrap();
-        Subject { addr: door.local_addr(), door, ready, stop }
+        Subject { addr: door.local_addr(), door, ready, troubles, stop }
     }
 
     #[tokio::test]
     async fn it_answers_health_readiness_and_metrics_until_it_is_stopped() {
-        let Subject { door, addr, ready, stop } = subject(HttpLimits::default());
+        let Subject { door, addr, ready, stop, .. } = subject(HttpLimits::default());
         assert!(fetch(addr, "/healthz").await.starts_with("HTTP/1.1 200"));
         assert!(fetch(addr, "/readyz").await.starts_with("HTTP/1.1 503"));
         ready.store(true, Ordering::Release);
@@ -227,6 +255,25 @@ mod tests {
         stop.send(true).unwrap();
         door.join().await.unwrap();
         assert!(TcpStream::connect(addr).await.is_err());
+    }
+
+    #[tokio::test]
+    async fn it_says_what_fails_and_is_not_ready_while_that_refuses_something() {
+        let Subject { door: _door, addr, ready, troubles, stop: _open } = subject(HttpLimits::default());
+        ready.store(true, Ordering::Release);
+        let trouble = |part, what: &str, refuses| Trouble { part, error: Error::disk_full(what), refuses };
+        troubles.lock().unwrap().push(trouble(Part::Compaction, "no space left on device", false));
+        let answer = fetch(addr, "/readyz").await;
+        assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+        assert!(answer.ends_with("ready\ncompaction: no space left on device\n"), "{answer}");
+        troubles.lock().unwrap().push(trouble(Part::Manifest, "manifest: no space left on device", true));
+        let answer = fetch(addr, "/readyz").await;
+        assert!(answer.starts_with("HTTP/1.1 503"), "{answer}");
+        assert!(answer.ends_with(
+            "not ready\ncompaction: no space left on device\nmanifest: no space left on device\n"
+        ));
+        troubles.lock().unwrap().clear();
+        assert!(fetch(addr, "/readyz").await.ends_with("\r\n\r\nready\n"));
     }
 
     #[tokio::test]

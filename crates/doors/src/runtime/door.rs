@@ -84,16 +84,29 @@ fn spawn<S: Host>(
     serve: impl Future<Output = Result<()>> + Send + 'static,
 ) -> Result<JoinHandle<()>> {
     let name = format!("{}-{name}", S::NAME);
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .max_blocking_threads(BLOCKING_THREADS_MAX)
-        .thread_name(format!("{name}-wait"))
-        .build()?;
+    let refused = |e: std::io::Error| Error::unavailable(format!("thread {name}: {e}"));
+    let named = name.clone();
+    let (tell, told) = std::sync::mpsc::sync_channel(1);
+    // The runtime is made on its thread: where that is refused, there is none to be dropped by an asynchronous task, which it
+    // does not allow.
     let thread = std::thread::Builder::new().name(name.clone()).spawn(move || {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .max_blocking_threads(BLOCKING_THREADS_MAX)
+            .thread_name(format!("{named}-wait"))
+            .build();
+        let runtime = match runtime {
+            Ok(runtime) => runtime,
+            // Whoever asked has gone only if it has panicked.
+            Err(error) => return drop(tell.send(Err(error))),
+        };
+        let _ = tell.send(Ok(()));
         if let Err(error) = runtime.block_on(serve) {
-            tracing::error!(%error, thread = name, "door stopped");
+            tracing::error!(%error, thread = named, "door stopped");
         }
         runtime.shutdown_timeout(shutdown_grace);
-    })?;
+    });
+    let thread = thread.map_err(refused)?;
+    told.recv().unwrap_or(Ok(())).map_err(refused)?;
     Ok(thread)
 }
