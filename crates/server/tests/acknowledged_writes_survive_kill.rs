@@ -1,5 +1,6 @@
-//! Ten connections write through three doors, and the process is killed. What was acknowledged is there when it comes
-//! back, what was deleted stays away, a statement is there as a whole or not at all, and the folder is sound.
+//! Twelve connections write through all doors that take writes, and the process is killed. What was acknowledged is there when
+//! it comes back, what was deleted stays away, a statement or batch is there as a whole or not at all, and the folder is
+//! sound. The budget is so small that a flush is under way nearly always.
 //!
 //! A key has one writer, so what it may hold after a kill is known: the outcome of its last acknowledged write or that
 //! of the one that was under way. `KILL_CYCLES=200` for the long run; `SEED` to repeat one.
@@ -9,12 +10,19 @@
 
 mod process;
 
+use oribi_client::{
+    Client, ClientOptions, FlushMode, OperationType, PartialRow, Session, SessionOptions, Table,
+};
 use process::{Couchbase, Memcached, Server, Sql, oribi_ok};
 use std::collections::BTreeMap;
+use std::io::{Read, Write};
+use std::net::TcpStream;
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
+use tokio::runtime::Runtime;
 
-/// Rows of a statement through SQL; they carry the same value.
+/// Rows of a statement through SQL, or of a batch through Kudu's door; they carry the same value.
 const GROUP: u64 = 3;
 /// Keys (or groups of keys) of a writer.
 const KEYS: u64 = 120;
@@ -30,9 +38,11 @@ enum Through {
     /// Rows of a typed table, as JSON.
     Rows,
     Sql,
+    /// Batches of a session of the Kudu client.
+    Kudu,
 }
 
-const WRITERS: [Through; 10] = [
+const WRITERS: [Through; 12] = [
     Through::Documents,
     Through::Documents,
     Through::Durable,
@@ -43,7 +53,12 @@ const WRITERS: [Through; 10] = [
     Through::Sql,
     Through::Sql,
     Through::Sql,
+    Through::Kudu,
+    Through::Kudu,
 ];
+
+/// Memory in which flushes and compactions are under way when the process is killed.
+const MEMORY: &str = "8MiB";
 
 /// What is known of a key: the value it was last acknowledged to hold, and the one it was about to hold.
 #[derive(Clone, Copy, Default, Debug)]
@@ -79,11 +94,7 @@ impl Writer {
     }
 
     /// Writes until the server is gone.
-    fn run(&mut self, memcached: &str, couchbase: &str, postgres: &str) -> u64 {
-        let is_cache = matches!(self.through, Through::Documents | Through::Rows);
-        let mut cache = is_cache.then(|| Memcached::connect(memcached));
-        let mut durable = (self.through == Through::Durable).then(|| Couchbase::connect(couchbase));
-        let sql = (self.through == Through::Sql).then(|| Sql::connect(postgres));
+    fn run(&mut self, mut door: Door, gone: &AtomicBool) -> u64 {
         let mut acknowledged = 0;
         loop {
             let key = self.random.below(KEYS);
@@ -94,11 +105,11 @@ impl Writer {
                 Some(self.next_value)
             };
             self.keys[key as usize].under_way = Some(value);
-            let done = match (&mut cache, &mut durable, &sql) {
-                (Some(cache), ..) => self.through_cache(cache, key, value),
-                (_, Some(durable), _) => self.through_couchbase(durable, key, value),
-                (.., Some(sql)) => self.through_sql(sql, key, value),
-                (None, None, None) => unreachable!("a writer has a connection"),
+            let done = match &mut door {
+                Door::Cache(cache) => self.through_cache(cache, key, value),
+                Door::Durable(durable) => self.through_couchbase(durable, key, value),
+                Door::Sql(sql) => self.through_sql(sql, key, value),
+                Door::Kudu(kudu) => kudu.write(&self.ids(key), value, gone),
             };
             if !done {
                 return acknowledged;
@@ -106,6 +117,11 @@ impl Writer {
             self.keys[key as usize] = Known { acknowledged: value, under_way: None };
             acknowledged += 1;
         }
+    }
+
+    /// The rows of a statement or batch.
+    fn ids(&self, key: u64) -> Vec<u64> {
+        (0..GROUP).map(|i| self.id(key) + i).collect()
     }
 
     fn through_cache(&self, cache: &mut Memcached, key: u64, value: Option<u64>) -> bool {
@@ -139,7 +155,7 @@ impl Writer {
     }
 
     fn through_sql(&self, sql: &Sql, key: u64, value: Option<u64>) -> bool {
-        let ids: Vec<u64> = (0..GROUP).map(|i| self.id(key) + i).collect();
+        let ids = self.ids(key);
         let statement = match value {
             Some(value) => {
                 let row = |id: &u64| format!("({id}, {value}, '{}')", "p".repeat(PAD));
@@ -168,7 +184,7 @@ impl Writer {
             let found: Vec<Option<u64>> = match self.through {
                 Through::Documents | Through::Durable => vec![documents.get(&format!("k{id}")).copied()],
                 Through::Rows => vec![rows.get(&id).copied()],
-                Through::Sql => (0..GROUP).map(|i| rows.get(&(id + i)).copied()).collect(),
+                Through::Sql | Through::Kudu => (0..GROUP).map(|i| rows.get(&(id + i)).copied()).collect(),
             };
             let known = &mut self.keys[key as usize];
             assert!(
@@ -186,10 +202,95 @@ impl Writer {
     }
 }
 
+/// A writer's connection.
+enum Door {
+    Cache(Memcached),
+    Durable(Couchbase),
+    Sql(Sql),
+    Kudu(Kudu),
+}
+
+impl Door {
+    fn open(through: Through, server: &Server) -> Self {
+        match through {
+            Through::Documents | Through::Rows => Door::Cache(server.memcached()),
+            Through::Durable => Door::Durable(Couchbase::connect(server.address("couchbase"))),
+            Through::Sql => Door::Sql(Sql::connect(server.address("postgres"))),
+            Through::Kudu => Door::Kudu(Kudu::connect(server.address("kudu-master"))),
+        }
+    }
+}
+
+/// A session of the Kudu client, with a runtime of its own.
+struct Kudu {
+    // Before the runtime in which it ends.
+    session: Session,
+    table: Table,
+    runtime: Runtime,
+}
+
+impl Kudu {
+    fn connect(master: &str) -> Self {
+        let runtime =
+            tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+        let options =
+            ClientOptions { operation_timeout: Duration::from_secs(60), ..ClientOptions::default() };
+        let client = runtime.block_on(Client::connect_with(&[master], options)).unwrap();
+        let table = runtime.block_on(client.open_table("kill")).unwrap();
+        let session = client.session(SessionOptions { mode: FlushMode::Manual, ..SessionOptions::default() });
+        Kudu { session, table, runtime }
+    }
+
+    /// Writes one batch; false if the server has gone.
+    fn write(&mut self, ids: &[u64], value: Option<u64>, gone: &AtomicBool) -> bool {
+        let Kudu { session, table, runtime } = self;
+        let pad = "p".repeat(PAD);
+        let write = async {
+            for id in ids {
+                let operation =
+                    if value.is_some() { OperationType::Upsert } else { OperationType::DeleteIgnore };
+                let mut row = session.row(table, operation);
+                row.set_i64(0, *id as i64).unwrap();
+                if let Some(value) = value {
+                    row.set_i64(1, value as i64).unwrap();
+                    row.set_str(2, &pad).unwrap();
+                }
+                row.apply().await.unwrap();
+            }
+            session.flush().await.is_ok()
+        };
+        let until_gone = async {
+            // The client would try again for longer than this test lasts.
+            while !gone.load(Ordering::Acquire) {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        };
+        runtime.block_on(async {
+            tokio::select! {
+                done = write => done,
+                () = until_gone => false,
+            }
+        })
+    }
+}
+
+/// How many flushes and compactions the server has made.
+fn jobs(server: &Server) -> (u64, u64) {
+    let mut socket = TcpStream::connect(server.address("http")).unwrap();
+    write!(socket, "GET /metrics HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n").unwrap();
+    let mut metrics = String::new();
+    socket.read_to_string(&mut metrics).unwrap();
+    let count = |name: &str| {
+        let line = metrics.lines().find(|line| line.starts_with(name)).unwrap();
+        line.rsplit(' ').next().unwrap().parse().unwrap()
+    };
+    (count("oribi_engine_flushes_total "), count("oribi_engine_compactions_total "))
+}
+
 #[test]
 fn acknowledged_writes_survive_kill() {
     let number = |name: &str, default| std::env::var(name).map_or(default, |text| text.parse().unwrap());
-    let cycles = number("KILL_CYCLES", 4);
+    let cycles = number("KILL_CYCLES", 3);
     let seed = number("SEED", u64::from(std::process::id()) * 7919 + 1);
     println!("SEED={seed} KILL_CYCLES={cycles}");
     let folder = tempfile::tempdir().unwrap();
@@ -203,31 +304,37 @@ fn acknowledged_writes_survive_kill() {
             Writer { number, through, keys: vec![Known::default(); KEYS as usize], next_value: 0, random }
         })
         .collect();
-    // A small budget, so that flushes and compactions are under way when the process is killed.
-    let flags = ["--memory", "64MiB"];
+    let flags = ["--memory", MEMORY];
     let mut server = Server::start(&data, &flags);
     let setup = "create table kill (id bigint primary key, value bigint not null, pad text) with (durability = 'sync'); \
                  alter table default.kv set (durability = 'sync')";
     Sql::connect(server.address("postgres")).execute(setup).unwrap();
     for cycle in 1..=cycles {
         let lifetime = Duration::from_millis(200 + random.below(1800));
-        let [memcached, couchbase, postgres] =
-            ["memcached", "couchbase", "postgres"].map(|door| server.address(door).to_owned());
-        let acknowledged: u64 = std::thread::scope(|scope| {
-            let running: Vec<_> = writers
-                .iter_mut()
-                .map(|writer| scope.spawn(|| writer.run(&memcached, &couchbase, &postgres)))
-                .collect();
+        let doors: Vec<Door> = WRITERS.iter().map(|through| Door::open(*through, &server)).collect();
+        let gone = AtomicBool::new(false);
+        let (acknowledged, jobs): (u64, _) = std::thread::scope(|scope| {
+            let run = |(writer, door): (_, Door)| {
+                let (writer, gone): (&mut Writer, _) = (writer, &gone);
+                scope.spawn(move || writer.run(door, gone))
+            };
+            let running: Vec<_> = writers.iter_mut().zip(doors).map(run).collect();
             std::thread::sleep(lifetime);
+            let jobs = jobs(&server);
             server.kill();
-            running.into_iter().map(|thread| thread.join().unwrap()).sum()
+            gone.store(true, Ordering::Release);
+            (running.into_iter().map(|thread| thread.join().unwrap()).sum(), jobs)
         });
         check_is_clean(&data);
         server = Server::start(&data, &flags);
         let (rows, documents) = contents(&server);
         writers.iter_mut().for_each(|writer| writer.verify(&rows, &documents));
         let kept = rows.len() + documents.len();
-        println!("cycle {cycle}: {acknowledged} writes acknowledged in {lifetime:?}, {kept} rows kept");
+        let (flushes, compactions) = jobs;
+        println!(
+            "cycle {cycle}: {acknowledged} writes acknowledged in {lifetime:?}, {flushes} flushes, \
+             {compactions} compactions, {kept} rows kept"
+        );
     }
     assert!(server.terminate().success());
     check_is_clean(&data);
