@@ -1,4 +1,8 @@
-"""Fixtures: a server of the binary under test, in a fresh folder, on free ports."""
+"""Fixtures: a server of the binary under test, in a fresh folder, on free ports.
+
+No process outlives its test, whatever becomes of it: a server that a test made ends with the test, any server with the run,
+and all processes with the one that started them, should that be killed.
+"""
 
 import os
 import pathlib
@@ -14,22 +18,28 @@ from pymemcache.client.base import Client
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 ORIBI = os.environ.get("ORIBI", str(ROOT / "target/debug/oribi"))
+# In front of a command: the kernel ends it when we end.
+DIES_WITH_US = ["setpriv", "--pdeathsig", "KILL"] if shutil.which("setpriv") else []
 DOORS = ["memcached", "couchbase", "postgres", "kudu-master", "kudu-tserver", "http"]
 
 
 class Server:
     """A running `oribi serve`; `restart` and `kill` keep the folder."""
 
+    made = []
+
     def __init__(self, data, *flags):
         self.data = pathlib.Path(data)
         self.flags = flags
+        self.process = None
+        Server.made.append(self)
         self.start()
 
     def start(self):
         doors = [word for door in DOORS for word in (f"--{door}", "127.0.0.1:0")]
         self.log = open(self.data.parent / f"{self.data.name}.log", "ab")
         self.process = subprocess.Popen(
-            [ORIBI, "serve", "--data", str(self.data), *doors, *self.flags],
+            [*DIES_WITH_US, ORIBI, "serve", "--data", str(self.data), *doors, *self.flags],
             stdout=subprocess.PIPE,
             stderr=self.log,
             text=True,
@@ -52,11 +62,12 @@ class Server:
     def stop(self):
         """Ends the server as an operator does; returns its status."""
         self.process.send_signal(signal.SIGTERM)
-        return self.process.wait(timeout=60)
+        return self.process.wait(timeout=300)
 
     def kill(self):
-        self.process.kill()
-        self.process.wait()
+        if self.process is not None:
+            self.process.kill()
+            self.process.wait()
 
     def restart(self):
         status = self.stop()
@@ -82,6 +93,25 @@ def run_oribi(*arguments, status=0):
     done = subprocess.run([ORIBI, *map(str, arguments)], capture_output=True, text=True)
     assert done.returncode == status, f"oribi {arguments}: {done.returncode}\n{done.stdout}\n{done.stderr}"
     return done.stdout if status == 0 else done.stderr
+
+
+def pytest_configure():
+    # As Ctrl-C does, so that fixtures end what they began.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+
+
+def pytest_sessionfinish():
+    for server in Server.made:
+        server.kill()
+
+
+@pytest.fixture(autouse=True)
+def servers_end_with_their_test():
+    """Fixtures of modules are made before this one, and their servers stay."""
+    before = len(Server.made)
+    yield
+    for server in Server.made[before:]:
+        server.kill()
 
 
 @pytest.fixture

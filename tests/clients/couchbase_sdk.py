@@ -14,7 +14,7 @@ SHORT = timedelta(seconds=1)
 
 def connect(server, user="somebody", password="anything", **options):
     """A cluster. Without users in the configuration any name comes in."""
-    timeouts = ClusterTimeoutOptions(kv_timeout=timedelta(seconds=20), connect_timeout=timedelta(seconds=20))
+    timeouts = ClusterTimeoutOptions(kv_timeout=timedelta(seconds=60), connect_timeout=timedelta(seconds=60))
     return Cluster(
         f"couchbase://127.0.0.1:{server.ports['couchbase']}",
         ClusterOptions(PasswordAuthenticator(user, password), timeout_options=timeouts, **options),

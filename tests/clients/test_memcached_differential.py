@@ -15,6 +15,8 @@ import time
 
 import pytest
 
+from conftest import DIES_WITH_US
+
 RECORDED = pathlib.Path(__file__).with_name("memcached_answers.txt")
 VERSION = "memcached 1.6.18"
 LONG = "k" * 251
@@ -170,14 +172,14 @@ class running_memcached:
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))
             port = probe.getsockname()[1]
-        self.process = subprocess.Popen(["memcached", "-l", "127.0.0.1", "-p", str(port), "-U", "0", "-u", "nobody"])
-        for _ in range(100):
+        self.process = subprocess.Popen([*DIES_WITH_US, "memcached", "-l", "127.0.0.1", "-p", str(port), "-U", "0", "-u", "nobody"])
+        while self.process.poll() is None:
             try:
                 socket.create_connection(("127.0.0.1", port)).close()
-                break
+                return port
             except ConnectionRefusedError:
                 time.sleep(0.05)
-        return port
+        raise RuntimeError(f"memcached ended: {self.process.returncode}")
 
     def __exit__(self, *_):
         self.process.terminate()

@@ -81,7 +81,7 @@ async fn a_row_that_no_server_takes_in_time() {
     let client = server.client().await;
     let table = client.open_table("t").await.unwrap();
     server.state().faults.extend([Fault::Busy].repeat(10_000));
-    let timeout = Some(std::time::Duration::from_millis(60));
+    let timeout = Some(std::time::Duration::from_secs(2));
     let mut session = client.session(SessionOptions { timeout, ..SessionOptions::default() });
     let mut row = session.insert(&table);
     row.set_i64(0, 1).unwrap();

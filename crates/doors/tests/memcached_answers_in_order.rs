@@ -284,23 +284,21 @@ fn what_is_not_the_protocol_is_turned_away() {
 
 #[test]
 fn limits_are_kept() {
-    let limits = MemcachedLimits {
-        clients: ClientLimits {
-            connections_max: 2,
-            idle_max: Some(Duration::from_millis(300)),
-            ..ClientLimits::default()
-        },
-        ..MemcachedLimits::default()
-    };
-    let subject = Subject::with(limits);
+    let clients = ClientLimits { connections_max: 2, ..ClientLimits::default() };
+    let subject = Subject::with(MemcachedLimits { clients, ..MemcachedLimits::default() });
     let (mut first, mut second) = (subject.connect(), subject.connect());
     first.ask("mn\r\n", "MN\r\n");
     second.ask("mn\r\n", "MN\r\n");
     let mut third = subject.connect();
     third.expect("ERROR Too many open connections\r\n");
     third.expect_end();
-    first.expect_end();
-    second.expect_end();
+}
+
+#[test]
+fn whoever_is_silent_for_too_long_is_sent_off() {
+    let clients = ClientLimits { idle_max: Some(Duration::from_millis(300)), ..ClientLimits::default() };
+    let subject = Subject::with(MemcachedLimits { clients, ..MemcachedLimits::default() });
+    subject.connect().expect_end();
 }
 
 #[test]

@@ -115,7 +115,7 @@ fn flushes_that_fail_seal_one_memtable_and_leave_no_file_behind() {
 
 /// Waits for what the background threads do.
 fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
-    for _ in 0..1000 {
+    for _ in 0..60_000 {
         if is_so() {
             return;
         }

@@ -193,7 +193,7 @@ fn others_write_while_an_import_publishes_and_a_truncation_waits_for_the_log() {
             let (done, wait) = mpsc::channel();
             std::thread::spawn(move || done.send(put(&writing, &other, 7, "other").is_ok()));
             // It takes no time; were it kept out, it would have to wait for this.
-            seen.store(wait.recv_timeout(Duration::from_secs(10)).unwrap_or(false), Relaxed);
+            seen.store(wait.recv_timeout(Duration::from_secs(120)).unwrap_or(false), Relaxed);
         });
         if path == "/wal/" {
             engine.truncate(&table).unwrap();

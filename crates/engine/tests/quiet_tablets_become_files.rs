@@ -36,9 +36,10 @@ fn is_flushed(table: &Table) -> bool {
     table.unflushed_rows() == 0
 }
 
-/// Lets a second pass and calls `act`, again and again, until `done`.
+/// Lets a second pass and calls `act`, again and again, until `done`. The flush thread has what others leave of the processor,
+/// which may be nothing for a while.
 fn pass(clock: &SimClock, mut act: impl FnMut(), done: impl Fn() -> bool) {
-    for _ in 0..1000 {
+    for _ in 0..60_000 {
         clock.advance(SECOND);
         act();
         if done() {

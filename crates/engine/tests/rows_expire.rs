@@ -138,7 +138,7 @@ fn a_lone_file_of_expired_rows_is_compacted_by_itself() {
     }
     engine.flush(&table).unwrap();
     let shrinks_to = |rows: u64| {
-        for _ in 0..1000 {
+        for _ in 0..60_000 {
             if table.estimated_rows() == rows {
                 return true;
             }

@@ -27,6 +27,8 @@ pub struct Config {
     pub memory_bytes: u64,
     /// Of tables that do not say.
     pub durability: Durability,
+    /// How long a tablet is quiet before what it has in memory becomes a file.
+    pub flush_quiet_ms: u64,
     /// `None`: as the engine finds fit for the memory.
     pub statement_bytes_max: Option<usize>,
     /// Longest key and value that the memcached door takes. `None`: memcached's, as far as a statement holds it.
@@ -145,6 +147,13 @@ const SETTINGS: &[Setting] = &[
         default: "sync",
         help: "Durability of new tables that do not say",
         apply: |config, text| parse_durability(text).map(|durability| config.durability = durability),
+    },
+    Setting {
+        name: "flush-quiet-ms",
+        metavar: "MS",
+        default: "5000",
+        help: "How long a tablet takes no writes before what it has in memory becomes a file",
+        apply: |config, text| parse_count(text).map(|count| config.flush_quiet_ms = count as u64),
     },
     Setting {
         name: "statement-bytes-max",
@@ -418,6 +427,7 @@ impl Layers {
             http: None,
             memory_bytes: 0,
             durability: Durability::Sync,
+            flush_quiet_ms: 0,
             statement_bytes_max: None,
             key_bytes_max: 0,
             value_bytes_max: None,

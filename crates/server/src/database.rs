@@ -85,6 +85,7 @@ fn parse_node_line(line: &[u8]) -> Option<[u8; 16]> {
 fn open_engines(config: &Config, query: QueryOptions) -> Result<Database> {
     let mut options = EngineOptions::with_memory(config.memory_bytes);
     options.durability = config.durability;
+    options.flush_quiet_ms = config.flush_quiet_ms;
     if let Some(bytes) = config.statement_bytes_max {
         options.statement_bytes_max = bytes;
     }

@@ -24,6 +24,16 @@ pub fn oribi_ok(arguments: &[&str]) -> String {
     text(&output.stdout)
 }
 
+/// What an import says that is done but for rows that were refused.
+#[track_caller]
+pub fn import_refuses(arguments: &[&str]) -> String {
+    let output = oribi(arguments);
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    assert_eq!(output.status.code(), Some(3), "{arguments:?}: {}", text(&output.stderr));
+    assert!(text(&output.stderr).contains("rows were refused"), "{}", text(&output.stderr));
+    text(&output.stdout)
+}
+
 pub struct Server {
     child: Child,
     addresses: HashMap<String, String>,
@@ -47,8 +57,9 @@ impl Server {
     }
 
     pub fn command(data: &Path) -> Command {
-        let mut command = Command::new(ORIBI);
-        command.arg("serve").arg("--data").arg(data).args(["--log", "warn"]);
+        // Should the test be killed, the kernel ends the server; else Drop does.
+        let mut command = Command::new("setpriv");
+        command.args(["--pdeathsig", "KILL", ORIBI, "serve"]).arg("--data").arg(data).args(["--log", "warn"]);
         for door in ["--memcached", "--couchbase", "--postgres", "--kudu-master", "--kudu-tserver", "--http"]
         {
             command.args([door, "127.0.0.1:0"]);
