@@ -13,8 +13,12 @@ pub fn start(filter: &str, format: LogFormat) -> Result<()> {
     let filter =
         EnvFilter::try_new(filter).map_err(|e| Error::invalid(format!("log filter \"{filter}\": {e}")))?;
     let colours = std::io::stderr().is_terminal();
-    let lines =
-        tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_ansi(colours);
+    let lines = tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr)
+        .with_ansi(colours)
+        // It tells of a line that could not be written on standard error, and panics if that is closed.
+        .log_internal_errors(false);
     let started = match format {
         LogFormat::Text => lines.with_target(false).try_init(),
         LogFormat::Json => lines.json().try_init(),

@@ -1,6 +1,8 @@
 //! The binary `oribi`: command line, configuration and wiring. Everything else lives in the crates below; nothing
 //! below reads files of settings, flags or the environment.
 
+// A reader that leaves ends a command; it must not make it panic.
+#![deny(clippy::print_stdout, clippy::print_stderr)]
 #![allow(clippy::disallowed_methods, reason = "the binary reads and writes the files that its user names")]
 
 mod alloc;
@@ -12,6 +14,7 @@ mod logging;
 mod perf;
 mod serve;
 mod sql;
+mod stdout;
 mod tpch;
 
 use clap::{Parser, Subcommand};
@@ -19,6 +22,7 @@ use config::{Flags, Layers};
 use oribi_types::{Error, Result};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use stdout::{complain, say};
 
 #[global_allocator]
 static ALLOCATOR: alloc::CountingAllocator = alloc::CountingAllocator;
@@ -66,34 +70,40 @@ enum Command {
 }
 
 fn main() -> ExitCode {
-    let result = match Cli::parse().command {
-        Command::Serve(flags) => {
-            Layers::load(&flags, std::env::vars()).and_then(|layers| serve::run(&layers))
-        }
-        Command::Config(flags) => {
-            Layers::load(&flags, std::env::vars()).and_then(|layers| show_config(&layers))
-        }
-        Command::Sql(command) => sql::run(&command),
-        Command::Import(command) => import::run(&command),
-        Command::Check { data } => check(&data),
-        Command::Compact { data, memory } => compact(&data, &memory),
-        Command::Generate { scale, out } => {
-            tpch::generate(scale, &out, |table, rows| println!("{table}: {rows} rows"))
-        }
-        Command::Perf(command) => perf::run(&command),
-    };
-    match result {
-        Ok(()) => ExitCode::SUCCESS,
+    match run(Cli::parse().command) {
+        Ok(status) => status,
+        Err(_) if stdout::is_closed() => ExitCode::from(stdout::STATUS_OF_A_CLOSED_PIPE),
         Err(error) => {
-            eprintln!("oribi: {error}");
+            complain(format_args!("oribi: {error}"));
             ExitCode::FAILURE
         }
     }
 }
 
+fn run(command: Command) -> Result<ExitCode> {
+    match command {
+        Command::Serve(flags) => serve::run(&Layers::load(&flags, std::env::vars())?),
+        Command::Config(flags) => show_config(&Layers::load(&flags, std::env::vars())?),
+        Command::Sql(command) => sql::run(&command),
+        Command::Import(command) => {
+            return import::run(&command).map(|refused| match refused {
+                0 => ExitCode::SUCCESS,
+                _ => ExitCode::from(import::STATUS_OF_REFUSED_ROWS),
+            });
+        }
+        Command::Check { data } => check(&data),
+        Command::Compact { data, memory } => compact(&data, &memory),
+        Command::Generate { scale, out } => {
+            tpch::generate(scale, &out, |table, rows| say!("{table}: {rows} rows"))
+        }
+        Command::Perf(command) => perf::run(&command),
+    }?;
+    Ok(ExitCode::SUCCESS)
+}
+
 fn show_config(layers: &Layers) -> Result<()> {
     for (name, value, origin) in layers.iter() {
-        println!("{name} = {value:?}  # {origin}");
+        say!("{name} = {value:?}  # {origin}")?;
     }
     layers.config().map(drop)
 }
@@ -102,13 +112,10 @@ fn check(dir: &Path) -> Result<()> {
     let mut report = oribi_engine::check(oribi_env::Env::real(), dir)?;
     report.findings.extend(database::stored_node_id(dir).err().map(|error| error.to_string()));
     for finding in &report.findings {
-        println!("{finding}");
+        say!("{finding}")?;
     }
     match report.findings.len() {
-        0 => {
-            println!("{}: clean", dir.display());
-            Ok(())
-        }
+        0 => say!("{}: clean", dir.display()),
         n => Err(Error::corrupt(format!("{}: {n} findings", dir.display()))),
     }
 }

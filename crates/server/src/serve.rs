@@ -55,10 +55,10 @@ async fn serve(config: &Config, metrics: PrometheusHandle) -> Result<()> {
     let ready = Arc::new(AtomicBool::new(false));
     let (shutdown, shut) = watch::channel(false);
     let doors = Doors::open(config, &database, metrics, ready.clone(), &shut)?;
-    doors.announce()?;
+    doors.announce();
     doors.round_trip().await?;
     ready.store(true, Ordering::Release);
-    say("ready")?;
+    say("ready");
     tracing::info!(data = %config.data.display(), memory_bytes = config.memory_bytes, "ready");
 
     let reason = tokio::select! {
@@ -84,11 +84,10 @@ async fn serve(config: &Config, metrics: PrometheusHandle) -> Result<()> {
     Ok(())
 }
 
-/// A line for whoever waits for the server to come up.
-fn say(line: &str) -> Result<()> {
+/// A line for whoever waits for the server to come up. Nobody need read it: a server outlives whoever started it.
+fn say(line: &str) {
     let mut out = std::io::stdout().lock();
-    writeln!(out, "{line}")?;
-    Ok(out.flush()?)
+    let _ = writeln!(out, "{line}").and_then(|()| out.flush());
 }
 
 /// The signals that stop a server.
@@ -166,7 +165,7 @@ impl Doors {
         })
     }
 
-    fn announce(&self) -> Result<()> {
+    fn announce(&self) {
         let addresses = [
             ("memcached", self.memcached.as_ref().map(MemcachedDoor::local_addr)),
             ("couchbase", self.couchbase.as_ref().map(CouchbaseDoor::local_addr)),
@@ -177,10 +176,9 @@ impl Doors {
         ];
         for (door, address) in addresses {
             if let Some(address) = address {
-                say(&format!("listening {door} {address}"))?;
+                say(&format!("listening {door} {address}"));
             }
         }
-        Ok(())
     }
 
     /// Asks each door something, so that "ready" is a fact.

@@ -94,8 +94,8 @@ impl TpchTable {
 /// Writes all tables as Parquet files `DIR/<table>.parquet`, calling `done` with each table's name and rows.
 ///
 /// # Errors
-/// Those of the file system.
-pub fn generate(scale: f64, dir: &Path, mut done: impl FnMut(&str, u64)) -> Result<()> {
+/// Those of the file system and of `done`.
+pub fn generate(scale: f64, dir: &Path, mut done: impl FnMut(&str, u64) -> Result<()>) -> Result<()> {
     if !(scale > 0.0 && scale <= 1000.0) {
         return Err(Error::invalid(format!("scale {scale} is not between 0 and 1000")));
     }
@@ -105,11 +105,10 @@ pub fn generate(scale: f64, dir: &Path, mut done: impl FnMut(&str, u64)) -> Resu
         // Lineitem is as much work as all others together.
         let largest = scope.spawn(move || lineitem.write(scale, dir));
         for table in &TABLES[..TABLES.len() - 1] {
-            done(table.name, table.write(scale, dir)?);
+            done(table.name, table.write(scale, dir)?)?;
         }
         let rows = largest.join().map_err(|_| Error::internal("the generator of lineitem panicked"))??;
-        done(lineitem.name, rows);
-        Ok(())
+        done(lineitem.name, rows)
     })
 }
 
@@ -133,7 +132,11 @@ mod tests {
     fn every_table_has_its_rows_at_a_small_scale() {
         let dir = std::env::temp_dir().join(format!("oribi-tpch-{}", std::process::id()));
         let mut rows = Vec::new();
-        generate(0.001, &dir, |name, n| rows.push((name.to_owned(), n))).unwrap();
+        generate(0.001, &dir, |name, n| {
+            rows.push((name.to_owned(), n));
+            Ok(())
+        })
+        .unwrap();
         rows.sort();
         let expected = [
             ("customer", 150),

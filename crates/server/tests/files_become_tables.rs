@@ -7,7 +7,7 @@ mod process;
 
 use arrow::array::{ArrayRef, Float64Array, Int64Array, RecordBatch, StringArray};
 use parquet::arrow::ArrowWriter;
-use process::{Server, Sql, oribi, oribi_ok};
+use process::{Server, Sql, import_refuses, oribi, oribi_ok};
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -44,7 +44,7 @@ fn rows_that_do_not_fit_are_kept_beside_the_file_with_line_and_reason() {
     let data = files.name("data");
     let create = "create table t (id bigint primary key, name text, price double precision, day date)";
     oribi_ok(&["sql", "--data", &data, "-c", create]);
-    let said = oribi_ok(&["import", "t", &files.write("t.csv", CSV), "--data", &data]);
+    let said = import_refuses(&["import", "t", &files.write("t.csv", CSV), "--data", &data]);
     assert!(said.contains("t: 2 rows") && said.contains("t.csv.rejected: 2 rows were refused"), "{said}");
     let rejected = std::fs::read_to_string(files.path("t.csv.rejected")).unwrap();
     let lines: Vec<Vec<&str>> = rejected.lines().map(|line| line.split('\t').collect()).collect();
@@ -56,6 +56,72 @@ fn rows_that_do_not_fit_are_kept_beside_the_file_with_line_and_reason() {
         rows,
         "{\"id\":1,\"name\":\"one\",\"price\":1.5,\"day\":\"2024-01-02\"}\n\
          {\"id\":2,\"name\":null,\"price\":2.5,\"day\":\"2024-01-03\"}\n"
+    );
+}
+
+const MALFORMED_CSV: &[u8] = b"id,name\n1,one\n2\n3,\xff\n4,four,4\n5,five\n6,\"open\n7,seven\n";
+const MALFORMED_LINES: &[u8] =
+    b"{\"id\":1,\"name\":\"one\"}\n{\"id\":2\nnot json\n[3]\n{\"id\":\xff}\n{\"id\":5,\"name\":\"five\"}\n";
+
+/// Imports `file` into the new table `t`, with a way in of `to`; checks that what is well formed is there.
+#[track_caller]
+fn check_malformed(files: &Files, name: &str, text: &[u8], to: [&str; 2], refused: &[(&str, &str)]) {
+    std::fs::write(files.path(name), text).unwrap();
+    let said = import_refuses(&["import", "t", &files.name(name), "--primary-key", "id", to[0], to[1]]);
+    assert!(said.contains("t: 2 rows"), "{said}");
+    assert!(said.contains(&format!("{name}.rejected: {} rows were refused", refused.len())), "{said}");
+    let rejected = std::fs::read_to_string(files.path(&format!("{name}.rejected"))).unwrap();
+    let lines: Vec<Vec<&str>> = rejected.lines().map(|line| line.split('\t').collect()).collect();
+    assert_eq!(lines.len(), refused.len(), "{rejected}");
+    for (line, (number, reason)) in lines.iter().zip(refused) {
+        assert!(line[0] == *number && line[1].contains(reason), "{number} {reason}: {rejected}");
+    }
+}
+
+const REFUSED_CSV: [(&str, &str); 4] =
+    [("3", "1 fields, not 2"), ("4", "UTF-8"), ("5", "3 fields, not 2"), ("7", "a quote is not closed")];
+const REFUSED_LINES: [(&str, &str); 4] =
+    [("2", "invalid json"), ("3", "json object"), ("4", "json object"), ("5", "invalid json")];
+
+#[test]
+fn a_malformed_line_is_refused_and_a_table_made_of_the_others() {
+    for (name, text, refused) in
+        [("m.csv", MALFORMED_CSV, &REFUSED_CSV), ("m.jsonl", MALFORMED_LINES, &REFUSED_LINES)]
+    {
+        let files = Files::new();
+        let data = files.name("data");
+        check_malformed(&files, name, text, ["--data", &data], refused);
+        let rows =
+            oribi_ok(&["sql", "--data", &data, "--format", "csv", "-c", "select * from t order by id"]);
+        assert_eq!(rows, "id,name\n1,one\n5,five\n");
+    }
+}
+
+#[test]
+fn a_malformed_line_is_refused_on_its_way_to_a_server_too() {
+    let files = Files::new();
+    let server = Server::start(&files.path("data"), &[]);
+    let sql = Sql::connect(server.address("postgres"));
+    for to in [["--host", server.address("postgres")], ["--master", server.address("kudu-master")]] {
+        check_malformed(&files, "m.csv", MALFORMED_CSV, to, &REFUSED_CSV);
+        sql.execute("delete from t").unwrap();
+        // The table is there now.
+        check_malformed(&files, "m.jsonl", MALFORMED_LINES, to, &REFUSED_LINES);
+        sql.execute("drop table t").unwrap();
+    }
+}
+
+#[test]
+fn members_of_several_kinds_make_a_column_that_holds_them() {
+    let files = Files::new();
+    let data = files.name("data");
+    let lines = "{\"id\":1,\"a\":1,\"b\":1,\"c\":null}\n{\"id\":2,\"a\":{\"x\":1},\"b\":1.5}\n{\"id\":3,\"a\":\"s\"}\n";
+    oribi_ok(&["import", "t", &files.write("k.jsonl", lines), "--primary-key", "id", "--data", &data]);
+    let rows =
+        oribi_ok(&["sql", "--data", &data, "--format", "json", "-c", "select a, b, c from t order by id"]);
+    assert_eq!(
+        rows,
+        "{\"a\":1,\"b\":1,\"c\":null}\n{\"a\":{\"x\":1},\"b\":1.5,\"c\":null}\n{\"a\":\"s\",\"b\":null,\"c\":null}\n"
     );
 }
 
@@ -117,12 +183,12 @@ fn rows_go_to_tablets_one_by_one_and_those_that_are_there_are_refused() {
     let files = Files::new();
     let server = Server::start(&files.path("data"), &[]);
     let (host, master) = (server.address("postgres"), server.address("kudu-master"));
-    let import = |file: &str| oribi_ok(&["import", "t", file, "--primary-key", "id", "--master", master]);
+    let import = |file| ["import", "t", file, "--primary-key", "id", "--master", master];
     let first = files.write("a.csv", "name,id\none,1\n\"two, too\",2\n,3\n");
-    let said = import(&first);
+    let said = oribi_ok(&import(&first));
     assert!(said.contains("t: 3 rows") && !said.contains("refused"), "{said}");
     let second = files.write("b.csv", "id,name\n2,again\nx,y\n4,four\n");
-    let said = import(&second);
+    let said = import_refuses(&import(&second));
     assert!(said.contains("t: 1 rows") && said.contains("b.csv.rejected: 2 rows were refused"), "{said}");
     let rejected = std::fs::read_to_string(files.path("b.csv.rejected")).unwrap();
     let lines: Vec<Vec<&str>> = rejected.lines().map(|line| line.split('\t').collect()).collect();
@@ -140,10 +206,10 @@ fn of_very_many_rows_that_are_refused_the_last_are_only_counted() {
     let master = server.address("kudu-master");
     let rows: String = (0..TOLD + 7).map(|id| format!("{id}\n")).collect();
     let file = files.write("ids.csv", &format!("id\n{rows}"));
-    let import = || oribi_ok(&["import", "t", &file, "--primary-key", "id", "--master", master]);
-    let said = import();
+    let import = ["import", "t", &file, "--primary-key", "id", "--master", master];
+    let said = oribi_ok(&import);
     assert!(said.contains("t: 100,007 rows") && !said.contains("refused"), "{said}");
-    let said = import();
+    let said = import_refuses(&import);
     assert!(said.contains("t: 0 rows") && said.contains("100,007 rows were refused"), "{said}");
     let rejected = std::fs::read_to_string(files.path("ids.csv.rejected")).unwrap();
     let lines: Vec<&str> = rejected.lines().collect();
@@ -182,7 +248,7 @@ fn values_of_a_parquet_file_that_do_not_fit_are_refused_and_never_become_null() 
         ),
         ("x", Arc::new(StringArray::from(vec![Some("[1]"), None, None, None, Some("{}"), None]))),
     ];
-    let said = oribi_ok(&["import", "t", &parquet(&files, "t.parquet", columns), "--data", &data]);
+    let said = import_refuses(&["import", "t", &parquet(&files, "t.parquet", columns), "--data", &data]);
     assert!(said.contains("t: 2 rows") && said.contains("t.parquet.rejected: 4 rows"), "{said}");
     let rejected = std::fs::read_to_string(files.path("t.parquet.rejected")).unwrap();
     let lines: Vec<Vec<&str>> = rejected.lines().map(|line| line.split('\t').collect()).collect();
@@ -226,7 +292,7 @@ fn a_server_describes_key_nulls_and_defaults_to_an_import() {
     .unwrap();
     oribi_ok(&["import", "t", &files.write("a.csv", "id,note\n1,one\n2,\n"), "--host", host]);
     let lines = files.write("b.jsonl", "{\"id\":3,\"n\":3}\n{\"id\":4,\"s\":null}\n{\"note\":\"no key\"}\n");
-    let said = oribi_ok(&["import", "t", &lines, "--host", host]);
+    let said = import_refuses(&["import", "t", &lines, "--host", host]);
     assert!(said.contains("b.jsonl.rejected: 1 rows"), "{said}");
     let text = |text: &str| Some(text.to_owned());
     assert_eq!(

@@ -1,6 +1,7 @@
 //! `oribi import`: files into a table, which is made from the first file's columns if it does not exist.
 
 mod fitting;
+mod inference;
 mod rejects;
 mod session;
 mod source;
@@ -11,6 +12,7 @@ pub use target::{Sink, TableName, execute, existing};
 use crate::encryption::Encryption;
 use crate::runtime;
 use crate::sql::connection::{Connection, Target};
+use crate::stdout::{complain, say};
 use indicatif::{HumanBytes, HumanCount, ProgressBar, ProgressStyle};
 use oribi_client::Client;
 use oribi_types::schema::ColumnSpec;
@@ -22,6 +24,9 @@ use std::time::Instant;
 use tokio::runtime::Runtime;
 
 /// Imports CSV, Parquet or JSON lines into a table, creating it if it does not exist
+///
+/// A row that does not fit the table is kept in FILE.rejected, with its line and the reason; the others are imported. The
+/// status is then 3: 0 means that every row is in the table, 1 that the import failed.
 #[derive(Clone, Debug, clap::Args)]
 pub struct ImportCommand {
     /// Table, as NAME or SCHEMA.NAME
@@ -41,7 +46,14 @@ pub struct ImportCommand {
     target: Target,
 }
 
-pub fn run(command: &ImportCommand) -> Result<()> {
+/// Status of an import that is done, but for rows that were refused.
+pub const STATUS_OF_REFUSED_ROWS: u8 = 3;
+
+/// Returns how many rows were refused.
+///
+/// # Errors
+/// Whatever stops the import.
+pub fn run(command: &ImportCommand) -> Result<u64> {
     let to_masters = !command.master.is_empty();
     if !to_masters && command.target.host.is_none() && command.target.data.is_none() {
         return Err(Error::invalid("say where to: --data DIR, --host HOST:PORT or --master HOST:PORT"));
@@ -59,7 +71,8 @@ pub fn run(command: &ImportCommand) -> Result<()> {
         import(&runtime, &schema, sink, command)
     });
     let closed = connection.close();
-    result.and(closed)
+    let refused = result?;
+    closed.map(|()| refused)
 }
 
 /// A session with the tablets of the table, which is created if it does not exist.
@@ -72,7 +85,7 @@ async fn session_sink(command: &ImportCommand) -> Result<SessionSink> {
     SessionSink::new(&client, table)
 }
 
-fn import(runtime: &Runtime, schema: &Schema, mut sink: Sink<'_>, command: &ImportCommand) -> Result<()> {
+fn import(runtime: &Runtime, schema: &Schema, mut sink: Sink<'_>, command: &ImportCommand) -> Result<u64> {
     let started = Instant::now();
     let sizes = command.files.iter().map(|file| size(file)).collect::<Result<Vec<_>>>()?;
     let bytes = sizes.iter().sum();
@@ -99,17 +112,22 @@ fn import(runtime: &Runtime, schema: &Schema, mut sink: Sink<'_>, command: &Impo
     let rows = runtime.block_on(sink.finish())?;
     progress.finish_and_clear();
     let seconds = started.elapsed().as_secs_f64();
-    println!(
+    say!(
         "{}: {} rows, {} in {seconds:.2} s ({} rows/s)",
         command.table,
         HumanCount(rows),
         HumanBytes(bytes),
         HumanCount((rows as f64 / seconds) as u64)
-    );
-    for (path, refused) in rejected {
-        println!("{}: {} rows were refused", path.display(), HumanCount(refused));
+    )?;
+    for (path, refused) in &rejected {
+        say!("{}: {} rows were refused", path.display(), HumanCount(*refused))?;
     }
-    Ok(())
+    let refused = rejected.iter().map(|(_, refused)| refused).sum();
+    if refused > 0 {
+        let (refused, rows) = (HumanCount(refused), HumanCount(rows));
+        complain(format_args!("oribi: {refused} rows were refused, {rows} were imported"));
+    }
+    Ok(refused)
 }
 
 /// The schema of the table, which is created if it does not exist.
@@ -138,7 +156,7 @@ fn columns(command: &ImportCommand) -> Result<Vec<ColumnSpec>> {
             "table {table} does not exist yet: name its key with --primary-key"
         )));
     }
-    source::infer(&command.files[0])
+    inference::infer(&command.files[0])
 }
 
 fn size(file: &Path) -> Result<u64> {

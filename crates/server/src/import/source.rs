@@ -3,28 +3,23 @@
 use crate::import::fitting::{Fitting, stored, stored_arrow};
 use crate::import::rejects::Rejects;
 use arrow::array::RecordBatch;
-use arrow::datatypes::Fields;
 use oribi_types::batch::ColumnBuilder;
-use oribi_types::schema::{ColumnSpec, TYPE_METADATA};
-use oribi_types::{ColumnType, Error, Result, Schema, Value, json, text};
+use oribi_types::{Error, Result, Schema, Value, json, text};
 use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
 use std::fs::File;
-use std::io::{BufRead, BufReader};
+use std::io::{self, BufRead, BufReader, Read};
 use std::path::Path;
-use std::sync::Arc;
 
-/// Rows from which types are inferred.
-const INFERENCE_ROWS: usize = 10_000;
 const BATCH_ROWS: usize = 8192;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Format {
+pub enum Format {
     Csv,
     JsonLines,
     Parquet,
 }
 
-fn format_of(path: &Path) -> Result<Format> {
+pub fn format_of(path: &Path) -> Result<Format> {
     match path.extension().and_then(|e| e.to_str()) {
         Some("csv") => Ok(Format::Csv),
         Some("json" | "jsonl" | "ndjson") => Ok(Format::JsonLines),
@@ -33,50 +28,8 @@ fn format_of(path: &Path) -> Result<Format> {
     }
 }
 
-fn open(path: &Path) -> Result<File> {
+pub fn open(path: &Path) -> Result<File> {
     File::open(path).map_err(|e| Error::from(e).context(path.display()))
-}
-
-/// The columns of a file: those it declares, or those its first rows suggest.
-///
-/// # Errors
-/// `Unsupported`, naming the column, for types that tables do not have; `Invalid` for a file that is not of its
-/// format.
-pub fn infer(path: &Path) -> Result<Vec<ColumnSpec>> {
-    let named = |e: &dyn std::fmt::Display| Error::invalid(format!("{}: {e}", path.display()));
-    let file = open(path)?;
-    match format_of(path)? {
-        Format::Parquet => {
-            let reader = ParquetRecordBatchReaderBuilder::try_new(file).map_err(|e| named(&e))?;
-            specs(reader.schema().fields(), false).map_err(|e| e.context(path.display()))
-        }
-        Format::Csv => {
-            let format = arrow::csv::reader::Format::default().with_header(true);
-            let (schema, _) =
-                format.infer_schema(BufReader::new(file), Some(INFERENCE_ROWS)).map_err(|e| named(&e))?;
-            specs(schema.fields(), true).map_err(|e| e.context(path.display()))
-        }
-        Format::JsonLines => {
-            let (schema, _) =
-                arrow::json::reader::infer_json_schema(BufReader::new(file), Some(INFERENCE_ROWS))
-                    .map_err(|e| named(&e))?;
-            specs(schema.fields(), true).map_err(|e| e.context(path.display()))
-        }
-    }
-}
-
-fn specs(fields: &Fields, inferred: bool) -> Result<Vec<ColumnSpec>> {
-    let spec = |field: &Arc<arrow::datatypes::Field>| {
-        let column_type = match field.metadata().get(TYPE_METADATA).map(String::as_str) {
-            Some("json") => ColumnType::Json,
-            _ if inferred && field.data_type().is_nested() => ColumnType::Json,
-            _ => ColumnType::from_arrow(field.data_type())
-                .map_err(|e| e.context(format!("column \"{}\"", field.name())))?,
-        };
-        let spec = ColumnSpec::new(field.name().clone(), column_type);
-        Ok(if field.is_nullable() || inferred { spec } else { spec.not_null() })
-    };
-    fields.iter().map(spec).collect()
 }
 
 /// Reads `path` as rows of `schema`: batches of its stored columns, in order, and how many bytes of the file are
@@ -157,54 +110,112 @@ impl<'s> Rows<'s> {
     }
 }
 
+/// The records of a CSV file behind its header, those that are malformed among them.
+pub struct CsvRecords {
+    reader: csv::Reader<io::Chain<io::Take<File>, &'static [u8]>>,
+    header: csv::StringRecord,
+    record: csv::StringRecord,
+    bytes: u64,
+}
+
+/// Why a record is no row, and what can be shown of it.
+pub struct Malformed {
+    pub reason: String,
+    pub text: String,
+}
+
+/// A record behind the last: a quote that was never closed takes it in with all before it.
+const LAST_RECORD: &[u8] = b"\nlast\n";
+
+impl CsvRecords {
+    /// # Errors
+    /// Those of opening the file; `Invalid` for a header that cannot be read.
+    pub fn open(path: &Path) -> Result<Self> {
+        let file = open(path)?;
+        let bytes = file.metadata()?.len();
+        let text = file.take(bytes).chain(LAST_RECORD);
+        let mut reader = csv::ReaderBuilder::new().flexible(true).from_reader(text);
+        let header = reader.headers().map_err(|e| Error::invalid(e.to_string()))?.clone();
+        if reader.position().byte() > bytes + 1 {
+            return Err(Error::invalid("there is no header, or a quote in it is not closed"));
+        }
+        Ok(CsvRecords { reader, header, record: csv::StringRecord::new(), bytes })
+    }
+
+    pub fn header(&self) -> &csv::StringRecord {
+        &self.header
+    }
+
+    /// How many bytes of the file were read.
+    pub fn position(&self) -> u64 {
+        self.reader.position().byte().min(self.bytes)
+    }
+
+    /// The next record and its line.
+    ///
+    /// # Errors
+    /// Those of reading the file.
+    pub fn read(&mut self) -> Result<Option<(u64, Result<&csv::StringRecord, Malformed>)>> {
+        let line = self.reader.position().line();
+        let malformed = |reason: String, text| Ok(Some((line, Err(Malformed { reason, text }))));
+        match self.reader.read_record(&mut self.record) {
+            Ok(false) => return Ok(None),
+            Ok(true) => {}
+            Err(error) if matches!(error.kind(), csv::ErrorKind::Utf8 { .. }) => {
+                return malformed(error.to_string(), String::new());
+            }
+            Err(error) => return Err(Error::invalid(error.to_string())),
+        }
+        let (found, wanted) = (self.record.len(), self.header.len());
+        if self.reader.position().byte() > self.bytes + 1 {
+            let is_last = found == 1 && &self.record[0] == "last";
+            return match is_last {
+                true => Ok(None),
+                false => malformed("a quote is not closed".into(), csv_text(&self.record)),
+            };
+        }
+        if found != wanted {
+            return malformed(format!("{found} fields, not {wanted}"), csv_text(&self.record));
+        }
+        Ok(Some((line, Ok(&self.record))))
+    }
+}
+
 fn read_csv(
     path: &Path,
     schema: &Schema,
     rejects: &mut Rejects,
     each: &mut dyn FnMut(RecordBatch, u64) -> Result<()>,
 ) -> Result<()> {
-    let mut reader = csv::ReaderBuilder::new().flexible(true).from_reader(open(path)?);
-    let header = reader.headers().map_err(|e| Error::invalid(e.to_string()))?.clone();
-    let positions = header
-        .iter()
-        .map(|name| {
-            schema
-                .position(name)
-                .ok_or_else(|| Error::not_found(format!("column \"{name}\" does not exist in the table")))
-        })
-        .collect::<Result<Vec<_>>>()?;
+    let mut records = CsvRecords::open(path)?;
+    let position = |name: &str| {
+        let position = schema.position(name);
+        position.ok_or_else(|| Error::not_found(format!("column \"{name}\" does not exist in the table")))
+    };
+    let positions = records.header().iter().map(position).collect::<Result<Vec<_>>>()?;
     let mut rows = Rows::new(schema);
-    let mut record = csv::StringRecord::new();
-    loop {
-        let line = reader.position().line();
-        match reader.read_record(&mut record) {
-            Ok(false) => break,
-            Ok(true) => match csv_row(schema, &positions, &record) {
+    while let Some((line, record)) = records.read()? {
+        match record {
+            Ok(record) => match csv_row(schema, &positions, record) {
                 Ok(values) => rows.push(&values),
-                Err(error) => rejects.add(line, error.message(), &csv_text(&record))?,
+                Err(error) => rejects.add(line, error.message(), &csv_text(record))?,
             },
-            Err(error) if matches!(error.kind(), csv::ErrorKind::Utf8 { .. }) => {
-                rejects.add(line, &error.to_string(), "")?;
-            }
-            Err(error) => return Err(Error::invalid(error.to_string())),
+            Err(Malformed { reason, text }) => rejects.add(line, &reason, &text)?,
         }
         if rows.rows == BATCH_ROWS
             && let Some(batch) = rows.take()?
         {
-            each(batch, reader.position().byte())?;
+            each(batch, records.position())?;
         }
     }
     match rows.take()? {
-        Some(batch) => each(batch, reader.position().byte()),
+        Some(batch) => each(batch, records.position()),
         None => Ok(()),
     }
 }
 
 /// A row of a CSV file. An empty field is null.
 fn csv_row(schema: &Schema, positions: &[usize], record: &csv::StringRecord) -> Result<Vec<Value>> {
-    if record.len() != positions.len() {
-        return Err(Error::invalid(format!("{} fields, not {}", record.len(), positions.len())));
-    }
     let mut members: Vec<Option<Value>> = vec![None; schema.columns().len()];
     for (&position, field) in positions.iter().zip(record) {
         let column = &schema.columns()[position];

@@ -7,6 +7,7 @@
 
 use super::random::Xorshift;
 use crate::config::parse_size;
+use crate::stdout::say;
 use hdrhistogram::Histogram;
 use oribi_engine::{Decision, Engine, EngineOptions, EngineStats, Lookup, Read, Table, WriteOp};
 use oribi_env::Env;
@@ -96,7 +97,7 @@ fn load_unless_there(
     rows: u64,
 ) -> Result<Arc<Engine>> {
     if let Ok(table) = engine.table("public", "cold") {
-        println!("{rows} rows are taken to be there, {} are", table.estimated_rows());
+        say!("{rows} rows are taken to be there, {} are", table.estimated_rows())?;
         return Ok(engine);
     }
     engine.close()?;
@@ -138,7 +139,7 @@ fn load(command: &ColdReads, engine: &Arc<Engine>, rows: u64) -> Result<()> {
     }
     engine.flush(&table)?;
     wait_for_compactions(engine);
-    println!("loaded {rows} rows in {:.1} s", started.elapsed().as_secs_f64());
+    say!("loaded {rows} rows in {:.1} s", started.elapsed().as_secs_f64())?;
     Ok(())
 }
 
@@ -237,8 +238,7 @@ fn measure(command: &ColdReads, engine: &Arc<Engine>, table: &Arc<Table>, rows: 
     let (before, started) = (engine.stats(), Instant::now());
     let limit = command.operations.map_or(Limit::Time(Duration::from_secs(command.duration)), Limit::Reads);
     let latencies = threads(limit)?;
-    report(&latencies, started.elapsed(), &before, &engine.stats());
-    Ok(())
+    report(&latencies, started.elapsed(), &before, &engine.stats())
 }
 
 #[derive(Clone, Copy)]
@@ -292,28 +292,26 @@ fn answer(engine: &Engine, table: &Arc<Table>, key: &[u8]) -> Result<Answer> {
     }
 }
 
-fn report(latencies: &Latencies, time: Duration, before: &EngineStats, after: &EngineStats) {
+fn report(latencies: &Latencies, time: Duration, before: &EngineStats, after: &EngineStats) -> Result<()> {
     let reads: u64 = latencies.iter().map(Histogram::len).sum();
-    println!(
+    say!(
         "{} files, {} MiB; row cache {} MiB of a budget of {} MiB, indexes {} MiB",
         after.sstables,
         after.sstable_bytes >> 20,
         after.row_cache_bytes >> 20,
         after.memory_limit_bytes >> 20,
         after.index_bytes >> 20
-    );
-    println!("answered from         share      p50      p90      p99    p99.9     mean  µs");
+    )?;
+    say!("answered from         share      p50      p90      p99    p99.9     mean  µs")?;
     for (answer, name) in ANSWERS {
         let latencies = &latencies[answer as usize];
         if latencies.is_empty() {
             continue;
         }
         let share = 100.0 * latencies.len() as f64 / reads as f64;
-        print!("{name:20} {share:5.1} %");
-        for quantile in [0.5, 0.9, 0.99, 0.999] {
-            print!(" {:8.2}", latencies.value_at_quantile(quantile) as f64 / 1e3);
-        }
-        println!(" {:8.2}", latencies.mean() / 1e3);
+        let quantile = |of: f64| format!("{:8.2}", latencies.value_at_quantile(of) as f64 / 1e3);
+        let quantiles = [0.5, 0.9, 0.99, 0.999].map(quantile).join(" ");
+        say!("{name:20} {share:5.1} % {quantiles} {:8.2}", latencies.mean() / 1e3)?;
     }
     let files = |answer: Answer| latencies[answer as usize].len();
     let cold = (files(Answer::Cold) + files(Answer::NotInFiles)).max(1) as f64;
@@ -322,12 +320,12 @@ fn report(latencies: &Latencies, time: Duration, before: &EngineStats, after: &E
     // Every file but the one that has the key was asked by its filter.
     let filters = (files(Answer::Filtered) + files(Answer::NotInFiles)) * after.sstables
         + files(Answer::Cold) * (after.sstables - 1);
-    println!("{:.0} reads/s; of reads from files, each:", reads as f64 / time.as_secs_f64());
-    println!(
+    say!("{:.0} reads/s; of reads from files, each:", reads as f64 / time.as_secs_f64())?;
+    say!(
         "{:.2} files, {:.2} pages, {:.0} bytes; {misses} false answers of filters, {:.2} % at most",
         counted(|stats| stats.point_reads.lookups) / cold,
         counted(|stats| stats.point_reads.pages) / cold,
         counted(|stats| stats.point_reads.page_bytes) / cold,
         100.0 * misses / filters.max(1) as f64
-    );
+    )
 }

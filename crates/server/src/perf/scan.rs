@@ -2,6 +2,7 @@
 
 use super::kv::CpuTime;
 use crate::encryption::Encryption;
+use crate::stdout::say;
 use indicatif::{ProgressBar, ProgressStyle};
 use oribi_client::{Client, Scan, ScanToken, Table};
 use oribi_types::{Error, Result};
@@ -59,9 +60,8 @@ pub fn run(command: &ScanCommand) -> Result<()> {
     })?;
     let (seconds, cpu) = (started.elapsed().as_secs_f64(), CpuTime::of_this_process() - cpu_before);
     bar.finish_and_clear();
-    println!("Total count {} cost {seconds:.6} seconds", total.into_inner());
-    println!("client CPU: {:.2} s user, {:.2} s system", cpu.user, cpu.system);
-    Ok(())
+    say!("Total count {} cost {seconds:.6} seconds", total.into_inner())?;
+    say!("client CPU: {:.2} s user, {:.2} s system", cpu.user, cpu.system)
 }
 
 /// Reads tablets, one after the other, until none is left. A thread has a client of its own, as the parts are for other

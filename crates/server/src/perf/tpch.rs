@@ -5,6 +5,7 @@ use crate::import::{Sink, TableName, execute, existing};
 use crate::runtime;
 use crate::sql::connection::{Connection, Target};
 use crate::sql::{Format, Printer};
+use crate::stdout::say;
 use crate::tpch::{QUERIES, SCHEMA, TABLES, generate};
 use oribi_query::ParquetReference;
 use oribi_types::{Error, Result};
@@ -48,12 +49,12 @@ fn measure(runtime: &Runtime, connection: &Connection, command: &TpchCommand) ->
     let reference = match command.compare {
         None => None,
         Some(Compare::Parquet) => {
-            generate(command.scale, files.path(), |_, _| ())?;
+            generate(command.scale, files.path(), |_, _| Ok(()))?;
             let tables: Vec<_> = TABLES.iter().map(|table| (table.name, table.file(files.path()))).collect();
             Some(runtime.block_on(ParquetReference::open(&tables))?)
         }
     };
-    println!("query     rows         ms{}", if reference.is_some() { "    parquet ms   ratio" } else { "" });
+    say!("query     rows         ms{}", if reference.is_some() { "    parquet ms   ratio" } else { "" })?;
     let (mut total, mut total_reference) = (Duration::ZERO, Duration::ZERO);
     for number in (1..=22u8).filter(|n| command.query.is_empty() || command.query.contains(n)) {
         let sql = QUERIES[usize::from(number) - 1];
@@ -77,27 +78,23 @@ fn measure(runtime: &Runtime, connection: &Connection, command: &TpchCommand) ->
         }
         let time = median(&mut times);
         total += time;
-        print!("{number:5} {rows:8} {:10.1}", ms(time));
-        if reference.is_some() {
-            let other = median(&mut reference_times);
-            total_reference += other;
-            print!(" {:13.1} {:7.2}", ms(other), ms(time) / ms(other));
-        }
-        println!();
+        let other = reference.is_some().then(|| median(&mut reference_times));
+        total_reference += other.unwrap_or_default();
+        say!("{number:5} {rows:8} {}", timed(time, other))?;
     }
-    print!("total          {:10.1}", ms(total));
-    if reference.is_some() {
-        print!(" {:13.1} {:7.2}", ms(total_reference), ms(total) / ms(total_reference));
-    }
-    println!();
-    Ok(())
+    say!("total          {}", timed(total, reference.is_some().then_some(total_reference)))
+}
+
+/// A time beside that of the reference, if there is one.
+fn timed(time: Duration, reference: Option<Duration>) -> String {
+    let other = reference.map(|other| format!(" {:13.1} {:7.2}", ms(other), ms(time) / ms(other)));
+    format!("{:10.1}{}", ms(time), other.unwrap_or_default())
 }
 
 /// Creates and fills the tables, unless they are there.
 fn load(runtime: &Runtime, connection: &Connection, scale: f64) -> Result<()> {
     if runtime.block_on(existing(connection, &TableName::parse("lineitem")))?.is_some() {
-        println!("the tables are there; --scale is ignored");
-        return Ok(());
+        return say!("the tables are there; --scale is ignored");
     }
     let started = Instant::now();
     for statement in SCHEMA.split(';').filter(|s| s.contains("create table")) {
@@ -115,8 +112,7 @@ fn load(runtime: &Runtime, connection: &Connection, scale: f64) -> Result<()> {
         }
         rows += runtime.block_on(sink.finish())?;
     }
-    println!("loaded {rows} rows in {:.2} s", started.elapsed().as_secs_f64());
-    Ok(())
+    say!("loaded {rows} rows in {:.2} s", started.elapsed().as_secs_f64())
 }
 
 async fn count_rows(connection: &Connection, sql: &str) -> Result<u64> {

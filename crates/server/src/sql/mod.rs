@@ -1,12 +1,14 @@
 //! `oribi sql`: one statement, a script, or a conversation.
 
 pub mod connection;
+mod lines;
 mod output;
 mod repl;
 
 pub use output::{Format, Printer, write_csv_line};
 
 use crate::runtime;
+use crate::stdout::Stdout;
 use connection::{Connection, Target};
 use oribi_types::Result;
 use std::io::{IsTerminal, Read};
@@ -37,7 +39,7 @@ pub fn run(command: &SqlCommand) -> Result<()> {
     };
     let result = match script {
         Some(script) => {
-            let mut out = std::io::BufWriter::new(std::io::stdout());
+            let mut out = std::io::BufWriter::new(Stdout);
             let mut printer = Printer::new(&mut out, command.format);
             runtime.block_on(connection.run(&script, &mut printer))
         }

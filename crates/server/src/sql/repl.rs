@@ -1,7 +1,9 @@
-//! The conversation: lines are gathered until a semicolon ends them; a backslash starts a command of the client.
+//! The conversation: what each [entry](Entry) asks for, done.
 
 use crate::sql::connection::Connection;
+use crate::sql::lines::{Entry, Lines};
 use crate::sql::output::{Format, Printer};
+use crate::stdout::{self, Stdout, complain, say};
 use oribi_types::{Error, Result};
 use rustyline::DefaultEditor;
 use rustyline::error::ReadlineError;
@@ -13,12 +15,12 @@ const HELP: &str = "\
   \\d          tables             \\d TABLE    columns of a table
   \\dt         tables             \\timing     switches the time of each statement on and off
   \\q          leave              \\?          this text
-  A statement ends with a semicolon; Ctrl-C cancels one that runs.";
+  A statement ends with a semicolon; Ctrl-C cancels one that runs, or drops one that was begun.";
 
 const TABLES: &str = "select table_schema as \"schema\", table_name as \"table\" from information_schema.tables \
                       where table_schema not in ('information_schema', 'pg_catalog') order by 1, 2";
 
-/// What a line asks for.
+/// What an entry asks for.
 #[derive(Debug, PartialEq, Eq)]
 enum Ask {
     Sql(String),
@@ -26,6 +28,13 @@ enum Ask {
     Help,
     Quit,
     Unknown(String),
+}
+
+fn ask(entry: Entry) -> Ask {
+    match entry {
+        Entry::Statement(sql) => Ask::Sql(sql),
+        Entry::Command(line) => command(&line),
+    }
 }
 
 /// Interprets a command that starts with a backslash.
@@ -66,54 +75,48 @@ pub fn run(runtime: &Runtime, connection: &Connection, format: Format, in_proces
         // There is none yet, the first time.
         let _ = editor.load_history(path);
     }
-    println!(
+    say!(
         "oribi {} ({}). \\? for help.",
         env!("CARGO_PKG_VERSION"),
         if in_process { "in process" } else { "server" }
-    );
+    )?;
     let mut timing = false;
-    let mut statement = String::new();
-    loop {
-        let line = match editor.readline(if statement.is_empty() { "oribi> " } else { "   ...> " }) {
+    let mut lines = Lines::default();
+    'conversation: loop {
+        let line = match editor.readline(lines.prompt()) {
             Ok(line) => line,
             Err(ReadlineError::Interrupted) => {
-                statement.clear();
+                lines.clear();
                 continue;
             }
             Err(ReadlineError::Eof) => break,
             Err(error) => return Err(readline_error(error)),
         };
-        let ask = if statement.is_empty() && line.trim_start().starts_with('\\') {
-            remember(&mut editor, &line);
-            command(&line)
-        } else {
-            statement += &line;
-            if !line.trim_end().ends_with(';') {
-                if !statement.trim().is_empty() {
-                    statement.push('\n');
+        for entry in lines.push(&line) {
+            let (Entry::Statement(text) | Entry::Command(text)) = &entry;
+            // A line that cannot be kept is only missing from the history.
+            let _ = editor.add_history_entry(text);
+            match ask(entry) {
+                Ask::Sql(sql) => {
+                    let started = Instant::now();
+                    let done = runtime.block_on(run_until_interrupt(connection, &sql, format));
+                    match done {
+                        Err(error) if stdout::is_closed() => return Err(error),
+                        Err(error) => complain(format_args!("error: {error}")),
+                        Ok(()) => {}
+                    }
+                    if timing {
+                        say!("time: {:.3} ms", started.elapsed().as_secs_f64() * 1e3)?;
+                    }
                 }
-                continue;
-            }
-            remember(&mut editor, &statement);
-            Ask::Sql(std::mem::take(&mut statement))
-        };
-        match ask {
-            Ask::Sql(sql) => {
-                let started = Instant::now();
-                if let Err(error) = runtime.block_on(run_until_interrupt(connection, &sql, format)) {
-                    eprintln!("error: {error}");
+                Ask::Timing => {
+                    timing = !timing;
+                    say!("timing is {}", if timing { "on" } else { "off" })?;
                 }
-                if timing {
-                    println!("time: {:.3} ms", started.elapsed().as_secs_f64() * 1e3);
-                }
+                Ask::Help => say!("{HELP}")?,
+                Ask::Quit => break 'conversation,
+                Ask::Unknown(line) => say!("unknown command {line}; \\? for help")?,
             }
-            Ask::Timing => {
-                timing = !timing;
-                println!("timing is {}", if timing { "on" } else { "off" });
-            }
-            Ask::Help => println!("{HELP}"),
-            Ask::Quit => break,
-            Ask::Unknown(line) => println!("unknown command {line}; \\? for help"),
         }
     }
     if let Some(path) = &history {
@@ -122,13 +125,8 @@ pub fn run(runtime: &Runtime, connection: &Connection, format: Format, in_proces
     Ok(())
 }
 
-fn remember(editor: &mut DefaultEditor, entry: &str) {
-    // A line that cannot be kept is only missing from the history.
-    let _ = editor.add_history_entry(entry.trim());
-}
-
 async fn run_until_interrupt(connection: &Connection, sql: &str, format: Format) -> Result<()> {
-    let mut out = std::io::stdout();
+    let mut out = Stdout;
     let mut printer = Printer::new(&mut out, format);
     let mut statement = std::pin::pin!(connection.run(sql, &mut printer));
     tokio::select! {

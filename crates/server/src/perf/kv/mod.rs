@@ -13,6 +13,7 @@ mod load;
 mod protocol;
 mod report;
 
+use crate::stdout::say;
 use couchbase::Login;
 pub(super) use cpu::CpuTime;
 use load::{Counts, Worker};
@@ -153,7 +154,7 @@ pub fn run(command: &KvCommand) -> Result<()> {
         let started = Instant::now();
         in_threads(&mut workers, Worker::populate)?;
         if !command.json {
-            println!("set {} items in {:.2} s", command.num_items, started.elapsed().as_secs_f64());
+            say!("set {} items in {:.2} s", command.num_items, started.elapsed().as_secs_f64())?;
         }
     }
     let until = Until {
@@ -177,12 +178,7 @@ pub fn run(command: &KvCommand) -> Result<()> {
     let client = CpuTime::of_this_process() - client_before;
     let server = server().ok().flatten().zip(server_before).map(|(after, before)| after - before);
     let report = Report { seconds, counts, latency, client, server };
-    if command.json {
-        println!("{}", report.json())
-    } else {
-        report.print()
-    }
-    Ok(())
+    if command.json { say!("{}", report.json()) } else { report.print() }
 }
 
 /// Runs `work` on every worker at the same time; the first error counts.

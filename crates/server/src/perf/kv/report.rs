@@ -2,7 +2,9 @@
 
 use super::cpu::CpuTime;
 use super::load::Counts;
+use crate::stdout::say;
 use hdrhistogram::Histogram;
+use oribi_types::Result;
 use serde_json::{Value, json};
 
 /// Quantiles that are told.
@@ -38,32 +40,28 @@ impl Report {
         seconds * 1e6 / self.counts.operations().max(1) as f64
     }
 
-    pub fn print(&self) {
+    pub fn print(&self) -> Result<()> {
         let Counts { sets, hits, misses, errors, .. } = self.counts;
         let operations = self.counts.operations();
-        println!(
-            "{operations} operations in {:.2} s: {:.0} ops/s",
-            self.seconds,
-            self.operations_per_second()
-        );
-        println!("{sets} sets, {hits} hits, {misses} misses, {errors} errors");
-        print!("latency of a batch, µs:");
-        QUANTILES.iter().for_each(|(name, quantile)| print!(" {name} {:.0}", self.latency_us(*quantile)));
-        println!();
-        println!(
+        say!("{operations} operations in {:.2} s: {:.0} ops/s", self.seconds, self.operations_per_second())?;
+        say!("{sets} sets, {hits} hits, {misses} misses, {errors} errors")?;
+        let latency = |(name, quantile): &(&str, f64)| format!("{name} {:.0}", self.latency_us(*quantile));
+        say!("latency of a batch, µs: {}", QUANTILES.iter().map(latency).collect::<Vec<_>>().join(" "))?;
+        say!(
             "client CPU {:.2} s: {:.3} µs/op user, {:.3} µs/op system",
             self.client.total(),
             self.us_per_operation(self.client.user),
             self.us_per_operation(self.client.system),
-        );
+        )?;
         if let Some((server, per_second)) = self.server.zip(self.operations_per_server_second()) {
-            println!(
+            say!(
                 "server CPU {:.2} s ({:.2} user, {:.2} system), {per_second:.0} ops per CPU-second",
                 server.total(),
                 server.user,
                 server.system,
-            );
+            )?;
         }
+        Ok(())
     }
 
     /// Seconds, microseconds for latencies, and counts.

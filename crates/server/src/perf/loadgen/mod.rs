@@ -9,6 +9,7 @@ mod table;
 
 use super::kv::CpuTime;
 use crate::encryption::Encryption;
+use crate::stdout::{complain, say};
 use generate::{Generator, Numbers};
 use indicatif::{ProgressBar, ProgressStyle};
 use oribi_client::{
@@ -109,7 +110,7 @@ pub fn run(command: &LoadgenCommand) -> Result<()> {
     let runtime = runtime()?;
     let client = runtime.block_on(command.connect())?;
     let (name, is_made) = runtime.block_on(table::prepare(&client, command))?;
-    println!("Using {}table '{name}'", if is_made { "auto-created " } else { "" });
+    say!("Using {}table '{name}'", if is_made { "auto-created " } else { "" })?;
     let write = if command.use_upsert { OperationType::Upsert } else { OperationType::Insert };
     let done = report(command, &name, write)?;
     client.observe(done.observed);
@@ -120,8 +121,10 @@ pub fn run(command: &LoadgenCommand) -> Result<()> {
         report(command, &name, OperationType::Delete)?;
     }
     if is_made && !command.keep_auto_table {
-        println!("Dropping auto-created table '{name}'");
+        // The table goes, whether or not anybody still listens.
+        let said = say!("Dropping auto-created table '{name}'");
         runtime.block_on(client.delete_table(&name))?;
+        said?;
     }
     Ok(())
 }
@@ -135,13 +138,13 @@ fn report(command: &LoadgenCommand, table: &str, operation: OperationType) -> Re
     bar.finish_and_clear();
     let done = done?;
     let millis = elapsed.as_secs_f64() * 1000.0;
-    println!("\n{} report", if operation == OperationType::Delete { "DELETE" } else { "INSERT" });
-    println!("    rows total: {}", done.rows);
-    println!("    time total: {millis:.3} ms");
+    say!("\n{} report", if operation == OperationType::Delete { "DELETE" } else { "INSERT" })?;
+    say!("    rows total: {}", done.rows)?;
+    say!("    time total: {millis:.3} ms")?;
     if done.rows > 0 && done.errors == 0 {
-        println!("  time per row: {:.9} ms", millis / done.rows as f64);
+        say!("  time per row: {:.9} ms", millis / done.rows as f64)?;
     }
-    println!("    client CPU: {:.2} s user, {:.2} s system", cpu.user, cpu.system);
+    say!("    client CPU: {:.2} s user, {:.2} s system", cpu.user, cpu.system)?;
     match done.errors {
         0 => Ok(done),
         errors => Err(Error::internal(format!("encountered {errors} write operation errors"))),
@@ -203,9 +206,9 @@ fn generate(
 fn show_errors(command: &LoadgenCommand, number: u64, session: &mut Session) -> u64 {
     let errors = session.take_errors();
     if !errors.is_empty() && command.show_first_n_errors > 0 {
-        eprintln!("Error from generator {number:4}:");
+        complain(format_args!("Error from generator {number:4}:"));
         for error in errors.errors.iter().take(command.show_first_n_errors) {
-            eprintln!("  {error}");
+            complain(format_args!("  {error}"));
         }
     }
     errors.count()
@@ -222,9 +225,9 @@ fn count(runtime: &tokio::runtime::Runtime, client: &Client, table: &str, expect
         }
         Ok::<u64, Error>(rows)
     })?;
-    println!("\nScanner report");
-    println!("  expected rows: {expected}");
-    println!("  actual rows  : {actual}");
+    say!("\nScanner report")?;
+    say!("  expected rows: {expected}")?;
+    say!("  actual rows  : {actual}")?;
     match actual == expected {
         true => Ok(()),
         false => Err(Error::internal(format!("row count mismatch: expected {expected}, actual {actual}"))),

@@ -5,6 +5,7 @@ mod report;
 mod workload;
 
 use super::hardware;
+use crate::stdout::say;
 use crate::{alloc, database, runtime};
 use oribi_session::Database;
 use oribi_session::sql::SqlSession;
@@ -100,24 +101,23 @@ fn measure(
     }
     let new_client = |i| runtime.block_on(Client::new(command, database, session, i));
     let mut clients = (0..command.concurrency).map(new_client).collect::<Result<Vec<_>>>()?;
-    println!("{}", workload::describe(command));
+    say!("{}", workload::describe(command))?;
     round(&mut clients, Until::Operations(WARM_UP_OPERATIONS), runtime);
     let mut report = Report::default();
     match command.operations {
-        Some(operations) => report.add(round(&mut clients, Until::Operations(operations), runtime)),
+        Some(operations) => report.add(round(&mut clients, Until::Operations(operations), runtime))?,
         None => {
             for second in 0..=command.duration {
                 let until = Until::Time(Instant::now() + Duration::from_secs(1));
                 let round = round(&mut clients, until, runtime);
                 // The first second warms caches and branch predictors; it does not count.
                 if second > 0 {
-                    report.add(round);
+                    report.add(round)?;
                 }
             }
         }
     }
-    report.finish();
-    Ok(())
+    report.finish()
 }
 
 /// Lets every client run, each on a thread of its own; a single one, on this.
