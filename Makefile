@@ -8,6 +8,7 @@ VENV := $(CACHE)/python
 NODE := $(CACHE)/node
 KUDU := $(CACHE)/kudu
 JARS := $(CACHE)/jars
+GO_MODULES := $(CACHE)/go
 
 .PHONY: demo test check rust-test client-test pytest clients build bench bench-kv bench-kudu fuzz clean-cache
 
@@ -35,10 +36,11 @@ client-test: build pytest
 
 # With the binary as it is.
 pytest: clients
-	ORIBI=$(ORIBI) NODE_CLIENTS=$(NODE) KUDU_CLI=$(KUDU) JARS=$(JARS) $(VENV)/bin/python -m pytest -q tests/clients
+	ORIBI=$(ORIBI) NODE_CLIENTS=$(NODE) KUDU_CLI=$(KUDU) JARS=$(JARS) GO_MODULES=$(GO_MODULES) \
+		$(VENV)/bin/python -m pytest -q tests/clients
 
 # The clients, in versions that are pinned, outside the repository.
-clients: $(VENV)/ready $(NODE)/ready $(KUDU)/ready $(JARS)/ready
+clients: $(VENV)/ready $(NODE)/ready $(KUDU)/ready $(JARS)/ready $(GO_MODULES)/ready
 $(VENV)/ready: tests/clients/requirements.txt
 	scripts/prepare clients
 	python3 -m venv $(VENV)
@@ -60,6 +62,11 @@ $(KUDU)/ready: scripts/prepare-kudu
 $(JARS)/ready: tests/clients/jars.txt scripts/prepare-jars
 	scripts/prepare clients
 	scripts/prepare-jars $(JARS)
+	touch $@
+
+$(GO_MODULES)/ready: tests/clients/couchbase-go/go.mod tests/clients/couchbase-go/go.sum scripts/prepare-go
+	scripts/prepare clients
+	scripts/prepare-go $(GO_MODULES)
 	touch $@
 
 bench:

@@ -26,7 +26,7 @@ fuzz_target!(|input: &[u8]| {
                 // An exchange that has begun, which is where the last message is looked at.
                 let first = b"n,,n=user,r=nonce";
                 authentication.start(&USERS, mechanism, first, false);
-                authentication.step(mechanism, message)
+                authentication.step(&USERS, mechanism, message)
             }
         };
         assert!(!matches!(step, Step::Done { .. }), "let in");

@@ -166,6 +166,46 @@ fn nothing_is_done_without_a_bucket_or_before_authentication() {
     assert_eq!(client.ask(&set(b"k", b"v")).status, 0x24);
 }
 
+/// What a request over HTTP is answered, whose connection must end then.
+fn ask_http(subject: &Subject, request: &str) -> String {
+    use std::io::Read;
+    let mut client = subject.connect();
+    // In two parts, behind a request of the other protocol.
+    assert_eq!(client.ask(&frame(0x0a, b"", b"", b"")).status, 0);
+    let (begin, rest) = request.split_at(request.len() / 2);
+    client.send(begin.as_bytes());
+    client.send(rest.as_bytes());
+    let mut answer = String::new();
+    client.0.read_to_string(&mut answer).unwrap();
+    answer
+}
+
+#[test]
+fn management_is_refused_on_the_port_that_the_map_names_for_it() {
+    let subject = Subject::new();
+    let config = subject.connect().ask(&frame(0xb5, b"", b"", b"")).json();
+    let services = &config["nodesExt"][0]["services"];
+    assert!(services["mgmt"].is_number() && services["mgmt"] == services["kv"], "{config}");
+    let answer = ask_http(&subject, "GET /pools/default/buckets/default HTTP/1.1\r\n\r\n");
+    assert!(answer.starts_with("HTTP/1.1 200 OK\r\n") && answer.ends_with("\"healthy\"}]}"), "{answer}");
+    let answer = ask_http(&subject, "POST /pools/default/buckets HTTP/1.1\r\ncontent-length: 3\r\n\r\na=b");
+    assert!(answer.starts_with("HTTP/1.1 501 ") && answer.contains("management, POST"), "{answer}");
+    assert_eq!(ask_http(&subject, "GET / a request of nobody's\r\n\r\n"), "");
+    let subject = Subject::with(ClusterMap::single, &[("ann", "secret")]);
+    let answer = ask_http(&subject, "GET /pools/default/buckets/default HTTP/1.1\r\n\r\n");
+    assert!(answer.starts_with("HTTP/1.1 401 "), "{answer}");
+}
+
+#[test]
+fn an_open_door_challenges_those_who_want_it_and_lets_all_in() {
+    let subject = Subject::new();
+    let mut client = subject.connect();
+    let begun = client.ask(&frame(0x21, b"", b"SCRAM-SHA512", b"n,,n=x,r=y"));
+    assert_eq!((begun.status, begun.value.starts_with(b"r=y")), (0, true));
+    assert_eq!(client.ask(&frame(0x22, b"", b"SCRAM-SHA512", b"c=biws,r=y,p=AAAA")).status, 0);
+    assert_eq!(client.ask(&frame(0x89, b"", b"default", b"")).status, 0);
+}
+
 #[test]
 fn durable_writes_are_acknowledged_at_the_level_asked_for() {
     let subject = Subject::new();

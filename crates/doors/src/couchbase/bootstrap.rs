@@ -91,7 +91,7 @@ impl Request<'_, '_> {
                 state.is_authenticated = false;
                 state.authentication.start(&self.shared.users, mechanism, message, plain_is_safe)
             }
-            _ => state.authentication.step(mechanism, message),
+            _ => state.authentication.step(&self.shared.users, mechanism, message),
         };
         match step {
             Step::Continue(challenge) => {

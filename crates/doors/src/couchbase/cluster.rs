@@ -103,7 +103,8 @@ impl ClusterMap {
     }
 
     fn node(&self, i: usize, node: &Node) -> Value {
-        let mut shown = json!({ "services": { "kv": node.port } });
+        // Management is not there, and says so; without it Go's and Java's SDKs take no map.
+        let mut shown = json!({ "services": { "kv": node.port, "mgmt": node.port } });
         if i == self.this {
             shown["thisNode"] = true.into();
         }
@@ -161,7 +162,10 @@ mod tests {
         assert!(map.is_mine(0) && map.is_mine(1023) && !map.is_mine(1024));
         let config: Value = serde_json::from_str(&map.to_json(Some(("default", "00ff")))).unwrap();
         assert_eq!(config["nodeLocator"], "vbucket");
-        assert_eq!(config["nodesExt"], json!([{ "services": { "kv": 11210 }, "thisNode": true }]));
+        assert_eq!(
+            config["nodesExt"],
+            json!([{ "services": { "kv": 11210, "mgmt": 11210 }, "thisNode": true }])
+        );
         assert_eq!(config["vBucketServerMap"]["serverList"], json!(["$HOST:11210"]));
         assert_eq!(config["vBucketServerMap"]["vBucketMap"].as_array().unwrap().len(), VBUCKETS);
         assert_eq!((&config["name"], &config["uuid"]), (&json!("default"), &json!("00ff")));

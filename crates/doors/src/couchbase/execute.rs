@@ -8,6 +8,7 @@ use super::bootstrap;
 use super::cluster::ClusterMap;
 use super::datatype;
 use super::feature::Feature;
+use super::http;
 use super::operation::{self, Context, Operation, Refusal};
 use super::reply::{Answers, Asked};
 use super::state::State;
@@ -96,6 +97,11 @@ impl<'e> Execution<'e> {
                 End::Full => continue,
                 End::Incomplete => return Stopped::at(executed, Progress::Done),
                 End::Lost => {
+                    match self.http(&input[executed..]) {
+                        http::Asked::Incomplete => return Stopped::at(executed, Progress::Done),
+                        http::Asked::Request(answer) => self.output.extend_from_slice(answer.as_bytes()),
+                        http::Asked::Garbage => {}
+                    }
                     *self.closing = true;
                     return Stopped::at(input.len(), Progress::Done);
                 }
@@ -196,6 +202,16 @@ impl<'e> Execution<'e> {
     pub fn settle(&mut self) -> Obligation {
         self.obligation.merge(self.round.obligation());
         self.obligation
+    }
+
+    fn http(&self, input: &[u8]) -> http::Asked {
+        let users = &self.shared.users;
+        let node = http::Node {
+            lets_in: &|user, password| users.knows(user, password),
+            is_open: users.is_open(),
+            has_bucket: &|name| self.catalog.schemas().any(|schema| schema == name),
+        };
+        http::read(input, &node)
     }
 
     fn answers(&mut self) -> Answers<'_> {

@@ -12,6 +12,7 @@ mod datatype;
 mod execute;
 mod feature;
 mod framing;
+mod http;
 mod opcode;
 mod operation;
 mod reply;
