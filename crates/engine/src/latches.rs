@@ -16,11 +16,18 @@ const WORD_BITS: usize = u64::BITS as usize;
 /// Locks over keys, by tablet and hash. Two keys may share one.
 pub(crate) struct Latches(Box<[Mutex<()>]>);
 
-/// The number of a key's latch. Tablets of up to eight generations in a row, as those of a new table are, share no set.
-fn latch_of(key: KeyRef<'_>) -> usize {
+/// The latches of a write.
+pub(crate) type Taken<'l> = SmallVec<[MutexGuard<'l, ()>; 1]>;
+
+/// The set of a tablet's latches. Tablets of up to eight generations in a row, as those of a new table are, share none.
+fn set_of(generation: u64) -> usize {
     // Fibonacci hashing (Knuth, TAOCP 6.4).
-    let set = key.generation.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> (u64::BITS - SETS.ilog2());
-    set as usize * SET + key.hash as usize % SET
+    (generation.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> (u64::BITS - SETS.ilog2())) as usize
+}
+
+/// The number of a key's latch.
+fn latch_of(key: KeyRef<'_>) -> usize {
+    set_of(key.generation) * SET + key.hash as usize % SET
 }
 
 impl Latches {
@@ -33,11 +40,15 @@ impl Latches {
         self.0.iter().map(|latch| latch.lock()).collect()
     }
 
+    /// Takes the latches of all keys that tablets of `generations` have or may get.
+    pub fn take_sets(&self, generations: &[u64]) -> Vec<MutexGuard<'_, ()>> {
+        let wanted = |set: &usize| generations.iter().any(|generation| set_of(*generation) == *set);
+        let latches = (0..SETS).filter(wanted).flat_map(|set| &self.0[set * SET..][..SET]);
+        latches.map(|latch| latch.lock()).collect()
+    }
+
     /// Takes the latches of all keys, in one order for everybody, so that no two writers wait for each other.
-    pub fn take<'k>(
-        &self,
-        mut keys: impl ExactSizeIterator<Item = KeyRef<'k>>,
-    ) -> SmallVec<[MutexGuard<'_, ()>; 1]> {
+    pub fn take<'k>(&self, mut keys: impl ExactSizeIterator<Item = KeyRef<'k>>) -> Taken<'_> {
         if keys.len() == 1
             && let Some(key) = keys.next()
         {

@@ -1,16 +1,37 @@
-//! What a write with a request id has beside others: a result, which is logged with it and kept.
+//! What sets writes apart. One with a request id has a result, which is logged with it and kept; one of a table that is
+//! [held](crate::held) finds its keys latched.
 //!
-//! The write path is compiled for each of the two kinds: most writes are of no request.
+//! The write path is compiled for each of these kinds: most writes are of none.
 
-use crate::engine::Obligation;
+use crate::engine::{Engine, Obligation};
+use crate::latches::Taken;
+use crate::memory::MemoryBudget;
 use crate::record;
 use crate::tracker::Execution;
-use crate::write::{Answer, Commit, WriteOp};
+use crate::write::{Answer, Commit, Target, WriteOp};
 use oribi_types::{Error, Result, Timestamp};
 use oribi_wal::Lsn;
 use std::sync::Arc;
 
 pub(crate) trait Tracks {
+    /// Before anything is latched.
+    ///
+    /// # Errors
+    /// Those of the budget.
+    #[inline(always)]
+    fn wait_for_room(&self, budget: &MemoryBudget) -> Result<()> {
+        budget.wait_for_room()
+    }
+
+    /// Keeps others from the keys of a write until it is applied.
+    ///
+    /// # Errors
+    /// `Retry` if that is not in its power.
+    #[inline(always)]
+    fn latch<'e>(&self, engine: &'e Engine, targets: &[Target<'_>]) -> Result<Taken<'e>> {
+        Ok(engine.latches.take(targets.iter().map(|(_, key)| *key)))
+    }
+
     /// All operations are decided. Whether the write is logged even if it changes nothing.
     ///
     /// # Errors

@@ -149,7 +149,7 @@ thread_local! {
 const SCRATCH_BYTES_KEPT: usize = 4 << 20;
 
 /// Where an operation goes.
-type Target<'a> = (&'a Arc<Tablet>, KeyRef<'a>);
+pub(crate) type Target<'a> = (&'a Arc<Tablet>, KeyRef<'a>);
 
 impl Engine {
     /// Applies `ops` atomically, as one log record at one timestamp. Several may name the same key; each sees those
@@ -215,13 +215,13 @@ impl Engine {
         self.timeline.wait_for_watermark(answered.commit.ts)
     }
 
-    fn execute(
+    pub(crate) fn execute(
         &self,
         ops: &[WriteOp<'_>],
         decide: &mut Decide<'_>,
         tracking: &mut impl Tracks,
     ) -> Result<Commit> {
-        self.budget.wait_for_room()?;
+        tracking.wait_for_room(&self.budget)?;
         // One look at the clock serves the whole write.
         let now_micros = self.timeline.now_micros();
         let expire = || ops.iter().any(|op| op.table.expiry().ttl_micros.is_some());
@@ -263,7 +263,7 @@ impl Engine {
         decide: &mut Decide<'_>,
         tracking: &mut impl Tracks,
     ) -> Result<Commit> {
-        let _latches = self.latches.take(targets.iter().map(|(_, key)| *key));
+        let _latches = tracking.latch(self, targets)?;
         let mut obligation = self.stage(ops, targets, now_micros, scratch, decide)?;
         // What is staged is asked for its version under the gate.
         if scratch.staged.len() < ops.len() {

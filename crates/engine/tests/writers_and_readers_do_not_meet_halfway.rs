@@ -323,3 +323,45 @@ fn an_import_does_not_slip_between_a_look_and_its_insert() {
 fn done_early(result: Result<u64>) {
     panic!("the import did not wait: {result:?}");
 }
+
+#[test]
+fn nobody_else_writes_to_a_table_that_is_held() {
+    let (_, _, engine, table) = fresh(2, Durability::Periodic(100));
+    let others = engine.create_table(definition("others", 2, Durability::Periodic(100))).unwrap();
+    for k in 0..10 {
+        put(&engine, &table, k, "first").unwrap();
+    }
+    let held = engine.hold(&table);
+    let is_held = AtomicBool::new(true);
+    std::thread::scope(|scope| {
+        for k in [3, 12] {
+            let (engine, table, is_held) = (&engine, &table, &is_held);
+            scope.spawn(move || {
+                put(engine, table, k, "other").unwrap();
+                assert!(!is_held.load(Relaxed), "key {k} was written while the table was held");
+            });
+        }
+        let keys = [key(3), key(12)];
+        for round in ["second", "third"] {
+            let ops =
+                keys.each_ref().map(|key| WriteOp { table: &table, key, read: Read::Existing, row: &[] });
+            held.write(&ops, &mut |i, current, row| {
+                let there = current.map(|current| v_of(&table, current.row));
+                assert_ne!(there.as_deref(), Some("other"));
+                encode(&table, round, i as i64, row);
+                Ok(Decision::Put)
+            })
+            .unwrap();
+            assert_eq!(scan_now(&engine, &table)[&12], round, "a snapshot sees what was written");
+        }
+        let other = key(1);
+        let op = WriteOp { table: &others, key: &other, read: Read::Blind, row: &[] };
+        let refused = held.write(&[op], &mut |_, _, _| Ok(Decision::Delete)).unwrap_err();
+        assert_eq!(refused.kind(), ErrorKind::Retry, "of a table that is not held");
+        is_held.store(false, Relaxed);
+        drop(held);
+    });
+    for k in [3, 12] {
+        assert_eq!(get(&engine, &table, k).as_deref(), Some("other"));
+    }
+}

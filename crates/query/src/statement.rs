@@ -7,9 +7,7 @@ use crate::block;
 use crate::context::QueryEngine;
 use crate::copy::Copy;
 use crate::ddl::Ddl;
-use crate::dml::{
-    ATTEMPTS_MAX, Delete, Insert, ParameterTypes, Parameters, PointWrite, Run, Scope, SourceQuery, Update,
-};
+use crate::dml::{Delete, Insert, ParameterTypes, Parameters, PointWrite, Run, Scope, SourceQuery, Update};
 use crate::explain::{Explain, ExplainOptions};
 use crate::partitions::ShowTable;
 use crate::point::PointRead;
@@ -287,16 +285,6 @@ impl Plan {
         }
     }
 
-    /// The table whose rows are read before they are written, so that another write can come between.
-    fn contends_for(&self) -> Option<u64> {
-        match self {
-            Plan::Insert(insert) => insert.contends_for(),
-            Plan::Update(update) => update.contends_for(),
-            Plan::Delete(delete) => delete.contends_for(),
-            _ => None,
-        }
-    }
-
     fn point_write(&self, query: &QueryEngine, parameters: &[ColumnType]) -> Option<PointWrite> {
         match self {
             Plan::Insert(insert) => insert.point(query.engine(), parameters),
@@ -424,7 +412,7 @@ impl PreparedStatement {
         }
         let mut fresh = None;
         let mut made_for = self.made_for;
-        for attempt in 0..ATTEMPTS_MAX {
+        for _ in 0..ATTEMPTS_MAX {
             let catalog = self.query.engine().catalog().version();
             let now = MadeFor { catalog, ..MadeFor::now(&self.query, session) };
             if made_for != now {
@@ -432,18 +420,12 @@ impl PreparedStatement {
                 made_for = now;
             }
             let plan = fresh.as_ref().unwrap_or(&self.plan);
-            let turn = match plan.contends_for() {
-                Some(table) => Some(self.query.writers().turn(table, attempt).await),
-                None => None,
-            };
-            let outcome = plan.attempt(self.run(session, values)).await;
-            drop(turn);
-            match outcome {
+            match plan.attempt(self.run(session, values)).await {
                 Err(error) if is_passing(&error) => {}
                 outcome => return outcome,
             }
         }
-        Err(SqlError::new(ErrorKind::Conflict, "could not serialize access due to concurrent update")
+        Err(SqlError::new(ErrorKind::Conflict, "could not serialize access due to changes of the table")
             .with_sqlstate("40001")
             .with_hint("nothing was changed; try again"))
     }
@@ -467,8 +449,10 @@ impl PreparedStatement {
     }
 }
 
-/// Whether a statement may succeed when it is tried again at once: a row changed, or a table was truncated, between
-/// read and write.
+/// Attempts after which a statement reports that its tables are altered or truncated all the time (40001).
+const ATTEMPTS_MAX: usize = 50;
+
+/// Whether a statement may succeed when it is tried again at once: a table was altered or truncated between read and write.
 fn is_passing(error: &SqlError) -> bool {
     error.sqlstate.is_none() && matches!(error.error.kind(), ErrorKind::Conflict | ErrorKind::Retry)
 }

@@ -1,25 +1,26 @@
 //! `DELETE`.
 
 use super::constant::ParameterTypes;
-use super::matched::{KeyCondition, Matching, Selection, Target};
+use super::matched::{KeyCondition, Matched, Matching, Selection, Target};
 use super::point::{self, PointWrite};
 use super::returning::Returning;
 use super::room::Room;
+use super::rounds::{self, Round};
 use super::rows::Written;
 use super::source::SourceQuery;
-use super::{Run, Scope, changed, refuse, settle};
+use super::{Run, Scope, Writer, in_vain, refuse, settle};
 use crate::syntax::fold;
 use arrow::datatypes::SchemaRef;
 use datafusion::sql::sqlparser::ast::{self, FromTable};
-use oribi_engine::{Decision, Engine, Read, WriteOp};
+use oribi_engine::{Commit, Decision, Engine, Read, Table, WriteOp};
 use oribi_session::sql::{Outcome, SqlError};
 use oribi_types::ColumnType;
 use std::sync::Arc;
 
 /// A planned `DELETE`.
 pub(crate) struct Delete {
-    target: Target,
-    selection: Selection,
+    target: Arc<Target>,
+    selection: Arc<Selection>,
     returning: Option<Returning>,
 }
 
@@ -57,16 +58,11 @@ impl Delete {
                 Matching::plan(scope, with, &target, others, delete.selection, Vec::new(), types).await?,
             ),
         };
-        Ok(Delete { target, selection, returning })
+        Ok(Delete { target: Arc::new(target), selection: Arc::new(selection), returning })
     }
 
     pub(crate) fn columns(&self) -> Option<&SchemaRef> {
         self.returning.as_ref().map(Returning::schema)
-    }
-
-    /// The table whose rows it reads before it writes them.
-    pub(crate) fn contends_for(&self) -> Option<u64> {
-        self.selection.reads_first().then(|| self.target.table.id())
     }
 
     /// The query it reads from, for `EXPLAIN`.
@@ -82,7 +78,7 @@ impl Delete {
 
     /// The delete of one row that it is, if the key is constant.
     pub(crate) fn point(&self, engine: &Arc<Engine>, parameters: &[ColumnType]) -> Option<PointWrite> {
-        let Selection::Key(condition) = &self.selection else { return None };
+        let Selection::Key(condition) = self.selection.as_ref() else { return None };
         if self.returning.is_some() {
             return None;
         }
@@ -91,44 +87,51 @@ impl Delete {
     }
 
     /// # Errors
-    /// Those of the query; `Conflict` if a row changed since it was read; `TooLarge` (54000).
+    /// Those of the query; `TooLarge` (54000).
     pub(crate) async fn execute(&self, run: Run<'_>) -> Result<Outcome, SqlError> {
-        let room = Room::new(run.query);
-        let matched = self.selection.find(run, &self.target, &room).await?;
-        let engine = run.query.engine();
-        let table = Arc::clone(&self.target.table);
-        let shown = self.returning.is_some();
-        let (commit, deleted) = run
-            .destination()
-            .blocking(matched.len(), move |writer| {
-                let mut deleted = Written::new(shown);
-                let mut refused = None;
-                let operation =
-                    |i| WriteOp { table: &table, key: matched.key(i), read: Read::Existing, row: &[] };
-                let operations: Vec<WriteOp<'_>> = (0..matched.len()).map(operation).collect();
-                let result = writer.write(&operations, &mut |i, current, _| {
-                    let current = match (current, matched.ts(i)) {
-                        (Some(current), Some(ts)) if current.ts == ts => current,
-                        (Some(current), None) => current,
-                        (None, None) => return Ok(Decision::Keep),
-                        _ => return Err(changed()),
-                    };
-                    deleted.push(matched.key(i), current.row);
-                    room.check(matched.bytes() + deleted.bytes()).map_err(|e| {
-                        refused = Some(e);
-                        changed()
-                    })?;
-                    Ok(Decision::Delete)
-                });
-                refused.map_or_else(|| Ok((result?, deleted)), Err)
+        let (table, shown) = (Arc::clone(&self.target.table), self.returning.is_some());
+        let (commit, deleted) =
+            rounds::read_and_write(run, &self.target, &self.selection, move |matched, room, writer| {
+                delete_rows(&table, matched, room, writer, Written::new(shown))
             })
-            .await??;
-        settle(engine, &commit).await?;
+            .await?;
+        settle(run.query.engine(), &commit).await?;
         match &self.returning {
             Some(returning) => {
                 returning.outcome(&deleted.into_rows().to_batch(&self.target.schema, commit.ts)?)
             }
             None => Ok(Outcome::Done { tag: format!("DELETE {}", deleted.count()) }),
         }
+    }
+}
+
+fn delete_rows(
+    table: &Arc<Table>,
+    matched: &Matched,
+    room: &Room,
+    writer: &Writer<'_>,
+    mut deleted: Written,
+) -> Result<Round<(Commit, Written)>, SqlError> {
+    let rows = matched.numbers();
+    let operation = |&i: &usize| WriteOp { table, key: matched.key(i), read: Read::Existing, row: &[] };
+    let operations: Vec<WriteOp<'_>> = rows.iter().map(operation).collect();
+    let (mut refused, mut changed) = (None, Vec::new());
+    let result = writer.write(&operations, &mut |n, current, _| {
+        let old = matched.unchanged(rows[n], current, &mut changed);
+        if !changed.is_empty() {
+            return in_vain(n + 1 == rows.len());
+        }
+        let Some(old) = old else { return Ok(Decision::Keep) };
+        deleted.push(matched.key(rows[n]), old.row);
+        room.check(matched.bytes() + deleted.bytes()).map_err(|e| {
+            refused = Some(e);
+            super::changed()
+        })?;
+        Ok(Decision::Delete)
+    });
+    match refused {
+        Some(error) => Err(error),
+        None if !changed.is_empty() => Ok(Round::Changed(changed)),
+        None => Ok(Round::Written((result?, deleted))),
     }
 }

@@ -8,7 +8,7 @@ use super::room::Room;
 use super::{changed, check_size, settle};
 use crate::context::QueryEngine;
 use futures::FutureExt;
-use oribi_engine::{Commit, Decide, Decision, EncodedRows, Engine, Read, RowVersion, Table, WriteOp};
+use oribi_engine::{Commit, Decide, Decision, EncodedRows, Engine, Held, Read, RowVersion, Table, WriteOp};
 use oribi_session::sql::{SqlError, SqlSession, Staged, TransactionStatus};
 use oribi_types::{ErrorKind, Result, Timestamp};
 use std::cell::RefCell;
@@ -44,9 +44,9 @@ impl Destination {
     ) -> Result<T, SqlError> {
         let stages = self.block.is_some();
         let (done, decided) = blocking(self.engine(), rows, move |engine| {
-            let writer = Writer { engine, decided: stages.then(RefCell::default) };
-            let done = work(&writer);
-            (done, writer.decided.and_then(RefCell::into_inner))
+            let decided = stages.then(RefCell::default);
+            let done = work(&Writer { engine, held: None, decided: decided.as_ref() });
+            (done, decided.and_then(RefCell::into_inner))
         })
         .await?;
         // Not where it was decided: a statement that was dropped meanwhile must not reach a later block.
@@ -94,21 +94,35 @@ async fn blocking<T: Send + 'static>(
 /// The engine, as a statement writes to it.
 pub(crate) struct Writer<'e> {
     pub(crate) engine: &'e Engine,
+    /// The table that it writes to, if nobody else may.
+    held: Option<&'e Held<'e>>,
     /// In a block, what was decided instead of written.
-    decided: Option<RefCell<Option<Decided>>>,
+    decided: Option<&'e RefCell<Option<Decided>>>,
 }
 
 impl Writer<'_> {
+    /// The same for rows of a table that is held.
+    pub(crate) fn holding<'h>(&'h self, held: &'h Held<'_>) -> Writer<'h> {
+        Writer { engine: self.engine, held: Some(held), decided: self.decided }
+    }
+
+    fn apply(&self, ops: &[WriteOp<'_>], decide: &mut Decide<'_>) -> Result<Commit> {
+        match self.held {
+            Some(held) => held.write(ops, decide),
+            None => self.engine.write(ops, decide),
+        }
+    }
+
     /// As [`Engine::write`]; in a block, decides without writing.
     ///
     /// # Errors
     /// As [`Engine::write`].
     pub(crate) fn write(&self, ops: &[WriteOp<'_>], decide: &mut Decide<'_>) -> Result<Commit> {
-        let (Some(decided), Some(first)) = (&self.decided, ops.first()) else {
-            return self.engine.write(ops, decide);
+        let (Some(decided), Some(first)) = (self.decided, ops.first()) else {
+            return self.apply(ops, decide);
         };
         let mut all = Decided::new(first.table);
-        let commit = self.engine.write(ops, &mut |i, current, _| {
+        let commit = self.apply(ops, &mut |i, current, _| {
             all.decide(&ops[i], current, |current, row| decide(i, current, row))?;
             Ok(Decision::Keep)
         })?;

@@ -100,14 +100,6 @@ impl Insert {
         self.returning.as_ref().map(Returning::schema)
     }
 
-    /// The table whose rows it reads before it writes them: only a computed `DO UPDATE` does.
-    pub(crate) fn contends_for(&self) -> Option<u64> {
-        match &self.conflict {
-            Conflict::Update(upsert) if upsert.reads_first() => Some(self.table.id()),
-            _ => None,
-        }
-    }
-
     /// The query it reads from, for `EXPLAIN`.
     pub(crate) fn query(&self) -> Option<&SourceQuery> {
         match &self.source {
@@ -144,7 +136,7 @@ impl Insert {
     }
 
     /// # Errors
-    /// Those of its values; `AlreadyExists` (23505), `Invalid` (23502), `TooLarge` (54000), `Conflict`.
+    /// Those of its values; `AlreadyExists` (23505), `Invalid` (23502), `TooLarge` (54000).
     pub(crate) async fn execute(&self, run: Run<'_>) -> Result<Outcome, SqlError> {
         let engine = run.query.engine();
         let room = Room::new(run.query);

@@ -8,19 +8,23 @@ use super::room::Room;
 use super::source::SourceQuery;
 use super::{Run, Scope, coerce, names, refuse};
 use crate::catalog::with_ts;
+use crate::context::QueryEngine;
 use crate::syntax::{self, fold};
 use arrow::array::{ArrayRef, AsArray};
 use arrow::datatypes::UInt64Type;
+use datafusion::logical_expr::{self, LogicalPlan, LogicalPlanBuilder};
 use datafusion::sql::sqlparser::ast::{
     self, BinaryOperator, Expr, Ident, ObjectName, ObjectNamePart, SelectItem, SetExpr, TableFactor,
     TableWithJoins, VisitMut, visit_expressions_mut,
 };
 use futures::StreamExt;
-use oribi_engine::Table;
-use oribi_session::sql::SqlError;
+use oribi_engine::{RowVersion, Table};
+use oribi_session::sql::{RowStream, SqlError};
 use oribi_types::batch::value_at;
-use oribi_types::{Column, ColumnType, ErrorKind, Schema, Timestamp, ValueRef, key};
-use std::collections::HashSet;
+use oribi_types::{
+    Column, ColumnType, ErrorKind, Result as EngineResult, Schema, Timestamp, Value, ValueRef, key,
+};
+use std::collections::{HashMap, HashSet};
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
@@ -61,6 +65,17 @@ pub(crate) enum Selection {
     Matching(Matching),
 }
 
+/// How a row was found.
+#[derive(Clone, Copy)]
+enum Finding {
+    /// It was not read, and need not exist.
+    Unread,
+    /// As of this timestamp.
+    Read(Timestamp),
+    /// It has changed, and is none of those that the statement is about any more.
+    Passed,
+}
+
 impl Selection {
     /// Whether rows are read before they are latched, so that the statement may find them changed.
     pub(crate) fn reads_first(&self) -> bool {
@@ -85,13 +100,35 @@ impl Selection {
     /// # Errors
     /// Those of execution and of assigning the values; `TooLarge` beyond `room`.
     pub(crate) async fn find(&self, run: Run<'_>, target: &Target, room: &Room) -> Result<Matched, SqlError> {
+        let mut matched = Matched::default();
         match self {
-            Selection::Matching(matching) => matching.find(run, target, room).await,
-            Selection::Key(condition) => Ok(match condition.key(&target.schema, run.parameters)? {
-                Some(key) => Matched::only(key),
-                None => Matched::default(),
-            }),
+            Selection::Matching(matching) => matching.find(run, target, room, &mut matched, None).await?,
+            Selection::Key(condition) => {
+                if let Some(key) = condition.key(&target.schema, run.parameters)? {
+                    matched = Matched::only(key);
+                }
+            }
         }
+        Ok(matched)
+    }
+
+    /// Finds the rows with the numbers `changed` of `matched` again, on a new snapshot.
+    ///
+    /// # Errors
+    /// As [`find`](Self::find).
+    pub(crate) async fn find_again(
+        &self,
+        run: Run<'_>,
+        target: &Target,
+        room: &Room,
+        matched: &mut Matched,
+        changed: &[usize],
+    ) -> Result<(), SqlError> {
+        // What is decided while it is latched never changed.
+        let Selection::Matching(matching) = self else { return Ok(()) };
+        let numbers = changed.iter().map(|&i| (matched.key(i).to_vec(), i)).collect();
+        changed.iter().for_each(|&i| matched.findings[i] = Finding::Passed);
+        matching.find(run, target, room, matched, Some(&numbers)).await
     }
 }
 
@@ -109,8 +146,7 @@ pub(crate) struct Matching {
 pub(crate) struct Matched {
     keys: Vec<u8>,
     key_ends: Vec<usize>,
-    /// The timestamp of each row as read; `None` for a row that was not read.
-    ts: Vec<Option<Timestamp>>,
+    findings: Vec<Finding>,
     /// For each row, its place in `computed`.
     places: Vec<(u32, u32)>,
     /// Batches of computed values, of their columns' types.
@@ -119,8 +155,31 @@ pub(crate) struct Matched {
 }
 
 impl Matched {
+    /// With those that are passed over by now.
     pub(crate) fn len(&self) -> usize {
-        self.ts.len()
+        self.findings.len()
+    }
+
+    /// The numbers of the rows to write.
+    pub(crate) fn numbers(&self) -> Vec<usize> {
+        (0..self.len()).filter(|&i| !matches!(self.findings[i], Finding::Passed)).collect()
+    }
+
+    /// The row to change, if there is one and it is still as it was read; if it is not, its number is added to `changed`.
+    pub(crate) fn unchanged<'a>(
+        &self,
+        i: usize,
+        current: Option<RowVersion<'a>>,
+        changed: &mut Vec<usize>,
+    ) -> Option<RowVersion<'a>> {
+        match (self.findings[i], current) {
+            (Finding::Read(ts), Some(current)) if current.ts == ts => Some(current),
+            (Finding::Unread, current) => current,
+            _ => {
+                changed.push(i);
+                None
+            }
+        }
     }
 
     pub(crate) fn key(&self, i: usize) -> &[u8] {
@@ -128,10 +187,17 @@ impl Matched {
         &self.keys[start..self.key_ends[i]]
     }
 
+    fn push(&mut self, key: &[u8], finding: Finding, place: (u32, u32)) {
+        self.keys.extend_from_slice(key);
+        self.key_ends.push(self.keys.len());
+        self.findings.push(finding);
+        self.places.push(place);
+    }
+
     /// Bytes of memory in use.
     pub(crate) fn bytes(&self) -> usize {
         let vectors = size_of_val(self.key_ends.as_slice())
-            + size_of_val(self.ts.as_slice())
+            + size_of_val(self.findings.as_slice())
             + size_of_val(self.places.as_slice());
         self.keys.len() + vectors + self.computed_bytes
     }
@@ -139,12 +205,7 @@ impl Matched {
     /// The row of one key, which need not exist.
     pub(crate) fn only(key: Vec<u8>) -> Self {
         let key_ends = vec![key.len()];
-        Matched { keys: key, key_ends, ts: vec![None], ..Matched::default() }
-    }
-
-    /// The timestamp of row `i` when it was read; `None` if it was not.
-    pub(crate) fn ts(&self, i: usize) -> Option<Timestamp> {
-        self.ts[i]
+        Matched { keys: key, key_ends, findings: vec![Finding::Unread], ..Matched::default() }
     }
 
     /// The `n`th computed value of row `i`.
@@ -178,10 +239,17 @@ impl Matching {
         Ok(Matching { query, computed: columns, repeats })
     }
 
-    async fn find(&self, run: Run<'_>, target: &Target, room: &Room) -> Result<Matched, SqlError> {
-        let mut matched = Matched::default();
-        let mut seen = HashSet::new();
-        let mut batches = self.query.run(run).await?;
+    /// Adds the rows to `matched`; with `again`, those with these keys take the places that they have there.
+    async fn find(
+        &self,
+        run: Run<'_>,
+        target: &Target,
+        room: &Room,
+        matched: &mut Matched,
+        again: Option<&Numbers>,
+    ) -> Result<(), SqlError> {
+        let (mut seen, mut key) = (HashSet::new(), Vec::new());
+        let mut batches = self.rows(run, target, again).await?;
         while let Some(batch) = batches.next().await {
             let batch = batch?;
             let keys = target.schema.key_columns().len();
@@ -199,28 +267,73 @@ impl Matching {
             matched.computed_bytes +=
                 computed.iter().map(|array| array.get_array_memory_size()).sum::<usize>();
             for i in 0..batch.num_rows() {
-                let start = matched.keys.len();
+                key.clear();
                 let values = target.schema.key_columns().zip(&key_columns);
                 key::encode_key(
                     &target.schema,
                     values.map(|(c, a)| value_at(a, c.column_type, i)),
-                    &mut matched.keys,
+                    &mut key,
                 )?;
-                if self.repeats && !seen.insert(matched.keys[start..].to_vec()) {
-                    // PostgreSQL, too, takes one of the matches, and does not say which.
-                    matched.keys.truncate(start);
+                // PostgreSQL, too, takes one of the matches, and does not say which.
+                if self.repeats && !seen.insert(key.clone()) {
                     continue;
                 }
-                matched.key_ends.push(matched.keys.len());
-                matched.ts.push(Some(Timestamp(ts.value(i))));
-                matched.places.push((matched.computed.len() as u32, i as u32));
+                let found = Finding::Read(Timestamp(ts.value(i)));
+                let place = (matched.computed.len() as u32, i as u32);
+                match again {
+                    None => matched.push(&key, found, place),
+                    Some(numbers) => {
+                        if let Some(&number) = numbers.get(&key) {
+                            (matched.findings[number], matched.places[number]) = (found, place);
+                        }
+                    }
+                }
             }
             matched.computed.push(computed);
             let repeated = if self.repeats { matched.keys.len() + matched.len() * SEEN_BYTES } else { 0 };
             room.hold(matched.bytes() + repeated)?;
         }
-        Ok(matched)
+        Ok(())
     }
+
+    /// Runs the query, for all rows or for those with some keys: perhaps for others besides.
+    async fn rows(
+        &self,
+        run: Run<'_>,
+        target: &Target,
+        again: Option<&Numbers>,
+    ) -> Result<RowStream, SqlError> {
+        let (context, mut plan) = self.query.begin(run).await?;
+        if let Some(numbers) = again.filter(|numbers| numbers.len() <= KEYS_NAMED_MAX) {
+            plan = with_keys(plan, target, numbers)?;
+        }
+        Ok(run.query.run(context, plan).await?.1)
+    }
+}
+
+/// For the key of each row that is to be found again, the row's number.
+type Numbers = HashMap<Vec<u8>, usize>;
+
+/// The rows of more keys than this are found again by a query for all.
+const KEYS_NAMED_MAX: usize = 1000;
+
+/// `plan`, whose first columns are the key's, for rows whose key columns each have a value of one of these keys.
+fn with_keys(plan: LogicalPlan, target: &Target, numbers: &Numbers) -> Result<LogicalPlan, SqlError> {
+    let schema = &target.schema;
+    let keys: Vec<Vec<Value>> =
+        numbers.keys().map(|key| key::decode_key(schema, key)).collect::<EngineResult<_>>()?;
+    let names = plan.schema().columns();
+    let mut plan = LogicalPlanBuilder::from(plan);
+    for (n, (column, name)) in schema.key_columns().zip(names).enumerate() {
+        let values = keys.iter().map(|key| {
+            let value = coerce::scalar(key[n].as_ref(), column.column_type)?;
+            Ok(logical_expr::Expr::Literal(value, None))
+        });
+        let values = values.collect::<Result<Vec<_>, SqlError>>()?;
+        let is_wanted = logical_expr::Expr::Column(name).in_list(values, false);
+        plan = plan.filter(is_wanted).map_err(QueryEngine::error)?;
+    }
+    plan.build().map_err(QueryEngine::error)
 }
 
 /// `SELECT alias.key AS k0, …, alias._ts AS ts, expression AS v0, … FROM table AS alias, others … WHERE selection`.

@@ -3,8 +3,8 @@
 //! DataFusion's own hooks for DML lose subqueries and limits on the way to the table, which means *all rows*; our tables
 //! refuse them. Here an `UPDATE` or `DELETE` is an ordinary query at a snapshot ([`matched`]) that yields the keys of
 //! the rows it matches, the timestamp of each, and new values; the rows are then written in one atomic batch that is
-//! refused if any of them is no longer of that timestamp. The statement is then tried again on a new snapshot: no
-//! update is ever lost, and none is applied in part.
+//! refused if any of them is no longer of that timestamp. Those that are not are then read again, on a new snapshot
+//! ([`rounds`]): no update is ever lost, and none is applied in part.
 
 mod assignments;
 mod coerce;
@@ -17,6 +17,7 @@ mod names;
 mod point;
 mod returning;
 mod room;
+mod rounds;
 mod rows;
 mod sink;
 mod source;
@@ -36,10 +37,10 @@ pub(crate) use sink::RowSink;
 pub(crate) use source::SourceQuery;
 pub(crate) use types::column_type;
 pub(crate) use update::Update;
-pub(crate) use writers::{ATTEMPTS_MAX, Writers};
+pub(crate) use writers::Writers;
 
 use crate::context::QueryEngine;
-use oribi_engine::{Commit, Engine, Table};
+use oribi_engine::{Commit, Decision, Engine, Table};
 use oribi_session::sql::{SqlError, SqlSession};
 use oribi_types::{Error, ErrorKind};
 use std::sync::Arc;
@@ -84,9 +85,14 @@ fn check_size(engine: &Engine, bytes: usize) -> Result<(), SqlError> {
         .with_hint("write in several statements; INSERT and COPY of new keys may be larger"))
 }
 
-/// Another write came between read and write. The statement is tried again.
+/// Ends a write in vain: another came between read and write, or there is an error to tell.
 fn changed() -> Error {
     Error::conflict("could not serialize access due to concurrent update")
+}
+
+/// The decision over a row of a write that others have come before: it goes on to the last row to learn which have changed.
+fn in_vain(is_last: bool) -> oribi_types::Result<Decision> {
+    if is_last { Err(changed()) } else { Ok(Decision::Keep) }
 }
 
 /// Refuses what the grammar accepts and this database does not do.

@@ -11,25 +11,24 @@ use super::matched::{KeyCondition, Matched, Matching, Selection, Target};
 use super::point::{self, PointWrite};
 use super::returning::Returning;
 use super::room::Room;
+use super::rounds::{self, Round};
 use super::rows::{Written, duplicate_key};
 use super::source::SourceQuery;
-use super::{Run, Scope, Writer, changed, refuse, settle};
+use super::{Run, Scope, Writer, in_vain, refuse, settle};
 use crate::syntax::fold;
 use arrow::datatypes::SchemaRef;
 use datafusion::sql::sqlparser::ast::{self, UpdateTableFromKind};
-use oribi_engine::{Commit, Decision, Engine, Read, RowVersion, Table, WriteOp};
+use oribi_engine::{Commit, Decision, Engine, Read, WriteOp};
 use oribi_session::sql::{Outcome, SqlError};
-use oribi_types::{
-    Column, ColumnSource, ColumnType, ErrorKind, Result as EngineResult, Schema, Value, ValueRef, key,
-};
+use oribi_types::{Column, ColumnSource, ColumnType, ErrorKind, Value, ValueRef, key};
 use std::sync::Arc;
 
 /// A planned `UPDATE`.
 pub(crate) struct Update {
-    target: Target,
+    target: Arc<Target>,
     changes: Arc<Vec<(usize, Change)>>,
     changes_key: bool,
-    selection: Selection,
+    selection: Arc<Selection>,
     returning: Option<Returning>,
 }
 
@@ -78,16 +77,12 @@ impl Update {
                 Matching::plan(scope, with, &target, others, update.selection, computed, types).await?,
             ),
         };
+        let (target, selection) = (Arc::new(target), Arc::new(selection));
         Ok(Update { target, changes: Arc::new(changes), changes_key, selection, returning })
     }
 
     pub(crate) fn columns(&self) -> Option<&SchemaRef> {
         self.returning.as_ref().map(Returning::schema)
-    }
-
-    /// The table whose rows it reads before it writes them.
-    pub(crate) fn contends_for(&self) -> Option<u64> {
-        self.selection.reads_first().then(|| self.target.table.id())
     }
 
     /// The query it reads from, for `EXPLAIN`.
@@ -103,7 +98,7 @@ impl Update {
 
     /// The write of one row that it is, if it sets constants where the key is constant.
     pub(crate) fn point(&self, engine: &Arc<Engine>, parameters: &[ColumnType]) -> Option<PointWrite> {
-        let Selection::Key(condition) = &self.selection else { return None };
+        let Selection::Key(condition) = self.selection.as_ref() else { return None };
         if self.returning.is_some() {
             return None;
         }
@@ -120,32 +115,24 @@ impl Update {
     }
 
     /// # Errors
-    /// Those of the query and of assigning values; `Conflict` if a row changed since it was read; `AlreadyExists`
-    /// (23505) if a new key is taken; `TooLarge` (54000).
+    /// Those of the query and of assigning values; `AlreadyExists` (23505) if a new key is taken; `TooLarge` (54000).
     pub(crate) async fn execute(&self, run: Run<'_>) -> Result<Outcome, SqlError> {
-        let room = Room::new(run.query);
-        let matched = self.selection.find(run, &self.target, &room).await?;
-        let engine = run.query.engine();
-        let attempt = Attempt {
-            table: Arc::clone(&self.target.table),
-            schema: Arc::clone(&self.target.schema),
+        let assigning = Assigning {
+            target: Arc::clone(&self.target),
             constants: self.constants(run.parameters)?,
             changes: Arc::clone(&self.changes),
-            matched,
-            room,
         };
-        let (changes_key, written) = (self.changes_key, Written::new(self.returning.is_some()));
-        let (commit, written) = run
-            .destination()
-            .blocking(attempt.matched.len(), move |writer| {
-                if changes_key {
-                    attempt.move_rows(writer, written)
-                } else {
-                    attempt.update_rows(writer, written)
+        let (changes_key, shown) = (self.changes_key, self.returning.is_some());
+        let (commit, written) =
+            rounds::read_and_write(run, &self.target, &self.selection, move |matched, room, writer| {
+                let attempt = Attempt { assigning: &assigning, matched, room };
+                match changes_key {
+                    true => attempt.move_rows(writer, Written::new(shown)),
+                    false => attempt.update_rows(writer, Written::new(shown)),
                 }
             })
-            .await??;
-        settle(engine, &commit).await?;
+            .await?;
+        settle(run.query.engine(), &commit).await?;
         match &self.returning {
             Some(returning) => {
                 returning.outcome(&written.into_rows().to_batch(&self.target.schema, commit.ts)?)
@@ -192,103 +179,119 @@ fn plan_changes(
     Ok((changes, computed))
 }
 
-/// One attempt's rows and values.
-struct Attempt {
-    table: Arc<Table>,
-    schema: Arc<Schema>,
+/// What each row is set to.
+struct Assigning {
+    target: Arc<Target>,
     constants: Vec<Value>,
     changes: Arc<Vec<(usize, Change)>>,
-    matched: Matched,
-    room: Room,
 }
 
-impl Attempt {
+/// One attempt to write the rows that were found.
+struct Attempt<'a> {
+    assigning: &'a Assigning,
+    matched: &'a Matched,
+    room: &'a Room,
+}
+
+impl Attempt<'_> {
     /// Rewrites rows whose keys stay.
-    fn update_rows(self, writer: &Writer<'_>, mut written: Written) -> Result<(Commit, Written), SqlError> {
-        let (table, matched) = (&self.table, &self.matched);
-        let operation = |i| WriteOp { table, key: matched.key(i), read: Read::Existing, row: &[] };
-        let operations: Vec<WriteOp<'_>> = (0..matched.len()).map(operation).collect();
-        let mut refused = None;
-        let result = writer.write(&operations, &mut |i, current, row| {
-            let Some(old) = self.unchanged(i, current)? else { return Ok(Decision::Keep) };
-            let slots = assigned_slots(table, &self.schema, self.values(i)).map_err(|e| {
+    fn update_rows(
+        self,
+        writer: &Writer<'_>,
+        mut written: Written,
+    ) -> Result<Round<(Commit, Written)>, SqlError> {
+        let (Target { table, schema, .. }, matched) = (self.assigning.target.as_ref(), self.matched);
+        let rows = matched.numbers();
+        let operation = |&i: &usize| WriteOp { table, key: matched.key(i), read: Read::Existing, row: &[] };
+        let operations: Vec<WriteOp<'_>> = rows.iter().map(operation).collect();
+        let (mut refused, mut changed) = (None, Vec::new());
+        let result = writer.write(&operations, &mut |n, current, row| {
+            let i = rows[n];
+            let old = matched.unchanged(i, current, &mut changed);
+            if !changed.is_empty() {
+                return in_vain(n + 1 == rows.len());
+            }
+            let Some(old) = old else { return Ok(Decision::Keep) };
+            let slots = assigned_slots(table, schema, self.values(i)).map_err(|e| {
                 refused = Some(e);
-                changed()
+                super::changed()
             })?;
-            self.schema.replace_slots(old, &slots, row);
+            schema.replace_slots(old.row, &slots, row);
             written.push(matched.key(i), row);
             self.room.check(matched.bytes() + written.bytes()).map_err(|e| {
                 refused = Some(e);
-                changed()
+                super::changed()
             })?;
             Ok(Decision::Put)
         });
         match refused {
             Some(error) => Err(error),
-            None => Ok((result?, written)),
+            None if !changed.is_empty() => Ok(Round::Changed(changed)),
+            None => Ok(Round::Written((result?, written))),
         }
     }
 
     /// Rewrites rows whose keys may change: deletes the old keys, then inserts the rows under their new ones.
-    fn move_rows(self, writer: &Writer<'_>, mut written: Written) -> Result<(Commit, Written), SqlError> {
-        let (keys, mut held) = self.new_keys()?;
-        let (table, matched) = (&self.table, &self.matched);
-        let count = matched.len();
-        let old = (0..count).map(|i| WriteOp { table, key: matched.key(i), read: Read::Existing, row: &[] });
-        let new =
-            (0..count).map(|i| WriteOp { table, key: keys[i].as_slice(), read: Read::Existing, row: &[] });
-        let operations: Vec<WriteOp<'_>> = old.chain(new).collect();
-        let mut rows: Vec<Vec<u8>> = Vec::with_capacity(count);
-        let mut refused = None;
-        let result = writer.write(&operations, &mut |i, current, row| {
-            if i < count {
-                let Some(old) = self.unchanged(i, current)? else { return Err(changed()) };
-                let slots = assigned_slots(table, &self.schema, self.values(i)).map_err(|e| {
+    fn move_rows(
+        self,
+        writer: &Writer<'_>,
+        mut written: Written,
+    ) -> Result<Round<(Commit, Written)>, SqlError> {
+        let (Target { table, schema, .. }, matched) = (self.assigning.target.as_ref(), self.matched);
+        let rows = matched.numbers();
+        let (keys, mut held) = self.new_keys(&rows)?;
+        let count = rows.len();
+        let operation = |key| WriteOp { table, key, read: Read::Existing, row: &[] };
+        let old = rows.iter().map(|&i| matched.key(i));
+        let operations: Vec<WriteOp<'_>> = old.chain(keys.iter().map(Vec::as_slice)).map(operation).collect();
+        let mut moved_rows: Vec<Vec<u8>> = Vec::with_capacity(count);
+        let (mut refused, mut changed) = (None, Vec::new());
+        let result = writer.write(&operations, &mut |n, current, row| {
+            if n < count {
+                let old = matched.unchanged(rows[n], current, &mut changed);
+                if !changed.is_empty() {
+                    return in_vain(n + 1 == count);
+                }
+                // Whoever names a key and changes it has read the row.
+                let Some(old) = old else { return Ok(Decision::Keep) };
+                let slots = assigned_slots(table, schema, self.values(rows[n])).map_err(|e| {
                     refused = Some(e);
-                    changed()
+                    super::changed()
                 })?;
                 let mut moved = Vec::new();
-                self.schema.replace_slots(old, &slots, &mut moved);
+                schema.replace_slots(old.row, &slots, &mut moved);
                 held += size_of::<Vec<u8>>() + moved.len();
-                rows.push(moved);
+                moved_rows.push(moved);
                 self.room.check(held).map_err(|e| {
                     refused = Some(e);
-                    changed()
+                    super::changed()
                 })?;
                 return Ok(Decision::Delete);
             }
             if current.is_some() {
-                refused = Some(duplicate_key(table, &self.schema, &keys[i - count]));
-                return Err(changed());
+                refused = Some(duplicate_key(table, schema, &keys[n - count]));
+                return Err(super::changed());
             }
-            row.extend_from_slice(&rows[i - count]);
-            written.push(&keys[i - count], row);
+            row.extend_from_slice(&moved_rows[n - count]);
+            written.push(&keys[n - count], row);
             Ok(Decision::Put)
         });
         match refused {
             Some(error) => Err(error),
-            None => Ok((result?, written)),
-        }
-    }
-
-    /// The row to change, if it is still the one that was read; `None` for a key that was not read and does not exist.
-    fn unchanged<'a>(&self, i: usize, current: Option<RowVersion<'a>>) -> EngineResult<Option<&'a [u8]>> {
-        match (current, self.matched.ts(i)) {
-            (Some(current), Some(ts)) if current.ts == ts => Ok(Some(current.row)),
-            (Some(current), None) => Ok(Some(current.row)),
-            (None, None) => Ok(None),
-            _ => Err(changed()),
+            None if !changed.is_empty() => Ok(Round::Changed(changed)),
+            None => Ok(Round::Written((result?, written))),
         }
     }
 
     /// The new values of row `i`, each with the position of its column.
     fn values(&self, i: usize) -> Vec<(usize, ValueRef<'_>)> {
-        let mut values = Vec::with_capacity(self.changes.len());
-        for ((position, change), constant) in self.changes.iter().zip(&self.constants) {
+        let Assigning { target, constants, changes } = self.assigning;
+        let mut values = Vec::with_capacity(changes.len());
+        for ((position, change), constant) in changes.iter().zip(constants) {
             let value = match change {
                 Change::Constant(_) => constant.as_ref(),
                 Change::Computed(n) => {
-                    self.matched.value(i, *n, self.schema.columns()[*position].column_type)
+                    self.matched.value(i, *n, target.schema.columns()[*position].column_type)
                 }
             };
             values.push((*position, value));
@@ -297,20 +300,21 @@ impl Attempt {
     }
 
     /// The keys that the rows get, and the bytes of memory in use by then.
-    fn new_keys(&self) -> Result<(Vec<Vec<u8>>, usize), SqlError> {
+    fn new_keys(&self, rows: &[usize]) -> Result<(Vec<Vec<u8>>, usize), SqlError> {
+        let Target { table, schema, .. } = self.assigning.target.as_ref();
         let mut bytes = self.matched.bytes();
-        let mut keys = Vec::with_capacity(self.matched.len());
-        for i in 0..self.matched.len() {
-            let mut parts = key::decode_key(&self.schema, self.matched.key(i))?;
+        let mut keys = Vec::with_capacity(rows.len());
+        for &i in rows {
+            let mut parts = key::decode_key(schema, self.matched.key(i))?;
             let values = self.values(i);
-            assigned_slots(&self.table, &self.schema, values.clone())?;
+            assigned_slots(table, schema, values.clone())?;
             for (position, value) in values {
-                if let ColumnSource::Key(component) = self.schema.columns()[position].source {
+                if let ColumnSource::Key(component) = schema.columns()[position].source {
                     parts[usize::from(component)] = value.to_owned();
                 }
             }
             let mut encoded = Vec::new();
-            key::encode_key(&self.schema, parts.iter().map(Value::as_ref), &mut encoded)?;
+            key::encode_key(schema, parts.iter().map(Value::as_ref), &mut encoded)?;
             bytes += size_of::<Vec<u8>>() + encoded.len();
             keys.push(encoded);
             self.room.hold(bytes)?;

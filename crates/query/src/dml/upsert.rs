@@ -1,7 +1,8 @@
 //! `ON CONFLICT` of an `INSERT`.
 //!
 //! A `DO UPDATE` that only copies from `excluded` or sets constants is decided while the row is latched. One that
-//! computes reads the rows first, evaluates over all of them at once, and writes if none changed meanwhile.
+//! computes reads the rows first, evaluates over all of them at once, and writes if none changed meanwhile; if one has, it
+//! does so once more while nobody changes them.
 
 use super::assignments::{assigned_column, assigned_slots, single_assignments};
 use super::coerce::{coerce, scalar};
@@ -10,6 +11,7 @@ use super::insert::is_default;
 use super::point;
 use super::returning::{logical, physical};
 use super::room::Room;
+use super::rounds;
 use super::rows::Written;
 use super::{Run, Scope, Writer, changed, names, primary_key_name, refuse};
 use crate::context::QueryEngine;
@@ -229,7 +231,7 @@ impl Upsert {
     /// Inserts the rows whose keys are new and updates the others; returns the rows written, if they are `shown`.
     ///
     /// # Errors
-    /// 21000 if a key occurs twice; `Conflict` if a row changed meanwhile; `TooLarge`.
+    /// 21000 if a key occurs twice; `TooLarge`.
     pub(crate) async fn write(
         upsert: &Arc<Upsert>,
         run: Run<'_>,
@@ -240,10 +242,11 @@ impl Upsert {
     ) -> Result<(Commit, Written), SqlError> {
         check_distinct(&rows)?;
         let bound = upsert.bind(run, schema)?;
-        let (room, written) = (Room::new(run.query), Written::new(shown));
+        let (room, count) = (Room::new(run.query), rows.len());
         let (upsert, table, schema) = (Arc::clone(upsert), Arc::clone(table), Arc::clone(schema));
-        run.destination()
-            .blocking(rows.len(), move |writer| {
+        let (writers, destination) = (run.query.writers(), run.destination());
+        if !upsert.reads_first() {
+            let write = move |writer: &Writer<'_>| {
                 let proposal = Proposal {
                     writer,
                     table: &table,
@@ -252,12 +255,27 @@ impl Upsert {
                     bound: &bound,
                     room: &room,
                 };
-                match upsert.reads_first() {
-                    true => upsert.read_then_write(proposal, written),
-                    false => upsert.write_directly(proposal, written),
-                }
-            })
-            .await?
+                upsert.write_directly(proposal, Written::new(shown))
+            };
+            return destination.blocking(count, write).await?;
+        }
+        let turn = writers.beside(table.id()).await;
+        let of = Arc::clone(&table);
+        let read_then_write = move |writer: &Writer<'_>| {
+            let proposal =
+                Proposal { writer, table: &of, schema: &schema, rows: &rows, bound: &bound, room: &room };
+            upsert.read_then_write(proposal, Written::new(shown))
+        };
+        let (round, read_then_write) =
+            destination.blocking(count, move |writer| (read_then_write(writer), read_then_write)).await?;
+        if let Some(done) = round? {
+            return Ok(done);
+        }
+        // The rows that exist are in memory by now: to read them all again, with the table held, takes no longer than
+        // writing them.
+        drop(turn);
+        let _alone = writers.alone(table.id()).await;
+        rounds::alone(&destination, &table, read_then_write).await
     }
 
     fn bind(&self, run: Run<'_>, schema: &Schema) -> Result<Bound, SqlError> {
@@ -318,15 +336,16 @@ impl Upsert {
         }
     }
 
+    /// `None` if a row has changed between.
     fn read_then_write(
         &self,
         proposal: Proposal<'_>,
         mut written: Written,
-    ) -> Result<(Commit, Written), SqlError> {
+    ) -> Result<Option<(Commit, Written)>, SqlError> {
         let Proposal { writer, table, schema, rows, bound, .. } = proposal;
         let current = proposal.read()?;
         let evaluated = self.evaluate(&proposal, &current)?;
-        let mut refused = None;
+        let (mut refused, mut is_changed) = (None, false);
         let result = writer.write(&rows.operations(table, Read::Existing), &mut |i, now, row| {
             match (now, current.found[i]) {
                 (None, None) => {
@@ -352,14 +371,18 @@ impl Upsert {
                         changed()
                     })?;
                 }
-                _ => return Err(changed()),
+                _ => {
+                    is_changed = true;
+                    return Err(changed());
+                }
             }
             written.push(rows.key(i), row);
             Ok(Decision::Put)
         });
         match refused {
             Some(error) => Err(error),
-            None => Ok((result?, written)),
+            None if is_changed => Ok(None),
+            None => Ok(Some((result?, written))),
         }
     }
 

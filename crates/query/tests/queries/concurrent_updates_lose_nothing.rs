@@ -1,8 +1,10 @@
 //! Statements that read before they write, beside each other.
 
 use crate::db::Db;
-use oribi_types::Value;
+use oribi_engine::{Decision, Engine, Read, WriteOp};
+use oribi_types::{RowRef, Value, ValueRef, key};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 const TASKS: usize = 4;
 const ROUNDS: usize = 25;
@@ -156,5 +158,95 @@ async fn a_column_that_is_added_keeps_its_values_under_updates() {
     }
     for c in 0..COLUMNS {
         assert_eq!(db.rows(&format!("select distinct c{c} from t")).await, [c.to_string()]);
+    }
+}
+
+/// Sets `n` of ten rows of `t` again and again, past SQL, and each time checks that it is what was set last. Returns how often.
+fn set_ten_rows(engine: &Engine, stop: &AtomicBool) -> i32 {
+    let table = engine.table("public", "t").unwrap();
+    let layout = table.schema_ref().layout();
+    for round in 1.. {
+        for id in 0..10 {
+            let mut key = Vec::new();
+            key::encode_component(ValueRef::Int32(id), true, &mut key);
+            let op = WriteOp { table: &table, key: &key, read: Read::Existing, row: &[] };
+            let set = engine.write(&[op], &mut |_, current, row| {
+                let old = RowRef::new(layout, current.expect("nobody deletes it").row);
+                assert_eq!(old.get(0), Some(ValueRef::Int32(round - 1)), "what was set is lost");
+                layout.encode(&[ValueRef::Int32(round), old.get(1).expect("m is not null")], row);
+                Ok(Decision::Put)
+            });
+            set.unwrap();
+        }
+        if stop.load(Relaxed) {
+            return round;
+        }
+    }
+    unreachable!("rounds are many");
+}
+
+/// Each statement reads all rows, which takes longer than it takes to set ten.
+#[tokio::test(flavor = "multi_thread")]
+async fn bulk_statements_end_beside_a_client_that_sets_ten_rows_again_and_again() {
+    let db = Arc::new(Db::new());
+    db.run("create table t (id int primary key, n int, m int not null) with (durability = 'periodic:10ms')")
+        .await;
+    db.run("insert into t select value, 0, 0 from generate_series(0, 2999) as g(value)").await;
+    let stop = Arc::new(AtomicBool::new(false));
+    let setting = {
+        let (engine, stop) = (Arc::clone(&db.engine), Arc::clone(&stop));
+        tokio::task::spawn_blocking(move || set_ten_rows(&engine, &stop))
+    };
+    for _ in 0..3 {
+        assert_eq!(db.tag("update t set m = m + 1").await, "UPDATE 3000");
+        assert_eq!(db.tag("update t set m = m + 1 where n >= 0 and id >= 0").await, "UPDATE 3000");
+        let from_another =
+            "update t set m = t.m + 1 from (select id from t where m >= 0) as o where o.id = t.id";
+        assert_eq!(db.tag(from_another).await, "UPDATE 3000");
+        let upsert =
+            "insert into t select id, 0, 1 from t on conflict (id) do update set m = t.m + excluded.m";
+        assert_eq!(db.tag(upsert).await, "INSERT 0 3000");
+        assert_eq!(db.tag("delete from t where id >= 0 and m < 0").await, "DELETE 0");
+        assert_eq!(db.tag("delete from t where n >= 0 and id >= 3000").await, "DELETE 0");
+    }
+    // Rows that move, among those that are set.
+    assert_eq!(db.tag("update t set id = case when id < 10 then id else id + 3000 end").await, "UPDATE 3000");
+    stop.store(true, Relaxed);
+    let rounds = setting.await.unwrap();
+    assert!(rounds > 1);
+    assert_eq!(db.rows("select distinct m from t").await, ["12"]);
+    assert_eq!(db.rows("select distinct n from t where id < 10").await, [rounds.to_string()]);
+    assert_eq!(db.rows("select count(*), max(id) from t where id >= 10").await, ["2990|5999"]);
+}
+
+/// A row that is no longer one of those that a statement is about stays as it is; one that has become one, too, as for a
+/// statement that came before the change.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_row_that_changed_is_decided_again() {
+    let db = Arc::new(Db::new());
+    db.run("create table t (id int primary key, n int, m int) with (durability = 'periodic:10ms')").await;
+    db.run("insert into t select value, 0, 0 from generate_series(0, 999) as g(value)").await;
+    for round in 1..=20 {
+        let set = {
+            let db = Arc::clone(&db);
+            tokio::spawn(async move {
+                for id in 0..10 {
+                    db.run(&format!("update t set n = {round}, m = 0 where id = {id}")).await;
+                }
+                db.run("delete from t where id = 10").await;
+            })
+        };
+        // Whichever comes first.
+        db.run(&format!("update t set m = case when n = {round} then n else 0 end where n >= 0")).await;
+        db.run("update t set m = -1 where n < 0 and id < 10").await;
+        set.await.unwrap();
+        let wrong = format!("select count(*) from t where m not in (0, {round}) or (id > 10 and m <> 0)");
+        assert_eq!(db.rows(&wrong).await, ["0"]);
+        assert_eq!(
+            db.rows("select count(*) from t where id = 10").await,
+            ["0"],
+            "a deleted row stays deleted"
+        );
+        db.run("insert into t values (10, 0, 0)").await;
     }
 }

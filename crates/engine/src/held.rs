@@ -1,0 +1,74 @@
+//! A table whose rows nobody else changes for a while: for a statement that reads before it writes and found, more than once,
+//! that others had been faster.
+//!
+//! What is held are the latches of all keys that the table has or may get, which a write of many rows takes most of anyway.
+//! Whoever wants to write one of them waits, through whichever door it came, and nobody who reads does.
+
+use crate::catalog::Table;
+use crate::engine::Engine;
+use crate::latches::Taken;
+use crate::memory::MemoryBudget;
+use crate::record;
+use crate::tracked::Tracks;
+use crate::write::{Commit, Decide, Target, WriteOp};
+use oribi_types::{Error, Result, Timestamp};
+use oribi_wal::Lsn;
+use parking_lot::MutexGuard;
+
+/// See [`Engine::hold`].
+pub struct Held<'e> {
+    engine: &'e Engine,
+    /// Those that the table's tablets had when their latches were taken.
+    generations: Vec<u64>,
+    _latches: Vec<MutexGuard<'e, ()>>,
+}
+
+impl Engine {
+    /// Keeps everybody else from changing rows of `table` until what it returns is dropped. A snapshot that is taken
+    /// meanwhile sees the rows as they are; only [`Held::write`] may be called for a write by the same thread.
+    pub fn hold(&self, table: &Table) -> Held<'_> {
+        let generations: Vec<u64> = table.tablets.iter().map(|tablet| tablet.generation()).collect();
+        let latches = self.latches.take_sets(&generations);
+        // Whoever had a latch before has applied its rows; others that came before may still be at theirs.
+        self.timeline.wait_for_watermark(self.timeline.last());
+        Held { engine: self, generations, _latches: latches }
+    }
+}
+
+impl Held<'_> {
+    /// As [`Engine::write`], of rows of the table that is held.
+    ///
+    /// # Errors
+    /// As [`Engine::write`]; `Retry` also for a row of another table.
+    pub fn write(&self, ops: &[WriteOp<'_>], decide: &mut Decide<'_>) -> Result<Commit> {
+        self.engine.execute(ops, decide, &mut Latched(&self.generations))
+    }
+}
+
+/// A write whose keys are latched already, being of tablets of these generations.
+struct Latched<'h>(&'h [u64]);
+
+impl Tracks for Latched<'_> {
+    /// An import may wait for the latches, and keep the table from being flushed until it has them. A statement waits before
+    /// it holds its table.
+    fn wait_for_room(&self, _: &MemoryBudget) -> Result<()> {
+        Ok(())
+    }
+
+    fn latch<'e>(&self, _: &'e Engine, targets: &[Target<'_>]) -> Result<Taken<'e>> {
+        match targets.iter().all(|(_, key)| self.0.contains(&key.generation)) {
+            true => Ok(Taken::new()),
+            false => Err(Error::retry("the table was truncated meanwhile")),
+        }
+    }
+
+    fn decided(&mut self) -> Result<bool> {
+        Ok(false)
+    }
+
+    fn start_record(&self, ts: Timestamp, buf: &mut Vec<u8>) {
+        record::start(buf, ts);
+    }
+
+    fn applied(&mut self, _: &[WriteOp<'_>], _: Lsn, _: &mut Commit) {}
+}

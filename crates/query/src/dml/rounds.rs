@@ -1,0 +1,123 @@
+//! The rounds of a statement that reads its rows at a snapshot and then writes them all at once.
+//!
+//! Another write may come between. As in PostgreSQL under READ COMMITTED, the statement does not fail then: the rows that
+//! changed, and no others, are decided again on their newest versions, by the same query for their keys alone.
+//!
+//! 1. Beside everybody: all rows are read, latched and compared. As a rule none has changed.
+//! 2. Alone among statements of this kind, the rows that had changed are read again. What is left to disturb it are point
+//!    writes, which come faster than any query: so the table is then [held](oribi_engine::Held), and the few rows that changed in
+//!    this last moment are read once more, while nobody changes them. The write finds them so.
+//!
+//! Nothing is written before the last round, and then everything.
+
+use super::matched::{Matched, Selection, Target};
+use super::room::Room;
+use super::{Destination, Parameters, Run, Writer};
+use crate::context::QueryEngine;
+use oribi_engine::Table;
+use oribi_session::sql::{SqlError, SqlSession};
+use oribi_types::{ColumnType, Error, Value};
+use std::sync::Arc;
+use tokio::runtime::Handle;
+
+/// The end of a round.
+pub(super) enum Round<T> {
+    Written(T),
+    /// These rows, by their numbers, are not as they were read, and nothing was written.
+    Changed(Vec<usize>),
+}
+
+/// Times that a statement looks at rows that it holds. They are as they were when it looked first, but that some may have
+/// expired.
+const LOOKS_MAX: usize = 8;
+
+/// Reads the rows of `selection` and writes what `write` makes of them, until none has changed in between.
+///
+/// # Errors
+/// Those of the query and of `write`.
+pub(super) async fn read_and_write<T: Send + 'static>(
+    run: Run<'_>,
+    target: &Arc<Target>,
+    selection: &Arc<Selection>,
+    write: impl Fn(&Matched, &Room, &Writer<'_>) -> Result<Round<T>, SqlError> + Send + 'static,
+) -> Result<T, SqlError> {
+    let destination = run.destination();
+    let turn = match selection.reads_first() {
+        true => Some(run.query.writers().beside(target.table.id()).await),
+        false => None,
+    };
+    let room = Room::new(run.query);
+    let matched = selection.find(run, target, &room).await?;
+    let (round, mut matched, room, write) = destination
+        .blocking(matched.len(), move |writer| {
+            let round = write(&matched, &room, writer);
+            (round, matched, room, write)
+        })
+        .await?;
+    let changed = match round? {
+        Round::Written(written) => return Ok(written),
+        Round::Changed(rows) => rows,
+    };
+    drop(turn);
+    let _alone = run.query.writers().alone(target.table.id()).await;
+    selection.find_again(run, target, &room, &mut matched, &changed).await?;
+    let (statement, target, selection) = (Statement::of(run), Arc::clone(target), Arc::clone(selection));
+    let threads = Handle::current();
+    alone(&destination, &Arc::clone(&target.table), move |writer| match write(&matched, &room, writer)? {
+        Round::Changed(rows) => {
+            let run = statement.run();
+            threads.block_on(selection.find_again(run, &target, &room, &mut matched, &rows))?;
+            Ok(None)
+        }
+        Round::Written(written) => Ok(Some(written)),
+    })
+    .await
+}
+
+/// Calls `look` until it gives something, while nobody else changes rows of `table`.
+///
+/// # Errors
+/// Those of `look`.
+pub(super) async fn alone<T: Send + 'static>(
+    destination: &Destination,
+    table: &Arc<Table>,
+    mut look: impl FnMut(&Writer<'_>) -> Result<Option<T>, SqlError> + Send + 'static,
+) -> Result<T, SqlError> {
+    let table = Arc::clone(table);
+    // Where it may wait: for those who have latches, and for its query.
+    destination
+        .blocking(usize::MAX, move |writer| {
+            let held = writer.engine.hold(&table);
+            for _ in 0..LOOKS_MAX {
+                if let Some(found) = look(&writer.holding(&held))? {
+                    return Ok(found);
+                }
+            }
+            Err(Error::internal("rows changed while they were held").into())
+        })
+        .await?
+}
+
+/// What a [`Run`] borrows.
+struct Statement {
+    query: Arc<QueryEngine>,
+    session: Arc<SqlSession>,
+    types: Vec<ColumnType>,
+    values: Vec<Value>,
+}
+
+impl Statement {
+    fn of(run: Run<'_>) -> Self {
+        Statement {
+            query: Arc::clone(run.query),
+            session: Arc::clone(run.session),
+            types: run.parameters.types.to_vec(),
+            values: run.parameters.values.to_vec(),
+        }
+    }
+
+    fn run(&self) -> Run<'_> {
+        let parameters = Parameters { types: &self.types, values: &self.values };
+        Run { query: &self.query, session: &self.session, parameters }
+    }
+}
