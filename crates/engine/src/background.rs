@@ -10,9 +10,9 @@ use crate::pages::Ages;
 use crate::tablet::{Tablet, TabletId};
 use crate::trouble::{Part, Troubles};
 use oribi_env::Priority;
+use oribi_env::locks::{self, Condvar, Mutex};
 use oribi_types::{Error, ErrorKind, Result};
 use oribi_wal::Lsn;
-use parking_lot::{Condvar, Mutex};
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -37,14 +37,14 @@ pub(crate) struct Background {
     ceiling: Alarm,
     pages: Alarm,
     pub troubles: Troubles,
-    threads: Mutex<Vec<JoinHandle<()>>>,
+    threads: Mutex<Vec<JoinHandle<()>>, { locks::LEAF }>,
 }
 
 /// What a thread sleeps by.
 #[derive(Default)]
 struct Alarm {
     rung: AtomicBool,
-    lock: Mutex<()>,
+    lock: Mutex<(), { locks::LEAF }>,
     wake: Condvar,
 }
 

@@ -6,11 +6,11 @@ use crate::installer::GivenUp;
 use crate::manifest::{Edit, Install, TableRecord};
 use crate::stop::StopOnPanic;
 use crate::tablet::{FileSet, Tablet, TabletId, TabletState};
+use oribi_env::locks::{self, MutexGuard};
 use oribi_types::{
     Durability, Error, Partitioning, Result, Schema, TableDefinition, TableOptions, Timestamp,
 };
 use oribi_wal::Lsn;
-use parking_lot::MutexGuard;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Release;
@@ -26,7 +26,7 @@ struct Emptied<'t> {
 
 impl Engine {
     /// To be held while the catalog, or what tables have, is changed: one change at a time, each as a whole.
-    pub(crate) fn begin_ddl(&self) -> (MutexGuard<'_, ()>, StopOnPanic<'_>) {
+    pub(crate) fn begin_ddl(&self) -> (MutexGuard<'_, (), { locks::DDL }>, StopOnPanic<'_>) {
         (self.ddl.lock(), self.stop_on_panic("a change of the catalog"))
     }
 

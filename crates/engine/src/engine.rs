@@ -13,10 +13,10 @@ use crate::timeline::{Snapshot, Timeline};
 use crate::tracker::ResultTracker;
 use arc_swap::ArcSwap;
 use oribi_env::Env;
+use oribi_env::locks::{self, Mutex, RwLock};
 use oribi_sstable::PointReads;
 use oribi_types::{Error, Result, Timestamp};
 use oribi_wal::{Log, Lsn};
-use parking_lot::{Mutex, RwLock};
 use std::any::Any;
 use std::future::Future;
 use std::path::PathBuf;
@@ -41,21 +41,21 @@ pub struct Engine {
     /// The catalog's version: each prepared statement asks for it. It is set when the catalog is.
     pub(crate) catalog_version: AtomicU64,
     /// One change of the catalog at a time.
-    pub(crate) ddl: Mutex<()>,
+    pub(crate) ddl: Mutex<(), { locks::DDL }>,
     /// Writers hold it shared from taking their timestamp until they are applied; who seals a memtable holds it
     /// alone, so that a memtable has all of its writes and their LSNs are below those of the next.
-    pub(crate) gate: RwLock<()>,
+    pub(crate) gate: RwLock<(), { locks::GATE }>,
     pub(crate) latches: Latches,
     pub(crate) next_memtable: AtomicU64,
     /// Held while the ceiling of timestamps is changed on disk.
-    pub(crate) ceiling: Mutex<()>,
+    pub(crate) ceiling: Mutex<(), { locks::CEILING }>,
     pub(crate) background: Arc<Background>,
     pub(crate) counters: Counters,
     /// At the oldest timestamp that can be asked for since the engine was opened, until somebody takes it.
-    pub(crate) history: Mutex<Option<Snapshot>>,
+    pub(crate) history: Mutex<Option<Snapshot>, { locks::LEAF }>,
     pub(crate) closed: AtomicBool,
     /// Files of changes that failed, while the manifest may name them.
-    pub(crate) given_up: Mutex<Vec<GivenUp>>,
+    pub(crate) given_up: Mutex<Vec<GivenUp>, { locks::GIVEN_UP }>,
     /// Held until the engine is gone.
     pub(crate) _lock: Box<dyn Any + Send + Sync>,
 }

@@ -6,21 +6,20 @@
 
 use crate::catalog::Table;
 use crate::engine::Engine;
-use crate::latches::Taken;
+use crate::latches::{Latch, Taken};
 use crate::memory::MemoryBudget;
 use crate::record;
 use crate::tracked::Tracks;
 use crate::write::{Commit, Decide, Target, WriteOp};
 use oribi_types::{Error, Result, Timestamp};
 use oribi_wal::Lsn;
-use parking_lot::MutexGuard;
 
 /// See [`Engine::hold`].
 pub struct Held<'e> {
     engine: &'e Engine,
     /// Those that the table's tablets had when their latches were taken.
     generations: Vec<u64>,
-    _latches: Vec<MutexGuard<'e, ()>>,
+    _latches: Vec<Latch<'e>>,
 }
 
 impl Engine {

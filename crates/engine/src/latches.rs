@@ -4,7 +4,7 @@
 //! such writes to two tablets do not wait for each other.
 
 use crate::index::KeyRef;
-use parking_lot::{Mutex, MutexGuard};
+use oribi_env::locks::{self, Mutex, MutexGuard};
 use smallvec::SmallVec;
 
 const SETS: usize = 16;
@@ -14,10 +14,12 @@ const LATCHES: usize = SETS * SET;
 const WORD_BITS: usize = u64::BITS as usize;
 
 /// Locks over keys, by tablet and hash. Two keys may share one.
-pub(crate) struct Latches(Box<[Mutex<()>]>);
+pub(crate) struct Latches(Box<[Mutex<(), { locks::LATCH }>]>);
+
+pub(crate) type Latch<'l> = MutexGuard<'l, (), { locks::LATCH }>;
 
 /// The latches of a write.
-pub(crate) type Taken<'l> = SmallVec<[MutexGuard<'l, ()>; 1]>;
+pub(crate) type Taken<'l> = SmallVec<[Latch<'l>; 1]>;
 
 /// The set of a tablet's latches. Tablets of up to eight generations in a row, as those of a new table are, share none.
 fn set_of(generation: u64) -> usize {
@@ -36,12 +38,12 @@ impl Latches {
     }
 
     /// Takes every latch: nobody is between deciding and applying.
-    pub fn take_all(&self) -> Vec<MutexGuard<'_, ()>> {
+    pub fn take_all(&self) -> Vec<Latch<'_>> {
         self.0.iter().map(|latch| latch.lock()).collect()
     }
 
     /// Takes the latches of all keys that tablets of `generations` have or may get.
-    pub fn take_sets(&self, generations: &[u64]) -> Vec<MutexGuard<'_, ()>> {
+    pub fn take_sets(&self, generations: &[u64]) -> Vec<Latch<'_>> {
         let wanted = |set: &usize| generations.iter().any(|generation| set_of(*generation) == *set);
         let latches = (0..SETS).filter(wanted).flat_map(|set| &self.0[set * SET..][..SET]);
         latches.map(|latch| latch.lock()).collect()

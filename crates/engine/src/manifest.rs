@@ -14,11 +14,11 @@ use crate::ddl::TABLES_DIR;
 use crate::deletions::MarksRecord;
 use crate::tablet::TabletId;
 use crate::tracker::{ClientResults, is_client_id};
+use oribi_env::locks::{self, Mutex};
 use oribi_env::{Env, read_file, write_file};
 use oribi_sstable::{SstableId, SstableMeta};
 use oribi_types::{Error, ErrorKind, Result, TableDefinition, Timestamp};
 use oribi_wal::frames::{FrameWriter, read_frames};
-use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -296,7 +296,7 @@ pub(crate) struct Manifest {
     env: Env,
     dir: PathBuf,
     bytes_max: u64,
-    inner: Mutex<Inner>,
+    inner: Mutex<Inner, { locks::MANIFEST }>,
     /// Whether there is no writer; to be asked without the lock, which is held during a sync.
     failed: AtomicBool,
 }

@@ -6,8 +6,8 @@
 //! starts; beyond all of it, writers wait. Queries are refused what would break the rule. Indexes, jobs and results are
 //! only counted, and so is what a query takes without asking: the others make room for them, as far as they can.
 
+use oribi_env::locks::{self, Condvar, Mutex};
 use oribi_types::{Error, Result};
-use parking_lot::{Condvar, Mutex};
 use std::cmp::Ordering;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
@@ -29,10 +29,10 @@ pub struct MemoryBudget {
     results: AtomicU64,
     closed: AtomicBool,
     /// Why flushing makes no room at the moment, if so.
-    stalled: Mutex<Option<Error>>,
+    stalled: Mutex<Option<Error>, { locks::STALLED }>,
     /// Writers that wait for a flush sleep here.
     room: Condvar,
-    room_lock: Mutex<()>,
+    room_lock: Mutex<(), { locks::ROOM }>,
     room_async: Notify,
 }
 

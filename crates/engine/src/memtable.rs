@@ -5,8 +5,8 @@ use crate::index::{Applied, KeyRef, NewVersion, Older, RowIndex};
 use crate::memory::MemoryBudget;
 use crate::ordered::OrderedView;
 use crate::walk::Walks;
+use oribi_env::locks::{self, Mutex};
 use oribi_types::Timestamp;
-use parking_lot::Mutex;
 use std::ops::Range;
 use std::sync::atomic::{AtomicI64, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
@@ -29,7 +29,7 @@ pub(crate) struct Memtable {
     /// When sealed: every record of the tablet at or below this is in it or was flushed before.
     last_lsn: AtomicU64,
     /// The newest record at the last look, and the time of the first look that found it.
-    seen: Mutex<(u64, u64)>,
+    seen: Mutex<(u64, u64), { locks::LEAF }>,
     /// Those under way over its rows.
     pub walks: Walks,
     /// Made by the first range read.
@@ -235,7 +235,7 @@ impl Run {
 /// eight bytes for each.
 #[derive(Default)]
 struct Hashes {
-    chunks: Mutex<Vec<Vec<u64>>>,
+    chunks: Mutex<Vec<Vec<u64>>, { locks::KEYS }>,
     len: AtomicUsize,
 }
 

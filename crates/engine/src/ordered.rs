@@ -10,8 +10,8 @@
 use crate::index::RowIndex;
 use crate::memory::MemoryBudget;
 use crate::memtable::Memtable;
+use oribi_env::locks::{self, Mutex};
 use oribi_types::batch::EncodedKeys;
-use parking_lot::Mutex;
 use std::sync::Arc;
 
 /// Distinct keys in order.
@@ -20,7 +20,7 @@ pub(crate) type Run = Arc<EncodedKeys>;
 /// Counted as memory of memtables.
 pub(crate) struct OrderedView {
     budget: Arc<MemoryBudget>,
-    runs: Mutex<Runs>,
+    runs: Mutex<Runs, { locks::ORDER }>,
 }
 
 #[derive(Default)]

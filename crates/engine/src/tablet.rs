@@ -3,9 +3,9 @@
 use crate::deletions::{Deletions, MarksRecord};
 use crate::memtable::Memtable;
 use arc_swap::ArcSwap;
+use oribi_env::locks::{self, Mutex};
 use oribi_sstable::{Sstable, SstableId};
 use oribi_types::Timestamp;
-use parking_lot::Mutex;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -24,11 +24,11 @@ pub(crate) struct Tablet {
     emptied: AtomicU64,
     state: ArcSwap<TabletState>,
     /// The installer: whoever changes the tablet's files holds this, from reading them to the manifest record.
-    pub installer: Mutex<()>,
+    pub installer: Mutex<(), { locks::INSTALLER }>,
     /// One flush of the tablet at a time, so that memtables are flushed in order.
-    pub flush: Mutex<()>,
+    pub flush: Mutex<(), { locks::FLUSH }>,
     /// One compaction of the tablet at a time.
-    pub compaction: Mutex<()>,
+    pub compaction: Mutex<(), { locks::COMPACTION }>,
 }
 
 /// The version of no definition.

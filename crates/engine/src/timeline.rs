@@ -7,8 +7,8 @@
 use crate::ceiling::SPARE_MICROS;
 use crate::read::ReadView;
 use oribi_env::Clock;
+use oribi_env::locks::{self, Condvar, Mutex};
 use oribi_types::{Error, Result, Timestamp};
-use parking_lot::{Condvar, Mutex};
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -20,12 +20,12 @@ pub(crate) struct Timeline {
     last: AtomicU64,
     /// No timestamp above this is given out.
     ceiling: AtomicU64,
-    writes: Mutex<Writes>,
+    writes: Mutex<Writes, { locks::WRITES }>,
     completed: Condvar,
     /// Why the watermark moves no more, if so.
     stopped: OnceLock<Error>,
     /// Oldest first: new ones are at the watermark, as a rule, which only ascends. Registering allocates nothing then.
-    snapshots: Mutex<Vec<Registered>>,
+    snapshots: Mutex<Vec<Registered>, { locks::SNAPSHOTS }>,
 }
 
 /// The snapshots registered at one timestamp.

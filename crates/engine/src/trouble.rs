@@ -1,8 +1,8 @@
 //! What an engine cannot do at the moment. It tries again by itself: who serves tells who operates it.
 
 use crate::engine::Engine;
+use oribi_env::locks::{self, Mutex};
 use oribi_types::Error;
-use parking_lot::Mutex;
 
 /// What fails.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,8 +42,8 @@ pub struct Trouble {
 /// What the background threads found last.
 #[derive(Default)]
 pub(crate) struct Troubles {
-    flush: Mutex<Option<Error>>,
-    compaction: Mutex<Option<Error>>,
+    flush: Mutex<Option<Error>, { locks::LEAF }>,
+    compaction: Mutex<Option<Error>, { locks::LEAF }>,
 }
 
 impl Troubles {

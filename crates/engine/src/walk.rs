@@ -24,9 +24,9 @@ use crate::range::KeyRange;
 use crate::reading::Reading;
 use crate::timeline::Snapshot;
 use arrow::array::RecordBatch;
+use oribi_env::locks::{self, Mutex};
 use oribi_types::batch::BatchBuilder;
 use oribi_types::{Result, Schema};
-use parking_lot::Mutex;
 use std::sync::{Arc, Weak};
 
 /// Rows that no file has yet, as batches that are made when they are asked for. What a slow reader has not come to stays
@@ -35,7 +35,7 @@ use std::sync::{Arc, Weak};
 /// A batch is small: its columns lie where those of the batch before did, which the processor has in its cache. Memory that is
 /// new to the process, and cleared by the system first, would cost more than all else.
 pub struct MemoryColumns {
-    rest: Arc<Mutex<Rest>>,
+    rest: Arc<Shared>,
     schema: Arc<Schema>,
     projection: Vec<usize>,
 }
@@ -96,10 +96,12 @@ impl MemoryColumns {
 
 /// The walks over a memtable.
 #[derive(Default)]
-pub(crate) struct Walks(Mutex<Vec<Weak<Mutex<Rest>>>>);
+pub(crate) struct Walks(Mutex<Vec<Weak<Shared>>, { locks::WALKS }>);
+
+type Shared = Mutex<Rest, { locks::WALK }>;
 
 impl Walks {
-    fn add(&self, rest: &Arc<Mutex<Rest>>) {
+    fn add(&self, rest: &Arc<Shared>) {
         let mut walks = self.0.lock();
         walks.retain(|walk| walk.strong_count() > 0);
         walks.push(Arc::downgrade(rest));

@@ -7,6 +7,7 @@ mod common;
 use common::counting::{answered, count, text};
 use common::*;
 use oribi_engine::{Alteration, Commit, Decision, Engine, Read, Request, Table, WriteOp};
+use oribi_env::locks;
 use oribi_types::schema::ColumnSpec;
 use oribi_types::{ColumnSource, ColumnType, Durability, ErrorKind, Result, Timestamp, ValueRef};
 use std::collections::BTreeMap;
@@ -32,7 +33,7 @@ fn upsert(engine: &Engine, table: &Arc<Table>, k: i64, n: i64, decided: impl Fn(
         let mut slots = vec![ValueRef::String("v")];
         slots.resize(layout.slots().len(), ValueRef::Int64(n));
         layout.encode(&slots, row);
-        decided();
+        locks::as_another_thread(&decided);
         Ok(Decision::Put)
     })
 }

@@ -3,6 +3,7 @@
 //! Nothing below the binary opens a file, reads a clock or spawns a thread in any other way, so that the same engine
 //! runs on a simulated disk that loses what was not synced.
 
+pub mod locks;
 mod real;
 
 pub use real::RealFiles;

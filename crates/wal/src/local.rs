@@ -17,9 +17,9 @@ use crate::recovery::{self, Found};
 use crate::segment::{self, CreateError, Segment, SegmentInfo};
 use crate::sync::{Control, StopOnPanic};
 use crate::{Log, Lsn, Progress, Record};
+use oribi_env::locks::{self, Condvar, Mutex};
 use oribi_env::{Env, Files, Priority};
 use oribi_types::{Error, Result};
-use parking_lot::{Condvar, Mutex};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -89,9 +89,9 @@ pub(crate) struct Inner {
     pub segment_bytes: u64,
     spares_max: usize,
     buffer_bytes_max: usize,
-    pub active: Mutex<Active>,
-    pub writer: Mutex<Writer>,
-    pub control: Mutex<Control>,
+    pub active: Mutex<Active, { locks::LOG_ACTIVE }>,
+    pub writer: Mutex<Writer, { locks::LOG_WRITER }>,
+    pub control: Mutex<Control, { locks::LOG_CONTROL }>,
     /// The sync thread waits here for work …
     pub work: Condvar,
     /// … and everybody else for what it has done.
@@ -104,12 +104,12 @@ pub(crate) struct Inner {
     pub progress: watch::Sender<Progress>,
     stopped: OnceLock<Error>,
     /// All segments in use, oldest first.
-    segments: Mutex<Vec<SegmentInfo>>,
+    segments: Mutex<Vec<SegmentInfo>, { locks::LOG_SEGMENTS }>,
     /// Trimmed segments whose files are kept for new ones.
-    pub spares: Mutex<Vec<u64>>,
+    pub spares: Mutex<Vec<u64>, { locks::LOG_SPARES }>,
     /// The segment that this opening began with: it and all before had a durable first block then.
     opening: u64,
-    trimming: Mutex<()>,
+    trimming: Mutex<(), { locks::LOG_TRIMMING }>,
 }
 
 /// What whoever writes needs.

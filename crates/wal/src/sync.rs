@@ -102,10 +102,8 @@ impl Inner {
             let statement_pause =
                 control.interval.map_or(STATEMENT_PAUSE, |all| STATEMENT_PAUSE.min(all / 2));
             let timed_out = match control.interval {
-                _ if unstated => self.work.wait_for(&mut control, statement_pause).timed_out(),
-                Some(all) => {
-                    self.work.wait_for(&mut control, all.saturating_sub(statement_pause)).timed_out()
-                }
+                _ if unstated => self.work.wait_for(&mut control, statement_pause),
+                Some(all) => self.work.wait_for(&mut control, all.saturating_sub(statement_pause)),
                 None => {
                     self.work.wait(&mut control);
                     false

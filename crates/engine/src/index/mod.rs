@@ -17,6 +17,7 @@ pub(crate) use version::{Location, Meta, Older, Version, VersionRef};
 
 use crate::memory::MemoryBudget;
 use foldhash::fast::RandomState;
+use oribi_env::locks::{self, Entered};
 pub(crate) use oribi_index::Guard;
 pub(crate) use oribi_index::Stamp;
 use oribi_index::{Entry, Occupied, pin};
@@ -238,6 +239,7 @@ impl RowIndex {
         let NewVersion { ts, lsn, memtable, row, mut older } = new;
         let grown = Version::bytes_for(key.key.len(), row.map_or(0, <[u8]>::len)) as u64 + ENTRY_BYTES;
         let guard = pin();
+        let _shard = Entered::<{ locks::SHARD }>::waiting();
         match self.rows.lock(key.hash).entry(key.hash, |version| key.is(version)) {
             Entry::Vacant(shard) => {
                 if older == (Older::Unresolved { below: 0 }) && !in_files() {
@@ -271,6 +273,7 @@ impl RowIndex {
     /// for `memtable`.
     pub fn trim(&self, key: KeyRef<'_>, horizon: Timestamp, memtable: u64) -> u64 {
         let guard = pin();
+        let _shard = Entered::<{ locks::SHARD }>::waiting();
         let freed = match self.rows.lock(key.hash).entry(key.hash, |version| key.is(version)) {
             Entry::Occupied(mut entry) => self.trim_entry(&mut entry, &guard, horizon, memtable),
             Entry::Vacant(_) => Freed::default(),
@@ -336,14 +339,14 @@ impl RowIndex {
         if bytes > self.budget.cache_max() {
             return;
         }
-        let guard = pin();
+        let (guard, entered) = (pin(), Entered::<{ locks::SHARD }>::waiting());
         if let Entry::Vacant(shard) = self.rows.lock(key.hash).entry(key.hash, |version| key.is(version)) {
             let meta = key.meta(ts, 0, Lineage::new(Lineage::CLEAN, Older::At(home)));
             if shard.fill(key.version(Some(row), meta), stamp, &guard).is_some() {
                 self.budget.cache_grew(bytes);
             }
         }
-        drop(guard);
+        drop((guard, entered));
         self.evict_excess();
     }
 
@@ -352,6 +355,7 @@ impl RowIndex {
     /// order. `home` is where the newest of the memtable's versions is, if it has a row and somebody could read it.
     pub fn unpin(&self, key: KeyRef<'_>, memtable: u64, home: Option<Location>) {
         let guard = pin();
+        let _entered = Entered::<{ locks::SHARD }>::waiting();
         let mut shard = self.rows.lock(key.hash);
         let Entry::Occupied(mut entry) = shard.entry(key.hash, |version| key.is(version)) else { return };
         let newest = entry.newest();
@@ -380,6 +384,7 @@ impl RowIndex {
 
     /// Records where the older copy of an unflushed version lies that said `asked`, so that it is looked up once.
     pub fn resolve(&self, key: KeyRef<'_>, ts: Timestamp, asked: Older, found: Older) {
+        let _entered = Entered::<{ locks::SHARD }>::waiting();
         let mut shard = self.rows.lock(key.hash);
         let Entry::Occupied(entry) = shard.entry(key.hash, |version| key.is(version)) else { return };
         let mut versions = std::iter::successors(Some(entry.newest()), |version| version.previous());

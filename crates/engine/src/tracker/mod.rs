@@ -24,9 +24,9 @@ use crate::record;
 use crate::write::Commit;
 use client::{Client, Seen};
 use oribi_env::Clock;
+use oribi_env::locks::{self, Mutex};
 use oribi_types::{Error, Result, Timestamp};
 use oribi_wal::{Lsn, format, frames};
-use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use tokio::sync::watch;
@@ -104,9 +104,9 @@ pub(crate) struct ResultTracker {
     clock: Arc<dyn Clock>,
     budget: Arc<MemoryBudget>,
     bytes_max: usize,
-    clients: Mutex<Clients>,
+    clients: Mutex<Clients, { locks::RESULTS }>,
     /// Held from taking a checkpoint until it is in the manifest, so that none replaces a later one.
-    pub saved: Mutex<Saved>,
+    pub saved: Mutex<Saved, { locks::SAVED_RESULTS }>,
 }
 
 /// The checkpoint in the manifest: after how many changes it was taken, if no result was left to the log.

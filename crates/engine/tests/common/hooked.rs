@@ -1,6 +1,6 @@
 //! A simulated disk that lets a test act in the middle of an operation: before each access to a file it calls a hook.
 
-use oribi_env::{Env, File, Files};
+use oribi_env::{Env, File, Files, locks};
 use oribi_sim::{Operation, SimClock, SimFiles};
 use parking_lot::Mutex;
 use std::any::Any;
@@ -58,7 +58,7 @@ impl Hooked {
     fn call(&self, operation: Operation, path: &Path) {
         let hook = self.hook.lock().clone();
         if let Some(hook) = hook.filter(|_| !INSIDE.replace(true)) {
-            hook(operation, &path.to_string_lossy());
+            locks::as_another_thread(|| hook(operation, &path.to_string_lossy()));
             INSIDE.set(false);
         }
     }
