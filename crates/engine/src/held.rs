@@ -25,12 +25,15 @@ pub struct Held<'e> {
 impl Engine {
     /// Keeps everybody else from changing rows of `table` until what it returns is dropped. A snapshot that is taken
     /// meanwhile sees the rows as they are; only [`Held::write`] may be called for a write by the same thread.
-    pub fn hold(&self, table: &Table) -> Held<'_> {
+    ///
+    /// # Errors
+    /// `Unavailable` if the engine has stopped.
+    pub fn hold(&self, table: &Table) -> Result<Held<'_>> {
         let generations: Vec<u64> = table.tablets.iter().map(|tablet| tablet.generation()).collect();
         let latches = self.latches.take_sets(&generations);
         // Whoever had a latch before has applied its rows; others that came before may still be at theirs.
-        self.timeline.wait_for_watermark(self.timeline.last());
-        Held { engine: self, generations, _latches: latches }
+        self.timeline.wait_for_watermark(self.timeline.last())?;
+        Ok(Held { engine: self, generations, _latches: latches })
     }
 }
 

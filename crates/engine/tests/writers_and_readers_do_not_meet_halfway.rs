@@ -331,7 +331,7 @@ fn nobody_else_writes_to_a_table_that_is_held() {
     for k in 0..10 {
         put(&engine, &table, k, "first").unwrap();
     }
-    let held = engine.hold(&table);
+    let held = engine.hold(&table).unwrap();
     let is_held = AtomicBool::new(true);
     std::thread::scope(|scope| {
         for k in [3, 12] {

@@ -87,7 +87,7 @@ pub(super) async fn alone<T: Send + 'static>(
     // Where it may wait: for those who have latches, and for its query.
     destination
         .blocking(usize::MAX, move |writer| {
-            let held = writer.engine.hold(&table);
+            let held = writer.engine.hold(&table)?;
             for _ in 0..LOOKS_MAX {
                 if let Some(found) = look(&writer.holding(&held))? {
                     return Ok(found);
