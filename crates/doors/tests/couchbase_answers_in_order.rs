@@ -321,7 +321,7 @@ fn a_new_map_is_pushed_to_those_who_want_it() {
 fn garbage_ends_the_connection_and_too_much_is_dropped() {
     let subject = Subject::new();
     let mut client = subject.connect();
-    client.send(b"GET / HTTP/1.1\r\n\r\n");
+    client.send(b"HELO somebody\r\n\r\n");
     client.expect_end();
 
     let mut client = subject.client(&[]);

@@ -54,6 +54,14 @@ impl Troubles {
             Part::Log | Part::Manifest => {}
         }
     }
+
+    fn flush(&self) -> Option<Error> {
+        self.flush.lock().clone()
+    }
+
+    fn compaction(&self) -> Option<Error> {
+        self.compaction.lock().clone()
+    }
 }
 
 impl Engine {
@@ -62,11 +70,12 @@ impl Engine {
         let background = &self.background.troubles;
         let log = self.log.check().and_then(|()| self.log.room()).err();
         let manifest = if self.manifest.has_failed() { self.manifest.check().err() } else { None };
+        let (flush, compaction) = (background.flush(), background.compaction());
         let found = [
             (Part::Log, log, true),
             (Part::Manifest, manifest, true),
-            (Part::Flush, background.flush.lock().clone(), self.budget.is_full()),
-            (Part::Compaction, background.compaction.lock().clone(), false),
+            (Part::Flush, flush, self.budget.is_full()),
+            (Part::Compaction, compaction, false),
         ];
         let found = found.into_iter().filter_map(|(part, error, refuses)| Some((part, error?, refuses)));
         found.map(|(part, error, refuses)| Trouble { part, error, refuses }).collect()

@@ -17,6 +17,7 @@ use process::{Couchbase, Memcached, Server, Sql, oribi_ok};
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
 use std::net::TcpStream;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -320,10 +321,11 @@ fn acknowledged_writes_survive_kill() {
             };
             let running: Vec<_> = writers.iter_mut().zip(doors).map(run).collect();
             std::thread::sleep(lifetime);
-            let jobs = jobs(&server);
+            // A failure is told behind the kill: the writers end by it.
+            let jobs = catch_unwind(AssertUnwindSafe(|| jobs(&server)));
             server.kill();
             gone.store(true, Ordering::Release);
-            (running.into_iter().map(|thread| thread.join().unwrap()).sum(), jobs)
+            (running.into_iter().map(|thread| thread.join().unwrap()).sum(), jobs.unwrap())
         });
         check_is_clean(&data);
         server = Server::start(&data, &flags);
