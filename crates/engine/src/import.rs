@@ -18,6 +18,7 @@ use arrow::array::{RecordBatch, UInt32Array};
 use arrow::compute::{interleave_record_batch, take_record_batch};
 use oribi_sstable::{Sstable, SstableId, SstableMeta, SstableOptions, SstableWriter, stored_columns};
 use oribi_types::batch::{EncodedKeys, encode_keys, ts_field};
+use oribi_types::cells::Cells;
 use oribi_types::{Error, Partitioning, Result, Timestamp};
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -83,7 +84,7 @@ impl Import {
     /// table's Arrow types.
     ///
     /// # Errors
-    /// `Invalid` for other columns, or null where it may not be; `AlreadyExists` for a key that comes twice; `NotCovered`
+    /// `Invalid` for other columns, null where it may not be, or a value beyond its type's limits; `AlreadyExists` for a key that comes twice; `NotCovered`
     /// for one in no partition.
     pub fn push(&mut self, batch: RecordBatch) -> Result<()> {
         let batch = self.with_ts(&batch)?;
@@ -133,12 +134,7 @@ impl Import {
                     column.column_type
                 )));
             }
-            if !column.nullable && array.null_count() > 0 {
-                return Err(Error::invalid(format!(
-                    "null value in column \"{}\" violates not-null constraint",
-                    column.name
-                )));
-            }
+            Cells::of(array, column.column_type).check(column)?;
             fields.push(schema.arrow().field(position).clone());
         }
         fields.push(ts_field());

@@ -42,7 +42,7 @@ pub(crate) fn search_path(session: &SqlSession) -> Vec<String> {
             "$user" | "\"$user\"" => session.user.clone(),
             name => match name.strip_prefix('"').and_then(|n| n.strip_suffix('"')) {
                 Some(quoted) => quoted.replace("\"\"", "\""),
-                None => name.trim_matches('\'').to_lowercase(),
+                None => name.trim_matches('\'').to_ascii_lowercase(),
             },
         })
         .filter(|name| !name.is_empty())

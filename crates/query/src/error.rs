@@ -153,6 +153,12 @@ fn from_plan(message: &str) -> SqlError {
         return SqlError::new(ErrorKind::NotFound, format!("relation \"{name}\" does not exist"))
             .with_sqlstate("42P01");
     }
+    if message.starts_with("LIMIT must") {
+        return invalid("2201W", "LIMIT must not be negative");
+    }
+    if message.starts_with("OFFSET must") {
+        return invalid("2201X", "OFFSET must not be negative");
+    }
     foreign_words::of_planner(message)
         .unwrap_or_else(|| SqlError::new(ErrorKind::Invalid, sentence(message)).with_sqlstate("42000"))
 }

@@ -3,12 +3,14 @@
 
 use crate::depth::{self, CHAIN_MAX, Excess, RELATIONS_MAX};
 use crate::functions;
+use crate::lexical;
+use crate::limits;
 use crate::partitions::{self, PartitionClause};
 use crate::pg_catalog;
 use datafusion::sql::sqlparser::ast::{Ident, Statement};
 use datafusion::sql::sqlparser::dialect::PostgreSqlDialect;
 use datafusion::sql::sqlparser::parser::{Parser, ParserError};
-use datafusion::sql::sqlparser::tokenizer::{Location, Token, TokenWithSpan, Tokenizer};
+use datafusion::sql::sqlparser::tokenizer::{Location, Token, TokenWithSpan};
 use oribi_session::sql::SqlError;
 use oribi_types::ErrorKind;
 use std::ops::Range;
@@ -77,6 +79,8 @@ pub fn parse(sql: &str) -> Result<Parsed, SqlError> {
         let hint = "use lists, as in IN (…) and VALUES …, instead of chains of OR and UNION";
         too_large("54001", message).with_hint(hint)
     })?;
+    lexical::check_numbers(&tokens)
+        .map_err(|(error, token)| error.at(position(sql, tokens[token].span.start)))?;
     let partition = partitions::take(&mut tokens).map_err(|e| parser_error(e, sql))?;
     let dialect = PostgreSqlDialect {};
     let mut parser = Parser::new(&dialect).with_recursion_limit(DEPTH_MAX).with_tokens_with_locations(tokens);
@@ -88,6 +92,7 @@ pub fn parse(sql: &str) -> Result<Parsed, SqlError> {
     }
     functions::check_names(&statement)?;
     pg_catalog::rewrite(&mut statement);
+    limits::rewrite(&mut statement)?;
     Ok(Parsed { statement, partition })
 }
 
@@ -96,11 +101,12 @@ pub fn syntax_error(message: impl Into<String>) -> SqlError {
     SqlError::new(ErrorKind::Invalid, message).with_sqlstate("42601")
 }
 
-/// The name that an identifier stands for: as written if quoted, else in lower case.
+/// The name that an identifier stands for: as written if quoted, else with its ASCII letters in lower case. PostgreSQL
+/// folds no others in a database of UTF-8.
 pub fn fold(ident: &Ident) -> String {
     match ident.quote_style {
         Some(_) => ident.value.clone(),
-        None => ident.value.to_lowercase(),
+        None => ident.value.to_ascii_lowercase(),
     }
 }
 
@@ -114,8 +120,7 @@ fn tokenize(sql: &str) -> Result<Vec<TokenWithSpan>, SqlError> {
         let message = format!("the statement's text has {} bytes, the limit is {TEXT_BYTES_MAX}", sql.len());
         return Err(too_large("54000", message).with_hint(hint));
     }
-    let tokens = Tokenizer::new(&PostgreSqlDialect {}, sql)
-        .tokenize_with_location()
+    let tokens = lexical::tokens(sql)
         .map_err(|e| syntax_error(decapitalize(e.message.trim_end())).at(position(sql, e.location)))?;
     if tokens.len() > TOKENS_MAX {
         let message = format!("the statement's text has {} tokens, the limit is {TOKENS_MAX}", tokens.len());

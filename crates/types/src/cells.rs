@@ -1,6 +1,7 @@
 //! Columns as values, one row after the other.
 
 use crate::schema::check_value;
+use crate::value::has_digits;
 use crate::{Column, ColumnType, Result, ValueRef};
 use arrow::array::{
     Array, AsArray, BinaryViewArray, BooleanArray, Date32Array, Decimal128Array, FixedSizeBinaryArray,
@@ -81,11 +82,31 @@ impl<'a> Cells<'a> {
     /// Checks that all of them may stand in `column`, whose type they have.
     ///
     /// # Errors
-    /// `Invalid`, naming the column, for null where it may not be.
+    /// `Invalid`, naming the column, for null where it may not be, and for a value beyond the limits of its type.
     pub fn check(&self, column: &Column) -> Result<()> {
         match self {
             Cells::Same(value) => check_value(column, *value),
             _ if self.nulls() > 0 => check_value(column, ValueRef::Null),
+            _ => self.check_limits(column),
+        }
+    }
+
+    /// Checks that all of them are within the limits of `column`'s type, which they have: an Arrow array may hold what
+    /// its type does not.
+    ///
+    /// # Errors
+    /// `Invalid`, naming the column.
+    pub fn check_limits(&self, column: &Column) -> Result<()> {
+        match (self, column.column_type) {
+            (Cells::Same(value), _) if !value.is_null() => check_value(column, *value),
+            (Cells::Decimal(array), ColumnType::Decimal { precision, .. }) => {
+                // What is below a null is nobody's value, but then a null is seldom and a second look is cheap.
+                if array.values().iter().all(|unscaled| has_digits(*unscaled, precision)) {
+                    return Ok(());
+                }
+                let beyond = array.iter().flatten().find(|unscaled| !has_digits(*unscaled, precision));
+                beyond.map_or(Ok(()), |unscaled| check_value(column, ValueRef::Decimal(unscaled)))
+            }
             _ => Ok(()),
         }
     }

@@ -462,6 +462,12 @@ pub fn check_value(column: &Column, value: ValueRef<'_>) -> Result<()> {
         )));
     }
     if !value.fits(column.column_type) {
+        if let (ValueRef::Decimal(_), ColumnType::Decimal { .. }) = (value, column.column_type) {
+            return Err(Error::invalid(format!(
+                "value for column \"{}\" is out of range for type {}",
+                column.name, column.column_type
+            )));
+        }
         return Err(Error::invalid(format!(
             "value for column \"{}\" is not of type {}",
             column.name, column.column_type

@@ -220,9 +220,13 @@ impl ValueRef<'_> {
         matches!(self, ValueRef::Null)
     }
 
-    /// Whether the value may stand in a column of type `column` (null always may).
+    /// Whether the value may stand in a column of type `column` (null always may): it is of the type, and within its
+    /// limits.
     #[inline]
     pub fn fits(self, column: ColumnType) -> bool {
+        if let (ValueRef::Decimal(unscaled), ColumnType::Decimal { precision, .. }) = (self, column) {
+            return has_digits(unscaled, precision);
+        }
         matches!(
             (self, column),
             (ValueRef::Null, _)
@@ -233,7 +237,6 @@ impl ValueRef<'_> {
                 | (ValueRef::Int64(_), ColumnType::Int64)
                 | (ValueRef::Float(_), ColumnType::Float)
                 | (ValueRef::Double(_), ColumnType::Double)
-                | (ValueRef::Decimal(_), ColumnType::Decimal { .. })
                 | (ValueRef::String(_), ColumnType::String)
                 | (ValueRef::Binary(_), ColumnType::Binary)
                 | (ValueRef::Date(_), ColumnType::Date)
@@ -243,3 +246,20 @@ impl ValueRef<'_> {
         )
     }
 }
+
+/// Whether an unscaled decimal has at most `precision` digits. 128 bits hold more than the 38 that a type may have.
+#[inline]
+pub fn has_digits(unscaled: i128, precision: u8) -> bool {
+    POWERS_OF_TEN.get(usize::from(precision)).is_some_and(|limit| unscaled.unsigned_abs() < *limit)
+}
+
+/// 10^n for each n that 128 bits hold.
+const POWERS_OF_TEN: [u128; 39] = {
+    let mut powers = [1; 39];
+    let mut n = 1;
+    while n < powers.len() {
+        powers[n] = powers[n - 1] * 10;
+        n += 1;
+    }
+    powers
+};

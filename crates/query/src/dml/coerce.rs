@@ -9,6 +9,7 @@ use arrow::datatypes::{DataType, Float64Type};
 use datafusion::common::ScalarValue;
 use oribi_session::sql::SqlError;
 use oribi_types::batch::{ColumnBuilder, value_at};
+use oribi_types::cells::Cells;
 use oribi_types::{Column, ColumnType, ErrorKind, Value, ValueRef, text};
 use std::sync::Arc;
 
@@ -18,6 +19,14 @@ use std::sync::Arc;
 /// `Invalid`: 42804 for a type that is not assigned to the column's, 22P02 for text that is no such literal, 22003 for
 /// a number out of range.
 pub(crate) fn coerce(array: &ArrayRef, column: &Column) -> Result<ArrayRef, SqlError> {
+    let assigned = assign(array, column)?;
+    // What was computed may be beyond its type: 39 digits of a numeric(38,0) are a value to Arrow.
+    let limits = Cells::of(&assigned, column.column_type).check_limits(column);
+    limits.map_err(|e| SqlError::from(e).with_sqlstate("22003"))?;
+    Ok(assigned)
+}
+
+fn assign(array: &ArrayRef, column: &Column) -> Result<ArrayRef, SqlError> {
     let (from, to) = (array.data_type(), column.column_type);
     let wanted = to.arrow();
     if from == &wanted && to != ColumnType::Json {

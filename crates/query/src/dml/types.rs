@@ -46,7 +46,7 @@ pub(crate) fn column_type(sql: &DataType) -> Result<ColumnType, SqlError> {
 }
 
 fn custom(sql: &DataType, name: &ObjectName, modifiers: &[String]) -> Result<ColumnType, SqlError> {
-    let name = name.to_string().to_lowercase();
+    let name = name.to_string().to_ascii_lowercase();
     let name = name.strip_prefix("pg_catalog.").unwrap_or(&name).trim_matches('"');
     match (name, modifiers) {
         ("serial" | "serial2" | "serial4" | "serial8" | "smallserial" | "bigserial", _) => {

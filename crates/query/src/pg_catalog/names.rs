@@ -69,7 +69,7 @@ fn named(item: &SelectItem) -> Option<String> {
         SelectItem::UnnamedExpr(expr) => Some(column_name(expr)),
         SelectItem::ExprWithAlias { alias, .. } => Some(match alias.quote_style {
             Some(_) => alias.value.clone(),
-            None => alias.value.to_lowercase(),
+            None => alias.value.to_ascii_lowercase(),
         }),
         _ => None,
     }
@@ -83,7 +83,7 @@ pub(super) fn column_name(expr: &Expr) -> String {
 fn figure(expr: &Expr) -> Option<String> {
     let fold = |ident: &datafusion::sql::sqlparser::ast::Ident| match ident.quote_style {
         Some(_) => ident.value.clone(),
-        None => ident.value.to_lowercase(),
+        None => ident.value.to_ascii_lowercase(),
     };
     Some(match expr {
         Expr::Identifier(ident) => fold(ident),

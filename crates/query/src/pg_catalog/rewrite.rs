@@ -139,7 +139,7 @@ fn in_subquery(expr: &mut Expr) -> Option<Expr> {
 
 /// The last part of a name, in lower case.
 fn name_of(name: &ObjectName) -> String {
-    name.0.last().and_then(ObjectNamePart::as_ident).map(|i| i.value.to_lowercase()).unwrap_or_default()
+    name.0.last().and_then(ObjectNamePart::as_ident).map(|i| i.value.to_ascii_lowercase()).unwrap_or_default()
 }
 
 /// `pg_catalog.f` is `f`.
@@ -290,7 +290,7 @@ fn call(name: &str, arguments: Vec<Expr>) -> Expr {
 /// The system table that a name means: in its schema, or by a name that begins as theirs do.
 fn system_table(name: &ObjectName) -> Option<&'static SystemTable> {
     let parts: Vec<String> =
-        name.0.iter().filter_map(ObjectNamePart::as_ident).map(|i| i.value.to_lowercase()).collect();
+        name.0.iter().filter_map(ObjectNamePart::as_ident).map(|i| i.value.to_ascii_lowercase()).collect();
     let (schema, table) = match parts.as_slice() {
         [table] => ("pg_catalog", table),
         [.., schema, table] => (schema.as_str(), table),
@@ -442,7 +442,7 @@ fn own_names(from: &ast::TableWithJoins) -> Vec<String> {
     let factors = std::iter::once(&from.relation).chain(from.joins.iter().map(|join| &join.relation));
     let name = |factor: &TableFactor| match factor {
         TableFactor::Table { alias: Some(alias), .. } | TableFactor::Derived { alias: Some(alias), .. } => {
-            Some(alias.name.value.to_lowercase())
+            Some(alias.name.value.to_ascii_lowercase())
         }
         TableFactor::Table { name, .. } => Some(name_of(name)),
         _ => None,
@@ -457,7 +457,7 @@ fn is_outer(expr: &Expr, own: &HashSet<String>) -> bool {
         match part {
             Expr::CompoundIdentifier(parts) => {
                 columns += 1;
-                foreign &= !own.contains(&parts[0].value.to_lowercase());
+                foreign &= !own.contains(&parts[0].value.to_ascii_lowercase());
             }
             Expr::Identifier(_) | Expr::Subquery(_) | Expr::Exists { .. } | Expr::InSubquery { .. } => {
                 foreign = false

@@ -14,7 +14,7 @@ fn plan() -> (Fixture, RowPlan) {
     let columns = vec![
         ColumnSpec::new("s", ColumnType::String).not_null(),
         ColumnSpec::new("k", ColumnType::Int64).not_null(),
-        ColumnSpec::new("d", ColumnType::Decimal { precision: 5, scale: 1 }),
+        ColumnSpec::new("d", ColumnType::Int32),
         ColumnSpec::new("b", ColumnType::Bool).not_null(),
         ColumnSpec::new("t", ColumnType::String),
         ColumnSpec::new("u", ColumnType::Uuid),
@@ -68,7 +68,7 @@ fn request(plan: &RowPlan, rows: &[Row]) -> (Vec<u8>, Vec<u8>) {
         let values = [
             ValueRef::String(text),
             ValueRef::Int64(*number),
-            ValueRef::Decimal(i128::from(*number) % 99_999),
+            ValueRef::Int32(*number as i32),
             ValueRef::Bool(number % 2 == 0),
             ValueRef::String(text),
             ValueRef::Uuid(uuid),

@@ -1,0 +1,142 @@
+//! Words, numbers and operators of SQL, as PostgreSQL tells them apart.
+//!
+//! sqlparser takes as many signs for one operator as there are: `>-` in `1 >-1`. PostgreSQL ends an operator before a
+//! sign, unless the operator has a sign that no number begins with; no operator that exists here ends in one. And
+//! numbers are those of PostgreSQL 15: `0x1f`, `1_000` and `1a` are none.
+
+use crate::syntax::syntax_error;
+use datafusion::sql::sqlparser::dialect::{Dialect, PostgreSqlDialect};
+use datafusion::sql::sqlparser::tokenizer::{Token, TokenWithSpan, Tokenizer, TokenizerError};
+use oribi_session::sql::SqlError;
+use std::any::TypeId;
+
+/// The tokens of `sql`, with their places.
+///
+/// # Errors
+/// For text that does not tokenize.
+pub(crate) fn tokens(sql: &str) -> Result<Vec<TokenWithSpan>, TokenizerError> {
+    Tokenizer::new(&Lexical(PostgreSqlDialect {}), sql).tokenize_with_location()
+}
+
+/// Refuses what sqlparser takes for numbers and PostgreSQL does not.
+///
+/// # Errors
+/// `Invalid` (42601), `Unsupported` for bit strings; and which token it is.
+pub(crate) fn check_numbers(tokens: &[TokenWithSpan]) -> Result<(), (SqlError, usize)> {
+    for (i, TokenWithSpan { token, span }) in tokens.iter().enumerate() {
+        let next = tokens.get(i + 1);
+        let junk = match token {
+            Token::Number(digits, long) => {
+                *long
+                    || digits.contains('_')
+                    || next.is_some_and(|n| matches!(n.token, Token::Word(_)) && n.span.start == span.end)
+            }
+            Token::HexStringLiteral(_) | Token::SingleQuotedByteStringLiteral(_) => {
+                return Err((crate::error::unsupported("a bit string"), i));
+            }
+            _ => false,
+        };
+        if junk {
+            return Err((
+                syntax_error(format!("trailing junk after numeric literal at or near \"{token}\"")),
+                i,
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// PostgreSQL's dialect, for the tokenizer alone: it answers as that does, but for the signs.
+#[derive(Debug)]
+struct Lexical(PostgreSqlDialect);
+
+impl Dialect for Lexical {
+    fn dialect(&self) -> TypeId {
+        self.0.dialect()
+    }
+
+    fn is_custom_operator_part(&self, ch: char) -> bool {
+        !matches!(ch, '+' | '-') && self.0.is_custom_operator_part(ch)
+    }
+
+    fn is_delimited_identifier_start(&self, ch: char) -> bool {
+        self.0.is_delimited_identifier_start(ch)
+    }
+
+    fn is_identifier_start(&self, ch: char) -> bool {
+        self.0.is_identifier_start(ch)
+    }
+
+    fn is_identifier_part(&self, ch: char) -> bool {
+        self.0.is_identifier_part(ch)
+    }
+
+    fn supports_unicode_string_literal(&self) -> bool {
+        self.0.supports_unicode_string_literal()
+    }
+
+    fn supports_string_escape_constant(&self) -> bool {
+        self.0.supports_string_escape_constant()
+    }
+
+    fn supports_nested_comments(&self) -> bool {
+        self.0.supports_nested_comments()
+    }
+
+    fn supports_numeric_literal_underscores(&self) -> bool {
+        self.0.supports_numeric_literal_underscores()
+    }
+
+    fn supports_geometric_types(&self) -> bool {
+        self.0.supports_geometric_types()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use datafusion::sql::sqlparser::tokenizer::Whitespace;
+
+    fn kinds(sql: &str) -> Vec<Token> {
+        let tokens = tokens(sql).unwrap().into_iter().map(|t| t.token);
+        tokens.filter(|t| !matches!(t, Token::Whitespace(Whitespace::Space))).collect()
+    }
+
+    #[test]
+    fn an_operator_ends_before_a_sign() {
+        for op in [
+            "<", ">", "<=", ">=", "=", "<>", "+", "-", "*", "/", "%", "^", "||", "&", "|", "#", "<<", ">>",
+            "->", "->>",
+        ] {
+            for sign in ["-", "+"] {
+                // Two signs begin a comment, and `#-` is an operator of PostgreSQL's own.
+                if sign == "-" && ["-", "#"].contains(&op) {
+                    continue;
+                }
+                assert_eq!(kinds(&format!("a{op}{sign}1")), kinds(&format!("a {op} {sign} 1")), "{op}{sign}");
+            }
+            let commented = kinds(&format!("a{op}--c\n1"));
+            if !["-", "#"].contains(&op) {
+                assert_eq!(commented[1], kinds(op)[0], "{op}");
+            }
+        }
+    }
+
+    #[test]
+    fn every_question_of_the_tokenizer_is_answered_as_postgresqls_dialect_does() {
+        let text = r#"select E'a\n', U&'\0061', "q""x", $tag$b$tag$, 'c''d', /* x /* y */ */ a.b[1:2], :p, $1, 1e5, .5
+            from "Ä" where a @> b and c <@ d and e ?| f and g #>> '{h}' and i ~* j and k && l -- end"#;
+        let theirs = Tokenizer::new(&PostgreSqlDialect {}, text).tokenize_with_location().unwrap();
+        assert_eq!(tokens(text).unwrap(), theirs);
+    }
+
+    #[test]
+    fn what_is_no_number_in_postgresql_is_none() {
+        for sql in ["select 0x1f", "select 1_000", "select 1a", "select x'1f'", "select b'01'", "select 5L"] {
+            assert!(check_numbers(&tokens(sql).unwrap()).is_err(), "{sql}");
+        }
+        assert!(
+            check_numbers(&tokens("select 1 a, 1.5, .5, 5., 1e9, t1.a1 from t limit 1;").unwrap()).is_ok()
+        );
+    }
+}
