@@ -169,11 +169,18 @@ impl Writer {
             }
             None => format!("delete from kill where id in ({}, {}, {})", ids[0], ids[1], ids[2]),
         };
-        match sql.execute(&statement) {
-            Ok(()) => true,
-            Err(error) => {
-                assert!(error.as_db_error().is_none_or(|db| db.code().code().starts_with("57")), "{error:?}");
-                false
+        let state = |error: &tokio_postgres::Error| error.as_db_error().map(|db| db.code().code().to_owned());
+        loop {
+            match sql.execute(&statement) {
+                Ok(()) => return true,
+                // With so little memory the rows that wait for a flush may leave none for the statement.
+                Err(error) if state(&error).is_some_and(|state| state == "53200") => {
+                    std::thread::sleep(Duration::from_millis(5));
+                }
+                Err(error) => {
+                    assert!(state(&error).is_none_or(|state| state.starts_with("57")), "{error:?}");
+                    return false;
+                }
             }
         }
     }
