@@ -5,7 +5,7 @@ use crate::dml::Writers;
 use crate::error::{sql_error, sql_error_in};
 use crate::literals::{ColumnTypes, TypedLiterals, TypedOperands};
 use crate::memory::QueryMemory;
-use crate::overflow::CheckedArithmetic;
+use crate::number::{self, NumberCasts};
 use crate::pg_catalog;
 use crate::provider::{OrderedLimits, StatisticsCache};
 use crate::runtime::{AbortOnDrop, QueryRuntime};
@@ -18,7 +18,6 @@ use datafusion::execution::runtime_env::{RuntimeEnv, RuntimeEnvBuilder};
 use datafusion::execution::session_state::{SessionState, SessionStateBuilder};
 use datafusion::logical_expr::LogicalPlan;
 use datafusion::optimizer::Analyzer;
-use datafusion::physical_optimizer::optimizer::PhysicalOptimizer;
 use datafusion::physical_plan::{ExecutionPlan, execute_stream};
 use datafusion::prelude::{SessionConfig, SessionContext};
 use futures::{StreamExt, stream};
@@ -370,16 +369,16 @@ fn base_state(
     *reserved = (*reserved).min(memory_bytes / 16 / options.threads.max(1));
     let mut rules = Analyzer::new().rules;
     rules.insert(0, Arc::new(TypedLiterals));
-    let mut physical_rules = PhysicalOptimizer::new().rules;
-    physical_rules.insert(0, Arc::new(CheckedArithmetic));
+    // Behind those that coerce types.
+    rules.push(Arc::new(NumberCasts));
     let mut state = SessionStateBuilder::new_with_default_features()
         .with_config(config)
         .with_analyzer_rules(rules)
         .with_optimizer_rule(Arc::new(OrderedLimits))
-        .with_physical_optimizer_rules(physical_rules)
         .with_type_planner(Arc::new(ColumnTypes))
         .with_runtime_env(runtime_env)
         .build();
+    number::register(&mut state)?;
     crate::json::register(&mut state)?;
     state.register_expr_planner(Arc::new(TypedOperands))?;
     crate::functions::register(&mut state)?;

@@ -6,6 +6,7 @@
 
 use crate::dml::{column_type, parse_text, scalar};
 use crate::functions;
+use crate::number::{self, Purpose, marked_type};
 use arrow::datatypes::{DECIMAL128_MAX_SCALE, DataType, Field, FieldRef};
 use datafusion::common::tree_node::{Transformed, TreeNode};
 use datafusion::common::{DFSchema, DataFusionError, Result, ScalarValue};
@@ -36,6 +37,7 @@ impl AnalyzerRule for TypedLiterals {
             match &plan {
                 LogicalPlan::Join(join) => functions::check_join(join)?,
                 LogicalPlan::Union(union) => functions::check_union(union)?,
+                LogicalPlan::Values(values) => functions::check_values(values)?,
                 _ => {}
             }
             let schema = merge_schema(&plan.inputs());
@@ -62,7 +64,8 @@ pub(crate) fn typed(expr: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> 
 fn type_literals(expr: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {
     Ok(match expr {
         Expr::BinaryExpr(BinaryExpr { mut left, op, mut right }) if op.supports_propagation() => {
-            let changed = operands(&mut left, &mut right, schema)?;
+            let mut changed = operands(&mut left, &mut right, schema)?;
+            changed |= number::alike(&mut [&mut left, &mut right], schema, Purpose::Comparison)?;
             Transformed::new_transformed(Expr::BinaryExpr(BinaryExpr { left, op, right }), changed)
         }
         Expr::InList(InList { mut expr, mut list, negated }) => {
@@ -73,10 +76,13 @@ fn type_literals(expr: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {
             for item in &mut list {
                 changed |= beside(&expr, item, schema)?;
             }
+            let mut values: Vec<&mut Expr> = std::iter::once(expr.as_mut()).chain(&mut list).collect();
+            changed |= number::alike(&mut values, schema, Purpose::Comparison)?;
             Transformed::new_transformed(Expr::InList(InList { expr, list, negated }), changed)
         }
-        Expr::Between(Between { expr, negated, mut low, mut high }) => {
-            let changed = beside(&expr, &mut low, schema)? | beside(&expr, &mut high, schema)?;
+        Expr::Between(Between { mut expr, negated, mut low, mut high }) => {
+            let mut changed = beside(&expr, &mut low, schema)? | beside(&expr, &mut high, schema)?;
+            changed |= number::alike(&mut [&mut expr, &mut low, &mut high], schema, Purpose::Comparison)?;
             Transformed::new_transformed(Expr::Between(Between { expr, negated, low, high }), changed)
         }
         Expr::Case(mut case) => {
@@ -85,15 +91,22 @@ fn type_literals(expr: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {
                 for (when, _) in &mut case.when_then_expr {
                     changed |= operands(value, when, schema)?;
                 }
+                let whens = case.when_then_expr.iter_mut().map(|(when, _)| when.as_mut());
+                let mut values: Vec<&mut Expr> = std::iter::once(value.as_mut()).chain(whens).collect();
+                changed |= number::alike(&mut values, schema, Purpose::Comparison)?;
             }
             let results = case.when_then_expr.iter_mut().map(|(_, then)| then.as_mut());
             let mut results: Vec<&mut Expr> = results.chain(case.else_expr.as_deref_mut()).collect();
             changed |= together(&mut results, schema)?;
+            changed |= number::alike(&mut results, schema, Purpose::Result)?;
             Transformed::new_transformed(Expr::Case(case), changed)
         }
         Expr::ScalarFunction(mut call) if functions::is_of_one_type(call.func.name()) => {
             let mut values: Vec<&mut Expr> = call.args.iter_mut().collect();
-            let changed = together(&mut values, schema)?;
+            let mut changed = together(&mut values, schema)?;
+            if call.func.name() != "nullif" {
+                changed |= number::alike(&mut values, schema, Purpose::Result)?;
+            }
             Transformed::new_transformed(Expr::ScalarFunction(call), changed)
         }
         Expr::ScalarFunction(mut call) => {
@@ -248,6 +261,9 @@ pub(crate) struct ColumnTypes;
 
 impl TypePlanner for ColumnTypes {
     fn plan_type_field(&self, sql_type: &ast::DataType) -> Result<Option<FieldRef>> {
+        if let Some(marked) = marked_type(sql_type) {
+            return Ok(Some(Arc::new(Field::new("", marked, true))));
+        }
         // Others, such as intervals and arrays, are DataFusion's to know or refuse.
         let Ok(column_type) = column_type(sql_type) else { return Ok(None) };
         Ok(Some(field(column_type, "")))

@@ -29,14 +29,15 @@ pub fn parse(column_type: ColumnType, text: &str) -> Result<Value> {
         ColumnType::Int32 => Value::Int32(parse_int(column_type, word)?),
         ColumnType::Int64 => Value::Int64(parse_int(column_type, word)?),
         ColumnType::Float => {
-            let value: f32 = word.parse().map_err(|_| malformed())?;
+            let value: f32 = word.parse().map_err(|_| no_float(column_type, word))?;
             check_finite(value.is_infinite(), column_type, word)?;
-            Value::Float(value)
+            Value::Float(if value.is_nan() { f32::NAN } else { value })
         }
         ColumnType::Double => {
-            let value: f64 = word.parse().map_err(|_| malformed())?;
+            let value: f64 = word.parse().map_err(|_| no_float(column_type, word))?;
             check_finite(value.is_infinite(), column_type, word)?;
-            Value::Double(value)
+            // There is one `NaN`, without a sign.
+            Value::Double(if value.is_nan() { f64::NAN } else { value })
         }
         ColumnType::Decimal { precision, scale } => Value::Decimal(parse_decimal(word, precision, scale)?.0),
         ColumnType::String => Value::String(text.to_owned()),
@@ -116,6 +117,15 @@ fn malformed(column_type: ColumnType, text: &str) -> Error {
     Error::invalid(format!("invalid input syntax for type {column_type}: \"{}\"", excerpt(text)))
 }
 
+/// PostgreSQL reads floats in base 16 as well.
+fn no_float(column_type: ColumnType, word: &str) -> Error {
+    let digits = word.trim_start_matches(['+', '-']);
+    if digits.starts_with("0x") || digits.starts_with("0X") {
+        return Error::unsupported(format!("a {column_type} in base 16 is not supported"));
+    }
+    malformed(column_type, word)
+}
+
 fn out_of_range(column_type: ColumnType, text: &str) -> Error {
     Error::invalid(format!("value \"{}\" is out of range for type {column_type}", excerpt(text)))
 }
@@ -177,7 +187,12 @@ fn check_finite(infinite: bool, column_type: ColumnType, word: &str) -> Result<(
 /// from zero; and whether there was nothing to round.
 fn parse_decimal(word: &str, precision: u8, scale: i8) -> Result<(i128, bool)> {
     let column_type = ColumnType::Decimal { precision, scale };
-    let malformed = || malformed(column_type, word);
+    let malformed = || {
+        if word.parse::<f64>().is_ok_and(|value| !value.is_finite()) && !word.bytes().any(|b| b.is_ascii_digit()) {
+            return Error::unsupported(format!("{word} as a {column_type} is not supported"));
+        }
+        malformed(column_type, word)
+    };
     let out_of_range = || out_of_range(column_type, word);
     let (negative, unsigned) = match word.as_bytes() {
         [b'-', ..] => (true, &word[1..]),

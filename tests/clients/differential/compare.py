@@ -76,6 +76,9 @@ def text(value):
 
 NUMERIC, JSONB = 1700, 3802
 
+# A quotient never has fewer digits behind its point.
+QUOTIENT_DIGITS = 16
+
 
 def same(reference, ours):
     """Whether the rows are the same texts. A numeric may have more zeros at its end, since all values of a column have
@@ -88,15 +91,29 @@ def same(reference, ours):
     return all(len(one) == len(other) and all(map(same_value, one, other, reference.types)) for one, other in pairs)
 
 
+def same_number(one, other):
+    """Quotients have another number of digits here, by their type. Those that both have are the same; they are many."""
+    if one == other:
+        return True
+    digits = min(-one.as_tuple().exponent, -other.as_tuple().exponent)
+    unit = decimal.Decimal(1).scaleb(-digits)
+    return digits >= QUOTIENT_DIGITS and abs(one - other) <= unit / 2
+
+
 def same_value(one, other, oid):
     if one == other or None in (one, other):
         return one == other
     try:
         if oid == NUMERIC:
-            return decimal.Decimal(one) == decimal.Decimal(other)
+            return same_number(decimal.Decimal(one), decimal.Decimal(other))
         return oid == JSONB and json.loads(one) == json.loads(other)
     except (ValueError, decimal.InvalidOperation):
         return False
+
+
+def refuses(answer):
+    """Whether an error says that there is no such thing here; a numeric has at most 38 digits."""
+    return answer.sqlstate in REFUSALS or "38 digits" in answer.message
 
 
 def judge(reference, ours):
@@ -106,8 +123,7 @@ def judge(reference, ours):
     if reference.sqlstate is None and ours.sqlstate is None:
         return (AGREE, "") if same(reference, ours) else (DIFFER, "another value")
     if reference.sqlstate is None:
-        refused = ours.sqlstate in REFUSALS
-        return (REFUSED, "") if refused else (DIFFER, "an error that is no refusal")
+        return (REFUSED, "") if refuses(ours) else (DIFFER, "an error that is no refusal")
     if ours.sqlstate is None:
         return DIFFER, "a value in place of an error"
     if ours.sqlstate in REFUSALS or ours.sqlstate[:2] == reference.sqlstate[:2]:

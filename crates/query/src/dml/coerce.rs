@@ -106,6 +106,9 @@ pub(crate) fn parse(text: &str, column: &Column) -> Result<Value, SqlError> {
 /// `Invalid`: 22P02, 22007 for dates and times, 22003 for a number out of range.
 pub(crate) fn parse_text(text: &str, column_type: ColumnType) -> Result<Value, SqlError> {
     text::parse(column_type, text).map_err(|e| {
+        if e.kind() == ErrorKind::Unsupported {
+            return SqlError::from(e);
+        }
         let state = match column_type {
             ColumnType::Date | ColumnType::Timestamp => "22007",
             t if is_number(t) && text.trim().parse::<f64>().is_ok() => "22003",

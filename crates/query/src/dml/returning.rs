@@ -2,7 +2,7 @@
 
 use crate::context::{QueryEngine, StatementContext};
 use crate::literals;
-use crate::overflow::checked;
+use crate::number;
 use arrow::array::RecordBatch;
 use arrow::array::RecordBatchOptions;
 use arrow::datatypes::{Field, Schema as ArrowSchema, SchemaRef};
@@ -96,7 +96,7 @@ pub(crate) fn physical(
     let logical = logical(state, columns, expr)?;
     let (_, field) = logical.to_field(columns).map_err(QueryEngine::error)?;
     let field = field.as_ref().clone().with_nullable(true);
-    let physical = state.create_physical_expr(logical, columns).and_then(|expr| Ok(checked(expr)?.data));
+    let physical = state.create_physical_expr(logical, columns);
     let physical = physical.map_err(QueryEngine::error)?;
     Ok((physical, field))
 }
@@ -110,7 +110,9 @@ pub(crate) fn logical(
     columns: &DFSchema,
     expr: &Expr,
 ) -> Result<logical_expr::Expr, SqlError> {
-    let expr = ExprWithAlias { expr: expr.clone(), alias: None };
+    let mut expr = expr.clone();
+    number::mark(&mut expr);
+    let expr = ExprWithAlias { expr, alias: None };
     let expr = state.create_logical_expr_from_sql_expr(expr, columns).map_err(QueryEngine::error)?;
     Ok(literals::typed(expr, columns).map_err(QueryEngine::error)?.data)
 }

@@ -4,6 +4,7 @@ use super::coerce::scalar;
 use super::constant::{ParameterTypes, parameter_number};
 use super::{Run, Scope};
 use crate::context::{QueryEngine, StatementContext};
+use crate::number;
 use crate::pg_catalog;
 use arrow::datatypes::SchemaRef;
 use datafusion::common::ParamValues;
@@ -136,7 +137,9 @@ async fn plan(
     statement: &ast::Statement,
     sql: &Arc<str>,
 ) -> Result<LogicalPlan, SqlError> {
-    let statement = Statement::Statement(Box::new(statement.clone()));
+    let mut statement = statement.clone();
+    number::mark(&mut statement);
+    let statement = Statement::Statement(Box::new(statement));
     let (state, sql) = (Arc::clone(&context.state), Arc::clone(sql));
     let planned =
         async move { state.statement_to_plan(statement).await.map_err(|e| QueryEngine::error_in(&sql, e)) };

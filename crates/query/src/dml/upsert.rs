@@ -15,7 +15,6 @@ use super::rounds;
 use super::rows::Written;
 use super::{Run, Scope, Writer, changed, names, primary_key_name, refuse};
 use crate::context::QueryEngine;
-use crate::overflow::checked;
 use crate::syntax::fold;
 use arrow::array::{ArrayRef, AsArray, BooleanArray, RecordBatch};
 use arrow::buffer::BooleanBuffer;
@@ -195,10 +194,7 @@ impl Expression {
             }
             other => Ok(Transformed::no(other)),
         });
-        bound
-            .and_then(|bound| state.create_physical_expr(bound.data, columns))
-            .and_then(|expr| Ok(checked(expr)?.data))
-            .map_err(QueryEngine::error)
+        bound.and_then(|bound| state.create_physical_expr(bound.data, columns)).map_err(QueryEngine::error)
     }
 }
 

@@ -9,12 +9,13 @@ use super::signature::Argument;
 use super::table;
 use super::texts;
 use crate::error::{invalid, unsupported};
+use crate::number;
 use crate::pg_catalog;
 use arrow::datatypes::{DataType, IntervalMonthDayNano};
 use datafusion::common::tree_node::Transformed;
 use datafusion::common::{DFSchema, DataFusionError, Result, ScalarValue};
 use datafusion::logical_expr::expr::{BinaryExpr, ScalarFunction, WindowFunctionDefinition};
-use datafusion::logical_expr::{Expr, ExprSchemable, Join, Like, Operator, Union, lit, when};
+use datafusion::logical_expr::{Expr, ExprSchemable, Join, Like, Operator, Union, Values, lit, when};
 use oribi_session::sql::SqlError;
 
 /// `expr`, whose parts are checked already, if it may be evaluated; its conversions from and to text are then those of
@@ -151,11 +152,37 @@ fn check(expr: &Expr, schema: &DFSchema) -> Result<()> {
         }
         Expr::InSubquery(within) => {
             let found = Kind::of(within.subquery.subquery.schema().field(0));
-            check_comparable(&kind(&within.expr, schema)?, "=", &found)
+            let value = kind(&within.expr, schema)?;
+            check_comparable(&value, "=", &found)?;
+            check_floats("IN (SELECT …)", &value, &found)
         }
         Expr::TryCast(_) => refuse(unsupported("TRY_CAST")),
         _ => Ok(()),
     }
+}
+
+/// Refuses floats that are to become one column with other numbers: nothing there can be cast.
+fn check_floats(what: &str, one: &Kind, other: &Kind) -> Result<()> {
+    if one != other && one.is_number() && other.is_number() && (one.is_float() || other.is_float()) {
+        return refuse(
+            unsupported(&format!("{what} of {one} and {other}")).with_hint("cast one of them to the other's type"),
+        );
+    }
+    Ok(())
+}
+
+/// `VALUES` of one column.
+///
+/// # Errors
+/// `Unsupported` for floats beside decimals.
+pub(crate) fn check_values(values: &Values) -> Result<()> {
+    for field in values.schema.fields() {
+        // What DataFusion makes of a float beside a decimal.
+        if matches!(field.data_type(), DataType::Decimal128(30, 15) | DataType::Decimal128(15, 7)) {
+            check_floats("VALUES", &Kind::Float8, &Kind::Numeric)?;
+        }
+    }
+    Ok(())
 }
 
 /// The columns that a join compares, in `USING` and the like.
@@ -166,6 +193,7 @@ pub(crate) fn check_join(join: &Join) -> Result<()> {
     for (left, right) in &join.on {
         let (left, right) = (kind(left, join.left.schema())?, kind(right, join.right.schema())?);
         check_comparable(&left, "=", &right)?;
+        check_floats("a join", &left, &right)?;
     }
     Ok(())
 }
@@ -183,6 +211,7 @@ pub(crate) fn check_union(union: &Union) -> Result<()> {
             if !json && !comparable(&one, &other) {
                 return refuse(invalid("42804", format!("UNION types {one} and {other} cannot be matched")));
             }
+            check_floats("UNION", &one, &other)?;
         }
     }
     Ok(())
@@ -194,7 +223,8 @@ fn check_call(name: &str, arguments: &[Expr], schema: &DFSchema) -> Result<()> {
         let known = pg_catalog::function_names().any(|known| known == name)
             || casts::is_ours(name)
             || patterns::is_operator(name)
-            || name == any_element::NAME;
+            || name == any_element::NAME
+            || number::is_internal(name);
         return if known { Ok(()) } else { refuse(unsupported(&format!("function {name}"))) };
     };
     let described = arguments
@@ -231,8 +261,11 @@ fn check_call(name: &str, arguments: &[Expr], schema: &DFSchema) -> Result<()> {
                     .with_hint("write the cast"),
             )
         }
-        "array_agg" if described[0].kind == Kind::Unknown => {
-            refuse(invalid("42725", "function array_agg(unknown) is not unique"))
+        "array_agg" | "sum" | "avg" | "trunc" if described.len() == 1 && described[0].kind == Kind::Unknown => {
+            refuse(invalid("42725", format!("function {name}(unknown) is not unique")))
+        }
+        "gcd" | "lcm" if described.iter().all(|argument| argument.kind == Kind::Int2) => {
+            refuse(invalid("42725", format!("function {name}(smallint, smallint) is not unique")))
         }
         "array_append" | "array_prepend" | "array_replace" | "array_position" | "array_positions"
         | "array_has" => {
@@ -254,6 +287,12 @@ fn check_call(name: &str, arguments: &[Expr], schema: &DFSchema) -> Result<()> {
         }
         "greatest" | "least" if described.iter().any(|argument| argument.kind == Kind::Json) => {
             refuse(invalid("42883", "could not identify a comparison function for type json"))
+        }
+        "stddev" | "stddev_pop" | "stddev_samp" | "variance" | "var_pop" | "var_samp"
+            if !matches!(described[0].kind, Kind::Float4 | Kind::Float8) =>
+        {
+            let what = format!("{name} of {} (cast to double precision)", described[0].kind);
+            refuse(unsupported(&what))
         }
         "nullif" => check_comparable(&described[0].kind, "=", &described[1].kind),
         name if is_of_one_type(name) => check_one_type(&name.to_uppercase(), arguments.iter(), schema),

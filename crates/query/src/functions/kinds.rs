@@ -30,6 +30,11 @@ pub(crate) enum Kind {
     Other,
 }
 
+/// Whether a text is JSON.
+pub(crate) fn is_json(field: &Field) -> bool {
+    Kind::of(field) == Kind::Json
+}
+
 impl Kind {
     /// The kind of an expression that yields `field`.
     pub(crate) fn of(field: &Field) -> Kind {
@@ -98,6 +103,10 @@ impl Kind {
 
     pub(crate) fn is_number(&self) -> bool {
         self.rank().is_some()
+    }
+
+    pub(crate) fn is_float(&self) -> bool {
+        matches!(self, Kind::Float4 | Kind::Float8)
     }
 
     pub(crate) fn is_moment(&self) -> bool {

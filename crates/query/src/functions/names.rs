@@ -165,6 +165,9 @@ fn check_form(name: &str, function: &Function) -> Result<(), SqlError> {
         "first_value" | "last_value" | "nth_value" if function.over.is_none() => {
             Err(invalid("42809", format!("window function {name} requires an OVER clause")))
         }
+        "percentile_cont" if function.within_group.is_empty() => {
+            Err(invalid("42809", "WITHIN GROUP is required for ordered-set aggregate percentile_cont"))
+        }
         "count" if none => {
             let message = "count(*) must be used to call a parameterless aggregate function";
             Err(invalid("42809", message))

@@ -10,6 +10,9 @@ use std::sync::Arc;
 /// Ends the name proper of a column whose name another has too: DataFusion wants them apart.
 const APART: char = '\0';
 
+/// What a column is called that has no better name.
+pub(super) const NAMELESS: &str = "?column?";
+
 /// A name that is shown as `name` but is unlike that of any other column of its `SELECT`.
 pub(super) fn apart(name: &str, position: usize) -> String {
     format!("{name}{APART}{position}")
@@ -77,7 +80,7 @@ fn named(item: &SelectItem) -> Option<String> {
 
 /// What PostgreSQL calls the column of an expression.
 pub(super) fn column_name(expr: &Expr) -> String {
-    figure(expr).unwrap_or_else(|| "?column?".to_owned())
+    figure(expr).unwrap_or_else(|| NAMELESS.to_owned())
 }
 
 fn figure(expr: &Expr) -> Option<String> {
@@ -91,7 +94,7 @@ fn figure(expr: &Expr) -> Option<String> {
         Expr::Function(function) => {
             let name = function.name.0.last().and_then(ObjectNamePart::as_ident).map(fold)?;
             // Our spelling of a cast.
-            if name.starts_with("reg") { "?column?".to_owned() } else { name }
+            if matches!(name.as_str(), "regclass" | "regtype" | "regproc" | "regrole" | "regnamespace") { NAMELESS.to_owned() } else { name }
         }
         Expr::Nested(inner) | Expr::Collate { expr: inner, .. } => return figure(inner),
         Expr::Cast { expr, data_type, .. } => return figure(expr).or_else(|| type_name(data_type)),

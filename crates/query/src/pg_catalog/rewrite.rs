@@ -3,7 +3,7 @@
 //! The rules know no query of any client: they rewrite an operator, a type, a function, a kind of subquery, wherever it
 //! stands. Those about subqueries touch only the ones that read system tables.
 
-use super::names::{apart, column_name};
+use super::names::{NAMELESS, apart, column_name};
 use super::table::{Kind, SystemTable, system_tables};
 use datafusion::sql::sqlparser::ast::{
     self, BinaryOperator, CastKind, DataType, Expr, Function, FunctionArg, FunctionArgExpr,
@@ -478,7 +478,11 @@ fn name_apart(select: &mut Select) {
     let wild = select.projection.iter().any(wild);
     for (i, item) in select.projection.iter_mut().enumerate() {
         let name = match &*item {
-            SelectItem::UnnamedExpr(expr) => planned_name(expr),
+            SelectItem::UnnamedExpr(expr) => match column_name(expr) {
+                // Constants are computed when they are planned: `1 + 1` and `2` become one.
+                name if name == NAMELESS => name,
+                _ => planned_name(expr),
+            },
             SelectItem::ExprWithAlias { alias, .. } => alias.value.clone(),
             _ => continue,
         };

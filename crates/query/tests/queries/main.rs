@@ -14,6 +14,7 @@ mod explain_of_writes_writes_nothing;
 mod files_are_tables_on_the_command_line;
 mod json_is_taken_apart;
 mod numbers_are_read_as_written;
+mod numbers_are_those_of_postgresql;
 mod partitions_come_and_go;
 mod point_reads_bypass_the_planner;
 mod point_writes_agree_with_the_planner;

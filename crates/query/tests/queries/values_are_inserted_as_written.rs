@@ -1,6 +1,6 @@
 //! `INSERT`: values, defaults, queries, conflicts, and what each refusal says.
 
-use crate::db::{Db, int, text};
+use crate::db::{Db, text};
 use oribi_types::Value;
 
 #[tokio::test]
@@ -67,7 +67,7 @@ async fn expressions_are_computed() {
     db.run("insert into t values (1 + 1, upper('a') || 'b', '2026-01-01'::date), (3, 'plain', null)").await;
     assert_eq!(db.rows("select * from t order by id").await, ["2|Ab|2026-01-01", "3|plain|"]);
     let sql = "insert into t values ($1 * 10, lower($2), null)";
-    assert_eq!(db.tag_with(sql, &[int(7), text("ABC")]).await, "INSERT 0 1");
+    assert_eq!(db.tag_with(sql, &[Value::Int32(7), text("ABC")]).await, "INSERT 0 1");
     assert_eq!(db.rows("select s from t where id = 70").await, ["abc"]);
 }
 

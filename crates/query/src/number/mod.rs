@@ -1,0 +1,90 @@
+//! Numbers in queries, as PostgreSQL computes with them.
+//!
+//! DataFusion's operators wrap around, divide by zero to infinity, and give other types. They are not checked where
+//! they run, which is in a dozen kinds of plan nodes and in the rules that fold constants; instead none of them is ever
+//! planned: wherever the text of a statement has an operator on numbers, [`operators`] puts a function of ours in its
+//! place, with PostgreSQL's type and errors ([`arithmetic`]). So it is with literals ([`literals`]), which are made
+//! `integer` in the syntax tree, with sums and averages ([`aggregates`]), which replace those of the same name, and with
+//! functions ([`functions`]). Casts stay casts in the plan until types have been coerced; then those that would round or
+//! overflow otherwise than PostgreSQL's are replaced ([`casts`]).
+
+mod aggregates;
+mod alike;
+mod arithmetic;
+mod casts;
+mod choices;
+mod decimal;
+mod functions;
+mod literals;
+mod operators;
+mod statistics;
+
+pub(crate) use alike::{Purpose, alike};
+pub(crate) use casts::NumberCasts;
+pub(crate) use literals::{mark, marked_type};
+
+use arrow::error::ArrowError;
+use datafusion::common::{DataFusionError, Result};
+use datafusion::execution::FunctionRegistry;
+use datafusion::execution::session_state::SessionState;
+use oribi_session::sql::SqlError;
+use oribi_types::ErrorKind;
+use std::sync::Arc;
+
+/// Makes operators, functions, aggregates and casts known.
+///
+/// # Errors
+/// None are expected.
+pub(crate) fn register(state: &mut SessionState) -> Result<()> {
+    for function in functions::functions().into_iter().chain(choices::functions()) {
+        state.register_udf(Arc::new(function))?;
+    }
+    for aggregate in aggregates::aggregates().into_iter().chain(statistics::aggregates()) {
+        state.register_udaf(Arc::new(aggregate))?;
+    }
+    state.register_function_rewrite(Arc::new(NumberCasts))?;
+    state.register_expr_planner(Arc::new(operators::NumberOperators))
+}
+
+/// Whether a function in a plan is one that stands for an operator or a cast, and has been given what it takes.
+pub(crate) fn is_internal(name: &str) -> bool {
+    name.starts_with('?') || arithmetic::Op::ALL.iter().any(|op| op.symbol() == name)
+}
+
+fn error(sqlstate: &'static str, message: impl Into<String>) -> SqlError {
+    SqlError::new(ErrorKind::Invalid, message).with_sqlstate(sqlstate)
+}
+
+/// An error of planning.
+fn planned(error: SqlError) -> DataFusionError {
+    DataFusionError::External(Box::new(error))
+}
+
+/// An error in the middle of an array.
+fn computed(sqlstate: &'static str, message: impl Into<String>) -> ArrowError {
+    ArrowError::ExternalError(Box::new(error(sqlstate, message)))
+}
+
+fn out_of_range(type_name: &str) -> ArrowError {
+    computed("22003", format!("{type_name} out of range"))
+}
+
+fn overflow() -> ArrowError {
+    computed("22003", "value out of range: overflow")
+}
+
+fn underflow() -> ArrowError {
+    computed("22003", "value out of range: underflow")
+}
+
+fn numeric_overflow() -> ArrowError {
+    computed("22003", "value overflows numeric format: it has more than 38 digits")
+}
+
+fn division_by_zero() -> ArrowError {
+    computed("22012", "division by zero")
+}
+
+fn unsupported(what: &str) -> DataFusionError {
+    planned(crate::error::unsupported(what))
+}
