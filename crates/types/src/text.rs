@@ -188,7 +188,9 @@ fn check_finite(infinite: bool, column_type: ColumnType, word: &str) -> Result<(
 fn parse_decimal(word: &str, precision: u8, scale: i8) -> Result<(i128, bool)> {
     let column_type = ColumnType::Decimal { precision, scale };
     let malformed = || {
-        if word.parse::<f64>().is_ok_and(|value| !value.is_finite()) && !word.bytes().any(|b| b.is_ascii_digit()) {
+        if word.parse::<f64>().is_ok_and(|value| !value.is_finite())
+            && !word.bytes().any(|b| b.is_ascii_digit())
+        {
             return Error::unsupported(format!("{word} as a {column_type} is not supported"));
         }
         malformed(column_type, word)

@@ -165,7 +165,8 @@ fn check(expr: &Expr, schema: &DFSchema) -> Result<()> {
 fn check_floats(what: &str, one: &Kind, other: &Kind) -> Result<()> {
     if one != other && one.is_number() && other.is_number() && (one.is_float() || other.is_float()) {
         return refuse(
-            unsupported(&format!("{what} of {one} and {other}")).with_hint("cast one of them to the other's type"),
+            unsupported(&format!("{what} of {one} and {other}"))
+                .with_hint("cast one of them to the other's type"),
         );
     }
     Ok(())
@@ -261,7 +262,9 @@ fn check_call(name: &str, arguments: &[Expr], schema: &DFSchema) -> Result<()> {
                     .with_hint("write the cast"),
             )
         }
-        "array_agg" | "sum" | "avg" | "trunc" if described.len() == 1 && described[0].kind == Kind::Unknown => {
+        "array_agg" | "sum" | "avg" | "trunc"
+            if described.len() == 1 && described[0].kind == Kind::Unknown =>
+        {
             refuse(invalid("42725", format!("function {name}(unknown) is not unique")))
         }
         "gcd" | "lcm" if described.iter().all(|argument| argument.kind == Kind::Int2) => {

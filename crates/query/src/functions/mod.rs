@@ -21,7 +21,7 @@ mod texts;
 
 pub(crate) use array_literal::array_literal;
 pub(crate) use check::{check_join, check_union, check_values, checked, is_of_one_type};
-pub(crate) use names::check_names;
 pub(crate) use kinds::is_json;
+pub(crate) use names::check_names;
 pub(crate) use table::{callable, parameter_type};
 pub(crate) use texts::register;

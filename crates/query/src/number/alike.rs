@@ -109,7 +109,9 @@ pub(super) fn keyed(plan: LogicalPlan) -> Result<Transformed<LogicalPlan>> {
             let columns = columns.map(|column| Ok(named_key(Expr::Column(column), &schema)?.data));
             let columns = columns.collect::<Result<Vec<Expr>>>()?;
             let projection = Projection::try_new(columns, input)?;
-            Ok(Transformed::yes(LogicalPlan::Distinct(Distinct::All(Arc::new(LogicalPlan::Projection(projection))))))
+            Ok(Transformed::yes(LogicalPlan::Distinct(Distinct::All(Arc::new(LogicalPlan::Projection(
+                projection,
+            ))))))
         }
         LogicalPlan::Sort(mut sort) => {
             let mut changed = false;

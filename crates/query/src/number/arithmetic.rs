@@ -150,7 +150,8 @@ impl ScalarUDFImpl for Arithmetic {
 /// `left op right` of two constants; `None` if there is no such value, which an error says when the statement runs, if
 /// it comes to that.
 pub(super) fn constant(op: Op, left: &ScalarValue, right: &ScalarValue) -> Option<ScalarValue> {
-    let function = Arithmetic { op, name: String::new(), signature: Signature::any(2, Volatility::Immutable) };
+    let function =
+        Arithmetic { op, name: String::new(), signature: Signature::any(2, Volatility::Immutable) };
     let out = function.return_type(&[left.data_type(), right.data_type()]).ok()?;
     let (left, right) = (ColumnarValue::Scalar(left.clone()), ColumnarValue::Scalar(right.clone()));
     match compute(op, Operands { left: &left, right: &right, out: &out }) {

@@ -45,7 +45,9 @@ struct NullIf {
 fn common(left: &DataType, right: &DataType) -> Option<DataType> {
     match (left, right) {
         (left, right) if left == right => Some(left.clone()),
-        (left, right) if left.is_numeric() && right.is_numeric() && (left.is_floating() || right.is_floating()) => {
+        (left, right)
+            if left.is_numeric() && right.is_numeric() && (left.is_floating() || right.is_floating()) =>
+        {
             Some(DataType::Float64)
         }
         (left, right) => comparison_coercion(left, right),
@@ -82,7 +84,9 @@ impl ScalarUDFImpl for NullIf {
         let Some(common) = common(left.data_type(), right.data_type()) else {
             return plan_err!("nullif of {} and {}", left.data_type(), right.data_type());
         };
-        let compared = |array: &ArrayRef| Ok::<_, datafusion::error::DataFusionError>(same_floats(&cast(array, &common)?));
+        let compared = |array: &ArrayRef| {
+            Ok::<_, datafusion::error::DataFusionError>(same_floats(&cast(array, &common)?))
+        };
         let (one, two) = (compared(left)?, compared(right)?);
         let equal = if common.is_nested() { equal_nested(&one, &two)? } else { cmp::eq(&one, &two)? };
         answer(&args, nullif(left, &equal)?)

@@ -12,7 +12,9 @@ use super::{
     computed, division_by_zero, error, numeric_overflow, out_of_range, overflow, planned, underflow,
     unsupported,
 };
-use arrow::array::{Array, ArrayRef, AsArray, Decimal128Array, Float64Array, PrimitiveArray};
+use arrow::array::{
+    Array, ArrayRef, ArrowPrimitiveType, AsArray, Decimal128Array, Float64Array, PrimitiveArray,
+};
 use arrow::compute::try_binary;
 use arrow::datatypes::{
     DataType, Decimal128Type, Field, FieldRef, Float32Type, Float64Type, Int16Type, Int32Type, Int64Type,
@@ -341,112 +343,46 @@ impl NumberFunction {
             let array: Float64Array = first.as_primitive::<Float64Type>().try_unary(f)?;
             return Ok(Arc::new(array));
         }
-        let whole = |rounding: Rounding| {
-            move |x: f64| match rounding {
-                Rounding::Up => x.ceil(),
-                Rounding::Down => x.floor(),
-                Rounding::Nearest => x.round_ties_even(),
-                Rounding::ToZero => x.trunc(),
+        match (self.kind, first.data_type(), arguments.get(1)) {
+            (Kind::Abs, ..) => absolute(first, out),
+            (Kind::Sign, ..) => signs(first, out),
+            (Kind::Digits(rounding), DataType::Decimal128(_, scale), Some(digits)) => {
+                Ok(to_digits(first, digits, *scale, out, rounding)?)
             }
-        };
-        let decimals = |f: &dyn Fn(i128) -> Result<i128, ArrowError>| -> Result<ArrayRef> {
-            let array: Decimal128Array = first.as_primitive::<Decimal128Type>().try_unary(f)?;
-            Ok(Arc::new(array.with_data_type(out.clone())))
-        };
-        Ok(match (self.kind, first.data_type()) {
-            (Kind::Abs, data_type) => match data_type {
-                DataType::Int16 => absolute::<Int16Type>(first, |v| v.checked_abs(), "smallint")?,
-                DataType::Int32 => absolute::<Int32Type>(first, |v| v.checked_abs(), "integer")?,
-                DataType::Int64 => absolute::<Int64Type>(first, |v| v.checked_abs(), "bigint")?,
-                DataType::Float32 => {
-                    Arc::new(first.as_primitive::<Float32Type>().unary::<_, Float32Type>(f32::abs))
-                }
-                DataType::Float64 => {
-                    Arc::new(first.as_primitive::<Float64Type>().unary::<_, Float64Type>(f64::abs))
-                }
-                _ => decimals(&|v| Ok(v.abs()))?,
-            },
-            (Kind::Sign, DataType::Decimal128(..)) => decimals(&|v| Ok(v.signum()))?,
-            (Kind::Sign, _) => {
-                let sign = |x: f64| {
-                    if x > 0.0 {
-                        1.0
-                    } else if x < 0.0 {
-                        -1.0
-                    } else {
-                        0.0
-                    }
-                };
-                Arc::new(first.as_primitive::<Float64Type>().unary::<_, Float64Type>(sign))
+            (Kind::Whole(rounding) | Kind::Digits(rounding), ..) => rounded(first, out, rounding),
+            (Kind::Gcd | Kind::Lcm, DataType::Int64, Some(second)) => {
+                self.divisors::<Int64Type>(first, second, "bigint")
             }
-            (Kind::Whole(rounding), DataType::Decimal128(_, scale)) => {
-                let unit = power_of_ten(scale.unsigned_abs());
-                decimals(&|v| Ok(to_unit(v, unit, rounding)))?
-            }
-            (Kind::Digits(rounding), DataType::Decimal128(_, scale)) => match arguments.get(1) {
-                None => {
-                    let unit = power_of_ten(scale.unsigned_abs());
-                    decimals(&|v| Ok(to_unit(v, unit, rounding)))?
-                }
-                Some(digits) => to_digits(first, digits, *scale, out, rounding)?,
-            },
-            (Kind::Whole(rounding) | Kind::Digits(rounding), _) => {
-                Arc::new(first.as_primitive::<Float64Type>().unary::<_, Float64Type>(whole(rounding)))
-            }
-            (Kind::Gcd | Kind::Lcm, DataType::Int64) => {
-                let both = (first.as_primitive::<Int64Type>(), arguments[1].as_primitive::<Int64Type>());
-                let of = |a: i64, b: i64| i64::try_from(self.divisor(i128::from(a), i128::from(b)));
-                let array: PrimitiveArray<Int64Type> =
-                    try_binary(both.0, both.1, |a, b| of(a, b).map_err(|_| out_of_range("bigint")))?;
-                Arc::new(array)
-            }
-            (Kind::Gcd | Kind::Lcm, _) => {
-                let both = (first.as_primitive::<Int32Type>(), arguments[1].as_primitive::<Int32Type>());
-                let of = |a: i32, b: i32| i32::try_from(self.divisor(i128::from(a), i128::from(b)));
-                let array: PrimitiveArray<Int32Type> =
-                    try_binary(both.0, both.1, |a, b| of(a, b).map_err(|_| out_of_range("integer")))?;
-                Arc::new(array)
-            }
-            (Kind::Div, DataType::Decimal128(_, left_scale)) => {
-                let right = arguments[1].as_primitive::<Decimal128Type>();
-                let DataType::Decimal128(_, right_scale) = right.data_type() else {
-                    return plan_err!("div of other than numeric");
-                };
-                let (left_scale, right_scale) = (*left_scale, *right_scale);
-                let scale = left_scale.max(right_scale);
-                let raised = |v: i128, from: i8| {
-                    v.checked_mul(power_of_ten((scale - from) as u8)).ok_or_else(numeric_overflow)
-                };
-                let array: Decimal128Array =
-                    try_binary(first.as_primitive::<Decimal128Type>(), right, |a, b| {
-                        if b == 0 {
-                            return Err(division_by_zero());
-                        }
-                        Ok(raised(a, left_scale)? / raised(b, right_scale)?)
-                    })?;
-                Arc::new(array.with_data_type(out.clone()))
-            }
-            (Kind::Factorial, _) => {
-                let array: Decimal128Array = first.as_primitive::<Int64Type>().try_unary(|n| {
-                    if n < 0 {
-                        return Err(computed("22003", "factorial of a negative number is undefined"));
-                    }
-                    let product =
-                        (1..=i128::from(n)).try_fold(1_i128, |product, factor| product.checked_mul(factor));
-                    decimal::checked(product)
-                })?;
-                Arc::new(array.with_data_type(out.clone()))
-            }
-            (Kind::Atan2, _) => {
-                let (y, x) =
-                    (first.as_primitive::<Float64Type>(), arguments[1].as_primitive::<Float64Type>());
+            (Kind::Gcd | Kind::Lcm, _, Some(second)) => self.divisors::<Int32Type>(first, second, "integer"),
+            (Kind::Div, _, Some(second)) => whole_quotients(first, second, out),
+            (Kind::Factorial, ..) => decimals(first.as_primitive::<Int64Type>(), out, factorial),
+            (Kind::Atan2, _, Some(second)) => {
+                let (y, x) = (first.as_primitive::<Float64Type>(), second.as_primitive::<Float64Type>());
                 let array: Float64Array = arrow::compute::binary(y, x, f64::atan2)?;
-                Arc::new(array)
+                Ok(Arc::new(array))
             }
-            (Kind::Same, _) => same_floats(first),
-            (Kind::Huge, _) => return Err(numeric_overflow().into()),
-            (_, other) => return plan_err!("no {} of {other}", self.name),
-        })
+            (Kind::Same, ..) => Ok(same_floats(first)),
+            (Kind::Huge, ..) => Err(numeric_overflow().into()),
+            (_, other, _) => plan_err!("no {} of {other}", self.name),
+        }
+    }
+
+    fn divisors<T: ArrowPrimitiveType>(
+        &self,
+        left: &ArrayRef,
+        right: &ArrayRef,
+        type_name: &'static str,
+    ) -> Result<ArrayRef>
+    where
+        i128: From<T::Native>,
+        T::Native: TryFrom<i128>,
+    {
+        let array: PrimitiveArray<T> =
+            try_binary(left.as_primitive::<T>(), right.as_primitive::<T>(), |a, b| {
+                let divisor = self.divisor(i128::from(a), i128::from(b));
+                T::Native::try_from(divisor).map_err(|_| out_of_range(type_name))
+            })?;
+        Ok(Arc::new(array))
     }
 
     /// The greatest common divisor, or the least common multiple.
@@ -463,14 +399,89 @@ impl NumberFunction {
     }
 }
 
-fn absolute<T: arrow::array::ArrowPrimitiveType>(
-    array: &ArrayRef,
-    absolute: fn(T::Native) -> Option<T::Native>,
-    type_name: &'static str,
-) -> Result<ArrayRef, ArrowError> {
-    let array: PrimitiveArray<T> =
-        array.as_primitive::<T>().try_unary(|v| absolute(v).ok_or_else(|| out_of_range(type_name)))?;
-    Ok(Arc::new(array))
+/// `f` of each value, as decimals of type `out`.
+fn decimals<T: ArrowPrimitiveType>(
+    array: &PrimitiveArray<T>,
+    out: &DataType,
+    f: impl Fn(T::Native) -> Result<i128, ArrowError>,
+) -> Result<ArrayRef> {
+    let array: Decimal128Array = array.try_unary(f)?;
+    Ok(Arc::new(array.with_data_type(out.clone())))
+}
+
+fn absolute(array: &ArrayRef, out: &DataType) -> Result<ArrayRef> {
+    macro_rules! integers {
+        ($arrow:ty, $name:literal) => {{
+            let absolute = |v: <$arrow as ArrowPrimitiveType>::Native| {
+                v.checked_abs().ok_or_else(|| out_of_range($name))
+            };
+            let array: PrimitiveArray<$arrow> = array.as_primitive::<$arrow>().try_unary(absolute)?;
+            Ok(Arc::new(array))
+        }};
+    }
+    match array.data_type() {
+        DataType::Int16 => integers!(Int16Type, "smallint"),
+        DataType::Int32 => integers!(Int32Type, "integer"),
+        DataType::Int64 => integers!(Int64Type, "bigint"),
+        DataType::Float32 => {
+            Ok(Arc::new(array.as_primitive::<Float32Type>().unary::<_, Float32Type>(f32::abs)))
+        }
+        DataType::Float64 => {
+            Ok(Arc::new(array.as_primitive::<Float64Type>().unary::<_, Float64Type>(f64::abs)))
+        }
+        _ => decimals(array.as_primitive::<Decimal128Type>(), out, |v| Ok(v.abs())),
+    }
+}
+
+fn signs(array: &ArrayRef, out: &DataType) -> Result<ArrayRef> {
+    if Shape::of(array.data_type()).is_some() {
+        return decimals(array.as_primitive::<Decimal128Type>(), out, |v| Ok(v.signum()));
+    }
+    // That of `NaN` is 0, as PostgreSQL has it.
+    let sign = |x: f64| f64::from(i8::from(x > 0.0) - i8::from(x < 0.0));
+    Ok(Arc::new(array.as_primitive::<Float64Type>().unary::<_, Float64Type>(sign)))
+}
+
+/// Whole numbers.
+fn rounded(array: &ArrayRef, out: &DataType, rounding: Rounding) -> Result<ArrayRef> {
+    if let DataType::Decimal128(_, scale) = array.data_type() {
+        let unit = power_of_ten(scale.unsigned_abs());
+        return decimals(array.as_primitive::<Decimal128Type>(), out, |v| Ok(to_unit(v, unit, rounding)));
+    }
+    let rounded = |x: f64| match rounding {
+        Rounding::Up => x.ceil(),
+        Rounding::Down => x.floor(),
+        Rounding::Nearest => x.round_ties_even(),
+        Rounding::ToZero => x.trunc(),
+    };
+    Ok(Arc::new(array.as_primitive::<Float64Type>().unary::<_, Float64Type>(rounded)))
+}
+
+/// Quotients of decimals without what is behind the point.
+fn whole_quotients(left: &ArrayRef, right: &ArrayRef, out: &DataType) -> Result<ArrayRef> {
+    let (DataType::Decimal128(_, left_scale), DataType::Decimal128(_, right_scale)) =
+        (left.data_type(), right.data_type())
+    else {
+        return plan_err!("div of other than numeric");
+    };
+    let scale = *left_scale.max(right_scale);
+    let raised =
+        |v: i128, from: i8| v.checked_mul(power_of_ten((scale - from) as u8)).ok_or_else(numeric_overflow);
+    let array: Decimal128Array =
+        try_binary(left.as_primitive::<Decimal128Type>(), right.as_primitive::<Decimal128Type>(), |a, b| {
+            if b == 0 {
+                return Err(division_by_zero());
+            }
+            Ok(raised(a, *left_scale)? / raised(b, *right_scale)?)
+        })?;
+    Ok(Arc::new(array.with_data_type(out.clone())))
+}
+
+fn factorial(n: i64) -> Result<i128, ArrowError> {
+    if n < 0 {
+        return Err(computed("22003", "factorial of a negative number is undefined"));
+    }
+    decimal::checked((1..=i128::from(n)).try_fold(1_i128, |product, factor| product.checked_mul(factor)))
 }
 
 /// How many units `value` is.

@@ -208,7 +208,9 @@ fn sign(expr: &mut Expr) {
             huge(&format!("-{}", digits_of_huge(&operand).unwrap_or_default()))
         }
         // The negative of a literal is one literal more, and its negative the first again.
-        (arithmetic::MINUS, operand) if negated(&operand).is_some() => typed(negated(&operand).unwrap_or_default()),
+        (arithmetic::MINUS, operand) if negated(&operand).is_some() => {
+            typed(negated(&operand).unwrap_or_default())
+        }
         (arithmetic::MINUS, operand) => match literal_of(&operand) {
             Some(digits) => {
                 let negative = Expr::UnaryOp { op: UnaryOperator::Minus, expr: Box::new(number(digits)) };

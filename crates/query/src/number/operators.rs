@@ -44,7 +44,9 @@ impl ExprPlanner for NumberOperators {
             beside(left, &left_kind, &right_kind, &symbol)?,
             beside(right, &right_kind, &left_kind, &symbol)?,
         );
-        if let (Some(op), Some(left_type), Some(right_type)) = (op, number(&left, schema), number(&right, schema)) {
+        if let (Some(op), Some(left_type), Some(right_type)) =
+            (op, number(&left, schema), number(&right, schema))
+        {
             return plan(op, (left, left_type), (right, right_type)).map(PlannerResult::Planned);
         }
         Ok(PlannerResult::Original(RawBinaryExpr { op: symbol, left, right }))
@@ -115,18 +117,25 @@ fn check_unknown(op: Op, left: (&Expr, &Kind), right: (&Expr, &Kind), schema: &D
     let is_integer = integer_type(&data_type).is_some();
     let missing = match &data_type {
         DataType::Boolean | DataType::List(_) => true,
-        DataType::Binary | DataType::LargeBinary | DataType::BinaryView | DataType::FixedSizeBinary(_) => true,
+        DataType::Binary | DataType::LargeBinary | DataType::BinaryView | DataType::FixedSizeBinary(_) => {
+            true
+        }
         float if float.is_floating() => op.is_bitwise() || op == Op::Modulo,
         DataType::Decimal128(..) => op.is_bitwise(),
         _ => false,
     };
     let (symbol, other) = (op.symbol(), type_name(&data_type));
-    let pair = if unknown_first { format!("unknown {symbol} {other}") } else { format!("{other} {symbol} unknown") };
+    let pair =
+        if unknown_first { format!("unknown {symbol} {other}") } else { format!("{other} {symbol} unknown") };
     if missing {
         return Err(planned(error("42883", format!("operator does not exist: {pair}"))));
     }
     // Each type that can be shifted is shifted by an integer.
-    if unknown_first && is_integer && data_type != DataType::Int32 && matches!(op, Op::ShiftLeft | Op::ShiftRight) {
+    if unknown_first
+        && is_integer
+        && data_type != DataType::Int32
+        && matches!(op, Op::ShiftLeft | Op::ShiftRight)
+    {
         return Err(planned(error("42725", format!("operator is not unique: {pair}"))));
     }
     Ok(())

@@ -76,7 +76,11 @@ impl std::hash::Hash for Statistic {
 }
 
 impl Statistic {
-    fn accumulator(&self, args: &AccumulatorArgs<'_>, within: Option<VecDeque<Pair>>) -> Result<Box<dyn Accumulator>> {
+    fn accumulator(
+        &self,
+        args: &AccumulatorArgs<'_>,
+        within: Option<VecDeque<Pair>>,
+    ) -> Result<Box<dyn Accumulator>> {
         if args.is_distinct {
             return Err(unsupported(&format!("{} of DISTINCT values", self.name)));
         }

@@ -94,7 +94,11 @@ fn figure(expr: &Expr) -> Option<String> {
         Expr::Function(function) => {
             let name = function.name.0.last().and_then(ObjectNamePart::as_ident).map(fold)?;
             // Our spelling of a cast.
-            if matches!(name.as_str(), "regclass" | "regtype" | "regproc" | "regrole" | "regnamespace") { NAMELESS.to_owned() } else { name }
+            if matches!(name.as_str(), "regclass" | "regtype" | "regproc" | "regrole" | "regnamespace") {
+                NAMELESS.to_owned()
+            } else {
+                name
+            }
         }
         Expr::Nested(inner) | Expr::Collate { expr: inner, .. } => return figure(inner),
         Expr::Cast { expr, data_type, .. } => return figure(expr).or_else(|| type_name(data_type)),

@@ -305,7 +305,10 @@ async fn floats_have_one_zero_wherever_rows_meet_by_them() {
     db.run("create table t (id int primary key, f double precision, n int)").await;
     db.run("insert into t values (1, '0', 1), (2, '-0', 2), (3, 'NaN', 3), (4, '1.5', 4)").await;
     assert_eq!(db.rows("select f, sum(n) from t group by f order by f").await, ["0.0|3", "1.5|4", "NaN|3"]);
-    assert_eq!(db.rows("select t.f + 1 from t group by t.f + 1, t.f order by 1").await, ["1.0", "2.5", "NaN"]);
+    assert_eq!(
+        db.rows("select t.f + 1 from t group by t.f + 1, t.f order by 1").await,
+        ["1.0", "2.5", "NaN"]
+    );
     assert_eq!(db.rows("select distinct f from t order by f").await, ["0.0", "1.5", "NaN"]);
     assert_eq!(db.rows("select id from t order by f, id desc").await, ["2", "1", "4", "3"]);
     assert_eq!(db.rows("select count(*) from t a join t b using (f)").await, ["6"]);
