@@ -428,3 +428,24 @@ def test_psql_shows_where_an_error_is(server):
         text=True,
     )
     assert 'ERROR:  42P01: relation "nowhere" does not exist\nLINE 1: select * from nowhere\n                      ^' in done.stderr
+
+
+def test_limits_are_parameters(db):
+    db.execute("create table numbered (id bigint primary key)")
+    db.execute("insert into numbered select n from generate_series(1, 10) as g(n)")
+    paged = "select id from numbered order by id limit %s offset %s"
+    for binary in [False, True]:
+        cursor = db.cursor(binary=binary)
+        for limit, offset, ids in [(2, 3, [4, 5]), (None, 8, [9, 10]), (3, None, [1, 2, 3]), (70_000, 9, [10]), (0, 0, [])]:
+            assert [row[0] for row in cursor.execute(paged, (limit, offset), prepare=True)] == ids
+        assert cursor.execute("select id from numbered order by id limit %s", ("2",)).fetchall() == [(1,), (2,)]
+        with pytest.raises(psycopg.Error) as refused:
+            cursor.execute(paged, (-1, 0))
+        assert refused.value.sqlstate == "2201W"
+        with pytest.raises(psycopg.Error) as refused:
+            cursor.execute(paged, (1, -1))
+        assert refused.value.sqlstate == "2201X"
+    fetched = db.execute("select id from numbered order by id offset %s rows fetch first (%s) rows only", (1, 2))
+    assert fetched.fetchall() == [(2,), (3,)]
+    after = db.execute("select id from numbered where id > %s order by id limit %s", (4, 1))
+    assert after.fetchall() == [(5,)]

@@ -1,21 +1,45 @@
 //! Words, numbers and operators of SQL, as PostgreSQL tells them apart.
 //!
 //! sqlparser takes as many signs for one operator as there are: `>-` in `1 >-1`. PostgreSQL ends an operator before a
-//! sign, unless the operator has a sign that no number begins with; no operator that exists here ends in one. And
-//! numbers are those of PostgreSQL 15: `0x1f`, `1_000` and `1a` are none.
+//! sign, unless the operator has a sign that no number begins with; no operator that exists here ends in one. Before a
+//! comment it ends every operator. And numbers are those of PostgreSQL 15: `0x1f`, `1_000` and `1a` are none.
 
-use crate::syntax::syntax_error;
+use crate::syntax::{Walk, syntax_error};
 use datafusion::sql::sqlparser::dialect::{Dialect, PostgreSqlDialect};
 use datafusion::sql::sqlparser::tokenizer::{Token, TokenWithSpan, Tokenizer, TokenizerError};
 use oribi_session::sql::SqlError;
 use std::any::TypeId;
+use std::borrow::Cow;
+
+/// So many comments may stand right behind a `#`: for each the text is read once more.
+const COMMENTS_MAX: usize = 16;
 
 /// The tokens of `sql`, with their places.
 ///
 /// # Errors
 /// For text that does not tokenize.
 pub(crate) fn tokens(sql: &str) -> Result<Vec<TokenWithSpan>, TokenizerError> {
-    Tokenizer::new(&Lexical(PostgreSqlDialect {}), sql).tokenize_with_location()
+    let mut text = Cow::Borrowed(sql);
+    for _ in 0..COMMENTS_MAX {
+        let (mut tokens, dialect) = (Vec::new(), Lexical(PostgreSqlDialect {}));
+        let read = Tokenizer::new(&dialect, &text).tokenize_with_location_into_buf(&mut tokens);
+        let Some(start) = comment_behind_hash(&text, &tokens) else { return read.map(|()| tokens) };
+        // What follows on other lines keeps its place.
+        let end = text[start..].find('\n').map_or(text.len(), |length| start + length);
+        text.to_mut().replace_range(start..end, "");
+    }
+    Tokenizer::new(&Lexical(PostgreSqlDialect {}), &text).tokenize_with_location()
+}
+
+/// Where the first comment begins that was read as an operator: `#--` as `#-` and `-`.
+fn comment_behind_hash(text: &str, tokens: &[TokenWithSpan]) -> Option<usize> {
+    let is_comment = |two: &&[TokenWithSpan]| {
+        two[0].token == Token::HashMinus
+            && two[0].span.end == two[1].span.start
+            && two[1].token.to_string().starts_with('-')
+    };
+    let found = tokens.windows(2).find(is_comment)?;
+    Some(Walk::new(text).byte(found[0].span.end) - 1)
 }
 
 /// Refuses what sqlparser takes for numbers and PostgreSQL does not.
@@ -46,7 +70,8 @@ pub(crate) fn check_numbers(tokens: &[TokenWithSpan]) -> Result<(), (SqlError, u
     Ok(())
 }
 
-/// PostgreSQL's dialect, for the tokenizer alone: it answers as that does, but for the signs.
+/// PostgreSQL's dialect, for the tokenizer alone: it answers as that does, but for the signs, and for the slash that
+/// begins a comment: the operators of PostgreSQL that have one are not there.
 #[derive(Debug)]
 struct Lexical(PostgreSqlDialect);
 
@@ -56,7 +81,7 @@ impl Dialect for Lexical {
     }
 
     fn is_custom_operator_part(&self, ch: char) -> bool {
-        !matches!(ch, '+' | '-') && self.0.is_custom_operator_part(ch)
+        !matches!(ch, '+' | '-' | '/') && self.0.is_custom_operator_part(ch)
     }
 
     fn is_delimited_identifier_start(&self, ch: char) -> bool {
@@ -115,11 +140,24 @@ mod tests {
                 }
                 assert_eq!(kinds(&format!("a{op}{sign}1")), kinds(&format!("a {op} {sign} 1")), "{op}{sign}");
             }
-            let commented = kinds(&format!("a{op}--c\n1"));
-            if !["-", "#"].contains(&op) {
-                assert_eq!(commented[1], kinds(op)[0], "{op}");
+            for comment in ["--it's\n", "---'\n", "-->'\n", "/*c*/", "/*it's\n/**/*/"] {
+                // `---` is a comment from its start.
+                if op == "-" && comment.starts_with('-') {
+                    continue;
+                }
+                let is_code = |t: &Token| !matches!(t, Token::Whitespace(_));
+                let commented: Vec<Token> =
+                    kinds(&format!("a{op}{comment}1")).into_iter().filter(is_code).collect();
+                assert_eq!(commented, kinds(&format!("a {op} 1")), "{op}{comment}");
             }
         }
+    }
+
+    #[test]
+    fn what_stands_behind_a_comment_keeps_its_place() {
+        let (commented, plain) = (tokens("a#--'c\n  b #-- d\n c").unwrap(), tokens("a#\n  b #\n c").unwrap());
+        assert_eq!(commented, plain);
+        assert_eq!(kinds("'#--' \"#--\"").len(), 2, "in quotes it is none");
     }
 
     #[test]

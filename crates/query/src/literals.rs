@@ -270,6 +270,16 @@ impl TypePlanner for ColumnTypes {
     }
 }
 
+/// The type of a parameter that is cast to the type of `field`; `None` if no column has it. The digits of a number are
+/// for the cast to round.
+pub(crate) fn type_of_parameter(field: &Field) -> Option<ColumnType> {
+    match ColumnType::from_arrow(field.data_type()).ok()? {
+        _ if field.metadata().get(TYPE_METADATA).is_some_and(|name| name == "json") => Some(ColumnType::Json),
+        ColumnType::Decimal { .. } => Some(ColumnType::Decimal { precision: 38, scale: 10 }),
+        column_type => Some(column_type),
+    }
+}
+
 /// The field of a value that has the type of a column.
 pub(crate) fn field(column_type: ColumnType, name: &str) -> FieldRef {
     let field = Field::new(name, column_type.arrow(), true);

@@ -81,6 +81,7 @@ pub fn parse(sql: &str) -> Result<Parsed, SqlError> {
     })?;
     lexical::check_numbers(&tokens)
         .map_err(|(error, token)| error.at(position(sql, tokens[token].span.start)))?;
+    limits::open_parentheses(&mut tokens);
     let partition = partitions::take(&mut tokens).map_err(|e| parser_error(e, sql))?;
     let dialect = PostgreSqlDialect {};
     let mut parser = Parser::new(&dialect).with_recursion_limit(DEPTH_MAX).with_tokens_with_locations(tokens);
@@ -161,7 +162,7 @@ fn position(sql: &str, location: Location) -> usize {
 }
 
 /// Turns the tokenizer's lines and columns into offsets, on one way through the text.
-struct Walk<'a> {
+pub(crate) struct Walk<'a> {
     sql: &'a str,
     rest: Chars<'a>,
     /// Where `rest` begins.
@@ -170,12 +171,12 @@ struct Walk<'a> {
 }
 
 impl<'a> Walk<'a> {
-    fn new(sql: &'a str) -> Self {
+    pub(crate) fn new(sql: &'a str) -> Self {
         Walk { sql, rest: sql.chars(), line: 1, column: 1 }
     }
 
     /// The offset of `location`, or of the last one asked for if that lies behind it.
-    fn byte(&mut self, location: Location) -> usize {
+    pub(crate) fn byte(&mut self, location: Location) -> usize {
         while (self.line, self.column) < (location.line, location.column) {
             match self.rest.next() {
                 None => break,

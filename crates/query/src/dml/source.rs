@@ -4,15 +4,18 @@ use super::coerce::scalar;
 use super::constant::{ParameterTypes, parameter_number};
 use super::{Run, Scope};
 use crate::context::{QueryEngine, StatementContext};
+use crate::literals;
 use crate::number;
 use crate::pg_catalog;
 use arrow::datatypes::SchemaRef;
 use datafusion::common::ParamValues;
-use datafusion::logical_expr::LogicalPlan;
+use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
+use datafusion::logical_expr::{Expr, LogicalPlan};
 use datafusion::sql::parser::Statement;
 use datafusion::sql::sqlparser::ast;
 use oribi_session::sql::{RowStream, SqlError};
 use oribi_types::{ColumnType, ErrorKind};
+use std::collections::HashMap;
 use std::sync::Arc;
 
 /// A query as planned once for its types; each run plans it again, on a new snapshot.
@@ -48,8 +51,10 @@ impl SourceQuery {
         }
         let parameters = plan.get_parameter_fields().map_err(QueryEngine::error)?;
         let plan = if parameters.is_empty() { analyzed(scope.query, &context, plan).await? } else { plan };
+        let casts = if parameters.is_empty() { HashMap::new() } else { cast_parameters(&plan)? };
         for (name, field) in parameters {
             let column_type = field.and_then(|f| ColumnType::from_arrow(f.data_type()).ok());
+            let column_type = column_type.or_else(|| casts.get(&name).copied());
             types.note_compared(parameter_number(&name)?, column_type);
         }
         let schema = pg_catalog::output_schema(&statement, plan.schema().as_arrow());
@@ -98,6 +103,23 @@ fn selected(statement: &ast::Statement) -> usize {
         ast::SetExpr::Select(select) => select.projection.len(),
         _ => 0,
     }
+}
+
+/// The types that parameters are cast to, of each the first: `$1::date` says what `$1` is, as in PostgreSQL.
+fn cast_parameters(plan: &LogicalPlan) -> Result<HashMap<String, ColumnType>, SqlError> {
+    let mut casts = HashMap::new();
+    let mut note = |expr: &Expr| {
+        if let Expr::Cast(cast) = expr
+            && let Expr::Placeholder(parameter) = cast.expr.as_ref()
+            && let Some(column_type) = literals::type_of_parameter(&cast.field)
+        {
+            casts.entry(parameter.id.clone()).or_insert(column_type);
+        }
+        Ok(TreeNodeRecursion::Continue)
+    };
+    plan.apply_with_subqueries(|plan| plan.apply_expressions(|expr| expr.apply(&mut note)))
+        .map_err(QueryEngine::error)?;
+    Ok(casts)
 }
 
 /// `plan` with its parameters replaced by their values.
