@@ -22,8 +22,6 @@ pub(super) struct RowPlan {
     pub not_settable: Vec<usize>,
     /// Positions in the request of what must be JSON.
     pub json: Vec<usize>,
-    /// Positions in the request of decimals, which the wire lets have more digits than their type.
-    pub decimals: Vec<usize>,
     /// Whether an operation that sets every column to a value makes a row of nothing else, and any value will do.
     pub takes_whole: bool,
     /// Of a table with ranges that leave gaps, where a row has no place.
@@ -86,19 +84,13 @@ impl RowPlan {
         let slots: Vec<SlotPlan> = (0..ours.layout().slots().len()).map(slot).collect();
         let not_settable: Vec<usize> = of_request(&|column| column.source == ColumnSource::CommitTimestamp);
         let json: Vec<usize> = of_request(&|column| column.column_type == ColumnType::Json);
-        let is_decimal = |column: &Column| matches!(column.column_type, ColumnType::Decimal { .. });
-        let decimals: Vec<usize> = of_request(&is_decimal);
         let is_set = |slot: &SlotPlan| slot.request.is_some() || slot.name.is_empty();
         Ok(RowPlan {
             key,
-            takes_whole: not_settable.is_empty()
-                && json.is_empty()
-                && decimals.is_empty()
-                && slots.iter().all(is_set),
+            takes_whole: not_settable.is_empty() && json.is_empty() && slots.iter().all(is_set),
             slots,
             not_settable,
             json,
-            decimals,
             layout: OperationLayout::new(wire),
             ranges: Some(table.definition()).filter(|definition| !definition.partitioning.covers_all()),
             table,

@@ -296,13 +296,6 @@ fn check_values(plan: &RowPlan, values: &[Option<ValueRef<'_>>]) -> Result<()> {
                 .map_err(|e| Error::invalid(format!("column {} is not JSON: {e}", name(i))))?;
         }
     }
-    for &i in &plan.decimals {
-        if let Some(value) = values[i]
-            && !value.fits(plan.layout.columns()[i].column_type)
-        {
-            return Err(Error::invalid(format!("column {} is out of range for its type", name(i))));
-        }
-    }
     Ok(())
 }
 

@@ -2,7 +2,7 @@ use super::super::testing::Fixture;
 use super::*;
 use crate::kudu::schema;
 use bytes::Bytes;
-use oribi_kudu::row_operations::{OperationsBuilder, PartialRow as _};
+use oribi_kudu::row_operations::{OperationLayout, OperationsBuilder, PartialRow as _};
 use oribi_types::schema::ColumnSpec;
 use oribi_types::{ColumnType, Durability, Partitioning, Schema, TableDefinition, TableOptions};
 use proptest::prelude::*;
@@ -14,7 +14,7 @@ fn plan() -> (Fixture, RowPlan) {
     let columns = vec![
         ColumnSpec::new("s", ColumnType::String).not_null(),
         ColumnSpec::new("k", ColumnType::Int64).not_null(),
-        ColumnSpec::new("d", ColumnType::Int32),
+        ColumnSpec::new("d", ColumnType::Decimal { precision: 5, scale: 1 }),
         ColumnSpec::new("b", ColumnType::Bool).not_null(),
         ColumnSpec::new("t", ColumnType::String),
         ColumnSpec::new("u", ColumnType::Uuid),
@@ -68,7 +68,7 @@ fn request(plan: &RowPlan, rows: &[Row]) -> (Vec<u8>, Vec<u8>) {
         let values = [
             ValueRef::String(text),
             ValueRef::Int64(*number),
-            ValueRef::Int32(*number as i32),
+            ValueRef::Decimal(i128::from(*number) % 99_999),
             ValueRef::Bool(number % 2 == 0),
             ValueRef::String(text),
             ValueRef::Uuid(uuid),
@@ -122,4 +122,28 @@ fn rows_that_go_straight_from_their_cells_are_those_that_are_read_value_by_value
         }
         prop_assert_eq!(read(&straight, &rows, &indirect), read(&by_value, &rows, &indirect));
     });
+}
+
+#[test]
+fn a_decimal_of_too_many_digits_is_refused_on_the_straight_path() {
+    let (_fixture, plan) = plan();
+    assert!(plan.takes_whole);
+    // A client whose column has the same width, and more digits.
+    let mut columns = plan.layout.columns().to_vec();
+    columns[2].column_type = ColumnType::Decimal { precision: 9, scale: 1 };
+    let mut builder = OperationsBuilder::new(Arc::new(OperationLayout::new(columns)));
+    for unscaled in [99_999, -99_999, 100_000, -100_000] {
+        let mut row = builder.begin(OperationType::Upsert);
+        let values =
+            [ValueRef::String("a"), ValueRef::Int64(1), ValueRef::Decimal(unscaled), ValueRef::Bool(true)];
+        let rest = [ValueRef::String("b"), ValueRef::Uuid([0; 16]), ValueRef::Double(0.5)];
+        for (i, value) in values.into_iter().chain(rest).enumerate() {
+            row.set(i, value).unwrap();
+        }
+        row.finish();
+    }
+    let (rows, indirect) = builder.into_parts();
+    let read = Rows::read(&plan, &rows, &indirect, 1 << 20).unwrap();
+    let refused: Vec<usize> = read.refused.iter().map(|(i, _)| *i).collect();
+    assert_eq!((read.operations.len(), refused), (2, vec![2, 3]));
 }
