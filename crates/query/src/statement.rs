@@ -28,7 +28,7 @@ use std::collections::BTreeSet;
 use std::future::Future;
 use std::ops::Range;
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Texts up to this length are read and planned on the thread that serves the client, in a few milliseconds at most.
 const INLINE_BYTES_MAX: usize = 8 << 10;
@@ -95,7 +95,8 @@ async fn prepare(
     let (plan, types) = plan(&query, &session, &sql, parsed.clone(), &given).await?;
     let (parameters, compared) = types.finish();
     let write = plan.point_write(&query, &parameters);
-    Ok(PreparedStatement { query, sql, parsed, given, parameters, compared, made_for, plan, write })
+    let again = Mutex::default();
+    Ok(PreparedStatement { query, sql, parsed, given, parameters, compared, made_for, plan, write, again })
 }
 
 struct PreparedStatement {
@@ -112,6 +113,8 @@ struct PreparedStatement {
     plan: Plan,
     /// The plan as a write of one row, if it is one.
     write: Option<PointWrite>,
+    /// The last plan that was made when `plan` did not hold any more.
+    again: Mutex<Option<(MadeFor, Arc<Plan>)>>,
 }
 
 /// What a plan depends on, besides the statement.
@@ -410,16 +413,11 @@ impl PreparedStatement {
                 format!("{} parameters are wanted, {} were given", self.parameters.len(), values.len());
             return Err(SqlError::new(ErrorKind::Invalid, message).with_sqlstate("08P01"));
         }
-        let mut fresh = None;
-        let mut made_for = self.made_for;
         for _ in 0..ATTEMPTS_MAX {
             let catalog = self.query.engine().catalog().version();
             let now = MadeFor { catalog, ..MadeFor::now(&self.query, session) };
-            if made_for != now {
-                fresh = Some(self.plan_again(session).await?);
-                made_for = now;
-            }
-            let plan = fresh.as_ref().unwrap_or(&self.plan);
+            let again = if self.made_for == now { None } else { Some(self.plan_again(session, now).await?) };
+            let plan = again.as_deref().unwrap_or(&self.plan);
             match plan.attempt(self.run(session, values)).await {
                 Err(error) if is_passing(&error) => {}
                 outcome => return outcome,
@@ -431,7 +429,12 @@ impl PreparedStatement {
     }
 
     /// The same statement for catalog and settings as they are now; parameters and result must be of the same types.
-    async fn plan_again(&self, session: &Arc<SqlSession>) -> Result<Plan, SqlError> {
+    async fn plan_again(&self, session: &Arc<SqlSession>, now: MadeFor) -> Result<Arc<Plan>, SqlError> {
+        if let Some((made_for, plan)) = &*self.lock_again()
+            && *made_for == now
+        {
+            return Ok(Arc::clone(plan));
+        }
         let given: Vec<Option<ColumnType>> = if self.given.len() >= self.parameters.len() {
             self.given.clone()
         } else {
@@ -445,7 +448,13 @@ impl PreparedStatement {
             return Err(SqlError::new(ErrorKind::Invalid, "cached plan must not change result type")
                 .with_sqlstate("0A000"));
         }
+        let plan = Arc::new(plan);
+        *self.lock_again() = Some((now, Arc::clone(&plan)));
         Ok(plan)
+    }
+
+    fn lock_again(&self) -> MutexGuard<'_, Option<(MadeFor, Arc<Plan>)>> {
+        self.again.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
