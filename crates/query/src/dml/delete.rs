@@ -8,7 +8,7 @@ use super::room::Room;
 use super::rounds::{self, Round};
 use super::rows::Written;
 use super::source::SourceQuery;
-use super::{Run, Scope, Writer, in_vain, refuse, settle};
+use super::{Run, Scope, Writer, refuse, settle};
 use crate::syntax::fold;
 use arrow::datatypes::SchemaRef;
 use datafusion::sql::sqlparser::ast::{self, FromTable};
@@ -115,23 +115,11 @@ fn delete_rows(
     let rows = matched.numbers();
     let operation = |&i: &usize| WriteOp { table, key: matched.key(i), read: Read::Existing, row: &[] };
     let operations: Vec<WriteOp<'_>> = rows.iter().map(operation).collect();
-    let (mut refused, mut changed) = (None, Vec::new());
-    let result = writer.write(&operations, &mut |n, current, _| {
-        let old = matched.unchanged(rows[n], current, &mut changed);
-        if !changed.is_empty() {
-            return in_vain(n + 1 == rows.len());
-        }
-        let Some(old) = old else { return Ok(Decision::Keep) };
+    let round = rounds::write(writer, matched, &rows, &operations, |n, old, _| {
+        let old = old.expect("a matched row is there");
         deleted.push(matched.key(rows[n]), old.row);
-        room.check(matched.bytes() + deleted.bytes()).map_err(|e| {
-            refused = Some(e);
-            super::changed()
-        })?;
+        room.check(matched.bytes() + deleted.bytes())?;
         Ok(Decision::Delete)
-    });
-    match refused {
-        Some(error) => Err(error),
-        None if !changed.is_empty() => Ok(Round::Changed(changed)),
-        None => Ok(Round::Written((result?, deleted))),
-    }
+    })?;
+    Ok(round.with(deleted))
 }

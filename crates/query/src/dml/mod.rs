@@ -40,7 +40,7 @@ pub(crate) use update::Update;
 pub(crate) use writers::Writers;
 
 use crate::context::QueryEngine;
-use oribi_engine::{Commit, Decision, Engine, Table};
+use oribi_engine::{Commit, Engine, Table};
 use oribi_session::sql::{SqlError, SqlSession};
 use oribi_types::{Error, ErrorKind};
 use std::sync::Arc;
@@ -88,11 +88,6 @@ fn check_size(engine: &Engine, bytes: usize) -> Result<(), SqlError> {
 /// Ends a write in vain: another came between read and write, or there is an error to tell.
 fn changed() -> Error {
     Error::conflict("could not serialize access due to concurrent update")
-}
-
-/// The decision over a row of a write that others have come before: it goes on to the last row to learn which have changed.
-fn in_vain(is_last: bool) -> oribi_types::Result<Decision> {
-    if is_last { Err(changed()) } else { Ok(Decision::Keep) }
 }
 
 /// Refuses what the grammar accepts and this database does not do.

@@ -14,7 +14,7 @@ use super::matched::{Matched, Selection, Target};
 use super::room::Room;
 use super::{Destination, Parameters, Run, Writer};
 use crate::context::QueryEngine;
-use oribi_engine::Table;
+use oribi_engine::{Commit, Decision, RowVersion, Table, WriteOp};
 use oribi_session::sql::{SqlError, SqlSession};
 use oribi_types::{ColumnType, Error, Value};
 use std::sync::Arc;
@@ -25,6 +25,51 @@ pub(super) enum Round<T> {
     Written(T),
     /// These rows, by their numbers, are not as they were read, and nothing was written.
     Changed(Vec<usize>),
+}
+
+impl<T> Round<T> {
+    /// With what else the statement has to say of what it wrote.
+    pub(super) fn with<U>(self, more: U) -> Round<(T, U)> {
+        match self {
+            Round::Written(written) => Round::Written((written, more)),
+            Round::Changed(rows) => Round::Changed(rows),
+        }
+    }
+}
+
+/// Writes what `decide` says of each operation, all or nothing. The first operations are those about `rows` of `matched`: it
+/// gets them as they were read, and not those that were passed over.
+///
+/// # Errors
+/// Those of `decide` and of the engine.
+pub(super) fn write(
+    writer: &Writer<'_>,
+    matched: &Matched,
+    rows: &[usize],
+    operations: &[WriteOp<'_>],
+    mut decide: impl FnMut(usize, Option<RowVersion<'_>>, &mut Vec<u8>) -> Result<Decision, SqlError>,
+) -> Result<Round<Commit>, SqlError> {
+    let (mut refused, mut changed) = (None, Vec::new());
+    let result = writer.write(operations, &mut |n, mut current, row| {
+        if let Some(&i) = rows.get(n) {
+            current = matched.unchanged(i, current, &mut changed);
+            match (changed.is_empty(), current) {
+                // It goes on to the last row to learn which have changed.
+                (false, _) if n + 1 == rows.len() => return Err(super::changed()),
+                (false, _) | (true, None) => return Ok(Decision::Keep),
+                (true, Some(_)) => {}
+            }
+        }
+        decide(n, current, row).map_err(|error| {
+            refused = Some(error);
+            super::changed()
+        })
+    });
+    match refused {
+        Some(error) => Err(error),
+        None if !changed.is_empty() => Ok(Round::Changed(changed)),
+        None => Ok(Round::Written(result?)),
+    }
 }
 
 /// Times that a statement looks at rows that it holds. They are as they were when it looked first, but that some may have

@@ -14,7 +14,7 @@ use super::room::Room;
 use super::rounds::{self, Round};
 use super::rows::{Written, duplicate_key};
 use super::source::SourceQuery;
-use super::{Run, Scope, Writer, in_vain, refuse, settle};
+use super::{Run, Scope, Writer, refuse, settle};
 use crate::syntax::fold;
 use arrow::datatypes::SchemaRef;
 use datafusion::sql::sqlparser::ast::{self, UpdateTableFromKind};
@@ -204,31 +204,15 @@ impl Attempt<'_> {
         let rows = matched.numbers();
         let operation = |&i: &usize| WriteOp { table, key: matched.key(i), read: Read::Existing, row: &[] };
         let operations: Vec<WriteOp<'_>> = rows.iter().map(operation).collect();
-        let (mut refused, mut changed) = (None, Vec::new());
-        let result = writer.write(&operations, &mut |n, current, row| {
-            let i = rows[n];
-            let old = matched.unchanged(i, current, &mut changed);
-            if !changed.is_empty() {
-                return in_vain(n + 1 == rows.len());
-            }
-            let Some(old) = old else { return Ok(Decision::Keep) };
-            let slots = assigned_slots(table, schema, self.values(i)).map_err(|e| {
-                refused = Some(e);
-                super::changed()
-            })?;
+        let round = rounds::write(writer, matched, &rows, &operations, |n, old, row| {
+            let (i, old) = (rows[n], old.expect("a matched row is there"));
+            let slots = assigned_slots(table, schema, self.values(i))?;
             schema.replace_slots(old.row, &slots, row);
             written.push(matched.key(i), row);
-            self.room.check(matched.bytes() + written.bytes()).map_err(|e| {
-                refused = Some(e);
-                super::changed()
-            })?;
+            self.room.check(matched.bytes() + written.bytes())?;
             Ok(Decision::Put)
-        });
-        match refused {
-            Some(error) => Err(error),
-            None if !changed.is_empty() => Ok(Round::Changed(changed)),
-            None => Ok(Round::Written((result?, written))),
-        }
+        })?;
+        Ok(round.with(written))
     }
 
     /// Rewrites rows whose keys may change: deletes the old keys, then inserts the rows under their new ones.
@@ -245,42 +229,27 @@ impl Attempt<'_> {
         let old = rows.iter().map(|&i| matched.key(i));
         let operations: Vec<WriteOp<'_>> = old.chain(keys.iter().map(Vec::as_slice)).map(operation).collect();
         let mut moved_rows: Vec<Vec<u8>> = Vec::with_capacity(count);
-        let (mut refused, mut changed) = (None, Vec::new());
-        let result = writer.write(&operations, &mut |n, current, row| {
-            if n < count {
-                let old = matched.unchanged(rows[n], current, &mut changed);
-                if !changed.is_empty() {
-                    return in_vain(n + 1 == count);
-                }
+        let round = rounds::write(writer, matched, &rows, &operations, |n, current, row| {
+            match current {
                 // Whoever names a key and changes it has read the row.
-                let Some(old) = old else { return Ok(Decision::Keep) };
-                let slots = assigned_slots(table, schema, self.values(rows[n])).map_err(|e| {
-                    refused = Some(e);
-                    super::changed()
-                })?;
-                let mut moved = Vec::new();
-                schema.replace_slots(old.row, &slots, &mut moved);
-                held += size_of::<Vec<u8>>() + moved.len();
-                moved_rows.push(moved);
-                self.room.check(held).map_err(|e| {
-                    refused = Some(e);
-                    super::changed()
-                })?;
-                return Ok(Decision::Delete);
+                Some(old) if n < count => {
+                    let slots = assigned_slots(table, schema, self.values(rows[n]))?;
+                    let mut moved = Vec::new();
+                    schema.replace_slots(old.row, &slots, &mut moved);
+                    held += size_of::<Vec<u8>>() + moved.len();
+                    moved_rows.push(moved);
+                    self.room.check(held)?;
+                    Ok(Decision::Delete)
+                }
+                Some(_) => Err(duplicate_key(table, schema, &keys[n - count])),
+                None => {
+                    row.extend_from_slice(&moved_rows[n - count]);
+                    written.push(&keys[n - count], row);
+                    Ok(Decision::Put)
+                }
             }
-            if current.is_some() {
-                refused = Some(duplicate_key(table, schema, &keys[n - count]));
-                return Err(super::changed());
-            }
-            row.extend_from_slice(&moved_rows[n - count]);
-            written.push(&keys[n - count], row);
-            Ok(Decision::Put)
-        });
-        match refused {
-            Some(error) => Err(error),
-            None if !changed.is_empty() => Ok(Round::Changed(changed)),
-            None => Ok(Round::Written((result?, written))),
-        }
+        })?;
+        Ok(round.with(written))
     }
 
     /// The new values of row `i`, each with the position of its column.
