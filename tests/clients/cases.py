@@ -1,5 +1,6 @@
 """Programs of a client that is not Python's: a process runs named cases against a server under test."""
 
+import pathlib
 import queue
 import re
 import subprocess
@@ -9,6 +10,8 @@ from conftest import DIES_WITH_US
 
 # What no case takes: one that gets no answer ends by the client's own limits, two minutes at most.
 SECONDS_MAX = 300
+# What the programs of all Java clients share.
+JAVA_SOURCES = pathlib.Path(__file__).parent / "java"
 
 
 def named(sources, pattern):
@@ -20,8 +23,9 @@ def java(folder, jars, sources, *arguments):
     """The command that runs the class `Cases` of `sources`, which are compiled into `folder`."""
     classes = folder / "classes"
     path = ":".join(map(str, [*jars, classes]))
+    files = [*JAVA_SOURCES.glob("*.java"), *sources.rglob("*.java")]
     compiled = subprocess.run(
-        ["javac", "-proc:none", "-d", classes, "-cp", path, *sources.rglob("*.java")], capture_output=True, text=True
+        ["javac", "-proc:none", "-d", classes, "-cp", path, *files], capture_output=True, text=True
     )
     assert compiled.returncode == 0, compiled.stderr
     return ["java", "-XX:TieredStopAtLevel=1", "-cp", path, "Cases", *arguments]

@@ -2,18 +2,14 @@ import com.couchbase.client.java.Bucket;
 import com.couchbase.client.java.Cluster;
 import com.couchbase.client.java.ClusterOptions;
 import com.couchbase.client.java.Collection;
-import java.io.BufferedReader;
 import java.io.IOException;
-import java.io.InputStreamReader;
-import java.lang.reflect.InvocationTargetException;
 import java.time.Duration;
-import java.util.Objects;
 
 /**
- * Runs cases with Couchbase's Java SDK, with its defaults: `Cases ADDRESS USER PASSWORD [SECONDS]`, of which the last is how long it may take to come in. Reads a name `Class.method`
- * from each line of the input, and answers with what went wrong, if something did, and a line `passed` or `failed`.
+ * Runs cases with Couchbase's Java SDK, with its defaults: `Cases ADDRESS USER PASSWORD [SECONDS]`, of which the last is how
+ * long it may take to come in.
  */
-public final class Cases {
+public final class Cases extends Program {
   /** Of what must be done some time. */
   static final Duration PATIENCE = Duration.ofMinutes(2);
   /** Of what the SDK tries again until its time is over. */
@@ -44,53 +40,8 @@ public final class Cases {
     bucket = cluster.bucket("default");
     bucket.waitUntilReady(given.length > 3 ? Duration.ofSeconds(Long.parseLong(given[3])) : PATIENCE);
     collection = bucket.defaultCollection();
-    BufferedReader input = new BufferedReader(new InputStreamReader(System.in));
-    for (String name; (name = input.readLine()) != null; ) {
-      System.out.println(passes(name) ? "passed" : "failed");
-    }
+    runCases();
     cluster.disconnect();
-  }
-
-  private static boolean passes(String name) {
-    String[] parts = name.split("\\.");
-    try {
-      Class.forName(parts[0]).getMethod(parts[1]).invoke(null);
-      return true;
-    } catch (InvocationTargetException failure) {
-      tell(failure.getCause());
-    } catch (ReflectiveOperationException unknown) {
-      tell(unknown);
-    }
-    return false;
-  }
-
-  /** The causes, and where in the cases: what the SDK calls has dozens of lines. */
-  private static void tell(Throwable failure) {
-    System.out.println(failure);
-    for (StackTraceElement at : failure.getStackTrace()) {
-      if (!at.getClassName().contains(".")) {
-        System.out.println("  at " + at);
-      }
-    }
-    if (failure.getCause() != null) {
-      tell(failure.getCause());
-    }
-  }
-
-  static void same(Object expected, Object actual) {
-    if (!Objects.equals(expected, actual)) {
-      throw new AssertionError("expected " + expected + ", got " + actual);
-    }
-  }
-
-  static void holds(boolean condition, Object told) {
-    if (!condition) {
-      throw new AssertionError(String.valueOf(told));
-    }
-  }
-
-  interface Action {
-    void run() throws Exception;
   }
 
   /** What is thrown, which is one of those expected. */
