@@ -11,7 +11,7 @@ use oribi_session::sql::SqlError;
 use std::any::TypeId;
 use std::borrow::Cow;
 
-/// So many comments may stand right behind a `#`: for each the text is read once more.
+/// So many comments may be misread: for each the text is read once more.
 const COMMENTS_MAX: usize = 16;
 
 /// The tokens of `sql`, with their places.
@@ -23,23 +23,51 @@ pub(crate) fn tokens(sql: &str) -> Result<Vec<TokenWithSpan>, TokenizerError> {
     for _ in 0..COMMENTS_MAX {
         let (mut tokens, dialect) = (Vec::new(), Lexical(PostgreSqlDialect {}));
         let read = Tokenizer::new(&dialect, &text).tokenize_with_location_into_buf(&mut tokens);
-        let Some(start) = comment_behind_hash(&text, &tokens) else { return read.map(|()| tokens) };
-        // What follows on other lines keeps its place.
-        let end = text[start..].find('\n').map_or(text.len(), |length| start + length);
-        text.to_mut().replace_range(start..end, "");
+        let Some(start) = misread_comment(&text, &tokens) else { return read.map(|()| tokens) };
+        let comment = start..start + comment_bytes(&text[start..]);
+        // What follows keeps its place.
+        let blank: String = text[comment.clone()].chars().map(|c| if c == '\n' { c } else { ' ' }).collect();
+        text.to_mut().replace_range(comment, &blank);
     }
     Tokenizer::new(&Lexical(PostgreSqlDialect {}), &text).tokenize_with_location()
 }
 
-/// Where the first comment begins that was read as an operator: `#--` as `#-` and `-`.
-fn comment_behind_hash(text: &str, tokens: &[TokenWithSpan]) -> Option<usize> {
-    let is_comment = |two: &&[TokenWithSpan]| {
-        two[0].token == Token::HashMinus
-            && two[0].span.end == two[1].span.start
-            && two[1].token.to_string().starts_with('-')
+/// Where the first comment begins that was read as part of an operator: `#--` as `#-` and `-`, `||/*` as one.
+fn misread_comment(text: &str, tokens: &[TokenWithSpan]) -> Option<usize> {
+    let within = |two: &[TokenWithSpan]| match &two[0].token {
+        Token::HashMinus => {
+            let is_followed =
+                two[0].span.end == two[1].span.start && two[1].token.to_string().starts_with('-');
+            is_followed.then_some((two[0].span.start, 1))
+        }
+        Token::CustomBinaryOperator(operator) => Some((two[0].span.start, operator.find("/*")?)),
+        _ => None,
     };
-    let found = tokens.windows(2).find(is_comment)?;
-    Some(Walk::new(text).byte(found[0].span.end) - 1)
+    let (operator, bytes) = tokens.windows(2).find_map(within)?;
+    Some(Walk::new(text).byte(operator) + bytes)
+}
+
+/// The length of the comment that `text` begins with.
+fn comment_bytes(text: &str) -> usize {
+    if text.starts_with("--") {
+        return text.find('\n').unwrap_or(text.len());
+    }
+    let (mut depth, mut at) = (0, 0);
+    while let Some(two) = text.as_bytes().get(at..at + 2) {
+        match two {
+            b"/*" => depth += 1,
+            b"*/" => depth -= 1,
+            _ => {
+                at += 1;
+                continue;
+            }
+        }
+        at += 2;
+        if depth == 0 {
+            return at;
+        }
+    }
+    text.len()
 }
 
 /// Refuses what sqlparser takes for numbers and PostgreSQL does not.
@@ -155,8 +183,10 @@ mod tests {
 
     #[test]
     fn what_stands_behind_a_comment_keeps_its_place() {
-        let (commented, plain) = (tokens("a#--'c\n  b #-- d\n c").unwrap(), tokens("a#\n  b #\n c").unwrap());
-        assert_eq!(commented, plain);
+        let is_code = |t: &TokenWithSpan| !matches!(t.token, Token::Whitespace(_));
+        let code = |sql: &str| tokens(sql).unwrap().into_iter().filter(is_code).collect::<Vec<_>>();
+        let commented = "a#--'c\n  b #-- d\n c||/*é\n/*'*/*/d || 'x'";
+        assert_eq!(code(commented), code("a#\n  b #\n c||\n       d || 'x'"));
         assert_eq!(kinds("'#--' \"#--\"").len(), 2, "in quotes it is none");
     }
 
