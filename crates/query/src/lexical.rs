@@ -4,12 +4,16 @@
 //! sign, unless the operator has a sign that no number begins with; no operator that exists here ends in one. Before a
 //! comment it ends every operator. And numbers are those of PostgreSQL 15: `0x1f`, `1_000` and `1a` are none.
 
+use crate::error::invalid;
 use crate::syntax::{Walk, syntax_error};
 use datafusion::sql::sqlparser::dialect::{Dialect, PostgreSqlDialect};
 use datafusion::sql::sqlparser::tokenizer::{Token, TokenWithSpan, Tokenizer, TokenizerError};
 use oribi_session::sql::SqlError;
 use std::any::TypeId;
 use std::borrow::Cow;
+
+/// The longest operator that there is; what is longer is a text or a name in quotes.
+const OPERATOR_MAX: usize = 3;
 
 /// So many comments may be misread: for each the text is read once more.
 const COMMENTS_MAX: usize = 16;
@@ -93,6 +97,31 @@ pub(crate) fn check_numbers(tokens: &[TokenWithSpan]) -> Result<(), (SqlError, u
                 syntax_error(format!("trailing junk after numeric literal at or near \"{token}\"")),
                 i,
             ));
+        }
+    }
+    Ok(())
+}
+
+/// Refuses what is one operator in PostgreSQL, since it has a sign that no number begins with: `%-` in `5%-3`.
+///
+/// # Errors
+/// `Invalid` (42883); and which token it is.
+pub(crate) fn check_operators(sql: &str, tokens: &[TokenWithSpan]) -> Result<(), (SqlError, usize)> {
+    let mut text = Walk::new(sql);
+    for (i, two) in tokens.windows(2).enumerate() {
+        let [operator, sign] = two else { continue };
+        let is_sign = matches!(sign.token, Token::Plus | Token::Minus) && operator.span.end == sign.span.start;
+        let is_operand = matches!(
+            operator.token,
+            Token::Word(_) | Token::Number(..) | Token::SingleQuotedString(_) | Token::Placeholder(_)
+        );
+        if !is_sign || is_operand {
+            continue;
+        }
+        let written = &sql[text.byte(operator.span.start)..text.byte(operator.span.end)];
+        if written.len() <= OPERATOR_MAX && written.contains(['~', '!', '@', '#', '%', '^', '&', '|', '`', '?']) {
+            let message = format!("operator does not exist: {written}{}", sign.token);
+            return Err((invalid("42883", message), i));
         }
     }
     Ok(())

@@ -80,6 +80,7 @@ pub fn parse(sql: &str) -> Result<Parsed, SqlError> {
         too_large("54001", message).with_hint(hint)
     })?;
     lexical::check_numbers(&tokens)
+        .and_then(|()| lexical::check_operators(sql, &tokens))
         .map_err(|(error, token)| error.at(position(sql, tokens[token].span.start)))?;
     limits::open_parentheses(&mut tokens);
     let partition = partitions::take(&mut tokens).map_err(|e| parser_error(e, sql))?;

@@ -7,8 +7,12 @@ use oribi_types::{ColumnType, Value};
 #[tokio::test]
 async fn an_operator_may_be_followed_by_a_sign() {
     let db = Db::new();
-    let sql = "select 1 >-1, 1>=-1, 1<>-1, 1<-1, 1=-1, 2*-1, 4/-2, 5%-3, 1-+1, 3||'-', 1>--c\n0, 5#--it's\n3, 1</*c*/2";
+    let sql = "select 1 >-1, 1>=-1, 1<>-1, 1<-1, 1=-1, 2*-1, 4/-2, 5% -3, 1-+1, 3||'-', 1>--c\n0, 5#--it's\n3, 1</*c*/2";
     assert_eq!(db.rows(sql).await, ["true|true|true|false|false|-2|-2|2|0|3-|true|6|true"]);
+    // These are operators of their own, which nobody has made.
+    for sql in ["select 1 !=-1", "select 5%-3", "select 'a'||-1", "select 5&+3"] {
+        assert_eq!(db.state(sql).await, "42883", "{sql}");
+    }
 }
 
 #[tokio::test]
