@@ -23,7 +23,7 @@ use datafusion::prelude::{SessionConfig, SessionContext};
 use futures::{StreamExt, stream};
 use oribi_engine::{Catalog, Engine, Obligation, Snapshot, Table, TableScan};
 use oribi_env::Priority;
-use oribi_session::sql::{RowStream, SqlError, SqlSession};
+use oribi_session::sql::{RowStream, SqlError, SqlSession, TimeZone};
 use oribi_types::{Error, Result};
 use std::collections::{BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
@@ -148,6 +148,9 @@ impl QueryEngine {
         catalog.default_schema = SEARCH_PATH_SCHEMA.to_owned();
         state.register_catalog_list(Arc::new(Catalogs::new(Arc::clone(&view))));
         pg_catalog::register_functions(&mut state, &view).map_err(sql_error)?;
+        if let Some(zone) = session.time_zone() {
+            enter_zone(&mut state, zone).map_err(sql_error)?;
+        }
         if !self.file_tables {
             return Ok(StatementContext { state: Arc::new(state), view, files: None });
         }
@@ -331,6 +334,16 @@ impl std::fmt::Debug for StatementView {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("StatementView").field("snapshot", &self.snapshot().ts()).finish_non_exhaustive()
     }
+}
+
+/// Makes `now` and the like moments of a zone. In UTC they are timestamps: what its clocks show is the same there.
+fn enter_zone(state: &mut SessionState, zone: TimeZone) -> datafusion::common::Result<()> {
+    state.config_mut().options_mut().execution.time_zone = Some(zone.name().to_owned());
+    for name in ["now", "to_timestamp"] {
+        let function = state.udf(name)?.inner().with_updated_config(state.config_options());
+        state.register_udf(Arc::new(function.expect("it has a time zone")))?;
+    }
+    Ok(())
 }
 
 fn spill_folder(options: &QueryOptions) -> Result<DiskManagerBuilder> {

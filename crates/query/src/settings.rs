@@ -15,7 +15,7 @@ use datafusion::sql::sqlparser::ast::{
 };
 use futures::{StreamExt, stream};
 use oribi_session::sql::{
-    Outcome, POSTGRES_VERSION, Release, STATEMENT_TIMEOUT, SqlError, SqlSession, TransactionStatus,
+    Outcome, POSTGRES_VERSION, Release, STATEMENT_TIMEOUT, SqlError, SqlSession, TimeZone, TransactionStatus,
     parse_timeout,
 };
 use oribi_types::ErrorKind;
@@ -92,7 +92,6 @@ const FIXED: &[(&str, &[&str])] = &[
     ("session_replication_role", &["origin", "local", "replica"]),
     ("standard_conforming_strings", ON),
     ("synchronize_seqscans", SWITCH),
-    ("timezone", &["utc", "etc/utc", "gmt", "etc/gmt", "z", "zulu", "uct", "0", "+00:00", "default"]),
     ("transaction_isolation", &["read committed", "read uncommitted"]),
     ("transaction_read_only", OFF),
     ("xmloption", &["content", "document"]),
@@ -274,7 +273,10 @@ fn plan_set(set: &Set) -> Result<Control, SqlError> {
             Ok(Control::Set { name: setting_name(variable), value, local })
         }
         Set::SetTimeZone { local, value } => {
-            let value = Some(setting_text(value)?);
+            let value = match value {
+                Expr::Identifier(word) if ["default", "local"].contains(&fold(word).as_str()) => None,
+                value => Some(setting_text(value)?),
+            };
             Ok(Control::Set { name: "timezone".into(), value, local: *local })
         }
         Set::SetNames { charset_name, .. } => {
@@ -347,18 +349,29 @@ pub(crate) fn set(session: &SqlSession, name: &str, value: Option<&str>) -> Resu
         && !allowed.contains(&list(value).as_str())
     {
         match name {
-            "timezone" => {
-                session.warn(format!("timestamps are in UTC; time zone \"{value}\" has no effect"));
-            }
             "intervalstyle" if INTERVAL_STYLES.contains(&list(value).as_str()) => {
                 session.warn(format!("intervals are written in style postgres; \"{value}\" has no effect"));
             }
             _ => return Err(unsupported(&format!("setting {name} to \"{value}\""))),
         }
     }
+    let malformed = |name| invalid("22023", format!("invalid value for parameter \"{name}\": \"{value}\""));
     if TIMEOUTS.contains(&name) && parse_timeout(value).is_none() {
-        return Err(invalid("22023", format!("invalid value for parameter \"{name}\": \"{value}\"")));
+        return Err(malformed(name));
     }
+    let value = match name {
+        "timezone" => match TimeZone::parse(value) {
+            Some(zone) => zone.name(),
+            // PostgreSQL takes any offset, and rules of POSIX.
+            None if value.contains(|c: char| c.is_ascii_digit()) => {
+                return Err(
+                    unsupported(&format!("time zone \"{value}\"")).with_hint("give the name of a zone")
+                );
+            }
+            None => return Err(malformed("TimeZone")),
+        },
+        _ => value,
+    };
     let made = session.settings();
     if name.len() + value.len() > SETTING_BYTES_MAX || made.len() >= SETTINGS_MAX && !made.contains_key(name)
     {

@@ -1,6 +1,7 @@
 //! The SQL engine as the doors see it. The `query` crate implements it.
 
 mod session;
+mod time_zone;
 
 use arrow::array::RecordBatch;
 use arrow::datatypes::SchemaRef;
@@ -12,6 +13,7 @@ use oribi_types::{ColumnType, Error, ErrorKind, Value, ValueRef};
 pub use session::{STATEMENT_TIMEOUT, SqlSession, Staged, TransactionStatus, parse_timeout};
 use std::ops::Range;
 use std::sync::Arc;
+pub use time_zone::TimeZone;
 
 /// The PostgreSQL version whose dialect and protocol are spoken, as clients read it, and which server this is.
 pub const POSTGRES_VERSION: &str = concat!("15.0 (Oribi ", env!("CARGO_PKG_VERSION"), ")");

@@ -25,7 +25,8 @@ use std::sync::Arc;
 use tokio::net::TcpStream;
 use tokio::sync::watch;
 
-/// What a client is told at startup and when `SET` changes it. Results are written accordingly whatever is set.
+/// What a client is told at startup and when `SET` changes it. Results are written accordingly whatever is set; moments in
+/// UTC, with its offset.
 const REPORTED: [(&str, &str); 10] = [
     ("server_version", POSTGRES_VERSION),
     ("server_encoding", "UTF8"),
@@ -203,6 +204,7 @@ impl Connection {
         for (name, default) in REPORTED {
             let value = match name {
                 "application_name" => self.session.setting(name).unwrap_or_default(),
+                "TimeZone" => self.session.setting("timezone").unwrap_or_else(|| default.to_owned()),
                 _ => default.to_owned(),
             };
             if self.reported.get(name) != Some(&value) {

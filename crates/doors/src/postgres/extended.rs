@@ -8,8 +8,8 @@ use super::parameters;
 use super::point;
 use super::statement::{self, Running};
 use super::types::{oid, oid_of, parameter_type};
-use oribi_session::sql::{Prepared, SqlError};
-use oribi_types::{ErrorKind, Value};
+use oribi_session::sql::{Prepared, SqlError, SqlSession};
+use oribi_types::{ColumnType, ErrorKind, Value};
 use pgwire::messages::data::ParameterDescription;
 use pgwire::messages::extendedquery::{BindComplete, CloseComplete, ParseComplete};
 use pgwire::messages::response::EmptyQueryResponse;
@@ -128,7 +128,7 @@ impl Connection {
             self.end_unnamed_portal();
         }
         let mut bound = std::mem::take(&mut self.spare);
-        bind_parameters(&statement, bind, &mut bound.parameters)?;
+        bind_parameters(&self.session, &statement, bind, &mut bound.parameters)?;
         let columns = result_columns(&statement);
         spread_formats(&bind.result_formats, columns, "result columns", &mut bound.formats)?;
         self.portals.insert(bind.portal, Portal { statement, bound, running: None });
@@ -216,7 +216,12 @@ fn result_columns(statement: &Statement) -> usize {
 }
 
 /// Decodes the parameters over what `values` held before.
-fn bind_parameters(statement: &Statement, bind: &Bind<'_>, values: &mut Vec<Value>) -> Result<(), SqlError> {
+fn bind_parameters(
+    session: &SqlSession,
+    statement: &Statement,
+    bind: &Bind<'_>,
+    values: &mut Vec<Value>,
+) -> Result<(), SqlError> {
     let expected = statement.prepared.as_ref().map_or(&[][..], |p| p.parameters());
     if bind.parameters.len() != expected.len() {
         return Err(error::protocol_violation(format!(
@@ -229,9 +234,11 @@ fn bind_parameters(statement: &Statement, bind: &Bind<'_>, values: &mut Vec<Valu
     let format = format_of(&bind.parameter_formats, expected.len(), "parameters")?;
     let sent = bind.parameters.iter().zip(&statement.parameter_oids).zip(expected);
     values.resize(expected.len(), Value::Null);
+    // It is asked for under a lock.
+    let zone = if expected.contains(&ColumnType::Timestamp) { session.time_zone() } else { None };
     for (i, (((bytes, oid), expected), value)) in sent.zip(values).enumerate() {
         let rounds = statement.prepared.as_ref().is_some_and(|prepared| prepared.rounds(i));
-        let wanted = parameters::Wanted { column_type: *expected, rounds };
+        let wanted = parameters::Wanted { column_type: *expected, rounds, zone };
         parameters::decode_into(*bytes, format(i), *oid, wanted, value).map_err(|mut error| {
             error.error = error.error.context(format!("parameter ${}", i + 1));
             error

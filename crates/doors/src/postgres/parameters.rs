@@ -4,7 +4,7 @@ use super::encode::{EPOCH_DAYS, EPOCH_MICROS, Format};
 use super::error::invalid_text;
 use super::numeric::read_binary_numeric;
 use super::types::{oid, oid_of, parameter_type};
-use oribi_session::sql::SqlError;
+use oribi_session::sql::{SqlError, TimeZone};
 use oribi_types::{ColumnType, Error, ErrorKind, Result, Value, text};
 
 /// What a statement wants of a parameter.
@@ -13,6 +13,8 @@ pub struct Wanted {
     pub column_type: ColumnType,
     /// Whether a number is rounded to the type: it is only stored. Otherwise one that does not fit is refused.
     pub rounds: bool,
+    /// The session's zone, if it is not UTC: what its clocks show at a moment is the timestamp.
+    pub zone: Option<TimeZone>,
 }
 
 impl Wanted {
@@ -84,7 +86,7 @@ pub fn decode(
         let message = format!("parameters of the type with oid {declared} are not supported");
         return Err(SqlError::new(ErrorKind::Unsupported, message));
     }
-    match format {
+    let value = match format {
         Format::Text => utf8(bytes).and_then(|text| wanted.parse(text)).map_err(invalid_text),
         Format::Binary => {
             let sent = if matches!(declared, oid::UNSPECIFIED | oid::UNKNOWN) {
@@ -94,7 +96,32 @@ pub fn decode(
             };
             binary(bytes, sent, wanted).map_err(|e| SqlError::from(e).with_sqlstate("22P03"))
         }
+    }?;
+    let is_moment = || match format {
+        Format::Text => has_offset(bytes),
+        Format::Binary => declared == oid::TIMESTAMPTZ,
+    };
+    match (value, wanted.zone) {
+        (Value::Timestamp(micros), Some(zone)) if is_moment() => {
+            // A number is rounded where it is stored and not compared; so is this.
+            if !wanted.rounds && zone.is_between_clocks(micros) {
+                let message = format!(
+                    "comparing timestamps with a moment about which the clocks of {} change is not supported",
+                    zone.name()
+                );
+                return Err(SqlError::new(ErrorKind::Unsupported, message)
+                    .with_hint("set the session's time zone to UTC"));
+            }
+            Ok(Value::Timestamp(zone.wall_clock(micros)))
+        }
+        (value, _) => Ok(value),
     }
+}
+
+/// Whether a timestamp ends in an offset from UTC. Without one it is what the session's clocks show.
+fn has_offset(timestamp: &[u8]) -> bool {
+    let time = timestamp.iter().position(|b| *b == b':').map_or(&[][..], |colon| &timestamp[colon..]);
+    time.iter().any(|b| matches!(b, b'+' | b'-' | b'z' | b'Z'))
 }
 
 fn utf8(bytes: &[u8]) -> Result<&str> {
@@ -158,7 +185,7 @@ mod tests {
     use super::*;
 
     fn compared(column_type: ColumnType) -> Wanted {
-        Wanted { column_type, rounds: false }
+        Wanted { column_type, rounds: false, zone: None }
     }
 
     fn from_binary(bytes: &[u8], declared: u32, expected: ColumnType) -> Result<Value, SqlError> {
@@ -184,7 +211,7 @@ mod tests {
         super::super::numeric::write_binary_numeric("1234", 3, &mut bytes);
         let narrow = ColumnType::Decimal { precision: 10, scale: 2 };
         assert!(from_binary(&bytes, oid::NUMERIC, narrow).is_err());
-        let stored = Wanted { column_type: narrow, rounds: true };
+        let stored = Wanted { rounds: true, ..compared(narrow) };
         for (format, bytes) in [(Format::Binary, bytes.as_slice()), (Format::Text, b"1.234")] {
             assert_eq!(decode(Some(bytes), format, oid::NUMERIC, stored).unwrap(), Value::Decimal(123));
             assert!(decode(Some(bytes), format, oid::NUMERIC, compared(narrow)).is_err());
@@ -207,6 +234,39 @@ mod tests {
         );
         let micros = from_binary(&0_i64.to_be_bytes(), oid::TIMESTAMPTZ, ColumnType::Timestamp).unwrap();
         assert_eq!(micros, Value::Timestamp(946_684_800_000_000));
+    }
+
+    #[test]
+    fn a_moment_is_what_the_clocks_of_the_session_show() {
+        let wanted = Wanted { zone: TimeZone::parse("Europe/Berlin"), ..compared(ColumnType::Timestamp) };
+        let from_text = |text: &str, declared| {
+            let decoded = decode(Some(text.as_bytes()), Format::Text, declared, wanted).unwrap();
+            text::to_string(decoded.as_ref(), ColumnType::Timestamp)
+        };
+        for (sent, clock) in [
+            ("2024-07-01 10:00:00+00", "2024-07-01 12:00:00"),
+            ("2024-01-01T10:00:00Z", "2024-01-01 11:00:00"),
+            ("2024-01-01 10:00:00-05", "2024-01-01 16:00:00"),
+            ("2024-01-01 10:00:00", "2024-01-01 10:00:00"),
+            ("2024-01-01", "2024-01-01 00:00:00"),
+            ("infinity", "infinity"),
+        ] {
+            assert_eq!(from_text(sent, oid::TIMESTAMPTZ), clock, "{sent}");
+            assert_eq!(from_text(sent, oid::UNSPECIFIED), clock, "{sent}");
+        }
+        let noon = (EPOCH_MICROS + 43_200_000_000, 43_200_000_000_i64.to_be_bytes());
+        let from_binary = |declared| decode(Some(&noon.1), Format::Binary, declared, wanted).unwrap();
+        assert_eq!(from_binary(oid::TIMESTAMP), Value::Timestamp(noon.0));
+        assert_eq!(from_binary(oid::TIMESTAMPTZ), Value::Timestamp(noon.0 + 3_600_000_000));
+        let twice = b"2024-10-27 00:30:00+00";
+        let state = |rounds| {
+            let decoded = decode(Some(twice), Format::Text, oid::TIMESTAMPTZ, Wanted { rounds, ..wanted });
+            decoded.map_err(|e| e.error.kind())
+        };
+        assert_eq!(state(false), Err(ErrorKind::Unsupported), "no timestamp is equal to it");
+        assert!(state(true).is_ok(), "it may be stored");
+        let forever = decode(Some(&i64::MAX.to_be_bytes()), Format::Binary, oid::TIMESTAMPTZ, wanted);
+        assert_eq!(forever.unwrap(), Value::Timestamp(i64::MAX));
     }
 
     #[test]

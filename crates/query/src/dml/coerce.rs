@@ -3,11 +3,11 @@
 //! Text is parsed as the column's literals are; numbers go to other numbers when they fit, rounded to the nearest; any
 //! scalar becomes text. What PostgreSQL would not assign (a number to a boolean) is refused.
 
-use arrow::array::{ArrayRef, ArrowPrimitiveType, AsArray, new_null_array};
+use arrow::array::{ArrayRef, ArrowPrimitiveType, AsArray, TimestampMicrosecondArray, new_null_array};
 use arrow::compute::{CastOptions, cast_with_options};
-use arrow::datatypes::{DataType, Float64Type};
+use arrow::datatypes::{DataType, Float64Type, TimeUnit, TimestampMicrosecondType};
 use datafusion::common::ScalarValue;
-use oribi_session::sql::SqlError;
+use oribi_session::sql::{SqlError, TimeZone};
 use oribi_types::batch::{ColumnBuilder, value_at};
 use oribi_types::cells::Cells;
 use oribi_types::{Column, ColumnType, ErrorKind, Value, ValueRef, text};
@@ -54,7 +54,7 @@ fn assign(array: &ArrayRef, column: &Column) -> Result<ArrayRef, SqlError> {
     if to == ColumnType::String {
         return cast(&cast(array, &DataType::Utf8, to)?, &wanted, to);
     }
-    cast(&rounded(array, to)?, &wanted, to).map_err(|mut e| {
+    cast(&rounded(&on_the_clock(array, to)?, to)?, &wanted, to).map_err(|mut e| {
         e.error = e.error.context(format!("column \"{}\"", column.name));
         e
     })
@@ -172,7 +172,9 @@ fn is_number(column_type: ColumnType) -> bool {
 
 fn is_assignable(from: &DataType, to: ColumnType) -> bool {
     match to {
-        ColumnType::String => !from.is_nested() && !is_binary(from),
+        ColumnType::String => {
+            !from.is_nested() && !is_binary(from) && !matches!(from, DataType::Timestamp(_, Some(_)))
+        }
         ColumnType::Bool => from == &DataType::Boolean,
         ColumnType::Binary => is_binary(from),
         ColumnType::Date | ColumnType::Timestamp => {
@@ -182,6 +184,20 @@ fn is_assignable(from: &DataType, to: ColumnType) -> bool {
         ColumnType::Json => false,
         _ => from.is_numeric(),
     }
+}
+
+/// Moments, on their way to a column of timestamps, become what the clocks of their zone show: Arrow's cast would leave them
+/// in UTC.
+fn on_the_clock(array: &ArrayRef, to: ColumnType) -> Result<ArrayRef, SqlError> {
+    let DataType::Timestamp(_, Some(zone)) = array.data_type() else { return Ok(Arc::clone(array)) };
+    if to != ColumnType::Timestamp {
+        return Ok(Arc::clone(array));
+    }
+    let zone = TimeZone::parse(zone).expect("the zone of a session");
+    let moments = cast(array, &DataType::Timestamp(TimeUnit::Microsecond, Some(zone.name().into())), to)?;
+    let micros = moments.as_primitive::<TimestampMicrosecondType>();
+    let clock: TimestampMicrosecondArray = micros.unary(|micros| zone.wall_clock(micros));
+    Ok(Arc::new(clock))
 }
 
 fn is_binary(arrow: &DataType) -> bool {

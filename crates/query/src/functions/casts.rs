@@ -24,6 +24,8 @@ use std::sync::Arc;
 pub(super) enum Casting {
     /// As DataFusion does.
     Theirs,
+    /// Of a moment to what the clocks of its zone show.
+    Clock,
     Ours(TextCast),
 }
 
@@ -47,6 +49,7 @@ pub(super) fn of(from: &Kind, to: &Field) -> Result<Casting, SqlError> {
         },
         (from, to) if from == to => Ok(Casting::Theirs),
         (from, to) if from.is_number() && to.is_number() => Ok(Casting::Theirs),
+        (Kind::Timestamptz, Kind::Timestamp) => Ok(Casting::Clock),
         (from, to) if from.is_moment() && to.is_moment() => Ok(Casting::Theirs),
         (Kind::Bool, Kind::Int4) | (Kind::Int4, Kind::Bool) => Ok(Casting::Theirs),
         (Kind::Array(from), Kind::Array(to)) if from == to || from.is_number() && to.is_number() => {

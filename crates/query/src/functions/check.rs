@@ -11,11 +11,12 @@ use super::texts;
 use crate::error::{invalid, unsupported};
 use crate::number;
 use crate::pg_catalog;
-use arrow::datatypes::{DataType, IntervalMonthDayNano};
+use arrow::datatypes::{DataType, IntervalMonthDayNano, TimeUnit};
 use datafusion::common::tree_node::Transformed;
 use datafusion::common::{DFSchema, DataFusionError, Result, ScalarValue};
-use datafusion::logical_expr::expr::{BinaryExpr, ScalarFunction, WindowFunctionDefinition};
-use datafusion::logical_expr::{Expr, ExprSchemable, Join, Like, Operator, Union, Values, lit, when};
+use datafusion::functions::datetime::expr_fn::to_local_time;
+use datafusion::logical_expr::expr::{BinaryExpr, Cast, ScalarFunction, WindowFunctionDefinition};
+use datafusion::logical_expr::{Expr, ExprSchemable, Join, Like, Operator, Union, Values, cast, lit, when};
 use oribi_session::sql::SqlError;
 
 /// `expr`, whose parts are checked already, if it may be evaluated; its conversions from and to text are then those of
@@ -30,6 +31,10 @@ pub(crate) fn checked(expr: Expr, schema: &DFSchema) -> Result<Transformed<Expr>
             let from = kind(&cast.expr, schema)?;
             match casts::of(&from, &cast.field).map_err(foreign)? {
                 Casting::Theirs => Ok(Transformed::no(Expr::Cast(cast))),
+                Casting::Clock => {
+                    let expr = Box::new(to_local_time(vec![*cast.expr]));
+                    Ok(Transformed::yes(Expr::Cast(Cast { expr, field: cast.field })))
+                }
                 Casting::Ours(function) => Ok(Transformed::yes(function.call(vec![*cast.expr]))),
             }
         }
@@ -59,6 +64,10 @@ pub(crate) fn checked(expr: Expr, schema: &DFSchema) -> Result<Transformed<Expr>
             let mut arguments = vec![*like.expr, *like.pattern];
             arguments.extend(like.escape_char.map(|escape| lit(escape.to_string())));
             Ok(Transformed::yes(patterns::operator("is_similar", arguments, like.negated)))
+        }
+        Expr::ScalarFunction(call) if call.func.name() == "to_timestamp" => {
+            check_call(call.func.name(), &call.args, schema)?;
+            moment(call, schema)
         }
         Expr::ScalarFunction(call) if call.func.name() == "array_element" => {
             check_call(call.func.name(), &call.args, schema)?;
@@ -95,6 +104,20 @@ pub(crate) fn checked(expr: Expr, schema: &DFSchema) -> Result<Transformed<Expr>
             check(&expr, schema)?;
             Ok(Transformed::no(expr))
         }
+    }
+}
+
+/// `to_timestamp`. In a zone DataFusion takes whole seconds, and no others, for what the zone's clocks show.
+fn moment(mut call: ScalarFunction, schema: &DFSchema) -> Result<Transformed<Expr>> {
+    let is_whole = call.args.iter().any(|seconds| seconds.get_type(schema).is_ok_and(|t| t.is_integer()));
+    let expr = Expr::ScalarFunction(call.clone());
+    let zoned = expr.get_type(schema)?;
+    match (is_whole, &zoned) {
+        (true, DataType::Timestamp(_, Some(_))) => {
+            let utc = DataType::Timestamp(TimeUnit::Second, Some("UTC".into()));
+            Ok(Transformed::yes(cast(cast(call.args.remove(0), utc), zoned)))
+        }
+        _ => Ok(Transformed::no(expr)),
     }
 }
 
@@ -434,7 +457,8 @@ fn check_operator(binary: &BinaryExpr, schema: &DFSchema) -> Result<()> {
             return refuse(unsupported(&format!("subtracting a {right} from another")));
         }
         O::Plus | O::Minus | O::Multiply | O::Divide | O::Modulo => {
-            both(|kind| kind.is_number() || kind.is_moment() || *kind == Kind::Unknown)
+            !needs_a_zone(&left, &right)
+                && both(|kind| kind.is_number() || kind.is_moment() || *kind == Kind::Unknown)
         }
         O::BitwiseAnd | O::BitwiseOr | O::BitwiseXor | O::BitwiseShiftLeft | O::BitwiseShiftRight => {
             both(|kind| matches!(kind, Kind::Int2 | Kind::Int4 | Kind::Int8 | Kind::Unknown))
@@ -529,6 +553,7 @@ fn comparable(left: &Kind, right: &Kind) -> bool {
         (Kind::Array(left), Kind::Array(right)) => {
             **left == Kind::Unknown || **right == Kind::Unknown || left == right
         }
+        _ if needs_a_zone(left, right) => false,
         _ => {
             left == right
                 || (left.is_number() && right.is_number())
@@ -537,6 +562,13 @@ fn comparable(left: &Kind, right: &Kind) -> bool {
                     && (left.is_taken_as(right) || right.is_taken_as(left)))
         }
     }
+}
+
+/// Whether one is a moment and the other what some clock shows. DataFusion moves the one to the other, and on the way
+/// forgets the zone.
+fn needs_a_zone(left: &Kind, right: &Kind) -> bool {
+    let shown = |kind: &Kind| matches!(kind, Kind::Date | Kind::Time | Kind::Timestamp);
+    *left == Kind::Timestamptz && shown(right) || shown(left) && *right == Kind::Timestamptz
 }
 
 fn check_comparable(left: &Kind, operator: &str, right: &Kind) -> Result<()> {
@@ -567,6 +599,10 @@ fn check_condition(expr: &Expr, of: &str, schema: &DFSchema) -> Result<()> {
 }
 
 fn no_operator(left: &Kind, operator: &str, right: &Kind) -> SqlError {
+    if needs_a_zone(left, right) {
+        return unsupported(&format!("{left} {operator} {right}"))
+            .with_hint("cast the moment to timestamp, or set the session's time zone to UTC");
+    }
     invalid("42883", format!("operator does not exist: {left} {operator} {right}"))
         .with_hint("no operator of the name takes arguments of these types; a cast may help")
 }

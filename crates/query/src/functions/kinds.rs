@@ -79,7 +79,7 @@ impl Kind {
             (Kind::Unknown, _) => true,
             (Kind::Array(from), Kind::Array(to)) => from == to || **from == Kind::Unknown,
             (from, to) if from == to => true,
-            (Kind::Date, Kind::Timestamp | Kind::Timestamptz) | (Kind::Timestamp, Kind::Timestamptz) => true,
+            (Kind::Date, Kind::Timestamp) => true,
             (Kind::Time, Kind::Interval) => true,
             (from, to) => match (from.rank(), to.rank()) {
                 (Some(from), Some(to)) => from < to,

@@ -1,6 +1,6 @@
 //! One client's SQL state: its settings, its block, and what is left to tell it.
 
-use super::SqlError;
+use super::{SqlError, TimeZone};
 use futures::future::BoxFuture;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
@@ -163,6 +163,11 @@ impl SqlSession {
             0 => None,
             limit => Some(Duration::from_millis(limit.into())),
         }
+    }
+
+    /// The zone of the session's wall clock, if it is not UTC.
+    pub fn time_zone(&self) -> Option<TimeZone> {
+        self.setting("timezone").and_then(|name| TimeZone::parse(&name)).filter(|zone| !zone.is_utc())
     }
 
     /// Notes what a setting is before a block changes it, for the block alone (`local`) or beyond its `COMMIT`.

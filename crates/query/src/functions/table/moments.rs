@@ -12,4 +12,4 @@ pub(super) const FUNCTIONS: &[Row] = &[
     ("to_timestamp", "float8"),
 ];
 
-pub(super) const INTERNAL: &[Row] = &[];
+pub(super) const INTERNAL: &[Row] = &[("to_local_time", "timestamptz")];
