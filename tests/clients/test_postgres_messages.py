@@ -251,6 +251,20 @@ def test_messages_are_answered_as_postgres_does(port, state):
     assert not differ, f"in {state}:\n" + "\n".join(differ)
 
 
+def test_a_portal_is_not_about_tables_of_another_schema(port):
+    """Bound before `search_path` changes, it is refused: PostgreSQL reads the tables that the names meant then."""
+    connection = Connection(port, b"oribi")
+    bound_p = message(b"B", b"p\0\0" + b"\0\0\0\0\0\0")
+    execute_p = message(b"E", b"p\0" + struct.pack(">i", 0))
+    setting = [parse(b"set search_path to elsewhere"), bind(), execute()]
+    connection.send(parse(ROWS), bound_p, *setting, execute_p, SYNC)
+    assert connection.until("Z(I)") == ["1", "2", "1", "2", "C", "E(0A000)", "Z(I)"]
+    connection.send(query(b"reset search_path"), parse(ROWS), bound_p, execute_p, SYNC)
+    assert connection.until("Z(I)")[-2:] == ["C", "Z(I)"]
+    assert connection.until("Z(I)") == ["1", "2", "D", "D", "D", "C", "Z(I)"]
+    connection.close()
+
+
 def record(port):
     """Writes down what PostgreSQL answers. Here time decides what came at once: nothing depends on it but the record."""
     prepare(Connection(port, b"postgres"))

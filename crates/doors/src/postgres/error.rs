@@ -155,6 +155,11 @@ pub fn portal_done(name: &str) -> SqlError {
     with_state(ErrorKind::Invalid, "55000", format!("portal \"{name}\" cannot be run anymore"))
 }
 
+pub fn bound_before() -> SqlError {
+    let message = "executing a portal that was bound before search_path or timezone changed is not supported";
+    SqlError::new(ErrorKind::Unsupported, message).with_hint("bind it again")
+}
+
 pub fn several_statements() -> SqlError {
     with_state(ErrorKind::Invalid, "42601", "cannot insert multiple commands into a prepared statement")
 }

@@ -27,6 +27,8 @@ pub struct Statement {
 pub struct Portal {
     statement: Arc<Statement>,
     bound: Bound,
+    /// Of the settings that it was bound under: [`SqlSession::planning`].
+    planning: u64,
     running: Option<Running>,
 }
 
@@ -131,7 +133,8 @@ impl Connection {
         bind_parameters(&self.session, &statement, bind, &mut bound.parameters)?;
         let columns = result_columns(&statement);
         spread_formats(&bind.result_formats, columns, "result columns", &mut bound.formats)?;
-        self.portals.insert(bind.portal, Portal { statement, bound, running: None });
+        let planning = self.session.planning();
+        self.portals.insert(bind.portal, Portal { statement, bound, planning, running: None });
         self.wire.put(&BindComplete::new());
         Ok(())
     }
@@ -167,6 +170,8 @@ impl Connection {
         self.check_block(Some(prepared.as_ref()))?;
         let mut running = match portal.running.take() {
             Some(running) => running,
+            // PostgreSQL plans it when it is bound; here it would be about the tables of another schema.
+            None if portal.planning != self.session.planning() => return Err(error::bound_before().into()),
             None => {
                 let Bound { parameters, formats } = &portal.bound;
                 // With a limit of one row the portal is suspended behind it, whether or not there are more.
