@@ -5,6 +5,7 @@
 //! for files and queries ([`batch`]).
 
 pub mod batch;
+pub mod calendar;
 pub mod cells;
 pub mod error;
 pub mod json;

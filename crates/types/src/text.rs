@@ -1,11 +1,13 @@
 //! Values as text: what PostgreSQL prints for them, and what it reads.
 //!
 //! [`parse`] reads every text that [`format`] writes as the same value. Deviations from PostgreSQL: booleans are
-//! written `true` and `false`; a timestamp with an offset is converted to UTC instead of losing the offset; days and
-//! timestamps beyond the years that the calendar knows (±262,142) are written as `infinity`.
+//! written `true` and `false`; a timestamp with an offset is converted to UTC instead of losing the offset. What a client
+//! of another protocol stored beyond PostgreSQL's years is written with its year.
 
+mod interval;
 mod moment;
 
+pub use interval::{Interval, Unit};
 pub(crate) use moment::format_timestamp;
 
 use crate::{ColumnType, Error, Result, Value, ValueRef};

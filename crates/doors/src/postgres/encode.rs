@@ -281,28 +281,9 @@ fn write_time(micros: i64, out: &mut Vec<u8>) {
     }
 }
 
-/// PostgreSQL's own interval style: `1 year 2 mons -3 days +04:05:06`.
 fn write_interval(interval: IntervalMonthDayNano, out: &mut Vec<u8>) {
-    let parts = [(interval.months / 12, "year"), (interval.months % 12, "mon"), (interval.days, "day")];
-    let start = out.len();
-    let mut after_negative = false;
-    for (value, unit) in parts.into_iter().filter(|(value, _)| *value != 0) {
-        let space = if out.len() > start { " " } else { "" };
-        let plus = if after_negative && value > 0 { "+" } else { "" };
-        let plural = if value == 1 { "" } else { "s" };
-        write!(out, "{space}{plus}{value} {unit}{plural}").expect("a vector takes all that is written");
-        after_negative = value < 0;
-    }
-    let micros = interval.nanoseconds / 1000;
-    if micros != 0 || out.len() == start {
-        if out.len() > start {
-            out.push(b' ');
-        }
-        if after_negative && micros > 0 {
-            out.push(b'+');
-        }
-        write_time(micros, out);
-    }
+    let IntervalMonthDayNano { months, days, nanoseconds } = interval;
+    text::Interval { months, days, micros: nanoseconds / 1000 }.format(out);
 }
 
 /// `{1,NULL,"two words"}`.

@@ -1,8 +1,8 @@
 //! Dates and timestamps as text.
 
 use super::{excerpt, malformed};
+use crate::calendar::{Date, FIRST_DAY, LAST_DAY, MICROS_PER_DAY, date_of, days_of};
 use crate::{ColumnType, Error, Result};
-use chrono::{DateTime, Datelike, Days, NaiveDate, NaiveDateTime, NaiveTime, Timelike};
 use std::io::Write;
 
 const MICROS_PER_SECOND: i64 = 1_000_000;
@@ -13,14 +13,12 @@ pub fn parse_date(word: &str) -> Result<i32> {
         Some(false) => return Ok(i32::MIN),
         None => {}
     }
-    let malformed = || malformed(ColumnType::Date, word);
-    let (text, bc) = split_era(word);
-    let (date, rest) = take_date(text, bc, ColumnType::Date, word)?;
+    let (day, time) = take_day(word, ColumnType::Date)?;
     // A time behind a date is dropped, as PostgreSQL does, but it must be one.
-    if !rest.is_empty() {
-        take_time(rest).ok_or_else(malformed)?;
+    if !time.is_empty() {
+        take_time(time).ok_or_else(|| malformed(ColumnType::Date, word))?;
     }
-    Ok(date.to_epoch_days())
+    Ok(i32::try_from(day).expect("the last day is below 2^31"))
 }
 
 pub fn parse_timestamp(word: &str) -> Result<i64> {
@@ -29,14 +27,18 @@ pub fn parse_timestamp(word: &str) -> Result<i64> {
         Some(false) => return Ok(i64::MIN),
         None => {}
     }
-    let malformed = || malformed(ColumnType::Timestamp, word);
-    let (text, bc) = split_era(word);
-    let (date, rest) = take_date(text, bc, ColumnType::Timestamp, word)?;
-    let midnight = date.and_time(NaiveTime::MIN).and_utc().timestamp_micros();
-    if rest.is_empty() {
-        return Ok(midnight);
-    }
-    Ok(midnight + take_time(rest).ok_or_else(malformed)?)
+    let (day, time) = take_day(word, ColumnType::Timestamp)?;
+    let since_midnight = if time.is_empty() { Some(0) } else { take_time(time) };
+    let since_midnight = since_midnight.ok_or_else(|| malformed(ColumnType::Timestamp, word))?;
+    let micros = day.checked_mul(MICROS_PER_DAY).and_then(|midnight| midnight.checked_add(since_midnight));
+    // The last value is infinity.
+    micros
+        .filter(|micros| *micros < i64::MAX && *micros >= FIRST_DAY * MICROS_PER_DAY)
+        .ok_or_else(|| out_of_range(word))
+}
+
+fn out_of_range(word: &str) -> Error {
+    Error::invalid(format!("date/time field value out of range: \"{}\"", excerpt(word)))
 }
 
 fn infinity(word: &str) -> Option<bool> {
@@ -55,44 +57,47 @@ fn split_era(word: &str) -> (&str, bool) {
     }
 }
 
-/// Reads `YYYY-MM-DD` and what separates it from a time.
-fn take_date<'a>(
-    text: &'a str,
-    bc: bool,
-    column_type: ColumnType,
-    word: &str,
-) -> Result<(NaiveDate, &'a str)> {
-    let malformed = || malformed(column_type, word);
-    let end = text.find([' ', 'T', 't']).unwrap_or(text.len());
-    let mut parts = text[..end].split('-');
-    let mut part = |digits_min: usize, digits_max: usize| -> Option<u32> {
-        let part = parts.next()?;
-        let fits =
-            (digits_min..=digits_max).contains(&part.len()) && part.bytes().all(|b| b.is_ascii_digit());
-        if fits { part.parse().ok() } else { None }
-    };
-    let year = part(4, 6).ok_or_else(malformed)? as i32;
-    let month = part(1, 2).ok_or_else(malformed)?;
-    let day = part(1, 2).ok_or_else(malformed)?;
-    let rest = text.get(end + 1..).unwrap_or("");
-    if parts.next().is_some() || (end < text.len() && rest.is_empty()) {
-        return Err(malformed());
+/// Reads `YYYY-MM-DD` or `YYYYMMDD`, an era, and what separates them from a time.
+fn take_day(word: &str, column_type: ColumnType) -> Result<(i64, &str)> {
+    if word.eq_ignore_ascii_case("epoch") {
+        return Ok((0, ""));
     }
-    let year = match (year, bc) {
+    let words = ["now", "today", "tomorrow", "yesterday"];
+    if words.iter().any(|known| word.eq_ignore_ascii_case(known)) || word.contains('/') {
+        let message = format!("\"{}\": a {column_type} that is not written as YYYY-MM-DD", excerpt(word));
+        return Err(Error::unsupported(message));
+    }
+    let (text, bc) = split_era(word);
+    let end = text.find([' ', 'T', 't']).unwrap_or(text.len());
+    let rest = text.get(end + 1..).unwrap_or("");
+    let (year, month, day) = parts_of_date(&text[..end])
+        .filter(|_| end == text.len() || !rest.is_empty())
+        .ok_or_else(|| malformed(column_type, word))?;
+    let year = match (i64::from(year), bc) {
         (0, _) => None,
         (year, true) => Some(1 - year),
         (year, false) => Some(year),
     };
-    // The calendar's very last days are left out, so that no offset leads beyond it.
-    let date = year
-        .and_then(|year| NaiveDate::from_ymd_opt(year, month, day))
-        .filter(|date| {
-            date.checked_add_days(Days::new(2)).is_some() && date.checked_sub_days(Days::new(2)).is_some()
-        })
-        .ok_or_else(|| {
-            Error::invalid(format!("date/time field value out of range: \"{}\"", excerpt(word)))
-        })?;
-    Ok((date, rest))
+    let day = year.and_then(|year| days_of(Date { year, month, day }));
+    day.filter(|day| (FIRST_DAY..=LAST_DAY).contains(day))
+        .map(|day| (day, rest))
+        .ok_or_else(|| out_of_range(word))
+}
+
+/// Year, month and day as they are written.
+fn parts_of_date(date: &str) -> Option<(u32, u32, u32)> {
+    let number = |digits: &str, lengths: std::ops::RangeInclusive<usize>| -> Option<u32> {
+        let fits = lengths.contains(&digits.len()) && digits.bytes().all(|b| b.is_ascii_digit());
+        if fits { digits.parse().ok() } else { None }
+    };
+    if date.len() == 8
+        && let Some(all) = number(date, 8..=8)
+    {
+        return Some((all / 10_000, all / 100 % 100, all % 100));
+    }
+    let mut parts = date.split('-');
+    let date = (number(parts.next()?, 4..=7)?, number(parts.next()?, 1..=2)?, number(parts.next()?, 1..=2)?);
+    parts.next().is_none().then_some(date)
 }
 
 /// Reads `HH:MM[:SS[.f…]][Z|±HH[[:]MM]]` as microseconds since midnight UTC (below zero or beyond a day by as much as
@@ -115,8 +120,11 @@ fn take_time(text: &str) -> Option<i64> {
     if parts.next().is_some() {
         return None;
     }
-    let time = NaiveTime::from_hms_opt(hour, minute, second)?;
-    let seconds = i64::from(time.num_seconds_from_midnight()) - offset_seconds(offset)?;
+    // A leap second and the end of a day are the moments behind them.
+    if hour > 24 || minute > 59 || second > 60 || (hour == 24 && (minute, second) != (0, 0)) {
+        return None;
+    }
+    let seconds = i64::from(hour * 3600 + minute * 60 + second) - offset_seconds(offset)?;
     Some(seconds * MICROS_PER_SECOND + fraction_micros(fraction)?)
 }
 
@@ -153,45 +161,47 @@ fn two_digits(digits: &str) -> Option<u32> {
 }
 
 pub fn format_date(days: i32, out: &mut Vec<u8>) {
-    match NaiveDate::from_epoch_days(days) {
-        Some(date) => {
-            write_date(date, out);
-            write_era(date, out);
-        }
-        None => write_infinity(days > 0, out),
+    if days == i32::MAX || days == i32::MIN {
+        return write_infinity(days > 0, out);
     }
+    let date = date_of(i64::from(days));
+    write_date(date, out);
+    write_era(date, out);
 }
 
 /// Writes microseconds since the Unix epoch as date, `separator` and time; the fraction only if there is one.
 pub fn format_timestamp(micros: i64, separator: char, out: &mut Vec<u8>) {
-    let Some(moment) = DateTime::from_timestamp_micros(micros).map(|moment| moment.naive_utc()) else {
+    if micros == i64::MAX || micros == i64::MIN {
         return write_infinity(micros > 0, out);
-    };
-    write_date(moment.date(), out);
-    write_time(moment, separator, out);
-    write_era(moment.date(), out);
+    }
+    let date = date_of(micros.div_euclid(MICROS_PER_DAY));
+    write_date(date, out);
+    out.push(separator as u8);
+    write_time(micros.rem_euclid(MICROS_PER_DAY).unsigned_abs(), out);
+    write_era(date, out);
 }
 
-fn write_date(date: NaiveDate, out: &mut Vec<u8>) {
-    let year = if date.year() > 0 { date.year() } else { 1 - date.year() };
-    write!(out, "{year:04}-{:02}-{:02}", date.month(), date.day())
-        .expect("a vector takes all that is written");
+fn write_date(date: Date, out: &mut Vec<u8>) {
+    let Date { year, month, day } = date;
+    let year = if year > 0 { year } else { 1 - year };
+    write!(out, "{year:04}-{month:02}-{day:02}").expect("a vector takes all that is written");
 }
 
-fn write_time(moment: NaiveDateTime, separator: char, out: &mut Vec<u8>) {
-    write!(out, "{separator}{:02}:{:02}:{:02}", moment.hour(), moment.minute(), moment.second())
-        .expect("a vector takes all that is written");
-    let micros = moment.nanosecond() / 1000;
-    if micros > 0 {
-        write!(out, ".{micros:06}").expect("a vector takes all that is written");
+/// Microseconds as `HH:MM:SS[.ffffff]`; more than a day are more hours.
+pub(super) fn write_time(micros: u64, out: &mut Vec<u8>) {
+    let (seconds, fraction) = (micros / 1_000_000, micros % 1_000_000);
+    let (hour, minute, second) = (seconds / 3600, seconds / 60 % 60, seconds % 60);
+    write!(out, "{hour:02}:{minute:02}:{second:02}").expect("a vector takes all that is written");
+    if fraction > 0 {
+        write!(out, ".{fraction:06}").expect("a vector takes all that is written");
         while out.last() == Some(&b'0') {
             out.pop();
         }
     }
 }
 
-fn write_era(date: NaiveDate, out: &mut Vec<u8>) {
-    if date.year() <= 0 {
+fn write_era(date: Date, out: &mut Vec<u8>) {
+    if date.year <= 0 {
         out.extend_from_slice(b" BC");
     }
 }
