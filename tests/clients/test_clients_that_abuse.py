@@ -97,7 +97,7 @@ def make_kudu_tables(server):
         hash = "partition by hash (a) partitions 16, hash (b) partitions 16"
         sql.execute(f"create table wide (a bigint, b bigint, primary key (a, b)) {hash}")
         sql.execute("create table long (k bigint primary key, v text)")
-        sql.execute("insert into long select value, repeat('v', 1000) from generate_series(1, 3000)")
+        sql.execute("insert into long select value, repeat('v', 1000) from generate_series(1, 3000) as g(value)")
 
 
 def kudu_look_ups_without_reading_the_answers(server, i):

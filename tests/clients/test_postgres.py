@@ -317,7 +317,7 @@ def test_cancel_stops_a_query(db):
 
 
 def test_rows_come_in_portions(db):
-    rows = db.cursor().stream("select value from generate_series(1, 50000)", size=1000)
+    rows = db.cursor().stream("select value from generate_series(1, 50000) as g(value)", size=1000)
     assert sum(value for (value,) in rows) == 50_000 * 50_001 // 2
 
 

@@ -159,6 +159,9 @@ fn from_plan(message: &str) -> SqlError {
     if message.starts_with("OFFSET must") {
         return invalid("2201X", "OFFSET must not be negative");
     }
+    if message.starts_with("Inconsistent metadata across values list") {
+        return unsupported("a list of VALUES with JSON and other types").with_hint("cast each value");
+    }
     foreign_words::of_planner(message)
         .unwrap_or_else(|| SqlError::new(ErrorKind::Invalid, sentence(message)).with_sqlstate("42000"))
 }

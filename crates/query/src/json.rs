@@ -4,7 +4,12 @@
 //! neither a column's type nor a client's; here a part of a JSON value is JSON again: its text, as it was written. And
 //! the functions read binary values too, as key-value tables hold them: what is not UTF-8 or not JSON has no parts.
 
-use arrow::array::{Array, AsArray, StringViewArray};
+use crate::error::invalid;
+use crate::functions::{self, Kind, kind};
+use crate::json_text::{Step, part, text_of};
+use crate::jsonb;
+use crate::literals;
+use arrow::array::{Array, ArrayRef, AsArray, Int64Array, ListArray, StringViewArray, StringViewBuilder};
 use arrow::compute::cast;
 use arrow::datatypes::{DataType, Field, FieldRef};
 use datafusion::common::{DFSchema, DataFusionError, Result, ScalarValue, plan_err};
@@ -12,8 +17,8 @@ use datafusion::execution::FunctionRegistry;
 use datafusion::logical_expr::expr::ScalarFunction;
 use datafusion::logical_expr::planner::{ExprPlanner, PlannerResult, RawBinaryExpr};
 use datafusion::logical_expr::{
-    ColumnarValue, Expr, ExprSchemable, ReturnFieldArgs, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl,
-    Signature, Volatility, when,
+    Cast, ColumnarValue, Expr, ExprSchemable, ReturnFieldArgs, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl,
+    Signature, Volatility,
 };
 use datafusion::sql::sqlparser::ast::BinaryOperator;
 use datafusion_functions_json::udfs;
@@ -169,37 +174,179 @@ struct JsonOperators;
 
 impl ExprPlanner for JsonOperators {
     fn plan_binary_op(&self, expr: RawBinaryExpr, schema: &DFSchema) -> Result<PlannerResult<RawBinaryExpr>> {
-        let function = match expr.op {
-            BinaryOperator::Arrow | BinaryOperator::HashArrow => json_get(),
-            BinaryOperator::LongArrow | BinaryOperator::HashLongArrow => json_as_text(),
-            BinaryOperator::Question => json_contains(),
-            _ => return Ok(PlannerResult::Original(expr)),
+        use BinaryOperator::{Arrow, HashArrow, HashLongArrow, LongArrow, Question};
+        if !matches!(expr.op, Arrow | LongArrow | HashArrow | HashLongArrow | Question) {
+            return Ok(PlannerResult::Original(expr));
+        }
+        check_operands(&expr.op.to_string(), &expr, schema)?;
+        let left = kind(&expr.left, schema)?;
+        if expr.op == Question {
+            let document = match left {
+                Kind::Unknown => Expr::Cast(Cast::new_from_field(Box::new(expr.left), jsonb::field(""))),
+                _ => expr.left,
+            };
+            return Ok(PlannerResult::Planned(functions::json_has_key(document, expr.right)));
+        }
+        let path = matches!(expr.op, HashArrow | HashLongArrow);
+        let function = JsonPart::new(matches!(expr.op, LongArrow | HashLongArrow), path, left == Kind::Jsonb);
+        let (mut arguments, steps) = match path {
+            true => (vec![expr.left], whole_path(expr.right, schema)?),
+            false => (value_and_path(expr.left), vec![expr.right]),
         };
-        let path = match expr.op {
-            BinaryOperator::HashArrow | BinaryOperator::HashLongArrow => whole_path(expr.right, schema)?,
-            _ => vec![expr.right],
-        };
-        let name = path.first().filter(|_| expr.op == BinaryOperator::Question).cloned();
-        let mut arguments = value_and_path(expr.left, &path);
-        arguments.extend(path);
-        let call = Expr::ScalarFunction(ScalarFunction::new_udf(Arc::new(function), arguments));
-        // Nobody knows whether there is a member without a name.
-        Ok(PlannerResult::Planned(match name {
-            Some(name) => when(name.is_not_null(), call).end()?,
-            None => call,
-        }))
+        arguments.extend(steps);
+        let function = Arc::new(ScalarUDF::new_from_impl(function));
+        Ok(PlannerResult::Planned(Expr::ScalarFunction(ScalarFunction::new_udf(function, arguments))))
     }
 }
 
-/// What a `path` starts from: of `a -> 'b'` both parts, so that `a -> 'b' -> 'c'` reads `a` once.
-fn value_and_path(value: Expr, path: &[Expr]) -> Vec<Expr> {
-    let constant = |path: &[Expr]| path.iter().all(|element| matches!(element, Expr::Literal(..)));
-    match value {
-        Expr::ScalarFunction(inner)
-            if inner.func.name() == JSON_GET && constant(path) && constant(&inner.args[1..]) =>
-        {
-            inner.args
+/// What the operators stand for: a part of a JSON value, as JSON or as text.
+#[derive(Debug, PartialEq, Eq, Hash)]
+struct JsonPart {
+    as_text: bool,
+    /// Whether the steps are the elements of a path.
+    path: bool,
+    jsonb: bool,
+    signature: Signature,
+}
+
+const JSON_PART: &str = "json_part";
+
+/// The steps to a part, in each row.
+enum Steps {
+    Texts(StringViewArray),
+    Indexes(Int64Array),
+    Paths(ListArray),
+}
+
+impl Steps {
+    fn of(array: &ArrayRef) -> Result<Steps> {
+        let texts = DataType::new_list(DataType::Utf8View, true);
+        Ok(match array.data_type() {
+            index if index.is_integer() => {
+                Steps::Indexes(cast(array, &DataType::Int64)?.as_primitive().clone())
+            }
+            DataType::List(_) | DataType::LargeList(_) => {
+                Steps::Paths(cast(array, &texts)?.as_list().clone())
+            }
+            _ => Steps::Texts(cast(array, &DataType::Utf8View)?.as_string_view().clone()),
+        })
+    }
+}
+
+impl JsonPart {
+    fn new(as_text: bool, path: bool, jsonb: bool) -> Self {
+        JsonPart { as_text, path, jsonb, signature: Signature::user_defined(Volatility::Immutable) }
+    }
+
+    fn find<'a>(&self, document: &'a str, steps: &[Steps], row: usize) -> Option<&'a str> {
+        let mut value = document.trim_ascii();
+        for steps in steps {
+            value = match steps {
+                Steps::Texts(texts) => part(value, self.step(text_at(texts, row)?), self.jsonb)?,
+                Steps::Indexes(indexes) if indexes.is_null(row) => return None,
+                Steps::Indexes(indexes) => part(value, Step::Index(indexes.value(row)), self.jsonb)?,
+                Steps::Paths(paths) if paths.is_null(row) => return None,
+                Steps::Paths(paths) => {
+                    let path = paths.value(row);
+                    let path = path.as_string_view();
+                    let step = |value, n| part(value, self.step(text_at(path, n)?), self.jsonb);
+                    (0..path.len()).try_fold(value, step)?
+                }
+            };
         }
+        Some(value)
+    }
+
+    fn step<'a>(&self, text: &'a str) -> Step<'a> {
+        if self.path { Step::Either(text) } else { Step::Key(text) }
+    }
+}
+
+fn text_at(texts: &StringViewArray, row: usize) -> Option<&str> {
+    texts.is_valid(row).then(|| texts.value(row))
+}
+
+impl ScalarUDFImpl for JsonPart {
+    fn name(&self) -> &str {
+        match (self.path, self.as_text) {
+            (false, false) => JSON_PART,
+            (false, true) => "json_part_as_text",
+            (true, false) => "json_at_path",
+            (true, true) => "json_at_path_as_text",
+        }
+    }
+
+    fn signature(&self) -> &Signature {
+        &self.signature
+    }
+
+    fn coerce_types(&self, arguments: &[DataType]) -> Result<Vec<DataType>> {
+        Ok(arguments.to_vec())
+    }
+
+    fn return_type(&self, _: &[DataType]) -> Result<DataType> {
+        Ok(DataType::Utf8View)
+    }
+
+    /// A part is written as the whole is.
+    fn return_field_from_args(&self, _: ReturnFieldArgs<'_>) -> Result<FieldRef> {
+        Ok(match (self.as_text, self.jsonb) {
+            (true, _) => Arc::new(Field::new(self.name(), DataType::Utf8View, true)),
+            (false, true) => jsonb::field(self.name()),
+            (false, false) => literals::field(ColumnType::Json, self.name()),
+        })
+    }
+
+    fn invoke_with_args(&self, args: ScalarFunctionArgs) -> Result<ColumnarValue> {
+        let constant = args.args.iter().all(|arg| matches!(arg, ColumnarValue::Scalar(_)));
+        let rows = if constant { 1 } else { args.number_rows };
+        let columns = args.args.iter().map(|arg| arg.to_array(rows)).collect::<Result<Vec<_>>>()?;
+        let documents = cast(&columns[0], &DataType::Utf8View)?;
+        let steps = columns[1..].iter().map(Steps::of).collect::<Result<Vec<_>>>()?;
+        let mut parts = StringViewBuilder::with_capacity(rows);
+        for (row, document) in documents.as_string_view().iter().enumerate() {
+            match document.and_then(|document| self.find(document, &steps, row)) {
+                Some(part) if self.as_text => {
+                    parts.append_option(text_of(part).map_err(|e| DataFusionError::External(Box::new(e)))?);
+                }
+                part => parts.append_option(part),
+            }
+        }
+        let parts: ArrayRef = Arc::new(parts.finish());
+        if constant {
+            return Ok(ColumnarValue::Scalar(ScalarValue::try_from_array(&parts, 0)?));
+        }
+        Ok(ColumnarValue::Array(parts))
+    }
+}
+
+/// Refuses operands that PostgreSQL does not take: the left one is JSON, and says so.
+fn check_operands(symbol: &str, expr: &RawBinaryExpr, schema: &DFSchema) -> Result<()> {
+    let (left, right) = (kind(&expr.left, schema)?, kind(&expr.right, schema)?);
+    let is_path = match (&expr.op, &right) {
+        (_, Kind::Unknown) => true,
+        (BinaryOperator::HashArrow | BinaryOperator::HashLongArrow, right) => matches!(right, Kind::Array(_)),
+        (_, Kind::Text) => true,
+        (BinaryOperator::Question, _) => false,
+        _ => functions::is_int4(&expr.right, schema)?,
+    };
+    let error = match left {
+        Kind::Json | Kind::Jsonb if is_path => return Ok(()),
+        Kind::Unknown if is_path && expr.op == BinaryOperator::Question => return Ok(()),
+        Kind::Unknown if is_path => {
+            invalid("42725", format!("operator is not unique: {left} {symbol} {right}"))
+                .with_hint("cast the text to json")
+        }
+        _ => invalid("42883", format!("operator does not exist: {left} {symbol} {right}"))
+            .with_hint("json_get and json_as_text read texts and bytes, too"),
+    };
+    Err(DataFusionError::External(Box::new(error)))
+}
+
+/// What a step starts from: of `a -> 'b'` both parts, so that `a -> 'b' -> 'c'` reads `a` once.
+fn value_and_path(value: Expr) -> Vec<Expr> {
+    match value {
+        Expr::ScalarFunction(inner) if inner.func.name() == JSON_PART => inner.args,
         other => vec![other],
     }
 }

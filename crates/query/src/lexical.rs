@@ -74,10 +74,10 @@ fn comment_bytes(text: &str) -> usize {
     text.len()
 }
 
-/// Refuses what sqlparser takes for numbers and PostgreSQL does not.
+/// Refuses what sqlparser takes for numbers and PostgreSQL does not, and `==`.
 ///
 /// # Errors
-/// `Invalid` (42601), `Unsupported` for bit strings; and which token it is.
+/// `Invalid` (42601, 42883), `Unsupported` for bit strings; and which token it is.
 pub(crate) fn check_numbers(tokens: &[TokenWithSpan]) -> Result<(), (SqlError, usize)> {
     for (i, TokenWithSpan { token, span }) in tokens.iter().enumerate() {
         let next = tokens.get(i + 1);
@@ -89,6 +89,9 @@ pub(crate) fn check_numbers(tokens: &[TokenWithSpan]) -> Result<(), (SqlError, u
             }
             Token::HexStringLiteral(_) | Token::SingleQuotedByteStringLiteral(_) => {
                 return Err((crate::error::unsupported("a bit string"), i));
+            }
+            Token::DoubleEq => {
+                return Err((crate::error::invalid("42883", "operator does not exist: =="), i));
             }
             _ => false,
         };

@@ -18,6 +18,8 @@ mod explain;
 mod foreign_words;
 mod functions;
 mod json;
+mod json_text;
+mod jsonb;
 mod lexical;
 mod limits;
 mod literals;

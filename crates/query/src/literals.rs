@@ -6,6 +6,7 @@
 
 use crate::dml::{column_type, parse_text, scalar};
 use crate::functions;
+use crate::jsonb;
 use crate::number::{self, Purpose, marked_type};
 use arrow::datatypes::{DECIMAL128_MAX_SCALE, DataType, Field, FieldRef};
 use datafusion::common::tree_node::{Transformed, TreeNode};
@@ -15,7 +16,7 @@ use datafusion::logical_expr::expr::{BinaryExpr, InList};
 use datafusion::logical_expr::expr_rewriter::NamePreserver;
 use datafusion::logical_expr::planner::{ExprPlanner, PlannerResult, RawBinaryExpr, TypePlanner};
 use datafusion::logical_expr::utils::merge_schema;
-use datafusion::logical_expr::{Between, Expr, ExprSchemable, LogicalPlan};
+use datafusion::logical_expr::{Between, Cast, Distinct, Expr, ExprSchemable, LogicalPlan};
 use datafusion::optimizer::AnalyzerRule;
 use datafusion::sql::sqlparser::ast;
 use oribi_session::sql::SqlError;
@@ -41,6 +42,7 @@ impl AnalyzerRule for TypedLiterals {
                 _ => {}
             }
             let schema = merge_schema(&plan.inputs());
+            check_ordered(&plan, &schema)?;
             let names = NamePreserver::new(&plan);
             plan.map_expressions(|expr| {
                 let name = names.save(&expr);
@@ -48,6 +50,26 @@ impl AnalyzerRule for TypedLiterals {
             })
         })?;
         Ok(done.data)
+    }
+}
+
+/// Checks what a plan sorts and groups by.
+///
+/// # Errors
+/// Those of [`functions::check_order`].
+fn check_ordered(plan: &LogicalPlan, schema: &DFSchema) -> Result<()> {
+    let check = |expr: &Expr| functions::check_order(expr, schema);
+    match plan {
+        LogicalPlan::Sort(sort) => sort.expr.iter().try_for_each(|sort| check(&sort.expr)),
+        LogicalPlan::Aggregate(aggregate) => aggregate.group_expr.iter().try_for_each(|expr| match expr {
+            Expr::GroupingSet(set) => set.distinct_expr().into_iter().try_for_each(check),
+            expr => check(expr),
+        }),
+        LogicalPlan::Distinct(Distinct::All(input)) => {
+            input.schema().columns().into_iter().try_for_each(|column| check(&Expr::Column(column)))
+        }
+        LogicalPlan::Distinct(Distinct::On(on)) => on.on_expr.iter().try_for_each(check),
+        _ => Ok(()),
     }
 }
 
@@ -102,6 +124,7 @@ fn type_literals(expr: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {
             Transformed::new_transformed(Expr::Case(case), changed)
         }
         Expr::ScalarFunction(mut call) if functions::is_of_one_type(call.func.name()) => {
+            functions::check_arguments(&call, schema)?;
             let mut values: Vec<&mut Expr> = call.args.iter_mut().collect();
             let mut changed = together(&mut values, schema)?;
             if call.func.name() != "nullif" {
@@ -111,6 +134,10 @@ fn type_literals(expr: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {
         }
         Expr::ScalarFunction(mut call) => {
             let mut changed = false;
+            // What a text is read as is known once it is known which function is meant.
+            if call.args.iter().any(|argument| text_of(argument).is_some()) {
+                functions::check_arguments(&call, schema)?;
+            }
             let (name, arity) = (call.func.name(), call.args.len());
             for (n, argument) in call.args.iter_mut().enumerate() {
                 let Some(text) = text_of(argument) else { continue };
@@ -121,19 +148,27 @@ fn type_literals(expr: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {
             }
             Transformed::new_transformed(Expr::ScalarFunction(call), changed)
         }
-        Expr::Cast(cast) => match (text_of(&cast.expr), taken(cast.field.data_type())) {
-            (Some(text), Some(column_type)) => Transformed::yes(literal(column_type, text)?),
-            (Some(json), None) if cast.field.metadata().get(TYPE_METADATA).is_some_and(|t| t == "json") => {
-                parse_text(json, ColumnType::Json).map_err(foreign)?;
-                Transformed::no(Expr::Cast(cast))
-            }
-            (Some(text), None) => match cast.field.data_type() {
-                DataType::List(item) => Transformed::yes(functions::array_literal(text, item)?),
-                _ => Transformed::no(Expr::Cast(cast)),
-            },
-            _ => Transformed::no(Expr::Cast(cast)),
-        },
+        Expr::Cast(cast) => cast_of(cast)?,
         other => Transformed::no(other),
+    })
+}
+
+/// A cast of a text that is written out: the value that it writes.
+fn cast_of(cast: Cast) -> Result<Transformed<Expr>> {
+    let Some(text) = text_of(&cast.expr) else { return Ok(Transformed::no(Expr::Cast(cast))) };
+    Ok(match (Reading::of(&cast.field), cast.field.data_type()) {
+        (Some(Reading::Json), _) => {
+            parse_text(text, ColumnType::Json).map_err(foreign)?;
+            Transformed::no(Expr::Cast(cast))
+        }
+        (Some(Reading::Jsonb), _) => {
+            let normalized = jsonb::normalize(text).map_err(foreign)?;
+            let changed = normalized != text;
+            Transformed::new_transformed(json_literal(normalized, cast.field), changed)
+        }
+        (Some(reading), _) => Transformed::yes(reading.literal(text)?),
+        (None, DataType::List(item)) => Transformed::yes(functions::array_literal(text, item)?),
+        (None, _) => Transformed::no(Expr::Cast(cast)),
     })
 }
 
@@ -141,32 +176,31 @@ fn type_literals(expr: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {
 fn beside(other: &Expr, expr: &mut Expr, schema: &DFSchema) -> Result<bool> {
     let Some(text) = text_of(expr) else { return Ok(false) };
     // A parameter may have no type yet.
-    let Ok(other) = other.get_type(schema) else { return Ok(false) };
-    *expr = match (taken(&other), &other) {
-        (Some(ColumnType::Decimal { precision, scale }), _) => decimal(precision, scale, text)?,
-        (Some(column_type), _) => literal(column_type, text)?,
-        (None, _) => return Ok(false),
-    };
+    let Ok((_, other)) = other.to_field(schema) else { return Ok(false) };
+    let Some(reading) = Reading::of(&other) else { return Ok(false) };
+    // No operator takes JSON on both sides.
+    if matches!(reading, Reading::Json | Reading::Jsonb) {
+        return Ok(false);
+    }
+    *expr = reading.literal(text)?;
     Ok(true)
 }
 
 /// Gives the texts among values that come to one type, as the results of a `CASE` do, the type of the others.
 fn together(values: &mut [&mut Expr], schema: &DFSchema) -> Result<bool> {
     let others = values.iter().filter(|value| text_of(value).is_none());
-    let types: Vec<ColumnType> = others.filter_map(|value| taken(&value.get_type(schema).ok()?)).collect();
-    let widest = |column_type: &&ColumnType| match column_type {
-        ColumnType::Double | ColumnType::Float => 2,
-        ColumnType::Decimal { .. } => 1,
+    let readings: Vec<Reading> =
+        others.filter_map(|value| Reading::of(&value.to_field(schema).ok()?.1)).collect();
+    let widest = |reading: &&Reading| match reading {
+        Reading::Column(ColumnType::Double | ColumnType::Float) => 2,
+        Reading::Column(ColumnType::Decimal { .. }) => 1,
         _ => 0,
     };
-    let Some(one) = types.iter().max_by_key(widest) else { return Ok(false) };
+    let Some(one) = readings.iter().max_by_key(widest) else { return Ok(false) };
     let mut changed = false;
     for value in values {
         let Some(text) = text_of(value) else { continue };
-        **value = match *one {
-            ColumnType::Decimal { precision, scale } => decimal(precision, scale, text)?,
-            column_type => literal(column_type, text)?,
-        };
+        **value = one.literal(text)?;
         changed = true;
     }
     Ok(changed)
@@ -196,12 +230,56 @@ fn text_of(expr: &Expr) -> Option<&str> {
     }
 }
 
-/// The type that a text beside a value of type `arrow` is read as; `None` if it stays a text.
-fn taken(arrow: &DataType) -> Option<ColumnType> {
-    match arrow {
-        DataType::Timestamp(_, Some(_)) => None,
-        arrow => ColumnType::from_arrow(arrow).ok().filter(|column_type| *column_type != ColumnType::String),
+/// How a text is read beside a value of another type.
+#[derive(Clone, Debug, PartialEq)]
+enum Reading {
+    Column(ColumnType),
+    Json,
+    Jsonb,
+    Interval,
+    /// As a timestamp with time zone, of an Arrow type.
+    Zoned(Arc<str>),
+}
+
+impl Reading {
+    /// `None` if it stays a text.
+    fn of(field: &Field) -> Option<Reading> {
+        match (functions::Kind::of(field), field.data_type()) {
+            (functions::Kind::Json, _) => Some(Reading::Json),
+            (functions::Kind::Jsonb, _) => Some(Reading::Jsonb),
+            (functions::Kind::Interval, _) => Some(Reading::Interval),
+            (_, DataType::Timestamp(_, Some(zone))) => Some(Reading::Zoned(Arc::clone(zone))),
+            (_, arrow) => {
+                let column_type = ColumnType::from_arrow(arrow).ok()?;
+                (column_type != ColumnType::String).then_some(Reading::Column(column_type))
+            }
+        }
     }
+
+    fn literal(&self, text: &str) -> Result<Expr> {
+        match self {
+            Reading::Column(ColumnType::Decimal { precision, scale }) => decimal(*precision, *scale, text),
+            Reading::Column(column_type) => literal(*column_type, text),
+            Reading::Json => {
+                parse_text(text, ColumnType::Json).map_err(foreign)?;
+                Ok(json_literal(text.to_owned(), field(ColumnType::Json, "")))
+            }
+            Reading::Jsonb => Ok(json_literal(jsonb::normalize(text).map_err(foreign)?, jsonb::field(""))),
+            Reading::Interval => functions::interval_literal(text),
+            Reading::Zoned(zone) => match parse_text(text, ColumnType::Timestamp).map_err(foreign)? {
+                Value::Timestamp(micros) => {
+                    let zone = Some(Arc::clone(zone));
+                    Ok(Expr::Literal(ScalarValue::TimestampMicrosecond(Some(micros), zone), None))
+                }
+                other => Err(DataFusionError::Internal(format!("{other:?} is no timestamp"))),
+            },
+        }
+    }
+}
+
+fn json_literal(text: String, field: FieldRef) -> Expr {
+    let text = Expr::Literal(ScalarValue::Utf8View(Some(text)), None);
+    Expr::Cast(Cast::new_from_field(Box::new(text), field))
 }
 
 fn literal(column_type: ColumnType, text: &str) -> Result<Expr> {
@@ -229,20 +307,17 @@ impl ExprPlanner for TypedOperands {
         schema: &DFSchema,
     ) -> Result<PlannerResult<RawBinaryExpr>> {
         use ast::BinaryOperator as B;
-        let typed = matches!(
-            expr.op,
-            B::Eq
-                | B::NotEq
-                | B::Lt
-                | B::LtEq
-                | B::Gt
-                | B::GtEq
-                | B::Plus
-                | B::Minus
-                | B::Multiply
-                | B::Divide
-                | B::Modulo
-        );
+        let typed = match expr.op {
+            B::Eq | B::NotEq | B::Lt | B::LtEq | B::Gt | B::GtEq => true,
+            B::Plus | B::Minus | B::Multiply | B::Divide | B::Modulo => {
+                functions::kind(&expr.left, schema)?.is_number()
+                    || functions::kind(&expr.right, schema)?.is_number()
+            }
+            _ => false,
+        };
+        if let Some(planned) = functions::arithmetic(&expr, schema)? {
+            return Ok(PlannerResult::Planned(planned));
+        }
         if typed {
             operands(&mut expr.left, &mut expr.right, schema)?;
         }
@@ -263,6 +338,9 @@ impl TypePlanner for ColumnTypes {
     fn plan_type_field(&self, sql_type: &ast::DataType) -> Result<Option<FieldRef>> {
         if let Some(marked) = marked_type(sql_type) {
             return Ok(Some(Arc::new(Field::new("", marked, true))));
+        }
+        if matches!(sql_type, ast::DataType::JSONB) {
+            return Ok(Some(jsonb::field("")));
         }
         // Others, such as intervals and arrays, are DataFusion's to know or refuse.
         let Ok(column_type) = column_type(sql_type) else { return Ok(None) };

@@ -110,6 +110,7 @@ pub(crate) fn parse_text(text: &str, column_type: ColumnType) -> Result<Value, S
             return SqlError::from(e);
         }
         let state = match column_type {
+            _ if e.kind() == ErrorKind::Unsupported => return SqlError::from(e),
             ColumnType::Date | ColumnType::Timestamp => "22007",
             t if is_number(t) && text.trim().parse::<f64>().is_ok() => "22003",
             _ => "22P02",

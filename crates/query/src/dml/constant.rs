@@ -4,6 +4,7 @@
 
 use super::coerce::{convert, parse};
 use super::types::column_type;
+use crate::jsonb;
 use datafusion::sql::sqlparser::ast::{self, CastKind, Expr, UnaryOperator};
 use oribi_session::sql::SqlError;
 use oribi_types::{Column, ColumnType, ErrorKind, Value};
@@ -106,6 +107,9 @@ impl Constant {
                 cast_literal(&text, column_type(&typed.data_type)?, column)
             }
             Expr::Cast { kind: CastKind::Cast | CastKind::DoubleColon, expr, data_type, .. } => {
+                if let Some(written) = jsonb_literal(expr, data_type)? {
+                    return cast_literal(&written, ColumnType::Json, column);
+                }
                 Constant::compile_cast(expr, column_type(data_type)?, column, types)
             }
             _ => Ok(None),
@@ -160,6 +164,17 @@ pub(crate) fn parameter_number(name: &str) -> Result<usize, SqlError> {
             Err(SqlError::new(ErrorKind::Invalid, format!("there is no parameter {name}"))
                 .with_sqlstate("42P02"))
         }
+    }
+}
+
+/// A literal that is cast to `jsonb`, as PostgreSQL writes it.
+fn jsonb_literal(expr: &Expr, data_type: &ast::DataType) -> Result<Option<String>, SqlError> {
+    match expr {
+        Expr::Value(value) if *data_type == ast::DataType::JSONB => match &value.value {
+            ast::Value::SingleQuotedString(text) => jsonb::normalize(text).map(Some),
+            _ => Ok(None),
+        },
+        _ => Ok(None),
     }
 }
 

@@ -4,8 +4,10 @@
 //! timestamp is written with a `T`.
 
 use super::kinds::Kind;
+use super::moments;
 use crate::dml;
 use crate::error::{invalid, unsupported};
+use crate::jsonb;
 use crate::literals;
 use arrow::array::{Array, ArrayRef, StringViewBuilder};
 use arrow::compute::cast;
@@ -24,9 +26,11 @@ use std::sync::Arc;
 pub(super) enum Casting {
     /// As DataFusion does.
     Theirs,
-    /// Of a moment to what the clocks of its zone show.
-    Clock,
+    /// Of a moment to what the clocks of its zone show, and from there by a function of moments.
+    Clock(Option<&'static str>),
     Ours(TextCast),
+    /// By a function of moments.
+    Moment(&'static str),
 }
 
 /// The cast of a value of kind `from` to the type of `to`.
@@ -35,24 +39,35 @@ pub(super) enum Casting {
 /// 42846 for one that PostgreSQL does not have, `Unsupported` for one that it has.
 pub(super) fn of(from: &Kind, to: &Field) -> Result<Casting, SqlError> {
     let target = Kind::of(to);
+    let moment = |name| Ok(Casting::Moment(name));
     match (from, &target) {
+        (Kind::Time, _) | (_, Kind::Time) => Err(unsupported("type time")),
         (Kind::Unknown, _) => Ok(Casting::Theirs),
         (Kind::Text, Kind::Text) => Ok(Casting::Theirs),
+        (Kind::Interval, Kind::Text) => moment(moments::INTERVAL_TEXT),
+        (Kind::Timestamptz, Kind::Text) => moment(moments::ZONED_TEXT),
+        (Kind::Text, Kind::Interval) => moment(moments::AS_INTERVAL),
         (_, Kind::Text) => match to_text(from) {
             Some(function) => Ok(Casting::Ours(function)),
             None => Err(unsupported(&format!("a cast of {from} to text"))),
         },
+        (Kind::Text | Kind::Json, Kind::Jsonb) => Ok(Casting::Ours(TextCast::jsonb())),
         (Kind::Text, _) => match column_type(to) {
             Some(column_type) => Ok(Casting::Ours(TextCast::reading(column_type))),
-            None if target.is_moment() => Ok(Casting::Theirs),
             None => Err(unsupported(&format!("a cast of text to {target}"))),
         },
         (from, to) if from == to => Ok(Casting::Theirs),
         (from, to) if from.is_number() && to.is_number() => Ok(Casting::Theirs),
-        (Kind::Timestamptz, Kind::Timestamp) => Ok(Casting::Clock),
-        (from, to) if from.is_moment() && to.is_moment() => Ok(Casting::Theirs),
+        (Kind::Zoned, Kind::Timestamp) => Ok(Casting::Clock(None)),
+        (Kind::Zoned, Kind::Date) => Ok(Casting::Clock(Some(moments::AS_DATE))),
+        (Kind::Zoned, to) => Err(unsupported(&format!("a cast of a moment outside of UTC to {to}"))),
+        (Kind::Jsonb, Kind::Json) => Ok(Casting::Theirs),
+        (Kind::Date | Kind::Timestamptz, Kind::Timestamp) => moment(moments::AS_TIMESTAMP),
+        (Kind::Timestamp | Kind::Timestamptz, Kind::Date) => moment(moments::AS_DATE),
         (Kind::Bool, Kind::Int4) | (Kind::Int4, Kind::Bool) => Ok(Casting::Theirs),
-        (Kind::Array(from), Kind::Array(to)) if from == to || from.is_number() && to.is_number() => {
+        (Kind::Array(from), Kind::Array(to))
+            if from == to || **from == Kind::Unknown || from.is_number() && to.is_number() =>
+        {
             Ok(Casting::Theirs)
         }
         (from, to) => Err(invalid("42846", format!("cannot cast type {from} to {to}"))),
@@ -61,7 +76,7 @@ pub(super) fn of(from: &Kind, to: &Field) -> Result<Casting, SqlError> {
 
 fn column_type(field: &Field) -> Option<ColumnType> {
     match Kind::of(field) {
-        Kind::Json => Some(ColumnType::Json),
+        Kind::Json | Kind::Jsonb => Some(ColumnType::Json),
         _ => ColumnType::from_arrow(field.data_type()).ok(),
     }
 }
@@ -69,7 +84,8 @@ fn column_type(field: &Field) -> Option<ColumnType> {
 /// The cast to text of a value of `kind`, if there is one.
 pub(super) fn to_text(kind: &Kind) -> Option<TextCast> {
     let has_text = kind.is_number()
-        || matches!(kind, Kind::Bool | Kind::Bytea | Kind::Date | Kind::Timestamp | Kind::Uuid | Kind::Json);
+        || kind.is_json()
+        || matches!(kind, Kind::Bool | Kind::Bytea | Kind::Date | Kind::Timestamp | Kind::Uuid);
     has_text.then(TextCast::writing)
 }
 
@@ -88,12 +104,18 @@ pub(super) struct TextCast {
     reads: Option<ColumnType>,
     /// Whether a boolean is written as a client sees it, `t`, and not as a cast does, `true`.
     shown: bool,
+    /// Whether JSON is written anew, as PostgreSQL writes `jsonb`.
+    jsonb: bool,
     signature: Signature,
 }
 
 impl TextCast {
+    fn new(reads: Option<ColumnType>) -> Self {
+        TextCast { reads, shown: false, jsonb: false, signature: Signature::any(1, Volatility::Immutable) }
+    }
+
     fn writing() -> Self {
-        TextCast { reads: None, shown: false, signature: Signature::any(1, Volatility::Immutable) }
+        TextCast::new(None)
     }
 
     /// Writes values as clients see them.
@@ -102,11 +124,11 @@ impl TextCast {
     }
 
     fn reading(column_type: ColumnType) -> Self {
-        TextCast {
-            reads: Some(column_type),
-            shown: false,
-            signature: Signature::any(1, Volatility::Immutable),
-        }
+        TextCast::new(Some(column_type))
+    }
+
+    fn jsonb() -> Self {
+        TextCast { jsonb: true, ..TextCast::new(Some(ColumnType::Json)) }
     }
 
     pub(super) fn call(self, arguments: Vec<Expr>) -> Expr {
@@ -131,6 +153,7 @@ impl ScalarUDFImpl for TextCast {
     fn return_field_from_args(&self, args: ReturnFieldArgs<'_>) -> Result<Arc<Field>> {
         let name = args.arg_fields[0].name();
         Ok(match self.reads {
+            Some(_) if self.jsonb => jsonb::field(name),
             Some(column_type) => literals::field(column_type, name),
             None => Arc::new(Field::new(name, DataType::Utf8View, true)),
         })
@@ -140,6 +163,7 @@ impl ScalarUDFImpl for TextCast {
         let scalar = matches!(args.args[0], ColumnarValue::Scalar(_));
         let array = args.args[0].to_array(if scalar { 1 } else { args.number_rows })?;
         let done = match self.reads {
+            Some(_) if self.jsonb => jsonb::normalize_all(&array)?,
             Some(column_type) => read(&array, column_type)?,
             None => written(&array, self.shown)?,
         };

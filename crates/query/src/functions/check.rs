@@ -4,14 +4,17 @@
 use super::any_element;
 use super::casts::{self, Casting};
 use super::kinds::Kind;
+use super::moment_operators;
+use super::moments;
 use super::patterns;
 use super::signature::Argument;
 use super::table;
 use super::texts;
+use super::unary_plus::NAME as UNARY_PLUS;
 use crate::error::{invalid, unsupported};
 use crate::number;
 use crate::pg_catalog;
-use arrow::datatypes::{DataType, IntervalMonthDayNano, TimeUnit};
+use arrow::datatypes::{DataType, TimeUnit};
 use datafusion::common::tree_node::Transformed;
 use datafusion::common::{DFSchema, DataFusionError, Result, ScalarValue};
 use datafusion::functions::datetime::expr_fn::to_local_time;
@@ -31,11 +34,15 @@ pub(crate) fn checked(expr: Expr, schema: &DFSchema) -> Result<Transformed<Expr>
             let from = kind(&cast.expr, schema)?;
             match casts::of(&from, &cast.field).map_err(foreign)? {
                 Casting::Theirs => Ok(Transformed::no(Expr::Cast(cast))),
-                Casting::Clock => {
-                    let expr = Box::new(to_local_time(vec![*cast.expr]));
-                    Ok(Transformed::yes(Expr::Cast(Cast { expr, field: cast.field })))
+                Casting::Clock(then) => {
+                    let shown = to_local_time(vec![*cast.expr]);
+                    Ok(Transformed::yes(match then {
+                        Some(name) => moments::call(name, vec![shown]),
+                        None => Expr::Cast(Cast { expr: Box::new(shown), field: cast.field }),
+                    }))
                 }
                 Casting::Ours(function) => Ok(Transformed::yes(function.call(vec![*cast.expr]))),
+                Casting::Moment(name) => Ok(Transformed::yes(moments::call(name, vec![*cast.expr]))),
             }
         }
         Expr::BinaryExpr(binary) if binary.op == Operator::StringConcat => concatenation(binary, schema),
@@ -69,6 +76,13 @@ pub(crate) fn checked(expr: Expr, schema: &DFSchema) -> Result<Transformed<Expr>
             check_call(call.func.name(), &call.args, schema)?;
             moment(call, schema)
         }
+        Expr::ScalarFunction(mut call) if call.func.name() == UNARY_PLUS => {
+            match kind(&call.args[0], schema)? {
+                kind if kind.is_number() => Ok(Transformed::yes(call.args.swap_remove(0))),
+                Kind::Unknown => refuse(invalid("42725", "operator is not unique: + unknown")),
+                kind => refuse(invalid("42883", format!("operator does not exist: + {kind}"))),
+            }
+        }
         Expr::ScalarFunction(call) if call.func.name() == "array_element" => {
             check_call(call.func.name(), &call.args, schema)?;
             Ok(Transformed::yes(element(call)?))
@@ -91,7 +105,7 @@ pub(crate) fn checked(expr: Expr, schema: &DFSchema) -> Result<Transformed<Expr>
                 if is_text(&kind) {
                     continue;
                 }
-                let Some(function) = casts::to_text(&kind).filter(|_| kind != Kind::Json) else {
+                let Some(function) = casts::to_text(&kind).filter(|_| !kind.is_json()) else {
                     return refuse(unsupported(&format!("{} of {kind}", call.func.name())));
                 };
                 let value = std::mem::replace(argument, Expr::Literal(ScalarValue::Null, None));
@@ -102,7 +116,7 @@ pub(crate) fn checked(expr: Expr, schema: &DFSchema) -> Result<Transformed<Expr>
         }
         expr => {
             check(&expr, schema)?;
-            Ok(Transformed::no(expr))
+            moment_operators::compared(expr, schema)
         }
     }
 }
@@ -113,7 +127,7 @@ fn moment(mut call: ScalarFunction, schema: &DFSchema) -> Result<Transformed<Exp
     let expr = Expr::ScalarFunction(call.clone());
     let zoned = expr.get_type(schema)?;
     match (is_whole, &zoned) {
-        (true, DataType::Timestamp(_, Some(_))) => {
+        (true, zoned_type) if Kind::of_arrow(zoned_type) == Kind::Zoned => {
             let utc = DataType::Timestamp(TimeUnit::Second, Some("UTC".into()));
             Ok(Transformed::yes(cast(cast(call.args.remove(0), utc), zoned)))
         }
@@ -124,13 +138,20 @@ fn moment(mut call: ScalarFunction, schema: &DFSchema) -> Result<Transformed<Exp
 fn check(expr: &Expr, schema: &DFSchema) -> Result<()> {
     match expr {
         Expr::ScalarFunction(call) => check_call(call.func.name(), &call.args, schema),
-        Expr::AggregateFunction(call) => check_call(call.func.name(), &call.params.args, schema),
+        Expr::AggregateFunction(call) => {
+            let distinct = call.params.args.iter().filter(|_| call.params.distinct);
+            let ordered = call.params.order_by.iter().map(|sort| &sort.expr);
+            ordered.chain(distinct).try_for_each(|expr| check_order(expr, schema))?;
+            check_call(call.func.name(), &call.params.args, schema)
+        }
         Expr::WindowFunction(call) => {
             let name = match &call.fun {
                 WindowFunctionDefinition::AggregateUDF(function) => function.name(),
                 WindowFunctionDefinition::WindowUDF(function) => function.name(),
             };
             check_call(name, &call.params.args, schema)?;
+            let ordered = call.params.order_by.iter().map(|sort| &sort.expr);
+            ordered.chain(&call.params.partition_by).try_for_each(|expr| check_order(expr, schema))?;
             check_window(name, &call.params.args, schema)
         }
         Expr::HigherOrderFunction(call) => refuse(unsupported(&format!("function {}", call.func.name()))),
@@ -147,15 +168,18 @@ fn check(expr: &Expr, schema: &DFSchema) -> Result<()> {
         },
         Expr::Between(between) => {
             let value = kind(&between.expr, schema)?;
+            check_order(&between.expr, schema)?;
             check_comparable(&value, ">=", &kind(&between.low, schema)?)?;
             check_comparable(&value, "<=", &kind(&between.high, schema)?)
         }
         Expr::InList(list) => {
             let value = kind(&list.expr, schema)?;
+            check_order(&list.expr, schema)?;
             list.list.iter().try_for_each(|item| check_comparable(&value, "=", &kind(item, schema)?))
         }
         Expr::Case(case) => {
             if let Some(value) = &case.expr {
+                check_order(value, schema)?;
                 let value = kind(value, schema)?;
                 for (when, _) in &case.when_then_expr {
                     let when = kind(when, schema)?;
@@ -164,6 +188,7 @@ fn check(expr: &Expr, schema: &DFSchema) -> Result<()> {
                         return refuse(no_operator(&Kind::Text, "=", &when));
                     }
                     check_comparable(&value, "=", &when)?;
+                    check_alike("CASE", &value, &when)?;
                 }
             } else {
                 for (when, _) in &case.when_then_expr {
@@ -176,7 +201,9 @@ fn check(expr: &Expr, schema: &DFSchema) -> Result<()> {
         Expr::InSubquery(within) => {
             let found = Kind::of(within.subquery.subquery.schema().field(0));
             let value = kind(&within.expr, schema)?;
+            check_order(&within.expr, schema)?;
             check_comparable(&value, "=", &found)?;
+            check_alike("IN", &value, &found)?;
             check_floats("IN (SELECT …)", &value, &found)
         }
         Expr::TryCast(_) => refuse(unsupported("TRY_CAST")),
@@ -215,8 +242,10 @@ pub(crate) fn check_values(values: &Values) -> Result<()> {
 /// 42883 for columns of types that cannot be compared.
 pub(crate) fn check_join(join: &Join) -> Result<()> {
     for (left, right) in &join.on {
+        check_order(left, join.left.schema())?;
         let (left, right) = (kind(left, join.left.schema())?, kind(right, join.right.schema())?);
         check_comparable(&left, "=", &right)?;
+        check_alike("JOIN", &left, &right)?;
         check_floats("a join", &left, &right)?;
     }
     Ok(())
@@ -231,14 +260,45 @@ pub(crate) fn check_union(union: &Union) -> Result<()> {
     for other in others {
         for (one, other) in first.schema().fields().iter().zip(other.schema().fields()) {
             let (one, other) = (Kind::of(one), Kind::of(other));
-            let json = one == Kind::Json && other == Kind::Json;
+            let json = one.is_json() && one == other;
             if !json && !comparable(&one, &other) {
                 return refuse(invalid("42804", format!("UNION types {one} and {other} cannot be matched")));
             }
+            check_alike("UNION", &one, &other)?;
             check_floats("UNION", &one, &other)?;
         }
     }
     Ok(())
+}
+
+/// Whether values can be sorted, grouped and compared by their Arrow values: not intervals, of which a month is 30 days.
+///
+/// # Errors
+/// 42883 for JSON, `Unsupported` for intervals.
+pub(crate) fn check_order(expr: &Expr, schema: &DFSchema) -> Result<()> {
+    match kind(expr, schema)? {
+        Kind::Json => refuse(invalid("42883", "could not identify an ordering operator for type json")),
+        Kind::Jsonb => refuse(unsupported("an order of jsonb")),
+        Kind::Interval => refuse(unsupported("an order of intervals")),
+        _ => Ok(()),
+    }
+}
+
+/// Values that come to one type: dates and timestamps do only where they are compared by an operator.
+fn check_alike(of: &str, one: &Kind, other: &Kind) -> Result<()> {
+    if one.is_moment() && other.is_moment() && one != other {
+        let error = unsupported(&format!("{of} of {one} and {other}"));
+        return refuse(error.with_hint("cast them to one type"));
+    }
+    Ok(())
+}
+
+/// What a function's arguments are, before a text among them is read as the type that is wanted.
+///
+/// # Errors
+/// 42883, 42725, `Unsupported`.
+pub(crate) fn check_arguments(call: &ScalarFunction, schema: &DFSchema) -> Result<()> {
+    check_call(call.func.name(), &call.args, schema)
 }
 
 fn check_call(name: &str, arguments: &[Expr], schema: &DFSchema) -> Result<()> {
@@ -247,6 +307,8 @@ fn check_call(name: &str, arguments: &[Expr], schema: &DFSchema) -> Result<()> {
         let known = pg_catalog::function_names().any(|known| known == name)
             || casts::is_ours(name)
             || patterns::is_operator(name)
+            || moment_operators::is_ours(name)
+            || name == texts::HAS_KEY
             || name == any_element::NAME
             || number::is_internal(name);
         return if known { Ok(()) } else { refuse(unsupported(&format!("function {name}"))) };
@@ -255,6 +317,9 @@ fn check_call(name: &str, arguments: &[Expr], schema: &DFSchema) -> Result<()> {
         .iter()
         .map(|argument| Ok(Argument { kind: kind(argument, schema)?, literal: is_literal(argument) }))
         .collect::<Result<Vec<_>>>()?;
+    if !matches!(name, "count" | "min" | "max" | "to_local_time") && !is_of_one_type(name) {
+        check_zones(name, described.iter().map(|argument| &argument.kind))?;
+    }
     let mut fitting = signatures.iter().filter(|signature| signature.takes(&described));
     let fits = fitting.next();
     if let Some(first) = fits
@@ -276,6 +341,26 @@ fn check_call(name: &str, arguments: &[Expr], schema: &DFSchema) -> Result<()> {
     match name {
         "array_slice" if arguments[1..].iter().any(|place| whole_number(place).is_none_or(|n| n < 1)) => {
             refuse(unsupported("a slice of an array with a place that is not a number above zero"))
+        }
+        "date_part" | "date_trunc" | "extract_whole" | "extract_thousandths" | "extract_millionths"
+            if described[1].kind == Kind::Unknown =>
+        {
+            let name = if name.starts_with("extract") { "extract" } else { name };
+            refuse(invalid("42725", format!("function {name}({}, unknown) is not unique", described[0].kind)))
+        }
+        "array_cat" | "array_concat" => {
+            let mut items = described.iter().filter_map(|argument| match &argument.kind {
+                Kind::Array(item) if **item != Kind::Unknown => Some(item.as_ref()),
+                _ => None,
+            });
+            let first = items.next();
+            if items
+                .all(|item| first.is_none_or(|first| first == item || first.is_number() && item.is_number()))
+            {
+                return Ok(());
+            }
+            let kinds: Vec<String> = described.iter().map(|argument| argument.kind.to_string()).collect();
+            refuse(invalid("42883", format!("function {name}({}) does not exist", kinds.join(", "))))
         }
         "array_append" | "array_prepend"
             if described.iter().any(|argument| argument.kind == Kind::Unknown) =>
@@ -311,8 +396,14 @@ fn check_call(name: &str, arguments: &[Expr], schema: &DFSchema) -> Result<()> {
             let kinds: Vec<String> = described.iter().map(|argument| argument.kind.to_string()).collect();
             refuse(invalid("42883", format!("function {name}({}) does not exist", kinds.join(", "))))
         }
-        "greatest" | "least" if described.iter().any(|argument| argument.kind == Kind::Json) => {
-            refuse(invalid("42883", "could not identify a comparison function for type json"))
+        "greatest" | "least" => {
+            arguments.iter().try_for_each(|argument| check_order(argument, schema))?;
+            check_one_type(&name.to_uppercase(), arguments.iter(), schema)
+        }
+        "nullif" => {
+            arguments.iter().try_for_each(|argument| check_order(argument, schema))?;
+            check_comparable(&described[0].kind, "=", &described[1].kind)?;
+            check_alike("NULLIF", &described[0].kind, &described[1].kind)
         }
         "stddev" | "stddev_pop" | "stddev_samp" | "variance" | "var_pop" | "var_samp"
             if !matches!(described[0].kind, Kind::Float4 | Kind::Float8) =>
@@ -320,7 +411,6 @@ fn check_call(name: &str, arguments: &[Expr], schema: &DFSchema) -> Result<()> {
             let what = format!("{name} of {} (cast to double precision)", described[0].kind);
             refuse(unsupported(&what))
         }
-        "nullif" => check_comparable(&described[0].kind, "=", &described[1].kind),
         name if is_of_one_type(name) => check_one_type(&name.to_uppercase(), arguments.iter(), schema),
         _ => Ok(()),
     }
@@ -402,7 +492,7 @@ fn check_window(name: &str, arguments: &[Expr], schema: &DFSchema) -> Result<()>
 }
 
 /// The number that is written out.
-fn whole_number(expr: &Expr) -> Option<i64> {
+pub(super) fn whole_number(expr: &Expr) -> Option<i64> {
     match expr {
         Expr::Literal(value, _) => match value.cast_to(&DataType::Int64) {
             Ok(ScalarValue::Int64(n)) => n,
@@ -420,13 +510,37 @@ pub(crate) fn is_of_one_type(name: &str) -> bool {
 }
 
 /// The kind of an expression: a text that is written out has none yet.
-pub(super) fn kind(expr: &Expr, schema: &DFSchema) -> Result<Kind> {
+pub(crate) fn kind(expr: &Expr, schema: &DFSchema) -> Result<Kind> {
     match expr {
         Expr::Literal(ScalarValue::Utf8(_) | ScalarValue::Utf8View(_) | ScalarValue::Null, None)
         | Expr::Placeholder(_) => Ok(Kind::Unknown),
         Expr::Alias(alias) => kind(&alias.expr, schema),
-        expr => Ok(Kind::of(expr.to_field(schema)?.1.as_ref())),
+        expr => match Kind::of(expr.to_field(schema)?.1.as_ref()) {
+            Kind::Text => Ok(json_among(expr, schema)?.unwrap_or(Kind::Text)),
+            kind => Ok(kind),
+        },
     }
+}
+
+/// The kind of JSON among values that come to one type: DataFusion forgets that it is not text.
+fn json_among(expr: &Expr, schema: &DFSchema) -> Result<Option<Kind>> {
+    let values: Vec<&Expr> = match expr {
+        Expr::ScalarFunction(call) if matches!(call.func.name(), "coalesce" | "nullif") => {
+            call.args.iter().collect()
+        }
+        Expr::Case(case) => {
+            let results = case.when_then_expr.iter().map(|(_, then)| then.as_ref());
+            results.chain(case.else_expr.as_deref()).collect()
+        }
+        _ => return Ok(None),
+    };
+    for value in values {
+        let kind = kind(value, schema)?;
+        if kind.is_json() {
+            return Ok(Some(kind));
+        }
+    }
+    Ok(None)
 }
 
 fn is_literal(expr: &Expr) -> bool {
@@ -450,17 +564,20 @@ fn check_operator(binary: &BinaryExpr, schema: &DFSchema) -> Result<()> {
         O::Eq | O::NotEq | O::Lt | O::LtEq | O::Gt | O::GtEq | O::IsDistinctFrom | O::IsNotDistinctFrom => {
             comparable(&left, &right)
         }
-        O::Plus | O::Minus if adds_time_to_date(binary, &left, &right) => {
-            return refuse(unsupported("adding a time to a date").with_hint("cast the date to timestamp"));
-        }
-        O::Minus if left == right && matches!(left, Kind::Date | Kind::Timestamp | Kind::Timestamptz) => {
-            return refuse(unsupported(&format!("subtracting a {right} from another")));
-        }
+        // Those of moments are calls by now.
         O::Plus | O::Minus | O::Multiply | O::Divide | O::Modulo => {
-            !needs_a_zone(&left, &right)
-                && both(|kind| kind.is_number() || kind.is_moment() || *kind == Kind::Unknown)
+            both(|kind| kind.is_number() || *kind == Kind::Unknown)
         }
-        O::BitwiseAnd | O::BitwiseOr | O::BitwiseXor | O::BitwiseShiftLeft | O::BitwiseShiftRight => {
+        // It is shifted by an integer; what is shifted is one, too, if nothing says so.
+        O::BitwiseShiftLeft | O::BitwiseShiftRight if left == Kind::Unknown && right == Kind::Int2 => {
+            let message = format!("operator is not unique: unknown {} {right}", symbol(binary.op));
+            return refuse(invalid("42725", message));
+        }
+        O::BitwiseShiftLeft | O::BitwiseShiftRight => {
+            matches!(left, Kind::Int2 | Kind::Int4 | Kind::Int8 | Kind::Unknown)
+                && (right == Kind::Unknown || is_int4(&binary.right, schema)?)
+        }
+        O::BitwiseAnd | O::BitwiseOr | O::BitwiseXor => {
             both(|kind| matches!(kind, Kind::Int2 | Kind::Int4 | Kind::Int8 | Kind::Unknown))
         }
         O::RegexMatch
@@ -476,15 +593,21 @@ fn check_operator(binary: &BinaryExpr, schema: &DFSchema) -> Result<()> {
     if fits { Ok(()) } else { refuse(no_operator(&left, symbol(binary.op), &right)) }
 }
 
-/// Whether an interval is added to a date that is more than months and days, or may be: DataFusion gives a date.
-fn adds_time_to_date(binary: &BinaryExpr, left: &Kind, right: &Kind) -> bool {
-    let interval = match (left, right) {
-        (Kind::Date, Kind::Interval) => binary.right.as_ref(),
-        (Kind::Interval, Kind::Date) => binary.left.as_ref(),
-        _ => return false,
-    };
-    let whole = |value: &IntervalMonthDayNano| value.nanoseconds == 0;
-    !matches!(interval, Expr::Literal(ScalarValue::IntervalMonthDayNano(Some(value)), _) if whole(value))
+/// Whether a number is an integer as PostgreSQL counts them: literals, and what is computed of them, are wider here.
+pub(crate) fn is_int4(expr: &Expr, schema: &DFSchema) -> Result<bool> {
+    Ok(match kind(expr, schema)? {
+        Kind::Int2 | Kind::Int4 => true,
+        Kind::Int8 => match expr {
+            Expr::BinaryExpr(BinaryExpr { left, right, .. }) => {
+                is_int4(left, schema)? && is_int4(right, schema)?
+            }
+            Expr::Literal(..) | Expr::Negative(_) => {
+                whole_number(expr).is_some_and(|number| i32::try_from(number).is_ok())
+            }
+            _ => false,
+        },
+        _ => false,
+    })
 }
 
 /// `a || b`: texts, or a text and a value of a type that has a text.
@@ -497,7 +620,12 @@ fn concatenation(mut binary: BinaryExpr, schema: &DFSchema) -> Result<Transforme
         }
         match casts::to_text(kind) {
             // Of two that are no text, none says that texts are meant.
-            Some(function) if is_text(other) && *kind != Kind::Json => {
+            // A text without a type would be one of bytes beside bytes.
+            Some(function)
+                if is_text(other)
+                    && !kind.is_json()
+                    && !(*kind == Kind::Bytea && *other == Kind::Unknown) =>
+            {
                 let value = std::mem::replace(side.as_mut(), Expr::Literal(ScalarValue::Null, None));
                 **side = function.call(vec![value]);
                 transformed = true;
@@ -548,7 +676,8 @@ fn symbol(operator: Operator) -> &'static str {
 /// Whether values of the two kinds can be compared. JSON cannot: its texts differ where its values do not.
 fn comparable(left: &Kind, right: &Kind) -> bool {
     match (left, right) {
-        (Kind::Json | Kind::Other, _) | (_, Kind::Json | Kind::Other) => false,
+        (left, right) if left.is_json() || right.is_json() => false,
+        (Kind::Other, _) | (_, Kind::Other) => false,
         (Kind::Unknown, _) | (_, Kind::Unknown) => true,
         (Kind::Array(left), Kind::Array(right)) => {
             **left == Kind::Unknown || **right == Kind::Unknown || left == right
@@ -568,7 +697,20 @@ fn comparable(left: &Kind, right: &Kind) -> bool {
 /// forgets the zone.
 fn needs_a_zone(left: &Kind, right: &Kind) -> bool {
     let shown = |kind: &Kind| matches!(kind, Kind::Date | Kind::Time | Kind::Timestamp);
-    *left == Kind::Timestamptz && shown(right) || shown(left) && *right == Kind::Timestamptz
+    *left == Kind::Zoned && shown(right) || shown(left) && *right == Kind::Zoned
+}
+
+const CLOCK_HINT: &str = "cast the moment to timestamp, or set the session's time zone to UTC";
+
+/// Refuses a moment of another zone than UTC where functions count in UTC.
+///
+/// # Errors
+/// `Unsupported`.
+pub(super) fn check_zones<'a>(what: &str, mut kinds: impl Iterator<Item = &'a Kind>) -> Result<()> {
+    if kinds.any(|kind| *kind == Kind::Zoned) {
+        return refuse(unsupported(&format!("{what} of a moment outside of UTC")).with_hint(CLOCK_HINT));
+    }
+    Ok(())
 }
 
 fn check_comparable(left: &Kind, operator: &str, right: &Kind) -> Result<()> {
@@ -580,6 +722,10 @@ fn check_one_type<'a>(of: &str, values: impl Iterator<Item = &'a Expr>, schema: 
     let mut one = Kind::Unknown;
     for value in values {
         let kind = kind(value, schema)?;
+        check_alike(of, &one, &kind)?;
+        if one.is_json() && kind.is_json() && one != kind {
+            return refuse(invalid("42846", format!("{of} could not convert type {kind} to {one}")));
+        }
         if kind == Kind::Unknown || kind.is_taken_as(&one) && one != Kind::Unknown {
             continue;
         }
@@ -598,10 +744,9 @@ fn check_condition(expr: &Expr, of: &str, schema: &DFSchema) -> Result<()> {
     }
 }
 
-fn no_operator(left: &Kind, operator: &str, right: &Kind) -> SqlError {
+pub(super) fn no_operator(left: &Kind, operator: &str, right: &Kind) -> SqlError {
     if needs_a_zone(left, right) {
-        return unsupported(&format!("{left} {operator} {right}"))
-            .with_hint("cast the moment to timestamp, or set the session's time zone to UTC");
+        return unsupported(&format!("{left} {operator} {right}")).with_hint(CLOCK_HINT);
     }
     invalid("42883", format!("operator does not exist: {left} {operator} {right}"))
         .with_hint("no operator of the name takes arguments of these types; a cast may help")

@@ -1,8 +1,12 @@
 //! Types as PostgreSQL tells them apart when it looks for a function, an operator or a cast.
 
 use arrow::datatypes::{DataType, Field};
+use oribi_session::sql::TimeZone;
 use oribi_types::schema::TYPE_METADATA;
 use std::fmt;
+
+/// Marks, in a field's metadata, JSON that is written as PostgreSQL writes `jsonb`.
+pub(crate) const JSONB: &str = "oribi.jsonb";
 
 /// What a value is.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -22,9 +26,14 @@ pub(crate) enum Kind {
     Time,
     Timestamp,
     Timestamptz,
+    /// A moment of a session whose zone is not UTC.
+    Zoned,
     Interval,
     Uuid,
+    /// Of a column, too, whichever of its names was written there.
     Json,
+    /// What a cast made.
+    Jsonb,
     Array(Box<Kind>),
     /// What PostgreSQL has no type for.
     Other,
@@ -32,13 +41,14 @@ pub(crate) enum Kind {
 
 /// Whether a text is JSON.
 pub(crate) fn is_json(field: &Field) -> bool {
-    Kind::of(field) == Kind::Json
+    Kind::of(field).is_json()
 }
 
 impl Kind {
     /// The kind of an expression that yields `field`.
     pub(crate) fn of(field: &Field) -> Kind {
         match field.metadata().get(TYPE_METADATA).map(String::as_str) {
+            Some("json") if field.metadata().contains_key(JSONB) => Kind::Jsonb,
             Some("json") => Kind::Json,
             _ => Kind::of_arrow(field.data_type()),
         }
@@ -62,7 +72,10 @@ impl Kind {
             D::Date32 | D::Date64 => Kind::Date,
             D::Time32(_) | D::Time64(_) => Kind::Time,
             D::Timestamp(_, None) => Kind::Timestamp,
-            D::Timestamp(_, Some(_)) => Kind::Timestamptz,
+            D::Timestamp(_, Some(zone)) => match TimeZone::parse(zone) {
+                Some(zone) if !zone.is_utc() => Kind::Zoned,
+                _ => Kind::Timestamptz,
+            },
             D::Interval(_) | D::Duration(_) => Kind::Interval,
             D::Dictionary(_, values) => Kind::of_arrow(values),
             D::List(item) | D::LargeList(item) | D::FixedSizeList(item, _) | D::ListView(item) => {
@@ -79,8 +92,11 @@ impl Kind {
             (Kind::Unknown, _) => true,
             (Kind::Array(from), Kind::Array(to)) => from == to || **from == Kind::Unknown,
             (from, to) if from == to => true,
-            (Kind::Date, Kind::Timestamp) => true,
-            (Kind::Time, Kind::Interval) => true,
+            (Kind::Date, Kind::Timestamp | Kind::Timestamptz) | (Kind::Timestamp, Kind::Timestamptz) => true,
+            // Where a function takes it.
+            (Kind::Zoned, Kind::Timestamptz) => true,
+            // A column of `jsonb` is of type json here.
+            (Kind::Json, Kind::Jsonb) => true,
             (from, to) => match (from.rank(), to.rank()) {
                 (Some(from), Some(to)) => from < to,
                 _ => false,
@@ -109,8 +125,15 @@ impl Kind {
         matches!(self, Kind::Float4 | Kind::Float8)
     }
 
+    pub(crate) fn is_json(&self) -> bool {
+        matches!(self, Kind::Json | Kind::Jsonb)
+    }
+
     pub(crate) fn is_moment(&self) -> bool {
-        matches!(self, Kind::Date | Kind::Time | Kind::Timestamp | Kind::Timestamptz | Kind::Interval)
+        matches!(
+            self,
+            Kind::Date | Kind::Time | Kind::Timestamp | Kind::Timestamptz | Kind::Zoned | Kind::Interval
+        )
     }
 
     /// The kind that a name in the table means.
@@ -132,6 +155,7 @@ impl Kind {
             "interval" => Kind::Interval,
             "uuid" => Kind::Uuid,
             "json" => Kind::Json,
+            "jsonb" => Kind::Jsonb,
             other => unreachable!("the table of functions has no type {other}"),
         }
     }
@@ -153,10 +177,11 @@ impl fmt::Display for Kind {
             Kind::Date => "date",
             Kind::Time => "time without time zone",
             Kind::Timestamp => "timestamp without time zone",
-            Kind::Timestamptz => "timestamp with time zone",
+            Kind::Timestamptz | Kind::Zoned => "timestamp with time zone",
             Kind::Interval => "interval",
             Kind::Uuid => "uuid",
             Kind::Json => "json",
+            Kind::Jsonb => "jsonb",
             Kind::Array(item) => return write!(f, "{item}[]"),
             Kind::Other => "record",
         })

@@ -11,6 +11,9 @@ mod array_or_empty;
 mod casts;
 mod check;
 mod kinds;
+mod moment_fields;
+mod moment_operators;
+mod moments;
 mod names;
 mod patterns;
 mod regex;
@@ -18,10 +21,16 @@ mod rows;
 mod signature;
 mod table;
 mod texts;
+mod unary_plus;
 
 pub(crate) use array_literal::array_literal;
-pub(crate) use check::{check_join, check_union, check_values, checked, is_of_one_type};
-pub(crate) use kinds::is_json;
+pub(crate) use check::{
+    check_arguments, check_join, check_order, check_union, check_values, checked, is_int4, is_of_one_type, kind,
+};
+pub(crate) use kinds::{JSONB, Kind, is_json};
+pub(crate) use moment_fields::extracted_scale;
+pub(crate) use moment_operators::{arithmetic, interval_literal};
 pub(crate) use names::check_names;
 pub(crate) use table::{callable, parameter_type};
-pub(crate) use texts::register;
+pub(crate) use texts::{json_has_key, register};
+pub(crate) use unary_plus::NAME as UNARY_PLUS;

@@ -18,18 +18,28 @@ const IN_FROM: [&str; 2] = ["generate_series", "unnest"];
 /// # Errors
 /// 42883 for a function that there is not, `Unsupported` for syntax that means one.
 pub(crate) fn check_names(statement: &Statement) -> Result<(), SqlError> {
-    match statement.visit(&mut Names) {
+    match statement.visit(&mut Names::default()) {
         ControlFlow::Break(error) => Err(error),
         ControlFlow::Continue(()) => Ok(()),
     }
 }
 
-struct Names;
+#[derive(Default)]
+struct Names {
+    /// Whether the expression that comes is cast: an empty array has its type from that.
+    cast: bool,
+}
 
 impl Visitor for Names {
     type Break = SqlError;
 
     fn pre_visit_expr(&mut self, expr: &Expr) -> ControlFlow<SqlError> {
+        let cast = std::mem::replace(&mut self.cast, matches!(expr, Expr::Cast { .. }));
+        self.cast |= cast && matches!(expr, Expr::Nested(_));
+        if matches!(expr, Expr::Array(array) if array.elem.is_empty() && array.named && !cast) {
+            let error = invalid("42P18", "cannot determine type of empty array");
+            return ControlFlow::Break(error.with_hint("cast it, as in ARRAY[]::integer[]"));
+        }
         match check(expr) {
             Ok(()) => ControlFlow::Continue(()),
             Err(error) => ControlFlow::Break(error),
@@ -53,6 +63,10 @@ impl Visitor for Names {
     fn pre_visit_table_factor(&mut self, factor: &TableFactor) -> ControlFlow<SqlError> {
         let name = match factor {
             TableFactor::Table { name, args: Some(_), .. } | TableFactor::Function { name, .. } => name,
+            TableFactor::Derived { lateral: true, subquery, .. } if !is_plain(subquery) => {
+                let error = unsupported("LATERAL with an aggregate, a limit or an order");
+                return ControlFlow::Break(error);
+            }
             TableFactor::TableFunction { .. } => return ControlFlow::Break(unsupported("TABLE (…) in FROM")),
             _ => return ControlFlow::Continue(()),
         };
@@ -102,12 +116,11 @@ fn check(expr: &Expr) -> Result<(), SqlError> {
             Err(unsupported("a cast to character").with_hint("use text or varchar"))
         }
         Expr::AtTimeZone { .. } => Err(unsupported("AT TIME ZONE")),
-        Expr::Cast {
-            data_type: DataType::Timestamp(_, TimezoneInfo::WithTimeZone | TimezoneInfo::Tz),
-            ..
-        } => {
-            Err(unsupported("a cast to timestamp with time zone")
-                .with_hint("cast to timestamp, which is in UTC"))
+        Expr::Cast { data_type, .. } => check_cast(data_type),
+        Expr::TypedString(typed) => check_cast(&typed.data_type),
+        Expr::Interval(interval) if !is_plain_interval(interval) => {
+            Err(unsupported("an interval with fields")
+                .with_hint("write the units in the text: interval '1 day'"))
         }
         Expr::AnyOp { compare_op, right, .. }
             if matches!(right.as_ref(), Expr::Subquery(_)) && *compare_op != BinaryOperator::Eq =>
@@ -129,6 +142,47 @@ fn check(expr: &Expr) -> Result<(), SqlError> {
         Expr::Lambda(_) => Err(unsupported("a lambda")),
         _ => Ok(()),
     }
+}
+
+/// Types that are cast to, though no column has them, or that say more than columns know.
+fn check_cast(data_type: &DataType) -> Result<(), SqlError> {
+    match data_type {
+        DataType::Timestamp(_, TimezoneInfo::WithTimeZone | TimezoneInfo::Tz) => {
+            Err(unsupported("a cast to timestamp with time zone")
+                .with_hint("cast to timestamp, which is in UTC"))
+        }
+        DataType::Timestamp(Some(0..=5), _) => {
+            Err(unsupported("a cast to timestamp of fewer digits than six").with_hint("use date_trunc"))
+        }
+        DataType::Time(..) => Err(unsupported("type time")),
+        DataType::Interval { fields: None, precision: None } => Ok(()),
+        DataType::Interval { .. } => Err(unsupported("an interval with fields or digits")),
+        _ => Ok(()),
+    }
+}
+
+/// Whether an interval is a text alone, or a whole number and its unit.
+fn is_plain_interval(interval: &ast::Interval) -> bool {
+    let Expr::Value(value) = interval.value.as_ref() else { return false };
+    let ast::Value::SingleQuotedString(text) = &value.value else { return false };
+    let whole = || text.trim().parse::<i32>().is_ok();
+    let precise = interval.leading_precision.is_some() || interval.fractional_seconds_precision.is_some();
+    interval.last_field.is_none() && !precise && (interval.leading_field.is_none() || whole())
+}
+
+/// Whether a subquery is a `SELECT` of rows as they come: DataFusion loses the outer row of what has none, or does not
+/// find it.
+fn is_plain(query: &ast::Query) -> bool {
+    let SetExpr::Select(select) = query.body.as_ref() else { return false };
+    let grouped = !matches!(&select.group_by, ast::GroupByExpr::Expressions(keys, _) if keys.is_empty());
+    let aggregates = ast::visit_expressions(&select.projection, |expr| match expr {
+        Expr::Function(function) if plain(&function.name).is_some_and(|name| table::is_aggregate(&name)) => {
+            ControlFlow::Break(())
+        }
+        _ => ControlFlow::Continue(()),
+    });
+    let limited = query.limit_clause.is_some() || query.fetch.is_some() || query.order_by.is_some();
+    !grouped && aggregates.is_continue() && !limited && select.distinct.is_none() && query.with.is_none()
 }
 
 fn check_function(function: &Function) -> Result<(), SqlError> {

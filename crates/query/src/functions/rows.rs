@@ -1,16 +1,20 @@
 //! Functions that are computed row by row, from a table of their bodies.
 
+use crate::error::invalid;
 use arrow::array::{
-    Array, ArrayRef, AsArray, BinaryViewArray, BinaryViewBuilder, BooleanBuilder, Int32Builder, Int64Array,
-    ListBuilder, StringBuilder, StringViewArray, StringViewBuilder,
+    Array, ArrayRef, AsArray, BinaryViewArray, BinaryViewBuilder, BooleanBuilder, Date32Array, Date32Builder,
+    Decimal128Builder, Float64Array, Float64Builder, Int32Builder, Int64Array, IntervalMonthDayNanoArray,
+    IntervalMonthDayNanoBuilder, ListBuilder, StringBuilder, StringViewArray, StringViewBuilder,
+    TimestampMicrosecondArray, TimestampMicrosecondBuilder,
 };
 use arrow::compute::cast;
-use arrow::datatypes::{DataType, Int64Type};
+use arrow::datatypes::{DataType, Int64Type, IntervalMonthDayNano, IntervalUnit, TimeUnit};
 use datafusion::common::{DataFusionError, Result, ScalarValue};
 use datafusion::logical_expr::{
     ColumnarValue, ScalarFunctionArgs, ScalarUDFImpl, Signature, TypeSignature, Volatility,
 };
 use oribi_session::sql::SqlError;
+use oribi_types::text::Interval;
 use std::hash::{Hash, Hasher};
 use std::sync::{Arc, LazyLock};
 
@@ -34,6 +38,16 @@ pub(super) enum Returns {
     Bool,
     Bytes,
     Texts,
+    Double,
+    /// Digits, and how many of them are behind the point.
+    Numeric(u8, i8),
+    Date,
+    Timestamp,
+    Interval,
+    /// A timestamp, with time zone if an argument has one.
+    LikeTimestamp,
+    /// A timestamp, with time zone unless an argument has none: PostgreSQL makes one of a date.
+    LikeMoment,
 }
 
 /// An argument of a row.
@@ -43,6 +57,10 @@ pub(super) enum Arg<'a> {
     Text(&'a str),
     Int(i64),
     Bytes(&'a [u8]),
+    Double(f64),
+    Date(i32),
+    Timestamp(i64),
+    Interval(Interval),
 }
 
 /// The answer for a row; of the variant that the function returns, or null.
@@ -54,6 +72,12 @@ pub(super) enum Answer {
     Bool(bool),
     Bytes(Vec<u8>),
     Texts(Vec<Option<String>>),
+    Double(f64),
+    /// Scaled as the function says.
+    Numeric(i128),
+    Date(i32),
+    Timestamp(i64),
+    Interval(Interval),
 }
 
 impl<'a> Arg<'a> {
@@ -92,6 +116,28 @@ impl RowFunction {
         self.name
     }
 
+    /// The answer to constants.
+    ///
+    /// # Errors
+    /// Those of the function.
+    pub(super) fn of_constants(&self, args: &[&ScalarValue]) -> Result<ScalarValue> {
+        let columns =
+            args.iter().map(|arg| Column::new(&arg.to_array()?, true)).collect::<Result<Vec<_>>>()?;
+        let types: Vec<DataType> = args.iter().map(|arg| arg.data_type()).collect();
+        ScalarValue::try_from_array(&self.answers(&columns, 1, &self.return_type(&types)?)?, 0)
+    }
+
+    fn answers(&self, columns: &[Column], rows: usize, returns: &DataType) -> Result<ArrayRef> {
+        let mut answers = Answers::new(returns, rows);
+        let mut args = Vec::with_capacity(columns.len());
+        for row in 0..rows {
+            args.clear();
+            args.extend(columns.iter().map(|column| column.get(row)));
+            answers.push(self.call(&args)?)?;
+        }
+        Ok(answers.finish())
+    }
+
     fn call(&self, args: &[Arg<'_>]) -> Result<Answer> {
         if self.strict && args.iter().any(Arg::is_null) {
             return Ok(Answer::Null);
@@ -113,6 +159,9 @@ impl Hash for RowFunction {
         self.name.hash(state);
     }
 }
+
+/// The time zone of timestamps that have one.
+const UTC: &str = "+00:00";
 
 static SIGNATURE: LazyLock<Signature> = LazyLock::new(|| {
     Signature::one_of(vec![TypeSignature::Nullary, TypeSignature::UserDefined], Volatility::Immutable)
@@ -138,8 +187,18 @@ impl ScalarUDFImpl for RowFunction {
         Ok(coerced.collect())
     }
 
-    fn return_type(&self, _: &[DataType]) -> Result<DataType> {
+    fn return_type(&self, arguments: &[DataType]) -> Result<DataType> {
+        let zoned = arguments.iter().any(|arrow| matches!(arrow, DataType::Timestamp(_, Some(_))));
+        let unzoned = arguments.iter().any(|arrow| matches!(arrow, DataType::Timestamp(_, None)));
+        let timestamp = |zoned: bool| DataType::Timestamp(TimeUnit::Microsecond, zoned.then(|| UTC.into()));
         Ok(match self.returns {
+            Returns::Double => DataType::Float64,
+            Returns::Numeric(digits, scale) => DataType::Decimal128(digits, scale),
+            Returns::Date => DataType::Date32,
+            Returns::Timestamp => timestamp(false),
+            Returns::LikeTimestamp => timestamp(zoned),
+            Returns::LikeMoment => timestamp(!unzoned),
+            Returns::Interval => DataType::Interval(IntervalUnit::MonthDayNano),
             Returns::Text => DataType::Utf8View,
             Returns::Int4 => DataType::Int32,
             Returns::Bool => DataType::Boolean,
@@ -159,14 +218,7 @@ impl ScalarUDFImpl for RowFunction {
                 ColumnarValue::Array(array) => Column::new(array, false),
             })
             .collect::<Result<Vec<_>>>()?;
-        let mut answers = Answers::new(self.returns, rows);
-        let mut row_args = Vec::with_capacity(columns.len());
-        for row in 0..rows {
-            row_args.clear();
-            row_args.extend(columns.iter().map(|column| column.get(row)));
-            answers.push(self.call(&row_args)?);
-        }
-        let array = answers.finish();
+        let array = self.answers(&columns, rows, args.return_field.data_type())?;
         if constant {
             return Ok(ColumnarValue::Scalar(ScalarValue::try_from_array(&array, 0)?));
         }
@@ -184,6 +236,10 @@ enum Values {
     Texts(StringViewArray),
     Ints(arrow::array::PrimitiveArray<Int64Type>),
     Bytes(BinaryViewArray),
+    Doubles(Float64Array),
+    Dates(Date32Array),
+    Timestamps(TimestampMicrosecondArray),
+    Intervals(IntervalMonthDayNanoArray),
 }
 
 impl Column {
@@ -196,6 +252,15 @@ impl Column {
             DataType::Binary | DataType::LargeBinary | DataType::BinaryView => {
                 Values::Bytes(cast(array, &DataType::BinaryView)?.as_binary_view().clone())
             }
+            float if float.is_floating() || float.is_decimal() => {
+                Values::Doubles(cast(array, &DataType::Float64)?.as_primitive().clone())
+            }
+            DataType::Date32 => Values::Dates(array.as_primitive().clone()),
+            DataType::Timestamp(_, zone) => {
+                let micros = cast(array, &DataType::Timestamp(TimeUnit::Microsecond, zone.clone()))?;
+                Values::Timestamps(micros.as_primitive().clone())
+            }
+            DataType::Interval(IntervalUnit::MonthDayNano) => Values::Intervals(array.as_primitive().clone()),
             DataType::Null => Values::Ints(Int64Array::new_null(array.len())),
             _ => Values::Texts(cast(array, &DataType::Utf8View)?.as_string_view().clone()),
         };
@@ -208,6 +273,13 @@ impl Column {
             Values::Texts(a) if !a.is_null(row) => Arg::Text(a.value(row)),
             Values::Ints(a) if !a.is_null(row) => Arg::Int(a.value(row)),
             Values::Bytes(a) if !a.is_null(row) => Arg::Bytes(a.value(row)),
+            Values::Doubles(a) if !a.is_null(row) => Arg::Double(a.value(row)),
+            Values::Dates(a) if !a.is_null(row) => Arg::Date(a.value(row)),
+            Values::Timestamps(a) if !a.is_null(row) => Arg::Timestamp(a.value(row)),
+            Values::Intervals(a) if !a.is_null(row) => {
+                let IntervalMonthDayNano { months, days, nanoseconds } = a.value(row);
+                Arg::Interval(Interval { months, days, micros: nanoseconds / 1000 })
+            }
             _ => Arg::Null,
         }
     }
@@ -219,20 +291,34 @@ enum Answers {
     Bool(BooleanBuilder),
     Bytes(BinaryViewBuilder),
     Texts(ListBuilder<StringBuilder>),
+    Double(Float64Builder),
+    Numeric(Decimal128Builder),
+    Date(Date32Builder),
+    Timestamp(TimestampMicrosecondBuilder),
+    Interval(IntervalMonthDayNanoBuilder),
 }
 
 impl Answers {
-    fn new(returns: Returns, rows: usize) -> Self {
-        match returns {
-            Returns::Text => Answers::Text(StringViewBuilder::with_capacity(rows)),
-            Returns::Int4 => Answers::Int(Int32Builder::with_capacity(rows)),
-            Returns::Bool => Answers::Bool(BooleanBuilder::with_capacity(rows)),
-            Returns::Bytes => Answers::Bytes(BinaryViewBuilder::with_capacity(rows)),
-            Returns::Texts => Answers::Texts(ListBuilder::new(StringBuilder::new())),
+    fn new(arrow: &DataType, rows: usize) -> Self {
+        match arrow {
+            DataType::Int32 => Answers::Int(Int32Builder::with_capacity(rows)),
+            DataType::Boolean => Answers::Bool(BooleanBuilder::with_capacity(rows)),
+            DataType::BinaryView => Answers::Bytes(BinaryViewBuilder::with_capacity(rows)),
+            DataType::List(_) => Answers::Texts(ListBuilder::new(StringBuilder::new())),
+            DataType::Float64 => Answers::Double(Float64Builder::with_capacity(rows)),
+            DataType::Decimal128(..) => {
+                Answers::Numeric(Decimal128Builder::with_capacity(rows).with_data_type(arrow.clone()))
+            }
+            DataType::Date32 => Answers::Date(Date32Builder::with_capacity(rows)),
+            DataType::Timestamp(..) => Answers::Timestamp(
+                TimestampMicrosecondBuilder::with_capacity(rows).with_data_type(arrow.clone()),
+            ),
+            DataType::Interval(_) => Answers::Interval(IntervalMonthDayNanoBuilder::with_capacity(rows)),
+            _ => Answers::Text(StringViewBuilder::with_capacity(rows)),
         }
     }
 
-    fn push(&mut self, answer: Answer) {
+    fn push(&mut self, answer: Answer) -> Result<()> {
         match (self, answer) {
             (Answers::Text(out), Answer::Text(text)) => out.append_value(text),
             (Answers::Text(out), _) => out.append_null(),
@@ -244,7 +330,20 @@ impl Answers {
             (Answers::Bytes(out), _) => out.append_null(),
             (Answers::Texts(out), Answer::Texts(texts)) => out.append_value(texts),
             (Answers::Texts(out), _) => out.append_null(),
+            (Answers::Double(out), Answer::Double(x)) => out.append_value(x),
+            (Answers::Double(out), _) => out.append_null(),
+            (Answers::Numeric(out), Answer::Numeric(n)) => out.append_value(n),
+            (Answers::Numeric(out), _) => out.append_null(),
+            (Answers::Date(out), Answer::Date(days)) => out.append_value(days),
+            (Answers::Date(out), _) => out.append_null(),
+            (Answers::Timestamp(out), Answer::Timestamp(micros)) => out.append_value(micros),
+            (Answers::Timestamp(out), _) => out.append_null(),
+            (Answers::Interval(out), Answer::Interval(interval)) => {
+                out.append_value(arrow_interval(interval)?)
+            }
+            (Answers::Interval(out), _) => out.append_null(),
         }
+        Ok(())
     }
 
     fn finish(self) -> ArrayRef {
@@ -254,6 +353,21 @@ impl Answers {
             Answers::Bool(mut out) => Arc::new(out.finish()),
             Answers::Bytes(mut out) => Arc::new(out.finish()),
             Answers::Texts(mut out) => Arc::new(out.finish()),
+            Answers::Double(mut out) => Arc::new(out.finish()),
+            Answers::Numeric(mut out) => Arc::new(out.finish()),
+            Answers::Date(mut out) => Arc::new(out.finish()),
+            Answers::Timestamp(mut out) => Arc::new(out.finish()),
+            Answers::Interval(mut out) => Arc::new(out.finish()),
         }
     }
+}
+
+/// The interval as Arrow has it, in nanoseconds.
+///
+/// # Errors
+/// 22008 if its time does not fit: some 292 years.
+pub(super) fn arrow_interval(interval: Interval) -> Result<IntervalMonthDayNano> {
+    let Interval { months, days, micros } = interval;
+    let out_of_range = || DataFusionError::External(Box::new(invalid("22008", "interval out of range")));
+    Ok(IntervalMonthDayNano::new(months, days, micros.checked_mul(1000).ok_or_else(out_of_range)?))
 }

@@ -86,7 +86,7 @@ impl Parameter {
             Parameter::Any => argument.kind != Kind::Other,
             Parameter::AnyElement => !matches!(argument.kind, Kind::Other | Kind::Array(_)),
             Parameter::Document => {
-                matches!(argument.kind, Kind::Json | Kind::Text | Kind::Bytea | Kind::Unknown)
+                argument.kind.is_json() || matches!(argument.kind, Kind::Text | Kind::Bytea | Kind::Unknown)
             }
             Parameter::Path => match &argument.kind {
                 Kind::Array(item) => matches!(**item, Kind::Text | Kind::Unknown),

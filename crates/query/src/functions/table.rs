@@ -31,7 +31,7 @@ const GROUPS: &[&[Row]] = &[
 ];
 
 /// What the planner calls for a piece of syntax or for a function of another name; no client can.
-const INTERNAL: &[&[Row]] = &[arrays::INTERNAL, moments::INTERNAL, strings::INTERNAL];
+const INTERNAL: &[&[Row]] = &[arrays::INTERNAL, json::INTERNAL, moments::INTERNAL, strings::INTERNAL];
 
 static TABLE: LazyLock<HashMap<&str, Vec<Signature>>> = LazyLock::new(|| parsed(GROUPS));
 

@@ -1,8 +1,10 @@
 //! Functions of text and bytes that are ours, since DataFusion's of the same name answer otherwise or do not exist.
 
 use super::array_or_empty::ArrayOrEmpty;
+use super::moments;
 use super::patterns;
 use super::rows::{Answer, Arg, Returns, RowFunction};
+use super::unary_plus::UnaryPlus;
 use crate::error::{invalid, unsupported};
 use datafusion::common::Result;
 use datafusion::execution::FunctionRegistry;
@@ -18,10 +20,11 @@ use std::sync::Arc;
 /// # Errors
 /// None are expected.
 pub(crate) fn register(registry: &mut dyn FunctionRegistry) -> Result<()> {
-    for function in FUNCTIONS.iter().chain(patterns::FUNCTIONS) {
+    for function in FUNCTIONS.iter().chain(patterns::FUNCTIONS).chain(moments::FUNCTIONS) {
         registry.register_udf(Arc::new(ScalarUDF::new_from_impl(function.clone())))?;
     }
     registry.register_udf(Arc::new(ScalarUDF::new_from_impl(ArrayOrEmpty::new())))?;
+    registry.register_udf(Arc::new(ScalarUDF::new_from_impl(UnaryPlus::new())))?;
     Ok(())
 }
 
@@ -59,6 +62,9 @@ const FUNCTIONS: &[RowFunction] = &[
     }),
     RowFunction::strict("json_array_length", Returns::Int4, |args| json_array_length(args[0].text())),
     RowFunction::strict("jsonb_array_length", Returns::Int4, |args| json_array_length(args[0].text())),
+    RowFunction::strict(HAS_KEY, Returns::Bool, |args| {
+        Ok(Answer::Bool(has_key(args[0].text(), args[1].text())))
+    }),
     RowFunction::strict("lpad", Returns::Text, |args| {
         let (kept, fill) = padding(args)?;
         Ok(Answer::Text(fill + &kept))
@@ -99,6 +105,26 @@ const FUNCTIONS: &[RowFunction] = &[
         [] => Ok(Answer::Null),
     }),
 ];
+
+/// Whether a JSON value has a member of a name, or is or has a string of it.
+pub(crate) fn json_has_key(document: Expr, key: Expr) -> Expr {
+    let function =
+        FUNCTIONS.iter().find(|function| function.name() == HAS_KEY).expect("it is one of ours").clone();
+    let function = Arc::new(ScalarUDF::new_from_impl(function));
+    Expr::ScalarFunction(ScalarFunction::new_udf(function, vec![document, key]))
+}
+
+pub(super) const HAS_KEY: &str = "json_has_key";
+
+fn has_key(document: &str, key: &str) -> bool {
+    use serde_json::Value;
+    match serde_json::from_str(document) {
+        Ok(Value::Object(members)) => members.contains_key(key),
+        Ok(Value::Array(elements)) => elements.iter().any(|element| element.as_str() == Some(key)),
+        Ok(scalar) => scalar.as_str() == Some(key),
+        Err(_) => false,
+    }
+}
 
 fn bytes<'a>(arg: &Arg<'a>) -> &'a [u8] {
     match arg {

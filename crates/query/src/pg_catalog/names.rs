@@ -1,6 +1,7 @@
 //! What PostgreSQL calls the columns of a result: `count`, not `count(*)`; `?column?` where it has no better name.
 //! [PostgreSQL `src/backend/parser/parse_target.c`, `FigureColname`]
 
+use crate::functions::UNARY_PLUS;
 use arrow::datatypes::{Field, Schema, SchemaRef};
 use datafusion::sql::sqlparser::ast::{
     DataType, Expr, ObjectNamePart, Query, Select, SelectItem, SetExpr, Statement, Value,
@@ -93,11 +94,12 @@ fn figure(expr: &Expr) -> Option<String> {
         Expr::CompoundIdentifier(parts) => fold(parts.last()?),
         Expr::Function(function) => {
             let name = function.name.0.last().and_then(ObjectNamePart::as_ident).map(fold)?;
-            // Our spelling of a cast.
-            if matches!(name.as_str(), "regclass" | "regtype" | "regproc" | "regrole" | "regnamespace") {
-                NAMELESS.to_owned()
-            } else {
-                name
+            match name.as_str() {
+                // Our spelling of a cast.
+                "regclass" | "regtype" | "regproc" | "regrole" | "regnamespace" | UNARY_PLUS => NAMELESS.to_owned(),
+                name if name.starts_with("extract_") => "extract".to_owned(),
+                "substring_by_pattern" => "substring".to_owned(),
+                _ => name,
             }
         }
         Expr::Nested(inner) | Expr::Collate { expr: inner, .. } => return figure(inner),

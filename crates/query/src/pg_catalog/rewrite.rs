@@ -5,6 +5,7 @@
 
 use super::names::{NAMELESS, apart, column_name};
 use super::table::{Kind, SystemTable, system_tables};
+use crate::functions::{UNARY_PLUS, extracted_scale};
 use datafusion::sql::sqlparser::ast::{
     self, BinaryOperator, CastKind, DataType, Expr, Function, FunctionArg, FunctionArgExpr,
     FunctionArgumentList, FunctionArguments, Ident, ObjectName, ObjectNamePart, Query, Select, SelectItem,
@@ -99,7 +100,40 @@ impl VisitorMut for Rewriter {
             }
             Expr::Function(function) => strip_schema(&mut function.name),
             Expr::Cast { kind: CastKind::Cast | CastKind::DoubleColon, .. } => rewrite_cast(expr),
-            Expr::Substring { expr: text, substring_from: Some(pattern), substring_for: None, .. } if matches!(pattern.as_ref(), Expr::Value(value) if matches!(value.value, Value::SingleQuotedString(_))) =>
+            Expr::UnaryOp { op: ast::UnaryOperator::Plus, expr: of } if !is_number(of) => {
+                *expr = call(UNARY_PLUS, vec![of.as_ref().clone()]);
+            }
+            Expr::Extract { field, expr: of, .. } => {
+                let field = field.to_string();
+                let field = field.trim_matches(['"', '\'']).to_owned();
+                let function = match extracted_scale(&field) {
+                    0 => "extract_whole",
+                    3 => "extract_thousandths",
+                    _ => "extract_millionths",
+                };
+                let field = Expr::Value(Value::SingleQuotedString(field).into());
+                *expr = call(function, vec![field, of.as_ref().clone()]);
+            }
+            Expr::Interval(interval) => {
+                if let Some(text) = interval_text(interval) {
+                    let text = Box::new(Expr::Value(Value::SingleQuotedString(text).into()));
+                    let data_type = DataType::Interval { fields: None, precision: None };
+                    *expr = Expr::Cast {
+                        kind: CastKind::Cast,
+                        expr: text,
+                        data_type,
+                        array: false,
+                        format: None,
+                    };
+                }
+            }
+            Expr::Substring {
+                expr: text,
+                substring_from: Some(pattern),
+                substring_for: None,
+                shorthand: false,
+                ..
+            } if matches!(pattern.as_ref(), Expr::Value(value) if matches!(value.value, Value::SingleQuotedString(_))) =>
             {
                 *expr = call("substring_by_pattern", vec![text.as_ref().clone(), pattern.as_ref().clone()]);
             }
@@ -114,8 +148,11 @@ impl VisitorMut for Rewriter {
     }
 
     fn pre_visit_table_factor(&mut self, factor: &mut TableFactor) -> ControlFlow<()> {
-        if let TableFactor::Table { name, args: Some(_), .. } = factor {
+        if let TableFactor::Table { name, args: Some(_), alias, .. } = factor {
             strip_schema(name);
+            if name_of(name) == "generate_series" {
+                name_column(alias);
+            }
         }
         ControlFlow::Continue(())
     }
@@ -124,6 +161,33 @@ impl VisitorMut for Rewriter {
         name_apart(select);
         ControlFlow::Continue(())
     }
+}
+
+/// The column of a function in `FROM` is called as the function is, or as its alias.
+fn name_column(alias: &mut Option<ast::TableAlias>) {
+    let alias = alias.get_or_insert_with(|| ast::TableAlias {
+        explicit: true,
+        name: Ident::new("generate_series"),
+        columns: Vec::new(),
+        at: None,
+    });
+    if alias.columns.is_empty() {
+        alias.columns.push(ast::TableAliasColumnDef { name: alias.name.clone(), data_type: None });
+    }
+}
+
+fn is_number(expr: &Expr) -> bool {
+    matches!(expr, Expr::Value(value) if matches!(value.value, Value::Number(..)))
+}
+
+/// The text of an interval, with the unit that stands behind it.
+fn interval_text(interval: &ast::Interval) -> Option<String> {
+    let Expr::Value(value) = interval.value.as_ref() else { return None };
+    let Value::SingleQuotedString(text) = &value.value else { return None };
+    Some(match &interval.leading_field {
+        Some(unit) => format!("{text} {unit}"),
+        None => text.clone(),
+    })
 }
 
 /// `= ANY (SELECT …)` is `IN`, `<> ALL (SELECT …)` is `NOT IN`.
@@ -498,8 +562,15 @@ fn name_apart(select: &mut Select) {
 
 /// What tells DataFusion columns apart: a cast keeps the name. That two are taken for one only costs an alias.
 fn planned_name(expr: &Expr) -> String {
-    match expr {
-        Expr::Cast { expr, .. } | Expr::Nested(expr) => planned_name(expr),
-        other => other.to_string().to_lowercase(),
-    }
+    let mut expr = expr.clone();
+    let _ = ast::visit_expressions_mut(&mut expr, |part| {
+        while let Expr::Cast { expr: inner, .. } | Expr::Nested(inner) = part {
+            *part = inner.as_ref().clone();
+        }
+        if let Expr::TypedString(typed) = part {
+            *part = Expr::Value(typed.value.clone());
+        }
+        ControlFlow::<()>::Continue(())
+    });
+    expr.to_string().to_lowercase()
 }

@@ -94,7 +94,7 @@ async fn one_of_several_inserts_of_a_key_wins() {
 async fn a_statement_of_many_rows_is_seen_whole_or_not_at_all() {
     let db = Arc::new(Db::new());
     db.run("create table t (id bigint primary key, v bigint) partition by hash (id) partitions 3").await;
-    db.run("insert into t select value, 0 from generate_series(1, 300)").await;
+    db.run("insert into t select value, 0 from generate_series(1, 300) as g(value)").await;
     let writer = {
         let db = Arc::clone(&db);
         tokio::spawn(async move {

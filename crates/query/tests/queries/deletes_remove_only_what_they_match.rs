@@ -6,7 +6,7 @@ use oribi_types::Value;
 async fn numbers() -> Db {
     let db = Db::new();
     db.run("create table t (id bigint primary key, n bigint)").await;
-    db.run("insert into t select value, value % 3 from generate_series(1, 9)").await;
+    db.run("insert into t select value, value % 3 from generate_series(1, 9) as g(value)").await;
     db.run("create table s (id bigint primary key, n bigint)").await;
     db.run("insert into s values (1, 2), (2, 4), (3, 40)").await;
     db

@@ -6,7 +6,7 @@ use crate::db::Db;
 async fn of_a_scan() {
     let db = Db::new();
     db.run("create table t (k bigint primary key, s text)").await;
-    db.run("insert into t select value, 'text' from generate_series(1, 100)").await;
+    db.run("insert into t select value, 'text' from generate_series(1, 100) as g(value)").await;
     db.flush("t");
     db.run("insert into t values (101, 'new')").await;
     db.run("update t set s = 'changed' where k = 1").await;
@@ -23,7 +23,7 @@ async fn of_a_scan() {
 async fn of_a_count_that_statistics_answer() {
     let db = Db::new();
     db.run("create table t (k bigint primary key, s text)").await;
-    db.run("insert into t select value, 'text' from generate_series(1, 100)").await;
+    db.run("insert into t select value, 'text' from generate_series(1, 100) as g(value)").await;
     db.flush("t");
     let text = db.explain("explain analyze select count(*) from t").await;
     assert!(text.contains("scan of public.t: none, statistics answered"), "{text}");
@@ -42,7 +42,7 @@ async fn of_a_look_up() {
     let text = db.explain(sql).await;
     assert!(text.contains("memtable 0 rows, 0 bytes; row cache 1 rows, "), "{text}");
     db.run("truncate t").await;
-    db.run("insert into t select value, 'text' from generate_series(1, 10)").await;
+    db.run("insert into t select value, 'text' from generate_series(1, 10) as g(value)").await;
     db.flush("t");
     let db = db.reopen();
     let text = db.explain(sql).await;

@@ -14,6 +14,7 @@ mod explain_of_writes_writes_nothing;
 mod files_are_tables_on_the_command_line;
 mod json_is_taken_apart;
 mod moments_are_shown_by_the_sessions_clock;
+mod moments_are_computed_as_postgresql_does;
 mod numbers_are_read_as_written;
 mod numbers_are_those_of_postgresql;
 mod partitions_come_and_go;

@@ -135,8 +135,8 @@ async fn ranges_are_added_and_dropped() {
     let db = db.reopen();
     assert_eq!(db.rows("select at from e order by at").await, ["15"]);
     assert_eq!(db.rows("show range partitions e").await.len(), 5);
-    db.run("insert into e select 'i', 1, value, 0 from generate_series(0, 19) ").await;
-    let beyond = "insert into e select 'j', 1, value, 0 from generate_series(0, 300000)";
+    db.run("insert into e select 'i', 1, value, 0 from generate_series(0, 19) as g(value) ").await;
+    let beyond = "insert into e select 'j', 1, value, 0 from generate_series(0, 300000) as g(value)";
     assert_eq!(db.error(beyond).await.error.kind(), ErrorKind::NotCovered, "an import too is all or nothing");
     assert_eq!(db.rows("select count(*) from e").await, ["21"]);
 }
@@ -170,9 +170,12 @@ async fn what_cannot_be_is_refused() {
 #[tokio::test]
 async fn scans_leave_out_tablets() {
     let db = events().await;
-    db.run("insert into e select 'h' || value % 50, value % 3, value % 20, value from generate_series(0, 29999) on conflict do nothing").await;
+    db.run("insert into e select 'h' || value % 50, value % 3, value % 20, value from generate_series(0, 29999) as g(value) on conflict do nothing").await;
     db.flush("e");
-    db.run("insert into e select 'new', value % 3, 40 + value, value from generate_series(0, 9999)").await;
+    db.run(
+        "insert into e select 'new', value % 3, 40 + value, value from generate_series(0, 9999) as g(value)",
+    )
+    .await;
     let read = async |condition: &str| -> String {
         let plan = db.explain(&format!("explain select * from e where {condition}")).await;
         let line = plan.lines().find_map(|line| line.split("tablets of public.e: ").nth(1));

@@ -12,7 +12,7 @@ async fn table() -> Db {
     .await;
     db.run("insert into t values (1, 'x', 10), (1, 'y', 11), (2, 'x', 20)").await;
     db.run("create table one (k integer primary key, v text)").await;
-    db.run("insert into one select value, 'v' || value from generate_series(1, 100)").await;
+    db.run("insert into one select value, 'v' || value from generate_series(1, 100) as g(value)").await;
     db
 }
 

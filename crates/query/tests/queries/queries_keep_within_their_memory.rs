@@ -11,7 +11,7 @@ async fn small() -> Db {
         let end = start + 49_999;
         db.run(&format!(
             "insert into t select value, md5(cast(value as text)) || md5(cast(value as text)) \
-             from generate_series({start}, {end})"
+             from generate_series({start}, {end}) as g(value)"
         ))
         .await;
     }
@@ -54,12 +54,14 @@ async fn a_statement_that_keeps_too_many_rows_stops_while_it_gathers_them() {
         EngineOptions { memory_bytes: 256 << 20, statement_bytes_max: 1 << 20, ..EngineOptions::default() };
     let db = Db::with(options);
     db.run("create table t (id bigint primary key, s text)").await;
-    let endless = "insert into t select value, repeat('x', 100) from generate_series(1, 1000000000)";
+    let endless =
+        "insert into t select value, repeat('x', 100) from generate_series(1, 1000000000) as g(value)";
     for end in ["on conflict do nothing", "on conflict (id) do update set s = excluded.s", "returning id"] {
         assert_eq!(db.state(&format!("{endless} {end}")).await, "54000", "{end}");
     }
     assert_eq!(
-        db.tag("insert into t select value, repeat('x', 100000) from generate_series(1, 50)").await,
+        db.tag("insert into t select value, repeat('x', 100000) from generate_series(1, 50) as g(value)")
+            .await,
         "INSERT 0 50"
     );
     let read = "insert into t select id, '' from t on conflict (id) do update set s = 'y' where t.s = 'none'";
@@ -74,7 +76,7 @@ async fn rows_of_a_statement_are_memory_of_queries() {
         EngineOptions { memory_bytes: 32 << 20, statement_bytes_max: 256 << 20, ..EngineOptions::default() };
     let db = Db::with(options);
     db.run("create table t (id bigint primary key, s text)").await;
-    let sql = "insert into t select value, repeat('x', 1000) from generate_series(1, 100000) on conflict do nothing";
+    let sql = "insert into t select value, repeat('x', 1000) from generate_series(1, 100000) as g(value) on conflict do nothing";
     assert_eq!(db.state(sql).await, "53200");
     // What it held is given back.
     assert_eq!(db.tag(&sql.replace("100000)", "5000)")).await, "INSERT 0 5000");

@@ -9,10 +9,10 @@ async fn events() -> Db {
     let db = Db::new();
     db.run("create table e (u int, at bigint, s text, n bigint, primary key (u, at)) partition by hash (u) partitions 4")
         .await;
-    db.run("insert into e select value / 1000, value % 1000, 'old', value from generate_series(0, 49999)")
+    db.run("insert into e select value / 1000, value % 1000, 'old', value from generate_series(0, 49999) as g(value)")
         .await;
     db.flush("e");
-    db.run("insert into e select 7, value, 'new', -value from generate_series(990, 1009) on conflict (u, at) do update set s = excluded.s, n = excluded.n").await;
+    db.run("insert into e select 7, value, 'new', -value from generate_series(990, 1009) as g(value) on conflict (u, at) do update set s = excluded.s, n = excluded.n").await;
     db.run("delete from e where u = 7 and at = 995").await;
     db
 }
@@ -78,7 +78,7 @@ async fn an_open_range_keeps_its_snapshot() {
     use oribi_session::sql::Outcome;
     let db = Db::new();
     db.run("create table t (k bigint primary key, n bigint)").await;
-    db.run("insert into t select value, 1 from generate_series(1, 3000)").await;
+    db.run("insert into t select value, 1 from generate_series(1, 3000) as g(value)").await;
     let sql = "select k, n from t where k > 100";
     assert!(db.explain(&format!("explain {sql}")).await.contains("key range of"));
     let Outcome::Rows(open) = db.outcome(sql, &[]).await.unwrap() else { panic!("rows") };

@@ -63,7 +63,7 @@ async fn through_flush_overwrite_delete_and_compaction() {
 async fn an_open_query_keeps_its_snapshot() {
     let db = Db::new();
     db.run("create table t (k bigint primary key, n bigint)").await;
-    db.run("insert into t select value, 1 from generate_series(1, 20000)").await;
+    db.run("insert into t select value, 1 from generate_series(1, 20000) as g(value)").await;
     db.flush("t");
     db.run("insert into t values (0, 1)").await;
     let Outcome::Rows(open) = db.outcome("select k, n from t", &[]).await.unwrap() else { panic!("rows") };

@@ -307,7 +307,8 @@ async fn a_block_that_failed_reads_nothing_but_its_end() {
 async fn a_statement_that_was_dropped_reaches_no_block() {
     let db = two_rows().await;
     db.run("begin").await;
-    let endless = db.prepare("insert into t select a.value, 0 from generate_series(3, 100000000) a").await;
+    let endless =
+        db.prepare("insert into t select a.value, 0 from generate_series(3, 100000000) a(value)").await;
     let cancelled = endless.execute(&db.session, &[]);
     assert!(tokio::time::timeout(Duration::from_millis(20), cancelled).await.is_err());
     assert_eq!(db.tag("commit").await, "COMMIT");

@@ -132,7 +132,7 @@ async fn what_names_something_missing_changes_nothing() {
 #[tokio::test]
 async fn a_table_that_was_not_filled_goes_again() {
     let db = Db::new();
-    let sql = "create table t (primary key (value)) as select value from generate_series(1, 10000000000)";
+    let sql = "create table t (primary key (value)) as select value from generate_series(1, 10000000000) as g(value)";
     let prepared = db.prepare(sql).await;
     let exists = || db.engine.table("public", "t").is_ok();
     {
@@ -146,7 +146,7 @@ async fn a_table_that_was_not_filled_goes_again() {
     while exists() {
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
-    let fails = "create table t (primary key (v)) as select 1 / (value - 1) as v from generate_series(1, 9)";
+    let fails = "create table t (primary key (v)) as select 1 / (value - 1) as v from generate_series(1, 9) as g(value)";
     assert_eq!(db.state(fails).await, "22012");
     assert!(!exists());
 }

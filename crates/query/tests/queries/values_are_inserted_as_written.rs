@@ -75,7 +75,7 @@ async fn expressions_are_computed() {
 async fn queries_are_inserted() {
     let db = Db::new();
     db.run("create table t (id bigint primary key, s text, n numeric(5,1))").await;
-    let sql = "insert into t (id, n) select value, value / 2.0 from generate_series(1, 5)";
+    let sql = "insert into t (id, n) select value, value / 2.0 from generate_series(1, 5) as g(value)";
     assert_eq!(db.tag(sql).await, "INSERT 0 5");
     assert_eq!(db.rows("select id, s, n from t where id = 3").await, ["3||1.5"]);
     let sql = "with w as (select id + 100 as id from t) insert into t (id) select id from w";
@@ -247,14 +247,17 @@ async fn a_large_insert_of_new_keys_goes_by_import_and_is_all_or_nothing() {
     let options = oribi_engine::EngineOptions { statement_bytes_max: 1 << 20, ..Default::default() };
     let db = Db::with(options);
     db.run("create table t (id bigint primary key, s text not null)").await;
-    let all = "insert into t select value, repeat('x', 100) from generate_series(1, 30000)";
+    let all = "insert into t select value, repeat('x', 100) from generate_series(1, 30000) as g(value)";
     assert_eq!(db.tag(all).await, "INSERT 0 30000");
     assert_eq!(db.rows("select count(*), sum(length(s)) from t").await, ["30000|3000000"]);
     assert_eq!(
-        db.state("insert into t select value, repeat('y', 100) from generate_series(29999, 70000)").await,
+        db.state(
+            "insert into t select value, repeat('y', 100) from generate_series(29999, 70000) as g(value)"
+        )
+        .await,
         "23505"
     );
-    let null = "insert into t select value, case when value < 60000 then repeat('y', 100) end from generate_series(30001, 60000)";
+    let null = "insert into t select value, case when value < 60000 then repeat('y', 100) end from generate_series(30001, 60000) as g(value)";
     assert_eq!(db.state(null).await, "23502");
     let upsert = format!("{all} on conflict do nothing");
     assert_eq!(db.state(&upsert).await, "54000");

@@ -80,6 +80,20 @@ async fn what_postgresql_does_not_have_is_refused_by_name() {
         ("select '{}'::jsonb || '{}'::jsonb", "42883"),
         ("select '1'::json = '1'::json", "42883"),
         ("select generate_series(1, 3)", "0A000"),
+        ("select value from generate_series(1, 3)", "42703"),
+        ("select array[]", "42P18"),
+        ("select array[1] || array['a']", "42883"),
+        ("select 'a' == 'a'", "42883"),
+        ("select substr('a', 'a')", "42883"),
+        ("select lpad(1, 'a')", "42883"),
+        ("select 'a' || '\\x61'::bytea", "42883"),
+        ("select null << 1::smallint", "42725"),
+        ("select + date '2024-01-01'", "42883"),
+        ("select true + 'a'", "42883"),
+        (
+            "select x from numbers, lateral (select max(n) as x from numbers m where m.id < numbers.id) s",
+            "0A000",
+        ),
         ("select * from range(1, 3)", "42883"),
         ("select try_cast('x' as int)", "0A000"),
         ("select id from numbers where n > all (select n from numbers)", "0A000"),
@@ -89,6 +103,11 @@ async fn what_postgresql_does_not_have_is_refused_by_name() {
     ] {
         assert_eq!(db.state(sql).await, state, "{sql}");
     }
+    assert_eq!(
+        db.rows("select g + generate_series from generate_series(1, 2) g, generate_series(3, 3)").await,
+        ["4", "5"]
+    );
+    assert_eq!(db.rows("select (array[])::int[], cast(array[] as text[])").await, ["[]|[]"]);
     let any = "select id from numbers where n = any (select n from numbers where id < 3) order by id";
     assert_eq!(db.rows(any).await, ["1"]);
 }

@@ -5,7 +5,8 @@ use crate::db::Db;
 async fn flushed() -> Db {
     let db = Db::new();
     db.run("create table t (k bigint primary key, n bigint, s text)").await;
-    db.run("insert into t select value, value * 2, 'some text' from generate_series(1, 200000)").await;
+    db.run("insert into t select value, value * 2, 'some text' from generate_series(1, 200000) as g(value)")
+        .await;
     db.flush("t");
     db
 }

@@ -15,5 +15,12 @@ pub(super) const FUNCTIONS: &[Row] = &[
     ("json_get_str", "document | document path..."),
     ("json_length", "document | document path..."),
     ("json_object_keys", "document | document path..."),
-    ("jsonb_array_length", "json"),
+    ("jsonb_array_length", "jsonb"),
+];
+
+pub(super) const INTERNAL: &[Row] = &[
+    ("json_at_path", "document path..."),
+    ("json_at_path_as_text", "document path..."),
+    ("json_part", "document path..."),
+    ("json_part_as_text", "document path..."),
 ];
