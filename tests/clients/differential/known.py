@@ -1,18 +1,15 @@
 """Differences that are known: patterns over `[group] statement`. `scripts/compare-postgres --all` counts them too."""
 
-# JSON is kept as it was written, for jsonb too; parts are read of texts and bytes as well, which need not be JSON.
-JSON = [r"^\[(cast jsonb to (text|json)|cast text to jsonb|operator (->|->>|\?))\]", r"jsonb"]
+# A column that is created as `jsonb` is of type json here, so json is taken where PostgreSQL takes jsonb alone.
+JSON = [
+    r"^\[operator \?\] SELECT ('[^']*'|NULL)::json \? ('|NULL$)",
+    r"^\[function jsonb_array_length\] SELECT jsonb_array_length\(('[^']*'|NULL)::json\)$",
+]
 
-# Not mended yet, by what they are about: the lists are to become empty.
+# A timestamp is in UTC, so the offset in its text is counted; PostgreSQL passes over it.
+OFFSETS = [r"^\[moments\] SELECT timestamp '2024-01-01 00:00:00\+02'$"]
+
 # Roundings of the C library that PostgreSQL was built with; here the nearest double.
 NUMBERS = [r"^\[(function cbrt|operator \|\|/ x|numbers: cbrt\(\{0\}\))\]"]
-MOMENTS = [
-    r"^\[function (date_part|date_trunc|make_date|to_char|to_date|to_timestamp|min|max|count|coalesce|greatest|least)\]",
-    r"^\[(cast|operator) .*(date|time|interval)",
-    r"::(date|timestamp|timestamptz|time|interval)\b",
-]
-ARRAYS = [r"^\[arrays\] SELECT ARRAY\[\]$"]
 
-QUERIES = [r"^\[queries\] SELECT 'a' == 'a'", r"^\[queries\] SELECT a.id, s.m FROM numbers a, LATERAL"]
-
-KNOWN = [*JSON, *NUMBERS, *MOMENTS, *ARRAYS, *QUERIES]
+KNOWN = [*JSON, *OFFSETS, *NUMBERS]
