@@ -339,7 +339,8 @@ impl std::fmt::Debug for StatementView {
 /// Makes `now` and `to_timestamp` moments of a zone. In UTC they are ours, or timestamps: what its clocks show is the same.
 fn enter_zone(state: &mut SessionState, zone: TimeZone) -> datafusion::common::Result<()> {
     state.config_mut().options_mut().execution.time_zone = Some(zone.name().to_owned());
-    for function in [state.udf("now")?, datafusion::functions::datetime::to_timestamp(state.config_options())] {
+    for function in [state.udf("now")?, datafusion::functions::datetime::to_timestamp(state.config_options())]
+    {
         let function = function.inner().with_updated_config(state.config_options());
         state.register_udf(Arc::new(function.expect("it has a time zone")))?;
     }

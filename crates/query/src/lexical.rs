@@ -113,7 +113,8 @@ pub(crate) fn check_operators(sql: &str, tokens: &[TokenWithSpan]) -> Result<(),
     let mut text = Walk::new(sql);
     for (i, two) in tokens.windows(2).enumerate() {
         let [operator, sign] = two else { continue };
-        let is_sign = matches!(sign.token, Token::Plus | Token::Minus) && operator.span.end == sign.span.start;
+        let is_sign =
+            matches!(sign.token, Token::Plus | Token::Minus) && operator.span.end == sign.span.start;
         let is_operand = matches!(
             operator.token,
             Token::Word(_) | Token::Number(..) | Token::SingleQuotedString(_) | Token::Placeholder(_)
@@ -122,7 +123,9 @@ pub(crate) fn check_operators(sql: &str, tokens: &[TokenWithSpan]) -> Result<(),
             continue;
         }
         let written = &sql[text.byte(operator.span.start)..text.byte(operator.span.end)];
-        if written.len() <= OPERATOR_MAX && written.contains(['~', '!', '@', '#', '%', '^', '&', '|', '`', '?']) {
+        if written.len() <= OPERATOR_MAX
+            && written.contains(['~', '!', '@', '#', '%', '^', '&', '|', '`', '?'])
+        {
             let message = format!("operator does not exist: {written}{}", sign.token);
             return Err((invalid("42883", message), i));
         }

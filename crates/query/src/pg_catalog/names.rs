@@ -96,7 +96,9 @@ fn figure(expr: &Expr) -> Option<String> {
             let name = function.name.0.last().and_then(ObjectNamePart::as_ident).map(fold)?;
             match name.as_str() {
                 // Our spelling of a cast.
-                "regclass" | "regtype" | "regproc" | "regrole" | "regnamespace" | UNARY_PLUS => NAMELESS.to_owned(),
+                "regclass" | "regtype" | "regproc" | "regrole" | "regnamespace" | UNARY_PLUS => {
+                    NAMELESS.to_owned()
+                }
                 name if name.starts_with("extract_") => "extract".to_owned(),
                 "substring_by_pattern" => "substring".to_owned(),
                 _ => name,
