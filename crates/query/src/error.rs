@@ -54,6 +54,9 @@ fn convert(error: &DataFusionError) -> SqlError {
         DataFusionError::Plan(message) => from_plan(message),
         DataFusionError::SchemaError(inner, _) => from_schema(inner),
         DataFusionError::Configuration(message) => SqlError::new(ErrorKind::Invalid, sentence(message)),
+        DataFusionError::NotImplemented(message) if message.contains("logical expression") => {
+            unsupported("a correlated subquery of this form").with_hint("write it as a join")
+        }
         DataFusionError::NotImplemented(message) => SqlError::new(ErrorKind::Unsupported, sentence(message)),
         DataFusionError::Execution(message) if message.contains("returned more than one row") => {
             invalid("21000", "more than one row returned by a subquery used as an expression")

@@ -87,7 +87,7 @@ fn type_literals(expr: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {
     Ok(match expr {
         Expr::BinaryExpr(BinaryExpr { mut left, op, mut right }) if op.supports_propagation() => {
             let mut changed = operands(&mut left, &mut right, schema)?;
-            changed |= number::alike(&mut [&mut left, &mut right], schema, Purpose::Comparison)?;
+            changed |= number::compared(&mut left, op, &mut right, schema)?;
             Transformed::new_transformed(Expr::BinaryExpr(BinaryExpr { left, op, right }), changed)
         }
         Expr::InList(InList { mut expr, mut list, negated }) => {
@@ -148,7 +148,14 @@ fn type_literals(expr: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {
             }
             Transformed::new_transformed(Expr::ScalarFunction(call), changed)
         }
-        Expr::Cast(cast) => cast_of(cast)?,
+        Expr::Cast(cast) => match number::bare_cast(&cast, schema)? {
+            Some(with_digits) => Transformed::yes(with_digits),
+            None => cast_of(cast)?,
+        },
+        Expr::WindowFunction(mut call) => {
+            let changed = number::ranges(&mut call, schema)?;
+            Transformed::new_transformed(Expr::WindowFunction(call), changed)
+        }
         other => Transformed::no(other),
     })
 }
@@ -336,6 +343,12 @@ pub(crate) struct ColumnTypes;
 
 impl TypePlanner for ColumnTypes {
     fn plan_type_field(&self, sql_type: &ast::DataType) -> Result<Option<FieldRef>> {
+        if let ast::DataType::Numeric(info) | ast::DataType::Decimal(info) | ast::DataType::Dec(info) =
+            sql_type
+            && matches!(info, ast::ExactNumberInfo::None)
+        {
+            return Ok(Some(Arc::new(number::bare_numeric())));
+        }
         if let Some(marked) = marked_type(sql_type) {
             return Ok(Some(Arc::new(Field::new("", marked, true))));
         }

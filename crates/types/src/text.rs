@@ -32,12 +32,12 @@ pub fn parse(column_type: ColumnType, text: &str) -> Result<Value> {
         ColumnType::Int64 => Value::Int64(parse_int(column_type, word)?),
         ColumnType::Float => {
             let value: f32 = word.parse().map_err(|_| no_float(column_type, word))?;
-            check_finite(value.is_infinite(), column_type, word)?;
+            check_range(value.is_infinite(), value == 0.0, column_type, word)?;
             Value::Float(if value.is_nan() { f32::NAN } else { value })
         }
         ColumnType::Double => {
             let value: f64 = word.parse().map_err(|_| no_float(column_type, word))?;
-            check_finite(value.is_infinite(), column_type, word)?;
+            check_range(value.is_infinite(), value == 0.0, column_type, word)?;
             // There is one `NaN`, without a sign.
             Value::Double(if value.is_nan() { f64::NAN } else { value })
         }
@@ -177,9 +177,11 @@ fn parse_int<T: FromStr<Err = std::num::ParseIntError>>(column_type: ColumnType,
     })
 }
 
-/// A number too large for its type reads as infinite, which only the word for infinity may do.
-fn check_finite(infinite: bool, column_type: ColumnType, word: &str) -> Result<()> {
-    if infinite && word.bytes().any(|b| b.is_ascii_digit()) {
+/// A number too large for its type reads as infinite, which only the word for infinity may do; one too small as zero.
+fn check_range(infinite: bool, zero: bool, column_type: ColumnType, word: &str) -> Result<()> {
+    let mantissa = word.split(['e', 'E']).next().unwrap_or_default();
+    let lost = zero && mantissa.bytes().any(|b| (b'1'..=b'9').contains(&b));
+    if lost || infinite && word.bytes().any(|b| b.is_ascii_digit()) {
         return Err(out_of_range(column_type, word));
     }
     Ok(())

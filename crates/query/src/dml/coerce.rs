@@ -3,6 +3,7 @@
 //! Text is parsed as the column's literals are; numbers go to other numbers when they fit, rounded to the nearest; any
 //! scalar becomes text. What PostgreSQL would not assign (a number to a boolean) is refused.
 
+use crate::number;
 use arrow::array::{ArrayRef, ArrowPrimitiveType, AsArray, TimestampMicrosecondArray, new_null_array};
 use arrow::compute::{CastOptions, cast_with_options};
 use arrow::datatypes::{DataType, Float64Type, TimeUnit, TimestampMicrosecondType};
@@ -210,6 +211,10 @@ fn is_binary(arrow: &DataType) -> bool {
 
 /// Numbers with a fraction, on their way to an integer column, are rounded first: Arrow's cast would truncate.
 fn rounded(array: &ArrayRef, to: ColumnType) -> Result<ArrayRef, SqlError> {
+    if to == ColumnType::Float && array.data_type() == &DataType::Float64 {
+        let narrowed = number::narrowed(array.as_primitive::<Float64Type>());
+        return Ok(Arc::new(narrowed.map_err(|e| crate::error::sql_error(e.into()))?));
+    }
     if !matches!(to, ColumnType::Int8 | ColumnType::Int16 | ColumnType::Int32 | ColumnType::Int64) {
         return Ok(Arc::clone(array));
     }

@@ -11,7 +11,7 @@ use datafusion::common::{DFSchema, Result, ScalarValue};
 use datafusion::logical_expr::expr::{Cast, ScalarFunction};
 use datafusion::logical_expr::expr_rewriter::NamePreserver;
 use datafusion::logical_expr::utils::merge_schema;
-use datafusion::logical_expr::{Aggregate, Distinct, Expr, ExprSchemable, LogicalPlan, Projection};
+use datafusion::logical_expr::{Aggregate, Distinct, Expr, ExprSchemable, LogicalPlan, Operator, Projection};
 use std::sync::Arc;
 
 /// What values come together for.
@@ -26,32 +26,33 @@ pub(crate) enum Purpose {
 /// # Errors
 /// 22003 for a constant that the type cannot be.
 pub(crate) fn alike(values: &mut [&mut Expr], schema: &DFSchema, purpose: Purpose) -> Result<bool> {
+    let changed = types_alike(values, schema, purpose)?;
+    if purpose == Purpose::Result {
+        return Ok(changed);
+    }
+    let types: Vec<Option<DataType>> =
+        values.iter().map(|value| value.get_type(schema).ok().filter(DataType::is_floating)).collect();
+    Ok(one_zero(values, &types) || changed)
+}
+
+fn types_alike(values: &mut [&mut Expr], schema: &DFSchema, purpose: Purpose) -> Result<bool> {
     let types: Vec<Option<DataType>> =
         values.iter().map(|value| value.get_type(schema).ok().filter(DataType::is_numeric)).collect();
-    let has = |wanted: &DataType| types.iter().flatten().any(|data_type| data_type == wanted);
-    let floats = types.iter().flatten().filter(|data_type| data_type.is_floating()).count();
-    if floats == 0 {
+    let known = || types.iter().flatten();
+    if !known().any(DataType::is_floating) || known().all(|data_type| Some(data_type) == known().next()) {
         return Ok(false);
     }
-    let mixed = types.iter().flatten().any(|data_type| Some(data_type) != types.iter().flatten().next());
     let wanted = match purpose {
-        Purpose::Comparison if mixed => DataType::Float64,
-        Purpose::Result if has(&DataType::Float64) => DataType::Float64,
-        _ => DataType::Float32,
+        Purpose::Comparison => DataType::Float64,
+        Purpose::Result if known().any(|data_type| *data_type == DataType::Float64) => DataType::Float64,
+        Purpose::Result => DataType::Float32,
     };
-    let mut changed = false;
-    if mixed {
-        for (value, data_type) in values.iter_mut().zip(&types) {
-            if data_type.as_ref().is_some_and(|data_type| *data_type != wanted) {
-                **value = to_float(std::mem::take(*value), &wanted)?;
-                changed = true;
-            }
+    for (value, data_type) in values.iter_mut().zip(&types) {
+        if data_type.as_ref().is_some_and(|data_type| *data_type != wanted) {
+            **value = to_float(std::mem::take(*value), &wanted)?;
         }
     }
-    if purpose == Purpose::Comparison {
-        changed |= one_zero(values, &types);
-    }
-    Ok(changed)
+    Ok(true)
 }
 
 fn to_float(value: Expr, wanted: &DataType) -> Result<Expr> {
@@ -61,11 +62,56 @@ fn to_float(value: Expr, wanted: &DataType) -> Result<Expr> {
     }
 }
 
+/// Gives the zero beside an operator that orders floats the sign with which the order of bits is that of numbers: `f > 0` is
+/// compared as it stands, and files are passed over by their statistics.
+fn beside_zero(left: &mut Expr, op: Operator, right: &mut Expr) -> bool {
+    let above = |op| match op {
+        Operator::Gt | Operator::LtEq => Some(0.0),
+        Operator::GtEq | Operator::Lt => Some(-0.0),
+        _ => None,
+    };
+    let (zero, sign) = match (is_zero(left), is_zero(right)) {
+        (false, true) => (right, above(op)),
+        (true, false) => (left, op.swap().and_then(above)),
+        _ => return false,
+    };
+    let Some(sign) = sign else { return false };
+    *zero = match zero {
+        Expr::Literal(ScalarValue::Float32(_), _) => {
+            Expr::Literal(ScalarValue::Float32(Some(sign as f32)), None)
+        }
+        _ => Expr::Literal(ScalarValue::Float64(Some(sign)), None),
+    };
+    true
+}
+
+fn is_zero(expr: &Expr) -> bool {
+    match expr {
+        Expr::Literal(ScalarValue::Float64(Some(value)), _) => *value == 0.0,
+        Expr::Literal(ScalarValue::Float32(Some(value)), _) => *value == 0.0,
+        _ => false,
+    }
+}
+
+/// Gives two sides of an operator their type, if one of them is a float.
+///
+/// # Errors
+/// As [`alike`].
+pub(crate) fn compared(left: &mut Expr, op: Operator, right: &mut Expr, schema: &DFSchema) -> Result<bool> {
+    let changed = types_alike(&mut [left, right], schema, Purpose::Comparison)?;
+    if beside_zero(left, op, right) {
+        return Ok(true);
+    }
+    let types = [&*left, &*right].map(|side| side.get_type(schema).ok().filter(DataType::is_floating));
+    Ok(one_zero(&mut [left, right], &types) || changed)
+}
+
 /// Floats have one zero and one `NaN`, behind all other numbers. Arrow compares them by the order of their bits, where the
 /// negative zero comes before the other; beside other constants that is the same.
 fn one_zero(values: &mut [&mut Expr], types: &[Option<DataType>]) -> bool {
     let plain = values.iter().filter(|value| is_plain(value)).count();
-    if plain + 1 >= values.len() {
+    // A correlated condition is taken out of its query as it stands, or not at all.
+    if plain + 1 >= values.len() || values.iter().any(|value| value.contains_outer()) {
         return false;
     }
     let mut changed = false;

@@ -2,7 +2,9 @@
 
 use super::decimal::{self, Shape, power_of_ten};
 use super::{computed, division_by_zero, numeric_overflow, out_of_range, overflow, underflow, unsupported};
-use arrow::array::{Array, ArrayRef, ArrowPrimitiveType, AsArray, PrimitiveArray, new_null_array};
+use arrow::array::{
+    Array, ArrayRef, ArrowPrimitiveType, AsArray, Float32Array, Float64Array, PrimitiveArray, new_null_array,
+};
 use arrow::compute::{binary, try_binary};
 use arrow::datatypes::{DataType, Decimal128Type, Float32Type, Float64Type, Int16Type, Int32Type, Int64Type};
 use arrow::error::ArrowError;
@@ -174,6 +176,14 @@ fn compute(op: Op, operands: Operands<'_>) -> Result<ColumnarValue> {
         other => return plan_err!("no operator {} of {other}", op.symbol()),
     };
     Ok(computed?)
+}
+
+/// Doubles as `real`s.
+///
+/// # Errors
+/// 22003 for one beyond their range.
+pub(crate) fn narrowed(doubles: &Float64Array) -> Result<Float32Array, ArrowError> {
+    doubles.try_unary(|v| narrow(v, v.is_infinite(), v == 0.0))
 }
 
 /// A double as a `real`; it may be infinite or zero only if it was before.

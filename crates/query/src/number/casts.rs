@@ -5,13 +5,14 @@
 
 use super::alike::keyed;
 use super::decimal::{self, Shape, rescale};
+use super::guards::{filter, guarded};
 use super::operators::{digits_of, huge, integer_type, type_name};
 use super::{arithmetic, error, planned};
 use crate::dml::scalar;
 use crate::functions;
 use arrow::array::{Array, ArrayRef, AsArray};
 use arrow::compute::cast as arrow_cast;
-use arrow::datatypes::{DataType, Decimal128Type, Float64Type, Int64Type};
+use arrow::datatypes::{DataType, Decimal128Type, Field, Float64Type, Int64Type};
 use arrow::error::ArrowError;
 use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::{Transformed, TreeNode};
@@ -28,6 +29,7 @@ use oribi_session::sql::SqlError;
 use oribi_types::batch::ColumnBuilder;
 use oribi_types::value::has_digits;
 use oribi_types::{ColumnType, ErrorKind, Value, ValueRef, text};
+use std::collections::HashMap;
 use std::sync::Arc;
 
 /// Replaces casts that would not do as PostgreSQL's do: those that are written when a plan is made, those that coercion
@@ -56,10 +58,12 @@ impl AnalyzerRule for NumberCasts {
             let names = NamePreserver::new(&plan);
             plan.map_expressions(|expr| {
                 let name = names.save(&expr);
-                let replaced = expr.transform_up(|expr| replace(expr, &schema))?;
+                let replaced = expr
+                    .transform_up(|expr| replace(expr, &schema)?.transform_data(|expr| Ok(guarded(expr))))?;
                 Ok(replaced.update_data(|expr| name.restore(expr)))
             })?
-            .transform_data(keyed)
+            .transform_data(keyed)?
+            .transform_data(filter)
         })?;
         Ok(replaced.data)
     }
@@ -68,6 +72,9 @@ impl AnalyzerRule for NumberCasts {
 fn replace(expr: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {
     let Expr::Cast(Cast { expr: inner, field }) = &expr else { return Ok(Transformed::no(expr)) };
     let to = field.data_type();
+    if field.metadata().contains_key(BARE) {
+        return Ok(Transformed::no(expr));
+    }
     if let (Some(digits), DataType::Float32 | DataType::Float64) = (huge(inner), to) {
         let column_type = ColumnType::from_arrow(to).map_err(|e| planned(e.into()))?;
         let value = parse(digits, column_type).map_err(planned)?;
@@ -82,8 +89,11 @@ fn replace(expr: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {
     if !differs(&from, to).map_err(planned)? {
         return Ok(Transformed::no(expr));
     }
-    if let Expr::Literal(value, _) = inner.as_ref() {
-        return Ok(Transformed::yes(Expr::Literal(constant(value, to)?, None)));
+    // What cannot be cast is an error when the statement runs, if it comes to that.
+    if let Expr::Literal(value, _) = inner.as_ref()
+        && let Ok(value) = constant(value, to)
+    {
+        return Ok(Transformed::yes(Expr::Literal(value, None)));
     }
     let name = arithmetic::short(format!("CAST({} AS {})", inner.schema_name(), to));
     let function = NumberCast { to: to.clone(), name, signature: Signature::any(1, Volatility::Immutable) };
@@ -92,6 +102,46 @@ fn replace(expr: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {
         function,
         vec![inner.as_ref().clone()],
     ))))
+}
+
+/// Marks `numeric` without a precision: each value would have its own digits.
+const BARE: &str = "oribi.numeric";
+
+/// Digits behind the point of a `numeric` that was given no precision, where what is cast does not say how many it has.
+const BARE_SCALE: i8 = 20;
+
+/// The type of a cast to `numeric`.
+pub(crate) fn bare_numeric() -> Field {
+    let field = Field::new("", DataType::Decimal128(decimal::DIGITS_MAX, BARE_SCALE), true);
+    field.with_metadata(HashMap::from([(BARE.to_owned(), String::new())]))
+}
+
+/// A cast to `numeric` as one to a type with the digits of what is cast; `None` if it is a cast to another type.
+///
+/// # Errors
+/// 22P02, 22003.
+pub(crate) fn bare_cast(cast: &Cast, schema: &DFSchema) -> Result<Option<Expr>> {
+    if !cast.field.metadata().contains_key(BARE) {
+        return Ok(None);
+    }
+    let inner = cast.expr.as_ref();
+    let literal = match inner {
+        Expr::Literal(ScalarValue::Utf8(Some(text)), _) => Some(text.clone()),
+        Expr::Literal(ScalarValue::Float64(Some(v)), _) if v.is_finite() => Some(format!("{v:.14e}")),
+        _ => None,
+    };
+    if let Some(text) = literal
+        && text.bytes().any(|b| b.is_ascii_digit())
+    {
+        return Ok(Some(Expr::Literal(parse_numeric(&text).map_err(planned)?, None)));
+    }
+    let from = inner.get_type(schema)?;
+    let to = match (&from, integer_type(&from)) {
+        (DataType::Decimal128(..), _) => return Ok(Some(inner.clone())),
+        (_, Some(integer)) => DataType::Decimal128(digits_of(&integer), 0),
+        _ => cast.field.data_type().clone(),
+    };
+    Ok(Some(Expr::Cast(Cast::new(Box::new(inner.clone()), to))))
 }
 
 /// A constant, cast.
@@ -154,7 +204,7 @@ struct NumberCast {
 
 impl ScalarUDFImpl for NumberCast {
     fn name(&self) -> &str {
-        "?cast"
+        super::CAST
     }
 
     fn signature(&self) -> &Signature {

@@ -80,6 +80,9 @@ impl VisitorMut for Marker {
 
     fn post_visit_select(&mut self, select: &mut Select) -> ControlFlow<()> {
         if let GroupByExpr::Expressions(expressions, _) = &mut select.group_by {
+            expressions.iter_mut().for_each(unmark_group);
+        }
+        if let Some(ast::Distinct::On(expressions)) = &mut select.distinct {
             expressions.iter_mut().for_each(unmark);
         }
         for ast::NamedWindowDefinition(_, definition) in &mut select.named_window {
@@ -299,6 +302,15 @@ fn unmark(expr: &mut Expr) {
         && marked_type(data_type).is_some()
     {
         *expr = std::mem::replace(inner.as_mut(), Expr::Value(Value::Null.into()));
+    }
+}
+
+fn unmark_group(expr: &mut Expr) {
+    match expr {
+        Expr::Rollup(sets) | Expr::Cube(sets) | Expr::GroupingSets(sets) => {
+            sets.iter_mut().flatten().for_each(unmark);
+        }
+        other => unmark(other),
     }
 }
 

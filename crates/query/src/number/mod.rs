@@ -15,13 +15,17 @@ mod casts;
 mod choices;
 mod decimal;
 mod functions;
+mod guards;
 mod literals;
 mod operators;
+mod ranges;
 mod statistics;
 
-pub(crate) use alike::{Purpose, alike};
-pub(crate) use casts::NumberCasts;
+pub(crate) use alike::{Purpose, alike, compared};
+pub(crate) use arithmetic::narrowed;
+pub(crate) use casts::{NumberCasts, bare_cast, bare_numeric};
 pub(crate) use literals::{mark, marked_type};
+pub(crate) use ranges::ranges;
 
 use arrow::error::ArrowError;
 use datafusion::common::{DataFusionError, Result};
@@ -36,15 +40,36 @@ use std::sync::Arc;
 /// # Errors
 /// None are expected.
 pub(crate) fn register(state: &mut SessionState) -> Result<()> {
-    for function in functions::functions().into_iter().chain(choices::functions()) {
-        state.register_udf(Arc::new(function))?;
+    let functions = functions::functions().into_iter().chain(choices::functions()).map(Arc::new);
+    let functions: Vec<_> = functions.collect();
+    let aggregates = aggregates::aggregates().into_iter().chain(statistics::aggregates()).map(Arc::new);
+    let aggregates: Vec<_> = aggregates.collect();
+    // Those of DataFusion under all their names: whoever registers the functions of a state anew would find them again.
+    for theirs in functions.iter().filter_map(|function| state.udf(function.name()).ok()).collect::<Vec<_>>()
+    {
+        for name in theirs.aliases().iter().map(String::as_str).chain([theirs.name()]) {
+            state.deregister_udf(name)?;
+        }
     }
-    for aggregate in aggregates::aggregates().into_iter().chain(statistics::aggregates()) {
-        state.register_udaf(Arc::new(aggregate))?;
+    for theirs in
+        aggregates.iter().filter_map(|aggregate| state.udaf(aggregate.name()).ok()).collect::<Vec<_>>()
+    {
+        for name in theirs.aliases().iter().map(String::as_str).chain([theirs.name()]) {
+            state.deregister_udaf(name)?;
+        }
+    }
+    for function in functions {
+        state.register_udf(function)?;
+    }
+    for aggregate in aggregates {
+        state.register_udaf(aggregate)?;
     }
     state.register_function_rewrite(Arc::new(NumberCasts))?;
     state.register_expr_planner(Arc::new(operators::NumberOperators))
 }
+
+/// The function that a cast is.
+const CAST: &str = "?cast";
 
 /// Whether a function in a plan is one that stands for an operator or a cast, and has been given what it takes.
 pub(crate) fn is_internal(name: &str) -> bool {

@@ -151,8 +151,10 @@ fn beside(expr: Expr, kind: &Kind, other: &Kind, symbol: &BinaryOperator) -> Res
         (Kind::Parameter, Kind::Number(data_type)) => {
             let Expr::Placeholder(Placeholder { id, .. }) = expr else { return Ok(expr) };
             let data_type = integer_type(data_type).unwrap_or_else(|| data_type.clone());
-            let field = Some(Arc::new(Field::new("", data_type, true)));
-            Ok(Expr::Placeholder(Placeholder { id, field }))
+            let field = Some(Arc::new(Field::new("", data_type.clone(), true)));
+            // What is given may be of a narrower type.
+            let parameter = Expr::Placeholder(Placeholder { id, field });
+            Ok(Expr::Cast(Cast::new(Box::new(parameter), data_type)))
         }
         (Kind::Huge, Kind::Number(DataType::Float32 | DataType::Float64)) => {
             let digits = huge(&expr).unwrap_or_default().to_owned();
@@ -315,7 +317,10 @@ fn cast((expr, from): (Expr, DataType), to: &DataType) -> Result<Expr> {
         return Ok(expr);
     }
     match expr {
-        Expr::Literal(value, metadata) => Ok(Expr::Literal(casts::constant(&value, to)?, metadata)),
+        Expr::Literal(value, metadata) => Ok(match casts::constant(&value, to) {
+            Ok(value) => Expr::Literal(value, metadata),
+            Err(_) => Expr::Cast(Cast::new(Box::new(Expr::Literal(value, metadata)), to.clone())),
+        }),
         other => Ok(Expr::Cast(Cast::new(Box::new(other), to.clone()))),
     }
 }

@@ -3,7 +3,7 @@
 //! The rules know no query of any client: they rewrite an operator, a type, a function, a kind of subquery, wherever it
 //! stands. Those about subqueries touch only the ones that read system tables.
 
-use super::names::{NAMELESS, apart, column_name};
+use super::names::{apart, column_name};
 use super::table::{Kind, SystemTable, system_tables};
 use crate::functions::{UNARY_PLUS, extracted_scale};
 use datafusion::sql::sqlparser::ast::{
@@ -542,10 +542,10 @@ fn name_apart(select: &mut Select) {
     let wild = select.projection.iter().any(wild);
     for (i, item) in select.projection.iter_mut().enumerate() {
         let name = match &*item {
-            SelectItem::UnnamedExpr(expr) => match column_name(expr) {
-                // Constants are computed when they are planned: `1 + 1` and `2` become one.
-                name if name == NAMELESS => name,
-                _ => planned_name(expr),
+            // What is planned for `1 + 1` and `2`, or for `round` of two types, may have one name.
+            SelectItem::UnnamedExpr(expr) => match expr {
+                Expr::Identifier(_) | Expr::CompoundIdentifier(_) => planned_name(expr),
+                computed => column_name(computed),
             },
             SelectItem::ExprWithAlias { alias, .. } => alias.value.clone(),
             _ => continue,
