@@ -294,7 +294,7 @@ def test_range_partitions_come_and_go(server):
 
 def test_cancel_stops_a_query(db):
     endless = """
-        select count(*) from generate_series(1, 100000) a, generate_series(1, 100000) b
+        select count(*) from generate_series(1, 100000) a(value), generate_series(1, 100000) b(value)
         where a.value * b.value % 7 = 3
     """
 

@@ -58,6 +58,10 @@ fn convert(error: &DataFusionError) -> SqlError {
             unsupported("a correlated subquery of this form").with_hint("write it as a join")
         }
         DataFusionError::NotImplemented(message) => SqlError::new(ErrorKind::Unsupported, sentence(message)),
+        // `a.b` where `a` is a column, not a table.
+        DataFusionError::Execution(message) if message.to_lowercase().contains("cannot access field at") => {
+            invalid("42703", "a field of a column that has none does not exist")
+        }
         DataFusionError::Execution(message) if message.contains("returned more than one row") => {
             invalid("21000", "more than one row returned by a subquery used as an expression")
         }

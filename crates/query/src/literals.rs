@@ -5,7 +5,7 @@
 //! column of that name has.
 
 use crate::dml::{column_type, parse_text, scalar};
-use crate::functions;
+use crate::functions::{self, Kind};
 use crate::jsonb;
 use crate::number::{self, Purpose, marked_type};
 use arrow::datatypes::{DECIMAL128_MAX_SCALE, DataType, Field, FieldRef};
@@ -184,6 +184,7 @@ fn beside(other: &Expr, expr: &mut Expr, schema: &DFSchema) -> Result<bool> {
     let Some(text) = text_of(expr) else { return Ok(false) };
     // A parameter may have no type yet.
     let Ok((_, other)) = other.to_field(schema) else { return Ok(false) };
+    functions::check_zones("a text beside a moment", std::iter::once(&Kind::of(&other)))?;
     let Some(reading) = Reading::of(&other) else { return Ok(false) };
     // No operator takes JSON on both sides.
     if matches!(reading, Reading::Json | Reading::Jsonb) {

@@ -318,7 +318,7 @@ fn check_call(name: &str, arguments: &[Expr], schema: &DFSchema) -> Result<()> {
         .map(|argument| Ok(Argument { kind: kind(argument, schema)?, literal: is_literal(argument) }))
         .collect::<Result<Vec<_>>>()?;
     if !matches!(name, "count" | "min" | "max" | "to_local_time") && !is_of_one_type(name) {
-        check_zones(name, described.iter().map(|argument| &argument.kind))?;
+        check_zones(&format!("{name} of a moment"), described.iter().map(|argument| &argument.kind))?;
     }
     let mut fitting = signatures.iter().filter(|signature| signature.takes(&described));
     let fits = fitting.next();
@@ -706,9 +706,9 @@ const CLOCK_HINT: &str = "cast the moment to timestamp, or set the session's tim
 ///
 /// # Errors
 /// `Unsupported`.
-pub(super) fn check_zones<'a>(what: &str, mut kinds: impl Iterator<Item = &'a Kind>) -> Result<()> {
+pub(crate) fn check_zones<'a>(what: &str, mut kinds: impl Iterator<Item = &'a Kind>) -> Result<()> {
     if kinds.any(|kind| *kind == Kind::Zoned) {
-        return refuse(unsupported(&format!("{what} of a moment outside of UTC")).with_hint(CLOCK_HINT));
+        return refuse(unsupported(&format!("{what} outside of UTC")).with_hint(CLOCK_HINT));
     }
     Ok(())
 }

@@ -25,8 +25,8 @@ mod unary_plus;
 
 pub(crate) use array_literal::array_literal;
 pub(crate) use check::{
-    check_arguments, check_join, check_order, check_union, check_values, checked, is_int4, is_of_one_type,
-    kind,
+    check_arguments, check_join, check_order, check_union, check_values, check_zones, checked, is_int4,
+    is_of_one_type, kind,
 };
 pub(crate) use kinds::{JSONB, Kind, is_json};
 pub(crate) use moment_fields::extracted_scale;

@@ -38,7 +38,7 @@ pub(crate) fn arithmetic(expr: &RawBinaryExpr, schema: &DFSchema) -> Result<Opti
     if !left.is_moment() && !right.is_moment() {
         return Ok(None);
     }
-    check_zones(&format!("operator {symbol}"), [&left, &right].into_iter())?;
+    check_zones(&format!("operator {symbol} of a moment"), [&left, &right].into_iter())?;
     let (l, r) = (expr.left.clone(), expr.right.clone());
     let found = match symbol {
         "+" => plus((&left, l), (&right, r), schema)?,
@@ -65,7 +65,9 @@ fn plus((left, l): (&Kind, Expr), (right, r): (&Kind, Expr), schema: &DFSchema) 
     Ok(match (left, right) {
         (K::Date, K::Unknown) | (K::Unknown, K::Date) => {
             let message = format!("operator is not unique: {left} + {right}");
-            return Err(foreign(invalid("42725", message)));
+            return Err(foreign(
+                invalid("42725", message).with_hint("write the cast: $1::integer, or interval '1 day'"),
+            ));
         }
         (K::Date, _) if is_int4(&r, schema)? => Some(call("date_plus_days", vec![l, r])),
         (_, K::Date) if is_int4(&l, schema)? => Some(call("date_plus_days", vec![l, r])),

@@ -239,7 +239,7 @@ fn plus(micros: i64, interval: Interval) -> Answered {
 }
 
 fn in_calendar(micros: i64) -> Option<i64> {
-    (micros >= FIRST_DAY * MICROS_PER_DAY && micros < i64::MAX).then_some(micros)
+    (FIRST_DAY * MICROS_PER_DAY..i64::MAX).contains(&micros).then_some(micros)
 }
 
 /// `left - right`, in days and a time.
@@ -259,7 +259,7 @@ fn between(left: i64, right: i64) -> Answered {
 /// in a month, and what is left of days becomes time: PostgreSQL's `interval_mul`, with its roundings.
 fn scaled(interval: Interval, scale: impl Fn(f64) -> f64) -> Option<Interval> {
     const SECONDS_PER_DAY: f64 = 86_400.0;
-    let whole = |part: f64| (part.abs() < 2_147_483_648.0).then_some(part.trunc());
+    let whole = |part: f64| (-2_147_483_648.0..2_147_483_648.0).contains(&part).then_some(part.trunc());
     let rounded = |part: f64| (part * 1e6).round_ties_even() / 1e6;
     let (months, days) = (scale(f64::from(interval.months)), scale(f64::from(interval.days)));
     let (whole_months, mut whole_days) = (whole(months)?, whole(days)?);
@@ -272,7 +272,7 @@ fn scaled(interval: Interval, scale: impl Fn(f64) -> f64) -> Option<Interval> {
     let days = whole(whole_days + days_of_months.trunc())?;
     let micros = (scale(interval.micros as f64) + seconds * 1e6).round_ties_even();
     // 2^63 is the first float that is too large.
-    (micros.abs() < 9_223_372_036_854_775_808.0).then_some(Interval {
+    (-9_223_372_036_854_775_808.0..9_223_372_036_854_775_808.0).contains(&micros).then_some(Interval {
         months: whole_months as i32,
         days: days as i32,
         micros: micros as i64,

@@ -12,7 +12,7 @@ use std::sync::Arc;
 const APART: char = '\0';
 
 /// What a column is called that has no better name.
-const NAMELESS: &str = "?column?";
+pub(super) const NAMELESS: &str = "?column?";
 
 /// A name that is shown as `name` but is unlike that of any other column of its `SELECT`.
 pub(super) fn apart(name: &str, position: usize) -> String {

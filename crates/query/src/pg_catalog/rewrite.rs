@@ -3,13 +3,13 @@
 //! The rules know no query of any client: they rewrite an operator, a type, a function, a kind of subquery, wherever it
 //! stands. Those about subqueries touch only the ones that read system tables.
 
-use super::names::{apart, column_name};
+use super::names::{NAMELESS, apart, column_name};
 use super::table::{Kind, SystemTable, system_tables};
 use crate::functions::{UNARY_PLUS, extracted_scale};
 use datafusion::sql::sqlparser::ast::{
     self, BinaryOperator, CastKind, DataType, Expr, Function, FunctionArg, FunctionArgExpr,
     FunctionArgumentList, FunctionArguments, Ident, ObjectName, ObjectNamePart, Query, Select, SelectItem,
-    SetExpr, Statement, TableFactor, Value, VisitMut, VisitorMut,
+    SetExpr, Statement, TableFactor, UnaryOperator, Value, VisitMut, VisitorMut,
 };
 use std::collections::HashSet;
 use std::ops::ControlFlow;
@@ -545,7 +545,14 @@ fn name_apart(select: &mut Select) {
             // What is planned for `1 + 1` and `2`, or for `round` of two types, may have one name.
             SelectItem::UnnamedExpr(expr) => match expr {
                 Expr::Identifier(_) | Expr::CompoundIdentifier(_) => planned_name(expr),
-                computed => column_name(computed),
+                // By the names of the functions that they become.
+                Expr::UnaryOp { op: UnaryOperator::PGAbs, .. } => "abs".to_owned(),
+                Expr::UnaryOp { op: UnaryOperator::PGSquareRoot, .. } => "sqrt".to_owned(),
+                Expr::UnaryOp { op: UnaryOperator::PGCubeRoot, .. } => "cbrt".to_owned(),
+                computed => match column_name(computed).as_str() {
+                    "mod" | "pow" | "power" => NAMELESS.to_owned(),
+                    name => name.to_owned(),
+                },
             },
             SelectItem::ExprWithAlias { alias, .. } => alias.value.clone(),
             _ => continue,

@@ -51,26 +51,15 @@ async fn a_moment_that_is_stored_is_what_the_clock_shows() {
 }
 
 #[tokio::test]
-async fn moments_are_computed_with_by_the_zone() {
+async fn moments_become_timestamps_by_the_zone() {
     let db = Db::new();
     db.run("set timezone = 'Europe/Berlin'").await;
     // The clocks go forward in the night to 31 March, at 1:00 UTC.
     let evening = "to_timestamp(1711832400)";
     for (expression, expected) in [
         (format!("{evening}::timestamp"), "2024-03-30T22:00:00"),
-        (format!("({evening} + interval '1 day')::timestamp"), "2024-03-31T22:00:00"),
-        (format!("({evening} + interval '24 hours')::timestamp"), "2024-03-31T23:00:00"),
         ("to_timestamp(1711839600)::date".to_owned(), "2024-03-31"),
-        (format!("date_part('hour', {evening}) = 22"), "true"),
-        (format!("extract(epoch from {evening}) = 1711832400"), "true"),
-        (format!("date_trunc('day', {evening})::timestamp"), "2024-03-30T00:00:00"),
-        (
-            "date_trunc('month', to_timestamp(1711839600 + 86400))::timestamp".to_owned(),
-            "2024-04-01T00:00:00",
-        ),
         (format!("{evening} < now()"), "true"),
-        (format!("{evening} = '2024-03-30 22:00:00'"), "true"),
-        (format!("{evening} = '2024-03-30 21:00:00+00'"), "true"),
         ("current_date = now()::date".to_owned(), "true"),
     ] {
         assert_eq!(db.rows(&format!("select {expression}")).await, [expected], "{expression}");
@@ -89,9 +78,16 @@ async fn what_would_forget_the_zone_is_refused() {
         ("select id from t where at = (select max(now()) from t)", "0A000"),
         ("select now() = current_date", "0A000"),
         ("select a.id from t as a join (select now() as n) as b on a.at = b.n", "0A000"),
-        ("select coalesce(at, now()) from t", "42804"),
-        ("select case when id = 1 then at else now() end from t", "42804"),
+        ("select coalesce(at, now()) from t", "0A000"),
+        ("select case when id = 1 then at else now() end from t", "0A000"),
         ("select at from t union select now()", "42804"),
+        ("select now() + interval '1 day'", "0A000"),
+        ("select now() - now()", "0A000"),
+        ("select date_part('hour', now())", "0A000"),
+        ("select date_trunc('day', now())", "0A000"),
+        ("select extract(day from now())", "0A000"),
+        ("select now()::text", "0A000"),
+        ("select now() > '2024-03-30 22:00:00'", "0A000"),
         ("insert into t values (2, null, now())", "42804"),
     ];
     for (sql, _) in refused.iter().filter(|(sql, _)| !sql.starts_with("insert")) {

@@ -356,3 +356,70 @@ async fn numbers_that_come_together_are_compared_as_floats() {
     assert_eq!(answer(&db, "select sum(null)").await, "!42725");
     assert_eq!(answer(&db, "select - 2147483648 - 1").await, "!22003");
 }
+
+#[tokio::test]
+async fn nothing_is_computed_for_rows_that_a_condition_leaves_out() {
+    let db = Db::new();
+    db.run("create table t (id int primary key, i int, x text)").await;
+    db.run("insert into t values (1, 0, 'a'), (2, 1, '1'), (3, 2, '2')").await;
+    for (sql, rows) in [
+        (
+            "select id from t where case when i = 0 then false else 100 / i > 1 end order by id",
+            vec!["2", "3"],
+        ),
+        ("select sum(100 / i) filter (where i <> 0) from t", vec!["150"]),
+        ("select count(*), sum(100 / i) filter (where i <> 0) from t", vec!["3|150"]),
+        ("select id from t where i <> 0 and 100 / i > 1 order by id", vec!["2", "3"]),
+        ("select id from t where i = 0 or 100 / i > 60 order by id", vec!["1", "2"]),
+        ("select id from t where x ~ '^[0-9]+$' and x::int = 2", vec!["3"]),
+        ("select case when false then 3000000000::int else 1 end", vec!["1"]),
+    ] {
+        assert_eq!(db.rows(sql).await, rows, "{sql}");
+    }
+    assert_eq!(db.state("select id from t where 100 / i > 1").await, "22012");
+    assert_eq!(db.state("select sum(100 / i) from t").await, "22012");
+}
+
+#[tokio::test]
+async fn what_is_stored_or_framed_fits_its_type() {
+    let db = Db::new();
+    db.run("create table r (id int primary key, v real, d double precision)").await;
+    for sql in [
+        "insert into r values (1, 1e300::float8)",
+        "insert into r select 1, 1e300::float8",
+        "insert into r values (1, 1e-300::float8)",
+        "insert into r (id, d) values (1, '1e-400')",
+    ] {
+        assert_eq!(db.state(sql).await, "22003", "{sql}");
+    }
+    db.run("insert into r values (1, 1, 1e300)").await;
+    assert_eq!(db.state("update r set v = d").await, "22003");
+    let frame = "select sum(id) over (order by i range between current row and 2147483647 following) \
+                 from (values (1, 1), (2, 2), (3, null)) as t(id, i) order by 1";
+    assert_eq!(db.rows(frame).await, ["2", "3", "3"]);
+    let wide = "select sum(id) over (order by i range 1 preceding) from (values (1, 1::bigint)) as t(id, i)";
+    assert!(db.error(wide).await.to_string().contains("is not supported"));
+}
+
+#[tokio::test]
+async fn numeric_without_a_precision_has_the_digits_of_its_value() {
+    let db = Db::new();
+    for (expression, expected) in [
+        ("'123456789012345678901234567890'::numeric", "123456789012345678901234567890"),
+        ("'0.1234567890123456789012345'::numeric", "0.1234567890123456789012345"),
+        ("1::numeric", "1"),
+        ("9223372036854775807::numeric", "9223372036854775807"),
+        ("1.50::numeric", "1.50"),
+        ("'1.50'::numeric + 1", "2.50"),
+        ("0.25::float8::numeric = 0.25", "true"),
+    ] {
+        assert_eq!(answer(&db, &format!("select ({expression})::text")).await, expected, "{expression}");
+    }
+}
+
+#[tokio::test]
+async fn columns_of_a_result_may_be_planned_alike() {
+    let db = Db::new();
+    let sql = "select round(2.5), round(2.5::float8), sqrt(4), |/ 4, power(2, 3), 2 ^ 3, mod(5, 3), 2, 1 + 1";
+    assert_eq!(db.rows(sql).await, ["3|2.0|2.0|2.0|8.0|8.0|2|2|2"]);
+}

@@ -77,6 +77,7 @@ STATEMENTS = [
     "SELECT g FROM generate_series(1, 3) g",
     "SELECT g.g, h.n FROM generate_series(1, 3) AS g, generate_series(1, 2) AS h(n) ORDER BY 1, 2",
     "SELECT value FROM generate_series(1, 3)",
+    "SELECT g.value FROM generate_series(1, 3) g",
     "SELECT n * 2 FROM generate_series(1, 3) AS g(n) ORDER BY n DESC",
     "SELECT * FROM generate_series(3, 1)",
     "SELECT * FROM generate_series(3, 1, -1)",

@@ -134,6 +134,8 @@ STATEMENTS = [
     "SELECT timestamp '2024-01-01' + 1",
     "SELECT date '2024-01-01' + time '01:00'",
     "SELECT interval '1 day' + 1",
+    "SELECT (-2147483648) * interval '1 day', 2147483647 * interval '1 month'",
+    "SELECT 2147483648 * interval '1 day'",
     "SELECT date '2024-01-01' + date '2024-01-01'",
     "SELECT date_part('day', '2024-01-01')",
     "SELECT date_part('day', NULL)",
