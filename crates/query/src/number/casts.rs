@@ -317,7 +317,7 @@ fn cast(value: Number<'_>, to: ColumnType) -> Result<Value, ArrowError> {
         (Number::Float(v, _), _) => {
             // Up to 2^63 a double is exact in 128 bits, and beyond it is out of any range.
             let rounded = v.round_ties_even();
-            if !(rounded.abs() <= 9.3e18) {
+            if rounded.is_nan() || rounded.abs() > 9.3e18 {
                 return Err(out_of_range());
             }
             integer(rounded as i128, to).ok_or_else(out_of_range)?
