@@ -29,6 +29,7 @@ mod options;
 mod partitions;
 mod pg_catalog;
 mod point;
+mod precedence;
 mod provider;
 mod reference;
 mod runtime;

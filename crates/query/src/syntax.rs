@@ -7,8 +7,8 @@ use crate::lexical;
 use crate::limits;
 use crate::partitions::{self, PartitionClause};
 use crate::pg_catalog;
+use crate::precedence::Postgres;
 use datafusion::sql::sqlparser::ast::{Ident, Statement};
-use datafusion::sql::sqlparser::dialect::PostgreSqlDialect;
 use datafusion::sql::sqlparser::parser::{Parser, ParserError};
 use datafusion::sql::sqlparser::tokenizer::{Location, Token, TokenWithSpan};
 use oribi_session::sql::SqlError;
@@ -84,8 +84,8 @@ pub fn parse(sql: &str) -> Result<Parsed, SqlError> {
         .map_err(|(error, token)| error.at(position(sql, tokens[token].span.start)))?;
     limits::open_parentheses(&mut tokens);
     let partition = partitions::take(&mut tokens).map_err(|e| parser_error(e, sql))?;
-    let dialect = PostgreSqlDialect {};
-    let mut parser = Parser::new(&dialect).with_recursion_limit(DEPTH_MAX).with_tokens_with_locations(tokens);
+    let mut parser =
+        Parser::new(&Postgres).with_recursion_limit(DEPTH_MAX).with_tokens_with_locations(tokens);
     let mut statement = parser.parse_statement().map_err(|e| parser_error(e, sql))?;
     let rest = parser.peek_token();
     if rest.token != Token::EOF {

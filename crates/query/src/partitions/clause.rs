@@ -11,8 +11,9 @@
 //! It is not in sqlparser's: the clauses are taken out of a statement's tokens before the parser sees them. Without
 //! columns a dimension is of the whole primary key; a bound of several columns is a list in parentheses.
 
+use crate::precedence::Postgres;
 use datafusion::sql::sqlparser::ast::{Expr, Ident};
-use datafusion::sql::sqlparser::dialect::{Dialect, PostgreSqlDialect, Precedence};
+use datafusion::sql::sqlparser::dialect::{Dialect, Precedence};
 use datafusion::sql::sqlparser::keywords::Keyword;
 use datafusion::sql::sqlparser::parser::{Parser, ParserError};
 use datafusion::sql::sqlparser::tokenizer::{Token, TokenWithSpan};
@@ -84,8 +85,7 @@ pub fn take(tokens: &mut Vec<TokenWithSpan>) -> Result<Option<PartitionClause>, 
     }) else {
         return Ok(None);
     };
-    let dialect = PostgreSqlDialect {};
-    let mut parser = Parser::new(&dialect).with_tokens_with_locations(tokens[words[start]..].to_vec());
+    let mut parser = Parser::new(&Postgres).with_tokens_with_locations(tokens[words[start]..].to_vec());
     let clause = match is_create {
         true => parse_partition_by(&mut parser)?,
         false => {
@@ -203,7 +203,7 @@ fn parse_below(parser: &mut Parser<'_>) -> Result<bool, ParserError> {
 
 /// A constant, or several in parentheses; comparisons end it.
 fn parse_values(parser: &mut Parser<'_>) -> Result<Vec<Expr>, ParserError> {
-    Ok(match parser.parse_subexpr(PostgreSqlDialect {}.prec_value(Precedence::PgOther))? {
+    Ok(match parser.parse_subexpr(Postgres.prec_value(Precedence::PgOther))? {
         Expr::Tuple(values) => values,
         Expr::Nested(value) => vec![*value],
         value => vec![value],

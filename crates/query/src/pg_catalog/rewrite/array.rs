@@ -1,10 +1,10 @@
 //! `ARRAY(SELECT …)`: the aggregate of the query's rows, in their order.
 
 use super::{aggregate, call, is_aggregate, select_of};
+use crate::precedence::Postgres;
 use datafusion::sql::sqlparser::ast::{
     self, Expr, OrderByExpr, OrderByKind, Query, Select, SelectItem, SetExpr, Value,
 };
-use datafusion::sql::sqlparser::dialect::PostgreSqlDialect;
 use datafusion::sql::sqlparser::parser::Parser;
 
 /// The array as an expression; without rows it has no elements.
@@ -91,5 +91,5 @@ fn over_rows(query: &Query, order: &[OrderByExpr]) -> Option<Expr> {
 }
 
 fn parsed(sql: &str) -> Option<Expr> {
-    Parser::new(&PostgreSqlDialect {}).try_with_sql(sql).ok()?.parse_expr().ok()
+    Parser::new(&Postgres).try_with_sql(sql).ok()?.parse_expr().ok()
 }
