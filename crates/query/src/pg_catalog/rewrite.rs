@@ -7,7 +7,7 @@ use super::names::{NAMELESS, apart, column_name};
 use super::table::{Kind, SystemTable, system_tables};
 use crate::functions::{UNARY_PLUS, extracted_scale};
 use datafusion::sql::sqlparser::ast::{
-    self, BinaryOperator, CastKind, DataType, Expr, Function, FunctionArg, FunctionArgExpr,
+    self, ArrayElemTypeDef, BinaryOperator, CastKind, DataType, Expr, Function, FunctionArg, FunctionArgExpr,
     FunctionArgumentList, FunctionArguments, Ident, ObjectName, ObjectNamePart, Query, Select, SelectItem,
     SetExpr, Statement, TableFactor, UnaryOperator, Value, VisitMut, VisitorMut,
 };
@@ -252,9 +252,12 @@ fn array_literal(expr: &mut Expr, beside: &Expr) {
         Expr::CompoundIdentifier(parts) => &parts[parts.len() - 1],
         _ => return,
     };
-    if !is_column(&column.value, |kind| matches!(kind, Kind::OidArray | Kind::Int2Array)) {
+    let kinds = [(Kind::OidArray, DataType::BigInt(None)), (Kind::Int2Array, DataType::SmallInt(None))];
+    let Some((_, element)) =
+        kinds.into_iter().find(|(array, _)| is_column(&column.value, |kind| kind == *array))
+    else {
         return;
-    }
+    };
     let Expr::Value(value) = &*expr else { return };
     let Value::SingleQuotedString(text) = &value.value else { return };
     let Some(items) = text.strip_prefix('{').and_then(|t| t.strip_suffix('}')) else { return };
@@ -266,7 +269,13 @@ fn array_literal(expr: &mut Expr, beside: &Expr) {
         })
         .collect();
     if let Some(elem) = items {
-        *expr = Expr::Array(ast::Array { elem, named: true });
+        *expr = Expr::Cast {
+            kind: CastKind::DoubleColon,
+            expr: Box::new(Expr::Array(ast::Array { elem, named: true })),
+            data_type: DataType::Array(ArrayElemTypeDef::SquareBracket(Box::new(element), None)),
+            array: false,
+            format: None,
+        };
     }
 }
 
