@@ -97,6 +97,35 @@ def test_asyncpg_sees_the_same(server, reference, zone):
     assert ours[1] == ["int8", "int8"]
 
 
+def as_text(address, database, zone):
+    """What JDBC does: text with an offset, of unspecified type, for columns of any type and for moments."""
+    with psycopg.connect(**address, dbname=database, options=f"-c timezone={zone}", autocommit=True) as db:
+        db.execute("drop table if exists moments")
+        db.execute(CREATE)
+
+        def run(sql, text):
+            result = db.pgconn.exec_params(sql.encode(), [text.encode()], param_types=[0], param_formats=[0])
+            assert not result.error_message, result.error_message
+            return [result.get_value(row, 0) for row in range(result.ntuples)]
+
+        run("insert into moments values (1, $1)", "2024-01-01 10:00:00+02")
+        run("update moments set day = '2024-01-01' where at = $1", "2024-01-01 10:00:00-07")
+        found = [run("select id from moments where at = $1", "2024-01-01 10:00:00Z")]
+        found.append(run("select $1::timestamp", "2024-01-01 10:00:00.5+05:30"))
+        with db.cursor().copy("copy moments from stdin") as copy:
+            copy.write("2\t2024-06-01 10:00:00+02\t\\N\n")
+        if zone == "UTC":
+            for moment in ["to_timestamp(0) = $1", "to_timestamp(0) between $1 and now()", "to_timestamp(0) - $1"]:
+                found.append(run(f"select ({moment})::text", "1970-01-01 02:00:00+02"))
+        return found, db.execute("select * from moments order by id").fetchall()
+
+
+@pytest.mark.parametrize("zone", ZONES)
+def test_the_offset_of_a_text_is_passed_over(server, reference, zone):
+    ours, theirs = (as_text(*address, zone) for address in addresses(server, reference))
+    assert ours == theirs
+
+
 def test_zones_are_set_shown_and_reported(server, reference):
     for address, database in addresses(server, reference):
         with psycopg.connect(**address, dbname=database, autocommit=True) as db:

@@ -274,13 +274,16 @@ impl Reading {
             }
             Reading::Jsonb => Ok(json_literal(jsonb::normalize(text).map_err(foreign)?, jsonb::field(""))),
             Reading::Interval => functions::interval_literal(text),
-            Reading::Zoned(zone) => match parse_text(text, ColumnType::Timestamp).map_err(foreign)? {
-                Value::Timestamp(micros) => {
-                    let zone = Some(Arc::clone(zone));
-                    Ok(Expr::Literal(ScalarValue::TimestampMicrosecond(Some(micros), zone), None))
+            // Unlike in a timestamp, the offset counts.
+            Reading::Zoned(zone) => {
+                match text::parse(ColumnType::Timestamp, text).map_err(malformed_moment)? {
+                    Value::Timestamp(micros) => {
+                        let zone = Some(Arc::clone(zone));
+                        Ok(Expr::Literal(ScalarValue::TimestampMicrosecond(Some(micros), zone), None))
+                    }
+                    other => Err(DataFusionError::Internal(format!("{other:?} is no timestamp"))),
                 }
-                other => Err(DataFusionError::Internal(format!("{other:?} is no timestamp"))),
-            },
+            }
         }
     }
 }
@@ -301,6 +304,10 @@ fn foreign(error: SqlError) -> DataFusionError {
 
 fn malformed(error: oribi_types::Error) -> DataFusionError {
     foreign(SqlError::from(error).with_sqlstate("22P02"))
+}
+
+fn malformed_moment(error: oribi_types::Error) -> DataFusionError {
+    foreign(SqlError::from(error).with_sqlstate("22007"))
 }
 
 /// Types the literals beside operators while a statement is planned: DataFusion asks for the type of an expression long

@@ -24,7 +24,6 @@ use oribi_session::sql::{
     CopyStatement, Outcome, Point, Prepared, Release, SqlEngine, SqlError, SqlSession, TransactionStatus,
 };
 use oribi_types::{ColumnType, Error, ErrorKind, Value};
-use std::collections::BTreeSet;
 use std::future::Future;
 use std::ops::Range;
 use std::pin::Pin;
@@ -93,10 +92,10 @@ async fn prepare(
     }
     let made_for = MadeFor::now(&query, &session);
     let (plan, types) = plan(&query, &session, &sql, parsed.clone(), &given).await?;
-    let (parameters, compared) = types.finish();
+    let parameters = types.types();
     let write = plan.point_write(&query, &parameters);
     let again = Mutex::default();
-    Ok(PreparedStatement { query, sql, parsed, given, parameters, compared, made_for, plan, write, again })
+    Ok(PreparedStatement { query, sql, parsed, given, types, parameters, made_for, plan, write, again })
 }
 
 struct PreparedStatement {
@@ -105,9 +104,8 @@ struct PreparedStatement {
     parsed: Parsed,
     /// The types of parameters that the client gave.
     given: Vec<Option<ColumnType>>,
+    types: ParameterTypes,
     parameters: Vec<ColumnType>,
-    /// The parameters that are more than stored.
-    compared: BTreeSet<usize>,
     /// What `plan` was made for, and with it the point read or write.
     made_for: MadeFor,
     plan: Plan,
@@ -365,7 +363,11 @@ impl Prepared for PreparedStatement {
     }
 
     fn rounds(&self, n: usize) -> bool {
-        !self.compared.contains(&n)
+        !self.types.is_compared(n)
+    }
+
+    fn is_moment(&self, n: usize) -> bool {
+        self.types.is_moment(n)
     }
 
     fn ends_block(&self) -> bool {

@@ -65,6 +65,10 @@ pub trait Prepared: Send + Sync + 'static {
     fn rounds(&self, _n: usize) -> bool {
         false
     }
+    /// Whether parameter `n` is a timestamp with a time zone, so that an offset in its text counts.
+    fn is_moment(&self, _n: usize) -> bool {
+        false
+    }
     /// Whether it is a statement that ends a block, and so runs in one that failed.
     fn ends_block(&self) -> bool {
         false

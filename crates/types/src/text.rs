@@ -1,8 +1,8 @@
 //! Values as text: what PostgreSQL prints for them, and what it reads.
 //!
 //! [`parse`] reads every text that [`format`] writes as the same value. Deviations from PostgreSQL: booleans are
-//! written `true` and `false`; a timestamp with an offset is converted to UTC instead of losing the offset. What a client
-//! of another protocol stored beyond PostgreSQL's years is written with its year.
+//! written `true` and `false`; and but for [`parse_sql`] a timestamp with an offset is converted to UTC. What a client of
+//! another protocol stored beyond PostgreSQL's years is written with its year.
 
 mod interval;
 mod moment;
@@ -11,7 +11,7 @@ pub use interval::{Interval, Unit};
 pub(crate) use moment::format_timestamp;
 
 use crate::{ColumnType, Error, Result, Value, ValueRef};
-use moment::{format_date, parse_date, parse_timestamp};
+use moment::{format_date, parse_clock, parse_date, parse_timestamp};
 use std::fmt::Display;
 use std::io::Write;
 use std::str::FromStr;
@@ -54,10 +54,21 @@ pub fn parse(column_type: ColumnType, text: &str) -> Result<Value> {
     })
 }
 
-/// As [`parse`], for a value that is compared: rounded to the scale of its type, a decimal would equal what it does not.
+/// As [`parse`], for SQL: an offset behind a timestamp is passed over.
 ///
 /// # Errors
-/// As `parse`, and `Invalid` for a decimal that would have to be rounded.
+/// As `parse`.
+pub fn parse_sql(column_type: ColumnType, text: &str) -> Result<Value> {
+    match column_type {
+        ColumnType::Timestamp => parse_clock(text.trim_ascii()).map(Value::Timestamp),
+        other => parse(other, text),
+    }
+}
+
+/// As [`parse_sql`], for a value that is compared: rounded to the scale of its type, a decimal would equal what it does not.
+///
+/// # Errors
+/// As `parse_sql`, and `Invalid` for a decimal that would have to be rounded.
 pub fn parse_exact(column_type: ColumnType, text: &str) -> Result<Value> {
     if let ColumnType::Decimal { precision, scale } = column_type
         && !parse_decimal(text.trim_ascii(), precision, scale)?.1
@@ -67,7 +78,7 @@ pub fn parse_exact(column_type: ColumnType, text: &str) -> Result<Value> {
             "\"{digits}\" has more digits than a value of type {column_type}"
         )));
     }
-    parse(column_type, text)
+    parse_sql(column_type, text)
 }
 
 /// Appends the text of a value of `column_type`; null is the empty text.

@@ -105,6 +105,7 @@ impl Connection {
         let prepared = self.plan(sql, &types).await?;
         let chosen = |(i, expected)| match declared.get(i).copied() {
             Some(oid) if !matches!(oid, oid::UNSPECIFIED | oid::UNKNOWN) => oid,
+            _ if prepared.is_moment(i) => oid::TIMESTAMPTZ,
             _ => oid_of(expected),
         };
         let parameter_oids = prepared.parameters().iter().copied().enumerate().map(chosen).collect();

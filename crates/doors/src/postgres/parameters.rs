@@ -20,7 +20,7 @@ pub struct Wanted {
 impl Wanted {
     fn parse(self, text: &str) -> Result<Value> {
         if self.rounds {
-            text::parse(self.column_type, text)
+            text::parse_sql(self.column_type, text)
         } else {
             text::parse_exact(self.column_type, text)
         }
@@ -86,7 +86,12 @@ pub fn decode(
         let message = format!("parameters of the type with oid {declared} are not supported");
         return Err(SqlError::new(ErrorKind::Unsupported, message));
     }
+    let is_moment = declared == oid::TIMESTAMPTZ && wanted.column_type == ColumnType::Timestamp;
     let value = match format {
+        // The offset of a moment counts.
+        Format::Text if is_moment => {
+            utf8(bytes).and_then(|text| text::parse(wanted.column_type, text)).map_err(invalid_text)
+        }
         Format::Text => utf8(bytes).and_then(|text| wanted.parse(text)).map_err(invalid_text),
         Format::Binary => {
             let sent = if matches!(declared, oid::UNSPECIFIED | oid::UNKNOWN) {
@@ -97,12 +102,10 @@ pub fn decode(
             binary(bytes, sent, wanted).map_err(|e| SqlError::from(e).with_sqlstate("22P03"))
         }
     }?;
-    let is_moment = || match format {
-        Format::Text => has_offset(bytes),
-        Format::Binary => declared == oid::TIMESTAMPTZ,
-    };
     match (value, wanted.zone) {
-        (Value::Timestamp(micros), Some(zone)) if is_moment() => {
+        (Value::Timestamp(micros), Some(zone))
+            if is_moment && (format == Format::Binary || has_offset(bytes)) =>
+        {
             // A number is rounded where it is stored and not compared; so is this.
             if !wanted.rounds && zone.is_between_clocks(micros) {
                 let message = format!(
@@ -252,7 +255,14 @@ mod tests {
             ("infinity", "infinity"),
         ] {
             assert_eq!(from_text(sent, oid::TIMESTAMPTZ), clock, "{sent}");
-            assert_eq!(from_text(sent, oid::UNSPECIFIED), clock, "{sent}");
+        }
+        for (sent, clock) in [
+            ("2024-07-01 10:00:00+00", "2024-07-01 10:00:00"),
+            ("2024-01-01T10:00:00.5-05:30", "2024-01-01 10:00:00.5"),
+            ("infinity", "infinity"),
+        ] {
+            assert_eq!(from_text(sent, oid::UNSPECIFIED), clock, "{sent}: the offset is passed over");
+            assert_eq!(from_text(sent, oid::TIMESTAMP), clock, "{sent}");
         }
         let noon = (EPOCH_MICROS + 43_200_000_000, 43_200_000_000_i64.to_be_bytes());
         let from_binary = |declared| decode(Some(&noon.1), Format::Binary, declared, wanted).unwrap();

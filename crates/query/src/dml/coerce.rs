@@ -106,7 +106,7 @@ pub(crate) fn parse(text: &str, column: &Column) -> Result<Value, SqlError> {
 /// # Errors
 /// `Invalid`: 22P02, 22007 for dates and times, 22003 for a number out of range.
 pub(crate) fn parse_text(text: &str, column_type: ColumnType) -> Result<Value, SqlError> {
-    text::parse(column_type, text).map_err(|e| {
+    text::parse_sql(column_type, text).map_err(|e| {
         if e.kind() == ErrorKind::Unsupported {
             return SqlError::from(e);
         }

@@ -5,6 +5,7 @@
 use super::coerce::{convert, parse};
 use super::types::column_type;
 use crate::jsonb;
+use arrow::datatypes::DataType;
 use datafusion::sql::sqlparser::ast::{self, CastKind, Expr, UnaryOperator};
 use oribi_session::sql::SqlError;
 use oribi_types::{Column, ColumnType, ErrorKind, Value};
@@ -16,6 +17,8 @@ pub(crate) struct ParameterTypes {
     known: Vec<Option<ColumnType>>,
     /// Those that are more than stored.
     compared: BTreeSet<usize>,
+    /// Those that are timestamps with a time zone.
+    moments: BTreeSet<usize>,
 }
 
 /// `$n` with n above this is refused, as the PostgreSQL protocol counts parameters with 16 bits.
@@ -24,7 +27,7 @@ const PARAMETERS_MAX: usize = 65_535;
 impl ParameterTypes {
     /// Starts from the types that the client gave.
     pub(crate) fn new(given: &[Option<ColumnType>]) -> Self {
-        ParameterTypes { known: given.to_vec(), compared: BTreeSet::new() }
+        ParameterTypes { known: given.to_vec(), ..ParameterTypes::default() }
     }
 
     /// Parameter `n`, counted from 0, is used where a value of `column_type` is wanted. What is known already stays.
@@ -42,6 +45,17 @@ impl ParameterTypes {
         self.compared.insert(n);
     }
 
+    /// Parameter `n` is used where a value of the type `arrow` is wanted, which may tell more than a column's.
+    pub(crate) fn note_moment(&mut self, n: usize, arrow: &DataType) {
+        if matches!(arrow, DataType::Timestamp(_, Some(_))) {
+            self.moments.insert(n);
+        }
+    }
+
+    pub(crate) fn is_moment(&self, n: usize) -> bool {
+        self.moments.contains(&n)
+    }
+
     pub(crate) fn get(&self, n: usize) -> Option<ColumnType> {
         self.known.get(n).copied().flatten()
     }
@@ -51,9 +65,13 @@ impl ParameterTypes {
         &self.known
     }
 
-    /// The types, text for a parameter of which nothing is known; and which parameters are compared.
-    pub(crate) fn finish(self) -> (Vec<ColumnType>, BTreeSet<usize>) {
-        (self.known.into_iter().map(|t| t.unwrap_or(ColumnType::String)).collect(), self.compared)
+    pub(crate) fn is_compared(&self, n: usize) -> bool {
+        self.compared.contains(&n)
+    }
+
+    /// The types, text for a parameter of which nothing is known.
+    pub(crate) fn types(&self) -> Vec<ColumnType> {
+        self.known.iter().map(|known| known.unwrap_or(ColumnType::String)).collect()
     }
 }
 

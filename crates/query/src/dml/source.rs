@@ -53,9 +53,12 @@ impl SourceQuery {
         let plan = if parameters.is_empty() { analyzed(scope.query, &context, plan).await? } else { plan };
         let casts = if parameters.is_empty() { HashMap::new() } else { cast_parameters(&plan)? };
         for (name, field) in parameters {
+            let n = parameter_number(&name)?;
+            if let Some(field) = &field {
+                types.note_moment(n, field.data_type());
+            }
             let column_type = field.and_then(|f| ColumnType::from_arrow(f.data_type()).ok());
-            let column_type = column_type.or_else(|| casts.get(&name).copied());
-            types.note_compared(parameter_number(&name)?, column_type);
+            types.note_compared(n, column_type.or_else(|| casts.get(&name).copied()));
         }
         let schema = pg_catalog::output_schema(&statement, plan.schema().as_arrow());
         Ok(SourceQuery { statement, sql: Arc::clone(scope.sql), schema })

@@ -10,7 +10,7 @@ use super::rows::arrow_interval;
 use crate::dml::{parse_text, scalar};
 use crate::error::{invalid, unsupported};
 use crate::literals::field;
-use arrow::datatypes::{DataType, TimeUnit};
+use arrow::datatypes::{DataType, Field, TimeUnit};
 use datafusion::common::tree_node::Transformed;
 use datafusion::common::{DFSchema, DataFusionError, Result, ScalarValue};
 use datafusion::logical_expr::expr::Placeholder;
@@ -18,8 +18,9 @@ use datafusion::logical_expr::planner::RawBinaryExpr;
 use datafusion::logical_expr::{Expr, ExprSchemable, Operator, cast};
 use datafusion::sql::sqlparser::ast::BinaryOperator;
 use oribi_session::sql::SqlError;
-use oribi_types::ColumnType;
 use oribi_types::calendar::MICROS_PER_DAY;
+use oribi_types::{ColumnType, text};
+use std::sync::Arc;
 
 /// The arithmetic of which a side is a moment or an interval; `None` if it is of something else.
 ///
@@ -92,8 +93,9 @@ fn minus((left, l): (&Kind, Expr), (right, r): (&Kind, Expr), schema: &DFSchema)
         (K::Date | K::Timestamp | K::Timestamptz, K::Interval) => Some(call("timestamp_minus", vec![l, r])),
         (K::Date | K::Timestamp | K::Timestamptz | K::Unknown, K::Timestamp | K::Timestamptz)
         | (K::Timestamp | K::Timestamptz, K::Date | K::Unknown) => {
-            let (l, r) = (as_column(l, ColumnType::Timestamp)?, as_column(r, ColumnType::Timestamp)?);
-            Some(call("time_between", vec![l, r]))
+            let is_moment = [left, right].contains(&&K::Timestamptz);
+            let read = if is_moment { as_moment } else { as_timestamp };
+            Some(call("time_between", vec![read(l)?, read(r)?]))
         }
         (K::Interval, K::Interval | K::Unknown) | (K::Unknown, K::Interval) => {
             Some(call("interval_minus", vec![as_interval(l)?, as_interval(r)?]))
@@ -129,6 +131,24 @@ fn as_column(expr: Expr, column_type: ColumnType) -> Result<Expr> {
     }
     let Some(text) = text_of(&expr) else { return Ok(expr) };
     let value = parse_text(text, column_type).and_then(|value| scalar(value.as_ref(), column_type));
+    Ok(Expr::Literal(value.map_err(foreign)?, None))
+}
+
+fn as_timestamp(expr: Expr) -> Result<Expr> {
+    as_column(expr, ColumnType::Timestamp)
+}
+
+/// As a timestamp in UTC, so that an offset in a text counts; what has a type stays.
+fn as_moment(expr: Expr) -> Result<Expr> {
+    if let Expr::Placeholder(Placeholder { id, field: None }) = expr {
+        let utc = DataType::Timestamp(TimeUnit::Microsecond, Some("+00:00".into()));
+        let field = Arc::new(Field::new("", utc, true));
+        return Ok(Expr::Placeholder(Placeholder::new_with_field(id, Some(field))));
+    }
+    let Some(text) = text_of(&expr) else { return Ok(expr) };
+    let value = text::parse(ColumnType::Timestamp, text)
+        .map_err(|e| SqlError::from(e).with_sqlstate("22007"))
+        .and_then(|value| scalar(value.as_ref(), ColumnType::Timestamp));
     Ok(Expr::Literal(value.map_err(foreign)?, None))
 }
 

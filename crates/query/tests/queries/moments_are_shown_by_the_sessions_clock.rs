@@ -121,3 +121,52 @@ async fn a_statement_is_planned_for_the_zone_it_is_executed_in() {
         assert!(rows("UTC").await.contains("2024-07-01 10:00:00"));
     }
 }
+
+/// In a session of any zone. Beside a moment the offset counts.
+#[tokio::test]
+async fn the_offset_behind_a_timestamp_is_passed_over() {
+    let db = Db::new();
+    db.run("create table t (at timestamp primary key, id int)").await;
+    for zone in ["UTC", "Europe/Berlin"] {
+        db.run(&format!("set timezone = '{zone}'")).await;
+        db.run("insert into t values ('2024-01-01 00:00:00+02', 1), (timestamp '2024-06-01 12:00:00Z', 2)")
+            .await;
+        assert_eq!(
+            db.rows("select at::text, id from t order by id").await,
+            ["2024-01-01 00:00:00|1", "2024-06-01 12:00:00|2"]
+        );
+        for condition in [
+            "at = '2024-01-01 00:00:00-07'",
+            "at in ('2024-01-01 00:00:00+05', '1999-01-01')",
+            "at <= '2024-01-01 00:00:00+05:30'",
+            "at between '2023-01-01 00:00Z' and '2024-01-01 00:00:00+13'",
+            "at = cast('2024-01-01 00:00:00.0 -02:30' as timestamp)",
+            "at = ('2024-01-01 00:00:00' || '+02')::timestamp",
+            "at - '2024-01-01 00:00:00+05' = interval '0'",
+        ] {
+            assert_eq!(db.rows(&format!("select id from t where {condition}")).await, ["1"], "{condition}");
+        }
+        assert_eq!(db.state("select timestamp '2024-01-01 00:00:00+99'").await, "22007");
+        assert_eq!(db.tag("update t set id = 3 where at = '2024-01-01 00:00:00+11'").await, "UPDATE 1");
+        assert_eq!(db.tag("delete from t where at = '2024-01-01 00:00:00+11'").await, "DELETE 1");
+        db.run("delete from t").await;
+    }
+    db.run("set timezone = 'UTC'").await;
+    for expression in [
+        "to_timestamp(0) = '1970-01-01 02:00:00+02'",
+        "to_timestamp(0) in ('1970-01-01 02:00:00+02')",
+        "to_timestamp(0) between '1970-01-01 02:00:00+02' and '1970-01-01 01:00:00+01'",
+        "to_timestamp(0) - '1970-01-01 02:00:00+02' = interval '0'",
+        "'1970-01-01 02:00:00+02' - to_timestamp(0) = interval '0'",
+    ] {
+        assert_eq!(db.rows(&format!("select {expression}")).await, ["true"], "{expression}");
+    }
+    for (sql, is_moment) in [
+        ("select to_timestamp(0) = $1", true),
+        ("select to_timestamp(0) - $1", true),
+        ("select id from t where at = $1", false),
+        ("insert into t values ($1, 1)", false),
+    ] {
+        assert_eq!(db.prepare(sql).await.is_moment(0), is_moment, "{sql}");
+    }
+}

@@ -19,7 +19,7 @@ async fn literals_of_every_type() {
     db.run("insert into t (id) values (-2)").await;
     assert_eq!(
         db.rows("select i1, i2, i8, r, d, n, s, dt, ts, j from t where id = 1").await,
-        ["2|3|4|1.5|2.5|12.35|long text|2026-01-02|2026-01-02T02:04:05|{\"a\": [1]}"]
+        ["2|3|4|1.5|2.5|12.35|long text|2026-01-02|2026-01-02T03:04:05|{\"a\": [1]}"]
     );
     assert_eq!(db.rows("select count(*) from t where b is null and y is null and id = -2").await, ["1"]);
     let id = "'00000000-0000-0000-0000-000000000001'";

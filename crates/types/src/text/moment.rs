@@ -21,16 +21,27 @@ pub fn parse_date(word: &str) -> Result<i32> {
     Ok(i32::try_from(day).expect("the last day is below 2^31"))
 }
 
+/// A timestamp in UTC.
 pub fn parse_timestamp(word: &str) -> Result<i64> {
+    timestamp(word, |clock, offset| clock - offset)
+}
+
+/// What a clock shows: an offset from UTC must be one, and is passed over.
+pub fn parse_clock(word: &str) -> Result<i64> {
+    timestamp(word, |clock, _| clock)
+}
+
+fn timestamp(word: &str, since_midnight: impl Fn(i64, i64) -> i64) -> Result<i64> {
     match infinity(word) {
         Some(true) => return Ok(i64::MAX),
         Some(false) => return Ok(i64::MIN),
         None => {}
     }
     let (day, time) = take_day(word, ColumnType::Timestamp)?;
-    let since_midnight = if time.is_empty() { Some(0) } else { take_time(time) };
-    let since_midnight = since_midnight.ok_or_else(|| malformed(ColumnType::Timestamp, word))?;
-    let micros = day.checked_mul(MICROS_PER_DAY).and_then(|midnight| midnight.checked_add(since_midnight));
+    let time = if time.is_empty() { Some((0, 0)) } else { take_time(time) };
+    let (clock, offset) = time.ok_or_else(|| malformed(ColumnType::Timestamp, word))?;
+    let midnight = day.checked_mul(MICROS_PER_DAY);
+    let micros = midnight.and_then(|midnight| midnight.checked_add(since_midnight(clock, offset)));
     // The last value is infinity.
     micros
         .filter(|micros| *micros < i64::MAX && *micros >= FIRST_DAY * MICROS_PER_DAY)
@@ -100,9 +111,9 @@ fn parts_of_date(date: &str) -> Option<(u32, u32, u32)> {
     parts.next().is_none().then_some(date)
 }
 
-/// Reads `HH:MM[:SS[.f…]][Z|±HH[[:]MM]]` as microseconds since midnight UTC (below zero or beyond a day by as much as
-/// the offset is).
-fn take_time(text: &str) -> Option<i64> {
+/// Reads `HH:MM[:SS[.f…]][Z|±HH[[:]MM]]`: what the clock shows since midnight, and how far it is ahead of UTC, both in
+/// microseconds.
+fn take_time(text: &str) -> Option<(i64, i64)> {
     let text = text.trim_ascii();
     let (clock, offset) = match text.find(['Z', 'z', '+', '-']) {
         Some(at) => (text[..at].trim_ascii_end(), &text[at..]),
@@ -124,8 +135,9 @@ fn take_time(text: &str) -> Option<i64> {
     if hour > 24 || minute > 59 || second > 60 || (hour == 24 && (minute, second) != (0, 0)) {
         return None;
     }
-    let seconds = i64::from(hour * 3600 + minute * 60 + second) - offset_seconds(offset)?;
-    Some(seconds * MICROS_PER_SECOND + fraction_micros(fraction)?)
+    let seconds = i64::from(hour * 3600 + minute * 60 + second);
+    let offset = offset_seconds(offset)? * MICROS_PER_SECOND;
+    Some((seconds * MICROS_PER_SECOND + fraction_micros(fraction)?, offset))
 }
 
 /// A fraction of a second, rounded to microseconds.

@@ -149,6 +149,23 @@ fn timestamps_are_in_utc() {
 }
 
 #[test]
+fn in_sql_the_offset_of_a_timestamp_is_passed_over() {
+    for read in [parse_sql, parse_exact] {
+        for (text, clock) in [
+            ("2024-01-02 03:04:05+02", "2024-01-02 03:04:05"),
+            (" 2024-01-01 00:30:00.5 -0530 ", "2024-01-01 00:30:00.5"),
+            ("2024-01-02T03:04:05Z", "2024-01-02 03:04:05"),
+            ("2024-01-02", "2024-01-02 00:00:00"),
+            ("-infinity", "-infinity"),
+        ] {
+            let value = read(ColumnType::Timestamp, text).unwrap();
+            assert_eq!(to_string(value.as_ref(), ColumnType::Timestamp), clock, "{text}");
+        }
+        assert!(read(ColumnType::Timestamp, "2024-01-02 03:04:05+99").is_err());
+    }
+}
+
+#[test]
 fn only_the_outermost_moments_are_infinite() {
     let written = |micros| to_string(ValueRef::Timestamp(micros), ColumnType::Timestamp);
     assert_eq!(written(i64::MAX), "infinity");

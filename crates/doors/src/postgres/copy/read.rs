@@ -127,7 +127,7 @@ impl CopyReader {
             match self.types[i] {
                 ColumnType::String => self.builders[i].push(ValueRef::String(value)),
                 other => {
-                    let value = text::parse(other, value).map_err(|e| invalid_text(named(e)))?;
+                    let value = text::parse_sql(other, value).map_err(|e| invalid_text(named(e)))?;
                     self.builders[i].push(value.as_ref());
                 }
             }
