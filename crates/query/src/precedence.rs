@@ -12,7 +12,8 @@ use datafusion::sql::sqlparser::parser::{Parser, ParserError};
 use datafusion::sql::sqlparser::tokenizer::{Token, Word};
 use std::any::TypeId;
 
-/// The dialect of PostgreSQL, but for the precedence of operators.
+/// The dialect of PostgreSQL, but for the precedence of operators: all else that `PostgreSqlDialect` overrides is its own
+/// answer, and what it begins to override in a later version belongs here.
 #[derive(Debug)]
 pub(crate) struct Postgres;
 
