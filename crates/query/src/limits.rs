@@ -106,6 +106,10 @@ fn as_bigint(expr: &mut Expr, clause: &str) -> Result<(), SqlError> {
         Expr::Subquery(_) => return Err(unsupported(&format!("a subquery in {clause}"))),
         Expr::Value(value) => match &value.value {
             Value::Number(digits, _) => Expr::Value(Value::Number(rounded(digits)?, false).into()),
+            Value::SingleQuotedString(text) if text.trim_ascii().parse::<i64>().is_err() => {
+                let message = format!("invalid input syntax for type bigint: \"{text}\"");
+                return Err(invalid("22P02", message));
+            }
             _ => expr.clone(),
         },
         _ => expr.clone(),

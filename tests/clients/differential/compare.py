@@ -75,7 +75,7 @@ def text(value):
 
 NUMERIC = 1700
 
-# A quotient never has fewer digits behind its point.
+# PostgreSQL's quotients never have fewer significant digits, nor Oribi's behind the point.
 QUOTIENT_DIGITS = 16
 
 
@@ -94,9 +94,10 @@ def same_number(one, other):
     """Quotients have another number of digits here, by their type. Those that both have are the same; they are many."""
     if one == other:
         return True
-    digits = min(-one.as_tuple().exponent, -other.as_tuple().exponent)
-    unit = decimal.Decimal(1).scaleb(-digits)
-    return digits >= QUOTIENT_DIGITS and abs(one - other) <= unit / 2
+    coarse = max(one, other, key=lambda number: number.as_tuple().exponent)
+    digits, exponent = coarse.as_tuple().digits, coarse.as_tuple().exponent
+    unit = decimal.Decimal(1).scaleb(exponent)
+    return max(len(digits), -exponent) >= QUOTIENT_DIGITS and abs(one - other) <= unit / 2
 
 
 def same_value(one, other, oid):

@@ -7,6 +7,9 @@ JSON = [
 ]
 
 # Roundings of the C library that PostgreSQL was built with; here the nearest double.
-NUMBERS = [r"^\[(function cbrt|operator \|\|/ x|numbers: cbrt\(\{0\}\))\]"]
+NUMBERS = [
+    r"^\[(function cbrt|operator \|\|/ x|numbers: cbrt\(\{0\}\))\]",
+    r"^\[operator \^\] SELECT '1.5'::real \^ 100::numeric",
+]
 
 KNOWN = [*JSON, *NUMBERS]

@@ -550,23 +550,13 @@ fn name_apart(select: &mut Select) {
         |item: &SelectItem| matches!(item, SelectItem::Wildcard(_) | SelectItem::QualifiedWildcard(..));
     let wild = select.projection.iter().any(wild);
     for (i, item) in select.projection.iter_mut().enumerate() {
-        let name = match &*item {
-            // What is planned for `1 + 1` and `2`, or for `round` of two types, may have one name.
-            SelectItem::UnnamedExpr(expr) => match expr {
-                Expr::Identifier(_) | Expr::CompoundIdentifier(_) => planned_name(expr),
-                // By the names of the functions that they become.
-                Expr::UnaryOp { op: UnaryOperator::PGAbs, .. } => "abs".to_owned(),
-                Expr::UnaryOp { op: UnaryOperator::PGSquareRoot, .. } => "sqrt".to_owned(),
-                Expr::UnaryOp { op: UnaryOperator::PGCubeRoot, .. } => "cbrt".to_owned(),
-                computed => match column_name(computed).as_str() {
-                    "mod" | "pow" | "power" => NAMELESS.to_owned(),
-                    name => name.to_owned(),
-                },
-            },
-            SelectItem::ExprWithAlias { alias, .. } => alias.value.clone(),
+        let names = match &*item {
+            SelectItem::UnnamedExpr(expr) => [Some(planned_name(expr)), function_name(expr)],
+            SelectItem::ExprWithAlias { alias, .. } => [Some(alias.value.clone()), None],
             _ => continue,
         };
-        if (!seen.insert(name) || wild)
+        let taken = names.into_iter().flatten().filter(|name| !seen.insert(name.clone())).count() > 0;
+        if (taken || wild)
             && let SelectItem::UnnamedExpr(expr) = item
         {
             let alias = Ident::with_quote('"', apart(&column_name(expr), i + 1));
@@ -574,6 +564,20 @@ fn name_apart(select: &mut Select) {
             *item = SelectItem::ExprWithAlias { expr, alias };
         }
     }
+}
+
+/// What is planned for `1 + 1` and `2`, or for `round` of two types, may have one name: that of the function it becomes.
+fn function_name(expr: &Expr) -> Option<String> {
+    Some(match expr {
+        Expr::Identifier(_) | Expr::CompoundIdentifier(_) => return None,
+        Expr::UnaryOp { op: UnaryOperator::PGAbs, .. } => "abs()".to_owned(),
+        Expr::UnaryOp { op: UnaryOperator::PGSquareRoot, .. } => "sqrt()".to_owned(),
+        Expr::UnaryOp { op: UnaryOperator::PGCubeRoot, .. } => "cbrt()".to_owned(),
+        computed => match column_name(computed).as_str() {
+            "mod" | "pow" | "power" => format!("{NAMELESS}()"),
+            name => format!("{name}()"),
+        },
+    })
 }
 
 /// What tells DataFusion columns apart: a cast keeps the name. That two are taken for one only costs an alias.

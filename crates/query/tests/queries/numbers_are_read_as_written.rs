@@ -38,6 +38,7 @@ async fn limits_are_numbers_or_null() {
         assert_eq!(db.rows(&format!("{ordered}{limit}")).await, rows, "{limit}");
     }
     assert_eq!(db.state("select id from t limit -1").await, "2201W");
+    assert_eq!(db.state("select id from t limit 'x'").await, "22P02");
     assert_eq!(db.state("select id from t offset -1").await, "2201X");
     assert_eq!(db.state("select id from t fetch first 1 rows with ties").await, "0A000");
     assert_eq!(db.state("select id from t limit 1, 2").await, "42601");
