@@ -152,9 +152,10 @@ fn beside(expr: Expr, kind: &Kind, other: &Kind, symbol: &BinaryOperator) -> Res
             let Expr::Placeholder(Placeholder { id, .. }) = expr else { return Ok(expr) };
             let data_type = integer_type(data_type).unwrap_or_else(|| data_type.clone());
             let field = Some(Arc::new(Field::new("", data_type.clone(), true)));
-            // What is given may be of a narrower type.
             let parameter = Expr::Placeholder(Placeholder { id, field });
-            Ok(Expr::Cast(Cast::new(Box::new(parameter), data_type)))
+            // What is given may be of a narrower type. In a comparison nothing is rounded.
+            let computed = operator(symbol).is_some() && !matches!(data_type, DataType::Decimal128(..));
+            Ok(if computed { Expr::Cast(Cast::new(Box::new(parameter), data_type)) } else { parameter })
         }
         (Kind::Huge, Kind::Number(DataType::Float32 | DataType::Float64)) => {
             let digits = huge(&expr).unwrap_or_default().to_owned();

@@ -1,7 +1,8 @@
 //! Arithmetic, casts and functions of numbers answer as PostgreSQL 15 does, wherever an expression may stand.
 
 use crate::db::Db;
-use oribi_types::ColumnType;
+use oribi_session::sql::{Outcome, SqlEngine};
+use oribi_types::{ColumnType, Value};
 
 /// Expressions, and what PostgreSQL 15 answers as text; or the SQLSTATE behind `!`.
 const ANSWERS: &[(&str, &str)] = &[
@@ -422,4 +423,28 @@ async fn columns_of_a_result_may_be_planned_alike() {
     let db = Db::new();
     let sql = "select round(2.5), round(2.5::float8), sqrt(4), |/ 4, power(2, 3), 2 ^ 3, mod(5, 3), 2, 1 + 1";
     assert_eq!(db.rows(sql).await, ["3|2.0|2.0|2.0|8.0|8.0|2|2|2"]);
+}
+
+#[tokio::test]
+async fn a_parameter_is_compared_with_all_its_digits() {
+    let db = Db::new();
+    db.run("create table t (id int primary key, price numeric(10,2))").await;
+    db.run("insert into t values (1, 2.50)").await;
+    for (column_type, value) in [
+        (ColumnType::Decimal { precision: 38, scale: 3 }, Value::Decimal(2501)),
+        (ColumnType::Double, Value::Double(2.501)),
+    ] {
+        let prepared = db
+            .query
+            .prepare(&db.session, "select id from t where price < $1", &[Some(column_type)])
+            .await
+            .unwrap();
+        let Outcome::Rows(rows) = prepared.execute(&db.session, &[value]).await.unwrap() else {
+            panic!("no rows")
+        };
+        let batches: Vec<arrow::array::RecordBatch> = futures::TryStreamExt::try_collect(rows).await.unwrap();
+        assert_eq!(batches.iter().map(|batch| batch.num_rows()).sum::<usize>(), 1, "{column_type}");
+    }
+    let narrow = db.query.prepare(&db.session, "select 0 + $1", &[Some(ColumnType::Int16)]).await.unwrap();
+    assert!(narrow.execute(&db.session, &[Value::Int16(7)]).await.is_ok());
 }
