@@ -22,9 +22,10 @@ impl Engine {
     }
 
     #[cold]
-    fn stop(&self, error: &Error) {
+    fn stop(&self, doing: &str) {
+        let error = Error::unavailable(format!("{doing} panicked"));
         self.log.stop(error.clone());
-        self.timeline.stop(error.clone());
+        self.timeline.stop(error);
         // Who waits for room is told that the engine is closed.
         self.budget.close();
     }
@@ -34,7 +35,7 @@ impl Drop for StopOnPanic<'_> {
     #[inline]
     fn drop(&mut self) {
         if std::thread::panicking() {
-            self.engine.stop(&Error::unavailable(format!("{} panicked", self.doing)));
+            self.engine.stop(self.doing);
         }
     }
 }

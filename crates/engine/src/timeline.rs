@@ -99,10 +99,13 @@ impl Timeline {
     ///
     /// # Errors
     /// `Unavailable` if it never will.
+    #[inline]
     pub fn wait_for_watermark(&self, ts: Timestamp) -> Result<()> {
-        if self.watermark() >= ts {
-            return Ok(());
-        }
+        if self.watermark() >= ts { Ok(()) } else { self.wait_for_others(ts) }
+    }
+
+    #[cold]
+    fn wait_for_others(&self, ts: Timestamp) -> Result<()> {
         let mut writes = self.writes.lock();
         while self.watermark() < ts {
             if let Some(error) = self.stopped.get() {

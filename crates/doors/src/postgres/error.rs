@@ -55,14 +55,14 @@ const COLUMNS_MAX: usize = 1664;
 ///
 /// # Errors
 /// `TooLarge` (54011) beyond [`COLUMNS_MAX`].
+#[inline]
 pub fn column_count(columns: usize) -> Result<i16, SqlError> {
-    match i16::try_from(columns) {
-        Ok(count) if columns <= COLUMNS_MAX => Ok(count),
-        _ => {
-            let message = format!("target lists can have at most {COLUMNS_MAX} entries");
-            Err(with_state(ErrorKind::TooLarge, "54011", message))
-        }
-    }
+    if columns <= COLUMNS_MAX { Ok(columns as i16) } else { Err(too_many_columns()) }
+}
+
+#[cold]
+fn too_many_columns() -> SqlError {
+    with_state(ErrorKind::TooLarge, "54011", format!("target lists can have at most {COLUMNS_MAX} entries"))
 }
 
 /// The SQLSTATE of an error whose maker did not choose one.

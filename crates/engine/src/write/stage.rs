@@ -200,11 +200,15 @@ impl<'a> Files<'a> {
 struct Own(Option<HashTable<usize>>);
 
 impl Own {
+    #[inline]
     fn of(ops: &[WriteOp<'_>]) -> Self {
+        if ops.len() < 2 {
+            return Own(None);
+        }
         let ascends =
             |pair: &[WriteOp<'_>]| Arc::ptr_eq(pair[0].table, pair[1].table) && pair[0].key < pair[1].key;
         let looks = || ops.iter().any(|op| op.read == Read::Existing);
-        let is_needed = ops.len() > 1 && looks() && !ops.windows(2).all(ascends);
+        let is_needed = looks() && !ops.windows(2).all(ascends);
         Own(is_needed.then(|| HashTable::with_capacity(ops.len())))
     }
 
