@@ -43,6 +43,9 @@ class Server:
             stdout=subprocess.PIPE,
             stderr=self.log,
             text=True,
+            # As an operator's is. The kernel shares the processor among sessions, and queries yield within theirs: to a busy
+            # program in the session of the tests they would yield for ever.
+            start_new_session=True,
         )
         self.ports = {}
         for line in self.process.stdout:

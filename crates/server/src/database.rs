@@ -3,7 +3,7 @@
 use crate::config::{Config, parse_size};
 use oribi_doors::kudu::random_id;
 use oribi_engine::{Engine, EngineOptions};
-use oribi_env::{Env, read_file, write_file};
+use oribi_env::{Env, Priority, read_file, write_file};
 use oribi_query::{QueryEngine, QueryOptions};
 use oribi_session::Database;
 use oribi_types::{Error, Result};
@@ -17,8 +17,10 @@ pub fn open(dir: &Path, memory: &str) -> Result<Database> {
     let memory_bytes = parse_size(memory).map_err(|e| e.context(format!("--memory {memory}")))?;
     let doors = Config { kudu_master: None, kudu_tserver: None, ..Config::default() };
     let config = Config { data: dir.to_owned(), memory_bytes, ..doors };
-    // Whoever runs the command may read the files that it names; a client of a server may not.
-    open_engines(&config, QueryOptions { file_tables: true, ..QueryOptions::default() })
+    // Whoever runs the command may read the files that it names; a client of a server may not. And
+    // nobody is served beside it, to whom queries would yield.
+    let options = QueryOptions { file_tables: true, priority: Priority::Normal, ..QueryOptions::default() };
+    open_engines(&config, options)
 }
 
 /// Opens the folder that `config` names.
