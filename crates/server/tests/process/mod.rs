@@ -60,7 +60,11 @@ impl Server {
         // A session of its own, as an operator's is: the kernel shares the processor among sessions, and queries yield within
         // theirs. Should the test be killed, the kernel ends the server; else Drop does.
         let mut command = Command::new("setsid");
-        command.args(["setpriv", "--pdeathsig", "KILL", ORIBI, "serve"]).arg("--data").arg(data).args(["--log", "warn"]);
+        command
+            .args(["setpriv", "--pdeathsig", "KILL", ORIBI, "serve"])
+            .arg("--data")
+            .arg(data)
+            .args(["--log", "warn"]);
         for door in ["--memcached", "--couchbase", "--postgres", "--kudu-master", "--kudu-tserver", "--http"]
         {
             command.args([door, "127.0.0.1:0"]);
