@@ -1,0 +1,379 @@
+"""What others see while one client keeps the server busy: for each noise, the latency of single requests of other clients
+(99th percentile and longest, in milliseconds) and the most memory that the server had resident. Each noise has a server of its own,
+of which some is under a small budget."""
+
+import argparse
+import contextlib
+import http.client
+import json
+import multiprocessing
+import pathlib
+import socket
+import struct
+import tempfile
+import threading
+import time
+
+import psycopg
+from conftest import Server, run_oribi
+
+# The longest that a probe waits for an answer, and the pause between two of its requests, in seconds.
+PATIENCE, PAUSE = 120, 0.002
+
+
+def memcached(ports):
+    client = socket.create_connection(("127.0.0.1", ports["memcached"]), timeout=PATIENCE)
+    client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return client, client.makefile("rb")
+
+
+def ask(ports, request, lines):
+    """A request of memcached's text protocol that is answered with so many lines."""
+    client, answers = memcached(ports)
+
+    def once():
+        client.sendall(request)
+        for _ in range(lines):
+            answers.readline()
+
+    return once
+
+
+def execute(ports, sql):
+    connection = psycopg.connect(
+        host="127.0.0.1", port=ports["postgres"], user="oribi", dbname="oribi", autocommit=True, prepare_threshold=0
+    )
+    return lambda: connection.execute(sql)
+
+
+def healthz(ports):
+    def once():
+        connection = http.client.HTTPConnection("127.0.0.1", ports["http"], timeout=PATIENCE)
+        connection.request("GET", "/healthz")
+        assert connection.getresponse().status == 200
+        connection.close()
+
+    return once
+
+
+# What others do. `hot` is a document of another table than that which is loaded, `own` is of that one.
+PROBES = {
+    "get": lambda ports: ask(ports, b"get hot\r\n", 3),
+    "set": lambda ports: ask(ports, b"set hot 0 0 4\r\nwarm\r\n", 1),
+    "set of the table": lambda ports: ask(ports, b'set public/rows/5 0 0 8\r\n{"n": 1}\r\n', 1),
+    "update of the table": lambda ports: execute(ports, "update rows set n = 0 where id = 7"),
+    "select 1": lambda ports: execute(ports, "select 1"),
+    "/healthz": healthz,
+}
+
+
+def probe(name, ports, ready, stop, report):
+    """Asks again and again until told to stop; reports how long each answer took, in seconds."""
+    once, took = PROBES[name](ports), []
+    for _ in range(20):
+        once()
+    ready.wait()
+    while not stop.is_set():
+        started = time.perf_counter()
+        try:
+            once()
+        except Exception as error:  # Who is refused or dropped has waited for nothing: that is worse.
+            report.put((name, None, repr(error)))
+            return
+        took.append(time.perf_counter() - started)
+        time.sleep(PAUSE)
+    report.put((name, sorted(took), None))
+
+
+class Others:
+    """One process for each probe, so that they do not wait for each other."""
+
+    def __init__(self, server):
+        context = multiprocessing.get_context("spawn")
+        self.ready, self.stop, self.report = context.Barrier(len(PROBES) + 1), context.Event(), context.Queue()
+        shared = (server.ports, self.ready, self.stop, self.report)
+        self.processes = [context.Process(target=probe, args=(name, *shared), daemon=True) for name in PROBES]
+
+    def __enter__(self):
+        for process in self.processes:
+            process.start()
+        self.ready.wait(timeout=PATIENCE)
+        return self
+
+    def __exit__(self, *_):
+        self.stop.set()
+
+    def results(self):
+        told = {}
+        for _ in self.processes:
+            name, took, error = self.report.get(timeout=2 * PATIENCE)
+            told[name] = {"error": error} if error else {
+                "p99": took[len(took) * 99 // 100] * 1000, "max": took[-1] * 1000, "requests": len(took)
+            }  # fmt: skip
+        for process in self.processes:
+            process.join()
+        return told
+
+
+class Noise:
+    """What one client, or a crowd of them, does to the others."""
+
+    flags = ("--memory", "1GiB")
+    # How many rows the table has beforehand.
+    rows = 1000
+
+    def __init__(self, options):
+        self.options = options
+
+    def prepare(self, server):
+        pass
+
+    def make(self, server):
+        raise NotImplementedError
+
+
+class Update(Noise):
+    """`UPDATE` of all rows of a table that lies in files"""
+
+    def __init__(self, options):
+        super().__init__(options)
+        self.rows = options.rows
+
+    def make(self, server):
+        with server.sql() as sql:
+            sql.execute("update rows set n = n + 1")
+
+
+class Import(Noise):
+    """`oribi import` of a file into the table"""
+
+    def prepare(self, server):
+        self.file = server.data.parent / "rows.csv"
+        with self.file.open("w") as lines:
+            lines.write("id,n,note\n")
+            lines.writelines(f"{i},{i},{'x' * 90}\n" for i in range(10_000, 10_000 + self.options.rows))
+
+    def make(self, server):
+        run_oribi("import", self.file, "--table", "rows", "--host", f"127.0.0.1:{server.ports['postgres']}")
+
+
+class LongString(Noise):
+    """`length(repeat('x', 2000000000))`, two at a time"""
+
+    flags = ("--memory", "256MiB")
+    sql = "select length(repeat('x', 2000000000))"
+
+    def make(self, server):
+        def run():
+            with server.sql() as sql, contextlib.suppress(psycopg.Error):
+                sql.execute(self.sql)
+
+        together([run] * 2)
+
+
+class LongPad(LongString):
+    """`replace(repeat('x', 1000000), 'x', repeat('y', 1000))`, two at a time"""
+
+    sql = "select length(replace(repeat('x', 1000000), 'x', repeat('y', 1000)))"
+
+
+class WideSelect(LongString):
+    """`select` of 1,600 columns, two at a time"""
+
+    sql = "select " + ", ".join(f"n + {i}" for i in range(1600)) + " from rows"
+
+
+class Passwords(Noise):
+    """2,000 attempts of SASL PLAIN in one go"""
+
+    def __init__(self, options):
+        super().__init__(options)
+        password = pathlib.Path(tempfile.mkstemp()[1])
+        password.write_text("right")
+        self.flags = (*self.flags, "--couchbase-user", "user", "--couchbase-password-file", str(password))
+
+    def make(self, server):
+        value = b"\0user\0wrong"
+        request = struct.pack(">BBHBBHIIQ", 0x80, 0x21, 5, 0, 0, 0, 5 + len(value), 0, 0) + b"PLAIN" + value
+        with socket.create_connection(("127.0.0.1", server.ports["couchbase"]), timeout=PATIENCE) as client:
+            client.sendall(request * 2000)
+            client.shutdown(socket.SHUT_WR)
+            with contextlib.suppress(ConnectionError):
+                while client.recv(1 << 16):
+                    pass
+
+
+class DrippingLine(Noise):
+    """a line of 1 MiB that comes in small pieces, from 4 clients"""
+
+    def make(self, server):
+        def run():
+            with socket.create_connection(("127.0.0.1", server.ports["memcached"]), timeout=PATIENCE) as client:
+                client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                with contextlib.suppress(ConnectionError):
+                    for _ in range((1 << 20) // 64):
+                        client.sendall(b"x" * 64)
+
+        together([run] * 4)
+
+
+class HalfFrames(Noise):
+    """half a frame of 20 MiB from each of 150 clients that said nothing yet"""
+
+    flags = ("--memory", "256MiB")
+
+    def make(self, server):
+        head = struct.pack(">BBHBBHIIQ", 0x80, 0x01, 3, 8, 0, 0, 19 << 20, 0, 0)
+        hold(server, "couchbase", 150, head + bytes(18 << 20))
+
+
+class SlowReaders(Noise):
+    """200 clients that each get a document of 20 MiB and do not read it"""
+
+    flags = ("--memory", "256MiB")
+
+    def prepare(self, server):
+        body = b"big" + bytes(18 << 20)
+        head = struct.pack(">BBHBBHIIQ", 0x80, 0x01, 3, 8, 0, 0, 8 + len(body), 0, 0) + bytes(8)
+        with socket.create_connection(("127.0.0.1", server.ports["couchbase"]), timeout=PATIENCE) as client:
+            client.sendall(head + body)
+            client.recv(24)
+
+    def make(self, server):
+        hold(server, "couchbase", 200, struct.pack(">BBHBBHIIQ", 0x80, 0x00, 3, 0, 0, 0, 3, 0, 0) + b"big")
+
+
+class KeptStatements(Noise):
+    """400 prepared statements of 1 MiB, kept by name"""
+
+    flags = ("--memory", "256MiB")
+
+    def make(self, server):
+        message = b"s%03d\0select 1 /*" + b"x" * (1 << 20) + b"*/\0\0\0"
+        parse = b"".join(b"P" + struct.pack(">i", 4 + len(message) - 1) + message % n for n in range(400))
+        startup = struct.pack(">i", 196608) + b"user\0oribi\0database\0oribi\0\0"
+        startup = struct.pack(">i", 4 + len(startup)) + startup
+        hold(server, "postgres", 1, startup + parse + b"S\0\0\0\4")
+
+
+class Scrapers(Noise):
+    """200 clients of `/metrics` that do not read"""
+
+    def make(self, server):
+        hold(server, "http", 200, b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n" * 50)
+
+
+class Silent(Noise):
+    """1,000 connections on each door that say nothing"""
+
+    def make(self, server):
+        hold(server, "memcached", 1000, b"")
+        hold(server, "couchbase", 1000, b"")
+
+
+class Drip(Noise):
+    """200 clients that send a byte a second"""
+
+    def make(self, server):
+        clients = [socket.create_connection(("127.0.0.1", server.ports["memcached"])) for _ in range(200)]
+        for byte in b"get x"[: self.options.seconds]:
+            for client in clients:
+                client.send(bytes([byte]))
+            time.sleep(1)
+
+
+def together(works):
+    threads = [threading.Thread(target=work) for work in works]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+
+def hold(server, door, clients, request):
+    """So many clients that send what is taken of a request, read nothing, and stay for some seconds."""
+    held = []
+    for _ in range(clients):
+        client = socket.create_connection(("127.0.0.1", server.ports[door]), timeout=PATIENCE)
+        client.settimeout(1)
+        with contextlib.suppress(OSError):
+            client.sendall(request)
+        held.append(client)
+    time.sleep(3)
+    for client in held:
+        client.close()
+
+
+NOISES = [
+    Update, Import, LongString, LongPad, WideSelect, Passwords, DrippingLine, HalfFrames, SlowReaders, KeptStatements, Scrapers,
+    Silent, Drip,
+]  # fmt: skip
+
+
+def resident_mib(server):
+    status = pathlib.Path(f"/proc/{server.process.pid}/status").read_text()
+    return next(int(line.split()[1]) for line in status.splitlines() if line.startswith("VmHWM")) / 1024
+
+
+def load(server, rows):
+    with server.sql() as sql:
+        sql.execute("create table rows (id bigint primary key, n bigint, note text)")
+        sql.execute(f"insert into rows select i, i, repeat('x', 90) from generate_series(1, {rows}) as s(i)")
+
+
+def measure(kind, options):
+    """What others saw before, and while, a noise was made."""
+    noise = kind(options)
+    with tempfile.TemporaryDirectory(prefix="oribi-bench-neighbours-") as folder:
+        server = Server(pathlib.Path(folder) / "data", *noise.flags, "--log", "warn", "--flush-quiet-ms", "200")
+        try:
+            load(server, noise.rows)
+            noise.prepare(server)
+            # What was written is in files afterwards, and no row is cached.
+            server.restart()
+            run = {}
+            for name, make in [("alone", lambda _: time.sleep(2)), ("beside", noise.make)]:
+                pathlib.Path(f"/proc/{server.process.pid}/clear_refs").write_text("5")
+                with Others(server) as others:
+                    started = time.perf_counter()
+                    make(server)
+                    seconds = time.perf_counter() - started
+                    time.sleep(0.2)
+                run[name] = {"seconds": seconds, "others": others.results(), "resident MiB": resident_mib(server)}
+            return run
+        finally:
+            server.kill()
+
+
+def print_run(kind, run):
+    print(f"\n{kind.__name__}: {kind.__doc__}; {run['beside']['seconds']:.1f} s")
+    resident = [run[name]["resident MiB"] for name in ("alone", "beside")]
+    print(f"    {'most memory':<22}{resident[0]:8,.0f} MiB{resident[1]:8,.0f} MiB")
+    for name in PROBES:
+        alone, beside = (run[when]["others"][name] for when in ("alone", "beside"))
+        shown = [
+            answer.get("error") or f"p99 {answer['p99']:8.1f}  max {answer['max']:8.1f}  of {answer['requests']:,}"
+            for answer in (alone, beside)
+        ]
+        print(f"    {name:<22}{shown[0]:<42}| {shown[1]}")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("noises", nargs="*", help=f"of {', '.join(kind.__name__ for kind in NOISES)}; all")
+    parser.add_argument("--rows", type=int, default=200_000, help="that are updated or imported")
+    parser.add_argument("--seconds", type=int, default=5, help="of clients that drip")
+    parser.add_argument("--json", type=pathlib.Path, help="file to write all results into")
+    options = parser.parse_args()
+    wanted = [kind for kind in NOISES if not options.noises or kind.__name__ in options.noises]
+    results = {}
+    print("milliseconds that others waited: alone | beside")
+    for kind in wanted:
+        results[kind.__name__] = measure(kind, options)
+        print_run(kind, results[kind.__name__])
+    if options.json:
+        options.json.write_text(json.dumps(results, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()
