@@ -3,11 +3,12 @@
 //!
 //! Locks live in memory, and end with the process. They bind the key-value doors, all of which share them; statements
 //! of SQL neither see nor mind them. A lock is taken, minded and given back under the latch of its key, so that nothing
-//! comes between. While there is none, minding them costs one load.
+//! comes between. While none holds, minding them costs one load; while one does, most keys cost another.
 
 use oribi_types::{Error, Result};
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::hash::{BuildHasher, RandomState};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// What a reader is shown as the `cas` of a document that somebody has locked.
@@ -19,11 +20,32 @@ const LOCKS_MAX: usize = 100_000;
 /// Tells the `cas` of a lock from commit timestamps.
 const LOCK_BIT: u64 = 1 << 63;
 
-#[derive(Default)]
+/// A key that is not locked shares its slot with one in so many that are.
+const SLOTS: usize = 1024;
+
 pub struct Locks {
-    /// How many there are, so that nobody looks in vain.
-    count: AtomicUsize,
+    /// When the last lock that was taken ends, in microseconds since the Unix epoch: from then on nobody looks further.
+    until_micros: AtomicU64,
+    /// Likewise of the keys that have this slot by their hash. It is not put back when a lock is released.
+    slots: Box<[AtomicU64; SLOTS]>,
+    hasher: RandomState,
     state: Mutex<State>,
+    /// How often the state was asked for.
+    #[cfg(test)]
+    visits: AtomicU64,
+}
+
+impl Default for Locks {
+    fn default() -> Self {
+        Locks {
+            until_micros: AtomicU64::new(0),
+            slots: Box::new([const { AtomicU64::new(0) }; SLOTS]),
+            hasher: RandomState::new(),
+            state: Mutex::default(),
+            #[cfg(test)]
+            visits: AtomicU64::new(0),
+        }
+    }
 }
 
 #[derive(Default)]
@@ -40,17 +62,25 @@ struct Lock {
 
 impl Locks {
     fn state(&self) -> MutexGuard<'_, State> {
+        #[cfg(test)]
+        self.visits.fetch_add(1, Ordering::Relaxed);
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The `cas` of the lock on a key, if it is locked.
     pub(super) fn find(&self, table: u64, key: &[u8], now_micros: u64) -> Option<u64> {
-        if self.count.load(Ordering::Relaxed) == 0 {
+        if self.until_micros.load(Ordering::Relaxed) <= now_micros
+            || self.slot(table, key).load(Ordering::Relaxed) <= now_micros
+        {
             return None;
         }
         let state = self.state();
         let lock = state.held.get(&(table, key.into()))?;
         (lock.until_micros > now_micros).then_some(lock.cas)
+    }
+
+    fn slot(&self, table: u64, key: &[u8]) -> &AtomicU64 {
+        &self.slots[self.hasher.hash_one((table, key)) as usize % SLOTS]
     }
 
     /// Locks a key that is not locked; returns the lock's `cas`.
@@ -69,7 +99,9 @@ impl Locks {
         state.last_cas = now_micros.max(state.last_cas + 1);
         let cas = LOCK_BIT | state.last_cas;
         state.held.insert((table, key.into()), Lock { cas, until_micros });
-        self.count.store(state.held.len(), Ordering::Relaxed);
+        // Whoever changes the document has its latch after this.
+        self.slot(table, key).fetch_max(until_micros, Ordering::Relaxed);
+        self.until_micros.fetch_max(until_micros, Ordering::Relaxed);
         Ok(cas)
     }
 
@@ -80,7 +112,6 @@ impl Locks {
         if state.held.get(&name).is_some_and(|lock| lock.cas == cas) {
             state.held.remove(&name);
         }
-        self.count.store(state.held.len(), Ordering::Relaxed);
     }
 }
 
@@ -147,6 +178,21 @@ mod tests {
         locks.release(1, b"k", cas);
         assert_eq!(locks.find(1, b"k", 99), None);
         assert_ne!(locks.take(1, b"k", 100, 50).unwrap(), cas);
+    }
+
+    #[test]
+    fn a_lock_whose_time_is_over_costs_nobody_a_visit() {
+        let locks = Locks::default();
+        locks.take(1, b"k", 100, 50).unwrap();
+        let visits = |keys: u64, now_micros| {
+            let before = locks.visits.load(Ordering::Relaxed);
+            (0..keys).for_each(|key| assert_eq!(locks.find(1, &key.to_be_bytes(), now_micros), None));
+            locks.visits.load(Ordering::Relaxed) - before
+        };
+        assert_eq!(visits(1000, 100), 0);
+        // While it holds, only those look closer that it may be of.
+        assert!(visits(1000, 99) < 100);
+        assert!(locks.find(1, b"k", 99).is_some());
     }
 
     #[test]
