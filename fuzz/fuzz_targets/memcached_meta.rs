@@ -17,7 +17,8 @@ fuzz_target!(|input: &[u8]| {
     let verb = [b'g', b's', b'd', b'a', b'e', b'n', *verb][usize::from(*verb) % 7];
     let line = [b"m", &[verb][..], b" ", words, b"\r\nxx\r\n"].concat();
     walk::walk(&line);
-    let Frame::Request { request: Request::Meta(meta), .. } = codec::decode(&line, &walk::LIMITS) else { return };
+    let frame = codec::decode(&line, &mut 0, &walk::LIMITS);
+    let Frame::Request { request: Request::Meta(meta), .. } = frame else { return };
     let mut out = Vec::new();
     answer::key_flag(&meta.key, meta.flags.base64, &mut out);
     assert!(!out.contains(&b'\n'));

@@ -9,7 +9,7 @@ pub fn walk(input: &[u8]) -> usize {
     let mut at = 0;
     loop {
         let rest = &input[at..];
-        match decode(rest, &LIMITS) {
+        match decode(rest, &mut 0, &LIMITS) {
             Frame::Incomplete => return at,
             Frame::Fatal { .. } => return input.len(),
             Frame::Refused { len, skip, .. } => {

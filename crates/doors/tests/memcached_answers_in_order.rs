@@ -278,6 +278,7 @@ fn what_is_not_the_protocol_is_turned_away() {
     browser.expect_end();
     let mut endless = subject.connect();
     endless.send("x".repeat(5000));
+    endless.expect("CLIENT_ERROR line is too long\r\n");
     endless.expect_end();
     subject.connect().ask("get a\r\n", "END\r\n");
 }

@@ -62,6 +62,10 @@ impl Protocol for Client {
         let mut window = Window::new(&self.shared, leave, output);
         let (progress, last) = execute(&mut self.language, input, &limits, &mut window);
         let (consumed, owed) = window.finish();
+        if let (Language::Text(text), true) = (&mut self.language, progress != Progress::Done) {
+            // What was not executed is read again, from its beginning.
+            text.search_anew();
+        }
         obligation.merge(owed);
         exchange.input.advance(consumed);
         match last {

@@ -15,6 +15,8 @@ use std::borrow::Cow;
 pub struct Text {
     /// How many keys of the retrieval command that comes next were answered.
     keys_answered: usize,
+    /// How much of the command that comes next has no end of a line.
+    searched: usize,
 }
 
 impl Text {
@@ -25,7 +27,11 @@ impl Text {
         limits: &CodecLimits,
         window: &mut Window<'b>,
     ) -> Result<Taken, Progress> {
-        match codec::decode(input, limits) {
+        let frame = codec::decode(input, &mut self.searched, limits);
+        if !matches!(frame, Frame::Incomplete) {
+            self.search_anew();
+        }
+        match frame {
             Frame::Incomplete => Ok(Taken::Nothing),
             Frame::Request { request: Request::Quit, len } => Ok(Taken::Last(len)),
             Frame::Request { request, len } => {
@@ -44,6 +50,11 @@ impl Text {
                 Ok(Taken::Last(input.len()))
             }
         }
+    }
+
+    /// Forgets what was searched: what comes next is not what came next before.
+    pub fn search_anew(&mut self) {
+        self.searched = 0;
     }
 
     fn request<'b>(&mut self, request: Request<'b>, len: usize, window: &mut Window<'b>) -> Step {

@@ -20,10 +20,17 @@ pub struct CodecLimits {
     pub value_bytes_max: usize,
 }
 
-/// The longest line that is waited for, in bytes.
+/// The longest line, in bytes, and what it may have at least besides a key …
 const LINE_BYTES_MAX: usize = 2048;
-/// The longest line of a retrieval command, which takes any number of keys.
+const LINE_BYTES_BESIDES_KEY: usize = 1024;
+/// … but for that of a retrieval command, which takes any number of keys.
 const RETRIEVAL_LINE_BYTES_MAX: usize = 1 << 20;
+
+impl CodecLimits {
+    fn line_bytes_max(&self) -> usize {
+        LINE_BYTES_MAX.max(self.key_bytes_max + LINE_BYTES_BESIDES_KEY)
+    }
+}
 
 /// What stands at the beginning of some bytes.
 #[derive(Debug, PartialEq)]
@@ -96,11 +103,20 @@ pub const ERROR: &str = "ERROR";
 pub(super) const BAD_FORMAT: &str = "CLIENT_ERROR bad command line format";
 pub(super) const BAD_CHUNK: &str = "CLIENT_ERROR bad data chunk";
 pub const TOO_LARGE: &str = "SERVER_ERROR object too large for cache";
+const LINE_TOO_LONG: &str = "CLIENT_ERROR line is too long";
+const RETRIEVAL_LINE_TOO_LONG: &str =
+    "CLIENT_ERROR line is too long: that of a retrieval command has 1048576 bytes at most";
 pub(super) const INVALID_EXPTIME: &str = "CLIENT_ERROR invalid exptime argument";
 
-/// Reads the request at the beginning of `input`.
-pub fn decode<'a>(input: &'a [u8], limits: &CodecLimits) -> Frame<'a> {
-    let Some(end) = memchr::memchr(b'\n', input) else { return without_line_end(input) };
+/// Reads the request at the beginning of `input`, of which so much was `searched` in vain for the end of a line: a line that
+/// drips in is searched once. Until something is made of it, that is the same request's.
+pub fn decode<'a>(input: &'a [u8], searched: &mut usize, limits: &CodecLimits) -> Frame<'a> {
+    let end = memchr::memchr(b'\n', &input[*searched..]).map(|at| *searched + at);
+    *searched = end.unwrap_or(input.len());
+    if let Some(fault) = too_long(&input[..*searched], limits) {
+        return fault;
+    }
+    let Some(end) = end else { return Frame::Incomplete };
     let line = &input[..end];
     let line = line.strip_suffix(b"\r").unwrap_or(line);
     let mut words = Words::new(line);
@@ -112,18 +128,19 @@ pub fn decode<'a>(input: &'a [u8], limits: &CodecLimits) -> Frame<'a> {
     }
 }
 
-fn without_line_end(input: &[u8]) -> Frame<'_> {
-    if input.len() <= LINE_BYTES_MAX {
-        return Frame::Incomplete;
+/// What to make of a line that is too long, whether or not it ends somewhere.
+#[inline]
+fn too_long(line: &[u8], limits: &CodecLimits) -> Option<Frame<'static>> {
+    if line.len() <= LINE_BYTES_MAX || line.len() <= limits.line_bytes_max() {
+        return None;
     }
-    let command = Words::new(&input[..LINE_BYTES_MAX]).next().unwrap_or_default();
-    if !matches!(command, b"get" | b"gets" | b"gat" | b"gats") {
-        return Frame::Fatal { answer: None };
-    }
-    if input.len() <= RETRIEVAL_LINE_BYTES_MAX {
-        return Frame::Incomplete;
-    }
-    Frame::Fatal { answer: Some("CLIENT_ERROR line is too long") }
+    let command = Words::new(&line[..LINE_BYTES_MAX]).next().unwrap_or_default();
+    let answer = match command {
+        b"get" | b"gets" | b"gat" | b"gats" if line.len() <= RETRIEVAL_LINE_BYTES_MAX => return None,
+        b"get" | b"gets" | b"gat" | b"gats" => RETRIEVAL_LINE_TOO_LONG,
+        _ => LINE_TOO_LONG,
+    };
+    Some(Frame::Fatal { answer: Some(answer) })
 }
 
 /// The words of a line, separated by spaces.

@@ -5,7 +5,7 @@ use proptest::prelude::*;
 const LIMITS: CodecLimits = CodecLimits { key_bytes_max: 250, value_bytes_max: 1 << 20 };
 
 fn frame(input: &str) -> Frame<'_> {
-    decode(input.as_bytes(), &LIMITS)
+    decode(input.as_bytes(), &mut 0, &LIMITS)
 }
 
 /// The request that is the whole of `input`.
@@ -141,7 +141,15 @@ fn what_is_too_large_is_skipped_without_waiting_for_it() {
 #[test]
 fn endless_lines_end_the_connection() {
     assert_eq!(frame(&"x".repeat(2048)), Frame::Incomplete);
-    assert_eq!(frame(&"x".repeat(2049)), Frame::Fatal { answer: None });
+    assert_eq!(frame(&"x".repeat(2049)), Frame::Fatal { answer: Some(LINE_TOO_LONG) });
+    // Whether or not its end is there.
+    assert_eq!(
+        frame(&format!("set{}k 0 0 1\r\n", " ".repeat(2048))),
+        Frame::Fatal { answer: Some(LINE_TOO_LONG) }
+    );
+    let long_keys = CodecLimits { key_bytes_max: 4000, ..LIMITS };
+    let line = format!("delete {}\r\n", "k".repeat(4000));
+    assert!(matches!(decode(line.as_bytes(), &mut 0, &long_keys), Frame::Request { .. }));
     assert_eq!(frame(&format!("get {}", "k ".repeat(10_000))), Frame::Incomplete);
     assert!(matches!(frame(&format!("get {}", "k ".repeat(600_000))), Frame::Fatal { answer: Some(_) }));
     assert_eq!(frame("POST / HTTP/1.1\r\n"), Frame::Fatal { answer: None });
@@ -282,6 +290,26 @@ fn what_is_no_binary_request_is_taken_away_exactly() {
 }
 
 #[test]
+fn a_line_that_drips_in_is_searched_once() {
+    let line = format!("get {}\r\n", "k ".repeat(5000));
+    let (mut searched, mut looked_at) = (0, 0);
+    for end in 1..line.len() {
+        looked_at += end - searched;
+        assert_eq!(decode(&line.as_bytes()[..end], &mut searched, &LIMITS), Frame::Incomplete);
+    }
+    assert_eq!(looked_at, line.len() - 1);
+    assert!(matches!(decode(line.as_bytes(), &mut searched, &LIMITS), Frame::Request { .. }));
+    // What is known to have no end is not looked at.
+    assert_eq!(decode(b"get k\r\nxx", &mut 8, &LIMITS), Frame::Incomplete);
+    // While a value is waited for, the line before it stays found.
+    let (request, mut searched) = (b"set k 0 0 5\r\nva\nue\r\n", 0);
+    for end in 1..request.len() {
+        assert_eq!(decode(&request[..end], &mut searched, &LIMITS), Frame::Incomplete);
+    }
+    assert!(matches!(decode(request, &mut searched, &LIMITS), Frame::Request { .. }));
+}
+
+#[test]
 fn errors_stay_on_their_line() {
     let mut out = Vec::new();
     answer::error("CLIENT_ERROR", "two\r\nlines", &mut out);
@@ -305,7 +333,7 @@ proptest! {
 
 fn walk(mut input: &[u8]) {
     loop {
-        match decode(input, &LIMITS) {
+        match decode(input, &mut 0, &LIMITS) {
             Frame::Incomplete | Frame::Fatal { .. } => return,
             Frame::Request { len, .. } => input = &input[len..],
             Frame::Refused { len, skip, .. } => {
