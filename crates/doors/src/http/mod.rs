@@ -1,33 +1,46 @@
 //! The HTTP door: whether the process lives (`/healthz`), whether it serves (`/readyz`), and what it counts
 //! (`/metrics`, in Prometheus' text format; names are `oribi_<part>_<what>_<unit>`).
+//!
+//! Whoever asks for one of them does not keep the others out: see [`visitors`].
+
+mod visitors;
 
 use axum::Router;
 use axum::extract::State;
-use axum::http::{StatusCode, header};
-use axum::response::IntoResponse;
+use axum::http::{Request, StatusCode, header};
+use axum::response::{IntoResponse, Response};
 use axum::routing::get;
+use hyper::body::Incoming;
 use hyper::server::conn::http1;
-use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper::service::{Service, service_fn};
+use hyper_util::rt::TokioIo;
 use hyper_util::service::TowerToHyperService;
 use metrics_exporter_prometheus::PrometheusHandle;
 use oribi_engine::Trouble;
 use oribi_types::{Error, Result};
+use std::convert::Infallible;
+use std::io::Write;
 use std::net::SocketAddr;
 use std::pin::pin;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::watch;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot, watch};
 use tokio::task::{JoinHandle, JoinSet};
+use visitors::{Visitor, Visitors};
 
 /// What clients may take.
 #[derive(Clone, Copy, Debug)]
 pub struct HttpLimits {
-    /// Connections at a time; one more is closed unanswered.
+    /// Connections at a time: for one more, that which has waited longest for its client to ask is closed.
     pub connections_max: usize,
-    /// How long a client may take to send a request, and how long a connection may wait for the next.
+    /// Answers to `/metrics` at a time, which are long; one more is refused.
+    pub scrapes_max: usize,
+    /// How long a client may take to send its request.
     pub request_max: Duration,
+    /// How long a request may take until its answer is sent: a client that does not read is dropped.
+    pub answer_max: Duration,
     /// How long requests that have begun have to finish at shutdown.
     pub shutdown_grace: Duration,
 }
@@ -37,11 +50,16 @@ impl Default for HttpLimits {
     fn default() -> Self {
         HttpLimits {
             connections_max: 64,
+            scrapes_max: 8,
             request_max: Duration::from_secs(30),
+            answer_max: Duration::from_secs(10),
             shutdown_grace: Duration::from_secs(2),
         }
     }
 }
+
+/// The longest head of a request, in bytes.
+const HEAD_BYTES_MAX: usize = 16 * 1024;
 
 /// How long to wait when the system has no descriptor for another connection.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
@@ -62,6 +80,16 @@ pub struct HttpState {
 pub struct HttpDoor {
     local_addr: SocketAddr,
     accepting: JoinHandle<()>,
+    #[cfg(test)]
+    visitors: Arc<Visitors>,
+}
+
+/// What all connections share.
+struct Shared {
+    answers: TowerToHyperService<Router>,
+    limits: HttpLimits,
+    scrapes: Arc<Semaphore>,
+    visitors: Arc<Visitors>,
 }
 
 impl HttpDoor {
@@ -78,8 +106,20 @@ impl HttpDoor {
         let local_addr = listener.local_addr()?;
         listener.set_nonblocking(true)?;
         let listener = TcpListener::from_std(listener)?;
-        let accepting = tokio::spawn(accept(listener, router(state), limits, shutdown));
-        Ok(HttpDoor { local_addr, accepting })
+        let visitors = Visitors::new(limits.connections_max);
+        let shared = Arc::new(Shared {
+            answers: TowerToHyperService::new(router(state)),
+            limits,
+            scrapes: Arc::new(Semaphore::new(limits.scrapes_max)),
+            visitors: visitors.clone(),
+        });
+        let accepting = tokio::spawn(accept(listener, shared, shutdown));
+        Ok(HttpDoor {
+            local_addr,
+            accepting,
+            #[cfg(test)]
+            visitors,
+        })
     }
 
     pub fn local_addr(&self) -> SocketAddr {
@@ -95,12 +135,7 @@ impl HttpDoor {
     }
 }
 
-async fn accept(
-    listener: TcpListener,
-    router: Router,
-    limits: HttpLimits,
-    mut shutdown: watch::Receiver<bool>,
-) {
+async fn accept(listener: TcpListener, shared: Arc<Shared>, mut shutdown: watch::Receiver<bool>) {
     let mut connections = JoinSet::new();
     let shut = shutdown.clone();
     loop {
@@ -108,11 +143,13 @@ async fn accept(
             biased;
             () = told_to_stop(&mut shutdown) => break,
             Some(_) = connections.join_next() => {}
-            accepted = listener.accept() => match accepted {
-                Ok((socket, _)) if connections.len() < limits.connections_max => {
-                    connections.spawn(serve(socket, router.clone(), limits.request_max, shut.clone()));
-                }
-                Ok(_) => tracing::debug!("http door has no place for another connection"),
+            accepted = listener.accept() => match accepted.and_then(|(socket, _)| Socket::new(socket)) {
+                Ok(socket) => match shared.visitors.enter() {
+                    Some((visitor, gives_way)) => {
+                        connections.spawn(serve(socket, visitor, gives_way, shared.clone(), shut.clone()));
+                    }
+                    None => socket.end(TOO_MANY),
+                },
                 Err(error) => {
                     tracing::warn!(%error, "http door cannot accept");
                     tokio::time::sleep(ACCEPT_PAUSE).await;
@@ -122,7 +159,7 @@ async fn accept(
     }
     drop(listener);
     let finish = async { while connections.join_next().await.is_some() {} };
-    if tokio::time::timeout(limits.shutdown_grace, finish).await.is_err() {
+    if tokio::time::timeout(shared.limits.shutdown_grace, finish).await.is_err() {
         tracing::warn!("http connections were cut off at shutdown");
     }
 }
@@ -132,35 +169,110 @@ async fn told_to_stop(shutdown: &mut watch::Receiver<bool>) {
     let _ = shutdown.wait_for(|shut| *shut).await;
 }
 
-/// Serves one client, from the signal to stop on only what it has begun to ask.
+/// A client's socket, and a handle for what it is told if its request is not waited for.
+struct Socket {
+    stream: TcpStream,
+    last_words: std::net::TcpStream,
+}
+
+/// Status and text of what a client is told that cannot be answered.
+type LastWords = (&'static str, &'static str);
+const TOO_MANY: LastWords = ("503 Service Unavailable", "too many connections: this one waited longest");
+const TOO_SLOW: LastWords = ("408 Request Timeout", "the request took too long to come");
+
+impl Socket {
+    fn new(stream: TcpStream) -> std::io::Result<Self> {
+        let stream = stream.into_std()?;
+        let last_words = stream.try_clone()?;
+        Ok(Socket { stream: TcpStream::from_std(stream)?, last_words })
+    }
+
+    fn end(self, words: LastWords) {
+        end(self.last_words, words);
+    }
+}
+
+/// Tells a client why it is not answered.
+fn end(mut socket: std::net::TcpStream, (status, text): LastWords) {
+    metrics::counter!("oribi_http_rejected_connections_total").increment(1);
+    let length = text.len() + 1;
+    let answer = format!(
+        "HTTP/1.1 {status}\r\ncontent-type: text/plain\r\ncontent-length: {length}\r\nconnection: close\r\n\r\n{text}\n"
+    );
+    // There is room for it in the socket. Whether the client hears it makes no difference.
+    let _ = socket.write(answer.as_bytes());
+}
+
+/// Serves one client's one request, from the signal to stop on only if it has begun to come.
 async fn serve(
-    socket: TcpStream,
-    router: Router,
-    request_max: Duration,
+    socket: Socket,
+    visitor: Visitor,
+    gives_way: oneshot::Receiver<()>,
+    shared: Arc<Shared>,
     mut shutdown: watch::Receiver<bool>,
 ) {
+    let limits = shared.limits;
+    let Socket { stream, last_words } = socket;
+    let visit = Visit { visitor, shared, scrape: Mutex::default() };
     let connection = http1::Builder::new()
-        .timer(TokioTimer::new())
-        .header_read_timeout(request_max)
-        .serve_connection(TokioIo::new(socket), TowerToHyperService::new(router));
+        .keep_alive(false)
+        .max_buf_size(HEAD_BYTES_MAX)
+        .serve_connection(TokioIo::new(stream), service_fn(|request| visit.answer(request)));
     let mut connection = pin!(connection);
-    let served = tokio::select! {
-        served = connection.as_mut() => served,
-        () = told_to_stop(&mut shutdown) => {
-            connection.as_mut().graceful_shutdown();
-            connection.await
-        }
-    };
+    tokio::select! {
+        biased;
+        served = connection.as_mut() => return note(served),
+        () = visit.visitor.asked.notified() => {}
+        Ok(()) = gives_way => return end(last_words, TOO_MANY),
+        () = tokio::time::sleep(limits.request_max) => return end(last_words, TOO_SLOW),
+        () = told_to_stop(&mut shutdown) => connection.as_mut().graceful_shutdown(),
+    }
+    match tokio::time::timeout(limits.answer_max, connection).await {
+        Ok(served) => note(served),
+        Err(_) => tracing::debug!("an http client did not read its answer"),
+    }
+}
+
+fn note(served: hyper::Result<()>) {
     if let Err(error) = served {
         tracing::debug!(%error, "http connection ended");
     }
 }
 
+/// One client's request, as long as its connection lasts.
+struct Visit {
+    visitor: Visitor,
+    shared: Arc<Shared>,
+    /// Its part of the answers to `/metrics`.
+    scrape: Mutex<Option<OwnedSemaphorePermit>>,
+}
+
+impl Visit {
+    async fn answer(&self, request: Request<Incoming>) -> Result<Response, Infallible> {
+        let unavailable = |text: String| Ok((StatusCode::SERVICE_UNAVAILABLE, text).into_response());
+        if !self.visitor.asks() {
+            return unavailable(format!("{}\n", TOO_MANY.1));
+        }
+        if request.uri().path() == METRICS {
+            let Ok(place) = self.shared.scrapes.clone().try_acquire_owned() else {
+                let most = self.shared.limits.scrapes_max;
+                return unavailable(format!(
+                    "too many scrapes: {most} are being answered, which is the limit\n"
+                ));
+            };
+            *self.scrape.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = Some(place);
+        }
+        self.shared.answers.call(request).await
+    }
+}
+
+const METRICS: &str = "/metrics";
+
 fn router(state: HttpState) -> Router {
     Router::new()
         .route("/healthz", get(|| async { "ok\n" }))
         .route("/readyz", get(readyz))
-        .route("/metrics", get(metrics))
+        .route(METRICS, get(metrics))
         .with_state(state)
 }
 
@@ -222,9 +334,17 @@ mod tests {
     }
 
     fn subject(limits: HttpLimits) -> Subject {
+        subject_with(limits, 0)
+    }
+
+    /// Whose metrics have more than so many bytes.
+    fn subject_with(limits: HttpLimits, metrics_bytes: usize) -> Subject {
         let recorder = metrics_exporter_prometheus::PrometheusBuilder::new().build_recorder();
         let handle = recorder.handle();
-        metrics::with_local_recorder(&recorder, || metrics::gauge!("oribi_test_rows_count").set(3.0));
+        metrics::with_local_recorder(&recorder, || {
+            metrics::gauge!("oribi_test_rows_count").set(3.0);
+            metrics::gauge!("oribi_test_size_bytes", "of" => "x".repeat(metrics_bytes)).set(1.0);
+        });
         let ready = Arc::new(AtomicBool::new(false));
         let troubles = Arc::<Mutex<Vec<Trouble>>>::default();
         let state = HttpState {
@@ -288,19 +408,85 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_request_has_its_time_and_connections_are_counted() {
-        let limits = HttpLimits {
-            connections_max: 1,
-            request_max: Duration::from_millis(100),
-            ..HttpLimits::default()
-        };
+    async fn a_request_has_its_time() {
+        let limits = HttpLimits { request_max: Duration::from_millis(1), ..HttpLimits::default() };
         let Subject { addr, stop: _open, .. } = subject(limits);
+        for begun in ["", "GET /healthz HTTP/1.1\r\nhost:"] {
+            let mut socket = TcpStream::connect(addr).await.unwrap();
+            socket.write_all(begun.as_bytes()).await.unwrap();
+            let answer = rest(&mut socket).await;
+            assert!(
+                answer.starts_with("HTTP/1.1 408") && answer.ends_with("took too long to come\n"),
+                "{answer}"
+            );
+        }
+    }
+
+    #[tokio::test]
+    async fn clients_that_ask_nothing_keep_nobody_out() {
+        let limits = HttpLimits { connections_max: 3, ..HttpLimits::default() };
+        let Subject { door, addr, stop: _open, .. } = subject(limits);
         let mut first = hesitant(addr).await;
-        let mut second = TcpStream::connect(addr).await.unwrap();
-        assert_eq!(second.read(&mut [0]).await.unwrap(), 0, "one too many");
-        let mut answer = Vec::new();
-        first.read_to_end(&mut answer).await.unwrap();
-        assert!(!String::from_utf8(answer).unwrap().contains("200"));
+        while door.visitors.open() < 1 {
+            tokio::task::yield_now().await;
+        }
+        let (_second, _third) = (TcpStream::connect(addr).await.unwrap(), hesitant(addr).await);
         assert!(fetch(addr, "/healthz").await.starts_with("HTTP/1.1 200"));
+        let answer = rest(&mut first).await;
+        assert!(answer.starts_with("HTTP/1.1 503") && answer.contains("too many connections"), "{answer}");
+        for _ in 0..20 {
+            let _hesitant = hesitant(addr).await;
+            assert!(fetch(addr, "/healthz").await.starts_with("HTTP/1.1 200"));
+        }
+    }
+
+    #[tokio::test]
+    async fn clients_that_do_not_read_their_metrics_leave_probes_room() {
+        let limits = HttpLimits { connections_max: 4, scrapes_max: 2, ..HttpLimits::default() };
+        let Subject { door, addr, stop: _open, .. } = subject_with(limits, LONGER_THAN_SOCKETS_HOLD);
+        let mut readers = Vec::new();
+        for _ in 0..8 {
+            let mut socket = TcpStream::connect(addr).await.unwrap();
+            socket.write_all(b"GET /metrics HTTP/1.1\r\n\r\n").await.unwrap();
+            readers.push(socket);
+        }
+        let mut refused = 0;
+        for socket in &mut readers {
+            let mut status = [0; 12];
+            socket.read_exact(&mut status).await.unwrap();
+            refused += usize::from(status == *b"HTTP/1.1 503");
+        }
+        assert_eq!(refused, 6);
+        assert!(fetch(addr, "/metrics").await.contains("too many scrapes: 2 are being answered"));
+        assert!(fetch(addr, "/healthz").await.starts_with("HTTP/1.1 200"));
+        // Once they have gone, there is room again.
+        drop(readers);
+        while door.visitors.open() > 0 {
+            tokio::task::yield_now().await;
+        }
+        assert!(fetch(addr, "/metrics").await.starts_with("HTTP/1.1 200"));
+    }
+
+    #[tokio::test]
+    async fn an_answer_that_is_not_read_has_its_time() {
+        let limits = HttpLimits { answer_max: Duration::from_millis(1), ..HttpLimits::default() };
+        let Subject { door, addr, stop: _open, .. } = subject_with(limits, LONGER_THAN_SOCKETS_HOLD);
+        let mut socket = TcpStream::connect(addr).await.unwrap();
+        socket.write_all(b"GET /metrics HTTP/1.1\r\n\r\n").await.unwrap();
+        socket.read_u8().await.unwrap();
+        while door.visitors.open() > 0 {
+            tokio::task::yield_now().await;
+        }
+        assert!(rest(&mut socket).await.len() < LONGER_THAN_SOCKETS_HOLD);
+    }
+
+    /// Bytes of an answer.
+    const LONGER_THAN_SOCKETS_HOLD: usize = 32 << 20;
+
+    /// What comes until the end, whatever that is.
+    async fn rest(socket: &mut TcpStream) -> String {
+        let mut answer = Vec::new();
+        let _ = socket.read_to_end(&mut answer).await;
+        String::from_utf8(answer).unwrap()
     }
 }
