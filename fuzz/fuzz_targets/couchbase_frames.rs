@@ -91,7 +91,7 @@ fn requests(mut feed: Feed<'_>) -> Vec<u8> {
 
 fn give(client: &mut impl Protocol, exchange: &mut Exchange, bytes: &[u8]) {
     exchange.input.extend_from_slice(bytes);
-    let leave = Leave { to_block: true, to_write: true };
+    let leave = Leave { to_block: true, to_write: true, to_compute: true };
     // A client that sends something to be dropped is asked again with what remains.
     for _ in 0..=bytes.len() {
         let progress = client.advance(exchange, leave);
@@ -101,7 +101,9 @@ fn give(client: &mut impl Protocol, exchange: &mut Exchange, bytes: &[u8]) {
         match progress {
             Progress::Done => return,
             Progress::OutputFull => {}
-            Progress::NeedsAdmission | Progress::NeedsBlocking => panic!("{progress:?} despite the leave"),
+            Progress::NeedsAdmission | Progress::NeedsBlocking | Progress::NeedsProcessor => {
+                panic!("{progress:?} despite the leave")
+            }
         }
     }
     panic!("no progress");

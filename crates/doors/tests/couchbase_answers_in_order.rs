@@ -89,6 +89,26 @@ fn unknown_commands_are_answered_and_their_bodies_dropped_exactly() {
 }
 
 #[test]
+fn who_may_not_touch_a_document_sends_little() {
+    let subject = Subject::new();
+    let mut client = subject.connect();
+    let json = [0x00, 0x0b];
+    assert_eq!(client.ask(&frame(0x1f, b"", b"{}", &json)).value, json);
+    let long = vec![b' '; 64 * 1024 + 1];
+    // It is refused when its header has come, and takes no memory from there on.
+    let request = set(b"k", &long);
+    client.send(&request[..24]);
+    let answer = client.receive();
+    assert_eq!(answer.status, 0x03);
+    let message = answer.json()["error"]["context"].to_string();
+    assert!(message.contains("before a bucket is selected") && message.contains("65536 bytes"), "{message}");
+    client.send(&request[24..]);
+    assert_eq!(client.ask(&set(b"k", &long[1..])).status, 0x08);
+    assert_eq!(client.ask(&frame(0x89, b"", b"default", b"")).status, 0);
+    assert_eq!(client.ask(&request).status, 0);
+}
+
+#[test]
 fn requests_see_each_other_however_they_arrive() {
     let subject = Subject::new();
     let mut client = subject.client(&[0x04]);

@@ -83,7 +83,7 @@ impl Request<'_, '_> {
         Ok(())
     }
 
-    fn authenticate(&self, state: &mut State, answers: &mut Answers<'_>) {
+    fn authenticate(&mut self, state: &mut State, answers: &mut Answers<'_>) {
         let Packet { header, key: mechanism, value: message, .. } = *self.packet;
         let plain_is_safe = self.link.peer.ip().is_loopback();
         let step = match header.opcode {
@@ -100,12 +100,20 @@ impl Request<'_, '_> {
             }
             Step::Done { user, last } => {
                 tracing::debug!(user, peer = %self.link.peer, "couchbase client authenticated");
-                state.is_authenticated = true;
+                (state.is_authenticated, state.failed_attempts) = (true, 0);
                 answers.value(&header, datatype::RAW, last.as_bytes());
             }
             Step::Failed => {
                 tracing::warn!(peer = %self.link.peer, "couchbase client failed to authenticate");
-                answers.status(&header, Status::AuthError);
+                state.failed_attempts += 1;
+                if state.failed_attempts < ATTEMPTS_MAX {
+                    return answers.status(&header, Status::AuthError);
+                }
+                *self.closing = true;
+                let message = format!(
+                    "{ATTEMPTS_MAX} attempts to authenticate failed, which is the limit: the connection is closed"
+                );
+                answers.refuse(&header, &Refusal::new(Status::AuthError, message));
             }
         }
     }
@@ -206,6 +214,14 @@ impl Request<'_, '_> {
         }
         answers.write(response);
     }
+}
+
+/// Attempts to authenticate that may fail in a row: one with each mechanism, and one more.
+const ATTEMPTS_MAX: u32 = 5;
+
+/// Whether a request has a password hashed.
+pub fn computes(shared: &Shared, packet: &Packet<'_>) -> bool {
+    packet.header.opcode == opcode::SASL_AUTH && packet.key == sasl::PLAIN && !shared.users.is_open()
 }
 
 /// The version of the protocol and of the server.

@@ -48,7 +48,7 @@ enum End<'a> {
     Alone(Packet<'a>, Operation<'a>),
     Refused(Header, Refusal),
     /// A request whose bytes are to be dropped.
-    Dropped(Header, Status, u64),
+    Dropped(Header, Refusal, u64),
     Lost,
 }
 
@@ -99,14 +99,15 @@ impl<'e> Execution<'e> {
                 End::Lost => {
                     match self.http(&input[executed..]) {
                         http::Asked::Incomplete => return Stopped::at(executed, Progress::Done),
+                        http::Asked::ToCheck => return Stopped::at(executed, Progress::NeedsProcessor),
                         http::Asked::Request(answer) => self.output.extend_from_slice(answer.as_bytes()),
                         http::Asked::Garbage => {}
                     }
                     *self.closing = true;
                     return Stopped::at(input.len(), Progress::Done);
                 }
-                End::Dropped(header, status, len) => {
-                    self.answers().status(&header, status);
+                End::Dropped(header, refusal, len) => {
+                    self.answers().refuse(&header, &refusal);
                     return Stopped { executed, skip: len, progress: Progress::OutputFull };
                 }
                 End::Refused(header, refusal) if refusal.status == Status::NotMyVbucket => {
@@ -129,13 +130,20 @@ impl<'e> Execution<'e> {
     /// Collects requests from `end` on, which is moved behind the last one, be it in the window or its end.
     fn collect(&mut self, input: &'e [u8], end: &mut usize, window: &mut Window<'e>) -> End<'e> {
         let now_micros = self.round.now_micros();
+        let value_bytes_max = self.shared.packet_bytes_max(self.state);
         let context = Context::new(self.state, self.catalog, self.shared.kv.limits(), now_micros);
         while window.ops.len() < WINDOW_OPS {
-            let (packet, len) = match binary_frame::decode(&input[*end..], self.shared.packet_bytes_max()) {
+            let (packet, len) = match binary_frame::decode(&input[*end..], value_bytes_max) {
                 Frame::Incomplete => return End::Incomplete,
                 Frame::Garbage => return End::Lost,
-                Frame::TooLarge { header, len } => return End::Dropped(header, Status::TooLarge, len),
-                Frame::Malformed { header, len } => return End::Dropped(header, Status::Invalid, len),
+                Frame::TooLarge { header, len } => {
+                    return End::Dropped(header, self.shared.too_large(self.state), len);
+                }
+                Frame::Malformed { header, len } => {
+                    let refusal =
+                        Refusal::new(Status::Invalid, "the parts of the request are longer than it");
+                    return End::Dropped(header, refusal, len);
+                }
                 Frame::Packet { packet, len } => (packet, len),
             };
             *end += len;
@@ -204,14 +212,14 @@ impl<'e> Execution<'e> {
         self.obligation
     }
 
-    fn http(&self, input: &[u8]) -> http::Asked {
-        let users = &self.shared.users;
+    fn http(&mut self, input: &[u8]) -> http::Asked {
+        let (users, may_compute) = (&self.shared.users, self.leave.to_compute);
         let node = http::Node {
-            lets_in: &|user, password| users.knows(user, password),
+            lets_in: &|user, password| may_compute.then(|| users.knows(user, password)),
             is_open: users.is_open(),
             has_bucket: &|name| self.catalog.schemas().any(|schema| schema == name),
         };
-        http::read(input, &node)
+        self.state.http.read(input, &node)
     }
 
     fn answers(&mut self) -> Answers<'_> {
@@ -248,7 +256,7 @@ impl<'e> Execution<'e> {
         let features = self.state.features;
         let agreed = features.has(Feature::Snappy) || features.has(Feature::SnappyEverywhere);
         let value = match agreed {
-            true => datatype::inflate(packet.value, self.shared.packet_bytes_max()),
+            true => datatype::inflate(packet.value, self.shared.packet_bytes_max(self.state)),
             false => Err(Refusal::new(Status::Invalid, "compression was not agreed on")),
         };
         let understood = value.and_then(|value| {
@@ -289,6 +297,10 @@ impl<'e> Execution<'e> {
 
     /// A request that is about no document.
     fn other(&mut self, packet: &Packet<'_>) -> Result<(), Progress> {
+        // The leave is for one.
+        if bootstrap::computes(self.shared, packet) && !std::mem::take(&mut self.leave.to_compute) {
+            return Err(Progress::NeedsProcessor);
+        }
         let mut request = bootstrap::Request {
             shared: self.shared,
             link: self.link,

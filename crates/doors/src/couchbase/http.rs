@@ -20,44 +20,77 @@ pub enum Asked {
     Incomplete,
     /// A request, and the answer to it, behind which the connection ends.
     Request(String),
+    /// A request whose answer takes a password to be hashed.
+    ToCheck,
     Garbage,
 }
 
 /// What a request is answered from.
 pub struct Node<'n> {
-    /// Whether these are a user's name and password.
-    pub lets_in: &'n dyn Fn(&[u8], &[u8]) -> bool,
+    /// Whether these are a user's name and password; `None` if that cannot be found out here and now.
+    pub lets_in: &'n dyn Fn(&[u8], &[u8]) -> Option<bool>,
     pub is_open: bool,
     pub has_bucket: &'n dyn Fn(&str) -> bool,
 }
 
-/// Looks at what begins no frame.
-pub fn read(input: &[u8], node: &Node<'_>) -> Asked {
-    if !input.first().is_some_and(u8::is_ascii_uppercase) {
-        return Asked::Garbage;
+/// Reads the one request of a connection, and what drips in of it once.
+#[derive(Debug, Default)]
+pub struct Reader {
+    /// So much of it has no end of a head.
+    searched: usize,
+    /// It is not whole with less.
+    bytes_min: usize,
+}
+
+impl Reader {
+    /// Looks at what begins no frame: all that has come of it.
+    pub fn read(&mut self, input: &[u8], node: &Node<'_>) -> Asked {
+        if !input.first().is_some_and(u8::is_ascii_uppercase) {
+            return Asked::Garbage;
+        }
+        if input.len() < self.bytes_min {
+            return Asked::Incomplete;
+        }
+        let head = &input[..input.len().min(HEAD_BYTES_MAX)];
+        let Some(end) = memchr::memmem::find(&head[self.searched..], HEAD_END) else {
+            // Some of the end may have come.
+            self.searched = head.len().saturating_sub(HEAD_END.len() - 1);
+            return if head.len() < HEAD_BYTES_MAX { Asked::Incomplete } else { Asked::Garbage };
+        };
+        let end = self.searched + end;
+        let (asked, bytes_min) = read(input, end, node);
+        self.bytes_min = bytes_min;
+        asked
     }
-    let head = &input[..input.len().min(HEAD_BYTES_MAX)];
-    let Some(end) = head.windows(4).position(|bytes| bytes == b"\r\n\r\n") else {
-        return if head.len() < HEAD_BYTES_MAX { Asked::Incomplete } else { Asked::Garbage };
-    };
-    let Ok(head) = std::str::from_utf8(&head[..end]) else { return Asked::Garbage };
+}
+
+const HEAD_END: &[u8] = b"\r\n\r\n";
+
+/// Looks at a request whose head has so many bytes, and how many it must have to be whole.
+fn read(input: &[u8], end: usize, node: &Node<'_>) -> (Asked, usize) {
+    let garbage = (Asked::Garbage, 0);
+    let Ok(head) = std::str::from_utf8(&input[..end]) else { return garbage };
     let (line, headers) = head.split_once("\r\n").unwrap_or((head, ""));
     let mut words = line.split(' ');
     let (Some(method), Some(path), Some("HTTP/1.0" | "HTTP/1.1"), None) =
         (words.next(), words.next(), words.next(), words.next())
     else {
-        return Asked::Garbage;
+        return garbage;
     };
     let declared = header(headers, "content-length").map_or(0, |value| value.parse().unwrap_or(usize::MAX));
-    if input.len() - end - 4 < declared.min(BODY_BYTES_MAX) {
-        return Asked::Incomplete;
+    let bytes_min = end + HEAD_END.len() + declared.min(BODY_BYTES_MAX);
+    if input.len() < bytes_min {
+        return (Asked::Incomplete, bytes_min);
     }
-    let (status, body) = answer(method, path, headers, node);
+    let Some((status, body)) = answer(method, path, headers, node) else {
+        return (Asked::ToCheck, bytes_min);
+    };
     let body = if method == "HEAD" { String::new() } else { body.to_string() };
     let length = body.len();
-    Asked::Request(format!(
+    let answer = format!(
         "HTTP/1.1 {status}\r\ncontent-type: application/json\r\ncontent-length: {length}\r\nconnection: close\r\n\r\n{body}"
-    ))
+    );
+    (Asked::Request(answer), bytes_min)
 }
 
 fn header<'h>(headers: &'h str, name: &str) -> Option<&'h str> {
@@ -68,15 +101,16 @@ fn header<'h>(headers: &'h str, name: &str) -> Option<&'h str> {
     headers.split("\r\n").find_map(value)
 }
 
-fn answer(method: &str, path: &str, headers: &str, node: &Node<'_>) -> (&'static str, Value) {
+/// `None`: only somebody who may have a password hashed can tell.
+fn answer(method: &str, path: &str, headers: &str, node: &Node<'_>) -> Option<(&'static str, Value)> {
     let is_get = matches!(method, "GET" | "HEAD");
     if is_get && path == "/" {
-        return ("200 OK", json!({ "message": "the key-value service of oribi" }));
+        return Some(("200 OK", json!({ "message": "the key-value service of oribi" })));
     }
-    if !node.is_open && !is_user(headers, node) {
-        return ("401 Unauthorized", json!({ "message": "authenticate first" }));
+    if !node.is_open && !is_user(headers, node)? {
+        return Some(("401 Unauthorized", json!({ "message": "authenticate first" })));
     }
-    match path.strip_prefix("/pools/default/buckets/").and_then(decoded).filter(|_| is_get) {
+    Some(match path.strip_prefix("/pools/default/buckets/").and_then(decoded).filter(|_| is_get) {
         Some(bucket) if (node.has_bucket)(&bucket) => {
             ("200 OK", json!({ "name": bucket, "nodes": [{ "status": "healthy" }] }))
         }
@@ -87,14 +121,14 @@ fn answer(method: &str, path: &str, headers: &str, node: &Node<'_>) -> (&'static
             let message = format!("not supported by oribi: management, {method} {path}");
             ("501 Not Implemented", json!({ "message": message }))
         }
-    }
+    })
 }
 
-fn is_user(headers: &str, node: &Node<'_>) -> bool {
+fn is_user(headers: &str, node: &Node<'_>) -> Option<bool> {
     let basic = header(headers, "authorization").and_then(|value| value.strip_prefix("Basic "));
-    let Some(plain) = basic.and_then(|text| BASE64.decode(text).ok()) else { return false };
-    let colon = plain.iter().position(|byte| *byte == b':');
-    colon.is_some_and(|colon| (node.lets_in)(&plain[..colon], &plain[colon + 1..]))
+    let Some(plain) = basic.and_then(|text| BASE64.decode(text).ok()) else { return Some(false) };
+    let Some(colon) = plain.iter().position(|byte| *byte == b':') else { return Some(false) };
+    (node.lets_in)(&plain[..colon], &plain[colon + 1..])
 }
 
 /// The last component of a path; `None` if more follows.
@@ -114,9 +148,13 @@ mod tests {
     use super::*;
 
     fn read(input: &[u8], is_open: bool) -> Asked {
-        let lets_in = |user: &[u8], password: &[u8]| user == b"ann" && password == b"a:b";
+        read_on(&mut Reader::default(), input, is_open)
+    }
+
+    fn read_on(reader: &mut Reader, input: &[u8], is_open: bool) -> Asked {
+        let lets_in = |user: &[u8], password: &[u8]| Some(user == b"ann" && password == b"a:b");
         let has_bucket = |name: &str| name == "default" || name == "\u{e4} b";
-        super::read(input, &Node { lets_in: &lets_in, is_open, has_bucket: &has_bucket })
+        reader.read(input, &Node { lets_in: &lets_in, is_open, has_bucket: &has_bucket })
     }
 
     /// Status and body of the answer to a request.
@@ -167,6 +205,35 @@ mod tests {
         for end in 1..CREATE.len() {
             assert_eq!(read(&CREATE.as_bytes()[..end], true), Asked::Incomplete, "{end}");
         }
+    }
+
+    #[test]
+    fn what_drips_in_is_looked_at_once() {
+        let (mut reader, mut looked_at) = (Reader::default(), 0);
+        for end in 1..CREATE.len() {
+            looked_at += end.saturating_sub(reader.searched.max(reader.bytes_min));
+            assert_eq!(read_on(&mut reader, &CREATE.as_bytes()[..end], true), Asked::Incomplete, "{end}");
+        }
+        // Each byte, and the last three of what was searched before.
+        assert!(looked_at <= 4 * CREATE.len(), "{looked_at}");
+        assert!(matches!(read_on(&mut reader, CREATE.as_bytes(), true), Asked::Request(_)));
+    }
+
+    #[test]
+    fn a_password_is_checked_by_those_who_may() {
+        let has_bucket = |_: &str| true;
+        let ask = |head: &str, may: bool| {
+            let lets_in = |_: &[u8], _: &[u8]| may.then_some(true);
+            let node = Node { lets_in: &lets_in, is_open: false, has_bucket: &has_bucket };
+            Reader::default().read(head.as_bytes(), &node)
+        };
+        let header = format!("authorization: Basic {}", BASE64.encode("ann:a"));
+        let request = format!("GET /pools/default/buckets/default HTTP/1.1\r\n{header}\r\n\r\n");
+        assert_eq!(ask(&request, false), Asked::ToCheck);
+        assert!(matches!(ask(&request, true), Asked::Request(answer) if answer.contains("healthy")));
+        // There is nothing to hash.
+        assert!(matches!(ask("GET / HTTP/1.1\r\n\r\n", false), Asked::Request(_)));
+        assert!(matches!(ask("GET /x HTTP/1.1\r\n\r\n", false), Asked::Request(_)));
     }
 
     #[test]

@@ -53,6 +53,10 @@ pub const VALUE_BYTES_MAX: usize = 20 * 1024 * 1024;
 /// What a value of a request has besides a document: the paths of its parts.
 const PATHS_BYTES_MAX: usize = 64 * 1024;
 
+/// The longest value of a request before its client has authenticated and selected a bucket: features, and messages of SASL,
+/// are far shorter.
+const FIRST_VALUE_BYTES_MAX: usize = 64 * 1024;
+
 /// A running door.
 pub struct CouchbaseDoor {
     door: Door,
@@ -164,9 +168,23 @@ impl Shared {
         state.is_authenticated || self.users.is_open()
     }
 
-    /// The longest value of a request, before it is known what the request is.
-    fn packet_bytes_max(&self) -> usize {
-        self.kv.limits().value_bytes_max + PATHS_BYTES_MAX
+    /// The longest value of a request, before it is known what the request is. Who may not touch a document yet has no use
+    /// for more than a little, and takes no more memory.
+    fn packet_bytes_max(&self, state: &State) -> usize {
+        match state.bucket.is_some() && self.lets_in(state) {
+            true => self.kv.limits().value_bytes_max + PATHS_BYTES_MAX,
+            false => FIRST_VALUE_BYTES_MAX,
+        }
+    }
+
+    /// What a client is told whose request has a longer value.
+    fn too_large(&self, state: &State) -> Refusal {
+        let most = self.packet_bytes_max(state);
+        let message = match most == FIRST_VALUE_BYTES_MAX {
+            true => format!("before a bucket is selected, the value of a request has {most} bytes at most"),
+            false => format!("the value of a request has {most} bytes at most"),
+        };
+        Refusal::new(Status::TooLarge, message)
     }
 
     /// # Errors

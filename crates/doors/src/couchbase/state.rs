@@ -2,6 +2,7 @@
 
 use super::cluster::MapVersion;
 use super::feature::Features;
+use super::http;
 use super::sasl::Authentication;
 
 /// One client's state.
@@ -12,6 +13,10 @@ pub struct State {
     pub bucket: Option<String>,
     pub authentication: Authentication,
     pub is_authenticated: bool,
+    /// Attempts to authenticate that failed, since one that did not.
+    pub failed_attempts: u32,
+    /// A request over HTTP, if that is what comes.
+    pub http: http::Reader,
     /// The newest cluster map that the client was sent.
     pub sent_map: Option<MapVersion>,
 }

@@ -3,6 +3,7 @@
 //! Nearly always nothing of that waits: what a request reads is in memory, and its answer fits the socket. It is then
 //! served from begin to end as a plain sequence of calls, and only what has to wait costs more.
 
+use super::computing;
 use super::{Exchange, Leave, Link, Progress, Protocol, Service};
 use futures::future::{BoxFuture, FutureExt, pending};
 use futures::stream::{FuturesUnordered, StreamExt};
@@ -121,7 +122,8 @@ impl<S: Service> Connection<S> {
     /// Executes and answers whatever is whole.
     async fn execute(mut self) -> Result<Self> {
         // Nearly always there is room for writes.
-        let mut leave = Leave { to_block: false, to_write: self.service.engine().admits() };
+        let mut leave =
+            Leave { to_block: false, to_write: self.service.engine().admits(), to_compute: false };
         let mut progress = self.client.advance(leave);
         loop {
             match progress {
@@ -136,19 +138,30 @@ impl<S: Service> Connection<S> {
                 }
                 Progress::NeedsBlocking => {
                     // The rest goes along: it is more likely to need files too than to be worth a way back.
-                    let (blocking, mut client) = (Leave { to_block: true, ..leave }, self.client);
-                    let run = move || {
-                        let progress = client.advance(blocking);
-                        (client, progress)
-                    };
-                    let run = tokio::task::spawn_blocking(run).await;
-                    (self.client, progress) =
-                        run.map_err(|e| Error::internal(format!("{} requests: {e}", S::NAME)))?;
+                    (self, progress) = self.advance_elsewhere(Leave { to_block: true, ..leave }).await?;
+                    continue;
+                }
+                Progress::NeedsProcessor => {
+                    let _place = computing::place().await;
+                    (self, progress) = self.advance_elsewhere(Leave { to_compute: true, ..leave }).await?;
                     continue;
                 }
             }
             progress = self.client.advance(leave);
         }
+    }
+
+    /// Executes what it can on a thread that serves nobody.
+    async fn advance_elsewhere(mut self, leave: Leave) -> Result<(Self, Progress)> {
+        let mut client = self.client;
+        let run = move || {
+            let progress = client.advance(leave);
+            (client, progress)
+        };
+        let ran = tokio::task::spawn_blocking(run).await;
+        let progress;
+        (self.client, progress) = ran.map_err(|e| Error::internal(format!("{} requests: {e}", S::NAME)))?;
+        Ok((self, progress))
     }
 
     /// Sends what was answered, once all that it rests on is as durable as its tables ask for.

@@ -11,7 +11,7 @@ use std::time::Duration;
 use tokio::sync::{mpsc, watch};
 
 /// Threads of each serving thread's runtime that wait for files.
-const BLOCKING_THREADS_MAX: usize = 8;
+pub(super) const BLOCKING_THREADS_MAX: usize = 8;
 
 pub struct Door {
     name: &'static str,

@@ -10,6 +10,7 @@
 //! What arrived together is executed together, settled once and answered in one write. A client costs what it has
 //! sent and not what it declares: it is not read from while its answers are not read.
 
+mod computing;
 mod connection;
 mod door;
 mod exchange;
@@ -117,6 +118,8 @@ pub struct Leave {
     pub to_block: bool,
     /// There is room in memory for what is written.
     pub to_write: bool,
+    /// This thread may compute for milliseconds, as for one request with a password.
+    pub to_compute: bool,
 }
 
 /// Why [`Protocol::advance`] stopped.
@@ -130,6 +133,8 @@ pub enum Progress {
     NeedsAdmission,
     /// The next request reads a file.
     NeedsBlocking,
+    /// The next request computes for milliseconds.
+    NeedsProcessor,
 }
 
 /// The two ends of a client's connection.

@@ -1,16 +1,33 @@
 use super::*;
+use bytes::Buf;
 use oribi_engine::EngineOptions;
 use oribi_env::Env;
 use std::io::{Read, Write};
 use std::net::TcpStream;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Answers each byte with the number of the thread that serves it.
 struct Numbers {
     engine: Arc<Engine>,
     traffic: Arc<Traffic>,
+    computing: Arc<Computing>,
 }
 
-struct Number(u8);
+struct Number {
+    thread: u8,
+    computing: Arc<Computing>,
+}
+
+/// How many compute, and how many did at a time.
+#[derive(Default)]
+struct Computing {
+    now: AtomicUsize,
+    most: AtomicUsize,
+}
+
+/// A byte that asks for what computes, and its answer if that was on a thread that serves nobody.
+const COMPUTE: u8 = 255;
+const ELSEWHERE: u8 = 254;
 
 impl Service for Numbers {
     type Protocol = Number;
@@ -26,19 +43,39 @@ impl Service for Numbers {
     }
 
     fn open(&self, thread: usize, _link: Link) -> Number {
-        Number(thread as u8)
+        Number { thread: thread as u8, computing: self.computing.clone() }
     }
 }
 
 impl Protocol for Number {
-    fn advance(&mut self, exchange: &mut Exchange, leave: Leave) -> Progress {
+    fn advance(&mut self, exchange: &mut Exchange, mut leave: Leave) -> Progress {
+        while exchange.input.first() == Some(&COMPUTE) {
+            if !std::mem::take(&mut leave.to_compute) {
+                return Progress::NeedsProcessor;
+            }
+            exchange.input.advance(1);
+            exchange.output.push(self.computing.run());
+        }
         // Zeros ask for what may block.
         if exchange.input.contains(&0) && !leave.to_block {
             return Progress::NeedsBlocking;
         }
-        exchange.output.resize(exchange.input.len(), self.0);
+        exchange.output.resize(exchange.output.len() + exchange.input.len(), self.thread);
         exchange.input.clear();
         Progress::Done
+    }
+}
+
+impl Computing {
+    fn run(&self) -> u8 {
+        let now = self.now.fetch_add(1, Ordering::SeqCst) + 1;
+        self.most.fetch_max(now, Ordering::SeqCst);
+        (0..3).for_each(|_| std::thread::yield_now());
+        self.now.fetch_sub(1, Ordering::SeqCst);
+        match std::thread::current().name() {
+            Some(name) if name.ends_with("-wait") => ELSEWHERE,
+            _ => 0,
+        }
     }
 }
 
@@ -46,6 +83,7 @@ impl Protocol for Number {
 struct Subject {
     door: Door,
     traffic: Arc<Traffic>,
+    computing: Arc<Computing>,
     shutdown: watch::Sender<bool>,
     engine: Arc<Engine>,
     _dir: tempfile::TempDir,
@@ -59,10 +97,12 @@ impl Subject {
         let engine = Engine::open(Env::real(), dir.path(), EngineOptions::default()).unwrap();
         let traffic = Traffic::new("numbers", THREADS);
         let (shutdown, shut) = watch::channel(false);
-        let service = Numbers { engine: engine.clone(), traffic: traffic.clone() };
+        let computing = Arc::<Computing>::default();
+        let service =
+            Numbers { engine: engine.clone(), traffic: traffic.clone(), computing: computing.clone() };
         let socket = crate::bind::bind_door("127.0.0.1:0".parse().unwrap()).unwrap();
         let door = Door::start(service, socket, limits, shut).unwrap();
-        Subject { door, traffic, shutdown, engine, _dir: dir }
+        Subject { door, traffic, computing, shutdown, engine, _dir: dir }
     }
 
     fn connect(&self) -> TcpStream {
@@ -149,5 +189,21 @@ fn a_client_that_was_silent_for_too_long_is_sent_off_and_counted_once() {
     let _ = socket.read_to_end(&mut answers);
     assert!(answers.len() <= sent);
     assert_eq!(subject.traffic.sum().idle, 1);
+    subject.end();
+}
+
+#[test]
+fn what_computes_does_so_elsewhere_and_a_few_at_a_time() {
+    const CLIENTS: usize = 24;
+    const EACH: usize = 5;
+    let subject = Subject::new(ClientLimits::default());
+    let mut clients: Vec<_> = (0..CLIENTS).map(|_| subject.connect()).collect();
+    clients.iter_mut().for_each(|socket| socket.write_all(&[COMPUTE; EACH]).unwrap());
+    for socket in &mut clients {
+        let mut answers = [0; EACH];
+        socket.read_exact(&mut answers).unwrap();
+        assert_eq!(answers, [ELSEWHERE; EACH]);
+    }
+    assert!((1..=computing::PLACES_MAX).contains(&subject.computing.most.load(Ordering::SeqCst)));
     subject.end();
 }
