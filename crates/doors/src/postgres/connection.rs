@@ -5,6 +5,7 @@ use super::door::Shared;
 use super::encode::Format;
 use super::error::{self, Fault};
 use super::extended::{Bound, Portals, Statements};
+use super::kept::Shelf;
 use super::point;
 use super::statement;
 use super::wire::Wire;
@@ -51,6 +52,8 @@ pub struct Connection {
     pub session: Arc<SqlSession>,
     pub statements: Statements,
     pub portals: Portals,
+    /// For those of them that have names.
+    pub shelf: Arc<Shelf>,
     /// What an unnamed portal left, for the next one's values.
     pub spare: Bound,
     /// Clears the cancel request of an earlier statement.
@@ -175,6 +178,7 @@ impl Connection {
     fn new(wire: Wire, shared: Arc<Shared>, session: Arc<SqlSession>, cancel: watch::Sender<bool>) -> Self {
         let statements = Statements::new(shared.limits.statements_max);
         let portals = Portals::new(shared.limits.statements_max);
+        let shelf = Shelf::of_connection(&shared.shelf, shared.limits.kept_bytes_max);
         let reported = BTreeMap::new();
         Connection {
             wire,
@@ -182,6 +186,7 @@ impl Connection {
             session,
             statements,
             portals,
+            shelf,
             spare: Bound::default(),
             cancel,
             skip_to_sync: false,

@@ -2,6 +2,7 @@
 
 use super::cancel::Cancels;
 use super::connection;
+use super::kept::Shelf;
 use super::wire::holds;
 use metrics::counter;
 use oribi_session::sql::SqlEngine;
@@ -22,6 +23,9 @@ pub struct PostgresLimits {
     pub message_bytes_max: usize,
     /// Named prepared statements and, apart from them, portals of one connection.
     pub statements_max: usize,
+    /// Bytes that named statements and portals of one connection may take, and those of all together.
+    pub kept_bytes_max: usize,
+    pub kept_bytes_max_of_all: usize,
     /// The time within which a client must have said who it is.
     pub startup_timeout: Duration,
     /// The time that running statements have to finish at shutdown.
@@ -34,6 +38,8 @@ impl Default for PostgresLimits {
             connections_max: 100,
             message_bytes_max: 64 << 20,
             statements_max: 10_000,
+            kept_bytes_max: 64 << 20,
+            kept_bytes_max_of_all: 256 << 20,
             startup_timeout: Duration::from_secs(10),
             shutdown_grace: Duration::from_secs(10),
         }
@@ -54,6 +60,8 @@ pub struct Shared {
     pub sql: Arc<dyn SqlEngine>,
     pub limits: PostgresLimits,
     pub cancels: Arc<Cancels>,
+    /// For what clients have kept under names.
+    pub shelf: Arc<Shelf>,
     sessions: Arc<Semaphore>,
 }
 
@@ -79,7 +87,8 @@ impl PostgresDoor {
         let local_addr = listener.local_addr()?;
         let listener = TcpListener::from_std(listener)?;
         let sessions = Arc::new(Semaphore::new(limits.connections_max));
-        let shared = Arc::new(Shared { sql, limits, cancels: Arc::default(), sessions });
+        let shelf = Shelf::new(limits.kept_bytes_max_of_all);
+        let shared = Arc::new(Shared { sql, limits, cancels: Arc::default(), shelf, sessions });
         let accepting = tokio::spawn(accept(listener, shared, shutdown));
         Ok(PostgresDoor { local_addr, accepting })
     }

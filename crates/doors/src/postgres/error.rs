@@ -135,6 +135,26 @@ pub fn too_many_names(what: &str, limit: usize) -> SqlError {
     with_state(ErrorKind::TooLarge, "54000", format!("too many {what}: {limit} are open, which is the limit"))
 }
 
+/// The limit is [`PostgresLimits::kept_bytes_max`](super::PostgresLimits).
+pub fn connection_keeps_too_much(limit: usize) -> SqlError {
+    let message = format!(
+        "the prepared statements and portals that this connection keeps would take too much memory: {limit} bytes \
+         are the limit"
+    );
+    with_state(ErrorKind::TooLarge, "54000", message).with_hint(KEPT_HINT)
+}
+
+/// The limit is [`PostgresLimits::kept_bytes_max_of_all`](super::PostgresLimits).
+pub fn connections_keep_too_much(limit: usize) -> SqlError {
+    let message = format!(
+        "the prepared statements and portals that all connections keep would take too much memory: {limit} bytes \
+         are the limit"
+    );
+    with_state(ErrorKind::TooLarge, "53200", message).with_hint(KEPT_HINT)
+}
+
+const KEPT_HINT: &str = "close those that are not used any more; unnamed ones do not count";
+
 pub fn no_statement(name: &str) -> SqlError {
     with_state(ErrorKind::NotFound, "26000", format!("prepared statement \"{name}\" does not exist"))
 }

@@ -4,6 +4,7 @@ use super::codec::{Bind, Target};
 use super::connection::Connection;
 use super::encode::Format;
 use super::error::{self, Fault};
+use super::kept::{self, Room};
 use super::parameters;
 use super::point;
 use super::statement::{self, Running};
@@ -21,6 +22,7 @@ pub struct Statement {
     prepared: Option<Arc<dyn Prepared>>,
     /// The type oid of each parameter: the client's own or the one we chose.
     parameter_oids: Vec<u32>,
+    _room: Room,
 }
 
 /// What `Bind` made of a statement, and what has become of it.
@@ -30,6 +32,7 @@ pub struct Portal {
     /// Of the settings that it was bound under: [`SqlSession::planning`].
     planning: u64,
     running: Option<Running>,
+    _room: Room,
 }
 
 /// The values that a client sent, and what it wants back.
@@ -89,10 +92,11 @@ impl Connection {
                 error::too_many_names("prepared statements", self.shared.limits.statements_max).into()
             );
         }
+        let room = self.shelf.take(name, || kept::statement_bytes(name, sql))?;
         let statements = self.wire.run(self.shared.sql.split(sql)).await?;
         let statement = match statements.len() {
-            0 => Statement { prepared: None, parameter_oids: types },
-            1 => self.prepare(sql, types).await?,
+            0 => Statement { prepared: None, parameter_oids: types, _room: room },
+            1 => self.prepare(sql, types, room).await?,
             _ => return Err(error::several_statements().into()),
         };
         self.statements.insert(name, Arc::new(statement));
@@ -100,7 +104,7 @@ impl Connection {
         Ok(())
     }
 
-    async fn prepare(&mut self, sql: &str, declared: Vec<u32>) -> Result<Statement, Fault> {
+    async fn prepare(&mut self, sql: &str, declared: Vec<u32>, room: Room) -> Result<Statement, Fault> {
         let types: Vec<_> = declared.iter().map(|oid| parameter_type(*oid)).collect();
         let prepared = self.plan(sql, &types).await?;
         let chosen = |(i, expected)| match declared.get(i).copied() {
@@ -109,7 +113,7 @@ impl Connection {
             _ => oid_of(expected),
         };
         let parameter_oids = prepared.parameters().iter().copied().enumerate().map(chosen).collect();
-        Ok(Statement { prepared: Some(prepared), parameter_oids })
+        Ok(Statement { prepared: Some(prepared), parameter_oids, _room: room })
     }
 
     pub fn bind(&mut self, bind: &Bind<'_>) -> Result<(), Fault> {
@@ -127,6 +131,7 @@ impl Connection {
         if !self.portals.has_room(bind.portal) {
             return Err(error::too_many_names("portals", self.shared.limits.statements_max).into());
         }
+        let room = self.shelf.take(bind.portal, || kept::portal_bytes(bind.portal, value_bytes(bind)))?;
         if bind.portal.is_empty() {
             self.end_unnamed_portal();
         }
@@ -135,7 +140,7 @@ impl Connection {
         let columns = result_columns(&statement);
         spread_formats(&bind.result_formats, columns, "result columns", &mut bound.formats)?;
         let planning = self.session.planning();
-        self.portals.insert(bind.portal, Portal { statement, bound, planning, running: None });
+        self.portals.insert(bind.portal, Portal { statement, bound, planning, running: None, _room: room });
         self.wire.put(&BindComplete::new());
         Ok(())
     }
@@ -215,6 +220,11 @@ impl Connection {
         }
         self.wire.put(&CloseComplete::new());
     }
+}
+
+/// Bytes that the values of a portal take.
+fn value_bytes(bind: &Bind<'_>) -> usize {
+    bind.parameters.iter().map(|value| size_of::<Value>() + value.map_or(0, <[u8]>::len)).sum()
 }
 
 fn result_columns(statement: &Statement) -> usize {

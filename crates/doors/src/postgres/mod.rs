@@ -14,6 +14,7 @@ mod door;
 mod encode;
 mod error;
 mod extended;
+mod kept;
 mod numeric;
 mod parameters;
 mod point;
