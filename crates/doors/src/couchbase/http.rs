@@ -25,10 +25,12 @@ pub enum Asked {
     Garbage,
 }
 
+type LetsIn<'n> = dyn Fn(&[u8], &[u8]) -> Option<bool> + 'n;
+
 /// What a request is answered from.
 pub struct Node<'n> {
     /// Whether these are a user's name and password; `None` if that cannot be found out here and now.
-    pub lets_in: &'n dyn Fn(&[u8], &[u8]) -> Option<bool>,
+    pub lets_in: &'n LetsIn<'n>,
     pub is_open: bool,
     pub has_bucket: &'n dyn Fn(&str) -> bool,
 }

@@ -22,7 +22,7 @@ mod status;
 mod subdoc;
 
 use crate::binary_frame::Packet;
-use crate::runtime::{ClientLimits, Door, Link, Service, Traffic};
+use crate::runtime::{ClientLimits, Door, Link, Load, Service, Traffic};
 use client::Client;
 use cluster::{Cluster, ClusterMap};
 use operation::Refusal;
@@ -127,6 +127,7 @@ impl Couchbase {
             // Some clients have no unsigned numbers.
             vbucket_uuid: u64::from_be_bytes(uuid) >> 16,
             traffic: Traffic::new(Couchbase::NAME, Door::threads(options.threads)),
+            load: Load::of_requests(options.kv.value_bytes_max + PATHS_BYTES_MAX),
             started: Instant::now(),
         })))
     }
@@ -140,6 +141,7 @@ struct Shared {
     /// Of the history that sequence numbers belong to: it begins with the process.
     vbucket_uuid: u64,
     traffic: Arc<Traffic>,
+    load: Arc<Load>,
     started: Instant,
 }
 
@@ -155,6 +157,10 @@ impl Service for Couchbase {
 
     fn traffic(&self) -> &Traffic {
         &self.0.traffic
+    }
+
+    fn load(&self) -> &Arc<Load> {
+        &self.0.load
     }
 
     fn open(&self, _thread: usize, link: Link) -> Client {

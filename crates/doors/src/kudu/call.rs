@@ -1,7 +1,7 @@
 //! A call, and its answer on the way to the socket.
 
-use super::load::Held;
 use super::status::short;
+use crate::runtime::Held;
 use bytes::{Bytes, BytesMut};
 use oribi_engine::Obligation;
 use oribi_kudu::frame::{self, Body};

@@ -7,18 +7,17 @@
 //! A call that comes by itself costs an epoll_wait(2), a recv(2) and a writev(2); a write of a table that need not be durable
 //! at once another write(2), to the log.
 //!
-//! What a client has others keep for it counts ([`super::load`]): a long frame as it comes and until its call is done, and
+//! What a client has others keep for it counts ([`crate::runtime::Load`]): a long frame as it comes and until its call is done, and
 //! answers until they are sent.
 
 use super::Port;
 use super::call::{Answer, Call, too_busy};
-use super::frame_room::{FrameRoom, Waited};
 use super::idle::Idle;
-use super::load::{Held, UNCOUNTED_BYTES};
 use super::outbox::Outbox;
 use super::services::{self, Done, Handled, Work};
 use super::stream::Stream;
 use super::tserver::write::RowPlans;
+use crate::runtime::{FrameRoom, Held, UNCOUNTED_BYTES, Waited};
 use bytes::BytesMut;
 use futures::stream::{FuturesUnordered, StreamExt};
 use futures::{FutureExt, future::BoxFuture};
@@ -270,7 +269,7 @@ impl Connection {
         {
             return self.hold(answer);
         }
-        let Some(taken) = node.load.take(request_room, work.bytes + work.answer_bytes) else {
+        let Some(taken) = node.calls.take(&node.load, request_room, work.bytes + work.answer_bytes) else {
             return self.hold(refuse(work.call_id));
         };
         let (port, thread) = (self.port.clone(), self.thread);

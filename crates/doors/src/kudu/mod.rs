@@ -14,9 +14,7 @@ mod attributes;
 mod call;
 mod connection;
 mod directory;
-mod frame_room;
 mod idle;
-mod load;
 mod master;
 mod name;
 mod negotiate;
@@ -29,6 +27,7 @@ mod server;
 mod services;
 mod status;
 mod stream;
+mod taken;
 mod tserver;
 
 use crate::runtime::{ClientLimits, Door, Host, Traffic, Visit};

@@ -1,12 +1,14 @@
 //! What all connections of the door share.
 
 use super::directory::Directory;
-use super::load::Load;
+use super::taken::Calls;
 use super::tserver::leases::Leases;
 use super::tserver::scanners::Scanners;
+use crate::runtime::Load;
 use arc_swap::ArcSwap;
 use bytes::Bytes;
 use oribi_engine::Engine;
+use oribi_kudu::frame::FRAME_BYTES_MAX;
 use oribi_kudu::messages::common::HostPort;
 use oribi_types::{Error, Result};
 use std::net::SocketAddr;
@@ -56,6 +58,10 @@ impl Addresses {
     }
 }
 
+/// Bytes of requests and answers, one request that has the turn among them.
+const LOAD_BYTES_MAX: usize = 256 << 20;
+const _: () = assert!(2 * FRAME_BYTES_MAX < LOAD_BYTES_MAX);
+
 pub(super) struct Node {
     pub engine: Arc<Engine>,
     pub addresses: Addresses,
@@ -65,6 +71,7 @@ pub(super) struct Node {
     directory: ArcSwap<Directory>,
     pub scanners: Scanners,
     pub leases: Leases,
+    pub calls: Calls,
     pub load: Arc<Load>,
 }
 
@@ -83,7 +90,8 @@ impl Node {
             directory: ArcSwap::from_pointee(directory),
             scanners: Scanners::default(),
             leases,
-            load: Arc::default(),
+            calls: Calls::default(),
+            load: Arc::new(Load::new(LOAD_BYTES_MAX - FRAME_BYTES_MAX, FRAME_BYTES_MAX)),
         })
     }
 

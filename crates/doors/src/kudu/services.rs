@@ -1,8 +1,8 @@
 //! From a call to its answer: which part of the door has it, and whether it may wait for files.
 
 use super::call::{Answer, Call, too_busy};
-use super::load::Taken;
 use super::node::{Node, Role};
+use super::taken::Taken;
 use super::tserver::write::RowPlans;
 use super::{master, server, tserver};
 use oribi_engine::UnderWay;

@@ -10,7 +10,7 @@ mod stats;
 mod text;
 mod window;
 
-use crate::runtime::{ClientLimits, Door, Link, Service, Traffic};
+use crate::runtime::{ClientLimits, Door, Link, Load, Service, Traffic};
 use client::Client;
 use oribi_engine::Engine;
 use oribi_session::kv::{KeyValue, KvLimits, Locks};
@@ -33,6 +33,7 @@ struct Shared {
     kv: Arc<KeyValue>,
     counters: Arc<Counters>,
     stats: Arc<Stats>,
+    load: Arc<Load>,
 }
 
 /// A running door.
@@ -64,7 +65,10 @@ impl MemcachedDoor {
             counters: counters.clone(),
             started: Instant::now(),
         });
-        let shared = |counters| Arc::new(Shared { kv: kv.clone(), counters, stats: stats.clone() });
+        let load = Load::of_requests(limits.kv.value_bytes_max);
+        let shared = |counters| {
+            Arc::new(Shared { kv: kv.clone(), counters, stats: stats.clone(), load: load.clone() })
+        };
         let service = Memcached { threads: counters.into_iter().map(shared).collect() };
         Ok(MemcachedDoor(Door::start(service, socket, limits.clients, shutdown)?))
     }
@@ -97,6 +101,10 @@ impl Service for Memcached {
 
     fn traffic(&self) -> &Traffic {
         &self.threads[0].stats.traffic
+    }
+
+    fn load(&self) -> &Arc<Load> {
+        &self.threads[0].load
     }
 
     fn open(&self, thread: usize, _link: Link) -> Client {

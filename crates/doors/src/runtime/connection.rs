@@ -4,7 +4,7 @@
 //! served from begin to end as a plain sequence of calls, and only what has to wait costs more.
 
 use super::computing;
-use super::{Exchange, Leave, Link, Progress, Protocol, Service};
+use super::{Exchange, FrameRoom, Leave, Link, Progress, Protocol, Service, Waited};
 use futures::future::{BoxFuture, FutureExt, pending};
 use futures::stream::{FuturesUnordered, StreamExt};
 use oribi_types::{Error, Result};
@@ -40,14 +40,21 @@ enum Event {
     Received(usize),
     /// There is something to push.
     Push(watch::Receiver<u64>),
+    /// There is room to receive more.
+    Room,
     /// The time that a client may be silent is over, if it has been.
     Silence,
+    /// A client that began a long request, for which it has room that others want, was silent for too long.
+    Stalled,
     Shutdown,
 }
 
 /// What else than its client a connection waits for. Each is looked at when it has woken the connection, and not
 /// whenever the client has: they rest on locks that all threads share.
 type Alarms = FuturesUnordered<BoxFuture<'static, Event>>;
+
+/// How long a client that has begun a long request may send nothing of it: it has room that others may want.
+const LONG_REQUEST_SILENCE_MAX: Duration = Duration::from_secs(60);
 
 /// A client that always has more to ask is heard so often before the alarms are.
 const UNHEARD_MAX: u32 = 64;
@@ -70,10 +77,21 @@ impl<S: Service> Connection<S> {
         let later = || idle_max.and_then(|time| Instant::now().checked_add(time));
         let mut silent_until = later();
         silent_until.into_iter().for_each(|until| alarms.push(silence(until).boxed()));
+        let mut room = FrameRoom::new();
         while !self.client.exchange.closing {
-            match poll_fn(|context| self.poll_event(&mut alarms, context)).await? {
+            let event = match self.client.exchange.is_long() {
+                false => poll_fn(|context| self.poll_event(&mut alarms, context)).await?,
+                true => self.event_of_long_request(&mut room, &mut alarms).await?,
+            };
+            match event {
                 Event::Received(0) | Event::Shutdown => return Ok(()),
-                Event::Received(_) => self = self.execute().await?,
+                Event::Received(_) => {
+                    self = self.execute().await?;
+                    if !self.client.exchange.is_long() {
+                        room.release();
+                    }
+                }
+                Event::Room => {}
                 Event::Push(pushes) => {
                     self.client.protocol.push(&mut self.client.exchange);
                     alarms.push(changed(pushes).boxed());
@@ -85,15 +103,41 @@ impl<S: Service> Connection<S> {
                         alarms.push(silence(until).boxed());
                         continue;
                     }
-                    _ => {
-                        self.service.traffic().thread(self.thread).idle.add(1);
-                        return Ok(());
-                    }
+                    _ => return self.give_up(),
                 },
+                Event::Stalled => return self.give_up(),
             }
             silent_until = later();
         }
         Ok(())
+    }
+
+    /// The client was silent for too long.
+    fn give_up(&self) -> Result<()> {
+        self.service.traffic().thread(self.thread).idle.add(1);
+        Ok(())
+    }
+
+    /// Receives more of a request that is long if there is room for it, or waits for that.
+    async fn event_of_long_request(&mut self, room: &mut FrameRoom, alarms: &mut Alarms) -> Result<Event> {
+        let receives = room.has(self.service.load(), self.client.exchange.input_bytes());
+        let event = poll_fn(|context| match receives {
+            true => self.poll_event(alarms, context),
+            false => alarms.poll_next_unpin(context).map(|event| Ok(event.unwrap_or(Event::Shutdown))),
+        });
+        let event = tokio::select! {
+            biased;
+            event = event => event?,
+            waited = room.wait(receives) => return Ok(match waited {
+                Waited::HasRoom => Event::Room,
+                Waited::TurnOver => Event::Stalled,
+            }),
+            () = tokio::time::sleep(LONG_REQUEST_SILENCE_MAX), if receives => return Ok(Event::Stalled),
+        };
+        if let Event::Received(_) = event {
+            room.used();
+        }
+        Ok(event)
     }
 
     /// Receives what has arrived. Buffers are held while the client is served, and not while it is waited for.

@@ -3,6 +3,7 @@
 //! Buffers belong to the thread and are lent to the client that is being served. A client that is not keeps the
 //! beginning of a request, if it has sent one, and nothing else.
 
+use super::UNCOUNTED_BYTES;
 use bytes::{Buf, BytesMut};
 use oribi_engine::Obligation;
 use std::cell::RefCell;
@@ -12,8 +13,8 @@ use std::cell::RefCell;
 pub const OUTPUT_BYTES_MAX: usize = 256 * 1024;
 /// The most that is received at once, in bytes: what arrives together is executed together, which pays.
 const RECEIVE_BYTES_MAX: usize = 256 * 1024;
-/// The beginning of a request is copied out of a thread's buffer up to this many bytes; a longer one keeps it.
-const COPIED_BYTES_MAX: usize = 64 * 1024;
+/// The beginning of a request is copied out of a thread's buffer up to this many bytes; a longer one keeps it, and is counted.
+const COPIED_BYTES_MAX: usize = UNCOUNTED_BYTES;
 /// How many pairs of buffers a thread keeps.
 const IDLE_BUFFERS_MAX: usize = 8;
 
@@ -43,6 +44,23 @@ impl Exchange {
         self.output.len() > OUTPUT_BYTES_MAX
     }
 
+    /// Whether the input is a request's beginning that is counted.
+    pub(super) fn is_long(&self) -> bool {
+        self.input.len() > COPIED_BYTES_MAX
+    }
+
+    /// How many bytes the buffer for input will have when more is received, at most.
+    pub(super) fn input_bytes(&self) -> usize {
+        match self.has_space() {
+            true => self.input.capacity(),
+            false => (2 * self.input.capacity()).max(self.input.len() + RECEIVE_BYTES_MAX),
+        }
+    }
+
+    fn has_space(&self) -> bool {
+        self.input.capacity() - self.input.len() >= RECEIVE_BYTES_MAX / 2
+    }
+
     /// Drops the next `bytes` of the input, and those of them that have not arrived when they do: they take no memory.
     pub fn skip(&mut self, bytes: u64) {
         self.skip += bytes;
@@ -62,7 +80,7 @@ impl Exchange {
             (self.input, self.output, self.borrowed) = (input, output, true);
         }
         // What was executed a moment ago has taken little of it.
-        if self.input.capacity() - self.input.len() < RECEIVE_BYTES_MAX / 2 {
+        if !self.has_space() {
             self.input.reserve(RECEIVE_BYTES_MAX);
         }
     }

@@ -14,7 +14,9 @@ mod computing;
 mod connection;
 mod door;
 mod exchange;
+mod frame_room;
 mod listener;
+mod load;
 #[cfg(test)]
 mod tests;
 mod thread;
@@ -22,6 +24,9 @@ mod traffic;
 
 pub use door::Door;
 pub use exchange::{Exchange, OUTPUT_BYTES_MAX};
+pub(crate) use frame_room::{FrameRoom, Waited};
+pub use load::Load;
+pub(crate) use load::{Held, UNCOUNTED_BYTES};
 pub use traffic::{Counter, Traffic, TrafficSum};
 
 use connection::Connection;
@@ -82,6 +87,9 @@ pub trait Service: Send + Sync + 'static {
     fn engine(&self) -> &Arc<Engine>;
 
     fn traffic(&self) -> &Traffic;
+
+    /// For what its clients send.
+    fn load(&self) -> &Arc<Load>;
 
     /// The state of a client that has just connected, to be served by the door's thread of this number.
     fn open(&self, thread: usize, link: Link) -> Self::Protocol;

@@ -11,11 +11,23 @@ struct Numbers {
     engine: Arc<Engine>,
     traffic: Arc<Traffic>,
     computing: Arc<Computing>,
+    long: Arc<Long>,
+    load: Arc<Load>,
 }
 
 struct Number {
     thread: u8,
+    /// What has come of a long request.
+    begun: usize,
+    long: Arc<Long>,
     computing: Arc<Computing>,
+}
+
+/// Bytes of long requests that have come, and how many that were at a time.
+#[derive(Default)]
+struct Long {
+    now: AtomicUsize,
+    most: AtomicUsize,
 }
 
 /// How many compute, and how many did at a time.
@@ -24,6 +36,10 @@ struct Computing {
     now: AtomicUsize,
     most: AtomicUsize,
 }
+
+/// The first byte of a long request and its last: whose answer is the thread's number.
+const BEGIN: u8 = 253;
+const END: u8 = 252;
 
 /// A byte that asks for what computes, and its answer if that was on a thread that serves nobody.
 const COMPUTE: u8 = 255;
@@ -42,8 +58,13 @@ impl Service for Numbers {
         &self.traffic
     }
 
+    fn load(&self) -> &Arc<Load> {
+        &self.load
+    }
+
     fn open(&self, thread: usize, _link: Link) -> Number {
-        Number { thread: thread as u8, computing: self.computing.clone() }
+        let (computing, long) = (self.computing.clone(), self.long.clone());
+        Number { thread: thread as u8, begun: 0, long, computing }
     }
 }
 
@@ -56,6 +77,15 @@ impl Protocol for Number {
             exchange.input.advance(1);
             exchange.output.push(self.computing.run());
         }
+        if exchange.input.first() == Some(&BEGIN) {
+            let ends = exchange.input.last() == Some(&END);
+            self.come(if ends { 0 } else { exchange.input.len() });
+            if !ends {
+                return Progress::Done;
+            }
+            exchange.input.clear();
+            exchange.output.push(self.thread);
+        }
         // Zeros ask for what may block.
         if exchange.input.contains(&0) && !leave.to_block {
             return Progress::NeedsBlocking;
@@ -63,6 +93,14 @@ impl Protocol for Number {
         exchange.output.resize(exchange.output.len() + exchange.input.len(), self.thread);
         exchange.input.clear();
         Progress::Done
+    }
+}
+
+impl Number {
+    fn come(&mut self, bytes: usize) {
+        self.long.now.fetch_sub(std::mem::replace(&mut self.begun, bytes), Ordering::SeqCst);
+        let now = self.long.now.fetch_add(bytes, Ordering::SeqCst) + bytes;
+        self.long.most.fetch_max(now, Ordering::SeqCst);
     }
 }
 
@@ -84,12 +122,16 @@ struct Subject {
     door: Door,
     traffic: Arc<Traffic>,
     computing: Arc<Computing>,
+    long: Arc<Long>,
     shutdown: watch::Sender<bool>,
     engine: Arc<Engine>,
     _dir: tempfile::TempDir,
 }
 
 const THREADS: usize = 3;
+/// For long requests, and for one of them at a time apart.
+const ROOM_BYTES: usize = 2 << 20;
+const TURN_BYTES: usize = 4 << 20;
 
 impl Subject {
     fn new(limits: ClientLimits) -> Self {
@@ -98,11 +140,17 @@ impl Subject {
         let traffic = Traffic::new("numbers", THREADS);
         let (shutdown, shut) = watch::channel(false);
         let computing = Arc::<Computing>::default();
-        let service =
-            Numbers { engine: engine.clone(), traffic: traffic.clone(), computing: computing.clone() };
+        let long = Arc::<Long>::default();
+        let service = Numbers {
+            engine: engine.clone(),
+            traffic: traffic.clone(),
+            computing: computing.clone(),
+            long: long.clone(),
+            load: Arc::new(Load::new(ROOM_BYTES, TURN_BYTES)),
+        };
         let socket = crate::bind::bind_door("127.0.0.1:0".parse().unwrap()).unwrap();
         let door = Door::start(service, socket, limits, shut).unwrap();
-        Subject { door, traffic, computing, shutdown, engine, _dir: dir }
+        Subject { door, traffic, computing, long, shutdown, engine, _dir: dir }
     }
 
     fn connect(&self) -> TcpStream {
@@ -205,5 +253,33 @@ fn what_computes_does_so_elsewhere_and_a_few_at_a_time() {
         assert_eq!(answers, [ELSEWHERE; EACH]);
     }
     assert!((1..=computing::PLACES_MAX).contains(&subject.computing.most.load(Ordering::SeqCst)));
+    subject.end();
+}
+
+#[test]
+#[allow(clippy::disallowed_methods, reason = "a client of a test runs on a thread of its own")]
+fn long_requests_take_so_much_room_and_come_whole_in_turn() {
+    const CLIENTS: usize = 24;
+    let subject = Subject::new(ClientLimits::default());
+    // Those that begin one and go on later keep what they got, and hold up neither short ones nor each other for ever.
+    let (mut begun, _) = subject.welcomed();
+    begun.write_all(&[BEGIN; 100 << 10]).unwrap();
+    let request = [&[BEGIN][..], &[0; 1 << 20], &[END]].concat();
+    let clients: Vec<_> = (0..CLIENTS)
+        .map(|_| {
+            let (mut socket, request) = (subject.connect(), request.clone());
+            std::thread::spawn(move || {
+                socket.write_all(&request).unwrap();
+                let mut answer = [0];
+                socket.read_exact(&mut answer).unwrap();
+            })
+        })
+        .collect();
+    subject.welcomed();
+    clients.into_iter().for_each(|client| client.join().unwrap());
+    assert!((0..THREADS).contains(&ask(&mut begun, END)));
+    let (now, most) = (subject.long.now.load(Ordering::SeqCst), subject.long.most.load(Ordering::SeqCst));
+    let uncounted = CLIENTS * (UNCOUNTED_BYTES + (256 << 10));
+    assert!(now == 0 && most <= ROOM_BYTES + TURN_BYTES + uncounted, "{now} {most}");
     subject.end();
 }

@@ -1,4 +1,4 @@
-//! Room for a long frame that is being received, counted as it comes; and the turn, for those for which there is none.
+//! Room for a long request that is being received, counted as it comes; and the turn, for those for which there is none.
 
 use super::load::{Held, Load, TURN_SILENCE_MAX, UNCOUNTED_BYTES};
 use futures::future::BoxFuture;
@@ -6,7 +6,7 @@ use std::sync::Arc;
 use tokio::time::Instant;
 
 /// Room for a long frame that is being received.
-pub(super) struct FrameRoom {
+pub(crate) struct FrameRoom {
     /// For what has come of it, and for some of what comes next …
     held: Held,
     /// … or for that, once it is there.
@@ -16,7 +16,7 @@ pub(super) struct FrameRoom {
 }
 
 /// What came of waiting.
-pub(super) enum Waited {
+pub(crate) enum Waited {
     HasRoom,
     TurnOver,
 }
@@ -31,6 +31,13 @@ impl FrameRoom {
         self.held.bytes()
     }
 
+    /// Gives back what is held; the frame has come whole.
+    pub fn release(&mut self) {
+        if self.held.bytes() > 0 {
+            drop(self.take());
+        }
+    }
+
     /// What is held; the frame has come whole.
     pub fn take(&mut self) -> Held {
         std::mem::take(&mut self.held)
@@ -42,8 +49,12 @@ impl FrameRoom {
         if come <= UNCOUNTED_BYTES || self.held.bytes() > come {
             return true;
         }
-        let wanted = len.max(come).min(2 * come);
-        if self.more.is_none() && self.held.grow(load, wanted) {
+        self.has(load, len.max(come).min(2 * come))
+    }
+
+    /// Whether there is room for so many bytes; if there is none, it is waited for.
+    pub fn has(&mut self, load: &Arc<Load>, wanted: usize) -> bool {
+        if self.more.is_none() && (self.held.has_turn() || self.held.grow(load, wanted)) {
             return true;
         }
         let missing = wanted.saturating_sub(self.held.bytes());
