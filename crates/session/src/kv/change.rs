@@ -449,6 +449,22 @@ impl Change<'_> {
         self.cas.is_some() || matches!(self.action, Action::Fetch { .. })
     }
 
+    /// Whether the row that is there is written again, or answered.
+    pub(super) fn takes_row_along(&self) -> bool {
+        match self.action {
+            Action::Extend { .. } | Action::Touch { .. } | Action::MarkStale { .. } | Action::Edit { .. } => {
+                true
+            }
+            Action::Store { .. } | Action::Count { .. } | Action::Delete | Action::Unlock => false,
+            Action::Fetch { .. } | Action::Lock { .. } => true,
+        }
+    }
+
+    /// Whether the row that is there is answered.
+    pub(super) fn is_answered_with_row(&self) -> bool {
+        matches!(self.action, Action::Fetch { .. } | Action::Lock { .. })
+    }
+
     /// Bytes that the change carries.
     pub(super) fn bytes(&self) -> usize {
         match self.action {

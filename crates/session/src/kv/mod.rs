@@ -128,6 +128,7 @@ impl KeyValue {
             view: None,
             held: None,
             may_block,
+            answer_bytes_max: usize::MAX,
             obligation: Obligation::default(),
             key: Vec::new(),
             json: Vec::new(),
@@ -193,6 +194,8 @@ pub struct Round<'k> {
     /// What reads go by instead, if they must agree with each other.
     held: Option<Snapshot>,
     may_block: bool,
+    /// Of a value, in [`run`](Self::run).
+    answer_bytes_max: usize,
     obligation: Obligation,
     /// Encoded key of the row asked for.
     key: Vec<u8>,
@@ -203,6 +206,11 @@ impl Round<'_> {
     /// What must be settled before anything this round has answered may be sent.
     pub fn obligation(&self) -> Obligation {
         self.obligation
+    }
+
+    /// Has [`run`](Self::run) stop at what is answered with a longer value.
+    pub fn answer_at_most(&mut self, bytes: usize) {
+        self.answer_bytes_max = bytes;
     }
 
     /// The moment by which expiry is judged.

@@ -3,6 +3,9 @@
 //!
 //! The result is that of executing one after the other, since operations on different keys commute: what a window
 //! must not hold is a change of a key that was read before in it.
+//!
+//! What a window has in hand is bounded by the rows that it reads and writes. How long one is that only a file has is known once it
+//! is read: so a read of one is followed by reads alone, of which those are left to the next window that would be too much.
 
 use super::change::{Change, Outcome, Plan};
 use super::path::{self, Key, Target};
@@ -12,6 +15,7 @@ use oribi_engine::{
 };
 use oribi_types::{Error, Result};
 use smallvec::SmallVec;
+use std::cell::Cell;
 
 /// Operations of a window at most.
 const OPS_MAX: usize = 128;
@@ -42,6 +46,8 @@ pub struct Ran {
     pub ops: usize,
     /// The next one needs a file, and the round may not block.
     pub pending: bool,
+    /// The next one is answered with a value of so many bytes, about, for which the round has no room; or 0.
+    pub long_bytes: usize,
 }
 
 impl Round<'_> {
@@ -58,7 +64,8 @@ impl Round<'_> {
         // Who may wait for a file must not be pinned.
         let pinned = (!self.may_block).then(|| engine.pin());
         let sightings = pinned.as_ref().map(|pinned| sightings(engine, &probes, pinned));
-        let extent = Extent::of(engine, ops, &probes, sightings.as_deref());
+        let room = Room { answer_bytes: self.answer_bytes_max, unknown_bytes: limits.value_bytes_max };
+        let extent = Extent::of(engine, ops, &probes, sightings.as_deref(), room);
         let (ops, pending) = (&ops[..extent.ops], extent.pending);
 
         let outcomes = changed(self.kv, ops, &targets, scratch);
@@ -76,7 +83,13 @@ impl Round<'_> {
         let watch = Watch { locks: &self.kv.locks, now_micros: view.now_micros };
         let reader = Reader { engine, view, watch, may_block: self.may_block || outcomes.is_some() };
         let mut outcomes = outcomes.iter().flat_map(|(outcomes, _)| outcomes);
+        let mut found_bytes = 0;
         for (i, op) in ops.iter().enumerate() {
+            // Only reads are left.
+            let may_stop = extent.loose.is_some_and(|loose| i >= loose);
+            if may_stop && found_bytes > BYTES_MAX {
+                return Ran { ops: i, pending: false, long_bytes: 0 };
+            }
             match (op, &targets[i], probes[i]) {
                 (Op::Change(_), ..) => {
                     answer(i, Answer::Changed(outcomes.next().expect("an outcome for each change")));
@@ -85,16 +98,22 @@ impl Round<'_> {
                     // What was changed in this window must be found anew.
                     let sighting = sightings.as_ref().filter(|_| !extent.changed.contains(probe.hash()));
                     let sighting = sighting.map(|sightings| sightings[i]);
-                    match reader.get(probe, sighting, target, &mut self.json, &mut |found| answer(i, found)) {
-                        Some(obligation) => self.obligation.merge(obligation),
-                        None => return Ran { ops: i, pending: true },
+                    let most = if may_stop { self.answer_bytes_max } else { usize::MAX };
+                    let mut answer = |found: Answer<'_>| answer(i, found);
+                    match reader.get(probe, sighting, target, &mut self.json, most, &mut answer) {
+                        Given::Answered(obligation, bytes) => {
+                            self.obligation.merge(obligation);
+                            found_bytes += bytes;
+                        }
+                        Given::Pending => return Ran { ops: i, pending: true, long_bytes: 0 },
+                        Given::Long(long_bytes) => return Ran { ops: i, pending: false, long_bytes },
                     }
                 }
                 (Op::Get(_), Err(error), _) => answer(i, Answer::Refused(error.clone())),
                 (Op::Get(_), Ok(_), None) => unreachable!("what has a target has a probe"),
             }
         }
-        Ran { ops: ops.len(), pending }
+        Ran { ops: ops.len(), pending, long_bytes: extent.long_bytes }
     }
 }
 
@@ -137,12 +156,25 @@ fn changed(
     Some((plan.into_outcomes(), obligation))
 }
 
+/// By what a window is cut besides [`BYTES_MAX`].
+#[derive(Clone, Copy)]
+struct Room {
+    /// Longer values are not answered.
+    answer_bytes: usize,
+    /// What a value has at most of which nothing is known.
+    unknown_bytes: usize,
+}
+
 /// How many operations make one window.
 #[derive(Default)]
 struct Extent {
     ops: usize,
     /// It ends at an operation that needs a file.
     pending: bool,
+    /// It ends at a change that is answered with a value of so many bytes, for which there is no room; or 0.
+    long_bytes: usize,
+    /// The first read of what may be long: whoever executes the window may stop there, or at any operation behind it.
+    loose: Option<usize>,
     read: KeySet,
     changed: KeySet,
     bytes: usize,
@@ -155,6 +187,7 @@ impl Extent {
         ops: &[Op<'_>],
         probes: &[Option<Probe<'_>>],
         sightings: Option<&[Sighting<'_>]>,
+        room: Room,
     ) -> Self {
         let mut extent = Extent::default();
         for (i, (op, probe)) in ops.iter().zip(probes).enumerate() {
@@ -169,7 +202,12 @@ impl Extent {
                 extent.pending = true;
                 return extent;
             }
-            if !extent.takes(op, probe, presence) && i > 0 {
+            let long_bytes = op.change().map_or(0, |change| room.lacks(change, presence));
+            if long_bytes > 0 {
+                extent.long_bytes = long_bytes;
+                return extent;
+            }
+            if !extent.takes(op, probe, presence, room) && i > 0 {
                 return extent;
             }
         }
@@ -177,17 +215,33 @@ impl Extent {
         extent
     }
 
-    fn takes(&mut self, op: &Op<'_>, probe: Probe<'_>, presence: Presence) -> bool {
+    fn takes(&mut self, op: &Op<'_>, probe: Probe<'_>, presence: Presence, room: Room) -> bool {
         let fits = match op {
             Op::Get(_) => {
                 self.read.insert(probe.hash());
-                if let Presence::Memory(bytes) = presence {
-                    self.bytes += bytes;
+                match presence {
+                    Presence::Memory(bytes) => {
+                        self.bytes += bytes;
+                        if bytes > room.answer_bytes {
+                            self.loose.get_or_insert(self.ops);
+                        }
+                    }
+                    Presence::Files => _ = self.loose.get_or_insert(self.ops),
+                    Presence::Absent => {}
                 }
                 true
             }
+            Op::Change(_) if self.loose.is_some() => false,
             Op::Change(change) => {
                 self.bytes += change.bytes();
+                if change.takes_row_along() {
+                    self.bytes += match presence {
+                        Presence::Memory(bytes) => bytes,
+                        // Alone.
+                        Presence::Files => BYTES_MAX + 1,
+                        Presence::Absent => 0,
+                    };
+                }
                 let hash = probe.hash();
                 let conflicts =
                     self.read.contains(hash) || (change.sees_cas() && self.changed.contains(hash));
@@ -196,6 +250,19 @@ impl Extent {
             }
         };
         fits && self.bytes <= BYTES_MAX
+    }
+}
+
+impl Room {
+    /// How long the value is that a change is answered with, if that is too long.
+    fn lacks(self, change: &Change<'_>, presence: Presence) -> usize {
+        let bytes = match presence {
+            _ if !change.is_answered_with_row() => 0,
+            Presence::Memory(bytes) => bytes,
+            Presence::Files => self.unknown_bytes,
+            Presence::Absent => 0,
+        };
+        if bytes > self.answer_bytes { bytes } else { 0 }
     }
 }
 
@@ -220,18 +287,35 @@ struct Reader<'a> {
     may_block: bool,
 }
 
+/// What came of a get.
+enum Given {
+    /// What must be settled, and the bytes of the value.
+    Answered(Obligation, usize),
+    /// Only a reader that may block can tell.
+    Pending,
+    /// It was not answered, as it has so many bytes.
+    Long(usize),
+}
+
 impl Reader<'_> {
-    /// Answers a get; returns what must be settled, or `None` if only a reader that may block can tell.
+    /// Answers a get, unless the value has more than `most` bytes.
     fn get(
         &self,
         probe: Probe<'_>,
         sighting: Option<Sighting<'_>>,
         target: &Target<'_>,
         json: &mut Vec<u8>,
+        most: usize,
         answer: &mut dyn FnMut(Answer<'_>),
-    ) -> Option<Obligation> {
+    ) -> Given {
+        let bytes = Cell::new(0);
         let mut read = |version: RowVersion<'_>| match self.watch.shown(target, &version, json) {
-            Ok(document) => answer(Answer::Found(document)),
+            Ok(document) => {
+                bytes.set(document.value.len());
+                if bytes.get() <= most {
+                    answer(Answer::Found(document));
+                }
+            }
             Err(error) => answer(Answer::Refused(error)),
         };
         let looked_up = match sighting {
@@ -239,23 +323,25 @@ impl Reader<'_> {
             None => self.engine.try_read(probe, self.view, &mut read),
         };
         match looked_up {
-            Lookup::Found((), obligation) => return Some(obligation),
+            Lookup::Found((), _) if bytes.get() > most => return Given::Long(bytes.get()),
+            Lookup::Found((), obligation) => return Given::Answered(obligation, bytes.get()),
             Lookup::Absent(obligation) => {
                 answer(Answer::Absent);
-                return Some(obligation);
+                return Given::Answered(obligation, 0);
             }
-            Lookup::Pending if !self.may_block => return None,
+            Lookup::Pending if !self.may_block => return Given::Pending,
             Lookup::Pending => {}
         }
         match self.engine.read(probe, self.view, &mut read) {
-            Ok((Some(()), obligation)) => Some(obligation),
+            Ok((Some(()), _)) if bytes.get() > most => Given::Long(bytes.get()),
+            Ok((Some(()), obligation)) => Given::Answered(obligation, bytes.get()),
             Ok((None, obligation)) => {
                 answer(Answer::Absent);
-                Some(obligation)
+                Given::Answered(obligation, 0)
             }
             Err(error) => {
                 answer(Answer::Refused(error));
-                Some(Obligation::default())
+                Given::Answered(Obligation::default(), 0)
             }
         }
     }
