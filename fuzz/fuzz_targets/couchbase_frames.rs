@@ -91,7 +91,7 @@ fn requests(mut feed: Feed<'_>) -> Vec<u8> {
 
 fn give(client: &mut impl Protocol, exchange: &mut Exchange, bytes: &[u8]) {
     exchange.input.extend_from_slice(bytes);
-    let leave = Leave { to_block: true, to_write: true, to_compute: true };
+    let leave = Leave { to_block: true, to_write: true, to_compute: true, to_answer: usize::MAX };
     // A client that sends something to be dropped is asked again with what remains.
     for _ in 0..=bytes.len() {
         let progress = client.advance(exchange, leave);
@@ -101,7 +101,10 @@ fn give(client: &mut impl Protocol, exchange: &mut Exchange, bytes: &[u8]) {
         match progress {
             Progress::Done => return,
             Progress::OutputFull => {}
-            Progress::NeedsAdmission | Progress::NeedsBlocking | Progress::NeedsProcessor => {
+            Progress::NeedsAdmission
+            | Progress::NeedsBlocking
+            | Progress::NeedsProcessor
+            | Progress::NeedsRoom(_) => {
                 panic!("{progress:?} despite the leave")
             }
         }

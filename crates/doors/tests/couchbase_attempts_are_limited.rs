@@ -95,11 +95,11 @@ fn a_password_is_hashed_where_it_holds_up_nobody_and_one_at_a_time() {
     let len = attempt(b"wrong").len();
     // It is not hashed where that was not asked for, files or not.
     for to_block in [false, true] {
-        let leave = Leave { to_block, to_write: true, to_compute: false };
+        let leave = Leave { to_block, to_write: true, to_compute: false, to_answer: 1 << 20 };
         assert_eq!(client.advance(&mut exchange, leave), Progress::NeedsProcessor);
         assert_eq!((exchange.output.len(), exchange.input.len()), (24, 2 * len + 1));
     }
-    let leave = Leave { to_block: false, to_write: true, to_compute: true };
+    let leave = Leave { to_block: false, to_write: true, to_compute: true, to_answer: 1 << 20 };
     assert_eq!(client.advance(&mut exchange, leave), Progress::NeedsProcessor);
     assert_eq!((exchange.output.len(), exchange.input.len()), (48, len + 1));
     assert_eq!(client.advance(&mut exchange, leave), Progress::Done);

@@ -33,7 +33,8 @@ impl Protocol for Client {
         let catalog = self.shared.kv.engine().catalog();
         let map = self.shared.cluster.map();
         let shared = self.shared.clone();
-        let round = shared.kv.round(leave.to_block);
+        let mut round = shared.kv.round(leave.to_block);
+        round.answer_at_most(leave.to_answer);
         let Exchange { input, output, obligation, closing, .. } = exchange;
         let mut execution = Execution {
             shared: &shared,

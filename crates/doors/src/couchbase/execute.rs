@@ -192,6 +192,9 @@ impl<'e> Execution<'e> {
             if ran.pending {
                 return Err((done, Progress::NeedsBlocking));
             }
+            if ran.long_bytes > 0 {
+                return Err((done, Progress::NeedsRoom(ran.long_bytes)));
+            }
             if self.output.len() > OUTPUT_BYTES_MAX && done < window.ops.len() {
                 return Err((done, Progress::OutputFull));
             }

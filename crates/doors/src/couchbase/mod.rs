@@ -22,7 +22,7 @@ mod status;
 mod subdoc;
 
 use crate::binary_frame::Packet;
-use crate::runtime::{ClientLimits, Door, Link, Load, Service, Traffic};
+use crate::runtime::{ClientLimits, Door, Link, Loads, Service, Traffic};
 use client::Client;
 use cluster::{Cluster, ClusterMap};
 use operation::Refusal;
@@ -127,7 +127,7 @@ impl Couchbase {
             // Some clients have no unsigned numbers.
             vbucket_uuid: u64::from_be_bytes(uuid) >> 16,
             traffic: Traffic::new(Couchbase::NAME, Door::threads(options.threads)),
-            load: Load::of_requests(options.kv.value_bytes_max + PATHS_BYTES_MAX),
+            loads: Loads::new(options.kv.value_bytes_max + PATHS_BYTES_MAX),
             started: Instant::now(),
         })))
     }
@@ -141,7 +141,7 @@ struct Shared {
     /// Of the history that sequence numbers belong to: it begins with the process.
     vbucket_uuid: u64,
     traffic: Arc<Traffic>,
-    load: Arc<Load>,
+    loads: Loads,
     started: Instant,
 }
 
@@ -159,8 +159,8 @@ impl Service for Couchbase {
         &self.0.traffic
     }
 
-    fn load(&self) -> &Arc<Load> {
-        &self.0.load
+    fn loads(&self) -> &Loads {
+        &self.0.loads
     }
 
     fn open(&self, _thread: usize, link: Link) -> Client {

@@ -10,7 +10,7 @@ mod stats;
 mod text;
 mod window;
 
-use crate::runtime::{ClientLimits, Door, Link, Load, Service, Traffic};
+use crate::runtime::{ClientLimits, Door, Link, Loads, Service, Traffic};
 use client::Client;
 use oribi_engine::Engine;
 use oribi_session::kv::{KeyValue, KvLimits, Locks};
@@ -33,7 +33,7 @@ struct Shared {
     kv: Arc<KeyValue>,
     counters: Arc<Counters>,
     stats: Arc<Stats>,
-    load: Arc<Load>,
+    loads: Loads,
 }
 
 /// A running door.
@@ -65,9 +65,9 @@ impl MemcachedDoor {
             counters: counters.clone(),
             started: Instant::now(),
         });
-        let load = Load::of_requests(limits.kv.value_bytes_max);
+        let loads = Loads::new(limits.kv.value_bytes_max);
         let shared = |counters| {
-            Arc::new(Shared { kv: kv.clone(), counters, stats: stats.clone(), load: load.clone() })
+            Arc::new(Shared { kv: kv.clone(), counters, stats: stats.clone(), loads: loads.clone() })
         };
         let service = Memcached { threads: counters.into_iter().map(shared).collect() };
         Ok(MemcachedDoor(Door::start(service, socket, limits.clients, shutdown)?))
@@ -103,8 +103,8 @@ impl Service for Memcached {
         &self.threads[0].stats.traffic
     }
 
-    fn load(&self) -> &Arc<Load> {
-        &self.threads[0].load
+    fn loads(&self) -> &Loads {
+        &self.threads[0].loads
     }
 
     fn open(&self, thread: usize, _link: Link) -> Client {

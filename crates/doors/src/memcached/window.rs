@@ -60,10 +60,12 @@ thread_local! {
 impl<'b> Window<'b> {
     pub fn new(shared: &'b Shared, leave: Leave, output: &'b mut Vec<u8>) -> Self {
         let (ops, items) = IDLE.take();
+        let mut round = shared.kv.round(leave.to_block);
+        round.answer_at_most(leave.to_answer);
         Window {
             shared,
             leave,
-            round: shared.kv.round(leave.to_block),
+            round,
             answers: Answers::new(output),
             end: 0,
             ops: ops.into_iter().map(|_| unreachable!("it is empty")).collect(),
@@ -230,6 +232,9 @@ fn run_all<'b>(
         ops = &ops[ran.ops..];
         if ran.pending {
             return Err(Progress::NeedsBlocking);
+        }
+        if ran.long_bytes > 0 {
+            return Err(Progress::NeedsRoom(ran.long_bytes));
         }
     }
 }

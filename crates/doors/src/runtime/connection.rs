@@ -4,6 +4,8 @@
 //! served from begin to end as a plain sequence of calls, and only what has to wait costs more.
 
 use super::computing;
+use super::load::LONG_REQUEST_SILENCE_MAX;
+use super::unsent::{SHORT_VALUE_BYTES_MAX, Unsent};
 use super::{Exchange, FrameRoom, Leave, Link, Progress, Protocol, Service, Waited};
 use futures::future::{BoxFuture, FutureExt, pending};
 use futures::stream::{FuturesUnordered, StreamExt};
@@ -24,6 +26,8 @@ pub(super) struct Connection<S: Service> {
     socket: TcpStream,
     /// In a box, since it is handed on.
     client: Box<Client<S::Protocol>>,
+    /// Room for a long answer.
+    unsent: Option<Unsent>,
     /// How often the client was heard since the alarms were.
     unheard: u32,
 }
@@ -53,16 +57,13 @@ enum Event {
 /// whenever the client has: they rest on locks that all threads share.
 type Alarms = FuturesUnordered<BoxFuture<'static, Event>>;
 
-/// How long a client that has begun a long request may send nothing of it: it has room that others may want.
-const LONG_REQUEST_SILENCE_MAX: Duration = Duration::from_secs(60);
-
 /// A client that always has more to ask is heard so often before the alarms are.
 const UNHEARD_MAX: u32 = 64;
 
 impl<S: Service> Connection<S> {
     pub fn new(service: Arc<S>, thread: usize, socket: TcpStream, link: Link) -> Self {
         let client = Client { protocol: service.open(thread, link), exchange: Exchange::default() };
-        Connection { service, thread, socket, client: Box::new(client), unheard: 0 }
+        Connection { service, thread, socket, client: Box::new(client), unsent: None, unheard: 0 }
     }
 
     /// Serves the client until it leaves, stays idle for longer than it may, or the door shuts. Requests that were
@@ -97,14 +98,18 @@ impl<S: Service> Connection<S> {
                     alarms.push(changed(pushes).boxed());
                     self.answer().await?;
                 }
-                // What came in time moved the end of the time, and not the alarm.
-                Event::Silence => match silent_until {
-                    Some(until) if Instant::now() < until => {
-                        alarms.push(silence(until).boxed());
-                        continue;
+                Event::Silence => {
+                    if room.is_awaited() {
+                        // It would be read from.
+                        silent_until = later();
                     }
-                    _ => return self.give_up(),
-                },
+                    // What came in time moved the end of the time, and not the alarm.
+                    match silent_until {
+                        Some(until) if Instant::now() < until => alarms.push(silence(until).boxed()),
+                        _ => return self.give_up(),
+                    }
+                    continue;
+                }
                 Event::Stalled => return self.give_up(),
             }
             silent_until = later();
@@ -120,7 +125,7 @@ impl<S: Service> Connection<S> {
 
     /// Receives more of a request that is long if there is room for it, or waits for that.
     async fn event_of_long_request(&mut self, room: &mut FrameRoom, alarms: &mut Alarms) -> Result<Event> {
-        let receives = room.has(self.service.load(), self.client.exchange.input_bytes());
+        let receives = room.has(&self.service.loads().requests, self.client.exchange.input_bytes());
         let event = poll_fn(|context| match receives {
             true => self.poll_event(alarms, context),
             false => alarms.poll_next_unpin(context).map(|event| Ok(event.unwrap_or(Event::Shutdown))),
@@ -166,8 +171,12 @@ impl<S: Service> Connection<S> {
     /// Executes and answers whatever is whole.
     async fn execute(mut self) -> Result<Self> {
         // Nearly always there is room for writes.
-        let mut leave =
-            Leave { to_block: false, to_write: self.service.engine().admits(), to_compute: false };
+        let mut leave = Leave {
+            to_block: false,
+            to_write: self.service.engine().admits(),
+            to_compute: false,
+            to_answer: SHORT_VALUE_BYTES_MAX,
+        };
         let mut progress = self.client.advance(leave);
         loop {
             match progress {
@@ -175,7 +184,16 @@ impl<S: Service> Connection<S> {
                     self.answer().await?;
                     return Ok(self);
                 }
-                Progress::OutputFull => self.answer().await?,
+                Progress::OutputFull => {
+                    self.answer().await?;
+                    leave.to_answer = SHORT_VALUE_BYTES_MAX;
+                }
+                Progress::NeedsRoom(bytes) => {
+                    self.answer().await?;
+                    let metric = &self.service.traffic().unsent_metric;
+                    self.unsent = Some(Unsent::with_room(&self.service.loads().answers, bytes, metric).await);
+                    leave.to_answer = bytes;
+                }
                 Progress::NeedsAdmission => {
                     self.service.engine().admission().await;
                     leave.to_write = true;
@@ -211,6 +229,8 @@ impl<S: Service> Connection<S> {
     /// Sends what was answered, once all that it rests on is as durable as its tables ask for.
     async fn answer(&mut self) -> Result<()> {
         let Client { protocol, exchange } = &mut *self.client;
+        // What turned out to be short needs none.
+        let unsent = self.unsent.take().filter(|_| exchange.output.len() > SHORT_VALUE_BYTES_MAX);
         let (engine, traffic) = (self.service.engine(), self.service.traffic().thread(self.thread));
         if !engine.is_settled(exchange.obligation) {
             if traffic.open() > 1 {
@@ -220,7 +240,15 @@ impl<S: Service> Connection<S> {
             engine.settled(exchange.obligation).await?;
         }
         protocol.settled(exchange);
-        self.socket.write_all(&exchange.output).await?;
+        match unsent {
+            None => self.socket.write_all(&exchange.output).await?,
+            Some(unsent) => {
+                unsent.send(&mut self.socket, &exchange.output).await?;
+                traffic.sent_bytes.add(exchange.output.len() as u64);
+                exchange.sent_long();
+                return Ok(());
+            }
+        }
         traffic.sent_bytes.add(exchange.output.len() as u64);
         exchange.sent();
         Ok(())

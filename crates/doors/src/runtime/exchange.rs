@@ -119,6 +119,12 @@ impl Exchange {
         self.obligation = Obligation::default();
     }
 
+    /// Likewise, and the memory of a long one, for which there is room no more.
+    pub(super) fn sent_long(&mut self) {
+        self.output = Vec::new();
+        self.sent();
+    }
+
     fn drop_skipped(&mut self) {
         let arrived = self.skip.min(self.input.len() as u64);
         self.input.advance(arrived as usize);

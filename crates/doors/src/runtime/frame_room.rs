@@ -62,6 +62,10 @@ impl FrameRoom {
         false
     }
 
+    pub fn has_turn(&self) -> bool {
+        self.held.has_turn()
+    }
+
     pub fn is_awaited(&self) -> bool {
         self.more.is_some()
     }

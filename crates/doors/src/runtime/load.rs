@@ -15,7 +15,9 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 pub(crate) const UNCOUNTED_BYTES: usize = 64 << 10;
 /// How long the client that has the turn may neither send nor take a byte. It keeps the turn from all others that wait, so
 /// this is far less than other clients have.
-pub(super) const TURN_SILENCE_MAX: Duration = Duration::from_secs(5);
+pub(crate) const TURN_SILENCE_MAX: Duration = Duration::from_secs(5);
+/// How long a client that has begun a long request may send nothing of it: it has room that others may want.
+pub(crate) const LONG_REQUEST_SILENCE_MAX: Duration = Duration::from_secs(60);
 
 /// Room for what is kept.
 pub struct Load {
@@ -33,16 +35,37 @@ pub(crate) struct Held {
     turn: Option<(OwnedSemaphorePermit, usize)>,
 }
 
-/// Bytes of the long requests that clients of a key-value door are sending, one at a time apart.
+/// What clients of a key-value door send and are sent, as far as it is long.
+#[derive(Clone)]
+pub struct Loads {
+    pub requests: Arc<Load>,
+    pub answers: Arc<Load>,
+}
+
+/// Bytes of the long requests that clients of a door are sending, one at a time apart; and of the long answers that they have not
+/// taken.
 const REQUESTS_BYTES_MAX: usize = 128 << 20;
+const ANSWERS_BYTES_MAX: usize = 128 << 20;
 /// A receive buffer doubles as it grows.
 const BUFFER_BYTES_PER_BYTE: usize = 2;
 
-impl Load {
-    /// For clients of a key-value door, whose requests have values of so many bytes at most.
-    pub fn of_requests(value_bytes_max: usize) -> Arc<Self> {
+impl Loads {
+    /// Of a key-value door whose values have so many bytes at most.
+    pub fn new(value_bytes_max: usize) -> Self {
         const BESIDES_BYTES: usize = 1 << 20;
-        Arc::new(Load::new(REQUESTS_BYTES_MAX, BUFFER_BYTES_PER_BYTE * (value_bytes_max + BESIDES_BYTES)))
+        Loads {
+            requests: Arc::new(Load::of_requests(value_bytes_max + BESIDES_BYTES)),
+            answers: Arc::new(Load::new(ANSWERS_BYTES_MAX, value_bytes_max)),
+        }
+    }
+}
+
+impl Load {
+    /// For the long requests that clients of a door are sending, each of so many bytes at most.
+    pub fn of_requests(request_bytes_max: usize) -> Self {
+        /// A buffer has room for a little more, before it doubles.
+        const BESIDES_BYTES: usize = 64 << 10;
+        Load::new(REQUESTS_BYTES_MAX, BUFFER_BYTES_PER_BYTE * (request_bytes_max + BESIDES_BYTES))
     }
 
     /// Room for `bytes_max`, and apart from it for one request at a time that needs `turn_bytes` at most.

@@ -21,12 +21,13 @@ mod load;
 mod tests;
 mod thread;
 mod traffic;
+mod unsent;
 
 pub use door::Door;
 pub use exchange::{Exchange, OUTPUT_BYTES_MAX};
 pub(crate) use frame_room::{FrameRoom, Waited};
-pub use load::Load;
-pub(crate) use load::{Held, UNCOUNTED_BYTES};
+pub(crate) use load::{Held, LONG_REQUEST_SILENCE_MAX, TURN_SILENCE_MAX, UNCOUNTED_BYTES};
+pub use load::{Load, Loads};
 pub use traffic::{Counter, Traffic, TrafficSum};
 
 use connection::Connection;
@@ -88,8 +89,8 @@ pub trait Service: Send + Sync + 'static {
 
     fn traffic(&self) -> &Traffic;
 
-    /// For what its clients send.
-    fn load(&self) -> &Arc<Load>;
+    /// For what its clients send and are sent.
+    fn loads(&self) -> &Loads;
 
     /// The state of a client that has just connected, to be served by the door's thread of this number.
     fn open(&self, thread: usize, link: Link) -> Self::Protocol;
@@ -128,6 +129,8 @@ pub struct Leave {
     pub to_write: bool,
     /// This thread may compute for milliseconds, as for one request with a password.
     pub to_compute: bool,
+    /// There is room for the answer to one request with a value of so many bytes.
+    pub to_answer: usize,
 }
 
 /// Why [`Protocol::advance`] stopped.
@@ -143,6 +146,8 @@ pub enum Progress {
     NeedsBlocking,
     /// The next request computes for milliseconds.
     NeedsProcessor,
+    /// The next request is answered with a value of so many bytes, about: more than there is room for.
+    NeedsRoom(usize),
 }
 
 /// The two ends of a client's connection.

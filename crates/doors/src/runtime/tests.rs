@@ -12,7 +12,7 @@ struct Numbers {
     traffic: Arc<Traffic>,
     computing: Arc<Computing>,
     long: Arc<Long>,
-    load: Arc<Load>,
+    loads: Loads,
 }
 
 struct Number {
@@ -28,6 +28,8 @@ struct Number {
 struct Long {
     now: AtomicUsize,
     most: AtomicUsize,
+    /// Long answers that were made.
+    answers: AtomicUsize,
 }
 
 /// How many compute, and how many did at a time.
@@ -40,6 +42,9 @@ struct Computing {
 /// The first byte of a long request and its last: whose answer is the thread's number.
 const BEGIN: u8 = 253;
 const END: u8 = 252;
+
+/// A byte that asks for a long answer.
+const LONG: u8 = 251;
 
 /// A byte that asks for what computes, and its answer if that was on a thread that serves nobody.
 const COMPUTE: u8 = 255;
@@ -58,8 +63,8 @@ impl Service for Numbers {
         &self.traffic
     }
 
-    fn load(&self) -> &Arc<Load> {
-        &self.load
+    fn loads(&self) -> &Loads {
+        &self.loads
     }
 
     fn open(&self, thread: usize, _link: Link) -> Number {
@@ -76,6 +81,14 @@ impl Protocol for Number {
             }
             exchange.input.advance(1);
             exchange.output.push(self.computing.run());
+        }
+        if exchange.input.first() == Some(&LONG) {
+            if leave.to_answer < ANSWER_BYTES {
+                return Progress::NeedsRoom(ANSWER_BYTES);
+            }
+            self.long.answers.fetch_add(1, Ordering::SeqCst);
+            exchange.input.advance(1);
+            exchange.output.resize(ANSWER_BYTES, self.thread);
         }
         if exchange.input.first() == Some(&BEGIN) {
             let ends = exchange.input.last() == Some(&END);
@@ -132,6 +145,8 @@ const THREADS: usize = 3;
 /// For long requests, and for one of them at a time apart.
 const ROOM_BYTES: usize = 2 << 20;
 const TURN_BYTES: usize = 4 << 20;
+/// Of a long answer: more than sockets hold. There is room for two, and for one that has the turn.
+const ANSWER_BYTES: usize = 24 << 20;
 
 impl Subject {
     fn new(limits: ClientLimits) -> Self {
@@ -146,7 +161,10 @@ impl Subject {
             traffic: traffic.clone(),
             computing: computing.clone(),
             long: long.clone(),
-            load: Arc::new(Load::new(ROOM_BYTES, TURN_BYTES)),
+            loads: Loads {
+                requests: Arc::new(Load::new(ROOM_BYTES, TURN_BYTES)),
+                answers: Arc::new(Load::new(2 * ANSWER_BYTES, ANSWER_BYTES)),
+            },
         };
         let socket = crate::bind::bind_door("127.0.0.1:0".parse().unwrap()).unwrap();
         let door = Door::start(service, socket, limits, shut).unwrap();
@@ -281,5 +299,29 @@ fn long_requests_take_so_much_room_and_come_whole_in_turn() {
     let (now, most) = (subject.long.now.load(Ordering::SeqCst), subject.long.most.load(Ordering::SeqCst));
     let uncounted = CLIENTS * (UNCOUNTED_BYTES + (256 << 10));
     assert!(now == 0 && most <= ROOM_BYTES + TURN_BYTES + uncounted, "{now} {most}");
+    subject.end();
+}
+
+#[test]
+#[allow(clippy::disallowed_methods, reason = "a client of a test runs on a thread of its own")]
+fn long_answers_are_made_as_there_is_room_for_them() {
+    let subject = Subject::new(ClientLimits::default());
+    let mut clients: Vec<_> = (0..8).map(|_| subject.welcomed()).collect();
+    clients.iter_mut().for_each(|(socket, _)| socket.write_all(&[LONG]).unwrap());
+    while subject.long.answers.load(Ordering::SeqCst) < 3 {
+        std::thread::yield_now();
+    }
+    // Nobody reads; whoever wants little is served.
+    (0..10).for_each(|_| drop(subject.welcomed()));
+    assert_eq!(subject.long.answers.load(Ordering::SeqCst), 3);
+    let read = |(mut socket, thread): (TcpStream, usize)| {
+        std::thread::spawn(move || {
+            let mut answer = vec![0; ANSWER_BYTES];
+            socket.read_exact(&mut answer).unwrap();
+            assert!(answer.iter().all(|byte| usize::from(*byte) == thread));
+        })
+    };
+    let readers: Vec<_> = clients.into_iter().map(read).collect();
+    readers.into_iter().for_each(|reader| reader.join().unwrap());
     subject.end();
 }

@@ -30,6 +30,8 @@ impl Counter {
 /// Connections and bytes of a door.
 pub struct Traffic {
     open_metric: metrics::Gauge,
+    /// Bytes of long answers that clients have not taken.
+    pub(super) unsent_metric: metrics::Gauge,
     threads: Box<[ThreadTraffic]>,
 }
 
@@ -71,6 +73,7 @@ impl Traffic {
         };
         Arc::new(Traffic {
             open_metric: metrics::gauge!(format!("oribi_{name}_connections_count")),
+            unsent_metric: metrics::gauge!(format!("oribi_{name}_unsent_bytes")),
             threads: (0..threads).map(thread).collect(),
         })
     }
