@@ -71,8 +71,14 @@ pub struct Connection {
 pub async fn serve(socket: TcpStream, shared: Arc<Shared>, shutdown: watch::Receiver<bool>) {
     let _ = socket.set_nodelay(true);
     let (cancel, cancelled) = watch::channel(false);
-    let mut wire =
-        Wire::new(socket, shared.sql.clone(), shared.limits.message_bytes_max, cancelled, shutdown);
+    let mut wire = Wire::new(
+        socket,
+        shared.sql.clone(),
+        shared.limits.message_bytes_max,
+        shared.load.clone(),
+        cancelled,
+        shutdown,
+    );
     let startup = tokio::time::timeout(shared.limits.startup_timeout, start(&mut wire, &shared));
     let parameters = match startup.await {
         Ok(Ok(Some(parameters))) => parameters,

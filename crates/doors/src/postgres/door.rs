@@ -4,6 +4,7 @@ use super::cancel::Cancels;
 use super::connection;
 use super::kept::Shelf;
 use super::wire::holds;
+use crate::runtime::Load;
 use metrics::counter;
 use oribi_session::sql::SqlEngine;
 use oribi_types::Result;
@@ -60,6 +61,8 @@ pub struct Shared {
     pub sql: Arc<dyn SqlEngine>,
     pub limits: PostgresLimits,
     pub cancels: Arc<Cancels>,
+    /// For the long messages that clients are sending.
+    pub load: Arc<Load>,
     /// For what clients have kept under names.
     pub shelf: Arc<Shelf>,
     sessions: Arc<Semaphore>,
@@ -87,8 +90,9 @@ impl PostgresDoor {
         let local_addr = listener.local_addr()?;
         let listener = TcpListener::from_std(listener)?;
         let sessions = Arc::new(Semaphore::new(limits.connections_max));
+        let load = Arc::new(Load::of_requests(limits.message_bytes_max));
         let shelf = Shelf::new(limits.kept_bytes_max_of_all);
-        let shared = Arc::new(Shared { sql, limits, cancels: Arc::default(), shelf, sessions });
+        let shared = Arc::new(Shared { sql, limits, cancels: Arc::default(), load, shelf, sessions });
         let accepting = tokio::spawn(accept(listener, shared, shutdown));
         Ok(PostgresDoor { local_addr, accepting })
     }

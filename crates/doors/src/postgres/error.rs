@@ -4,6 +4,7 @@ use super::codec::Malformed;
 use oribi_session::sql::SqlError;
 use oribi_types::{Error, ErrorKind};
 use pgwire::error::ErrorInfo;
+use std::time::Duration;
 
 /// Why a message was not answered as asked.
 #[derive(Debug)]
@@ -133,6 +134,14 @@ pub fn too_many_connections(connections_max: usize) -> SqlError {
 
 pub fn too_many_names(what: &str, limit: usize) -> SqlError {
     with_state(ErrorKind::TooLarge, "54000", format!("too many {what}: {limit} are open, which is the limit"))
+}
+
+pub fn stalled(silence_max: Duration) -> SqlError {
+    let message = format!(
+        "terminating connection: nothing of a message that had begun came for {} seconds",
+        silence_max.as_secs()
+    );
+    with_state(ErrorKind::Unavailable, "57P05", message)
 }
 
 /// The limit is [`PostgresLimits::kept_bytes_max`](super::PostgresLimits).

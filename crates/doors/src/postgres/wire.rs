@@ -1,7 +1,8 @@
 //! One connection's socket and its buffers.
 //!
 //! Answers collect in `out` and are written when a client may wait for them or when they grow; the input buffer
-//! holds what a client sent ahead. Both are bounded: input by the frame limit, output by [`OUT_BYTES`] and one row.
+//! holds what a client sent ahead. Both are bounded: input by the frame limit, and that of all clients by the [`Load`] that they
+//! share; output by [`OUT_BYTES`] and one row.
 //!
 //! Requests that arrived together are answered in one write: an answer that is [due](Wire::due) leaves when no whole
 //! message is at hand, or before anything that may take its time. What answers tell of is settled before they leave.
@@ -10,6 +11,7 @@ use super::codec::{self, Startup};
 use super::encode::Column;
 use super::error::{self, Fault};
 use super::row::close_frame;
+use crate::runtime::{FrameRoom, LONG_REQUEST_SILENCE_MAX, Load, TURN_SILENCE_MAX, UNCOUNTED_BYTES};
 use bytes::{Bytes, BytesMut};
 use metrics::{counter, histogram};
 use oribi_engine::Obligation;
@@ -31,6 +33,9 @@ pub const OUT_BYTES: usize = 64 << 10;
 /// While a statement runs, this much input is read ahead, to notice that the client goes away.
 const READ_AHEAD_BYTES: usize = 64 << 10;
 
+/// The room that is made to receive, at least.
+const FILL_BYTES: usize = 8 << 10;
+
 pub struct Wire {
     socket: TcpStream,
     input: BytesMut,
@@ -38,6 +43,9 @@ pub struct Wire {
     pub out: Vec<u8>,
     scratch: BytesMut,
     message_bytes_max: usize,
+    /// Room for the long messages of all clients, and for this one's.
+    load: Arc<Load>,
+    room: FrameRoom,
     sql: Arc<dyn SqlEngine>,
     /// To be settled before the output is written.
     owed: Obligation,
@@ -55,6 +63,7 @@ impl Wire {
         socket: TcpStream,
         sql: Arc<dyn SqlEngine>,
         message_bytes_max: usize,
+        load: Arc<Load>,
         cancel: watch::Receiver<bool>,
         shutdown: watch::Receiver<bool>,
     ) -> Self {
@@ -64,6 +73,8 @@ impl Wire {
             out: Vec::new(),
             scratch: BytesMut::new(),
             message_bytes_max,
+            load,
+            room: FrameRoom::new(),
             sql,
             owed: Obligation::default(),
             unsettled: Vec::new(),
@@ -89,6 +100,8 @@ impl Wire {
     /// Fatal once the server shuts down and no whole message is at hand; a client that is in the middle of a `COPY`
     /// may finish it.
     pub async fn frame(&mut self, in_copy: bool) -> Result<(u8, Bytes), Fault> {
+        // What came before was executed.
+        self.room.release();
         loop {
             if let Some(frame) = codec::take_frame(&mut self.input, self.message_bytes_max)? {
                 return Ok(frame);
@@ -100,13 +113,34 @@ impl Wire {
                 () = holds(&mut shutdown), if !in_copy => {
                     return Err(Fault::Fatal(error::shutting_down()));
                 }
-                filled = self.fill() => filled?,
+                filled = self.receive() => filled?,
             }
         }
     }
 
+    /// Receives more of a message, as soon as there is room for it if it is long.
+    ///
+    /// # Errors
+    /// Fatal if the client is silent in the middle of one, for which it has room that others want.
+    async fn receive(&mut self) -> Result<(), Fault> {
+        if self.input.len() <= UNCOUNTED_BYTES {
+            return self.fill().await;
+        }
+        // The buffer doubles as it grows.
+        let capacity = self.input.capacity();
+        let wanted = if capacity - self.input.len() >= FILL_BYTES { capacity } else { 2 * capacity };
+        while !self.room.has(&self.load, wanted) {
+            self.room.wait(false).await;
+        }
+        let silence_max = if self.room.has_turn() { TURN_SILENCE_MAX } else { LONG_REQUEST_SILENCE_MAX };
+        match tokio::time::timeout(silence_max, self.fill()).await {
+            Ok(filled) => filled,
+            Err(_) => Err(Fault::Fatal(error::stalled(silence_max))),
+        }
+    }
+
     async fn fill(&mut self) -> Result<(), Fault> {
-        self.input.reserve(8 << 10);
+        self.input.reserve(FILL_BYTES);
         read(&mut self.socket, &mut self.input).await
     }
 
