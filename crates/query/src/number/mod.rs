@@ -4,11 +4,10 @@
 //! they run, which is in a dozen kinds of plan nodes and in the rules that fold constants; instead none of them is ever
 //! planned: wherever the text of a statement has an operator on numbers, [`operators`] puts a function of ours in its
 //! place, with PostgreSQL's type and errors ([`arithmetic`]). So it is with literals ([`literals`]), which are made
-//! `integer` in the syntax tree, with sums and averages ([`aggregates`]), which replace those of the same name, and with
+//! `integer` in the syntax tree, with sums and averages ([`sums`]), which replace those of the same name, and with
 //! functions ([`functions`]). Casts stay casts in the plan until types have been coerced; then those that would round or
 //! overflow otherwise than PostgreSQL's are replaced ([`casts`]).
 
-mod aggregates;
 mod alike;
 mod arithmetic;
 mod casts;
@@ -20,6 +19,7 @@ mod literals;
 mod operators;
 mod ranges;
 mod statistics;
+mod sums;
 
 pub(crate) use alike::{Purpose, alike, compared};
 pub(crate) use arithmetic::narrowed;
@@ -42,7 +42,7 @@ use std::sync::Arc;
 pub(crate) fn register(state: &mut SessionState) -> Result<()> {
     let functions = functions::functions().into_iter().chain(choices::functions()).map(Arc::new);
     let functions: Vec<_> = functions.collect();
-    let aggregates = aggregates::aggregates().into_iter().chain(statistics::aggregates()).map(Arc::new);
+    let aggregates = sums::aggregates().into_iter().chain(statistics::aggregates()).map(Arc::new);
     let aggregates: Vec<_> = aggregates.collect();
     // Those of DataFusion under all their names: whoever registers the functions of a state anew would find them again.
     for theirs in functions.iter().filter_map(|function| state.udf(function.name()).ok()).collect::<Vec<_>>()
