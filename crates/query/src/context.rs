@@ -9,6 +9,7 @@ use crate::number::{self, NumberCasts};
 use crate::pg_catalog;
 use crate::provider::{OrderedLimits, StatisticsCache};
 use crate::runtime::{AbortOnDrop, QueryRuntime};
+use arrow::array::RecordBatch;
 use arrow::datatypes::SchemaRef;
 use datafusion::common::DataFusionError;
 use datafusion::execution::FunctionRegistry;
@@ -24,7 +25,7 @@ use futures::{StreamExt, stream};
 use oribi_engine::{Catalog, Engine, Obligation, Snapshot, Table, TableScan};
 use oribi_env::Priority;
 use oribi_session::sql::{RowStream, SqlError, SqlSession, TimeZone};
-use oribi_types::{Error, Result};
+use oribi_types::{Error, ErrorKind, Result};
 use std::collections::{BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -198,33 +199,48 @@ impl QueryEngine {
     }
 }
 
+/// What a query tells its client.
+enum Told {
+    Batch(RecordBatch),
+    Failed(SqlError),
+    /// There were no more rows. A query that ends without saying so has panicked.
+    End,
+}
+
 /// Executes `plan` into `sender` until it ends, fails, or nobody listens.
-async fn pump(
-    context: StatementContext,
-    plan: Arc<dyn ExecutionPlan>,
-    sender: mpsc::Sender<Result<arrow::array::RecordBatch, SqlError>>,
-) {
+async fn pump(context: StatementContext, plan: Arc<dyn ExecutionPlan>, sender: mpsc::Sender<Told>) {
     let mut batches = match execute_stream(plan, context.state.task_ctx()) {
         Ok(batches) => batches,
         Err(e) => {
-            let _ = sender.send(Err(sql_error(e))).await;
+            let _ = sender.send(Told::Failed(sql_error(e))).await;
             return;
         }
     };
     while let Some(batch) = batches.next().await {
         let failed = batch.is_err();
-        if sender.send(batch.map_err(sql_error)).await.is_err() || failed {
+        let told = batch.map_or_else(|e| Told::Failed(sql_error(e)), Told::Batch);
+        if sender.send(told).await.is_err() || failed {
             return;
         }
     }
+    let _ = sender.send(Told::End).await;
 }
 
 fn rows(
-    receiver: mpsc::Receiver<Result<arrow::array::RecordBatch, SqlError>>,
+    receiver: mpsc::Receiver<Told>,
     task: AbortOnDrop,
-) -> impl futures::Stream<Item = Result<arrow::array::RecordBatch, SqlError>> + Send + 'static {
-    stream::unfold((receiver, task), |(mut receiver, task)| async move {
-        receiver.recv().await.map(|batch| (batch, (receiver, task)))
+) -> impl futures::Stream<Item = Result<RecordBatch, SqlError>> + Send + 'static {
+    stream::unfold(Some((receiver, task)), |state| async move {
+        let (mut receiver, task) = state?;
+        match receiver.recv().await {
+            Some(Told::Batch(batch)) => Some((Ok(batch), Some((receiver, task)))),
+            Some(Told::Failed(error)) => Some((Err(error), None)),
+            Some(Told::End) => None,
+            None => {
+                let message = "the query ended before its last row: a thread of it panicked";
+                Some((Err(SqlError::new(ErrorKind::Internal, message)), None))
+            }
+        }
     })
 }
 
@@ -397,4 +413,39 @@ fn base_state(
     state.register_expr_planner(Arc::new(TypedOperands))?;
     crate::functions::register(&mut state)?;
     Ok(state)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use arrow::datatypes::Schema;
+
+    fn empty() -> Told {
+        Told::Batch(RecordBatch::new_empty(Arc::new(Schema::empty())))
+    }
+
+    #[tokio::test]
+    async fn a_query_that_panics_has_failed() {
+        let runtime = QueryRuntime::new(1, Priority::Normal).unwrap();
+        let (sender, receiver) = mpsc::channel(BATCHES_AHEAD);
+        let task = runtime.start(async move {
+            let _ = sender.send(empty()).await;
+            panic!("in the second batch");
+        });
+        let told: Vec<_> = rows(receiver, task).collect().await;
+        assert!(matches!(told.as_slice(), [Ok(_), Err(e)] if e.error.kind() == ErrorKind::Internal));
+    }
+
+    #[tokio::test]
+    async fn a_query_that_ends_has_told_all() {
+        let runtime = QueryRuntime::new(1, Priority::Normal).unwrap();
+        let (sender, receiver) = mpsc::channel(BATCHES_AHEAD);
+        let task = runtime.start(async move {
+            for told in [empty(), Told::End] {
+                let _ = sender.send(told).await;
+            }
+        });
+        let told: Vec<_> = rows(receiver, task).collect().await;
+        assert!(matches!(told.as_slice(), [Ok(_)]));
+    }
 }
