@@ -1,19 +1,25 @@
 //! `RETURNING`: expressions over the rows that a statement wrote.
 
 use crate::context::{QueryEngine, StatementContext};
-use crate::literals;
+use crate::error::unsupported;
+use crate::literals::{self, TypedLiterals};
 use crate::number;
 use arrow::array::RecordBatch;
 use arrow::array::RecordBatchOptions;
 use arrow::datatypes::{Field, Schema as ArrowSchema, SchemaRef};
 use datafusion::common::{DFSchema, TableReference};
 use datafusion::execution::session_state::SessionState;
-use datafusion::logical_expr::{self, ExprSchemable};
-use datafusion::physical_expr::PhysicalExpr;
-use datafusion::sql::sqlparser::ast::{Expr, ExprWithAlias, SelectItem};
+use datafusion::logical_expr::physical_planning_context::PhysicalPlanningContext;
+use datafusion::logical_expr::simplify::SimplifyContext;
+use datafusion::logical_expr::{self, EmptyRelation, ExprSchemable, LogicalPlan, Projection};
+use datafusion::optimizer::AnalyzerRule;
+use datafusion::optimizer::simplify_expressions::ExprSimplifier;
+use datafusion::physical_expr::{PhysicalExpr, create_physical_expr};
+use datafusion::sql::sqlparser::ast::{Expr, ExprWithAlias, SelectItem, visit_expressions};
 use futures::{StreamExt, stream};
 use oribi_session::sql::{Outcome, SqlError};
 use oribi_types::{ErrorKind, Schema};
+use std::ops::ControlFlow;
 use std::sync::Arc;
 
 /// The expressions, ready to evaluate.
@@ -59,6 +65,11 @@ impl Returning {
             fields.push(name.map_or(field.clone(), |name| field.with_name(name)));
             expressions.push(expression);
         }
+        // What cannot be evaluated at all is refused before anything is written.
+        let nothing = RecordBatch::new_empty(Arc::clone(schema.arrow()));
+        for expression in &expressions {
+            expression.evaluate(&nothing).map_err(QueryEngine::error)?;
+        }
         Ok(Returning { expressions, schema: Arc::new(ArrowSchema::new(fields)) })
     }
 
@@ -95,24 +106,58 @@ pub(crate) fn physical(
 ) -> Result<(Arc<dyn PhysicalExpr>, Field), SqlError> {
     let logical = logical(state, columns, expr)?;
     let (_, field) = logical.to_field(columns).map_err(QueryEngine::error)?;
-    let field = field.as_ref().clone().with_nullable(true);
-    let physical = state.create_physical_expr(logical, columns);
-    let physical = physical.map_err(QueryEngine::error)?;
+    let physical = evaluable(state, columns, logical).map_err(QueryEngine::error)?;
+    let data_type = physical.data_type(columns.as_arrow()).map_err(QueryEngine::error)?;
+    let field = field.as_ref().clone().with_data_type(data_type).with_nullable(true);
     Ok((physical, field))
 }
 
 /// An expression over `columns`, not yet ready to evaluate.
 ///
 /// # Errors
-/// Those of planning.
+/// Those of planning; `Unsupported` for a subquery.
 pub(crate) fn logical(
     state: &SessionState,
     columns: &DFSchema,
     expr: &Expr,
 ) -> Result<logical_expr::Expr, SqlError> {
+    let is_query =
+        |expr: &Expr| matches!(expr, Expr::Subquery(_) | Expr::Exists { .. } | Expr::InSubquery { .. });
+    let found = visit_expressions(expr, |expr| match is_query(expr) {
+        true => ControlFlow::Break(()),
+        false => ControlFlow::Continue(()),
+    });
+    if found.is_break() {
+        return Err(unsupported("a subquery in RETURNING or DO UPDATE"));
+    }
     let mut expr = expr.clone();
     number::mark(&mut expr);
     let expr = ExprWithAlias { expr, alias: None };
     let expr = state.create_logical_expr_from_sql_expr(expr, columns).map_err(QueryEngine::error)?;
     Ok(literals::typed(expr, columns).map_err(QueryEngine::error)?.data)
+}
+
+/// Makes `expr`, of which literals have their types, ready to evaluate, by the rules that change the expressions of a query.
+///
+/// # Errors
+/// Those of the rules.
+pub(crate) fn evaluable(
+    state: &SessionState,
+    columns: &DFSchema,
+    expr: logical_expr::Expr,
+) -> datafusion::common::Result<Arc<dyn PhysicalExpr>> {
+    let schema = Arc::new(columns.clone());
+    let rows = EmptyRelation { produce_one_row: false, schema: Arc::clone(&schema) };
+    let query = Projection::try_new(vec![expr], Arc::new(LogicalPlan::EmptyRelation(rows)))?;
+    let config = state.config_options();
+    let mut analyzer = state.analyzer().clone();
+    analyzer.rules.retain(|rule| rule.name() != TypedLiterals.name());
+    let query = analyzer.execute_and_check(LogicalPlan::Projection(query), config, |_, _| {})?;
+    let context = SimplifyContext::builder()
+        .with_schema(schema)
+        .with_config_options(Arc::clone(config))
+        .with_query_execution_start_time(state.execution_props().query_execution_start_time)
+        .build();
+    let expr = ExprSimplifier::new(context).simplify(query.expressions().swap_remove(0))?;
+    create_physical_expr(&expr, columns, state.execution_props(), &PhysicalPlanningContext::default())
 }

@@ -9,7 +9,7 @@ use super::coerce::{coerce, scalar};
 use super::constant::{Constant, ParameterTypes, Parameters, parameter_number};
 use super::insert::is_default;
 use super::point;
-use super::returning::{logical, physical};
+use super::returning::{evaluable, logical, physical};
 use super::room::Room;
 use super::rounds;
 use super::rows::Written;
@@ -194,7 +194,7 @@ impl Expression {
             }
             other => Ok(Transformed::no(other)),
         });
-        bound.and_then(|bound| state.create_physical_expr(bound.data, columns)).map_err(QueryEngine::error)
+        bound.and_then(|bound| evaluable(state, columns, bound.data)).map_err(QueryEngine::error)
     }
 }
 

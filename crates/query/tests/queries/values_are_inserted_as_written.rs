@@ -243,6 +243,32 @@ async fn returning_gives_the_rows_written() {
 }
 
 #[tokio::test]
+async fn returning_is_computed_as_in_a_query() {
+    let db = Db::new();
+    db.run("create table t (id int primary key, k int, v numeric(10,2))").await;
+    let sql =
+        "insert into t values (1, 2, 2.50) returning coalesce(k, 0), v::int, current_date - current_date";
+    assert_eq!(db.rows(sql).await, ["2|3|0"]);
+    let sql = "update t set k = null where id = 1
+               returning coalesce(k, 7), case when k is null then 1 else 1 / k end, now() - now() = interval '0 hours'";
+    assert_eq!(db.rows(sql).await, ["7|1|true"]);
+    let sql = "insert into t values (1, 5) on conflict (id) do update set k = coalesce(t.k, 0) + excluded.k
+               returning greatest(k, 4)";
+    assert_eq!(db.rows(sql).await, ["5"]);
+    assert_eq!(db.rows("delete from t returning current_timestamp is null").await, ["false"]);
+    for (returning, state) in
+        [("(select max(id) from t)", "0A000"), ("exists (select 1)", "0A000"), ("1 / 0", "22012")]
+    {
+        assert_eq!(
+            db.state(&format!("insert into t values (2) returning {returning}")).await,
+            state,
+            "{returning}"
+        );
+    }
+    assert_eq!(db.rows("select count(*) from t").await, ["0"]);
+}
+
+#[tokio::test]
 async fn a_large_insert_of_new_keys_goes_by_import_and_is_all_or_nothing() {
     let options = oribi_engine::EngineOptions { statement_bytes_max: 1 << 20, ..Default::default() };
     let db = Db::with(options);
