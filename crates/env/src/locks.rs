@@ -25,8 +25,9 @@
 //! | [`ROOM`], [`STALLED`] | of the memory budget | waits for room; says why there is none |
 //! | [`LEAF`] | | asks for no other |
 //!
-//! Not ranked: locks of the allocator of rows, which ask for no other but their own next one; those of doors, sessions and
-//! SQL, which nobody holds who calls the engine.
+//! Not ranked: locks of the allocator of rows, which ask for no other but their own next one; the turns that statements of SQL
+//! take at a table, which come before all of these; other locks of doors, sessions and SQL, which nobody holds who calls the
+//! engine.
 
 use std::ops::{Deref, DerefMut};
 use std::time::Duration;
