@@ -156,6 +156,10 @@ fn type_literals(expr: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {
             let changed = number::ranges(&mut call, schema)?;
             Transformed::new_transformed(Expr::WindowFunction(call), changed)
         }
+        Expr::ScalarSubquery(subquery) => {
+            let (value, changed) = functions::of_subquery(subquery);
+            Transformed::new_transformed(value, changed)
+        }
         other => Transformed::no(other),
     })
 }

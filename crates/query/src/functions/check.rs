@@ -11,6 +11,7 @@ use super::signature::Argument;
 use super::table;
 use super::texts;
 use super::unary_plus::NAME as UNARY_PLUS;
+use super::value_or_null;
 use crate::error::{invalid, unsupported};
 use crate::number;
 use crate::pg_catalog;
@@ -310,6 +311,7 @@ fn check_call(name: &str, arguments: &[Expr], schema: &DFSchema) -> Result<()> {
             || moment_operators::is_ours(name)
             || name == texts::HAS_KEY
             || name == any_element::NAME
+            || name == value_or_null::NAME
             || number::is_internal(name);
         return if known { Ok(()) } else { refuse(unsupported(&format!("function {name}"))) };
     };

@@ -22,6 +22,7 @@ mod signature;
 mod table;
 mod texts;
 mod unary_plus;
+mod value_or_null;
 
 pub(crate) use array_literal::array_literal;
 pub(crate) use check::{
@@ -35,3 +36,4 @@ pub(crate) use names::check_names;
 pub(crate) use table::{callable, parameter_type};
 pub(crate) use texts::{json_has_key, register};
 pub(crate) use unary_plus::NAME as UNARY_PLUS;
+pub(crate) use value_or_null::of_subquery;

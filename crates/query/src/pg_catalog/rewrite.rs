@@ -190,14 +190,15 @@ fn interval_text(interval: &ast::Interval) -> Option<String> {
     })
 }
 
-/// `= ANY (SELECT …)` is `IN`, `<> ALL (SELECT …)` is `NOT IN`.
+/// `= ANY (SELECT …)` is `IN`, `<> ALL (SELECT …)` is `NOT IN`; more parentheses around the subquery mean nothing.
 fn in_subquery(expr: &mut Expr) -> Option<Expr> {
     let (left, right, negated) = match expr {
-        Expr::AnyOp { left, compare_op: BinaryOperator::Eq, right, .. } => (left, right, false),
-        Expr::AllOp { left, compare_op: BinaryOperator::NotEq, right } => (left, right, true),
+        Expr::InList { expr, list, negated } if list.len() == 1 => (expr, &mut list[0], *negated),
+        Expr::AnyOp { left, compare_op: BinaryOperator::Eq, right, .. } => (left, right.as_mut(), false),
+        Expr::AllOp { left, compare_op: BinaryOperator::NotEq, right } => (left, right.as_mut(), true),
         _ => return None,
     };
-    let Expr::Subquery(query) = right.as_ref() else { return None };
+    let Expr::Subquery(query) = right else { return None };
     Some(Expr::InSubquery { expr: left.clone(), subquery: query.clone(), negated })
 }
 
@@ -570,6 +571,8 @@ fn name_apart(select: &mut Select) {
 fn function_name(expr: &Expr) -> Option<String> {
     Some(match expr {
         Expr::Identifier(_) | Expr::CompoundIdentifier(_) => return None,
+        // It is called as the column that it selects.
+        Expr::Subquery(_) => column_name(expr),
         Expr::UnaryOp { op: UnaryOperator::PGAbs, .. } => "abs()".to_owned(),
         Expr::UnaryOp { op: UnaryOperator::PGSquareRoot, .. } => "sqrt()".to_owned(),
         Expr::UnaryOp { op: UnaryOperator::PGCubeRoot, .. } => "cbrt()".to_owned(),

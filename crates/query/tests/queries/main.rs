@@ -27,6 +27,7 @@ mod ranges_of_keys_are_read_by_key;
 mod scans_show_live_rows_only;
 mod sessions_have_settings_and_blocks;
 mod stored_values_keep_their_limits;
+mod subqueries_without_rows_are_null;
 mod tables_are_defined_by_sql;
 mod updates_change_what_they_match;
 mod values_are_inserted_as_written;
