@@ -12,6 +12,7 @@ use oribi_doors::runtime::{ClientLimits, Exchange, Leave, Link, Progress, Protoc
 use oribi_engine::{Engine, EngineOptions};
 use oribi_env::Env;
 use oribi_session::kv::KvLimits;
+use std::io::Read;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use tokio::runtime::Runtime;
@@ -79,6 +80,21 @@ fn a_client_that_succeeds_may_fail_again() {
             assert_eq!(client.ask(&attempt(b"secret")).status, 0);
         }
         assert_eq!(client.ask(&frame(NOOP, b"", b"", b"")).status, 0);
+    });
+}
+
+#[test]
+fn a_password_over_http_is_checked_as_well() {
+    with_door(|addr| {
+        // ann:secret and ann:wrong.
+        for (basic, status) in [("YW5uOnNlY3JldA==", "200"), ("YW5uOndyb25n", "401")] {
+            let mut client = Client::new(addr);
+            let head = format!("GET /pools/default/buckets/default HTTP/1.1\r\nauthorization: Basic {basic}");
+            client.send(format!("{head}\r\n\r\n").as_bytes());
+            let mut answer = String::new();
+            client.0.read_to_string(&mut answer).unwrap();
+            assert!(answer.starts_with(&format!("HTTP/1.1 {status}")), "{answer}");
+        }
     });
 }
 
