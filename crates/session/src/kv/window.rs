@@ -15,7 +15,6 @@ use oribi_engine::{
 };
 use oribi_types::{Error, Result};
 use smallvec::SmallVec;
-use std::cell::Cell;
 
 /// Operations of a window at most.
 const OPS_MAX: usize = 128;
@@ -85,11 +84,6 @@ impl Round<'_> {
         let mut outcomes = outcomes.iter().flat_map(|(outcomes, _)| outcomes);
         let mut found_bytes = 0;
         for (i, op) in ops.iter().enumerate() {
-            // Only reads are left.
-            let may_stop = extent.loose.is_some_and(|loose| i >= loose);
-            if may_stop && found_bytes > BYTES_MAX {
-                return Ran { ops: i, pending: false, long_bytes: 0 };
-            }
             match (op, &targets[i], probes[i]) {
                 (Op::Change(_), ..) => {
                     answer(i, Answer::Changed(outcomes.next().expect("an outcome for each change")));
@@ -98,15 +92,29 @@ impl Round<'_> {
                     // What was changed in this window must be found anew.
                     let sighting = sightings.as_ref().filter(|_| !extent.changed.contains(probe.hash()));
                     let sighting = sighting.map(|sightings| sightings[i]);
-                    let most = if may_stop { self.answer_bytes_max } else { usize::MAX };
-                    let mut answer = |found: Answer<'_>| answer(i, found);
-                    match reader.get(probe, sighting, target, &mut self.json, most, &mut answer) {
-                        Given::Answered(obligation, bytes) => {
-                            self.obligation.merge(obligation);
-                            found_bytes += bytes;
-                        }
-                        Given::Pending => return Ran { ops: i, pending: true, long_bytes: 0 },
-                        Given::Long(long_bytes) => return Ran { ops: i, pending: false, long_bytes },
+                    let mut long_bytes = 0;
+                    let given = if i < extent.loose {
+                        reader.get(probe, sighting, target, &mut self.json, &mut |found| answer(i, found))
+                    } else if found_bytes > BYTES_MAX {
+                        // Only reads are left.
+                        return Ran { ops: i, pending: false, long_bytes: 0 };
+                    } else {
+                        let most = self.answer_bytes_max;
+                        reader.get(probe, sighting, target, &mut self.json, &mut |found| match &found {
+                            Answer::Found(document) if document.value.len() > most => {
+                                long_bytes = document.value.len();
+                            }
+                            Answer::Found(document) => {
+                                found_bytes += document.value.len();
+                                answer(i, found);
+                            }
+                            _ => answer(i, found),
+                        })
+                    };
+                    match given {
+                        Some(_) if long_bytes > 0 => return Ran { ops: i, pending: false, long_bytes },
+                        Some(obligation) => self.obligation.merge(obligation),
+                        None => return Ran { ops: i, pending: true, long_bytes: 0 },
                     }
                 }
                 (Op::Get(_), Err(error), _) => answer(i, Answer::Refused(error.clone())),
@@ -166,15 +174,15 @@ struct Room {
 }
 
 /// How many operations make one window.
-#[derive(Default)]
 struct Extent {
+    room: Room,
     ops: usize,
     /// It ends at an operation that needs a file.
     pending: bool,
     /// It ends at a change that is answered with a value of so many bytes, for which there is no room; or 0.
     long_bytes: usize,
     /// The first read of what may be long: whoever executes the window may stop there, or at any operation behind it.
-    loose: Option<usize>,
+    loose: usize,
     read: KeySet,
     changed: KeySet,
     bytes: usize,
@@ -189,7 +197,16 @@ impl Extent {
         sightings: Option<&[Sighting<'_>]>,
         room: Room,
     ) -> Self {
-        let mut extent = Extent::default();
+        let mut extent = Extent {
+            room,
+            ops: 0,
+            pending: false,
+            long_bytes: 0,
+            loose: usize::MAX,
+            read: KeySet::default(),
+            changed: KeySet::default(),
+            bytes: 0,
+        };
         for (i, (op, probe)) in ops.iter().zip(probes).enumerate() {
             extent.ops = i;
             let Some(probe) = *probe else { continue };
@@ -202,12 +219,7 @@ impl Extent {
                 extent.pending = true;
                 return extent;
             }
-            let long_bytes = op.change().map_or(0, |change| room.lacks(change, presence));
-            if long_bytes > 0 {
-                extent.long_bytes = long_bytes;
-                return extent;
-            }
-            if !extent.takes(op, probe, presence, room) && i > 0 {
+            if !extent.takes(op, probe, presence) && (i > 0 || extent.long_bytes > 0) {
                 return extent;
             }
         }
@@ -215,25 +227,29 @@ impl Extent {
         extent
     }
 
-    fn takes(&mut self, op: &Op<'_>, probe: Probe<'_>, presence: Presence, room: Room) -> bool {
+    fn takes(&mut self, op: &Op<'_>, probe: Probe<'_>, presence: Presence) -> bool {
         let fits = match op {
             Op::Get(_) => {
                 self.read.insert(probe.hash());
                 match presence {
                     Presence::Memory(bytes) => {
                         self.bytes += bytes;
-                        if bytes > room.answer_bytes {
-                            self.loose.get_or_insert(self.ops);
+                        if bytes > self.room.answer_bytes {
+                            self.loose = self.loose.min(self.ops);
                         }
                     }
-                    Presence::Files => _ = self.loose.get_or_insert(self.ops),
+                    Presence::Files => self.loose = self.loose.min(self.ops),
                     Presence::Absent => {}
                 }
                 true
             }
-            Op::Change(_) if self.loose.is_some() => false,
+            Op::Change(_) if self.loose < self.ops => false,
             Op::Change(change) => {
                 self.bytes += change.bytes();
+                self.long_bytes = self.room.lacks(change, presence);
+                if self.long_bytes > 0 {
+                    return false;
+                }
                 if change.takes_row_along() {
                     self.bytes += match presence {
                         Presence::Memory(bytes) => bytes,
@@ -287,35 +303,18 @@ struct Reader<'a> {
     may_block: bool,
 }
 
-/// What came of a get.
-enum Given {
-    /// What must be settled, and the bytes of the value.
-    Answered(Obligation, usize),
-    /// Only a reader that may block can tell.
-    Pending,
-    /// It was not answered, as it has so many bytes.
-    Long(usize),
-}
-
 impl Reader<'_> {
-    /// Answers a get, unless the value has more than `most` bytes.
+    /// Answers a get; returns what must be settled, or `None` if only a reader that may block can tell.
     fn get(
         &self,
         probe: Probe<'_>,
         sighting: Option<Sighting<'_>>,
         target: &Target<'_>,
         json: &mut Vec<u8>,
-        most: usize,
         answer: &mut dyn FnMut(Answer<'_>),
-    ) -> Given {
-        let bytes = Cell::new(0);
+    ) -> Option<Obligation> {
         let mut read = |version: RowVersion<'_>| match self.watch.shown(target, &version, json) {
-            Ok(document) => {
-                bytes.set(document.value.len());
-                if bytes.get() <= most {
-                    answer(Answer::Found(document));
-                }
-            }
+            Ok(document) => answer(Answer::Found(document)),
             Err(error) => answer(Answer::Refused(error)),
         };
         let looked_up = match sighting {
@@ -323,25 +322,23 @@ impl Reader<'_> {
             None => self.engine.try_read(probe, self.view, &mut read),
         };
         match looked_up {
-            Lookup::Found((), _) if bytes.get() > most => return Given::Long(bytes.get()),
-            Lookup::Found((), obligation) => return Given::Answered(obligation, bytes.get()),
+            Lookup::Found((), obligation) => return Some(obligation),
             Lookup::Absent(obligation) => {
                 answer(Answer::Absent);
-                return Given::Answered(obligation, 0);
+                return Some(obligation);
             }
-            Lookup::Pending if !self.may_block => return Given::Pending,
+            Lookup::Pending if !self.may_block => return None,
             Lookup::Pending => {}
         }
         match self.engine.read(probe, self.view, &mut read) {
-            Ok((Some(()), _)) if bytes.get() > most => Given::Long(bytes.get()),
-            Ok((Some(()), obligation)) => Given::Answered(obligation, bytes.get()),
+            Ok((Some(()), obligation)) => Some(obligation),
             Ok((None, obligation)) => {
                 answer(Answer::Absent);
-                Given::Answered(obligation, 0)
+                Some(obligation)
             }
             Err(error) => {
                 answer(Answer::Refused(error));
-                Given::Answered(Obligation::default(), 0)
+                Some(Obligation::default())
             }
         }
     }
