@@ -26,6 +26,7 @@ mod literals;
 mod memory;
 mod number;
 mod options;
+mod order;
 mod partitions;
 mod pg_catalog;
 mod point;

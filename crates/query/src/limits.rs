@@ -3,14 +3,11 @@
 
 use crate::error::{invalid, unsupported};
 use crate::syntax::syntax_error;
-use datafusion::sql::sqlparser::ast::{
-    CastKind, DataType, Expr, Fetch, LimitClause, Query, Statement, Value, VisitMut, VisitorMut,
-};
+use datafusion::sql::sqlparser::ast::{CastKind, DataType, Expr, Fetch, LimitClause, Query, Value};
 use datafusion::sql::sqlparser::keywords::Keyword;
 use datafusion::sql::sqlparser::tokenizer::{Token, TokenWithSpan, Whitespace};
 use oribi_session::sql::SqlError;
 use oribi_types::{ColumnType, text};
-use std::ops::ControlFlow;
 
 /// `FETCH FIRST ($1) ROWS ONLY` without the parentheses, which the parser does not know there.
 pub(crate) fn open_parentheses(tokens: &mut [TokenWithSpan]) {
@@ -34,31 +31,11 @@ pub(crate) fn open_parentheses(tokens: &mut [TokenWithSpan]) {
     }
 }
 
-/// Rewrites the limits of all queries of a statement.
+/// Rewrites the limits of a query, of none of those in it.
 ///
 /// # Errors
 /// `Unsupported` for `WITH TIES` and `PERCENT`; `Invalid` (42601) for two limits, and for MySQL's `LIMIT 1, 2`.
-pub(crate) fn rewrite(statement: &mut Statement) -> Result<(), SqlError> {
-    match statement.visit(&mut Limits) {
-        ControlFlow::Continue(()) => Ok(()),
-        ControlFlow::Break(error) => Err(error),
-    }
-}
-
-struct Limits;
-
-impl VisitorMut for Limits {
-    type Break = SqlError;
-
-    fn pre_visit_query(&mut self, query: &mut Query) -> ControlFlow<SqlError> {
-        match limit(query) {
-            Ok(()) => ControlFlow::Continue(()),
-            Err(error) => ControlFlow::Break(error),
-        }
-    }
-}
-
-fn limit(query: &mut Query) -> Result<(), SqlError> {
+pub(crate) fn rewrite(query: &mut Query) -> Result<(), SqlError> {
     if let Some(fetch) = query.fetch.take() {
         let fetched = Some(quantity(fetch)?);
         match &mut query.limit_clause {

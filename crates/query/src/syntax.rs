@@ -5,15 +5,16 @@ use crate::depth::{self, CHAIN_MAX, Excess, RELATIONS_MAX};
 use crate::functions;
 use crate::lexical;
 use crate::limits;
+use crate::order;
 use crate::partitions::{self, PartitionClause};
 use crate::pg_catalog;
 use crate::precedence::Postgres;
-use datafusion::sql::sqlparser::ast::{Ident, Statement};
+use datafusion::sql::sqlparser::ast::{Ident, Query, Statement, VisitMut, VisitorMut};
 use datafusion::sql::sqlparser::parser::{Parser, ParserError};
 use datafusion::sql::sqlparser::tokenizer::{Location, Token, TokenWithSpan};
 use oribi_session::sql::SqlError;
 use oribi_types::ErrorKind;
-use std::ops::Range;
+use std::ops::{ControlFlow, Range};
 use std::str::Chars;
 
 /// The longest text of a statement, or of a script that comes as one message. The tokens and trees of a text take some
@@ -94,8 +95,24 @@ pub fn parse(sql: &str) -> Result<Parsed, SqlError> {
     }
     functions::check_names(&statement)?;
     pg_catalog::rewrite(&mut statement);
-    limits::rewrite(&mut statement)?;
+    if let ControlFlow::Break(error) = statement.visit(&mut Queries) {
+        return Err(error);
+    }
     Ok(Parsed { statement, partition })
+}
+
+/// Rewrites each query of a statement, what is in it first.
+struct Queries;
+
+impl VisitorMut for Queries {
+    type Break = SqlError;
+
+    fn post_visit_query(&mut self, query: &mut Query) -> ControlFlow<SqlError> {
+        match limits::rewrite(query).and_then(|()| order::rewrite(query)) {
+            Ok(()) => ControlFlow::Continue(()),
+            Err(error) => ControlFlow::Break(error),
+        }
+    }
 }
 
 /// A syntax error (42601).

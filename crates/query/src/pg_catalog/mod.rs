@@ -17,7 +17,7 @@ mod table;
 mod types;
 
 pub(crate) use functions::names as function_names;
-pub(crate) use names::output_schema;
+pub(crate) use names::{apart, column_name, output_schema};
 pub(crate) use picture::quote;
 pub(crate) use rewrite::rewrite;
 

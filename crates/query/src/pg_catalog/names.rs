@@ -15,7 +15,7 @@ const APART: char = '\0';
 pub(super) const NAMELESS: &str = "?column?";
 
 /// A name that is shown as `name` but is unlike that of any other column of its `SELECT`.
-pub(super) fn apart(name: &str, position: usize) -> String {
+pub(crate) fn apart(name: &str, position: usize) -> String {
     format!("{name}{APART}{position}")
 }
 
@@ -80,7 +80,7 @@ fn named(item: &SelectItem) -> Option<String> {
 }
 
 /// What PostgreSQL calls the column of an expression.
-pub(super) fn column_name(expr: &Expr) -> String {
+pub(crate) fn column_name(expr: &Expr) -> String {
     figure(expr).unwrap_or_else(|| NAMELESS.to_owned())
 }
 

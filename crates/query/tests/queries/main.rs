@@ -18,6 +18,7 @@ mod moments_are_shown_by_the_sessions_clock;
 mod numbers_are_read_as_written;
 mod numbers_are_those_of_postgresql;
 mod operators_bind_as_in_postgresql;
+mod order_is_by_what_names_mean;
 mod partitions_come_and_go;
 mod point_reads_bypass_the_planner;
 mod point_writes_agree_with_the_planner;
