@@ -3,6 +3,7 @@
 //! Text is parsed as the column's literals are; numbers go to other numbers when they fit, rounded to the nearest; any
 //! scalar becomes text. What PostgreSQL would not assign (a number to a boolean) is refused.
 
+use crate::functions;
 use crate::number;
 use arrow::array::{ArrayRef, ArrowPrimitiveType, AsArray, TimestampMicrosecondArray, new_null_array};
 use arrow::compute::{CastOptions, cast_with_options};
@@ -55,7 +56,11 @@ fn assign(array: &ArrayRef, column: &Column) -> Result<ArrayRef, SqlError> {
     if to == ColumnType::String {
         return cast(&cast(array, &DataType::Utf8, to)?, &wanted, to);
     }
-    cast(&rounded(&on_the_clock(array, to)?, to)?, &wanted, to).map_err(|mut e| {
+    let converted = match to {
+        ColumnType::Date | ColumnType::Timestamp => moments(array, to),
+        _ => cast(&rounded(array, to)?, &wanted, to),
+    };
+    converted.map_err(|mut e| {
         e.error = e.error.context(format!("column \"{}\"", column.name));
         e
     })
@@ -188,15 +193,22 @@ fn is_assignable(from: &DataType, to: ColumnType) -> bool {
     }
 }
 
-/// Moments, on their way to a column of timestamps, become what the clocks of their zone show: Arrow's cast would leave them
+/// Dates and timestamps for a column of either. Those that are infinite stay so: Arrow's casts know none.
+fn moments(array: &ArrayRef, to: ColumnType) -> Result<ArrayRef, SqlError> {
+    let moments = match array.data_type() {
+        DataType::Date64 => cast(array, &DataType::Date32, ColumnType::Date)?,
+        _ => on_the_clock(array)?,
+    };
+    functions::assigned_moments(&moments, to).map_err(crate::error::sql_error)
+}
+
+/// Moments, on their way to a column without a zone, become what the clocks of their zone show: Arrow's cast would leave them
 /// in UTC.
-fn on_the_clock(array: &ArrayRef, to: ColumnType) -> Result<ArrayRef, SqlError> {
+fn on_the_clock(array: &ArrayRef) -> Result<ArrayRef, SqlError> {
     let DataType::Timestamp(_, Some(zone)) = array.data_type() else { return Ok(Arc::clone(array)) };
-    if to != ColumnType::Timestamp {
-        return Ok(Arc::clone(array));
-    }
     let zone = TimeZone::parse(zone).expect("the zone of a session");
-    let moments = cast(array, &DataType::Timestamp(TimeUnit::Microsecond, Some(zone.name().into())), to)?;
+    let with_zone = DataType::Timestamp(TimeUnit::Microsecond, Some(zone.name().into()));
+    let moments = cast(array, &with_zone, ColumnType::Timestamp)?;
     let micros = moments.as_primitive::<TimestampMicrosecondType>();
     let clock: TimestampMicrosecondArray = micros.unary(|micros| zone.wall_clock(micros));
     Ok(Arc::new(clock))

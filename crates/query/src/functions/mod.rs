@@ -32,6 +32,7 @@ pub(crate) use check::{
 pub(crate) use kinds::{JSONB, Kind, is_json};
 pub(crate) use moment_fields::extracted_scale;
 pub(crate) use moment_operators::{arithmetic, interval_literal};
+pub(crate) use moments::assigned as assigned_moments;
 pub(crate) use names::check_names;
 pub(crate) use table::{callable, parameter_type};
 pub(crate) use texts::{json_has_key, register};

@@ -4,6 +4,7 @@
 use super::moment_fields::{field, trunc};
 use super::rows::{Answer, Arg, Returns, RowFunction};
 use crate::error::{invalid, unsupported};
+use arrow::array::ArrayRef;
 use datafusion::common::tree_node::Transformed;
 use datafusion::common::{Result, ScalarValue};
 use datafusion::logical_expr::expr::ScalarFunction;
@@ -115,6 +116,16 @@ pub(super) const AS_DATE: &str = "as_date";
 pub(super) const AS_INTERVAL: &str = "as_interval";
 pub(super) const INTERVAL_TEXT: &str = "interval_text";
 pub(super) const ZONED_TEXT: &str = "zoned_text";
+
+/// Dates and timestamps as they are assigned to a column of either.
+///
+/// # Errors
+/// 22008 for a date that no timestamp has.
+pub(crate) fn assigned(moments: &ArrayRef, to: ColumnType) -> Result<ArrayRef> {
+    let name = if to == ColumnType::Date { AS_DATE } else { AS_TIMESTAMP };
+    let function = INTERNAL.iter().find(|function| function.name() == name);
+    function.expect("it is one of ours").of_column(moments)
+}
 
 /// A call of one of the internal functions.
 pub(super) fn call(name: &str, arguments: Vec<Expr>) -> Expr {

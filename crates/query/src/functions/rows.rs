@@ -127,6 +127,15 @@ impl RowFunction {
         ScalarValue::try_from_array(&self.answers(&columns, 1, &self.return_type(&types)?)?, 0)
     }
 
+    /// The answers to a column of arguments.
+    ///
+    /// # Errors
+    /// Those of the function.
+    pub(super) fn of_column(&self, values: &ArrayRef) -> Result<ArrayRef> {
+        let returns = self.return_type(std::slice::from_ref(values.data_type()))?;
+        self.answers(&[Column::new(values, false)?], values.len(), &returns)
+    }
+
     fn answers(&self, columns: &[Column], rows: usize, returns: &DataType) -> Result<ArrayRef> {
         let mut answers = Answers::new(returns, rows);
         let mut args = Vec::with_capacity(columns.len());

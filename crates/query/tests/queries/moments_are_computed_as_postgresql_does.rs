@@ -129,3 +129,27 @@ async fn what_has_no_answer_here_is_refused() {
         assert_eq!(db.state(sql).await, state, "{sql}");
     }
 }
+
+#[tokio::test]
+async fn infinite_moments_are_assigned_to_columns_of_either_type() {
+    let db = Db::new();
+    db.run("create table moments (id int primary key, d date, t timestamp)").await;
+    db.run(
+        "insert into moments values (1, 'infinity', '-infinity'), (2, '2024-02-29', '1969-12-31 23:59:59')",
+    )
+    .await;
+    db.run("insert into moments (id, d, t) select id + 10, t, d from moments").await;
+    db.run("update moments set t = d, d = t where id < 10").await;
+    let shown = "select id, d::text, t::text from moments order by id";
+    assert_eq!(
+        db.rows(shown).await,
+        [
+            "1|-infinity|infinity",
+            "2|1969-12-31|2024-02-29 00:00:00",
+            "11|-infinity|infinity",
+            "12|1969-12-31|2024-02-29 00:00:00",
+        ]
+    );
+    let beyond = "insert into moments (id, t) select 3, date '5874897-12-31'";
+    assert_eq!(db.state(beyond).await, "22008");
+}
