@@ -18,6 +18,7 @@ mod names;
 mod patterns;
 mod regex;
 mod rows;
+mod series;
 mod signature;
 mod table;
 mod texts;

@@ -4,10 +4,12 @@ use super::array_or_empty::ArrayOrEmpty;
 use super::moments;
 use super::patterns;
 use super::rows::{Answer, Arg, Returns, RowFunction};
+use super::series;
 use super::unary_plus::UnaryPlus;
 use crate::error::{invalid, unsupported};
 use datafusion::common::Result;
 use datafusion::execution::FunctionRegistry;
+use datafusion::execution::session_state::SessionState;
 use datafusion::logical_expr::expr::ScalarFunction;
 use datafusion::logical_expr::{Expr, ScalarUDF};
 use oribi_session::sql::SqlError;
@@ -19,7 +21,9 @@ use std::sync::Arc;
 ///
 /// # Errors
 /// None are expected.
-pub(crate) fn register(registry: &mut dyn FunctionRegistry) -> Result<()> {
+pub(crate) fn register(state: &mut SessionState) -> Result<()> {
+    series::register(state)?;
+    let registry: &mut dyn FunctionRegistry = state;
     for function in FUNCTIONS.iter().chain(patterns::FUNCTIONS).chain(moments::FUNCTIONS) {
         registry.register_udf(Arc::new(ScalarUDF::new_from_impl(function.clone())))?;
     }

@@ -148,11 +148,18 @@ impl VisitorMut for Rewriter {
     }
 
     fn pre_visit_table_factor(&mut self, factor: &mut TableFactor) -> ControlFlow<()> {
-        if let TableFactor::Table { name, args: Some(_), alias, .. } = factor {
-            strip_schema(name);
-            if name_of(name) == "generate_series" {
-                name_column(alias);
+        match factor {
+            TableFactor::Table { name, args: Some(_), alias, .. }
+            | TableFactor::Function { name, alias, .. } => {
+                strip_schema(name);
+                if name_of(name) == "generate_series" {
+                    name_column(alias, "generate_series");
+                }
             }
+            TableFactor::UNNEST { alias, array_exprs, .. } if array_exprs.len() == 1 => {
+                name_column(alias, "unnest");
+            }
+            _ => {}
         }
         ControlFlow::Continue(())
     }
@@ -164,10 +171,10 @@ impl VisitorMut for Rewriter {
 }
 
 /// The column of a function in `FROM` is called as the function is, or as its alias.
-fn name_column(alias: &mut Option<ast::TableAlias>) {
+fn name_column(alias: &mut Option<ast::TableAlias>, function: &str) {
     let alias = alias.get_or_insert_with(|| ast::TableAlias {
         explicit: true,
-        name: Ident::new("generate_series"),
+        name: Ident::new(function),
         columns: Vec::new(),
         at: None,
     });

@@ -12,6 +12,7 @@ mod deletes_remove_only_what_they_match;
 mod explain_analyze_names_the_sources;
 mod explain_of_writes_writes_nothing;
 mod files_are_tables_on_the_command_line;
+mod functions_in_from_give_columns;
 mod json_is_taken_apart;
 mod moments_are_computed_as_postgresql_does;
 mod moments_are_shown_by_the_sessions_clock;
