@@ -49,7 +49,7 @@ fn functions() -> Vec<ScalarUDF> {
         over_json("json_get_bool", &[], udfs::json_get_bool_udf()),
         over_json("json_get_array", &[], udfs::json_get_array_udf()),
         over_json("json_length", &[], udfs::json_length_udf()),
-        over_json("json_object_keys", &[], udfs::json_object_keys_udf()),
+        over_json("json_get_keys", &[], udfs::json_object_keys_udf()),
     ]
 }
 

@@ -11,8 +11,9 @@ OWN = {
     "regclass", "regtype", "regnamespace", "regrole", "regproc", "quote_ident",
     # Many rows; listed with arrays.
     "generate_series",
+    "json_as_text", "json_contains", "json_length",
 }
-PREFIXES = ("pg_", "has_", "json_", "inet_", "txid_")
+PREFIXES = ("pg_", "has_", "json_get", "inet_", "txid_")
 
 OPERATORS = [
     "=", "<>", "<", "<=", ">", ">=", "+", "-", "*", "/", "%", "^", "||", "&", "|", "#", "<<", ">>", "~", "~*", "LIKE", "ILIKE",

@@ -229,6 +229,9 @@ fn check_function(function: &Function) -> Result<(), SqlError> {
     }
     match plain(&function.name) {
         // `ARRAY(SELECT …)` reads as a function.
+        Some(name) if name == "json_object_keys" => {
+            Err(unsupported("json_object_keys").with_hint("json_get_keys gives the names as an array"))
+        }
         Some(name) if name == "array" && matches!(function.args, FunctionArguments::Subquery(_)) => Ok(()),
         Some(name) if table::has(&name) => check_form(&name, function),
         _ => Err(missing(&function.name)),

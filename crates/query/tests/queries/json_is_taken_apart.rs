@@ -45,7 +45,7 @@ async fn parts_are_shown_as_they_were_written() {
         ("json_get_int(doc, 'a', 'b') + 1", "6"),
         ("json_get_str(doc, 'n')", ""),
         ("json_get_array(doc, 'a', 'c')", r#"[10, 20, {"d": null}]"#),
-        ("json_object_keys(doc, 'a')", "[b, c]"),
+        ("json_get_keys(doc, 'a')", "[b, c]"),
         ("jsonb_array_length(doc->'a'->'c')", "3"),
         ("doc->'a' ? 'b'", "true"),
         ("'[5, 6]'::json -> id", "6"),

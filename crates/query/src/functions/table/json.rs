@@ -12,9 +12,9 @@ pub(super) const FUNCTIONS: &[Row] = &[
     ("json_get_float", "document | document path..."),
     ("json_get_int", "document | document path..."),
     ("json_get_json", "document | document path..."),
+    ("json_get_keys", "document | document path..."),
     ("json_get_str", "document | document path..."),
     ("json_length", "document | document path..."),
-    ("json_object_keys", "document | document path..."),
     ("jsonb_array_length", "jsonb"),
 ];
 
