@@ -6,6 +6,7 @@ use crate::error::{sql_error, sql_error_in};
 use crate::literals::{ColumnTypes, TypedLiterals, TypedOperands};
 use crate::memory::QueryMemory;
 use crate::number::{self, NumberCasts};
+use crate::one_type::TypedRelations;
 use crate::pg_catalog;
 use crate::provider::{OrderedLimits, StatisticsCache};
 use crate::runtime::{AbortOnDrop, QueryRuntime};
@@ -411,6 +412,7 @@ fn base_state(
     number::register(&mut state)?;
     crate::json::register(&mut state)?;
     state.register_expr_planner(Arc::new(TypedOperands))?;
+    state.register_relation_planner(Arc::new(TypedRelations))?;
     crate::functions::register(&mut state)?;
     Ok(state)
 }

@@ -25,6 +25,7 @@ mod limits;
 mod literals;
 mod memory;
 mod number;
+mod one_type;
 mod options;
 mod order;
 mod partitions;

@@ -8,6 +8,7 @@ use crate::dml::{column_type, parse_text, scalar};
 use crate::functions::{self, Kind};
 use crate::jsonb;
 use crate::number::{self, Purpose, marked_type};
+use crate::one_type;
 use arrow::datatypes::{DECIMAL128_MAX_SCALE, DataType, Field, FieldRef};
 use datafusion::common::tree_node::{Transformed, TreeNode};
 use datafusion::common::{DFSchema, DataFusionError, Result, ScalarValue};
@@ -34,7 +35,7 @@ impl AnalyzerRule for TypedLiterals {
     }
 
     fn analyze(&self, plan: LogicalPlan, _config: &ConfigOptions) -> Result<LogicalPlan> {
-        let done = plan.transform_up_with_subqueries(|plan| {
+        let done = one_type::settled(plan)?.transform_up_with_subqueries(|plan| {
             match &plan {
                 LogicalPlan::Join(join) => functions::check_join(join)?,
                 LogicalPlan::Union(union) => functions::check_union(union)?,
@@ -90,6 +91,7 @@ fn type_literals(expr: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {
             changed |= number::compared(&mut left, op, &mut right, schema)?;
             Transformed::new_transformed(Expr::BinaryExpr(BinaryExpr { left, op, right }), changed)
         }
+        Expr::BinaryExpr(binary) => number::ours(binary, schema)?,
         Expr::InList(InList { mut expr, mut list, negated }) => {
             let mut changed = match list.first() {
                 Some(first) => beside(first, &mut expr, schema)?,
@@ -117,20 +119,12 @@ fn type_literals(expr: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {
                 let mut values: Vec<&mut Expr> = std::iter::once(value.as_mut()).chain(whens).collect();
                 changed |= number::alike(&mut values, schema, Purpose::Comparison)?;
             }
-            let results = case.when_then_expr.iter_mut().map(|(_, then)| then.as_mut());
-            let mut results: Vec<&mut Expr> = results.chain(case.else_expr.as_deref_mut()).collect();
-            changed |= together(&mut results, schema)?;
-            changed |= number::alike(&mut results, schema, Purpose::Result)?;
-            Transformed::new_transformed(Expr::Case(case), changed)
+            let results = one_type::alike(Expr::Case(case), schema)?;
+            or_changed(results, changed)
         }
-        Expr::ScalarFunction(mut call) if functions::is_of_one_type(call.func.name()) => {
+        Expr::ScalarFunction(call) if functions::is_of_one_type(call.func.name()) => {
             functions::check_arguments(&call, schema)?;
-            let mut values: Vec<&mut Expr> = call.args.iter_mut().collect();
-            let mut changed = together(&mut values, schema)?;
-            if call.func.name() != "nullif" {
-                changed |= number::alike(&mut values, schema, Purpose::Result)?;
-            }
-            Transformed::new_transformed(Expr::ScalarFunction(call), changed)
+            one_type::alike(Expr::ScalarFunction(call), schema)?
         }
         Expr::ScalarFunction(mut call) => {
             let mut changed = false;
@@ -154,7 +148,7 @@ fn type_literals(expr: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {
         },
         Expr::WindowFunction(mut call) => {
             let changed = number::ranges(&mut call, schema)?;
-            Transformed::new_transformed(Expr::WindowFunction(call), changed)
+            or_changed(one_type::alike(Expr::WindowFunction(call), schema)?, changed)
         }
         Expr::ScalarSubquery(subquery) => {
             let (value, changed) = functions::of_subquery(subquery);
@@ -162,6 +156,11 @@ fn type_literals(expr: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {
         }
         other => Transformed::no(other),
     })
+}
+
+fn or_changed(mut expr: Transformed<Expr>, changed: bool) -> Transformed<Expr> {
+    expr.transformed |= changed;
+    expr
 }
 
 /// A cast of a text that is written out: the value that it writes.
@@ -199,7 +198,7 @@ fn beside(other: &Expr, expr: &mut Expr, schema: &DFSchema) -> Result<bool> {
 }
 
 /// Gives the texts among values that come to one type, as the results of a `CASE` do, the type of the others.
-fn together(values: &mut [&mut Expr], schema: &DFSchema) -> Result<bool> {
+pub(crate) fn together(values: &mut [&mut Expr], schema: &DFSchema) -> Result<bool> {
     let others = values.iter().filter(|value| text_of(value).is_none());
     let readings: Vec<Reading> =
         others.filter_map(|value| Reading::of(&value.to_field(schema).ok()?.1)).collect();

@@ -6,6 +6,7 @@ use super::{Run, Scope};
 use crate::context::{QueryEngine, StatementContext};
 use crate::literals;
 use crate::number;
+use crate::one_type;
 use crate::pg_catalog;
 use arrow::datatypes::SchemaRef;
 use datafusion::common::ParamValues;
@@ -166,7 +167,9 @@ async fn plan(
     number::mark(&mut statement);
     let statement = Statement::Statement(Box::new(statement));
     let (state, sql) = (Arc::clone(&context.state), Arc::clone(sql));
-    let planned =
-        async move { state.statement_to_plan(statement).await.map_err(|e| QueryEngine::error_in(&sql, e)) };
+    let planned = async move {
+        let planned = state.statement_to_plan(statement).await.and_then(one_type::settled);
+        planned.map_err(|e| QueryEngine::error_in(&sql, e))
+    };
     query.runtime().run(planned).await
 }

@@ -1,14 +1,17 @@
 //! Numbers of several types that come together, as PostgreSQL brings them to one.
 //!
 //! DataFusion makes a decimal of a float beside a decimal, with as many digits as it guesses. PostgreSQL makes a float of
-//! the decimal: what is compared becomes `double precision`, what is one result becomes the wider of the floats in it.
+//! the decimal: what is compared becomes `double precision`, what is one result becomes the widest type in it, of numbers
+//! that are exact a `numeric` with all their digits.
 
-use super::casts;
+use super::casts::bare;
+use super::decimal::{DIGITS_MAX, Shape};
 use super::functions::{is_same, same};
-use arrow::datatypes::DataType;
+use super::operators::{cast, decimal_type, digits_of, folded, integer_type, wider};
+use arrow::datatypes::{DataType, Field};
 use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeIterator};
 use datafusion::common::{DFSchema, Result, ScalarValue};
-use datafusion::logical_expr::expr::{Cast, ScalarFunction};
+use datafusion::logical_expr::expr::{Cast, Placeholder, ScalarFunction};
 use datafusion::logical_expr::expr_rewriter::NamePreserver;
 use datafusion::logical_expr::utils::merge_schema;
 use datafusion::logical_expr::{Aggregate, Distinct, Expr, ExprSchemable, LogicalPlan, Operator, Projection};
@@ -18,16 +21,19 @@ use std::sync::Arc;
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Purpose {
     Comparison,
+    /// To be one of them, as the results of a `CASE` are.
     Result,
+    /// As in `nullif`: the first is the result, of the type in which it is compared.
+    Equality,
 }
 
-/// Gives numbers that come together their type, if one of them is a float. Others are left alone.
+/// Gives numbers that come together their type. Others are left alone.
 ///
 /// # Errors
-/// 22003 for a constant that the type cannot be.
+/// `Unsupported` for types that no number has here.
 pub(crate) fn alike(values: &mut [&mut Expr], schema: &DFSchema, purpose: Purpose) -> Result<bool> {
     let changed = types_alike(values, schema, purpose)?;
-    if purpose == Purpose::Result {
+    if purpose != Purpose::Comparison {
         return Ok(changed);
     }
     let types: Vec<Option<DataType>> =
@@ -36,30 +42,115 @@ pub(crate) fn alike(values: &mut [&mut Expr], schema: &DFSchema, purpose: Purpos
 }
 
 fn types_alike(values: &mut [&mut Expr], schema: &DFSchema, purpose: Purpose) -> Result<bool> {
-    let types: Vec<Option<DataType>> =
-        values.iter().map(|value| value.get_type(schema).ok().filter(DataType::is_numeric)).collect();
-    let known = || types.iter().flatten();
-    if !known().any(DataType::is_floating) || known().all(|data_type| Some(data_type) == known().next()) {
+    let type_of = |value: &Expr| match value {
+        // It has none yet, and is no null.
+        Expr::Placeholder(Placeholder { field: None, .. }) => None,
+        value => value.get_type(schema).ok(),
+    };
+    let types: Vec<Option<DataType>> = values.iter().map(|value| type_of(value)).collect();
+    let is_null = |data_type: &DataType| purpose == Purpose::Result && data_type.is_null();
+    let numbers = || types.iter().flatten().filter(|data_type| data_type.is_numeric());
+    let alike = numbers().all(|data_type| Some(data_type) == numbers().next());
+    if alike && (numbers().next().is_none() || !types.iter().flatten().any(is_null)) {
         return Ok(false);
     }
-    let wanted = match purpose {
-        Purpose::Comparison => DataType::Float64,
-        Purpose::Result if known().any(|data_type| *data_type == DataType::Float64) => DataType::Float64,
-        Purpose::Result => DataType::Float32,
+    let floats = numbers().filter(|data_type| data_type.is_floating()).count();
+    let kept = match purpose {
+        Purpose::Comparison => floats == 0,
+        Purpose::Equality => floats == numbers().count() || numbers().all(DataType::is_integer),
+        // What is no number is refused, or has a type yet to come.
+        Purpose::Result => types.iter().flatten().any(|other| !other.is_numeric() && !other.is_null()),
     };
-    for (value, data_type) in values.iter_mut().zip(&types) {
-        if data_type.as_ref().is_some_and(|data_type| *data_type != wanted) {
-            **value = to_float(std::mem::take(*value), &wanted)?;
+    if kept {
+        return Ok(false);
+    }
+    let wanted = if floats > 0 && purpose != Purpose::Result {
+        DataType::Float64
+    } else {
+        let Some(wanted) = result_type(values, &types)? else { return Ok(false) };
+        wanted
+    };
+    for (value, data_type) in values.iter_mut().zip(types) {
+        if let Some(from) = data_type.filter(|from| from.is_numeric() || is_null(from)) {
+            **value = match std::mem::take(*value) {
+                Expr::Literal(null, _) if null.is_null() => {
+                    Expr::Literal(ScalarValue::try_from(&wanted)?, None)
+                }
+                value => cast((value, from), &wanted)?,
+            };
         }
     }
     Ok(true)
 }
 
-fn to_float(value: Expr, wanted: &DataType) -> Result<Expr> {
-    match value {
-        Expr::Literal(value, metadata) => Ok(Expr::Literal(casts::constant(&value, wanted)?, metadata)),
-        other => Ok(Expr::Cast(Cast::new(Box::new(other), wanted.clone()))),
+/// The type of numbers that are one result; of constants among `numeric`s no more digits count than they have.
+fn result_type(values: &mut [&mut Expr], types: &[Option<DataType>]) -> Result<Option<DataType>> {
+    let exact = types.iter().flatten().any(|data_type| matches!(data_type, DataType::Decimal128(..)))
+        && !types.iter().flatten().any(DataType::is_floating);
+    let mut wanted: Option<DataType> = None;
+    for (value, data_type) in values.iter_mut().zip(types) {
+        let Some(data_type) = data_type.clone().filter(DataType::is_numeric) else { continue };
+        **value = folded(std::mem::take(*value));
+        let data_type = if exact { decimal_type(value, &data_type)? } else { data_type };
+        wanted = match wanted {
+            Some(wanted) => common(&wanted, &data_type),
+            None => Some(data_type),
+        };
     }
+    Ok(wanted)
+}
+
+/// The type that PostgreSQL chooses where numbers of two types, or nulls, are one result; `None` if one is no number. A
+/// `numeric` has all the digits of both behind the point, and as many before it as there is room for.
+pub(crate) fn common(left: &DataType, right: &DataType) -> Option<DataType> {
+    let number_or_null = |data_type: &DataType| data_type.is_numeric() || data_type.is_null();
+    if !number_or_null(left) || !number_or_null(right) {
+        return None;
+    }
+    if left == right || right.is_null() {
+        return Some(left.clone());
+    }
+    if left.is_null() {
+        return Some(right.clone());
+    }
+    if left.is_floating() || right.is_floating() {
+        let double = *left == DataType::Float64 || *right == DataType::Float64;
+        return Some(if double { DataType::Float64 } else { DataType::Float32 });
+    }
+    if let (Some(left), Some(right)) = (integer_type(left), integer_type(right)) {
+        return Some(wider(left, right));
+    }
+    let (left, right) = (shape(left)?, shape(right)?);
+    Some(Shape::with_whole(left.whole().max(right.whole()), left.scale.max(right.scale)).data_type())
+}
+
+fn shape(exact: &DataType) -> Option<Shape> {
+    integer_type(exact).map(|integer| Shape::integer(digits_of(&integer))).or_else(|| Shape::of(exact))
+}
+
+/// Digits behind the point.
+pub(crate) fn scale(data_type: &DataType) -> u8 {
+    Shape::of(data_type).map_or(0, |shape| shape.scale)
+}
+
+/// A `numeric` with as many digits before its point as there can be.
+pub(crate) fn with_room(data_type: &DataType) -> Option<DataType> {
+    Shape::of(data_type).map(|shape| Shape { precision: DIGITS_MAX, ..shape }.data_type())
+}
+
+/// Whether two types are one to PostgreSQL, but for the digits of a `numeric`.
+pub(crate) fn is_of_kind(one: &DataType, other: &DataType) -> bool {
+    match (integer_type(one), integer_type(other)) {
+        (Some(one), Some(other)) => one == other,
+        _ => one == other || Shape::of(one).is_some() && Shape::of(other).is_some(),
+    }
+}
+
+/// `expr`, which will be of that type; of a `numeric`, with the digits that it will have.
+pub(crate) fn seen_as(expr: Expr, data_type: DataType) -> Expr {
+    let field = Field::new("", data_type, true);
+    let field = if Shape::of(field.data_type()).is_some() { bare(field) } else { field };
+    Expr::Cast(Cast::new_from_field(Box::new(expr), Arc::new(field)))
 }
 
 /// Gives the zero beside an operator that orders floats the sign with which the order of bits is that of numbers: `f > 0` is

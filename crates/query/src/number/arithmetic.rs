@@ -8,7 +8,7 @@ use arrow::array::{
 use arrow::compute::{binary, try_binary};
 use arrow::datatypes::{DataType, Decimal128Type, Float32Type, Float64Type, Int16Type, Int32Type, Int64Type};
 use arrow::error::ArrowError;
-use datafusion::common::{Result, ScalarValue, plan_err};
+use datafusion::common::{Result, ScalarValue, internal_err, plan_err};
 use datafusion::logical_expr::expr::ScalarFunction;
 use datafusion::logical_expr::{
     ColumnarValue, Expr, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, Volatility,
@@ -163,7 +163,15 @@ pub(super) fn constant(op: Op, left: &ScalarValue, right: &ScalarValue) -> Optio
 }
 
 fn compute(op: Op, operands: Operands<'_>) -> Result<ColumnarValue> {
-    let computed = match operands.left.data_type() {
+    let (left, right) = (operands.left.data_type(), operands.right.data_type());
+    let fit = match op {
+        Op::ShiftLeft | Op::ShiftRight => right == DataType::Int32,
+        _ => left == right || right.is_null() || Shape::of(&left).is_some() && Shape::of(&right).is_some(),
+    };
+    if !fit || Shape::of(&left).is_some() != Shape::of(operands.out).is_some() {
+        return internal_err!("{left} {} {right} was planned for other types", op.symbol());
+    }
+    let computed = match left {
         DataType::Int16 => integers::<Int16Type>(op, operands, "smallint"),
         DataType::Int32 => integers::<Int32Type>(op, operands, "integer"),
         DataType::Int64 => integers::<Int64Type>(op, operands, "bigint"),

@@ -112,7 +112,11 @@ const BARE_SCALE: i8 = 20;
 
 /// The type of a cast to `numeric`.
 pub(crate) fn bare_numeric() -> Field {
-    let field = Field::new("", DataType::Decimal128(decimal::DIGITS_MAX, BARE_SCALE), true);
+    bare(Field::new("", DataType::Decimal128(decimal::DIGITS_MAX, BARE_SCALE), true))
+}
+
+/// The type of a cast that changes no digits of a `numeric`.
+pub(super) fn bare(field: Field) -> Field {
     field.with_metadata(HashMap::from([(BARE.to_owned(), String::new())]))
 }
 

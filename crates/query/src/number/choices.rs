@@ -65,10 +65,10 @@ impl ScalarUDFImpl for NullIf {
 
     fn coerce_types(&self, arguments: &[DataType]) -> Result<Vec<DataType>> {
         let [left, right] = arguments else { return plan_err!("nullif takes two arguments") };
-        let integers = left.is_integer() && right.is_integer();
+        let kept = left.is_integer() && right.is_integer() || left.is_floating() && right.is_floating();
         match common(left, right) {
             Some(_) if left.is_null() => Ok(vec![right.clone(), right.clone()]),
-            Some(common) if left.is_numeric() && right.is_numeric() && !integers => Ok(vec![common; 2]),
+            Some(common) if left.is_numeric() && right.is_numeric() && !kept => Ok(vec![common; 2]),
             Some(_) => Ok(vec![left.clone(), right.clone()]),
             None => plan_err!("nullif of {left} and {right}"),
         }

@@ -4,6 +4,7 @@
 //! cast to a type that only this file can write. What is no expression but the place of a column or a count of rows stays.
 
 use super::arithmetic;
+use crate::one_type::typed_terms;
 use crate::syntax::fold;
 use arrow::datatypes::DataType;
 use datafusion::sql::sqlparser::ast::{
@@ -18,6 +19,9 @@ const INTEGER: &str = "?integer";
 
 /// The function of a literal that no decimal can be, such as `1e300`.
 pub(super) const HUGE: &str = "?numeric";
+
+/// The least `bigint` without its sign, as [`typed`] leaves it.
+const LEAST_BIGINT: &str = "9223372036854775808.";
 
 /// The most digits of a decimal, on both sides of its point.
 const DIGITS_MAX: i64 = 38;
@@ -66,6 +70,7 @@ impl VisitorMut for Marker {
     }
 
     fn post_visit_query(&mut self, query: &mut Query) -> ControlFlow<()> {
+        typed_terms(query);
         if let Some(order) = &mut query.order_by
             && let OrderByKind::Expressions(expressions) = &mut order.kind
         {
@@ -216,9 +221,10 @@ fn sign(expr: &mut Expr) {
         }
         (arithmetic::MINUS, operand) => match literal_of(&operand) {
             Some(digits) => {
-                let negative = Expr::UnaryOp { op: UnaryOperator::Minus, expr: Box::new(number(digits)) };
-                // The least integer has a digit more as long as its sign is not looked at.
+                // The least integers have a digit more as long as their sign is not looked at.
                 let is_integer = is_marked(&operand) || format!("-{digits}").parse::<i32>().is_ok();
+                let digits = if digits == LEAST_BIGINT { digits.trim_end_matches('.') } else { digits };
+                let negative = Expr::UnaryOp { op: UnaryOperator::Minus, expr: Box::new(number(digits)) };
                 if is_integer { integer(negative) } else { negative }
             }
             None => call(function, operand),

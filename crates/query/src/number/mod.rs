@@ -12,6 +12,7 @@ mod alike;
 mod arithmetic;
 mod casts;
 mod choices;
+mod counts;
 mod decimal;
 mod functions;
 mod guards;
@@ -21,10 +22,11 @@ mod ranges;
 mod statistics;
 mod sums;
 
-pub(crate) use alike::{Purpose, alike, compared};
+pub(crate) use alike::{Purpose, alike, common, compared, is_of_kind, scale, seen_as, with_room};
 pub(crate) use arithmetic::narrowed;
 pub(crate) use casts::{NumberCasts, bare_cast, bare_numeric};
 pub(crate) use literals::{mark, marked_type};
+pub(crate) use operators::ours;
 pub(crate) use ranges::ranges;
 
 use arrow::error::ArrowError;
@@ -64,6 +66,7 @@ pub(crate) fn register(state: &mut SessionState) -> Result<()> {
     for aggregate in aggregates {
         state.register_udaf(aggregate)?;
     }
+    counts::register(state)?;
     state.register_function_rewrite(Arc::new(NumberCasts))?;
     state.register_expr_planner(Arc::new(operators::NumberOperators))
 }
@@ -73,7 +76,12 @@ const CAST: &str = "?cast";
 
 /// Whether a function in a plan is one that stands for an operator or a cast, and has been given what it takes.
 pub(crate) fn is_internal(name: &str) -> bool {
-    name.starts_with('?') || arithmetic::Op::ALL.iter().any(|op| op.symbol() == name)
+    name.starts_with('?') || is_operator(name)
+}
+
+/// Whether a function in a plan is one that stands for an operator with two operands.
+pub(crate) fn is_operator(name: &str) -> bool {
+    arithmetic::Op::ALL.iter().any(|op| op.symbol() == name)
 }
 
 fn error(sqlstate: &'static str, message: impl Into<String>) -> SqlError {

@@ -6,11 +6,13 @@
 use super::arithmetic::{self, Arithmetic, Op};
 use super::literals::HUGE;
 use super::{casts, error, planned, unsupported};
+use crate::one_type;
 use arrow::datatypes::{DataType, Field};
+use datafusion::common::tree_node::Transformed;
 use datafusion::common::{DFSchema, Result, ScalarValue};
-use datafusion::logical_expr::expr::{Cast, Placeholder};
+use datafusion::logical_expr::expr::{BinaryExpr, Cast, Placeholder};
 use datafusion::logical_expr::planner::{ExprPlanner, PlannerResult, RawBinaryExpr};
-use datafusion::logical_expr::{Expr, ExprSchemable};
+use datafusion::logical_expr::{Expr, ExprSchemable, Operator};
 use datafusion::sql::sqlparser::ast::BinaryOperator;
 use oribi_session::sql::SqlError;
 use oribi_types::ColumnType;
@@ -35,7 +37,8 @@ impl ExprPlanner for NumberOperators {
             return Ok(PlannerResult::Original(expr));
         }
         let RawBinaryExpr { op: symbol, left, right } = expr;
-        let (left, right) = (folded(left), folded(right));
+        let (left, right) =
+            (one_type::operand(folded(left), schema), one_type::operand(folded(right), schema));
         let (left_kind, right_kind) = (kind(&left, schema), kind(&right, schema));
         if let Some(op) = op {
             check_unknown(op, (&left, &left_kind), (&right, &right_kind), schema)?;
@@ -188,7 +191,7 @@ fn unknown(expr: Expr, data_type: &DataType) -> Result<Expr> {
 }
 
 /// A cast of a constant number to another type of numbers, computed.
-fn folded(expr: Expr) -> Expr {
+pub(super) fn folded(expr: Expr) -> Expr {
     if let Expr::Cast(cast) = &expr
         && let Expr::Literal(value @ ScalarValue::Int64(Some(_)), _) = cast.expr.as_ref()
         && cast.field.data_type() == &DataType::Int32
@@ -246,6 +249,33 @@ fn no_operator(op: Op, left: &DataType, right: &DataType) -> SqlError {
     )
 }
 
+/// An operator of DataFusion as ours, if both operands are numbers: what they are may not have been known when it was
+/// planned.
+///
+/// # Errors
+/// 42883.
+pub(crate) fn ours(binary: BinaryExpr, schema: &DFSchema) -> Result<Transformed<Expr>> {
+    let op = match binary.op {
+        Operator::Plus => Op::Plus,
+        Operator::Minus => Op::Minus,
+        Operator::Multiply => Op::Times,
+        Operator::Divide => Op::Divide,
+        Operator::Modulo => Op::Modulo,
+        Operator::BitwiseAnd => Op::And,
+        Operator::BitwiseOr => Op::Or,
+        Operator::BitwiseXor => Op::Xor,
+        Operator::BitwiseShiftLeft => Op::ShiftLeft,
+        Operator::BitwiseShiftRight => Op::ShiftRight,
+        _ => return Ok(Transformed::no(Expr::BinaryExpr(binary))),
+    };
+    match (number(&binary.left, schema), number(&binary.right, schema)) {
+        (Some(left), Some(right)) => {
+            plan(op, (folded(*binary.left), left), (folded(*binary.right), right)).map(Transformed::yes)
+        }
+        _ => Ok(Transformed::no(Expr::BinaryExpr(binary))),
+    }
+}
+
 /// `left op right`, both of one type.
 fn plan(op: Op, left: (Expr, DataType), right: (Expr, DataType)) -> Result<Expr> {
     let is_float = |data_type: &DataType| data_type.is_floating();
@@ -278,7 +308,7 @@ fn plan(op: Op, left: (Expr, DataType), right: (Expr, DataType)) -> Result<Expr>
         if op == Op::Power {
             return Err(unsupported("a power of numeric (cast to double precision)"));
         }
-        (decimal_type(&left)?, decimal_type(&right)?)
+        (decimal_type(&left.0, &left.1)?, decimal_type(&right.0, &right.1)?)
     };
     let (left, right) = (cast(left, &left_type)?, cast(right, &right_type)?);
     if let (Expr::Literal(left, _), Expr::Literal(right, _)) = (&left, &right)
@@ -289,12 +319,12 @@ fn plan(op: Op, left: (Expr, DataType), right: (Expr, DataType)) -> Result<Expr>
     Ok(Arithmetic::call(op, left, right))
 }
 
-fn wider(left: DataType, right: DataType) -> DataType {
+pub(super) fn wider(left: DataType, right: DataType) -> DataType {
     if width(&left) >= width(&right) { left } else { right }
 }
 
 /// The decimal that holds all values of an operand: of a constant, no more digits than it has.
-fn decimal_type((expr, data_type): &(Expr, DataType)) -> Result<DataType> {
+pub(super) fn decimal_type(expr: &Expr, data_type: &DataType) -> Result<DataType> {
     if let DataType::Decimal128(precision, scale) = data_type {
         let shape = super::decimal::Shape::of(data_type);
         return Ok(match shape {
@@ -313,7 +343,8 @@ fn decimal_type((expr, data_type): &(Expr, DataType)) -> Result<DataType> {
     Ok(DataType::Decimal128(digits, 0))
 }
 
-fn cast((expr, from): (Expr, DataType), to: &DataType) -> Result<Expr> {
+/// A cast of `expr`; of a constant that can be cast, the value.
+pub(super) fn cast((expr, from): (Expr, DataType), to: &DataType) -> Result<Expr> {
     if from == *to {
         return Ok(expr);
     }

@@ -6,6 +6,7 @@
 
 mod columns_change_under_old_files;
 mod concurrent_updates_lose_nothing;
+mod conditionals_have_one_type;
 mod copy_moves_rows_in_bulk;
 mod db;
 mod deletes_remove_only_what_they_match;
