@@ -3,6 +3,7 @@
 use crate::catalog::{Catalogs, SEARCH_PATH_SCHEMA, database_name};
 use crate::dml::Writers;
 use crate::error::{sql_error, sql_error_in};
+use crate::functions::ValueMemory;
 use crate::literals::{ColumnTypes, TypedLiterals, TypedOperands};
 use crate::memory::QueryMemory;
 use crate::number::{self, NumberCasts};
@@ -187,7 +188,7 @@ impl QueryEngine {
         plan: LogicalPlan,
     ) -> Result<Arc<dyn ExecutionPlan>, SqlError> {
         let state = Arc::clone(&context.state);
-        self.runtime.run(async move { state.create_physical_plan(&plan).await.map_err(sql_error) }).await
+        self.runtime.plan(async move { state.create_physical_plan(&plan).await.map_err(sql_error) }).await
     }
 
     pub(crate) fn error(error: DataFusionError) -> SqlError {
@@ -398,6 +399,7 @@ fn base_state(
     // What each sort keeps back for merging its spills: by default more than a small budget has.
     let reserved = &mut settings.execution.sort_spill_reservation_bytes;
     *reserved = (*reserved).min(memory_bytes / 16 / options.threads.max(1));
+    settings.extensions.insert(ValueMemory(Arc::clone(&runtime_env.memory_pool)));
     let mut rules = Analyzer::new().rules;
     rules.insert(0, Arc::new(TypedLiterals));
     // Behind those that coerce types.

@@ -13,7 +13,7 @@ use arrow::datatypes::{DECIMAL128_MAX_SCALE, DataType, Field, FieldRef};
 use datafusion::common::tree_node::{Transformed, TreeNode};
 use datafusion::common::{DFSchema, DataFusionError, Result, ScalarValue};
 use datafusion::config::ConfigOptions;
-use datafusion::logical_expr::expr::{BinaryExpr, InList};
+use datafusion::logical_expr::expr::{Alias, BinaryExpr, InList};
 use datafusion::logical_expr::expr_rewriter::NamePreserver;
 use datafusion::logical_expr::planner::{ExprPlanner, PlannerResult, RawBinaryExpr, TypePlanner};
 use datafusion::logical_expr::utils::merge_schema;
@@ -45,12 +45,30 @@ impl AnalyzerRule for TypedLiterals {
             let schema = merge_schema(&plan.inputs());
             check_ordered(&plan, &schema)?;
             let names = NamePreserver::new(&plan);
+            let yields = matches!(plan, LogicalPlan::Projection(_));
             plan.map_expressions(|expr| {
                 let name = names.save(&expr);
-                Ok(typed(expr, &schema)?.update_data(|expr| name.restore(expr)))
+                let mut typed = typed(expr, &schema)?;
+                if yields {
+                    typed = typed.transform_data(shared)?;
+                }
+                Ok(typed.update_data(|expr| name.restore(expr)))
             })
         })?;
         Ok(done.data)
+    }
+}
+
+/// What a query yields, of which a long text is one for all rows.
+fn shared(expr: Expr) -> Result<Transformed<Expr>> {
+    match expr {
+        Expr::Alias(alias) if matches!(*alias.expr, Expr::Literal(..)) => {
+            let Alias { expr, relation, name, metadata } = alias;
+            let expr = Box::new(functions::long_text(*expr));
+            Ok(Transformed::yes(Expr::Alias(Alias { expr, relation, name, metadata })))
+        }
+        literal @ Expr::Literal(..) => Ok(Transformed::yes(functions::long_text(literal))),
+        other => Ok(Transformed::no(other)),
     }
 }
 

@@ -11,11 +11,30 @@ use datafusion::sql::sqlparser::keywords::Keyword;
 use datafusion::sql::sqlparser::parser::{Parser, ParserError};
 use datafusion::sql::sqlparser::tokenizer::{Token, Word};
 use std::any::TypeId;
+use std::cell::Cell;
 
-/// The dialect of PostgreSQL, but for the precedence of operators: all else that `PostgreSqlDialect` overrides is its own
-/// answer, and what it begins to override in a later version belongs here.
+/// The dialect of PostgreSQL, but for the precedence of operators and for arguments that are named by an expression: all
+/// else that `PostgreSqlDialect` overrides is its own answer, and what it begins to override in a later version belongs
+/// here.
+///
+/// It counts the steps of its parser, which tries some forms one after the other: `position(… in …)`, then a call of a
+/// function `position`. In a nest of those each level would take twice as long as the one within.
 #[derive(Debug)]
-pub(crate) struct Postgres;
+pub(crate) struct Postgres {
+    steps_left: Cell<usize>,
+}
+
+impl Postgres {
+    /// The dialect for a text of so many tokens.
+    pub(crate) fn of(tokens: usize) -> Self {
+        Postgres { steps_left: Cell::new(STEPS_MIN + STEPS_PER_TOKEN * tokens) }
+    }
+}
+
+/// An expression begins at most of the tokens, and few begin twice: those below a form that was tried.
+const STEPS_PER_TOKEN: usize = 16;
+
+const STEPS_MIN: usize = 1000;
 
 const BASE: PostgreSqlDialect = PostgreSqlDialect {};
 
@@ -78,6 +97,11 @@ impl Dialect for Postgres {
     }
 
     fn parse_prefix(&self, parser: &mut Parser) -> Parse {
+        let Some(left) = self.steps_left.get().checked_sub(1) else {
+            // The one error behind which nothing else is tried.
+            return Some(Err(ParserError::RecursionLimitExceeded));
+        };
+        self.steps_left.set(left);
         let other = self.prec_value(Precedence::PgOther);
         let (op, precedence) = match parser.peek_token_ref().token {
             Token::Plus => (UnaryOperator::Plus, SIGN),
@@ -150,6 +174,11 @@ impl Dialect for Postgres {
         BASE.is_reserved_for_identifier(keyword)
     }
 
+    /// All arguments would be parsed twice, and those of a nest of calls once more at each level.
+    fn supports_named_fn_args_with_expr_name(&self) -> bool {
+        false
+    }
+
     as_base! {
         allow_extract_custom allow_extract_single_quotes supports_alter_column_type_using
         supports_array_typedef_with_brackets supports_bitwise_shift_operators supports_comma_separated_trim
@@ -157,7 +186,7 @@ impl Dialect for Postgres {
         supports_create_table_like_parenthesized supports_empty_projections supports_explain_with_utility_options
         supports_factorial_operator supports_filter_during_aggregation supports_geometric_types
         supports_group_by_expr supports_insert_table_alias supports_interval_options supports_listen_notify
-        supports_load_extension supports_named_fn_args_with_colon_operator supports_named_fn_args_with_expr_name
+        supports_load_extension supports_named_fn_args_with_colon_operator
         supports_nested_comments supports_notnull_operator supports_numeric_literal_underscores
         supports_select_wildcard_with_alias supports_set_names supports_string_escape_constant
         supports_unicode_string_literal supports_xml_expressions

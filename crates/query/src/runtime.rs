@@ -3,7 +3,13 @@
 //! They run under `SCHED_IDLE`, so a query takes only the processor time that serving leaves. Hence they must not enter
 //! the row index, whose locks serving threads want: what does (resolving a scan, reading a row) runs on a few threads
 //! of normal priority beside them.
+//!
+//! A plan executes step by step, and other queries have their turns between. What is one long step would keep a thread
+//! from them: planning has a thread of its own each time, and so has a function that makes
+//! [large values](crate::functions). The kernel then shares the processors among them.
 
+use crate::functions::planning;
+use futures::future::{AbortHandle as Stop, abortable};
 use oribi_env::Priority;
 use oribi_session::sql::SqlError;
 use oribi_types::{Error, ErrorKind, Result};
@@ -16,6 +22,9 @@ const STACK_BYTES: usize = 8 << 20;
 
 /// Look-ups and resolutions of scans that may run at a time; more wait.
 const LOOKUPS_MAX: usize = 16;
+
+/// Threads that execute queries beside those that plans are split for: some step may be long that nobody knew of.
+const SPARE: usize = 2;
 
 pub(crate) struct QueryRuntime {
     /// Plans and executes; idle priority.
@@ -30,9 +39,9 @@ impl QueryRuntime {
     pub(crate) fn new(threads: usize, priority: Priority) -> Result<Self> {
         let refused = |e: std::io::Error| Error::unavailable(format!("query threads: {e}"));
         // And one that looks something up.
-        oribi_env::can_spawn(threads + 2, STACK_BYTES).map_err(refused)?;
+        oribi_env::can_spawn(threads + SPARE + 2, STACK_BYTES).map_err(refused)?;
         let queries = Builder::new_multi_thread()
-            .worker_threads(threads)
+            .worker_threads(threads + SPARE)
             .thread_name("query")
             .thread_stack_size(STACK_BYTES)
             .on_thread_start(move || {
@@ -91,6 +100,25 @@ impl QueryRuntime {
         result.unwrap_or_else(|e| Err(SqlError::new(ErrorKind::Internal, format!("query thread: {e}"))))
     }
 
+    /// Runs `work`, which plans, on a thread of its own, with [bounds](planning) for what it computes. Dropping the future
+    /// ends it where it next waits; a panic in it is an error.
+    pub(crate) async fn plan<T: Send + 'static>(
+        &self,
+        work: impl Future<Output = Result<T, SqlError>> + Send + 'static,
+    ) -> Result<T, SqlError> {
+        let queries = self.queries.as_ref().expect("the runtime lives until drop");
+        let (work, stop) = abortable(planning(work));
+        let handle = queries.handle().clone();
+        let guard = StopOnDrop(stop);
+        let result = queries.spawn_blocking(move || handle.block_on(work)).await;
+        drop(guard);
+        match result {
+            Ok(Ok(planned)) => planned,
+            Ok(Err(_)) => Err(SqlError::new(ErrorKind::Internal, "planning was stopped")),
+            Err(e) => Err(SqlError::new(ErrorKind::Internal, format!("query thread: {e}"))),
+        }
+    }
+
     /// Starts `work` on the query threads; it is cancelled when the guard is dropped.
     pub(crate) fn start(&self, work: impl Future<Output = ()> + Send + 'static) -> AbortOnDrop {
         AbortOnDrop(self.spawn(work).abort_handle())
@@ -106,11 +134,95 @@ impl Drop for QueryRuntime {
     }
 }
 
+struct StopOnDrop(Stop);
+
+impl Drop for StopOnDrop {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
 /// Cancels a task when dropped.
 pub(crate) struct AbortOnDrop(AbortHandle);
 
 impl Drop for AbortOnDrop {
     fn drop(&mut self) {
         self.0.abort();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::functions::aside;
+    use std::sync::{Arc, mpsc};
+
+    /// More than there are threads that execute queries.
+    const MANY: usize = 16;
+
+    /// Runs `busy` many times, each until it is told to end, and meanwhile what another client asks.
+    async fn meanwhile<F>(busy: impl Fn(Arc<QueryRuntime>, Box<dyn FnOnce() + Send>) -> F)
+    where
+        F: Future<Output = Result<(), SqlError>> + Send + 'static,
+    {
+        let runtime = Arc::new(QueryRuntime::new(1, Priority::Normal).unwrap());
+        let (mut ends, mut tasks) = (Vec::new(), Vec::new());
+        let (begun, beginnings) = mpsc::channel();
+        for _ in 0..MANY {
+            let (end, ended) = mpsc::channel::<()>();
+            let begun = begun.clone();
+            let long = Box::new(move || {
+                begun.send(()).unwrap();
+                let _ = ended.recv();
+            });
+            tasks.push(tokio::spawn(busy(Arc::clone(&runtime), long)));
+            ends.push(end);
+        }
+        let all = tokio::task::spawn_blocking(move || (0..MANY).for_each(|_| beginnings.recv().unwrap()));
+        all.await.unwrap();
+        assert_eq!(runtime.plan(async { Ok(1) }).await.unwrap(), 1);
+        assert_eq!(runtime.run(async { Ok(2) }).await.unwrap(), 2);
+        drop(ends);
+        for task in tasks {
+            task.await.unwrap().unwrap();
+        }
+    }
+
+    #[tokio::test]
+    async fn others_plan_and_execute_while_statements_are_planned() {
+        meanwhile(|runtime, long| async move {
+            runtime
+                .plan(async move {
+                    long();
+                    Ok(())
+                })
+                .await
+        })
+        .await;
+    }
+
+    #[tokio::test]
+    async fn others_plan_and_execute_while_large_values_are_made() {
+        meanwhile(|runtime, long| async move {
+            runtime
+                .run(async move {
+                    aside(long);
+                    Ok(())
+                })
+                .await
+        })
+        .await;
+    }
+
+    #[tokio::test]
+    async fn planning_that_nobody_waits_for_ends_where_it_waits() {
+        let runtime = QueryRuntime::new(1, Priority::Normal).unwrap();
+        let (held, mut dropped) = tokio::sync::mpsc::channel::<()>(1);
+        let planning = runtime.plan(async move {
+            let _held = held;
+            std::future::pending::<Result<(), SqlError>>().await
+        });
+        assert!(tokio::time::timeout(std::time::Duration::from_millis(1), planning).await.is_err());
+        assert_eq!(dropped.recv().await, None);
     }
 }

@@ -46,7 +46,7 @@ impl SqlEngine for QueryEngine {
         parameter_types: &[Option<ColumnType>],
     ) -> Result<Arc<dyn Prepared>, SqlError> {
         let prepare = prepare(self.shared(), Arc::clone(session), sql.into(), parameter_types.to_vec());
-        let prepared = self.read(sql.len(), prepare).await;
+        let prepared = timeout::limited_planning(session, self.read(sql.len(), prepare)).await;
         if prepared.is_err() {
             session.fail();
         }
@@ -70,13 +70,13 @@ impl SqlEngine for QueryEngine {
 }
 
 impl QueryEngine {
-    /// Runs `work`, which reads a text of `bytes` bytes, on the query threads if it would hold up other clients.
+    /// Runs `work`, which reads a text of `bytes` bytes, on a thread of its own if it would hold up other clients.
     async fn read<T: Send + 'static>(
         &self,
         bytes: usize,
         work: impl Future<Output = Result<T, SqlError>> + Send + 'static,
     ) -> Result<T, SqlError> {
-        if bytes <= INLINE_BYTES_MAX { work.await } else { self.runtime().run(work).await }
+        if bytes <= INLINE_BYTES_MAX { work.await } else { self.runtime().plan(work).await }
     }
 }
 

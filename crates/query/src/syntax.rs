@@ -85,8 +85,8 @@ pub fn parse(sql: &str) -> Result<Parsed, SqlError> {
         .map_err(|(error, token)| error.at(position(sql, tokens[token].span.start)))?;
     limits::open_parentheses(&mut tokens);
     let partition = partitions::take(&mut tokens).map_err(|e| parser_error(e, sql))?;
-    let mut parser =
-        Parser::new(&Postgres).with_recursion_limit(DEPTH_MAX).with_tokens_with_locations(tokens);
+    let dialect = Postgres::of(tokens.len());
+    let mut parser = Parser::new(&dialect).with_recursion_limit(DEPTH_MAX).with_tokens_with_locations(tokens);
     let mut statement = parser.parse_statement().map_err(|e| parser_error(e, sql))?;
     let rest = parser.peek_token();
     if rest.token != Token::EOF {
@@ -243,6 +243,39 @@ mod tests {
         }
         let chain = format!("select 1{}", "+1".repeat(100_000));
         assert_eq!(parse(&chain).unwrap_err().sqlstate, Some("54001"));
+    }
+
+    #[test]
+    fn a_nest_is_parsed_in_time() {
+        for (start, end, wrong) in [
+            ("coalesce(", ", 1)", "1 1"),
+            ("abs(", ")", "1 1"),
+            ("position(", " in 'a')", "1 1"),
+            ("position(", ", 'a')", ""),
+            ("substring(", " from 1)", "1 1"),
+            ("trim(", ")", "1 1"),
+            ("cast(", " as text)", "1 1"),
+            ("overlay(", " placing 'a' from 1)", "1 1"),
+            ("extract(day from ", ")", "1 1"),
+            ("case when ", " then 1 end", "1 1"),
+            ("1 in (", ")", "1 1"),
+            ("array[", "]", "1 1"),
+            ("(", ", 1)", "1 1"),
+            ("t.f(", ")", "1 1"),
+        ] {
+            let nest = |levels: usize, inner: &str| {
+                format!("select {}{inner}{}", start.repeat(levels), end.repeat(levels))
+            };
+            if !wrong.is_empty() {
+                let _ =
+                    parse(&nest(10, "1")).map_err(|e| assert_ne!(e.sqlstate, Some("54001"), "{start}: {e}"));
+            }
+            for levels in [30, 60] {
+                let _ = parse(&nest(levels, "1"));
+                assert!(parse(&nest(levels, wrong)).is_err(), "{start}");
+            }
+        }
+        assert!(parse(&format!("select {}1{}", "coalesce(".repeat(25), ", 1)".repeat(25))).is_ok());
     }
 
     /// Offsets used to be counted from the start of the line for every token: a megabyte took minutes.

@@ -27,6 +27,18 @@ pub(crate) async fn limited(
     }
 }
 
+/// Prepares a statement within the session's `statement_timeout`, which then begins anew for its execution.
+///
+/// # Errors
+/// Those of preparing; `Unavailable` (57014) when time is up.
+pub(crate) async fn limited_planning<T>(
+    session: &SqlSession,
+    planning: impl Future<Output = Result<T, SqlError>>,
+) -> Result<T, SqlError> {
+    let Some(limit) = session.statement_timeout() else { return planning.await };
+    timeout(limit, planning).await.unwrap_or_else(|_| Err(timed_out()))
+}
+
 fn limited_rows(rows: RowStream, left: Duration) -> RowStream {
     stream::unfold(Some((rows, left)), |state| async move {
         let (mut rows, left) = state?;
@@ -42,4 +54,18 @@ fn limited_rows(rows: RowStream, left: Duration) -> RowStream {
 fn timed_out() -> SqlError {
     SqlError::new(ErrorKind::Unavailable, "canceling statement due to statement timeout")
         .with_sqlstate("57014")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::future::pending;
+
+    #[tokio::test]
+    async fn planning_ends_when_its_time_is_up() {
+        let session = SqlSession::new("tester", "oribi");
+        crate::settings::set(&session, "statement_timeout", Some("1ms")).unwrap();
+        let error = limited_planning(&session, pending::<Result<(), SqlError>>()).await.unwrap_err();
+        assert_eq!(error.sqlstate, Some("57014"));
+    }
 }

@@ -98,7 +98,9 @@ impl Delete {
         settle(run.query.engine(), &commit).await?;
         match &self.returning {
             Some(returning) => {
-                returning.outcome(&deleted.into_rows().to_batch(&self.target.schema, commit.ts)?)
+                returning
+                    .outcome(run.query, deleted.into_rows().to_batch(&self.target.schema, commit.ts)?)
+                    .await
             }
             None => Ok(Outcome::Done { tag: format!("DELETE {}", deleted.count()) }),
         }

@@ -2,10 +2,10 @@
 
 use crate::context::{QueryEngine, StatementContext};
 use crate::error::unsupported;
+use crate::functions;
 use crate::literals::{self, TypedLiterals};
 use crate::number;
-use arrow::array::RecordBatch;
-use arrow::array::RecordBatchOptions;
+use arrow::array::{ArrayRef, RecordBatch, RecordBatchOptions};
 use arrow::datatypes::{Field, Schema as ArrowSchema, SchemaRef};
 use datafusion::common::{DFSchema, TableReference};
 use datafusion::execution::session_state::SessionState;
@@ -68,7 +68,10 @@ impl Returning {
         // What cannot be evaluated at all is refused before anything is written.
         let nothing = RecordBatch::new_empty(Arc::clone(schema.arrow()));
         for expression in &expressions {
-            expression.evaluate(&nothing).map_err(QueryEngine::error)?;
+            match functions::planned(|| expression.evaluate(&nothing)) {
+                Err(error) if !functions::is_postponed(&error) => return Err(QueryEngine::error(error)),
+                _ => {}
+            }
         }
         Ok(Returning { expressions, schema: Arc::new(ArrowSchema::new(fields)) })
     }
@@ -81,18 +84,23 @@ impl Returning {
     ///
     /// # Errors
     /// Those of evaluation.
-    pub(crate) fn outcome(&self, rows: &RecordBatch) -> Result<Outcome, SqlError> {
-        let arrays = self
-            .expressions
-            .iter()
-            .map(|e| e.evaluate(rows)?.into_array(rows.num_rows()))
-            .collect::<datafusion::common::Result<Vec<_>>>()
-            .map_err(QueryEngine::error)?;
+    pub(crate) async fn outcome(&self, query: &QueryEngine, rows: RecordBatch) -> Result<Outcome, SqlError> {
         let options = RecordBatchOptions::new().with_row_count(Some(rows.num_rows()));
+        let arrays = if self.expressions.iter().any(functions::may_be_large) {
+            let expressions = self.expressions.clone();
+            query.runtime().run(async move { evaluated(&expressions, &rows) }).await?
+        } else {
+            evaluated(&self.expressions, &rows)?
+        };
         let batch = RecordBatch::try_new_with_options(Arc::clone(&self.schema), arrays, &options)
             .map_err(oribi_types::Error::from)?;
         Ok(Outcome::Rows(stream::iter([Ok(batch)]).boxed()))
     }
+}
+
+fn evaluated(expressions: &[Arc<dyn PhysicalExpr>], rows: &RecordBatch) -> Result<Vec<ArrayRef>, SqlError> {
+    let arrays = expressions.iter().map(|e| e.evaluate(rows)?.into_array(rows.num_rows()));
+    arrays.collect::<datafusion::common::Result<_>>().map_err(QueryEngine::error)
 }
 
 /// An expression over `columns`, with the field it yields.
@@ -142,6 +150,14 @@ pub(crate) fn logical(
 /// # Errors
 /// Those of the rules.
 pub(crate) fn evaluable(
+    state: &SessionState,
+    columns: &DFSchema,
+    expr: logical_expr::Expr,
+) -> datafusion::common::Result<Arc<dyn PhysicalExpr>> {
+    functions::planned(|| planned(state, columns, expr))
+}
+
+fn planned(
     state: &SessionState,
     columns: &DFSchema,
     expr: logical_expr::Expr,

@@ -13,10 +13,11 @@ use datafusion::common::ParamValues;
 use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
 use datafusion::logical_expr::{Expr, LogicalPlan};
 use datafusion::sql::parser::Statement;
-use datafusion::sql::sqlparser::ast;
+use datafusion::sql::sqlparser::ast::{self, Visit, Visitor};
 use oribi_session::sql::{RowStream, SqlError};
 use oribi_types::{ColumnType, ErrorKind};
 use std::collections::HashMap;
+use std::ops::ControlFlow;
 use std::sync::Arc;
 
 /// A query as planned once for its types; each run plans it again, on a new snapshot.
@@ -38,10 +39,10 @@ impl SourceQuery {
         statement: ast::Statement,
         types: &mut ParameterTypes,
     ) -> Result<Self, SqlError> {
-        check_result_width(selected(&statement))?;
+        check_written_width(&statement)?;
         let context = scope.query.begin(scope.session)?;
         let plan = plan(scope.query, &context, &statement, scope.sql).await?;
-        check_result_width(plan.schema().fields().len())?;
+        check_planned_width(&plan)?;
         if matches!(
             plan,
             LogicalPlan::Ddl(_) | LogicalPlan::Dml(_) | LogicalPlan::Statement(_) | LogicalPlan::Copy(_)
@@ -100,13 +101,58 @@ fn check_result_width(columns: usize) -> Result<(), SqlError> {
     Err(SqlError::new(ErrorKind::TooLarge, message).with_sqlstate("54011"))
 }
 
-/// The columns that a plain `SELECT` names: planning thousands of them takes long.
-fn selected(statement: &ast::Statement) -> usize {
-    let ast::Statement::Query(query) = statement else { return 0 };
-    match query.body.as_ref() {
-        ast::SetExpr::Select(select) => select.projection.len(),
-        _ => 0,
+/// Checks the columns that each `SELECT` and `VALUES` of a statement writes out: planning thousands takes long.
+///
+/// # Errors
+/// `TooLarge` (54011).
+fn check_written_width(statement: &ast::Statement) -> Result<(), SqlError> {
+    match statement.visit(&mut Widths) {
+        ControlFlow::Continue(()) => Ok(()),
+        ControlFlow::Break(error) => Err(error),
     }
+}
+
+struct Widths;
+
+impl Visitor for Widths {
+    type Break = SqlError;
+
+    fn pre_visit_query(&mut self, query: &ast::Query) -> ControlFlow<SqlError> {
+        match check_body(&query.body) {
+            Ok(()) => ControlFlow::Continue(()),
+            Err(error) => ControlFlow::Break(error),
+        }
+    }
+}
+
+fn check_body(body: &ast::SetExpr) -> Result<(), SqlError> {
+    match body {
+        ast::SetExpr::Select(select) => check_result_width(select.projection.len()),
+        ast::SetExpr::Values(values) => {
+            check_result_width(values.rows.iter().map(|row| row.content.len()).max().unwrap_or(0))
+        }
+        ast::SetExpr::SetOperation { left, right, .. } => {
+            check_body(left)?;
+            check_body(right)
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Checks what each `SELECT` of a plan yields, `*` included.
+///
+/// # Errors
+/// `TooLarge` (54011).
+fn check_planned_width(plan: &LogicalPlan) -> Result<(), SqlError> {
+    let mut widest = plan.schema().fields().len();
+    plan.apply_with_subqueries(|plan| {
+        if let LogicalPlan::Projection(projection) = plan {
+            widest = widest.max(projection.expr.len());
+        }
+        Ok(TreeNodeRecursion::Continue)
+    })
+    .map_err(QueryEngine::error)?;
+    check_result_width(widest)
 }
 
 /// The types that parameters are cast to, of each the first: `$1::date` says what `$1` is, as in PostgreSQL.
@@ -153,10 +199,10 @@ async fn analyzed(
         let analyzed = state.analyzer().execute_and_check(plan, state.config_options(), |_, _| {});
         analyzed.map_err(QueryEngine::error)
     };
-    query.runtime().run(analyze).await
+    query.runtime().plan(analyze).await
 }
 
-/// Plans on the query threads; errors carry their position in `sql`.
+/// Plans where it holds up nobody; errors carry their position in `sql`.
 async fn plan(
     query: &QueryEngine,
     context: &StatementContext,
@@ -171,5 +217,5 @@ async fn plan(
         let planned = state.statement_to_plan(statement).await.and_then(one_type::settled);
         planned.map_err(|e| QueryEngine::error_in(&sql, e))
     };
-    query.runtime().run(planned).await
+    query.runtime().plan(planned).await
 }

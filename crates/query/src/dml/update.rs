@@ -135,7 +135,9 @@ impl Update {
         settle(run.query.engine(), &commit).await?;
         match &self.returning {
             Some(returning) => {
-                returning.outcome(&written.into_rows().to_batch(&self.target.schema, commit.ts)?)
+                returning
+                    .outcome(run.query, written.into_rows().to_batch(&self.target.schema, commit.ts)?)
+                    .await
             }
             None => Ok(Outcome::Done { tag: format!("UPDATE {}", written.count()) }),
         }

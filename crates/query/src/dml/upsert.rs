@@ -15,6 +15,7 @@ use super::rounds;
 use super::rows::Written;
 use super::{Run, Scope, Writer, changed, names, primary_key_name, refuse};
 use crate::context::QueryEngine;
+use crate::functions;
 use crate::syntax::fold;
 use arrow::array::{ArrayRef, AsArray, BooleanArray, RecordBatch};
 use arrow::buffer::BooleanBuffer;
@@ -238,7 +239,10 @@ impl Upsert {
     ) -> Result<(Commit, Written), SqlError> {
         check_distinct(&rows)?;
         let bound = upsert.bind(run, schema)?;
-        let (room, count) = (Room::new(run.query), rows.len());
+        // What is large is not made on the thread that serves the client.
+        let expressions = || bound.computed.iter().flatten().chain(&bound.condition);
+        let count = if expressions().any(functions::may_be_large) { usize::MAX } else { rows.len() };
+        let room = Room::new(run.query);
         let (upsert, table, schema) = (Arc::clone(upsert), Arc::clone(table), Arc::clone(schema));
         let (writers, destination) = (run.query.writers(), run.destination());
         if !upsert.reads_first() {

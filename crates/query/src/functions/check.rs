@@ -4,6 +4,7 @@
 use super::any_element;
 use super::casts::{self, Casting};
 use super::kinds::Kind;
+use super::large::{Concatenation, measured};
 use super::moment_operators;
 use super::moments;
 use super::patterns;
@@ -117,6 +118,11 @@ pub(crate) fn checked(expr: Expr, schema: &DFSchema) -> Result<Transformed<Expr>
         }
         expr => {
             check(&expr, schema)?;
+            if let Expr::ScalarFunction(call) = &expr
+                && let Some(measured) = measured(call)
+            {
+                return Ok(Transformed::yes(measured));
+            }
             moment_operators::compared(expr, schema)
         }
     }
@@ -310,8 +316,10 @@ fn check_call(name: &str, arguments: &[Expr], schema: &DFSchema) -> Result<()> {
             || patterns::is_operator(name)
             || moment_operators::is_ours(name)
             || name == texts::HAS_KEY
+            || name == texts::LONG_TEXT
             || name == any_element::NAME
             || name == value_or_null::NAME
+            || name == Concatenation::NAME
             || number::is_internal(name);
         return if known { Ok(()) } else { refuse(unsupported(&format!("function {name}"))) };
     };
@@ -615,7 +623,6 @@ pub(crate) fn is_int4(expr: &Expr, schema: &DFSchema) -> Result<bool> {
 /// `a || b`: texts, or a text and a value of a type that has a text.
 fn concatenation(mut binary: BinaryExpr, schema: &DFSchema) -> Result<Transformed<Expr>> {
     let (left, right) = (kind(&binary.left, schema)?, kind(&binary.right, schema)?);
-    let mut transformed = false;
     for (side, kind, other) in [(&mut binary.left, &left, &right), (&mut binary.right, &right, &left)] {
         if is_text(kind) {
             continue;
@@ -630,12 +637,11 @@ fn concatenation(mut binary: BinaryExpr, schema: &DFSchema) -> Result<Transforme
             {
                 let value = std::mem::replace(side.as_mut(), Expr::Literal(ScalarValue::Null, None));
                 **side = function.call(vec![value]);
-                transformed = true;
             }
             _ => return refuse(no_operator(&left, "||", &right)),
         }
     }
-    Ok(Transformed::new_transformed(Expr::BinaryExpr(binary), transformed))
+    Ok(Transformed::yes(Concatenation::of(*binary.left, *binary.right)))
 }
 
 fn symbol(operator: Operator) -> &'static str {

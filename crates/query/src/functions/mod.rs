@@ -11,6 +11,7 @@ mod array_or_empty;
 mod casts;
 mod check;
 mod kinds;
+mod large;
 mod moment_fields;
 mod moment_operators;
 mod moments;
@@ -31,11 +32,14 @@ pub(crate) use check::{
     is_of_one_type, kind,
 };
 pub(crate) use kinds::{JSONB, Kind, is_json};
+#[cfg(test)]
+pub(crate) use large::aside;
+pub(crate) use large::{ValueMemory, is_postponed, may_be_large, planned, planning};
 pub(crate) use moment_fields::extracted_scale;
 pub(crate) use moment_operators::{arithmetic, interval_literal};
 pub(crate) use moments::assigned as assigned_moments;
 pub(crate) use names::check_names;
 pub(crate) use table::{callable, parameter_type};
-pub(crate) use texts::{json_has_key, register};
+pub(crate) use texts::{json_has_key, long_text, register};
 pub(crate) use unary_plus::NAME as UNARY_PLUS;
 pub(crate) use value_or_null::of_subquery;

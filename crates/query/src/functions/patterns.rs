@@ -45,14 +45,18 @@ pub(super) const FUNCTIONS: &[RowFunction] = &[
         }
         pieces.push(Some(text[done..].to_owned()));
         Ok(Answer::Texts(pieces))
-    }),
+    })
+    .growing(split_bytes),
     RowFunction::strict("regexp_replace", Returns::Text, |args| {
         let flags = match args.get(3) {
             Some(letters) => Flags::parse(letters.text())?,
             None => Flags::default(),
         };
-        replace(args[0].text(), &*pattern(args[1].text(), flags)?, args[2].text(), flags.global)
-    }),
+        let mut out = String::new();
+        replace(args[0].text(), &*pattern(args[1].text(), flags)?, args[2].text(), flags.global, &mut out)?;
+        Ok(Answer::Text(out))
+    })
+    .growing(replaced_bytes),
     RowFunction::strict(SUBSTRING, Returns::Text, |args| {
         let (text, pattern) = (args[0].text(), pattern(args[1].text(), Flags::default())?);
         let Some(parts) = pattern.parts(text, 0)? else { return Ok(Answer::Null) };
@@ -161,9 +165,72 @@ fn behind(text: &str, start: usize, end: usize) -> Option<usize> {
     text[end..].chars().next().map(|c| end + c.len_utf8())
 }
 
-fn replace(text: &str, pattern: &Pattern, with: &str, global: bool) -> Result<Answer> {
+/// Where a text is written, or its length counted.
+trait Written {
+    fn text(&mut self, text: &str);
+}
+
+impl Written for String {
+    fn text(&mut self, text: &str) {
+        self.push_str(text);
+    }
+}
+
+impl Written for usize {
+    fn text(&mut self, text: &str) {
+        *self = self.saturating_add(text.len());
+    }
+}
+
+/// Above this, the bytes of an answer are counted before it is made, be it that they are found twice.
+const COUNTED_BYTES: usize = 64 << 10;
+
+/// The bytes that are left of a text when matches have been replaced; of a pattern that is refused, none.
+fn replaced_bytes(args: &[Arg<'_>]) -> usize {
+    let (text, with) = (args[0].text(), args[2].text());
+    // A match at each place, and each reference the whole text.
+    let references = with.bytes().filter(|byte| *byte == b'\\').count();
+    let most = references
+        .saturating_mul(text.len())
+        .saturating_add(with.len())
+        .saturating_mul(text.len() + 1)
+        .saturating_add(text.len());
+    if most <= COUNTED_BYTES {
+        return most;
+    }
+    let count = || -> Result<usize> {
+        let flags = args.get(3).map_or(Ok(Flags::default()), |letters| Flags::parse(letters.text()))?;
+        let mut bytes = 0;
+        replace(text, &*pattern(args[1].text(), flags)?, with, flags.global, &mut bytes)?;
+        Ok(bytes)
+    };
+    count().unwrap_or(0)
+}
+
+/// What each piece of a text takes, beside itself.
+const PIECE_BYTES: usize = 64;
+
+fn split_bytes(args: &[Arg<'_>]) -> usize {
+    let text = args[0].text();
+    if text.len() * PIECE_BYTES <= COUNTED_BYTES {
+        return text.len() * PIECE_BYTES;
+    }
+    let count = || -> Result<usize> {
+        let pattern = pattern(args[1].text(), flags(args.get(2), "regexp_split_to_array()")?)?;
+        let (mut pieces, mut from) = (1_usize, Some(0));
+        while let Some(start) = from {
+            let Some((start, end)) = pattern.find(text, start)? else { break };
+            pieces += 1;
+            from = behind(text, start, end);
+        }
+        Ok(text.len() + pieces * PIECE_BYTES)
+    };
+    count().unwrap_or(0)
+}
+
+fn replace(text: &str, pattern: &Pattern, with: &str, global: bool, out: &mut impl Written) -> Result<()> {
     let groups = refers_to_groups(with);
-    let (mut out, mut copied, mut from) = (String::new(), 0, Some(0));
+    let (mut copied, mut from) = (0, Some(0));
     while let Some(start) = from {
         let parts = if groups {
             pattern.parts(text, start)?
@@ -172,16 +239,16 @@ fn replace(text: &str, pattern: &Pattern, with: &str, global: bool) -> Result<An
         };
         let Some(parts) = parts else { break };
         let (start, end) = parts[0].expect("a match has an extent");
-        out.push_str(&text[copied..start]);
-        put(&mut out, with, text, &parts);
+        out.text(&text[copied..start]);
+        put(out, with, text, &parts);
         copied = end;
         if !global {
             break;
         }
         from = behind(text, start, end);
     }
-    out.push_str(&text[copied..]);
-    Ok(Answer::Text(out))
+    out.text(&text[copied..]);
+    Ok(())
 }
 
 fn refers_to_groups(with: &str) -> bool {
@@ -195,30 +262,25 @@ fn refers_to_groups(with: &str) -> bool {
 }
 
 /// Appends a replacement, in which `\1` is the first group, `\&` the match and `\\` a backslash.
-fn put(out: &mut String, with: &str, text: &str, parts: &[Option<(usize, usize)>]) {
-    let mut chars = with.chars().peekable();
-    let part = |out: &mut String, n: usize| {
-        if let Some(Some((start, end))) = parts.get(n) {
-            out.push_str(&text[*start..*end]);
-        }
+fn put(out: &mut impl Written, with: &str, text: &str, parts: &[Option<(usize, usize)>]) {
+    let part = |n: usize| match parts.get(n) {
+        Some(Some((start, end))) => &text[*start..*end],
+        _ => "",
     };
-    while let Some(c) = chars.next() {
-        match (c, chars.peek().copied()) {
-            ('\\', Some(digit @ '1'..='9')) => {
-                chars.next();
-                part(out, digit as usize - '0' as usize);
-            }
-            ('\\', Some('&')) => {
-                chars.next();
-                part(out, 0);
-            }
-            ('\\', Some('\\')) => {
-                chars.next();
-                out.push('\\');
-            }
-            (c, _) => out.push(c),
-        }
+    let mut rest = with;
+    while let Some(at) = rest.find('\\') {
+        out.text(&rest[..at]);
+        let behind = &rest[at + 1..];
+        let (placed, taken) = match behind.bytes().next() {
+            Some(digit @ b'1'..=b'9') => (part(usize::from(digit - b'0')), 1),
+            Some(b'&') => (part(0), 1),
+            Some(b'\\') => ("\\", 1),
+            _ => ("\\", 0),
+        };
+        out.text(placed);
+        rest = &behind[taken..];
     }
+    out.text(rest);
 }
 
 fn escape_character(text: &str) -> Result<Option<char>> {

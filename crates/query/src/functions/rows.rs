@@ -1,5 +1,6 @@
 //! Functions that are computed row by row, from a table of their bodies.
 
+use super::large::{Grant, LARGE_BYTES, Size, aside};
 use crate::error::invalid;
 use arrow::array::{
     Array, ArrayRef, AsArray, BinaryViewArray, BinaryViewBuilder, BooleanBuilder, Date32Array, Date32Builder,
@@ -26,7 +27,11 @@ pub(super) struct RowFunction {
     /// Whether a null among the arguments is the answer.
     strict: bool,
     body: Body,
+    /// How many bytes the answer has at most; `None` if it has few, or not many more than the arguments.
+    bytes: Option<Bytes>,
 }
+
+type Bytes = fn(&[Arg<'_>]) -> usize;
 
 type Body = fn(&[Arg<'_>]) -> std::result::Result<Answer, SqlError>;
 
@@ -104,12 +109,18 @@ impl<'a> Arg<'a> {
 impl RowFunction {
     /// A function that is null if one of its arguments is.
     pub(super) const fn strict(name: &'static str, returns: Returns, body: Body) -> Self {
-        RowFunction { name, returns, strict: true, body }
+        RowFunction { name, returns, strict: true, body, bytes: None }
     }
 
     /// A function that is told of nulls.
     pub(super) const fn lenient(name: &'static str, returns: Returns, body: Body) -> Self {
-        RowFunction { name, returns, strict: false, body }
+        RowFunction { name, returns, strict: false, body, bytes: None }
+    }
+
+    /// The function, whose answer may have many more bytes than its arguments, but no more than `bytes`.
+    pub(super) const fn growing(mut self, bytes: Bytes) -> Self {
+        self.bytes = Some(bytes);
+        self
     }
 
     pub(super) fn name(&self) -> &'static str {
@@ -145,6 +156,29 @@ impl RowFunction {
             answers.push(self.call(&args)?)?;
         }
         Ok(answers.finish())
+    }
+
+    /// How large the answers will be, of arguments of so many `bytes`.
+    fn size(&self, columns: &[Column], bytes: usize, rows: usize) -> Size {
+        let mut size = Size::default();
+        match (self.bytes, self.returns) {
+            (Some(bytes_of), _) => {
+                let mut args = Vec::with_capacity(columns.len());
+                for row in 0..rows {
+                    args.clear();
+                    args.extend(columns.iter().map(|column| column.get(row)));
+                    if !(self.strict && args.iter().any(Arg::is_null)) {
+                        size.push(bytes_of(&args));
+                    }
+                }
+            }
+            (None, Returns::Text | Returns::Bytes | Returns::Texts) => {
+                // Of the largest answer nothing is known but that it is one of these.
+                size = Size { value: if rows == 1 { bytes } else { 0 }, batch: bytes };
+            }
+            _ => {}
+        }
+        size
     }
 
     fn call(&self, args: &[Arg<'_>]) -> Result<Answer> {
@@ -227,11 +261,12 @@ impl ScalarUDFImpl for RowFunction {
                 ColumnarValue::Array(array) => Column::new(array, false),
             })
             .collect::<Result<Vec<_>>>()?;
-        let array = self.answers(&columns, rows, args.return_field.data_type())?;
-        if constant {
-            return Ok(ColumnarValue::Scalar(ScalarValue::try_from_array(&array, 0)?));
-        }
-        Ok(ColumnarValue::Array(array))
+        let bytes = columns.iter().map(|column| column.bytes(rows)).fold(0, usize::saturating_add);
+        let grant = Grant::of(self.name, &args.config_options, self.size(&columns, bytes, rows))?;
+        let answers = || self.answers(&columns, rows, args.return_field.data_type());
+        // It takes long to read them, too.
+        let answers = || if bytes >= LARGE_BYTES { aside(answers) } else { answers() };
+        grant.answer(constant, args.number_rows, answers)
     }
 }
 
@@ -274,6 +309,17 @@ impl Column {
             _ => Values::Texts(cast(array, &DataType::Utf8View)?.as_string_view().clone()),
         };
         Ok(Column { values, constant })
+    }
+
+    /// The bytes of its texts, a constant's once for each row.
+    fn bytes(&self, rows: usize) -> usize {
+        let of = |views: &[u128]| views.iter().map(|view| *view as u32 as usize).sum::<usize>();
+        let bytes = match &self.values {
+            Values::Texts(texts) => of(texts.views()),
+            Values::Bytes(bytes) => of(bytes.views()),
+            _ => 0,
+        };
+        if self.constant { bytes.saturating_mul(rows) } else { bytes }
     }
 
     fn get(&self, row: usize) -> Arg<'_> {

@@ -1,17 +1,18 @@
 //! Functions of text and bytes that are ours, since DataFusion's of the same name answer otherwise or do not exist.
 
 use super::array_or_empty::ArrayOrEmpty;
+use super::large::{self, Bounded, FOLDED_BYTES_MAX};
 use super::moments;
 use super::patterns;
 use super::rows::{Answer, Arg, Returns, RowFunction};
 use super::series;
 use super::unary_plus::UnaryPlus;
 use crate::error::{invalid, unsupported};
-use datafusion::common::Result;
+use datafusion::common::{Result, ScalarValue};
 use datafusion::execution::FunctionRegistry;
 use datafusion::execution::session_state::SessionState;
 use datafusion::logical_expr::expr::ScalarFunction;
-use datafusion::logical_expr::{Expr, ScalarUDF};
+use datafusion::logical_expr::{AggregateUDF, Expr, ScalarUDF};
 use oribi_session::sql::SqlError;
 use oribi_types::text::to_string;
 use oribi_types::{ColumnType, ErrorKind, Value, ValueRef, text};
@@ -23,7 +24,12 @@ use std::sync::Arc;
 /// None are expected.
 pub(crate) fn register(state: &mut SessionState) -> Result<()> {
     series::register(state)?;
+    let pool = Arc::clone(&state.runtime_env().memory_pool);
     let registry: &mut dyn FunctionRegistry = state;
+    for name in large::AGGREGATES {
+        let bounded = Bounded::new(registry.udaf(name)?.as_ref(), &pool);
+        registry.register_udaf(Arc::new(AggregateUDF::new_from_impl(bounded)))?;
+    }
     for function in FUNCTIONS.iter().chain(patterns::FUNCTIONS).chain(moments::FUNCTIONS) {
         registry.register_udf(Arc::new(ScalarUDF::new_from_impl(function.clone())))?;
     }
@@ -51,7 +57,12 @@ const FUNCTIONS: &[RowFunction] = &[
         Ok(Answer::Text(args[0].text().chars().map(upper).collect()))
     }),
     RowFunction::strict("initcap", Returns::Text, |args| Ok(Answer::Text(initcap(args[0].text())))),
-    RowFunction::strict("encode", Returns::Text, |args| encode(bytes(&args[0]), args[1].text())),
+    RowFunction::strict("encode", Returns::Text, |args| encode(bytes(&args[0]), args[1].text())).growing(
+        |args| {
+            let per_byte = if args[1].text().eq_ignore_ascii_case("escape") { 4 } else { 2 };
+            bytes(&args[0]).len() * per_byte
+        },
+    ),
     RowFunction::strict("decode", Returns::Bytes, |args| decode(args[0].text(), args[1].text())),
     RowFunction::strict("convert_from", Returns::Text, |args| {
         check_encoding(args[1].text())?;
@@ -66,17 +77,20 @@ const FUNCTIONS: &[RowFunction] = &[
     }),
     RowFunction::strict("json_array_length", Returns::Int4, |args| json_array_length(args[0].text())),
     RowFunction::strict("jsonb_array_length", Returns::Int4, |args| json_array_length(args[0].text())),
+    RowFunction::strict(LONG_TEXT, Returns::Text, |args| Ok(Answer::Text(args[0].text().to_owned()))),
     RowFunction::strict(HAS_KEY, Returns::Bool, |args| {
         Ok(Answer::Bool(has_key(args[0].text(), args[1].text())))
     }),
     RowFunction::strict("lpad", Returns::Text, |args| {
         let (kept, fill) = padding(args)?;
         Ok(Answer::Text(fill + &kept))
-    }),
+    })
+    .growing(padded_bytes),
     RowFunction::strict("rpad", Returns::Text, |args| {
         let (kept, fill) = padding(args)?;
         Ok(Answer::Text(kept + &fill))
-    }),
+    })
+    .growing(padded_bytes),
     RowFunction::strict(OVERLAY, Returns::Text, overlay),
     RowFunction::strict("right", Returns::Text, |args| {
         let (text, n) = (args[0].text(), args[1].int());
@@ -87,19 +101,26 @@ const FUNCTIONS: &[RowFunction] = &[
             n => (text.chars().count() as u64).saturating_sub(n as u64),
         };
         Ok(Answer::Text(text.chars().skip(usize::try_from(skipped).unwrap_or(usize::MAX)).collect()))
+    })
+    .growing(|args| {
+        let (bytes, n) = (args[0].text().len(), args[1].int());
+        usize::try_from(n).map_or(bytes, |n| bytes.min(n.saturating_mul(4)))
     }),
     RowFunction::strict("quote_literal", Returns::Text, |args| {
         Ok(Answer::Text(quote_literal(args[0].text())))
-    }),
+    })
+    .growing(quoted_bytes),
     RowFunction::lenient("quote_nullable", Returns::Text, |args| {
         Ok(Answer::Text(match args[0] {
             Arg::Null => "NULL".into(),
             _ => quote_literal(args[0].text()),
         }))
-    }),
+    })
+    .growing(quoted_bytes),
     RowFunction::lenient("concat", Returns::Text, |args| {
         Ok(Answer::Text(args.iter().map(Arg::text).collect()))
-    }),
+    })
+    .growing(|args| args.iter().map(|arg| arg.text().len()).sum()),
     RowFunction::lenient("concat_ws", Returns::Text, |args| match args {
         [Arg::Null, ..] => Ok(Answer::Null),
         [separator, parts @ ..] => {
@@ -107,15 +128,31 @@ const FUNCTIONS: &[RowFunction] = &[
             Ok(Answer::Text(parts.join(separator.text())))
         }
         [] => Ok(Answer::Null),
+    })
+    .growing(|args| {
+        let between = args.len().saturating_sub(2) * args[0].text().len();
+        between + args[1..].iter().map(|arg| arg.text().len()).sum::<usize>()
     }),
 ];
 
+/// A text that is written out, or a parameter, which is long: rows that are made of it share it.
+pub(crate) fn long_text(text: Expr) -> Expr {
+    let is_long = matches!(&text, Expr::Literal(ScalarValue::Utf8(Some(text)) | ScalarValue::Utf8View(Some(text)), None)
+        if text.len() > FOLDED_BYTES_MAX);
+    if is_long { call(LONG_TEXT, vec![text]) } else { text }
+}
+
+pub(super) const LONG_TEXT: &str = "long_text";
+
+fn call(name: &str, arguments: Vec<Expr>) -> Expr {
+    let function = FUNCTIONS.iter().find(|function| function.name() == name);
+    let function = function.expect("it is one of ours").clone();
+    Expr::ScalarFunction(ScalarFunction::new_udf(Arc::new(ScalarUDF::new_from_impl(function)), arguments))
+}
+
 /// Whether a JSON value has a member of a name, or is or has a string of it.
 pub(crate) fn json_has_key(document: Expr, key: Expr) -> Expr {
-    let function =
-        FUNCTIONS.iter().find(|function| function.name() == HAS_KEY).expect("it is one of ours").clone();
-    let function = Arc::new(ScalarUDF::new_from_impl(function));
-    Expr::ScalarFunction(ScalarFunction::new_udf(function, vec![document, key]))
+    call(HAS_KEY, vec![document, key])
 }
 
 pub(super) const HAS_KEY: &str = "json_has_key";
@@ -145,6 +182,21 @@ fn json_array_length(json: &str) -> std::result::Result<Answer, SqlError> {
     }
 }
 
+/// The bytes of a text that is brought to a length, at most.
+fn padded_bytes(args: &[Arg<'_>]) -> usize {
+    let (text, length) = (args[0].text(), args[1].int().max(0) as usize);
+    let widest = if args.get(2).is_none_or(|fill| fill.text().is_ascii()) { 1 } else { 4 };
+    let fill = if args.get(2).is_some_and(|fill| fill.text().is_empty()) { 0 } else { length };
+    // The body refuses it by its characters.
+    if length > CHARS_MAX { 0 } else { text.len().min(4 * length) + fill * widest }
+}
+
+/// The bytes of a text in quotes, of which each character may be doubled.
+fn quoted_bytes(args: &[Arg<'_>]) -> usize {
+    let text = args[0].text();
+    text.len() + text.bytes().filter(|byte| matches!(byte, b'\'' | b'\\')).count() + 3
+}
+
 /// What is kept of a text that is brought to a length, and what fills it up.
 fn padding(args: &[Arg<'_>]) -> std::result::Result<(String, String), SqlError> {
     let (text, length) = (args[0].text(), args[1].int().max(0) as usize);
@@ -169,10 +221,8 @@ pub(super) fn is_replaced(call: &ScalarFunction) -> bool {
 }
 
 /// The call of our function of the name.
-pub(super) fn ours(call: ScalarFunction) -> Expr {
-    let function = FUNCTIONS.iter().find(|function| function.name() == call.func.name());
-    let function = function.expect("it is one of ours").clone();
-    Expr::ScalarFunction(ScalarFunction::new_udf(Arc::new(ScalarUDF::new_from_impl(function)), call.args))
+pub(super) fn ours(replaced: ScalarFunction) -> Expr {
+    call(replaced.func.name(), replaced.args)
 }
 
 /// The text with another in place of some of its characters.

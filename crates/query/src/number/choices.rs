@@ -1,17 +1,22 @@
-//! `nullif`, `greatest` and `least`, which compare values as the operators do.
+//! `nullif`, `greatest` and `least`, which compare values as the operators do, and `coalesce`.
 //!
 //! DataFusion's `nullif` gives the type that both arguments have in common, and its comparison of floats goes by their bits.
+//! Its `coalesce` becomes a `CASE` with each argument twice, so that a plan doubles with each level of a nest.
 
 use super::functions::same_floats;
+use super::guards::may_be_wrong;
+use super::planned;
 use arrow::array::{Array, ArrayRef, BooleanArray, make_comparator};
 use arrow::compute::kernels::{cmp, zip::zip};
 use arrow::compute::{SortOptions, and, cast, is_not_null, is_null, nullif, or};
-use arrow::datatypes::DataType;
+use arrow::datatypes::{DataType, FieldRef};
+use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
 use datafusion::common::{Result, ScalarValue, plan_err};
-use datafusion::functions::core::{greatest, least};
+use datafusion::functions::core::{coalesce, greatest, least};
+use datafusion::logical_expr::simplify::{ExprSimplifyResult, SimplifyContext};
 use datafusion::logical_expr::type_coercion::binary::comparison_coercion;
 use datafusion::logical_expr::{
-    ColumnarValue, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, Volatility,
+    ColumnarValue, Expr, ReturnFieldArgs, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, Volatility,
 };
 use std::sync::Arc;
 
@@ -21,6 +26,7 @@ pub(super) fn functions() -> Vec<ScalarUDF> {
         ScalarUDF::new_from_impl(Extreme { inner, least, signature: signature() })
     };
     vec![
+        ScalarUDF::new_from_impl(Coalesce { inner: coalesce() }),
         ScalarUDF::new_from_impl(NullIf { signature: signature() }),
         extreme(greatest(), false),
         extreme(least(), true),
@@ -138,6 +144,92 @@ impl ScalarUDFImpl for Extreme {
             kept = zip(&better, other, &kept)?;
         }
         answer(&args, kept)
+    }
+}
+
+/// The first argument that is not null.
+#[derive(Debug, PartialEq, Eq, Hash)]
+struct Coalesce {
+    inner: Arc<ScalarUDF>,
+}
+
+/// Arguments up to this size are computed twice.
+const TWICE_MAX: usize = 8;
+
+/// The largest argument that is written twice in a plan because what follows must not be computed where it is not null.
+const GUARDING_MAX: usize = 2000;
+
+/// The number of an expression's parts, up to `max`.
+fn parts(expr: &Expr, max: usize) -> usize {
+    let mut parts = 0;
+    let counted = expr.apply(|_| {
+        parts += 1;
+        Ok(if parts < max { TreeNodeRecursion::Continue } else { TreeNodeRecursion::Stop })
+    });
+    counted.map_or(max, |_| parts)
+}
+
+impl ScalarUDFImpl for Coalesce {
+    fn name(&self) -> &str {
+        self.inner.name()
+    }
+
+    fn signature(&self) -> &Signature {
+        self.inner.signature()
+    }
+
+    fn coerce_types(&self, arguments: &[DataType]) -> Result<Vec<DataType>> {
+        self.inner.coerce_types(arguments)
+    }
+
+    fn return_type(&self, arguments: &[DataType]) -> Result<DataType> {
+        self.inner.return_type(arguments)
+    }
+
+    fn return_field_from_args(&self, args: ReturnFieldArgs<'_>) -> Result<FieldRef> {
+        self.inner.return_field_from_args(args)
+    }
+
+    /// A `CASE`, unless it would be much larger: then all arguments are computed, if none can fail.
+    fn simplify(&self, args: Vec<Expr>, info: &SimplifyContext) -> Result<ExprSimplifyResult> {
+        let guards = &args[..args.len().saturating_sub(1)];
+        let largest = guards.iter().map(|guard| parts(guard, GUARDING_MAX)).max().unwrap_or(0);
+        if largest <= TWICE_MAX {
+            return self.inner.inner().simplify(args, info);
+        }
+        if !args.iter().skip(1).any(may_be_wrong) {
+            return Ok(ExprSimplifyResult::Original(args));
+        }
+        if largest < GUARDING_MAX {
+            return self.inner.inner().simplify(args, info);
+        }
+        Err(planned(
+            super::error("54001", "COALESCE is nested too deeply").with_hint("nest it in its last argument"),
+        ))
+    }
+
+    fn short_circuits(&self) -> bool {
+        true
+    }
+
+    fn conditional_arguments<'a>(&self, args: &'a [Expr]) -> Option<(Vec<&'a Expr>, Vec<&'a Expr>)> {
+        self.inner.conditional_arguments(args)
+    }
+
+    fn invoke_with_args(&self, args: ScalarFunctionArgs) -> Result<ColumnarValue> {
+        let Some(first) = args.args.first() else { return plan_err!("coalesce of nothing") };
+        let mut found = first.to_array(args.number_rows)?;
+        for other in &args.args[1..] {
+            if found.null_count() == 0 {
+                break;
+            }
+            let missing = is_null(&found)?;
+            found = match other {
+                ColumnarValue::Scalar(value) => zip(&missing, &value.to_scalar()?, &found)?,
+                ColumnarValue::Array(array) => zip(&missing, array, &found)?,
+            };
+        }
+        answer(&args, found)
     }
 }
 

@@ -97,7 +97,7 @@ fn results(case: &Case) -> impl Iterator<Item = &Expr> {
 }
 
 /// Whether an expression is an error for some values, be it because they are large.
-fn may_be_wrong(expr: &Expr) -> bool {
+pub(super) fn may_be_wrong(expr: &Expr) -> bool {
     has_call(expr, |name| is_internal(name) || functions::has_domain(name))
 }
 

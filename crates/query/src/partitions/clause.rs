@@ -85,7 +85,8 @@ pub fn take(tokens: &mut Vec<TokenWithSpan>) -> Result<Option<PartitionClause>, 
     }) else {
         return Ok(None);
     };
-    let mut parser = Parser::new(&Postgres).with_tokens_with_locations(tokens[words[start]..].to_vec());
+    let dialect = Postgres::of(tokens.len());
+    let mut parser = Parser::new(&dialect).with_tokens_with_locations(tokens[words[start]..].to_vec());
     let clause = match is_create {
         true => parse_partition_by(&mut parser)?,
         false => {
@@ -203,7 +204,7 @@ fn parse_below(parser: &mut Parser<'_>) -> Result<bool, ParserError> {
 
 /// A constant, or several in parentheses; comparisons end it.
 fn parse_values(parser: &mut Parser<'_>) -> Result<Vec<Expr>, ParserError> {
-    Ok(match parser.parse_subexpr(Postgres.prec_value(Precedence::PgOther))? {
+    Ok(match parser.parse_subexpr(Postgres::of(0).prec_value(Precedence::PgOther))? {
         Expr::Tuple(values) => values,
         Expr::Nested(value) => vec![*value],
         value => vec![value],

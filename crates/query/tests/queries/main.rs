@@ -15,6 +15,7 @@ mod explain_of_writes_writes_nothing;
 mod files_are_tables_on_the_command_line;
 mod functions_in_from_give_columns;
 mod json_is_taken_apart;
+mod large_values_stay_within_memory;
 mod moments_are_computed_as_postgresql_does;
 mod moments_are_shown_by_the_sessions_clock;
 mod numbers_are_read_as_written;

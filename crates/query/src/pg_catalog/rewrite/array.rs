@@ -91,5 +91,5 @@ fn over_rows(query: &Query, order: &[OrderByExpr]) -> Option<Expr> {
 }
 
 fn parsed(sql: &str) -> Option<Expr> {
-    Parser::new(&Postgres).try_with_sql(sql).ok()?.parse_expr().ok()
+    Parser::new(&Postgres::of(sql.len())).try_with_sql(sql).ok()?.parse_expr().ok()
 }
