@@ -141,7 +141,6 @@ fn type_literals(expr: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {
             or_changed(results, changed)
         }
         Expr::ScalarFunction(call) if functions::is_of_one_type(call.func.name()) => {
-            functions::check_arguments(&call, schema)?;
             one_type::alike(Expr::ScalarFunction(call), schema)?
         }
         Expr::ScalarFunction(mut call) => {

@@ -71,7 +71,7 @@ impl Visitor for Names {
             _ => return ControlFlow::Continue(()),
         };
         match plain(name) {
-            Some(name) if IN_FROM.contains(&name.as_str()) => match check_in_from(&name, factor) {
+            Some(name) if IN_FROM.contains(&name.as_str()) => match check_in_from(factor) {
                 Ok(()) => ControlFlow::Continue(()),
                 Err(error) => ControlFlow::Break(error),
             },
@@ -84,23 +84,12 @@ impl Visitor for Names {
 }
 
 /// What DataFusion would plan without, or without a word about it.
-fn check_in_from(name: &str, factor: &TableFactor) -> Result<(), SqlError> {
-    let (args, ordinality) = match factor {
-        TableFactor::Table { args: Some(args), with_ordinality, .. } => (&args.args, *with_ordinality),
-        TableFactor::Function { args, with_ordinality, .. } => (args, *with_ordinality),
-        _ => return Ok(()),
-    };
-    if ordinality {
-        return Err(unsupported("WITH ORDINALITY"));
+fn check_in_from(factor: &TableFactor) -> Result<(), SqlError> {
+    match factor {
+        TableFactor::Table { with_ordinality: true, .. }
+        | TableFactor::Function { with_ordinality: true, .. } => Err(unsupported("WITH ORDINALITY")),
+        _ => Ok(()),
     }
-    let computed = ast::visit_expressions(args, |expr| match expr {
-        Expr::Identifier(_) | Expr::CompoundIdentifier(_) | Expr::Subquery(_) => ControlFlow::Break(()),
-        _ => ControlFlow::Continue(()),
-    });
-    if name == "generate_series" && computed.is_break() {
-        return Err(unsupported("generate_series of a column or a subquery"));
-    }
-    Ok(())
 }
 
 /// DataFusion's `EXCEPT ALL` and `INTERSECT ALL` do not count rows.

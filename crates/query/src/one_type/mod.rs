@@ -62,6 +62,7 @@ pub(crate) fn alike(expr: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> 
             Transformed::new_transformed(Expr::Case(case), changed)
         }
         Expr::ScalarFunction(mut call) if functions::is_of_one_type(call.func.name()) => {
+            functions::check_arguments(&call, schema)?;
             let purpose = if call.func.name() == "nullif" { Purpose::Equality } else { Purpose::Result };
             let mut values: Vec<&mut Expr> = call.args.iter_mut().collect();
             let changed = brought_together(&mut values, schema, purpose)?;
