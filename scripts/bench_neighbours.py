@@ -115,6 +115,12 @@ class Others:
         return told
 
 
+def couchbase(opcode, key, extras=b"", value=b""):
+    """A request of Couchbase's binary protocol."""
+    sizes = len(key), len(extras), 0, 0, len(extras) + len(key) + len(value), 0, 0
+    return struct.pack(">BBHBBHIIQ", 0x80, opcode, *sizes) + extras + key + value
+
+
 class Noise:
     """What one client, or a crowd of them, does to the others."""
 
@@ -193,8 +199,7 @@ class Passwords(Noise):
         self.flags = (*self.flags, "--couchbase-user", "user", "--couchbase-password-file", str(password))
 
     def make(self, server):
-        value = b"\0user\0wrong"
-        request = struct.pack(">BBHBBHIIQ", 0x80, 0x21, 5, 0, 0, 0, 5 + len(value), 0, 0) + b"PLAIN" + value
+        request = couchbase(0x21, b"PLAIN", value=b"\0user\0wrong")
         with socket.create_connection(("127.0.0.1", server.ports["couchbase"]), timeout=PATIENCE) as client:
             client.sendall(request * 2000)
             client.shutdown(socket.SHUT_WR)
@@ -232,15 +237,16 @@ class SlowReaders(Noise):
 
     flags = ("--memory", "256MiB")
 
+    select = couchbase(0x89, b"default")
+
     def prepare(self, server):
-        body = b"big" + bytes(18 << 20)
-        head = struct.pack(">BBHBBHIIQ", 0x80, 0x01, 3, 8, 0, 0, 8 + len(body), 0, 0) + bytes(8)
         with socket.create_connection(("127.0.0.1", server.ports["couchbase"]), timeout=PATIENCE) as client:
-            client.sendall(head + body)
-            client.recv(24)
+            client.sendall(self.select + couchbase(0x01, b"big", bytes(8), bytes(18 << 20)))
+            client.settimeout(5)
+            assert client.recv(24, socket.MSG_WAITALL)[6:8] == client.recv(24, socket.MSG_WAITALL)[6:8] == b"\0\0"
 
     def make(self, server):
-        hold(server, "couchbase", 200, struct.pack(">BBHBBHIIQ", 0x80, 0x00, 3, 0, 0, 0, 3, 0, 0) + b"big")
+        hold(server, "couchbase", 200, self.select + couchbase(0x00, b"big"))
 
 
 class KeptStatements(Noise):
@@ -316,6 +322,8 @@ def resident_mib(server):
 
 
 def load(server, rows):
+    with contextlib.closing(server.memcached()) as client:
+        client.set("hot", "warm")
     with server.sql() as sql:
         sql.execute("create table rows (id bigint primary key, n bigint, note text)")
         sql.execute(f"insert into rows select i, i, repeat('x', 90) from generate_series(1, {rows}) as s(i)")
