@@ -246,6 +246,10 @@ enum Number<'a> {
 }
 
 fn convert(array: &ArrayRef, to: &DataType) -> Result<ArrayRef, ArrowError> {
+    // What is cast may have got another type since: that of the values that it is one of.
+    if !differs(array.data_type(), to).map_err(ours)? {
+        return arrow_cast(array, to);
+    }
     let column_type = ColumnType::from_arrow(to).map_err(foreign)?;
     let from = array.data_type().clone();
     let mut builder = ColumnBuilder::new(column_type);

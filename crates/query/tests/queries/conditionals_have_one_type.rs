@@ -48,6 +48,9 @@ const ANSWERS: &[(&str, &str)] = &[
         "select greatest(id, 1.5) / 2 from o order by id",
         "0.75000000000000000000;1.00000000000000000000;1.5000000000000000",
     ),
+    ("select coalesce(case when k=1 then 1 else a end, 0.5) / 2 from o order by id", "0.5;1.125;0.25"),
+    ("select coalesce(case when true then 1::smallint else null::float8 end, 0.5) / 2", "0.5"),
+    ("select '2' * coalesce(0.5::numeric(12,4), null::float8)", "1"),
     ("select least(id, a) / 2 from o order by id", "0.5;1;1.5"),
     (
         "select nullif(id, 1.5) / 2 from o order by id",
