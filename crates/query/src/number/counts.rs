@@ -79,7 +79,6 @@ impl ScalarUDFImpl for Count {
 }
 
 /// A number of a row.
-
 #[derive(Debug, PartialEq, Eq, Hash)]
 struct Rank {
     inner: Arc<WindowUDF>,
