@@ -8,6 +8,8 @@ import http.client
 import json
 import multiprocessing
 import pathlib
+import resource
+import selectors
 import socket
 import struct
 import tempfile
@@ -121,6 +123,14 @@ def couchbase(opcode, key, extras=b"", value=b""):
     return struct.pack(">BBHBBHIIQ", 0x80, opcode, *sizes) + extras + key + value
 
 
+def postgres(kind, body):
+    """A message of PostgreSQL's protocol."""
+    return kind + struct.pack(">i", 4 + len(body)) + body
+
+
+POSTGRES_STARTUP = postgres(b"", b"\0\3\0\0user\0oribi\0database\0oribi\0\0")
+
+
 class Noise:
     """What one client, or a crowd of them, does to the others."""
 
@@ -136,6 +146,9 @@ class Noise:
 
     def make(self, server):
         raise NotImplementedError
+
+    # What it does afterwards, in time of its own.
+    stay = None
 
 
 class Update(Noise):
@@ -255,11 +268,9 @@ class KeptStatements(Noise):
     flags = ("--memory", "256MiB")
 
     def make(self, server):
-        message = b"s%03d\0select 1 /*" + b"x" * (1 << 20) + b"*/\0\0\0"
-        parse = b"".join(b"P" + struct.pack(">i", 4 + len(message) - 1) + message % n for n in range(400))
-        startup = struct.pack(">i", 196608) + b"user\0oribi\0database\0oribi\0\0"
-        startup = struct.pack(">i", 4 + len(startup)) + startup
-        hold(server, "postgres", 1, startup + parse + b"S\0\0\0\4")
+        comment = b"x" * (1 << 20)
+        parse = b"".join(postgres(b"P", b"s%03d\0select 1 /*%b*/\0\0\0" % (n, comment)) for n in range(400))
+        hold(server, "postgres", 1, POSTGRES_STARTUP + parse + postgres(b"S", b""))
 
 
 class Scrapers(Noise):
@@ -269,12 +280,65 @@ class Scrapers(Noise):
         hold(server, "http", 200, b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n" * 50)
 
 
-class Silent(Noise):
-    """1,000 connections on each door that say nothing"""
+class Crowds(Noise):
+    """Crowds on each door at once."""
+
+    flags = (
+        "--memory", "256MiB", "--memcached-connections-max", "9000", "--couchbase-connections-max", "9000",
+        "--postgres-connections-max", "1100", "--kudu-connections-max", "1100",
+    )  # fmt: skip
+
+    def prepare(self, server):
+        with contextlib.closing(server.memcached()) as client:
+            client.set("big", bytes(1 << 20))
 
     def make(self, server):
-        hold(server, "memcached", 1000, b"")
-        hold(server, "couchbase", 1000, b"")
+        self.held = Held()
+        for door, (clients, request) in self.crowds.items():
+            self.held.add(server, door, clients, request)
+        self.held.send(5)
+
+    def stay(self):
+        with self.held:
+            self.held.send(5)
+
+
+# As many as a process may have, and some for the server's files.
+MOST = min(20_000, resource.getrlimit(resource.RLIMIT_NOFILE)[1] - 300)
+
+
+class Silent(Crowds):
+    """connections that say nothing, 20,000 or as many as a process may have: 1,000 on each of three doors, else on the key-value doors"""
+
+    each = (MOST - 3000) // 2
+    crowds = {
+        "memcached": (each, b""), "couchbase": (each, b""), "postgres": (1000, b""), "kudu-master": (1000, b""),
+        "kudu-tserver": (1000, b""),
+    }  # fmt: skip
+
+
+class HalfFramesEverywhere(Crowds):
+    """half a frame of 1 MiB from each of 1,000 clients on each door"""
+
+    half = bytes(512 << 10)
+    crowds = {
+        "memcached": (1000, b"set half 0 0 1048576\r\n" + half),
+        "couchbase": (1000, struct.pack(">BBHBBHIIQ", 0x80, 0x01, 3, 8, 0, 0, 1 << 20, 0, 0) + half),
+        "postgres": (1000, POSTGRES_STARTUP + b"Q" + struct.pack(">i", 1 << 20) + half),
+        "kudu-tserver": (1000, b"hrpc\x09\0\0" + struct.pack(">I", 1 << 20) + half),
+        "http": (1000, b"GET / HTTP/1.1\r\nX: " + half),
+    }
+
+
+class NobodyReads(Crowds):
+    """1,000 clients on each door that ask for megabytes and do not read"""
+
+    crowds = {
+        "memcached": (1000, b"get big\r\n" * 8),
+        "couchbase": (1000, couchbase(0x89, b"default") + couchbase(0x00, b"big") * 8),
+        "postgres": (1000, POSTGRES_STARTUP + postgres(b"Q", b"select value from default.kv where key = 'big'\0") * 8),
+        "http": (1000, b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n"),
+    }
 
 
 class Drip(Noise):
@@ -296,23 +360,55 @@ def together(works):
         thread.join()
 
 
+class Held(contextlib.ExitStack):
+    """Clients that send what is taken of their requests, and read nothing."""
+
+    def __init__(self):
+        super().__init__()
+        self.writable = self.enter_context(selectors.DefaultSelector())
+
+    def add(self, server, door, clients, request):
+        for _ in range(clients):
+            client = self.enter_context(socket.socket())
+            # What a client does not read is in the server, and not in the client's kernel.
+            client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            client.connect(("127.0.0.1", server.ports[door]))
+            client.setblocking(False)
+            if request:
+                self.writable.register(client, selectors.EVENT_WRITE, memoryview(request))
+
+    def send(self, seconds):
+        """Whatever is taken for so many seconds."""
+        until = time.monotonic() + seconds
+        while (left := until - time.monotonic()) > 0:
+            if not self.writable.get_map():
+                time.sleep(left)
+                return
+            for key, _ in self.writable.select(left):
+                self.send_some(key)
+
+    def send_some(self, key):
+        try:
+            sent = key.fileobj.send(key.data)
+        except BlockingIOError:
+            return
+        except OSError:  # It was hung up on.
+            sent = len(key.data)
+        self.writable.unregister(key.fileobj)
+        if rest := key.data[sent:]:
+            self.writable.register(key.fileobj, selectors.EVENT_WRITE, rest)
+
+
 def hold(server, door, clients, request):
-    """So many clients that send what is taken of a request, read nothing, and stay for some seconds."""
-    held = []
-    for _ in range(clients):
-        client = socket.create_connection(("127.0.0.1", server.ports[door]), timeout=PATIENCE)
-        client.settimeout(1)
-        with contextlib.suppress(OSError):
-            client.sendall(request)
-        held.append(client)
-    time.sleep(3)
-    for client in held:
-        client.close()
+    """So many clients that stay for some seconds."""
+    with Held() as held:
+        held.add(server, door, clients, request)
+        held.send(4)
 
 
 NOISES = [
     Update, Import, LongString, LongPad, WideSelect, Passwords, DrippingLine, HalfFrames, SlowReaders, KeptStatements, Scrapers,
-    Silent, Drip,
+    Silent, HalfFramesEverywhere, NobodyReads, Drip,
 ]  # fmt: skip
 
 
@@ -340,11 +436,14 @@ def measure(kind, options):
             # What was written is in files afterwards, and no row is cached.
             server.restart()
             run = {}
-            for name, make in [("alone", lambda _: time.sleep(2)), ("beside", noise.make)]:
+            phases = {"alone": lambda: time.sleep(2), "beside": lambda: noise.make(server), "afterwards": noise.stay}
+            for name, make in phases.items():
+                if not make:
+                    continue
                 pathlib.Path(f"/proc/{server.process.pid}/clear_refs").write_text("5")
                 with Others(server) as others:
                     started = time.perf_counter()
-                    make(server)
+                    make()
                     seconds = time.perf_counter() - started
                     time.sleep(0.2)
                 run[name] = {"seconds": seconds, "others": others.results(), "resident MiB": resident_mib(server)}
@@ -354,16 +453,16 @@ def measure(kind, options):
 
 
 def print_run(kind, run):
-    print(f"\n{kind.__name__}: {kind.__doc__}; {run['beside']['seconds']:.1f} s")
-    resident = [run[name]["resident MiB"] for name in ("alone", "beside")]
-    print(f"    {'most memory':<22}{resident[0]:8,.0f} MiB{resident[1]:8,.0f} MiB")
+    seconds = ", ".join(f"{phase['seconds']:.1f} s" for phase in run.values())
+    print(f"\n{kind.__name__}: {kind.__doc__}; {seconds}")
+    print(f"    {'most memory':<22}" + "".join(f"{phase['resident MiB']:8,.0f} MiB{'':<31}" for phase in run.values()).rstrip())
     for name in PROBES:
-        alone, beside = (run[when]["others"][name] for when in ("alone", "beside"))
+        answers = [phase["others"][name] for phase in run.values()]
         shown = [
             answer.get("error") or f"p99 {answer['p99']:8.1f}  max {answer['max']:8.1f}  of {answer['requests']:,}"
-            for answer in (alone, beside)
+            for answer in answers
         ]
-        print(f"    {name:<22}{shown[0]:<42}| {shown[1]}")
+        print(f"    {name:<22}" + "| ".join(f"{each:<41}" for each in shown).rstrip())
 
 
 def main():
@@ -374,8 +473,10 @@ def main():
     parser.add_argument("--json", type=pathlib.Path, help="file to write all results into")
     options = parser.parse_args()
     wanted = [kind for kind in NOISES if not options.noises or kind.__name__ in options.noises]
+    # The server inherits it.
+    resource.setrlimit(resource.RLIMIT_NOFILE, (resource.getrlimit(resource.RLIMIT_NOFILE)[1],) * 2)
     results = {}
-    print("milliseconds that others waited: alone | beside")
+    print("milliseconds that others waited: alone | beside it | beside those who came and stay")
     for kind in wanted:
         results[kind.__name__] = measure(kind, options)
         print_run(kind, results[kind.__name__])
