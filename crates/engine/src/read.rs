@@ -335,6 +335,7 @@ impl Engine {
 }
 
 /// Answers with a version: what it gave, and what was observed.
+#[inline]
 fn look<R>(
     table: &Table,
     key: &[u8],
