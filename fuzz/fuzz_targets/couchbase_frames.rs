@@ -9,7 +9,7 @@ use libfuzzer_sys::fuzz_target;
 use oribi_doors::couchbase::cluster::ClusterMap;
 use oribi_doors::couchbase::sasl::Users;
 use oribi_doors::couchbase::{Couchbase, CouchbaseOptions};
-use oribi_doors::runtime::{ClientLimits, Exchange, Leave, Link, Progress, Protocol, Service};
+use oribi_doors::runtime::{ClientLimits, Exchange, Leave, Link, Network, Progress, Protocol, Service};
 use oribi_engine::{Engine, EngineOptions};
 use oribi_session::kv::{KeyValue, KvLimits};
 use oribi_sim::SimFiles;
@@ -23,7 +23,7 @@ static SERVICE: LazyLock<(Couchbase, Arc<KeyValue>)> = LazyLock::new(|| {
     let engine = Engine::open(oribi_sim::env(&SimFiles::new()), Path::new("/data"), options).unwrap();
     let kv = KvLimits { value_bytes_max: 1 << 16, ..KvLimits::default() };
     let users = Users::new([]).unwrap();
-    let options = CouchbaseOptions { kv, clients: ClientLimits::default(), users, threads: 1 };
+    let options = CouchbaseOptions { kv, clients: ClientLimits::default(), users, network: Network::default(), threads: 1 };
     let couchbase = Couchbase::new(&engine, &Arc::default(), options, ClusterMap::single(1)).unwrap();
     (couchbase, KeyValue::new(engine, kv))
 });

@@ -8,7 +8,7 @@ use frames::{Client, flexible, frame, request, set};
 use oribi_doors::couchbase::cluster::{ClusterMap, MapVersion, Node, VBUCKETS};
 use oribi_doors::couchbase::sasl::Users;
 use oribi_doors::couchbase::{CouchbaseDoor, CouchbaseOptions};
-use oribi_doors::runtime::ClientLimits;
+use oribi_doors::runtime::{ClientLimits, Network};
 use oribi_engine::{Engine, EngineOptions};
 use oribi_env::Env;
 use oribi_session::kv::KvLimits;
@@ -38,6 +38,7 @@ impl Subject {
             kv: KvLimits::default(),
             clients: ClientLimits::default(),
             users: Users::new(users.iter().copied()).unwrap(),
+            network: Network::default(),
             threads: 1,
         };
         let addr = "127.0.0.1:0".parse().unwrap();

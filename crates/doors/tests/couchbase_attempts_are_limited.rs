@@ -8,7 +8,7 @@ use frames::{Client, frame};
 use oribi_doors::couchbase::cluster::ClusterMap;
 use oribi_doors::couchbase::sasl::Users;
 use oribi_doors::couchbase::{Couchbase, CouchbaseDoor, CouchbaseOptions};
-use oribi_doors::runtime::{ClientLimits, Exchange, Leave, Link, Progress, Protocol, Service};
+use oribi_doors::runtime::{ClientLimits, Exchange, Leave, Link, Network, Progress, Protocol, Service};
 use oribi_engine::{Engine, EngineOptions};
 use oribi_env::Env;
 use oribi_session::kv::KvLimits;
@@ -28,6 +28,7 @@ fn options() -> CouchbaseOptions {
         kv: KvLimits::default(),
         clients: ClientLimits::default(),
         users: Users::new([("ann", "secret")]).unwrap(),
+        network: Network::default(),
         threads: 1,
     }
 }

@@ -7,7 +7,7 @@ use frames::{Client, flexible, frame};
 use oribi_doors::couchbase::cluster::ClusterMap;
 use oribi_doors::couchbase::sasl::Users;
 use oribi_doors::couchbase::{CouchbaseDoor, CouchbaseOptions};
-use oribi_doors::runtime::ClientLimits;
+use oribi_doors::runtime::{ClientLimits, Network};
 use oribi_engine::{Engine, EngineOptions};
 use oribi_session::kv::{Got, KeyValue, KvLimits};
 use oribi_sim::{SimFiles, seeds};
@@ -30,6 +30,7 @@ fn write_and_cut(seed: u64) -> SimFiles {
         kv: KvLimits::default(),
         clients: ClientLimits::default(),
         users: Users::new([]).unwrap(),
+        network: Network::default(),
         threads: 1,
     };
     let addr = "127.0.0.1:0".parse().unwrap();

@@ -25,6 +25,8 @@ pub struct Config {
     pub http: Option<SocketAddr>,
     /// Budget for memtables, row cache and queries together.
     pub memory_bytes: u64,
+    /// For long requests and answers; `None`: by the other memory.
+    pub network_memory_bytes: Option<usize>,
     /// Of tables that do not say.
     pub durability: Durability,
     /// How long a tablet is quiet before what it has in memory becomes a file.
@@ -55,6 +57,14 @@ pub struct Config {
     pub one_source: bool,
     pub log: String,
     pub log_format: LogFormat,
+}
+
+impl Config {
+    /// What doors have for long requests and answers, in bytes.
+    pub fn network_memory(&self) -> usize {
+        let of_memory = || (self.memory_bytes / 4).clamp(64 << 20, 256 << 20) as usize;
+        self.network_memory_bytes.unwrap_or_else(of_memory)
+    }
 }
 
 /// How log lines look.
@@ -140,6 +150,17 @@ const SETTINGS: &[Setting] = &[
         default: "1GiB",
         help: "Budget for memtables, row cache and queries together",
         apply: |config, text| parse_size(text).map(|bytes| config.memory_bytes = bytes),
+    },
+    Setting {
+        name: "network-memory",
+        metavar: "SIZE",
+        default: "auto",
+        help: "Memory besides for long requests that clients are sending and long answers that they have not read, half each, and as \
+               much again for what PostgreSQL clients keep under names; auto: a quarter of the memory, 64 to 256 MiB",
+        apply: |config, text| {
+            config.network_memory_bytes = if text == "auto" { None } else { Some(parse_usize_size(text)?) };
+            Ok(())
+        },
     },
     Setting {
         name: "durability",
@@ -426,6 +447,7 @@ impl Layers {
             kudu_tserver: None,
             http: None,
             memory_bytes: 0,
+            network_memory_bytes: None,
             durability: Durability::Sync,
             flush_quiet_ms: 0,
             statement_bytes_max: None,

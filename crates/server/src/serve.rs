@@ -13,7 +13,7 @@ use oribi_doors::http::{HttpDoor, HttpLimits, HttpState};
 use oribi_doors::kudu::{KuduAddresses, KuduDoor, KuduOptions};
 use oribi_doors::memcached::{MemcachedDoor, MemcachedLimits};
 use oribi_doors::postgres::{PostgresDoor, PostgresLimits};
-use oribi_doors::runtime::ClientLimits;
+use oribi_doors::runtime::{ClientLimits, Network};
 use oribi_doors::tls::TlsIdentity;
 use oribi_engine::{EngineStats, Part, Trouble};
 use oribi_session::Database;
@@ -133,26 +133,30 @@ impl Doors {
         let engine = &database.engine;
         let statement_bytes_max = engine.options().statement_bytes_max;
         let locks = Arc::<Locks>::default();
+        let network = Network::new(config.network_memory())?;
         let memcached = config.memcached.map(|address| {
-            let limits = memcached_limits(config, statement_bytes_max);
+            let limits = memcached_limits(config, statement_bytes_max, &network);
             MemcachedDoor::start(address, engine, &locks, limits, config.threads, shut.clone())
         });
         let couchbase = config.couchbase.map(|address| {
-            let options = couchbase_options(config, statement_bytes_max)?;
+            let options = couchbase_options(config, statement_bytes_max, &network)?;
             CouchbaseDoor::start(address, engine, &locks, options, ClusterMap::single, shut.clone())
         });
         let postgres = config.postgres.map(|address| {
-            let connections_max = config.postgres_connections_max;
-            let limits = PostgresLimits { connections_max, ..PostgresLimits::default() };
+            let limits = postgres_limits(config, &network);
             PostgresDoor::start(bind(&address.to_string())?, database.sql.clone(), limits, shut.clone())
         });
         let addresses = KuduAddresses { master: config.kudu_master, tserver: config.kudu_tserver };
-        let kudu =
-            addresses.any().then(|| KuduDoor::start(addresses, engine, kudu_options(config)?, shut.clone()));
+        let kudu = addresses
+            .any()
+            .then(|| KuduDoor::start(addresses, engine, kudu_options(config, &network)?, shut.clone()));
         let http = config.http.map(|address| {
             let engine = database.engine.clone();
             let asked = engine.clone();
-            let refresh = Arc::new(move || publish(&engine.stats(), &engine.troubles()));
+            let refresh = Arc::new(move || {
+                publish(&engine.stats(), &engine.troubles());
+                publish_network(&network);
+            });
             let state = HttpState { metrics, refresh, ready, troubles: Arc::new(move || asked.troubles()) };
             HttpDoor::start(bind(&address.to_string())?, state, HttpLimits::default(), shut.clone())
         });
@@ -242,7 +246,7 @@ impl Doors {
     }
 }
 
-fn memcached_limits(config: &Config, statement_bytes_max: usize) -> MemcachedLimits {
+fn memcached_limits(config: &Config, statement_bytes_max: usize, network: &Network) -> MemcachedLimits {
     let most = KvLimits::value_bytes_most(config.key_bytes_max, statement_bytes_max);
     let value_bytes_max = config.value_bytes_max.unwrap_or(KvLimits::default().value_bytes_max.min(most));
     let relative_seconds_max = config.memcached_relative_seconds_max as i64;
@@ -257,12 +261,29 @@ fn memcached_limits(config: &Config, statement_bytes_max: usize) -> MemcachedLim
             idle_max,
             ..ClientLimits::default()
         },
+        network: network.clone(),
+    }
+}
+
+fn postgres_limits(config: &Config, network: &Network) -> PostgresLimits {
+    let limits = PostgresLimits::default();
+    let kept_bytes_max_of_all = config.network_memory();
+    PostgresLimits {
+        connections_max: config.postgres_connections_max,
+        network: network.clone(),
+        kept_bytes_max: limits.kept_bytes_max.min(kept_bytes_max_of_all),
+        kept_bytes_max_of_all,
+        ..limits
     }
 }
 
 /// # Errors
 /// `Invalid` for a user without a password; those of reading it.
-fn couchbase_options(config: &Config, statement_bytes_max: usize) -> Result<CouchbaseOptions> {
+fn couchbase_options(
+    config: &Config,
+    statement_bytes_max: usize,
+    network: &Network,
+) -> Result<CouchbaseOptions> {
     let limits = KvLimits::default();
     let most = KvLimits::value_bytes_most(limits.key_bytes_max, statement_bytes_max);
     let (user, file) = (&config.couchbase_user, &config.couchbase_password_file);
@@ -282,16 +303,18 @@ fn couchbase_options(config: &Config, statement_bytes_max: usize) -> Result<Couc
             ..ClientLimits::default()
         },
         users,
+        network: network.clone(),
         threads: config.threads,
     })
 }
 
 /// # Errors
 /// Those of reading who this server is, or of writing it down; of its certificate.
-fn kudu_options(config: &Config) -> Result<KuduOptions> {
+fn kudu_options(config: &Config, network: &Network) -> Result<KuduOptions> {
     let options = KuduOptions::new(database::node_id(&config.data)?);
     let clients = ClientLimits { connections_max: config.kudu_connections_max, ..options.clients };
-    Ok(KuduOptions { clients, threads: config.threads, identity: identity(config)?, ..options })
+    let (threads, network) = (config.threads, network.clone());
+    Ok(KuduOptions { clients, threads, network, identity: identity(config)?, ..options })
 }
 
 /// # Errors
@@ -325,6 +348,14 @@ async fn ask(door: &str, address: SocketAddr, request: &[u8], answer: &[u8]) -> 
         return Err(Error::internal(format!("door {door} answered {:?}", String::from_utf8_lossy(&began))));
     }
     Ok(())
+}
+
+/// Brings the gauges of what doors keep for clients up to date.
+fn publish_network(network: &Network) {
+    for (of, room) in [("requests", &network.requests), ("answers", &network.answers)] {
+        gauge!("oribi_network_memory_used_bytes", "of" => of).set(room.used() as f64);
+        gauge!("oribi_network_memory_limit_bytes", "of" => of).set(room.bytes_max() as f64);
+    }
 }
 
 /// Brings the gauges of the engine up to date.

@@ -93,6 +93,19 @@ fn rows_of_files_count_as_rows_of_memory_do() {
 }
 
 #[test]
+fn where_answers_must_be_short_a_window_gives_few_of_them() {
+    let (kv, _folder) = cold();
+    let keys: Vec<Vec<u8>> = (0..100).map(|i| format!("s{i}").into_bytes()).collect();
+    keys.iter().for_each(|key| set(&kv, key, &[7; 1000]));
+    let gets: Vec<Op<'_>> = keys.iter().map(|key| Op::Get(key[..].into())).collect();
+    assert_eq!(run(&kv, &gets, usize::MAX).1, 100 * 1000);
+    let (ran, bytes) = run(&kv, &gets, 16 << 10);
+    assert!((15_000..=16 << 10).contains(&bytes), "{ran:?} {bytes}");
+    assert_eq!((ran.ops, ran.long_bytes), (bytes / 1000, 0));
+    kv.engine().close().unwrap();
+}
+
+#[test]
 fn what_is_too_long_for_the_round_is_not_answered_and_nothing_behind_it_is_done() {
     let (kv, _folder) = cold();
     set(&kv, b"short", b"s");

@@ -15,7 +15,7 @@ use super::state::State;
 use super::status::Status;
 use super::subdoc::Edit;
 use crate::binary_frame::{self, Frame, Header, Packet, Response};
-use crate::runtime::{Leave, Link, OUTPUT_BYTES_MAX, Progress};
+use crate::runtime::{Leave, Link, Progress};
 use oribi_engine::{Catalog, Obligation};
 use oribi_session::kv::{Action, Change, Key, Op, Round};
 use std::ops::Range;
@@ -82,7 +82,7 @@ impl<'e> Execution<'e> {
     pub fn advance(&mut self, input: &'e [u8]) -> Stopped {
         let mut executed = 0;
         loop {
-            if self.output.len() > OUTPUT_BYTES_MAX {
+            if self.leave.is_full(self.output.len()) {
                 return Stopped::at(executed, Progress::OutputFull);
             }
             let mut window = Window::default();
@@ -195,7 +195,7 @@ impl<'e> Execution<'e> {
             if ran.long_bytes > 0 {
                 return Err((done, Progress::NeedsRoom(ran.long_bytes)));
             }
-            if self.output.len() > OUTPUT_BYTES_MAX && done < window.ops.len() {
+            if self.leave.is_full(self.output.len()) && done < window.ops.len() {
                 return Err((done, Progress::OutputFull));
             }
         }

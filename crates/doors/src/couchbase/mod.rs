@@ -22,7 +22,7 @@ mod status;
 mod subdoc;
 
 use crate::binary_frame::Packet;
-use crate::runtime::{ClientLimits, Door, Link, Loads, Service, Traffic};
+use crate::runtime::{ClientLimits, Door, Link, Loads, Network, Service, Traffic};
 use client::Client;
 use cluster::{Cluster, ClusterMap};
 use operation::Refusal;
@@ -43,6 +43,7 @@ pub struct CouchbaseOptions {
     pub kv: KvLimits,
     pub clients: ClientLimits,
     pub users: Users,
+    pub network: Network,
     /// Threads; 0 for one per core.
     pub threads: usize,
 }
@@ -127,7 +128,7 @@ impl Couchbase {
             // Some clients have no unsigned numbers.
             vbucket_uuid: u64::from_be_bytes(uuid) >> 16,
             traffic: Traffic::new(Couchbase::NAME, Door::threads(options.threads)),
-            loads: Loads::new(options.kv.value_bytes_max + PATHS_BYTES_MAX),
+            loads: Loads::new(&options.network, options.kv.value_bytes_max + PATHS_BYTES_MAX),
             started: Instant::now(),
         })))
     }

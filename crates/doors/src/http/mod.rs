@@ -46,10 +46,11 @@ pub struct HttpLimits {
 }
 
 impl Default for HttpLimits {
-    /// Few connections and short times: those who ask are a scraper and an orchestrator or two.
+    /// Short times: those who ask are a scraper and an orchestrator or two. Many connections: who has just come has the time to ask,
+    /// even if a crowd comes behind it.
     fn default() -> Self {
         HttpLimits {
-            connections_max: 64,
+            connections_max: 1024,
             scrapes_max: 8,
             request_max: Duration::from_secs(30),
             answer_max: Duration::from_secs(10),

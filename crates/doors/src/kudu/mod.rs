@@ -30,7 +30,7 @@ mod stream;
 mod taken;
 mod tserver;
 
-use crate::runtime::{ClientLimits, Door, Host, Traffic, Visit};
+use crate::runtime::{ClientLimits, Door, Host, Network, Traffic, Visit};
 use crate::tls::TlsIdentity;
 use connection::Connection;
 use node::{Addresses, Node, Role};
@@ -79,13 +79,14 @@ pub struct KuduOptions {
     pub node_id: [u8; 16],
     /// With it clients are offered TLS.
     pub identity: Option<TlsIdentity>,
+    pub network: Network,
 }
 
 impl KuduOptions {
     /// With Kudu's own limits: an idle connection is closed after 65 seconds (`--rpc_default_keepalive_time_ms`).
     pub fn new(node_id: [u8; 16]) -> Self {
         let clients = ClientLimits { idle_max: Some(Duration::from_secs(65)), ..ClientLimits::default() };
-        KuduOptions { clients, threads: 0, node_id, identity: None }
+        KuduOptions { clients, threads: 0, node_id, identity: None, network: Network::default() }
     }
 }
 
@@ -117,7 +118,7 @@ impl KuduDoor {
         let (master, tserver) = (bind(addresses.master)?, bind(addresses.tserver)?);
         let bound = |socket: &Option<TcpListener>| socket.as_ref().map(TcpListener::local_addr).transpose();
         let addresses = Addresses::new(bound(&master)?, bound(&tserver)?)?;
-        let node = Node::new(engine.clone(), addresses, options.node_id);
+        let node = Node::new(engine.clone(), addresses, options.node_id, &options.network);
         let open = |role: Role, socket: Option<TcpListener>| {
             // Answers of the master's port come from memory: one thread serves many clients.
             let threads = if role == Role::Master { 1 } else { Door::threads(options.threads) };

@@ -4,7 +4,7 @@ use super::directory::Directory;
 use super::taken::Calls;
 use super::tserver::leases::Leases;
 use super::tserver::scanners::Scanners;
-use crate::runtime::Load;
+use crate::runtime::{Load, Network};
 use arc_swap::ArcSwap;
 use bytes::Bytes;
 use oribi_engine::Engine;
@@ -58,10 +58,6 @@ impl Addresses {
     }
 }
 
-/// Bytes of requests and answers, one request that has the turn among them.
-const LOAD_BYTES_MAX: usize = 256 << 20;
-const _: () = assert!(2 * FRAME_BYTES_MAX < LOAD_BYTES_MAX);
-
 pub(super) struct Node {
     pub engine: Arc<Engine>,
     pub addresses: Addresses,
@@ -76,7 +72,7 @@ pub(super) struct Node {
 }
 
 impl Node {
-    pub fn new(engine: Arc<Engine>, addresses: Addresses, id: [u8; 16]) -> Arc<Self> {
+    pub fn new(engine: Arc<Engine>, addresses: Addresses, id: [u8; 16], network: &Network) -> Arc<Self> {
         let directory = Directory::of(&engine, id);
         let leases = Leases::default();
         if let Some(history) = engine.take_history() {
@@ -91,7 +87,7 @@ impl Node {
             scanners: Scanners::default(),
             leases,
             calls: Calls::default(),
-            load: Arc::new(Load::new(LOAD_BYTES_MAX - FRAME_BYTES_MAX, FRAME_BYTES_MAX)),
+            load: Arc::new(Load::new(&network.requests, FRAME_BYTES_MAX)),
         })
     }
 

@@ -34,11 +34,12 @@ impl Calls {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::runtime::Room;
 
     #[test]
     fn calls_and_their_bytes_are_taken_on_up_to_a_limit() {
         const BYTES_MAX: usize = 1 << 20;
-        let (calls, load) = (Calls::default(), Load::new(BYTES_MAX, 1));
+        let (calls, load) = (Calls::default(), Load::new(&Room::new(BYTES_MAX), 1));
         let take = |bytes| calls.take(&load, Held::default(), bytes);
         let long = take(BYTES_MAX).unwrap();
         assert!(take(1).is_none());

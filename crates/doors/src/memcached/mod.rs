@@ -10,7 +10,7 @@ mod stats;
 mod text;
 mod window;
 
-use crate::runtime::{ClientLimits, Door, Link, Loads, Service, Traffic};
+use crate::runtime::{ClientLimits, Door, Link, Loads, Network, Service, Traffic};
 use client::Client;
 use oribi_engine::Engine;
 use oribi_session::kv::{KeyValue, KvLimits, Locks};
@@ -22,10 +22,11 @@ use std::time::Instant;
 use tokio::sync::watch;
 
 /// What clients may take.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct MemcachedLimits {
     pub kv: KvLimits,
     pub clients: ClientLimits,
+    pub network: Network,
 }
 
 /// What the connections of one thread share.
@@ -65,7 +66,7 @@ impl MemcachedDoor {
             counters: counters.clone(),
             started: Instant::now(),
         });
-        let loads = Loads::new(limits.kv.value_bytes_max);
+        let loads = Loads::new(&limits.network, limits.kv.value_bytes_max);
         let shared = |counters| {
             Arc::new(Shared { kv: kv.clone(), counters, stats: stats.clone(), loads: loads.clone() })
         };

@@ -9,7 +9,7 @@ use super::codec::MetaVerb;
 use super::meta;
 use super::reply::{Answers, Reply};
 use super::stats::Listed;
-use crate::runtime::{Leave, OUTPUT_BYTES_MAX, Progress};
+use crate::runtime::{Leave, Progress};
 use oribi_engine::Obligation;
 use oribi_session::kv::{Answer, Expiry, Key, Op, Round};
 use std::cell::RefCell;
@@ -75,7 +75,7 @@ impl<'b> Window<'b> {
     }
 
     pub fn output_is_full(&self) -> bool {
-        self.answers.output.len() > OUTPUT_BYTES_MAX
+        self.leave.is_full(self.answers.output.len())
     }
 
     /// How much of the input was executed, and what must be settled before the answers are sent.
@@ -126,7 +126,7 @@ impl<'b> Window<'b> {
         self.admit(&op)?;
         self.answers.now_micros = self.round.now_micros();
         let items = [Item { reply, end: self.end }];
-        run_all(self.shared, &mut self.round, &[op], &items, &mut self.answers, &mut self.done)
+        run_all(self.shared, &mut self.round, self.leave, &[op], &items, &mut self.answers, &mut self.done)
     }
 
     /// Counts the current request as answered, when all before it are.
@@ -183,7 +183,8 @@ impl<'b> Window<'b> {
         self.done.replies = 0;
         self.answers.now_micros = self.round.now_micros();
         let (ops, items) = (&self.ops[..], &self.items[..]);
-        let step = run_all(self.shared, &mut self.round, ops, items, &mut self.answers, &mut self.done);
+        let step =
+            run_all(self.shared, &mut self.round, self.leave, ops, items, &mut self.answers, &mut self.done);
         self.ops.clear();
         self.items.clear();
         step
@@ -203,6 +204,7 @@ impl<'b> Window<'b> {
 fn run_all<'b>(
     shared: &Shared,
     round: &mut Round<'_>,
+    leave: Leave,
     mut ops: &[Op<'b>],
     mut items: &[Item<'b>],
     answers: &mut Answers<'_>,
@@ -213,7 +215,7 @@ fn run_all<'b>(
         if items.is_empty() {
             return Ok(());
         }
-        if answers.output.len() > OUTPUT_BYTES_MAX {
+        if leave.is_full(answers.output.len()) {
             return Err(Progress::OutputFull);
         }
         let mut postponed = Postponed::default();

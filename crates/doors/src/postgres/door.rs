@@ -4,7 +4,7 @@ use super::cancel::Cancels;
 use super::connection;
 use super::kept::Shelf;
 use super::wire::holds;
-use crate::runtime::Load;
+use crate::runtime::{Load, Network};
 use metrics::counter;
 use oribi_session::sql::SqlEngine;
 use oribi_types::Result;
@@ -22,6 +22,8 @@ pub struct PostgresLimits {
     pub connections_max: usize,
     /// The largest message a client may send; also the largest row of a `COPY`.
     pub message_bytes_max: usize,
+    /// For the long ones that are being sent.
+    pub network: Network,
     /// Named prepared statements and, apart from them, portals of one connection.
     pub statements_max: usize,
     /// Bytes that named statements and portals of one connection may take, and those of all together.
@@ -38,6 +40,7 @@ impl Default for PostgresLimits {
         PostgresLimits {
             connections_max: 100,
             message_bytes_max: 64 << 20,
+            network: Network::default(),
             statements_max: 10_000,
             kept_bytes_max: 64 << 20,
             kept_bytes_max_of_all: 256 << 20,
@@ -90,7 +93,7 @@ impl PostgresDoor {
         let local_addr = listener.local_addr()?;
         let listener = TcpListener::from_std(listener)?;
         let sessions = Arc::new(Semaphore::new(limits.connections_max));
-        let load = Arc::new(Load::of_requests(limits.message_bytes_max));
+        let load = Arc::new(Load::of_requests(&limits.network, limits.message_bytes_max));
         let shelf = Shelf::new(limits.kept_bytes_max_of_all);
         let shared = Arc::new(Shared { sql, limits, cancels: Arc::default(), load, shelf, sessions });
         let accepting = tokio::spawn(accept(listener, shared, shutdown));

@@ -4,9 +4,11 @@
 //! served from begin to end as a plain sequence of calls, and only what has to wait costs more.
 
 use super::computing;
+use super::exchange::RECEIVE_BYTES_MAX_IF_SCARCE;
 use super::load::LONG_REQUEST_SILENCE_MAX;
-use super::unsent::{SHORT_VALUE_BYTES_MAX, Unsent};
+use super::unsent::{SHORT_VALUE_BYTES_MAX, SHORT_VALUE_BYTES_MAX_IF_SCARCE, Unsent};
 use super::{Exchange, FrameRoom, Leave, Link, Progress, Protocol, Service, Waited};
+use bytes::BufMut;
 use futures::future::{BoxFuture, FutureExt, pending};
 use futures::stream::{FuturesUnordered, StreamExt};
 use oribi_types::{Error, Result};
@@ -155,8 +157,13 @@ impl<S: Service> Connection<S> {
         }
         let exchange = &mut self.client.exchange;
         exchange.borrow_buffers();
+        let most = match self.service.loads().requests.is_scarce() {
+            true => RECEIVE_BYTES_MAX_IF_SCARCE,
+            false => usize::MAX,
+        };
+        let mut input = (&mut exchange.input).limit(most);
         // Having received less than there was room for, the socket knows that it is empty without another recv(2).
-        if let Poll::Ready(received) = pin!(self.socket.read_buf(&mut exchange.input)).poll(context) {
+        if let Poll::Ready(received) = pin!(self.socket.read_buf(&mut input)).poll(context) {
             let received = received?;
             self.service.traffic().thread(self.thread).received_bytes.add(received as u64);
             exchange.received();
@@ -171,12 +178,9 @@ impl<S: Service> Connection<S> {
     /// Executes and answers whatever is whole.
     async fn execute(mut self) -> Result<Self> {
         // Nearly always there is room for writes.
-        let mut leave = Leave {
-            to_block: false,
-            to_write: self.service.engine().admits(),
-            to_compute: false,
-            to_answer: SHORT_VALUE_BYTES_MAX,
-        };
+        let to_write = self.service.engine().admits();
+        let short = self.short_answer_bytes();
+        let mut leave = Leave { to_block: false, to_write, to_compute: false, to_answer: short };
         let mut progress = self.client.advance(leave);
         loop {
             match progress {
@@ -186,7 +190,7 @@ impl<S: Service> Connection<S> {
                 }
                 Progress::OutputFull => {
                     self.answer().await?;
-                    leave.to_answer = SHORT_VALUE_BYTES_MAX;
+                    leave.to_answer = self.short_answer_bytes();
                 }
                 Progress::NeedsRoom(bytes) => {
                     self.answer().await?;
@@ -210,6 +214,14 @@ impl<S: Service> Connection<S> {
                 }
             }
             progress = self.client.advance(leave);
+        }
+    }
+
+    /// Up to how long answers are made without asking for room: where little of it is left, those that are not read should be short.
+    fn short_answer_bytes(&self) -> usize {
+        match self.service.loads().answers.is_scarce() {
+            true => SHORT_VALUE_BYTES_MAX_IF_SCARCE,
+            false => SHORT_VALUE_BYTES_MAX,
         }
     }
 
@@ -240,14 +252,16 @@ impl<S: Service> Connection<S> {
             engine.settled(exchange.obligation).await?;
         }
         protocol.settled(exchange);
-        match unsent {
-            None => self.socket.write_all(&exchange.output).await?,
-            Some(unsent) => {
-                unsent.send(&mut self.socket, &exchange.output).await?;
-                traffic.sent_bytes.add(exchange.output.len() as u64);
-                exchange.sent_long();
-                return Ok(());
-            }
+        let loads = self.service.loads();
+        let sent = match unsent {
+            None => self.socket.write(&exchange.output).now_or_never().transpose()?.unwrap_or(0),
+            Some(_) => 0,
+        };
+        if sent < exchange.output.len() {
+            let metric = &self.service.traffic().unsent_metric;
+            let unsent =
+                unsent.unwrap_or_else(|| Unsent::rest(&loads.answers, exchange.output.len(), metric));
+            unsent.send(&mut self.socket, &exchange.output[sent..]).await?;
         }
         traffic.sent_bytes.add(exchange.output.len() as u64);
         exchange.sent();

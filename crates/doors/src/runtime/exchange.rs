@@ -13,6 +13,8 @@ use std::cell::RefCell;
 pub const OUTPUT_BYTES_MAX: usize = 256 * 1024;
 /// The most that is received at once, in bytes: what arrives together is executed together, which pays.
 const RECEIVE_BYTES_MAX: usize = 256 * 1024;
+/// Likewise, while there is little room for long requests: it is counted once it is there.
+pub(super) const RECEIVE_BYTES_MAX_IF_SCARCE: usize = 16 * 1024;
 /// The beginning of a request is copied out of a thread's buffer up to this many bytes; a longer one keeps it, and is counted.
 const COPIED_BYTES_MAX: usize = UNCOUNTED_BYTES;
 /// How many pairs of buffers a thread keeps.
@@ -40,10 +42,6 @@ pub struct Exchange {
 }
 
 impl Exchange {
-    pub fn output_is_full(&self) -> bool {
-        self.output.len() > OUTPUT_BYTES_MAX
-    }
-
     /// Whether the input is a request's beginning that is counted.
     pub(super) fn is_long(&self) -> bool {
         self.input.len() > COPIED_BYTES_MAX
@@ -113,16 +111,13 @@ impl Exchange {
         self.drop_skipped();
     }
 
-    /// Forgets the answers that were sent.
+    /// Forgets the answers that were sent, and the memory of long ones, for which there is room no more.
     pub(super) fn sent(&mut self) {
+        if self.output.capacity() > 4 * OUTPUT_BYTES_MAX {
+            self.output = Vec::new();
+        }
         self.output.clear();
         self.obligation = Obligation::default();
-    }
-
-    /// Likewise, and the memory of a long one, for which there is room no more.
-    pub(super) fn sent_long(&mut self) {
-        self.output = Vec::new();
-        self.sent();
     }
 
     fn drop_skipped(&mut self) {

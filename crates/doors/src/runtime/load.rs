@@ -7,12 +7,13 @@
 //! A little of each connection is not counted, so that the requests of most clients cost nothing here, and get through whatever
 //! the others do.
 
+use super::network::{Network, Room};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 /// Of each connection, a request of so many bytes is not counted while it is received, nor answers of so many while they wait.
-pub(crate) const UNCOUNTED_BYTES: usize = 64 << 10;
+pub(crate) const UNCOUNTED_BYTES: usize = 32 << 10;
 /// How long the client that has the turn may neither send nor take a byte. It keeps the turn from all others that wait, so
 /// this is far less than other clients have.
 pub(crate) const TURN_SILENCE_MAX: Duration = Duration::from_secs(5);
@@ -21,8 +22,8 @@ pub(crate) const LONG_REQUEST_SILENCE_MAX: Duration = Duration::from_secs(60);
 
 /// Room for what is kept.
 pub struct Load {
-    bytes: Arc<Semaphore>,
-    bytes_max: usize,
+    /// That of all doors.
+    room: Arc<Room>,
     turn: Arc<Semaphore>,
     turn_bytes: usize,
 }
@@ -42,46 +43,46 @@ pub struct Loads {
     pub answers: Arc<Load>,
 }
 
-/// Bytes of the long requests that clients of a door are sending, one at a time apart; and of the long answers that they have not
-/// taken.
-const REQUESTS_BYTES_MAX: usize = 128 << 20;
-const ANSWERS_BYTES_MAX: usize = 128 << 20;
 /// A receive buffer doubles as it grows.
 const BUFFER_BYTES_PER_BYTE: usize = 2;
 
 impl Loads {
     /// Of a key-value door whose values have so many bytes at most.
-    pub fn new(value_bytes_max: usize) -> Self {
+    pub fn new(network: &Network, value_bytes_max: usize) -> Self {
         const BESIDES_BYTES: usize = 1 << 20;
         Loads {
-            requests: Arc::new(Load::of_requests(value_bytes_max + BESIDES_BYTES)),
-            answers: Arc::new(Load::new(ANSWERS_BYTES_MAX, value_bytes_max)),
+            requests: Arc::new(Load::of_requests(network, value_bytes_max + BESIDES_BYTES)),
+            answers: Arc::new(Load::new(&network.answers, value_bytes_max)),
         }
     }
 }
 
 impl Load {
     /// For the long requests that clients of a door are sending, each of so many bytes at most.
-    pub fn of_requests(request_bytes_max: usize) -> Self {
+    pub fn of_requests(network: &Network, request_bytes_max: usize) -> Self {
         /// A buffer has room for a little more, before it doubles.
         const BESIDES_BYTES: usize = 64 << 10;
-        Load::new(REQUESTS_BYTES_MAX, BUFFER_BYTES_PER_BYTE * (request_bytes_max + BESIDES_BYTES))
+        Load::new(&network.requests, BUFFER_BYTES_PER_BYTE * (request_bytes_max + BESIDES_BYTES))
     }
 
-    /// Room for `bytes_max`, and apart from it for one request at a time that needs `turn_bytes` at most.
-    pub fn new(bytes_max: usize, turn_bytes: usize) -> Self {
-        let [bytes, turn] = [bytes_max, 1].map(|places| Arc::new(Semaphore::new(places)));
-        Load { bytes, bytes_max, turn, turn_bytes }
+    /// As much as there is in `room`, and apart from it room for one at a time that needs `turn_bytes` at most.
+    pub fn new(room: &Arc<Room>, turn_bytes: usize) -> Self {
+        Load { room: room.clone(), turn: Arc::new(Semaphore::new(1)), turn_bytes }
+    }
+
+    /// Whether little is left: what comes at once should be short, as it is counted only when it is there.
+    pub(super) fn is_scarce(&self) -> bool {
+        self.room.used() > self.room.bytes_max / 2
     }
 
     /// Room for so many bytes of a request, or for all of it, whichever is there first; who came first has it first.
     pub(crate) async fn wait_for(self: Arc<Self>, bytes: usize) -> Held {
-        let room = self.bytes.clone().acquire_many_owned(permits(bytes));
+        let room = self.room.bytes.clone().acquire_many_owned(permits(bytes));
         let turn = self.turn.clone().acquire_owned();
         tokio::select! {
             biased;
             // What never fits waits for the turn alone.
-            Ok(room) = room, if bytes <= self.bytes_max => Held { bytes: Some(room), turn: None },
+            Ok(room) = room, if bytes <= self.room.bytes_max => Held { bytes: Some(room), turn: None },
             Ok(turn) = turn => Held { bytes: None, turn: Some((turn, self.turn_bytes)) },
             else => unreachable!("the semaphores are not closed"),
         }
@@ -109,10 +110,10 @@ impl Held {
         if missing == 0 {
             return true;
         }
-        if missing > load.bytes_max {
+        if missing > load.room.bytes_max {
             return false;
         }
-        let Ok(permits) = load.bytes.clone().try_acquire_many_owned(permits(missing)) else {
+        let Ok(permits) = load.room.bytes.clone().try_acquire_many_owned(permits(missing)) else {
             return false;
         };
         self.merge(Held { bytes: Some(permits), turn: None });
@@ -147,7 +148,7 @@ mod tests {
     const TURN_BYTES: usize = 1 << 18;
 
     fn load() -> Load {
-        Load::new(BYTES_MAX, TURN_BYTES)
+        Load::new(&Room::new(BYTES_MAX), TURN_BYTES)
     }
 
     #[test]
@@ -162,12 +163,12 @@ mod tests {
         assert!(!answer.grow(&load, 1));
         answer.merge(held);
         answer.shrink(10);
-        assert_eq!((answer.bytes(), load.bytes.available_permits()), (10, BYTES_MAX - 10));
+        assert_eq!((answer.bytes(), load.room.used()), (10, 10));
         answer.shrink(20);
         assert_eq!(answer.bytes(), 10);
         answer.merge(Held::default());
         drop(answer);
-        assert_eq!(load.bytes.available_permits(), BYTES_MAX);
+        assert_eq!(load.room.used(), 0);
     }
 
     #[tokio::test]

@@ -17,6 +17,7 @@ mod exchange;
 mod frame_room;
 mod listener;
 mod load;
+mod network;
 #[cfg(test)]
 mod tests;
 mod thread;
@@ -28,6 +29,7 @@ pub use exchange::{Exchange, OUTPUT_BYTES_MAX};
 pub(crate) use frame_room::{FrameRoom, Waited};
 pub(crate) use load::{Held, LONG_REQUEST_SILENCE_MAX, TURN_SILENCE_MAX, UNCOUNTED_BYTES};
 pub use load::{Load, Loads};
+pub use network::{Network, Room};
 pub use traffic::{Counter, Traffic, TrafficSum};
 
 use connection::Connection;
@@ -131,6 +133,13 @@ pub struct Leave {
     pub to_compute: bool,
     /// There is room for the answer to one request with a value of so many bytes.
     pub to_answer: usize,
+}
+
+impl Leave {
+    /// Whether answers of so many bytes are sent before more are made.
+    pub fn is_full(self, output_bytes: usize) -> bool {
+        output_bytes > OUTPUT_BYTES_MAX.min(self.to_answer)
+    }
 }
 
 /// Why [`Protocol::advance`] stopped.

@@ -1,10 +1,13 @@
-//! An answer that is long: it is made once there is room for it, which it has until its client has taken it.
+//! Answers that wait for their client to read them.
 //!
-//! So many clients may ask for long values and read none of them: the others wait, but for one at a time. Who has room and takes
-//! nothing for too long is dropped. Short answers are neither counted nor held up.
+//! A long one is made once there is room for it, which it has until its client has taken it. So many clients may ask for long values
+//! and read none of them: the others wait, but for one at a time. Short answers are not held up, and of those nearly all fit the
+//! socket; what does not is counted as far as there is room, and where little is left the next ones are made shorter.
+//!
+//! Who has room that others want and takes nothing for too long is dropped.
 
 use super::OUTPUT_BYTES_MAX;
-use super::load::{Held, Load, TURN_SILENCE_MAX};
+use super::load::{Held, Load, TURN_SILENCE_MAX, UNCOUNTED_BYTES};
 use oribi_types::{Error, Result};
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,21 +16,39 @@ use tokio::net::TcpStream;
 
 /// An answer with a longer value is long.
 pub(super) const SHORT_VALUE_BYTES_MAX: usize = OUTPUT_BYTES_MAX;
-/// How long a client may take nothing of a long answer.
+/// Likewise, where there is little room.
+pub(super) const SHORT_VALUE_BYTES_MAX_IF_SCARCE: usize = 16 << 10;
+const _: () = assert!(SHORT_VALUE_BYTES_MAX_IF_SCARCE <= UNCOUNTED_BYTES);
+/// How long a client may take nothing of a long answer, or of another while there is little room.
 const SILENCE_MAX: Duration = Duration::from_secs(10);
 
-/// Room for a long answer.
+/// Room for answers.
 pub(super) struct Unsent {
+    load: Arc<Load>,
     held: Held,
+    /// It is about a long value.
+    is_long: bool,
     metric: metrics::Gauge,
 }
 
 impl Unsent {
     /// Once there is room for so many bytes.
     pub async fn with_room(load: &Arc<Load>, bytes: usize, metric: &metrics::Gauge) -> Self {
-        let held = load.clone().wait_for(bytes).await;
+        Unsent::new(load, load.clone().wait_for(bytes).await, true, metric)
+    }
+
+    /// For short answers of so many bytes, of which the socket did not take all; without room if there is none.
+    pub fn rest(load: &Arc<Load>, bytes: usize, metric: &metrics::Gauge) -> Self {
+        let mut held = Held::default();
+        if bytes > UNCOUNTED_BYTES {
+            held.grow(load, bytes);
+        }
+        Unsent::new(load, held, false, metric)
+    }
+
+    fn new(load: &Arc<Load>, held: Held, is_long: bool, metric: &metrics::Gauge) -> Self {
         metric.increment(held.bytes() as f64);
-        Unsent { held, metric: metric.clone() }
+        Unsent { load: load.clone(), held, is_long, metric: metric.clone() }
     }
 
     /// Sends all of it.
@@ -37,16 +58,50 @@ impl Unsent {
     pub async fn send(&self, socket: &mut TcpStream, mut answer: &[u8]) -> Result<()> {
         let silence_max = if self.held.has_turn() { TURN_SILENCE_MAX } else { SILENCE_MAX };
         while !answer.is_empty() {
-            let sent = tokio::time::timeout(silence_max, socket.write(answer)).await;
-            let sent = sent.map_err(|_| Error::unavailable("the client does not read a long answer"))??;
-            answer = &answer[sent..];
+            match tokio::time::timeout(silence_max, socket.write(answer)).await {
+                Ok(sent) => answer = &answer[sent?..],
+                Err(_) if self.is_wanted() => {
+                    return Err(Error::unavailable("the client does not read its answers"));
+                }
+                Err(_) => {}
+            }
         }
         Ok(())
+    }
+
+    /// Whether others may want the room.
+    fn is_wanted(&self) -> bool {
+        self.is_long || (self.held.bytes() > 0 && self.load.is_scarce())
     }
 }
 
 impl Drop for Unsent {
     fn drop(&mut self) {
         self.metric.decrement(self.held.bytes() as f64);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Room;
+    use super::*;
+
+    #[test]
+    fn short_answers_that_are_not_read_count_as_far_as_there_is_room_and_make_it_scarce() {
+        const BYTES: usize = 100 << 10;
+        let load = Arc::new(Load::new(&Room::new(3 * BYTES), BYTES));
+        let metric = metrics::Gauge::noop();
+        let rest = |bytes| Unsent::rest(&load, bytes, &metric);
+        let little = rest(UNCOUNTED_BYTES);
+        let first = rest(BYTES);
+        assert_eq!((little.held.bytes(), first.held.bytes()), (0, BYTES));
+        // Nobody else wants it yet.
+        assert!(!load.is_scarce() && !first.is_wanted());
+        let second = rest(BYTES);
+        assert!(load.is_scarce() && first.is_wanted() && second.is_wanted() && !little.is_wanted());
+        let (_third, too_much) = (rest(BYTES), rest(BYTES));
+        assert!(too_much.held.bytes() == 0 && !too_much.is_wanted());
+        drop((first, second));
+        assert!(!load.is_scarce());
     }
 }

@@ -20,7 +20,7 @@ use smallvec::SmallVec;
 const OPS_MAX: usize = 128;
 /// Operations for which a window needs no memory of its own.
 const INLINE: usize = 4;
-/// Bytes of values that a window reads or writes, unless one alone has more.
+/// Bytes of values that a window reads or writes, unless one alone has more; and it answers fewer where a value must be shorter.
 const BYTES_MAX: usize = 256 * 1024;
 
 /// One operation.
@@ -92,27 +92,27 @@ impl Round<'_> {
                     // What was changed in this window must be found anew.
                     let sighting = sightings.as_ref().filter(|_| !extent.changed.contains(probe.hash()));
                     let sighting = sighting.map(|sightings| sightings[i]);
-                    let mut long_bytes = 0;
+                    let json = &mut self.json;
                     let given = if i < extent.loose {
-                        reader.get(probe, sighting, target, &mut self.json, &mut |found| answer(i, found))
-                    } else if found_bytes > BYTES_MAX {
+                        reader.get(probe, sighting, target, json, &mut |found| answer(i, found))
+                    } else if found_bytes > BYTES_MAX.min(self.answer_bytes_max) {
                         // Only reads are left.
                         return Ran { ops: i, pending: false, long_bytes: 0 };
                     } else {
                         let most = self.answer_bytes_max;
-                        reader.get(probe, sighting, target, &mut self.json, &mut |found| match &found {
-                            Answer::Found(document) if document.value.len() > most => {
-                                long_bytes = document.value.len();
+                        match reader.get_loose(probe, sighting, target, json, most, &mut |found| {
+                            answer(i, found);
+                        }) {
+                            (_, bytes) if bytes > most => {
+                                return Ran { ops: i, pending: false, long_bytes: bytes };
                             }
-                            Answer::Found(document) => {
-                                found_bytes += document.value.len();
-                                answer(i, found);
+                            (given, bytes) => {
+                                found_bytes += bytes;
+                                given
                             }
-                            _ => answer(i, found),
-                        })
+                        }
                     };
                     match given {
-                        Some(_) if long_bytes > 0 => return Ran { ops: i, pending: false, long_bytes },
                         Some(obligation) => self.obligation.merge(obligation),
                         None => return Ran { ops: i, pending: true, long_bytes: 0 },
                     }
@@ -232,12 +232,11 @@ impl Extent {
             Op::Get(_) => {
                 self.read.insert(probe.hash());
                 match presence {
-                    Presence::Memory(bytes) => {
-                        self.bytes += bytes;
-                        if bytes > self.room.answer_bytes {
-                            self.loose = self.loose.min(self.ops);
-                        }
+                    // As it is too long, the window most likely ends here.
+                    Presence::Memory(bytes) if bytes > self.room.answer_bytes => {
+                        self.loose = self.loose.min(self.ops);
                     }
+                    Presence::Memory(bytes) => self.bytes += bytes,
                     Presence::Files => self.loose = self.loose.min(self.ops),
                     Presence::Absent => {}
                 }
@@ -265,7 +264,7 @@ impl Extent {
                 !conflicts
             }
         };
-        fits && self.bytes <= BYTES_MAX
+        fits && self.bytes <= BYTES_MAX.min(self.room.answer_bytes)
     }
 }
 
@@ -305,6 +304,9 @@ struct Reader<'a> {
 
 impl Reader<'_> {
     /// Answers a get; returns what must be settled, or `None` if only a reader that may block can tell.
+    ///
+    /// What is in memory is answered in place: a batch of gets runs through here once for each.
+    #[inline]
     fn get(
         &self,
         probe: Probe<'_>,
@@ -313,33 +315,79 @@ impl Reader<'_> {
         json: &mut Vec<u8>,
         answer: &mut dyn FnMut(Answer<'_>),
     ) -> Option<Obligation> {
-        let mut read = |version: RowVersion<'_>| match self.watch.shown(target, &version, json) {
-            Ok(document) => answer(Answer::Found(document)),
-            Err(error) => answer(Answer::Refused(error)),
-        };
+        let mut read = |version: RowVersion<'_>| self.show(target, &version, json, answer);
         let looked_up = match sighting {
             Some(sighting) => self.engine.try_read_sighted(probe, sighting, self.view, &mut read),
             None => self.engine.try_read(probe, self.view, &mut read),
         };
         match looked_up {
-            Lookup::Found((), obligation) => return Some(obligation),
+            Lookup::Found((), obligation) => Some(obligation),
             Lookup::Absent(obligation) => {
-                answer(Answer::Absent);
-                return Some(obligation);
-            }
-            Lookup::Pending if !self.may_block => return None,
-            Lookup::Pending => {}
-        }
-        match self.engine.read(probe, self.view, &mut read) {
-            Ok((Some(()), obligation)) => Some(obligation),
-            Ok((None, obligation)) => {
                 answer(Answer::Absent);
                 Some(obligation)
             }
+            Lookup::Pending if self.may_block => Some(self.get_from_files(probe, target, json, answer)),
+            Lookup::Pending => None,
+        }
+    }
+
+    /// As [`get`](Self::get), of what may be long: the second is the bytes of its value, and if they are more than `most`, nothing
+    /// is answered.
+    #[cold]
+    fn get_loose(
+        &self,
+        probe: Probe<'_>,
+        sighting: Option<Sighting<'_>>,
+        target: &Target<'_>,
+        json: &mut Vec<u8>,
+        most: usize,
+        answer: &mut dyn FnMut(Answer<'_>),
+    ) -> (Option<Obligation>, usize) {
+        let mut bytes = 0;
+        let given = self.get(probe, sighting, target, json, &mut |found| {
+            if let Answer::Found(document) = &found {
+                bytes = document.value.len();
+            }
+            if bytes <= most {
+                answer(found);
+            }
+        });
+        (given, bytes)
+    }
+
+    #[cold]
+    fn get_from_files(
+        &self,
+        probe: Probe<'_>,
+        target: &Target<'_>,
+        json: &mut Vec<u8>,
+        answer: &mut dyn FnMut(Answer<'_>),
+    ) -> Obligation {
+        let read = |version: RowVersion<'_>| self.show(target, &version, json, answer);
+        match self.engine.read(probe, self.view, read) {
+            Ok((Some(()), obligation)) => obligation,
+            Ok((None, obligation)) => {
+                answer(Answer::Absent);
+                obligation
+            }
             Err(error) => {
                 answer(Answer::Refused(error));
-                Some(Obligation::default())
+                Obligation::default()
             }
+        }
+    }
+
+    #[inline]
+    fn show(
+        &self,
+        target: &Target<'_>,
+        version: &RowVersion<'_>,
+        json: &mut Vec<u8>,
+        answer: &mut dyn FnMut(Answer<'_>),
+    ) {
+        match self.watch.shown(target, version, json) {
+            Ok(document) => answer(Answer::Found(document)),
+            Err(error) => answer(Answer::Refused(error)),
         }
     }
 }

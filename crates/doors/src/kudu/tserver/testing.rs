@@ -4,6 +4,7 @@ use super::write::RowPlans;
 use crate::kudu::call::Call;
 use crate::kudu::node::{Addresses, Node};
 use crate::kudu::services::{Done, Handled};
+use crate::runtime::Network;
 use bytes::{Bytes, BytesMut};
 use oribi_engine::{Engine, EngineOptions, Table};
 use oribi_env::Env;
@@ -79,7 +80,7 @@ impl Drop for Fixture {
 fn open(dir: &tempfile::TempDir) -> Arc<Node> {
     let engine = Engine::open(Env::real(), dir.path(), EngineOptions::default()).unwrap();
     let address = "127.0.0.1:7051".parse().unwrap();
-    Node::new(engine, Addresses::new(Some(address), None).unwrap(), [7; 16])
+    Node::new(engine, Addresses::new(Some(address), None).unwrap(), [7; 16], &Network::default())
 }
 
 pub fn call(method: Method, request: &impl Message) -> Call {
