@@ -2,7 +2,8 @@
 //! that others had been faster.
 //!
 //! What is held are the latches of all keys that the table has or may get, which a write of many rows takes most of anyway.
-//! Whoever wants to write one of them waits, through whichever door it came, and nobody who reads does.
+//! Whoever wants to write one of them waits, through whichever door it came, and nobody who reads does. So they are not held
+//! while much is read from files.
 
 use crate::catalog::Table;
 use crate::engine::Engine;
@@ -10,16 +11,18 @@ use crate::latches::{Latch, Taken};
 use crate::memory::MemoryBudget;
 use crate::record;
 use crate::tracked::Tracks;
-use crate::write::{Commit, Decide, Target, WriteOp};
+use crate::write::{Commit, Decide, ReadAhead, Target, WriteOp};
 use oribi_types::{Error, Result, Timestamp};
 use oribi_wal::Lsn;
+use std::cell::RefCell;
 
 /// See [`Engine::hold`].
 pub struct Held<'e> {
     engine: &'e Engine,
     /// Those that the table's tablets had when their latches were taken.
     generations: Vec<u64>,
-    _latches: Vec<Latch<'e>>,
+    /// None while a write has given them back.
+    latches: RefCell<Vec<Latch<'e>>>,
 }
 
 impl Engine {
@@ -30,38 +33,62 @@ impl Engine {
     /// `Unavailable` if the engine has stopped.
     pub fn hold(&self, table: &Table) -> Result<Held<'_>> {
         let generations: Vec<u64> = table.tablets.iter().map(|tablet| tablet.generation()).collect();
-        let latches = self.latches.take_sets(&generations);
-        // Whoever had a latch before has applied its rows; others that came before may still be at theirs.
-        self.timeline.wait_for_watermark(self.timeline.last())?;
-        Ok(Held { engine: self, generations, _latches: latches })
+        let held = Held { engine: self, generations, latches: RefCell::default() };
+        held.take()?;
+        Ok(held)
     }
 }
 
 impl Held<'_> {
-    /// As [`Engine::write`], of rows of the table that is held.
+    fn take(&self) -> Result<()> {
+        *self.latches.borrow_mut() = self.engine.latches.take_sets(&self.generations);
+        // Whoever had a latch before has applied its rows; others that came before may still be at theirs.
+        self.engine.timeline.wait_for_watermark(self.engine.timeline.last())
+    }
+
+    /// As [`Engine::write_again`], of rows of the table that is held. If much of it is to be read from files, which `ahead` does
+    /// not know, the table is not held meanwhile: rows that were read before may have changed then.
     ///
     /// # Errors
     /// As [`Engine::write`]; `Retry` also for a row of another table.
-    pub fn write(&self, ops: &[WriteOp<'_>], decide: &mut Decide<'_>) -> Result<Commit> {
-        self.engine.execute(ops, decide, &mut Latched(&self.generations))
+    pub fn write(
+        &self,
+        ops: &[WriteOp<'_>],
+        decide: &mut Decide<'_>,
+        ahead: &mut ReadAhead,
+    ) -> Result<Commit> {
+        let commit = self.engine.execute(ops, decide, &mut Latched(self), Some(ahead))?;
+        *ahead = ReadAhead::default();
+        Ok(commit)
     }
 }
 
-/// A write whose keys are latched already, being of tablets of these generations.
-struct Latched<'h>(&'h [u64]);
+/// A write whose keys are latched already.
+struct Latched<'h, 'e>(&'h Held<'e>);
 
-impl Tracks for Latched<'_> {
+impl Tracks for Latched<'_, '_> {
     /// An import may wait for the latches, and keep the table from being flushed until it has them. A statement waits before
     /// it holds its table.
     fn wait_for_room(&self, _: &MemoryBudget) -> Result<()> {
         Ok(())
     }
 
+    fn is_latched(&self) -> bool {
+        true
+    }
+
     fn latch<'e>(&self, _: &'e Engine, targets: &[Target<'_>]) -> Result<Taken<'e>> {
-        match targets.iter().all(|(_, key)| self.0.contains(&key.generation)) {
+        if self.0.latches.borrow().is_empty() {
+            self.0.take()?;
+        }
+        match targets.iter().all(|(_, key)| self.0.generations.contains(&key.generation)) {
             true => Ok(Taken::new()),
             false => Err(Error::retry("the table was truncated meanwhile")),
         }
+    }
+
+    fn give_back(&self, _: Taken<'_>) {
+        self.0.latches.borrow_mut().clear();
     }
 
     fn decided(&mut self) -> Result<bool> {

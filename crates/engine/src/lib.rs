@@ -65,4 +65,4 @@ pub use timeline::Snapshot;
 pub use tracker::{Answered, CLIENT_ID_BYTES_MAX, Request, Tracked, UnderWay};
 pub use trouble::{Part, Trouble};
 pub use walk::MemoryColumns;
-pub use write::{Answer, Commit, Decide, Decision, Read, WriteOp};
+pub use write::{Answer, Commit, Decide, Decision, Read, ReadAhead, WriteOp};

@@ -98,6 +98,7 @@ pub enum Presence {
 }
 
 /// A row of an SSTable.
+#[derive(Clone, Copy)]
 pub(crate) struct FileRow {
     pub ts: Timestamp,
     pub home: Location,

@@ -23,6 +23,12 @@ pub(crate) trait Tracks {
         budget.wait_for_room()
     }
 
+    /// Whether others are kept from the keys of the write before it begins.
+    #[inline(always)]
+    fn is_latched(&self) -> bool {
+        false
+    }
+
     /// Keeps others from the keys of a write until it is applied.
     ///
     /// # Errors
@@ -30,6 +36,12 @@ pub(crate) trait Tracks {
     #[inline(always)]
     fn latch<'e>(&self, engine: &'e Engine, targets: &[Target<'_>]) -> Result<Taken<'e>> {
         Ok(engine.latches.take(targets.iter().map(|(_, key)| *key)))
+    }
+
+    /// Lets others to them after all, before anything was decided: the keys will be latched again.
+    #[inline(always)]
+    fn give_back(&self, latches: Taken<'_>) {
+        drop(latches);
     }
 
     /// All operations are decided. Whether the write is logged even if it changes nothing.

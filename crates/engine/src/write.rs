@@ -1,6 +1,7 @@
 //! The write path: latch, read, decide, log, apply, complete.
 //!
-//! 1. The keys' latches are taken in order, so that nothing changes between deciding and applying.
+//! 1. What a write of several rows needs from files is read (see [`cold`]); then the keys' latches are taken in order, so that
+//!    nothing changes between deciding and applying.
 //! 2. Each operation is decided on the newest applied version of its key; rows that are made for it are staged in a scratch
 //!    buffer.
 //! 3. Under the shared gate, the record is appended to the log; its timestamp is taken in the same step. From here on
@@ -31,7 +32,10 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
+mod cold;
 mod stage;
+
+pub use cold::ReadAhead;
 
 /// One operation of a write.
 pub struct WriteOp<'a> {
@@ -165,7 +169,26 @@ impl Engine {
     /// in no partition; `Retry` if a table was truncated or altered since `ops` took their handles of it: what was planned
     /// for it must be planned again; `Unavailable` if the log takes no more. Nothing was applied then.
     pub fn write(&self, ops: &[WriteOp<'_>], decide: &mut Decide<'_>) -> Result<Commit> {
-        self.execute(ops, decide, &mut Plain)
+        match ops {
+            [_] => self.execute(ops, decide, &mut Plain, None),
+            _ => self.write_again(ops, decide, &mut ReadAhead::default()),
+        }
+    }
+
+    /// As [`write`](Self::write), for one of several attempts to make the same write: what one has read from files, the next
+    /// need not read again. It is forgotten once one succeeds.
+    ///
+    /// # Errors
+    /// As [`write`](Self::write).
+    pub fn write_again(
+        &self,
+        ops: &[WriteOp<'_>],
+        decide: &mut Decide<'_>,
+        ahead: &mut ReadAhead,
+    ) -> Result<Commit> {
+        let commit = self.execute(ops, decide, &mut Plain, Some(ahead))?;
+        *ahead = ReadAhead::default();
+        Ok(commit)
     }
 
     /// As [`write`](Self::write), once per request id: a write that is sent again, after a restart too, is answered with
@@ -190,7 +213,7 @@ impl Engine {
             Begun::Known(tracked) => tracked,
             Begun::Execute(execution) => {
                 let mut tracking = Tracking::new(execution, answer, self.options.statement_bytes_max);
-                let commit = self.execute(ops, decide, &mut tracking)?;
+                let commit = self.execute(ops, decide, &mut tracking, Some(&mut ReadAhead::default()))?;
                 Tracked::Answered(Answered { commit, result: tracking.into_result() })
             }
         };
@@ -220,18 +243,25 @@ impl Engine {
         ops: &[WriteOp<'_>],
         decide: &mut Decide<'_>,
         tracking: &mut impl Tracks,
+        mut ahead: Option<&mut ReadAhead>,
     ) -> Result<Commit> {
+        let targets = self.targets(ops)?;
+        if let Some(ahead) = ahead.as_deref_mut() {
+            ahead.begin();
+            if !tracking.is_latched() {
+                self.read_ahead(ops, &targets, ahead)?;
+            }
+        }
         tracking.wait_for_room(&self.budget)?;
         // One look at the clock serves the whole write.
         let now_micros = self.timeline.now_micros();
         let expire = || ops.iter().any(|op| op.table.expiry().ttl_micros.is_some());
         self.reserve_timestamps(now_micros, expire)?;
-        let targets = self.targets(ops)?;
         SCRATCH.with_borrow_mut(|scratch| {
             scratch.rows.clear();
             scratch.staged.clear();
             scratch.observed = Timestamp::MIN;
-            let mut result = self.write_latched(ops, &targets, now_micros, scratch, decide, tracking);
+            let mut result = self.write_latched(ops, &targets, now_micros, scratch, decide, tracking, ahead);
             // A refusal too tells of rows that the client's next snapshot must not lack.
             let seen = result.as_ref().map_or(scratch.observed, |commit| commit.ts);
             if let Err(error) = self.finish(&targets, &scratch.staged, seen) {
@@ -254,6 +284,7 @@ impl Engine {
         Ok(targets)
     }
 
+    #[allow(clippy::too_many_arguments)]
     fn write_latched(
         &self,
         ops: &[WriteOp<'_>],
@@ -262,9 +293,21 @@ impl Engine {
         scratch: &mut Scratch,
         decide: &mut Decide<'_>,
         tracking: &mut impl Tracks,
+        ahead: Option<&mut ReadAhead>,
     ) -> Result<Commit> {
-        let _latches = tracking.latch(self, targets)?;
-        let mut obligation = self.stage(ops, targets, now_micros, scratch, decide)?;
+        let mut latches = tracking.latch(self, targets)?;
+        let ahead = match ahead {
+            Some(ahead) => {
+                while self.lacks(ops, targets, ahead) {
+                    tracking.give_back(latches);
+                    self.read_ahead(ops, targets, ahead)?;
+                    latches = tracking.latch(self, targets)?;
+                }
+                Some(&*ahead)
+            }
+            None => None,
+        };
+        let mut obligation = self.stage(ops, targets, now_micros, scratch, decide, ahead)?;
         // What is staged is asked for its version under the gate.
         if scratch.staged.len() < ops.len() {
             let mut read = ops.iter().zip(targets).filter(|(op, _)| op.read == Read::Existing);

@@ -5,7 +5,7 @@
 mod common;
 
 use common::*;
-use oribi_engine::{Decision, Engine, Lookup, Read, Snapshot, Table, WriteOp};
+use oribi_engine::{Decision, Engine, Lookup, Read, ReadAhead, RowVersion, Snapshot, Table, WriteOp};
 use oribi_types::{Durability, ErrorKind, Result};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -345,18 +345,19 @@ fn nobody_else_writes_to_a_table_that_is_held() {
         for round in ["second", "third"] {
             let ops =
                 keys.each_ref().map(|key| WriteOp { table: &table, key, read: Read::Existing, row: &[] });
-            held.write(&ops, &mut |i, current, row| {
+            let mut decide = |i: usize, current: Option<RowVersion<'_>>, row: &mut Vec<u8>| {
                 let there = current.map(|current| v_of(&table, current.row));
                 assert_ne!(there.as_deref(), Some("other"));
                 encode(&table, round, i as i64, row);
                 Ok(Decision::Put)
-            })
-            .unwrap();
+            };
+            held.write(&ops, &mut decide, &mut ReadAhead::default()).unwrap();
             assert_eq!(scan_now(&engine, &table)[&12], round, "a snapshot sees what was written");
         }
         let other = key(1);
         let op = WriteOp { table: &others, key: &other, read: Read::Blind, row: &[] };
-        let refused = held.write(&[op], &mut |_, _, _| Ok(Decision::Delete)).unwrap_err();
+        let delete = &mut |_: usize, _: Option<RowVersion<'_>>, _: &mut Vec<u8>| Ok(Decision::Delete);
+        let refused = held.write(&[op], delete, &mut ReadAhead::default()).unwrap_err();
         assert_eq!(refused.kind(), ErrorKind::Retry, "of a table that is not held");
         is_held.store(false, Relaxed);
         drop(held);

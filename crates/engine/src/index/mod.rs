@@ -24,6 +24,7 @@ use oribi_index::{Entry, Occupied, pin};
 use oribi_types::Timestamp;
 use std::hash::{BuildHasher, Hasher};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 /// Look-ups whose cache misses overlap. A bit of a word for each.
 pub(crate) const GROUP: usize = u64::BITS as usize;
@@ -42,6 +43,8 @@ pub(crate) struct RowIndex {
     rows: oribi_index::Index<Meta>,
     hasher: RandomState,
     budget: Arc<MemoryBudget>,
+    /// How often clean rows were evicted.
+    evictions: AtomicU64,
 }
 
 /// A key of one tablet generation, hashed once.
@@ -135,7 +138,8 @@ pub(crate) fn version_at(newest: &Version, ts: Timestamp) -> Option<&Version> {
 
 impl RowIndex {
     pub fn new(budget: Arc<MemoryBudget>) -> Self {
-        RowIndex { rows: oribi_index::Index::default(), hasher: RandomState::default(), budget }
+        let evictions = AtomicU64::new(0);
+        RowIndex { rows: oribi_index::Index::default(), hasher: RandomState::default(), budget, evictions }
     }
 
     pub fn key<'a>(&self, generation: u64, key: &'a [u8]) -> KeyRef<'a> {
@@ -400,8 +404,14 @@ impl RowIndex {
         if excess > 0 && self.budget.cache() > 0 {
             // A little more, so that the next fill does not have to evict again.
             let bytes = excess + self.budget.limit() / 256;
+            self.evictions.fetch_add(1, Relaxed);
             self.rows.evict(bytes, |version| version.meta.is_clean(), |version| self.uncount(version));
         }
+    }
+
+    /// Another number than before if clean rows have been evicted since.
+    pub fn evictions(&self) -> u64 {
+        self.evictions.load(Relaxed)
     }
 
     /// Forgets every entry of generations that were dropped or truncated, in one walk over all rows.

@@ -4,7 +4,7 @@
 //! A write of many rows works on groups of [`GROUP`](crate::index::GROUP): what the keys of a group lead to is fetched at once,
 //! so that a row costs no cache miss of its own. Its row is encoded to where it stays until it is applied.
 
-use super::{Decide, Decision, Read, Scratch, Staged, StagedRow, Target, WriteOp};
+use super::{Decide, Decision, Read, ReadAhead, Scratch, Staged, StagedRow, Target, WriteOp};
 use crate::engine::{Engine, Obligation};
 use crate::index::{Ahead, GROUP, Older};
 use crate::read::{FileRow, RowVersion};
@@ -16,7 +16,7 @@ use std::sync::Arc;
 
 impl Engine {
     /// Decides all operations. Returns what the decisions observed; when that was is left in the scratch buffer, if it fails
-    /// too.
+    /// too. `ahead` is what was read from files before.
     pub(super) fn stage(
         &self,
         ops: &[WriteOp<'_>],
@@ -24,12 +24,14 @@ impl Engine {
         now_micros: u64,
         scratch: &mut Scratch,
         decide: &mut Decide<'_>,
+        ahead: Option<&ReadAhead>,
     ) -> Result<Obligation> {
         let mut staging = Staging {
             now_micros,
             own: Own::of(ops),
             ahead: None,
             files: Files::default(),
+            cold: ahead,
             obligation: Obligation::default(),
             observed: Timestamp::MIN,
         };
@@ -127,7 +129,7 @@ impl Engine {
     ) -> Result<Decision> {
         // What was in no memory and then in no file, under the latch, still is not: without files nobody fills the cache.
         let was_absent = staging.ahead.as_ref().is_some_and(|ahead| ahead.absent >> (i % GROUP) & 1 == 1);
-        if was_absent && !staging.files.has(tablet) {
+        if was_absent && staging.lacks_in_files(i, tablet) {
             *older = Older::Nothing;
             return decide(i, None, rows);
         }
@@ -147,24 +149,21 @@ impl Engine {
             *older = Older::Nothing;
             return decide(i, None, rows);
         }
+        if let Some((found, row)) = staging.cold.and_then(|cold| cold.find(op.table, tablet, key)) {
+            return decide(i, staging.note(op, found, row, older), rows);
+        }
         // Whoever is pinned keeps what others replace, which must not last as long as reading files does.
         staging.ahead = None;
-        let mut found = Vec::new();
-        match self.read_files(op.table, tablet, op.key, Timestamp::MAX, &mut found)? {
-            None => {
-                *older = Older::Nothing;
-                decide(i, None, rows)
-            }
-            Some(FileRow { ts, home, visible_from, may_cache, .. }) => {
-                *older = Older::At(home);
-                staging.observed = staging.observed.max(visible_from);
-                if may_cache {
-                    self.index.fill(key, stamp, &found, ts, home);
-                }
-                let live = !op.table.is_expired(&found, ts, now_micros);
-                decide(i, live.then_some(RowVersion { key: op.key, row: &found, ts }), rows)
-            }
+        let mut row = Vec::new();
+        let found = self.read_files(op.table, tablet, op.key, Timestamp::MAX, &mut row)?;
+        let Some(found) = found else {
+            *older = Older::Nothing;
+            return decide(i, None, rows);
+        };
+        if found.may_cache {
+            self.index.fill(key, stamp, &row, found.ts, found.home);
         }
+        decide(i, staging.note(op, found, &row, older), rows)
     }
 }
 
@@ -176,21 +175,63 @@ struct Staging<'a> {
     ahead: Option<Ahead>,
     /// Asked after `ahead`: a row that a flush moved in between was seen in memory.
     files: Files<'a>,
+    /// What was read from files before the keys were latched.
+    cold: Option<&'a ReadAhead>,
     /// What the decisions observed.
     obligation: Obligation,
     /// The newest of the versions that they were made on.
     observed: Timestamp,
 }
 
-/// Whether the tablet that was asked for last had files then.
+impl<'a> Staging<'a> {
+    /// Whether no file has the key of operation `i`, which is not in memory, as far as that is known.
+    fn lacks_in_files(&mut self, i: usize, tablet: &'a Arc<Tablet>) -> bool {
+        match self.files.of(tablet, self.cold) {
+            FilesNow::None => true,
+            FilesNow::LookedAt => self.cold.is_some_and(|cold| cold.was_absent(i)),
+            FilesNow::Others => false,
+        }
+    }
+
+    /// Notes the row that a file has; returns what is to be decided on.
+    fn note<'r>(
+        &mut self,
+        op: &WriteOp<'r>,
+        found: FileRow,
+        row: &'r [u8],
+        older: &mut Older,
+    ) -> Option<RowVersion<'r>> {
+        *older = Older::At(found.home);
+        self.observed = self.observed.max(found.visible_from);
+        let is_live = !op.table.is_expired(row, found.ts, self.now_micros);
+        is_live.then_some(RowVersion { key: op.key, row, ts: found.ts })
+    }
+}
+
+/// The files of the tablet that was asked for last, as they were then.
 #[derive(Default)]
-struct Files<'a>(Option<(&'a Tablet, bool)>);
+struct Files<'a>(Option<(&'a Arc<Tablet>, FilesNow)>);
+
+#[derive(Clone, Copy)]
+enum FilesNow {
+    None,
+    /// Those in which was looked for the operations before.
+    LookedAt,
+    Others,
+}
 
 impl<'a> Files<'a> {
-    fn has(&mut self, tablet: &'a Tablet) -> bool {
+    fn of(&mut self, tablet: &'a Arc<Tablet>, cold: Option<&ReadAhead>) -> FilesNow {
         match self.0 {
-            Some((last, has_files)) if std::ptr::eq(last, tablet) => has_files,
-            _ => self.0.insert((tablet, tablet.has_files())).1,
+            Some((last, now)) if Arc::ptr_eq(last, tablet) => now,
+            _ => {
+                let now = match cold {
+                    _ if !tablet.has_files() => FilesNow::None,
+                    Some(cold) if cold.is_current(tablet) => FilesNow::LookedAt,
+                    _ => FilesNow::Others,
+                };
+                self.0.insert((tablet, now)).1
+            }
         }
     }
 }
@@ -243,10 +284,10 @@ fn is_same_key(ops: &[WriteOp<'_>], targets: &[Target<'_>], a: usize, b: usize) 
 }
 
 /// The positions of `len` operations, in groups that are fetched ahead together.
-fn groups(len: usize) -> impl Iterator<Item = Range<usize>> {
+pub(super) fn groups(len: usize) -> impl Iterator<Item = Range<usize>> {
     (0..len).step_by(GROUP).map(move |first| first..len.min(first + GROUP))
 }
 
-fn hashes<'a>(targets: &'a [Target<'_>]) -> impl Iterator<Item = (u64, bool)> + Clone + 'a {
+pub(super) fn hashes<'a>(targets: &'a [Target<'_>]) -> impl Iterator<Item = (u64, bool)> + Clone + 'a {
     targets.iter().map(|(_, key)| (key.hash, true))
 }

@@ -8,12 +8,14 @@ use super::room::Room;
 use super::{changed, check_size, settle};
 use crate::context::QueryEngine;
 use futures::FutureExt;
-use oribi_engine::{Commit, Decide, Decision, EncodedRows, Engine, Held, Read, RowVersion, Table, WriteOp};
+use oribi_engine::{
+    Commit, Decide, Decision, EncodedRows, Engine, Read, ReadAhead, RowVersion, Table, WriteOp,
+};
 use oribi_session::sql::{SqlError, SqlSession, Staged, TransactionStatus};
 use oribi_types::{ErrorKind, Result, Timestamp};
 use std::cell::RefCell;
 use std::collections::HashMap;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// Statements of at most this many rows are written on the thread that serves the client; larger ones would hold it up.
 const ROWS_INLINE_MAX: usize = 64;
@@ -24,12 +26,15 @@ pub(crate) struct Destination {
     query: Arc<QueryEngine>,
     /// That of the block.
     block: Option<Arc<SqlSession>>,
+    /// What an attempt to write has read from files, for the next.
+    ahead: Arc<Mutex<ReadAhead>>,
 }
 
 impl Destination {
     pub(crate) fn new(query: &Arc<QueryEngine>, session: &Arc<SqlSession>) -> Self {
         let in_block = session.transaction() != TransactionStatus::Idle;
-        Destination { query: Arc::clone(query), block: in_block.then(|| Arc::clone(session)) }
+        let block = in_block.then(|| Arc::clone(session));
+        Destination { query: Arc::clone(query), block, ahead: Arc::default() }
     }
 
     pub(crate) fn engine(&self) -> &Arc<Engine> {
@@ -42,10 +47,13 @@ impl Destination {
         rows: usize,
         work: impl FnOnce(&Writer<'_>) -> T + Send + 'static,
     ) -> Result<T, SqlError> {
-        let stages = self.block.is_some();
+        let (stages, shared) = (self.block.is_some(), Arc::clone(&self.ahead));
         let (done, decided) = blocking(self.engine(), rows, move |engine| {
             let decided = stages.then(RefCell::default);
-            let done = work(&Writer { engine, held: None, decided: decided.as_ref() });
+            let shared = || shared.lock().unwrap_or_else(PoisonError::into_inner);
+            let ahead = RefCell::new(std::mem::take(&mut *shared()));
+            let done = work(&Writer { engine, held: None, decided: decided.as_ref(), ahead: &ahead });
+            *shared() = ahead.into_inner();
             (done, decided.and_then(RefCell::into_inner))
         })
         .await?;
@@ -91,25 +99,30 @@ async fn blocking<T: Send + 'static>(
         .map_err(|e| SqlError::new(ErrorKind::Internal, format!("a write stopped: {e}")))
 }
 
+/// Writes to a table that is held: [`Held::write`](oribi_engine::Held::write).
+pub(crate) type Write<'h> = dyn Fn(&[WriteOp<'_>], &mut Decide<'_>, &mut ReadAhead) -> Result<Commit> + 'h;
+
 /// The engine, as a statement writes to it.
 pub(crate) struct Writer<'e> {
     pub(crate) engine: &'e Engine,
     /// The table that it writes to, if nobody else may.
-    held: Option<&'e Held<'e>>,
+    held: Option<&'e Write<'e>>,
     /// In a block, what was decided instead of written.
     decided: Option<&'e RefCell<Option<Decided>>>,
+    ahead: &'e RefCell<ReadAhead>,
 }
 
 impl Writer<'_> {
     /// The same for rows of a table that is held.
-    pub(crate) fn holding<'h>(&'h self, held: &'h Held<'_>) -> Writer<'h> {
-        Writer { engine: self.engine, held: Some(held), decided: self.decided }
+    pub(crate) fn holding<'h>(&'h self, held: &'h Write<'h>) -> Writer<'h> {
+        Writer { held: Some(held), ..*self }
     }
 
     fn apply(&self, ops: &[WriteOp<'_>], decide: &mut Decide<'_>) -> Result<Commit> {
+        let ahead = &mut *self.ahead.borrow_mut();
         match self.held {
-            Some(held) => held.write(ops, decide),
-            None => self.engine.write(ops, decide),
+            Some(write) => write(ops, decide, ahead),
+            None => self.engine.write_again(ops, decide, ahead),
         }
     }
 

@@ -10,6 +10,7 @@
 //!
 //! Nothing is written before the last round, and then everything.
 
+use super::destination::Write;
 use super::matched::{Matched, Selection, Target};
 use super::room::Room;
 use super::{Destination, Parameters, Run, Writer};
@@ -133,8 +134,9 @@ pub(super) async fn alone<T: Send + 'static>(
     destination
         .blocking(usize::MAX, move |writer| {
             let held = writer.engine.hold(&table)?;
+            let write: &Write<'_> = &|ops, decide, ahead| held.write(ops, decide, ahead);
             for _ in 0..LOOKS_MAX {
-                if let Some(found) = look(&writer.holding(&held))? {
+                if let Some(found) = look(&writer.holding(write))? {
                     return Ok(found);
                 }
             }
