@@ -234,6 +234,7 @@ impl Engine {
     /// that nobody writes to any more.
     fn flush_tick(&self, failures: &mut Failures) {
         self.measure_indexes();
+        self.measure_held();
         self.results.sweep();
         self.flush_all_due(failures);
         self.tell_of(Part::Flush, failures);

@@ -2,6 +2,7 @@
 
 use crate::background::Background;
 use crate::catalog::{Catalog, Table};
+use crate::holders::Holders;
 use crate::index::RowIndex;
 use crate::installer::GivenUp;
 use crate::latches::Latches;
@@ -54,6 +55,7 @@ pub struct Engine {
     /// At the oldest timestamp that can be asked for since the engine was opened, until somebody takes it.
     pub(crate) history: Mutex<Option<Snapshot>, { locks::LEAF }>,
     pub(crate) closed: AtomicBool,
+    pub(crate) holders: Holders,
     /// Files of changes that failed, while the manifest may name them.
     pub(crate) given_up: Mutex<Vec<GivenUp>, { locks::GIVEN_UP }>,
     /// Held until the engine is gone.
@@ -119,6 +121,8 @@ pub struct EngineStats {
     pub job_bytes: u64,
     /// Of results that are kept by request id.
     pub result_bytes: u64,
+    /// Of rows that nobody has but scans.
+    pub held_bytes: u64,
     pub rows_in_memory: u64,
     pub log_bytes: u64,
     pub log_durable_lsn: Lsn,
@@ -313,6 +317,7 @@ impl Engine {
             index_bytes: self.budget.indexes(),
             job_bytes: self.budget.jobs(),
             result_bytes: self.budget.results(),
+            held_bytes: self.budget.held(),
             rows_in_memory: self.index.len() as u64,
             log_bytes: self.log.size_bytes(),
             log_durable_lsn: self.log.durable(),

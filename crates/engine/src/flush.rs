@@ -129,6 +129,7 @@ impl Engine {
             .and_then(|()| self.install_flush(table, tablet, memtable, &mut keys, file))
             .inspect_err(|_| self.give_up(tablet, id))?;
         keys.unpin(&self.index, id, &places);
+        self.measure_held();
         self.index.evict_excess();
         self.counters.flushes.fetch_add(1, Relaxed);
         self.counters.flushed_rows.fetch_add(output::rows(&places), Relaxed);

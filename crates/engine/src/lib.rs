@@ -20,6 +20,7 @@ mod engine;
 mod expiry;
 mod flush;
 mod held;
+mod holders;
 mod import;
 mod index;
 mod installer;

@@ -1,7 +1,8 @@
 //! The memory budget: one limit over memtables, queries, open SSTables, background jobs and the row cache.
 //!
 //! The rule: memtables and queries take what indexes, jobs and kept results leave of the limit; the row cache takes what they all
-//! leave and gives it back first. Memtables have an eighth of the limit whatever happens, so that a flush alone always
+//! leave and gives it back first. Rows that scans hold after they have left memtables and cache are counted, up to half of the
+//! limit. Memtables have an eighth of the limit whatever happens, so that a flush alone always
 //! lets writers go on, and may take up to half while nobody else wants it; queries have an eighth too. When they fill half of what they may, flushing
 //! starts; beyond all of it, writers wait. Queries are refused what would break the rule. Indexes, jobs and results are
 //! only counted, and so is what a query takes without asking: the others make room for them, as far as they can.
@@ -27,6 +28,8 @@ pub struct MemoryBudget {
     jobs: AtomicU64,
     /// Results that are kept by request id.
     results: AtomicU64,
+    /// Rows that nobody has but scans, as last measured.
+    held: AtomicU64,
     closed: AtomicBool,
     /// Why flushing makes no room at the moment, if so.
     stalled: Mutex<Option<Error>, { locks::STALLED }>,
@@ -47,6 +50,7 @@ impl MemoryBudget {
             indexes: AtomicU64::new(0),
             jobs: AtomicU64::new(0),
             results: AtomicU64::new(0),
+            held: AtomicU64::new(0),
             closed: AtomicBool::new(false),
             stalled: Mutex::new(None),
             room: Condvar::new(),
@@ -117,9 +121,19 @@ impl MemoryBudget {
         self.results.load(Relaxed)
     }
 
+    /// What scans hold of rows that are neither in memtables nor in the row cache.
+    pub fn held(&self) -> u64 {
+        self.held.load(Relaxed)
+    }
+
+    /// Beyond it, scans are ended.
+    pub(crate) fn held_max(&self) -> u64 {
+        self.limit / HELD_SHARE
+    }
+
     /// What is only counted: the others make room for it.
     fn resident(&self) -> u64 {
-        self.indexes() + self.jobs() + self.results()
+        self.indexes() + self.jobs() + self.results() + self.held()
     }
 
     fn queries_max(&self) -> u64 {
@@ -256,6 +270,10 @@ impl MemoryBudget {
         self.results.store(bytes, Relaxed);
     }
 
+    pub(crate) fn set_held(&self, bytes: u64) {
+        self.held.store(bytes, Relaxed);
+    }
+
     /// Counts what a flush or compaction takes, until the guard goes.
     pub(crate) fn hold(&self, bytes: usize) -> Held<'_> {
         self.jobs.fetch_add(bytes as u64, Relaxed);
@@ -275,6 +293,8 @@ impl MemoryBudget {
 /// One part in so many of the limit is for memtables whatever others hold, and one for queries.
 const MEMTABLES_MIN_SHARE: u64 = 8;
 const QUERIES_MIN_SHARE: u64 = 8;
+/// And one for rows that scans hold at most: as much as memtables, all of which one scan may hold, have at most.
+const HELD_SHARE: u64 = 2;
 
 /// Memory of a job, counted until this is dropped.
 pub(crate) struct Held<'a> {
@@ -331,7 +351,8 @@ mod tests {
     #[test]
     fn what_is_only_counted_takes_room_from_all_others() {
         let budget = MemoryBudget::new(LIMIT);
-        budget.set_indexes(3000);
+        budget.set_indexes(2500);
+        budget.set_held(500);
         let held = budget.hold(1000);
         budget.reserve(2000);
         assert_eq!((budget.memtables_max(), budget.left_for_queries()), (2000, 1000));

@@ -9,6 +9,7 @@ use crate::catalog::{Catalog, Table};
 use crate::ddl::TABLES_DIR;
 use crate::deletions::Deletions;
 use crate::engine::{Counters, Engine};
+use crate::holders::Holders;
 use crate::index::{NewVersion, Older, RowIndex};
 use crate::installer::remove_leftovers;
 use crate::latches::Latches;
@@ -111,6 +112,7 @@ impl Engine {
             counters: Counters::default(),
             history: Mutex::new(history),
             closed: AtomicBool::new(false),
+            holders: Holders::default(),
             given_up: Mutex::default(),
             _lock: lock,
             env,

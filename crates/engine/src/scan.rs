@@ -6,6 +6,7 @@
 use crate::catalog::Table;
 use crate::engine::{Engine, Obligation};
 use crate::expiry::expired_rows;
+use crate::holders::{Holder, given_up};
 use crate::index::{Location, Older, Version, VersionRef, version_at};
 use crate::reading::Reading;
 use crate::tablet::{FileSet, LiveFile, Tablet};
@@ -13,12 +14,13 @@ use crate::timeline::Snapshot;
 use crate::walk::MemoryColumns;
 use arrow::array::{AsArray, RecordBatch};
 use arrow::datatypes::UInt64Type;
+use oribi_env::locks::{self, Mutex};
 use oribi_sstable::{Sstable, SstableId};
 use oribi_types::batch::BatchBuilder;
 use oribi_types::{Result, Schema, Timestamp};
 use roaring::RoaringBitmap;
 use std::collections::HashMap;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 /// All rows of a table at a snapshot.
 pub struct TableScan {
@@ -48,12 +50,29 @@ impl FileScan {
 }
 
 /// Rows that no file has yet. Sharing them keeps them in memory; they are never changed.
-#[derive(Clone, Default)]
+#[derive(Clone)]
 pub struct MemoryRows {
-    rows: Arc<Vec<MemoryRow>>,
+    held: Arc<HeldRows>,
+    rows: usize,
+    bytes: usize,
 }
 
+/// The rows; `None` once memory was needed for them.
+struct HeldRows(Mutex<Option<Arc<Vec<MemoryRow>>>, { locks::LEAF }>);
+
 struct MemoryRow(VersionRef);
+
+impl Holder for HeldRows {
+    fn held_bytes(&self) -> usize {
+        let rows = self.0.lock().clone();
+        rows.iter().flat_map(|rows| rows.iter()).map(|row| row.0.held_bytes()).sum()
+    }
+
+    fn give_up(&self) {
+        let rows = self.0.lock().take();
+        drop(rows);
+    }
+}
 
 impl MemoryRow {
     fn row(&self) -> &[u8] {
@@ -62,20 +81,31 @@ impl MemoryRow {
 }
 
 impl MemoryRows {
+    fn new(rows: Vec<MemoryRow>, engine: &Engine) -> Self {
+        let bytes = rows.iter().map(|r| r.0.key().len() + r.row().len()).sum();
+        let count = rows.len();
+        let held = Arc::new(HeldRows(Mutex::new(Some(Arc::new(rows)))));
+        if count > 0 {
+            let holder: Weak<HeldRows> = Arc::downgrade(&held);
+            engine.holders.add(holder);
+        }
+        MemoryRows { held, rows: count, bytes }
+    }
+
     pub fn rows(&self) -> usize {
-        self.rows.len()
+        self.rows
     }
 
     /// Bytes of keys and rows.
     pub fn bytes(&self) -> usize {
-        self.rows.iter().map(|r| r.0.key().len() + r.row().len()).sum()
+        self.bytes
     }
 
     /// The rows as batches of at most `batch_rows`, with the columns at the positions `projection` of `schema` and,
     /// with `with_ts`, the hidden commit timestamp last.
     ///
     /// # Errors
-    /// `Corrupt` for a key that does not decode.
+    /// As [`batch`](Self::batch).
     pub fn batches(
         &self,
         schema: &Schema,
@@ -83,14 +113,14 @@ impl MemoryRows {
         with_ts: bool,
         batch_rows: usize,
     ) -> Result<Vec<RecordBatch>> {
-        let starts = (0..self.rows.len()).step_by(batch_rows);
+        let starts = (0..self.rows).step_by(batch_rows);
         starts.map(|start| self.batch(schema, projection, with_ts, start, batch_rows)).collect()
     }
 
     /// Those from number `start` on, `rows_max` at most, as a batch like those of [`batches`](Self::batches).
     ///
     /// # Errors
-    /// `Corrupt` for a key that does not decode.
+    /// `Corrupt` for a key that does not decode; `Conflict` if they were held for too long.
     pub fn batch(
         &self,
         schema: &Schema,
@@ -99,8 +129,9 @@ impl MemoryRows {
         start: usize,
         rows_max: usize,
     ) -> Result<RecordBatch> {
+        let rows = self.held.0.lock().clone().ok_or_else(given_up)?;
         let mut builder = BatchBuilder::new(schema, projection, with_ts);
-        for row in self.rows.iter().skip(start).take(rows_max) {
+        for row in rows.iter().skip(start).take(rows_max) {
             builder.push(row.0.key(), row.row(), row.0.meta().ts)?;
         }
         builder.finish()
@@ -160,7 +191,7 @@ impl Engine {
             .map(|tablet| {
                 let tablet = &table.tablets[tablet];
                 let (files, rows) = self.scan_tablet(table, tablet, snapshot, &mut obligation)?;
-                Ok(TabletScan { files, memory: MemoryRows { rows: Arc::new(rows) } })
+                Ok(TabletScan { files, memory: MemoryRows::new(rows, self) })
             })
             .collect::<Result<Vec<_>>>()?;
         Ok(TableScan { schema: table.schema(), tablets, obligation })
@@ -188,6 +219,7 @@ impl Engine {
                 break (reading, replacing, memory);
             }
         };
+        self.holders.add(memory.holder());
         let files = self.scan_files(table, &reading, snapshot, &replacing)?;
         // Perhaps more than the snapshot sees: the rows were not looked at yet.
         let newest =

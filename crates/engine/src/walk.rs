@@ -18,6 +18,7 @@
 //!   was registered: had it taken the lock before, the scan would have seen the change.
 
 use crate::catalog::Table;
+use crate::holders::{Holder, given_up};
 use crate::index::{GROUP, RowIndex, Version, VersionRef, version_at};
 use crate::memtable::Memtable;
 use crate::range::KeyRange;
@@ -26,7 +27,7 @@ use crate::timeline::Snapshot;
 use arrow::array::RecordBatch;
 use oribi_env::locks::{self, Mutex};
 use oribi_types::batch::BatchBuilder;
-use oribi_types::{Result, Schema};
+use oribi_types::{Result, Schema, Timestamp};
 use std::sync::{Arc, Weak};
 
 /// Rows that no file has yet, as batches that are made when they are asked for. What a slow reader has not come to stays
@@ -38,10 +39,22 @@ pub struct MemoryColumns {
     rest: Arc<Shared>,
     schema: Arc<Schema>,
     projection: Vec<usize>,
+    /// Of a row of the batch before, on the average.
+    row_bytes: usize,
 }
 
-/// Rows of a batch: as many as builders of columns have room for from the start.
+/// A batch that is being made.
+struct Filling<'s> {
+    builder: BatchBuilder<'s>,
+    bytes: usize,
+    row_bytes: usize,
+}
+
+/// Rows of a batch, of this many bytes at most, about: as many as builders of columns have room for from the start.
 const COLUMNS_ROWS: usize = 1024;
+const COLUMNS_BYTES: usize = 8 << 20;
+/// What a row is taken for as long as none was seen: few are read then, and more when they are shorter.
+const ROW_BYTES_FIRST: usize = COLUMNS_BYTES / GROUP;
 /// So many held rows before a row's turn, it is fetched.
 const ROWS_AHEAD: usize = 16;
 /// Rows that are held are found so many keys at a time. For a batch so many are looked at before others have their turn, as
@@ -49,7 +62,8 @@ const ROWS_AHEAD: usize = 16;
 const KEYS_AT_ONCE: usize = 4096;
 
 impl MemoryColumns {
-    /// What `snapshot` sees of the memtables of `reading`. The caller asks then whether that is still valid.
+    /// What `snapshot` sees of the memtables of `reading`. The caller asks then whether that is still valid, and has it
+    /// [counted](Self::holder).
     pub(crate) fn begin(
         index: &Arc<RowIndex>,
         table: &Arc<Table>,
@@ -66,9 +80,15 @@ impl MemoryColumns {
         let schema = table.schema();
         let generation = reading.generation();
         let rest = Rest::Walk(Walk { index, table, generation, snapshot, keys: None, parts });
-        let rest = Arc::new(Mutex::new(rest));
+        let rest = Arc::new(Shared::new(rest));
         memtables.iter().for_each(|memtable| memtable.walks.add(&rest));
-        MemoryColumns { rest, schema, projection: projection.to_vec() }
+        MemoryColumns { rest, schema, projection: projection.to_vec(), row_bytes: ROW_BYTES_FIRST }
+    }
+
+    /// What may have to give up the rows that it holds.
+    pub(crate) fn holder(&self) -> Weak<dyn Holder> {
+        let rest: Weak<Shared> = Arc::downgrade(&self.rest);
+        rest
     }
 
     /// Leaves out the rows with other keys.
@@ -80,17 +100,43 @@ impl MemoryColumns {
                 held.retain(|version| keys.contains(version.key()));
                 *rows = held.into_iter();
             }
+            Rest::GivenUp => {}
         }
     }
 
     /// The next rows, never none; `None` after the last.
     ///
     /// # Errors
-    /// `Corrupt` for a key that does not decode.
+    /// `Corrupt` for a key that does not decode; `Conflict` if it held rows for too long.
     pub fn next_batch(&mut self) -> Result<Option<RecordBatch>> {
-        let mut builder = BatchBuilder::new(&self.schema, &self.projection, false);
-        while self.rest.lock().fill(&mut builder)? {}
-        if builder.rows() == 0 { Ok(None) } else { builder.finish().map(Some) }
+        let builder = BatchBuilder::new(&self.schema, &self.projection, false);
+        let mut filling = Filling { builder, bytes: 0, row_bytes: self.row_bytes };
+        while self.rest.lock().fill(&mut filling)? {}
+        if filling.builder.rows() == 0 {
+            return Ok(None);
+        }
+        self.row_bytes = filling.bytes / filling.builder.rows();
+        filling.builder.finish().map(Some)
+    }
+}
+
+impl Filling<'_> {
+    /// For how many rows there is room, about.
+    fn room(&self) -> usize {
+        let rows = self.builder.rows();
+        let row_bytes = if rows == 0 { self.row_bytes } else { self.bytes / rows };
+        let fit = COLUMNS_BYTES.saturating_sub(self.bytes) / row_bytes.max(1);
+        fit.max(usize::from(rows == 0)).min(COLUMNS_ROWS - rows)
+    }
+
+    /// A step of a few keys is not worth it.
+    fn is_nearly_full(&self) -> bool {
+        self.builder.rows() + GROUP > COLUMNS_ROWS || (self.bytes > 0 && self.room() == 0)
+    }
+
+    fn push(&mut self, key: &[u8], row: &[u8], ts: Timestamp) -> Result<()> {
+        self.bytes += key.len() + row.len();
+        self.builder.push(key, row, ts)
     }
 }
 
@@ -99,6 +145,20 @@ impl MemoryColumns {
 pub(crate) struct Walks(Mutex<Vec<Weak<Shared>>, { locks::WALKS }>);
 
 type Shared = Mutex<Rest, { locks::WALK }>;
+
+impl Holder for Shared {
+    fn held_bytes(&self) -> usize {
+        match &*self.lock() {
+            Rest::Held(rows) => rows.as_slice().iter().map(VersionRef::held_bytes).sum(),
+            Rest::Walk(_) | Rest::GivenUp => 0,
+        }
+    }
+
+    fn give_up(&self) {
+        let rest = std::mem::replace(&mut *self.lock(), Rest::GivenUp);
+        drop(rest);
+    }
+}
 
 impl Walks {
     fn add(&self, rest: &Arc<Shared>) {
@@ -119,29 +179,31 @@ impl Walks {
 enum Rest {
     Walk(Walk),
     Held(std::vec::IntoIter<VersionRef>),
+    /// Memory was needed for them.
+    GivenUp,
 }
 
 impl Rest {
     /// Goes on by [`KEYS_AT_ONCE`], about; whether there is more, and room for it.
-    fn fill(&mut self, builder: &mut BatchBuilder<'_>) -> Result<bool> {
+    fn fill(&mut self, filling: &mut Filling<'_>) -> Result<bool> {
         match self {
             Rest::Walk(walk) => {
                 let mut pushed = Ok(());
                 let mut keys = 0;
-                // Nearly full is full: a step of a few keys is not worth it.
-                while pushed.is_ok() && builder.rows() + GROUP <= COLUMNS_ROWS && !walk.parts.is_empty() {
+                while pushed.is_ok() && !filling.is_nearly_full() && !walk.parts.is_empty() {
                     if keys >= KEYS_AT_ONCE {
                         return Ok(true);
                     }
-                    keys += walk.step(COLUMNS_ROWS - builder.rows(), |version, row| {
+                    keys += walk.step(filling.room(), |version, row| {
                         if pushed.is_ok() {
-                            pushed = builder.push(version.key(), row, version.meta.ts);
+                            pushed = filling.push(version.key(), row, version.meta.ts);
                         }
                     });
                 }
                 pushed.map(|()| false)
             }
-            Rest::Held(rows) => fill_held(rows, builder).map(|()| false),
+            Rest::Held(rows) => fill_held(rows, filling).map(|()| false),
+            Rest::GivenUp => Err(given_up()),
         }
     }
 
@@ -156,15 +218,16 @@ impl Rest {
     }
 }
 
-fn fill_held(rows: &mut std::vec::IntoIter<VersionRef>, builder: &mut BatchBuilder<'_>) -> Result<()> {
+fn fill_held(rows: &mut std::vec::IntoIter<VersionRef>, filling: &mut Filling<'_>) -> Result<()> {
     rows.as_slice().iter().take(ROWS_AHEAD).for_each(VersionRef::prefetch);
-    while builder.rows() < COLUMNS_ROWS
+    while filling.builder.rows() < COLUMNS_ROWS
+        && filling.bytes < COLUMNS_BYTES
         && let Some(version) = rows.next()
     {
         if let Some(ahead) = rows.as_slice().get(ROWS_AHEAD - 1) {
             ahead.prefetch();
         }
-        builder.push(version.key(), version.row().expect("deleted rows are left out"), version.meta().ts)?;
+        filling.push(version.key(), version.row().expect("deleted rows are left out"), version.meta().ts)?;
     }
     Ok(())
 }

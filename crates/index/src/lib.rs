@@ -22,7 +22,7 @@ mod version;
 pub use crossbeam_epoch::{Guard, pin};
 use eviction::{Eviction, Spare, Visit};
 pub use slab::{back_by_huge_page, regions_made, reserved_bytes};
-pub use version::{NewVersion, Version, VersionRef};
+pub use version::{NewVersion, Version, VersionRef, held_bytes};
 
 use buckets::{Buckets, Only, Slot, clear, set};
 use parking_lot::{Mutex, MutexGuard};

@@ -8,7 +8,7 @@ use blocks::{alloc, free, free_all};
 use crossbeam_epoch::Guard;
 use std::ops::Deref;
 use std::ptr::{NonNull, null_mut};
-use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicUsize, Ordering};
 
 #[cfg(not(miri))]
 use slab as blocks;
@@ -50,7 +50,7 @@ mod blocks {
 /// [`VersionRef`], for good.
 #[repr(C)]
 pub struct Version<M> {
-    /// Who holds the block: the index, and every [`VersionRef`].
+    /// Who holds the block: the index, and every [`VersionRef`]; and whether the index has [`LEFT`] it.
     holders: AtomicU32,
     key_len: u32,
     /// [`DELETED`] for a version that says that the row is gone.
@@ -63,6 +63,17 @@ pub struct Version<M> {
     pub(crate) previous: AtomicPtr<Version<M>>,
     pub meta: M,
     // Then key and row.
+}
+
+/// Of [`Version::holders`]: the index has given up its hold.
+const LEFT: u32 = 1 << 31;
+
+/// What versions take that are held and that the index has left, of all indexes of the process.
+static HELD_BYTES: AtomicUsize = AtomicUsize::new(0);
+
+/// Memory of versions that no index knows any more, but who holds them.
+pub fn held_bytes() -> usize {
+    HELD_BYTES.load(Ordering::Relaxed)
 }
 
 const DELETED: u32 = u32::MAX;
@@ -123,10 +134,10 @@ impl<M> Version<M> {
         block
     }
 
-    /// Gives up one hold; the last frees the block.
+    /// Gives up the index's hold; frees the block if nobody has another.
     ///
     /// # Safety
-    /// The caller has that hold, and does not use the block any more.
+    /// The caller has that hold, and does not use the block any more. Nobody finds the version by the index.
     pub(crate) unsafe fn release(version: NonNull<Self>) {
         // SAFETY: the caller's promise; the block is nobody's any more.
         unsafe {
@@ -136,20 +147,53 @@ impl<M> Version<M> {
         }
     }
 
-    /// Gives up one hold. If it was the last, the block, of so many bytes, is to be freed.
+    /// Gives up the index's hold. If it was the last, the block, of so many bytes, is to be freed; else it counts as held.
     ///
     /// # Safety
     /// As of [`release`](Self::release).
     unsafe fn give_up(version: NonNull<Self>) -> Option<usize> {
-        // SAFETY: the caller's hold keeps the block until the count is 0, and nobody else sees it then.
+        // SAFETY: the index's hold keeps the block. Where it is the only one, there will be no other.
         unsafe {
-            if version.as_ref().holders.fetch_sub(1, Ordering::Release) != 1 {
-                return None;
+            let holders = &version.as_ref().holders;
+            if holders.load(Ordering::Acquire) != 1 {
+                // Before others can free it.
+                let bytes = version.as_ref().bytes();
+                HELD_BYTES.fetch_add(bytes, Ordering::Relaxed);
+                if holders.fetch_add(LEFT - 1, Ordering::Release) != 1 {
+                    return None;
+                }
+                std::sync::atomic::fence(Ordering::Acquire);
+                HELD_BYTES.fetch_sub(bytes, Ordering::Relaxed);
             }
-            std::sync::atomic::fence(Ordering::Acquire);
+            Some(Self::end(version))
+        }
+    }
+
+    /// Gives up a hold that is not the index's; the last frees the block.
+    ///
+    /// # Safety
+    /// The caller has that hold, and does not use the block any more.
+    unsafe fn let_go(version: NonNull<Self>) {
+        // SAFETY: the caller's hold keeps the block until there is none, and nobody else sees it then.
+        unsafe {
+            if version.as_ref().holders.fetch_sub(1, Ordering::Release) == LEFT | 1 {
+                std::sync::atomic::fence(Ordering::Acquire);
+                HELD_BYTES.fetch_sub(version.as_ref().bytes(), Ordering::Relaxed);
+                free(version.cast(), Self::end(version));
+            }
+        }
+    }
+
+    /// What ends with the version; returns the length of its block.
+    ///
+    /// # Safety
+    /// Nobody holds it.
+    unsafe fn end(version: NonNull<Self>) -> usize {
+        // SAFETY: the caller's promise.
+        unsafe {
             let bytes = Self::block_len(version.as_ref().key_len as usize, version.as_ref().row_bytes());
             version.as_ptr().drop_in_place();
-            Some(bytes)
+            bytes
         }
     }
 
@@ -345,6 +389,12 @@ impl<M> VersionRef<M> {
         &self.version().meta
     }
 
+    /// What it takes in memory, if the index has left it.
+    pub fn held_bytes(&self) -> usize {
+        let left = self.version().holders.load(Ordering::Relaxed) & LEFT != 0;
+        if left { self.version().bytes() } else { 0 }
+    }
+
     /// Has the version fetched, so that the cache misses of what is done with several next overlap.
     pub fn prefetch(&self) {
         prefetch_lines(self.0, ROW_LINES);
@@ -360,7 +410,7 @@ impl<M> Clone for VersionRef<M> {
 impl<M> Drop for VersionRef<M> {
     fn drop(&mut self) {
         // SAFETY: this is the hold's end.
-        unsafe { Version::release(self.0) }
+        unsafe { Version::let_go(self.0) }
     }
 }
 

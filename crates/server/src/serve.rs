@@ -371,6 +371,7 @@ fn publish(stats: &EngineStats, troubles: &[Trouble]) {
     gauge!("oribi_memory_used_bytes", "by" => "index").set(stats.index_bytes as f64);
     gauge!("oribi_memory_used_bytes", "by" => "job").set(stats.job_bytes as f64);
     gauge!("oribi_memory_used_bytes", "by" => "result").set(stats.result_bytes as f64);
+    gauge!("oribi_memory_used_bytes", "by" => "scan").set(stats.held_bytes as f64);
     gauge!("oribi_row_index_rows_count").set(stats.rows_in_memory as f64);
     gauge!("oribi_log_size_bytes").set(stats.log_bytes as f64);
     gauge!("oribi_log_unsynced_records_count").set((stats.log_appended_lsn - stats.log_durable_lsn) as f64);
