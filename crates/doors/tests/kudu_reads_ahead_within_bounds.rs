@@ -50,7 +50,8 @@ fn scans_that_nobody_goes_on_with_hold_little() {
         open.push(next);
     }
     let ahead = subject.engine.stats().query_bytes - before;
-    assert!(ahead > 0 && ahead <= MEMORY / 8, "{ahead} bytes");
+    // And as much is for what scans have read and not returned.
+    assert!(ahead > 0 && ahead <= 2 * (MEMORY / 8), "{ahead} bytes");
     // Those that had no room go on as well.
     for (next, given) in open.iter().zip(given) {
         let mut rows = given;

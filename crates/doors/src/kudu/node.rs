@@ -74,6 +74,7 @@ pub(super) struct Node {
 impl Node {
     pub fn new(engine: Arc<Engine>, addresses: Addresses, id: [u8; 16], network: &Network) -> Arc<Self> {
         let directory = Directory::of(&engine, id);
+        let scanners = Scanners::new(engine.memory());
         let leases = Leases::default();
         if let Some(history) = engine.take_history() {
             leases.keep_history(history);
@@ -84,7 +85,7 @@ impl Node {
             addresses,
             id,
             directory: ArcSwap::from_pointee(directory),
-            scanners: Scanners::default(),
+            scanners,
             leases,
             calls: Calls::default(),
             load: Arc::new(Load::new(&network.requests, FRAME_BYTES_MAX)),
@@ -118,8 +119,9 @@ pub(super) async fn sweep(node: Arc<Node>, mut shutdown: watch::Receiver<bool>) 
         tokio::select! {
             _ = shutdown.wait_for(|shut| *shut) => return,
             () = tokio::time::sleep(SWEEP_PERIOD) => {
-                node.scanners.sweep();
-                node.leases.sweep(Instant::now());
+                let now = Instant::now();
+                node.scanners.sweep(now);
+                node.leases.sweep(now);
             }
         }
     }

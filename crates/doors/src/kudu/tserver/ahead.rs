@@ -2,6 +2,7 @@
 //! client wants no more.
 
 use super::scanner::Scanner;
+use super::scanners::Rest;
 use crate::kudu::node::Node;
 use oribi_engine::Reserved;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -15,15 +16,18 @@ const AHEAD_SHARE: u64 = 8;
 pub(super) struct OpenScan {
     /// The timestamp of its snapshot, for those who would not wait for the lock.
     pub snapshot_ts: u64,
+    /// What it keeps of rows that were read, as of the end of the last call.
+    pub rest: Rest,
     scanner: Mutex<Scanner>,
     /// Threads that hold the lock to read ahead, will, or have just done so.
     ahead: AtomicUsize,
 }
 
 impl OpenScan {
-    pub fn new(scanner: Scanner) -> Self {
+    pub fn new(scanner: Scanner, rest: Rest) -> Self {
         let snapshot_ts = scanner.snapshot.ts().0;
-        OpenScan { snapshot_ts, scanner: Mutex::new(scanner), ahead: AtomicUsize::new(0) }
+        rest.set(scanner.rest_bytes());
+        OpenScan { snapshot_ts, rest, scanner: Mutex::new(scanner), ahead: AtomicUsize::new(0) }
     }
 
     /// The scanner, once what is read ahead is there, which this waits for; not while another call has it.
@@ -79,7 +83,9 @@ pub(super) fn read_ahead(node: &Arc<Node>, open: &Arc<OpenScan>, bytes_max: usiz
         // One that failed says so to the next call.
         if let Ok(mut scanner) = open.scanner.lock() {
             scanner.read_ahead(bytes_max, &node.scanners.buffers, room);
+            open.rest.set(scanner.rest_bytes());
         }
+        node.scanners.close_excess();
         open.ahead.fetch_sub(1, Ordering::AcqRel);
     });
 }

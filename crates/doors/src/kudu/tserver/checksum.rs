@@ -46,7 +46,7 @@ fn checksum(node: &Arc<Node>, request: &ChecksumRequest) -> Result<(ChecksumResp
         }
         (None, Some(going_on)) => {
             let id = &going_on.scanner_id;
-            let open = take(node, id)?;
+            let open = take(node, id, true)?;
             let mut scanner = lock_after_ahead(&open)?;
             // Part of its rows was returned, or is about to be.
             if scanner.is_read {

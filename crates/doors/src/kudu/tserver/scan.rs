@@ -17,6 +17,7 @@ use oribi_kudu::messages::tserver::{
 };
 use oribi_types::{Error, ErrorKind};
 use std::sync::{Arc, MutexGuard, TryLockError};
+use tokio::time::Instant;
 
 /// A client that asks for less would wait for each row or two.
 const ANSWER_BYTES_MIN: usize = 1 << 10;
@@ -152,7 +153,8 @@ fn go_on(
     bytes_max: usize,
     closes: bool,
 ) -> Result<Scanned, Refused> {
-    let open = take(node, id)?;
+    // Who asks for no rows keeps it alive, no more.
+    let open = take(node, id, bytes_max > 0)?;
     let mut scanner = lock_after_ahead(&open)?;
     number(&mut scanner, call)?;
     let page = scanner.read(bytes_max, &node.scanners.buffers).map_err(|e| {
@@ -160,7 +162,8 @@ fn go_on(
         Refused::new(&e, Code::UnknownError)
     })?;
     // A client that has named it goes on with it in other tablets.
-    node.leases.renew(scanner.snapshot.ts().0);
+    node.leases.renew(scanner.snapshot.ts().0, Instant::now());
+    open.rest.set(scanner.rest_bytes());
     let scanned = Scanned::new(node, page, &scanner);
     if closes || !scanner.has_more() {
         node.scanners.close(id);
@@ -168,11 +171,12 @@ fn go_on(
         drop(scanner);
         read_ahead(node, &open, bytes_max);
     }
+    node.scanners.close_excess();
     Ok(scanned)
 }
 
-pub(super) fn take(node: &Node, id: &Bytes) -> Result<Arc<OpenScan>, Refused> {
-    node.scanners.touch(id).ok_or_else(|| Refused::Error(expired(id)))
+pub(super) fn take(node: &Node, id: &Bytes, goes_on: bool) -> Result<Arc<OpenScan>, Refused> {
+    node.scanners.touch(id, goes_on).ok_or_else(|| Refused::Error(expired(id)))
 }
 
 /// A client makes one call of a scanner at a time. Waits for what is read ahead: not for a thread that serves.
@@ -204,9 +208,9 @@ fn expired(id: &[u8]) -> TabletServerError {
 }
 
 pub(super) fn keep_alive(node: &Node, request: &ScannerKeepAliveRequest) -> ScannerKeepAliveResponse {
-    let Some(open) = node.scanners.touch(&request.scanner_id) else {
+    let Some(open) = node.scanners.touch(&request.scanner_id, false) else {
         return ScannerKeepAliveResponse { error: Some(expired(&request.scanner_id)) };
     };
-    node.leases.renew(open.snapshot_ts);
+    node.leases.renew(open.snapshot_ts, Instant::now());
     ScannerKeepAliveResponse::default()
 }

@@ -71,6 +71,11 @@ impl Scanner {
         self.ahead.is_some() || self.rest.is_some() || !self.has_ended
     }
 
+    /// Bytes that it keeps of rows that were read, besides an answer that was made ahead.
+    pub fn rest_bytes(&self) -> usize {
+        self.rest.as_ref().map_or(0, RecordBatch::get_array_memory_size)
+    }
+
     /// What must be settled before what was read so far is answered.
     pub fn obligation(&self) -> Obligation {
         self.source.obligation()

@@ -1,5 +1,6 @@
 //! Which moment a scan sees.
 
+use super::leases::Renewed;
 use crate::kudu::node::Node;
 use crate::kudu::status;
 use oribi_engine::Snapshot;
@@ -9,6 +10,7 @@ use oribi_kudu::messages::tserver::{
 };
 use oribi_types::{Error, Result, Timestamp};
 use std::sync::Arc;
+use tokio::time::Instant;
 
 /// A scan's snapshot, and whether the client is told its timestamp.
 pub(super) struct Chosen {
@@ -32,10 +34,13 @@ pub(super) fn choose(node: &Node, request: &NewScanRequest) -> Result<Chosen, Ta
         (ReadMode::ReadAtSnapshot, named) => {
             observe()?;
             let snapshot = match named {
-                None => newest(),
+                None => {
+                    let snapshot = newest();
+                    node.leases.keep(&snapshot);
+                    snapshot
+                }
                 Some(ts) => at(node, ts)?,
             };
-            node.leases.keep(&snapshot);
             Ok(Chosen { snapshot, is_told: true })
         }
         (ReadMode::Unknown, _) => {
@@ -45,14 +50,19 @@ pub(super) fn choose(node: &Node, request: &NewScanRequest) -> Result<Chosen, Ta
     }
 }
 
-/// The snapshot that a client names.
+/// The snapshot that a client names, which can be named for another while.
 fn at(node: &Node, ts: u64) -> Result<Arc<Snapshot>, TabletServerError> {
-    if let Some(snapshot) = node.leases.renew(ts) {
-        return Ok(snapshot);
-    }
-    let snapshot = node.engine.snapshot_at(Timestamp(ts));
+    let snapshot = match node.leases.renew(ts, Instant::now()) {
+        Renewed::Kept(snapshot) => return Ok(snapshot),
+        Renewed::TooOld => Ok(None),
+        Renewed::Unknown => node.engine.snapshot_at(Timestamp(ts)),
+    };
     match snapshot.map_err(|error| status::tserver(&error, Code::InvalidSnapshot))? {
-        Some(snapshot) => Ok(Arc::new(snapshot)),
+        Some(snapshot) => {
+            let snapshot = Arc::new(snapshot);
+            node.leases.keep(&snapshot);
+            Ok(snapshot)
+        }
         None => Err(TabletServerError::new(
             Code::InvalidSnapshot,
             StatusCode::InvalidArgument,

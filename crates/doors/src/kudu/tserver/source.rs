@@ -11,8 +11,10 @@ use oribi_types::batch::BatchBuilder;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// Rows of a batch that is made of a range.
+/// Rows of a batch that is made of a range, of so many bytes at most, about; and those that are read at a time.
 const BATCH_ROWS: usize = 1024;
+const BATCH_BYTES: usize = 8 << 20;
+const ROWS_AT_ONCE: usize = 64;
 
 type Batches = Box<dyn Iterator<Item = Result<RecordBatch>> + Send>;
 
@@ -69,8 +71,17 @@ impl Source {
             Source::Tablet(tablet) => tablet.next(spec),
             Source::Range(reader) => {
                 let mut builder = BatchBuilder::new(spec.table.schema_ref(), &spec.read, false);
-                let rows = reader.read(BATCH_ROWS, |row| builder.push(row.key, row.row, row.ts))?;
-                if rows == 0 { Ok(None) } else { builder.finish().map(Some) }
+                let mut bytes = 0;
+                while builder.rows() < BATCH_ROWS && bytes < BATCH_BYTES {
+                    let read = reader.read(ROWS_AT_ONCE, |row| {
+                        bytes += row.key.len() + row.row.len();
+                        builder.push(row.key, row.row, row.ts)
+                    })?;
+                    if read == 0 {
+                        break;
+                    }
+                }
+                if builder.rows() == 0 { Ok(None) } else { builder.finish().map(Some) }
             }
         }
     }
