@@ -20,6 +20,8 @@ pub const DEFAULT_BUCKET: (&str, &str) = ("default", "kv");
 pub struct Catalog {
     pub(crate) version: u64,
     pub(crate) schemas: BTreeMap<String, BTreeMap<String, Arc<Table>>>,
+    /// [`DEFAULT_BUCKET`] of the schemas, which is asked for with each key-value request.
+    bucket: Option<Arc<Table>>,
 }
 
 impl Catalog {
@@ -38,6 +40,16 @@ impl Catalog {
 
     pub fn table(&self, schema: &str, name: &str) -> Option<&Arc<Table>> {
         self.schemas.get(schema)?.get(name)
+    }
+
+    /// [`DEFAULT_BUCKET`], without a look for it.
+    pub fn bucket(&self) -> Option<&Arc<Table>> {
+        self.bucket.as_ref()
+    }
+
+    /// Due when the schemas have changed.
+    pub(crate) fn note_bucket(&mut self) {
+        self.bucket = self.table(DEFAULT_BUCKET.0, DEFAULT_BUCKET.1).cloned();
     }
 
     pub fn table_by_id(&self, id: u64) -> Option<&Arc<Table>> {

@@ -321,6 +321,7 @@ impl Engine {
         let before = self.catalog.rcu(|catalog| {
             let mut catalog = (**catalog).clone();
             change(&mut catalog);
+            catalog.note_bucket();
             catalog.version += 1;
             catalog
         });

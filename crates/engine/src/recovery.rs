@@ -224,6 +224,7 @@ fn catalog_of(state: &ManifestState, tablets: &HashMap<TabletId, Arc<Tablet>>) -
         let tables = catalog.schemas.entry(table.schema_name().to_owned()).or_default();
         tables.insert(table.name().to_owned(), table);
     }
+    catalog.note_bucket();
     catalog
 }
 

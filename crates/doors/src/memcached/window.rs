@@ -3,6 +3,8 @@
 //! Whatever protocol a request came in, it becomes an operation and a [`Reply`] that says how to answer it; what needs
 //! no operation is a reply alone, and keeps its place among the others. A request counts as consumed once it is
 //! answered: what was collected and could not be executed is decoded again, when it can.
+//!
+//! A request that came by itself, as those of many clients do, is executed on the spot.
 
 use super::Shared;
 use super::codec::MetaVerb;
@@ -11,7 +13,7 @@ use super::reply::{Answers, Reply};
 use super::stats::Listed;
 use crate::runtime::{Leave, Progress};
 use oribi_engine::Obligation;
-use oribi_session::kv::{Answer, Expiry, Key, Op, Round};
+use oribi_session::kv::{Action, Answer, Change, Expiry, Got, Key, Op, Round};
 use std::cell::RefCell;
 use std::time::Duration;
 
@@ -29,6 +31,8 @@ pub struct Window<'b> {
     pub answers: Answers<'b>,
     /// Where the request that is being collected ends.
     pub end: usize,
+    /// Where the input does.
+    input_end: usize,
     ops: Vec<Op<'b>>,
     items: Vec<Item<'b>>,
     done: Done,
@@ -58,7 +62,8 @@ thread_local! {
 }
 
 impl<'b> Window<'b> {
-    pub fn new(shared: &'b Shared, leave: Leave, output: &'b mut Vec<u8>) -> Self {
+    /// For an input of so many bytes.
+    pub fn new(shared: &'b Shared, leave: Leave, input_bytes: usize, output: &'b mut Vec<u8>) -> Self {
         let (ops, items) = IDLE.take();
         let mut round = shared.kv.round(leave.to_block);
         round.answer_at_most(leave.to_answer);
@@ -68,6 +73,7 @@ impl<'b> Window<'b> {
             round,
             answers: Answers::new(output),
             end: 0,
+            input_end: input_bytes,
             ops: ops.into_iter().map(|_| unreachable!("it is empty")).collect(),
             items: items.into_iter().map(|_| unreachable!("it is empty")).collect(),
             done: Done::default(),
@@ -104,8 +110,42 @@ impl<'b> Window<'b> {
 
     /// Takes an operation.
     pub fn push(&mut self, op: Op<'b>, reply: Reply<'b>) -> Step {
+        let is_alone = self.items.is_empty() && self.end == self.input_end;
+        if is_alone && self.executes_alone(&op, &reply) {
+            self.conclude();
+            return Ok(());
+        }
         self.collect(op, reply)?;
         self.flush_if_full()
+    }
+
+    /// Executes and answers an operation with which no other is in hand, if it is one of those that most are and needs
+    /// neither a file nor room.
+    fn executes_alone(&mut self, op: &Op<'_>, reply: &Reply<'_>) -> bool {
+        let Window { round, answers, leave, .. } = self;
+        match op {
+            // One of `mg` may turn out to be a change.
+            Op::Get(_) if matches!(reply, Reply::Meta { .. }) => false,
+            Op::Get(key) => {
+                let got = round.get(*key, |document| {
+                    let fits = document.value.len() <= leave.to_answer;
+                    if fits {
+                        answers.answer(reply, &Answer::Found(document));
+                    }
+                    fits
+                });
+                if let Ok(Got::Absent) = got {
+                    answers.answer(reply, &Answer::Absent);
+                }
+                matches!(got, Ok(Got::Found(true) | Got::Absent))
+            }
+            Op::Change(change @ Change { action: Action::Store { .. }, .. }) if leave.to_write => {
+                let Some(outcomes) = round.apply(std::slice::from_ref(change)) else { return false };
+                outcomes.iter().for_each(|outcome| answers.answer(reply, &Answer::Changed(outcome)));
+                true
+            }
+            Op::Change(_) => false,
+        }
     }
 
     /// Takes an operation, and leaves it to the caller to [`flush`](Self::flush).

@@ -27,9 +27,9 @@ pub use window::{Answer, Op, Ran};
 
 use change::Plan;
 use document::DocumentTable;
-use oribi_engine::{Engine, Lookup, Obligation, Presence, Read, ReadView, RowVersion, Snapshot};
+use oribi_engine::{Catalog, Engine, Lookup, Obligation, Presence, Read, ReadView, RowVersion, Snapshot};
 use oribi_types::{Error, Result};
-use path::{Shape, Tables, Target};
+use path::{Shape, Target};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::task::AbortHandle;
@@ -124,7 +124,7 @@ impl KeyValue {
     pub fn round(&self, may_block: bool) -> Round<'_> {
         Round {
             kv: self,
-            tables: Tables::new(self.engine.catalog()),
+            tables: self.engine.catalog(),
             view: None,
             held: None,
             may_block,
@@ -188,7 +188,7 @@ pub enum Got<R> {
 /// Requests that are executed together and answered together. Each sees what those before it wrote.
 pub struct Round<'k> {
     kv: &'k KeyValue,
-    tables: Tables,
+    tables: Arc<Catalog>,
     /// Taken at the first read, and again at the first read after a write.
     view: Option<ReadView>,
     /// What reads go by instead, if they must agree with each other.

@@ -21,20 +21,6 @@ pub enum Shape {
     Row,
 }
 
-/// The tables that keys can name, as they are when a round begins.
-pub struct Tables {
-    catalog: Arc<Catalog>,
-    /// The table of plain keys, so that they need not look for it.
-    bucket: Option<Arc<Table>>,
-}
-
-impl Tables {
-    pub fn new(catalog: Arc<Catalog>) -> Self {
-        let bucket = catalog.table(BUCKET.0, BUCKET.1).cloned();
-        Tables { catalog, bucket }
-    }
-}
-
 /// What a key-value operation is about.
 #[derive(Clone, Copy)]
 pub struct Key<'a> {
@@ -93,7 +79,7 @@ impl<'a> Target<'a> {
 /// `Invalid`, naming table and column, for a key that names a typed table but no row of it, and for one that is empty
 /// or too long; `NotFound` if there is no `default.kv`.
 pub fn resolve<'a>(
-    tables: &'a Tables,
+    tables: &'a Catalog,
     limits: &KvLimits,
     key: Key<'a>,
     scratch: &mut Vec<u8>,
@@ -104,12 +90,11 @@ pub fn resolve<'a>(
     }
     let named = match table {
         Some(table) => Some((table, name)),
-        None => split_table(&tables.catalog, name),
+        None => split_table(tables, name),
     };
     let Some((table, rest)) = named else {
         let bucket = tables
-            .bucket
-            .as_ref()
+            .bucket()
             .ok_or_else(|| Error::not_found(format!("table {}.{} does not exist", BUCKET.0, BUCKET.1)))?;
         return Ok(Target { table: bucket, key: EncodedKey::Borrowed(name), shape: Shape::Document });
     };
