@@ -6,12 +6,10 @@ use super::execute::{Execution, Stopped};
 use super::state::State;
 use super::status::Status;
 use crate::runtime::{Exchange, Leave, Link, Progress, Protocol};
-use bytes::Buf;
 use oribi_engine::Obligation;
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::Instant;
-use tokio::sync::watch;
 
 pub struct Client {
     shared: Arc<Shared>,
@@ -70,10 +68,6 @@ impl Protocol for Client {
                 status.copy_from_slice(&late);
             }
         }
-    }
-
-    fn pushes(&self) -> Option<watch::Receiver<u64>> {
-        Some(self.shared.cluster.changes())
     }
 
     fn push(&mut self, exchange: &mut Exchange) {

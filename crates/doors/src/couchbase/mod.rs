@@ -82,7 +82,7 @@ impl CouchbaseDoor {
         let clients = options.clients;
         let service = Couchbase::new(engine, locks, options, map(socket.local_addr()?.port()))?;
         let cluster = service.0.cluster.clone();
-        let door = Door::start(service, socket, clients, shutdown)?;
+        let door = Door::serve(service, socket, clients, shutdown)?;
         Ok(CouchbaseDoor { door, cluster })
     }
 
@@ -156,12 +156,16 @@ impl Service for Couchbase {
         self.0.kv.engine()
     }
 
-    fn traffic(&self) -> &Traffic {
+    fn traffic(&self) -> &Arc<Traffic> {
         &self.0.traffic
     }
 
     fn loads(&self) -> &Loads {
         &self.0.loads
+    }
+
+    fn pushes(&self) -> Option<watch::Receiver<u64>> {
+        Some(self.0.cluster.changes())
     }
 
     fn open(&self, _thread: usize, link: Link) -> Client {

@@ -174,7 +174,7 @@ impl Host for Port {
     /// There is no way to say it before the negotiation; clients try again.
     const TOO_MANY: &'static [u8] = b"";
 
-    fn traffic(&self) -> &Traffic {
+    fn traffic(&self) -> &Arc<Traffic> {
         &self.traffic
     }
 

@@ -6,7 +6,6 @@ use super::codec::{self, CodecLimits};
 use super::text::Text;
 use super::window::Window;
 use crate::runtime::{Exchange, Leave, Progress, Protocol};
-use bytes::Buf;
 use std::sync::Arc;
 
 pub struct Client {

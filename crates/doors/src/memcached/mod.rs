@@ -71,7 +71,7 @@ impl MemcachedDoor {
             Arc::new(Shared { kv: kv.clone(), counters, stats: stats.clone(), loads: loads.clone() })
         };
         let service = Memcached { threads: counters.into_iter().map(shared).collect() };
-        Ok(MemcachedDoor(Door::start(service, socket, limits.clients, shutdown)?))
+        Ok(MemcachedDoor(Door::serve(service, socket, limits.clients, shutdown)?))
     }
 
     pub fn local_addr(&self) -> SocketAddr {
@@ -100,7 +100,7 @@ impl Service for Memcached {
         self.threads[0].kv.engine()
     }
 
-    fn traffic(&self) -> &Traffic {
+    fn traffic(&self) -> &Arc<Traffic> {
         &self.threads[0].stats.traffic
     }
 

@@ -1,14 +1,13 @@
-//! One client: receives what it sends, has it executed, settles it, answers it in one write.
-//!
-//! Nearly always nothing of that waits: what a request reads is in memory, and its answer fits the socket. It is then
-//! served from begin to end as a plain sequence of calls, and only what has to wait costs more.
+//! One client that has to wait for more than its next request, as a task: receives what it sends, has it executed, settles it,
+//! answers it. After some rounds in which nothing was waited for, it is its loop's again.
 
 use super::computing;
 use super::exchange::RECEIVE_BYTES_MAX_IF_SCARCE;
+use super::guest::Guest;
+use super::listener::Place;
 use super::load::LONG_REQUEST_SILENCE_MAX;
 use super::unsent::{SHORT_VALUE_BYTES_MAX, SHORT_VALUE_BYTES_MAX_IF_SCARCE, Unsent};
-use super::{Exchange, FrameRoom, Leave, Link, Progress, Protocol, Service, Waited};
-use bytes::BufMut;
+use super::{Exchange, FrameRoom, Leave, Progress, Protocol, Service, Waited};
 use futures::future::{BoxFuture, FutureExt, pending};
 use futures::stream::{FuturesUnordered, StreamExt};
 use oribi_types::{Error, Result};
@@ -25,19 +24,22 @@ use tokio::time::Instant;
 pub(super) struct Connection<S: Service> {
     service: Arc<S>,
     thread: usize,
+    place: Place,
     socket: TcpStream,
-    /// In a box, since it is handed on.
     client: Box<Client<S::Protocol>>,
+    pushes: Option<watch::Receiver<u64>>,
     /// Room for a long answer.
     unsent: Option<Unsent>,
     /// How often the client was heard since the alarms were.
     unheard: u32,
+    /// How many rounds there were since one that waited for anything, or was long.
+    rounds: u32,
 }
 
 /// What goes along to a thread that may block.
-struct Client<P> {
-    protocol: P,
-    exchange: Exchange,
+pub(super) struct Client<P> {
+    pub protocol: P,
+    pub exchange: Exchange,
 }
 
 /// What ended the wait for a client.
@@ -45,7 +47,7 @@ enum Event {
     /// So many bytes; none: the client has left.
     Received(usize),
     /// There is something to push.
-    Push(watch::Receiver<u64>),
+    Push,
     /// There is room to receive more.
     Room,
     /// The time that a client may be silent is over, if it has been.
@@ -61,43 +63,94 @@ type Alarms = FuturesUnordered<BoxFuture<'static, Event>>;
 
 /// A client that always has more to ask is heard so often before the alarms are.
 const UNHEARD_MAX: u32 = 64;
+/// After so many rounds that waited for nothing a client goes back to its loop: the way there and aside again costs as much as
+/// some rounds do.
+const ROUNDS_MAX: u32 = 16;
+/// What asks for more at a time keeps its thread busy, and would fill its socket again.
+const SHORT_ROUND_BYTES_MAX: usize = 4 << 10;
+
+/// What can be had without waiting. Nearly always there is room for writes.
+pub(super) fn leave_at_once(service: &impl Service) -> Leave {
+    Leave {
+        to_block: false,
+        to_write: service.engine().admits(),
+        to_compute: false,
+        to_answer: short_answer_bytes(service),
+    }
+}
+
+/// Up to how long answers are made without asking for room: where little of it is left, those that are not read should be short.
+fn short_answer_bytes(service: &impl Service) -> usize {
+    match service.loads().answers.is_scarce() {
+        true => SHORT_VALUE_BYTES_MAX_IF_SCARCE,
+        false => SHORT_VALUE_BYTES_MAX,
+    }
+}
+
+/// The most to be received at once.
+pub(super) fn receive_bytes_max(service: &impl Service) -> usize {
+    match service.loads().requests.is_scarce() {
+        true => RECEIVE_BYTES_MAX_IF_SCARCE,
+        false => usize::MAX,
+    }
+}
 
 impl<S: Service> Connection<S> {
-    pub fn new(service: Arc<S>, thread: usize, socket: TcpStream, link: Link) -> Self {
-        let client = Client { protocol: service.open(thread, link), exchange: Exchange::default() };
-        Connection { service, thread, socket, client: Box::new(client), unsent: None, unheard: 0 }
+    /// # Errors
+    /// Those of the system.
+    pub fn new(service: Arc<S>, guest: Guest<S>) -> Result<Self> {
+        let Guest { place, socket, client, pushes } = guest;
+        let (thread, socket) = (place.thread(), TcpStream::from_std(socket)?);
+        Ok(Connection { service, thread, place, socket, client, pushes, unsent: None, unheard: 0, rounds: 0 })
     }
 
-    /// Serves the client until it leaves, stays idle for longer than it may, or the door shuts. Requests that were
-    /// executed are answered first.
+    /// Goes on where executing its requests came to `progress`, and serves the client until it leaves, stays idle for longer
+    /// than it may, or the door shuts; or until it has nothing to wait for, and is returned. Requests that were executed are
+    /// answered first.
     ///
     /// # Errors
     /// Those of the socket, and of an engine that cannot keep what it was told any more: then nobody is answered.
-    pub async fn serve(mut self, idle_max: Option<Duration>, shutdown: watch::Receiver<bool>) -> Result<()> {
+    pub async fn serve(
+        mut self,
+        progress: Progress,
+        idle_max: Option<Duration>,
+        shutdown: watch::Receiver<bool>,
+    ) -> Result<Option<Guest<S>>> {
+        let leave = leave_at_once(&*self.service);
+        self = self.finish(progress, leave).await?;
         let mut alarms = Alarms::new();
-        alarms.push(shut(shutdown).boxed());
-        self.client.protocol.pushes().into_iter().for_each(|pushes| alarms.push(changed(pushes).boxed()));
+        alarms.push(shut(shutdown.clone()).boxed());
+        self.pushes.clone().into_iter().for_each(|pushes| alarms.push(changed(pushes).boxed()));
         let later = || idle_max.and_then(|time| Instant::now().checked_add(time));
         let mut silent_until = later();
         silent_until.into_iter().for_each(|until| alarms.push(silence(until).boxed()));
         let mut room = FrameRoom::new();
         while !self.client.exchange.closing {
+            if self.rounds >= ROUNDS_MAX && !*shutdown.borrow() {
+                return self.into_guest().map(Some);
+            }
             let event = match self.client.exchange.is_long() {
                 false => poll_fn(|context| self.poll_event(&mut alarms, context)).await?,
                 true => self.event_of_long_request(&mut room, &mut alarms).await?,
             };
             match event {
-                Event::Received(0) | Event::Shutdown => return Ok(()),
-                Event::Received(_) => {
+                Event::Received(0) | Event::Shutdown => return Ok(None),
+                Event::Received(bytes) => {
                     self = self.execute().await?;
+                    if bytes > SHORT_ROUND_BYTES_MAX || self.client.exchange.is_long() {
+                        self.rounds = 0;
+                    }
                     if !self.client.exchange.is_long() {
                         room.release();
                     }
                 }
                 Event::Room => {}
-                Event::Push(pushes) => {
+                Event::Push => {
+                    if let Some(pushes) = &mut self.pushes {
+                        pushes.mark_unchanged();
+                        alarms.push(changed(pushes.clone()).boxed());
+                    }
                     self.client.protocol.push(&mut self.client.exchange);
-                    alarms.push(changed(pushes).boxed());
                     self.answer().await?;
                 }
                 Event::Silence => {
@@ -116,13 +169,19 @@ impl<S: Service> Connection<S> {
             }
             silent_until = later();
         }
-        Ok(())
+        Ok(None)
+    }
+
+    fn into_guest(mut self) -> Result<Guest<S>> {
+        self.client.exchange.return_buffers();
+        let Connection { place, socket, client, pushes, .. } = self;
+        Ok(Guest { place, socket: socket.into_std()?, client, pushes })
     }
 
     /// The client was silent for too long.
-    fn give_up(&self) -> Result<()> {
+    fn give_up(&self) -> Result<Option<Guest<S>>> {
         self.service.traffic().thread(self.thread).idle.add(1);
-        Ok(())
+        Ok(None)
     }
 
     /// Receives more of a request that is long if there is room for it, or waits for that.
@@ -157,16 +216,12 @@ impl<S: Service> Connection<S> {
         }
         let exchange = &mut self.client.exchange;
         exchange.borrow_buffers();
-        let most = match self.service.loads().requests.is_scarce() {
-            true => RECEIVE_BYTES_MAX_IF_SCARCE,
-            false => usize::MAX,
-        };
-        let mut input = (&mut exchange.input).limit(most);
         // Having received less than there was room for, the socket knows that it is empty without another recv(2).
-        if let Poll::Ready(received) = pin!(self.socket.read_buf(&mut input)).poll(context) {
+        let space = exchange.space(receive_bytes_max(&*self.service));
+        if let Poll::Ready(received) = pin!(self.socket.read(space)).poll(context) {
             let received = received?;
             self.service.traffic().thread(self.thread).received_bytes.add(received as u64);
-            exchange.received();
+            exchange.received(received);
             self.unheard += 1;
             return Poll::Ready(Ok(Event::Received(received)));
         }
@@ -177,11 +232,14 @@ impl<S: Service> Connection<S> {
 
     /// Executes and answers whatever is whole.
     async fn execute(mut self) -> Result<Self> {
-        // Nearly always there is room for writes.
-        let to_write = self.service.engine().admits();
-        let short = self.short_answer_bytes();
-        let mut leave = Leave { to_block: false, to_write, to_compute: false, to_answer: short };
-        let mut progress = self.client.advance(leave);
+        let leave = leave_at_once(&*self.service);
+        let progress = self.client.advance(leave);
+        self.finish(progress, leave).await
+    }
+
+    /// Answers what was executed, and executes and answers what is left of what is whole.
+    async fn finish(mut self, mut progress: Progress, mut leave: Leave) -> Result<Self> {
+        self.rounds = if progress == Progress::Done { self.rounds + 1 } else { 0 };
         loop {
             match progress {
                 Progress::Done => {
@@ -190,7 +248,7 @@ impl<S: Service> Connection<S> {
                 }
                 Progress::OutputFull => {
                     self.answer().await?;
-                    leave.to_answer = self.short_answer_bytes();
+                    leave.to_answer = short_answer_bytes(&*self.service);
                 }
                 Progress::NeedsRoom(bytes) => {
                     self.answer().await?;
@@ -217,14 +275,6 @@ impl<S: Service> Connection<S> {
         }
     }
 
-    /// Up to how long answers are made without asking for room: where little of it is left, those that are not read should be short.
-    fn short_answer_bytes(&self) -> usize {
-        match self.service.loads().answers.is_scarce() {
-            true => SHORT_VALUE_BYTES_MAX_IF_SCARCE,
-            false => SHORT_VALUE_BYTES_MAX,
-        }
-    }
-
     /// Executes what it can on a thread that serves nobody.
     async fn advance_elsewhere(mut self, leave: Leave) -> Result<(Self, Progress)> {
         let mut client = self.client;
@@ -245,11 +295,18 @@ impl<S: Service> Connection<S> {
         let unsent = self.unsent.take().filter(|_| exchange.output.len() > SHORT_VALUE_BYTES_MAX);
         let (engine, traffic) = (self.service.engine(), self.service.traffic().thread(self.thread));
         if !engine.is_settled(exchange.obligation) {
+            if exchange.input.is_empty() {
+                exchange.return_buffers();
+            }
             if traffic.open() > 1 {
                 // Clients that are ready too append to the log first, so that one write(2) serves all of them.
                 tokio::task::yield_now().await;
             }
-            engine.settled(exchange.obligation).await?;
+            let settled = engine.settled(exchange.obligation);
+            if !engine.is_settled(exchange.obligation) {
+                self.rounds = 0;
+            }
+            settled.await?;
         }
         protocol.settled(exchange);
         let loads = self.service.loads();
@@ -270,7 +327,7 @@ impl<S: Service> Connection<S> {
 }
 
 impl<P: Protocol> Client<P> {
-    fn advance(&mut self, leave: Leave) -> Progress {
+    pub fn advance(&mut self, leave: Leave) -> Progress {
         self.protocol.advance(&mut self.exchange, leave)
     }
 }
@@ -278,12 +335,14 @@ impl<P: Protocol> Client<P> {
 async fn shut(mut shutdown: watch::Receiver<bool>) -> Event {
     // An error means that the sender is gone, which is as good.
     let _ = shutdown.wait_for(|shut| *shut).await;
+    // What its client sent before is known once the runtime has asked for it.
+    tokio::task::yield_now().await;
     Event::Shutdown
 }
 
 async fn changed(mut pushes: watch::Receiver<u64>) -> Event {
     match pushes.changed().await {
-        Ok(()) => Event::Push(pushes),
+        Ok(()) => Event::Push,
         // Nobody is left to push anything.
         Err(_) => pending().await,
     }

@@ -1,13 +1,17 @@
 //! A running door: its threads.
 
-use super::listener::Listener;
+use super::aside::Aside;
+use super::balance::Balance;
+use super::event_loop::{EventLoop, Mail};
+use super::listener::{Arrival, Listener};
 use super::thread::Thread;
-use super::{ClientLimits, Host};
+use super::{ClientLimits, Host, Service};
 use oribi_types::{Error, Result};
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
+use tokio::runtime::{Handle, Runtime};
 use tokio::sync::{mpsc, watch};
 
 /// Threads of each serving thread's runtime that wait for files.
@@ -28,9 +32,47 @@ impl Door {
         }
     }
 
-    /// Serves whoever connects to `socket`, which must be nonblocking (see [`crate::bind::bind_door`]), with as many
-    /// threads as the service's [`Traffic`](super::Traffic) was made for, until `shutdown` holds true or its sender is
-    /// gone.
+    /// Serves the clients of a key-value door who connect to `socket`, which must be nonblocking (see
+    /// [`crate::bind::bind_door`]), on as many threads as the service's [`Traffic`](super::Traffic) was made for, until `shutdown` holds true
+    /// or its sender is gone.
+    ///
+    /// # Errors
+    /// Those of the system.
+    pub fn serve<S: Service>(
+        service: S,
+        socket: TcpListener,
+        limits: ClientLimits,
+        shutdown: watch::Receiver<bool>,
+    ) -> Result<Self> {
+        let (service, grace) = (Arc::new(service), limits.shutdown_grace);
+        let traffic = service.traffic().clone();
+        let balance = Arc::new(Balance::new(traffic.threads()));
+        let loops = (0..traffic.threads())
+            .map(|number| EventLoop::new(service.clone(), number, limits, balance.clone()))
+            .collect::<std::io::Result<Vec<_>>>()?;
+        let posts: Vec<_> = loops.iter().map(|(_, post, _)| post.clone()).collect();
+        let (mut started, mut ways) = (Vec::new(), Vec::new());
+        for (number, (event_loop, post, leaving)) in loops.into_iter().enumerate() {
+            let (service, shutdown, posts) = (service.clone(), shutdown.clone(), posts.clone());
+            let aside = Aside { service, limits, shutdown, post: post.clone() };
+            let (thread, runtime) =
+                spawn_runtime(format!("{}-{number}-aside", S::NAME), grace, async move {
+                    aside.serve(leaving).await;
+                    Ok(())
+                })?;
+            started.push(thread);
+            // What a request sets off for later runs there.
+            started.push(spawn(format!("{}-{number}", S::NAME), move || {
+                let _context = runtime.enter();
+                event_loop.run(posts).map_err(Error::from)
+            })?);
+            ways.push(way(move |arrival| post.send(Mail::Arrival(arrival)).is_ok()));
+        }
+        let listener = Listener { name: S::NAME, too_many: S::TOO_MANY, traffic, limits, threads: ways };
+        Door::listen(listener, socket, shutdown, started)
+    }
+
+    /// Likewise, where each client is served as a task.
     ///
     /// # Errors
     /// Those of the system.
@@ -40,22 +82,36 @@ impl Door {
         limits: ClientLimits,
         shutdown: watch::Receiver<bool>,
     ) -> Result<Self> {
-        let local_addr = socket.local_addr()?;
-        let service = Arc::new(service);
-        let numbers = 0..service.traffic().threads();
-        let (threads, arrivals): (Vec<_>, Vec<_>) = numbers.map(|_| mpsc::unbounded_channel()).unzip();
-        let serving = arrivals.into_iter().enumerate().map(|(number, arrivals)| {
+        let (service, grace) = (Arc::new(service), limits.shutdown_grace);
+        let traffic = service.traffic().clone();
+        let (mut started, mut ways) = (Vec::new(), Vec::new());
+        for number in 0..traffic.threads() {
+            let (sender, arrivals) = mpsc::unbounded_channel();
             let thread = Thread { service: service.clone(), number, limits, shutdown: shutdown.clone() };
-            spawn::<S>(&number.to_string(), limits.shutdown_grace, async move {
+            let (thread, _) = spawn_runtime(format!("{}-{number}", S::NAME), grace, async move {
                 thread.serve(arrivals).await;
                 Ok(())
-            })
-        });
-        let mut started = serving.collect::<Result<Vec<_>>>()?;
-        // On a thread of its own: one that serves may have to wait for the disk, and nobody could come in meanwhile.
-        let listener = Listener { service: service.clone(), limits, threads };
-        started.push(spawn::<S>("accept", limits.shutdown_grace, listener.serve(socket, shutdown))?);
-        Ok(Door { name: S::NAME, local_addr, threads: started })
+            })?;
+            started.push(thread);
+            ways.push(way(move |arrival| sender.send(arrival).is_ok()));
+        }
+        let listener = Listener { name: S::NAME, too_many: S::TOO_MANY, traffic, limits, threads: ways };
+        Door::listen(listener, socket, shutdown, started)
+    }
+
+    /// Lets clients in, on a thread of its own: one that serves may have to wait for the log, and nobody could come in
+    /// meanwhile.
+    fn listen(
+        listener: Listener,
+        socket: TcpListener,
+        shutdown: watch::Receiver<bool>,
+        mut started: Vec<JoinHandle<()>>,
+    ) -> Result<Self> {
+        let (name, grace) = (listener.name, listener.limits.shutdown_grace);
+        let local_addr = socket.local_addr()?;
+        let serve = listener.serve(socket, shutdown);
+        started.push(spawn_runtime(format!("{name}-accept"), grace, serve)?.0);
+        Ok(Door { name, local_addr, threads: started })
     }
 
     pub fn local_addr(&self) -> SocketAddr {
@@ -77,36 +133,54 @@ impl Door {
     }
 }
 
-/// Runs `serve` on a thread of its own.
-fn spawn<S: Host>(
-    name: &str,
+fn way(send: impl Fn(Arrival) -> bool + Send + 'static) -> Box<dyn Fn(Arrival) -> bool + Send> {
+    Box::new(send)
+}
+
+/// Runs `serve` on a thread of its own that has a runtime.
+fn spawn_runtime(
+    name: String,
     shutdown_grace: Duration,
     serve: impl Future<Output = Result<()>> + Send + 'static,
-) -> Result<JoinHandle<()>> {
-    let name = format!("{}-{name}", S::NAME);
+) -> Result<(JoinHandle<()>, Handle)> {
     let refused = |e: std::io::Error| Error::unavailable(format!("thread {name}: {e}"));
-    let named = name.clone();
     let (tell, told) = std::sync::mpsc::sync_channel(1);
+    let waiting = format!("{name}-wait");
     // The runtime is made on its thread: where that is refused, there is none to be dropped by an asynchronous task, which it
     // does not allow.
-    let thread = std::thread::Builder::new().name(name.clone()).spawn(move || {
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .enable_all()
-            .max_blocking_threads(BLOCKING_THREADS_MAX)
-            .thread_name(format!("{named}-wait"))
-            .build();
-        let runtime = match runtime {
+    let thread = spawn(name.clone(), move || {
+        let runtime = match runtime(waiting) {
             Ok(runtime) => runtime,
-            // Whoever asked has gone only if it has panicked.
-            Err(error) => return drop(tell.send(Err(error))),
+            Err(error) => {
+                // Whoever asked has gone only if it has panicked.
+                let _ = tell.send(Err(error));
+                return Ok(());
+            }
         };
-        let _ = tell.send(Ok(()));
-        if let Err(error) = runtime.block_on(serve) {
+        let _ = tell.send(Ok(runtime.handle().clone()));
+        let served = runtime.block_on(serve);
+        runtime.shutdown_timeout(shutdown_grace);
+        served
+    })?;
+    let handle = told.recv().map_err(|_| Error::unavailable(format!("thread {name} has gone")))?;
+    Ok((thread, handle.map_err(refused)?))
+}
+
+fn runtime(waiting: String) -> std::io::Result<Runtime> {
+    tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .max_blocking_threads(BLOCKING_THREADS_MAX)
+        .thread_name(waiting)
+        .build()
+}
+
+/// Runs `serve` on a thread of its own.
+fn spawn(name: String, serve: impl FnOnce() -> Result<()> + Send + 'static) -> Result<JoinHandle<()>> {
+    let named = name.clone();
+    let thread = std::thread::Builder::new().name(name.clone()).spawn(move || {
+        if let Err(error) = serve() {
             tracing::error!(%error, thread = named, "door stopped");
         }
-        runtime.shutdown_timeout(shutdown_grace);
     });
-    let thread = thread.map_err(refused)?;
-    told.recv().unwrap_or(Ok(())).map_err(refused)?;
-    Ok(thread)
+    thread.map_err(|e| Error::unavailable(format!("thread {name}: {e}")))
 }

@@ -4,32 +4,30 @@
 //! beginning of a request, if it has sent one, and nothing else.
 
 use super::UNCOUNTED_BYTES;
-use bytes::{Buf, BytesMut};
+use super::input::{Input, RECEIVE_BYTES_MAX};
 use oribi_engine::Obligation;
 use std::cell::RefCell;
 
 /// Once the answers exceed this many bytes they are sent before more requests are executed: a client that does not
 /// read its answers is not served more.
 pub const OUTPUT_BYTES_MAX: usize = 256 * 1024;
-/// The most that is received at once, in bytes: what arrives together is executed together, which pays.
-const RECEIVE_BYTES_MAX: usize = 256 * 1024;
-/// Likewise, while there is little room for long requests: it is counted once it is there.
+/// The most that is received at once while there is little room for long requests: it is counted once it is there.
 pub(super) const RECEIVE_BYTES_MAX_IF_SCARCE: usize = 16 * 1024;
 /// The beginning of a request is copied out of a thread's buffer up to this many bytes; a longer one keeps it, and is counted.
 const COPIED_BYTES_MAX: usize = UNCOUNTED_BYTES;
-/// How many pairs of buffers a thread keeps.
+/// How many buffers of each kind a thread keeps.
 const IDLE_BUFFERS_MAX: usize = 8;
 
 thread_local! {
-    /// The thread's buffers that nobody uses, for input and output.
-    static IDLE_BUFFERS: RefCell<Vec<(BytesMut, Vec<u8>)>> = const { RefCell::new(Vec::new()) };
+    /// The thread's buffers that nobody uses, for input and for output.
+    static IDLE_BUFFERS: RefCell<(Vec<Input>, Vec<Vec<u8>>)> = const { RefCell::new((Vec::new(), Vec::new())) };
 }
 
 /// What a client has sent and what it is answered.
 #[derive(Default)]
 pub struct Exchange {
     /// Bytes received and not executed.
-    pub input: BytesMut,
+    pub input: Input,
     /// Answers to what was executed; sent once `obligation` is settled.
     pub output: Vec<u8>,
     pub obligation: Obligation,
@@ -37,7 +35,7 @@ pub struct Exchange {
     pub closing: bool,
     /// How many bytes that have not arrived are to be dropped.
     skip: u64,
-    /// The buffers are the thread's.
+    /// The input is a buffer of a thread's.
     borrowed: bool,
 }
 
@@ -49,14 +47,7 @@ impl Exchange {
 
     /// How many bytes the buffer for input will have when more is received, at most.
     pub(super) fn input_bytes(&self) -> usize {
-        match self.has_space() {
-            true => self.input.capacity(),
-            false => (2 * self.input.capacity()).max(self.input.len() + RECEIVE_BYTES_MAX),
-        }
-    }
-
-    fn has_space(&self) -> bool {
-        self.input.capacity() - self.input.len() >= RECEIVE_BYTES_MAX / 2
+        self.input.capacity_for_more()
     }
 
     /// Drops the next `bytes` of the input, and those of them that have not arrived when they do: they take no memory.
@@ -68,47 +59,61 @@ impl Exchange {
     /// Takes buffers of the thread's, unless it has some. Room for input grows with what has arrived, not with what was
     /// declared.
     pub(super) fn borrow_buffers(&mut self) {
-        if !self.borrowed {
-            let idle = IDLE_BUFFERS.with_borrow_mut(Vec::pop);
-            let (mut input, output) = idle.unwrap_or((BytesMut::new(), Vec::new()));
-            if !self.input.is_empty() {
-                input.reserve(RECEIVE_BYTES_MAX + self.input.len());
+        if self.borrowed && self.output.capacity() > 0 {
+            return;
+        }
+        IDLE_BUFFERS.with_borrow_mut(|(inputs, outputs)| {
+            if !self.borrowed {
+                let mut input = inputs.pop().unwrap_or_default();
                 input.extend_from_slice(&self.input);
+                (self.input, self.borrowed) = (input, true);
             }
-            (self.input, self.output, self.borrowed) = (input, output, true);
-        }
-        // What was executed a moment ago has taken little of it.
-        if !self.has_space() {
-            self.input.reserve(RECEIVE_BYTES_MAX);
-        }
-    }
-
-    /// Gives them back once the answers are sent.
-    pub(super) fn return_buffers(&mut self) {
-        if !self.borrowed || !self.output.is_empty() || self.input.len() > COPIED_BYTES_MAX {
-            return;
-        }
-        let kept = if self.input.is_empty() { BytesMut::new() } else { BytesMut::from(&self.input[..]) };
-        let mut input = std::mem::replace(&mut self.input, kept);
-        let output = std::mem::take(&mut self.output);
-        self.borrowed = false;
-        input.clear();
-        // What was taken from its beginning does not count as its capacity until it is asked for.
-        input.reserve(RECEIVE_BYTES_MAX);
-        // Buffers that had to grow for a long value would keep their size for ever.
-        if input.capacity() > 2 * RECEIVE_BYTES_MAX || output.capacity() > 4 * OUTPUT_BYTES_MAX {
-            return;
-        }
-        IDLE_BUFFERS.with_borrow_mut(|idle| {
-            if idle.len() < IDLE_BUFFERS_MAX {
-                idle.push((input, output));
+            if self.output.capacity() == 0 {
+                self.output = outputs.pop().unwrap_or_default();
             }
         });
     }
 
-    /// Notes that bytes were appended to the input.
-    pub(super) fn received(&mut self) {
-        self.drop_skipped();
+    /// Gives them back: that of the input as soon as what it holds was executed, and that of the output once it is sent.
+    pub(super) fn return_buffers(&mut self) {
+        let returns_input = self.borrowed && !self.is_long();
+        let returns_output = self.output.is_empty() && self.output.capacity() > 0;
+        if !returns_input && !returns_output {
+            return;
+        }
+        IDLE_BUFFERS.with_borrow_mut(|(inputs, outputs)| {
+            if returns_input {
+                let kept = if self.input.is_empty() { Input::default() } else { self.input.to_kept() };
+                let mut input = std::mem::replace(&mut self.input, kept);
+                self.borrowed = false;
+                // A buffer that had to grow for a long value would keep its size for ever.
+                if input.capacity() <= 2 * RECEIVE_BYTES_MAX && inputs.len() < IDLE_BUFFERS_MAX {
+                    input.clear();
+                    inputs.push(input);
+                }
+            }
+            if returns_output {
+                let output = std::mem::take(&mut self.output);
+                if output.capacity() <= 4 * OUTPUT_BYTES_MAX && outputs.len() < IDLE_BUFFERS_MAX {
+                    outputs.push(output);
+                }
+            }
+        });
+    }
+
+    /// Where to receive more, `most` bytes of it.
+    pub(super) fn space(&mut self, most: usize) -> &mut [u8] {
+        let space = self.input.space();
+        let most = most.min(space.len());
+        &mut space[..most]
+    }
+
+    /// Notes that so many bytes of the space were filled.
+    pub(super) fn received(&mut self, bytes: usize) {
+        self.input.filled(bytes);
+        if self.skip > 0 {
+            self.drop_skipped();
+        }
     }
 
     /// Forgets the answers that were sent, and the memory of long ones, for which there is room no more.
@@ -140,8 +145,9 @@ mod tests {
         assert!(exchange.input.is_empty());
         for _ in 0..(1u64 << 28) / (1 << 18) {
             exchange.borrow_buffers();
-            exchange.input.resize(1 << 18, 0);
-            exchange.received();
+            let received = exchange.space(usize::MAX).len();
+            assert_eq!(received, 1 << 18);
+            exchange.received(received);
             assert!(exchange.input.capacity() < 1 << 20);
         }
         assert_eq!(exchange.input.len(), 6);

@@ -1,20 +1,26 @@
-//! What the key-value doors share: threads, sockets, buffers and the loop that serves a client. A door adds a
+//! What the key-value doors share: threads, sockets, buffers and the loops that serve clients. A door adds a
 //! [`Protocol`], which turns bytes into answers and does no I/O. A door whose answers come in another order than the
-//! requests has a loop of its own, as a [`Host`], and shares the threads and their sockets.
+//! requests serves each client as a task, as a [`Host`], and shares the threads and where clients come in.
 //!
-//! One thread for each core. A new connection goes to the thread that has the fewest, and stays there: the kernel, given
-//! a listening socket for each thread, would spread them by hash, two to one thread while another has none. A thread
-//! serves its connections by turns; one that waits for a file, for room in memory or for the log does not hold up the
-//! others.
+//! One thread for each core. A new connection goes to the thread that has the fewest: the kernel, given a listening socket
+//! for each thread, would spread them by hash, two to one thread while another has none. Those that ask for little come
+//! together on as few threads as can serve them. A thread serves its connections by turns in an `event_loop`. One that has to wait for a file, for room in memory, for the disk
+//! or for its client to read is served `aside` until it has nothing to wait for: there it is a task, a `connection`, beside
+//! the others that wait.
 //!
 //! What arrived together is executed together, settled once and answered in one write. A client costs what it has
 //! sent and not what it declares: it is not read from while its answers are not read.
 
+mod aside;
+mod balance;
 mod computing;
 mod connection;
 mod door;
+mod event_loop;
 mod exchange;
 mod frame_room;
+mod guest;
+mod input;
 mod listener;
 mod load;
 mod network;
@@ -27,12 +33,12 @@ mod unsent;
 pub use door::Door;
 pub use exchange::{Exchange, OUTPUT_BYTES_MAX};
 pub(crate) use frame_room::{FrameRoom, Waited};
+pub use input::Input;
 pub(crate) use load::{Held, LONG_REQUEST_SILENCE_MAX, TURN_SILENCE_MAX, UNCOUNTED_BYTES};
 pub use load::{Load, Loads};
 pub use network::{Network, Room};
 pub use traffic::{Counter, Traffic, TrafficSum};
 
-use connection::Connection;
 use oribi_engine::Engine;
 use oribi_types::Result;
 use std::net::SocketAddr;
@@ -48,7 +54,7 @@ pub trait Host: Send + Sync + 'static {
     /// What a client hears that is one too many.
     const TOO_MANY: &'static [u8];
 
-    fn traffic(&self) -> &Traffic;
+    fn traffic(&self) -> &Arc<Traffic>;
 
     /// Serves a client until its visit is over.
     fn serve(self: Arc<Self>, visit: Visit) -> impl Future<Output = Result<()>> + Send;
@@ -65,21 +71,7 @@ pub struct Visit {
     pub shutdown: watch::Receiver<bool>,
 }
 
-impl<S: Service> Host for S {
-    const NAME: &'static str = <S as Service>::NAME;
-    const TOO_MANY: &'static [u8] = <S as Service>::TOO_MANY;
-
-    fn traffic(&self) -> &Traffic {
-        Service::traffic(self)
-    }
-
-    fn serve(self: Arc<Self>, visit: Visit) -> impl Future<Output = Result<()>> + Send {
-        let Visit { thread, socket, link, idle_max, shutdown } = visit;
-        Connection::new(self, thread, socket, link).serve(idle_max, shutdown)
-    }
-}
-
-/// A door: what it knows of all its clients, and how it greets one.
+/// A key-value door: what it knows of all its clients, and how it greets one.
 pub trait Service: Send + Sync + 'static {
     type Protocol: Protocol;
     /// The door's name, in the names of threads and metrics.
@@ -89,10 +81,15 @@ pub trait Service: Send + Sync + 'static {
 
     fn engine(&self) -> &Arc<Engine>;
 
-    fn traffic(&self) -> &Traffic;
+    fn traffic(&self) -> &Arc<Traffic>;
 
     /// For what its clients send and are sent.
     fn loads(&self) -> &Loads;
+
+    /// Tells that clients may have to be told something: [`Protocol::push`] is asked then.
+    fn pushes(&self) -> Option<watch::Receiver<u64>> {
+        None
+    }
 
     /// The state of a client that has just connected, to be served by the door's thread of this number.
     fn open(&self, thread: usize, link: Link) -> Self::Protocol;
@@ -112,13 +109,8 @@ pub trait Protocol: Send + 'static {
     /// Called when all that the answers rest on is settled, and just before they are sent.
     fn settled(&mut self, _exchange: &mut Exchange) {}
 
-    /// What wakes an idle client's connection, to ask [`Protocol::push`]. Asked once, when the client connects; a
-    /// change that comes while the client is served is noticed afterwards.
-    fn pushes(&self) -> Option<watch::Receiver<u64>> {
-        None
-    }
-
-    /// Appends what the client is told without having asked.
+    /// Appends what the client is told without having asked: when [`Service::pushes`] has changed and the client is not being
+    /// served.
     fn push(&mut self, _exchange: &mut Exchange) {}
 }
 

@@ -1,6 +1,5 @@
 use super::exchange::RECEIVE_BYTES_MAX_IF_SCARCE;
 use super::*;
-use bytes::Buf;
 use oribi_engine::EngineOptions;
 use oribi_env::Env;
 use std::io::{Read, Write};
@@ -14,6 +13,7 @@ struct Numbers {
     computing: Arc<Computing>,
     long: Arc<Long>,
     loads: Loads,
+    pushes: watch::Sender<u64>,
 }
 
 struct Number {
@@ -51,6 +51,13 @@ const LONG: u8 = 251;
 const COMPUTE: u8 = 255;
 const ELSEWHERE: u8 = 254;
 
+/// A byte that asks whether it is served aside.
+const WHERE: u8 = 250;
+/// A byte that there is no answer to.
+const PANIC: u8 = 249;
+/// What is said without having been asked for.
+const PUSHED: u8 = 248;
+
 impl Service for Numbers {
     type Protocol = Number;
     const NAME: &'static str = "numbers";
@@ -60,12 +67,16 @@ impl Service for Numbers {
         &self.engine
     }
 
-    fn traffic(&self) -> &Traffic {
+    fn traffic(&self) -> &Arc<Traffic> {
         &self.traffic
     }
 
     fn loads(&self) -> &Loads {
         &self.loads
+    }
+
+    fn pushes(&self) -> Option<watch::Receiver<u64>> {
+        Some(self.pushes.subscribe())
     }
 
     fn open(&self, thread: usize, _link: Link) -> Number {
@@ -100,6 +111,11 @@ impl Protocol for Number {
             exchange.input.clear();
             exchange.output.push(self.thread);
         }
+        if exchange.input.first() == Some(&WHERE) {
+            exchange.input.advance(1);
+            exchange.output.push(thread_name_ends("-aside").into());
+        }
+        assert_ne!(exchange.input.first(), Some(&PANIC), "a client of a test asks for it");
         // Zeros ask for what may block.
         if exchange.input.contains(&0) && !leave.to_block {
             return Progress::NeedsBlocking;
@@ -108,6 +124,14 @@ impl Protocol for Number {
         exchange.input.clear();
         Progress::Done
     }
+
+    fn push(&mut self, exchange: &mut Exchange) {
+        exchange.output.push(PUSHED);
+    }
+}
+
+fn thread_name_ends(end: &str) -> bool {
+    std::thread::current().name().is_some_and(|name| name.ends_with(end))
 }
 
 impl Number {
@@ -124,10 +148,7 @@ impl Computing {
         self.most.fetch_max(now, Ordering::SeqCst);
         (0..3).for_each(|_| std::thread::yield_now());
         self.now.fetch_sub(1, Ordering::SeqCst);
-        match std::thread::current().name() {
-            Some(name) if name.ends_with("-wait") => ELSEWHERE,
-            _ => 0,
-        }
+        if thread_name_ends("-wait") { ELSEWHERE } else { 0 }
     }
 }
 
@@ -138,6 +159,7 @@ struct Subject {
     computing: Arc<Computing>,
     long: Arc<Long>,
     shutdown: watch::Sender<bool>,
+    pushes: watch::Sender<u64>,
     engine: Arc<Engine>,
     _dir: tempfile::TempDir,
 }
@@ -157,6 +179,7 @@ impl Subject {
         let (shutdown, shut) = watch::channel(false);
         let computing = Arc::<Computing>::default();
         let long = Arc::<Long>::default();
+        let pushes = watch::Sender::new(0);
         let service = Numbers {
             engine: engine.clone(),
             traffic: traffic.clone(),
@@ -166,10 +189,11 @@ impl Subject {
                 requests: Arc::new(Load::new(&Room::new(ROOM_BYTES), TURN_BYTES)),
                 answers: Arc::new(Load::new(&Room::new(2 * ANSWER_BYTES), ANSWER_BYTES)),
             },
+            pushes: pushes.clone(),
         };
         let socket = crate::bind::bind_door("127.0.0.1:0".parse().unwrap()).unwrap();
-        let door = Door::start(service, socket, limits, shut).unwrap();
-        Subject { door, traffic, computing, long, shutdown, engine, _dir: dir }
+        let door = Door::serve(service, socket, limits, shut).unwrap();
+        Subject { door, traffic, computing, long, shutdown, pushes, engine, _dir: dir }
     }
 
     fn connect(&self) -> TcpStream {
@@ -325,5 +349,114 @@ fn long_answers_are_made_as_there_is_room_for_them() {
     };
     let readers: Vec<_> = clients.into_iter().map(read).collect();
     readers.into_iter().for_each(|reader| reader.join().unwrap());
+    subject.end();
+}
+
+/// Has the client go aside, as something blocks.
+fn go_aside(socket: &mut TcpStream) {
+    ask(socket, 0);
+    assert_eq!(ask(socket, WHERE), 1);
+}
+
+#[test]
+fn who_has_to_wait_goes_aside_and_comes_back() {
+    let subject = Subject::new(ClientLimits::default());
+    let (mut socket, thread) = subject.welcomed();
+    for _ in 0..3 {
+        assert_eq!(ask(&mut socket, WHERE), 0);
+        go_aside(&mut socket);
+        let asked = (0..1000).take_while(|_| ask(&mut socket, WHERE) == 1).count();
+        assert!((1..100).contains(&asked), "{asked}");
+        assert_eq!(ask(&mut socket, 1), thread);
+    }
+    subject.end();
+}
+
+#[test]
+fn a_panic_ends_one_client() {
+    let subject = Subject::new(ClientLimits::default());
+    let mut clients: Vec<_> = (0..2 * THREADS).map(|_| subject.welcomed()).collect();
+    go_aside(&mut clients[THREADS].0);
+    for (socket, _) in &mut clients[..=THREADS] {
+        socket.write_all(&[PANIC]).unwrap();
+        assert!(!matches!(socket.read(&mut [0]), Ok(1..)));
+    }
+    for (socket, thread) in &mut clients[THREADS + 1..] {
+        assert_eq!(ask(socket, 1), *thread);
+    }
+    subject.end();
+}
+
+#[test]
+fn who_is_not_asked_and_who_is_aside_hears_each_push_once() {
+    let subject = Subject::new(ClientLimits::default());
+    let mut clients: Vec<_> = (0..2 * THREADS).map(|_| subject.welcomed()).collect();
+    clients[..THREADS].iter_mut().for_each(|(socket, _)| go_aside(socket));
+    for _ in 0..3 {
+        subject.pushes.send_modify(|pushes| *pushes += 1);
+        for (socket, thread) in &mut clients {
+            let mut pushed = [0];
+            socket.read_exact(&mut pushed).unwrap();
+            assert_eq!(pushed, [PUSHED]);
+            assert_eq!(ask(socket, 1), *thread);
+        }
+    }
+    subject.end();
+}
+
+#[test]
+fn what_was_asked_before_the_door_shuts_is_answered() {
+    // More than have their turns together.
+    const CLIENTS: usize = 500;
+    let subject = Subject::new(ClientLimits::default());
+    let mut clients: Vec<_> = (0..CLIENTS).map(|_| subject.welcomed()).collect();
+    clients.iter_mut().step_by(50).for_each(|(socket, _)| go_aside(socket));
+    clients.iter_mut().for_each(|(socket, _)| socket.write_all(&[1, 1]).unwrap());
+    subject.end();
+    for (socket, thread) in &mut clients {
+        let mut answers = Vec::new();
+        socket.read_to_end(&mut answers).unwrap();
+        assert_eq!(answers, [*thread as u8; 2]);
+    }
+}
+
+#[test]
+#[allow(clippy::disallowed_methods, reason = "a client of a test runs on a thread of its own")]
+fn who_reads_late_is_answered_all_and_who_left_is_not_minded() {
+    const BYTES: usize = 48 << 20;
+    let subject = Subject::new(ClientLimits::default());
+    let (mut socket, thread) = subject.welcomed();
+    let mut sender = socket.try_clone().unwrap();
+    let send = std::thread::spawn(move || {
+        sender.write_all(&vec![1; BYTES]).unwrap();
+        sender.shutdown(std::net::Shutdown::Write).unwrap();
+    });
+    // Nobody reads until more was sent than sockets hold; others come and go.
+    while subject.traffic.sum().received_bytes < 1 << 20 {
+        let (mut other, _) = subject.welcomed();
+        other.write_all(&[1; 100]).unwrap();
+    }
+    let mut answers = Vec::new();
+    socket.read_to_end(&mut answers).unwrap();
+    send.join().unwrap();
+    assert!(answers.len() == BYTES && answers.iter().all(|byte| usize::from(*byte) == thread));
+    subject.end();
+}
+
+#[test]
+fn whichever_loop_clients_come_to_they_are_answered_in_order() {
+    let subject = Subject::new(ClientLimits::default());
+    let mut clients: Vec<_> = (0..2 * THREADS).map(|_| subject.welcomed()).collect();
+    for round in 0..3000 {
+        for (socket, _) in &mut clients {
+            socket.write_all(if round % 100 == 0 { &[COMPUTE, 1] } else { &[1; 2] }).unwrap();
+        }
+        for (socket, thread) in &mut clients {
+            let mut answers = [0; 2];
+            socket.read_exact(&mut answers).unwrap();
+            let first = if round % 100 == 0 { ELSEWHERE } else { *thread as u8 };
+            assert_eq!(answers, [first, *thread as u8]);
+        }
+    }
     subject.end();
 }

@@ -1,4 +1,5 @@
-//! One thread of a door: serves the connections that it is given, and sees them off at shutdown.
+//! One thread of a door whose clients are served as tasks: serves the connections that it is given, and sees them off at
+//! shutdown.
 
 use super::listener::Arrival;
 use super::{ClientLimits, Host, Link, Visit};
@@ -19,7 +20,7 @@ pub(super) struct Thread<S: Host> {
 impl<S: Host> Thread<S> {
     /// Serves until `shutdown` holds true, and then until the connections have finished, or their time to do so is
     /// over.
-    pub async fn serve(self, mut arrivals: UnboundedReceiver<Arrival<S>>) {
+    pub async fn serve(self, mut arrivals: UnboundedReceiver<Arrival>) {
         let mut connections = JoinSet::new();
         let mut shutdown = self.shutdown.clone();
         loop {
@@ -37,7 +38,7 @@ impl<S: Host> Thread<S> {
         }
     }
 
-    fn welcome(&self, arrival: Arrival<S>, connections: &mut JoinSet<()>) {
+    fn welcome(&self, arrival: Arrival, connections: &mut JoinSet<()>) {
         let (service, thread) = (self.service.clone(), self.number);
         let (idle_max, shutdown) = (self.limits.idle_max, self.shutdown.clone());
         connections.spawn(async move {

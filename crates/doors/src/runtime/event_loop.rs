@@ -1,0 +1,368 @@
+//! The loop of a key-value door's thread: waits for all its clients at once, and gives each that has sent something its turn.
+//!
+//! Nearly always what a request reads is in memory, what it writes has room there, and its answer fits the socket. It then
+//! costs a wait, a receive and a send: no task, no timer, nobody to be woken. A client that has to wait for anything else
+//! goes [aside](super::aside), and comes back when it has had nothing to wait for in some rounds.
+//!
+//! What came together is executed before the log is written, once, and before the answers leave that rest on it. Clients that
+//! ask for little are on as few loops as can serve them: see [`Balance`].
+
+use super::balance::{Advice, Balance, Work};
+use super::guest::{Guest, Passed, Turn};
+use super::listener::Arrival;
+use super::{ClientLimits, Progress, Service};
+use mio::unix::SourceFd;
+use mio::{Events, Interest, Poll, Token, Waker};
+use oribi_engine::Obligation;
+use std::io::{self, ErrorKind};
+use std::os::fd::AsRawFd;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+
+/// Clients that have their turns before those answers leave that wait for the log.
+const EVENTS_MAX: usize = 128;
+/// At shutdown, clients that always have more to ask are heard so often.
+const LAST_ROUNDS_MAX: usize = 64;
+/// How far apart it is looked for clients that were silent for too long.
+const SILENCE_LOOKS_APART: [Duration; 2] = [Duration::from_millis(1), Duration::from_secs(1)];
+/// The token of the mail; clients have the numbers of their seats.
+const MAIL: Token = Token(usize::MAX);
+
+/// What a loop is told.
+pub(super) enum Mail<S: Service> {
+    /// A client has connected …
+    Arrival(Arrival),
+    /// … or has nothing to wait for any more, or comes from another loop.
+    Guest(Guest<S>),
+    /// There is something to push.
+    Pushes,
+    Shutdown,
+}
+
+/// The way to a loop.
+pub(super) struct Post<S: Service> {
+    mail: UnboundedSender<Mail<S>>,
+    waker: Arc<Waker>,
+}
+
+impl<S: Service> Clone for Post<S> {
+    fn clone(&self) -> Self {
+        Post { mail: self.mail.clone(), waker: self.waker.clone() }
+    }
+}
+
+impl<S: Service> Post<S> {
+    /// # Errors
+    /// What was to be sent, if the loop shuts.
+    pub fn send(&self, mail: Mail<S>) -> Result<(), Mail<S>> {
+        self.mail.send(mail).map_err(|refused| refused.0)?;
+        if let Err(error) = self.waker.wake() {
+            tracing::error!(%error, door = S::NAME, "a loop cannot be woken");
+        }
+        Ok(())
+    }
+}
+
+/// Clients that go aside, with what came of the requests that they were executing.
+pub(super) type Leaving<S> = (Guest<S>, Progress);
+
+pub(super) struct EventLoop<S: Service> {
+    service: Arc<S>,
+    thread: usize,
+    idle_max: Option<Duration>,
+    poll: Poll,
+    mail: UnboundedReceiver<Mail<S>>,
+    aside: UnboundedSender<Leaving<S>>,
+    seats: Vec<Option<Seat<S>>>,
+    free_seats: Vec<usize>,
+    balance: Arc<Balance>,
+    /// The ways to the loops of the door, this one included.
+    posts: Vec<Post<S>>,
+    work: Work,
+    /// Seats of those whose answers wait for the log.
+    unsettled: Vec<usize>,
+    passed: Passed,
+    /// When the last wait ended, where clients may not be silent for ever.
+    now: Instant,
+    looked_for_silence: Instant,
+    shuts: bool,
+}
+
+struct Seat<S: Service> {
+    guest: Guest<S>,
+    heard: Instant,
+    /// The round of its last turn.
+    round: u64,
+}
+
+impl<S: Service> EventLoop<S> {
+    /// Of the door's thread of this number; with the way to it, and from it.
+    ///
+    /// # Errors
+    /// Those of the system.
+    pub fn new(
+        service: Arc<S>,
+        thread: usize,
+        limits: ClientLimits,
+        balance: Arc<Balance>,
+    ) -> io::Result<(Self, Post<S>, UnboundedReceiver<Leaving<S>>)> {
+        let poll = Poll::new()?;
+        let waker = Arc::new(Waker::new(poll.registry(), MAIL)?);
+        let (sender, mail) = unbounded_channel();
+        let (aside, leaving) = unbounded_channel();
+        let now = Instant::now();
+        let event_loop = EventLoop {
+            service,
+            thread,
+            idle_max: limits.idle_max,
+            poll,
+            mail,
+            aside,
+            seats: Vec::new(),
+            free_seats: Vec::new(),
+            balance,
+            posts: Vec::new(),
+            work: Work::new(now),
+            unsettled: Vec::new(),
+            passed: Passed::default(),
+            now,
+            looked_for_silence: now,
+            shuts: false,
+        };
+        Ok((event_loop, Post { mail: sender, waker }, leaving))
+    }
+
+    /// Serves until it is told to shut, and what had come by then is answered. `posts` are the ways to all loops of the door.
+    ///
+    /// # Errors
+    /// Those of the system.
+    pub fn run(mut self, posts: Vec<Post<S>>) -> io::Result<()> {
+        self.posts = posts;
+        let mut events = Events::with_capacity(EVENTS_MAX);
+        let mut last_rounds = 0;
+        while last_rounds < LAST_ROUNDS_MAX {
+            self.wait(&mut events)?;
+            let mut has_mail = false;
+            for event in &events {
+                match event.token() {
+                    MAIL => has_mail = true,
+                    Token(seat) => self.turn_of(seat, event.is_read_closed()),
+                }
+            }
+            self.settle();
+            self.count();
+            if has_mail {
+                self.read_mail();
+            }
+            self.send_off_silent();
+            self.keep_balance();
+            if self.shuts {
+                last_rounds = if events.is_empty() { LAST_ROUNDS_MAX } else { last_rounds + 1 };
+            }
+        }
+        Ok(())
+    }
+
+    fn wait(&mut self, events: &mut Events) -> io::Result<()> {
+        let timeout = match self.idle_max {
+            _ if self.shuts => Some(Duration::ZERO),
+            Some(idle_max) if self.free_seats.len() < self.seats.len() => Some(looks_apart(idle_max)),
+            _ => None,
+        };
+        let before = self.work.before_wait();
+        match self.poll.poll(events, timeout) {
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            polled => polled?,
+        }
+        self.work.after_wait(before);
+        if self.idle_max.is_some() {
+            self.now = Instant::now();
+        }
+        Ok(())
+    }
+
+    /// Serves a client that has sent something, or, if `is_closed`, has sent its last.
+    fn turn_of(&mut self, seat: usize, is_closed: bool) {
+        loop {
+            let turn = self.give(seat, Guest::take_turn);
+            match turn {
+                // Its end is behind what was received.
+                Turn::Answered if is_closed => continue,
+                Turn::Unsettled if is_closed => self.conclude(seat, Turn::Aside(Progress::Done)),
+                turn => self.conclude(seat, turn),
+            }
+            return;
+        }
+    }
+
+    /// A client's turn. If it panics that is the client's end, and no other's.
+    fn give(
+        &mut self,
+        seat: usize,
+        turn: impl FnOnce(&mut Guest<S>, &S, &mut Passed) -> io::Result<Turn>,
+    ) -> Turn {
+        let EventLoop { seats, service, passed, now, work, .. } = self;
+        let Some(Seat { guest, heard, round }) = &mut seats[seat] else { return Turn::Idle };
+        (*heard, *round) = (*now, work.round());
+        match catch_unwind(AssertUnwindSafe(|| turn(guest, service, passed))) {
+            Ok(Ok(turn)) => turn,
+            Ok(Err(error)) => {
+                tracing::debug!(%error, door = S::NAME, "connection ended");
+                Turn::Over
+            }
+            // The panic was reported when it began.
+            Err(_) => Turn::Over,
+        }
+    }
+
+    fn conclude(&mut self, seat: usize, turn: Turn) {
+        match turn {
+            Turn::Idle | Turn::Answered => {}
+            Turn::Unsettled => self.unsettled.push(seat),
+            Turn::Aside(progress) => {
+                let has_left =
+                    self.let_go(seat).is_none_or(|guest| self.aside.send((guest, progress)).is_ok());
+                if !has_left {
+                    tracing::warn!(door = S::NAME, "a client that had to wait was dropped");
+                }
+            }
+            // It leaves the poll with its socket.
+            Turn::Over => drop(self.vacate(seat)),
+        }
+    }
+
+    /// The client of a seat, who is not waited for any more.
+    fn let_go(&mut self, seat: usize) -> Option<Guest<S>> {
+        let Seat { guest, .. } = self.vacate(seat)?;
+        let left = self.poll.registry().deregister(&mut SourceFd(&guest.socket.as_raw_fd()));
+        left.is_ok().then_some(guest)
+    }
+
+    fn vacate(&mut self, seat: usize) -> Option<Seat<S>> {
+        let left = self.seats[seat].take();
+        if left.is_some() {
+            self.free_seats.push(seat);
+        }
+        left
+    }
+
+    /// Writes the log, and answers all that waited for that.
+    fn settle(&mut self) {
+        if self.unsettled.is_empty() {
+            return;
+        }
+        let mut unsettled = std::mem::take(&mut self.unsettled);
+        let mut obligation = Obligation::default();
+        for seat in unsettled.iter().filter_map(|seat| self.seats[*seat].as_ref()) {
+            obligation.merge(seat.guest.obligation());
+        }
+        // Writes the log now. Who has to wait for the disk, or is to hear of an error, does so aside.
+        drop(self.service.engine().settled(obligation));
+        for seat in unsettled.drain(..) {
+            let turn = self.give(seat, |guest, service, passed| {
+                match service.engine().is_settled(guest.obligation()) {
+                    true => guest.answer(passed),
+                    false => Ok(Turn::Aside(Progress::Done)),
+                }
+            });
+            self.conclude(seat, turn);
+        }
+        // Its memory is for the next ones.
+        self.unsettled = unsettled;
+    }
+
+    fn count(&mut self) {
+        let Passed { received, sent } = std::mem::take(&mut self.passed);
+        let traffic = self.service.traffic().thread(self.thread);
+        traffic.received_bytes.add(received);
+        traffic.sent_bytes.add(sent);
+    }
+
+    fn read_mail(&mut self) {
+        while let Ok(mail) = self.mail.try_recv() {
+            match mail {
+                Mail::Arrival(arrival) => self.seat(Guest::welcome(&self.service, arrival)),
+                Mail::Guest(guest) => self.seat(Ok(guest)),
+                Mail::Pushes => (0..self.seats.len()).for_each(|seat| self.push(seat)),
+                Mail::Shutdown => {
+                    self.shuts = true;
+                    // What was sent before is read; what comes is the sender's.
+                    self.mail.close();
+                }
+            }
+        }
+    }
+
+    fn seat(&mut self, guest: io::Result<Guest<S>>) {
+        let seated = guest.and_then(|guest| {
+            let seat = self.free_seats.pop().unwrap_or_else(|| {
+                self.seats.push(None);
+                self.seats.len() - 1
+            });
+            let fd = guest.socket.as_raw_fd();
+            self.seats[seat] = Some(Seat { guest, heard: self.now, round: self.work.round() });
+            // What it has sent already is an event too.
+            let registered =
+                self.poll.registry().register(&mut SourceFd(&fd), Token(seat), Interest::READABLE);
+            if registered.is_err() {
+                self.vacate(seat);
+            }
+            registered.map(|()| seat)
+        });
+        match seated {
+            Ok(seat) => self.push(seat),
+            Err(error) => tracing::debug!(%error, door = S::NAME, "connection ended"),
+        }
+    }
+
+    fn push(&mut self, seat: usize) {
+        let turn = self.give(seat, |guest, _, passed| guest.push(passed));
+        self.conclude(seat, turn);
+    }
+
+    /// Gives clients that have asked for something lately to another loop, if that is better.
+    fn keep_balance(&mut self) {
+        let Some((busy, now)) = self.work.done() else { return };
+        let (to, step) = match self.balance.tell(self.thread, busy, now) {
+            _ if self.shuts => return,
+            Advice::Keep => (self.thread, 1),
+            Advice::All { to } => (to, 1),
+            Advice::Half { to } => (to, 2),
+        };
+        if to != self.thread {
+            let since = self.work.since_round();
+            let asked = |seat: &usize| self.seats[*seat].as_ref().is_some_and(|seat| seat.round > since);
+            let going: Vec<usize> =
+                (0..self.seats.len()).filter(asked).skip(step - 1).step_by(step).collect();
+            for seat in going {
+                let sent = self.let_go(seat).map(|guest| self.posts[to].send(Mail::Guest(guest)));
+                if let Some(Err(Mail::Guest(guest))) = sent {
+                    self.seat(Ok(guest));
+                }
+            }
+        }
+        self.work.begin_anew(now);
+    }
+
+    fn send_off_silent(&mut self) {
+        let Some(idle_max) = self.idle_max else { return };
+        if self.now.duration_since(self.looked_for_silence) < looks_apart(idle_max) {
+            return;
+        }
+        self.looked_for_silence = self.now;
+        for seat in 0..self.seats.len() {
+            let heard = self.seats[seat].as_ref().map(|seat| seat.heard);
+            if heard.is_some_and(|heard| self.now.duration_since(heard) >= idle_max) {
+                self.service.traffic().thread(self.thread).idle.add(1);
+                self.vacate(seat);
+            }
+        }
+    }
+}
+
+fn looks_apart(idle_max: Duration) -> Duration {
+    let [least, most] = SILENCE_LOOKS_APART;
+    (idle_max / 4).clamp(least, most)
+}
