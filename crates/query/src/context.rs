@@ -1,6 +1,7 @@
 //! A query engine, and what one statement sees of it: a snapshot, a picture of the catalog and a DataFusion state.
 
 use crate::catalog::{Catalogs, SEARCH_PATH_SCHEMA, database_name};
+use crate::delivery::deliver;
 use crate::dml::Writers;
 use crate::error::{sql_error, sql_error_in};
 use crate::functions::ValueMemory;
@@ -10,8 +11,8 @@ use crate::number::{self, NumberCasts};
 use crate::one_type::TypedRelations;
 use crate::pg_catalog;
 use crate::provider::{OrderedLimits, StatisticsCache};
-use crate::runtime::{AbortOnDrop, QueryRuntime};
-use arrow::array::RecordBatch;
+use crate::runtime::QueryRuntime;
+use crate::unread::Unread;
 use arrow::datatypes::SchemaRef;
 use datafusion::common::DataFusionError;
 use datafusion::execution::FunctionRegistry;
@@ -21,20 +22,15 @@ use datafusion::execution::runtime_env::{RuntimeEnv, RuntimeEnvBuilder};
 use datafusion::execution::session_state::{SessionState, SessionStateBuilder};
 use datafusion::logical_expr::LogicalPlan;
 use datafusion::optimizer::Analyzer;
-use datafusion::physical_plan::{ExecutionPlan, execute_stream};
+use datafusion::physical_plan::ExecutionPlan;
 use datafusion::prelude::{SessionConfig, SessionContext};
-use futures::{StreamExt, stream};
 use oribi_engine::{Catalog, Engine, Obligation, Snapshot, Table, TableScan};
 use oribi_env::Priority;
 use oribi_session::sql::{RowStream, SqlError, SqlSession, TimeZone};
-use oribi_types::{Error, ErrorKind, Result};
+use oribi_types::{Error, Result};
 use std::collections::{BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
-use tokio::sync::mpsc;
-
-/// Batches that a query may be ahead of its client.
-const BATCHES_AHEAD: usize = 2;
 
 /// How queries run.
 #[derive(Clone, Debug)]
@@ -74,6 +70,7 @@ pub struct QueryEngine {
     /// Statements that read before they write take turns here.
     writers: Writers,
     runtime: Arc<QueryRuntime>,
+    unread: Arc<Unread>,
     /// Functions, rules and configuration, without a catalog; each statement copies it.
     base: SessionState,
     file_tables: bool,
@@ -92,9 +89,11 @@ impl QueryEngine {
         let base =
             base_state(&options, limit as usize, Arc::new(runtime_env)).map_err(|e| sql_error(e).error)?;
         let runtime = Arc::new(QueryRuntime::new(options.threads, options.priority)?);
+        let unread = Unread::new(Arc::clone(engine.memory()));
         Ok(Arc::new_cyclic(|this| QueryEngine {
             this: this.clone(),
             engine,
+            unread,
             writers: Writers::default(),
             runtime,
             base,
@@ -119,6 +118,11 @@ impl QueryEngine {
     /// The threads on which queries run, and those for calls into the engine that block.
     pub(crate) fn runtime(&self) -> &Arc<QueryRuntime> {
         &self.runtime
+    }
+
+    /// What clients have not taken of their rows.
+    pub(crate) fn unread(&self) -> &Arc<Unread> {
+        &self.unread
     }
 
     /// The memory that queries share.
@@ -162,7 +166,7 @@ impl QueryEngine {
     }
 
     /// Executes a plan on the query threads. The rows come over a bounded channel once everything they show is
-    /// settled; dropping the stream cancels.
+    /// settled; dropping the stream cancels. Those for a client count as `unread`.
     ///
     /// # Errors
     /// Those of planning; those of execution come through the stream.
@@ -170,15 +174,15 @@ impl QueryEngine {
         &self,
         context: StatementContext,
         plan: LogicalPlan,
+        unread: Option<Arc<Unread>>,
     ) -> Result<(SchemaRef, RowStream), SqlError> {
         let physical = self.plan_physical(&context, plan).await?;
         let schema = physical.schema();
-        let (sender, receiver) = mpsc::channel(BATCHES_AHEAD);
         let view = Arc::clone(&context.view);
-        let task = self.runtime.start(pump(context, physical, sender));
+        let rows = deliver(&self.runtime, context, physical, unread);
         // It may run ahead, but nobody sees a row before what it shows is settled.
         self.engine.settled(view.obligation()).await?;
-        Ok((schema, Box::pin(rows(receiver, task))))
+        Ok((schema, rows))
     }
 
     /// The physical plan; its scans are resolved, so `context` knows what must be settled.
@@ -199,51 +203,6 @@ impl QueryEngine {
     pub(crate) fn error_in(sql: &str, error: DataFusionError) -> SqlError {
         sql_error_in(sql, error)
     }
-}
-
-/// What a query tells its client.
-enum Told {
-    Batch(RecordBatch),
-    Failed(SqlError),
-    /// There were no more rows. A query that ends without saying so has panicked.
-    End,
-}
-
-/// Executes `plan` into `sender` until it ends, fails, or nobody listens.
-async fn pump(context: StatementContext, plan: Arc<dyn ExecutionPlan>, sender: mpsc::Sender<Told>) {
-    let mut batches = match execute_stream(plan, context.state.task_ctx()) {
-        Ok(batches) => batches,
-        Err(e) => {
-            let _ = sender.send(Told::Failed(sql_error(e))).await;
-            return;
-        }
-    };
-    while let Some(batch) = batches.next().await {
-        let failed = batch.is_err();
-        let told = batch.map_or_else(|e| Told::Failed(sql_error(e)), Told::Batch);
-        if sender.send(told).await.is_err() || failed {
-            return;
-        }
-    }
-    let _ = sender.send(Told::End).await;
-}
-
-fn rows(
-    receiver: mpsc::Receiver<Told>,
-    task: AbortOnDrop,
-) -> impl futures::Stream<Item = Result<RecordBatch, SqlError>> + Send + 'static {
-    stream::unfold(Some((receiver, task)), |state| async move {
-        let (mut receiver, task) = state?;
-        match receiver.recv().await {
-            Some(Told::Batch(batch)) => Some((Ok(batch), Some((receiver, task)))),
-            Some(Told::Failed(error)) => Some((Err(error), None)),
-            Some(Told::End) => None,
-            None => {
-                let message = "the query ended before its last row: a thread of it panicked";
-                Some((Err(SqlError::new(ErrorKind::Internal, message)), None))
-            }
-        }
-    })
 }
 
 /// One statement: a DataFusion state whose catalog shows the engine at one snapshot.
@@ -417,39 +376,4 @@ fn base_state(
     state.register_relation_planner(Arc::new(TypedRelations))?;
     crate::functions::register(&mut state)?;
     Ok(state)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use arrow::datatypes::Schema;
-
-    fn empty() -> Told {
-        Told::Batch(RecordBatch::new_empty(Arc::new(Schema::empty())))
-    }
-
-    #[tokio::test]
-    async fn a_query_that_panics_has_failed() {
-        let runtime = QueryRuntime::new(1, Priority::Normal).unwrap();
-        let (sender, receiver) = mpsc::channel(BATCHES_AHEAD);
-        let task = runtime.start(async move {
-            let _ = sender.send(empty()).await;
-            panic!("in the second batch");
-        });
-        let told: Vec<_> = rows(receiver, task).collect().await;
-        assert!(matches!(told.as_slice(), [Ok(_), Err(e)] if e.error.kind() == ErrorKind::Internal));
-    }
-
-    #[tokio::test]
-    async fn a_query_that_ends_has_told_all() {
-        let runtime = QueryRuntime::new(1, Priority::Normal).unwrap();
-        let (sender, receiver) = mpsc::channel(BATCHES_AHEAD);
-        let task = runtime.start(async move {
-            for told in [empty(), Told::End] {
-                let _ = sender.send(told).await;
-            }
-        });
-        let told: Vec<_> = rows(receiver, task).collect().await;
-        assert!(matches!(told.as_slice(), [Ok(_)]));
-    }
 }

@@ -87,7 +87,7 @@ impl Copy {
     /// Those of the query.
     pub(crate) async fn execute(&self, run: Run<'_>) -> Result<Outcome, SqlError> {
         match &self.action {
-            Action::Out(query) => Ok(Outcome::Rows(query.run(run).await?)),
+            Action::Out(query) => Ok(Outcome::Rows(query.run_for_client(run).await?)),
             Action::In { table, positions, schema } => {
                 let sink = RowSink::new(run.destination(), table, &table.schema(), positions);
                 Ok(Outcome::CopyIn(Box::new(Incoming { sink, schema: Arc::clone(schema) })))

@@ -11,6 +11,7 @@ mod catalog;
 mod context;
 mod copy;
 mod ddl;
+mod delivery;
 mod depth;
 mod dml;
 mod error;
@@ -39,6 +40,7 @@ mod settings;
 mod statement;
 mod syntax;
 mod timeout;
+mod unread;
 
 pub use context::{QueryEngine, QueryOptions};
 pub use point::PointRead;

@@ -67,6 +67,14 @@ impl SqlEngine for QueryEngine {
             None => Some(self.engine().settled(obligation).boxed()),
         }
     }
+
+    fn awaits_clients(&self) -> bool {
+        self.unread().is_awaited()
+    }
+
+    fn unread_bytes(&self) -> (u64, u64) {
+        self.unread().bytes()
+    }
 }
 
 impl QueryEngine {
@@ -297,11 +305,10 @@ impl Plan {
 
     async fn attempt(&self, run: Run<'_>) -> Result<Outcome, SqlError> {
         match self {
-            Plan::Query(query) => Ok(Outcome::Rows(query.run(run).await?)),
+            Plan::Query(query) => Ok(Outcome::Rows(query.run_for_client(run).await?)),
             Plan::Point(point) => {
                 block::admit_reading(run.session, point.table())?;
-                let batch = point.run(run.query, run.parameters.values).await?;
-                Ok(Outcome::Rows(Box::pin(stream::iter([Ok(batch)]))))
+                Ok(Outcome::Rows(point.run(run.query, run.parameters.values).await?))
             }
             Plan::Explain(explain) => {
                 let batch = explain.run(run).await?;

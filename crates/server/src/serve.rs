@@ -151,10 +151,10 @@ impl Doors {
             .any()
             .then(|| KuduDoor::start(addresses, engine, kudu_options(config, &network)?, shut.clone()));
         let http = config.http.map(|address| {
-            let engine = database.engine.clone();
+            let (engine, sql) = (database.engine.clone(), database.sql.clone());
             let asked = engine.clone();
             let refresh = Arc::new(move || {
-                publish(&engine.stats(), &engine.troubles());
+                publish(&engine.stats(), &engine.troubles(), sql.unread_bytes());
                 publish_network(&network);
             });
             let state = HttpState { metrics, refresh, ready, troubles: Arc::new(move || asked.troubles()) };
@@ -358,8 +358,8 @@ fn publish_network(network: &Network) {
     }
 }
 
-/// Brings the gauges of the engine up to date.
-fn publish(stats: &EngineStats, troubles: &[Trouble]) {
+/// Brings the gauges of the engine up to date. `unread` are the bytes of rows that clients have not taken, and those that they may.
+fn publish(stats: &EngineStats, troubles: &[Trouble], unread: (u64, u64)) {
     for part in Part::ALL {
         let fails = troubles.iter().any(|trouble| trouble.part == part);
         gauge!("oribi_engine_troubles_count", "part" => part.name()).set(f64::from(u8::from(fails)));
@@ -372,6 +372,8 @@ fn publish(stats: &EngineStats, troubles: &[Trouble]) {
     gauge!("oribi_memory_used_bytes", "by" => "job").set(stats.job_bytes as f64);
     gauge!("oribi_memory_used_bytes", "by" => "result").set(stats.result_bytes as f64);
     gauge!("oribi_memory_used_bytes", "by" => "scan").set(stats.held_bytes as f64);
+    gauge!("oribi_query_unread_bytes").set(unread.0 as f64);
+    gauge!("oribi_query_unread_limit_bytes").set(unread.1 as f64);
     gauge!("oribi_row_index_rows_count").set(stats.rows_in_memory as f64);
     gauge!("oribi_log_size_bytes").set(stats.log_bytes as f64);
     gauge!("oribi_log_unsynced_records_count").set((stats.log_appended_lsn - stats.log_durable_lsn) as f64);

@@ -53,6 +53,17 @@ pub trait SqlEngine: Send + Sync + 'static {
     /// # Errors
     /// `Unavailable` if the log has stopped: nothing must be answered.
     fn settled(&self, obligation: Obligation) -> Option<BoxFuture<'static, Result<(), Error>>>;
+
+    /// Whether statements wait for clients of others to take the rows that were made for them: one that takes none is in the
+    /// way.
+    fn awaits_clients(&self) -> bool {
+        false
+    }
+
+    /// Bytes that such rows count as, and for how many there is room.
+    fn unread_bytes(&self) -> (u64, u64) {
+        (0, 0)
+    }
 }
 
 /// A planned statement. It sees the catalog as of its execution; one whose table changed since fails or replans.
@@ -122,7 +133,7 @@ pub enum Point<'p> {
 pub trait PointRead: Send + Sync {
     /// Hands the row's columns to `visit`, if there is such a row, and allocates nothing on the way. Returns whether
     /// there is one, and what must be [settled](SqlEngine::settled) before that is told to anybody; `None` if a file
-    /// must be read to know. `visit` runs under a lock and must not call the engine.
+    /// must be read to know, or the row is long. `visit` runs under a lock and must not call the engine.
     ///
     /// # Errors
     /// Those of the engine; `Conflict` if the table was altered since the statement was prepared. Executing the

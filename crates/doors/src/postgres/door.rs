@@ -29,6 +29,10 @@ pub struct PostgresLimits {
     /// Bytes that named statements and portals of one connection may take, and those of all together.
     pub kept_bytes_max: usize,
     pub kept_bytes_max_of_all: usize,
+    /// While statements of others wait for room: how long a client may take nothing of its answers, and how long rows of a
+    /// portal may wait for it to go on: longer than a message may that has begun.
+    pub answer_silence_max: Duration,
+    pub portal_silence_max: Duration,
     /// The time within which a client must have said who it is.
     pub startup_timeout: Duration,
     /// The time that running statements have to finish at shutdown.
@@ -44,6 +48,8 @@ impl Default for PostgresLimits {
             statements_max: 10_000,
             kept_bytes_max: 64 << 20,
             kept_bytes_max_of_all: 256 << 20,
+            answer_silence_max: Duration::from_secs(10),
+            portal_silence_max: Duration::from_secs(120),
             startup_timeout: Duration::from_secs(10),
             shutdown_grace: Duration::from_secs(10),
         }

@@ -144,6 +144,13 @@ pub fn stalled(silence_max: Duration) -> SqlError {
     with_state(ErrorKind::Unavailable, "57P05", message)
 }
 
+/// After [`PostgresLimits::portal_silence_max`](super::PostgresLimits).
+pub fn portal_ended() -> SqlError {
+    let message =
+        "the portal was closed: it had rows that nobody asked for, and other statements needed their memory";
+    with_state(ErrorKind::Unavailable, "53200", message)
+}
+
 /// The limit is [`PostgresLimits::kept_bytes_max`](super::PostgresLimits).
 pub fn connection_keeps_too_much(limit: usize) -> SqlError {
     let message = format!(

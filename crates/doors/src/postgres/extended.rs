@@ -69,6 +69,14 @@ impl<T> Named<T> {
         self.items.clear();
     }
 
+    pub fn values(&self) -> impl Iterator<Item = &T> {
+        self.items.values()
+    }
+
+    pub fn values_mut(&mut self) -> impl Iterator<Item = &mut T> {
+        self.items.values_mut()
+    }
+
     fn is_free(&self, name: &str) -> bool {
         name.is_empty() || !self.items.contains_key(name)
     }
@@ -79,6 +87,18 @@ impl<T> Named<T> {
 
     fn insert(&mut self, name: &str, item: T) {
         self.items.insert(name.to_owned(), item);
+    }
+}
+
+impl Portal {
+    /// Whether it has more rows, for which its client may ask.
+    pub fn is_suspended(&self) -> bool {
+        self.running.as_ref().is_some_and(Running::has_rows)
+    }
+
+    /// Gives up the rows that it has.
+    pub fn end(&mut self) {
+        self.running.iter_mut().for_each(Running::end_rows);
     }
 }
 

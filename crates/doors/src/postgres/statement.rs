@@ -32,10 +32,20 @@ pub struct Running {
 }
 
 enum State {
-    Rows { stream: RowStream, batch: Option<(RecordBatch, usize)>, verb: &'static str },
+    Rows {
+        stream: RowStream,
+        batch: Option<(RecordBatch, usize)>,
+        verb: &'static str,
+    },
     CopyIn(Box<dyn CopySink>),
-    Command { tag: String },
-    Finished { verb: Option<&'static str> },
+    Command {
+        tag: String,
+    },
+    Finished {
+        verb: Option<&'static str>,
+    },
+    /// Others needed the room of its rows.
+    Ended,
 }
 
 /// Whether a statement has been answered in full.
@@ -97,9 +107,20 @@ impl Running {
         }
     }
 
+    pub fn has_rows(&self) -> bool {
+        matches!(self.state, State::Rows { .. })
+    }
+
+    /// Drops what it has of rows.
+    pub fn end_rows(&mut self) {
+        if self.has_rows() {
+            self.state = State::Ended;
+        }
+    }
+
     /// Describes the rows of a simple query, if there are any.
     pub fn put_description(&self, connection: &mut Connection) {
-        if matches!(self.state, State::Rows { .. }) && self.copy.is_none() {
+        if self.has_rows() && self.copy.is_none() {
             put_description(connection, self.columns.as_ref(), &self.formats);
         }
     }
@@ -130,6 +151,7 @@ impl Running {
             }
             State::Finished { verb: Some(verb) } => format!("{verb} 0"),
             State::Finished { verb: None } => return Err(error::portal_done("").into()),
+            State::Ended => return Err(error::portal_ended().into()),
         };
         histogram!("oribi_postgres_statement_seconds").record(self.started.elapsed().as_secs_f64());
         connection.put_parameters();

@@ -2,12 +2,14 @@
 //!
 //! Answers collect in `out` and are written when a client may wait for them or when they grow; the input buffer
 //! holds what a client sent ahead. Both are bounded: input by the frame limit, and that of all clients by the [`Load`] that they
-//! share; output by [`OUT_BYTES`] and one row.
+//! share; output by [`OUT_BYTES`] and one row, which the SQL engine counts if it is long. A client that takes nothing while
+//! statements of others wait for such room is seen off.
 //!
 //! Requests that arrived together are answered in one write: an answer that is [due](Wire::due) leaves when no whole
 //! message is at hand, or before anything that may take its time. What answers tell of is settled before they leave.
 
 use super::codec::{self, Startup};
+use super::door::PostgresLimits;
 use super::encode::Column;
 use super::error::{self, Fault};
 use super::row::close_frame;
@@ -20,6 +22,7 @@ use pgwire::messages::Message;
 use pgwire::messages::data::MESSAGE_TYPE_BYTE_DATA_ROW;
 use pgwire::messages::response::MESSAGE_TYPE_BYTE_COMMAND_COMPLETE;
 use std::future::Future;
+use std::io::ErrorKind;
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -41,8 +44,11 @@ pub struct Wire {
     input: BytesMut,
     /// What is ready to be written; rows are encoded straight into it.
     pub out: Vec<u8>,
+    /// Of that, what was written.
+    sent: usize,
     scratch: BytesMut,
     message_bytes_max: usize,
+    answer_silence_max: Duration,
     /// Room for the long messages of all clients, and for this one's.
     load: Arc<Load>,
     room: FrameRoom,
@@ -62,7 +68,7 @@ impl Wire {
     pub fn new(
         socket: TcpStream,
         sql: Arc<dyn SqlEngine>,
-        message_bytes_max: usize,
+        limits: &PostgresLimits,
         load: Arc<Load>,
         cancel: watch::Receiver<bool>,
         shutdown: watch::Receiver<bool>,
@@ -71,8 +77,10 @@ impl Wire {
             socket,
             input: BytesMut::new(),
             out: Vec::new(),
+            sent: 0,
             scratch: BytesMut::new(),
-            message_bytes_max,
+            message_bytes_max: limits.message_bytes_max,
+            answer_silence_max: limits.answer_silence_max,
             load,
             room: FrameRoom::new(),
             sql,
@@ -249,12 +257,40 @@ impl Wire {
     pub async fn flush(&mut self) -> Result<(), Fault> {
         self.settle().await?;
         self.due = false;
+        self.send().await?;
         counter!("oribi_postgres_sent_bytes_total").increment(self.out.len() as u64);
-        self.socket.write_all(&self.out).await?;
         self.out.clear();
+        self.sent = 0;
         // One large row must not keep its memory for the rest of the connection.
         self.out.shrink_to(2 * OUT_BYTES);
         Ok(())
+    }
+
+    /// Sends what was not. Goes on where it was if it is dropped and called again.
+    async fn send(&mut self) -> Result<(), Fault> {
+        while self.sent < self.out.len() {
+            match self.socket.try_write(&self.out[self.sent..]) {
+                Ok(sent) => self.sent += sent,
+                Err(error) if error.kind() == ErrorKind::WouldBlock => self.writable().await?,
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(())
+    }
+
+    /// # Errors
+    /// Once the client has taken nothing for long, and others are waited for that hold what they need.
+    async fn writable(&mut self) -> Result<(), Fault> {
+        loop {
+            match tokio::time::timeout(self.answer_silence_max, self.socket.writable()).await {
+                Ok(writable) => return Ok(writable?),
+                Err(_) if self.sql.awaits_clients() => {
+                    tracing::info!("a client takes nothing of its rows while others wait for room");
+                    return Err(Fault::Gone);
+                }
+                Err(_) => {}
+            }
+        }
     }
 
     /// Writes what is left and closes. The client's unread input is taken up for a moment: with input left, the

@@ -39,6 +39,8 @@ pub struct FakeSql {
     pub settled: Mutex<Vec<Obligation>>,
     /// Whether the log has stopped.
     pub stopped: AtomicBool,
+    /// Whether statements wait for clients of others.
+    pub awaits_clients: AtomicBool,
 }
 
 /// A door on a free port over a fake engine.
@@ -94,6 +96,10 @@ impl SqlEngine for FakeSql {
         }
         session.set(name, value);
         Ok(())
+    }
+
+    fn awaits_clients(&self) -> bool {
+        self.awaits_clients.load(Ordering::SeqCst)
     }
 
     fn settled(&self, obligation: Obligation) -> Option<BoxFuture<'static, Result<(), Error>>> {

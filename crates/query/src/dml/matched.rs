@@ -307,7 +307,7 @@ impl Matching {
         if let Some(numbers) = again.filter(|numbers| numbers.len() <= KEYS_NAMED_MAX) {
             plan = with_keys(plan, target, numbers)?;
         }
-        Ok(run.query.run(context, plan).await?.1)
+        Ok(run.query.run(context, plan, None).await?.1)
     }
 }
 

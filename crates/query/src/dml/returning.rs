@@ -1,6 +1,7 @@
 //! `RETURNING`: expressions over the rows that a statement wrote.
 
 use crate::context::{QueryEngine, StatementContext};
+use crate::delivery;
 use crate::error::unsupported;
 use crate::functions;
 use crate::literals::{self, TypedLiterals};
@@ -16,7 +17,6 @@ use datafusion::optimizer::AnalyzerRule;
 use datafusion::optimizer::simplify_expressions::ExprSimplifier;
 use datafusion::physical_expr::{PhysicalExpr, create_physical_expr};
 use datafusion::sql::sqlparser::ast::{Expr, ExprWithAlias, SelectItem, visit_expressions};
-use futures::{StreamExt, stream};
 use oribi_session::sql::{Outcome, SqlError};
 use oribi_types::{ErrorKind, Schema};
 use std::ops::ControlFlow;
@@ -94,7 +94,8 @@ impl Returning {
         };
         let batch = RecordBatch::try_new_with_options(Arc::clone(&self.schema), arrays, &options)
             .map_err(oribi_types::Error::from)?;
-        Ok(Outcome::Rows(stream::iter([Ok(batch)]).boxed()))
+        let counted = query.unread().count(&batch);
+        Ok(Outcome::Rows(delivery::made(batch, counted)))
     }
 }
 

@@ -8,6 +8,7 @@ use crate::literals;
 use crate::number;
 use crate::one_type;
 use crate::pg_catalog;
+use crate::unread;
 use arrow::datatypes::SchemaRef;
 use datafusion::common::ParamValues;
 use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
@@ -70,11 +71,23 @@ impl SourceQuery {
         &self.schema
     }
 
+    /// Its rows, for a statement that takes all of them.
+    ///
     /// # Errors
     /// Those of planning.
     pub(crate) async fn run(&self, run: Run<'_>) -> Result<RowStream, SqlError> {
         let (context, plan) = self.begin(run).await?;
-        Ok(run.query.run(context, plan).await?.1)
+        Ok(run.query.run(context, plan, None).await?.1)
+    }
+
+    /// Its rows, for a client that may leave them unread.
+    ///
+    /// # Errors
+    /// Those of planning.
+    pub(crate) async fn run_for_client(&self, run: Run<'_>) -> Result<RowStream, SqlError> {
+        let (context, plan) = self.begin(run).await?;
+        let unread = (!unread::is_short(&self.schema)).then(|| Arc::clone(run.query.unread()));
+        Ok(run.query.run(context, plan, unread).await?.1)
     }
 
     /// A new snapshot, and the plan for it.

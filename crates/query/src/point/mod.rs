@@ -7,15 +7,19 @@ mod recognise;
 mod single;
 
 use crate::context::QueryEngine;
+use crate::delivery;
+use crate::unread::{self, Counted, Unread};
 use arrow::array::RecordBatch;
 use arrow::compute::concat_batches;
 use arrow::datatypes::{Field, Schema as ArrowSchema, SchemaRef};
+use datafusion::execution::memory_pool::{MemoryConsumer, MemoryPool, MemoryReservation};
 use datafusion::sql::sqlparser::ast::Statement;
+use futures::future::OptionFuture;
 use oribi_engine::{Engine, Lookup, Obligation, ReadView, RowVersion, Table};
-use oribi_session::sql::{SqlError, SqlSession};
+use oribi_session::sql::{RowStream, SqlError, SqlSession};
 use oribi_types::batch::BatchBuilder;
 use oribi_types::key::encode_key;
-use oribi_types::{ColumnType, Error, Result, Schema, Value, ValueRef};
+use oribi_types::{ColumnType, Error, ErrorKind, Result, Schema, Value, ValueRef};
 use recognise::{KeyLookup, Operand};
 use std::fmt;
 use std::sync::Arc;
@@ -127,12 +131,10 @@ impl PointRead {
     ///
     /// # Errors
     /// `Corrupt`, `Unavailable`; `Conflict` if the table was altered since the statement was prepared.
-    pub(crate) async fn run(
-        &self,
-        query: &QueryEngine,
-        parameters: &[Value],
-    ) -> Result<RecordBatch, SqlError> {
-        self.read(query, parameters, None).await
+    pub(crate) async fn run(&self, query: &QueryEngine, parameters: &[Value]) -> Result<RowStream, SqlError> {
+        let unread = (!unread::is_short(&self.0.columns)).then(|| query.unread());
+        let (batch, counted) = self.read(query, parameters, unread, None).await?;
+        Ok(delivery::made(batch, counted))
     }
 
     /// As [`run`](Self::run), and where the rows came from.
@@ -142,22 +144,25 @@ impl PointRead {
         parameters: &[Value],
     ) -> Result<(RecordBatch, Sources), SqlError> {
         let mut sources = Sources::default();
-        let batch = self.read(query, parameters, Some(&mut sources)).await?;
+        let (batch, _) = self.read(query, parameters, None, Some(&mut sources)).await?;
         Ok((batch, sources))
     }
 
+    /// The rows; where a client may leave them `unread`, once there is room for them.
     async fn read(
         &self,
         query: &QueryEngine,
         parameters: &[Value],
+        unread: Option<&Arc<Unread>>,
         mut sources: Option<&mut Sources>,
-    ) -> Result<RecordBatch, SqlError> {
+    ) -> Result<(RecordBatch, Vec<Counted>), SqlError> {
         let plan = &self.0;
         let keys = plan.keys(parameters)?;
+        let place = OptionFuture::from(unread.map(Unread::place)).await;
         // Several rows are read as of one moment; the snapshot lives until the last of them is.
         let snapshot = (keys.len() > 1).then(|| plan.engine.snapshot());
         let view = snapshot.as_ref().map_or_else(|| plan.engine.read_view(), |snapshot| snapshot.view());
-        let mut rows = Rows::new(plan);
+        let mut rows = Rows::new(plan, query.memory_pool());
         let mut pending = Vec::new();
         let mut obligation = Obligation::default();
         for key in keys {
@@ -181,9 +186,29 @@ impl PointRead {
             }
         }
         let mut batch = rows.finish()?;
+        // Before anything is waited for: others look whether there is room.
+        let mut counted = Vec::from_iter(place.and_then(|place| place.count(&batch)));
         if !pending.is_empty() {
-            let plan = Arc::clone(plan);
-            let (more, found, seen) = query.runtime().lookup(move || plan.read_files(&pending, view)).await?;
+            let pending: Arc<[Vec<u8>]> = pending.into();
+            let (more, found, seen) = loop {
+                let place = OptionFuture::from(unread.map(Unread::place)).await;
+                let view = snapshot.as_ref().map_or_else(|| plan.engine.read_view(), |s| s.view());
+                let (plan, pending, memory) =
+                    (Arc::clone(plan), Arc::clone(&pending), Arc::clone(query.memory_pool()));
+                let read = move || {
+                    // Others have taken the room meanwhile.
+                    if place.as_ref().is_some_and(|place| !place.holds()) {
+                        return Ok(None);
+                    }
+                    let read = plan.read_files(&pending, view, &memory)?;
+                    let counted = place.and_then(|place| place.count(&read.0));
+                    Ok(Some((read, counted)))
+                };
+                if let Some((read, more)) = query.runtime().lookup(read).await? {
+                    counted.extend(more);
+                    break read;
+                }
+            };
             batch = concat_batches(&self.0.columns, [&batch, &more]).map_err(Error::from)?;
             obligation.merge(seen);
             if let Some(sources) = sources {
@@ -192,7 +217,7 @@ impl PointRead {
         }
         drop(snapshot);
         plan.engine.settled(obligation).await?;
-        Ok(batch)
+        Ok((batch, counted))
     }
 
     /// Whether there is at most one row, so that the session's point read applies.
@@ -226,8 +251,13 @@ impl Plan {
     }
 
     /// The rows of keys that memory could not answer.
-    fn read_files(&self, keys: &[Vec<u8>], view: ReadView) -> Result<(RecordBatch, Found, Obligation)> {
-        let mut rows = Rows::new(self);
+    fn read_files(
+        &self,
+        keys: &[Vec<u8>],
+        view: ReadView,
+        memory: &Arc<dyn MemoryPool>,
+    ) -> Result<(RecordBatch, Found, Obligation)> {
+        let mut rows = Rows::new(self, memory);
         let mut found = Found::default();
         let mut obligation = Obligation::default();
         for key in keys {
@@ -248,17 +278,38 @@ struct Rows<'p> {
     schema: &'p Schema,
     columns: &'p SchemaRef,
     builder: BatchBuilder<'p>,
+    bytes: usize,
+    memory: &'p Arc<dyn MemoryPool>,
+    /// Of that memory, if they are long.
+    reservation: Option<MemoryReservation>,
 }
 
+/// Rows of a look-up that take less are not worth a turn at the memory of queries, of which more is taken by as much.
+const STEP_BYTES: usize = 256 << 10;
+
 impl<'p> Rows<'p> {
-    fn new(plan: &'p Plan) -> Self {
+    fn new(plan: &'p Plan, memory: &'p Arc<dyn MemoryPool>) -> Self {
         let builder = BatchBuilder::new(&plan.schema, &plan.projection, false);
-        Rows { schema: &plan.schema, columns: &plan.columns, builder }
+        Rows { schema: &plan.schema, columns: &plan.columns, builder, bytes: 0, memory, reservation: None }
     }
 
     fn push(&mut self, row: RowVersion<'_>) -> Result<()> {
         check_layout(self.schema, row.row)?;
+        self.bytes += row.row.len();
+        if self.bytes >= STEP_BYTES {
+            self.reserve()?;
+        }
         self.builder.push(row.key, row.row, row.ts)
+    }
+
+    /// # Errors
+    /// `TooLarge`.
+    fn reserve(&mut self) -> Result<()> {
+        let register = || MemoryConsumer::new("rows of a look-up").register(self.memory);
+        let reservation = self.reservation.get_or_insert_with(register);
+        let none =
+            |_| Error::new(ErrorKind::TooLarge, "there is not enough memory for the rows of a look-up");
+        reservation.try_resize(self.bytes / STEP_BYTES * STEP_BYTES).map_err(none)
     }
 
     fn finish(mut self) -> Result<RecordBatch> {

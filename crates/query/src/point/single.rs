@@ -8,6 +8,8 @@ use oribi_types::{ColumnSource, Error, Result, RowRef, Value, ValueRef};
 use smallvec::SmallVec;
 use std::cell::RefCell;
 
+/// A longer row has to wait until there is room for it, among those that clients have not taken.
+const ROW_BYTES_MAX: usize = 256 << 10;
 /// Columns of a row, and of its key, that are handed over without allocating.
 const COLUMNS_INLINE: usize = 32;
 const KEY_COLUMNS_INLINE: usize = 8;
@@ -69,8 +71,12 @@ impl Plan {
         visit: &mut dyn FnMut(&[ValueRef<'_>]),
     ) -> Result<Option<(bool, Obligation)>> {
         let view = self.engine.read_view_of(&self.table);
-        match self.engine.try_get(&self.table, key, view, |row| self.visit(row, visit)) {
-            Lookup::Found(visited, obligation) => visited.map(|()| Some((true, obligation))),
+        let visit = |row: RowVersion<'_>| match row.row.len() <= ROW_BYTES_MAX {
+            true => self.visit(row, visit).map(|()| true),
+            false => Ok(false),
+        };
+        match self.engine.try_get(&self.table, key, view, visit) {
+            Lookup::Found(visited, obligation) => Ok(visited?.then_some((true, obligation))),
             Lookup::Absent(obligation) => Ok(Some((false, obligation))),
             Lookup::Pending => Ok(None),
         }

@@ -33,6 +33,7 @@ mod sessions_have_settings_and_blocks;
 mod stored_values_keep_their_limits;
 mod subqueries_without_rows_are_null;
 mod tables_are_defined_by_sql;
+mod unread_rows_have_so_much_room;
 mod updates_change_what_they_match;
 mod values_are_inserted_as_written;
 mod what_can_be_called_answers_as_postgresql;

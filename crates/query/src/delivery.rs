@@ -1,0 +1,225 @@
+//! A plan's way to its client: it is executed on the query threads into a bounded channel, from which the client takes batches.
+
+use crate::context::StatementContext;
+use crate::error::sql_error;
+use crate::runtime::{AbortOnDrop, QueryRuntime};
+use crate::unread::{Counted, Place, Unread};
+use arrow::array::RecordBatch;
+use datafusion::execution::SendableRecordBatchStream;
+use datafusion::physical_plan::{ExecutionPlan, execute_stream_partitioned};
+use futures::{StreamExt, stream};
+use oribi_session::sql::{RowStream, SqlError};
+use oribi_types::ErrorKind;
+use std::future::{pending, poll_fn};
+use std::sync::Arc;
+use std::task::Poll;
+use tokio::sync::{mpsc, watch};
+use tokio::task::JoinSet;
+
+/// Batches that a query may be ahead of its client.
+const BATCHES_AHEAD: usize = 2;
+
+/// What a query tells its client.
+enum Told {
+    Batch(RecordBatch, Option<Counted>),
+    Failed(SqlError),
+    /// There were no more rows. A query that ends without saying so has panicked.
+    End,
+}
+
+/// Starts to execute `plan`, whose rows come by the stream; dropping that cancels. What is made for a client, and not for
+/// a statement that takes all of it, counts as `unread`.
+pub(crate) fn deliver(
+    runtime: &QueryRuntime,
+    context: StatementContext,
+    plan: Arc<dyn ExecutionPlan>,
+    unread: Option<Arc<Unread>>,
+) -> RowStream {
+    start(runtime, |asked, sender| execute(context, plan, Pump { unread, asked, sender }))
+}
+
+/// Starts what `tells` by the channel that it is given, and hears whether the client waits.
+fn start<F: Future<Output = ()> + Send + 'static>(
+    runtime: &QueryRuntime,
+    tells: impl FnOnce(watch::Receiver<bool>, mpsc::Sender<Told>) -> F,
+) -> RowStream {
+    let (sender, receiver) = mpsc::channel(BATCHES_AHEAD);
+    let (asks, asked) = watch::channel(false);
+    let task = runtime.start(tells(asked, sender));
+    Box::pin(rows(Client { receiver, asks, taken: None, _task: task }))
+}
+
+/// Executes `plan` until it ends, fails, or nobody listens.
+async fn execute(context: StatementContext, plan: Arc<dyn ExecutionPlan>, pump: Pump) {
+    let told = match execute_stream_partitioned(plan, context.state.task_ctx()) {
+        Ok(partitions) => {
+            let mut pumps: JoinSet<bool> =
+                partitions.into_iter().map(|batches| pump.clone().run(batches)).collect();
+            while let Some(ended) = pumps.join_next().await {
+                if !matches!(ended, Ok(true)) {
+                    return;
+                }
+            }
+            Told::End
+        }
+        Err(e) => Told::Failed(sql_error(e)),
+    };
+    let _ = pump.sender.send(told).await;
+}
+
+/// Hands on the batches of a partition.
+#[derive(Clone)]
+struct Pump {
+    unread: Option<Arc<Unread>>,
+    /// Whether the client waits for a batch.
+    asked: watch::Receiver<bool>,
+    sender: mpsc::Sender<Told>,
+}
+
+impl Pump {
+    /// Whether all were handed on; not if it fails, which is told, or nobody listens.
+    async fn run(mut self, mut batches: SendableRecordBatchStream) -> bool {
+        while let Some((batch, place)) = self.next(&mut batches).await {
+            let failed = batch.is_err();
+            let told = match batch {
+                Ok(batch) => {
+                    let counted = place.and_then(|place| place.count(&batch));
+                    Told::Batch(batch, counted)
+                }
+                Err(e) => Told::Failed(sql_error(e)),
+            };
+            if self.sender.send(told).await.is_err() || failed {
+                return false;
+            }
+        }
+        true
+    }
+
+    /// The next batch, with the place that it was made in.
+    async fn next(
+        &mut self,
+        batches: &mut SendableRecordBatchStream,
+    ) -> Option<(datafusion::common::Result<RecordBatch>, Option<Place>)> {
+        loop {
+            let place = self.place().await;
+            let next = poll_fn(|context| match &place {
+                // Others have taken the room since.
+                Some(place) if !place.holds() => Poll::Ready(None),
+                _ => batches.poll_next_unpin(context).map(Some),
+            });
+            if let Some(batch) = next.await {
+                return batch.map(|batch| (batch, place));
+            }
+        }
+    }
+
+    /// Where there is no room, waits for it only while the client waits for rows: nobody is seen off for its own sake.
+    async fn place(&mut self) -> Option<Place> {
+        let unread = self.unread.as_ref()?;
+        loop {
+            if !unread.has_room() {
+                until(&mut self.asked, true).await;
+            }
+            tokio::select! {
+                biased;
+                place = unread.place() => return Some(place),
+                () = until(&mut self.asked, false) => {}
+            }
+        }
+    }
+}
+
+/// Until the client waits, or does not; for ever if it has gone, and this is to be dropped.
+async fn until(asked: &mut watch::Receiver<bool>, asks: bool) {
+    if asked.wait_for(|asked| *asked == asks).await.is_err() {
+        pending().await
+    }
+}
+
+struct Client {
+    receiver: mpsc::Receiver<Told>,
+    asks: watch::Sender<bool>,
+    /// Counts the batch that the client had last.
+    taken: Option<Counted>,
+    _task: AbortOnDrop,
+}
+
+impl Client {
+    async fn next(&mut self) -> Option<Result<RecordBatch, SqlError>> {
+        drop(self.taken.take());
+        let told = match self.receiver.try_recv() {
+            Ok(told) => Some(told),
+            Err(_) => {
+                self.asks.send_replace(true);
+                let told = self.receiver.recv().await;
+                self.asks.send_replace(false);
+                told
+            }
+        };
+        match told {
+            Some(Told::Batch(batch, counted)) => {
+                self.taken = counted;
+                Some(Ok(batch))
+            }
+            Some(Told::Failed(error)) => Some(Err(error)),
+            Some(Told::End) => None,
+            None => {
+                let message = "the query ended before its last row: a thread of it panicked";
+                Some(Err(SqlError::new(ErrorKind::Internal, message)))
+            }
+        }
+    }
+}
+
+/// Ends behind an error.
+fn rows(client: Client) -> impl futures::Stream<Item = Result<RecordBatch, SqlError>> + Send + 'static {
+    stream::unfold(Some(client), |client| async move {
+        let mut client = client?;
+        let batch = client.next().await?;
+        let rest = batch.is_ok().then_some(client);
+        Some((batch, rest))
+    })
+}
+
+/// A batch that was made for a client at once.
+pub(crate) fn made(batch: RecordBatch, counted: impl IntoIterator<Item = Counted>) -> RowStream {
+    let counted = Vec::from_iter(counted);
+    Box::pin(stream::unfold((Some(batch), counted), |(batch, counted)| async move {
+        Some((Ok(batch?), (None, counted)))
+    }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use arrow::datatypes::Schema;
+    use oribi_env::Priority;
+
+    fn empty() -> Told {
+        Told::Batch(RecordBatch::new_empty(Arc::new(Schema::empty())), None)
+    }
+
+    #[tokio::test]
+    async fn a_query_that_panics_has_failed() {
+        let runtime = QueryRuntime::new(1, Priority::Normal).unwrap();
+        let rows = start(&runtime, |_, sender| async move {
+            let _ = sender.send(empty()).await;
+            panic!("in the second batch");
+        });
+        let told: Vec<_> = rows.collect().await;
+        assert!(matches!(told.as_slice(), [Ok(_), Err(e)] if e.error.kind() == ErrorKind::Internal));
+    }
+
+    #[tokio::test]
+    async fn a_query_that_ends_has_told_all() {
+        let runtime = QueryRuntime::new(1, Priority::Normal).unwrap();
+        let rows = start(&runtime, |asked, sender| async move {
+            let _asked = asked;
+            for told in [empty(), Told::End] {
+                let _ = sender.send(told).await;
+            }
+        });
+        let told: Vec<_> = rows.collect().await;
+        assert!(matches!(told.as_slice(), [Ok(_)]));
+    }
+}

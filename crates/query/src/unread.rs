@@ -1,0 +1,259 @@
+//! Rows that were made for clients which have not taken them yet.
+//!
+//! A client may ask for much and read nothing. What is made for it counts in the memory of queries until it asks for what
+//! comes next. Once clients have left so much that there is no [room](Unread::bytes_max), no more is made for any of them
+//! but for one at a time, whose turn it is, until others have taken theirs. Doors see off those that take nothing while others
+//! [wait](Unread::is_awaited).
+//!
+//! How large rows are is known once they are made. So what is made at the same moment, one batch on each thread, comes on top
+//! of the room. Results of [few bytes](is_short) neither wait nor count.
+
+use arrow::array::{Array, AsArray, RecordBatch};
+use arrow::datatypes::{DataType, Schema};
+use oribi_engine::MemoryBudget;
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::SeqCst};
+use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
+
+/// One part in so many of the engine's memory is room for what clients have not taken.
+const MEMORY_SHARE: u64 = 8;
+/// A batch of fewer is not counted.
+const SHORT_BATCH_BYTES: u64 = 64 << 10;
+/// A row of fixed width that has no more makes short batches.
+const SHORT_ROW_BYTES: usize = 128;
+/// The rows of a batch are encoded one by one, and the longest may be all of it.
+const BYTES_PER_BYTE: u64 = 2;
+
+pub(crate) struct Unread {
+    budget: Arc<MemoryBudget>,
+    bytes: AtomicU64,
+    bytes_max: u64,
+    /// Statements that wait for room.
+    awaited: AtomicUsize,
+    room: Notify,
+    turn: Arc<Semaphore>,
+}
+
+/// Leave to make a batch, as long as there is room or with the turn.
+pub(crate) struct Place {
+    unread: Arc<Unread>,
+    turn: Option<OwnedSemaphorePermit>,
+}
+
+/// A batch that counts, and has the turn if it was made with it, until this is dropped.
+pub(crate) struct Counted {
+    unread: Arc<Unread>,
+    bytes: u64,
+    _turn: Option<OwnedSemaphorePermit>,
+}
+
+impl Unread {
+    pub(crate) fn new(budget: Arc<MemoryBudget>) -> Arc<Self> {
+        let bytes_max = budget.limit() / MEMORY_SHARE;
+        Arc::new(Unread {
+            budget,
+            bytes: AtomicU64::new(0),
+            bytes_max,
+            awaited: AtomicUsize::new(0),
+            room: Notify::new(),
+            turn: Arc::new(Semaphore::new(1)),
+        })
+    }
+
+    /// Bytes that count, and for how many there is room.
+    pub(crate) fn bytes(&self) -> (u64, u64) {
+        (self.bytes.load(SeqCst), self.bytes_max)
+    }
+
+    pub(crate) fn has_room(&self) -> bool {
+        self.bytes.load(SeqCst) < self.bytes_max
+    }
+
+    /// Whether there are statements that wait for what clients of others have not taken.
+    pub(crate) fn is_awaited(&self) -> bool {
+        self.awaited.load(SeqCst) > 0
+    }
+
+    /// Once there is room, or it is the caller's turn.
+    pub(crate) async fn place(self: &Arc<Self>) -> Place {
+        if self.has_room() {
+            return Place { unread: self.clone(), turn: None };
+        }
+        let _awaited = Awaited::new(self);
+        let mut turn = pin!(self.turn.clone().acquire_owned());
+        loop {
+            let mut freed = pin!(self.room.notified());
+            // From now on it is heard.
+            freed.as_mut().enable();
+            if self.has_room() {
+                return Place { unread: self.clone(), turn: None };
+            }
+            tokio::select! {
+                () = freed => {}
+                Ok(turn) = &mut turn => return Place { unread: self.clone(), turn: Some(turn) },
+            }
+        }
+    }
+
+    /// Counts a batch that was made whether or not there is room; not one that is short.
+    pub(crate) fn count(self: &Arc<Self>, batch: &RecordBatch) -> Option<Counted> {
+        self.count_with(batch, None)
+    }
+
+    fn count_with(
+        self: &Arc<Self>,
+        batch: &RecordBatch,
+        turn: Option<OwnedSemaphorePermit>,
+    ) -> Option<Counted> {
+        let bytes = batch_bytes(batch);
+        if bytes < SHORT_BATCH_BYTES {
+            return None;
+        }
+        let bytes = BYTES_PER_BYTE * bytes;
+        self.bytes.fetch_add(bytes, SeqCst);
+        self.budget.reserve(bytes);
+        Some(Counted { unread: self.clone(), bytes, _turn: turn })
+    }
+}
+
+impl Place {
+    pub(crate) fn holds(&self) -> bool {
+        self.turn.is_some() || self.unread.has_room()
+    }
+
+    /// Counts the batch that was made. The turn goes with it, or is over.
+    pub(crate) fn count(self, batch: &RecordBatch) -> Option<Counted> {
+        self.unread.count_with(batch, self.turn)
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.unread.budget.release(self.bytes);
+        self.unread.bytes.fetch_sub(self.bytes, SeqCst);
+        if self.unread.has_room() {
+            self.unread.room.notify_waiters();
+        }
+    }
+}
+
+/// Counts as waiting until this is dropped.
+struct Awaited<'u>(&'u Unread);
+
+impl<'u> Awaited<'u> {
+    fn new(unread: &'u Unread) -> Self {
+        unread.awaited.fetch_add(1, SeqCst);
+        Awaited(unread)
+    }
+}
+
+impl Drop for Awaited<'_> {
+    fn drop(&mut self) {
+        self.0.awaited.fetch_sub(1, SeqCst);
+    }
+}
+
+/// Whether batches of such columns are small, whatever they hold.
+pub(crate) fn is_short(columns: &Schema) -> bool {
+    let width = |data_type: &DataType| match data_type {
+        DataType::Null | DataType::Boolean => Some(1),
+        DataType::FixedSizeBinary(width) => usize::try_from(*width).ok(),
+        other => other.primitive_width(),
+    };
+    let widths: Option<usize> = columns.fields().iter().map(|field| width(field.data_type())).sum();
+    widths.is_some_and(|bytes| bytes <= SHORT_ROW_BYTES)
+}
+
+/// What the values of a batch take; less than what its buffers do where it has a part of these.
+fn batch_bytes(batch: &RecordBatch) -> u64 {
+    batch.columns().iter().map(|column| array_bytes(column.as_ref()) as u64).sum()
+}
+
+fn array_bytes(array: &dyn Array) -> usize {
+    let views = size_of::<u128>() * array.len();
+    // Where several rows share a value, the buffers are less than the values.
+    let values = |bytes: usize| views + bytes.min(array.get_buffer_memory_size());
+    match array.data_type() {
+        DataType::Utf8View => values(array.as_string_view().total_buffer_bytes_used()),
+        DataType::BinaryView => values(array.as_binary_view().total_buffer_bytes_used()),
+        _ => array.to_data().get_slice_memory_size().unwrap_or_else(|_| array.get_buffer_memory_size()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use arrow::array::{ArrayRef, BinaryArray, BinaryViewArray, StringViewArray};
+    use arrow::compute::take;
+    use arrow::datatypes::Field;
+    use futures::FutureExt;
+    use oribi_engine::{Engine, EngineOptions};
+    use oribi_env::Env;
+
+    const MIB: usize = 1 << 20;
+
+    /// Of an engine with 64 MiB: room for 8 MiB.
+    fn unread() -> (Arc<Unread>, tempfile::TempDir) {
+        let dir = tempfile::tempdir().unwrap();
+        let options = EngineOptions { memory_bytes: 64 << 20, ..EngineOptions::default() };
+        let engine = Engine::open(Env::real(), dir.path(), options).unwrap();
+        (Unread::new(engine.memory().clone()), dir)
+    }
+
+    fn batch(bytes: usize) -> RecordBatch {
+        let value: ArrayRef = Arc::new(BinaryArray::from(vec![&vec![7u8; bytes][..]]));
+        RecordBatch::try_from_iter([("v", value)]).unwrap()
+    }
+
+    #[tokio::test]
+    async fn what_is_not_taken_counts_and_holds_up_others_but_one() {
+        let (unread, _dir) = unread();
+        let [first, lapsing] = [unread.place().await, unread.place().await];
+        let three = unread.place().await.count(&batch(3 * MIB)).unwrap();
+        assert!(first.holds() && unread.budget.queries() >= 6 << 20);
+        let one = first.count(&batch(MIB));
+        assert!(!lapsing.holds() && !unread.is_awaited());
+        let turn = unread.place().await;
+        assert!(turn.holds());
+        // Who gets the turn keeps it until what it made is taken.
+        let large = turn.count(&batch(MIB));
+        let mut waiting = Box::pin(unread.place());
+        assert!(waiting.as_mut().now_or_never().is_none() && unread.is_awaited());
+        drop(large);
+        let place = waiting.await;
+        assert!(place.turn.is_some() && !unread.is_awaited());
+        // A short one hands it on at once.
+        assert!(place.count(&batch(100)).is_none());
+        let turn = unread.place().await;
+        assert!(turn.turn.is_some());
+        let mut waiting = Box::pin(unread.place());
+        assert!(waiting.as_mut().now_or_never().is_none());
+        drop(three);
+        assert!(waiting.await.turn.is_none());
+        drop((one, turn));
+        assert_eq!((unread.budget.queries(), unread.bytes.load(SeqCst)), (0, 0));
+    }
+
+    #[test]
+    fn a_batch_has_the_bytes_of_its_values() {
+        let long = "x".repeat(MIB);
+        let texts = StringViewArray::from(vec!["short", &long, &long]);
+        assert_eq!(array_bytes(&texts), 2 * MIB + 48);
+        assert_eq!(array_bytes(&texts.slice(0, 2)), MIB + 32);
+        let one = BinaryViewArray::from(vec![long.as_bytes()]);
+        let many = take(&one, &arrow::array::UInt32Array::from(vec![0; 1000]), None).unwrap();
+        assert!(array_bytes(many.as_ref()) < 3 * MIB);
+        assert!((MIB..MIB + 100).contains(&(batch_bytes(&batch(MIB)) as usize)));
+    }
+
+    #[test]
+    fn numbers_make_short_results_and_texts_may_not() {
+        let schema = |types: Vec<DataType>| {
+            Schema::new(types.into_iter().map(|t| Field::new("c", t, true)).collect::<Vec<_>>())
+        };
+        assert!(is_short(&schema(vec![])) && is_short(&schema(vec![DataType::Int64, DataType::Boolean])));
+        assert!(!is_short(&schema(vec![DataType::Int64, DataType::Utf8View])));
+        assert!(!is_short(&schema(vec![DataType::Int64; 17])));
+    }
+}
