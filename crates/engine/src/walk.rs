@@ -124,7 +124,7 @@ impl Filling<'_> {
     /// For how many rows there is room, about.
     fn room(&self) -> usize {
         let rows = self.builder.rows();
-        let row_bytes = if rows == 0 { self.row_bytes } else { self.bytes / rows };
+        let row_bytes = self.bytes.checked_div(rows).unwrap_or(self.row_bytes);
         let fit = COLUMNS_BYTES.saturating_sub(self.bytes) / row_bytes.max(1);
         fit.max(usize::from(rows == 0)).min(COLUMNS_ROWS - rows)
     }
