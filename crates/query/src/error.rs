@@ -166,6 +166,9 @@ fn from_plan(message: &str) -> SqlError {
     if message.starts_with("OFFSET must") {
         return invalid("2201X", "OFFSET must not be negative");
     }
+    if let Some((_, types)) = message.split_once("Inconsistent data type across values list") {
+        return foreign_words::of_values(types);
+    }
     if message.starts_with("Inconsistent metadata across values list") {
         return unsupported("a list of VALUES with JSON and other types").with_hint("cast each value");
     }

@@ -67,6 +67,17 @@ pub(crate) fn of_planner(message: &str) -> Option<SqlError> {
     Some(invalid("42883", format!("operator does not exist: {left} {} {right}", operator.join(" "))))
 }
 
+/// The two types of a column of `VALUES`, in ` … Was Int64 but found Boolean`. A text may have been written for the other.
+pub(crate) fn of_values(types: &str) -> SqlError {
+    let (one, other) = types.split_once(" but found ").unwrap_or_default();
+    let one = sql_name(one.split_once("Was ").unwrap_or_default().1);
+    let other = sql_name(other);
+    if one == "text" || other == "text" {
+        return unsupported(&format!("VALUES of {one} and {other}")).with_hint("cast each text");
+    }
+    invalid("42804", format!("VALUES types {one} and {other} cannot be matched"))
+}
+
 /// A sentence about a value that a type does not have.
 pub(crate) fn of_cast(message: &str) -> Option<SqlError> {
     if let Some((_, text)) =

@@ -6,7 +6,6 @@
 
 use crate::dml::parse_text;
 use crate::error::invalid;
-use crate::functions::JSONB;
 use crate::json_text::{elements, members, string};
 use crate::literals;
 use arrow::array::{ArrayRef, AsArray, StringViewArray};
@@ -15,6 +14,7 @@ use arrow::datatypes::{DataType, Field, FieldRef};
 use datafusion::common::{DataFusionError, Result};
 use oribi_session::sql::SqlError;
 use oribi_types::ColumnType;
+use oribi_types::schema::JSONB_METADATA;
 use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::sync::Arc;
@@ -23,7 +23,7 @@ use std::sync::Arc;
 pub(crate) fn field(name: &str) -> FieldRef {
     let field = literals::field(ColumnType::Json, name);
     let mut metadata = field.metadata().clone();
-    metadata.insert(JSONB.to_owned(), String::new());
+    metadata.insert(JSONB_METADATA.to_owned(), String::new());
     Arc::new(Field::clone(&field).with_metadata(metadata))
 }
 

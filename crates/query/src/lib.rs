@@ -17,6 +17,7 @@ mod dml;
 mod error;
 mod explain;
 mod foreign_words;
+mod forms;
 mod functions;
 mod json;
 mod json_text;
@@ -39,6 +40,7 @@ mod runtime;
 mod settings;
 mod statement;
 mod syntax;
+mod table_names;
 mod timeout;
 mod unread;
 

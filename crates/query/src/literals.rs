@@ -39,7 +39,6 @@ impl AnalyzerRule for TypedLiterals {
             match &plan {
                 LogicalPlan::Join(join) => functions::check_join(join)?,
                 LogicalPlan::Union(union) => functions::check_union(union)?,
-                LogicalPlan::Values(values) => functions::check_values(values)?,
                 _ => {}
             }
             let schema = merge_schema(&plan.inputs());
@@ -111,8 +110,10 @@ fn type_literals(expr: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {
         }
         Expr::BinaryExpr(binary) => number::ours(binary, schema)?,
         Expr::InList(InList { mut expr, mut list, negated }) => {
-            let mut changed = match list.first() {
-                Some(first) => beside(first, &mut expr, schema)?,
+            let is_null =
+                |item: &&Expr| matches!(item, Expr::Literal(value, _) if value.data_type().is_null());
+            let mut changed = match list.iter().find(|item| !is_null(item)) {
+                Some(typed) => beside(typed, &mut expr, schema)?,
                 None => false,
             };
             for item in &mut list {
@@ -217,21 +218,27 @@ fn beside(other: &Expr, expr: &mut Expr, schema: &DFSchema) -> Result<bool> {
 /// Gives the texts among values that come to one type, as the results of a `CASE` do, the type of the others.
 pub(crate) fn together(values: &mut [&mut Expr], schema: &DFSchema) -> Result<bool> {
     let others = values.iter().filter(|value| text_of(value).is_none());
-    let readings: Vec<Reading> =
-        others.filter_map(|value| Reading::of(&value.to_field(schema).ok()?.1)).collect();
-    let widest = |reading: &&Reading| match reading {
+    let fields: Vec<FieldRef> = others.filter_map(|value| Some(value.to_field(schema).ok()?.1)).collect();
+    let mut changed = false;
+    for value in values {
+        changed |= among(value, fields.iter())?;
+    }
+    Ok(changed)
+}
+
+/// Gives a text that comes to one type with values of `others` their type.
+pub(crate) fn among<'a>(text: &mut Expr, others: impl Iterator<Item = &'a FieldRef>) -> Result<bool> {
+    let Some(written) = text_of(text) else { return Ok(false) };
+    let widest = |reading: &Reading| match reading {
         Reading::Column(ColumnType::Double | ColumnType::Float) => 2,
         Reading::Column(ColumnType::Decimal { .. }) => 1,
         _ => 0,
     };
-    let Some(one) = readings.iter().max_by_key(widest) else { return Ok(false) };
-    let mut changed = false;
-    for value in values {
-        let Some(text) = text_of(value) else { continue };
-        **value = one.literal(text)?;
-        changed = true;
-    }
-    Ok(changed)
+    let Some(one) = others.filter_map(|field| Reading::of(field)).max_by_key(widest) else {
+        return Ok(false);
+    };
+    *text = one.literal(written)?;
+    Ok(true)
 }
 
 /// A decimal that is compared with one of `precision` and `scale`: of the same type if it fits, else of more digits. It
@@ -251,6 +258,11 @@ fn decimal(precision: u8, scale: i8, text: &str) -> Result<Expr> {
     Err(malformed(refused.expect("the first type was refused")))
 }
 
+/// Whether an expression is a text that is written out.
+pub(crate) fn is_text(expr: &Expr) -> bool {
+    text_of(expr).is_some()
+}
+
 fn text_of(expr: &Expr) -> Option<&str> {
     match expr {
         Expr::Literal(ScalarValue::Utf8(Some(text)) | ScalarValue::Utf8View(Some(text)), _) => Some(text),
@@ -267,6 +279,8 @@ enum Reading {
     Interval,
     /// As a timestamp with time zone, of an Arrow type.
     Zoned(Arc<str>),
+    /// As an array of such elements.
+    Array(FieldRef),
 }
 
 impl Reading {
@@ -277,6 +291,7 @@ impl Reading {
             (functions::Kind::Jsonb, _) => Some(Reading::Jsonb),
             (functions::Kind::Interval, _) => Some(Reading::Interval),
             (_, DataType::Timestamp(_, Some(zone))) => Some(Reading::Zoned(Arc::clone(zone))),
+            (_, DataType::List(item)) => Some(Reading::Array(Arc::clone(item))),
             (_, arrow) => {
                 let column_type = ColumnType::from_arrow(arrow).ok()?;
                 (column_type != ColumnType::String).then_some(Reading::Column(column_type))
@@ -294,6 +309,7 @@ impl Reading {
             }
             Reading::Jsonb => Ok(json_literal(jsonb::normalize(text).map_err(foreign)?, jsonb::field(""))),
             Reading::Interval => functions::interval_literal(text),
+            Reading::Array(item) => functions::array_literal(text, item),
             // Unlike in a timestamp, the offset counts.
             Reading::Zoned(zone) => {
                 match text::parse(ColumnType::Timestamp, text).map_err(malformed_moment)? {

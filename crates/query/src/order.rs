@@ -6,7 +6,7 @@
 //! `SELECT c1 AS a FROM (SELECT -a AS a, a + 1 FROM t) AS keyed (c1, c2) ORDER BY c2`.
 
 use crate::error::{invalid, unsupported};
-use crate::pg_catalog::{apart, column_name};
+use crate::pg_catalog::{apart, column_name, shown};
 use crate::syntax::fold;
 use datafusion::sql::sqlparser::ast::{
     self, Distinct, Expr, GroupByExpr, Ident, OrderByKind, Query, Select, SelectItem, SetExpr, TableAlias,
@@ -22,6 +22,8 @@ use std::ops::ControlFlow;
 /// `Unsupported` beside a wildcard; `Invalid`: 42702 for a name that two columns have, 42P10 for a number that none has, and
 /// for a key that `SELECT DISTINCT` has dropped.
 pub(crate) fn rewrite(query: &mut Query) -> Result<(), SqlError> {
+    name_placed(query);
+    name_given_twice(query)?;
     if !needs_columns(query) {
         return Ok(());
     }
@@ -47,6 +49,59 @@ pub(crate) fn rewrite(query: &mut Query) -> Result<(), SqlError> {
     (select.selection, select.having) = (None, None);
     select.group_by = GroupByExpr::Expressions(Vec::new(), Vec::new());
     select.named_window.clear();
+    Ok(())
+}
+
+/// Names the computed columns of the result whose places are keys: where rows are grouped, DataFusion finds no other.
+fn name_placed(query: &mut Query) {
+    let SetExpr::Select(select) = query.body.as_mut() else { return };
+    let Some(OrderByKind::Expressions(order)) = query.order_by.as_ref().map(|order| &order.kind) else {
+        return;
+    };
+    let wild = select.projection.iter().position(|item| expr_of(item).is_none());
+    let named = wild.unwrap_or(select.projection.len());
+    for n in order.iter().filter_map(|key| place(&key.expr)?.checked_sub(1)).filter(|n| *n < named) {
+        if let SelectItem::UnnamedExpr(expr) = &select.projection[n]
+            && !matches!(expr, Expr::Identifier(_) | Expr::CompoundIdentifier(_) | Expr::Value(_))
+        {
+            let alias = Ident::with_quote('"', apart(&column_name(expr), n + 1));
+            select.projection[n] = SelectItem::ExprWithAlias { expr: expr.clone(), alias };
+        }
+    }
+}
+
+/// The place that a key names.
+fn place(key: &Expr) -> Option<usize> {
+    match key {
+        Expr::Value(value) => match &value.value {
+            Value::Number(digits, _) => digits.parse().ok(),
+            _ => None,
+        },
+        _ => None,
+    }
+}
+
+/// Orders by a name that several columns were given, which then are the same.
+fn name_given_twice(query: &mut Query) -> Result<(), SqlError> {
+    let SetExpr::Select(select) = query.body.as_ref() else { return Ok(()) };
+    let Some(OrderByKind::Expressions(order)) = query.order_by.as_mut().map(|order| &mut order.kind) else {
+        return Ok(());
+    };
+    for key in order {
+        let Expr::Identifier(name) = &key.expr else { continue };
+        let name = fold(name);
+        let mut given = select.projection.iter().filter_map(|item| match item {
+            SelectItem::ExprWithAlias { expr, alias } if shown(&alias.value) == Some(name.as_str()) => {
+                (column_name(expr) != name).then_some((alias, expr))
+            }
+            _ => None,
+        });
+        let Some((alias, expr)) = given.next() else { continue };
+        if given.any(|(_, other)| other != expr) {
+            return Err(invalid("42702", format!("ORDER BY \"{name}\" is ambiguous")));
+        }
+        key.expr = Expr::Identifier(alias.clone());
+    }
     Ok(())
 }
 
@@ -143,14 +198,7 @@ impl Keys {
 
     /// Which column of the result a key is.
     fn selected(&self, key: &Expr) -> Result<Option<usize>, SqlError> {
-        let position = match key {
-            Expr::Value(value) => match &value.value {
-                Value::Number(digits, _) => digits.parse::<usize>().ok(),
-                _ => None,
-            },
-            _ => None,
-        };
-        if let Some(position) = position {
+        if let Some(position) = place(key) {
             let message = || format!("ORDER BY position {position} is not in select list");
             let n = position.checked_sub(1).filter(|n| *n < self.selected.len());
             return n.map(Some).ok_or_else(|| invalid("42P10", message()));

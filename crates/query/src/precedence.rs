@@ -5,6 +5,7 @@
 //! So `-2 ^ 2` is 4, and `@ -5 + 3` is `@ (-5 + 3)`. `IS DISTINCT FROM`, comparisons, and `BETWEEN` and `LIKE` are not
 //! followed by another of the same place.
 
+use crate::forms;
 use datafusion::sql::sqlparser::ast::{BinaryOperator, Expr, UnaryOperator};
 use datafusion::sql::sqlparser::dialect::{Dialect, PostgreSqlDialect, Precedence};
 use datafusion::sql::sqlparser::keywords::Keyword;
@@ -31,6 +32,16 @@ impl Postgres {
     }
 }
 
+impl Postgres {
+    /// # Errors
+    /// The one behind which nothing else is tried.
+    pub(crate) fn spend(&self, steps: usize) -> Result<(), ParserError> {
+        let left = self.steps_left.get().checked_sub(steps).ok_or(ParserError::RecursionLimitExceeded)?;
+        self.steps_left.set(left);
+        Ok(())
+    }
+}
+
 /// An expression begins at most of the tokens, and few begin twice: those below a form that was tried.
 const STEPS_PER_TOKEN: usize = 16;
 
@@ -44,7 +55,7 @@ const SIGN: u8 = 125;
 /// Of a word that is no operator.
 const NONE: u8 = 0;
 
-type Parse = Option<Result<Expr, ParserError>>;
+pub(crate) type Parse = Option<Result<Expr, ParserError>>;
 
 /// Where the operator at the root of `expr` stands, if another of that place may not follow.
 fn closed(expr: &Expr) -> Option<Precedence> {
@@ -97,11 +108,9 @@ impl Dialect for Postgres {
     }
 
     fn parse_prefix(&self, parser: &mut Parser) -> Parse {
-        let Some(left) = self.steps_left.get().checked_sub(1) else {
-            // The one error behind which nothing else is tried.
-            return Some(Err(ParserError::RecursionLimitExceeded));
-        };
-        self.steps_left.set(left);
+        if let Err(error) = self.spend(1) {
+            return Some(Err(error));
+        }
         let other = self.prec_value(Precedence::PgOther);
         let (op, precedence) = match parser.peek_token_ref().token {
             Token::Plus => (UnaryOperator::Plus, SIGN),
@@ -128,6 +137,9 @@ impl Dialect for Postgres {
         let next = parser.peek_token();
         if parser.parse_keywords(&[Keyword::NOT, Keyword::NULL]) {
             return Some(parser.expected("IS before NOT NULL", next));
+        }
+        if let Some(read) = forms::infix(self, parser, left) {
+            return Some(read);
         }
         // The parser of `BASE` would read an `AND` behind it as part of the right side.
         let is_distinct = parser.parse_keywords(&[Keyword::IS, Keyword::DISTINCT, Keyword::FROM]);

@@ -2,6 +2,7 @@
 //! [partitions](crate::partitions) are taken out of its tokens first.
 
 use crate::depth::{self, CHAIN_MAX, Excess, RELATIONS_MAX};
+use crate::forms;
 use crate::functions;
 use crate::lexical;
 use crate::limits;
@@ -82,6 +83,7 @@ pub fn parse(sql: &str) -> Result<Parsed, SqlError> {
     })?;
     lexical::check_numbers(&tokens)
         .and_then(|()| lexical::check_operators(sql, &tokens))
+        .and_then(|()| forms::rewrite(&mut tokens))
         .map_err(|(error, token)| error.at(position(sql, tokens[token].span.start)))?;
     limits::open_parentheses(&mut tokens);
     let partition = partitions::take(&mut tokens).map_err(|e| parser_error(e, sql))?;

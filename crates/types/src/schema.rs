@@ -478,6 +478,8 @@ pub fn check_value(column: &Column, value: ValueRef<'_>) -> Result<()> {
 
 /// Arrow field metadata key that names the column type where Arrow's own does not (`json`, `uuid`).
 pub const TYPE_METADATA: &str = "oribi.type";
+/// Arrow field metadata key of JSON that a query writes as PostgreSQL writes `jsonb`.
+pub const JSONB_METADATA: &str = "oribi.jsonb";
 /// Arrow field metadata key under which Parquet keeps field ids; ours are the column ids.
 pub const FIELD_ID_METADATA: &str = "PARQUET:field_id";
 

@@ -5,11 +5,13 @@ import dataclasses
 import decimal
 import re
 
+import psycopg
 from psycopg.pq import DiagnosticField, ExecStatus
 
-# What says "not here" by name: not supported, no such function or operator, no such cast, no such type, operands that do
-# not fit each other, and syntax that is not read.
-REFUSALS = {"0A000", "42883", "42846", "42804", "42704", "42725", "42P18", "42601", "42803", "42809"}
+from .known import TYPES
+
+# What says "not here" by name: not supported, no such function or operator, no such cast, no such type.
+REFUSALS = {"0A000", "42883", "42846", "42704"}
 
 # What DataFusion, Arrow and Rust say of themselves: a client must not be told so.
 RAW = re.compile(
@@ -74,6 +76,7 @@ def text(value):
 
 
 NUMERIC = 1700
+NUMERIC_ARRAY = 1231
 
 # PostgreSQL's quotients never have fewer significant digits, nor Oribi's behind the point.
 QUOTIENT_DIGITS = 16
@@ -103,10 +106,25 @@ def same_number(one, other):
 def same_value(one, other, oid):
     if one == other or None in (one, other):
         return one == other
+    if oid == NUMERIC_ARRAY:
+        pairs = list(zip(one.strip("{}").split(","), other.strip("{}").split(",")))
+        return one.count(",") == other.count(",") and all(same_value(*pair, NUMERIC) for pair in pairs)
     try:
         return oid == NUMERIC and same_number(decimal.Decimal(one), decimal.Decimal(other))
     except decimal.InvalidOperation:
         return False
+
+
+def named(oids):
+    """Names of types, as far as psycopg knows them."""
+    return ", ".join(f"{name_of(oid)} ({oid})" for oid in oids)
+
+
+def name_of(oid):
+    known = psycopg.adapters.types.get(oid)
+    if known is None:
+        return "another type"
+    return known.name if known.oid == oid else f"{known.name}[]"
 
 
 def refuses(answer):
@@ -119,12 +137,14 @@ def judge(reference, ours):
     if ours.sqlstate and (ours.sqlstate == "XX000" or RAW.search(ours.message)):
         return DIFFER, "an internal message"
     if reference.sqlstate is None and ours.sqlstate is None:
+        if tuple(TYPES.get(oid, oid) for oid in reference.types) != ours.types:
+            return DIFFER, f"of types {named(ours.types)} in place of {named(reference.types)}"
         return (AGREE, "") if same(reference, ours) else (DIFFER, "another value")
     if reference.sqlstate is None:
         return (REFUSED, "") if refuses(ours) else (DIFFER, "an error that is no refusal")
     if ours.sqlstate is None:
         return DIFFER, "a value in place of an error"
-    if ours.sqlstate in REFUSALS or ours.sqlstate[:2] == reference.sqlstate[:2]:
+    if refuses(ours) or ours.sqlstate[:2] == reference.sqlstate[:2]:
         return AGREE, ""
     return DIFFER, "an error of another class"
 
@@ -167,8 +187,11 @@ class Comparison:
         elif verdict == REFUSED:
             self.refused[group].append((sql, ours))
 
-    def statement(self, group, sql):
-        self.note(group, sql, self.reference.ask(sql), self.ours.ask(sql))
+    def statement(self, group, sql, ordered=True):
+        answers = [server.ask(sql) for server in (self.reference, self.ours)]
+        if not ordered:
+            answers = [dataclasses.replace(a, rows=a.rows and tuple(sorted(a.rows, key=repr))) for a in answers]
+        self.note(group, sql, *answers)
 
     def expressions(self, group, expressions, suffix=""):
         """Compares `SELECT` of each expression. They are sent many at a time and, where one fails, by themselves."""

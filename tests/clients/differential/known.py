@@ -12,4 +12,19 @@ NUMBERS = [
     r"^\[operator \^\] SELECT '1.5'::real \^ 100::numeric",
 ]
 
-KNOWN = [*JSON, *NUMBERS]
+# The columns of a table are not known to depend on its primary key.
+GROUPS = [r"^\[aggregates\] SELECT (id, )?g FROM numbers GROUP BY id( ORDER BY id)?$"]
+
+# A value beside a numeric has the zeros of its type, as text too.
+ZEROS = [r"^\[choice coalesce\(\{0\}, \{1\}\) \|\| 'x'\] .*::numeric\(12,4\)"]
+
+# `-0` is `0` where rows are told apart.
+SIGNS = [r"^\[choice SELECT \{0\} (UNION|EXCEPT|INTERSECT) SELECT \{1\}\] .*'-0'::double precision"]
+
+# Of two errors in one list of values, the other comes first.
+ERRORS = [r"^\[choice VALUES \(CASE WHEN true THEN \{0\} ELSE \{1\} END\), [^]]*\] .* ELSE '[^']*' END"]
+
+KNOWN = [*JSON, *NUMBERS, *ZEROS, *SIGNS, *ERRORS, *GROUPS]
+
+# Types of results, by their oids, that are of another type here: a varchar is a text.
+TYPES = {1043: 25}

@@ -43,6 +43,7 @@ class Run:
                 self.case(name, case)
         walk.walk_functions(self.comparison, self.most, self.chance, self.only)
         walk.walk_operators(self.comparison, self.most, self.chance, self.only)
+        walk.walk_choices(self.comparison, self.most, self.chance, self.only)
         walk.walk_casts(self.comparison, self.most, self.chance, self.only)
         return self.comparison
 

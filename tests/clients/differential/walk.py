@@ -114,6 +114,41 @@ def walk_operators(comparison, most, chance, only):
             constants(comparison, group, f"{operator} {{0}}", [t], most if most > 50 else 2, chance)
 
 
+# What takes values of two types and answers with one.
+CHOICES = [
+    "CASE WHEN true THEN {0} ELSE {1} END", "CASE WHEN false THEN {0} ELSE {1} END", "CASE WHEN true THEN NULL WHEN true THEN {0} ELSE {1} END",
+    "coalesce({0}, {1})", "nullif({0}, {1})", "greatest({0}, {1})", "least({0}, {1})", "(CASE WHEN true THEN {0} ELSE {1} END) / 2",
+    "coalesce({0}, {1}) || 'x'", "{0} IN (NULL, {1})", "ARRAY[{0}, {1}]",
+]
+
+# The same of rows, which come in any order.
+ROWS = [
+    "SELECT {0} UNION ALL SELECT {1}", "SELECT {0} UNION SELECT {1}", "SELECT {0} INTERSECT SELECT {1}", "SELECT {0} EXCEPT SELECT {1}",
+    "VALUES ({0}), ({1})", "SELECT * FROM (VALUES ({0}, 1), ({1}, 2)) v(a, b)",
+    "VALUES (CASE WHEN true THEN {0} ELSE {1} END), (9223372036854775807)",
+    "SELECT a / 2 FROM (SELECT {0} UNION ALL SELECT {1}) s(a)",
+]
+
+# Values to which a type is yet to come.
+UNTYPED = {"untyped null": (NULL,), "untyped text": ("'1'", "''", "'2.5'")}
+
+
+def walk_choices(comparison, most, chance, only):
+    values = {name: tuple(type_.constant(v) for v in type_.values) for name, type_ in TYPES.items()} | UNTYPED
+    pairs = [(a, b) for a in values for b in values]
+    for template in CHOICES + ROWS:
+        group = f"choice {template}"
+        if only and not only.search(group):
+            continue
+        for a, b in pairs if most > 50 else chance.sample(pairs, 25):
+            rows = combinations([a, b], 12 if most > 50 else 2, chance, [values[a], values[b]])
+            written = [template.format(*row) for row in rows]
+            if template in CHOICES:
+                comparison.expressions(group, written)
+            for sql in written if template in ROWS else ():
+                comparison.statement(group, sql, ordered=False)
+
+
 TEXTS = [
     "yes", "no", "t", "f", "true", "FALSE", "on", "of", "off", "1", "0", " 12 ", "+5", "-5", "1e3", "0x10", "1_000", "12.5", ".5", "5.", "",
     " ", "NaN", "inf", "-Infinity", "1e400", "32768", "2147483648", "9223372036854775808", "99999999999999999999", "2024-02-30",

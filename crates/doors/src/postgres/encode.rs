@@ -3,7 +3,7 @@
 //! A [`Column`] is made once per batch; writing a value then is one match and no allocation for the common types.
 
 use super::numeric::write_binary_numeric;
-use super::types::{of_wire_form, wire_form};
+use super::types::{is_jsonb, wire_form, wire_type};
 use arrow::array::{
     Array, ArrayRef, AsArray, BinaryArray, BinaryViewArray, BooleanArray, Date32Array, Decimal128Array,
     Decimal256Array, FixedSizeBinaryArray, Float32Array, Float64Array, Int16Array, Int32Array, Int64Array,
@@ -12,7 +12,7 @@ use arrow::array::{
 };
 use arrow::buffer::{NullBuffer, OffsetBuffer};
 use arrow::compute::{CastOptions, cast_with_options};
-use arrow::datatypes::{DataType, IntervalMonthDayNano};
+use arrow::datatypes::{DataType, Field, IntervalMonthDayNano};
 use arrow::util::display::{ArrayFormatter, FormatOptions};
 use oribi_session::sql::SqlError;
 use oribi_types::{ColumnType, ErrorKind, ValueRef, text};
@@ -21,6 +21,9 @@ use std::io::Write;
 /// PostgreSQL counts days and microseconds from 2000-01-01.
 pub const EPOCH_DAYS: i32 = 10_957;
 pub const EPOCH_MICROS: i64 = EPOCH_DAYS as i64 * 86_400_000_000;
+
+/// What the binary form of `jsonb` begins with; its text follows.
+const JSONB_VERSION: u8 = 1;
 
 /// How a value travels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,6 +44,7 @@ pub struct Column {
     values: Values,
     nulls: Option<NullBuffer>,
     format: Format,
+    jsonb: bool,
 }
 
 enum Values {
@@ -73,13 +77,13 @@ enum Values {
 }
 
 impl Column {
-    /// `described` is the Arrow type of which the client was told the wire type; an array of another type is cast.
+    /// `described` is the field of which the client was told the wire type; an array of another type is cast.
     ///
     /// # Errors
     /// `Invalid` for values that the wire form cannot hold, such as a timestamp in seconds beyond 64 bits of
     /// microseconds.
-    pub fn new(array: &ArrayRef, described: &DataType, format: Format) -> Result<Self, SqlError> {
-        let form = wire_form(described);
+    pub fn new(array: &ArrayRef, described: &Field, format: Format) -> Result<Self, SqlError> {
+        let form = wire_form(described.data_type());
         let array = if *array.data_type() == form {
             array.clone()
         } else {
@@ -109,15 +113,17 @@ impl Column {
             DataType::Interval(_) => Values::Interval(array.as_primitive().clone()),
             DataType::List(item) if !matches!(item.data_type(), DataType::List(_)) => {
                 let list = array.as_list::<i32>();
+                // What an array is marked as, its elements are.
+                let item = item.as_ref().clone().with_metadata(described.metadata().clone());
                 Values::List {
                     offsets: list.offsets().clone(),
-                    items: Box::new(Column::new(list.values(), item.data_type(), format)?),
-                    element_oid: of_wire_form(item.data_type()).oid,
+                    items: Box::new(Column::new(list.values(), &item, format)?),
+                    element_oid: wire_type(&item).oid,
                 }
             }
             _ => Values::Other(array.clone()),
         };
-        Ok(Column { values, nulls: array.nulls().cloned(), format })
+        Ok(Column { values, nulls: array.nulls().cloned(), format, jsonb: is_jsonb(described) })
     }
 
     pub fn is_null(&self, row: usize) -> bool {
@@ -222,6 +228,7 @@ impl Column {
             }
             // Text and JSON look the same in both formats, and what else there is travels as text.
             Values::Null | Values::String(_) | Values::StringView(_) | Values::Other(_) => {
+                out.extend(self.jsonb.then_some(JSONB_VERSION));
                 return self.write_text(row, out);
             }
         }

@@ -167,7 +167,8 @@ mod tests {
             for format in [Format::Text, Format::Binary] {
                 let (mut alone, mut batched) = (Vec::new(), Vec::new());
                 put_value(value, &column_type.arrow(), format, &mut alone);
-                let column = Column::new(&array, &column_type.arrow(), format).unwrap();
+                let column =
+                    Column::new(&array, &Field::new("c", column_type.arrow(), true), format).unwrap();
                 column.write_with_length(0, &mut batched).unwrap();
                 assert_eq!(alone, batched, "{value:?} of {column_type} in {format:?}");
             }

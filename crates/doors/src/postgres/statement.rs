@@ -205,7 +205,7 @@ impl Running {
         }
         let schema = self.columns.iter().flat_map(|c| c.fields());
         let columns = batch.columns().iter().zip(schema).zip(&self.formats);
-        columns.map(|((array, field), format)| Column::new(array, field.data_type(), *format)).collect()
+        columns.map(|((array, field), format)| Column::new(array, field, *format)).collect()
     }
 
     async fn copy_out(

@@ -5,7 +5,7 @@
 
 use arrow::datatypes::{DataType, Field, IntervalUnit, TimeUnit};
 use oribi_types::ColumnType;
-use oribi_types::schema::TYPE_METADATA;
+use oribi_types::schema::{JSONB_METADATA, TYPE_METADATA};
 use std::sync::Arc;
 
 /// Type ids from PostgreSQL's `pg_type.dat`.
@@ -20,6 +20,7 @@ pub mod oid {
     pub const TEXT: u32 = 25;
     pub const OID: u32 = 26;
     pub const JSON: u32 = 114;
+    pub const JSON_ARRAY: u32 = 199;
     pub const FLOAT4: u32 = 700;
     pub const FLOAT8: u32 = 701;
     pub const UNKNOWN: u32 = 705;
@@ -33,6 +34,7 @@ pub mod oid {
     pub const NUMERIC: u32 = 1700;
     pub const UUID: u32 = 2950;
     pub const JSONB: u32 = 3802;
+    pub const JSONB_ARRAY: u32 = 3807;
 }
 
 /// A type as `RowDescription` states it.
@@ -95,13 +97,25 @@ fn non_negative_scale(decimal: DataType) -> DataType {
 /// The PostgreSQL type of a result column.
 pub fn wire_type(field: &Field) -> WireType {
     if field.metadata().get(TYPE_METADATA).is_some_and(|name| name == "json") {
-        return WireType { oid: oid::JSON, length: -1, modifier: -1 };
+        let is_array = matches!(wire_form(field.data_type()), DataType::List(_));
+        let oid = match (is_jsonb(field), is_array) {
+            (false, false) => oid::JSON,
+            (true, false) => oid::JSONB,
+            (false, true) => oid::JSON_ARRAY,
+            (true, true) => oid::JSONB_ARRAY,
+        };
+        return WireType { oid, length: -1, modifier: -1 };
     }
     of_wire_form(&wire_form(field.data_type()))
 }
 
+/// Whether a text, or the texts of an array, are JSON that clients take for `jsonb`. What a column keeps is `json`, whichever of its names it was given.
+pub fn is_jsonb(field: &Field) -> bool {
+    field.metadata().contains_key(JSONB_METADATA)
+}
+
 /// The PostgreSQL type of an Arrow type in wire form.
-pub fn of_wire_form(form: &DataType) -> WireType {
+fn of_wire_form(form: &DataType) -> WireType {
     use DataType as D;
     let (oid, length) = match form {
         D::Boolean => (oid::BOOL, 1),
@@ -140,7 +154,6 @@ fn array_of(element: u32) -> Option<u32> {
         oid::INT2 => 1005,
         oid::INT4 => 1007,
         oid::TEXT => 1009,
-        oid::JSON => 199,
         oid::FLOAT4 => 1021,
         oid::FLOAT8 => 1022,
         oid::DATE => 1182,

@@ -8,6 +8,7 @@ use crate::literals;
 use crate::number;
 use crate::one_type;
 use crate::pg_catalog;
+use crate::table_names;
 use crate::unread;
 use arrow::datatypes::SchemaRef;
 use datafusion::common::ParamValues;
@@ -222,13 +223,17 @@ async fn plan(
     statement: &ast::Statement,
     sql: &Arc<str>,
 ) -> Result<LogicalPlan, SqlError> {
-    let mut statement = statement.clone();
-    number::mark(&mut statement);
-    let statement = Statement::Statement(Box::new(statement));
-    let (state, sql) = (Arc::clone(&context.state), Arc::clone(sql));
-    let planned = async move {
-        let planned = state.statement_to_plan(statement).await.and_then(one_type::settled);
-        planned.map_err(|e| QueryEngine::error_in(&sql, e))
+    let attempt = |mut statement: ast::Statement| {
+        number::mark(&mut statement);
+        let (state, statement) = (Arc::clone(&context.state), Statement::Statement(Box::new(statement)));
+        let planned = async move { Ok(state.statement_to_plan(statement).await.and_then(one_type::settled)) };
+        query.runtime().plan(planned)
     };
-    query.runtime().plan(planned).await
+    let mut planned = attempt(statement.clone()).await?;
+    if planned.as_ref().is_ok_and(table_names::is_taken_for_column) {
+        let mut renamed = statement.clone();
+        table_names::rename(&mut renamed);
+        planned = attempt(renamed).await?;
+    }
+    planned.map_err(|error| QueryEngine::error_in(sql, error))
 }

@@ -1,12 +1,12 @@
 //! Types as PostgreSQL tells them apart when it looks for a function, an operator or a cast.
 
+use crate::{jsonb, literals};
 use arrow::datatypes::{DataType, Field};
 use oribi_session::sql::TimeZone;
-use oribi_types::schema::TYPE_METADATA;
+use oribi_types::ColumnType;
+use oribi_types::schema::{JSONB_METADATA, TYPE_METADATA};
+use std::collections::HashMap;
 use std::fmt;
-
-/// Marks, in a field's metadata, JSON that is written as PostgreSQL writes `jsonb`.
-pub(crate) const JSONB: &str = "oribi.jsonb";
 
 /// What a value is.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -47,10 +47,14 @@ pub(crate) fn is_json(field: &Field) -> bool {
 impl Kind {
     /// The kind of an expression that yields `field`.
     pub(crate) fn of(field: &Field) -> Kind {
-        match field.metadata().get(TYPE_METADATA).map(String::as_str) {
-            Some("json") if field.metadata().contains_key(JSONB) => Kind::Jsonb,
-            Some("json") => Kind::Json,
-            _ => Kind::of_arrow(field.data_type()),
+        let arrow = Kind::of_arrow(field.data_type());
+        if field.metadata().get(TYPE_METADATA).is_none_or(|name| name != "json") {
+            return arrow;
+        }
+        let json = if field.metadata().contains_key(JSONB_METADATA) { Kind::Jsonb } else { Kind::Json };
+        match arrow {
+            Kind::Array(_) => Kind::Array(Box::new(json)),
+            _ => json,
         }
     }
 
@@ -127,6 +131,16 @@ impl Kind {
 
     pub(crate) fn is_json(&self) -> bool {
         matches!(self, Kind::Json | Kind::Jsonb)
+    }
+
+    /// What a field says of JSON, or of an array of it: to Arrow both are texts.
+    pub(crate) fn json_metadata(&self) -> Option<HashMap<String, String>> {
+        match self {
+            Kind::Json => Some(literals::field(ColumnType::Json, "").metadata().clone()),
+            Kind::Jsonb => Some(jsonb::field("").metadata().clone()),
+            Kind::Array(item) => item.json_metadata(),
+            _ => None,
+        }
     }
 
     pub(crate) fn is_moment(&self) -> bool {

@@ -10,6 +10,7 @@ mod array_literal;
 mod array_or_empty;
 mod casts;
 mod check;
+mod itself;
 mod kinds;
 mod large;
 mod moment_fields;
@@ -23,15 +24,15 @@ mod series;
 mod signature;
 mod table;
 mod texts;
-mod unary_plus;
 mod value_or_null;
 
 pub(crate) use array_literal::array_literal;
 pub(crate) use check::{
-    check_arguments, check_join, check_order, check_union, check_values, check_zones, checked, is_int4,
+    check_arguments, check_cells, check_join, check_order, check_union, check_zones, checked, is_int4,
     is_of_one_type, kind,
 };
-pub(crate) use kinds::{JSONB, Kind, is_json};
+pub(crate) use itself::{CELL, UNARY_PLUS, cell};
+pub(crate) use kinds::{Kind, is_json};
 #[cfg(test)]
 pub(crate) use large::aside;
 pub(crate) use large::{ValueMemory, is_postponed, may_be_large, planned, planning};
@@ -41,5 +42,4 @@ pub(crate) use moments::assigned as assigned_moments;
 pub(crate) use names::check_names;
 pub(crate) use table::{callable, parameter_type};
 pub(crate) use texts::{json_has_key, long_text, register};
-pub(crate) use unary_plus::NAME as UNARY_PLUS;
 pub(crate) use value_or_null::of_subquery;

@@ -36,6 +36,9 @@ impl Visitor for Names {
     fn pre_visit_expr(&mut self, expr: &Expr) -> ControlFlow<SqlError> {
         let cast = std::mem::replace(&mut self.cast, matches!(expr, Expr::Cast { .. }));
         self.cast |= cast && matches!(expr, Expr::Nested(_));
+        if matches!(expr, Expr::Array(array) if array.elem.iter().any(is_empty)) {
+            return ControlFlow::Break(unsupported("an array of arrays without elements"));
+        }
         if matches!(expr, Expr::Array(array) if array.elem.is_empty() && array.named && !cast) {
             let error = invalid("42P18", "cannot determine type of empty array");
             return ControlFlow::Break(error.with_hint("cast it, as in ARRAY[]::integer[]"));
@@ -81,6 +84,10 @@ impl Visitor for Names {
             _ => ControlFlow::Break(missing(name)),
         }
     }
+}
+
+fn is_empty(expr: &Expr) -> bool {
+    matches!(expr, Expr::Array(array) if array.elem.is_empty())
 }
 
 /// What DataFusion would plan without, or without a word about it.

@@ -57,6 +57,9 @@ pub(super) const FUNCTIONS: &[RowFunction] = &[
         Ok(Answer::Text(out))
     })
     .growing(replaced_bytes),
+    RowFunction::strict("like_escape", Returns::Text, |args| {
+        Ok(Answer::Text(with_backslash(args[0].text(), escape_character(args[1].text())?)))
+    }),
     RowFunction::strict(SUBSTRING, Returns::Text, |args| {
         let (text, pattern) = (args[0].text(), pattern(args[1].text(), Flags::default())?);
         let Some(parts) = pattern.parts(text, 0)? else { return Ok(Answer::Null) };
@@ -292,6 +295,22 @@ fn escape_character(text: &str) -> Result<Option<char>> {
         }
         (escape, None) => Ok(escape),
     }
+}
+
+/// A pattern in which the backslash escapes what `escape` does.
+fn with_backslash(pattern: &str, escape: Option<char>) -> String {
+    let mut out = String::with_capacity(pattern.len());
+    let mut escaped = false;
+    for c in pattern.chars() {
+        let escapes = Some(c) == escape && !escaped;
+        match c {
+            _ if escapes => out.push('\\'),
+            '\\' if !escaped => out.push_str("\\\\"),
+            c => out.push(c),
+        }
+        escaped = escapes;
+    }
+    out
 }
 
 /// The furthest `%` so far: where the pattern goes on behind it, and where in the text that was tried last.

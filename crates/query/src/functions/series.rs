@@ -5,9 +5,10 @@ use super::kinds::Kind;
 use crate::error::{invalid, unsupported};
 use arrow::datatypes::DataType;
 use datafusion::catalog::{TableFunctionArgs, TableFunctionImpl, TableProvider};
-use datafusion::common::{DataFusionError, Result, ScalarValue, plan_datafusion_err};
+use datafusion::common::{Column, DataFusionError, Result, ScalarValue, plan_datafusion_err};
+use datafusion::datasource::{ViewTable, provider_as_source};
 use datafusion::execution::session_state::SessionState;
-use datafusion::logical_expr::Expr;
+use datafusion::logical_expr::{Expr, LogicalPlanBuilder, cast};
 use oribi_session::sql::SqlError;
 use std::sync::Arc;
 
@@ -38,8 +39,18 @@ impl TableFunctionImpl for Series {
             _ => Err(invalid("42883", format!("function {NAME} takes two or three arguments"))),
         });
         let bounds = bounds.map_err(|error| DataFusionError::External(Box::new(error)))?;
-        self.theirs.call_with_args(TableFunctionArgs::new(&bounds, args.session()))
+        let series = self.theirs.call_with_args(TableFunctionArgs::new(&bounds, args.session()))?;
+        let wide = |expr: &Expr| matches!(expr, Expr::Literal(ScalarValue::Int64(_), _));
+        if args.exprs().iter().any(wide) { Ok(series) } else { integers(series) }
     }
+}
+
+/// A series, which DataFusion makes of `bigint`, with a column of `integer`.
+fn integers(series: Arc<dyn TableProvider>) -> Result<Arc<dyn TableProvider>> {
+    let name = series.schema().field(0).name().clone();
+    let series = LogicalPlanBuilder::scan(NAME, provider_as_source(series), None)?;
+    let column = cast(Expr::Column(Column::from_name(&name)), DataType::Int32).alias(name);
+    Ok(Arc::new(ViewTable::new(series.project([column])?.build()?, None)))
 }
 
 /// An argument as DataFusion's function takes it.

@@ -1,12 +1,12 @@
 //! Functions of text and bytes that are ours, since DataFusion's of the same name answer otherwise or do not exist.
 
 use super::array_or_empty::ArrayOrEmpty;
+use super::itself;
 use super::large::{self, Bounded, FOLDED_BYTES_MAX};
 use super::moments;
 use super::patterns;
 use super::rows::{Answer, Arg, Returns, RowFunction};
 use super::series;
-use super::unary_plus::UnaryPlus;
 use crate::error::{invalid, unsupported};
 use datafusion::common::{Result, ScalarValue};
 use datafusion::execution::FunctionRegistry;
@@ -34,7 +34,7 @@ pub(crate) fn register(state: &mut SessionState) -> Result<()> {
         registry.register_udf(Arc::new(ScalarUDF::new_from_impl(function.clone())))?;
     }
     registry.register_udf(Arc::new(ScalarUDF::new_from_impl(ArrayOrEmpty::new())))?;
-    registry.register_udf(Arc::new(ScalarUDF::new_from_impl(UnaryPlus::new())))?;
+    registry.register_udf(Arc::new(itself::unary_plus()))?;
     Ok(())
 }
 

@@ -70,7 +70,11 @@ fn types_alike(values: &mut [&mut Expr], schema: &DFSchema, purpose: Purpose) ->
         let Some(wanted) = result_type(values, &types)? else { return Ok(false) };
         wanted
     };
-    for (value, data_type) in values.iter_mut().zip(types) {
+    for (n, (value, data_type)) in values.iter_mut().zip(types).enumerate() {
+        // There is an operator of `real` and `double precision`, of no other two types.
+        if (purpose, n, &data_type) == (Purpose::Equality, 0, &Some(DataType::Float32)) {
+            continue;
+        }
         if let Some(from) = data_type.filter(|from| from.is_numeric() || is_null(from)) {
             **value = match std::mem::take(*value) {
                 Expr::Literal(null, _) if null.is_null() => {

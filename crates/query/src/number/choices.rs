@@ -6,6 +6,7 @@
 use super::functions::same_floats;
 use super::guards::may_be_wrong;
 use super::planned;
+use crate::functions::is_json;
 use arrow::array::{Array, ArrayRef, BooleanArray, make_comparator};
 use arrow::compute::kernels::{cmp, zip::zip};
 use arrow::compute::{SortOptions, and, cast, is_not_null, is_null, nullif, or};
@@ -74,6 +75,9 @@ impl ScalarUDFImpl for NullIf {
         let kept = left.is_integer() && right.is_integer() || left.is_floating() && right.is_floating();
         match common(left, right) {
             Some(_) if left.is_null() => Ok(vec![right.clone(), right.clone()]),
+            Some(common) if *left == DataType::Float32 && right.is_numeric() => {
+                Ok(vec![left.clone(), common])
+            }
             Some(common) if left.is_numeric() && right.is_numeric() && !kept => Ok(vec![common; 2]),
             Some(_) => Ok(vec![left.clone(), right.clone()]),
             None => plan_err!("nullif of {left} and {right}"),
@@ -186,8 +190,14 @@ impl ScalarUDFImpl for Coalesce {
         self.inner.return_type(arguments)
     }
 
+    /// JSON is a text that says so.
     fn return_field_from_args(&self, args: ReturnFieldArgs<'_>) -> Result<FieldRef> {
-        self.inner.return_field_from_args(args)
+        let json = args.arg_fields.iter().find(|field| is_json(field)).map(|f| f.metadata().clone());
+        let field = self.inner.return_field_from_args(args)?;
+        Ok(match json {
+            Some(metadata) => Arc::new(field.as_ref().clone().with_metadata(metadata)),
+            None => field,
+        })
     }
 
     /// A `CASE`, unless it would be much larger: then all arguments are computed, if none can fail.

@@ -9,7 +9,7 @@ use crate::syntax::fold;
 use arrow::datatypes::DataType;
 use datafusion::sql::sqlparser::ast::{
     self, BinaryOperator, CastKind, Expr, Function, FunctionArg, FunctionArgExpr, FunctionArgumentList,
-    FunctionArguments, GroupByExpr, Ident, LimitClause, ObjectName, OrderByKind, Query, Select, TableFactor,
+    FunctionArguments, GroupByExpr, Ident, LimitClause, ObjectName, OrderByKind, Query, Select, SetExpr,
     UnaryOperator, Value, VisitMut, VisitorMut, WindowFrameBound, WindowSpec, WindowType,
 };
 use std::ops::ControlFlow;
@@ -71,6 +71,9 @@ impl VisitorMut for Marker {
 
     fn post_visit_query(&mut self, query: &mut Query) -> ControlFlow<()> {
         typed_terms(query);
+        if let SetExpr::Values(values) = query.body.as_mut() {
+            values.rows.iter_mut().flat_map(|row| row.content.iter_mut()).for_each(mark_cell);
+        }
         if let Some(order) = &mut query.order_by
             && let OrderByKind::Expressions(expressions) = &mut order.kind
         {
@@ -97,20 +100,19 @@ impl VisitorMut for Marker {
         }
         ControlFlow::Continue(())
     }
+}
 
-    fn post_visit_table_factor(&mut self, factor: &mut TableFactor) -> ControlFlow<()> {
-        let arguments = match factor {
-            TableFactor::Table { args: Some(arguments), .. } => &mut arguments.args,
-            TableFactor::Function { args, .. } => args,
-            _ => return ControlFlow::Continue(()),
-        };
-        for argument in arguments {
-            if let FunctionArg::Unnamed(FunctionArgExpr::Expr(expr)) = argument {
-                unmark(expr);
-            }
-        }
-        ControlFlow::Continue(())
+/// The operator around each value in a list of `VALUES`.
+pub(super) const CELL: &str = "?cell";
+
+/// Marks a value: DataFusion casts it to what it takes for the type of the column. A parameter's type it has to see.
+fn mark_cell(expr: &mut Expr) {
+    if matches!(expr, Expr::Value(value) if matches!(value.value, Value::Placeholder(_))) {
+        return;
     }
+    let left = Box::new(std::mem::replace(expr, Expr::Value(Value::Null.into())));
+    let right = Box::new(Expr::Value(Value::Null.into()));
+    *expr = Expr::BinaryOp { left, op: BinaryOperator::Custom(CELL.to_owned()), right };
 }
 
 fn is_named(name: &ObjectName, wanted: &str) -> bool {

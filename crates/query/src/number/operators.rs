@@ -4,7 +4,7 @@
 //! float beside a float. A text that is written beside a number is a number. What is not about numbers is left to others.
 
 use super::arithmetic::{self, Arithmetic, Op};
-use super::literals::HUGE;
+use super::literals::{CELL, HUGE};
 use super::{casts, error, planned, unsupported};
 use crate::one_type;
 use arrow::datatypes::{DataType, Field};
@@ -32,6 +32,9 @@ impl ExprPlanner for NumberOperators {
                 | BinaryOperator::Gt
                 | BinaryOperator::GtEq
         );
+        if matches!(&expr.op, BinaryOperator::Custom(op) if op == CELL) {
+            return Ok(PlannerResult::Planned(one_type::cell(expr.left)));
+        }
         let op = operator(&expr.op);
         if op.is_none() && !comparison {
             return Ok(PlannerResult::Original(expr));

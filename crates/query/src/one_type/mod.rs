@@ -11,18 +11,19 @@ mod sets;
 
 pub(crate) use relations::{TypedRelations, typed_terms};
 
-use crate::functions;
+use crate::functions::{self, Kind};
 use crate::literals::together;
 use crate::number::{self, Purpose};
+use arrow::datatypes::{DataType, Field, FieldRef};
 use datafusion::common::tree_node::{
     Transformed, TransformedResult, TreeNode, TreeNodeRecursion, TreeNodeRewriter,
 };
-use datafusion::common::{DFSchema, Result};
-use datafusion::logical_expr::expr::{WindowFunction, WindowFunctionDefinition};
+use datafusion::common::{DFSchema, Result, ScalarValue};
+use datafusion::logical_expr::expr::{Cast, ScalarFunction, WindowFunction, WindowFunctionDefinition};
 use datafusion::logical_expr::expr_rewriter::NamePreserver;
 use datafusion::logical_expr::utils::merge_schema;
-use datafusion::logical_expr::{Expr, ExprSchemable, LogicalPlan};
-use std::sync::Arc;
+use datafusion::logical_expr::{Expr, ExprSchemable, LogicalPlan, ScalarUDF};
+use std::sync::{Arc, LazyLock};
 
 /// `plan`, whose columns have the types that its results will have.
 ///
@@ -47,6 +48,12 @@ pub(crate) fn operand(expr: Expr, schema: &DFSchema) -> Expr {
         (_, Ok(then)) if then.is_numeric() => number::seen_as(expr, then),
         _ => expr,
     }
+}
+
+/// A value in a list of `VALUES`, marked: it comes to one type with the other rows once its own parts have.
+pub(crate) fn cell(expr: Expr) -> Expr {
+    static FUNCTION: LazyLock<Arc<ScalarUDF>> = LazyLock::new(|| Arc::new(functions::cell()));
+    Expr::ScalarFunction(ScalarFunction::new_udf(Arc::clone(&FUNCTION), vec![expr]))
 }
 
 /// The parts of `expr` that come to one type, of that type.
@@ -78,7 +85,39 @@ pub(crate) fn alike(expr: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> 
 }
 
 fn brought_together(values: &mut [&mut Expr], schema: &DFSchema, purpose: Purpose) -> Result<bool> {
-    Ok(together(values, schema)? | number::alike(values, schema, purpose)?)
+    Ok(together(values, schema)? | number::alike(values, schema, purpose)? | texts(values, schema))
+}
+
+/// Nulls without a type among themselves are texts.
+fn texts(values: &mut [&mut Expr], schema: &DFSchema) -> bool {
+    let is_null = |value: &Expr| {
+        !matches!(value, Expr::Placeholder(_))
+            && value.get_type(schema).is_ok_and(|data_type| data_type.is_null())
+    };
+    if values.is_empty() || !values.iter().all(|value| is_null(value)) {
+        return false;
+    }
+    for value in values {
+        **value = match std::mem::take(*value) {
+            Expr::Literal(..) => Expr::Literal(ScalarValue::Utf8(None), None),
+            other => Expr::Cast(Cast::new(Box::new(other), DataType::Utf8)),
+        };
+    }
+    true
+}
+
+/// A `CASE` or an array of JSON as what it is: to DataFusion it is one of texts.
+fn as_json(expr: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {
+    let Some(metadata) = functions::kind(&expr, schema)?.json_metadata() else {
+        return Ok(Transformed::no(expr));
+    };
+    let field = Field::new("", expr.get_type(schema)?, true).with_metadata(metadata);
+    Ok(Transformed::yes(Expr::Cast(Cast::new_from_field(Box::new(expr), Arc::new(field)))))
+}
+
+/// Whether `expr` is a cast to what `field` is.
+fn is_of(expr: &Expr, field: &FieldRef) -> bool {
+    matches!(expr, Expr::Cast(cast) if cast.field == *field && Kind::of(field).json_metadata().is_some())
 }
 
 /// What `lag` and `lead` look for, and what they answer where there is none.
@@ -162,10 +201,16 @@ impl TreeNodeRewriter for Settling<'_> {
 
     fn f_up(&mut self, expr: Expr) -> Result<Transformed<Expr>> {
         match expr {
+            Expr::Cast(cast) if is_of(&cast.expr, &cast.field) => Ok(Transformed::yes(*cast.expr)),
             Expr::Cast(cast) => Ok(match number::bare_cast(&cast, self.schema)? {
                 Some(with_digits) => Transformed::yes(with_digits),
                 None => Transformed::no(Expr::Cast(cast)),
             }),
+            Expr::Case(_) => alike(expr, self.schema)?.transform_data(|case| as_json(case, self.schema)),
+            Expr::ScalarFunction(call) if call.func.name() == "make_array" => {
+                alike(Expr::ScalarFunction(call), self.schema)?
+                    .transform_data(|array| as_json(array, self.schema))
+            }
             Expr::ScalarSubquery(mut query) if is_open(&query.subquery)? => {
                 query.subquery = Arc::new(settled(Arc::unwrap_or_clone(query.subquery))?);
                 Ok(Transformed::yes(Expr::ScalarSubquery(query)))

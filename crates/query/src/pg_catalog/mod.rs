@@ -17,9 +17,9 @@ mod table;
 mod types;
 
 pub(crate) use functions::names as function_names;
-pub(crate) use names::{apart, column_name, output_schema};
+pub(crate) use names::{apart, column_name, output_schema, shown};
 pub(crate) use picture::quote;
-pub(crate) use rewrite::rewrite;
+pub(crate) use rewrite::{call, rewrite};
 
 use crate::context::StatementView;
 use async_trait::async_trait;

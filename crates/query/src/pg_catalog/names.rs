@@ -19,6 +19,11 @@ pub(crate) fn apart(name: &str, position: usize) -> String {
     format!("{name}{APART}{position}")
 }
 
+/// What is shown of a name that [`apart`] made; `None` of any other.
+pub(crate) fn shown(name: &str) -> Option<&str> {
+    name.split_once(APART).map(|(shown, _)| shown)
+}
+
 /// The result's columns, by the names that PostgreSQL would give them.
 pub(crate) fn output_schema(statement: &Statement, planned: &Schema) -> SchemaRef {
     let names = match statement {

@@ -6,6 +6,7 @@
 use super::names::{NAMELESS, apart, column_name};
 use super::table::{Kind, SystemTable, system_tables};
 use crate::functions::{UNARY_PLUS, extracted_scale};
+use crate::syntax::fold;
 use datafusion::sql::sqlparser::ast::{
     self, ArrayElemTypeDef, BinaryOperator, CastKind, DataType, Expr, Function, FunctionArg, FunctionArgExpr,
     FunctionArgumentList, FunctionArguments, Ident, ObjectName, ObjectNamePart, Query, Select, SelectItem,
@@ -103,6 +104,7 @@ impl VisitorMut for Rewriter {
             Expr::UnaryOp { op: ast::UnaryOperator::Plus, expr: of } if !is_number(of) => {
                 *expr = call(UNARY_PLUS, vec![of.as_ref().clone()]);
             }
+            Expr::UnaryOp { op: UnaryOperator::Not, expr: of } => as_boolean(of),
             Expr::Extract { field, expr: of, .. } => {
                 let field = field.to_string();
                 let field = field.trim_matches(['"', '\'']).to_owned();
@@ -165,8 +167,21 @@ impl VisitorMut for Rewriter {
     }
 
     fn post_visit_select(&mut self, select: &mut Select) -> ControlFlow<()> {
+        select.selection.iter_mut().chain(&mut select.having).for_each(as_boolean);
         name_apart(select);
         ControlFlow::Continue(())
+    }
+}
+
+/// A text where a condition stands is the boolean that it writes.
+fn as_boolean(condition: &mut Expr) {
+    if let Expr::Nested(inner) = condition {
+        return as_boolean(inner);
+    }
+    if matches!(condition, Expr::Value(value) if matches!(value.value, Value::SingleQuotedString(_))) {
+        let expr = Box::new(std::mem::replace(condition, Expr::Value(Value::Null.into())));
+        let data_type = DataType::Boolean;
+        *condition = Expr::Cast { kind: CastKind::Cast, expr, data_type, array: false, format: None };
     }
 }
 
@@ -350,7 +365,7 @@ fn plain_type(data_type: &DataType) -> Option<DataType> {
     })
 }
 
-fn call(name: &str, arguments: Vec<Expr>) -> Expr {
+pub(crate) fn call(name: &str, arguments: Vec<Expr>) -> Expr {
     let argument = |expr| FunctionArg::Unnamed(FunctionArgExpr::Expr(expr));
     Expr::Function(Function {
         name: ObjectName::from(Ident::new(name)),
@@ -550,9 +565,23 @@ fn is_outer(expr: &Expr, own: &HashSet<String>) -> bool {
     columns > 0 && foreign
 }
 
-/// Names columns that would be called as an earlier one: `select 1, 1` is no error.
+/// Names columns that would be called as an earlier one: `select 1, 1` is no error. Of columns that were given one name
+/// nobody can tell which is meant, so none has it.
 fn name_apart(select: &mut Select) {
     let mut seen = HashSet::new();
+    let given = |item: &SelectItem| match item {
+        SelectItem::ExprWithAlias { alias, .. } => Some(fold(alias)),
+        _ => None,
+    };
+    let names: Vec<String> = select.projection.iter().filter_map(given).collect();
+    for (i, item) in select.projection.iter_mut().enumerate() {
+        if let SelectItem::ExprWithAlias { alias, .. } = item {
+            let name = fold(alias);
+            if names.iter().filter(|other| **other == name).count() > 1 {
+                *alias = Ident::with_quote('"', apart(&name, i + 1));
+            }
+        }
+    }
     // A wildcard may stand for a column of any name.
     let wild =
         |item: &SelectItem| matches!(item, SelectItem::Wildcard(_) | SelectItem::QualifiedWildcard(..));

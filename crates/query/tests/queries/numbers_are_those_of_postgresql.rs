@@ -346,15 +346,11 @@ async fn numbers_that_come_together_are_compared_as_floats() {
         };
         assert_eq!(answer(&db, &format!("select ({expression})::text")).await, expected, "{expression}");
     }
-    assert_eq!(
-        answer(&db, "select max(x)::text from (select 1.5 union select 1e20::float8) u(x)").await,
-        "1e+20"
-    );
-    for refused in ["select * from (values (1.5), (2::float8)) t", "select 1 where 1::float8 in (select 1.5)"]
-    {
-        let error = db.error(refused).await;
-        assert!(error.to_string().contains("is not supported"), "{refused}: {error}");
+    for rows in ["select 1.5 union select 1e20::float8", "values (1.5), (1e20::float8)"] {
+        assert_eq!(answer(&db, &format!("select max(x)::text from ({rows}) u(x)")).await, "1e+20");
     }
+    let error = db.error("select 1 where 1::float8 in (select 1.5)").await;
+    assert!(error.to_string().contains("is not supported"), "{error}");
     assert_eq!(answer(&db, "select sum(null)").await, "!42725");
     assert_eq!(answer(&db, "select - 2147483648 - 1").await, "!22003");
 }

@@ -7,9 +7,14 @@ use arrow::array::{
 use arrow::datatypes::{Field, Int32Type, i256};
 use std::sync::Arc;
 
+/// `array` as a column of its own type.
+fn encoder(array: &ArrayRef, format: Format) -> Result<Column, SqlError> {
+    Column::new(array, &Field::new("c", array.data_type().clone(), true), format)
+}
+
 /// The values of a column as the client gets them.
 fn texts(array: ArrayRef) -> Vec<Option<String>> {
-    let column = Column::new(&array, array.data_type(), Format::Text).unwrap();
+    let column = encoder(&array, Format::Text).unwrap();
     let text = |row| {
         let mut out = Vec::new();
         column.write(row, &mut out).unwrap();
@@ -24,7 +29,7 @@ fn text(array: impl Array + 'static) -> String {
 
 fn binary(array: impl Array + 'static) -> Vec<u8> {
     let array: ArrayRef = Arc::new(array);
-    let column = Column::new(&array, array.data_type(), Format::Binary).unwrap();
+    let column = encoder(&array, Format::Binary).unwrap();
     let mut out = Vec::new();
     column.write(0, &mut out).unwrap();
     out
@@ -39,6 +44,30 @@ fn json_computed_by_a_query_is_its_text() {
     let shown = texts(Arc::new(parts.clone()));
     assert_eq!(shown, [Some(r#"{"b":5}"#.to_owned()), Some("null".to_owned()), None]);
     assert_eq!(binary(parts), br#"{"b":5}"#);
+}
+
+#[test]
+fn jsonb_has_a_version_before_its_text_where_it_is_binary() {
+    let jsonb = ["oribi.type", "oribi.jsonb"].map(|key| (key.to_owned(), "json".to_owned()));
+    let field = Field::new("c", DataType::Utf8, true).with_metadata(jsonb.into_iter().collect());
+    let array = field.clone().with_data_type(DataType::new_list(DataType::Utf8, true));
+    assert_eq!(crate::postgres::types::wire_type(&field).oid, crate::postgres::types::oid::JSONB);
+    assert_eq!(crate::postgres::types::wire_type(&array).oid, 3807);
+    let parts: ArrayRef = Arc::new(StringArray::from(vec!["[1]"]));
+    for (format, written) in [(Format::Text, &b"[1]"[..]), (Format::Binary, b"\x01[1]")] {
+        let mut out = Vec::new();
+        Column::new(&parts, &field, format).unwrap().write(0, &mut out).unwrap();
+        assert_eq!(out, written);
+    }
+    let list = ListArray::new(
+        Arc::new(Field::new("item", DataType::Utf8, true)),
+        OffsetBuffer::new(vec![0, 1].into()),
+        parts,
+        None,
+    );
+    let mut out = Vec::new();
+    Column::new(&(Arc::new(list) as ArrayRef), &array, Format::Binary).unwrap().write(0, &mut out).unwrap();
+    assert!(out.ends_with(b"\0\0\0\x04\x01[1]"));
 }
 
 #[test]
@@ -114,11 +143,11 @@ fn what_has_no_counterpart_is_shown_as_text_in_both_formats() {
 #[test]
 fn a_batch_of_another_type_than_described_is_cast_or_refused() {
     let array: ArrayRef = Arc::new(Int32Array::from(vec![7]));
-    let column = Column::new(&array, &DataType::Int64, Format::Binary).unwrap();
+    let column = Column::new(&array, &Field::new("c", DataType::Int64, true), Format::Binary).unwrap();
     let mut out = Vec::new();
     column.write_with_length(0, &mut out).unwrap();
     assert_eq!(out, [0, 0, 0, 8, 0, 0, 0, 0, 0, 0, 0, 7]);
     let far: ArrayRef = Arc::new(TimestampSecondArray::from(vec![i64::MAX]));
-    let error = Column::new(&far, far.data_type(), Format::Text).err().unwrap();
+    let error = encoder(&far, Format::Text).err().unwrap();
     assert_eq!(error.sqlstate, Some("22003"));
 }

@@ -5,6 +5,7 @@
 
 use super::arguments::bytes_of;
 use super::{Grant, Size, VALUE_BYTES_MAX, too_large};
+use crate::functions::Kind;
 use arrow::array::{Array, ArrayRef, AsArray, BooleanArray};
 use arrow::datatypes::{DataType, FieldRef};
 use datafusion::common::{Result, ScalarValue};
@@ -74,7 +75,13 @@ impl AggregateUDFImpl for Bounded {
     }
 
     fn return_field(&self, arguments: &[FieldRef]) -> Result<FieldRef> {
-        self.inner.return_field(arguments)
+        let field = self.inner.return_field(arguments)?;
+        Ok(match arguments.first().and_then(|argument| Kind::of(argument).json_metadata()) {
+            Some(metadata) if field.data_type().is_nested() => {
+                Arc::new(field.as_ref().clone().with_metadata(metadata))
+            }
+            _ => field,
+        })
     }
 
     fn accumulator(&self, args: AccumulatorArgs<'_>) -> Result<Box<dyn Accumulator>> {

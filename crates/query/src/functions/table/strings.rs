@@ -19,6 +19,7 @@ pub(super) const FUNCTIONS: &[Row] = &[
     ("initcap", "text"),
     ("left", "text int4"),
     ("length", "text | bytea"),
+    ("like_escape", "text text"),
     ("lower", "text"),
     ("lpad", "text int4 | text int4 text"),
     ("ltrim", "text | text text"),
