@@ -35,6 +35,8 @@ pub(crate) struct Background {
     flush: Alarm,
     compaction: Alarm,
     ceiling: Alarm,
+    /// Somebody needs a timestamp, after a pause in which none was reserved.
+    needs_ceiling: AtomicBool,
     pages: Alarm,
     pub troubles: Troubles,
     threads: Mutex<Vec<JoinHandle<()>>, { locks::LEAF }>,
@@ -85,8 +87,9 @@ impl Background {
         let mut retry = Retry::default();
         let ceiling = move |engine: &Engine| {
             engine.look_for_space(&mut retry);
+            let is_wanted = engine.background.needs_ceiling.swap(false, Relaxed);
             if !engine.manifest.has_failed() {
-                engine.raise_ceiling()?;
+                engine.raise_ceiling(is_wanted)?;
             }
             Ok(TICK)
         };
@@ -97,6 +100,13 @@ impl Background {
     /// Has the flush thread look now. Cheap to call again and again.
     pub fn wake(&self) {
         self.flush.ring();
+    }
+
+    /// Has timestamps reserved; whether there is a thread for that.
+    pub fn reserves(&self) -> bool {
+        self.needs_ceiling.store(true, Relaxed);
+        self.ceiling.ring();
+        !self.threads.lock().is_empty()
     }
 
     pub fn stop(&self) {

@@ -13,6 +13,7 @@
 
 use crate::engine::Engine;
 use crate::manifest::Edit;
+use crate::tracked::would_block;
 use oribi_types::{Result, Timestamp};
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -39,19 +40,36 @@ impl Engine {
     /// Those of the manifest.
     #[inline]
     pub(crate) fn reserve_timestamps(&self, now_micros: u64, near: impl Fn() -> bool) -> Result<()> {
+        self.reserve_timestamps_if(true, now_micros, near)
+    }
+
+    /// As [`reserve_timestamps`](Self::reserve_timestamps). Unless it `waits`, the background does what takes long.
+    ///
+    /// # Errors
+    /// `WouldBlock`; as there.
+    #[inline]
+    pub(crate) fn reserve_timestamps_if(
+        &self,
+        waits: bool,
+        now_micros: u64,
+        near: impl Fn() -> bool,
+    ) -> Result<()> {
         if self.ahead(1, now_micros) < self.timeline.ceiling() {
             return Ok(());
         }
-        self.reserve_late(now_micros, near())
+        self.reserve_late(waits, now_micros, near())
     }
 
     #[cold]
-    fn reserve_late(&self, now_micros: u64, near: bool) -> Result<()> {
+    fn reserve_late(&self, waits: bool, now_micros: u64, near: bool) -> Result<()> {
         let go_on =
             || !near && self.timeline.last().micros() + KEPT_MICROS < self.timeline.ceiling().micros();
         // The background tries again and again: writes do not.
         if self.manifest.has_failed() && go_on() {
             return Ok(());
+        }
+        if !waits && !self.manifest.has_failed() && self.background.reserves() {
+            return Err(would_block("timestamps are reserved"));
         }
         match self.raise_ceiling_unless(1, now_micros) {
             Err(_) if go_on() => Ok(()),
@@ -63,10 +81,10 @@ impl Engine {
     ///
     /// # Errors
     /// Those of the manifest.
-    pub(crate) fn raise_ceiling(&self) -> Result<()> {
+    pub(crate) fn raise_ceiling(&self, is_wanted: bool) -> Result<()> {
         let now_micros = self.timeline.now_micros();
         let quiet = self.timeline.last().micros() + QUIET_MICROS < now_micros;
-        if quiet { Ok(()) } else { self.raise_ceiling_unless(3, now_micros) }
+        if quiet && !is_wanted { Ok(()) } else { self.raise_ceiling_unless(3, now_micros) }
     }
 
     /// Raises the ceiling, unless so many quarters of what is to be reserved are left.

@@ -5,7 +5,7 @@ use crate::catalog::{Catalog, Table};
 use crate::holders::Holders;
 use crate::index::RowIndex;
 use crate::installer::GivenUp;
-use crate::latches::Latches;
+use crate::latches::{Latches, Released};
 use crate::manifest::Manifest;
 use crate::memory::MemoryBudget;
 use crate::options::EngineOptions;
@@ -47,6 +47,7 @@ pub struct Engine {
     /// alone, so that a memtable has all of its writes and their LSNs are below those of the next.
     pub(crate) gate: RwLock<(), { locks::GATE }>,
     pub(crate) latches: Latches,
+    pub(crate) released: Arc<Released>,
     pub(crate) next_memtable: AtomicU64,
     /// Held while the ceiling of timestamps is changed on disk.
     pub(crate) ceiling: Mutex<(), { locks::CEILING }>,
@@ -69,18 +70,21 @@ pub struct Obligation {
     pub durable: Lsn,
     /// The log must be with the operating system through this LSN.
     pub written: Lsn,
+    /// The watermark must have come so far: a snapshot that is taken after the answer sees what it tells of.
+    pub visible: Timestamp,
 }
 
 impl Obligation {
     pub fn merge(&mut self, other: Obligation) {
         self.durable = self.durable.max(other.durable);
         self.written = self.written.max(other.written);
+        self.visible = self.visible.max(other.visible);
     }
 
     /// The same, on the disk whatever the tables ask for.
     #[must_use]
     pub fn must_be_durable(self) -> Self {
-        Obligation { durable: self.durable.max(self.written), written: self.written }
+        Obligation { durable: self.durable.max(self.written), ..self }
     }
 
     /// The highest LSN that it names: of a write, its own.
@@ -90,9 +94,9 @@ impl Obligation {
 
     pub(crate) fn on(table: &Table, lsn: Lsn) -> Self {
         if table.is_sync() {
-            Obligation { durable: lsn, written: 0 }
+            Obligation { durable: lsn, ..Obligation::default() }
         } else {
-            Obligation { durable: 0, written: lsn }
+            Obligation { written: lsn, ..Obligation::default() }
         }
     }
 }
@@ -179,6 +183,12 @@ impl Engine {
         ReadView { ts: self.timeline.watermark(), now_micros: self.timeline.now_micros(), registered: false }
     }
 
+    /// As [`read_view`](Self::read_view), with what was committed up to `visible`: for who is told of it once all others see it too.
+    pub fn read_view_from(&self, visible: Timestamp) -> ReadView {
+        let view = self.read_view();
+        ReadView { ts: view.ts.max(visible), ..view }
+    }
+
     /// As [`read_view`](Self::read_view), for rows of `table` only: where none expires, the clock is not asked.
     pub fn read_view_of(&self, table: &Table) -> ReadView {
         let now_micros = if table.expiry().never() { 0 } else { self.timeline.now_micros() };
@@ -235,7 +245,9 @@ impl Engine {
 
     /// Whether an answer with this obligation may be sent at once.
     pub fn is_settled(&self, obligation: Obligation) -> bool {
-        obligation.written <= self.log.written() && obligation.durable <= self.log.durable()
+        obligation.written <= self.log.written()
+            && obligation.durable <= self.log.durable()
+            && obligation.visible <= self.timeline.watermark()
     }
 
     /// Blocks until an answer with this obligation may be sent.
@@ -247,16 +259,17 @@ impl Engine {
         if obligation.durable > self.log.durable() {
             self.log.wait_durable(obligation.durable)?;
         }
-        Ok(())
+        self.timeline.wait_for_watermark(obligation.visible)
     }
 
     /// As [`settle`](Self::settle), without blocking on the disk. What needs write(2) only is settled when this returns.
     pub fn settled(&self, obligation: Obligation) -> impl Future<Output = Result<()>> + Send + 'static {
         let written = self.write_out(obligation);
-        let log = self.log.clone();
+        let (log, timeline) = (self.log.clone(), self.timeline.clone());
         async move {
             written?;
-            oribi_wal::durable(log.as_ref(), obligation.durable).await
+            oribi_wal::durable(log.as_ref(), obligation.durable).await?;
+            timeline.reached(obligation.visible).await
         }
     }
 
@@ -268,7 +281,7 @@ impl Engine {
     /// ([`Obligation::must_be_durable`]).
     pub fn everything(&self) -> (Timestamp, Obligation) {
         let ts = self.timeline.watermark();
-        (ts, Obligation { durable: 0, written: self.log.appended() })
+        (ts, Obligation { written: self.log.appended(), ..Obligation::default() })
     }
 
     /// Ready once the log has stopped, by itself or because the engine panicked in the middle of a change, with the reason: from
@@ -287,6 +300,18 @@ impl Engine {
     pub fn admission(&self) -> impl Future<Output = ()> + Send + 'static {
         let budget = self.budget.clone();
         async move { budget.room().await }
+    }
+
+    /// Ready once somebody gives back what many wait for: the latches of many rows, or room in memory. For who was told
+    /// `WouldBlock`, which can have other reasons, and be over before this is asked: to be waited for some milliseconds at a time.
+    pub fn released(&self) -> impl Future<Output = ()> + Send + 'static {
+        let (budget, released) = (self.budget.clone(), self.released.clone());
+        async move {
+            match budget.admits() {
+                true => released.next().await,
+                false => budget.room().await,
+            }
+        }
     }
 
     /// Takes `id`s and memtable numbers from one sequence per engine.

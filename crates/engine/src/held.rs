@@ -63,10 +63,21 @@ impl Held<'_> {
     }
 }
 
+impl Drop for Held<'_> {
+    fn drop(&mut self) {
+        self.latches.borrow_mut().clear();
+        self.engine.released.tell();
+    }
+}
+
 /// A write whose keys are latched already.
 struct Latched<'h, 'e>(&'h Held<'e>);
 
 impl Tracks for Latched<'_, '_> {
+    fn waits(&self) -> bool {
+        true
+    }
+
     /// An import may wait for the latches, and keep the table from being flushed until it has them. A statement waits before
     /// it holds its table.
     fn wait_for_room(&self, _: &MemoryBudget) -> Result<()> {
@@ -89,6 +100,7 @@ impl Tracks for Latched<'_, '_> {
 
     fn give_back(&self, _: Taken<'_>) {
         self.0.latches.borrow_mut().clear();
+        self.0.engine.released.tell();
     }
 
     fn decided(&mut self) -> Result<bool> {

@@ -261,13 +261,18 @@ impl Import {
             return Ok(false);
         }
         self.check_files()?;
-        // Nobody writes, nor has decided to insert a key that was absent: from here to the end the keys stay new. It
-        // takes one look at memory and one synced record, which must not be seen apart.
-        let _latches = engine.latches.take_all();
-        if self.is_in_memtables()? {
-            return Ok(false);
-        }
-        self.install().map(|()| true)
+        // Nobody writes to the table, nor has decided to insert a key that was absent: from here to the end the keys stay new. It
+        // takes one look at memory and one synced record, which must not be seen apart. No tablet has another generation until
+        // the installers are free.
+        let generations: Vec<u64> = table.tablets.iter().map(|tablet| tablet.generation()).collect();
+        let latches = engine.latches.take_sets(&generations);
+        let installed = match self.is_in_memtables()? {
+            true => false,
+            false => self.install().map(|()| true)?,
+        };
+        drop(latches);
+        engine.released.tell();
+        Ok(installed)
     }
 
     /// Adds the published files to the table. The caller keeps writers and other installers out.

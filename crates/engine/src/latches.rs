@@ -6,12 +6,16 @@
 use crate::index::KeyRef;
 use oribi_env::locks::{self, Mutex, MutexGuard};
 use smallvec::SmallVec;
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use tokio::sync::Notify;
 
 const SETS: usize = 16;
 /// Latches of a set.
 const SET: usize = 2048;
 const LATCHES: usize = SETS * SET;
 const WORD_BITS: usize = u64::BITS as usize;
+/// Looks at a latch before it counts as taken for long.
+const SPINS: usize = 200;
 
 /// Locks over keys, by tablet and hash. Two keys may share one.
 pub(crate) struct Latches(Box<[Mutex<(), { locks::LATCH }>]>);
@@ -37,11 +41,6 @@ impl Latches {
         Latches((0..LATCHES).map(|_| Mutex::new(())).collect())
     }
 
-    /// Takes every latch: nobody is between deciding and applying.
-    pub fn take_all(&self) -> Vec<Latch<'_>> {
-        self.0.iter().map(|latch| latch.lock()).collect()
-    }
-
     /// Takes the latches of all keys that tablets of `generations` have or may get.
     pub fn take_sets(&self, generations: &[u64]) -> Vec<Latch<'_>> {
         let wanted = |set: &usize| generations.iter().any(|generation| set_of(*generation) == *set);
@@ -49,12 +48,18 @@ impl Latches {
         latches.map(|latch| latch.lock()).collect()
     }
 
-    /// Takes the latches of all keys, in one order for everybody, so that no two writers wait for each other.
-    pub fn take<'k>(&self, mut keys: impl ExactSizeIterator<Item = KeyRef<'k>>) -> Taken<'_> {
+    /// Takes the latches of all keys, in one order for everybody, so that no two writers wait for each other. `None` if others
+    /// have one, unless it `waits`.
+    #[inline]
+    pub fn take<'k>(
+        &self,
+        mut keys: impl ExactSizeIterator<Item = KeyRef<'k>>,
+        waits: bool,
+    ) -> Option<Taken<'_>> {
         if keys.len() == 1
             && let Some(key) = keys.next()
         {
-            return SmallVec::from_buf([self.0[latch_of(key)].lock()]);
+            return Some(SmallVec::from_buf([self.lock(latch_of(key), waits)?]));
         }
         let mut latches = SmallVec::with_capacity(keys.len().min(LATCHES));
         let mut wanted = [0_u64; LATCHES / WORD_BITS];
@@ -67,12 +72,63 @@ impl Latches {
         }
         for (i, mut word) in wanted.iter().copied().enumerate().take(end).skip(first) {
             while word != 0 {
-                latches.push(self.0[i * WORD_BITS + word.trailing_zeros() as usize].lock());
+                latches.push(self.lock(i * WORD_BITS + word.trailing_zeros() as usize, waits)?);
                 word &= word - 1;
             }
         }
-        latches
+        Some(latches)
     }
+
+    #[inline(always)]
+    fn lock(&self, i: usize, waits: bool) -> Option<Latch<'_>> {
+        let latch = &self.0[i];
+        if waits { Some(latch.lock()) } else { latch.try_lock().or_else(|| lock_soon(latch)) }
+    }
+}
+
+/// Tells who wants latches without waiting with a thread that many were given back.
+#[derive(Default)]
+pub(crate) struct Released {
+    waiting: AtomicUsize,
+    notify: Notify,
+}
+
+impl Released {
+    #[inline]
+    pub fn tell(&self) {
+        if self.waiting.load(SeqCst) > 0 {
+            self.notify.notify_waiters();
+        }
+    }
+
+    pub async fn next(&self) {
+        let _waiting = Waiting::new(self);
+        self.notify.notified().await;
+    }
+}
+
+struct Waiting<'r>(&'r Released);
+
+impl<'r> Waiting<'r> {
+    fn new(released: &'r Released) -> Self {
+        released.waiting.fetch_add(1, SeqCst);
+        Waiting(released)
+    }
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        self.0.waiting.fetch_sub(1, SeqCst);
+    }
+}
+
+/// Whoever writes one row is done with its latch in a microsecond.
+#[cold]
+fn lock_soon(latch: &Mutex<(), { locks::LATCH }>) -> Option<Latch<'_>> {
+    (0..SPINS).find_map(|_| {
+        std::hint::spin_loop();
+        latch.try_lock()
+    })
 }
 
 #[cfg(test)]

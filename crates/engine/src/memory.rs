@@ -8,7 +8,7 @@
 //! only counted, and so is what a query takes without asking: the others make room for them, as far as they can.
 
 use oribi_env::locks::{self, Condvar, Mutex};
-use oribi_types::{Error, Result};
+use oribi_types::{Error, ErrorKind, Result};
 use std::cmp::Ordering;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
@@ -177,8 +177,12 @@ impl MemoryBudget {
     ///
     /// # Errors
     /// `Unavailable` once the engine is closed, or if flushing fails: waiting may then take forever. `DiskFull` if that is why.
-    pub(crate) fn wait_for_room(&self) -> Result<()> {
+    /// `WouldBlock` unless it `waits`.
+    pub(crate) fn wait_for_room(&self, waits: bool) -> Result<()> {
         if self.writers_must_wait() {
+            if !waits && !self.admits() {
+                return Err(Error::new(ErrorKind::WouldBlock, "memory is full"));
+            }
             let mut guard = self.room_lock.lock();
             while self.writers_must_wait() {
                 if let Some(why) = &*self.stalled.lock() {
@@ -384,6 +388,6 @@ mod tests {
         assert!(budget.wants_flush() && budget.writers_must_wait());
         assert!(budget.stalled.lock().is_none(), "flushing the others makes room");
         budget.set_stuck(4001, Some(Error::internal("a damaged page")));
-        assert!(budget.wait_for_room().is_err());
+        assert!(budget.wait_for_room(true).is_err());
     }
 }

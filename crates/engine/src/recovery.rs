@@ -105,6 +105,7 @@ impl Engine {
             manifest: Manifest::start(&env, dir, state, options.manifest_bytes_max)?,
             ddl: Mutex::new(()),
             gate: RwLock::new(()),
+            released: Arc::default(),
             latches: Latches::new(),
             next_memtable,
             ceiling: Mutex::new(()),

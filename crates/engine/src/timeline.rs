@@ -10,8 +10,13 @@ use oribi_env::Clock;
 use oribi_env::locks::{self, Condvar, Mutex};
 use oribi_types::{Error, Result, Timestamp};
 use std::collections::VecDeque;
+use std::pin::pin;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
+use tokio::sync::Notify;
+
+/// Looks at the watermark before others count as slow.
+const SPINS: usize = 200;
 
 pub(crate) struct Timeline {
     clock: Arc<dyn Clock>,
@@ -22,6 +27,8 @@ pub(crate) struct Timeline {
     ceiling: AtomicU64,
     writes: Mutex<Writes, { locks::WRITES }>,
     completed: Condvar,
+    /// As `completed`, for who has no thread to wait with.
+    arrived: Notify,
     /// Why the watermark moves no more, if so.
     stopped: OnceLock<Error>,
     /// Oldest first: new ones are at the watermark, as a rule, which only ascends. Registering allocates nothing then.
@@ -40,6 +47,24 @@ struct Registered {
 struct Writes {
     /// Timestamps taken, oldest first, and whether their writes have completed.
     in_flight: VecDeque<(Timestamp, bool)>,
+    /// How many wait in `arrived`.
+    awaited: usize,
+}
+
+/// Somebody who waits for the watermark without a thread.
+struct Awaiting<'t>(&'t Timeline);
+
+impl<'t> Awaiting<'t> {
+    fn new(timeline: &'t Timeline) -> Self {
+        timeline.writes.lock().awaited += 1;
+        Awaiting(timeline)
+    }
+}
+
+impl Drop for Awaiting<'_> {
+    fn drop(&mut self) {
+        self.0.writes.lock().awaited -= 1;
+    }
 }
 
 impl Timeline {
@@ -53,6 +78,7 @@ impl Timeline {
             ceiling: AtomicU64::new(last.0),
             writes: Mutex::default(),
             completed: Condvar::new(),
+            arrived: Notify::new(),
             stopped: OnceLock::new(),
             snapshots: Mutex::default(),
         }
@@ -92,6 +118,9 @@ impl Timeline {
         if let Some(ts) = moved {
             self.watermark.store(ts.0, Ordering::Release);
             self.completed.notify_all();
+            if writes.awaited > 0 {
+                self.arrived.notify_waiters();
+            }
         }
     }
 
@@ -116,12 +145,48 @@ impl Timeline {
         Ok(())
     }
 
+    /// Whether the watermark has reached `ts`, or does in a microsecond, as it mostly does.
+    #[inline]
+    pub fn is_at(&self, ts: Timestamp) -> bool {
+        self.watermark() >= ts || self.is_soon_at(ts)
+    }
+
+    #[cold]
+    fn is_soon_at(&self, ts: Timestamp) -> bool {
+        (0..SPINS).any(|_| {
+            std::hint::spin_loop();
+            self.watermark() >= ts
+        })
+    }
+
+    /// As [`wait_for_watermark`](Self::wait_for_watermark), without blocking the thread.
+    ///
+    /// # Errors
+    /// As there.
+    pub async fn reached(&self, ts: Timestamp) -> Result<()> {
+        while self.watermark() < ts {
+            let _awaiting = Awaiting::new(self);
+            let mut arrived = pin!(self.arrived.notified());
+            arrived.as_mut().enable();
+            // Whoever moves it from here on sees that somebody waits.
+            drop(self.writes.lock());
+            if let Some(error) = self.stopped.get() {
+                return Err(error.clone());
+            }
+            if self.watermark() < ts {
+                arrived.await;
+            }
+        }
+        Ok(())
+    }
+
     /// Wakes everybody who waits for the watermark: a write that has begun may never complete.
     pub fn stop(&self, error: Error) {
         // Who stopped it first has told why.
         let _ = self.stopped.set(error);
         drop(self.writes.lock());
         self.completed.notify_all();
+        self.arrived.notify_waiters();
     }
 
     pub fn watermark(&self) -> Timestamp {

@@ -9,18 +9,21 @@ use crate::memory::MemoryBudget;
 use crate::record;
 use crate::tracker::Execution;
 use crate::write::{Answer, Commit, Target, WriteOp};
-use oribi_types::{Error, Result, Timestamp};
+use oribi_types::{Error, ErrorKind, Result, Timestamp};
 use oribi_wal::Lsn;
 use std::sync::Arc;
 
 pub(crate) trait Tracks {
+    /// Whether it may wait for others.
+    fn waits(&self) -> bool;
+
     /// Before anything is latched.
     ///
     /// # Errors
     /// Those of the budget.
     #[inline(always)]
     fn wait_for_room(&self, budget: &MemoryBudget) -> Result<()> {
-        budget.wait_for_room()
+        budget.wait_for_room(self.waits())
     }
 
     /// Whether others are kept from the keys of the write before it begins.
@@ -32,10 +35,11 @@ pub(crate) trait Tracks {
     /// Keeps others from the keys of a write until it is applied.
     ///
     /// # Errors
-    /// `Retry` if that is not in its power.
+    /// `Retry` if that is not in its power; `WouldBlock` if it must not wait for others that have them.
     #[inline(always)]
     fn latch<'e>(&self, engine: &'e Engine, targets: &[Target<'_>]) -> Result<Taken<'e>> {
-        Ok(engine.latches.take(targets.iter().map(|(_, key)| *key)))
+        let taken = engine.latches.take(targets.iter().map(|(_, key)| *key), self.waits());
+        taken.ok_or_else(|| would_block("others write the row"))
     }
 
     /// Lets others to them after all, before anything was decided: the keys will be latched again.
@@ -57,10 +61,22 @@ pub(crate) trait Tracks {
     fn applied(&mut self, ops: &[WriteOp<'_>], lsn: Lsn, commit: &mut Commit);
 }
 
+/// Of a write that does not wait, and would have to.
+#[cold]
+pub(crate) fn would_block(why: &str) -> Error {
+    Error::new(ErrorKind::WouldBlock, why)
+}
+
 /// A write of no request.
-pub(crate) struct Plain;
+pub(crate) struct Plain {
+    pub waits: bool,
+}
 
 impl Tracks for Plain {
+    fn waits(&self) -> bool {
+        self.waits
+    }
+
     fn decided(&mut self) -> Result<bool> {
         Ok(false)
     }
@@ -78,11 +94,12 @@ pub(crate) struct Tracking<'t, 'd> {
     answer: &'t mut Answer<'d>,
     result: Arc<[u8]>,
     bytes_max: usize,
+    waits: bool,
 }
 
 impl<'t, 'd> Tracking<'t, 'd> {
-    pub fn new(execution: Execution<'t>, answer: &'t mut Answer<'d>, bytes_max: usize) -> Self {
-        Tracking { execution, answer, result: Arc::default(), bytes_max }
+    pub fn new(execution: Execution<'t>, answer: &'t mut Answer<'d>, bytes_max: usize, waits: bool) -> Self {
+        Tracking { execution, answer, result: Arc::default(), bytes_max, waits }
     }
 
     pub fn into_result(self) -> Arc<[u8]> {
@@ -91,6 +108,10 @@ impl<'t, 'd> Tracking<'t, 'd> {
 }
 
 impl Tracks for Tracking<'_, '_> {
+    fn waits(&self) -> bool {
+        self.waits
+    }
+
     fn decided(&mut self) -> Result<bool> {
         let mut result = Vec::new();
         (self.answer)(&mut result);
@@ -118,7 +139,8 @@ impl Tracks for Tracking<'_, '_> {
 /// What an answer about all rows of a write must wait for, those included that were kept. A write of no row waits for the
 /// disk: no table says less.
 fn on_all(ops: &[WriteOp<'_>], lsn: Lsn) -> Obligation {
-    let mut obligation = Obligation { durable: if ops.is_empty() { lsn } else { 0 }, written: 0 };
+    let durable = if ops.is_empty() { lsn } else { 0 };
+    let mut obligation = Obligation { durable, ..Obligation::default() };
     ops.iter().for_each(|op| obligation.merge(Obligation::on(op.table, lsn)));
     obligation
 }

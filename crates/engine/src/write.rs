@@ -21,7 +21,7 @@ use crate::memtable::{Memtable, Run};
 use crate::read::RowVersion;
 use crate::record::{self, Change};
 use crate::tablet::{Tablet, TabletState};
-use crate::tracked::{Plain, Tracking, Tracks};
+use crate::tracked::{Plain, Tracking, Tracks, would_block};
 use crate::tracker::{Answered, Begun, Request, Tracked};
 use oribi_types::key::check_key_len;
 use oribi_types::{Error, Result, Timestamp};
@@ -170,9 +170,20 @@ impl Engine {
     /// for it must be planned again; `Unavailable` if the log takes no more. Nothing was applied then.
     pub fn write(&self, ops: &[WriteOp<'_>], decide: &mut Decide<'_>) -> Result<Commit> {
         match ops {
-            [_] => self.execute(ops, decide, &mut Plain, None),
+            [_] => self.execute(ops, decide, &mut Plain { waits: true }, None),
             _ => self.write_again(ops, decide, &mut ReadAhead::default()),
         }
+    }
+
+    /// As [`write`](Self::write), on a thread that others wait for: it waits for nobody. What it wrote, or decided on, may not be
+    /// seen by a new snapshot yet: its obligation says when that is.
+    ///
+    /// # Errors
+    /// As [`write`](Self::write); `WouldBlock` if others write one of the rows, memory or the log is full, or the like. Nothing
+    /// was applied then, though `decide` may have been called: it is to be tried again, as when it is [`released`](Self::released).
+    pub fn try_write(&self, ops: &[WriteOp<'_>], decide: &mut Decide<'_>) -> Result<Commit> {
+        let mut ahead = (ops.len() != 1).then(ReadAhead::default);
+        self.execute(ops, decide, &mut Plain { waits: false }, ahead.as_mut())
     }
 
     /// As [`write`](Self::write), for one of several attempts to make the same write: what one has read from files, the next
@@ -186,7 +197,7 @@ impl Engine {
         decide: &mut Decide<'_>,
         ahead: &mut ReadAhead,
     ) -> Result<Commit> {
-        let commit = self.execute(ops, decide, &mut Plain, Some(ahead))?;
+        let commit = self.execute(ops, decide, &mut Plain { waits: true }, Some(ahead))?;
         *ahead = ReadAhead::default();
         Ok(commit)
     }
@@ -209,16 +220,34 @@ impl Engine {
         decide: &mut Decide<'_>,
         answer: &mut Answer<'_>,
     ) -> Result<Tracked> {
-        let tracked = match self.results.begin(*request)? {
-            Begun::Known(tracked) => tracked,
-            Begun::Execute(execution) => {
-                let mut tracking = Tracking::new(execution, answer, self.options.statement_bytes_max);
-                let commit = self.execute(ops, decide, &mut tracking, Some(&mut ReadAhead::default()))?;
-                Tracked::Answered(Answered { commit, result: tracking.into_result() })
-            }
-        };
+        let tracked = self.try_write_tracked(true, request, ops, decide, answer)?;
         self.see(&tracked)?;
         Ok(tracked)
+    }
+
+    /// As [`write_tracked`](Self::write_tracked) and, unless it `waits`, as [`try_write`](Self::try_write).
+    ///
+    /// # Errors
+    /// As these.
+    pub fn try_write_tracked(
+        &self,
+        waits: bool,
+        request: &Request<'_>,
+        ops: &[WriteOp<'_>],
+        decide: &mut Decide<'_>,
+        answer: &mut Answer<'_>,
+    ) -> Result<Tracked> {
+        let execution = match self.results.begin(*request)? {
+            Begun::Known(Tracked::Answered(mut answered)) if !waits => {
+                answered.commit.obligation.visible = answered.commit.ts;
+                return Ok(Tracked::Answered(answered));
+            }
+            Begun::Known(tracked) => return Ok(tracked),
+            Begun::Execute(execution) => execution,
+        };
+        let mut tracking = Tracking::new(execution, answer, self.options.statement_bytes_max, waits);
+        let commit = self.execute(ops, decide, &mut tracking, Some(&mut ReadAhead::default()))?;
+        Ok(Tracked::Answered(Answered { commit, result: tracking.into_result() }))
     }
 
     /// What became of a request that was sent before; `None` if nothing is known of it. For who cannot make the write of it
@@ -256,7 +285,7 @@ impl Engine {
         // One look at the clock serves the whole write.
         let now_micros = self.timeline.now_micros();
         let expire = || ops.iter().any(|op| op.table.expiry().ttl_micros.is_some());
-        self.reserve_timestamps(now_micros, expire)?;
+        self.reserve_timestamps_if(tracking.waits(), now_micros, expire)?;
         SCRATCH.with_borrow_mut(|scratch| {
             scratch.rows.clear();
             scratch.staged.clear();
@@ -264,8 +293,15 @@ impl Engine {
             let mut result = self.write_latched(ops, &targets, now_micros, scratch, decide, tracking, ahead);
             // A refusal too tells of rows that the client's next snapshot must not lack.
             let seen = result.as_ref().map_or(scratch.observed, |commit| commit.ts);
-            if let Err(error) = self.finish(&targets, &scratch.staged, seen) {
-                result = Err(error);
+            if tracking.waits() || self.timeline.is_at(seen) {
+                if let Err(error) = self.finish(&targets, &scratch.staged, seen) {
+                    result = Err(error);
+                }
+            } else {
+                result = self.finish_unseen(result, seen);
+            }
+            if ops.len() > 1 {
+                self.released.tell();
             }
             if scratch.bytes() > SCRATCH_BYTES_KEPT {
                 *scratch = Scratch::default();
@@ -316,7 +352,8 @@ impl Engine {
         if !tracking.decided()? && scratch.staged.is_empty() {
             return Ok(Commit { ts: self.timeline.watermark().max(scratch.observed), obligation });
         }
-        let _gate = self.gate.read();
+        let gate = if tracking.waits() { Some(self.gate.read()) } else { self.gate.try_read() };
+        let Some(_gate) = gate else { return Err(would_block("memory is being arranged")) };
         let _whole = self.stop_on_panic("a write");
         if self.closed.load(Relaxed) {
             return Err(Error::unavailable("the engine is closed"));
@@ -351,7 +388,7 @@ impl Engine {
         tracking: &impl Tracks,
     ) -> Result<(Lsn, Timestamp)> {
         let mut taken = None;
-        let appended = self.log.append(0, &mut |_, buf| {
+        let appended = self.log.append_if(tracking.waits(), 0, &mut |_, buf| {
             // The log may ask again after waiting for room; only the last timestamp is used.
             if let Some(unused) = taken.replace(self.timeline.begin(now_micros)) {
                 self.timeline.complete(unused);
@@ -455,6 +492,19 @@ impl Engine {
             self.background.wake();
         }
         Ok(())
+    }
+
+    /// As [`finish`](Self::finish), of a write that does not wait until readers see what was applied or observed at `ts`: its
+    /// answer must. What it replaced is freed by the next write of the row, or by a flush.
+    #[cold]
+    fn finish_unseen(&self, result: Result<Commit>, ts: Timestamp) -> Result<Commit> {
+        if self.budget.wants_flush() {
+            self.background.wake();
+        }
+        // A refusal has no obligation.
+        let mut commit = result.map_err(|_| would_block("others' writes are not seen yet"))?;
+        commit.obligation.visible = ts;
+        Ok(commit)
     }
 }
 

@@ -88,7 +88,9 @@ impl Run {
             }
             Op::Delete(k) => {
                 let there = delete(&self.engine, &self.table, k).unwrap();
-                self.engine.settle(oribi_engine::Obligation { durable: 0, written: u64::MAX }).unwrap();
+                self.engine
+                    .settle(oribi_engine::Obligation { written: u64::MAX, ..Default::default() })
+                    .unwrap();
                 assert_eq!(there, self.model.remove(&k).is_some(), "delete of {k}");
             }
             Op::Batch(changes) => self.batch(&changes),

@@ -11,6 +11,7 @@ use oribi_sim::{Operation, SimClock};
 use oribi_types::{Durability, Timestamp};
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 /// Far more than a write reads under its latches.
 const ROWS: i64 = 1000;
@@ -129,6 +130,30 @@ fn put_elsewhere(engine: &Engine, table: &Arc<Table>, k: i64) {
     std::thread::scope(|scope| {
         scope.spawn(|| put(engine, table, k, "mine").unwrap());
     });
+}
+
+/// Whoever reads a file for a write of many rows lets others write them: the latches of all of them are free, also where the
+/// files have been compacted once they were taken.
+#[test]
+fn nobody_waits_for_files() {
+    const COMPACTED_AFTER: u64 = ROWS as u64 / 2;
+    let (hooked, engine, table) = cold();
+    let (beside, of, is_compacted) = (engine.clone(), table.clone(), AtomicBool::new(false));
+    let before = engine.stats().file_reads;
+    hooked.set(move |operation, path| {
+        if operation == Operation::Read && path.contains(DATA) {
+            // It would wait for ever if the row were latched.
+            put_elsewhere(&beside, &of, 0);
+            if beside.stats().file_reads == before + COMPACTED_AFTER && !is_compacted.swap(true, Relaxed) {
+                beside.flush(&of).unwrap();
+                beside.compact(&of).unwrap();
+            }
+        }
+    });
+    let seen = append(&engine, &table);
+    hooked.clear();
+    assert!(engine.stats().file_reads > before + COMPACTED_AFTER + ROWS as u64 / 2, "rows were read again");
+    assert!(seen.iter().step_by(2).all(Option::is_some));
 }
 
 /// A table that is held is let go while much is read from files, and not when that is known.

@@ -262,7 +262,7 @@ fn a_log_with_rows_of_every_layout_is_replayed() {
     put_all(&engine, &new, 2, 2);
     let newest = alter(&engine, Alteration::DropColumn("n".into()));
     put(&engine, &newest, 3, "v").unwrap();
-    engine.settle(oribi_engine::Obligation { durable: 0, written: u64::MAX }).unwrap();
+    engine.settle(oribi_engine::Obligation { written: u64::MAX, ..Default::default() }).unwrap();
     assert_eq!(findings(&files), Vec::<String>::new());
     let (again, table) = after_kill(&files);
     assert_eq!(column(&again, &table, "c"), BTreeMap::from([(1, None), (2, Some(2)), (3, None)]));

@@ -37,7 +37,7 @@ fn only_rows_that_nobody_overwrote_are_flushed() {
     for k in 80..85 {
         assert!(delete(&engine, &table, k).unwrap());
     }
-    engine.settle(Obligation { durable: 0, written: u64::MAX }).unwrap();
+    engine.settle(Obligation { written: u64::MAX, ..Default::default() }).unwrap();
     engine.flush_sealed(&table).unwrap();
     assert_eq!(flushed(), 110, "ten were not overwritten");
 

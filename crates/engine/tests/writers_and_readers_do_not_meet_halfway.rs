@@ -93,7 +93,7 @@ fn no_increment_is_lost() {
     let total = (threads * rounds).to_string();
     let expected: Rows = (0..keys).map(|k| (k, total.clone())).collect();
     assert_eq!(scan_now(&engine, &table), expected);
-    engine.settle(oribi_engine::Obligation { durable: 0, written: u64::MAX }).unwrap();
+    engine.settle(oribi_engine::Obligation { written: u64::MAX, ..Default::default() }).unwrap();
     assert_eq!(findings(&files), Vec::<String>::new());
     let (engine, table) = after_kill(&files);
     assert_eq!(scan_now(&engine, &table), expected);

@@ -122,6 +122,12 @@ impl<T, const RANK: u8> RwLock<T, RANK> {
         (self.0.read(), entered)
     }
 
+    /// Without waiting, and so whatever else is held.
+    #[inline(always)]
+    pub fn try_read(&self) -> Option<(parking_lot::RwLockReadGuard<'_, T>, Entered<RANK>)> {
+        self.0.try_read().map(|guard| (guard, Entered::at_once()))
+    }
+
     #[inline(always)]
     pub fn write(&self) -> (parking_lot::RwLockWriteGuard<'_, T>, Entered<RANK>) {
         let entered = Entered::waiting();

@@ -48,9 +48,9 @@ impl Subject {
             while done < piece.len() {
                 let mut round = self.kv.round(may_block);
                 let ran = round.run(&piece[done..], &mut |_, answer| answers.push(told(&answer)));
-                assert!(ran.ops > 0 || ran.pending, "a window comes forward");
-                assert!(!(may_block && ran.pending), "a round that may block never waits");
-                (done, may_block) = (done + ran.ops, ran.pending);
+                assert!(ran.ops > 0 || ran.stop.is_some(), "a window comes forward");
+                assert!(!(may_block && ran.stop.is_some()), "a round that may block never waits");
+                (done, may_block) = (done + ran.ops, ran.stop.is_some());
             }
         }
         answers

@@ -29,7 +29,7 @@ fn of_what_one_write_changed_they_see_all_or_nothing() {
     for flushed in [false, true] {
         kv.round(true).apply(&[set(b"a", b"old"), set(b"b", b"old")]).unwrap();
         let mut round = kv.round(true);
-        round.hold();
+        assert!(round.hold());
         assert_eq!(value(&mut round, b"a").as_deref(), Some(&b"old"[..]));
         kv.round(true).apply(&[set(b"a", b"new"), set(b"b", b"new")]).unwrap();
         if flushed {

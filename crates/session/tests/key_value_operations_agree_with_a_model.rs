@@ -222,7 +222,7 @@ impl Subject {
     /// As a door does: without blocking if possible.
     fn apply(&self, changes: &[Change<'_>]) -> Vec<Outcome> {
         let outcomes = self.kv.round(false).apply(changes);
-        outcomes.unwrap_or_else(|| self.kv.round(true).apply(changes).expect("a blocking round never waits"))
+        outcomes.unwrap_or_else(|_| self.kv.round(true).apply(changes).expect("a blocking round never waits"))
     }
 
     fn read(&self, key: u8) -> Option<Known> {

@@ -116,7 +116,7 @@ fn what_is_too_long_for_the_round_is_not_answered_and_nothing_behind_it_is_done(
     for _ in 0..2 {
         let get = |key| Op::Get(Key::from(key));
         let ops = [get(&b"short"[..]), get(b"k1"), Op::Change(change(b"w", store(b"w")))];
-        let long = |ops| Ran { ops, pending: false, long_bytes: VALUE_BYTES };
+        let long = |ops| Ran { ops, stop: None, long_bytes: VALUE_BYTES };
         assert_eq!(run(&kv, &ops, room), (long(1), 1));
         assert_eq!(run(&kv, &ops[1..], room), (long(0), 0));
         assert!(!is_there(b"w"));

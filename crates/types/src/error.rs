@@ -17,6 +17,8 @@ pub enum ErrorKind {
     Conflict,
     /// Nothing was done; the same request may succeed later.
     Retry,
+    /// Nothing was done: it would have to wait for others, and was asked on a thread that does not.
+    WouldBlock,
     /// The server cannot serve now (shutting down, log stopped).
     Unavailable,
     /// There is no disk space for it; the same request succeeds once there is.

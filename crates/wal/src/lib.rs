@@ -65,9 +65,18 @@ pub trait Log: Send + Sync {
     /// Does no I/O unless the buffer is over its bound; then it writes it out.
     ///
     /// # Errors
-    /// `DiskFull` if there is no disk space for the record, `Unavailable` if it cannot be had for another reason or the log has
+    /// As [`append_if`](Self::append_if), but for `WouldBlock`.
+    fn append(&self, group: u32, fill: &mut dyn FnMut(Lsn, &mut Vec<u8>)) -> Result<Lsn> {
+        self.append_if(true, group, fill)
+    }
+
+    /// As [`append`](Self::append). Unless it `waits`, a record that has no room in the segments is not appended: room is asked
+    /// for, and will be there if it is tried again.
+    ///
+    /// # Errors
+    /// `WouldBlock`, `DiskFull` if there is no disk space for the record, `Unavailable` if it cannot be had for another reason or the log has
     /// stopped, `TooLarge`. Nothing was appended then and no LSN used.
-    fn append(&self, group: u32, fill: &mut dyn FnMut(Lsn, &mut Vec<u8>)) -> Result<Lsn>;
+    fn append_if(&self, waits: bool, group: u32, fill: &mut dyn FnMut(Lsn, &mut Vec<u8>)) -> Result<Lsn>;
 
     /// The last LSN appended, or the one before the first.
     fn appended(&self) -> Lsn;

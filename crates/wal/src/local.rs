@@ -19,7 +19,7 @@ use crate::sync::{Control, StopOnPanic};
 use crate::{Log, Lsn, Progress, Record};
 use oribi_env::locks::{self, Condvar, Mutex};
 use oribi_env::{Env, Files, Priority};
-use oribi_types::{Error, Result};
+use oribi_types::{Error, ErrorKind, Result};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -279,7 +279,7 @@ impl Log for LocalLog {
         self.inner.work.notify_one();
     }
 
-    fn append(&self, group: u32, fill: &mut dyn FnMut(Lsn, &mut Vec<u8>)) -> Result<Lsn> {
+    fn append_if(&self, waits: bool, group: u32, fill: &mut dyn FnMut(Lsn, &mut Vec<u8>)) -> Result<Lsn> {
         let inner = &*self.inner;
         loop {
             let mut active = inner.active.lock();
@@ -302,7 +302,14 @@ impl Log for LocalLog {
                 }
                 Appended::NoRoom { needed } => {
                     drop(active);
-                    inner.wait_for_segment(needed.max(inner.segment_bytes))?;
+                    let bytes = needed.max(inner.segment_bytes);
+                    match waits {
+                        true => inner.wait_for_segment(bytes)?,
+                        false => {
+                            inner.ask_for_segment(bytes)?;
+                            return Err(Error::new(ErrorKind::WouldBlock, "the log makes room"));
+                        }
+                    }
                 }
             }
         }

@@ -24,6 +24,8 @@ pub(crate) struct Control {
     segment_bytes: u64,
     /// Segments prepared, or refused; and why the last one was.
     attempts: u64,
+    /// How many there were when somebody asked who does not wait.
+    asked: Option<u64>,
     refused: Option<Error>,
     pub interval: Option<Duration>,
     closing: bool,
@@ -203,6 +205,17 @@ impl Inner {
             self.done.wait(&mut control);
         }
         control.room()
+    }
+
+    /// Has a segment of at least `bytes` prepared. Where that was tried since somebody asked so, and failed, it says why.
+    pub fn ask_for_segment(&self, bytes: u64) -> Result<()> {
+        self.check()?;
+        let mut control = self.control.lock();
+        control.segment_bytes = control.segment_bytes.max(bytes);
+        self.work.notify_one();
+        let attempts = control.attempts;
+        let asked = control.asked.replace(attempts);
+        if asked.is_some_and(|asked| asked < attempts) { control.room() } else { Ok(()) }
     }
 
     /// See [`Log::room`](crate::Log::room).

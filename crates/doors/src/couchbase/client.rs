@@ -31,9 +31,10 @@ impl Protocol for Client {
         let catalog = self.shared.kv.engine().catalog();
         let map = self.shared.cluster.map();
         let shared = self.shared.clone();
-        let mut round = shared.kv.round(leave.to_block);
+        let mut round = shared.kv.round(leave.to_block).trying();
         round.answer_at_most(leave.to_answer);
         let Exchange { input, output, obligation, closing, .. } = exchange;
+        round.rest_on(*obligation);
         let mut execution = Execution {
             shared: &shared,
             link: &self.link,

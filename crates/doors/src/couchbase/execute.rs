@@ -189,8 +189,8 @@ impl<'e> Execution<'e> {
             });
             self.require(durable);
             done += ran.ops;
-            if ran.pending {
-                return Err((done, Progress::NeedsBlocking));
+            if let Some(stop) = ran.stop {
+                return Err((done, stop.into()));
             }
             if ran.long_bytes > 0 {
                 return Err((done, Progress::NeedsRoom(ran.long_bytes)));
@@ -289,7 +289,7 @@ impl<'e> Execution<'e> {
         let Edit { mutations, mode, expiry, .. } = edit;
         let action = Action::Edit { mutations, mode: *mode, expiry: *expiry };
         let change = Change { key, cas: operation::cas(packet), action };
-        let outcomes = self.round.apply(std::slice::from_ref(&change)).ok_or(Progress::NeedsBlocking)?;
+        let outcomes = self.round.apply(std::slice::from_ref(&change))?;
         let outcome = outcomes.first().expect("an outcome for each change");
         self.require(asked.must_be_durable());
         let begin = self.output.len();

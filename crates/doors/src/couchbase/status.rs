@@ -96,9 +96,11 @@ pub fn of_error(error: &Error) -> Status {
         ErrorKind::Invalid | ErrorKind::NotCovered => Status::Invalid,
         ErrorKind::NotFound => Status::UnknownCollection,
         ErrorKind::AlreadyExists => Status::Exists,
-        ErrorKind::Conflict | ErrorKind::Retry | ErrorKind::Unavailable | ErrorKind::DiskFull => {
-            Status::TemporaryFailure
-        }
+        ErrorKind::Conflict
+        | ErrorKind::Retry
+        | ErrorKind::WouldBlock
+        | ErrorKind::Unavailable
+        | ErrorKind::DiskFull => Status::TemporaryFailure,
         ErrorKind::Unauthenticated => Status::AuthError,
         ErrorKind::Forbidden => Status::NoAccess,
         ErrorKind::Corrupt | ErrorKind::Internal => Status::Internal,

@@ -25,7 +25,7 @@ pub(super) enum Done {
     /// Another call has the same request in hand: to be asked again once that has ended.
     Again(UnderWay),
     /// It has to read files, and was not to wait for them: nothing was done.
-    NeedsFiles,
+    MustWait,
 }
 
 /// What became of a call.
@@ -87,7 +87,7 @@ impl Work {
             match done {
                 Done::Answer(answer) => return Ok(Answer { room: still_taken.held, ..answer }),
                 Done::Again(under_way) => under_way.ended().await,
-                Done::NeedsFiles => return Err(Error::internal("a call that may wait for files does not")),
+                Done::MustWait => return Err(Error::internal("a call that may wait for files does not")),
             }
             (work, taken) = (again, still_taken);
         }

@@ -12,7 +12,9 @@ pub(super) fn code(kind: ErrorKind) -> StatusCode {
         ErrorKind::NotFound | ErrorKind::NotCovered => StatusCode::NotFound,
         ErrorKind::AlreadyExists => StatusCode::AlreadyPresent,
         ErrorKind::Conflict => StatusCode::Aborted,
-        ErrorKind::Retry | ErrorKind::Unavailable | ErrorKind::DiskFull => StatusCode::ServiceUnavailable,
+        ErrorKind::Retry | ErrorKind::WouldBlock | ErrorKind::Unavailable | ErrorKind::DiskFull => {
+            StatusCode::ServiceUnavailable
+        }
         ErrorKind::Unauthenticated | ErrorKind::Forbidden => StatusCode::NotAuthorized,
         ErrorKind::Unsupported => StatusCode::NotSupported,
         ErrorKind::Corrupt => StatusCode::Corruption,
@@ -49,7 +51,7 @@ pub(super) fn tserver(error: &Error, code: TabletServerErrorCode) -> TabletServe
     let code = match error.kind() {
         ErrorKind::Invalid | ErrorKind::Unsupported | ErrorKind::TooLarge => code,
         ErrorKind::NotFound => TabletServerErrorCode::TabletNotFound,
-        ErrorKind::Retry | ErrorKind::Unavailable | ErrorKind::DiskFull => {
+        ErrorKind::Retry | ErrorKind::WouldBlock | ErrorKind::Unavailable | ErrorKind::DiskFull => {
             TabletServerErrorCode::TabletNotRunning
         }
         ErrorKind::Corrupt => TabletServerErrorCode::TabletFailed,

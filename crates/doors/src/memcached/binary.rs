@@ -229,7 +229,9 @@ fn refuse(header: &Header, error: &Error, to: &mut Answers<'_>) {
         ErrorKind::Invalid | ErrorKind::NotCovered | ErrorKind::Unauthenticated | ErrorKind::Forbidden => {
             Code::InvalidArguments
         }
-        ErrorKind::Retry | ErrorKind::Unavailable | ErrorKind::DiskFull => Code::TemporaryFailure,
+        ErrorKind::Retry | ErrorKind::WouldBlock | ErrorKind::Unavailable | ErrorKind::DiskFull => {
+            Code::TemporaryFailure
+        }
         ErrorKind::Corrupt | ErrorKind::Internal => Code::Internal,
     };
     to.tally.errors += 1;

@@ -58,7 +58,7 @@ impl Protocol for Client {
         let limits =
             CodecLimits { key_bytes_max: limits.key_bytes_max, value_bytes_max: limits.value_bytes_max };
         let Exchange { input, output, obligation, .. } = exchange;
-        let mut window = Window::new(&self.shared, leave, input.len(), output);
+        let mut window = Window::new(&self.shared, leave, *obligation, input.len(), output);
         let (progress, last) = execute(&mut self.language, input, &limits, &mut window);
         let (consumed, owed) = window.finish();
         if let (Language::Text(text), true) = (&mut self.language, progress != Progress::Done) {

@@ -198,6 +198,7 @@ pub fn say_error(error: &Error, out: &mut Vec<u8>) {
         | ErrorKind::Unsupported
         | ErrorKind::TooLarge => "CLIENT_ERROR",
         ErrorKind::Retry
+        | ErrorKind::WouldBlock
         | ErrorKind::Unavailable
         | ErrorKind::DiskFull
         | ErrorKind::Corrupt

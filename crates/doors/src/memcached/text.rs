@@ -119,7 +119,9 @@ impl Text {
         }
         // Several keys are answered as of one moment: from memory or, all of them anew, on a thread that may block.
         // What does not fit the output is answered as of a later one.
-        window.round.hold();
+        if !window.round.hold() {
+            return Err(Progress::OutputFull);
+        }
         let before = (window.answers.output.len(), self.keys_answered, window.answers.tally);
         let step = self.retrieve_each(keys, with_cas, None, len, window);
         if step == Err(Progress::NeedsBlocking) {

@@ -62,11 +62,18 @@ thread_local! {
 }
 
 impl<'b> Window<'b> {
-    /// For an input of so many bytes.
-    pub fn new(shared: &'b Shared, leave: Leave, input_bytes: usize, output: &'b mut Vec<u8>) -> Self {
+    /// For an input of so many bytes, of a client whose answers so far rest on `owed`.
+    pub fn new(
+        shared: &'b Shared,
+        leave: Leave,
+        owed: Obligation,
+        input_bytes: usize,
+        output: &'b mut Vec<u8>,
+    ) -> Self {
         let (ops, items) = IDLE.take();
-        let mut round = shared.kv.round(leave.to_block);
+        let mut round = shared.kv.round(leave.to_block).trying();
         round.answer_at_most(leave.to_answer);
+        round.rest_on(owed);
         Window {
             shared,
             leave,
@@ -140,7 +147,7 @@ impl<'b> Window<'b> {
                 matches!(got, Ok(Got::Found(true) | Got::Absent))
             }
             Op::Change(change @ Change { action: Action::Store { .. }, .. }) if leave.to_write => {
-                let Some(outcomes) = round.apply(std::slice::from_ref(change)) else { return false };
+                let Ok(outcomes) = round.apply(std::slice::from_ref(change)) else { return false };
                 outcomes.iter().for_each(|outcome| answers.answer(reply, &Answer::Changed(outcome)));
                 true
             }
@@ -272,8 +279,8 @@ fn run_all<'b>(
             round.refresh();
         }
         ops = &ops[ran.ops..];
-        if ran.pending {
-            return Err(Progress::NeedsBlocking);
+        if let Some(stop) = ran.stop {
+            return Err(stop.into());
         }
         if ran.long_bytes > 0 {
             return Err(Progress::NeedsRoom(ran.long_bytes));

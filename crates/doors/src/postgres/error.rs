@@ -75,6 +75,7 @@ fn sqlstate_of(kind: ErrorKind) -> &'static str {
         ErrorKind::AlreadyExists => "42710",   // duplicate_object
         ErrorKind::Conflict => "40001",        // serialization_failure: clients retry the statement
         ErrorKind::Retry => "40001",           // the same advice
+        ErrorKind::WouldBlock => "40001",      // likewise
         ErrorKind::Unavailable => "57P03",     // cannot_connect_now
         ErrorKind::DiskFull => "53100",        // disk_full
         ErrorKind::Unauthenticated => "28000", // invalid_authorization_specification

@@ -21,8 +21,8 @@ pub fn run(
     described: bool,
 ) -> Option<Running> {
     let point = prepared.point(&connection.session)?;
-    // Executing it tells the client that it was cancelled.
-    if connection.wire.is_cancelled() {
+    // Executing it tells the client that it was cancelled, or waits for what it must see.
+    if connection.wire.is_cancelled() || connection.wire.is_unseen() {
         return None;
     }
     match point {

@@ -64,6 +64,7 @@ pub async fn start(
 ) -> Result<Running, Fault> {
     counter!("oribi_postgres_statements_total").increment(1);
     let started = Instant::now();
+    connection.wire.be_seen().await?;
     let outcome = connection.wire.run(prepared.execute(&connection.session, parameters)).await?;
     connection.put_warnings();
     let state = match outcome {

@@ -18,6 +18,7 @@ use bytes::{Bytes, BytesMut};
 use metrics::{counter, histogram};
 use oribi_engine::Obligation;
 use oribi_session::sql::{SqlEngine, SqlError};
+use oribi_types::Timestamp;
 use pgwire::messages::Message;
 use pgwire::messages::data::MESSAGE_TYPE_BYTE_DATA_ROW;
 use pgwire::messages::response::MESSAGE_TYPE_BYTE_COMMAND_COMPLETE;
@@ -216,6 +217,16 @@ impl Wire {
     pub fn owe(&mut self, obligation: Obligation, started: Instant) {
         self.owed.merge(obligation);
         self.unsettled.push(started);
+    }
+
+    /// Whether the client wrote what a statement that reads does not see yet.
+    pub fn is_unseen(&self) -> bool {
+        self.owed.visible > Timestamp::MIN
+    }
+
+    /// Waits until it does.
+    pub async fn be_seen(&mut self) -> Result<(), Fault> {
+        if self.is_unseen() { self.settle().await } else { Ok(()) }
     }
 
     /// The client waits for the output: it is written once no whole message is at hand.

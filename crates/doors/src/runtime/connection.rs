@@ -240,6 +240,7 @@ impl<S: Service> Connection<S> {
     /// Answers what was executed, and executes and answers what is left of what is whole.
     async fn finish(mut self, mut progress: Progress, mut leave: Leave) -> Result<Self> {
         self.rounds = if progress == Progress::Done { self.rounds + 1 } else { 0 };
+        let mut tries = 0;
         loop {
             match progress {
                 Progress::Done => {
@@ -259,6 +260,11 @@ impl<S: Service> Connection<S> {
                 Progress::NeedsAdmission => {
                     self.service.engine().admission().await;
                     leave.to_write = true;
+                }
+                Progress::NeedsTurn => {
+                    self.answer().await?;
+                    oribi_session::turn(self.service.engine(), tries).await;
+                    tries += 1;
                 }
                 Progress::NeedsBlocking => {
                     // The rest goes along: it is more likely to need files too than to be worth a way back.

@@ -4,8 +4,8 @@
 //!
 //! One thread for each core. A new connection goes to the thread that has the fewest: the kernel, given a listening socket
 //! for each thread, would spread them by hash, two to one thread while another has none. Those that ask for little come
-//! together on as few threads as can serve them. A thread serves its connections by turns in an `event_loop`. One that has to wait for a file, for room in memory, for the disk
-//! or for its client to read is served `aside` until it has nothing to wait for: there it is a task, a `connection`, beside
+//! together on as few threads as can serve them. A thread serves its connections by turns in an `event_loop`. One that has to wait for a file, for room in memory, for the disk,
+//! for others that write the same rows, or for its client to read is served `aside` until it has nothing to wait for: there it is a task, a `connection`, beside
 //! the others that wait.
 //!
 //! What arrived together is executed together, settled once and answered in one write. A client costs what it has
@@ -40,6 +40,7 @@ pub use network::{Network, Room};
 pub use traffic::{Counter, Traffic, TrafficSum};
 
 use oribi_engine::Engine;
+use oribi_session::kv::Stop;
 use oribi_types::Result;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -147,8 +148,19 @@ pub enum Progress {
     NeedsBlocking,
     /// The next request computes for milliseconds.
     NeedsProcessor,
+    /// The next request writes what others do now, or would have to wait for something else.
+    NeedsTurn,
     /// The next request is answered with a value of so many bytes, about: more than there is room for.
     NeedsRoom(usize),
+}
+
+impl From<Stop> for Progress {
+    fn from(stop: Stop) -> Self {
+        match stop {
+            Stop::NeedsFiles => Progress::NeedsBlocking,
+            Stop::NeedsTurn => Progress::NeedsTurn,
+        }
+    }
 }
 
 /// The two ends of a client's connection.

@@ -319,7 +319,7 @@ impl PointRead for Statement {
 impl PointWrite for Statement {
     fn write(&self, parameters: &[Value]) -> Option<(u64, Obligation)> {
         match parameters {
-            [Value::Int64(n @ 1..)] => Some((1, Obligation { durable: *n as u64, written: 0 })),
+            [Value::Int64(n @ 1..)] => Some((1, Obligation { durable: *n as u64, ..Obligation::default() })),
             _ => None,
         }
     }

@@ -13,7 +13,7 @@ fn request(sequence: i64, first_incomplete: i64) -> Request<'static> {
 }
 
 fn commit(lsn: Lsn) -> Commit {
-    Commit { ts: Timestamp(lsn * 10), obligation: Obligation { durable: 0, written: lsn } }
+    Commit { ts: Timestamp(lsn * 10), obligation: Obligation { written: lsn, ..Obligation::default() } }
 }
 
 fn execute(tracker: &ResultTracker, request: Request<'static>, lsn: Lsn, result: &[u8]) {

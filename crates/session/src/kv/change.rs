@@ -6,7 +6,7 @@ use super::lock::{Guard, Locks};
 use super::path::{Key, Shape, Target};
 use super::subdoc::{Failure, Mutation};
 use super::{Document, Expiry, KvLimits, row};
-use oribi_engine::{Commit, Decision, Engine, Obligation, Read, RowVersion, Table, WriteOp};
+use oribi_engine::{Commit, Decide, Decision, Engine, Obligation, Read, RowVersion, Table, WriteOp};
 use oribi_types::{Error, ErrorKind, Result, Timestamp};
 use smallvec::SmallVec;
 use std::sync::Arc;
@@ -258,10 +258,10 @@ impl<'a> Plan<'a> {
     /// Writes all changes, or nothing.
     ///
     /// # Errors
-    /// Those of the engine; nothing was written then.
-    pub fn write(&mut self, engine: &Engine) -> Result<Commit> {
+    /// Those of the engine; nothing was written then. `WouldBlock` unless it `waits` for others.
+    pub fn write(&mut self, engine: &Engine, waits: bool) -> Result<Commit> {
         let steps = std::mem::take(&mut self.steps);
-        let result = self.write_steps(engine, &steps);
+        let result = self.write_steps(engine, &steps, waits);
         self.steps = steps;
         result
     }
@@ -270,7 +270,7 @@ impl<'a> Plan<'a> {
     pub fn write_each(&mut self, engine: &Engine) -> Obligation {
         let mut obligation = Obligation::default();
         for step in std::mem::take(&mut self.steps) {
-            match self.write_steps(engine, std::slice::from_ref(&step)) {
+            match self.write_steps(engine, std::slice::from_ref(&step), true) {
                 Ok(commit) => obligation.merge(commit.obligation),
                 Err(error) => self.outcomes[step.at] = Outcome::refused(error),
             }
@@ -279,8 +279,8 @@ impl<'a> Plan<'a> {
     }
 
     /// Writes `steps`; if their tables were altered since they were planned, planned again for those as they are now.
-    fn write_steps(&mut self, engine: &Engine, steps: &[Step<'_>]) -> Result<Commit> {
-        let mut written = self.try_write_steps(engine, steps);
+    fn write_steps(&mut self, engine: &Engine, steps: &[Step<'_>], waits: bool) -> Result<Commit> {
+        let mut written = self.try_write_steps(engine, steps, waits);
         for _ in 1..ATTEMPTS_MAX {
             if !matches!(&written, Err(error) if error.kind() == ErrorKind::Retry) {
                 break;
@@ -290,14 +290,15 @@ impl<'a> Plan<'a> {
             };
             let tables = steps.iter().map(newest).collect::<Result<Vec<_>>>()?;
             let renewed = steps.iter().zip(&tables).map(|(step, table)| step.renewed(table));
-            written = self.try_write_steps(engine, &renewed.collect::<Result<Vec<_>>>()?);
+            written = self.try_write_steps(engine, &renewed.collect::<Result<Vec<_>>>()?, waits);
         }
         written
     }
 
-    fn try_write_steps(&mut self, engine: &Engine, steps: &[Step<'_>]) -> Result<Commit> {
+    fn try_write_steps(&mut self, engine: &Engine, steps: &[Step<'_>], waits: bool) -> Result<Commit> {
         let ops: SmallVec<[WriteOp<'_>; 4]> = steps.iter().map(Step::op).collect();
-        let written = engine.write(&ops, &mut |i, current, row| Ok(self.decide(&steps[i], current, row)));
+        let decide: &mut Decide<'_> = &mut |i, current, row| Ok(self.decide(&steps[i], current, row));
+        let written = if waits { engine.write(&ops, decide) } else { engine.try_write(&ops, decide) };
         self.locks.settle(written.is_ok());
         let commit = written?;
         for step in steps {

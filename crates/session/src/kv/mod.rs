@@ -28,7 +28,7 @@ pub use window::{Answer, Op, Ran};
 use change::Plan;
 use document::DocumentTable;
 use oribi_engine::{Catalog, Engine, Lookup, Obligation, Presence, Read, ReadView, RowVersion, Snapshot};
-use oribi_types::{Error, Result};
+use oribi_types::{Error, ErrorKind, Result};
 use path::{Shape, Target};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -120,7 +120,7 @@ impl KeyValue {
         &self.limits
     }
 
-    /// Starts a round. Only one that `may_block` reads files.
+    /// Starts a round. Only one that `may_block` reads files, and waits for others that write the same rows.
     pub fn round(&self, may_block: bool) -> Round<'_> {
         Round {
             kv: self,
@@ -128,6 +128,7 @@ impl KeyValue {
             view: None,
             held: None,
             may_block,
+            waits: may_block,
             answer_bytes_max: usize::MAX,
             obligation: Obligation::default(),
             key: Vec::new(),
@@ -194,6 +195,8 @@ pub struct Round<'k> {
     /// What reads go by instead, if they must agree with each other.
     held: Option<Snapshot>,
     may_block: bool,
+    /// Whether changes wait for others that write the same rows, or for room.
+    waits: bool,
     /// Of a value, in [`run`](Self::run).
     answer_bytes_max: usize,
     obligation: Obligation,
@@ -206,6 +209,17 @@ impl Round<'_> {
     /// What must be settled before anything this round has answered may be sent.
     pub fn obligation(&self) -> Obligation {
         self.obligation
+    }
+
+    /// One that waits for nobody, though it may read files.
+    #[must_use]
+    pub fn trying(self) -> Self {
+        Round { waits: false, ..self }
+    }
+
+    /// Has it see what `obligation` is of: written before it by the same client, and maybe not seen by others yet.
+    pub fn rest_on(&mut self, obligation: Obligation) {
+        self.obligation.merge(obligation);
     }
 
     /// Has [`run`](Self::run) stop at what is answered with a longer value.
@@ -224,15 +238,22 @@ impl Round<'_> {
     }
 
     /// Has the reads that follow see one moment, until the round writes or is refreshed: of what one write changed,
-    /// they see all or nothing. Reads for themselves need none of it and are cheaper.
-    pub fn hold(&mut self) {
-        self.held.get_or_insert_with(|| self.kv.engine.snapshot());
+    /// they see all or nothing. Reads for themselves need none of it and are cheaper. False if what the round wrote must be
+    /// settled first.
+    pub fn hold(&mut self) -> bool {
+        let engine = &self.kv.engine;
+        let snapshot = self.held.get_or_insert_with(|| engine.snapshot());
+        let sees_own = snapshot.ts() >= self.obligation.visible;
+        if !sees_own {
+            self.held = None;
+        }
+        sees_own
     }
 
     fn view(&mut self) -> ReadView {
         match &self.held {
             Some(snapshot) => snapshot.view(),
-            None => *self.view.get_or_insert_with(|| self.kv.engine.read_view()),
+            None => *self.view.get_or_insert_with(|| self.kv.engine.read_view_from(self.obligation.visible)),
         }
     }
 
@@ -268,12 +289,12 @@ impl Round<'_> {
         })
     }
 
-    /// Executes `changes` in order, atomically and durably as one write, each seeing those before it; `None` if only a
-    /// round that may block can (nothing has been done then). An outcome for each change.
+    /// Executes `changes` in order, atomically and durably as one write, each seeing those before it. An outcome for each change.
+    /// Nothing has been done if it stops.
     ///
     /// Changes that compare a `cas` must not follow another change of the same key in one call: all that one call
     /// writes has one `cas`.
-    pub fn apply(&mut self, changes: &[Change<'_>]) -> Option<Vec<Outcome>> {
+    pub fn apply(&mut self, changes: &[Change<'_>]) -> Result<Vec<Outcome>, Stop> {
         let engine = &self.kv.engine;
         let limits = &self.kv.limits;
         self.key.clear();
@@ -288,25 +309,39 @@ impl Round<'_> {
                 && change.read() == Read::Existing
                 && engine.locate(engine.probe(target.table, target.key(&self.key))) == Presence::Files
             {
-                return None;
+                return Err(Stop::NeedsFiles);
             }
             plan.push(change, target, &self.key);
         }
-        self.obligation.merge(write(engine, &mut plan));
+        self.obligation.merge(write(engine, &mut plan, self.waits)?);
         let outcomes = plan.into_outcomes();
         // Later reads of this round must see what is written, or what made a change refuse; and a snapshot held now
         // would keep what is overwritten.
         self.refresh();
-        Some(outcomes)
+        Ok(outcomes)
     }
+}
+
+/// Why a round stops.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stop {
+    /// The next operation needs a file, and the round may not block.
+    NeedsFiles,
+    /// Others write what the next operation does, or it would have to wait for something else: see
+    /// [`turn`](crate::turn).
+    NeedsTurn,
 }
 
 /// Writes what was planned: together or, if that is refused, each change by itself. Blocking for a row that has just
 /// left memory beats starting over. Returns what must be settled.
-fn write(engine: &Engine, plan: &mut Plan<'_>) -> Obligation {
-    match plan.write(engine) {
-        Ok(commit) => commit.obligation,
-        Err(_) => plan.write_each(engine),
+///
+/// # Errors
+/// `NeedsTurn`, unless it `waits` for others; nothing was written then.
+fn write(engine: &Engine, plan: &mut Plan<'_>, waits: bool) -> Result<Obligation, Stop> {
+    match plan.write(engine, waits) {
+        Ok(commit) => Ok(commit.obligation),
+        Err(error) if error.kind() == ErrorKind::WouldBlock => Err(Stop::NeedsTurn),
+        Err(_) => Ok(plan.write_each(engine)),
     }
 }
 

@@ -9,7 +9,7 @@
 
 use super::change::{Change, Outcome, Plan};
 use super::path::{self, Key, Target};
-use super::{Document, KeyValue, Round, Watch, write};
+use super::{Document, KeyValue, Round, Stop, Watch, write};
 use oribi_engine::{
     Engine, Lookup, Obligation, Pinned, Presence, Probe, Read, ReadView, RowVersion, Sighting,
 };
@@ -43,8 +43,8 @@ pub enum Answer<'a> {
 pub struct Ran {
     /// Operations executed and answered, from the first.
     pub ops: usize,
-    /// The next one needs a file, and the round may not block.
-    pub pending: bool,
+    /// Why the next one was not.
+    pub stop: Option<Stop>,
     /// The next one is answered with a value of so many bytes, about, for which the round has no room; or 0.
     pub long_bytes: usize,
 }
@@ -65,9 +65,15 @@ impl Round<'_> {
         let sightings = pinned.as_ref().map(|pinned| sightings(engine, &probes, pinned));
         let room = Room { answer_bytes: self.answer_bytes_max, unknown_bytes: limits.value_bytes_max };
         let extent = Extent::of(engine, ops, &probes, sightings.as_deref(), room);
-        let (ops, pending) = (&ops[..extent.ops], extent.pending);
+        let (mut ops, mut stop) = (&ops[..extent.ops], extent.pending.then_some(Stop::NeedsFiles));
+        let mut long_next_bytes = extent.long_bytes;
 
-        let outcomes = changed(self.kv, ops, &targets, scratch);
+        let outcomes = changed(self.kv, ops, &targets, scratch, self.waits).unwrap_or_else(|needs_turn| {
+            // What comes before the changes is answered.
+            let before = ops.iter().position(|op| op.change().is_some());
+            (ops, stop, long_next_bytes) = (&ops[..before.unwrap_or(0)], Some(needs_turn), 0);
+            None
+        });
         if let Some((_, obligation)) = &outcomes {
             self.obligation.merge(*obligation);
             // What follows sees what was written; and a snapshot held now would keep what is overwritten.
@@ -76,7 +82,7 @@ impl Round<'_> {
         }
         let view = match &self.held {
             Some(snapshot) => snapshot.view(),
-            None => *self.view.get_or_insert_with(|| engine.read_view()),
+            None => *self.view.get_or_insert_with(|| engine.read_view_from(self.obligation.visible)),
         };
         // What left memory since it was found is read here and now, if something was written.
         let watch = Watch { locks: &self.kv.locks, now_micros: view.now_micros };
@@ -97,14 +103,14 @@ impl Round<'_> {
                         reader.get(probe, sighting, target, json, &mut |found| answer(i, found))
                     } else if found_bytes > BYTES_MAX.min(self.answer_bytes_max) {
                         // Only reads are left.
-                        return Ran { ops: i, pending: false, long_bytes: 0 };
+                        return Ran { ops: i, stop: None, long_bytes: 0 };
                     } else {
                         let most = self.answer_bytes_max;
                         match reader.get_loose(probe, sighting, target, json, most, &mut |found| {
                             answer(i, found);
                         }) {
                             (_, bytes) if bytes > most => {
-                                return Ran { ops: i, pending: false, long_bytes: bytes };
+                                return Ran { ops: i, stop: None, long_bytes: bytes };
                             }
                             (given, bytes) => {
                                 found_bytes += bytes;
@@ -114,14 +120,14 @@ impl Round<'_> {
                     };
                     match given {
                         Some(obligation) => self.obligation.merge(obligation),
-                        None => return Ran { ops: i, pending: true, long_bytes: 0 },
+                        None => return Ran { ops: i, stop: Some(Stop::NeedsFiles), long_bytes: 0 },
                     }
                 }
                 (Op::Get(_), Err(error), _) => answer(i, Answer::Refused(error.clone())),
                 (Op::Get(_), Ok(_), None) => unreachable!("what has a target has a probe"),
             }
         }
-        Ran { ops: ops.len(), pending, long_bytes: extent.long_bytes }
+        Ran { ops: ops.len(), stop, long_bytes: long_next_bytes }
     }
 }
 
@@ -147,21 +153,25 @@ fn sightings<'g>(
 type Targets<'a> = SmallVec<[Result<Target<'a>>; INLINE]>;
 
 /// Makes the changes among `ops` as one write. Their outcomes, if there are any, and what must be settled.
+///
+/// # Errors
+/// Those of [`write`].
 fn changed(
     kv: &KeyValue,
     ops: &[Op<'_>],
     targets: &[Result<Target<'_>>],
     scratch: &[u8],
-) -> Option<(Vec<Outcome>, Obligation)> {
+    waits: bool,
+) -> Result<Option<(Vec<Outcome>, Obligation)>, Stop> {
     let changes = || ops.iter().zip(targets).filter_map(|(op, target)| Some((op.change()?, target)));
     let count = changes().count();
     if count == 0 {
-        return None;
+        return Ok(None);
     }
     let mut plan = Plan::new(&kv.limits, &kv.locks, kv.now_micros(), count);
     changes().for_each(|(change, target)| plan.push(change, target, scratch));
-    let obligation = write(&kv.engine, &mut plan);
-    Some((plan.into_outcomes(), obligation))
+    let obligation = write(&kv.engine, &mut plan, waits)?;
+    Ok(Some((plan.into_outcomes(), obligation)))
 }
 
 /// By what a window is cut besides [`BYTES_MAX`].

@@ -12,7 +12,7 @@ use oribi_kudu::messages::common::{AppStatus, StatusCode};
 use oribi_kudu::messages::tserver::{PerRowError, ResourceMetrics, WriteResponse};
 use oribi_kudu::row_operations::OperationType;
 use oribi_kudu::rpc::RequestId;
-use oribi_types::{Error, Result};
+use oribi_types::{Error, ErrorKind, Result};
 use prost::Message;
 use std::cell::RefCell;
 
@@ -23,8 +23,8 @@ pub(super) enum Applied {
     Again(UnderWay),
     /// It was answered so long ago that nobody knows how.
     Stale,
-    /// It was not applied: first files must be read.
-    NeedsFiles,
+    /// It was not applied: files must be read, or others waited for.
+    MustWait,
 }
 
 /// Whether files have to be read, most likely: for a row that is not in memory, and may be in one.
@@ -36,7 +36,8 @@ fn needs_files(engine: &Engine, ops: &[WriteOp<'_>]) -> bool {
 }
 
 /// Applies `rows` in their order, as one record of the log. A row that fails does not undo the others. A request of an id that
-/// was applied before changes nothing, and is answered as it was then. Unless it `may_wait`, nothing is applied that needs files.
+/// was applied before changes nothing, and is answered as it was then. Unless it `may_wait`, nothing is applied that needs files, or
+/// has to wait for others.
 ///
 /// # Errors
 /// Those of [`Engine::write_tracked`]; nothing was applied then.
@@ -49,7 +50,7 @@ pub(super) fn apply(
 ) -> Result<Applied> {
     let ops = rows.write_ops(plan);
     if !may_wait && needs_files(engine, &ops) {
-        return Ok(Applied::NeedsFiles);
+        return Ok(Applied::MustWait);
     }
     let tally = RefCell::new(Tally::default());
     let mut decide = |i: usize, current: Option<RowVersion<'_>>, row: &mut Vec<u8>| {
@@ -60,11 +61,25 @@ pub(super) fn apply(
             let commit = Commit { ts: engine.read_view().ts, obligation: Obligation::default() };
             (commit, tally.borrow().response(rows))
         }
-        None => (engine.write(&ops, &mut decide)?, tally.borrow().response(rows)),
+        None => {
+            let written = match may_wait {
+                true => engine.write(&ops, &mut decide),
+                false => engine.try_write(&ops, &mut decide),
+            };
+            match written {
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(Applied::MustWait),
+                written => (written?, tally.borrow().response(rows)),
+            }
+        }
         Some(id) => {
             // Of most writes there is nothing to say, and nothing is kept.
             let mut answer = |out: &mut Vec<u8>| out.extend(tally.borrow().response(rows).encode_to_vec());
-            match engine.write_tracked(&request(id), &ops, &mut decide, &mut answer)? {
+            let written = engine.try_write_tracked(may_wait, &request(id), &ops, &mut decide, &mut answer);
+            let tracked = match written {
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(Applied::MustWait),
+                written => written?,
+            };
+            match tracked {
                 Tracked::Answered(answered) => (answered.commit, response_of(&answered)?),
                 Tracked::UnderWay(under_way) => return Ok(Applied::Again(under_way)),
                 Tracked::Stale => return Ok(Applied::Stale),

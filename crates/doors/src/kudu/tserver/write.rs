@@ -101,7 +101,7 @@ fn done(call: &Call, applied: Applied) -> Done {
     Done::Answer(match applied {
         Applied::Response(response, obligation) => call.answer(&response).resting_on(obligation),
         Applied::Again(under_way) => return Done::Again(under_way),
-        Applied::NeedsFiles => return Done::NeedsFiles,
+        Applied::MustWait => return Done::MustWait,
         Applied::Stale => {
             let why = "the request was answered, and its result is forgotten";
             call.fail(&ErrorStatus::new(ErrorCode::RequestStale, why))
@@ -166,7 +166,7 @@ mod tests {
             let plan = plan(node, &mut RowPlans::default(), &request);
             match execute(node, &plan, &call, &request, may_wait) {
                 Done::Answer(_) => true,
-                Done::NeedsFiles => false,
+                Done::MustWait => false,
                 Done::Again(_) => unreachable!("nobody else has it"),
             }
         };

@@ -1,0 +1,64 @@
+//! A client whose change has to wait for others waits without a thread: all others are served.
+#![allow(clippy::unwrap_used)]
+
+mod memcached_subject;
+
+use memcached_subject::{Client, Subject};
+use oribi_engine::{Engine, Table};
+use oribi_types::{Durability, Partitioning, Schema, TableDefinition, TableOptions};
+use std::sync::Arc;
+
+/// More than there are threads of any kind.
+const CLIENTS: usize = 40;
+
+/// A table of documents that is not the one of plain keys.
+fn create(engine: &Engine) -> Arc<Table> {
+    let definition = TableDefinition {
+        schema_name: "public".into(),
+        name: "other".into(),
+        schema: Schema::key_value(),
+        partitioning: Partitioning::none(),
+        options: TableOptions::new(Durability::Periodic(50)),
+    };
+    engine.create_table(definition).unwrap()
+}
+
+/// Has the rows of `tables` in files alone.
+fn leave_memory(engine: &Engine, tables: &[&Arc<Table>]) {
+    let all = engine.memory().limit();
+    engine.memory().reserve(all);
+    tables.iter().for_each(|table| engine.flush(table).unwrap());
+    engine.memory().release(all);
+}
+
+#[test]
+fn others_are_served_while_many_wait_for_a_table() {
+    let subject = Subject::new();
+    let engine = &subject.engine;
+    let table = create(engine);
+    let mut other = subject.connect();
+    other.ask("set public/other/cold 0 0 3\r\nold\r\n", "STORED\r\n");
+    other.ask("set cold 0 0 3\r\nold\r\n", "STORED\r\n");
+    leave_memory(engine, &[&table, &engine.table("default", "kv").unwrap()]);
+
+    let held = engine.hold(&table).unwrap();
+    let wait = |i: usize| -> Client {
+        let mut client = subject.connect();
+        // What it asked before is answered at once.
+        client.send("get nothing\r\n");
+        match i % 2 {
+            0 => client.send(format!("set public/other/k{i} 0 0 1\r\n1\r\n")),
+            _ => client.send("append public/other/cold 0 0 1\r\n+\r\n"),
+        }
+        client.expect("END\r\n");
+        client
+    };
+    let mut waiting: Vec<Client> = (0..CLIENTS).map(wait).collect();
+    other.ask("set mine 0 0 1\r\n1\r\n", "STORED\r\n");
+    other.ask("get mine\r\nget cold\r\n", "VALUE mine 0 1\r\n1\r\nEND\r\nVALUE cold 0 3\r\nold\r\nEND\r\n");
+    drop(held);
+    waiting.iter_mut().for_each(|client| client.expect("STORED\r\n"));
+    let appended = format!("old{}", "+".repeat(CLIENTS / 2));
+    let found = format!("VALUE public/other/cold 0 {}\r\n{appended}\r\nEND\r\n", appended.len());
+    other.ask("get public/other/cold\r\n", found);
+}
