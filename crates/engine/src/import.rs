@@ -13,6 +13,7 @@ use crate::deletions::Deletions;
 use crate::engine::Engine;
 use crate::installer::{GivenUp, PreparedChange};
 use crate::manifest::Edit;
+use crate::memory::Reserved;
 use crate::tablet::{Tablet, TabletState};
 use arrow::array::{RecordBatch, UInt32Array};
 use arrow::compute::{interleave_record_batch, take_record_batch};
@@ -35,6 +36,8 @@ pub struct Import {
     /// The commit timestamp of the rows; snapshots below the commit do not see them whatever it is.
     ts: Timestamp,
     run_bytes_max: usize,
+    /// For the runs of all tablets.
+    _memory: Reserved,
     tablets: Vec<TabletImport>,
     rows: u64,
     /// Whether the files have their final names.
@@ -67,10 +70,13 @@ impl Engine {
         let ts = self.timeline.begin(now_micros);
         self.timeline.complete(ts);
         let share = self.budget.limit() as usize / 8 / table.tablets.len().max(1);
+        let run_bytes_max = share.clamp(256 << 10, RUN_BYTES_MAX);
+        let run_bytes = (run_bytes_max * table.tablets.len()) as u64;
         Ok(Import {
             engine: self.clone(),
             ts,
-            run_bytes_max: share.clamp(256 << 10, RUN_BYTES_MAX),
+            run_bytes_max,
+            _memory: Reserved::new(&self.budget, run_bytes),
             tablets: table.tablets.iter().map(|_| TabletImport::default()).collect(),
             table,
             rows: 0,

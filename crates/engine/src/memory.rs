@@ -319,6 +319,12 @@ pub struct Reserved {
 }
 
 impl Reserved {
+    /// Whether or not there is room.
+    pub(crate) fn new(budget: &Arc<MemoryBudget>, bytes: u64) -> Self {
+        budget.reserve(bytes);
+        Reserved { budget: budget.clone(), bytes }
+    }
+
     /// `None` if the budget would be exceeded.
     pub fn try_new(budget: &Arc<MemoryBudget>, bytes: u64) -> Option<Self> {
         budget.try_reserve(bytes).then(|| Reserved { budget: budget.clone(), bytes })

@@ -151,6 +151,16 @@ fn what_is_known_of_an_open_sstable_is_counted() {
 }
 
 #[test]
+fn the_rows_that_an_import_gathers_are_counted() {
+    let (engine, table) = open_small(&SimFiles::new());
+    let before = engine.memory().queries();
+    let import = engine.import(&table).unwrap();
+    assert_eq!(engine.memory().queries() - before, MEMORY / 8);
+    drop(import);
+    assert_eq!(engine.memory().queries(), before);
+}
+
+#[test]
 fn an_overwritten_row_frees_its_memory() {
     let (_, _, engine, table) = fresh(1, Durability::Periodic(50));
     for round in 0..200 {
