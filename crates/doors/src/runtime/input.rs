@@ -83,9 +83,11 @@ impl Input {
     fn make_space(&mut self) {
         self.bytes.copy_within(self.start..self.end, 0);
         (self.start, self.end) = (0, self.len());
-        // What was used behind it may be copied along, but need not.
-        self.bytes.truncate(self.end);
-        self.bytes.reserve(RECEIVE_BYTES_MAX);
+        if self.bytes.capacity() - self.end < RECEIVE_BYTES_MAX {
+            // What is behind it need not be copied along.
+            self.bytes.truncate(self.end);
+            self.bytes.reserve(RECEIVE_BYTES_MAX);
+        }
     }
 }
 

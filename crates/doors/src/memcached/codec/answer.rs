@@ -31,6 +31,7 @@ pub fn value(key: &[u8], flags: u32, value: &[u8], cas: Option<u64>, out: &mut V
 }
 
 /// Appends what ends a line, a value, and what ends it.
+#[inline]
 pub fn block(value: &[u8], out: &mut Vec<u8>) {
     out.extend_from_slice(b"\r\n");
     out.extend_from_slice(value);
