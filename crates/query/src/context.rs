@@ -5,6 +5,7 @@ use crate::delivery::deliver;
 use crate::dml::Writers;
 use crate::error::{sql_error, sql_error_in};
 use crate::functions::ValueMemory;
+use crate::grouped_order::GroupedOrder;
 use crate::literals::{ColumnTypes, TypedLiterals, TypedOperands};
 use crate::memory::QueryMemory;
 use crate::number::{self, NumberCasts};
@@ -367,6 +368,7 @@ fn base_state(
         .with_config(config)
         .with_analyzer_rules(rules)
         .with_optimizer_rule(Arc::new(OrderedLimits))
+        .with_optimizer_rule(Arc::new(GroupedOrder::new()))
         .with_type_planner(Arc::new(ColumnTypes))
         .with_runtime_env(runtime_env)
         .build();

@@ -19,6 +19,7 @@ mod explain;
 mod foreign_words;
 mod forms;
 mod functions;
+mod grouped_order;
 mod json;
 mod json_text;
 mod jsonb;

@@ -221,8 +221,13 @@ fn is_binary(arrow: &DataType) -> bool {
     )
 }
 
-/// Numbers with a fraction, on their way to an integer column, are rounded first: Arrow's cast would truncate.
+/// Numbers with a fraction, on their way to an integer column, are rounded first: Arrow's cast would truncate. A numeric becomes the
+/// floating-point number that is nearest, where Arrow divides, and comes to another beside it: 230.00000000000003 for a 230 with 20 digits behind
+/// its point.
 fn rounded(array: &ArrayRef, to: ColumnType) -> Result<ArrayRef, SqlError> {
+    if matches!((to, array.data_type()), (ColumnType::Float | ColumnType::Double, DataType::Decimal128(..))) {
+        return number::convert(array, &to.arrow()).map_err(|e| crate::error::sql_error(e.into()));
+    }
     if to == ColumnType::Float && array.data_type() == &DataType::Float64 {
         let narrowed = number::narrowed(array.as_primitive::<Float64Type>());
         return Ok(Arc::new(narrowed.map_err(|e| crate::error::sql_error(e.into()))?));

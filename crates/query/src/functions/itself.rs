@@ -28,6 +28,14 @@ pub(crate) fn cell() -> ScalarUDF {
     function(CELL, false)
 }
 
+/// A key of a sort, which DataFusion takes for a column of its input no more.
+pub(crate) const SORT_KEY: &str = "sort_key";
+
+/// The function around a key of a sort.
+pub(crate) fn sort_key() -> ScalarUDF {
+    function(SORT_KEY, false)
+}
+
 fn function(name: &'static str, nullable: bool) -> ScalarUDF {
     let signature = Signature::any(1, Volatility::Immutable);
     ScalarUDF::new_from_impl(Itself { name, nullable, signature })

@@ -245,7 +245,11 @@ enum Number<'a> {
     Text(&'a str),
 }
 
-fn convert(array: &ArrayRef, to: &DataType) -> Result<ArrayRef, ArrowError> {
+/// Casts numbers as PostgreSQL does.
+///
+/// # Errors
+/// Ours: 22003, 42846.
+pub(crate) fn convert(array: &ArrayRef, to: &DataType) -> Result<ArrayRef, ArrowError> {
     // What is cast may have got another type since: that of the values that it is one of.
     if !differs(array.data_type(), to).map_err(ours)? {
         return arrow_cast(array, to);

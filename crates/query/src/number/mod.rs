@@ -24,7 +24,7 @@ mod sums;
 
 pub(crate) use alike::{Purpose, alike, common, compared, is_of_kind, scale, seen_as, with_room};
 pub(crate) use arithmetic::narrowed;
-pub(crate) use casts::{NumberCasts, bare_cast, bare_numeric};
+pub(crate) use casts::{NumberCasts, bare_cast, bare_numeric, convert};
 pub(crate) use literals::{mark, marked_type};
 pub(crate) use operators::ours;
 pub(crate) use ranges::ranges;

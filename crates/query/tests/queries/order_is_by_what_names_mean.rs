@@ -132,3 +132,23 @@ async fn columns_keep_their_names_and_types_where_keys_are_computed() {
     let given = "select -id as id from items where id < $1 order by id + $1";
     assert_eq!(db.rows_with(given, &[oribi_types::Value::Int32(3)]).await, ["-1", "-2"]);
 }
+
+#[tokio::test]
+async fn grouped_rows_are_sorted_by_all_keys_whatever_order_they_come_in() {
+    let db = Db::new();
+    db.run("create table items (id int primary key, g text)").await;
+    db.run("insert into items select i, chr(97 + i % 5) from generate_series(1, 23) as s(i)").await;
+    let counts = ["5|b", "5|c", "5|d", "4|a", "4|e"];
+    let ranks = ["1|b", "1|c", "1|d", "4|a", "4|e"];
+    let counted = "select g, count(*) as c from items group by g";
+    for (query, rows) in [
+        (format!("select c, g from ({counted} order by c desc limit 9) s order by c desc, g"), counts),
+        (format!("select rank() over (order by c desc) as r, g from ({counted}) s order by r, g"), ranks),
+        (
+            "select rank() over (order by count(*) desc), g from items group by g order by 1, 2".to_owned(),
+            ranks,
+        ),
+    ] {
+        assert_eq!(db.rows(&query).await, rows, "{query}");
+    }
+}

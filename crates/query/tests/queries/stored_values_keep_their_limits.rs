@@ -32,3 +32,12 @@ async fn thirty_nine_digits_are_never_stored() {
         assert_eq!(db.rows("select n from t").await, [MOST], "{sql}");
     }
 }
+
+#[tokio::test]
+async fn a_numeric_with_many_digits_is_stored_as_the_nearest_double() {
+    let db = Db::new();
+    db.run("create table halves (id int primary key, d double precision, r real)").await;
+    db.run("insert into halves select i, i / 2.0, i / 2.0 from generate_series(0, 999) as s(i)").await;
+    db.run("update halves set d = id / 2.0, r = id / 2.0 where id % 2 = 1").await;
+    assert_eq!(db.rows("select id from halves where d * 2 <> id or r * 2 <> id").await, Vec::<String>::new());
+}
