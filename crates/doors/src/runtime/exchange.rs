@@ -10,7 +10,7 @@ use std::cell::RefCell;
 
 /// Once the answers exceed this many bytes they are sent before more requests are executed: a client that does not
 /// read its answers is not served more.
-pub const OUTPUT_BYTES_MAX: usize = 256 * 1024;
+pub(super) const OUTPUT_BYTES_MAX: usize = 256 * 1024;
 /// The most that is received at once while there is little room for long requests: it is counted once it is there.
 pub(super) const RECEIVE_BYTES_MAX_IF_SCARCE: usize = 16 * 1024;
 /// The beginning of a request is copied out of a thread's buffer up to this many bytes; a longer one keeps it, and is counted.

@@ -4,9 +4,10 @@
 //!
 //! One thread for each core. A new connection goes to the thread that has the fewest: the kernel, given a listening socket
 //! for each thread, would spread them by hash, two to one thread while another has none. Those that ask for little come
-//! together on as few threads as can serve them. A thread serves its connections by turns in an `event_loop`. One that has to wait for a file, for room in memory, for the disk,
-//! for others that write the same rows, or for its client to read is served `aside` until it has nothing to wait for: there it is a task, a `connection`, beside
-//! the others that wait.
+//! together on as few threads as can serve them. A thread serves its connections by turns in an `event_loop`. One that
+//! has to wait for a file, for room in memory, for the disk, for others that write the same rows, or for its client to
+//! read is served `aside` until it has nothing to wait for: there it is a task, a `connection`, beside the others that
+//! wait.
 //!
 //! What arrived together is executed together, settled once and answered in one write. A client costs what it has
 //! sent and not what it declares: it is not read from while its answers are not read.
@@ -31,7 +32,8 @@ mod traffic;
 mod unsent;
 
 pub use door::Door;
-pub use exchange::{Exchange, OUTPUT_BYTES_MAX};
+pub use exchange::Exchange;
+use exchange::OUTPUT_BYTES_MAX;
 pub(crate) use frame_room::{FrameRoom, Waited};
 pub use input::Input;
 pub(crate) use load::{Held, LONG_REQUEST_SILENCE_MAX, TURN_SILENCE_MAX, UNCOUNTED_BYTES};
