@@ -5,7 +5,7 @@ use crate::delivery::deliver;
 use crate::dml::Writers;
 use crate::error::{sql_error, sql_error_in};
 use crate::functions::ValueMemory;
-use crate::grouped_order::GroupedOrder;
+use crate::grouped_order::keep_grouped_order;
 use crate::literals::{ColumnTypes, TypedLiterals, TypedOperands};
 use crate::memory::QueryMemory;
 use crate::number::{self, NumberCasts};
@@ -193,7 +193,11 @@ impl QueryEngine {
         plan: LogicalPlan,
     ) -> Result<Arc<dyn ExecutionPlan>, SqlError> {
         let state = Arc::clone(&context.state);
-        self.runtime.plan(async move { state.create_physical_plan(&plan).await.map_err(sql_error) }).await
+        let physical = async move {
+            let plan = keep_grouped_order(state.optimize(&plan)?)?;
+            state.query_planner().create_physical_plan(&plan, &*state).await
+        };
+        self.runtime.plan(async move { physical.await.map_err(sql_error) }).await
     }
 
     pub(crate) fn error(error: DataFusionError) -> SqlError {
@@ -368,7 +372,6 @@ fn base_state(
         .with_config(config)
         .with_analyzer_rules(rules)
         .with_optimizer_rule(Arc::new(OrderedLimits))
-        .with_optimizer_rule(Arc::new(GroupedOrder::new()))
         .with_type_planner(Arc::new(ColumnTypes))
         .with_runtime_env(runtime_env)
         .build();

@@ -28,12 +28,9 @@ pub(crate) fn cell() -> ScalarUDF {
     function(CELL, false)
 }
 
-/// A key of a sort, which DataFusion takes for a column of its input no more.
-pub(crate) const SORT_KEY: &str = "sort_key";
-
-/// The function around a key of a sort.
+/// The function around a key of a sort, which DataFusion takes for a column of its input no more.
 pub(crate) fn sort_key() -> ScalarUDF {
-    function(SORT_KEY, false)
+    function("sort_key", false)
 }
 
 fn function(name: &'static str, nullable: bool) -> ScalarUDF {

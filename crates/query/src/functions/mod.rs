@@ -31,7 +31,7 @@ pub(crate) use check::{
     check_arguments, check_cells, check_join, check_order, check_union, check_zones, checked, is_int4,
     is_of_one_type, kind,
 };
-pub(crate) use itself::{CELL, SORT_KEY, UNARY_PLUS, cell, sort_key};
+pub(crate) use itself::{CELL, UNARY_PLUS, cell, sort_key};
 pub(crate) use kinds::{Kind, is_json};
 #[cfg(test)]
 pub(crate) use large::aside;

@@ -141,13 +141,45 @@ async fn grouped_rows_are_sorted_by_all_keys_whatever_order_they_come_in() {
     let counts = ["5|b", "5|c", "5|d", "4|a", "4|e"];
     let ranks = ["1|b", "1|c", "1|d", "4|a", "4|e"];
     let counted = "select g, count(*) as c from items group by g";
+    let ordered = format!("select c, g from ({counted} order by c desc limit 9) s");
+    let ranked = format!("select rank() over (order by c desc) as r, g from ({counted}) s");
     for (query, rows) in [
-        (format!("select c, g from ({counted} order by c desc limit 9) s order by c desc, g"), counts),
-        (format!("select rank() over (order by c desc) as r, g from ({counted}) s order by r, g"), ranks),
+        (format!("{ordered} order by c desc, g"), &counts[..]),
+        (format!("{ranked} order by r, g"), &ranks),
         (
             "select rank() over (order by count(*) desc), g from items group by g order by 1, 2".to_owned(),
-            ranks,
+            &ranks,
         ),
+        // What windows sort by.
+        (
+            format!("select row_number() over (order by r, g) as n, g from ({ranked}) s order by n"),
+            &["1|b", "2|c", "3|d", "4|a", "5|e"],
+        ),
+        (
+            format!(
+                "select row_number() over (partition by r order by g) as n, r, g from ({ranked}) s order by g"
+            ),
+            &["1|4|a", "1|1|b", "2|1|c", "3|1|d", "2|4|e"],
+        ),
+        (
+            format!(
+                "select row_number() over (order by c, g) as n, c, g from \
+                 (select c, g, row_number() over (order by c) as r from ({counted}) s) s where r > 0 order by n"
+            ),
+            &["1|4|a", "2|4|e", "3|5|b", "4|5|c", "5|5|d"],
+        ),
+        // And those who share their first keys, one of them with more.
+        (
+            format!(
+                "select rank() over (partition by c order by -c) as k, \
+                 row_number() over (partition by c order by -c, g desc) as n, g from ({counted}) s order by g"
+            ),
+            &["1|2|a", "1|3|b", "1|2|c", "1|1|d", "1|1|e"],
+        ),
+        // What aggregates take their rows by.
+        (format!("select string_agg(g, '' order by r, g) from ({ranked}) s"), &["bcdae"]),
+        (format!("select string_agg(g, '' order by c desc, g) from ({ordered}) s"), &["bcdae"]),
+        (format!("select distinct on (r) r, g from ({ranked}) s order by r, g"), &["1|b", "4|a"]),
     ] {
         assert_eq!(db.rows(&query).await, rows, "{query}");
     }
