@@ -24,7 +24,7 @@ use crate::tablet::{Tablet, TabletState};
 use crate::tracked::{Plain, Tracking, Tracks, would_block};
 use crate::tracker::{Answered, Begun, Request, Tracked};
 use oribi_types::key::check_key_len;
-use oribi_types::{Error, Result, Timestamp};
+use oribi_types::{Error, ErrorKind, Result, Timestamp};
 use oribi_wal::Lsn;
 use smallvec::SmallVec;
 use std::cell::RefCell;
@@ -300,7 +300,8 @@ impl Engine {
             } else {
                 result = self.finish_unseen(result, seen);
             }
-            if ops.len() > 1 {
+            // Who was told to wait had latches for a moment, if any: others that it woke would wake it in turn.
+            if ops.len() > 1 && !is_told_to_wait(&result) {
                 self.released.tell();
             }
             if scratch.bytes() > SCRATCH_BYTES_KEPT {
@@ -506,6 +507,10 @@ impl Engine {
         commit.obligation.visible = ts;
         Ok(commit)
     }
+}
+
+fn is_told_to_wait(result: &Result<Commit>) -> bool {
+    matches!(result, Err(error) if error.kind() == ErrorKind::WouldBlock)
 }
 
 /// The state of the tablet that was asked for last: most operations of a write go to one tablet. Its active

@@ -40,6 +40,23 @@ fn a_row_of_a_table_that_others_hold_is_not_waited_for() {
     assert_eq!(get(&engine, &table, 1).as_deref(), Some("mine"));
 }
 
+/// Those who were told to wait would wake each other again and again.
+#[test]
+fn a_try_in_vain_wakes_nobody() {
+    let (_, _, engine, table) = fresh(2, Durability::Periodic(100));
+    let held = engine.hold(&table).unwrap();
+    let mut released = pin!(engine.released());
+    let mut context = Context::from_waker(Waker::noop());
+    assert!(released.as_mut().poll(&mut context).is_pending());
+    let keys = [1, 2].map(key);
+    let ops = keys.each_ref().map(|key| WriteOp { table: &table, key, read: Read::Blind, row: &[] });
+    let refused = engine.try_write(&ops, &mut |_, _, _| Ok(Decision::Delete)).unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::WouldBlock);
+    assert!(released.as_mut().poll(&mut context).is_pending());
+    drop(held);
+    assert!(released.as_mut().poll(&mut context).is_ready());
+}
+
 #[test]
 fn an_import_keeps_others_from_its_own_table_alone() {
     let hooked = Hooked::default();
