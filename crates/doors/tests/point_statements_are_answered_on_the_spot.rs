@@ -115,6 +115,30 @@ async fn what_arrived_together_is_settled_once_and_in_order() {
     assert!(settled.len() < 10, "50 writes were settled in {} steps", settled.len());
 }
 
+/// What others write at the same time may keep a write from being seen for a moment. Those behind it need not see it; who reads must.
+#[tokio::test]
+async fn writes_that_are_not_seen_yet_keep_only_reads_behind_them_waiting() {
+    let server = serve(PostgresLimits::default());
+    let addr = server.addr;
+    let sql = server.sql.clone();
+    let client = tokio::task::spawn_blocking(move || {
+        let mut client = WireClient::connect(addr);
+        client.send(&[parse("w", "put $1"), parse("s", "pick $1 $2"), message(b'S', b"")].concat());
+        client.until_ready(1);
+        let puts: Vec<u8> = (1001..=1050_i64).flat_map(|lsn| run("w", &[&lsn.to_be_bytes()])).collect();
+        let pick = run("s", &[&7_i64.to_be_bytes(), b"seven"]);
+        client.send(&[puts, pick].concat());
+        client.until_ready(51)
+    });
+    let answers = client.await.unwrap();
+    assert_eq!(kinds(&answers), format!("{}2DCZ", "2CZ".repeat(50)));
+    let row = &answers[answers.len() - 3].1;
+    assert!(row.ends_with(b"planned"), "it was executed, behind what it must see");
+    let settled = sql.settled.lock().unwrap();
+    assert_eq!(settled.last().unwrap().durable, 1050);
+    assert!(settled.len() < 10, "50 writes were settled in {} steps", settled.len());
+}
+
 #[tokio::test]
 async fn nothing_is_told_that_the_log_did_not_take() {
     let server = serve(PostgresLimits::default());

@@ -21,11 +21,13 @@ pub fn run(
     described: bool,
 ) -> Option<Running> {
     let point = prepared.point(&connection.session)?;
-    // Executing it tells the client that it was cancelled, or waits for what it must see.
-    if connection.wire.is_cancelled() || connection.wire.is_unseen() {
+    // Executing it tells the client that it was cancelled.
+    if connection.wire.is_cancelled() {
         return None;
     }
     match point {
+        // Executing it waits for what it must see. A write is decided on the newest row, whether or not others see that.
+        Point::Read(_) if connection.wire.is_unseen() => None,
         Point::Read(point) => read(connection, prepared, point, parameters, formats, described),
         Point::Write(point) => write(connection, prepared, point, parameters),
     }

@@ -220,7 +220,11 @@ impl Wire {
     }
 
     /// Whether the client wrote what a statement that reads does not see yet.
-    pub fn is_unseen(&self) -> bool {
+    pub fn is_unseen(&mut self) -> bool {
+        let seen = Obligation { visible: self.owed.visible, ..Obligation::default() };
+        if seen.visible > Timestamp::MIN && self.sql.settled(seen).is_none() {
+            self.owed.visible = Timestamp::MIN;
+        }
         self.owed.visible > Timestamp::MIN
     }
 

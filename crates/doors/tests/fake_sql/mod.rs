@@ -18,7 +18,7 @@ use oribi_session::sql::{
     SqlError, SqlSession, TransactionStatus,
 };
 use oribi_types::batch::ColumnBuilder;
-use oribi_types::{ColumnType, Error, ErrorKind, Value, ValueRef};
+use oribi_types::{ColumnType, Error, ErrorKind, Timestamp, Value, ValueRef};
 use std::net::SocketAddr;
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -103,10 +103,11 @@ impl SqlEngine for FakeSql {
     }
 
     fn settled(&self, obligation: Obligation) -> Option<BoxFuture<'static, Result<(), Error>>> {
-        if obligation.durable == 0 {
-            return None;
+        match (obligation.durable, obligation.visible) {
+            (0, Timestamp::MIN) => return None,
+            (0, _) => {}
+            _ => self.settled.lock().unwrap().push(obligation),
         }
-        self.settled.lock().unwrap().push(obligation);
         let stopped = self.stopped.load(Ordering::SeqCst);
         Some(Box::pin(async move {
             tokio::task::yield_now().await;
@@ -315,11 +316,14 @@ impl PointRead for Statement {
     }
 }
 
-/// `put n` must wait for LSN n; 0 is refused.
+/// `put n` must wait for LSN n, and above 1000 until others see it; 0 is refused.
 impl PointWrite for Statement {
     fn write(&self, parameters: &[Value]) -> Option<(u64, Obligation)> {
         match parameters {
-            [Value::Int64(n @ 1..)] => Some((1, Obligation { durable: *n as u64, ..Obligation::default() })),
+            [Value::Int64(n @ 1..)] => {
+                let visible = if *n > 1000 { Timestamp(*n as u64) } else { Timestamp::MIN };
+                Some((1, Obligation { durable: *n as u64, visible, ..Obligation::default() }))
+            }
             _ => None,
         }
     }
