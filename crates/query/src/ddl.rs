@@ -164,7 +164,7 @@ pub(crate) async fn blocking<T: Send + 'static>(
     change: impl FnOnce(&Arc<Engine>) -> Result<T, Error> + Send + 'static,
 ) -> Result<T, Error> {
     let engine = Arc::clone(query.engine());
-    query.runtime().lookup(move || change(&engine)).await
+    query.runtime().change(move || change(&engine)).await
 }
 
 async fn create_schema(run: Run<'_>, name: &str, if_not_exists: bool) -> Result<(), SqlError> {

@@ -14,7 +14,9 @@ use oribi_env::Priority;
 use oribi_session::sql::SqlError;
 use oribi_types::{Error, ErrorKind, Result};
 use std::future::Future;
+use std::sync::Arc;
 use tokio::runtime::{Builder, Runtime};
+use tokio::sync::Mutex;
 use tokio::task::{AbortHandle, JoinHandle};
 
 /// Planning recurses over expressions: a long chain of `OR` needs more than the default 2 MiB.
@@ -31,6 +33,8 @@ pub(crate) struct QueryRuntime {
     queries: Option<Runtime>,
     /// Calls into the engine that may block; normal priority.
     lookups: Option<Runtime>,
+    /// Who changes the catalog.
+    changing: Arc<Mutex<()>>,
 }
 
 impl QueryRuntime {
@@ -59,6 +63,7 @@ impl QueryRuntime {
         Ok(QueryRuntime {
             queries: Some(queries.map_err(refused)?),
             lookups: Some(lookups.map_err(refused)?),
+            changing: Arc::default(),
         })
     }
 
@@ -72,6 +77,20 @@ impl QueryRuntime {
             .spawn_blocking(work)
             .await
             .unwrap_or_else(|e| Err(Error::internal(format!("lookup thread: {e}"))))
+    }
+
+    /// Runs a change of the catalog. The engine makes one at a time, and some wait long: those that would wait there for their turn
+    /// would keep all others from their look-ups.
+    pub(crate) async fn change<T: Send + 'static>(
+        &self,
+        work: impl FnOnce() -> Result<T> + Send + 'static,
+    ) -> Result<T> {
+        let turn = Arc::clone(&self.changing).lock_owned().await;
+        let change = move || {
+            let _turn = turn;
+            work()
+        };
+        self.lookup(change).await
     }
 
     /// Runs a call into the engine that may block on files, and that nobody waits for.
@@ -155,7 +174,10 @@ impl Drop for AbortOnDrop {
 mod tests {
     use super::*;
     use crate::functions::aside;
-    use std::sync::{Arc, mpsc};
+    use futures::future::{join, join_all};
+    use futures::poll;
+    use std::pin::pin;
+    use std::sync::mpsc;
 
     /// More than there are threads that execute queries.
     const MANY: usize = 16;
@@ -212,6 +234,20 @@ mod tests {
                 .await
         })
         .await;
+    }
+
+    #[tokio::test]
+    async fn others_look_up_while_the_catalog_is_changed() {
+        let runtime = QueryRuntime::new(1, Priority::Normal).unwrap();
+        let (end, ended) = mpsc::channel::<()>();
+        let changed = runtime.change(move || Ok(ended.recv().is_err()));
+        let others = join_all((0..2 * LOOKUPS_MAX).map(|_| runtime.change(|| Ok(true))));
+        let mut changes = pin!(join(changed, others));
+        assert!(poll!(&mut changes).is_pending());
+        assert_eq!(runtime.lookup(|| Ok(1)).await.unwrap(), 1);
+        drop(end);
+        let (first, others) = changes.await;
+        assert!(first.unwrap() && others.into_iter().all(Result::unwrap));
     }
 
     #[tokio::test]
