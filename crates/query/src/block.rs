@@ -30,6 +30,7 @@ pub(crate) fn begin(session: &SqlSession) {
 pub(crate) async fn end(session: &SqlSession, commit: bool) -> Result<&'static str, SqlError> {
     let (status, staged) = session.end_block();
     let commit = commit && status != TransactionStatus::Failed;
+    let mut settings = BlockSettings { session, committed: false };
     if status == TransactionStatus::Idle {
         session.warn("there is no transaction in progress");
     }
@@ -37,9 +38,21 @@ pub(crate) async fn end(session: &SqlSession, commit: bool) -> Result<&'static s
         Some(staged) if commit => (staged.apply)().await,
         _ => Ok(()),
     };
-    session.end_block_settings(commit && applied.is_ok());
+    settings.committed = commit && applied.is_ok();
     applied.map_err(rolled_back)?;
     Ok(if commit { "COMMIT" } else { "ROLLBACK" })
+}
+
+/// Those that a block made, which end with it: when this is dropped. A client may cancel a `COMMIT` that waits for others.
+struct BlockSettings<'s> {
+    session: &'s SqlSession,
+    committed: bool,
+}
+
+impl Drop for BlockSettings<'_> {
+    fn drop(&mut self) {
+        self.session.end_block_settings(self.committed);
+    }
 }
 
 fn rolled_back(error: SqlError) -> SqlError {
