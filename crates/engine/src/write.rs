@@ -171,7 +171,7 @@ impl Engine {
     pub fn write(&self, ops: &[WriteOp<'_>], decide: &mut Decide<'_>) -> Result<Commit> {
         match ops {
             [_] => self.execute(ops, decide, &mut Plain { waits: true }, None),
-            _ => self.write_again(ops, decide, &mut ReadAhead::default()),
+            _ => self.write_again(true, ops, decide, &mut ReadAhead::default()),
         }
     }
 
@@ -182,22 +182,25 @@ impl Engine {
     /// As [`write`](Self::write); `WouldBlock` if others write one of the rows, memory or the log is full, or the like. Nothing
     /// was applied then, though `decide` may have been called: it is to be tried again, as when it is [`released`](Self::released).
     pub fn try_write(&self, ops: &[WriteOp<'_>], decide: &mut Decide<'_>) -> Result<Commit> {
-        let mut ahead = (ops.len() != 1).then(ReadAhead::default);
-        self.execute(ops, decide, &mut Plain { waits: false }, ahead.as_mut())
+        match ops {
+            [_] => self.execute(ops, decide, &mut Plain { waits: false }, None),
+            _ => self.write_again(false, ops, decide, &mut ReadAhead::default()),
+        }
     }
 
-    /// As [`write`](Self::write), for one of several attempts to make the same write: what one has read from files, the next
-    /// need not read again. It is forgotten once one succeeds.
+    /// As [`write`](Self::write) and, unless it `waits`, as [`try_write`](Self::try_write), for one of several attempts to make the
+    /// same write: what one has read from files, the next need not read again. It is forgotten once one succeeds.
     ///
     /// # Errors
-    /// As [`write`](Self::write).
+    /// As these.
     pub fn write_again(
         &self,
+        waits: bool,
         ops: &[WriteOp<'_>],
         decide: &mut Decide<'_>,
         ahead: &mut ReadAhead,
     ) -> Result<Commit> {
-        let commit = self.execute(ops, decide, &mut Plain { waits: true }, Some(ahead))?;
+        let commit = self.execute(ops, decide, &mut Plain { waits }, Some(ahead))?;
         *ahead = ReadAhead::default();
         Ok(commit)
     }

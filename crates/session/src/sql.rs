@@ -158,10 +158,10 @@ pub trait PointRead: Send + Sync {
 /// A prepared write of one row by its primary key.
 pub trait PointWrite: Send + Sync {
     /// Writes. Returns the number of rows written, 0 or 1, and what must be [settled](SqlEngine::settled) before that
-    /// is told to anybody. It blocks where executing the statement would.
+    /// is told to anybody. It waits for nobody, but may read a file.
     ///
-    /// `None`: nothing was written, because the statement is refused, or not plain after all with these parameters.
-    /// Executing it says why, or does it.
+    /// `None`: nothing was written, because the statement is refused, or not plain after all with these parameters, or has to
+    /// wait for others. Executing it says why, or does it.
     fn write(&self, parameters: &[Value]) -> Option<(u64, Obligation)>;
 }
 

@@ -24,8 +24,6 @@ use std::sync::Arc;
 
 /// Rows that a write reads from files under its latches at most, as long as it may give them back: some milliseconds.
 const ROWS_LATCHED_MAX: usize = 128;
-/// Times that latches are given back. Each is nearly always the last.
-const ROUNDS_MAX: u32 = 4;
 /// Memory is asked for in such steps.
 const ROOM_BYTES: u64 = 1 << 20;
 
@@ -88,6 +86,9 @@ impl Look {
 }
 
 impl ReadAhead {
+    /// Times that latches are given back, over all attempts of a write. Each is nearly always the last.
+    pub const ROUNDS_MAX: u32 = 4;
+
     /// For other operations than the last, maybe.
     pub(super) fn begin(&mut self) {
         self.look = None;
@@ -186,7 +187,11 @@ impl Engine {
 
     /// Whether `ops`, whose keys are latched, lack so much of what is in files that their latches are to be given back.
     pub(super) fn lacks(&self, ops: &[WriteOp<'_>], targets: &[Target<'_>], ahead: &mut ReadAhead) -> bool {
-        if ops.len() <= ROWS_LATCHED_MAX || ahead.is_full || ahead.rounds == ROUNDS_MAX || !reads_files(ops) {
+        if ops.len() <= ROWS_LATCHED_MAX
+            || ahead.is_full
+            || ahead.rounds == ReadAhead::ROUNDS_MAX
+            || !reads_files(ops)
+        {
             return false;
         }
         if let Some(look) = &ahead.look

@@ -7,18 +7,24 @@
 use super::room::Room;
 use super::{changed, check_size, settle};
 use crate::context::QueryEngine;
-use futures::FutureExt;
+use futures::{FutureExt, TryFutureExt};
 use oribi_engine::{
     Commit, Decide, Decision, EncodedRows, Engine, Read, ReadAhead, RowVersion, Table, WriteOp,
 };
 use oribi_session::sql::{SqlError, SqlSession, Staged, TransactionStatus};
-use oribi_types::{ErrorKind, Result, Timestamp};
-use std::cell::RefCell;
+use oribi_types::{Error, ErrorKind, Result, Timestamp};
+use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::pin::pin;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use tokio::sync::OwnedSemaphorePermit;
 
 /// Statements of at most this many rows are written on the thread that serves the client; larger ones would hold it up.
 const ROWS_INLINE_MAX: usize = 64;
+
+/// A statement that was told so often to wait, for half a second or so, stands in line for a thread that may: others may be
+/// faster whenever it tries.
+const TRIES_ALONE: u32 = 16;
 
 /// Where one statement writes.
 #[derive(Clone)]
@@ -41,62 +47,114 @@ impl Destination {
         self.query.engine()
     }
 
-    /// Runs `work`, which writes about `rows` rows, where it may block.
-    pub(crate) async fn blocking<T: Send + 'static>(
+    /// Has `work` write about `rows` rows of `table`, made of `state`, which comes back. A few are written on this thread, and
+    /// where that would have to wait for others, nothing has changed: `work` is called again when it may go better. Many are
+    /// written, once, by a thread that may wait. Dropping the future gives the write up, unless it is decided already.
+    pub(crate) async fn write<S: Send + 'static, T: Send + 'static>(
         &self,
+        table: &Table,
         rows: usize,
-        work: impl FnOnce(&Writer<'_>) -> T + Send + 'static,
-    ) -> Result<T, SqlError> {
-        let (stages, shared) = (self.block.is_some(), Arc::clone(&self.ahead));
-        let (done, decided) = blocking(self.engine(), rows, move |engine| {
-            let decided = stages.then(RefCell::default);
-            let shared = || shared.lock().unwrap_or_else(PoisonError::into_inner);
-            let ahead = RefCell::new(std::mem::take(&mut *shared()));
-            let done = work(&Writer { engine, held: None, decided: decided.as_ref(), ahead: &ahead });
-            *shared() = ahead.into_inner();
-            (done, decided.and_then(RefCell::into_inner))
+        mut state: S,
+        work: impl Fn(&mut S, &Writer<'_>) -> T + Send + 'static,
+    ) -> Result<(S, T), SqlError> {
+        let mut place = pin!(self.query.writers().place(table.id()));
+        let mut tries = 0;
+        let place = loop {
+            if rows > ROWS_INLINE_MAX {
+                break place.await;
+            }
+            self.engine().admission().await;
+            if let Some(done) = self.attempt(None, |writer| work(&mut state, writer)) {
+                return Ok((state, self.stage(done)?));
+            }
+            tokio::select! {
+                biased;
+                place = &mut place, if tries >= TRIES_ALONE => break place,
+                () = oribi_session::turn(self.engine(), tries) => tries += 1,
+            }
+        };
+        let asked = Arc::new(());
+        let (still, waiting) = (Arc::downgrade(&asked), self.clone());
+        let (state, done) = aside(self.engine(), Some(place), move || {
+            let done = waiting.attempt(Some(&still), |writer| work(&mut state, writer));
+            (state, done)
         })
         .await?;
-        // Not where it was decided: a statement that was dropped meanwhile must not reach a later block.
-        if let (Some(decided), Some(session)) = (decided, &self.block) {
-            let room = Room::new(&self.query);
-            room.hold(decided.bytes())?;
-            session.stage(decided.staged(Arc::clone(self.engine()), room));
-        }
-        Ok(done)
+        Ok((state, self.stage(done.expect("who may wait is not told to"))?))
     }
 
-    /// Applies `work` where it may block: at once, or when the block is committed. Returns what it gives, if it ran.
+    /// Calls `work` once. The writer waits if it is told whether it is still asked to; otherwise it may have been told to wait, and
+    /// `None` is returned.
+    fn attempt<T>(
+        &self,
+        asked: Option<&Weak<()>>,
+        work: impl FnOnce(&Writer<'_>) -> T,
+    ) -> Option<Attempted<T>> {
+        let decided = self.block.is_some().then(RefCell::default);
+        let shared = || self.ahead.lock().unwrap_or_else(PoisonError::into_inner);
+        let (ahead, is_told_to_wait) = (RefCell::new(std::mem::take(&mut *shared())), Cell::new(false));
+        let done = work(&Writer {
+            engine: self.engine(),
+            asked,
+            is_told_to_wait: &is_told_to_wait,
+            held: None,
+            decided: decided.as_ref(),
+            ahead: &ahead,
+        });
+        *shared() = ahead.into_inner();
+        // What it made of being told to wait, a refusal perhaps, rests on what others still write.
+        (!is_told_to_wait.get()).then(|| Attempted { done, decided: decided.and_then(RefCell::into_inner) })
+    }
+
+    /// Leaves what was decided to the block. Not where it was decided: a statement that was dropped meanwhile must not reach a
+    /// later block.
+    fn stage<T>(&self, attempted: Attempted<T>) -> Result<T, SqlError> {
+        if let (Some(decided), Some(session)) = (attempted.decided, &self.block) {
+            let room = Room::new(&self.query);
+            room.hold(decided.bytes())?;
+            session.stage(decided.staged(&self.query, room));
+        }
+        Ok(attempted.done)
+    }
+
+    /// Applies `work` to `table` where it may wait for others: at once, or when the block is committed. Returns what it gives, if
+    /// it ran.
     pub(crate) async fn apply<T: Send + 'static>(
         &self,
         table: &Table,
         work: impl FnOnce() -> Result<T, SqlError> + Send + 'static,
     ) -> Result<Option<T>, SqlError> {
-        let Some(session) = &self.block else {
-            return blocking(self.engine(), usize::MAX, move |_| work()).await?.map(Some);
+        let (query, table) = (Arc::clone(&self.query), table.id());
+        let applied = async move {
+            let place = query.writers().place(table).await;
+            aside(query.engine(), Some(place), work).await?
         };
-        let engine = Arc::clone(self.engine());
-        let apply =
-            move || async move { blocking(&engine, usize::MAX, move |_| work()).await?.map(|_| ()) }.boxed();
-        session.stage(Staged { table: Some(table.id()), apply: Box::new(apply) });
+        let Some(session) = &self.block else { return applied.await.map(Some) };
+        let apply = move || applied.map_ok(|_| ()).boxed();
+        session.stage(Staged { table: Some(table), apply: Box::new(apply) });
         Ok(None)
     }
 }
 
-/// Runs `work`, which writes about `rows` rows, where it may block.
-async fn blocking<T: Send + 'static>(
-    engine: &Arc<Engine>,
-    rows: usize,
-    work: impl FnOnce(&Engine) -> T + Send + 'static,
+/// What an attempt gave and, in a block, what it decided.
+struct Attempted<T> {
+    done: T,
+    decided: Option<Decided>,
+}
+
+/// Runs `work` on a thread that serves nobody. Where it waits for those who write to a table, it has a place among those who do.
+pub(super) async fn aside<T: Send + 'static>(
+    engine: &Engine,
+    place: Option<OwnedSemaphorePermit>,
+    work: impl FnOnce() -> T + Send + 'static,
 ) -> Result<T, SqlError> {
     engine.admission().await;
-    if rows <= ROWS_INLINE_MAX {
-        return Ok(work(engine));
-    }
-    let engine = Arc::clone(engine);
-    tokio::task::spawn_blocking(move || work(&engine))
-        .await
-        .map_err(|e| SqlError::new(ErrorKind::Internal, format!("a write stopped: {e}")))
+    let run = move || {
+        let _place = place;
+        work()
+    };
+    let ran = tokio::task::spawn_blocking(run).await;
+    ran.map_err(|e| SqlError::new(ErrorKind::Internal, format!("a write stopped: {e}")))
 }
 
 /// Writes to a table that is held: [`Held::write`](oribi_engine::Held::write).
@@ -105,6 +163,9 @@ pub(crate) type Write<'h> = dyn Fn(&[WriteOp<'_>], &mut Decide<'_>, &mut ReadAhe
 /// The engine, as a statement writes to it.
 pub(crate) struct Writer<'e> {
     pub(crate) engine: &'e Engine,
+    /// Of a writer that may wait: there as long as somebody asks for the write.
+    asked: Option<&'e Weak<()>>,
+    is_told_to_wait: &'e Cell<bool>,
     /// The table that it writes to, if nobody else may.
     held: Option<&'e Write<'e>>,
     /// In a block, what was decided instead of written.
@@ -120,13 +181,24 @@ impl Writer<'_> {
 
     fn apply(&self, ops: &[WriteOp<'_>], decide: &mut Decide<'_>) -> Result<Commit> {
         let ahead = &mut *self.ahead.borrow_mut();
+        let Some(asked) = self.asked else {
+            let tried = self.engine.write_again(false, ops, decide, ahead);
+            return tried
+                .inspect_err(|error| self.is_told_to_wait.set(error.kind() == ErrorKind::WouldBlock));
+        };
+        // It may have waited for so long that its client has given up.
+        let decide: &mut Decide<'_> = &mut |i, current, row| match asked.strong_count() {
+            0 => Err(Error::unavailable("nobody asks for the write any more")),
+            _ => decide(i, current, row),
+        };
         match self.held {
             Some(write) => write(ops, decide, ahead),
-            None => self.engine.write_again(ops, decide, ahead),
+            None => self.engine.write_again(true, ops, decide, ahead),
         }
     }
 
-    /// As [`Engine::write`]; in a block, decides without writing.
+    /// As [`Engine::write`]; in a block, decides without writing. One that must not wait may be told to
+    /// ([`Engine::try_write`]).
     ///
     /// # Errors
     /// As [`Engine::write`].
@@ -217,21 +289,24 @@ impl Decided {
     }
 
     /// `room` is what holds it.
-    fn staged(self, engine: Arc<Engine>, room: Room) -> Staged {
-        let table = Some(self.table.id());
+    fn staged(self, query: &Arc<QueryEngine>, room: Room) -> Staged {
+        let table = Arc::clone(&self.table);
+        let destination = Destination { query: Arc::clone(query), block: None, ahead: Arc::default() };
+        let of = Some(table.id());
         let apply = move || {
             async move {
                 let _room = room;
-                let commit = blocking(&engine, self.rows.len(), move |engine| self.write(engine)).await??;
-                settle(&engine, &commit).await
+                let write = |decided: &mut Decided, writer: &Writer<'_>| decided.write(writer);
+                let (_, commit) = destination.write(&table, self.rows.len(), self, write).await?;
+                settle(destination.engine(), &commit?).await
             }
             .boxed()
         };
-        Staged { table, apply: Box::new(apply) }
+        Staged { table: of, apply: Box::new(apply) }
     }
 
-    fn write(&self, engine: &Engine) -> Result<Commit> {
-        engine.write(&self.rows.operations(&self.table, Read::Existing), &mut |i, current, _| {
+    fn write(&self, writer: &Writer<'_>) -> Result<Commit> {
+        writer.write(&self.rows.operations(&self.table, Read::Existing), &mut |i, current, _| {
             let change = &self.changes[i];
             let same = match change.seen {
                 Seen::Nothing => current.is_none(),

@@ -11,13 +11,13 @@ use super::rows::{Written, duplicate_key, push_row};
 use super::sink::RowSink;
 use super::source::SourceQuery;
 use super::upsert::{Conflict, Upsert};
-use super::{Destination, Run, Scope, changed, coerce, names, refuse, settle};
+use super::{Destination, Run, Scope, Writer, changed, coerce, names, refuse, settle};
 use crate::syntax::syntax_error;
 use arrow::array::RecordBatch;
 use arrow::datatypes::SchemaRef;
 use datafusion::sql::sqlparser::ast::{self, Expr, SetExpr, TableObject};
 use futures::StreamExt;
-use oribi_engine::{Commit, Decision, EncodedRows, Engine, Read, Table};
+use oribi_engine::{Commit, Decision, EncodedRows, Engine, Lookup, Obligation, Read, Table};
 use oribi_session::sql::{Outcome, SqlError};
 use oribi_types::batch::value_at;
 use oribi_types::{ColumnSource, ColumnType, Error, ErrorKind, Schema, Value, ValueRef};
@@ -169,10 +169,9 @@ impl Insert {
         let (destination, table, schema) = (run.destination(), &self.table, &self.schema);
         match &self.conflict {
             Conflict::Refuse => {
-                let rows = Arc::new(rows);
-                let commit = insert_new(&destination, table, schema, &rows).await?;
+                let (rows, commit) = insert_new(&destination, table, schema, rows).await?;
                 let count = rows.len() as u64;
-                Ok((commit, Arc::unwrap_or_clone(rows), count))
+                Ok((commit?, rows, count))
             }
             Conflict::Ignore => {
                 let shown = self.returning.is_some();
@@ -228,7 +227,7 @@ fn done(count: u64) -> Outcome {
     Outcome::Done { tag: format!("INSERT 0 {count}") }
 }
 
-/// Inserts rows whose keys must not exist.
+/// Inserts rows whose keys must not exist; returns them with what became of them.
 ///
 /// # Errors
 /// `AlreadyExists` (23505), naming the key; nothing is inserted then.
@@ -236,31 +235,29 @@ pub(crate) async fn insert_new(
     destination: &Destination,
     table: &Arc<Table>,
     schema: &Arc<Schema>,
-    rows: &Arc<EncodedRows>,
-) -> Result<Commit, SqlError> {
-    let (table, schema, rows) = (Arc::clone(table), Arc::clone(schema), Arc::clone(rows));
-    let (result, refused) = destination
-        .blocking(rows.len(), move |writer| {
-            let mut refused = None;
-            let result = writer.write(&rows.operations(&table, Read::Existing), &mut |i, current, _| {
-                if current.is_some() {
-                    refused = Some(i);
-                    return Err(changed());
-                }
-                Ok(Decision::Proposed)
-            });
-            let refused = refused.map(|i| {
-                (observe(writer.engine, &table, rows.key(i)), duplicate_key(&table, &schema, rows.key(i)))
-            });
-            (result, refused)
-        })
-        .await?;
+    rows: EncodedRows,
+) -> Result<(EncodedRows, Result<Commit, SqlError>), SqlError> {
+    let (of, schema) = (Arc::clone(table), Arc::clone(schema));
+    let insert = move |rows: &mut EncodedRows, writer: &Writer<'_>| {
+        let mut refused = None;
+        let result = writer.write(&rows.operations(&of, Read::Existing), &mut |i, current, _| {
+            if current.is_some() {
+                refused = Some(i);
+                return Err(changed());
+            }
+            Ok(Decision::Proposed)
+        });
+        let refused = refused
+            .map(|i| (observe(writer.engine, &of, rows.key(i)), duplicate_key(&of, &schema, rows.key(i))));
+        (result, refused)
+    };
+    let (rows, (result, refused)) = destination.write(table, rows.len(), rows, insert).await?;
     if let Some((seen, error)) = refused {
         // The refusal tells of a row, so it waits for that row as a read of it would.
-        destination.engine().settled(seen?).await?;
-        return Err(error);
+        destination.engine().settled(seen).await?;
+        return Ok((rows, Err(error)));
     }
-    Ok(result?)
+    Ok((rows, result.map_err(SqlError::from)))
 }
 
 /// Inserts the rows whose keys do not exist.
@@ -270,10 +267,10 @@ async fn insert_absent(
     rows: EncodedRows,
     shown: bool,
 ) -> Result<(Commit, Written), SqlError> {
-    let table = Arc::clone(table);
-    let written = destination.blocking(rows.len(), move |writer| {
+    let of = Arc::clone(table);
+    let insert = move |rows: &mut EncodedRows, writer: &Writer<'_>| {
         let mut written = Written::new(shown);
-        let commit = writer.write(&rows.operations(&table, Read::Existing), &mut |i, current, _| {
+        let commit = writer.write(&rows.operations(&of, Read::Existing), &mut |i, current, _| {
             if current.is_some() {
                 return Ok(Decision::Keep);
             }
@@ -281,12 +278,18 @@ async fn insert_absent(
             Ok(Decision::Proposed)
         })?;
         Ok::<_, Error>((commit, written))
-    });
-    Ok(written.await??)
+    };
+    let (_, inserted) = destination.write(table, rows.len(), rows, insert).await?;
+    Ok(inserted?)
 }
 
-fn observe(engine: &Engine, table: &Table, key: &[u8]) -> Result<oribi_engine::Obligation, Error> {
-    Ok(engine.get(table, key, engine.read_view(), |_| ())?.1)
+/// What must be settled before somebody is told of the row with `key`.
+fn observe(engine: &Engine, table: &Table, key: &[u8]) -> Obligation {
+    match engine.try_get(table, key, engine.read_view(), |_| ()) {
+        Lookup::Found((), seen) | Lookup::Absent(seen) => seen,
+        // No file is before what it has is durable.
+        Lookup::Pending => Obligation::default(),
+    }
 }
 
 /// The single row of a query that computes values.

@@ -3,8 +3,8 @@
 //! A planned statement is looked at once: one that names its only row by constants and sets nothing but constants (for
 //! a `DO UPDATE`, proposed values too) becomes a [`PointWrite`], which encodes key and row straight into the engine's
 //! write. It knows one way through: whatever is not plain (a refusal, a parameter of a type that must be converted, a
-//! row so large that its memory is counted, a table that changed meanwhile) it leaves to the planned statement, having
-//! written nothing. So it can differ from that statement only in what both succeed at.
+//! row so large that its memory is counted, a table that changed meanwhile, others that would have to be waited for) it leaves
+//! to the planned statement, having written nothing. So it can differ from that statement only in what both succeed at.
 
 use super::changed;
 use super::constant::Constant;
@@ -258,7 +258,7 @@ impl PointWrite {
     ) -> Option<(Commit, bool)> {
         let mut written = false;
         let operation = [WriteOp { table: &self.table, key, read: Read::Existing, row: proposed }];
-        let commit = self.engine.write(&operation, &mut |_, current, row| {
+        let commit = self.engine.try_write(&operation, &mut |_, current, row| {
             let decision = decide(current, row)?;
             written = decision != Decision::Keep;
             Ok(decision)
@@ -269,10 +269,6 @@ impl PointWrite {
 
 impl sql::PointWrite for PointWrite {
     fn write(&self, parameters: &[Value]) -> Option<(u64, Obligation)> {
-        // Where writers wait for memory, the planned statement waits without holding up the thread.
-        if !self.engine.admits() {
-            return None;
-        }
         let written = SCRATCH.with_borrow_mut(|scratch| {
             scratch.key.clear();
             scratch.row.clear();

@@ -6,7 +6,8 @@
 //! 1. Beside everybody: all rows are read, latched and compared. As a rule none has changed.
 //! 2. Alone among statements of this kind, the rows that had changed are read again. What is left to disturb it are point
 //!    writes, which come faster than any query: so the table is then [held](oribi_engine::Held), and the few rows that changed in
-//!    this last moment are read once more, while nobody changes them. The write finds them so.
+//!    this last moment are read once more, while nobody changes them. The write finds them so, unless it lets the table go to read
+//!    others from files: then those that changed meanwhile are read again, a few times at most.
 //!
 //! Nothing is written before the last round, and then everything.
 
@@ -15,7 +16,7 @@ use super::matched::{Matched, Selection, Target};
 use super::room::Room;
 use super::{Destination, Parameters, Run, Writer};
 use crate::context::QueryEngine;
-use oribi_engine::{Commit, Decision, RowVersion, Table, WriteOp};
+use oribi_engine::{Commit, Decision, ReadAhead, RowVersion, Table, WriteOp};
 use oribi_session::sql::{SqlError, SqlSession};
 use oribi_types::{ColumnType, Error, Value};
 use std::sync::Arc;
@@ -73,9 +74,9 @@ pub(super) fn write(
     }
 }
 
-/// Times that a statement looks at rows that it holds. They are as they were when it looked first, but that some may have
-/// expired.
-const LOOKS_MAX: usize = 8;
+/// Times that a statement looks at rows that it holds: they may be others than it knows when it holds them first, and each time that
+/// its write has let them go. The rest is for rows that expire between.
+const LOOKS_MAX: usize = 1 + ReadAhead::ROUNDS_MAX as usize + 4;
 
 /// Reads the rows of `selection` and writes what `write` makes of them, until none has changed in between.
 ///
@@ -94,11 +95,9 @@ pub(super) async fn read_and_write<T: Send + 'static>(
     };
     let room = Room::new(run.query);
     let matched = selection.find(run, target, &room).await?;
-    let (round, mut matched, room, write) = destination
-        .blocking(matched.len(), move |writer| {
-            let round = write(&matched, &room, writer);
-            (round, matched, room, write)
-        })
+    let (rows, read) = (matched.len(), (matched, room, write));
+    let ((mut matched, room, write), round) = destination
+        .write(&target.table, rows, read, |(matched, room, write), writer| write(matched, room, writer))
         .await?;
     let changed = match round? {
         Round::Written(written) => return Ok(written),
@@ -127,13 +126,13 @@ pub(super) async fn read_and_write<T: Send + 'static>(
 pub(super) async fn alone<T: Send + 'static>(
     destination: &Destination,
     table: &Arc<Table>,
-    mut look: impl FnMut(&Writer<'_>) -> Result<Option<T>, SqlError> + Send + 'static,
+    look: impl FnMut(&Writer<'_>) -> Result<Option<T>, SqlError> + Send + 'static,
 ) -> Result<T, SqlError> {
-    let table = Arc::clone(table);
+    let of = Arc::clone(table);
     // Where it may wait: for those who have latches, and for its query.
-    destination
-        .blocking(usize::MAX, move |writer| {
-            let held = writer.engine.hold(&table)?;
+    let (_, found) = destination
+        .write(table, usize::MAX, look, move |look, writer| {
+            let held = writer.engine.hold(&of)?;
             let write: &Write<'_> = &|ops, decide, ahead| held.write(ops, decide, ahead);
             for _ in 0..LOOKS_MAX {
                 if let Some(found) = look(&writer.holding(write))? {
@@ -142,7 +141,8 @@ pub(super) async fn alone<T: Send + 'static>(
             }
             Err(Error::internal("rows changed while they were held").into())
         })
-        .await?
+        .await?;
+    found
 }
 
 /// What a [`Run`] borrows.

@@ -5,9 +5,11 @@
 //! exists, and both are all or nothing.
 
 use super::coerce::coerce;
+use super::destination::{Destination, aside};
+use super::insert::insert_new;
 use super::room::Room;
 use super::rows::check_not_null;
-use super::{Destination, insert::insert_new, settle};
+use super::settle;
 use arrow::array::{Array, ArrayRef, RecordBatch, RecordBatchOptions};
 use arrow::datatypes::{Schema as ArrowSchema, SchemaRef};
 use oribi_engine::{Commit, EncodedRows, Import, Table};
@@ -74,7 +76,7 @@ impl RowSink {
             return Ok(());
         }
         let stored = self.stored_batch(batch)?;
-        self.import_batches(vec![stored]).await
+        self.import_batch(stored).await
     }
 
     /// Takes rows that will be written with [`into_rows`](Self::into_rows).
@@ -124,8 +126,9 @@ impl RowSink {
         let mut attempts_left = ATTEMPTS_MAX;
         loop {
             attempts_left -= 1;
-            let rows = Arc::new(std::mem::take(&mut self.rows));
-            match insert_new(&self.destination, &self.table, &self.schema, &rows).await {
+            let rows = std::mem::take(&mut self.rows);
+            let (rows, inserted) = insert_new(&self.destination, &self.table, &self.schema, rows).await?;
+            match inserted {
                 Err(error)
                     if error.sqlstate.is_none()
                         && error.error.kind() == ErrorKind::Retry
@@ -142,33 +145,38 @@ impl RowSink {
         }
     }
 
+    /// Begins an import with the rows gathered.
     async fn become_import(&mut self) -> Result<(), SqlError> {
-        let import = self.destination.engine().import(&self.table);
-        self.import = Some(import.map_err(|e| import_error(&self.table, e))?);
-        let rows = std::mem::take(&mut self.rows);
-        let mut batches = Vec::new();
-        let mut part = EncodedRows::default();
-        for i in 0..rows.len() {
-            part.push_encoded(rows.key(i), rows.row(i));
-            if part.len() == REBATCH_ROWS || i + 1 == rows.len() {
-                let whole = std::mem::take(&mut part).to_batch(&self.schema, Timestamp::MIN)?;
-                let stored: Vec<usize> = self.stored_positions().collect();
-                batches.push(whole.project(&stored).map_err(oribi_types::Error::from)?);
+        let engine = Arc::clone(self.destination.engine());
+        let (table, schema) = (Arc::clone(&self.table), Arc::clone(&self.schema));
+        let (rows, stored) = (std::mem::take(&mut self.rows), self.stored_positions().collect::<Vec<_>>());
+        self.import_by(move || {
+            let mut import = engine.import(&table)?;
+            let mut part = EncodedRows::default();
+            for i in 0..rows.len() {
+                part.push_encoded(rows.key(i), rows.row(i));
+                if part.len() == REBATCH_ROWS || i + 1 == rows.len() {
+                    let whole = std::mem::take(&mut part).to_batch(&schema, Timestamp::MIN)?;
+                    import.push(whole.project(&stored)?)?;
+                }
             }
-        }
-        drop(rows);
-        self.import_batches(batches).await
+            Ok(import)
+        })
+        .await
     }
 
-    async fn import_batches(&mut self, batches: Vec<RecordBatch>) -> Result<(), SqlError> {
+    async fn import_batch(&mut self, batch: RecordBatch) -> Result<(), SqlError> {
         let mut import = self.import.take().expect("an import is under way");
-        let pushed = self
-            .destination
-            .blocking(usize::MAX, move |_| {
-                batches.into_iter().try_for_each(|batch| import.push(batch)).map(|()| import)
-            })
-            .await?;
-        self.import = Some(pushed.map_err(|e| import_error(&self.table, e))?);
+        self.import_by(move || import.push(batch).map(|()| import)).await
+    }
+
+    /// Has `work`, which begins the import or goes on with it, wait for files where nobody is served.
+    async fn import_by(
+        &mut self,
+        work: impl FnOnce() -> oribi_types::Result<Import> + Send + 'static,
+    ) -> Result<(), SqlError> {
+        let import = aside(self.destination.engine(), None, work).await?;
+        self.import = Some(import.map_err(|e| import_error(&self.table, e))?);
         Ok(())
     }
 

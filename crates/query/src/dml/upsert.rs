@@ -245,29 +245,23 @@ impl Upsert {
         let room = Room::new(run.query);
         let (upsert, table, schema) = (Arc::clone(upsert), Arc::clone(table), Arc::clone(schema));
         let (writers, destination) = (run.query.writers(), run.destination());
+        let of = Arc::clone(&table);
         if !upsert.reads_first() {
-            let write = move |writer: &Writer<'_>| {
-                let proposal = Proposal {
-                    writer,
-                    table: &table,
-                    schema: &schema,
-                    rows: &rows,
-                    bound: &bound,
-                    room: &room,
-                };
+            let write = move |(): &mut (), writer: &Writer<'_>| {
+                let proposal =
+                    Proposal { writer, table: &of, schema: &schema, rows: &rows, bound: &bound, room: &room };
                 upsert.write_directly(proposal, Written::new(shown))
             };
-            return destination.blocking(count, write).await?;
+            return destination.write(&table, count, (), write).await?.1;
         }
         let turn = writers.beside(table.id()).await;
-        let of = Arc::clone(&table);
         let read_then_write = move |writer: &Writer<'_>| {
             let proposal =
                 Proposal { writer, table: &of, schema: &schema, rows: &rows, bound: &bound, room: &room };
             upsert.read_then_write(proposal, Written::new(shown))
         };
-        let (round, read_then_write) =
-            destination.blocking(count, move |writer| (read_then_write(writer), read_then_write)).await?;
+        let (read_then_write, round) =
+            destination.write(&table, count, read_then_write, |attempt, writer| attempt(writer)).await?;
         if let Some(done) = round? {
             return Ok(done);
         }

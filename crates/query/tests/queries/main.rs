@@ -40,3 +40,4 @@ mod updates_change_what_they_match;
 mod values_are_inserted_as_written;
 mod what_can_be_called_answers_as_postgresql;
 mod work_is_pushed_down_to_the_scan;
+mod writers_wait_without_a_thread;
