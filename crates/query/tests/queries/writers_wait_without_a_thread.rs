@@ -4,7 +4,7 @@
 use crate::db::Db;
 use futures::future::{BoxFuture, join_all};
 use futures::{FutureExt, poll};
-use oribi_session::sql::{Outcome, Point, Prepared, SqlEngine, SqlError, SqlSession};
+use oribi_session::sql::{Outcome, Point, Prepared, SqlEngine, SqlError, SqlSession, TransactionStatus};
 use std::sync::{Arc, mpsc};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
@@ -157,6 +157,26 @@ fn blocks_decide_and_commit_without_a_thread() {
         assert_eq!(db.rows("select n from t order by id").await, ["1", "0"]);
         run(&db, &deciding, "commit").await.unwrap();
         assert_eq!(db.rows("select n from t order by id").await, ["1", "5"]);
+    });
+}
+
+#[test]
+fn a_commit_that_is_given_up_has_ended_its_block() {
+    let db = Db::new();
+    runtime(1).block_on(async {
+        tables(&db).await;
+        db.run(&insert("t", 1, 1)).await;
+        let session = session();
+        run(&db, &session, "begin").await.unwrap();
+        run(&db, &session, "set application_name = 'of the block'").await.unwrap();
+        run(&db, &session, "update t set n = 1 where id = 1").await.unwrap();
+        let commit = prepare(&db, &session, "commit").await;
+        let held = Held::new(&db);
+        assert!(poll!(&mut execute(&session, commit)).is_pending());
+        assert_eq!(session.transaction(), TransactionStatus::Idle);
+        assert_eq!(session.setting("application_name"), None);
+        held.release();
+        assert_eq!(db.rows("select n from t").await, ["0"]);
     });
 }
 
