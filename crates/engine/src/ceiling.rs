@@ -124,7 +124,7 @@ impl Engine {
         let _raise = self.ceiling.lock();
         // Whoever was writing when the engine was closed has its timestamp; whoever comes later is refused.
         let last = {
-            let _gate = self.gate.write();
+            let _gate = self.gate.alone();
             self.timeline.last()
         };
         self.set_ceiling(last)

@@ -1,4 +1,7 @@
 //! Changes of the catalog: each is one manifest record, durable when the call returns.
+//!
+//! Nothing that writers or readers take is held while the record is synced. Other changes wait meanwhile, and writers of
+//! rows that may be gone by it (see [`undecided`](crate::undecided)).
 
 use crate::catalog::{Alteration, Catalog, DEFAULT_BUCKET, PUBLIC_SCHEMA, Table};
 use crate::engine::Engine;
@@ -6,6 +9,7 @@ use crate::installer::GivenUp;
 use crate::manifest::{Edit, Install, TableRecord};
 use crate::stop::StopOnPanic;
 use crate::tablet::{FileSet, Tablet, TabletId, TabletState};
+use crate::undecided::Change;
 use oribi_env::locks::{self, MutexGuard};
 use oribi_types::{
     Durability, Error, Partitioning, Result, Schema, TableDefinition, TableOptions, Timestamp,
@@ -149,9 +153,10 @@ impl Engine {
         let tablets: Vec<&Arc<Tablet>> = tables.iter().flat_map(|table| &table.tablets).collect();
         // First: nobody installs files of a tablet that the manifest knows no more.
         let _installers: Vec<_> = tablets.iter().map(|tablet| tablet.installer.lock()).collect();
+        let _undecided = self.begin_deciding(Change::goes(tablets.iter().copied()));
         {
             // No write is acknowledged that a drop could take along whose commit fails and which a crash finds all the same.
-            let _gate = self.gate.write();
+            let _gate = self.gate.alone();
             tablets.iter().for_each(|tablet| tablet.set_leaving());
         }
         let committed = self.manifest.commit(edits);
@@ -159,7 +164,7 @@ impl Engine {
             .inspect_err(|_| self.give_up_all([GivenUp::Drop(tables.iter().copied().cloned().collect())]))?;
         self.change_catalog(remove);
         let emptied = {
-            let _gate = self.gate.write();
+            let _gate = self.gate.alone();
             tablets.iter().for_each(|tablet| tablet.set_dropped());
             let flushed_lsn = self.log.appended();
             tablets.iter().map(|tablet| self.empty(tablet, Timestamp::MAX, flushed_lsn)).collect()
@@ -200,7 +205,7 @@ impl Engine {
         let altered = Arc::new(altered.with_range_dropped(table.range_dropped()));
         {
             // Under the gate no write is between asking for the version and being applied.
-            let _gate = self.gate.write();
+            let _gate = self.gate.alone();
             altered.tablets.iter().for_each(|tablet| tablet.set_version(altered.version()));
             self.change_catalog(|catalog| {
                 if let Some(tables) = catalog.schemas.get_mut(schema) {
@@ -253,42 +258,54 @@ impl Engine {
         let _ddl = self.begin_ddl();
         let table = self.latest(table.id()).ok_or_else(|| Error::not_found("the table was dropped"))?;
         let _installers: Vec<_> = table.tablets.iter().map(|tablet| tablet.installer.lock()).collect();
-        self.remove_rows(&table.tablets, |history_from, flushed_lsn| {
+        let stay = || table.tablets.iter().for_each(|tablet| tablet.set_staying(table.version()));
+        let commit = |history_from, flushed_lsn| {
             let edits = table.tablets.iter().map(|tablet| {
                 let removed = tablet.state().files.files.iter().map(|f| f.id()).collect();
                 let install =
                     Install { tablet: tablet.id, removed, flushed_lsn, history_from, ..Install::default() };
                 Edit::Install(install)
             });
-            self.manifest.commit(edits.collect())
-        })
+            self.manifest.commit(edits.collect()).inspect_err(|_| stay())
+        };
+        self.remove_rows(&table, &table.tablets, commit, |_| stay())
     }
 
-    /// Removes all rows of `tablets`, whose installers the caller holds, by what `commit` writes to the manifest: it is
-    /// called with the moment at which they go, and the LSN of the last record. If it fails, they stay.
+    /// Removes all rows of `tablets` of `table`, whose installers the caller holds, by what `commit` writes to the manifest: it is
+    /// called with the moment at which they go, and the LSN of the last record of them. If it fails, they stay, and it says
+    /// whether they can be written. `publish` is called at that moment, which it is told, with the gate held alone.
     pub(crate) fn remove_rows(
         &self,
+        table: &Table,
         tablets: &[Arc<Tablet>],
         commit: impl FnOnce(Timestamp, Lsn) -> Result<()>,
+        publish: impl FnOnce(Timestamp),
     ) -> Result<()> {
-        // Everybody's writes wait while the gate is held, so most of the log is waited for before.
-        self.log.wait_durable(self.log.appended())?;
         // Snapshots of before and after differ, even if nobody writes.
-        let now_micros = self.timeline.now_micros();
-        self.reserve_timestamps(now_micros, || true)?;
-        let (at, emptied) = {
-            // Under the gate no write of the tablets is under way: all of them are before or after. A write behind the
-            // record must not be decided before it is durable, nor one before it be forgotten if it is.
-            let _gate = self.gate.write();
-            let flushed_lsn = self.log.appended();
-            self.log.wait_durable(flushed_lsn)?;
-            let at = self.timeline.begin(now_micros);
-            let committed = commit(at, flushed_lsn);
-            let emptied = committed
-                .map(|()| tablets.iter().map(|tablet| self.empty(tablet, at, flushed_lsn)).collect());
-            self.timeline.complete(at);
-            (at, emptied?)
+        self.reserve_timestamps(self.timeline.now_micros(), || true)?;
+        // The tablets' writers wait from the gate on, so most of the log is waited for before.
+        self.log.wait_durable(self.log.appended())?;
+        let undecided = self.begin_deciding(Change::goes(tablets));
+        let flushed_lsn = {
+            // Under the gate no write of the tablets is under way: all of them are before the record, and must be durable
+            // when it is, so as not to be forgotten, or they are made when it is decided.
+            let _gate = self.gate.alone();
+            tablets.iter().for_each(|tablet| tablet.set_leaving());
+            self.log.appended()
         };
+        let stay = |_: &Error| tablets.iter().for_each(|tablet| tablet.set_staying(table.version()));
+        self.log.wait_durable(flushed_lsn).inspect_err(stay)?;
+        let appointment = self.timeline.appoint(self.timeline.now_micros());
+        commit(appointment.at(), flushed_lsn)?;
+        let (at, emptied) = {
+            let _gate = self.gate.alone();
+            let at = appointment.keep();
+            publish(at);
+            let emptied = tablets.iter().map(|tablet| self.empty(tablet, at, flushed_lsn)).collect();
+            self.timeline.complete(at);
+            (at, emptied)
+        };
+        drop(undecided);
         self.sweep(emptied);
         // Who is told of it must not come with a snapshot from before.
         self.timeline.wait_for_watermark(at)?;

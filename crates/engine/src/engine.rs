@@ -2,6 +2,7 @@
 
 use crate::background::Background;
 use crate::catalog::{Catalog, Table};
+use crate::gate::Gate;
 use crate::holders::Holders;
 use crate::index::RowIndex;
 use crate::installer::GivenUp;
@@ -11,10 +12,12 @@ use crate::memory::MemoryBudget;
 use crate::options::EngineOptions;
 use crate::read::ReadView;
 use crate::timeline::{Snapshot, Timeline};
+use crate::tracked::would_block;
 use crate::tracker::ResultTracker;
+use crate::undecided::Undecided;
 use arc_swap::ArcSwap;
 use oribi_env::Env;
-use oribi_env::locks::{self, Mutex, RwLock};
+use oribi_env::locks::{self, Mutex};
 use oribi_sstable::PointReads;
 use oribi_types::{Error, Result, Timestamp};
 use oribi_wal::{Log, Lsn};
@@ -43,9 +46,8 @@ pub struct Engine {
     pub(crate) catalog_version: AtomicU64,
     /// One change of the catalog at a time.
     pub(crate) ddl: Mutex<(), { locks::DDL }>,
-    /// Writers hold it shared from taking their timestamp until they are applied; who seals a memtable holds it
-    /// alone, so that a memtable has all of its writes and their LSNs are below those of the next.
-    pub(crate) gate: RwLock<(), { locks::GATE }>,
+    pub(crate) gate: Gate,
+    pub(crate) undecided: Undecided,
     pub(crate) latches: Latches,
     pub(crate) released: Arc<Released>,
     pub(crate) next_memtable: AtomicU64,
@@ -231,16 +233,33 @@ impl Engine {
         if ts <= self.timeline.watermark() {
             return Ok(());
         }
+        self.precede(true, ts)?;
+        self.timeline.wait_for_watermark(ts)
+    }
+
+    /// Makes sure that all later writes are above `ts`, of an event that somebody has seen elsewhere. Unless it `waits`, it waits
+    /// for nobody: earlier writes may not be seen yet.
+    ///
+    /// # Errors
+    /// Those of [`observe`](Self::observe); `WouldBlock`.
+    pub fn precede(&self, waits: bool, ts: Timestamp) -> Result<()> {
+        if ts <= self.timeline.last() {
+            return Ok(());
+        }
         let ahead = ts.micros().saturating_sub(self.timeline.now_micros());
         if ahead > CLOCKS_APART_MICROS_MAX {
             return Err(Error::invalid(format!("timestamp {} is {ahead} microseconds in the future", ts.0)));
         }
         // The next microsecond: a timestamp is taken by it, as if for a write.
         let micros = ts.micros() + 1;
-        self.reserve_timestamps(micros, || true)?;
-        let taken = self.timeline.begin(micros);
-        self.timeline.complete(taken);
-        self.timeline.wait_for_watermark(taken)
+        self.reserve_timestamps_if(waits, micros, || true)?;
+        while !self.timeline.pass(ts, micros) {
+            if !waits {
+                return Err(would_block("a timestamp is taken for a change of files"));
+            }
+            self.timeline.wait_for_appointment()?;
+        }
+        Ok(())
     }
 
     /// Whether an answer with this obligation may be sent at once.

@@ -90,7 +90,7 @@ impl Engine {
     /// Makes the active memtable a sealed one, unless it is empty. Under the gate no write is between its LSN and its
     /// memtable, so the sealed one has every record of the tablet up to now.
     pub(crate) fn seal_tablet(&self, tablet: &Tablet) {
-        let _gate = self.gate.write();
+        let _gate = self.gate.alone();
         if tablet.state().active.is_empty() {
             return;
         }
@@ -196,7 +196,7 @@ impl Engine {
     fn flushed_below(&self) -> Lsn {
         // Under the gate every record appended so far is noted in its memtable, and its result; later ones are above it.
         let appended = {
-            let _gate = self.gate.write();
+            let _gate = self.gate.alone();
             self.log.appended()
         };
         let catalog = self.catalog.load();

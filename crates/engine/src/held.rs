@@ -3,7 +3,9 @@
 //!
 //! What is held are the latches of all keys that the table has or may get, which a write of many rows takes most of anyway.
 //! Whoever wants to write one of them waits, through whichever door it came, and nobody who reads does. So they are not held
-//! while much is read from files.
+//! while more than a few rows are read from files for a write, nor while a change of the table is undecided: a write lets go of the
+//! table then, and holds it again before it decides. That can be so several times in one write, and rows that the caller has read
+//! before are as they were only as far as its `decide` finds them so.
 
 use crate::catalog::Table;
 use crate::engine::Engine;
@@ -26,8 +28,8 @@ pub struct Held<'e> {
 }
 
 impl Engine {
-    /// Keeps everybody else from changing rows of `table` until what it returns is dropped. A snapshot that is taken
-    /// meanwhile sees the rows as they are; only [`Held::write`] may be called for a write by the same thread.
+    /// Keeps everybody else from changing rows of `table` until what it returns is dropped, but while a [`Held::write`] lets go of
+    /// it. A snapshot that is taken meanwhile sees the rows as they are; no other write may be called by the same thread.
     ///
     /// # Errors
     /// `Unavailable` if the engine has stopped.
@@ -46,8 +48,9 @@ impl Held<'_> {
         self.engine.timeline.wait_for_watermark(self.engine.timeline.last())
     }
 
-    /// As [`Engine::write_again`], of rows of the table that is held. If much of it is to be read from files, which `ahead` does
-    /// not know, the table is not held meanwhile: rows that were read before may have changed then.
+    /// As [`Engine::write_again`], of rows of the table that is held. If more than a few of them are to be read from files, which
+    /// `ahead` does not know, or are to go by a change that is being made, the table is not held meanwhile: rows that were read
+    /// before may have changed then. While `decide` runs it is held; once this has failed with `Retry` it may not be.
     ///
     /// # Errors
     /// As [`Engine::write`]; `Retry` also for a row of another table.

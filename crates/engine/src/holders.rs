@@ -39,20 +39,21 @@ impl Holders {
         holders.push(holder);
     }
 
-    /// Has those that began first give up what they hold, until that is so many bytes.
-    fn give_up(&self, bytes: usize) {
+    /// Has those that began first give up what they hold, until that is not more than `bytes_max`. In all, `counted` bytes are
+    /// held, but what no scan has any more is being freed, and nobody else's to give up.
+    fn give_up(&self, counted: usize, bytes_max: usize) {
         let holders: Vec<Arc<dyn Holder>> = self.0.lock().iter().filter_map(Weak::upgrade).collect();
-        let mut freed = 0;
-        for holder in holders {
-            if freed >= bytes {
+        let holders: Vec<_> = holders.iter().map(|holder| (holder, holder.held_bytes())).collect();
+        // A row that several hold is counted for each.
+        let by_scans: usize = holders.iter().map(|(_, held)| held).sum();
+        let mut excess = counted.min(by_scans).saturating_sub(bytes_max);
+        for (holder, held) in holders.into_iter().filter(|(_, held)| *held > 0) {
+            if excess == 0 {
                 return;
             }
-            let held = holder.held_bytes();
-            if held > 0 {
-                tracing::warn!(bytes = held, "a scan that holds rows for too long gives them up");
-                holder.give_up();
-                freed += held;
-            }
+            tracing::warn!(bytes = held, "a scan that holds rows for too long gives them up");
+            holder.give_up();
+            excess = excess.saturating_sub(held);
         }
     }
 }
@@ -60,10 +61,43 @@ impl Holders {
 impl Engine {
     /// Tells the budget what is held of rows that the row index does not have any more, and sees that it is not too much.
     pub(crate) fn measure_held(&self) {
-        let excess = oribi_index::held_bytes().saturating_sub(self.budget.held_max() as usize);
-        if excess > 0 {
-            self.holders.give_up(excess);
+        let (held, held_max) = (oribi_index::held_bytes(), self.budget.held_max() as usize);
+        if held > held_max {
+            self.holders.give_up(held, held_max);
         }
         self.budget.set_held(oribi_index::held_bytes() as u64);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+
+    struct Scan(AtomicUsize);
+
+    impl Holder for Scan {
+        fn held_bytes(&self) -> usize {
+            self.0.load(Relaxed)
+        }
+
+        fn give_up(&self) {
+            self.0.store(0, Relaxed);
+        }
+    }
+
+    #[test]
+    fn nobody_gives_up_rows_for_those_that_are_being_freed() {
+        let holders = Holders::default();
+        let scans = [50, 30, 40].map(|bytes| Arc::new(Scan(AtomicUsize::new(bytes))));
+        for scan in &scans {
+            let scan: Weak<dyn Holder> = Arc::downgrade(&(scan.clone() as Arc<dyn Holder>));
+            holders.add(scan);
+        }
+        let held = || scans.each_ref().map(|scan| scan.held_bytes());
+        holders.give_up(1000, 120);
+        assert_eq!(held(), [50, 30, 40], "the others' were given up by now");
+        holders.give_up(1000, 60);
+        assert_eq!(held(), [0, 0, 40], "those that began first");
     }
 }

@@ -4,17 +4,21 @@
 //! otherwise a new file is started. Nothing is seen before [`Import::commit`], which checks that every key is new and
 //! adds all files by one manifest record.
 //!
-//! What takes long is done while others write: comparing with the table's files, publishing the new ones. Writers are
-//! kept out only to compare what came into memory last, and for the record.
+//! What takes long is done while others write: comparing with the table's files, publishing the new ones. While what came into
+//! memory last is compared, and the record is synced, those wait whose keys may be in the import (see
+//! [`undecided`](crate::undecided)). All writers of the table are kept out for two moments: when that begins, and when the files
+//! become the table's.
 
 use crate::catalog::Table;
 use crate::compaction::OUTPUT_BATCH_ROWS;
 use crate::deletions::Deletions;
 use crate::engine::Engine;
 use crate::installer::{GivenUp, PreparedChange};
+use crate::latches::Latch;
 use crate::manifest::Edit;
 use crate::memory::Reserved;
 use crate::tablet::{Tablet, TabletState};
+use crate::undecided::Change;
 use arrow::array::{RecordBatch, UInt32Array};
 use arrow::compute::{interleave_record_batch, take_record_batch};
 use oribi_sstable::{Sstable, SstableId, SstableMeta, SstableOptions, SstableWriter, stored_columns};
@@ -26,6 +30,8 @@ use std::sync::Arc;
 
 /// Rows of a run are sorted in memory: this many bytes per tablet at most, and never more than the budget allows.
 const RUN_BYTES_MAX: usize = 64 << 20;
+/// Memory for the rows of a run is counted in such steps.
+const ROOM_BYTES: usize = 256 << 10;
 /// How often the commit looks again after others changed the table meanwhile.
 const COMMIT_ATTEMPTS: usize = 10;
 
@@ -36,8 +42,6 @@ pub struct Import {
     /// The commit timestamp of the rows; snapshots below the commit do not see them whatever it is.
     ts: Timestamp,
     run_bytes_max: usize,
-    /// For the runs of all tablets.
-    _memory: Reserved,
     tablets: Vec<TabletImport>,
     rows: u64,
     /// Whether the files have their final names.
@@ -48,6 +52,8 @@ pub struct Import {
 struct TabletImport {
     batches: Vec<(RecordBatch, EncodedKeys)>,
     bytes: usize,
+    /// For these, as they come.
+    memory: Vec<Reserved>,
     /// The file being written and its last key.
     open: Option<(SstableWriter, Vec<u8>)>,
     finished: Vec<SstableMeta>,
@@ -70,13 +76,11 @@ impl Engine {
         let ts = self.timeline.begin(now_micros);
         self.timeline.complete(ts);
         let share = self.budget.limit() as usize / 8 / table.tablets.len().max(1);
-        let run_bytes_max = share.clamp(256 << 10, RUN_BYTES_MAX);
-        let run_bytes = (run_bytes_max * table.tablets.len()) as u64;
+        let run_bytes_max = share.clamp(ROOM_BYTES, RUN_BYTES_MAX);
         Ok(Import {
             engine: self.clone(),
             ts,
             run_bytes_max,
-            _memory: Reserved::new(&self.budget, run_bytes),
             tablets: table.tablets.iter().map(|_| TabletImport::default()).collect(),
             table,
             rows: 0,
@@ -153,6 +157,9 @@ impl Import {
     fn push_to(&mut self, tablet: usize, batch: RecordBatch, keys: EncodedKeys) -> Result<()> {
         let part = &mut self.tablets[tablet];
         part.bytes += batch.get_array_memory_size();
+        while part.memory.len() * ROOM_BYTES < part.bytes {
+            part.memory.push(Reserved::new(&self.engine.budget, ROOM_BYTES as u64));
+        }
         part.batches.push((batch, keys));
         if part.bytes > self.run_bytes_max { self.write_run(tablet) } else { Ok(()) }
     }
@@ -161,6 +168,7 @@ impl Import {
     fn write_run(&mut self, tablet: usize) -> Result<()> {
         let part = &mut self.tablets[tablet];
         let batches = std::mem::take(&mut part.batches);
+        let _memory = std::mem::take(&mut part.memory);
         part.bytes = 0;
         let mut order: Vec<(usize, usize)> = Vec::new();
         for (b, (batch, _)) in batches.iter().enumerate() {
@@ -256,6 +264,7 @@ impl Import {
         self.publish()?;
         // What was written before is not forgotten while the import is remembered.
         engine.log.wait_durable(engine.log.appended())?;
+        engine.reserve_timestamps(engine.timeline.now_micros(), || true)?;
 
         // In this order, which all others keep to. No table or partition is dropped; no key is between a memtable and its
         // file, and the row index agrees; the set of files stays as it is.
@@ -267,46 +276,58 @@ impl Import {
             return Ok(false);
         }
         self.check_files()?;
-        // Nobody writes to the table, nor has decided to insert a key that was absent: from here to the end the keys stay new. It
-        // takes one look at memory and one synced record, which must not be seen apart. No tablet has another generation until
-        // the installers are free.
-        let generations: Vec<u64> = table.tablets.iter().map(|tablet| tablet.generation()).collect();
-        let latches = engine.latches.take_sets(&generations);
-        let installed = match self.is_in_memtables()? {
-            true => false,
-            false => self.install().map(|()| true)?,
+        let files =
+            table.tablets.iter().zip(&self.tablets).map(|(tablet, part)| (tablet.id, part.sstables.clone()));
+        let undecided = {
+            // Nobody is between deciding to insert a key that was absent and doing it: from here to the end the keys that are new
+            // stay new.
+            let _latches = self.latch_table();
+            engine.begin_deciding(Change::Comes(files.collect()))
         };
-        drop(latches);
         engine.released.tell();
-        Ok(installed)
+        let is_new = !self.is_in_memtables()?;
+        if is_new {
+            self.install()?;
+        }
+        drop(undecided);
+        Ok(is_new)
     }
 
-    /// Adds the published files to the table. The caller keeps writers and other installers out.
+    /// Keeps all writers of the table out. No tablet has another generation until the installers, which the caller has, are free.
+    fn latch_table(&self) -> Vec<Latch<'_>> {
+        let generations: Vec<u64> = self.table.tablets.iter().map(|tablet| tablet.generation()).collect();
+        self.engine.latches.take_sets(&generations)
+    }
+
+    /// Adds the published files to the table. The caller keeps other installers out, and writers of keys that are in them.
     fn install(&mut self) -> Result<()> {
-        let timeline = &self.engine.timeline;
-        let ts = timeline.begin(timeline.now_micros());
-        let with_files = self.table.tablets.iter().zip(&self.tablets).filter(|(_, p)| !p.sstables.is_empty());
-        let changes: Vec<_> = with_files
-            .map(|(tablet, part)| (tablet, PreparedChange::adding(tablet, &part.sstables, ts)))
-            .collect();
-        let edits = changes.iter().map(|(_, change)| Edit::Install(change.install.clone())).collect();
-        // If the commit fails, the record may be on the disk all the same.
-        let ids = self.tablets.iter().flat_map(|part| part.finished.iter().map(|meta| meta.id));
+        let engine = &self.engine;
+        let timeline = &engine.timeline;
+        let appointment = timeline.appoint(timeline.now_micros());
+        // If the commit fails, or panics, the record may be on the disk all the same.
+        let tablets = std::mem::take(&mut self.tablets);
+        let changes = |ts| changes(&self.table, &tablets, ts);
+        let edits = changes(appointment.at()).map(|(_, change)| Edit::Install(change.install)).collect();
+        let ids = tablets.iter().flat_map(|part| part.finished.iter().map(|meta| meta.id));
         let dir = &self.table.tablets[0].dir;
         let files: Vec<_> = ids.map(|id| GivenUp::Sstable(dir.clone(), id)).collect();
-        self.tablets.clear();
-        let committed = self.engine.manifest.commit(edits);
-        if committed.is_ok() {
-            for (tablet, change) in changes {
-                let files = Arc::new(change.files);
+        let committed = engine.manifest.commit(edits);
+        let ts = committed.is_ok().then(|| {
+            // Whoever has decided on a row looked at the files as they were.
+            let _latches = self.latch_table();
+            let ts = appointment.keep();
+            for (tablet, PreparedChange { files, .. }) in changes(ts) {
+                let files = Arc::new(files);
                 tablet.change(|state| TabletState { files: files.clone(), ..state.clone() });
             }
-        }
-        self.engine.timeline.complete(ts);
-        committed.inspect_err(|_| self.engine.give_up_all(files))?;
-        self.engine.settle_given_up();
+            timeline.complete(ts);
+            ts
+        });
+        engine.released.tell();
+        committed.inspect_err(|_| engine.give_up_all(files))?;
+        engine.settle_given_up();
         // Whoever decides on the rows next tells of them, and snapshots must not lack them then.
-        self.engine.timeline.wait_for_watermark(ts)
+        ts.map_or(Ok(()), |ts| timeline.wait_for_watermark(ts))
     }
 
     /// Gives the files their final names, durably, and opens them under these.
@@ -375,6 +396,17 @@ impl Import {
         }
         Ok(false)
     }
+}
+
+/// What the files of an import change, if snapshots below `visible_from` do not see them.
+fn changes<'t>(
+    table: &'t Table,
+    parts: &'t [TabletImport],
+    visible_from: Timestamp,
+) -> impl Iterator<Item = (&'t Arc<Tablet>, PreparedChange)> {
+    let with_files = table.tablets.iter().zip(parts).filter(|(_, part)| !part.sstables.is_empty());
+    with_files
+        .map(move |(tablet, part)| (tablet, PreparedChange::adding(tablet, &part.sstables, visible_from)))
 }
 
 /// Checks that no key of `new` is live in one of `others`.

@@ -19,6 +19,7 @@ mod deletions;
 mod engine;
 mod expiry;
 mod flush;
+mod gate;
 mod held;
 mod holders;
 mod import;
@@ -45,6 +46,7 @@ mod timeline;
 mod tracked;
 mod tracker;
 mod trouble;
+mod undecided;
 mod walk;
 mod write;
 

@@ -22,8 +22,8 @@ use oribi_wal::frames::{FrameWriter, read_frames};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::AtomicBool;
-use std::sync::atomic::Ordering::{Acquire, Release};
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Release};
+use std::sync::atomic::{AtomicBool, AtomicU64};
 
 const CURRENT: &str = "CURRENT";
 const CURRENT_TMP: &str = "CURRENT.tmp";
@@ -291,14 +291,18 @@ pub fn validate_manifest(bytes: &[u8]) -> Result<()> {
     read_manifest(bytes).map(|_| ())
 }
 
-/// The open manifest.
+/// The open manifest. Its lock is held during a sync, so that only who makes a record takes it.
 pub(crate) struct Manifest {
     env: Env,
     dir: PathBuf,
     bytes_max: u64,
     inner: Mutex<Inner, { locks::MANIFEST }>,
-    /// Whether there is no writer; to be asked without the lock, which is held during a sync.
+    /// The last id that was given out. What a record names was given out before.
+    last_id: AtomicU64,
+    /// Whether there is no writer …
     failed: AtomicBool,
+    /// … and why, as of the last attempt to write.
+    why: Mutex<Option<Error>, { locks::LEAF }>,
 }
 
 struct Inner {
@@ -308,8 +312,6 @@ struct Inner {
     end: u64,
     /// What was committed.
     state: ManifestState,
-    /// Why there is no writer.
-    failed: Option<Error>,
 }
 
 /// Why the next file was not begun.
@@ -361,9 +363,15 @@ impl Manifest {
     pub fn start(env: &Env, dir: &Path, state: ManifestState, bytes_max: u64) -> Result<Self> {
         let writer = start_file(env, dir, &state).map_err(|not_begun| not_begun.error)?;
         let end = end_of(&writer, bytes_max);
-        let inner = Mutex::new(Inner { writer: Some(writer), end, state, failed: None });
-        let failed = AtomicBool::new(false);
-        Ok(Manifest { env: env.clone(), dir: dir.to_owned(), bytes_max, inner, failed })
+        Ok(Manifest {
+            env: env.clone(),
+            dir: dir.to_owned(),
+            bytes_max,
+            last_id: AtomicU64::new(state.next_id),
+            inner: Mutex::new(Inner { writer: Some(writer), end, state }),
+            failed: AtomicBool::new(false),
+            why: Mutex::default(),
+        })
     }
 
     /// Makes `edits` durable, all or none.
@@ -401,10 +409,12 @@ impl Manifest {
 
     /// Writes a record, or the state with it to the next file.
     fn write(&self, inner: &mut Inner, edits: &[Edit]) -> Result<()> {
+        inner.state.next_id = self.last_id.load(Acquire);
         let written = self.try_write(inner, edits).map_err(|error| error.into_refusal().context("manifest"));
         // One that is too long was not begun, and the writer is there.
-        inner.failed = written.as_ref().err().filter(|_| inner.writer.is_none()).cloned();
-        self.failed.store(inner.writer.is_none(), Release);
+        let has_failed = inner.writer.is_none();
+        *self.why.lock() = written.as_ref().err().filter(|_| has_failed).cloned();
+        self.failed.store(has_failed, Release);
         written
     }
 
@@ -446,24 +456,22 @@ impl Manifest {
         Ok(())
     }
 
-    /// Whether all that was refused is certainly not on the disk.
+    /// Whether all that was refused is certainly not on the disk. A commit that is under way is not waited for.
     ///
     /// # Errors
     /// Why that is not known.
     pub fn check(&self) -> Result<()> {
-        self.inner.lock().failed.clone().map_or(Ok(()), Err)
+        self.why.lock().clone().map_or(Ok(()), Err)
     }
 
-    /// As [`check`](Self::check), without waiting for a commit that is under way.
+    /// As [`check`](Self::check), without a lock.
     pub fn has_failed(&self) -> bool {
         self.failed.load(Acquire)
     }
 
     /// An id that no table, tablet, SSTable or marks file ever had.
     pub fn next_id(&self) -> u64 {
-        let mut inner = self.inner.lock();
-        inner.state.next_id += 1;
-        inner.state.next_id
+        self.last_id.fetch_add(1, AcqRel) + 1
     }
 }
 

@@ -180,13 +180,13 @@ impl MemoryBudget {
     /// `WouldBlock` unless it `waits`.
     pub(crate) fn wait_for_room(&self, waits: bool) -> Result<()> {
         if self.writers_must_wait() {
-            if !waits && !self.admits() {
-                return Err(Error::new(ErrorKind::WouldBlock, "memory is full"));
-            }
             let mut guard = self.room_lock.lock();
             while self.writers_must_wait() {
                 if let Some(why) = &*self.stalled.lock() {
                     return Err(why.clone().into_refusal().context("memory is full and cannot be flushed"));
+                }
+                if !waits {
+                    return Err(Error::new(ErrorKind::WouldBlock, "memory is full"));
                 }
                 self.room.wait(&mut guard);
             }

@@ -85,23 +85,22 @@ impl Engine {
         let definition = oribi_types::TableDefinition { partitioning, ..(*table.definition()).clone() };
         let record = TableRecord { id: table.id(), definition, tablets: ids };
         let altered = Table::new(&record, tablets, table.version());
-        let commit = |range_dropped: Timestamp| {
-            let committed = self.manifest.commit(vec![Edit::PutTable(record)]);
-            committed.inspect_err(|_| {
-                dropped.iter().for_each(|tablet| tablet.set_leaving());
-                self.give_up_all((!dropped.is_empty()).then(|| GivenUp::Drop(vec![table.clone()])));
-            })?;
+        let commit = || self.manifest.commit(vec![Edit::PutTable(record)]);
+        let publish = |range_dropped: Timestamp| {
             // The rows of a dropped range are in none that comes in its place.
             made.iter().for_each(|tablet| tablet.set_emptied(range_dropped));
             dropped.iter().for_each(|tablet| tablet.set_dropped());
             self.put(&Arc::new(altered.with_range_dropped(range_dropped)));
-            Ok(())
         };
         if dropped.is_empty() {
-            return commit(table.range_dropped());
+            commit()?;
+            publish(table.range_dropped());
+            return Ok(());
         }
         let _installers: Vec<_> = dropped.iter().map(|tablet| tablet.installer.lock()).collect();
-        self.remove_rows(&dropped, |at, _| commit(at))
+        // As long as a crash may find them dropped, they take no write.
+        let leave = |_: &Error| self.give_up_all([GivenUp::Drop(vec![table.clone()])]);
+        self.remove_rows(&table, &dropped, |_, _| commit().inspect_err(leave), publish)
     }
 
     /// Why a write of `key`, made for `table` as it was, found no tablet that takes it.

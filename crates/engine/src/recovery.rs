@@ -9,6 +9,7 @@ use crate::catalog::{Catalog, Table};
 use crate::ddl::TABLES_DIR;
 use crate::deletions::Deletions;
 use crate::engine::{Counters, Engine};
+use crate::gate::Gate;
 use crate::holders::Holders;
 use crate::index::{NewVersion, Older, RowIndex};
 use crate::installer::remove_leftovers;
@@ -21,9 +22,10 @@ use crate::record::{self, Contents};
 use crate::tablet::{FileSet, LiveFile, Tablet, TabletId};
 use crate::timeline::Timeline;
 use crate::tracker::ResultTracker;
+use crate::undecided::Undecided;
 use arc_swap::ArcSwap;
 use oribi_env::Env;
-use oribi_env::locks::{Mutex, RwLock};
+use oribi_env::locks::Mutex;
 use oribi_sstable::Sstable;
 use oribi_types::{Durability, Error, ErrorKind, Result, Timestamp};
 use oribi_wal::{LocalLog, LogOptions, Record};
@@ -41,7 +43,8 @@ const LOCK_FILE: &str = "LOCK";
 const LOG_ID: u64 = 1;
 
 impl Engine {
-    /// Opens the folder `dir`, which is created if it does not exist, and recovers what it holds.
+    /// Opens the folder `dir`, which is created if it does not exist, and recovers what it holds. A process should have one
+    /// engine: what scans hold of rows that were replaced is counted for all engines of a process, in the budget of each.
     ///
     /// # Errors
     /// `Unavailable`, naming the holder, if another process has it open; `Corrupt`, naming the file, if stored bytes
@@ -104,7 +107,8 @@ impl Engine {
             catalog_version: AtomicU64::new(0),
             manifest: Manifest::start(&env, dir, state, options.manifest_bytes_max)?,
             ddl: Mutex::new(()),
-            gate: RwLock::new(()),
+            gate: Gate::default(),
+            undecided: Undecided::default(),
             released: Arc::default(),
             latches: Latches::new(),
             next_memtable,

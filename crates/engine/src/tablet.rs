@@ -33,7 +33,7 @@ pub(crate) struct Tablet {
 
 /// The version of no definition.
 const DROPPED: u64 = u64::MAX;
-/// That of a tablet of which it is about to be decided, or not known, whether it is dropped.
+/// That of a tablet of which it is about to be decided whether it is emptied or dropped, or not known whether it is dropped.
 const LEAVING: u64 = DROPPED - 1;
 
 /// All of a tablet's rows at one moment.
@@ -174,7 +174,7 @@ impl Tablet {
         self.version.store(version, Ordering::Release);
     }
 
-    /// Lets no write in that would be lost if the tablet turns out to be dropped.
+    /// Lets no write in that would be lost if the tablet turns out to be emptied or dropped.
     pub fn set_leaving(&self) {
         self.set_version(LEAVING);
     }
@@ -183,7 +183,7 @@ impl Tablet {
         self.takes(LEAVING)
     }
 
-    /// It is not dropped, after all: takes rows of `version`, unless it takes others by now.
+    /// It is not dropped, after all, or emptied: takes rows of `version`, unless it takes others by now.
     pub fn set_staying(&self, version: u64) {
         // Another version is a later decision.
         let _ = self.version.compare_exchange(LEAVING, version, Ordering::AcqRel, Ordering::Relaxed);

@@ -15,6 +15,14 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use tokio::sync::Notify;
 
+/// So far ahead of the clock is an appointment.
+const APPOINTED_MICROS: u64 = 10_000;
+/// So far ahead of the last timestamp: 4,096 timestamps to a microsecond are more than are taken in the two seconds that a sync of
+/// the manifest can last before the [ceiling](crate::ceiling), which needs another, lets nobody have one.
+const APPOINTED_OF_LAST_MICROS: u64 = 1_000;
+/// Appointments are where timestamps are reserved.
+const _: () = assert!(APPOINTED_MICROS < SPARE_MICROS);
+
 /// Looks at the watermark before others count as slow.
 const SPINS: usize = 200;
 
@@ -49,6 +57,38 @@ struct Writes {
     in_flight: VecDeque<(Timestamp, bool)>,
     /// How many wait in `arrived`.
     awaited: usize,
+    /// Nobody is given a timestamp from here on, as far as there are some before.
+    appointed: Option<Timestamp>,
+}
+
+/// A timestamp at which a change will be made that has to be told of before, and takes a while until then. Others are given
+/// timestamps below it meanwhile, and the watermark goes on with them. Dropped without being [kept](Self::keep), it is nobody's.
+pub(crate) struct Appointment<'t> {
+    timeline: &'t Timeline,
+    at: Timestamp,
+}
+
+impl Appointment<'_> {
+    pub fn at(&self) -> Timestamp {
+        self.at
+    }
+
+    /// Takes the timestamp, to be [completed](Timeline::complete): a later one if so many were taken that it is past.
+    pub fn keep(self) -> Timestamp {
+        let timeline = self.timeline;
+        let mut writes = timeline.writes.lock();
+        writes.appointed = None;
+        let ts = self.at.max(timeline.last().next());
+        timeline.take(&mut writes, ts);
+        ts
+    }
+}
+
+impl Drop for Appointment<'_> {
+    fn drop(&mut self) {
+        self.timeline.writes.lock().appointed = None;
+        self.timeline.completed.notify_all();
+    }
 }
 
 /// Somebody who waits for the watermark without a thread.
@@ -95,10 +135,53 @@ impl Timeline {
         let reserved = self.ceiling().micros().saturating_sub(SPARE_MICROS);
         let wall = Timestamp::from_micros(now_micros.min(reserved));
         let mut writes = self.writes.lock();
+        let wall = match writes.appointed {
+            Some(at) => wall.min(Timestamp::from_micros(at.micros() - 1)),
+            None => wall,
+        };
         let ts = wall.max(self.last().next());
+        self.take(&mut writes, ts);
+        ts
+    }
+
+    fn take(&self, writes: &mut Writes, ts: Timestamp) {
         self.last.store(ts.0, Ordering::Relaxed);
         writes.in_flight.push_back((ts, false));
-        ts
+    }
+
+    /// As [`begin`](Self::begin), for a change that is to be told of before it is made. The caller has reserved timestamps at
+    /// `now_micros`, and nobody else has an appointment.
+    pub fn appoint(&self, now_micros: u64) -> Appointment<'_> {
+        let reserved = self.ceiling().micros().saturating_sub(SPARE_MICROS);
+        let mut writes = self.writes.lock();
+        debug_assert!(writes.appointed.is_none());
+        let ahead = now_micros.min(reserved) + APPOINTED_MICROS;
+        let at = Timestamp::from_micros(ahead.max(self.last().micros() + 1 + APPOINTED_OF_LAST_MICROS));
+        writes.appointed = Some(at);
+        Appointment { timeline: self, at }
+    }
+
+    /// Takes and completes a timestamp, by the wall clock as it will be at `micros`. Whether it is above `ts`: otherwise there is
+    /// an appointment before that.
+    pub fn pass(&self, ts: Timestamp, micros: u64) -> bool {
+        let taken = self.begin(micros);
+        self.complete(taken);
+        taken > ts
+    }
+
+    /// Until there is no appointment.
+    ///
+    /// # Errors
+    /// `Unavailable` if the watermark moves no more.
+    pub fn wait_for_appointment(&self) -> Result<()> {
+        let mut writes = self.writes.lock();
+        while writes.appointed.is_some() {
+            if let Some(error) = self.stopped.get() {
+                return Err(error.clone());
+            }
+            self.completed.wait(&mut writes);
+        }
+        Ok(())
     }
 
     /// The write at `ts` is applied: moves the watermark over all leading completed writes. It may be called under a

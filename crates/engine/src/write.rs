@@ -5,7 +5,7 @@
 //! 2. Each operation is decided on the newest applied version of its key; rows that are made for it are staged in a scratch
 //!    buffer.
 //! 3. Under the shared gate, the record is appended to the log; its timestamp is taken in the same step. From here on
-//!    nothing can fail.
+//!    nothing can fail. Where the log has no room, the gate is given back, and with it the timestamp, until it has.
 //! 4. The rows are applied to the row index and noted in the memtables.
 //! 5. When the watermark has passed the timestamp, every reader sees the write, and what it replaced is freed. A write of
 //!    one row completes, as a rule, while the row's place is at hand; others look it up again.
@@ -17,6 +17,7 @@
 use crate::catalog::Table;
 use crate::engine::{Engine, Obligation};
 use crate::index::{GROUP, KeyRef, NewVersion, Older};
+use crate::latches::Taken;
 use crate::memtable::{Memtable, Run};
 use crate::read::RowVersion;
 use crate::record::{self, Change};
@@ -25,7 +26,7 @@ use crate::tracked::{Plain, Tracking, Tracks, would_block};
 use crate::tracker::{Answered, Begun, Request, Tracked};
 use oribi_types::key::check_key_len;
 use oribi_types::{Error, ErrorKind, Result, Timestamp};
-use oribi_wal::Lsn;
+use oribi_wal::{Lsn, NoRoom};
 use smallvec::SmallVec;
 use std::cell::RefCell;
 use std::ops::Range;
@@ -34,6 +35,8 @@ use std::sync::atomic::Ordering::Relaxed;
 
 mod cold;
 mod stage;
+#[cfg(test)]
+mod tests;
 
 pub use cold::ReadAhead;
 
@@ -151,6 +154,19 @@ thread_local! {
 
 /// Above this a scratch buffer is not kept for the next write.
 const SCRATCH_BYTES_KEPT: usize = 4 << 20;
+
+/// Why a write was not made.
+enum Refusal {
+    Because(Error),
+    /// No tablet takes the row of this operation. To be told with nothing latched: it may have to be waited for.
+    NoTablet(usize),
+}
+
+impl From<Error> for Refusal {
+    fn from(error: Error) -> Self {
+        Refusal::Because(error)
+    }
+}
 
 /// Where an operation goes.
 pub(crate) type Target<'a> = (&'a Arc<Tablet>, KeyRef<'a>);
@@ -293,7 +309,8 @@ impl Engine {
             scratch.rows.clear();
             scratch.staged.clear();
             scratch.observed = Timestamp::MIN;
-            let mut result = self.write_latched(ops, &targets, now_micros, scratch, decide, tracking, ahead);
+            let result = self.write_latched(ops, &targets, now_micros, scratch, decide, tracking, ahead);
+            let mut result = result.map_err(|refusal| self.refused(ops, &targets, tracking, refusal));
             // A refusal too tells of rows that the client's next snapshot must not lack.
             let seen = result.as_ref().map_or(scratch.observed, |commit| commit.ts);
             if tracking.waits() || self.timeline.is_at(seen) {
@@ -333,21 +350,11 @@ impl Engine {
         scratch: &mut Scratch,
         decide: &mut Decide<'_>,
         tracking: &mut impl Tracks,
-        ahead: Option<&mut ReadAhead>,
-    ) -> Result<Commit> {
-        let mut latches = tracking.latch(self, targets)?;
-        let ahead = match ahead {
-            Some(ahead) => {
-                while self.lacks(ops, targets, ahead) {
-                    tracking.give_back(latches);
-                    self.read_ahead(ops, targets, ahead)?;
-                    latches = tracking.latch(self, targets)?;
-                }
-                Some(&*ahead)
-            }
-            None => None,
-        };
-        let mut obligation = self.stage(ops, targets, now_micros, scratch, decide, ahead)?;
+        mut ahead: Option<&mut ReadAhead>,
+    ) -> Result<Commit, Refusal> {
+        let _latches = self.latch(ops, targets, tracking, ahead.as_deref_mut())?;
+        let ahead = ahead.as_deref();
+        let obligation = self.stage(ops, targets, now_micros, scratch, decide, ahead)?;
         // What is staged is asked for its version under the gate.
         if scratch.staged.len() < ops.len() {
             let mut read = ops.iter().zip(targets).filter(|(op, _)| op.read == Read::Existing);
@@ -356,22 +363,113 @@ impl Engine {
         if !tracking.decided()? && scratch.staged.is_empty() {
             return Ok(Commit { ts: self.timeline.watermark().max(scratch.observed), obligation });
         }
-        let gate = if tracking.waits() { Some(self.gate.read()) } else { self.gate.try_read() };
-        let Some(_gate) = gate else { return Err(would_block("memory is being arranged")) };
+        loop {
+            match self.pass_gate(ops, targets, now_micros, scratch, tracking, obligation)? {
+                Ok(commit) => return Ok(commit),
+                Err(needed) if tracking.waits() => self.log.make_room(needed)?,
+                Err(needed) => {
+                    self.log.ask_for_room(needed)?;
+                    return Err(would_block("the log makes room").into());
+                }
+            }
+        }
+    }
+
+    /// Latches the keys of a write: what is to be known of them is, and nothing is undecided.
+    fn latch<'e>(
+        &'e self,
+        ops: &[WriteOp<'_>],
+        targets: &[Target<'_>],
+        tracking: &impl Tracks,
+        mut ahead: Option<&mut ReadAhead>,
+    ) -> Result<Taken<'e>> {
+        loop {
+            let latches = tracking.latch(self, targets)?;
+            if let Some(op) = self.undecided_of(targets) {
+                tracking.give_back(latches);
+                self.wait_until_decided(tracking.waits(), targets[op])?;
+                continue;
+            }
+            let Some(ahead) = ahead.as_deref_mut() else { return Ok(latches) };
+            if !self.lacks(ops, targets, ahead, tracking.is_latched()) {
+                return Ok(latches);
+            }
+            tracking.give_back(latches);
+            self.read_ahead(ops, targets, ahead)?;
+        }
+    }
+
+    /// The first operation about a row of which it is not decided yet whether it goes or comes.
+    #[inline]
+    fn undecided_of(&self, targets: &[Target<'_>]) -> Option<usize> {
+        match self.undecided.is_any() {
+            true => targets.iter().position(|(tablet, key)| self.undecided.concerns(tablet, key.key)),
+            false => None,
+        }
+    }
+
+    #[cold]
+    fn wait_until_decided(&self, waits: bool, (tablet, key): Target<'_>) -> Result<()> {
+        if !waits {
+            return Err(would_block("whether rows go or come is being decided"));
+        }
+        self.undecided.wait(tablet, key.key);
+        Ok(())
+    }
+
+    /// The error of a write that was not made.
+    fn refused(
+        &self,
+        ops: &[WriteOp<'_>],
+        targets: &[Target<'_>],
+        tracking: &impl Tracks,
+        refusal: Refusal,
+    ) -> Error {
+        let op = match refusal {
+            Refusal::Because(error) => return error,
+            Refusal::NoTablet(op) => op,
+        };
+        let (tablet, key) = targets[op];
+        if self.undecided.concerns(tablet, key.key) {
+            // Of a table that is held.
+            tracking.give_back(Taken::new());
+            if let Err(error) = self.wait_until_decided(tracking.waits(), targets[op]) {
+                return error;
+            }
+        }
+        self.no_tablet(ops[op].table, key.key)
+    }
+
+    /// Logs and applies what is staged, unless the log has no room.
+    fn pass_gate(
+        &self,
+        ops: &[WriteOp<'_>],
+        targets: &[Target<'_>],
+        now_micros: u64,
+        scratch: &mut Scratch,
+        tracking: &mut impl Tracks,
+        mut obligation: Obligation,
+    ) -> Result<Result<Commit, NoRoom>, Refusal> {
+        let Some(_gate) = self.gate.share(scratch.staged.len(), tracking.waits()) else {
+            return Err(would_block("memory is being arranged").into());
+        };
         let _whole = self.stop_on_panic("a write");
         if self.closed.load(Relaxed) {
-            return Err(Error::unavailable("the engine is closed"));
+            return Err(Error::unavailable("the engine is closed").into());
         }
         // What is kept as it is needs no tablet. A row for another definition would lack the values of columns that were
         // added since, and take away those that others have written.
         let is_stale = |op: usize| !targets[op].0.takes(ops[op].table.version());
         if let Some(stale) = scratch.staged.iter().find(|staged| is_stale(staged.op)) {
-            return Err(self.no_tablet(ops[stale.op].table, ops[stale.op].key));
+            return Err(Refusal::NoTablet(stale.op));
         }
         if targets.iter().any(|(tablet, key)| tablet.generation() != key.generation) {
-            return Err(Error::retry("the table was truncated meanwhile"));
+            return Err(Error::retry("the table was truncated meanwhile").into());
         }
-        let (lsn, ts) = self.log_record(ops, targets, now_micros, scratch, tracking)?;
+        let (lsn, ts) = match self.log_record(ops, targets, now_micros, scratch, tracking)? {
+            Ok(logged) => logged,
+            Err(needed) => return Ok(Err(needed)),
+        };
         self.apply(ops, targets, scratch, lsn, ts);
         for staged in &scratch.staged {
             obligation.merge(Obligation::on(ops[staged.op].table, lsn));
@@ -379,7 +477,7 @@ impl Engine {
         let mut commit = Commit { ts, obligation };
         // Under the gate, so that no checkpoint of results below the log's end misses it.
         tracking.applied(ops, lsn, &mut commit);
-        Ok(commit)
+        Ok(Ok(commit))
     }
 
     /// Appends the record; takes its LSN and, in the same step, its timestamp.
@@ -390,9 +488,9 @@ impl Engine {
         now_micros: u64,
         scratch: &Scratch,
         tracking: &impl Tracks,
-    ) -> Result<(Lsn, Timestamp)> {
+    ) -> Result<Result<(Lsn, Timestamp), NoRoom>> {
         let mut taken = None;
-        let appended = self.log.append_if(tracking.waits(), 0, &mut |_, buf| {
+        let appended = self.log.try_append(0, &mut |_, buf| {
             // The log may ask again after waiting for room; only the last timestamp is used.
             if let Some(unused) = taken.replace(self.timeline.begin(now_micros)) {
                 self.timeline.complete(unused);
@@ -405,15 +503,18 @@ impl Engine {
                 record::push(buf, Change { tablet: tablet.id, key: key.key, row });
             }
         });
-        match (appended, taken) {
-            (Ok(lsn), Some(ts)) => Ok((lsn, ts)),
-            (Ok(_), None) => Err(Error::internal("the log took a record without filling it")),
-            (Err(error), unused) => {
-                if let Some(ts) = unused {
-                    self.timeline.complete(ts);
-                }
-                Err(error)
+        if !matches!(appended, Ok(Ok(_)))
+            && let Some(unused) = taken.take()
+        {
+            // Others go on, whatever this one waits for.
+            self.timeline.complete(unused);
+        }
+        match appended? {
+            Ok(lsn) => {
+                let unfilled = || Error::internal("the log took a record without filling it");
+                Ok(Ok((lsn, taken.ok_or_else(unfilled)?)))
             }
+            Err(needed) => Ok(Err(needed)),
         }
     }
 

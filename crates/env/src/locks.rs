@@ -12,6 +12,7 @@
 //! | [`LATCH`] | of keys, several by number | decides a write and applies it |
 //! | [`CEILING`] | of the engine | reserves timestamps in the manifest |
 //! | [`SAVED_RESULTS`] | of the engine | moves the log's start, with the results that it then lacks |
+//! | [`BULK`] | of the engine | shared: has the gate to apply many rows; alone: is about to ask for the gate alone |
 //! | [`GATE`] | of the engine | shared: applies a write; alone: seals, or changes what writes ask for |
 //! | [`RESULTS`] | of the engine | looks up or keeps the result of a request |
 //! | [`GIVEN_UP`] | of the engine | removes what changes that failed have left |
@@ -39,26 +40,27 @@ pub const INSTALLER: u8 = 3;
 pub const LATCH: u8 = 4;
 pub const CEILING: u8 = 5;
 pub const SAVED_RESULTS: u8 = 6;
-pub const GATE: u8 = 7;
-pub const RESULTS: u8 = 8;
-pub const GIVEN_UP: u8 = 9;
-pub const MANIFEST: u8 = 10;
-pub const LOG_TRIMMING: u8 = 11;
-pub const LOG_WRITER: u8 = 12;
-pub const LOG_ACTIVE: u8 = 13;
-pub const LOG_SEGMENTS: u8 = 14;
-pub const LOG_SPARES: u8 = 15;
-pub const LOG_CONTROL: u8 = 16;
-pub const WALK: u8 = 17;
-pub const ORDER: u8 = 18;
-pub const SHARD: u8 = 19;
-pub const KEYS: u8 = 20;
-pub const WALKS: u8 = 21;
-pub const WRITES: u8 = 22;
-pub const SNAPSHOTS: u8 = 23;
-pub const ROOM: u8 = 24;
-pub const STALLED: u8 = 25;
-pub const LEAF: u8 = 26;
+pub const BULK: u8 = 7;
+pub const GATE: u8 = 8;
+pub const RESULTS: u8 = 9;
+pub const GIVEN_UP: u8 = 10;
+pub const MANIFEST: u8 = 11;
+pub const LOG_TRIMMING: u8 = 12;
+pub const LOG_WRITER: u8 = 13;
+pub const LOG_ACTIVE: u8 = 14;
+pub const LOG_SEGMENTS: u8 = 15;
+pub const LOG_SPARES: u8 = 16;
+pub const LOG_CONTROL: u8 = 17;
+pub const WALK: u8 = 18;
+pub const ORDER: u8 = 19;
+pub const SHARD: u8 = 20;
+pub const KEYS: u8 = 21;
+pub const WALKS: u8 = 22;
+pub const WRITES: u8 = 23;
+pub const SNAPSHOTS: u8 = 24;
+pub const ROOM: u8 = 25;
+pub const STALLED: u8 = 26;
+pub const LEAF: u8 = 27;
 
 /// A lock of a rank.
 #[derive(Default)]
@@ -132,6 +134,11 @@ impl<T, const RANK: u8> RwLock<T, RANK> {
     pub fn write(&self) -> (parking_lot::RwLockWriteGuard<'_, T>, Entered<RANK>) {
         let entered = Entered::waiting();
         (self.0.write(), entered)
+    }
+
+    /// Whether somebody has it alone, or waits for that, so that nobody else gets it: for tests.
+    pub fn is_closed(&self) -> bool {
+        self.0.is_locked_exclusive()
     }
 }
 
@@ -267,7 +274,7 @@ mod tests {
 
     #[test]
     #[cfg(debug_assertions)]
-    #[should_panic(expected = "a lock of rank 4 is asked for by a thread that holds one of rank Some(7)")]
+    #[should_panic(expected = "a lock of rank 4 is asked for by a thread that holds one of rank Some(8)")]
     fn a_lock_that_stands_above_one_that_is_held_is_refused() {
         let (gate, latch) = (RwLock::<(), GATE>::default(), Mutex::<(), LATCH>::default());
         let _gate = gate.write();
@@ -276,7 +283,7 @@ mod tests {
 
     #[test]
     #[cfg(debug_assertions)]
-    #[should_panic(expected = "a lock of rank 10 is asked for by a thread that holds one of rank Some(10)")]
+    #[should_panic(expected = "a lock of rank 11 is asked for by a thread that holds one of rank Some(11)")]
     fn a_lock_is_not_taken_twice() {
         let manifest = Mutex::<(), MANIFEST>::default();
         let _first = manifest.lock();

@@ -48,6 +48,12 @@ pub struct Record<'a> {
     pub payload: &'a [u8],
 }
 
+/// A record that the segments have no room for needs one of so many bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NoRoom {
+    pub bytes: u64,
+}
+
 /// What those who wait for the log are told.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Progress {
@@ -65,18 +71,38 @@ pub trait Log: Send + Sync {
     /// Does no I/O unless the buffer is over its bound; then it writes it out.
     ///
     /// # Errors
-    /// As [`append_if`](Self::append_if), but for `WouldBlock`.
+    /// As [`try_append`](Self::try_append) and [`make_room`](Self::make_room).
     fn append(&self, group: u32, fill: &mut dyn FnMut(Lsn, &mut Vec<u8>)) -> Result<Lsn> {
-        self.append_if(true, group, fill)
+        loop {
+            match self.try_append(group, fill)? {
+                Ok(lsn) => return Ok(lsn),
+                Err(needed) => self.make_room(needed)?,
+            }
+        }
     }
 
-    /// As [`append`](Self::append). Unless it `waits`, a record that has no room in the segments is not appended: room is asked
-    /// for, and will be there if it is tried again.
+    /// As [`append`](Self::append), without waiting for a segment: what is to be there before the record can be appended is
+    /// told, if it is not. `fill` may have been called then; nothing was appended and no LSN used.
     ///
     /// # Errors
-    /// `WouldBlock`, `DiskFull` if there is no disk space for the record, `Unavailable` if it cannot be had for another reason or the log has
-    /// stopped, `TooLarge`. Nothing was appended then and no LSN used.
-    fn append_if(&self, waits: bool, group: u32, fill: &mut dyn FnMut(Lsn, &mut Vec<u8>)) -> Result<Lsn>;
+    /// `Unavailable` if the log has stopped, `TooLarge`. Nothing was appended then.
+    fn try_append(
+        &self,
+        group: u32,
+        fill: &mut dyn FnMut(Lsn, &mut Vec<u8>),
+    ) -> Result<std::result::Result<Lsn, NoRoom>>;
+
+    /// Blocks until room was made for a record that had none.
+    ///
+    /// # Errors
+    /// `DiskFull` if there is no disk space for it, `Unavailable` if it cannot be had for another reason or the log has stopped.
+    fn make_room(&self, needed: NoRoom) -> Result<()>;
+
+    /// Asks for the room, and does not wait: it is there when the record is tried again, some time later.
+    ///
+    /// # Errors
+    /// As [`make_room`](Self::make_room), where that was tried since somebody asked.
+    fn ask_for_room(&self, needed: NoRoom) -> Result<()>;
 
     /// The last LSN appended, or the one before the first.
     fn appended(&self) -> Lsn;

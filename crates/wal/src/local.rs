@@ -16,10 +16,10 @@ use crate::format::{BUFFER_BYTES_LIMIT, BlockHeader, SEGMENT_HEADER_BYTES, Segme
 use crate::recovery::{self, Found};
 use crate::segment::{self, CreateError, Segment, SegmentInfo};
 use crate::sync::{Control, StopOnPanic};
-use crate::{Log, Lsn, Progress, Record};
+use crate::{Log, Lsn, NoRoom, Progress, Record};
 use oribi_env::locks::{self, Condvar, Mutex};
 use oribi_env::{Env, Files, Priority};
-use oribi_types::{Error, ErrorKind, Result};
+use oribi_types::{Error, Result};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -279,7 +279,11 @@ impl Log for LocalLog {
         self.inner.work.notify_one();
     }
 
-    fn append_if(&self, waits: bool, group: u32, fill: &mut dyn FnMut(Lsn, &mut Vec<u8>)) -> Result<Lsn> {
+    fn try_append(
+        &self,
+        group: u32,
+        fill: &mut dyn FnMut(Lsn, &mut Vec<u8>),
+    ) -> Result<std::result::Result<Lsn, NoRoom>> {
         let inner = &*self.inner;
         loop {
             let mut active = inner.active.lock();
@@ -292,27 +296,27 @@ impl Log for LocalLog {
             match active.append(group, fill)? {
                 Appended::Here(lsn) => {
                     inner.appended.store(lsn, Ordering::Release);
-                    return Ok(lsn);
+                    return Ok(Ok(lsn));
                 }
                 Appended::InNextSegment(lsn) => {
                     inner.appended.store(lsn, Ordering::Release);
                     let info = SegmentInfo { start: lsn, ..active.segment_info() };
                     inner.segment_begun(info);
-                    return Ok(lsn);
+                    return Ok(Ok(lsn));
                 }
                 Appended::NoRoom { needed } => {
-                    drop(active);
-                    let bytes = needed.max(inner.segment_bytes);
-                    match waits {
-                        true => inner.wait_for_segment(bytes)?,
-                        false => {
-                            inner.ask_for_segment(bytes)?;
-                            return Err(Error::new(ErrorKind::WouldBlock, "the log makes room"));
-                        }
-                    }
+                    return Ok(Err(NoRoom { bytes: needed.max(inner.segment_bytes) }));
                 }
             }
         }
+    }
+
+    fn make_room(&self, needed: NoRoom) -> Result<()> {
+        self.inner.wait_for_segment(needed.bytes)
+    }
+
+    fn ask_for_room(&self, needed: NoRoom) -> Result<()> {
+        self.inner.ask_for_segment(needed.bytes)
     }
 
     fn appended(&self) -> Lsn {

@@ -24,6 +24,8 @@ use std::sync::Arc;
 
 /// Rows that a write reads from files under its latches at most, as long as it may give them back: some milliseconds.
 const ROWS_LATCHED_MAX: usize = 128;
+/// … while it holds its table, where others wait for any row of it.
+const ROWS_HELD_MAX: usize = 16;
 /// Memory is asked for in such steps.
 const ROOM_BYTES: u64 = 1 << 20;
 
@@ -186,8 +188,15 @@ impl Engine {
     }
 
     /// Whether `ops`, whose keys are latched, lack so much of what is in files that their latches are to be given back.
-    pub(super) fn lacks(&self, ops: &[WriteOp<'_>], targets: &[Target<'_>], ahead: &mut ReadAhead) -> bool {
-        if ops.len() <= ROWS_LATCHED_MAX
+    pub(super) fn lacks(
+        &self,
+        ops: &[WriteOp<'_>],
+        targets: &[Target<'_>],
+        ahead: &mut ReadAhead,
+        is_held: bool,
+    ) -> bool {
+        let rows_max = if is_held { ROWS_HELD_MAX } else { ROWS_LATCHED_MAX };
+        if ops.len() <= rows_max
             || ahead.is_full
             || ahead.rounds == ReadAhead::ROUNDS_MAX
             || !reads_files(ops)
@@ -208,7 +217,7 @@ impl Engine {
                 && tablet.state().files.may_contain(key.key)
         };
         let mut cold = groups(ops.len()).flat_map(|group| self.cold(group, ops, targets));
-        let lacks = cold.by_ref().filter(is_unknown).nth(ROWS_LATCHED_MAX).is_some();
+        let lacks = cold.by_ref().filter(is_unknown).nth(rows_max).is_some();
         ahead.rounds += u32::from(lacks);
         lacks
     }

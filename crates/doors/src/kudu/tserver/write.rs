@@ -117,7 +117,10 @@ fn try_execute(
     may_wait: bool,
 ) -> Result<Applied> {
     if let Some(seen) = request.propagated_timestamp {
-        node.engine.observe(Timestamp(seen))?;
+        match node.engine.precede(may_wait, Timestamp(seen)) {
+            Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(Applied::MustWait),
+            preceded => preceded?,
+        }
     }
     let operations = request.row_operations.as_ref();
     let bytes = |bytes: Option<&Bytes>| bytes.cloned().unwrap_or_default();

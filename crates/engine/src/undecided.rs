@@ -1,0 +1,106 @@
+//! A change of rows of which the manifest is being told: nobody knows yet whether it comes to be.
+//!
+//! A truncate, a drop or an import counts once its record is on the disk. Until then reads go on as if it were not there. A write
+//! of a row that it takes or brings must not be made: made before the change, it would be forgotten by a crash that finds the
+//! record, and made behind it, it would tell of what another crash does not find. Nothing is latched nor gated while the record is
+//! synced: who would write such a row finds the change here, gives back its latches and waits, or says that it would have to.
+//! All other rows are written meanwhile.
+//!
+//! | change | rows | begins | ends |
+//! |---|---|---|---|
+//! | truncate, drop of a range or table | all of its tablets | before the tablets are leaving, which is said under the gate | when they are empty, said under the gate |
+//! | import | those whose keys may be in its files | under the table's latches | when the files are the tablets', under the latches again |
+//!
+//! So a write that began before is applied by then, or is refused at the gate; and one that has latched its rows and found no change
+//! of them here finds none until it is applied, but for tablets that leave.
+//!
+//! Who makes such a change holds the lock of [`ddl`](crate::ddl): there is one at a time.
+
+use crate::engine::Engine;
+use crate::tablet::{Tablet, TabletId};
+use oribi_env::locks::{self, Condvar, Mutex};
+use oribi_sstable::Sstable;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::{Acquire, Release};
+
+#[derive(Default)]
+pub(crate) struct Undecided {
+    /// Whether there is a change: each write asks.
+    any: AtomicBool,
+    change: Mutex<Option<Arc<Change>>, { locks::LEAF }>,
+    decided: Condvar,
+}
+
+/// What is undecided.
+pub(crate) enum Change {
+    /// Whether all rows of these tablets go.
+    Goes(Vec<TabletId>),
+    /// Whether rows of these files come to these tablets.
+    Comes(Vec<(TabletId, Vec<Arc<Sstable>>)>),
+}
+
+impl Change {
+    /// Whether all rows of `tablets` go.
+    pub fn goes<'t>(tablets: impl IntoIterator<Item = &'t Arc<Tablet>>) -> Self {
+        Change::Goes(tablets.into_iter().map(|tablet| tablet.id).collect())
+    }
+
+    fn concerns(&self, tablet: &Tablet, key: &[u8]) -> bool {
+        match self {
+            Change::Goes(tablets) => tablets.contains(&tablet.id),
+            Change::Comes(files) => {
+                let of_tablet = files.iter().filter(|(id, _)| *id == tablet.id).flat_map(|(_, files)| files);
+                of_tablet.into_iter().any(|sstable| sstable.may_contain(key))
+            }
+        }
+    }
+}
+
+impl Undecided {
+    #[inline]
+    pub fn is_any(&self) -> bool {
+        self.any.load(Acquire)
+    }
+
+    fn of(&self, tablet: &Tablet, key: &[u8]) -> Option<Arc<Change>> {
+        let change = self.change.lock().clone()?;
+        change.concerns(tablet, key).then_some(change)
+    }
+
+    /// Whether it is undecided what becomes of the row.
+    pub fn concerns(&self, tablet: &Tablet, key: &[u8]) -> bool {
+        self.is_any() && self.of(tablet, key).is_some()
+    }
+
+    /// Until a change that concerns the row is decided. To be called by who holds nothing that others wait for.
+    pub fn wait(&self, tablet: &Tablet, key: &[u8]) {
+        let Some(change) = self.of(tablet, key) else { return };
+        let mut now = self.change.lock();
+        while now.as_ref().is_some_and(|now| Arc::ptr_eq(now, &change)) {
+            self.decided.wait(&mut now);
+        }
+    }
+}
+
+/// A change that is decided when this is dropped.
+pub(crate) struct Deciding<'e>(&'e Engine);
+
+impl Engine {
+    pub(crate) fn begin_deciding(&self, change: Change) -> Deciding<'_> {
+        let before = self.undecided.change.lock().replace(Arc::new(change));
+        debug_assert!(before.is_none(), "one change at a time");
+        self.undecided.any.store(true, Release);
+        Deciding(self)
+    }
+}
+
+impl Drop for Deciding<'_> {
+    fn drop(&mut self) {
+        let Deciding(engine) = self;
+        *engine.undecided.change.lock() = None;
+        engine.undecided.any.store(false, Release);
+        engine.undecided.decided.notify_all();
+        engine.released.tell();
+    }
+}
