@@ -7,6 +7,7 @@ use crate::holders::Holders;
 use crate::index::RowIndex;
 use crate::installer::GivenUp;
 use crate::latches::{Latches, Released};
+use crate::long_reads::LongReads;
 use crate::manifest::Manifest;
 use crate::memory::MemoryBudget;
 use crate::options::EngineOptions;
@@ -36,6 +37,7 @@ pub struct Engine {
     pub(crate) dir: PathBuf,
     pub(crate) options: EngineOptions,
     pub(crate) budget: Arc<MemoryBudget>,
+    pub(crate) long_reads: LongReads,
     pub(crate) index: Arc<RowIndex>,
     pub(crate) timeline: Arc<Timeline>,
     pub(crate) results: ResultTracker,
@@ -129,6 +131,10 @@ pub struct EngineStats {
     pub result_bytes: u64,
     /// Of rows that nobody has but scans.
     pub held_bytes: u64,
+    /// Of the memory of queries: what long rows take that are being read from files, and what they may; and how many wait for that.
+    pub long_read_bytes: u64,
+    pub long_read_bytes_max: u64,
+    pub long_reads_waiting: u64,
     pub rows_in_memory: u64,
     pub log_bytes: u64,
     pub log_durable_lsn: Lsn,
@@ -353,6 +359,7 @@ impl Engine {
             }
         }
         let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        let (long_read_bytes, long_reads_waiting) = self.long_reads.bytes_and_waiting();
         EngineStats {
             memory_limit_bytes: self.budget.limit(),
             memtable_bytes: self.budget.memtables(),
@@ -362,6 +369,9 @@ impl Engine {
             job_bytes: self.budget.jobs(),
             result_bytes: self.budget.results(),
             held_bytes: self.budget.held(),
+            long_read_bytes,
+            long_read_bytes_max: self.budget.long_reads_max(),
+            long_reads_waiting,
             rows_in_memory: self.index.len() as u64,
             log_bytes: self.log.size_bytes(),
             log_durable_lsn: self.log.durable(),

@@ -131,6 +131,11 @@ impl MemoryBudget {
         self.limit / HELD_SHARE
     }
 
+    /// What rows that are being read from files may take of the memory of queries, as far as they are long.
+    pub(crate) fn long_reads_max(&self) -> u64 {
+        self.limit / LONG_READS_SHARE
+    }
+
     /// What is only counted: the others make room for it.
     fn resident(&self) -> u64 {
         self.indexes() + self.jobs() + self.results() + self.held()
@@ -297,6 +302,8 @@ impl MemoryBudget {
 /// One part in so many of the limit is for memtables whatever others hold, and one for queries.
 const MEMTABLES_MIN_SHARE: u64 = 8;
 const QUERIES_MIN_SHARE: u64 = 8;
+/// Long rows that are being read from files have as much as queries always have.
+const LONG_READS_SHARE: u64 = QUERIES_MIN_SHARE;
 /// And one for rows that scans hold at most: as much as memtables, all of which one scan may hold, have at most.
 const HELD_SHARE: u64 = 2;
 

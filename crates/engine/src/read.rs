@@ -15,7 +15,8 @@
 use crate::catalog::Table;
 use crate::engine::{Engine, Obligation};
 use crate::index::{KeyRef, Location, Version, version_at};
-use crate::tablet::Tablet;
+use crate::long_reads::{FileRowBuffer, UNCOUNTED_BYTES};
+use crate::tablet::{LiveFile, Tablet};
 use oribi_types::{Result, RowRef, Timestamp, ValueRef};
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -46,6 +47,14 @@ pub enum Lookup<R> {
     Absent(Obligation),
     /// Only the SSTables can tell: call [`Engine::get`].
     Pending,
+}
+
+/// What a read gave that is to be of rows up to some length.
+#[derive(Debug)]
+pub enum UpTo<R> {
+    Read(Option<R>, Obligation),
+    /// The row is in a file and was not read: it has so many bytes, or less, as others may share its pages.
+    Longer(usize),
 }
 
 /// A key on its way to be read: hashed once, and its memory fetched ahead.
@@ -95,6 +104,14 @@ pub enum Presence {
     Absent,
     /// In the SSTables, if anywhere.
     Files,
+}
+
+/// What the files of a tablet have of a key.
+pub(crate) enum InFiles {
+    Row(FileRow),
+    Nothing,
+    /// A row of so many bytes, more than were asked for.
+    Longer(usize),
 }
 
 /// A row of an SSTable.
@@ -232,6 +249,23 @@ impl Engine {
         view: ReadView,
         answer: impl FnOnce(RowVersion<'_>) -> R,
     ) -> Result<(Option<R>, Obligation)> {
+        match self.read_up_to(usize::MAX, probe, view, answer)? {
+            UpTo::Read(found, obligation) => Ok((found, obligation)),
+            UpTo::Longer(_) => unreachable!("no row is longer than memory"),
+        }
+    }
+
+    /// As [`read`](Self::read), of what is in memory, or has `bytes_max` bytes at most; what is not long may have more.
+    ///
+    /// # Errors
+    /// Those of [`get`](Self::get).
+    pub fn read_up_to<R>(
+        &self,
+        bytes_max: usize,
+        probe: Probe<'_>,
+        view: ReadView,
+        answer: impl FnOnce(RowVersion<'_>) -> R,
+    ) -> Result<UpTo<R>> {
         let Probe { table, tablet, key } = probe;
         let mut answer = Some(answer);
         let stamp = loop {
@@ -243,7 +277,7 @@ impl Engine {
                 Ok(look(table, key.key, version, view, answer))
             });
             match looked {
-                Ok(Ok(seen)) => return Ok(seen),
+                Ok(Ok((found, obligation))) => return Ok(UpTo::Read(found, obligation)),
                 // What a snapshot sees of the row was flushed, if there was anything.
                 Ok(Err(_)) if view.registered => break None,
                 Ok(Err(applied)) => {
@@ -253,23 +287,26 @@ impl Engine {
                 Err(stamp) => break Some(stamp),
             }
         };
-        let mut row = Vec::new();
+        let mut buffer = FileRowBuffer::default();
         let at = if view.registered { view.ts } else { Timestamp::MAX };
-        let found = self.read_files(table, tablet, key.key, at, &mut row)?;
+        let found = self.read_files_up_to(bytes_max, table, tablet, key.key, at, &mut buffer)?;
         self.check_answer(probe, view)?;
-        let Some(FileRow { ts, home, visible_from, may_cache }) = found else {
-            return Ok((None, Obligation::default()));
+        let FileRow { ts, home, visible_from, may_cache } = match found {
+            InFiles::Row(found) => found,
+            InFiles::Nothing => return Ok(UpTo::Read(None, Obligation::default())),
+            InFiles::Longer(bytes) => return Ok(UpTo::Longer(bytes)),
         };
+        let row = &buffer.row;
         // An import that is being installed: no snapshot taken after this answer may miss it.
         self.timeline.wait_for_watermark(visible_from)?;
         if let Some(stamp) = stamp.filter(|_| may_cache) {
-            self.index.fill(key, stamp, &row, ts, home);
+            self.index.fill(key, stamp, row, ts, home);
         }
-        if table.is_expired(&row, ts, view.now_micros) {
-            return Ok((None, Obligation::default()));
+        if table.is_expired(row, ts, view.now_micros) {
+            return Ok(UpTo::Read(None, Obligation::default()));
         }
-        let found = answer.take().map(|answer| answer(RowVersion { key: key.key, row: &row, ts }));
-        Ok((found, Obligation::default()))
+        let found = answer.take().map(|answer| answer(RowVersion { key: key.key, row, ts }));
+        Ok(UpTo::Read(found, Obligation::default()))
     }
 
     /// Whether memory holds `key` as a clean row: in the row cache, not in a memtable. It explains a read and does not
@@ -297,16 +334,32 @@ impl Engine {
         })
     }
 
-    /// The version of `key` at `at` in the tablet's files, whose row is left in `row`; at `MAX`, the live one. `at` is
-    /// not below the horizon, and the caller has seen that the index does not hold that version.
-    pub(crate) fn read_files(
-        &self,
+    /// The version of `key` at `at` in the tablet's files, whose row is left in `buffer`; at `MAX`, the live one. `at` is
+    /// not below the horizon, and the caller has seen that the index does not hold that version. Waits for room if it is long.
+    pub(crate) fn read_files<'e>(
+        &'e self,
         table: &Table,
         tablet: &Tablet,
         key: &[u8],
         at: Timestamp,
-        row: &mut Vec<u8>,
+        buffer: &mut FileRowBuffer<'e>,
     ) -> Result<Option<FileRow>> {
+        match self.read_files_up_to(usize::MAX, table, tablet, key, at, buffer)? {
+            InFiles::Row(found) => Ok(Some(found)),
+            InFiles::Nothing => Ok(None),
+            InFiles::Longer(_) => unreachable!("no row is longer than memory"),
+        }
+    }
+
+    fn read_files_up_to<'e>(
+        &'e self,
+        bytes_max: usize,
+        table: &Table,
+        tablet: &Tablet,
+        key: &[u8],
+        at: Timestamp,
+        buffer: &mut FileRowBuffer<'e>,
+    ) -> Result<InFiles> {
         let state = tablet.state();
         let mut looked = false;
         for file in &state.files.files {
@@ -318,20 +371,43 @@ impl Engine {
                 ts <= at && file.deletions.deleted_at(row).is_none_or(|deleted_at| deleted_at > at)
             })?;
             if let Some((position, ts)) = found {
-                row.clear();
-                file.sstable.read_row(table.schema_ref(), position, row)?;
+                if let Some(bytes) = self.read_file_row(bytes_max, table, file, position, buffer)? {
+                    return Ok(InFiles::Longer(bytes));
+                }
                 self.counters.file_reads.fetch_add(1, Relaxed);
                 let home = Location { file: file.id(), row: position };
                 // By a definition that is older than the file, the row lacks columns that others read.
                 let is_whole = file.sstable.is_known_to(table.schema_ref());
                 let may_cache = is_whole && !file.deletions.is_marked(position);
-                return Ok(Some(FileRow { ts, home, visible_from: file.visible_from, may_cache }));
+                return Ok(InFiles::Row(FileRow { ts, home, visible_from: file.visible_from, may_cache }));
             }
         }
         if looked {
             self.counters.file_reads.fetch_add(1, Relaxed);
         }
-        Ok(None)
+        Ok(InFiles::Nothing)
+    }
+
+    /// Reads a row of a file, once there is room for it if it is long; how many bytes it has if these are too many.
+    fn read_file_row<'e>(
+        &'e self,
+        bytes_max: usize,
+        table: &Table,
+        file: &LiveFile,
+        position: u32,
+        buffer: &mut FileRowBuffer<'e>,
+    ) -> Result<Option<usize>> {
+        let mut long_bytes_max = UNCOUNTED_BYTES;
+        loop {
+            buffer.clear();
+            let room = (long_bytes_max > UNCOUNTED_BYTES).then(|| self.long_reads.room(long_bytes_max));
+            buffer.room = room;
+            let schema = table.schema_ref();
+            match file.sstable.read_row(schema, position, long_bytes_max, &mut buffer.row)? {
+                Some(bytes) if bytes <= bytes_max => long_bytes_max = bytes,
+                longer => return Ok(longer),
+            }
+        }
     }
 }
 

@@ -14,6 +14,7 @@ use crate::holders::Holders;
 use crate::index::{NewVersion, Older, RowIndex};
 use crate::installer::remove_leftovers;
 use crate::latches::Latches;
+use crate::long_reads::LongReads;
 use crate::manifest::{Manifest, ManifestState, TableRecord};
 use crate::memory::MemoryBudget;
 use crate::memtable::Memtable;
@@ -98,6 +99,7 @@ impl Engine {
         let history = keeps_history.then(|| timeline.register_history(history_from.min(last)));
         let engine = Engine {
             dir: dir.to_owned(),
+            long_reads: LongReads::new(&budget),
             budget,
             index,
             timeline,

@@ -148,7 +148,9 @@ const SETTINGS: &[Setting] = &[
         name: "memory",
         metavar: "SIZE",
         default: "1GiB",
-        help: "Budget for memtables, row cache and queries together",
+        help: "Budget for memtables, row cache and queries together. Among what counts as queries, an eighth each may be: rows that \
+               clients of the PostgreSQL door have not taken, rows that open scanners of the Kudu door have read and not returned, \
+               answers that it makes ahead, and long rows that are being read from files",
         apply: |config, text| parse_size(text).map(|bytes| config.memory_bytes = bytes),
     },
     Setting {

@@ -372,6 +372,9 @@ fn publish(stats: &EngineStats, troubles: &[Trouble], unread: (u64, u64)) {
     gauge!("oribi_memory_used_bytes", "by" => "job").set(stats.job_bytes as f64);
     gauge!("oribi_memory_used_bytes", "by" => "result").set(stats.result_bytes as f64);
     gauge!("oribi_memory_used_bytes", "by" => "scan").set(stats.held_bytes as f64);
+    gauge!("oribi_long_reads_bytes").set(stats.long_read_bytes as f64);
+    gauge!("oribi_long_reads_limit_bytes").set(stats.long_read_bytes_max as f64);
+    gauge!("oribi_long_reads_waiting_count").set(stats.long_reads_waiting as f64);
     gauge!("oribi_query_unread_bytes").set(unread.0 as f64);
     gauge!("oribi_query_unread_limit_bytes").set(unread.1 as f64);
     gauge!("oribi_row_index_rows_count").set(stats.rows_in_memory as f64);

@@ -106,6 +106,42 @@ fn where_answers_must_be_short_a_window_gives_few_of_them() {
 }
 
 #[test]
+fn a_long_document_in_a_file_is_not_read_before_there_is_room_for_its_answer() {
+    const LONG_BYTES: usize = 900 << 10;
+    let (kv, folder) = cold();
+    // They do not compress.
+    let mut state = 1u64;
+    let mut byte = || {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (state >> 56) as u8
+    };
+    let long: Vec<u8> = (0..LONG_BYTES).map(|_| byte()).collect();
+    set(&kv, b"long", &long);
+    kv.engine().flush(&kv.engine().table("default", "kv").unwrap()).unwrap();
+    kv.engine().close().unwrap();
+    drop(kv);
+    let kv = open(&folder);
+    let read = || kv.engine().stats().point_reads.page_bytes;
+    let (get, short) = (Op::Get(b"long"[..].into()), Op::Get(b"k1"[..].into()));
+    let (ran, bytes) = run(&kv, &[get], LONG_BYTES / 2);
+    assert!(ran.ops == 0 && bytes == 0 && (LONG_BYTES..2 * LONG_BYTES).contains(&ran.long_bytes), "{ran:?}");
+    assert!(read() < LONG_BYTES as u64 / 2, "{} bytes were read", read());
+    // By itself, it is left to a window.
+    let mut round = kv.round(true);
+    round.answer_at_most(LONG_BYTES / 2);
+    assert_eq!(round.get(b"long", |_| ()).unwrap(), Got::Pending);
+    assert!(read() < LONG_BYTES as u64 / 2);
+    // What comes before it is answered.
+    let get = || Op::Get(b"long"[..].into());
+    let (before, bytes) = run(&kv, &[short, get()], LONG_BYTES / 2);
+    assert_eq!((before.ops, before.long_bytes, bytes), (1, ran.long_bytes, VALUE_BYTES));
+    let (ran, bytes) = run(&kv, &[get()], ran.long_bytes);
+    assert_eq!((ran.ops, ran.long_bytes, bytes), (1, 0, LONG_BYTES));
+    assert!(read() > LONG_BYTES as u64);
+    kv.engine().close().unwrap();
+}
+
+#[test]
 fn what_is_too_long_for_the_round_is_not_answered_and_nothing_behind_it_is_done() {
     let (kv, _folder) = cold();
     set(&kv, b"short", b"s");

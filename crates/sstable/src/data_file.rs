@@ -5,7 +5,7 @@
 
 use crate::index::{DATA_MAGIC, Index};
 use crate::meta::SstableId;
-use crate::page::{OpenPage, Page};
+use crate::page::{OpenPage, Page, PageHeader};
 use crate::reads::ReadCounters;
 use bytes::Bytes;
 use oribi_env::File;
@@ -73,6 +73,21 @@ impl DataFile {
         self.reads.read_page(bytes);
         self.verify(extent, page.stored())?;
         page.open(self.index.compression).map_err(|e| self.bad_page(extent, e))
+    }
+
+    /// The header of a page. Its checksum, which is that of the whole page, is not compared: it tells what reading the page would
+    /// take, and no more.
+    ///
+    /// # Errors
+    /// `Corrupt`.
+    pub fn page_header(&self, extent: usize) -> Result<PageHeader> {
+        /// Ours are far shorter.
+        const HEADER_BYTES_MAX: usize = 512;
+        let range = self.index.extent_range(extent);
+        let mut bytes = [0; HEADER_BYTES_MAX];
+        let begin = &mut bytes[..HEADER_BYTES_MAX.min((range.end - range.start) as usize)];
+        self.read_into(begin, range.start)?;
+        PageHeader::read(begin).map_err(|e| self.bad_page(extent, e))
     }
 
     /// The error for a page that passed its checksum but cannot be what the writer wrote.

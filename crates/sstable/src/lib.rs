@@ -29,6 +29,7 @@ mod writer;
 
 pub use meta::{Compression, SstableId, SstableMeta, SstableOptions};
 pub use parquet_schema::stored_columns;
+pub use point::LONG_PAGE_BYTES;
 pub use reads::PointReads;
 pub use scan::{Batches, Keys};
 pub use sstable::{KeyHash, Sstable};

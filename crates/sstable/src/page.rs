@@ -4,6 +4,7 @@
 
 use crate::lz4::{Progress, SLACK};
 use crate::meta::Compression;
+use crate::point::SCRATCH_BYTES_MAX;
 use crate::value::varint;
 use oribi_types::{Error, Result};
 use std::cell::RefCell;
@@ -128,12 +129,12 @@ impl Page {
     /// `Corrupt`.
     pub fn contents(&mut self, open: &OpenPage, wanted: usize) -> Result<&[u8]> {
         let header = &open.header;
-        let block = &self.stored[header.header_bytes..self.stored_bytes];
         if open.compression == Compression::None {
-            return Ok(block);
+            return Ok(&self.stored[header.header_bytes..self.stored_bytes]);
         }
         let len = header.plain_bytes;
         if self.progress.written < wanted.min(len) {
+            let block = &self.stored[header.header_bytes..self.stored_bytes];
             if self.plain.len() < len + SLACK {
                 self.plain.resize(len + SLACK, 0);
             }
@@ -153,6 +154,10 @@ impl Page {
             if !(wanted..=len).contains(&self.progress.written) {
                 return Err(undecompressed());
             }
+            // A long page is in memory once: the value that is wanted of it is copied next.
+            if self.progress.written == len && self.stored.capacity() > SCRATCH_BYTES_MAX {
+                self.stored = Vec::new();
+            }
         }
         Ok(&self.plain[..self.progress.written])
     }
@@ -163,6 +168,13 @@ impl Page {
     /// `Corrupt`.
     pub fn whole(&mut self, open: &OpenPage) -> Result<&[u8]> {
         self.contents(open, open.header.plain_bytes)
+    }
+
+    /// Gives back buffers that are too large to be kept for the next page.
+    pub fn shrink(&mut self) {
+        if self.capacity() > SCRATCH_BYTES_MAX {
+            *self = Page::default();
+        }
     }
 
     /// Memory that the buffers take.

@@ -1,4 +1,7 @@
 //! Point reads: one row by its key, or the places of many keys. Only the pages that hold them are read.
+//!
+//! A page that holds a long value is as long, and is decompressed, and its value copied: who reads a row says how long one may be,
+//! and is told how long it is before that is done.
 
 use crate::delta;
 use crate::index::IndexColumn;
@@ -119,13 +122,23 @@ impl Sstable {
     /// Appends the encoded row (all columns but the key's) at `row`, as `schema` has it now: columns are found by id,
     /// and those that the file lacks hold what they answer for older rows.
     ///
+    /// Nothing is appended if the long pages that it needs, those of more than [`LONG_PAGE_BYTES`], have more than
+    /// `long_bytes_max` bytes; returned is how many they have then. At any time, reading takes twice as much, about.
+    ///
     /// # Errors
     /// `Invalid` for a row that does not exist; `Corrupt`; those of the file system.
-    pub fn read_row(&self, schema: &Schema, row: u32, out: &mut Vec<u8>) -> Result<()> {
+    pub fn read_row(
+        &self,
+        schema: &Schema,
+        row: u32,
+        long_bytes_max: usize,
+        out: &mut Vec<u8>,
+    ) -> Result<Option<usize>> {
         if row >= self.index().rows {
             return Err(Error::invalid(format!("sstable {}: there is no row {row}", self.meta().id)));
         }
         SCRATCH.with_borrow_mut(|scratch| {
+            scratch.long_bytes_left = long_bytes_max;
             let result = self.read_row_with(schema, row, scratch, out);
             scratch.shrink();
             result
@@ -138,7 +151,7 @@ impl Sstable {
         row: u32,
         scratch: &mut Scratch,
         out: &mut Vec<u8>,
-    ) -> Result<()> {
+    ) -> Result<Option<usize>> {
         scratch.values.clear();
         scratch.cells.clear();
         for (position, column) in schema.columns().iter().enumerate() {
@@ -151,7 +164,10 @@ impl Sstable {
                         let what = format!("column \"{}\" is of another type", column.name);
                         return Err(Error::corrupt(format!("sstable {}: {what}", self.meta().id)));
                     }
-                    self.read_cell(row, stored, scratch)?.map_or(Cell::Null, Cell::Bytes)
+                    match self.read_cell(row, stored, scratch)? {
+                        Cell::TooLong => return self.long_bytes(schema, row).map(Some),
+                        cell => cell,
+                    }
                 }
                 None => Cell::Missing,
             };
@@ -162,47 +178,90 @@ impl Sstable {
             let column = &schema.columns()[*position];
             let ColumnSource::Slot(slot) = column.source else { continue };
             slots[usize::from(slot)] = match cell {
-                Cell::Null => ValueRef::Null,
+                Cell::Null | Cell::TooLong => ValueRef::Null,
                 Cell::Missing => column.missing.as_ref().map_or(ValueRef::Null, Value::as_ref),
                 Cell::Bytes(place) => value_ref(column.column_type, &scratch.values[place.clone()])
                     .map_err(|e| e.context(format!("sstable {}: row {row}", self.meta().id)))?,
             };
         }
         schema.layout().encode(&slots, out);
-        Ok(())
+        Ok(None)
     }
 
-    /// Appends the stored bytes of one value to `scratch.values` and says where; `None` for null.
-    fn read_cell(&self, row: u32, column: usize, scratch: &mut Scratch) -> Result<Option<Range<usize>>> {
+    /// How many bytes the long pages have that a row needs, by their headers.
+    fn long_bytes(&self, schema: &Schema, row: u32) -> Result<usize> {
+        let index = self.index();
+        let mut sum = 0;
+        let values = schema.columns().iter().filter(|column| matches!(column.source, ColumnSource::Slot(_)));
+        for column in values.filter_map(|column| index.column(column.id)) {
+            let header = self.data.page_header(index.page_of(row, column).0)?;
+            let dictionary = match header.encoding {
+                Encoding::Dictionary => index.chunk(index.row_group_of(row), column).dictionary,
+                _ => None,
+            };
+            let dictionary = dictionary.map(|page| self.data.page_header(page)).transpose()?;
+            let pages = [Some(header), dictionary];
+            sum += pages.iter().flatten().map(|page| page.plain_bytes).filter(|n| is_long(*n)).sum::<usize>();
+        }
+        Ok(sum)
+    }
+
+    /// Reads a page into `scratch.page`; `None` if it is too long.
+    fn open_page(&self, page: usize, scratch: &mut Scratch) -> Result<Option<OpenPage>> {
+        /// A page that takes no more as it is stored is read before it is asked how long it is: nearly all are.
+        const STORED_BYTES_MAX: u64 = LONG_PAGE_BYTES as u64 / 2;
+        let stored = self.index().extent_range(page);
+        if stored.end - stored.start > STORED_BYTES_MAX
+            // What a damaged header says matters no more once the checksum is compared.
+            && self.data.page_header(page).is_ok_and(|header| !scratch.has_room(header.plain_bytes))
+        {
+            return Ok(None);
+        }
+        let open = self.data.read_page(page, &mut scratch.page)?;
+        let bytes = open.header.plain_bytes;
+        if !scratch.has_room(bytes) {
+            return Ok(None);
+        }
+        scratch.long_bytes_left -= if is_long(bytes) { bytes } else { 0 };
+        Ok(Some(open))
+    }
+
+    /// Appends the stored bytes of one value to `scratch.values` and says where.
+    fn read_cell(&self, row: u32, column: usize, scratch: &mut Scratch) -> Result<Cell> {
         let index = self.index();
         let (page, rows) = index.page_of(row, column);
-        let open = self.data.read_page(page, &mut scratch.page)?;
+        let Some(open) = self.open_page(page, scratch)? else { return Ok(Cell::TooLong) };
         if open.header.dictionary || open.header.values as usize != rows.len() {
             return Err(self.data.bad_page(page, "has other rows than the index says"));
         }
         let IndexColumn { physical, nullable, .. } = index.columns[column];
         let (n, values) = ((row - rows.start) as usize, &mut scratch.values);
         if open.header.encoding != Encoding::Dictionary {
-            return self.read_value(page, &open, &mut scratch.page, n, |contents| {
+            let place = self.read_value(page, &open, &mut scratch.page, n, |contents| {
                 let place = place_of(contents, nullable, n)?;
                 let read = |(rest, n)| match open.header.encoding {
                     Encoding::Delta => append_number(physical, delta::nth(rest, n)?, values),
                     _ => Ok(append(plain(physical, rest, n)?, values)),
                 };
                 place.map(read).transpose()
-            });
+            })?;
+            scratch.page.shrink();
+            return Ok(place.map_or(Cell::Null, Cell::Bytes));
         }
         let position = self.read_value(page, &open, &mut scratch.page, n, |contents| {
             let place = place_of(contents, nullable, n)?;
             place.map(|(rest, n)| dictionary_position(rest, n)).transpose()
         })?;
-        let Some(position) = position else { return Ok(None) };
+        let Some(position) = position else { return Ok(Cell::Null) };
         let dictionary = index.chunk(index.row_group_of(row), column).dictionary;
         let dictionary = dictionary.ok_or_else(|| self.data.bad_page(page, "lacks a dictionary"))?;
-        let open = self.data.read_page(dictionary, &mut scratch.page)?;
-        self.read_value(dictionary, &open, &mut scratch.page, position, |contents| {
-            Ok(Some(append(plain(physical, contents, position)?, values)))
-        })
+        let Some(open) = self.open_page(dictionary, scratch)? else { return Ok(Cell::TooLong) };
+        let values = &mut scratch.values;
+        let place = self.read_value(dictionary, &open, &mut scratch.page, position, |contents| {
+            Ok(append(plain(physical, contents, position)?, values))
+        })?;
+        scratch.page.shrink();
+        Ok(Cell::Bytes(place))
     }
 
     /// What `read` finds for value `n` in the contents of a page: in the first part, where it should be, or in all.
@@ -258,6 +317,8 @@ enum Cell {
     Missing,
     /// Place in [`Scratch::values`].
     Bytes(Range<usize>),
+    /// It was not read.
+    TooLong,
 }
 
 /// Buffers that a thread uses again for each row it reads.
@@ -266,16 +327,28 @@ struct Scratch {
     page: Page,
     values: Vec<u8>,
     cells: Vec<(usize, Cell)>,
+    /// What long pages of the row may still have.
+    long_bytes_left: usize,
+}
+
+/// A page has more only if a value in it is long: others end before that, and so do dictionaries.
+pub const LONG_PAGE_BYTES: usize = 128 << 10;
+
+fn is_long(page_bytes: usize) -> bool {
+    page_bytes > LONG_PAGE_BYTES
 }
 
 /// A thread gives back a buffer that is larger than this after use.
 pub(crate) const SCRATCH_BYTES_MAX: usize = 1 << 20;
 
 impl Scratch {
+    /// Whether a page of so many bytes may be read.
+    fn has_room(&self, page_bytes: usize) -> bool {
+        !is_long(page_bytes) || page_bytes <= self.long_bytes_left
+    }
+
     fn shrink(&mut self) {
-        if self.page.capacity() > SCRATCH_BYTES_MAX {
-            self.page = Page::default();
-        }
+        self.page.shrink();
         if self.values.capacity() > SCRATCH_BYTES_MAX {
             self.values = Vec::new();
         }

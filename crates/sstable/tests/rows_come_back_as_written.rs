@@ -40,7 +40,7 @@ fn check(sstable: &Sstable, schema: &Schema, rows: &[TestRow]) {
     for (i, row) in rows.iter().enumerate() {
         newest.entry(&row.key).or_insert((i as u32, row));
         let mut bytes = Vec::new();
-        sstable.read_row(schema, i as u32, &mut bytes).unwrap();
+        assert_eq!(sstable.read_row(schema, i as u32, usize::MAX, &mut bytes).unwrap(), None);
         assert_eq!(bytes, row.row, "row {i}");
     }
     for (key, (i, row)) in &newest {
@@ -237,6 +237,51 @@ fn long_rows_get_their_own_pages() {
         assert_eq!(get(&sstable, &schema, &row.key).unwrap(), Some((i as u32, row.ts, row.row.clone())));
     }
     assert_eq!(scan(&sstable, &schema).unwrap().len(), 20);
+}
+
+#[test]
+fn a_long_row_is_read_by_who_has_room_for_it() {
+    let columns = vec![
+        ColumnSpec::new("k", ColumnType::Int64).not_null(),
+        ColumnSpec::new("a", ColumnType::Binary),
+        ColumnSpec::new("b", ColumnType::Binary),
+    ];
+    let schema = Schema::new(columns, &["k"]).unwrap();
+    let noise = |n| key_value(n, 1 << 20).values[1].clone();
+    let same = || Value::Binary(vec![7; 1 << 20]);
+    let short = || Value::Binary(vec![7; 100]);
+    // As stored, what is noise is long and what is always the same is not. The first value of a column is in a dictionary.
+    let values = [[noise(1), same()], [same(), noise(2)], [noise(3), Value::Null], [short(), Value::Null]];
+    let row =
+        |(k, [a, b]): (usize, [Value; 2])| row_of(&schema, vec![Value::Int64(k as i64), a, b], k as u64 + 1);
+    let rows: Vec<TestRow> = values.into_iter().enumerate().map(row).collect();
+    for compression in [Compression::None, Compression::Lz4, Compression::Zstd] {
+        let dir = tempfile::tempdir().unwrap();
+        let options = SstableOptions { compression, ..SstableOptions::default() };
+        let sstable = sstable(dir.path(), &schema, &options, &rows);
+        for (i, row) in rows.iter().enumerate() {
+            let mut bytes = Vec::new();
+            let mut read = |bytes_max| {
+                bytes.clear();
+                let long = sstable.read_row(&schema, i as u32, bytes_max, &mut bytes).unwrap();
+                assert_eq!(bytes.is_empty(), long.is_some());
+                long
+            };
+            let is_long = row.row.len() > 1 << 20;
+            let long = read(0).unwrap_or(0);
+            assert_eq!(is_long, long > 0, "{compression:?}: row {i}");
+            if is_long {
+                // Beside the values, pages have their lengths.
+                assert!(
+                    (row.row.len() - 100..row.row.len() + 200).contains(&long),
+                    "{compression:?}: row {i}: {long}"
+                );
+                assert_eq!(read(long - 1), Some(long));
+            }
+            assert_eq!(read(long), None);
+            assert_eq!(bytes, row.row);
+        }
+    }
 }
 
 #[test]

@@ -14,6 +14,7 @@ use super::{Read, Target, WriteOp};
 use crate::catalog::Table;
 use crate::engine::Engine;
 use crate::index::{GROUP, KeyRef};
+use crate::long_reads::FileRowBuffer;
 use crate::memory::{MemoryBudget, Reserved};
 use crate::read::FileRow;
 use crate::tablet::{FileSet, Tablet};
@@ -165,7 +166,7 @@ impl Engine {
             return Ok(());
         }
         look.absent.resize(ops.len().div_ceil(GROUP), 0);
-        let mut row = Vec::new();
+        let mut buffer = FileRowBuffer::default();
         for group in groups(ops.len()) {
             for i in self.cold(group, ops, targets) {
                 let (op, (tablet, key)) = (&ops[i], targets[i]);
@@ -174,9 +175,9 @@ impl Engine {
                         continue;
                     }
                     if let Some(found) =
-                        self.read_files(op.table, tablet, key.key, Timestamp::MAX, &mut row)?
+                        self.read_files(op.table, tablet, key.key, Timestamp::MAX, &mut buffer)?
                     {
-                        ahead.keep(&self.budget, op, key, &row, found);
+                        ahead.keep(&self.budget, op, key, &buffer.row, found);
                         continue;
                     }
                 }

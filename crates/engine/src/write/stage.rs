@@ -7,6 +7,7 @@
 use super::{Decide, Decision, Read, ReadAhead, Scratch, Staged, StagedRow, Target, WriteOp};
 use crate::engine::{Engine, Obligation};
 use crate::index::{Ahead, GROUP, Older};
+use crate::long_reads::FileRowBuffer;
 use crate::read::{FileRow, RowVersion};
 use crate::tablet::Tablet;
 use hashbrown::HashTable;
@@ -154,16 +155,16 @@ impl Engine {
         }
         // Whoever is pinned keeps what others replace, which must not last as long as reading files does.
         staging.ahead = None;
-        let mut row = Vec::new();
-        let found = self.read_files(op.table, tablet, op.key, Timestamp::MAX, &mut row)?;
+        let mut buffer = FileRowBuffer::default();
+        let found = self.read_files(op.table, tablet, op.key, Timestamp::MAX, &mut buffer)?;
         let Some(found) = found else {
             *older = Older::Nothing;
             return decide(i, None, rows);
         };
         if found.may_cache {
-            self.index.fill(key, stamp, &row, found.ts, found.home);
+            self.index.fill(key, stamp, &buffer.row, found.ts, found.home);
         }
-        decide(i, staging.note(op, found, &row, older), rows)
+        decide(i, staging.note(op, found, &buffer.row, older), rows)
     }
 }
 

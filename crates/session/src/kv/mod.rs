@@ -27,7 +27,9 @@ pub use window::{Answer, Op, Ran};
 
 use change::Plan;
 use document::DocumentTable;
-use oribi_engine::{Catalog, Engine, Lookup, Obligation, Presence, Read, ReadView, RowVersion, Snapshot};
+use oribi_engine::{
+    Catalog, Engine, Lookup, Obligation, Presence, Read, ReadView, RowVersion, Snapshot, UpTo,
+};
 use oribi_types::{Error, ErrorKind, Result};
 use path::{Shape, Target};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -182,7 +184,7 @@ impl KeyValue {
 pub enum Got<R> {
     Found(R),
     Absent,
-    /// Only a round that may block can tell.
+    /// Only a round that may block can tell, or [`run`](Round::run) how long it is.
     Pending,
 }
 
@@ -222,7 +224,7 @@ impl Round<'_> {
         self.obligation.merge(obligation);
     }
 
-    /// Has [`run`](Self::run) stop at what is answered with a longer value.
+    /// Has [`run`](Self::run) stop at what is answered with a longer value. What is long and in a file is not read then.
     pub fn answer_at_most(&mut self, bytes: usize) {
         self.answer_bytes_max = bytes;
     }
@@ -274,7 +276,10 @@ impl Round<'_> {
         let watch = Watch { locks: &self.kv.locks, now_micros: view.now_micros };
         let read = |version: RowVersion<'_>| watch.shown(&target, &version, &mut self.json).map(answer);
         let (found, obligation) = if self.may_block {
-            engine.read(probe, view, read)?
+            match engine.read_up_to(self.answer_bytes_max, probe, view, read)? {
+                UpTo::Read(found, obligation) => (found, obligation),
+                UpTo::Longer(_) => return Ok(Got::Pending),
+            }
         } else {
             match engine.try_read(probe, view, read) {
                 Lookup::Found(found, obligation) => (Some(found), obligation),

@@ -5,13 +5,13 @@
 //! must not hold is a change of a key that was read before in it.
 //!
 //! What a window has in hand is bounded by the rows that it reads and writes. How long one is that only a file has is known once it
-//! is read: so a read of one is followed by reads alone, of which those are left to the next window that would be too much.
+//! is looked up there: so a read of one is followed by reads alone, of which those are left to the next window that would be too much.
 
 use super::change::{Change, Outcome, Plan};
 use super::path::{self, Key, Target};
 use super::{Document, KeyValue, Round, Stop, Watch, write};
 use oribi_engine::{
-    Engine, Lookup, Obligation, Pinned, Presence, Probe, Read, ReadView, RowVersion, Sighting,
+    Engine, Lookup, Obligation, Pinned, Presence, Probe, Read, ReadView, RowVersion, Sighting, UpTo,
 };
 use oribi_types::{Error, Result};
 use smallvec::SmallVec;
@@ -45,7 +45,8 @@ pub struct Ran {
     pub ops: usize,
     /// Why the next one was not.
     pub stop: Option<Stop>,
-    /// The next one is answered with a value of so many bytes, about, for which the round has no room; or 0.
+    /// The next one is answered with a value of so many bytes, about, for which the round has no room; or 0. If it is in a file, it
+    /// was not read.
     pub long_bytes: usize,
 }
 
@@ -100,27 +101,23 @@ impl Round<'_> {
                     let sighting = sighting.map(|sightings| sightings[i]);
                     let json = &mut self.json;
                     let given = if i < extent.loose {
-                        reader.get(probe, sighting, target, json, &mut |found| answer(i, found))
+                        reader.get(probe, sighting, target, json, usize::MAX, &mut |found| answer(i, found))
                     } else if found_bytes > BYTES_MAX.min(self.answer_bytes_max) {
                         // Only reads are left.
                         return Ran { ops: i, stop: None, long_bytes: 0 };
                     } else {
                         let most = self.answer_bytes_max;
-                        match reader.get_loose(probe, sighting, target, json, most, &mut |found| {
-                            answer(i, found);
-                        }) {
-                            (_, bytes) if bytes > most => {
-                                return Ran { ops: i, stop: None, long_bytes: bytes };
-                            }
-                            (given, bytes) => {
-                                found_bytes += bytes;
-                                given
-                            }
-                        }
+                        let answer = &mut |found: Answer<'_>| answer(i, found);
+                        let (given, bytes) = reader.get_loose(probe, sighting, target, json, most, answer);
+                        found_bytes += bytes;
+                        given
                     };
                     match given {
-                        Some(obligation) => self.obligation.merge(obligation),
-                        None => return Ran { ops: i, stop: Some(Stop::NeedsFiles), long_bytes: 0 },
+                        Ok(obligation) => self.obligation.merge(obligation),
+                        Err(Missing::Files) => {
+                            return Ran { ops: i, stop: Some(Stop::NeedsFiles), long_bytes: 0 };
+                        }
+                        Err(Missing::Room(long_bytes)) => return Ran { ops: i, stop: None, long_bytes },
                     }
                 }
                 (Op::Get(_), Err(error), _) => answer(i, Answer::Refused(error.clone())),
@@ -305,6 +302,15 @@ impl KeySet {
     }
 }
 
+/// Why a get was not answered.
+#[derive(Clone, Copy)]
+enum Missing {
+    /// Only a reader that may block can tell.
+    Files,
+    /// Its value has so many bytes, which are too many.
+    Room(usize),
+}
+
 struct Reader<'a> {
     engine: &'a Engine,
     view: ReadView,
@@ -313,7 +319,7 @@ struct Reader<'a> {
 }
 
 impl Reader<'_> {
-    /// Answers a get; returns what must be settled, or `None` if only a reader that may block can tell.
+    /// Answers a get, unless it is of a row in a file that has more than `most` bytes; returns what must be settled.
     ///
     /// What is in memory is answered in place: a batch of gets runs through here once for each.
     #[inline]
@@ -323,26 +329,26 @@ impl Reader<'_> {
         sighting: Option<Sighting<'_>>,
         target: &Target<'_>,
         json: &mut Vec<u8>,
+        most: usize,
         answer: &mut dyn FnMut(Answer<'_>),
-    ) -> Option<Obligation> {
+    ) -> Result<Obligation, Missing> {
         let mut read = |version: RowVersion<'_>| self.show(target, &version, json, answer);
         let looked_up = match sighting {
             Some(sighting) => self.engine.try_read_sighted(probe, sighting, self.view, &mut read),
             None => self.engine.try_read(probe, self.view, &mut read),
         };
         match looked_up {
-            Lookup::Found((), obligation) => Some(obligation),
+            Lookup::Found((), obligation) => Ok(obligation),
             Lookup::Absent(obligation) => {
                 answer(Answer::Absent);
-                Some(obligation)
+                Ok(obligation)
             }
-            Lookup::Pending if self.may_block => Some(self.get_from_files(probe, target, json, answer)),
-            Lookup::Pending => None,
+            Lookup::Pending if self.may_block => self.get_from_files(probe, target, json, most, answer),
+            Lookup::Pending => Err(Missing::Files),
         }
     }
 
-    /// As [`get`](Self::get), of what may be long: the second is the bytes of its value, and if they are more than `most`, nothing
-    /// is answered.
+    /// As [`get`](Self::get), of what may be long, wherever it is. The second is the bytes of its value.
     #[cold]
     fn get_loose(
         &self,
@@ -352,9 +358,9 @@ impl Reader<'_> {
         json: &mut Vec<u8>,
         most: usize,
         answer: &mut dyn FnMut(Answer<'_>),
-    ) -> (Option<Obligation>, usize) {
+    ) -> (Result<Obligation, Missing>, usize) {
         let mut bytes = 0;
-        let given = self.get(probe, sighting, target, json, &mut |found| {
+        let given = self.get(probe, sighting, target, json, most, &mut |found| {
             if let Answer::Found(document) = &found {
                 bytes = document.value.len();
             }
@@ -362,7 +368,7 @@ impl Reader<'_> {
                 answer(found);
             }
         });
-        (given, bytes)
+        (if bytes > most { Err(Missing::Room(bytes)) } else { given }, bytes)
     }
 
     #[cold]
@@ -371,18 +377,20 @@ impl Reader<'_> {
         probe: Probe<'_>,
         target: &Target<'_>,
         json: &mut Vec<u8>,
+        most: usize,
         answer: &mut dyn FnMut(Answer<'_>),
-    ) -> Obligation {
+    ) -> Result<Obligation, Missing> {
         let read = |version: RowVersion<'_>| self.show(target, &version, json, answer);
-        match self.engine.read(probe, self.view, read) {
-            Ok((Some(()), obligation)) => obligation,
-            Ok((None, obligation)) => {
+        match self.engine.read_up_to(most, probe, self.view, read) {
+            Ok(UpTo::Read(Some(()), obligation)) => Ok(obligation),
+            Ok(UpTo::Read(None, obligation)) => {
                 answer(Answer::Absent);
-                obligation
+                Ok(obligation)
             }
+            Ok(UpTo::Longer(bytes)) => Err(Missing::Room(bytes)),
             Err(error) => {
                 answer(Answer::Refused(error));
-                Obligation::default()
+                Ok(Obligation::default())
             }
         }
     }

@@ -96,7 +96,7 @@ pub fn ts_at(batch: &RecordBatch, i: usize) -> Timestamp {
 pub fn get(sstable: &Sstable, schema: &Schema, key: &[u8]) -> Result<Option<(u32, Timestamp, Vec<u8>)>> {
     let Some((row, ts)) = sstable.find(key, |_, _| true)? else { return Ok(None) };
     let mut bytes = Vec::new();
-    sstable.read_row(schema, row, &mut bytes)?;
+    sstable.read_row(schema, row, usize::MAX, &mut bytes)?;
     Ok(Some((row, ts, bytes)))
 }
 
