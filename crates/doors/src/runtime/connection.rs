@@ -5,7 +5,7 @@ use super::computing;
 use super::exchange::RECEIVE_BYTES_MAX_IF_SCARCE;
 use super::guest::Guest;
 use super::listener::Place;
-use super::load::LONG_REQUEST_SILENCE_MAX;
+use super::load::{Held, LONG_REQUEST_SILENCE_MAX};
 use super::unsent::{SHORT_VALUE_BYTES_MAX, SHORT_VALUE_BYTES_MAX_IF_SCARCE, Unsent};
 use super::{Exchange, FrameRoom, Leave, Progress, Protocol, Service, Waited};
 use futures::future::{BoxFuture, FutureExt, pending};
@@ -30,6 +30,8 @@ pub(super) struct Connection<S: Service> {
     pushes: Option<watch::Receiver<u64>>,
     /// Room for a long answer.
     unsent: Option<Unsent>,
+    /// For requests that wait to be executed, as far as there is any.
+    parked: Held,
     /// How often the client was heard since the alarms were.
     unheard: u32,
     /// How many rounds there were since one that waited for anything, or was long.
@@ -101,7 +103,19 @@ impl<S: Service> Connection<S> {
     pub fn new(service: Arc<S>, guest: Guest<S>) -> Result<Self> {
         let Guest { place, socket, client, pushes } = guest;
         let (thread, socket) = (place.thread(), TcpStream::from_std(socket)?);
-        Ok(Connection { service, thread, place, socket, client, pushes, unsent: None, unheard: 0, rounds: 0 })
+        let (unsent, parked) = (None, Held::default());
+        Ok(Connection {
+            service,
+            thread,
+            place,
+            socket,
+            client,
+            pushes,
+            unsent,
+            parked,
+            unheard: 0,
+            rounds: 0,
+        })
     }
 
     /// Goes on where executing its requests came to `progress`, and serves the client until it leaves, stays idle for longer
@@ -117,7 +131,7 @@ impl<S: Service> Connection<S> {
         shutdown: watch::Receiver<bool>,
     ) -> Result<Option<Guest<S>>> {
         let leave = leave_at_once(&*self.service);
-        self = self.finish(progress, leave).await?;
+        self = self.finish(progress, leave, 0).await?;
         let mut alarms = Alarms::new();
         alarms.push(shut(shutdown.clone()).boxed());
         self.pushes.clone().into_iter().for_each(|pushes| alarms.push(changed(pushes).boxed()));
@@ -136,7 +150,7 @@ impl<S: Service> Connection<S> {
             match event {
                 Event::Received(0) | Event::Shutdown => return Ok(None),
                 Event::Received(bytes) => {
-                    self = self.execute().await?;
+                    self = self.execute(room.bytes()).await?;
                     if bytes > SHORT_ROUND_BYTES_MAX || self.client.exchange.is_long() {
                         self.rounds = 0;
                     }
@@ -230,20 +244,21 @@ impl<S: Service> Connection<S> {
         alarms.poll_next_unpin(context).map(|event| Ok(event.unwrap_or(Event::Shutdown)))
     }
 
-    /// Executes and answers whatever is whole.
-    async fn execute(mut self) -> Result<Self> {
+    /// Executes and answers whatever is whole of what has come, of which so many bytes are counted.
+    async fn execute(mut self, counted: usize) -> Result<Self> {
         let leave = leave_at_once(&*self.service);
         let progress = self.client.advance(leave);
-        self.finish(progress, leave).await
+        self.finish(progress, leave, counted).await
     }
 
     /// Answers what was executed, and executes and answers what is left of what is whole.
-    async fn finish(mut self, mut progress: Progress, mut leave: Leave) -> Result<Self> {
+    async fn finish(mut self, mut progress: Progress, mut leave: Leave, counted: usize) -> Result<Self> {
         self.rounds = if progress == Progress::Done { self.rounds + 1 } else { 0 };
         let mut tries = 0;
         loop {
             match progress {
                 Progress::Done => {
+                    self.parked.shrink(0);
                     self.answer().await?;
                     return Ok(self);
                 }
@@ -253,31 +268,52 @@ impl<S: Service> Connection<S> {
                 }
                 Progress::NeedsRoom(bytes) => {
                     self.answer().await?;
+                    self.park(counted);
                     let metric = &self.service.traffic().unsent_metric;
                     self.unsent = Some(Unsent::with_room(&self.service.loads().answers, bytes, metric).await);
                     leave.to_answer = bytes;
                 }
                 Progress::NeedsAdmission => {
+                    self.park(counted);
                     self.service.engine().admission().await;
                     leave.to_write = true;
                 }
                 Progress::NeedsTurn => {
                     self.answer().await?;
+                    // If there was room for a long answer, others have it meanwhile.
+                    leave.to_answer = short_answer_bytes(&*self.service);
+                    self.park(counted);
                     oribi_session::turn(self.service.engine(), tries).await;
                     tries += 1;
                 }
                 Progress::NeedsBlocking => {
+                    self.park(counted);
                     // The rest goes along: it is more likely to need files too than to be worth a way back.
                     (self, progress) = self.advance_elsewhere(Leave { to_block: true, ..leave }).await?;
                     continue;
                 }
                 Progress::NeedsProcessor => {
+                    self.park(counted);
                     let _place = computing::place().await;
                     (self, progress) = self.advance_elsewhere(Leave { to_compute: true, ..leave }).await?;
                     continue;
                 }
             }
             progress = self.client.advance(leave);
+        }
+    }
+
+    /// Makes ready to wait with requests that were not executed: they are kept without a buffer of the thread's and, where they are
+    /// long, count as requests that are being received do, as far as there is room. If that becomes scarce, less is received of
+    /// others. `counted` are those that count already.
+    fn park(&mut self, counted: usize) {
+        let exchange = &mut self.client.exchange;
+        if counted > 0 {
+            return exchange.return_buffers();
+        }
+        exchange.park();
+        if exchange.is_long() {
+            self.parked.grow(&self.service.loads().requests, exchange.input.capacity());
         }
     }
 

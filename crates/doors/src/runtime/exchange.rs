@@ -76,7 +76,17 @@ impl Exchange {
 
     /// Gives them back: that of the input as soon as what it holds was executed, and that of the output once it is sent.
     pub(super) fn return_buffers(&mut self) {
-        let returns_input = self.borrowed && !self.is_long();
+        self.give_back(!self.is_long());
+    }
+
+    /// Gives them back though requests are left that have to wait: these are kept in as much memory as they take.
+    pub(super) fn park(&mut self) {
+        self.give_back(true);
+    }
+
+    /// Gives back that of the output once it is sent, and, if asked to, that of the input.
+    fn give_back(&mut self, gives_input: bool) {
+        let returns_input = self.borrowed && gives_input;
         let returns_output = self.output.is_empty() && self.output.capacity() > 0;
         if !returns_input && !returns_output {
             return;
@@ -151,6 +161,24 @@ mod tests {
             assert!(exchange.input.capacity() < 1 << 20);
         }
         assert_eq!(exchange.input.len(), 6);
+    }
+
+    #[test]
+    fn a_client_that_has_to_wait_keeps_its_requests_and_no_more() {
+        const BYTES: usize = 100 << 10;
+        let mut exchange = Exchange::default();
+        exchange.borrow_buffers();
+        exchange.space(BYTES).fill(7);
+        exchange.received(BYTES);
+        exchange.return_buffers();
+        assert!(exchange.input.capacity() >= RECEIVE_BYTES_MAX, "more of a long request may come");
+        exchange.park();
+        assert_eq!((exchange.input.capacity(), exchange.output.capacity()), (BYTES, 0));
+        assert!(exchange.input.iter().all(|byte| *byte == 7));
+        // What has answers that were not sent keeps these.
+        exchange.output.push(1);
+        exchange.park();
+        assert_eq!((exchange.input.len(), &exchange.output[..]), (BYTES, &[1][..]));
     }
 
     #[test]

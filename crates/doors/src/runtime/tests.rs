@@ -20,6 +20,7 @@ struct Number {
     thread: u8,
     /// What has come of a long request.
     begun: usize,
+    had_turn: bool,
     long: Arc<Long>,
     computing: Arc<Computing>,
 }
@@ -51,6 +52,9 @@ const LONG: u8 = 251;
 const COMPUTE: u8 = 255;
 const ELSEWHERE: u8 = 254;
 
+/// A byte that asks for a long answer too, which others hold up once there is room for it.
+const CONTENDED: u8 = 247;
+
 /// A byte that asks whether it is served aside.
 const WHERE: u8 = 250;
 /// A byte that there is no answer to.
@@ -81,7 +85,7 @@ impl Service for Numbers {
 
     fn open(&self, thread: usize, _link: Link) -> Number {
         let (computing, long) = (self.computing.clone(), self.long.clone());
-        Number { thread: thread as u8, begun: 0, long, computing }
+        Number { thread: thread as u8, begun: 0, had_turn: false, long, computing }
     }
 }
 
@@ -94,9 +98,12 @@ impl Protocol for Number {
             exchange.input.advance(1);
             exchange.output.push(self.computing.run());
         }
-        if exchange.input.first() == Some(&LONG) {
+        if matches!(exchange.input.first(), Some(&(LONG | CONTENDED))) {
             if leave.to_answer < ANSWER_BYTES {
                 return Progress::NeedsRoom(ANSWER_BYTES);
+            }
+            if exchange.input[0] == CONTENDED && !std::mem::replace(&mut self.had_turn, true) {
+                return Progress::NeedsTurn;
             }
             self.long.answers.fetch_add(1, Ordering::SeqCst);
             exchange.input.advance(1);
@@ -158,6 +165,7 @@ struct Subject {
     traffic: Arc<Traffic>,
     computing: Arc<Computing>,
     long: Arc<Long>,
+    requests: Arc<Room>,
     shutdown: watch::Sender<bool>,
     pushes: watch::Sender<u64>,
     engine: Arc<Engine>,
@@ -180,20 +188,21 @@ impl Subject {
         let computing = Arc::<Computing>::default();
         let long = Arc::<Long>::default();
         let pushes = watch::Sender::new(0);
+        let requests = Room::new(ROOM_BYTES);
         let service = Numbers {
             engine: engine.clone(),
             traffic: traffic.clone(),
             computing: computing.clone(),
             long: long.clone(),
             loads: Loads {
-                requests: Arc::new(Load::new(&Room::new(ROOM_BYTES), TURN_BYTES)),
+                requests: Arc::new(Load::new(&requests, TURN_BYTES)),
                 answers: Arc::new(Load::new(&Room::new(2 * ANSWER_BYTES), ANSWER_BYTES)),
             },
             pushes: pushes.clone(),
         };
         let socket = crate::bind::bind_door("127.0.0.1:0".parse().unwrap()).unwrap();
         let door = Door::serve(service, socket, limits, shut).unwrap();
-        Subject { door, traffic, computing, long, shutdown, pushes, engine, _dir: dir }
+        Subject { door, traffic, computing, long, requests, shutdown, pushes, engine, _dir: dir }
     }
 
     fn connect(&self) -> TcpStream {
@@ -331,9 +340,16 @@ fn long_requests_take_so_much_room_and_come_whole_in_turn() {
 #[test]
 #[allow(clippy::disallowed_methods, reason = "a client of a test runs on a thread of its own")]
 fn long_answers_are_made_as_there_is_room_for_them() {
+    for request in [LONG, CONTENDED] {
+        long_answers_have_room(request);
+    }
+}
+
+#[allow(clippy::disallowed_methods, reason = "a client of a test runs on a thread of its own")]
+fn long_answers_have_room(request: u8) {
     let subject = Subject::new(ClientLimits::default());
     let mut clients: Vec<_> = (0..8).map(|_| subject.welcomed()).collect();
-    clients.iter_mut().for_each(|(socket, _)| socket.write_all(&[LONG]).unwrap());
+    clients.iter_mut().for_each(|(socket, _)| socket.write_all(&[request]).unwrap());
     while subject.long.answers.load(Ordering::SeqCst) < 3 {
         std::thread::yield_now();
     }
@@ -349,6 +365,25 @@ fn long_answers_are_made_as_there_is_room_for_them() {
     };
     let readers: Vec<_> = clients.into_iter().map(read).collect();
     readers.into_iter().for_each(|reader| reader.join().unwrap());
+    subject.end();
+}
+
+#[test]
+fn requests_that_wait_for_others_count_as_far_as_there_is_room() {
+    const BYTES: usize = 100 << 10;
+    const CLIENTS: usize = 60;
+    let subject = Subject::new(ClientLimits::default());
+    let mut clients: Vec<_> = (0..CLIENTS).map(|_| subject.welcomed()).collect();
+    let request = [&[LONG][..], &[1; BYTES]].concat();
+    clients.iter_mut().for_each(|(socket, _)| socket.write_all(&request).unwrap());
+    // Most wait for room for their answers, as nobody reads. Where much has come less is received of the others.
+    while subject.requests.used() <= ROOM_BYTES / 2 {
+        std::thread::yield_now();
+    }
+    drop(clients);
+    while subject.requests.used() > 0 {
+        std::thread::yield_now();
+    }
     subject.end();
 }
 
