@@ -18,7 +18,7 @@ use super::{Destination, Parameters, Run, Writer};
 use crate::context::QueryEngine;
 use oribi_engine::{Commit, Decision, ReadAhead, RowVersion, Table, WriteOp};
 use oribi_session::sql::{SqlError, SqlSession};
-use oribi_types::{ColumnType, Error, Value};
+use oribi_types::{ColumnType, Value};
 use std::sync::Arc;
 use tokio::runtime::Handle;
 
@@ -75,7 +75,7 @@ pub(super) fn write(
 }
 
 /// Times that a statement looks at rows that it holds: they may be others than it knows when it holds them first, and each time that
-/// its write has let them go. The rest is for rows that expire between.
+/// its write has let them go. The rest is for rows that expire between, and for imports. Beyond it the statement begins anew.
 const LOOKS_MAX: usize = 1 + ReadAhead::ROUNDS_MAX as usize + 4;
 
 /// Reads the rows of `selection` and writes what `write` makes of them, until none has changed in between.
@@ -122,7 +122,7 @@ pub(super) async fn read_and_write<T: Send + 'static>(
 /// Calls `look` until it gives something, while nobody else changes rows of `table`.
 ///
 /// # Errors
-/// Those of `look`.
+/// Those of `look`; `Conflict` if the rows are others each time.
 pub(super) async fn alone<T: Send + 'static>(
     destination: &Destination,
     table: &Arc<Table>,
@@ -139,7 +139,7 @@ pub(super) async fn alone<T: Send + 'static>(
                     return Ok(found);
                 }
             }
-            Err(Error::internal("rows changed while they were held").into())
+            Err(super::changed().into())
         })
         .await?;
     found
