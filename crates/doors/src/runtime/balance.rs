@@ -8,16 +8,22 @@
 //! |---|---|---|
 //! | not the first, | earlier one, both together less than [`JOINED_MOST`] | all clients |
 //! | busier than [`ALONE_MOST`], | less than half as busy | every other client |
+//!
+//! Only a loop that waits at that moment is given clients. One that is at work may be stuck, or have rounds so long that it has not
+//! said for a while how busy it is.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use smallvec::SmallVec;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// In thousandths of the time.
+/// In thousandths of the time, as all that follows.
+const BUSY_MAX: u64 = 1000;
 const JOINED_MOST: u64 = 750;
 const ALONE_MOST: u64 = 900;
 /// Clients that were joined do not make their loop too busy, nor are those parted that would be joined again.
 const _: () = assert!(JOINED_MOST < ALONE_MOST);
-/// A loop says how busy it is after so long, if it has something to do; and is not busy if it has said nothing for ten times that.
+/// A loop says how busy it is after so long, if it has something to do; and is not busy if it has said nothing for ten times that,
+/// and waits.
 const TELL_APART: Duration = Duration::from_millis(100);
 
 /// One round in so many is measured.
@@ -26,8 +32,15 @@ const MEASURED_APART: u64 = 16;
 /// What is known of the loops of a door.
 pub(super) struct Balance {
     started: Instant,
-    /// Of each loop, in one number: how busy it was, and when it said so, in milliseconds.
-    loops: Box<[AtomicU64]>,
+    loops: Box<[Loop]>,
+}
+
+/// What is known of a loop. Each round it says whether it waits, so it is apart from the others in memory.
+#[repr(align(128))]
+struct Loop {
+    /// In one number: how busy it was, and when it said so, in milliseconds.
+    said: AtomicU64,
+    waits: AtomicBool,
 }
 
 /// Which clients a loop should give to another; of those that have asked for something.
@@ -40,36 +53,48 @@ pub(super) enum Advice {
 
 impl Balance {
     pub fn new(loops: usize) -> Self {
-        Balance { started: Instant::now(), loops: (0..loops).map(|_| AtomicU64::new(0)).collect() }
+        let new = |_| Loop { said: AtomicU64::new(0), waits: AtomicBool::new(true) };
+        Balance { started: Instant::now(), loops: (0..loops).map(new).collect() }
+    }
+
+    /// Notes whether `this` loop waits for clients, or is at work.
+    pub fn set_waiting(&self, this: usize, waits: bool) {
+        self.loops[this].waits.store(waits, Ordering::Relaxed);
     }
 
     /// Notes how busy `this` loop was, in thousandths, and says what that calls for.
     pub fn tell(&self, this: usize, busy: u64, now: Instant) -> Advice {
-        let busy = busy.min(1000);
+        let busy = busy.min(BUSY_MAX);
         self.note(this, busy, now);
-        let mut others = (0..self.loops.len()).filter(|other| *other != this);
-        let earlier =
-            others.clone().find(|other| *other < this && self.busy(*other, now) + busy < JOINED_MOST);
-        if let Some(to) = earlier {
+        let others = (0..self.loops.len()).filter(|other| *other != this);
+        let others: SmallVec<[_; 16]> = others.map(|other| (other, self.busy(other, now))).collect();
+        let earlier = others.iter().find(|(other, theirs)| *other < this && theirs + busy < JOINED_MOST);
+        if let Some(&(to, theirs)) = earlier {
             // Whoever asks next must know of it.
-            self.note(to, self.busy(to, now) + busy, now);
+            self.note(to, theirs + busy, now);
             self.note(this, 0, now);
             return Advice::All { to };
         }
-        match others.by_ref().min_by_key(|other| self.busy(*other, now)) {
-            Some(to) if busy > ALONE_MOST && self.busy(to, now) < busy / 2 => Advice::Half { to },
+        match others.iter().min_by_key(|(_, theirs)| *theirs) {
+            Some(&(to, theirs)) if busy > ALONE_MOST && theirs < busy / 2 => Advice::Half { to },
             _ => Advice::Keep,
         }
     }
 
     fn note(&self, thread: usize, busy: u64, now: Instant) {
-        self.loops[thread].store(self.millis(now) << 16 | busy, Ordering::Relaxed);
+        self.loops[thread].said.store(self.millis(now) << 16 | busy, Ordering::Relaxed);
     }
 
+    /// How busy a loop is that may be given clients. Who waits and has said nothing for long has nothing to do.
     fn busy(&self, thread: usize, now: Instant) -> u64 {
-        let said = self.loops[thread].load(Ordering::Relaxed);
+        let Loop { said, waits } = &self.loops[thread];
+        let said = said.load(Ordering::Relaxed);
         let is_old = (said >> 16) + 10 * TELL_APART.as_millis() as u64 <= self.millis(now);
-        if is_old { 0 } else { said & 0xffff }
+        match waits.load(Ordering::Relaxed) {
+            false => BUSY_MAX,
+            true if is_old => 0,
+            true => said & 0xffff,
+        }
     }
 
     fn millis(&self, now: Instant) -> u64 {
@@ -161,5 +186,19 @@ mod tests {
         assert_eq!(balance.tell(1, 910, after(9)), Advice::Keep);
         // Who has said nothing for long has nothing to do.
         assert_eq!(balance.tell(2, 470, after(1009)), Advice::All { to: 0 });
+    }
+    #[test]
+    fn a_loop_that_is_at_work_is_given_nobody() {
+        let balance = Balance::new(2);
+        let after = |millis| balance.started + Duration::from_millis(millis);
+        assert_eq!(balance.tell(0, 300, after(0)), Advice::Keep);
+        balance.set_waiting(0, false);
+        // Whether it said lately how busy it is, or for long has not come to say so.
+        for millis in [1, 999, 1000, 100_000] {
+            assert_eq!(balance.tell(1, 300, after(millis)), Advice::Keep);
+            assert_eq!(balance.tell(1, 1000, after(millis)), Advice::Keep);
+        }
+        balance.set_waiting(0, true);
+        assert_eq!(balance.tell(1, 300, after(100_001)), Advice::All { to: 0 });
     }
 }

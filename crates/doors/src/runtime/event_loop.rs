@@ -172,7 +172,10 @@ impl<S: Service> EventLoop<S> {
             _ => None,
         };
         let before = self.work.before_wait();
-        match self.poll.poll(events, timeout) {
+        self.balance.set_waiting(self.thread, true);
+        let polled = self.poll.poll(events, timeout);
+        self.balance.set_waiting(self.thread, false);
+        match polled {
             Err(error) if error.kind() == ErrorKind::Interrupted => {}
             polled => polled?,
         }
@@ -283,7 +286,13 @@ impl<S: Service> EventLoop<S> {
     fn read_mail(&mut self) {
         while let Ok(mail) = self.mail.try_recv() {
             match mail {
-                Mail::Arrival(arrival) => self.seat(Guest::welcome(&self.service, arrival)),
+                Mail::Arrival(arrival) => {
+                    let welcome = || Guest::welcome(&*self.service, arrival);
+                    // If it panics that is the end of who came.
+                    if let Ok(guest) = catch_unwind(AssertUnwindSafe(welcome)) {
+                        self.seat(guest);
+                    }
+                }
                 Mail::Guest(guest) => self.seat(Ok(guest)),
                 Mail::Pushes => (0..self.seats.len()).for_each(|seat| self.push(seat)),
                 Mail::Shutdown => {
@@ -366,3 +375,6 @@ fn looks_apart(idle_max: Duration) -> Duration {
     let [least, most] = SILENCE_LOOKS_APART;
     (idle_max / 4).clamp(least, most)
 }
+
+#[cfg(test)]
+mod tests;

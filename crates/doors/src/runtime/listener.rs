@@ -71,7 +71,7 @@ pub(super) struct Place {
 }
 
 impl Place {
-    fn take(traffic: &Arc<Traffic>, connections_max: usize) -> Option<Self> {
+    pub(super) fn take(traffic: &Arc<Traffic>, connections_max: usize) -> Option<Self> {
         let thread = traffic.enter(connections_max)?;
         Some(Place { traffic: traffic.clone(), thread })
     }

@@ -1,0 +1,139 @@
+//! One loop of two, of a service that answers each client with what it sent, and greets it as the test wants.
+
+use super::*;
+use crate::runtime::listener::Place;
+use crate::runtime::{Exchange, Leave, Link, Load, Loads, Protocol, Room, Traffic};
+use oribi_engine::{Engine, EngineOptions};
+use oribi_env::Env;
+use std::io::{Read, Write};
+use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, mpsc};
+use std::thread::JoinHandle;
+
+struct Echoes {
+    engine: Arc<Engine>,
+    traffic: Arc<Traffic>,
+    loads: Loads,
+    greet: Box<dyn Fn() + Send + Sync>,
+}
+
+struct Echo;
+
+impl Service for Echoes {
+    type Protocol = Echo;
+    const NAME: &'static str = "echoes";
+    const TOO_MANY: &'static [u8] = b"";
+
+    fn engine(&self) -> &Arc<Engine> {
+        &self.engine
+    }
+
+    fn traffic(&self) -> &Arc<Traffic> {
+        &self.traffic
+    }
+
+    fn loads(&self) -> &Loads {
+        &self.loads
+    }
+
+    fn open(&self, _thread: usize, _link: Link) -> Echo {
+        (self.greet)();
+        Echo
+    }
+}
+
+impl Protocol for Echo {
+    fn advance(&mut self, exchange: &mut Exchange, _leave: Leave) -> Progress {
+        exchange.output.extend_from_slice(&exchange.input);
+        exchange.input.clear();
+        Progress::Done
+    }
+}
+
+struct Subject {
+    traffic: Arc<Traffic>,
+    balance: Arc<Balance>,
+    post: Post<Echoes>,
+    listener: TcpListener,
+    thread: JoinHandle<io::Result<()>>,
+    _leaving: UnboundedReceiver<Leaving<Echoes>>,
+    _dir: tempfile::TempDir,
+}
+
+impl Subject {
+    #[allow(clippy::disallowed_methods, reason = "the loop of a test runs on a thread of its own")]
+    fn new(greet: impl Fn() + Send + Sync + 'static) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let engine = Engine::open(Env::real(), dir.path(), EngineOptions::default()).unwrap();
+        let traffic = Traffic::new("echoes", 2);
+        let load = || Arc::new(Load::new(&Room::new(1 << 20), 1 << 20));
+        let loads = Loads { requests: load(), answers: load() };
+        let service = Echoes { engine, traffic: traffic.clone(), loads, greet: Box::new(greet) };
+        let balance = Arc::new(Balance::new(2));
+        let limits = ClientLimits::default();
+        let (event_loop, post, leaving) =
+            EventLoop::new(Arc::new(service), 0, limits, balance.clone()).unwrap();
+        let posts = vec![post.clone()];
+        let thread = std::thread::spawn(move || event_loop.run(posts));
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        Subject { traffic, balance, post, listener, thread, _leaving: leaving, _dir: dir }
+    }
+
+    fn connect(&self) -> TcpStream {
+        let client = TcpStream::connect(self.listener.local_addr().unwrap()).unwrap();
+        client.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+        let (socket, peer) = self.listener.accept().unwrap();
+        socket.set_nonblocking(true).unwrap();
+        let place = Place::take(&self.traffic, 100).unwrap();
+        assert!(self.post.send(Mail::Arrival(Arrival { socket, peer, place })).is_ok());
+        client
+    }
+
+    fn end(self) {
+        assert!(self.post.send(Mail::Shutdown).is_ok());
+        self.thread.join().unwrap().unwrap();
+    }
+}
+
+fn ask(client: &mut TcpStream) {
+    client.write_all(b"?").unwrap();
+    let mut answer = [0];
+    client.read_exact(&mut answer).unwrap();
+    assert_eq!(answer, *b"?");
+}
+
+#[test]
+fn a_loop_that_is_stuck_is_given_no_clients() {
+    let (begin, begun) = mpsc::channel();
+    let (end, ended) = mpsc::channel();
+    let ended = Mutex::new(ended);
+    let subject = Subject::new(move || {
+        begin.send(()).unwrap();
+        ended.lock().unwrap().recv().unwrap();
+    });
+    // Long after it could have said how busy it is.
+    let much_later = Instant::now() + Duration::from_secs(3600);
+    let advice = || subject.balance.tell(1, 300, much_later);
+    let mut client = subject.connect();
+    begun.recv().unwrap();
+    assert_eq!(advice(), Advice::Keep);
+    end.send(()).unwrap();
+    ask(&mut client);
+    let is_given_some = (0..1 << 24).any(|_| {
+        std::thread::yield_now();
+        advice() == Advice::All { to: 0 }
+    });
+    assert!(is_given_some, "it waits by now");
+    subject.end();
+}
+
+#[test]
+fn a_panic_when_a_client_comes_ends_no_other() {
+    let is_first = AtomicBool::new(true);
+    let subject = Subject::new(move || assert!(!is_first.swap(false, Ordering::SeqCst), "a test wants it"));
+    assert!(!matches!(subject.connect().read(&mut [0]), Ok(1..)));
+    assert_eq!(subject.traffic.open(), 0);
+    ask(&mut subject.connect());
+    subject.end();
+}
