@@ -4,12 +4,11 @@ use super::codec::{self, Message, Part, Startup};
 use super::door::Shared;
 use super::encode::Format;
 use super::error::{self, Fault};
-use super::extended::{Bound, Portal, Portals, Statements};
+use super::extended::{Bound, Portals, Statements};
 use super::kept::Shelf;
 use super::point;
 use super::statement;
 use super::wire::Wire;
-use bytes::Bytes;
 use metrics::{counter, gauge};
 use oribi_session::sql::{POSTGRES_VERSION, Prepared, SqlEngine, SqlError, SqlSession, TransactionStatus};
 use oribi_types::{ColumnType, ErrorKind};
@@ -225,7 +224,7 @@ impl Connection {
     async fn run(&mut self) -> Result<(), Fault> {
         self.wire.flush().await?;
         loop {
-            let (tag, body) = self.frame().await?;
+            let (tag, body) = self.wire.frame(false).await?;
             if std::mem::take(&mut self.idle) {
                 // A cancel request that came while nothing ran is void.
                 self.cancel.send_replace(false);
@@ -248,19 +247,6 @@ impl Connection {
                 Err(fatal) => return Err(fatal),
             }
         }
-    }
-
-    /// The next message. Portals that wait for it, and hold rows that others wait for the room of, end after a while.
-    async fn frame(&mut self) -> Result<(u8, Bytes), Fault> {
-        while self.portals.values().any(Portal::is_suspended) {
-            let silence_max = self.shared.limits.portal_silence_max;
-            match tokio::time::timeout(silence_max, self.wire.frame(false)).await {
-                Ok(frame) => return frame,
-                Err(_) if self.shared.sql.awaits_clients() => self.portals.values_mut().for_each(Portal::end),
-                Err(_) => {}
-            }
-        }
-        self.wire.frame(false).await
     }
 
     async fn handle(&mut self, message: Message<'_>) -> Result<(), Fault> {

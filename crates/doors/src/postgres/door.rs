@@ -3,6 +3,8 @@
 use super::cancel::Cancels;
 use super::connection;
 use super::kept::Shelf;
+use super::statement::Running;
+use super::suspended::Suspended;
 use super::wire::holds;
 use crate::runtime::{Load, Network};
 use metrics::counter;
@@ -10,7 +12,7 @@ use oribi_session::sql::SqlEngine;
 use oribi_types::Result;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio::task::{JoinHandle, JoinSet};
@@ -59,6 +61,9 @@ impl Default for PostgresLimits {
 /// Connections that are starting up, being refused or cancelling, beyond the sessions; more are dropped unheard.
 const STARTUPS_MAX: usize = 64;
 
+/// How far apart it is looked for portals that nobody goes on with, at most.
+const PORTAL_LOOKS_APART: Duration = Duration::from_secs(1);
+
 /// A running door.
 pub struct PostgresDoor {
     local_addr: SocketAddr,
@@ -74,6 +79,8 @@ pub struct Shared {
     pub load: Arc<Load>,
     /// For what clients have kept under names.
     pub shelf: Arc<Shelf>,
+    /// Of all connections.
+    pub suspended: Arc<Suspended<Running>>,
     sessions: Arc<Semaphore>,
 }
 
@@ -101,7 +108,10 @@ impl PostgresDoor {
         let sessions = Arc::new(Semaphore::new(limits.connections_max));
         let load = Arc::new(Load::of_requests(&limits.network, limits.message_bytes_max));
         let shelf = Shelf::new(limits.kept_bytes_max_of_all);
-        let shared = Arc::new(Shared { sql, limits, cancels: Arc::default(), load, shelf, sessions });
+        let suspended = Suspended::new();
+        let shared = Shared { sql, limits, cancels: Arc::default(), load, shelf, suspended, sessions };
+        let shared = Arc::new(shared);
+        tokio::spawn(end_silent_portals(shared.clone(), shutdown.clone()));
         let accepting = tokio::spawn(accept(listener, shared, shutdown));
         Ok(PostgresDoor { local_addr, accepting })
     }
@@ -143,6 +153,20 @@ async fn accept(listener: TcpListener, shared: Arc<Shared>, shutdown: watch::Rec
             "postgres door ends statements that did not finish in time"
         );
         connections.shutdown().await;
+    }
+}
+
+/// Ends portals that nobody goes on with, whenever others wait for room; until the door shuts.
+async fn end_silent_portals(shared: Arc<Shared>, mut shutdown: watch::Receiver<bool>) {
+    let silence_max = shared.limits.portal_silence_max;
+    loop {
+        tokio::select! {
+            biased;
+            () = holds(&mut shutdown) => return,
+            () = tokio::time::sleep(silence_max.min(PORTAL_LOOKS_APART)) => {}
+        }
+        let since = Instant::now().checked_sub(silence_max).filter(|_| shared.sql.awaits_clients());
+        since.into_iter().for_each(|since| shared.suspended.end_until(since));
     }
 }
 

@@ -7,7 +7,8 @@ use super::error::{self, Fault};
 use super::kept::{self, Room};
 use super::parameters;
 use super::point;
-use super::statement::{self, Running};
+use super::statement::{self, Progress, Running};
+use super::suspended::Suspension;
 use super::types::{oid, oid_of, parameter_type};
 use oribi_session::sql::{Prepared, SqlError, SqlSession};
 use oribi_types::{ColumnType, ErrorKind, Value};
@@ -16,6 +17,7 @@ use pgwire::messages::extendedquery::{BindComplete, CloseComplete, ParseComplete
 use pgwire::messages::response::EmptyQueryResponse;
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::time::Instant;
 
 /// What `Parse` made; a statement may be empty.
 pub struct Statement {
@@ -31,8 +33,16 @@ pub struct Portal {
     bound: Bound,
     /// Of the settings that it was bound under: [`SqlSession::planning`].
     planning: u64,
-    running: Option<Running>,
+    course: Course,
     _room: Room,
+}
+
+/// How far a portal has come.
+enum Course {
+    Bound,
+    /// It has more rows, for which its client may ask; unless others needed their room.
+    Suspended(Suspension<Running>),
+    Done(Running),
 }
 
 /// The values that a client sent, and what it wants back.
@@ -69,14 +79,6 @@ impl<T> Named<T> {
         self.items.clear();
     }
 
-    pub fn values(&self) -> impl Iterator<Item = &T> {
-        self.items.values()
-    }
-
-    pub fn values_mut(&mut self) -> impl Iterator<Item = &mut T> {
-        self.items.values_mut()
-    }
-
     fn is_free(&self, name: &str) -> bool {
         name.is_empty() || !self.items.contains_key(name)
     }
@@ -87,18 +89,6 @@ impl<T> Named<T> {
 
     fn insert(&mut self, name: &str, item: T) {
         self.items.insert(name.to_owned(), item);
-    }
-}
-
-impl Portal {
-    /// Whether it has more rows, for which its client may ask.
-    pub fn is_suspended(&self) -> bool {
-        self.running.as_ref().is_some_and(Running::has_rows)
-    }
-
-    /// Gives up the rows that it has.
-    pub fn end(&mut self) {
-        self.running.iter_mut().for_each(Running::end_rows);
     }
 }
 
@@ -160,7 +150,8 @@ impl Connection {
         let columns = result_columns(&statement);
         spread_formats(&bind.result_formats, columns, "result columns", &mut bound.formats)?;
         let planning = self.session.planning();
-        self.portals.insert(bind.portal, Portal { statement, bound, planning, running: None, _room: room });
+        let portal = Portal { statement, bound, planning, course: Course::Bound, _room: room };
+        self.portals.insert(bind.portal, portal);
         self.wire.put(&BindComplete::new());
         Ok(())
     }
@@ -194,26 +185,31 @@ impl Connection {
             return Ok(());
         };
         self.check_block(Some(prepared.as_ref()))?;
-        let mut running = match portal.running.take() {
-            Some(running) => running,
+        let mut running = match std::mem::replace(&mut portal.course, Course::Bound) {
+            Course::Done(running) => running,
+            Course::Suspended(rows) => rows.take().ok_or_else(error::portal_ended)?,
             // PostgreSQL plans it when it is bound; here it would be about the tables of another schema.
-            None if portal.planning != self.session.planning() => return Err(error::bound_before().into()),
-            None => {
+            Course::Bound if portal.planning != self.session.planning() => {
+                return Err(error::bound_before().into());
+            }
+            Course::Bound => {
                 let Bound { parameters, formats } = &portal.bound;
                 // With a limit of one row the portal is suspended behind it, whether or not there are more.
                 let unlimited = rows_max != 1;
                 if unlimited
                     && let Some(done) = point::run(self, prepared.as_ref(), parameters, formats, false)
                 {
-                    portal.running = Some(done);
+                    portal.course = Course::Done(done);
                     self.portals.insert(name, portal);
                     return self.wire.drain().await;
                 }
                 statement::start(self, &prepared, parameters, formats.clone()).await?
             }
         };
-        running.advance(self, rows_max).await?;
-        portal.running = Some(running);
+        portal.course = match running.advance(self, rows_max).await? {
+            Progress::Done => Course::Done(running),
+            Progress::Suspended => Course::Suspended(self.shared.suspended.keep(running, Instant::now())),
+        };
         self.portals.insert(name, portal);
         self.wire.drain().await
     }

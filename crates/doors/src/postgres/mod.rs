@@ -20,6 +20,7 @@ mod parameters;
 mod point;
 mod row;
 mod statement;
+mod suspended;
 mod types;
 mod wire;
 

@@ -32,20 +32,10 @@ pub struct Running {
 }
 
 enum State {
-    Rows {
-        stream: RowStream,
-        batch: Option<(RecordBatch, usize)>,
-        verb: &'static str,
-    },
+    Rows { stream: RowStream, batch: Option<(RecordBatch, usize)>, verb: &'static str },
     CopyIn(Box<dyn CopySink>),
-    Command {
-        tag: String,
-    },
-    Finished {
-        verb: Option<&'static str>,
-    },
-    /// Others needed the room of its rows.
-    Ended,
+    Command { tag: String },
+    Finished { verb: Option<&'static str> },
 }
 
 /// Whether a statement has been answered in full.
@@ -108,15 +98,8 @@ impl Running {
         }
     }
 
-    pub fn has_rows(&self) -> bool {
+    fn has_rows(&self) -> bool {
         matches!(self.state, State::Rows { .. })
-    }
-
-    /// Drops what it has of rows.
-    pub fn end_rows(&mut self) {
-        if self.has_rows() {
-            self.state = State::Ended;
-        }
     }
 
     /// Describes the rows of a simple query, if there are any.
@@ -152,7 +135,6 @@ impl Running {
             }
             State::Finished { verb: Some(verb) } => format!("{verb} 0"),
             State::Finished { verb: None } => return Err(error::portal_done("").into()),
-            State::Ended => return Err(error::portal_ended().into()),
         };
         histogram!("oribi_postgres_statement_seconds").record(self.started.elapsed().as_secs_f64());
         connection.put_parameters();

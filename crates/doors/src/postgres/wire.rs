@@ -268,11 +268,11 @@ impl Wire {
         if self.out.len() >= OUT_BYTES { self.flush().await } else { Ok(()) }
     }
 
-    /// Writes the output, once it may be told.
+    /// Writes the output, once it may be told. If it is dropped, what is left is still due.
     pub async fn flush(&mut self) -> Result<(), Fault> {
         self.settle().await?;
-        self.due = false;
         self.send().await?;
+        self.due = false;
         counter!("oribi_postgres_sent_bytes_total").increment(self.out.len() as u64);
         self.out.clear();
         self.sent = 0;
@@ -339,3 +339,6 @@ async fn read(socket: &mut TcpStream, input: &mut BytesMut) -> Result<(), Fault>
         }
     }
 }
+
+#[cfg(test)]
+mod tests;
