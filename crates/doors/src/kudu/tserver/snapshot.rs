@@ -1,6 +1,6 @@
 //! Which moment a scan sees.
 
-use super::leases::Renewed;
+use super::leases::Now;
 use crate::kudu::node::Node;
 use crate::kudu::status;
 use oribi_engine::Snapshot;
@@ -10,7 +10,6 @@ use oribi_kudu::messages::tserver::{
 };
 use oribi_types::{Error, Result, Timestamp};
 use std::sync::Arc;
-use tokio::time::Instant;
 
 /// A scan's snapshot, and whether the client is told its timestamp.
 pub(super) struct Chosen {
@@ -52,21 +51,10 @@ pub(super) fn choose(node: &Node, request: &NewScanRequest) -> Result<Chosen, Ta
 
 /// The snapshot that a client names, which can be named for another while.
 fn at(node: &Node, ts: u64) -> Result<Arc<Snapshot>, TabletServerError> {
-    let snapshot = match node.leases.renew(ts, Instant::now()) {
-        Renewed::Kept(snapshot) => return Ok(snapshot),
-        Renewed::TooOld => Ok(None),
-        Renewed::Unknown => node.engine.snapshot_at(Timestamp(ts)),
-    };
-    match snapshot.map_err(|error| status::tserver(&error, Code::InvalidSnapshot))? {
-        Some(snapshot) => {
-            let snapshot = Arc::new(snapshot);
-            node.leases.keep(&snapshot);
-            Ok(snapshot)
-        }
-        None => Err(TabletServerError::new(
-            Code::InvalidSnapshot,
-            StatusCode::InvalidArgument,
-            format!("snapshot timestamp {ts} is earlier than the history that is kept"),
-        )),
-    }
+    let named = node.leases.name(&node.engine, Timestamp(ts), Now::of(&node.engine));
+    let named = named.map_err(|error| status::tserver(&error, Code::InvalidSnapshot))?;
+    named.ok_or_else(|| {
+        let why = format!("snapshot timestamp {ts} is earlier than the history that is kept");
+        TabletServerError::new(Code::InvalidSnapshot, StatusCode::InvalidArgument, why)
+    })
 }
