@@ -14,7 +14,7 @@ use super::Port;
 use super::call::{Answer, Call, too_busy};
 use super::idle::Idle;
 use super::outbox::Outbox;
-use super::services::{self, Done, Handled, Work};
+use super::services::{self, Done, Handled, May, Work};
 use super::stream::Stream;
 use super::tserver::write::RowPlans;
 use crate::runtime::{FrameRoom, Held, UNCOUNTED_BYTES, Waited};
@@ -262,10 +262,10 @@ impl Connection {
 
     fn run(&mut self, mut work: Work, request_room: Held) {
         let node = &self.port.node;
-        let admitted = !work.writes || node.engine.admits();
+        let admitted = work.writes_to.is_none() || node.engine.admits();
         if admitted
             && work.is_short
-            && let Done::Answer(answer) = (work.job)(false)
+            && let Done::Answer(answer) = (work.job)(May::WaitForNothing)
         {
             return self.hold(answer);
         }
@@ -282,7 +282,7 @@ impl Connection {
             let answer = if !admitted && tokio::time::timeout(wait_max, admission).await.is_err() {
                 Answer::error(work.call_id, &too_busy("memory is full"))
             } else {
-                work.execute(begun, taken).await?
+                work.execute(begun, taken, &port.lines[thread]).await?
             };
             Ok(Finished { answers: settle(&port, thread, vec![answer]).await?, expected })
         }));

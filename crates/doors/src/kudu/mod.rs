@@ -7,7 +7,7 @@
 //! A connection has any number of calls in flight, answered as they are done ([`connection`]), in plain text or through TLS
 //! ([`stream`]). What memory has the answer to
 //! is answered on the thread that serves the socket; scans, large writes and changes of tables go to threads that may wait
-//! for files. A write's rows are encoded from where they lie in the request ([`tserver::write`]), and a scan's rows go from
+//! for files. A write that has to wait for others stands in [line](lines), of which most need no thread. A write's rows are encoded from where they lie in the request ([`tserver::write`]), and a scan's rows go from
 //! the engine's files and memory to the sidecars of the answer ([`tserver::scan`]).
 
 mod attributes;
@@ -15,6 +15,7 @@ mod call;
 mod connection;
 mod directory;
 mod idle;
+mod lines;
 mod master;
 mod name;
 mod negotiate;
@@ -33,6 +34,7 @@ mod tserver;
 use crate::runtime::{ClientLimits, Door, Host, Network, Traffic, Visit};
 use crate::tls::TlsIdentity;
 use connection::Connection;
+use lines::Lines;
 use node::{Addresses, Node, Role};
 use oribi_engine::Engine;
 use oribi_types::{Error, Result};
@@ -124,7 +126,9 @@ impl KuduDoor {
             let threads = if role == Role::Master { 1 } else { Door::threads(options.threads) };
             let start = |socket: TcpListener| {
                 let traffic = Traffic::new(role.door_name(), threads);
-                let port = Port { role, node: node.clone(), traffic, identity: options.identity.clone() };
+                let lines = (0..threads).map(|_| Lines::default()).collect();
+                let identity = options.identity.clone();
+                let port = Port { role, node: node.clone(), traffic, identity, lines };
                 Door::start(port, socket, options.clients, shutdown.clone())
             };
             socket.map(start).transpose()
@@ -167,6 +171,8 @@ struct Port {
     node: Arc<Node>,
     traffic: Arc<Traffic>,
     identity: Option<TlsIdentity>,
+    /// At each of its threads.
+    lines: Box<[Lines]>,
 }
 
 impl Host for Port {

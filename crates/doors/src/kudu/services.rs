@@ -1,6 +1,7 @@
-//! From a call to its answer: which part of the door has it, and whether it may wait for files.
+//! From a call to its answer: which part of the door has it, and what it may wait for.
 
 use super::call::{Answer, Call, too_busy};
+use super::lines::{First, Lines};
 use super::node::{Node, Role};
 use super::taken::Taken;
 use super::tserver::write::RowPlans;
@@ -16,16 +17,28 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// Is told whether it may wait for files. Called again if it is not [`Done::Answer`].
-pub(super) type Job = Box<dyn FnMut(bool) -> Done + Send>;
+/// Called again if it is not [`Done::Answer`].
+pub(super) type Job = Box<dyn FnMut(May) -> Done + Send>;
+
+/// What a job may do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum May {
+    /// Neither of the others.
+    WaitForNothing,
+    ReadFiles,
+    /// And wait for those who write the same rows.
+    WaitForOthers,
+}
 
 /// What came of a job.
 pub(super) enum Done {
     Answer(Answer),
     /// Another call has the same request in hand: to be asked again once that has ended.
     Again(UnderWay),
-    /// It has to read files, and was not to wait for them: nothing was done.
-    MustWait,
+    /// It has to read files, and may not: nothing was done.
+    NeedsFiles,
+    /// It has to wait for others, and may not: nothing was done.
+    NeedsTurn,
 }
 
 /// What became of a call.
@@ -44,9 +57,9 @@ pub(super) struct Work {
     pub bytes: usize,
     /// Of the answer, as long as it may well be.
     pub answer_bytes: usize,
-    /// It needs room in memory.
-    pub writes: bool,
-    /// If it need not wait for files, it takes no longer than to hand it over.
+    /// The table that it writes to: it needs room in memory, and others may have its rows.
+    pub writes_to: Option<u64>,
+    /// If it has to wait for nothing, it takes no longer than to hand it over.
     pub is_short: bool,
 }
 
@@ -64,33 +77,57 @@ impl Work {
     ) -> Handled {
         let (call_id, timeout, bytes) = (call.id, call.timeout, call.bytes());
         let job = Box::new(move |_| Done::Answer(job(&call)));
-        Handled::Later(Work { call_id, job, timeout, bytes, answer_bytes, writes: false, is_short: false })
+        Handled::Later(Work { call_id, job, timeout, bytes, answer_bytes, writes_to: None, is_short: false })
     }
 
-    /// Has the work done by a thread that may wait for files, unless nobody waits for the answer any more by then.
-    pub async fn execute(self, begun: Instant, mut taken: Taken) -> Result<Answer> {
-        let mut work = self;
+    /// Has the work done by a thread that may wait for files, unless nobody waits for the answer any more by then. What has to wait
+    /// for others stands in line before it may do that too.
+    pub async fn execute(self, begun: Instant, mut taken: Taken, lines: &Lines) -> Result<Answer> {
+        let (mut work, mut first) = (self, None);
         loop {
-            let run = move || {
-                let done = match work.timeout {
-                    Some(timeout) if begun.elapsed() >= timeout => Done::Answer(Answer::error(
-                        work.call_id,
-                        &too_busy("the call waited past its deadline"),
-                    )),
-                    _ => (work.job)(true),
-                };
-                // With the work, so that it counts until it is done, though the client may have hung up.
-                (work, taken, done)
-            };
-            let ran = tokio::task::spawn_blocking(run).await;
-            let (again, still_taken, done) = ran.map_err(|e| Error::internal(format!("a call: {e}")))?;
+            let done;
+            (work, taken, done) = work.run(begun, taken, first.take()).await?;
             match done {
-                Done::Answer(answer) => return Ok(Answer { room: still_taken.held, ..answer }),
+                Done::Answer(answer) => return Ok(Answer { room: taken.held, ..answer }),
                 Done::Again(under_way) => under_way.ended().await,
-                Done::MustWait => return Err(Error::internal("a call that may wait for files does not")),
+                Done::NeedsTurn => {
+                    let deadline = work.timeout.map(|timeout| begun + timeout);
+                    first = stand_in_line(lines, work.writes_to, deadline).await;
+                }
+                Done::NeedsFiles => return Err(Error::internal("a call that may read files does not")),
             }
-            (work, taken) = (again, still_taken);
         }
+    }
+
+    /// Has the work done by such a thread, as far as it comes. All goes along, so that it counts until the thread is done with it,
+    /// though the client may have hung up.
+    async fn run(
+        mut self,
+        begun: Instant,
+        taken: Taken,
+        first: Option<First>,
+    ) -> Result<(Self, Taken, Done)> {
+        let may = if first.is_some() { May::WaitForOthers } else { May::ReadFiles };
+        let run = move || {
+            let late = || Answer::error(self.call_id, &too_busy("the call waited past its deadline"));
+            let done = match self.timeout {
+                Some(timeout) if begun.elapsed() >= timeout => Done::Answer(late()),
+                _ => (self.job)(may),
+            };
+            drop(first);
+            (self, taken, done)
+        };
+        let ran = tokio::task::spawn_blocking(run).await;
+        ran.map_err(|e| Error::internal(format!("a call: {e}")))
+    }
+}
+
+/// Until the caller is the first in the line of `table`; `None` if nobody waits for the answer any more.
+async fn stand_in_line(lines: &Lines, table: Option<u64>, deadline: Option<Instant>) -> Option<First> {
+    let first = lines.first(table?);
+    match deadline {
+        Some(deadline) => tokio::time::timeout_at(deadline, first).await.ok(),
+        None => Some(first.await),
     }
 }
 

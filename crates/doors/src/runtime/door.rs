@@ -15,7 +15,7 @@ use tokio::runtime::{Handle, Runtime};
 use tokio::sync::{mpsc, watch};
 
 /// Threads of each serving thread's runtime that wait for files.
-pub(super) const BLOCKING_THREADS_MAX: usize = 8;
+pub(crate) const BLOCKING_THREADS_MAX: usize = 8;
 
 pub struct Door {
     name: &'static str,

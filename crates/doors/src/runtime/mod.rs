@@ -31,6 +31,7 @@ mod thread;
 mod traffic;
 mod unsent;
 
+pub(crate) use door::BLOCKING_THREADS_MAX;
 pub use door::Door;
 pub use exchange::Exchange;
 use exchange::OUTPUT_BYTES_MAX;

@@ -158,15 +158,19 @@ impl Client {
         request: &impl Message,
         flags: &[u32],
     ) -> i32 {
+        let required_feature_flags = flags.to_vec();
+        self.begin_with(
+            RequestHeader { required_feature_flags, request_id, ..RequestHeader::default() },
+            method,
+            request,
+        )
+    }
+
+    /// As [`begin`](Self::begin), with whatever else stands in the header.
+    pub fn begin_with(&mut self, header: RequestHeader, method: Method, request: &impl Message) -> i32 {
         let call_id = self.next_call;
         self.next_call += 1;
-        let header = RequestHeader {
-            call_id,
-            remote_method: Some(method.remote()),
-            required_feature_flags: flags.to_vec(),
-            request_id,
-            ..RequestHeader::default()
-        };
+        let header = RequestHeader { call_id, remote_method: Some(method.remote()), ..header };
         let mut out = BytesMut::new();
         frame::encode_request(&header, request, 0, &mut out).unwrap();
         self.send(&out);

@@ -2,6 +2,7 @@
 
 use super::plan::RowPlan;
 use super::rows::{Change, Operation, ROWS_MAX, Rows, encode_new};
+use crate::kudu::services::May;
 use crate::kudu::status;
 use oribi_engine::{
     Answered, Commit, Decision, Engine, Obligation, Presence, Read, Request, RowVersion, Tracked, UnderWay,
@@ -23,8 +24,10 @@ pub(super) enum Applied {
     Again(UnderWay),
     /// It was answered so long ago that nobody knows how.
     Stale,
-    /// It was not applied: files must be read, or others waited for.
-    MustWait,
+    /// It was not applied: files must be read.
+    NeedsFiles,
+    /// It was not applied: others must be waited for.
+    NeedsTurn,
 }
 
 /// Whether files have to be read, most likely: for a row that is not in memory, and may be in one.
@@ -36,8 +39,7 @@ fn needs_files(engine: &Engine, ops: &[WriteOp<'_>]) -> bool {
 }
 
 /// Applies `rows` in their order, as one record of the log. A row that fails does not undo the others. A request of an id that
-/// was applied before changes nothing, and is answered as it was then. Unless it `may_wait`, nothing is applied that needs files, or
-/// has to wait for others.
+/// was applied before changes nothing, and is answered as it was then. Nothing is applied that would have to do what it may not.
 ///
 /// # Errors
 /// Those of [`Engine::write_tracked`]; nothing was applied then.
@@ -46,12 +48,13 @@ pub(super) fn apply(
     plan: &RowPlan,
     rows: &Rows<'_>,
     request_id: Option<&RequestId>,
-    may_wait: bool,
+    may: May,
 ) -> Result<Applied> {
     let ops = rows.write_ops(plan);
-    if !may_wait && needs_files(engine, &ops) {
-        return Ok(Applied::MustWait);
+    if may == May::WaitForNothing && needs_files(engine, &ops) {
+        return Ok(Applied::NeedsFiles);
     }
+    let waits = may == May::WaitForOthers;
     let tally = RefCell::new(Tally::default());
     let mut decide = |i: usize, current: Option<RowVersion<'_>>, row: &mut Vec<u8>| {
         decide(plan, rows, &rows.operations[i], current, row, &mut tally.borrow_mut())
@@ -62,21 +65,21 @@ pub(super) fn apply(
             (commit, tally.borrow().response(rows))
         }
         None => {
-            let written = match may_wait {
+            let written = match waits {
                 true => engine.write(&ops, &mut decide),
                 false => engine.try_write(&ops, &mut decide),
             };
             match written {
-                Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(Applied::MustWait),
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(Applied::NeedsTurn),
                 written => (written?, tally.borrow().response(rows)),
             }
         }
         Some(id) => {
             // Of most writes there is nothing to say, and nothing is kept.
             let mut answer = |out: &mut Vec<u8>| out.extend(tally.borrow().response(rows).encode_to_vec());
-            let written = engine.try_write_tracked(may_wait, &request(id), &ops, &mut decide, &mut answer);
+            let written = engine.try_write_tracked(waits, &request(id), &ops, &mut decide, &mut answer);
             let tracked = match written {
-                Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(Applied::MustWait),
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(Applied::NeedsTurn),
                 written => written?,
             };
             match tracked {

@@ -3,7 +3,7 @@
 use super::write::RowPlans;
 use crate::kudu::call::Call;
 use crate::kudu::node::{Addresses, Node};
-use crate::kudu::services::{Done, Handled};
+use crate::kudu::services::{Done, Handled, May};
 use crate::runtime::Network;
 use bytes::{Bytes, BytesMut};
 use oribi_engine::{Engine, EngineOptions, Table};
@@ -121,7 +121,7 @@ pub fn insert(fixture: &Fixture, keys: Range<i64>) {
         let call = call(Method::TabletServer(TabletServerMethod::Write), &write(&fixture.tablet(), &rows));
         let handled = super::write::handle(fixture.node(), &mut RowPlans::default(), call);
         let Handled::Later(mut work) = handled else { panic!("a refusal") };
-        assert!(matches!((work.job)(true), Done::Answer(_)));
+        assert!(matches!((work.job)(May::WaitForOthers), Done::Answer(_)));
     }
 }
 

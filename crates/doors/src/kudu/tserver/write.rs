@@ -5,7 +5,7 @@ use super::plan::RowPlan;
 use super::rows::Rows;
 use crate::kudu::call::{Answer, Call, too_busy};
 use crate::kudu::node::Node;
-use crate::kudu::services::{Done, Handled, Work};
+use crate::kudu::services::{Done, Handled, May, Work};
 use crate::kudu::status;
 use bytes::Bytes;
 use oribi_engine::Table;
@@ -58,8 +58,9 @@ pub(super) fn handle(node: &Arc<Node>, plans: &mut RowPlans, call: Call) -> Hand
     let is_short = call.bytes() <= SHORT_BYTES_MAX;
     let (call_id, timeout, bytes) = (call.id, call.timeout, call.bytes());
     let node = node.clone();
-    let job = Box::new(move |may_wait| execute(&node, &plan, &call, &request, may_wait));
-    Handled::Later(Work { call_id, job, timeout, bytes, answer_bytes: 0, writes: true, is_short })
+    let writes_to = plan.as_ref().ok().map(|plan| plan.table.id());
+    let job = Box::new(move |may| execute(&node, &plan, &call, &request, may));
+    Handled::Later(Work { call_id, job, timeout, bytes, answer_bytes: 0, writes_to, is_short })
 }
 
 /// How the columns of a request become the table's, or why they do not.
@@ -79,9 +80,9 @@ fn plan(node: &Node, plans: &mut RowPlans, request: &WriteRequest) -> Planned {
     plans.of(&entry.table, columns).map_err(|e| status::tserver(&e, Code::MismatchedSchema))
 }
 
-fn execute(node: &Node, plan: &Planned, call: &Call, request: &WriteRequest, may_wait: bool) -> Done {
+fn execute(node: &Node, plan: &Planned, call: &Call, request: &WriteRequest, may: May) -> Done {
     let refused = match plan {
-        Ok(plan) => match try_execute(node, plan, call, request, may_wait) {
+        Ok(plan) => match try_execute(node, plan, call, request, may) {
             Ok(applied) => return done(call, applied),
             Err(error) if error.kind() == ErrorKind::Retry => {
                 return Done::Answer(call.fail(&too_busy(error.message())));
@@ -101,7 +102,8 @@ fn done(call: &Call, applied: Applied) -> Done {
     Done::Answer(match applied {
         Applied::Response(response, obligation) => call.answer(&response).resting_on(obligation),
         Applied::Again(under_way) => return Done::Again(under_way),
-        Applied::MustWait => return Done::MustWait,
+        Applied::NeedsFiles => return Done::NeedsFiles,
+        Applied::NeedsTurn => return Done::NeedsTurn,
         Applied::Stale => {
             let why = "the request was answered, and its result is forgotten";
             call.fail(&ErrorStatus::new(ErrorCode::RequestStale, why))
@@ -114,7 +116,7 @@ fn try_execute(
     plan: &RowPlan,
     call: &Call,
     request: &WriteRequest,
-    may_wait: bool,
+    may: May,
 ) -> Result<Applied> {
     if let Some(seen) = request.propagated_timestamp {
         match node.engine.precede(may_wait, Timestamp(seen)) {
@@ -132,7 +134,7 @@ fn try_execute(
         attempts_left -= 1;
         let plan = renewed.as_ref().unwrap_or(plan);
         let read = Rows::read(plan, &rows, &indirect, node.engine.options().statement_bytes_max)?;
-        match apply(&node.engine, plan, &read, call.request_id.as_ref(), may_wait) {
+        match apply(&node.engine, plan, &read, call.request_id.as_ref(), may) {
             Err(error) if error.kind() == ErrorKind::Retry && attempts_left > 0 => {
                 renewed = Some(plan_again(node, plan, request)?)
             }
@@ -162,23 +164,24 @@ mod tests {
     #[test]
     fn what_replaces_rows_of_files_is_not_for_the_thread_that_serves() {
         let mut fixture = Fixture::new();
-        let answered = |fixture: &Fixture, operation: Op, key: i64, may_wait: bool| {
+        let answered = |fixture: &Fixture, operation: Op, key: i64, may: May| {
             let node = fixture.node();
             let request = write(&fixture.tablet(), &[(operation, key)]);
             let call = call(Method::TabletServer(TabletServerMethod::Write), &request);
             let plan = plan(node, &mut RowPlans::default(), &request);
-            match execute(node, &plan, &call, &request, may_wait) {
+            match execute(node, &plan, &call, &request, may) {
                 Done::Answer(_) => true,
-                Done::MustWait => false,
-                Done::Again(_) => unreachable!("nobody else has it"),
+                Done::NeedsFiles => false,
+                Done::NeedsTurn | Done::Again(_) => unreachable!("nobody else has it"),
             }
         };
-        assert!(answered(&fixture, Op::Insert, 1, false) && answered(&fixture, Op::Insert, 2, false));
+        let at_once = May::WaitForNothing;
+        assert!(answered(&fixture, Op::Insert, 1, at_once) && answered(&fixture, Op::Insert, 2, at_once));
         fixture.reopen();
-        assert!(!answered(&fixture, Op::Insert, 1, false), "is it there?");
-        assert!(!answered(&fixture, Op::Delete, 2, false), "is it there?");
-        assert!(answered(&fixture, Op::Upsert, 2, false), "whatever is there");
-        assert!(answered(&fixture, Op::Insert, 1, true));
-        assert!(answered(&fixture, Op::Insert, 1, false), "it is in memory now");
+        assert!(!answered(&fixture, Op::Insert, 1, at_once), "is it there?");
+        assert!(!answered(&fixture, Op::Delete, 2, at_once), "is it there?");
+        assert!(answered(&fixture, Op::Upsert, 2, at_once), "whatever is there");
+        assert!(answered(&fixture, Op::Insert, 1, May::ReadFiles));
+        assert!(answered(&fixture, Op::Insert, 1, at_once), "it is in memory now");
     }
 }
