@@ -4,8 +4,11 @@
 mod memcached_subject;
 
 use memcached_subject::{Client, Subject};
+use oribi_doors::memcached::MemcachedLimits;
+use oribi_doors::runtime::ClientLimits;
 use oribi_engine::{Engine, Table};
 use oribi_types::{Durability, Partitioning, Schema, TableDefinition, TableOptions};
+use std::io::{Read, Write};
 use std::sync::Arc;
 
 /// More than there are threads of any kind.
@@ -61,4 +64,57 @@ fn others_are_served_while_many_wait_for_a_table() {
     let appended = format!("old{}", "+".repeat(CLIENTS / 2));
     let found = format!("VALUE public/other/cold 0 {}\r\n{appended}\r\nEND\r\n", appended.len());
     other.ask("get public/other/cold\r\n", found);
+}
+
+#[test]
+fn who_hung_up_keeps_its_place_until_its_change_is_made_or_others_need_it() {
+    const PLACES: usize = 8;
+    let clients = ClientLimits { connections_max: PLACES, ..ClientLimits::default() };
+    let subject = Subject::with(MemcachedLimits { clients, ..MemcachedLimits::default() });
+    let table = create(&subject.engine);
+    let wait = |i: usize| {
+        let mut client = subject.connect();
+        client.send(format!("get nothing\r\nset public/other/k{i} 0 0 1\r\n1\r\n"));
+        client.expect("END\r\n");
+        client
+    };
+    let held = subject.engine.hold(&table).unwrap();
+    let mut stays = wait(0);
+    (1..PLACES / 2).for_each(|i| drop(wait(i)));
+    drop(held);
+    stays.expect("STORED\r\n");
+    // Nobody came who needed their places.
+    let made = (1..PLACES / 2).all(|i| {
+        (0..1 << 16).any(|_| {
+            stays.send(format!("mg public/other/k{i} v\r\n"));
+            let mut answer = [0; 4];
+            stays.0.read_exact(&mut answer).unwrap();
+            let is_there = answer == *b"VA 1";
+            if is_there {
+                stays.expect("\r\n1\r\n");
+            }
+            is_there
+        })
+    });
+    assert!(made);
+
+    let held = subject.engine.hold(&table).unwrap();
+    stays.send("set public/other/k0 0 0 1\r\n2\r\n");
+    (1..PLACES).for_each(|i| drop(wait(i)));
+    // Of those who come some are refused, until the places are free.
+    let mut others = Vec::new();
+    for _ in 0..1 << 12 {
+        let mut other = subject.connect();
+        let mut answer = [0; 4];
+        let is_answered = other.0.write_all(b"mn\r\n").and_then(|()| other.0.read_exact(&mut answer));
+        if is_answered.is_ok() && answer == *b"MN\r\n" {
+            others.push(other);
+        }
+        if others.len() == PLACES - 1 {
+            break;
+        }
+    }
+    assert_eq!(others.len(), PLACES - 1);
+    drop(held);
+    stays.expect("STORED\r\n");
 }

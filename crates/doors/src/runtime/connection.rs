@@ -2,6 +2,7 @@
 //! answers it. After some rounds in which nothing was waited for, it is its loop's again.
 
 use super::computing;
+use super::crowd::as_long_as_there_is_room;
 use super::exchange::RECEIVE_BYTES_MAX_IF_SCARCE;
 use super::guest::Guest;
 use super::listener::Place;
@@ -269,13 +270,16 @@ impl<S: Service> Connection<S> {
                 Progress::NeedsRoom(bytes) => {
                     self.answer().await?;
                     self.park(counted);
-                    let metric = &self.service.traffic().unsent_metric;
-                    self.unsent = Some(Unsent::with_room(&self.service.loads().answers, bytes, metric).await);
+                    let traffic = self.service.traffic();
+                    let room =
+                        Unsent::with_room(&self.service.loads().answers, bytes, &traffic.unsent_metric);
+                    self.unsent = Some(as_long_as_there_is_room(room, &self.socket, traffic).await?);
                     leave.to_answer = bytes;
                 }
                 Progress::NeedsAdmission => {
                     self.park(counted);
-                    self.service.engine().admission().await;
+                    let admission = self.service.engine().admission();
+                    as_long_as_there_is_room(admission, &self.socket, self.service.traffic()).await?;
                     leave.to_write = true;
                 }
                 Progress::NeedsTurn => {
@@ -283,7 +287,8 @@ impl<S: Service> Connection<S> {
                     // If there was room for a long answer, others have it meanwhile.
                     leave.to_answer = short_answer_bytes(&*self.service);
                     self.park(counted);
-                    oribi_session::turn(self.service.engine(), tries).await;
+                    let turn = oribi_session::turn(self.service.engine(), tries);
+                    as_long_as_there_is_room(turn, &self.socket, self.service.traffic()).await?;
                     tries += 1;
                 }
                 Progress::NeedsBlocking => {

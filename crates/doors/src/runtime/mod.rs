@@ -16,6 +16,7 @@ mod aside;
 mod balance;
 mod computing;
 mod connection;
+mod crowd;
 mod door;
 mod event_loop;
 mod exchange;

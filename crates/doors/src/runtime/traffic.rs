@@ -1,7 +1,9 @@
 //! What the clients of a door do, counted for its own statistics and for the metrics.
 
+use super::crowd::is_crowded;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use tokio::sync::Notify;
 
 /// A count that only grows, and the metric of it.
 pub struct Counter {
@@ -32,6 +34,8 @@ pub struct Traffic {
     open_metric: metrics::Gauge,
     /// Bytes of long answers that clients have not taken.
     pub(super) unsent_metric: metrics::Gauge,
+    /// Is told whenever somebody has come, while places are few.
+    crowded: Notify,
     threads: Box<[ThreadTraffic]>,
 }
 
@@ -74,6 +78,7 @@ impl Traffic {
         Arc::new(Traffic {
             open_metric: metrics::gauge!(format!("oribi_{name}_connections_count")),
             unsent_metric: metrics::gauge!(format!("oribi_{name}_unsent_bytes")),
+            crowded: Notify::new(),
             threads: (0..threads).map(thread).collect(),
         })
     }
@@ -106,13 +111,22 @@ impl Traffic {
     /// Takes a place of the thread that has the fewest connections, and returns its number, unless there are
     /// `connections_max`. One at a time, or there may be more.
     pub(super) fn enter(&self, connections_max: usize) -> Option<usize> {
-        if self.open() >= connections_max {
+        let open = self.open();
+        if is_crowded(open + 1, connections_max) {
+            self.crowded.notify_waiters();
+        }
+        if open >= connections_max {
             return None;
         }
         let thread = (0..self.threads.len()).min_by_key(|thread| self.threads[*thread].open())?;
         self.threads[thread].open.fetch_add(1, Ordering::Relaxed);
         self.open_metric.increment(1);
         Some(thread)
+    }
+
+    /// Once somebody comes while places are few.
+    pub(super) async fn crowded(&self) {
+        self.crowded.notified().await;
     }
 
     /// Gives a place of `thread` back.

@@ -1,0 +1,58 @@
+//! Clients that hang up while what they asked waits for others. It is to be executed yet: who sends a change and leaves need not have
+//! waited for the answer, nor who has said that it sends no more. So each keeps its place until that is done, unless places are
+//! few and others come. Those find one then.
+
+use super::Traffic;
+use futures::FutureExt;
+use oribi_types::{Error, Result};
+use std::pin::pin;
+use tokio::io::Interest;
+use tokio::net::TcpStream;
+
+/// Places are few once one in so many is left.
+const FEW: usize = 8;
+
+/// Whether they are, if `open` of `most` are taken.
+pub(super) fn is_crowded(open: usize, most: usize) -> bool {
+    most - open.min(most) < most.div_ceil(FEW)
+}
+
+/// Waits for `what` on behalf of a client.
+///
+/// # Errors
+/// `Unavailable` once the client has hung up and its place is wanted.
+pub(super) async fn as_long_as_there_is_room<T>(
+    what: impl Future<Output = T>,
+    socket: &TcpStream,
+    traffic: &Traffic,
+) -> Result<T> {
+    let mut what = pin!(what);
+    loop {
+        tokio::select! {
+            biased;
+            done = &mut what => return Ok(done),
+            () = traffic.crowded() => {
+                if has_hung_up(socket) {
+                    return Err(Error::unavailable("a client that has left waited, and others came"));
+                }
+            }
+        }
+    }
+}
+
+/// Whether nothing comes behind what has come.
+fn has_hung_up(socket: &TcpStream) -> bool {
+    let ready = socket.ready(Interest::READABLE).now_or_never();
+    matches!(ready, Some(Ok(ready)) if ready.is_read_closed())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn places_are_few_before_there_is_none() {
+        let few = |most: usize| (0..=most).find(|open| is_crowded(*open, most));
+        assert_eq!([1, 2, 8, 9, 1024].map(few), [Some(1), Some(2), Some(8), Some(8), Some(897)]);
+    }
+}
