@@ -153,7 +153,7 @@ impl Engine {
         let tablets: Vec<&Arc<Tablet>> = tables.iter().flat_map(|table| &table.tablets).collect();
         // First: nobody installs files of a tablet that the manifest knows no more.
         let _installers: Vec<_> = tablets.iter().map(|tablet| tablet.installer.lock()).collect();
-        let _undecided = self.begin_deciding(Change::goes(tablets.iter().copied()));
+        let undecided = self.begin_deciding(Change::goes(tablets.iter().copied()));
         {
             // No write is acknowledged that a drop could take along whose commit fails and which a crash finds all the same.
             let _gate = self.gate.alone();
@@ -169,6 +169,7 @@ impl Engine {
             let flushed_lsn = self.log.appended();
             tablets.iter().map(|tablet| self.empty(tablet, Timestamp::MAX, flushed_lsn)).collect()
         };
+        drop(undecided);
         self.sweep(emptied);
         Ok(())
     }

@@ -16,6 +16,7 @@
 
 use crate::catalog::Table;
 use crate::engine::{Engine, Obligation};
+use crate::gate::ROWS_FEW_MAX;
 use crate::index::{GROUP, KeyRef, NewVersion, Older};
 use crate::latches::Taken;
 use crate::memtable::{Memtable, Run};
@@ -132,13 +133,25 @@ struct Scratch {
     /// What an earlier operation of the write left for a later one on the same key.
     row: Vec<u8>,
     staged: Vec<Staged>,
+    /// Of many rows: the changes of the log's record, made before others wait for the log.
+    changes: Vec<u8>,
     /// The newest of the versions that were decided on.
     observed: Timestamp,
 }
 
 impl Scratch {
     fn bytes(&self) -> usize {
-        self.rows.capacity() + self.row.capacity() + self.staged.capacity() * size_of::<Staged>()
+        let vectors = self.rows.capacity() + self.row.capacity() + self.changes.capacity();
+        vectors + self.staged.capacity() * size_of::<Staged>()
+    }
+
+    /// Appends what is staged to a record of the log.
+    fn push_changes(&self, ops: &[WriteOp<'_>], targets: &[Target<'_>], record: &mut Vec<u8>) {
+        for staged in &self.staged {
+            let (tablet, key) = targets[staged.op];
+            let row = staged.row(ops, &self.rows);
+            record::push(record, Change { tablet: tablet.id, key: key.key, row });
+        }
     }
 }
 
@@ -148,6 +161,7 @@ thread_local! {
             rows: Vec::new(),
             row: Vec::new(),
             staged: Vec::new(),
+            changes: Vec::new(),
             observed: Timestamp::MIN,
         }) };
 }
@@ -257,10 +271,7 @@ impl Engine {
         answer: &mut Answer<'_>,
     ) -> Result<Tracked> {
         let execution = match self.results.begin(*request)? {
-            Begun::Known(Tracked::Answered(mut answered)) if !waits => {
-                answered.commit.obligation.visible = answered.commit.ts;
-                return Ok(Tracked::Answered(answered));
-            }
+            Begun::Known(tracked) if !waits => return Ok(unseen(tracked)),
             Begun::Known(tracked) => return Ok(tracked),
             Begun::Execute(execution) => execution,
         };
@@ -270,14 +281,14 @@ impl Engine {
     }
 
     /// What became of a request that was sent before; `None` if nothing is known of it. For who cannot make the write of it
-    /// any more: its table may have been altered or dropped since it was applied.
+    /// any more: its table may have been altered or dropped since it was applied. It waits for nobody: the obligation says when
+    /// all see what was written.
     ///
     /// # Errors
     /// `Invalid` for a client id of another length.
     pub fn tracked(&self, request: &Request<'_>) -> Result<Option<Tracked>> {
         let Begun::Known(tracked) = self.results.begin(*request)? else { return Ok(None) };
-        self.see(&tracked)?;
-        Ok(Some(tracked))
+        Ok(Some(unseen(tracked)))
     }
 
     /// Who is answered finds what was written.
@@ -308,6 +319,7 @@ impl Engine {
         SCRATCH.with_borrow_mut(|scratch| {
             scratch.rows.clear();
             scratch.staged.clear();
+            scratch.changes.clear();
             scratch.observed = Timestamp::MIN;
             let result = self.write_latched(ops, &targets, now_micros, scratch, decide, tracking, ahead);
             let mut result = result.map_err(|refusal| self.refused(ops, &targets, tracking, refusal));
@@ -362,6 +374,11 @@ impl Engine {
         }
         if !tracking.decided()? && scratch.staged.is_empty() {
             return Ok(Commit { ts: self.timeline.watermark().max(scratch.observed), obligation });
+        }
+        if scratch.staged.len() > ROWS_FEW_MAX {
+            let mut changes = std::mem::take(&mut scratch.changes);
+            scratch.push_changes(ops, targets, &mut changes);
+            scratch.changes = changes;
         }
         loop {
             match self.pass_gate(ops, targets, now_micros, scratch, tracking, obligation)? {
@@ -497,10 +514,9 @@ impl Engine {
             }
             let ts = taken.expect("a timestamp was just taken");
             tracking.start_record(ts, buf);
-            for staged in &scratch.staged {
-                let (tablet, key) = targets[staged.op];
-                let row = staged.row(ops, &scratch.rows);
-                record::push(buf, Change { tablet: tablet.id, key: key.key, row });
+            match scratch.changes.is_empty() {
+                true => scratch.push_changes(ops, targets, buf),
+                false => buf.extend_from_slice(&scratch.changes),
             }
         });
         if !matches!(appended, Ok(Ok(_)))
@@ -615,6 +631,17 @@ impl Engine {
 
 fn is_told_to_wait(result: &Result<Commit>) -> bool {
     matches!(result, Err(error) if error.kind() == ErrorKind::WouldBlock)
+}
+
+/// The same, to be answered when all see what was written.
+fn unseen(tracked: Tracked) -> Tracked {
+    match tracked {
+        Tracked::Answered(mut answered) => {
+            answered.commit.obligation.visible = answered.commit.ts;
+            Tracked::Answered(answered)
+        }
+        other => other,
+    }
 }
 
 /// The state of the tablet that was asked for last: most operations of a write go to one tablet. Its active

@@ -160,7 +160,8 @@ fn who_writes_to_a_table_that_is_truncated_waits_alone() {
         }
     };
     assert_eq!(scan_now(&engine, &table), rows);
-    put(&engine, &table, 2, "later").unwrap();
+    let commit = put(&engine, &table, 2, "later").unwrap();
+    engine.settle(commit.obligation).unwrap();
     let now = scan_now(&engine, &table);
     let (again, table) = after_kill(&hooked.files);
     assert_eq!(scan_now(&again, &table), now);

@@ -65,6 +65,22 @@ fn a_write_behind_one_that_is_applied_is_made_and_its_answer_waits() {
     assert!(found(engine.read_view()));
 }
 
+/// Nor does who asks what became of a request wait on a thread that others wait for.
+#[test]
+fn the_result_of_a_write_that_is_not_seen_yet_is_told_at_once_and_its_answer_waits() {
+    let (engine, table) = fresh();
+    let earlier = engine.timeline.begin(engine.timeline.now_micros());
+    let request = Request { client: b"client", sequence: 1, first_incomplete: 1 };
+    let op = WriteOp { table: &table, key: &key(1), read: Read::Blind, row: &[] };
+    let mut decide = |_: usize, _: Option<RowVersion<'_>>, _: &mut Vec<u8>| Ok(Decision::Delete);
+    engine.try_write_tracked(false, &request, &[op], &mut decide, &mut |_| {}).unwrap();
+    let Some(Tracked::Answered(known)) = engine.tracked(&request).unwrap() else { panic!("it is known") };
+    assert_eq!(known.commit.obligation.visible, known.commit.ts);
+    assert!(!engine.is_settled(known.commit.obligation));
+    engine.timeline.complete(earlier);
+    engine.settle(known.commit.obligation).unwrap();
+}
+
 /// A timestamp is kept for a change that is still to be made: others get those below it, and go on.
 #[test]
 fn writes_before_an_appointment_are_seen_and_what_is_observed_beyond_it_waits() {
