@@ -154,8 +154,18 @@ fn what_is_known_of_an_open_sstable_is_counted() {
 fn the_rows_that_an_import_gathers_are_counted() {
     let (engine, table) = open_small(&SimFiles::new());
     let before = engine.memory().queries();
-    let import = engine.import(&table).unwrap();
-    assert_eq!(engine.memory().queries() - before, MEMORY / 8);
+    let mut import = engine.import(&table).unwrap();
+    let mut push = |first: i64| {
+        let keys: Vec<i64> = (first..first + 100).collect();
+        import.push(rows(&table, &keys, &"x".repeat(1000))).unwrap();
+        engine.memory().queries() - before
+    };
+    let few = push(0);
+    assert!((100_000..MEMORY / 8).contains(&few), "{few}");
+    for batch in 1..50 {
+        let gathered = push(batch * 100);
+        assert!(gathered <= MEMORY / 8 + MEMORY / 16, "{gathered}");
+    }
     drop(import);
     assert_eq!(engine.memory().queries(), before);
 }
