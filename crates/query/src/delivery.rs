@@ -79,14 +79,14 @@ struct Pump {
 impl Pump {
     /// Whether all were handed on; not if it fails, which is told, or nobody listens.
     async fn run(mut self, mut batches: SendableRecordBatchStream) -> bool {
-        while let Some((batch, place)) = self.next(&mut batches).await {
-            let failed = batch.is_err();
-            let told = match batch {
-                Ok(batch) => {
+        while let Some(next) = self.next(&mut batches).await {
+            let failed = next.is_err();
+            let told = match next {
+                Ok((batch, place)) => {
                     let counted = place.and_then(|place| place.count(&batch));
                     Told::Batch(batch, counted)
                 }
-                Err(e) => Told::Failed(sql_error(e)),
+                Err(error) => Told::Failed(error),
             };
             if self.sender.send(told).await.is_err() || failed {
                 return false;
@@ -99,22 +99,25 @@ impl Pump {
     async fn next(
         &mut self,
         batches: &mut SendableRecordBatchStream,
-    ) -> Option<(datafusion::common::Result<RecordBatch>, Option<Place>)> {
+    ) -> Option<Result<(RecordBatch, Option<Place>), SqlError>> {
         loop {
-            let place = self.place().await;
+            let place = match self.place().await.transpose() {
+                Ok(place) => place,
+                Err(error) => return Some(Err(error)),
+            };
             let next = poll_fn(|context| match &place {
                 // Others have taken the room since.
                 Some(place) if !place.holds() => Poll::Ready(None),
                 _ => batches.poll_next_unpin(context).map(Some),
             });
             if let Some(batch) = next.await {
-                return batch.map(|batch| (batch, place));
+                return batch.map(|batch| Ok((batch.map_err(sql_error)?, place)));
             }
         }
     }
 
     /// Where there is no room, waits for it only while the client waits for rows: nobody is seen off for its own sake.
-    async fn place(&mut self) -> Option<Place> {
+    async fn place(&mut self) -> Option<Result<Place, SqlError>> {
         let unread = self.unread.as_ref()?;
         loop {
             if !unread.has_room() {

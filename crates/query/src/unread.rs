@@ -3,7 +3,7 @@
 //! A client may ask for much and read nothing. What is made for it counts in the memory of queries until it asks for what
 //! comes next. Once clients have left so much that there is no [room](Unread::bytes_max), no more is made for any of them
 //! but for one at a time, whose turn it is, until others have taken theirs. Doors see off those that take nothing while others
-//! [wait](Unread::is_awaited).
+//! [wait](Unread::is_awaited). Those come in in order of arrival, and who has waited for longer than that takes is refused.
 //!
 //! How large rows are is known once they are made. So what is made at the same moment, one batch on each thread, comes on top
 //! of the room. Results of [few bytes](is_short) neither wait nor count.
@@ -11,15 +11,20 @@
 use arrow::array::{Array, AsArray, RecordBatch};
 use arrow::datatypes::{DataType, Schema};
 use oribi_engine::MemoryBudget;
+use oribi_session::sql::SqlError;
+use oribi_types::ErrorKind;
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::SeqCst};
+use std::time::Duration;
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 
 /// One part in so many of the engine's memory is room for what clients have not taken.
 const MEMORY_SHARE: u64 = 8;
 /// A batch of fewer is not counted.
-const SHORT_BATCH_BYTES: u64 = 64 << 10;
+pub(crate) const SHORT_BATCH_BYTES: u64 = 64 << 10;
+/// How long a statement waits for room: longer than a client may take nothing of its rows while others wait.
+const PATIENCE: Duration = Duration::from_secs(15);
 /// A row of fixed width that has no more makes short batches.
 const SHORT_ROW_BYTES: usize = 128;
 /// The rows of a batch are encoded one by one, and the longest may be all of it.
@@ -29,8 +34,11 @@ pub(crate) struct Unread {
     budget: Arc<MemoryBudget>,
     bytes: AtomicU64,
     bytes_max: u64,
+    patience: Duration,
     /// Statements that wait for room.
     awaited: AtomicUsize,
+    /// The first of them: the others wait for its place.
+    first: Semaphore,
     room: Notify,
     turn: Arc<Semaphore>,
 }
@@ -50,12 +58,18 @@ pub(crate) struct Counted {
 
 impl Unread {
     pub(crate) fn new(budget: Arc<MemoryBudget>) -> Arc<Self> {
+        Unread::with_patience(budget, PATIENCE)
+    }
+
+    fn with_patience(budget: Arc<MemoryBudget>, patience: Duration) -> Arc<Self> {
         let bytes_max = budget.limit() / MEMORY_SHARE;
         Arc::new(Unread {
             budget,
             bytes: AtomicU64::new(0),
             bytes_max,
+            patience,
             awaited: AtomicUsize::new(0),
+            first: Semaphore::new(1),
             room: Notify::new(),
             turn: Arc::new(Semaphore::new(1)),
         })
@@ -76,11 +90,20 @@ impl Unread {
     }
 
     /// Once there is room, or it is the caller's turn.
-    pub(crate) async fn place(self: &Arc<Self>) -> Place {
+    ///
+    /// # Errors
+    /// 53200 if that takes too long.
+    pub(crate) async fn place(self: &Arc<Self>) -> Result<Place, SqlError> {
         if self.has_room() {
-            return Place { unread: self.clone(), turn: None };
+            return Ok(Place { unread: self.clone(), turn: None });
         }
         let _awaited = Awaited::new(self);
+        let place = tokio::time::timeout(self.patience, self.wait_for_place()).await;
+        place.map_err(|_| self.no_room())
+    }
+
+    async fn wait_for_place(self: &Arc<Self>) -> Place {
+        let _first = self.first.acquire().await;
         let mut turn = pin!(self.turn.clone().acquire_owned());
         loop {
             let mut freed = pin!(self.room.notified());
@@ -94,6 +117,17 @@ impl Unread {
                 Ok(turn) = &mut turn => return Place { unread: self.clone(), turn: Some(turn) },
             }
         }
+    }
+
+    fn no_room(&self) -> SqlError {
+        let message = format!(
+            "there was no room for the rows of the statement for {} seconds: rows that clients have not taken may have {} bytes",
+            self.patience.as_secs(),
+            self.bytes_max
+        );
+        SqlError::new(ErrorKind::Unavailable, message)
+            .with_sqlstate("53200")
+            .with_hint("try again, or raise --memory, of which they have an eighth")
     }
 
     /// Counts a batch that was made whether or not there is room; not one that is short.
@@ -194,11 +228,11 @@ mod tests {
     const MIB: usize = 1 << 20;
 
     /// Of an engine with 64 MiB: room for 8 MiB.
-    fn unread() -> (Arc<Unread>, tempfile::TempDir) {
+    fn unread(patience: Duration) -> (Arc<Unread>, tempfile::TempDir) {
         let dir = tempfile::tempdir().unwrap();
         let options = EngineOptions { memory_bytes: 64 << 20, ..EngineOptions::default() };
         let engine = Engine::open(Env::real(), dir.path(), options).unwrap();
-        (Unread::new(engine.memory().clone()), dir)
+        (Unread::with_patience(engine.memory().clone(), patience), dir)
     }
 
     fn batch(bytes: usize) -> RecordBatch {
@@ -206,28 +240,67 @@ mod tests {
         RecordBatch::try_from_iter([("v", value)]).unwrap()
     }
 
+    async fn place(unread: &Arc<Unread>) -> Place {
+        unread.place().await.ok().unwrap()
+    }
+
+    #[tokio::test]
+    async fn those_who_wait_come_in_one_after_the_other() {
+        let (unread, _dir) = unread(PATIENCE);
+        let four = unread.count(&batch(4 * MIB)).unwrap();
+        let turn = place(&unread).await.count(&batch(MIB));
+        let mut waiting: Vec<_> = (0..3).map(|_| Box::pin(unread.place())).collect();
+        for place in &mut waiting {
+            assert!(place.as_mut().now_or_never().is_none());
+        }
+        drop(turn);
+        // Who came first is first, whoever looks first.
+        assert!(waiting[2].as_mut().now_or_never().is_none() && waiting[1].as_mut().now_or_never().is_none());
+        let first = waiting.remove(0).await.ok().unwrap();
+        assert!(first.turn.is_some());
+        assert!(waiting[1].as_mut().now_or_never().is_none());
+        drop(four);
+        for place in waiting {
+            assert!(place.await.ok().unwrap().turn.is_none());
+        }
+        assert!(!unread.is_awaited());
+    }
+
+    #[tokio::test]
+    async fn who_has_waited_for_too_long_is_refused_and_told_the_limit() {
+        let (unread, _dir) = unread(Duration::from_millis(1));
+        let four = unread.count(&batch(4 * MIB)).unwrap();
+        let _turn = place(&unread).await;
+        let error = unread.place().await.err().unwrap();
+        assert_eq!(error.sqlstate, Some("53200"));
+        assert!(error.error.message().ends_with("8388608 bytes"), "{}", error.error);
+        assert!(!unread.is_awaited());
+        drop(four);
+        assert!(unread.place().await.is_ok());
+    }
+
     #[tokio::test]
     async fn what_is_not_taken_counts_and_holds_up_others_but_one() {
-        let (unread, _dir) = unread();
-        let [first, lapsing] = [unread.place().await, unread.place().await];
-        let three = unread.place().await.count(&batch(3 * MIB)).unwrap();
+        let (unread, _dir) = unread(PATIENCE);
+        let [first, lapsing] = [place(&unread).await, place(&unread).await];
+        let three = place(&unread).await.count(&batch(3 * MIB)).unwrap();
         assert!(first.holds() && unread.budget.queries() >= 6 << 20);
         let one = first.count(&batch(MIB));
         assert!(!lapsing.holds() && !unread.is_awaited());
-        let turn = unread.place().await;
+        let turn = place(&unread).await;
         assert!(turn.holds());
         // Who gets the turn keeps it until what it made is taken.
         let large = turn.count(&batch(MIB));
-        let mut waiting = Box::pin(unread.place());
+        let mut waiting = Box::pin(place(&unread));
         assert!(waiting.as_mut().now_or_never().is_none() && unread.is_awaited());
         drop(large);
         let place = waiting.await;
         assert!(place.turn.is_some() && !unread.is_awaited());
         // A short one hands it on at once.
         assert!(place.count(&batch(100)).is_none());
-        let turn = unread.place().await;
+        let turn = place(&unread).await;
         assert!(turn.turn.is_some());
-        let mut waiting = Box::pin(unread.place());
+        let mut waiting = Box::pin(place(&unread));
         assert!(waiting.as_mut().now_or_never().is_none());
         drop(three);
         assert!(waiting.await.turn.is_none());

@@ -37,6 +37,9 @@ pub const OUT_BYTES: usize = 64 << 10;
 /// While a statement runs, this much input is read ahead, to notice that the client goes away.
 const READ_AHEAD_BYTES: usize = 64 << 10;
 
+/// A client that has been silent for as long as it may is looked at so often: others may wait by then.
+const LOOK_AGAIN: Duration = Duration::from_secs(1);
+
 /// The room that is made to receive, at least.
 const FILL_BYTES: usize = 8 << 10;
 
@@ -296,14 +299,16 @@ impl Wire {
     /// # Errors
     /// Once the client has taken nothing for long, and others are waited for that hold what they need.
     async fn writable(&mut self) -> Result<(), Fault> {
+        let mut silence_max = self.answer_silence_max;
         loop {
-            match tokio::time::timeout(self.answer_silence_max, self.socket.writable()).await {
+            match tokio::time::timeout(silence_max, self.socket.writable()).await {
                 Ok(writable) => return Ok(writable?),
                 Err(_) if self.sql.awaits_clients() => {
                     tracing::info!("a client takes nothing of its rows while others wait for room");
                     return Err(Fault::Gone);
                 }
-                Err(_) => {}
+                // Those who begin to wait now need not wait for as long again.
+                Err(_) => silence_max = silence_max.min(LOOK_AGAIN),
             }
         }
     }

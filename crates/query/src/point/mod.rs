@@ -8,14 +8,14 @@ mod single;
 
 use crate::context::QueryEngine;
 use crate::delivery;
-use crate::unread::{self, Counted, Unread};
+use crate::unread::{self, Counted, Place, Unread};
 use arrow::array::RecordBatch;
 use arrow::compute::concat_batches;
 use arrow::datatypes::{Field, Schema as ArrowSchema, SchemaRef};
 use datafusion::execution::memory_pool::{MemoryConsumer, MemoryPool, MemoryReservation};
 use datafusion::sql::sqlparser::ast::Statement;
 use futures::future::OptionFuture;
-use oribi_engine::{Engine, Lookup, Obligation, ReadView, RowVersion, Table};
+use oribi_engine::{Engine, Lookup, Obligation, ReadView, RowVersion, Table, UpTo};
 use oribi_session::sql::{RowStream, SqlError, SqlSession};
 use oribi_types::batch::BatchBuilder;
 use oribi_types::key::encode_key;
@@ -158,49 +158,34 @@ impl PointRead {
     ) -> Result<(RecordBatch, Vec<Counted>), SqlError> {
         let plan = &self.0;
         let keys = plan.keys(parameters)?;
-        let place = OptionFuture::from(unread.map(Unread::place)).await;
+        let memory = query.memory_pool();
+        let (mut place, mut bytes_max) = (None, bytes_without_room(unread));
         // Several rows are read as of one moment; the snapshot lives until the last of them is.
-        let snapshot = (keys.len() > 1).then(|| plan.engine.snapshot());
-        let view = snapshot.as_ref().map_or_else(|| plan.engine.read_view(), |snapshot| snapshot.view());
-        let mut rows = Rows::new(plan, query.memory_pool());
-        let mut pending = Vec::new();
-        let mut obligation = Obligation::default();
-        for key in keys {
-            let mut found = sources.as_mut().map(|sources| match plan.engine.is_cached(&plan.table, &key) {
-                true => &mut sources.row_cache,
-                false => &mut sources.memtable,
-            });
-            let answer = |row: RowVersion<'_>| {
-                if let Some(found) = &mut found {
-                    found.add(row);
-                }
-                rows.push(row)
-            };
-            match plan.engine.try_get(&plan.table, &key, view, answer) {
-                Lookup::Found(pushed, seen) => {
-                    pushed?;
-                    obligation.merge(seen);
-                }
-                Lookup::Absent(seen) => obligation.merge(seen),
-                Lookup::Pending => pending.push(key),
+        let (snapshot, (mut batch, pending, mut obligation)) = loop {
+            let snapshot = (keys.len() > 1).then(|| plan.engine.snapshot());
+            let view = snapshot.as_ref().map_or_else(|| plan.engine.read_view(), |snapshot| snapshot.view());
+            if let Some(looked) = plan.look(&keys, view, memory, bytes_max, sources.as_deref_mut())? {
+                break (snapshot, looked);
             }
-        }
-        let mut batch = rows.finish()?;
+            drop(snapshot);
+            (place, bytes_max) = (place_of(unread).await?, usize::MAX);
+        };
         // Before anything is waited for: others look whether there is room.
         let mut counted = Vec::from_iter(place.and_then(|place| place.count(&batch)));
         if !pending.is_empty() {
             let pending: Arc<[Vec<u8>]> = pending.into();
+            let (mut place, mut bytes_max) = (None, bytes_without_room(unread));
             let (more, found, seen) = loop {
-                let place = OptionFuture::from(unread.map(Unread::place)).await;
                 let view = snapshot.as_ref().map_or_else(|| plan.engine.read_view(), |s| s.view());
-                let (plan, pending, memory) =
-                    (Arc::clone(plan), Arc::clone(&pending), Arc::clone(query.memory_pool()));
+                let (plan, pending, memory) = (Arc::clone(plan), Arc::clone(&pending), Arc::clone(memory));
                 let read = move || {
                     // Others have taken the room meanwhile.
-                    if place.as_ref().is_some_and(|place| !place.holds()) {
+                    if place.as_ref().is_some_and(|place: &Place| !place.holds()) {
                         return Ok(None);
                     }
-                    let read = plan.read_files(&pending, view, &memory)?;
+                    let Some(read) = plan.read_files(&pending, view, &memory, bytes_max)? else {
+                        return Ok(None);
+                    };
                     let counted = place.and_then(|place| place.count(&read.0));
                     Ok(Some((read, counted)))
                 };
@@ -208,6 +193,7 @@ impl PointRead {
                     counted.extend(more);
                     break read;
                 }
+                (place, bytes_max) = (place_of(unread).await?, usize::MAX);
             };
             batch = concat_batches(&self.0.columns, [&batch, &more]).map_err(Error::from)?;
             obligation.merge(seen);
@@ -250,14 +236,53 @@ impl Plan {
         Ok(keys)
     }
 
-    /// The rows of keys that memory could not answer.
+    /// The rows that memory has of `keys`, and the keys that it could not answer; `None` if the rows have more than `bytes_max`
+    /// bytes.
+    fn look(
+        &self,
+        keys: &[Vec<u8>],
+        view: ReadView,
+        memory: &Arc<dyn MemoryPool>,
+        bytes_max: usize,
+        mut sources: Option<&mut Sources>,
+    ) -> Result<Option<(RecordBatch, Vec<Vec<u8>>, Obligation)>> {
+        let mut rows = Rows::new(self, memory, bytes_max);
+        let mut pending = Vec::new();
+        let mut obligation = Obligation::default();
+        for key in keys {
+            let mut found = sources.as_mut().map(|sources| match self.engine.is_cached(&self.table, key) {
+                true => &mut sources.row_cache,
+                false => &mut sources.memtable,
+            });
+            let answer = |row: RowVersion<'_>| {
+                if let Some(found) = &mut found {
+                    found.add(row);
+                }
+                rows.push(row)
+            };
+            match self.engine.try_get(&self.table, key, view, answer) {
+                Lookup::Found(pushed, seen) => {
+                    if !pushed? {
+                        return Ok(None);
+                    }
+                    obligation.merge(seen);
+                }
+                Lookup::Absent(seen) => obligation.merge(seen),
+                Lookup::Pending => pending.push(key.clone()),
+            }
+        }
+        Ok(Some((rows.finish()?, pending, obligation)))
+    }
+
+    /// The rows of keys that memory could not answer; `None` if they have more than `bytes_max` bytes.
     fn read_files(
         &self,
         keys: &[Vec<u8>],
         view: ReadView,
         memory: &Arc<dyn MemoryPool>,
-    ) -> Result<(RecordBatch, Found, Obligation)> {
-        let mut rows = Rows::new(self, memory);
+        bytes_max: usize,
+    ) -> Result<Option<(RecordBatch, Found, Obligation)>> {
+        let mut rows = Rows::new(self, memory, bytes_max);
         let mut found = Found::default();
         let mut obligation = Obligation::default();
         for key in keys {
@@ -265,12 +290,27 @@ impl Plan {
                 found.add(row);
                 rows.push(row)
             };
-            let (pushed, seen) = self.engine.get(&self.table, key, view, answer)?;
-            pushed.transpose()?;
+            let probe = self.engine.probe(&self.table, key);
+            let UpTo::Read(pushed, seen) = self.engine.read_up_to(bytes_max, probe, view, answer)? else {
+                return Ok(None);
+            };
+            if pushed.transpose()? == Some(false) {
+                return Ok(None);
+            }
             obligation.merge(seen);
         }
-        Ok((rows.finish()?, found, obligation))
+        Ok(Some((rows.finish()?, found, obligation)))
     }
+}
+
+/// What a look-up may find before it asks for room: so much is not counted.
+fn bytes_without_room(unread: Option<&Arc<Unread>>) -> usize {
+    unread.map_or(usize::MAX, |_| unread::SHORT_BATCH_BYTES as usize)
+}
+
+/// Room for rows that a client may leave `unread`, once there is some.
+async fn place_of(unread: Option<&Arc<Unread>>) -> Result<Option<Place>, SqlError> {
+    OptionFuture::from(unread.map(Unread::place)).await.transpose()
 }
 
 /// The rows found so far, as columns.
@@ -279,6 +319,7 @@ struct Rows<'p> {
     columns: &'p SchemaRef,
     builder: BatchBuilder<'p>,
     bytes: usize,
+    bytes_max: usize,
     memory: &'p Arc<dyn MemoryPool>,
     /// Of that memory, if they are long.
     reservation: Option<MemoryReservation>,
@@ -288,18 +329,24 @@ struct Rows<'p> {
 const STEP_BYTES: usize = 256 << 10;
 
 impl<'p> Rows<'p> {
-    fn new(plan: &'p Plan, memory: &'p Arc<dyn MemoryPool>) -> Self {
+    fn new(plan: &'p Plan, memory: &'p Arc<dyn MemoryPool>, bytes_max: usize) -> Self {
         let builder = BatchBuilder::new(&plan.schema, &plan.projection, false);
-        Rows { schema: &plan.schema, columns: &plan.columns, builder, bytes: 0, memory, reservation: None }
+        let (schema, columns) = (&plan.schema, &plan.columns);
+        Rows { schema, columns, builder, bytes: 0, bytes_max, memory, reservation: None }
     }
 
-    fn push(&mut self, row: RowVersion<'_>) -> Result<()> {
+    /// False if the rows have too many bytes with this one.
+    fn push(&mut self, row: RowVersion<'_>) -> Result<bool> {
         check_layout(self.schema, row.row)?;
         self.bytes += row.row.len();
+        if self.bytes > self.bytes_max {
+            return Ok(false);
+        }
         if self.bytes >= STEP_BYTES {
             self.reserve()?;
         }
-        self.builder.push(row.key, row.row, row.ts)
+        self.builder.push(row.key, row.row, row.ts)?;
+        Ok(true)
     }
 
     /// # Errors
