@@ -290,7 +290,8 @@ class Crowds(Noise):
 
     def prepare(self, server):
         with contextlib.closing(server.memcached()) as client:
-            client.set("big", bytes(1 << 20))
+            # Which is there once it is answered.
+            client.set("big", bytes(1 << 20), noreply=False)
 
     def make(self, server):
         self.held = Held()
