@@ -360,6 +360,8 @@ fn base_state(
     settings.sql_parser.dialect = datafusion::config::Dialect::PostgreSQL;
     settings.sql_parser.collect_spans = true;
     settings.sql_parser.parse_float_as_decimal = true;
+    // Constants that the physical plan computes lose the names of their types, of which only the logical plan is asked.
+    settings.execution.skip_physical_aggregate_schema_check = true;
     // What each sort keeps back for merging its spills: by default more than a small budget has.
     let reserved = &mut settings.execution.sort_spill_reservation_bytes;
     *reserved = (*reserved).min(memory_bytes / 16 / options.threads.max(1));

@@ -22,7 +22,7 @@ ZEROS = [r"^\[choice coalesce\(\{0\}, \{1\}\) \|\| 'x'\] .*::numeric\(12,4\)"]
 SIGNS = [r"^\[choice SELECT \{0\} (UNION|EXCEPT|INTERSECT) SELECT \{1\}\] .*'-0'::double precision"]
 
 # Of two errors in one list of values, the other comes first.
-ERRORS = [r"^\[choice VALUES \(CASE WHEN true THEN \{0\} ELSE \{1\} END\), [^]]*\] .* ELSE '[^']*' END"]
+ERRORS = [r"^\[choice VALUES \(CASE WHEN true THEN \{0\} ELSE \{1\} END\), [^]]*\] .* ELSE '([^']|'')*' END"]
 
 KNOWN = [*JSON, *NUMBERS, *ZEROS, *SIGNS, *ERRORS, *GROUPS]
 

@@ -167,6 +167,10 @@ fn beside(expr: Expr, kind: &Kind, other: &Kind, symbol: &BinaryOperator) -> Res
             let digits = huge(&expr).unwrap_or_default().to_owned();
             casts::parse(&digits, ColumnType::Double).map(|value| Expr::Literal(value, None)).map_err(planned)
         }
+        // The only operator of which one is preferred.
+        (Kind::Unknown, Kind::Unknown) if operator(symbol) == Some(Op::Power) => {
+            unknown(expr, &DataType::Float64)
+        }
         (Kind::Unknown | Kind::Parameter, Kind::Unknown | Kind::Parameter) if operator(symbol).is_some() => {
             let message = format!("operator is not unique: unknown {symbol} unknown");
             Err(planned(error("42725", message).with_hint("cast one of them")))

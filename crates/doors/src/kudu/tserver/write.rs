@@ -119,8 +119,8 @@ fn try_execute(
     may: May,
 ) -> Result<Applied> {
     if let Some(seen) = request.propagated_timestamp {
-        match node.engine.precede(may_wait, Timestamp(seen)) {
-            Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(Applied::MustWait),
+        match node.engine.precede(may == May::WaitForOthers, Timestamp(seen)) {
+            Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(Applied::NeedsTurn),
             preceded => preceded?,
         }
     }

@@ -229,6 +229,11 @@ pub(super) fn check_call(name: &str, arguments: &[Expr], schema: &DFSchema) -> R
 pub(super) fn check_window(name: &str, arguments: &[Expr], schema: &DFSchema) -> Result<()> {
     let polymorphic = matches!(name, "lag" | "lead" | "first_value" | "last_value" | "nth_value");
     if polymorphic && kind(&arguments[0], schema)? == Kind::Unknown {
+        if arguments.len() == 3 {
+            return refuse(unsupported(&format!(
+                "{name} of a value without a type, beside a default (cast it)"
+            )));
+        }
         let message = "could not determine polymorphic type because input has type unknown";
         return refuse(invalid("42804", message));
     }
