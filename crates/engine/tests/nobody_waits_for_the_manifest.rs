@@ -105,6 +105,8 @@ fn beside(
     done
 }
 
+type Act = fn(&Arc<Engine>, &Arc<Table>) -> Result<()>;
+
 fn truncate(engine: &Arc<Engine>, table: &Arc<Table>) -> Result<()> {
     engine.truncate(table)
 }
@@ -132,7 +134,7 @@ fn import_more(engine: &Arc<Engine>, table: &Arc<Table>) -> Result<()> {
 
 /// A write of a row that the change takes says that it would wait, and one that waits does so until it is decided; returns what it
 /// was told then.
-fn writers_wait(act: fn(&Arc<Engine>, &Arc<Table>) -> Result<()>) -> (Node, Result<()>) {
+fn writers_wait(act: Act) -> (Node, Result<()>) {
     let node = node();
     let waiting: Arc<Mutex<Option<JoinHandle<Result<()>>>>> = Arc::default();
     let started = waiting.clone();
@@ -237,8 +239,7 @@ fn who_writes_a_row_that_is_imported_waits_and_others_of_its_table_do_not() {
 /// again.
 #[test]
 fn what_was_seen_while_the_record_was_synced_is_before_it() {
-    let acts: [(fn(&Arc<Engine>, &Arc<Table>) -> Result<()>, bool); 2] =
-        [(truncate, true), (import_more, false)];
+    let acts: [(Act, bool); 2] = [(truncate, true), (import_more, false)];
     for (act, goes) in acts {
         let (hooked, clock) = (Hooked::default(), Arc::new(SimClock::new()));
         let options = || EngineOptions { keeps_history: true, ..quiet() };
