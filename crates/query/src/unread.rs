@@ -240,7 +240,7 @@ mod tests {
         RecordBatch::try_from_iter([("v", value)]).unwrap()
     }
 
-    async fn place(unread: &Arc<Unread>) -> Place {
+    async fn admitted(unread: &Arc<Unread>) -> Place {
         unread.place().await.ok().unwrap()
     }
 
@@ -248,7 +248,7 @@ mod tests {
     async fn those_who_wait_come_in_one_after_the_other() {
         let (unread, _dir) = unread(PATIENCE);
         let four = unread.count(&batch(4 * MIB)).unwrap();
-        let turn = place(&unread).await.count(&batch(MIB));
+        let turn = admitted(&unread).await.count(&batch(MIB));
         let mut waiting: Vec<_> = (0..3).map(|_| Box::pin(unread.place())).collect();
         for place in &mut waiting {
             assert!(place.as_mut().now_or_never().is_none());
@@ -270,7 +270,7 @@ mod tests {
     async fn who_has_waited_for_too_long_is_refused_and_told_the_limit() {
         let (unread, _dir) = unread(Duration::from_millis(1));
         let four = unread.count(&batch(4 * MIB)).unwrap();
-        let _turn = place(&unread).await;
+        let _turn = admitted(&unread).await;
         let error = unread.place().await.err().unwrap();
         assert_eq!(error.sqlstate, Some("53200"));
         assert!(error.error.message().ends_with("8388608 bytes"), "{}", error.error);
@@ -282,25 +282,25 @@ mod tests {
     #[tokio::test]
     async fn what_is_not_taken_counts_and_holds_up_others_but_one() {
         let (unread, _dir) = unread(PATIENCE);
-        let [first, lapsing] = [place(&unread).await, place(&unread).await];
-        let three = place(&unread).await.count(&batch(3 * MIB)).unwrap();
+        let [first, lapsing] = [admitted(&unread).await, admitted(&unread).await];
+        let three = admitted(&unread).await.count(&batch(3 * MIB)).unwrap();
         assert!(first.holds() && unread.budget.queries() >= 6 << 20);
         let one = first.count(&batch(MIB));
         assert!(!lapsing.holds() && !unread.is_awaited());
-        let turn = place(&unread).await;
+        let turn = admitted(&unread).await;
         assert!(turn.holds());
         // Who gets the turn keeps it until what it made is taken.
         let large = turn.count(&batch(MIB));
-        let mut waiting = Box::pin(place(&unread));
+        let mut waiting = Box::pin(admitted(&unread));
         assert!(waiting.as_mut().now_or_never().is_none() && unread.is_awaited());
         drop(large);
         let place = waiting.await;
         assert!(place.turn.is_some() && !unread.is_awaited());
         // A short one hands it on at once.
         assert!(place.count(&batch(100)).is_none());
-        let turn = place(&unread).await;
+        let turn = admitted(&unread).await;
         assert!(turn.turn.is_some());
-        let mut waiting = Box::pin(place(&unread));
+        let mut waiting = Box::pin(admitted(&unread));
         assert!(waiting.as_mut().now_or_never().is_none());
         drop(three);
         assert!(waiting.await.turn.is_none());
