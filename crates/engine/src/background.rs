@@ -305,9 +305,10 @@ impl Engine {
             };
             // Here too: under steady writes the next tick is long in coming.
             self.measure_indexes();
-            if failures.note(&table, tablet.id, self.env.clock.monotonic_micros(), flushed)
-                && let Err(error) = self.trim_log()
-            {
+            if !failures.note(&table, tablet.id, self.env.clock.monotonic_micros(), flushed) {
+                // Before writers are refused for it.
+                self.tell_of(Part::Flush, failures);
+            } else if let Err(error) = self.trim_log() {
                 tracing::warn!(%error, "cannot trim the log");
             }
             if self.background.stopped.load(Relaxed) {

@@ -51,7 +51,8 @@ const ANSWERS: &[(&str, &str)] = &[
     ("select coalesce(case when k=1 then 1 else a end, 0.5) / 2 from o order by id", "0.5;1.125;0.25"),
     ("select coalesce(case when true then 1::smallint else null::float8 end, 0.5) / 2", "0.5"),
     (
-        "select '00000000-0000-0000-0000-000000000001'::uuid union select '00000000-0000-0000-0000-000000000001'::uuid",
+        "select u::text from (select '00000000-0000-0000-0000-000000000001'::uuid as u \
+         union select '00000000-0000-0000-0000-000000000001'::uuid) s",
         "00000000-0000-0000-0000-000000000001",
     ),
     ("select '2' * coalesce(0.5::numeric(12,4), null::float8)", "1"),
