@@ -161,7 +161,7 @@ impl PointRead {
         let memory = query.memory_pool();
         let (mut place, mut bytes_max) = (None, bytes_without_room(unread));
         // Several rows are read as of one moment; the snapshot lives until the last of them is.
-        let (snapshot, (mut batch, pending, mut obligation)) = loop {
+        let (snapshot, looked) = loop {
             let snapshot = (keys.len() > 1).then(|| plan.engine.snapshot());
             let view = snapshot.as_ref().map_or_else(|| plan.engine.read_view(), |snapshot| snapshot.view());
             if let Some(looked) = plan.look(&keys, view, memory, bytes_max, sources.as_deref_mut())? {
@@ -170,6 +170,7 @@ impl PointRead {
             drop(snapshot);
             (place, bytes_max) = (place_of(unread).await?, usize::MAX);
         };
+        let InMemory { mut batch, pending, mut obligation } = looked;
         // Before anything is waited for: others look whether there is room.
         let mut counted = Vec::from_iter(place.and_then(|place| place.count(&batch)));
         if !pending.is_empty() {
@@ -236,8 +237,7 @@ impl Plan {
         Ok(keys)
     }
 
-    /// The rows that memory has of `keys`, and the keys that it could not answer; `None` if the rows have more than `bytes_max`
-    /// bytes.
+    /// What memory has of `keys`; `None` if its rows have more than `bytes_max` bytes.
     fn look(
         &self,
         keys: &[Vec<u8>],
@@ -245,7 +245,7 @@ impl Plan {
         memory: &Arc<dyn MemoryPool>,
         bytes_max: usize,
         mut sources: Option<&mut Sources>,
-    ) -> Result<Option<(RecordBatch, Vec<Vec<u8>>, Obligation)>> {
+    ) -> Result<Option<InMemory>> {
         let mut rows = Rows::new(self, memory, bytes_max);
         let mut pending = Vec::new();
         let mut obligation = Obligation::default();
@@ -271,7 +271,7 @@ impl Plan {
                 Lookup::Pending => pending.push(key.clone()),
             }
         }
-        Ok(Some((rows.finish()?, pending, obligation)))
+        Ok(Some(InMemory { batch: rows.finish()?, pending, obligation }))
     }
 
     /// The rows of keys that memory could not answer; `None` if they have more than `bytes_max` bytes.
@@ -301,6 +301,15 @@ impl Plan {
         }
         Ok(Some((rows.finish()?, found, obligation)))
     }
+}
+
+/// What memory knows of the keys of a look-up.
+struct InMemory {
+    /// Its rows.
+    batch: RecordBatch,
+    /// The keys that it could not answer.
+    pending: Vec<Vec<u8>>,
+    obligation: Obligation,
 }
 
 /// What a look-up may find before it asks for room: so much is not counted.
