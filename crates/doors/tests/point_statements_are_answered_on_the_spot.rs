@@ -10,6 +10,7 @@ use fake_sql::serve;
 use oribi_doors::postgres::PostgresLimits;
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
+use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use wire_client::{WireClient, message, parse, run};
 
@@ -87,30 +88,33 @@ async fn a_prepared_select_allocates_nothing() {
     assert_eq!(allocations, 0, "in 400 statements");
 }
 
-#[tokio::test]
-async fn what_arrived_together_is_settled_once_and_in_order() {
-    let server = serve(PostgresLimits::default());
-    let addr = server.addr;
-    let sql = server.sql.clone();
+/// What a client hears that sends `requests` together: `w` is prepared as `put $1`, `s` as `pick $1 $2`.
+async fn answers_to(addr: SocketAddr, requests: Vec<Vec<u8>>) -> Vec<(u8, Vec<u8>)> {
     let client = tokio::task::spawn_blocking(move || {
         let mut client = WireClient::connect(addr);
         client.send(&[parse("w", "put $1"), parse("s", "pick $1 $2"), message(b'S', b"")].concat());
         client.until_ready(1);
-        let puts: Vec<u8> = (1..=50_i64).flat_map(|lsn| run("w", &[&lsn.to_be_bytes()])).collect();
-        let pick = run("s", &[&7_i64.to_be_bytes(), b"seven"]);
-        let planned = run("s", &[&0_i64.to_be_bytes(), b""]);
-        let refused = run("w", &[&0_i64.to_be_bytes()]);
-        client.send(&[puts, pick, planned, refused].concat());
-        client.until_ready(53)
+        client.send(&requests.concat());
+        client.until_ready(requests.len())
     });
-    let answers = client.await.unwrap();
+    client.await.unwrap()
+}
+
+#[tokio::test]
+async fn what_arrived_together_is_settled_once_and_in_order() {
+    let server = serve(PostgresLimits::default());
+    let mut requests: Vec<_> = (1..=50_i64).map(|lsn| run("w", &[&lsn.to_be_bytes()])).collect();
+    requests.push(run("s", &[&7_i64.to_be_bytes(), b"seven"]));
+    requests.push(run("s", &[&0_i64.to_be_bytes(), b""]));
+    requests.push(run("w", &[&0_i64.to_be_bytes()]));
+    let answers = answers_to(server.addr, requests).await;
     let expected = format!("{}2DCZ2DCZ2EZ", "2CZ".repeat(50));
     assert_eq!(kinds(&answers), expected);
     let tags: Vec<_> = answers.iter().filter(|(tag, _)| *tag == b'C').map(|(_, body)| body.clone()).collect();
     assert!(tags[..50].iter().all(|tag| tag == b"INSERT 0 1\0"));
     assert!(tags[50..].iter().all(|tag| tag == b"SELECT 1\0"));
     assert!(String::from_utf8_lossy(&answers[answers.len() - 2].1).contains("23505"));
-    let settled = sql.settled.lock().unwrap();
+    let settled = server.sql.settled.lock().unwrap();
     assert_eq!(settled.last().unwrap().durable, 50);
     assert!(settled.len() < 10, "50 writes were settled in {} steps", settled.len());
 }
@@ -119,22 +123,13 @@ async fn what_arrived_together_is_settled_once_and_in_order() {
 #[tokio::test]
 async fn writes_that_are_not_seen_yet_keep_only_reads_behind_them_waiting() {
     let server = serve(PostgresLimits::default());
-    let addr = server.addr;
-    let sql = server.sql.clone();
-    let client = tokio::task::spawn_blocking(move || {
-        let mut client = WireClient::connect(addr);
-        client.send(&[parse("w", "put $1"), parse("s", "pick $1 $2"), message(b'S', b"")].concat());
-        client.until_ready(1);
-        let puts: Vec<u8> = (1001..=1050_i64).flat_map(|lsn| run("w", &[&lsn.to_be_bytes()])).collect();
-        let pick = run("s", &[&7_i64.to_be_bytes(), b"seven"]);
-        client.send(&[puts, pick].concat());
-        client.until_ready(51)
-    });
-    let answers = client.await.unwrap();
+    let mut requests: Vec<_> = (1001..=1050_i64).map(|lsn| run("w", &[&lsn.to_be_bytes()])).collect();
+    requests.push(run("s", &[&7_i64.to_be_bytes(), b"seven"]));
+    let answers = answers_to(server.addr, requests).await;
     assert_eq!(kinds(&answers), format!("{}2DCZ", "2CZ".repeat(50)));
     let row = &answers[answers.len() - 3].1;
     assert!(row.ends_with(b"planned"), "it was executed, behind what it must see");
-    let settled = sql.settled.lock().unwrap();
+    let settled = server.sql.settled.lock().unwrap();
     assert_eq!(settled.last().unwrap().durable, 1050);
     assert!(settled.len() < 10, "50 writes were settled in {} steps", settled.len());
 }
