@@ -11,7 +11,7 @@
 use oribi_env::locks::{self, RwLock};
 
 /// A write of more rows is one of many: below, applying them takes less than a tenth of a millisecond.
-pub const ROWS_FEW_MAX: usize = 128;
+const ROWS_FEW_MAX: usize = 128;
 
 #[derive(Default)]
 pub(crate) struct Gate {

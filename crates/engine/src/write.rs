@@ -16,7 +16,6 @@
 
 use crate::catalog::Table;
 use crate::engine::{Engine, Obligation};
-use crate::gate::ROWS_FEW_MAX;
 use crate::index::{GROUP, KeyRef, NewVersion, Older};
 use crate::latches::Taken;
 use crate::memtable::{Memtable, Run};
@@ -133,25 +132,13 @@ struct Scratch {
     /// What an earlier operation of the write left for a later one on the same key.
     row: Vec<u8>,
     staged: Vec<Staged>,
-    /// Of many rows: the changes of the log's record, made before others wait for the log.
-    changes: Vec<u8>,
     /// The newest of the versions that were decided on.
     observed: Timestamp,
 }
 
 impl Scratch {
     fn bytes(&self) -> usize {
-        let vectors = self.rows.capacity() + self.row.capacity() + self.changes.capacity();
-        vectors + self.staged.capacity() * size_of::<Staged>()
-    }
-
-    /// Appends what is staged to a record of the log.
-    fn push_changes(&self, ops: &[WriteOp<'_>], targets: &[Target<'_>], record: &mut Vec<u8>) {
-        for staged in &self.staged {
-            let (tablet, key) = targets[staged.op];
-            let row = staged.row(ops, &self.rows);
-            record::push(record, Change { tablet: tablet.id, key: key.key, row });
-        }
+        self.rows.capacity() + self.row.capacity() + self.staged.capacity() * size_of::<Staged>()
     }
 }
 
@@ -161,7 +148,6 @@ thread_local! {
             rows: Vec::new(),
             row: Vec::new(),
             staged: Vec::new(),
-            changes: Vec::new(),
             observed: Timestamp::MIN,
         }) };
 }
@@ -230,7 +216,7 @@ impl Engine {
         decide: &mut Decide<'_>,
         ahead: &mut ReadAhead,
     ) -> Result<Commit> {
-        let commit = self.execute(ops, decide, &mut Plain { waits }, Some(ahead))?;
+        let commit = self.execute(ops, decide, &mut Plain { waits }, ahead.of_several(ops))?;
         *ahead = ReadAhead::default();
         Ok(commit)
     }
@@ -253,22 +239,24 @@ impl Engine {
         decide: &mut Decide<'_>,
         answer: &mut Answer<'_>,
     ) -> Result<Tracked> {
-        let tracked = self.try_write_tracked(true, request, ops, decide, answer)?;
+        let ahead = &mut ReadAhead::default();
+        let tracked = self.write_tracked_again(true, request, ops, decide, answer, ahead)?;
         self.see(&tracked)?;
         Ok(tracked)
     }
 
-    /// As [`write_tracked`](Self::write_tracked) and, unless it `waits`, as [`try_write`](Self::try_write).
+    /// As [`write_tracked`](Self::write_tracked), for one of several attempts, as [`write_again`](Self::write_again).
     ///
     /// # Errors
     /// As these.
-    pub fn try_write_tracked(
+    pub fn write_tracked_again(
         &self,
         waits: bool,
         request: &Request<'_>,
         ops: &[WriteOp<'_>],
         decide: &mut Decide<'_>,
         answer: &mut Answer<'_>,
+        ahead: &mut ReadAhead,
     ) -> Result<Tracked> {
         let execution = match self.results.begin(*request)? {
             Begun::Known(tracked) if !waits => return Ok(unseen(tracked)),
@@ -276,7 +264,8 @@ impl Engine {
             Begun::Execute(execution) => execution,
         };
         let mut tracking = Tracking::new(execution, answer, self.options.statement_bytes_max, waits);
-        let commit = self.execute(ops, decide, &mut tracking, Some(&mut ReadAhead::default()))?;
+        let commit = self.execute(ops, decide, &mut tracking, ahead.of_several(ops))?;
+        *ahead = ReadAhead::default();
         Ok(Tracked::Answered(Answered { commit, result: tracking.into_result() }))
     }
 
@@ -319,7 +308,6 @@ impl Engine {
         SCRATCH.with_borrow_mut(|scratch| {
             scratch.rows.clear();
             scratch.staged.clear();
-            scratch.changes.clear();
             scratch.observed = Timestamp::MIN;
             let result = self.write_latched(ops, &targets, now_micros, scratch, decide, tracking, ahead);
             let mut result = result.map_err(|refusal| self.refused(ops, &targets, tracking, refusal));
@@ -374,11 +362,6 @@ impl Engine {
         }
         if !tracking.decided()? && scratch.staged.is_empty() {
             return Ok(Commit { ts: self.timeline.watermark().max(scratch.observed), obligation });
-        }
-        if scratch.staged.len() > ROWS_FEW_MAX {
-            let mut changes = std::mem::take(&mut scratch.changes);
-            scratch.push_changes(ops, targets, &mut changes);
-            scratch.changes = changes;
         }
         loop {
             match self.pass_gate(ops, targets, now_micros, scratch, tracking, obligation)? {
@@ -514,9 +497,10 @@ impl Engine {
             }
             let ts = taken.expect("a timestamp was just taken");
             tracking.start_record(ts, buf);
-            match scratch.changes.is_empty() {
-                true => scratch.push_changes(ops, targets, buf),
-                false => buf.extend_from_slice(&scratch.changes),
+            for staged in &scratch.staged {
+                let (tablet, key) = targets[staged.op];
+                let row = staged.row(ops, &scratch.rows);
+                record::push(buf, Change { tablet: tablet.id, key: key.key, row });
             }
         });
         if !matches!(appended, Ok(Ok(_)))

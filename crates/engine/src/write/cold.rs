@@ -92,6 +92,11 @@ impl ReadAhead {
     /// Times that latches are given back, over all attempts of a write. Each is nearly always the last.
     pub const ROUNDS_MAX: u32 = 4;
 
+    /// This, unless there is but one row: that is read under its latch, where it keeps nobody from other rows, and cached.
+    pub(super) fn of_several(&mut self, ops: &[WriteOp<'_>]) -> Option<&mut Self> {
+        (ops.len() > 1).then_some(self)
+    }
+
     /// For other operations than the last, maybe.
     pub(super) fn begin(&mut self) {
         self.look = None;

@@ -73,7 +73,8 @@ fn the_result_of_a_write_that_is_not_seen_yet_is_told_at_once_and_its_answer_wai
     let request = Request { client: b"client", sequence: 1, first_incomplete: 1 };
     let op = WriteOp { table: &table, key: &key(1), read: Read::Blind, row: &[] };
     let mut decide = |_: usize, _: Option<RowVersion<'_>>, _: &mut Vec<u8>| Ok(Decision::Delete);
-    engine.try_write_tracked(false, &request, &[op], &mut decide, &mut |_| {}).unwrap();
+    let ahead = &mut ReadAhead::default();
+    engine.write_tracked_again(false, &request, &[op], &mut decide, &mut |_| {}, ahead).unwrap();
     let Some(Tracked::Answered(known)) = engine.tracked(&request).unwrap() else { panic!("it is known") };
     assert_eq!(known.commit.obligation.visible, known.commit.ts);
     assert!(!engine.is_settled(known.commit.obligation));

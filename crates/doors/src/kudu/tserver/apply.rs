@@ -5,8 +5,8 @@ use super::rows::{Change, Operation, ROWS_MAX, Rows, encode_new};
 use crate::kudu::services::May;
 use crate::kudu::status;
 use oribi_engine::{
-    Answered, Commit, Decision, Engine, Obligation, Presence, Read, Request, RowVersion, Tracked, UnderWay,
-    WriteOp,
+    Answered, Commit, Decision, Engine, Obligation, Presence, Read, ReadAhead, Request, RowVersion, Tracked,
+    UnderWay, WriteOp,
 };
 use oribi_kudu::frame::FRAME_BYTES_MAX;
 use oribi_kudu::messages::common::{AppStatus, StatusCode};
@@ -49,6 +49,7 @@ pub(super) fn apply(
     rows: &Rows<'_>,
     request_id: Option<&RequestId>,
     may: May,
+    ahead: &mut ReadAhead,
 ) -> Result<Applied> {
     let ops = rows.write_ops(plan);
     if may == May::WaitForNothing && needs_files(engine, &ops) {
@@ -64,20 +65,15 @@ pub(super) fn apply(
             let commit = Commit { ts: engine.read_view().ts, obligation: Obligation::default() };
             (commit, tally.borrow().response(rows))
         }
-        None => {
-            let written = match waits {
-                true => engine.write(&ops, &mut decide),
-                false => engine.try_write(&ops, &mut decide),
-            };
-            match written {
-                Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(Applied::NeedsTurn),
-                written => (written?, tally.borrow().response(rows)),
-            }
-        }
+        None => match engine.write_again(waits, &ops, &mut decide, ahead) {
+            Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(Applied::NeedsTurn),
+            written => (written?, tally.borrow().response(rows)),
+        },
         Some(id) => {
             // Of most writes there is nothing to say, and nothing is kept.
             let mut answer = |out: &mut Vec<u8>| out.extend(tally.borrow().response(rows).encode_to_vec());
-            let written = engine.try_write_tracked(waits, &request(id), &ops, &mut decide, &mut answer);
+            let request = request(id);
+            let written = engine.write_tracked_again(waits, &request, &ops, &mut decide, &mut answer, ahead);
             let tracked = match written {
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(Applied::NeedsTurn),
                 written => written?,

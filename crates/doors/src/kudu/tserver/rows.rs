@@ -90,8 +90,15 @@ impl<'a> Rows<'a> {
         }
     }
 
+    /// The same without the request, unless values are still to be taken from that.
+    pub fn owned(self) -> Option<Rows<'static>> {
+        let Rows { operations, refused, refused_bytes, encoded, values } = self;
+        let owned = Rows { operations, refused, refused_bytes, encoded, values: Vec::new() };
+        values.is_empty().then_some(owned)
+    }
+
     /// What is held, and what the engine will hold besides.
-    fn bytes(&self) -> usize {
+    pub fn bytes(&self) -> usize {
         let fixed = OPERATION_BYTES + size_of::<WriteOp<'_>>() + ENGINE_OPERATION_BYTES;
         let operations = (self.operations.len() + self.refused.len()) * fixed;
         self.encoded.bytes() + size_of_val(&*self.values) + operations + self.refused_bytes

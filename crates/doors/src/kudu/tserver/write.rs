@@ -8,7 +8,7 @@ use crate::kudu::node::Node;
 use crate::kudu::services::{Done, Handled, May, Work};
 use crate::kudu::status;
 use bytes::Bytes;
-use oribi_engine::Table;
+use oribi_engine::{ReadAhead, Reserved, Table};
 use oribi_kudu::messages::common::StatusCode;
 use oribi_kudu::messages::tserver::TabletServerError;
 use oribi_kudu::messages::tserver::{TabletServerErrorCode as Code, WriteRequest, WriteResponse};
@@ -54,12 +54,12 @@ pub(super) fn handle(node: &Arc<Node>, plans: &mut RowPlans, call: Call) -> Hand
         Ok(request) => request,
         Err(status) => return Handled::Now(call.fail(&status)),
     };
-    let plan = plan(node, plans, &request);
+    let planned = plan(node, plans, &request);
     let is_short = call.bytes() <= SHORT_BYTES_MAX;
     let (call_id, timeout, bytes) = (call.id, call.timeout, call.bytes());
-    let node = node.clone();
-    let writes_to = plan.as_ref().ok().map(|plan| plan.table.id());
-    let job = Box::new(move |may| execute(&node, &plan, &call, &request, may));
+    let writes_to = planned.as_ref().ok().map(|plan| plan.table.id());
+    let mut write = Write::new(node.clone(), planned, call, request);
+    let job = Box::new(move |may| write.attempt(may));
     Handled::Later(Work { call_id, job, timeout, bytes, answer_bytes: 0, writes_to, is_short })
 }
 
@@ -80,21 +80,74 @@ fn plan(node: &Node, plans: &mut RowPlans, request: &WriteRequest) -> Planned {
     plans.of(&entry.table, columns).map_err(|e| status::tserver(&e, Code::MismatchedSchema))
 }
 
-fn execute(node: &Node, plan: &Planned, call: &Call, request: &WriteRequest, may: May) -> Done {
-    let refused = match plan {
-        Ok(plan) => match try_execute(node, plan, call, request, may) {
-            Ok(applied) => return done(call, applied),
-            Err(error) if error.kind() == ErrorKind::Retry => {
-                return Done::Answer(call.fail(&too_busy(error.message())));
+/// A request on its way to its answer, with what one attempt leaves to the next.
+struct Write {
+    node: Arc<Node>,
+    planned: Planned,
+    call: Call,
+    request: WriteRequest,
+    /// The rows as they were read, and the memory that they are counted with while they wait.
+    kept: Option<(Rows<'static>, Reserved)>,
+    ahead: ReadAhead,
+}
+
+impl Write {
+    fn new(node: Arc<Node>, planned: Planned, call: Call, request: WriteRequest) -> Self {
+        Write { node, planned, call, request, kept: None, ahead: ReadAhead::default() }
+    }
+
+    fn attempt(&mut self, may: May) -> Done {
+        let refused = match self.planned.clone() {
+            Ok(plan) => match self.apply(plan, may) {
+                Ok(applied) => return done(&self.call, applied),
+                Err(error) if error.kind() == ErrorKind::Retry => {
+                    return Done::Answer(self.call.fail(&too_busy(error.message())));
+                }
+                Err(error) => status::tserver(&error, Code::InvalidRowBlock),
+            },
+            Err(error) => error,
+        };
+        // If it was applied before, it is answered as it was then, whatever has become of the table since.
+        match self.call.request_id.as_ref().map(|id| before(&self.node.engine, id)) {
+            Some(Ok(Some(applied))) => done(&self.call, applied),
+            _ => Done::Answer(refuse(&self.call, refused)),
+        }
+    }
+
+    fn apply(&mut self, mut plan: Arc<RowPlan>, may: May) -> Result<Applied> {
+        let engine = &self.node.engine;
+        if let Some(seen) = self.request.propagated_timestamp {
+            match engine.precede(may == May::WaitForOthers, Timestamp(seen)) {
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(Applied::NeedsTurn),
+                preceded => preceded?,
             }
-            Err(error) => status::tserver(&error, Code::InvalidRowBlock),
-        },
-        Err(error) => error.clone(),
-    };
-    // If it was applied before, it is answered as it was then, whatever has become of the table since.
-    match call.request_id.as_ref().map(|id| before(&node.engine, id)) {
-        Some(Ok(Some(applied))) => done(call, applied),
-        _ => Done::Answer(refuse(call, refused)),
+        }
+        let operations = self.request.row_operations.as_ref();
+        let bytes = |bytes: Option<&Bytes>| bytes.cloned().unwrap_or_default();
+        let rows = bytes(operations.and_then(|operations| operations.rows.as_ref()));
+        let indirect = bytes(operations.and_then(|operations| operations.indirect_data.as_ref()));
+        let mut attempts_left = ATTEMPTS_MAX;
+        loop {
+            attempts_left -= 1;
+            let read = match self.kept.take() {
+                Some((read, _)) => read,
+                None => Rows::read(&plan, &rows, &indirect, engine.options().statement_bytes_max)?,
+            };
+            match apply(engine, &plan, &read, self.call.request_id.as_ref(), may, &mut self.ahead) {
+                Err(error) if error.kind() == ErrorKind::Retry && attempts_left > 0 => {
+                    plan = Arc::new(plan_again(&self.node, &plan, &self.request)?);
+                    self.planned = Ok(plan.clone());
+                }
+                Ok(needs @ (Applied::NeedsFiles | Applied::NeedsTurn)) => {
+                    self.kept = read.owned().and_then(|read| {
+                        let room = Reserved::try_new(engine.memory(), read.bytes() as u64)?;
+                        Some((read, room))
+                    });
+                    return Ok(needs);
+                }
+                applied => return applied,
+            }
+        }
     }
 }
 
@@ -109,38 +162,6 @@ fn done(call: &Call, applied: Applied) -> Done {
             call.fail(&ErrorStatus::new(ErrorCode::RequestStale, why))
         }
     })
-}
-
-fn try_execute(
-    node: &Node,
-    plan: &RowPlan,
-    call: &Call,
-    request: &WriteRequest,
-    may: May,
-) -> Result<Applied> {
-    if let Some(seen) = request.propagated_timestamp {
-        match node.engine.precede(may == May::WaitForOthers, Timestamp(seen)) {
-            Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(Applied::NeedsTurn),
-            preceded => preceded?,
-        }
-    }
-    let operations = request.row_operations.as_ref();
-    let bytes = |bytes: Option<&Bytes>| bytes.cloned().unwrap_or_default();
-    let rows = bytes(operations.and_then(|operations| operations.rows.as_ref()));
-    let indirect = bytes(operations.and_then(|operations| operations.indirect_data.as_ref()));
-    let mut renewed = None;
-    let mut attempts_left = ATTEMPTS_MAX;
-    loop {
-        attempts_left -= 1;
-        let plan = renewed.as_ref().unwrap_or(plan);
-        let read = Rows::read(plan, &rows, &indirect, node.engine.options().statement_bytes_max)?;
-        match apply(&node.engine, plan, &read, call.request_id.as_ref(), may) {
-            Err(error) if error.kind() == ErrorKind::Retry && attempts_left > 0 => {
-                renewed = Some(plan_again(node, plan, request)?)
-            }
-            applied => return applied,
-        }
-    }
 }
 
 /// The plan for the table as it is now: it was altered since the one before was made.
@@ -161,19 +182,26 @@ mod tests {
     use oribi_kudu::row_operations::OperationType as Op;
     use oribi_kudu::service::{Method, TabletServerMethod};
 
+    fn begin(fixture: &Fixture, operation: Op, key: i64) -> Write {
+        let request = write(&fixture.tablet(), &[(operation, key)]);
+        let call = call(Method::TabletServer(TabletServerMethod::Write), &request);
+        let plan = plan(fixture.node(), &mut RowPlans::default(), &request);
+        Write::new(fixture.node().clone(), plan, call, request)
+    }
+
+    fn is_answered(write: &mut Write, may: May) -> bool {
+        match write.attempt(may) {
+            Done::Answer(_) => true,
+            Done::NeedsFiles => false,
+            Done::NeedsTurn | Done::Again(_) => unreachable!("nobody else has it"),
+        }
+    }
+
     #[test]
     fn what_replaces_rows_of_files_is_not_for_the_thread_that_serves() {
         let mut fixture = Fixture::new();
         let answered = |fixture: &Fixture, operation: Op, key: i64, may: May| {
-            let node = fixture.node();
-            let request = write(&fixture.tablet(), &[(operation, key)]);
-            let call = call(Method::TabletServer(TabletServerMethod::Write), &request);
-            let plan = plan(node, &mut RowPlans::default(), &request);
-            match execute(node, &plan, &call, &request, may) {
-                Done::Answer(_) => true,
-                Done::NeedsFiles => false,
-                Done::NeedsTurn | Done::Again(_) => unreachable!("nobody else has it"),
-            }
+            is_answered(&mut begin(fixture, operation, key), may)
         };
         let at_once = May::WaitForNothing;
         assert!(answered(&fixture, Op::Insert, 1, at_once) && answered(&fixture, Op::Insert, 2, at_once));
@@ -183,5 +211,18 @@ mod tests {
         assert!(answered(&fixture, Op::Upsert, 2, at_once), "whatever is there");
         assert!(answered(&fixture, Op::Insert, 1, May::ReadFiles));
         assert!(answered(&fixture, Op::Insert, 1, at_once), "it is in memory now");
+    }
+
+    #[test]
+    fn rows_are_read_once_for_all_attempts() {
+        let mut fixture = Fixture::new();
+        assert!(is_answered(&mut begin(&fixture, Op::Insert, 1), May::WaitForNothing));
+        fixture.reopen();
+        let mut write = begin(&fixture, Op::Delete, 1);
+        assert!(!is_answered(&mut write, May::WaitForNothing));
+        write.request.row_operations = None;
+        assert!(is_answered(&mut write, May::ReadFiles));
+        let mut again = begin(&fixture, Op::Insert, 1);
+        assert!(is_answered(&mut again, May::WaitForNothing), "memory has it that the row is gone");
     }
 }
