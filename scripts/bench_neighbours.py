@@ -173,7 +173,7 @@ class Import(Noise):
             lines.writelines(f"{i},{i},{'x' * 90}\n" for i in range(10_000, 10_000 + self.options.rows))
 
     def make(self, server):
-        run_oribi("import", self.file, "--table", "rows", "--host", f"127.0.0.1:{server.ports['postgres']}")
+        run_oribi("import", "rows", self.file, "--host", f"127.0.0.1:{server.ports['postgres']}")
 
 
 class LongString(Noise):

@@ -291,6 +291,7 @@ impl Engine {
             // Under the gate no write of the tablets is under way: all of them are before the record, and must be durable
             // when it is, so as not to be forgotten, or they are made when it is decided.
             let _gate = self.gate.alone();
+            self.forget_given_up_drop(table);
             tablets.iter().for_each(|tablet| tablet.set_leaving());
             self.log.appended()
         };

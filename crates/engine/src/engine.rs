@@ -260,6 +260,9 @@ impl Engine {
         let micros = ts.micros() + 1;
         self.reserve_timestamps_if(waits, micros, || true)?;
         while !self.timeline.pass(ts, micros) {
+            if self.closed.load(Ordering::Relaxed) {
+                return Err(Error::unavailable("the engine is closed"));
+            }
             if !waits {
                 return Err(would_block("a timestamp is taken for a change of files"));
             }

@@ -199,6 +199,15 @@ impl Engine {
         }
     }
 
+    /// A drop of `table` that failed lets nobody write to it any more: what becomes of its rows is decided again.
+    pub(crate) fn forget_given_up_drop(&self, table: &Table) {
+        for left in &mut *self.given_up.lock() {
+            if let GivenUp::Drop(tables) = left {
+                tables.retain(|dropped| dropped.id() != table.id());
+            }
+        }
+    }
+
     /// A file that cannot be removed only takes space; the next open tries again.
     fn remove_quietly(&self, remove: impl FnOnce() -> Result<()>) {
         if let Err(error) = remove() {

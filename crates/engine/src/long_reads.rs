@@ -3,7 +3,8 @@
 //!
 //! They have a [share](MemoryBudget::long_reads_max) of the memory of queries. Who reads one has room for it before, and until what
 //! was read has gone where it is counted, or is of no use any more. Who finds none waits, in order of arrival; a row that is longer
-//! than all of the room is read alone. Who has room waits neither for a client nor for a latch, so everybody's turn comes.
+//! than all of the room is read alone. Who has room waits neither for a client nor for a latch, so everybody's turn comes;
+//! who has latches does not wait for room.
 
 use crate::memory::{MemoryBudget, Reserved};
 use oribi_env::locks::{self, Condvar, Mutex};
@@ -42,6 +43,8 @@ pub(crate) struct FileRowBuffer<'a> {
     pub row: Vec<u8>,
     /// If it is long.
     pub room: Option<LongRead<'a>>,
+    /// Others wait for whoever reads it: it has room at once.
+    is_urgent: bool,
 }
 
 impl LongReads {
@@ -50,7 +53,7 @@ impl LongReads {
     }
 
     /// Room for reading a row of so many bytes, which the caller waits for while it has none.
-    pub fn room(&self, row_bytes: usize) -> LongRead<'_> {
+    fn room(&self, row_bytes: usize) -> LongRead<'_> {
         let bytes = BYTES_PER_BYTE * row_bytes as u64;
         let most = self.budget.long_reads_max();
         let mut queue = self.queue.lock();
@@ -63,6 +66,13 @@ impl LongReads {
         queue.bytes += bytes;
         drop(queue);
         self.changed.notify_all();
+        LongRead { reads: self, bytes, _reserved: Reserved::new(&self.budget, bytes) }
+    }
+
+    /// Room beyond what there is, for who has latches: as many rows as there are threads that write, at most.
+    fn room_at_once(&self, row_bytes: usize) -> LongRead<'_> {
+        let bytes = BYTES_PER_BYTE * row_bytes as u64;
+        self.queue.lock().bytes += bytes;
         LongRead { reads: self, bytes, _reserved: Reserved::new(&self.budget, bytes) }
     }
 
@@ -80,12 +90,44 @@ impl Drop for LongRead<'_> {
     }
 }
 
-impl FileRowBuffer<'_> {
+impl<'a> FileRowBuffer<'a> {
+    /// Of who has latches.
+    pub fn urgent() -> Self {
+        FileRowBuffer { is_urgent: true, ..FileRowBuffer::default() }
+    }
+
     /// Gives back what a long row took.
     pub fn clear(&mut self) {
         if self.room.is_some() {
-            *self = FileRowBuffer::default();
+            *self = FileRowBuffer { is_urgent: self.is_urgent, ..FileRowBuffer::default() };
         }
         self.row.clear();
+    }
+
+    /// Takes room for a row of so many bytes, once there is some.
+    pub fn take_room(&mut self, reads: &'a LongReads, row_bytes: usize) {
+        self.room = Some(match self.is_urgent {
+            true => reads.room_at_once(row_bytes),
+            false => reads.room(row_bytes),
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_has_latches_does_not_wait_for_room() {
+        let budget = Arc::new(MemoryBudget::new(64 << 20));
+        let reads = LongReads::new(&budget);
+        let all = reads.room(budget.long_reads_max() as usize);
+        let mut urgent = FileRowBuffer::urgent();
+        urgent.take_room(&reads, 1 << 20);
+        assert_eq!(reads.bytes_and_waiting(), (all.bytes + (2 << 20), 0));
+        urgent.clear();
+        urgent.take_room(&reads, 1 << 20);
+        drop((urgent, all));
+        assert_eq!(reads.bytes_and_waiting(), (0, 0));
     }
 }

@@ -400,8 +400,9 @@ impl Engine {
         let mut long_bytes_max = UNCOUNTED_BYTES;
         loop {
             buffer.clear();
-            let room = (long_bytes_max > UNCOUNTED_BYTES).then(|| self.long_reads.room(long_bytes_max));
-            buffer.room = room;
+            if long_bytes_max > UNCOUNTED_BYTES {
+                buffer.take_room(&self.long_reads, long_bytes_max);
+            }
             let schema = table.schema_ref();
             match file.sstable.read_row(schema, position, long_bytes_max, &mut buffer.row)? {
                 Some(bytes) if bytes <= bytes_max => long_bytes_max = bytes,

@@ -17,8 +17,9 @@ use tokio::sync::Notify;
 
 /// So far ahead of the clock is an appointment.
 const APPOINTED_MICROS: u64 = 10_000;
-/// So far ahead of the last timestamp: 4,096 timestamps to a microsecond are more than are taken in the two seconds that a sync of
-/// the manifest can last before the [ceiling](crate::ceiling), which needs another, lets nobody have one.
+/// So far ahead of the last timestamp, and of what others' clocks get them: 4,096 timestamps to a microsecond are more than are
+/// taken in the two seconds that a sync of the manifest can last before the [ceiling](crate::ceiling), which needs another, lets
+/// nobody have one.
 const APPOINTED_OF_LAST_MICROS: u64 = 1_000;
 /// Appointments are where timestamps are reserved.
 const _: () = assert!(APPOINTED_MICROS < SPARE_MICROS);
@@ -86,7 +87,10 @@ impl Appointment<'_> {
 
 impl Drop for Appointment<'_> {
     fn drop(&mut self) {
-        self.timeline.writes.lock().appointed = None;
+        let mut writes = self.timeline.writes.lock();
+        // If it was kept, there may be another by now.
+        writes.appointed = writes.appointed.filter(|at| *at != self.at);
+        drop(writes);
         self.timeline.completed.notify_all();
     }
 }
@@ -136,7 +140,7 @@ impl Timeline {
         let wall = Timestamp::from_micros(now_micros.min(reserved));
         let mut writes = self.writes.lock();
         let wall = match writes.appointed {
-            Some(at) => wall.min(Timestamp::from_micros(at.micros() - 1)),
+            Some(at) => wall.min(Timestamp::from_micros(at.micros() - APPOINTED_OF_LAST_MICROS)),
             None => wall,
         };
         let ts = wall.max(self.last().next());

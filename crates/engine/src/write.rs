@@ -259,8 +259,7 @@ impl Engine {
         ahead: &mut ReadAhead,
     ) -> Result<Tracked> {
         let execution = match self.results.begin(*request)? {
-            Begun::Known(tracked) if !waits => return Ok(unseen(tracked)),
-            Begun::Known(tracked) => return Ok(tracked),
+            Begun::Known(tracked) => return Ok(unseen(tracked)),
             Begun::Execute(execution) => execution,
         };
         let mut tracking = Tracking::new(execution, answer, self.options.statement_bytes_max, waits);

@@ -64,6 +64,11 @@ struct ColdRow {
 }
 
 impl ColdRow {
+    /// What one takes in memory.
+    fn bytes(key_and_row: usize) -> u64 {
+        (key_and_row + 2 * size_of::<ColdRow>()) as u64
+    }
+
     fn is(&self, table: &Table, key: KeyRef<'_>) -> bool {
         self.generation == key.generation
             && self.version == table.version()
@@ -100,6 +105,8 @@ impl ReadAhead {
     /// For other operations than the last, maybe.
     pub(super) fn begin(&mut self) {
         self.look = None;
+        // Others may have given memory back.
+        self.is_full = false;
     }
 
     /// What was read of the row `key`, if that is how the files have it now.
@@ -131,8 +138,8 @@ impl ReadAhead {
         row: &[u8],
         found: FileRow,
     ) {
-        self.bytes += (op.key.len() + row.len() + 2 * size_of::<ColdRow>()) as u64;
-        while self.room.len() as u64 * ROOM_BYTES < self.bytes {
+        let bytes = self.bytes + ColdRow::bytes(op.key.len() + row.len());
+        while self.room.len() as u64 * ROOM_BYTES < bytes {
             let Some(room) = Reserved::try_new(budget, ROOM_BYTES) else {
                 self.is_full = true;
                 return;
@@ -147,9 +154,13 @@ impl ReadAhead {
             key_len: op.key.len(),
             found,
         };
+        self.bytes = bytes;
         let same = self.rows.find_mut(key.hash, |other| other.is(op.table, key));
         match same {
-            Some(same) => *same = row,
+            Some(same) => {
+                self.bytes -= ColdRow::bytes(same.bytes.len());
+                *same = row;
+            }
             None => {
                 self.rows.insert_unique(key.hash, row, |row| row.hash);
             }

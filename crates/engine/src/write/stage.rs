@@ -155,7 +155,7 @@ impl Engine {
         }
         // Whoever is pinned keeps what others replace, which must not last as long as reading files does.
         staging.ahead = None;
-        let mut buffer = FileRowBuffer::default();
+        let mut buffer = FileRowBuffer::urgent();
         let found = self.read_files(op.table, tablet, op.key, Timestamp::MAX, &mut buffer)?;
         let Some(found) = found else {
             *older = Older::Nothing;

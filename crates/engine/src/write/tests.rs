@@ -78,6 +78,10 @@ fn the_result_of_a_write_that_is_not_seen_yet_is_told_at_once_and_its_answer_wai
     let Some(Tracked::Answered(known)) = engine.tracked(&request).unwrap() else { panic!("it is known") };
     assert_eq!(known.commit.obligation.visible, known.commit.ts);
     assert!(!engine.is_settled(known.commit.obligation));
+    // Nor is who waits for others told that it may answer before.
+    let again = engine.write_tracked_again(true, &request, &[], &mut decide, &mut |_| {}, ahead).unwrap();
+    let Tracked::Answered(again) = again else { panic!("it is known") };
+    assert!(!engine.is_settled(again.commit.obligation));
     engine.timeline.complete(earlier);
     engine.settle(known.commit.obligation).unwrap();
 }
@@ -93,6 +97,11 @@ fn writes_before_an_appointment_are_seen_and_what_is_observed_beyond_it_waits() 
         assert!(commit.ts < at && engine.snapshot().ts() == commit.ts);
     }
     assert_eq!(engine.precede(false, at).unwrap_err().kind(), ErrorKind::WouldBlock);
+    // However late it is kept.
+    for _ in 0..100_000 {
+        let late = engine.timeline.begin(at.micros() + 1_000_000);
+        engine.timeline.complete(late);
+    }
     assert_eq!(appointment.keep(), at);
     let after = try_put(&engine, &table, 1).unwrap();
     assert!(after.ts > at && engine.snapshot().ts() < at, "the change is not made yet");
