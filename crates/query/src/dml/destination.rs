@@ -9,7 +9,8 @@ use super::{changed, check_size, settle};
 use crate::context::QueryEngine;
 use futures::{FutureExt, TryFutureExt};
 use oribi_engine::{
-    Commit, Decide, Decision, EncodedRows, Engine, Read, ReadAhead, RowVersion, Table, WriteOp,
+    Commit, Decide, Decision, EncodedRows, Engine, Lookup, Read, ReadAhead, ReadView, RowVersion, Table,
+    WriteOp,
 };
 use oribi_session::sql::{SqlError, SqlSession, Staged, TransactionStatus};
 use oribi_types::{Error, ErrorKind, Result, Timestamp};
@@ -64,8 +65,10 @@ impl Destination {
                 break place.await;
             }
             self.engine().admission().await;
-            if let Some(done) = self.attempt(None, |writer| work(&mut state, writer)) {
-                return Ok((state, self.stage(done)?));
+            match self.attempt(None, |writer| work(&mut state, writer)) {
+                Ok(done) => return Ok((state, self.stage(done)?)),
+                Err(Told::ToReadFiles) => break place.await,
+                Err(Told::ToWait) => {}
             }
             tokio::select! {
                 biased;
@@ -80,30 +83,34 @@ impl Destination {
             (state, done)
         })
         .await?;
-        Ok((state, self.stage(done.expect("who may wait is not told to"))?))
+        let done = done.map_err(|_| SqlError::new(ErrorKind::Internal, "who may wait was told to"))?;
+        Ok((state, self.stage(done)?))
     }
 
-    /// Calls `work` once. The writer waits if it is told whether it is still asked to; otherwise it may have been told to wait, and
-    /// `None` is returned.
+    /// Calls `work` once. The writer waits if it is told whether it is still asked to; otherwise it may be told what it needs, and
+    /// nothing has changed.
     fn attempt<T>(
         &self,
         asked: Option<&Weak<()>>,
         work: impl FnOnce(&Writer<'_>) -> T,
-    ) -> Option<Attempted<T>> {
+    ) -> Result<Attempted<T>, Told> {
         let decided = self.block.is_some().then(RefCell::default);
         let shared = || self.ahead.lock().unwrap_or_else(PoisonError::into_inner);
-        let (ahead, is_told_to_wait) = (RefCell::new(std::mem::take(&mut *shared())), Cell::new(false));
+        let (ahead, told) = (RefCell::new(std::mem::take(&mut *shared())), Cell::new(None));
         let done = work(&Writer {
             engine: self.engine(),
             asked,
-            is_told_to_wait: &is_told_to_wait,
+            told: &told,
             held: None,
             decided: decided.as_ref(),
             ahead: &ahead,
         });
         *shared() = ahead.into_inner();
-        // What it made of being told to wait, a refusal perhaps, rests on what others still write.
-        (!is_told_to_wait.get()).then(|| Attempted { done, decided: decided.and_then(RefCell::into_inner) })
+        match told.get() {
+            // What it made of that, a refusal perhaps, rests on what others still write.
+            Some(told) => Err(told),
+            None => Ok(Attempted { done, decided: decided.and_then(RefCell::into_inner) }),
+        }
     }
 
     /// Leaves what was decided to the block. Not where it was decided: a statement that was dropped meanwhile must not reach a
@@ -136,6 +143,15 @@ impl Destination {
     }
 }
 
+/// What a writer needs that must not wait.
+#[derive(Clone, Copy)]
+enum Told {
+    /// Others have its rows: it may try again.
+    ToWait,
+    /// To read, on a thread that may.
+    ToReadFiles,
+}
+
 /// What an attempt gave and, in a block, what it decided.
 struct Attempted<T> {
     done: T,
@@ -165,7 +181,7 @@ pub(crate) struct Writer<'e> {
     pub(crate) engine: &'e Engine,
     /// Of a writer that may wait: there as long as somebody asks for the write.
     asked: Option<&'e Weak<()>>,
-    is_told_to_wait: &'e Cell<bool>,
+    told: &'e Cell<Option<Told>>,
     /// The table that it writes to, if nobody else may.
     held: Option<&'e Write<'e>>,
     /// In a block, what was decided instead of written.
@@ -183,8 +199,11 @@ impl Writer<'_> {
         let ahead = &mut *self.ahead.borrow_mut();
         let Some(asked) = self.asked else {
             let tried = self.engine.write_again(false, ops, decide, ahead);
-            return tried
-                .inspect_err(|error| self.is_told_to_wait.set(error.kind() == ErrorKind::WouldBlock));
+            let is_told_to_wait = matches!(&tried, Err(error) if error.kind() == ErrorKind::WouldBlock);
+            if is_told_to_wait {
+                self.told.set(Some(Told::ToWait));
+            }
+            return tried;
         };
         // It may have waited for so long that its client has given up.
         let decide: &mut Decide<'_> = &mut |i, current, row| match asked.strong_count() {
@@ -194,6 +213,30 @@ impl Writer<'_> {
         match self.held {
             Some(write) => write(ops, decide, ahead),
             None => self.engine.write_again(true, ops, decide, ahead),
+        }
+    }
+
+    /// As [`Engine::get`]. One that must not wait may be told to read on another thread, where it waits for what others write too.
+    ///
+    /// # Errors
+    /// As [`Engine::get`]; `WouldBlock`.
+    pub(crate) fn get<R>(
+        &self,
+        table: &Table,
+        key: &[u8],
+        view: ReadView,
+        answer: impl FnOnce(RowVersion<'_>) -> R,
+    ) -> Result<Option<R>> {
+        if self.asked.is_some() {
+            return Ok(self.engine.get(table, key, view, answer)?.0);
+        }
+        match self.engine.try_get(table, key, view, answer) {
+            Lookup::Found(found, _) => Ok(Some(found)),
+            Lookup::Absent(_) => Ok(None),
+            Lookup::Pending => {
+                self.told.set(Some(Told::ToReadFiles));
+                Err(Error::new(ErrorKind::WouldBlock, "files must be read"))
+            }
         }
     }
 

@@ -453,7 +453,7 @@ impl Proposal<'_> {
         let mut bytes = self.rows.len() * size_of::<Option<(usize, Timestamp)>>();
         for i in 0..self.rows.len() {
             let key = self.rows.key(i);
-            let (ts, _) = self.writer.engine.get(self.table, key, view, |version| {
+            let ts = self.writer.get(self.table, key, view, |version| {
                 bytes += key.len() + version.row.len();
                 existing.push(key, version.row, version.ts).map(|()| version.ts)
             })?;

@@ -250,3 +250,32 @@ fn a_small_statement_that_has_tried_in_vain_is_written_in_its_turn() {
         assert_eq!(answer.await.unwrap(), "INSERT 0 1");
     });
 }
+
+#[test]
+fn what_an_upsert_computes_from_rows_in_files_is_read_by_another_thread() {
+    let db = Db::new();
+    let db = runtime(1).block_on(async move {
+        tables(&db).await;
+        db.run(&insert("t", 1, 20)).await;
+        db.flush("t");
+        db.reopen()
+    });
+    runtime(1).block_on(async {
+        let upsert = "insert into t values (5, 1), (105, 1) on conflict (id) do update set n = t.n + 3";
+        let mut answer = execute(&db.session, prepare(&db, &db.session, upsert).await);
+        let (end, ended) = mpsc::channel();
+        let busy = tokio::task::spawn_blocking(move || ended.recv_timeout(Duration::from_secs(60)));
+        assert!(poll!(&mut answer).is_pending());
+        go_on(&db, 1).await;
+        assert!(poll!(&mut answer).is_pending(), "the only thread that may read files is busy");
+        end.send(()).unwrap();
+        busy.await.unwrap().unwrap();
+        assert_eq!(answer.await.unwrap(), "INSERT 0 2");
+        // Memory has them now.
+        assert_eq!(db.tag(upsert).await, "INSERT 0 2");
+        assert_eq!(
+            db.rows("select id, n from t where id in (4, 5, 105) order by id").await,
+            ["4|0", "5|6", "105|4"]
+        );
+    });
+}
