@@ -5,8 +5,8 @@ mod memcached_subject;
 
 use memcached_subject::{Client, Subject};
 use oribi_doors::memcached::MemcachedLimits;
-use oribi_doors::runtime::ClientLimits;
 use oribi_engine::{Engine, Table};
+use oribi_net::ClientLimits;
 use oribi_types::{Durability, Partitioning, Schema, TableDefinition, TableOptions};
 use std::io::{Read, Write};
 use std::sync::Arc;

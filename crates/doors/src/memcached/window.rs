@@ -11,8 +11,9 @@ use super::codec::MetaVerb;
 use super::meta;
 use super::reply::{Answers, Reply};
 use super::stats::Listed;
-use crate::runtime::{Leave, Progress};
+use crate::store::needs;
 use oribi_engine::Obligation;
+use oribi_net::{Leave, Progress};
 use oribi_session::kv::{Action, Answer, Change, Expiry, Got, Key, Op, Round};
 use std::cell::RefCell;
 use std::time::Duration;
@@ -280,7 +281,7 @@ fn run_all<'b>(
         }
         ops = &ops[ran.ops..];
         if let Some(stop) = ran.stop {
-            return Err(stop.into());
+            return Err(needs(stop));
         }
         if ran.long_bytes > 0 {
             return Err(Progress::NeedsRoom(ran.long_bytes));

@@ -2,7 +2,7 @@
 //! waited for the answer, nor who has said that it sends no more. So each keeps its place until that is done, unless places are
 //! few and others come. Those find one then.
 
-use super::Traffic;
+use crate::Traffic;
 use futures::FutureExt;
 use oribi_types::{Error, Result};
 use std::pin::pin;
@@ -13,7 +13,7 @@ use tokio::net::TcpStream;
 const FEW: usize = 8;
 
 /// Whether they are, if `open` of `most` are taken.
-pub(super) fn is_crowded(open: usize, most: usize) -> bool {
+pub(crate) fn is_crowded(open: usize, most: usize) -> bool {
     most - open.min(most) < most.div_ceil(FEW)
 }
 
@@ -21,7 +21,7 @@ pub(super) fn is_crowded(open: usize, most: usize) -> bool {
 ///
 /// # Errors
 /// `Unavailable` once the client has hung up and its place is wanted.
-pub(super) async fn as_long_as_there_is_room<T>(
+pub(crate) async fn unless_place_is_wanted<T>(
     what: impl Future<Output = T>,
     socket: &TcpStream,
     traffic: &Traffic,

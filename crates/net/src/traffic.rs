@@ -1,6 +1,6 @@
 //! What the clients of a door do, counted for its own statistics and for the metrics.
 
-use super::crowd::is_crowded;
+use crate::crowd::is_crowded;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use tokio::sync::Notify;
@@ -17,6 +17,7 @@ impl Counter {
         Counter { total: AtomicU64::new(0), metric: metrics::counter!(name) }
     }
 
+    #[inline]
     pub fn add(&self, count: u64) {
         if count > 0 {
             self.total.fetch_add(count, Ordering::Relaxed);
@@ -33,7 +34,7 @@ impl Counter {
 pub struct Traffic {
     open_metric: metrics::Gauge,
     /// Bytes of long answers that clients have not taken.
-    pub(super) unsent_metric: metrics::Gauge,
+    pub(crate) unsent_metric: metrics::Gauge,
     /// Is told whenever somebody has come, while places are few.
     crowded: Notify,
     threads: Box<[ThreadTraffic]>,
@@ -42,7 +43,7 @@ pub struct Traffic {
 /// What is counted of one thread of a door: who comes in by the thread that accepts, all else by itself. Apart from the
 /// others' in memory, so that threads do not wait for each other.
 #[repr(align(128))]
-pub(crate) struct ThreadTraffic {
+pub struct ThreadTraffic {
     open: AtomicUsize,
     pub accepted: Counter,
     pub rejected: Counter,
@@ -100,17 +101,19 @@ impl Traffic {
         sum
     }
 
-    pub(super) fn threads(&self) -> usize {
+    pub(crate) fn threads(&self) -> usize {
         self.threads.len()
     }
 
-    pub(crate) fn thread(&self, thread: usize) -> &ThreadTraffic {
+    /// Of the thread of this number.
+    #[inline]
+    pub fn thread(&self, thread: usize) -> &ThreadTraffic {
         &self.threads[thread]
     }
 
     /// Takes a place of the thread that has the fewest connections, and returns its number, unless there are
     /// `connections_max`. One at a time, or there may be more.
-    pub(super) fn enter(&self, connections_max: usize) -> Option<usize> {
+    pub(crate) fn enter(&self, connections_max: usize) -> Option<usize> {
         let open = self.open();
         if is_crowded(open + 1, connections_max) {
             self.crowded.notify_waiters();
@@ -125,12 +128,12 @@ impl Traffic {
     }
 
     /// Once somebody comes while places are few.
-    pub(super) async fn crowded(&self) {
+    pub(crate) async fn crowded(&self) {
         self.crowded.notified().await;
     }
 
     /// Gives a place of `thread` back.
-    pub(super) fn leave(&self, thread: usize) {
+    pub(crate) fn leave(&self, thread: usize) {
         self.threads[thread].open.fetch_sub(1, Ordering::Relaxed);
         self.open_metric.decrement(1);
     }
@@ -138,6 +141,7 @@ impl Traffic {
 
 impl ThreadTraffic {
     /// How many connections the thread has.
+    #[inline]
     pub fn open(&self) -> usize {
         self.open.load(Ordering::Relaxed)
     }

@@ -30,7 +30,7 @@ const TELL_APART: Duration = Duration::from_millis(100);
 const MEASURED_APART: u64 = 16;
 
 /// What is known of the loops of a door.
-pub(super) struct Balance {
+pub(crate) struct Balance {
     started: Instant,
     loops: Box<[Loop]>,
 }
@@ -45,7 +45,7 @@ struct Loop {
 
 /// Which clients a loop should give to another; of those that have asked for something.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Advice {
+pub(crate) enum Advice {
     Keep,
     All { to: usize },
     Half { to: usize },
@@ -58,6 +58,7 @@ impl Balance {
     }
 
     /// Notes whether `this` loop waits for clients, or is at work.
+    #[inline]
     pub fn set_waiting(&self, this: usize, waits: bool) {
         self.loops[this].waits.store(waits, Ordering::Relaxed);
     }
@@ -103,7 +104,7 @@ impl Balance {
 }
 
 /// What the loop has had to do, measured in some rounds.
-pub(super) struct Work {
+pub(crate) struct Work {
     round: u64,
     /// When work began in a round that is measured.
     began: Option<Instant>,
@@ -121,6 +122,7 @@ impl Work {
     }
 
     /// The number of the present round.
+    #[inline]
     pub fn round(&self) -> u64 {
         self.round
     }
@@ -136,11 +138,13 @@ impl Work {
     }
 
     /// Before a wait: the moment, if it is to be measured.
+    #[inline]
     pub fn before_wait(&mut self) -> Option<Instant> {
         self.round += 1;
         self.round.is_multiple_of(MEASURED_APART).then(Instant::now)
     }
 
+    #[inline]
     pub fn after_wait(&mut self, before: Option<Instant>) {
         self.began = before.map(|before| {
             let now = Instant::now();
@@ -150,6 +154,7 @@ impl Work {
     }
 
     /// After the work of a round: how busy the loop was, in thousandths, and now is, if that is due to be told.
+    #[inline]
     pub fn done(&mut self) -> Option<(u64, Instant)> {
         let began = self.began?;
         let now = Instant::now();
@@ -187,6 +192,7 @@ mod tests {
         // Who has said nothing for long has nothing to do.
         assert_eq!(balance.tell(2, 470, after(1009)), Advice::All { to: 0 });
     }
+
     #[test]
     fn a_loop_that_is_at_work_is_given_nobody() {
         let balance = Balance::new(2);

@@ -1,17 +1,37 @@
-//! Where clients come in: one socket, whose connections go to the threads that have the fewest, within the limits.
+//! How clients come to a door's threads: each to the one that has the fewest, within the limits.
 
-use super::{ClientLimits, Traffic};
-use oribi_types::Result;
+use crate::{Reception, Traffic};
 use std::io::Write;
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::sync::watch;
 
-/// How long to wait when the system has no descriptor for another connection.
-const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+/// What the clients of a door may take.
+#[derive(Clone, Copy, Debug)]
+pub struct ClientLimits {
+    /// Connections at a time; one more is told so and dropped.
+    pub connections_max: usize,
+    /// How long a connection may be silent; `None`: for ever.
+    pub idle_max: Option<Duration>,
+    /// How long requests that are being executed have to finish at shutdown.
+    pub shutdown_grace: Duration,
+}
 
-pub(super) struct Listener {
+impl Default for ClientLimits {
+    /// memcached's, where it has such a limit.
+    fn default() -> Self {
+        ClientLimits { connections_max: 1024, idle_max: None, shutdown_grace: Duration::from_secs(10) }
+    }
+}
+
+/// The two ends of a client's connection.
+#[derive(Clone, Copy, Debug)]
+pub struct Link {
+    pub local: SocketAddr,
+    pub peer: SocketAddr,
+}
+
+pub(crate) struct Listener {
     /// Of which door.
     pub name: &'static str,
     /// What a client hears that is one too many.
@@ -23,30 +43,18 @@ pub(super) struct Listener {
 }
 
 /// A connection on its way to its thread.
-pub(super) struct Arrival {
+pub(crate) struct Arrival {
     pub socket: TcpStream,
     pub peer: SocketAddr,
     pub place: Place,
 }
 
 impl Listener {
-    /// Takes clients in until `shutdown` holds true.
-    pub async fn serve(self, listener: TcpListener, mut shutdown: watch::Receiver<bool>) -> Result<()> {
-        let listener = tokio::net::TcpListener::from_std(listener)?;
-        let mut shut = std::pin::pin!(shutdown.wait_for(|shut| *shut));
-        loop {
-            let accepted = tokio::select! {
-                accepted = listener.accept() => accepted,
-                _ = &mut shut => return Ok(()),
-            };
-            // Its thread waits for it from now on.
-            match accepted.and_then(|(socket, peer)| Ok((socket.into_std()?, peer))) {
-                Ok((socket, peer)) => self.admit(socket, peer),
-                Err(error) => {
-                    tracing::warn!(%error, door = self.name, "cannot accept");
-                    tokio::time::sleep(ACCEPT_PAUSE).await;
-                }
-            }
+    /// Takes clients in until the door shuts.
+    pub async fn serve(self, mut reception: Reception) {
+        // Its thread waits for it from now on.
+        while let Some((socket, peer)) = reception.next(|socket, peer| Ok((socket.into_std()?, peer))).await {
+            self.admit(socket, peer);
         }
     }
 
@@ -65,13 +73,13 @@ impl Listener {
 }
 
 /// A connection's place among those of a thread, given back when dropped.
-pub(super) struct Place {
+pub(crate) struct Place {
     traffic: Arc<Traffic>,
     thread: usize,
 }
 
 impl Place {
-    pub(super) fn take(traffic: &Arc<Traffic>, connections_max: usize) -> Option<Self> {
+    pub(crate) fn take(traffic: &Arc<Traffic>, connections_max: usize) -> Option<Self> {
         let thread = traffic.enter(connections_max)?;
         Some(Place { traffic: traffic.clone(), thread })
     }

@@ -1,14 +1,46 @@
-use super::exchange::RECEIVE_BYTES_MAX_IF_SCARCE;
 use super::*;
-use oribi_engine::EngineOptions;
-use oribi_env::Env;
+use crate::exchange::RECEIVE_BYTES_MAX_IF_SCARCE;
+use oribi_types::Result;
 use std::io::{Read, Write};
 use std::net::TcpStream;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+use tokio::sync::watch;
+
+/// A store of nothing: what rests on a number is settled once that has come so far.
+pub(crate) struct Nothing(pub watch::Sender<u64>);
+
+impl Store for Nothing {
+    type Obligation = u64;
+
+    fn both(one: u64, other: u64) -> u64 {
+        one.max(other)
+    }
+
+    fn is_settled(&self, number: u64) -> bool {
+        number <= *self.0.borrow()
+    }
+
+    async fn settled(&self, number: u64) -> Result<()> {
+        drop(self.0.subscribe().wait_for(|settled| *settled >= number).await);
+        Ok(())
+    }
+
+    fn admits(&self) -> bool {
+        true
+    }
+
+    async fn admission(&self) {}
+
+    async fn turn(&self, _tries: u32) {
+        tokio::task::yield_now().await;
+    }
+}
 
 /// Answers each byte with the number of the thread that serves it.
 struct Numbers {
-    engine: Arc<Engine>,
+    store: Nothing,
     traffic: Arc<Traffic>,
     computing: Arc<Computing>,
     long: Arc<Long>,
@@ -61,14 +93,17 @@ const WHERE: u8 = 250;
 const PANIC: u8 = 249;
 /// What is said without having been asked for.
 const PUSHED: u8 = 248;
+/// A byte whose answer rests on what a test settles.
+const OWED: u8 = 246;
 
 impl Service for Numbers {
+    type Store = Nothing;
     type Protocol = Number;
     const NAME: &'static str = "numbers";
     const TOO_MANY: &'static [u8] = b"full";
 
-    fn engine(&self) -> &Arc<Engine> {
-        &self.engine
+    fn store(&self) -> &Nothing {
+        &self.store
     }
 
     fn traffic(&self) -> &Arc<Traffic> {
@@ -90,7 +125,9 @@ impl Service for Numbers {
 }
 
 impl Protocol for Number {
-    fn advance(&mut self, exchange: &mut Exchange, mut leave: Leave) -> Progress {
+    type Obligation = u64;
+
+    fn advance(&mut self, exchange: &mut Exchange<u64>, mut leave: Leave) -> Progress {
         while exchange.input.first() == Some(&COMPUTE) {
             if !std::mem::take(&mut leave.to_compute) {
                 return Progress::NeedsProcessor;
@@ -122,6 +159,9 @@ impl Protocol for Number {
             exchange.input.advance(1);
             exchange.output.push(thread_name_ends("-aside").into());
         }
+        if exchange.input.first() == Some(&OWED) {
+            exchange.obligation = 1;
+        }
         assert_ne!(exchange.input.first(), Some(&PANIC), "a client of a test asks for it");
         // Zeros ask for what may block.
         if exchange.input.contains(&0) && !leave.to_block {
@@ -132,7 +172,7 @@ impl Protocol for Number {
         Progress::Done
     }
 
-    fn push(&mut self, exchange: &mut Exchange) {
+    fn push(&mut self, exchange: &mut Exchange<u64>) {
         exchange.output.push(PUSHED);
     }
 }
@@ -168,8 +208,7 @@ struct Subject {
     requests: Arc<Room>,
     shutdown: watch::Sender<bool>,
     pushes: watch::Sender<u64>,
-    engine: Arc<Engine>,
-    _dir: tempfile::TempDir,
+    settled: watch::Sender<u64>,
 }
 
 const THREADS: usize = 3;
@@ -181,16 +220,15 @@ const ANSWER_BYTES: usize = 24 << 20;
 
 impl Subject {
     fn new(limits: ClientLimits) -> Self {
-        let dir = tempfile::tempdir().unwrap();
-        let engine = Engine::open(Env::real(), dir.path(), EngineOptions::default()).unwrap();
         let traffic = Traffic::new("numbers", THREADS);
         let (shutdown, shut) = watch::channel(false);
         let computing = Arc::<Computing>::default();
         let long = Arc::<Long>::default();
         let pushes = watch::Sender::new(0);
+        let settled = watch::Sender::new(0);
         let requests = Room::new(ROOM_BYTES);
         let service = Numbers {
-            engine: engine.clone(),
+            store: Nothing(settled.clone()),
             traffic: traffic.clone(),
             computing: computing.clone(),
             long: long.clone(),
@@ -200,9 +238,9 @@ impl Subject {
             },
             pushes: pushes.clone(),
         };
-        let socket = crate::bind::bind_door("127.0.0.1:0".parse().unwrap()).unwrap();
+        let socket = bind("127.0.0.1:0".parse().unwrap()).unwrap();
         let door = Door::serve(service, socket, limits, shut).unwrap();
-        Subject { door, traffic, computing, long, requests, shutdown, pushes, engine, _dir: dir }
+        Subject { door, traffic, computing, long, requests, shutdown, pushes, settled }
     }
 
     fn connect(&self) -> TcpStream {
@@ -222,7 +260,6 @@ impl Subject {
         self.shutdown.send_replace(true);
         tokio::runtime::Runtime::new().unwrap().block_on(self.door.join()).unwrap();
         assert_eq!(self.traffic.open(), 0);
-        self.engine.close().unwrap();
     }
 }
 
@@ -289,6 +326,30 @@ fn a_client_that_was_silent_for_too_long_is_sent_off_and_counted_once() {
     let _ = socket.read_to_end(&mut answers);
     assert!(answers.len() <= sent);
     assert_eq!(subject.traffic.sum().idle, 1);
+    subject.end();
+}
+
+#[test]
+fn an_answer_leaves_once_what_it_rests_on_is_settled_and_others_before() {
+    let subject = Subject::new(ClientLimits::default());
+    let mut clients: Vec<_> = (0..2 * THREADS).map(|_| subject.welcomed()).collect();
+    let (owed, others) = clients.split_at_mut(THREADS);
+    owed.iter_mut().for_each(|(socket, _)| socket.write_all(&[OWED]).unwrap());
+    for _ in 0..100 {
+        others.iter_mut().for_each(|(socket, thread)| assert_eq!(ask(socket, 1), *thread));
+    }
+    for (socket, _) in owed.iter() {
+        socket.set_nonblocking(true).unwrap();
+        assert_eq!(socket.peek(&mut [0]).unwrap_err().kind(), std::io::ErrorKind::WouldBlock);
+        socket.set_nonblocking(false).unwrap();
+    }
+    subject.settled.send_replace(1);
+    for (socket, thread) in owed {
+        let mut answer = [0];
+        socket.read_exact(&mut answer).unwrap();
+        assert_eq!(usize::from(answer[0]), *thread);
+        assert_eq!(ask(socket, 1), *thread);
+    }
     subject.end();
 }
 
