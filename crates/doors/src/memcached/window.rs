@@ -15,6 +15,7 @@ use crate::store::needs;
 use oribi_engine::Obligation;
 use oribi_net::{Leave, Progress};
 use oribi_session::kv::{Action, Answer, Change, Expiry, Got, Key, Op, Round};
+use oribi_types::ErrorKind;
 use std::cell::RefCell;
 use std::time::Duration;
 
@@ -188,7 +189,6 @@ impl<'b> Window<'b> {
         if !self.leave.to_block {
             return Err(Progress::NeedsBlocking);
         }
-        self.answers.tally.cmd_flush += 1;
         let now = self.round.now_micros() as i64;
         let flushed = match self.expiry(exptime) {
             Expiry::At(at) if at > now => {
@@ -197,6 +197,10 @@ impl<'b> Window<'b> {
             }
             Expiry::At(_) | Expiry::Never | Expiry::Keep => self.shared.kv.flush(),
         };
+        if matches!(&flushed, Err(error) if error.kind() == ErrorKind::WouldBlock) {
+            return Err(Progress::NeedsTurn);
+        }
+        self.answers.tally.cmd_flush += 1;
         self.round.refresh();
         self.conclude();
         Ok(flushed)
