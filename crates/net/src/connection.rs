@@ -268,8 +268,7 @@ impl<S: Service> Connection<S> {
                     leave.to_answer = short_answer_bytes(&*self.service);
                 }
                 Progress::NeedsRoom(bytes) => {
-                    self.answer().await?;
-                    self.park(counted);
+                    self.make_way(&mut leave, counted).await?;
                     let traffic = self.service.traffic();
                     let room =
                         Unsent::with_room(&self.service.loads().answers, bytes, &traffic.unsent_metric);
@@ -277,28 +276,25 @@ impl<S: Service> Connection<S> {
                     leave.to_answer = bytes;
                 }
                 Progress::NeedsAdmission => {
-                    self.park(counted);
+                    self.make_way(&mut leave, counted).await?;
                     let admission = self.service.store().admission();
                     unless_place_is_wanted(admission, &self.socket, self.service.traffic()).await?;
                     leave.to_write = true;
                 }
                 Progress::NeedsTurn => {
-                    self.answer().await?;
-                    // If there was room for a long answer, others have it meanwhile.
-                    leave.to_answer = short_answer_bytes(&*self.service);
-                    self.park(counted);
+                    self.make_way(&mut leave, counted).await?;
                     let turn = self.service.store().turn(tries);
                     unless_place_is_wanted(turn, &self.socket, self.service.traffic()).await?;
                     tries += 1;
                 }
                 Progress::NeedsBlocking => {
-                    self.park(counted);
+                    self.make_way_if_answered(&mut leave, counted).await?;
                     // The rest goes along: it is more likely to need files too than to be worth a way back.
                     (self, progress) = self.advance_elsewhere(Leave { to_block: true, ..leave }).await?;
                     continue;
                 }
                 Progress::NeedsProcessor => {
-                    self.park(counted);
+                    self.make_way_if_answered(&mut leave, counted).await?;
                     let _place = computing::place().await;
                     (self, progress) = self.advance_elsewhere(Leave { to_compute: true, ..leave }).await?;
                     continue;
@@ -308,9 +304,27 @@ impl<S: Service> Connection<S> {
         }
     }
 
-    /// Makes ready to wait with requests that were not executed: they are kept without a buffer of the thread's and, where they are
-    /// long, count as requests that are being received do, as far as there is room. If that becomes scarce, less is received of
-    /// others. `counted` are those that count already.
+    /// Makes ready to wait with requests that were not executed: those before them are answered, and the room that there was for a long
+    /// answer is others' meanwhile.
+    async fn make_way(&mut self, leave: &mut Leave, counted: usize) -> Result<()> {
+        self.answer().await?;
+        leave.to_answer = short_answer_bytes(&*self.service);
+        self.park(counted);
+        Ok(())
+    }
+
+    /// Likewise, but that room which has been asked for the next request is kept: it may be in a file, and be read there.
+    async fn make_way_if_answered(&mut self, leave: &mut Leave, counted: usize) -> Result<()> {
+        if !self.client.exchange.output.is_empty() {
+            return self.make_way(leave, counted).await;
+        }
+        self.park(counted);
+        Ok(())
+    }
+
+    /// Keeps requests that were not executed without a buffer of the thread's; where they are long, they count as requests that are
+    /// being received do, as far as there is room. If that becomes scarce, less is received of others. `counted` are those bytes that
+    /// count already.
     fn park(&mut self, counted: usize) {
         let exchange = &mut self.client.exchange;
         if counted > 0 {
@@ -358,6 +372,7 @@ impl<S: Service> Connection<S> {
         protocol.settled(exchange);
         let loads = self.service.loads();
         let sent = match unsent {
+            None if exchange.output.is_empty() => 0,
             None => self.socket.write(&exchange.output).now_or_never().transpose()?.unwrap_or(0),
             Some(_) => 0,
         };

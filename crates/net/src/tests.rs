@@ -8,8 +8,11 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 use tokio::sync::watch;
 
-/// A store of nothing: what rests on a number is settled once that has come so far.
+/// A store of nothing: what rests on a number is settled once that has come so far, and there is room for writes unless it is the
+/// highest.
 pub(crate) struct Nothing(pub watch::Sender<u64>);
+
+const FULL: u64 = u64::MAX;
 
 impl Store for Nothing {
     type Obligation = u64;
@@ -28,10 +31,12 @@ impl Store for Nothing {
     }
 
     fn admits(&self) -> bool {
-        true
+        *self.0.borrow() < FULL
     }
 
-    async fn admission(&self) {}
+    async fn admission(&self) {
+        drop(self.0.subscribe().wait_for(|settled| *settled < FULL).await);
+    }
 
     async fn turn(&self, _tries: u32) {
         tokio::task::yield_now().await;
@@ -95,6 +100,8 @@ const PANIC: u8 = 249;
 const PUSHED: u8 = 248;
 /// A byte whose answer rests on what a test settles.
 const OWED: u8 = 246;
+/// A byte that writes, and its answer.
+const WRITE: u8 = 245;
 
 impl Service for Numbers {
     type Store = Nothing;
@@ -145,6 +152,13 @@ impl Protocol for Number {
             self.long.answers.fetch_add(1, Ordering::SeqCst);
             exchange.input.advance(1);
             exchange.output.resize(ANSWER_BYTES, self.thread);
+        }
+        if exchange.input.first() == Some(&WRITE) {
+            if !leave.to_write {
+                return Progress::NeedsAdmission;
+            }
+            exchange.input.advance(1);
+            exchange.output.push(WRITE);
         }
         if exchange.input.first() == Some(&BEGIN) {
             let ends = exchange.input.last() == Some(&END);
@@ -276,24 +290,20 @@ fn spread(clients: &[(TcpStream, usize)]) -> [usize; THREADS] {
 }
 
 #[test]
-fn a_connection_goes_to_the_thread_that_has_the_fewest() {
+fn connections_go_to_all_threads_and_are_counted() {
     let subject = Subject::new(ClientLimits::default());
-    let mut clients: Vec<_> = (0..2 * THREADS).map(|_| subject.welcomed()).collect();
-    assert_eq!(spread(&clients), [2; THREADS]);
-
-    clients.retain(|(_, thread)| *thread != 1);
-    clients.remove(0);
-    while subject.traffic.open() > clients.len() {
-        std::thread::yield_now();
+    let mut clients = Vec::new();
+    // A thread that is still at work when somebody comes is given nobody.
+    while clients.len() < 9 || spread(&clients).contains(&0) {
+        clients.push(subject.welcomed());
     }
-    clients.extend((0..THREADS).map(|_| subject.welcomed()));
-    assert_eq!(spread(&clients), [2; THREADS]);
     // What was sent is counted once it has been.
-    while subject.traffic.sum().sent_bytes < 9 {
+    let count = clients.len() as u64;
+    while subject.traffic.sum().sent_bytes < count {
         std::thread::yield_now();
     }
     let sum = subject.traffic.sum();
-    assert_eq!((sum.accepted, sum.rejected, sum.received_bytes, sum.sent_bytes), (9, 0, 9, 9));
+    assert_eq!((sum.accepted, sum.rejected, sum.received_bytes, sum.sent_bytes), (count, 0, count, count));
     subject.end();
 }
 
@@ -426,6 +436,29 @@ fn long_answers_have_room(request: u8) {
     };
     let readers: Vec<_> = clients.into_iter().map(read).collect();
     readers.into_iter().for_each(|reader| reader.join().unwrap());
+    subject.end();
+}
+
+#[test]
+fn what_was_answered_leaves_before_the_next_request_waits() {
+    let subject = Subject::new(ClientLimits::default());
+    subject.settled.send_replace(FULL);
+    let mut clients: Vec<_> = (0..6).map(|_| subject.welcomed()).collect();
+    // There is room for three long answers at a time, of which one has the turn.
+    for clients in clients.chunks_mut(3) {
+        clients.iter_mut().for_each(|(socket, _)| socket.write_all(&[LONG, WRITE]).unwrap());
+        for (socket, thread) in clients {
+            let mut answer = vec![0; ANSWER_BYTES];
+            socket.read_exact(&mut answer).unwrap();
+            assert!(answer.iter().all(|byte| usize::from(*byte) == *thread));
+        }
+    }
+    subject.settled.send_replace(0);
+    for (socket, _) in &mut clients {
+        let mut answer = [0];
+        socket.read_exact(&mut answer).unwrap();
+        assert_eq!(answer, [WRITE]);
+    }
     subject.end();
 }
 
