@@ -9,7 +9,7 @@
 //! | not the first, | earlier one, both together less than [`JOINED_MOST`] | all clients |
 //! | busier than [`ALONE_MOST`], | less than half as busy | every other client |
 //!
-//! Only a loop that waits at that moment is given clients. One that is at work may be stuck, or have rounds so long that it has not
+//! Only a loop that waits at that moment is given clients, if there is one: by others, or as they come. One that is at work may be stuck, or have rounds so long that it has not
 //! said for a while how busy it is.
 
 use smallvec::SmallVec;
@@ -61,6 +61,11 @@ impl Balance {
     #[inline]
     pub fn set_waiting(&self, this: usize, waits: bool) {
         self.loops[this].waits.store(waits, Ordering::Relaxed);
+    }
+
+    /// Whether a loop waits for clients. One that does not may be stuck.
+    pub fn waits(&self, thread: usize) -> bool {
+        self.loops[thread].waits.load(Ordering::Relaxed)
     }
 
     /// Notes how busy `this` loop was, in thousandths, and says what that calls for.

@@ -68,7 +68,9 @@ impl Door {
             })?);
             ways.push(way(move |arrival| post.send(Mail::Arrival(arrival)).is_ok()));
         }
-        let listener = Listener { name: S::NAME, too_many: S::TOO_MANY, traffic, limits, threads: ways };
+        let waits = Box::new(move |thread| balance.waits(thread));
+        let listener =
+            Listener { name: S::NAME, too_many: S::TOO_MANY, traffic, limits, waits, threads: ways };
         Door::listen(listener, socket, shutdown, started)
     }
 
@@ -95,7 +97,10 @@ impl Door {
             started.push(thread);
             ways.push(way(move |arrival| sender.send(arrival).is_ok()));
         }
-        let listener = Listener { name: S::NAME, too_many: S::TOO_MANY, traffic, limits, threads: ways };
+        // They serve their clients by turns, however much there is to do.
+        let waits = Box::new(|_| true);
+        let listener =
+            Listener { name: S::NAME, too_many: S::TOO_MANY, traffic, limits, waits, threads: ways };
         Door::listen(listener, socket, shutdown, started)
     }
 

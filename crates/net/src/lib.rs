@@ -10,7 +10,7 @@
 //! | answers come in any order | a [`Host`] to [`Door::start`] | a task of a thread of the door's |
 //! | others | what it likes | a task of the caller's runtime ([`Tasks`]) |
 //!
-//! **Threads of a door.** One for each core. A new connection goes to the thread that has the fewest: the kernel, given a listening socket
+//! **Threads of a door.** One for each core. A new connection goes to the thread that has the fewest, of those that wait for clients: the kernel, given a listening socket
 //! for each thread, would spread them by hash, two to one thread while another has none. Those that ask for little come
 //! together on as few threads as can serve them.
 //!

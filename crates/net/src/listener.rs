@@ -1,4 +1,4 @@
-//! How clients come to a door's threads: each to the one that has the fewest, within the limits.
+//! How clients come to a door's threads: each to one that waits and has the fewest, within the limits.
 
 use crate::{Reception, Traffic};
 use std::io::Write;
@@ -38,6 +38,8 @@ pub(crate) struct Listener {
     pub too_many: &'static [u8],
     pub traffic: Arc<Traffic>,
     pub limits: ClientLimits,
+    /// Whether a thread waits for clients, and so can serve who comes.
+    pub waits: Box<dyn Fn(usize) -> bool + Send>,
     /// The way to each thread; false: the thread has gone. There are never more on their way than there may be connections.
     pub threads: Vec<Box<dyn Fn(Arrival) -> bool + Send>>,
 }
@@ -59,7 +61,7 @@ impl Listener {
     }
 
     fn admit(&self, mut socket: TcpStream, peer: SocketAddr) {
-        let Some(place) = Place::take(&self.traffic, self.limits.connections_max) else {
+        let Some(place) = Place::take(&self.traffic, self.limits.connections_max, &self.waits) else {
             self.traffic.thread(0).rejected.add(1);
             // There is room for it in a new socket. Whether the client hears it makes no difference.
             let _ = socket.write(self.too_many);
@@ -79,8 +81,12 @@ pub(crate) struct Place {
 }
 
 impl Place {
-    pub(crate) fn take(traffic: &Arc<Traffic>, connections_max: usize) -> Option<Self> {
-        let thread = traffic.enter(connections_max)?;
+    pub(crate) fn take(
+        traffic: &Arc<Traffic>,
+        connections_max: usize,
+        waits: impl Fn(usize) -> bool,
+    ) -> Option<Self> {
+        let thread = traffic.enter(connections_max, waits)?;
         Some(Place { traffic: traffic.clone(), thread })
     }
 

@@ -90,7 +90,7 @@ impl Subject {
         client.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
         let (socket, peer) = self.listener.accept().unwrap();
         socket.set_nonblocking(true).unwrap();
-        let place = Place::take(&self.traffic, 100).unwrap();
+        let place = Place::take(&self.traffic, 100, |_| true).unwrap();
         assert!(self.post.send(Mail::Arrival(Arrival { socket, peer, place })).is_ok());
         client
     }
