@@ -9,8 +9,8 @@ use libfuzzer_sys::fuzz_target;
 use oribi_doors::couchbase::cluster::ClusterMap;
 use oribi_doors::couchbase::sasl::Users;
 use oribi_doors::couchbase::{Couchbase, CouchbaseOptions};
-use oribi_doors::runtime::{ClientLimits, Exchange, Leave, Link, Network, Progress, Protocol, Service};
-use oribi_engine::{Engine, EngineOptions};
+use oribi_engine::{Engine, EngineOptions, Obligation};
+use oribi_net::{ClientLimits, Exchange, Leave, Link, Network, Progress, Protocol, Service};
 use oribi_session::kv::{KeyValue, KvLimits};
 use oribi_sim::SimFiles;
 use std::net::SocketAddr;
@@ -89,7 +89,7 @@ fn requests(mut feed: Feed<'_>) -> Vec<u8> {
     bytes
 }
 
-fn give(client: &mut impl Protocol, exchange: &mut Exchange, bytes: &[u8]) {
+fn give(client: &mut impl Protocol<Obligation = Obligation>, exchange: &mut Exchange<Obligation>, bytes: &[u8]) {
     exchange.input.extend_from_slice(bytes);
     let leave = Leave { to_block: true, to_write: true, to_compute: true, to_answer: usize::MAX };
     // A client that sends something to be dropped is asked again with what remains.
@@ -104,6 +104,7 @@ fn give(client: &mut impl Protocol, exchange: &mut Exchange, bytes: &[u8]) {
             Progress::NeedsAdmission
             | Progress::NeedsBlocking
             | Progress::NeedsProcessor
+            | Progress::NeedsTurn
             | Progress::NeedsRoom(_) => {
                 panic!("{progress:?} despite the leave")
             }

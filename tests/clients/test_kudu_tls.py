@@ -10,7 +10,7 @@ from conftest import ROOT, Server
 from kudu_cli import Kudu
 from kudu_java import Cases, cases
 
-TLS = ROOT / "crates/doors/tests/tls"
+TLS = ROOT / "crates/net/tests/tls"
 IDENTITY = [f"--tls-certificate={TLS / 'certificate.pem'}", f"--tls-key={TLS / 'key.pem'}"]
 ROWS = 20_000
 # By default they shake hands on one machine, and go on in plain text.

@@ -12,8 +12,8 @@ use oribi_client::{
 };
 use oribi_types::ErrorKind;
 
-const CERTIFICATE: &[u8] = include_bytes!("../../doors/tests/tls/certificate.pem");
-const OTHER: &[u8] = include_bytes!("../../doors/tests/tls/other-certificate.pem");
+const CERTIFICATE: &[u8] = include_bytes!("../../net/tests/tls/certificate.pem");
+const OTHER: &[u8] = include_bytes!("../../net/tests/tls/other-certificate.pem");
 const ROWS: i64 = 20_000;
 
 async fn connect(master: &str, tls: Tls) -> Result<Client> {

@@ -5,7 +5,6 @@ mod kudu_client;
 
 use bytes::{Bytes, BytesMut};
 use kudu_client::{Client, Subject, scan, write};
-use oribi_doors::tls::TlsIdentity;
 use oribi_kudu::frame::{encode_request, hello};
 use oribi_kudu::messages::master::{PingRequest, PingResponse};
 use oribi_kudu::negotiation::{
@@ -16,6 +15,7 @@ use oribi_kudu::rpc::{
     CONNECTION_CONTEXT_CALL_ID, ErrorCode, ErrorStatus, NEGOTIATION_CALL_ID, RequestHeader,
 };
 use oribi_kudu::service::{MasterMethod, Method};
+use oribi_net::TlsIdentity;
 use prost::Message;
 use rustls::crypto::ring;
 use rustls::pki_types::CertificateDer;
@@ -25,13 +25,13 @@ use std::io::Write;
 use std::net::Shutdown;
 use std::sync::Arc;
 
-const CERTIFICATE: &[u8] = include_bytes!("tls/certificate.pem");
+const CERTIFICATE: &[u8] = include_bytes!("../../net/tests/tls/certificate.pem");
 const PING: Method = Method::Master(MasterMethod::Ping);
 const TLS: i32 = Feature::Tls as i32;
 const AUTHENTICATION_ONLY: i32 = Feature::TlsAuthenticationOnly as i32;
 
 fn subject() -> Subject {
-    let key = include_bytes!("tls/key.pem");
+    let key = include_bytes!("../../net/tests/tls/key.pem");
     Subject::with(Some(TlsIdentity::from_pem(CERTIFICATE, key).unwrap()))
 }
 

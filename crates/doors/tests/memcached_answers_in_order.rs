@@ -5,8 +5,8 @@ mod memcached_subject;
 
 use memcached_subject::{NOOP, Subject, answer, packet};
 use oribi_doors::memcached::{MemcachedDoor, MemcachedLimits};
-use oribi_doors::runtime::ClientLimits;
 use oribi_engine::EngineOptions;
+use oribi_net::ClientLimits;
 use oribi_types::ErrorKind;
 use std::io::{ErrorKind as Io, Read, Write};
 use std::net::{Shutdown, TcpStream};

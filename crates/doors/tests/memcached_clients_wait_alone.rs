@@ -1,15 +1,17 @@
-//! A client whose change has to wait for others waits without a thread: all others are served.
+//! A client whose change has to wait, for others or for the disk, holds up nobody: all others are served.
 #![allow(clippy::unwrap_used)]
 
 mod memcached_subject;
 
 use memcached_subject::{Client, Subject};
 use oribi_doors::memcached::MemcachedLimits;
-use oribi_doors::runtime::ClientLimits;
-use oribi_engine::{Engine, Table};
+use oribi_engine::{Engine, EngineOptions, Table};
+use oribi_net::ClientLimits;
+use oribi_sim::{Hooked, Operation, SimClock};
 use oribi_types::{Durability, Partitioning, Schema, TableDefinition, TableOptions};
 use std::io::{Read, Write};
-use std::sync::Arc;
+use std::path::Path;
+use std::sync::{Arc, mpsc};
 
 /// More than there are threads of any kind.
 const CLIENTS: usize = 40;
@@ -64,6 +66,48 @@ fn others_are_served_while_many_wait_for_a_table() {
     let appended = format!("old{}", "+".repeat(CLIENTS / 2));
     let found = format!("VALUE public/other/cold 0 {}\r\n{appended}\r\nEND\r\n", appended.len());
     other.ask("get public/other/cold\r\n", found);
+}
+
+#[test]
+fn others_are_served_while_many_empty_the_bucket() {
+    const OTHERS: usize = 8;
+    let disk = Hooked::default();
+    let env = disk.env(&Arc::new(SimClock::new()));
+    let subject = Subject::on(env, Path::new("/data"), MemcachedLimits::default(), EngineOptions::default());
+    let engine = &subject.engine;
+    let table = create(engine);
+    let mut others: Vec<Client> = (0..OTHERS).map(|_| subject.connect()).collect();
+    for (i, other) in others.iter_mut().enumerate() {
+        other.ask(format!("set public/other/cold{i} 0 0 3\r\nold\r\n"), "STORED\r\n");
+        other.ask(format!("set warm{i} 0 0 1\r\n1\r\n"), "STORED\r\n");
+    }
+    leave_memory(engine, &[&table]);
+
+    let (begin, begun) = mpsc::channel();
+    let (end, ended) = mpsc::channel();
+    disk.once(Operation::Sync, "MANIFEST", move || {
+        begin.send(()).unwrap();
+        ended.recv().unwrap();
+    });
+    let empty = |_| -> Client {
+        let mut client = subject.connect();
+        client.ask("get nothing\r\n", "END\r\n");
+        client.send("flush_all\r\n");
+        client
+    };
+    let mut emptying: Vec<Client> = (0..CLIENTS).map(empty).collect();
+    begun.recv().unwrap();
+    for (i, other) in others.iter_mut().enumerate() {
+        other.ask(format!("get warm{i}\r\n"), format!("VALUE warm{i} 0 1\r\n1\r\nEND\r\n"));
+        other.ask(format!("set public/other/mine{i} 0 0 1\r\n1\r\n"), "STORED\r\n");
+        // What reads a file leaves the loop as well.
+        let found = format!("VALUE public/other/cold{i} 0 3\r\nold\r\nEND\r\n");
+        other.ask(format!("get public/other/cold{i}\r\n"), found);
+    }
+    end.send(()).unwrap();
+    emptying.iter_mut().for_each(|client| client.expect("OK\r\n"));
+    disk.clear();
+    others[0].ask("get warm0\r\n", "END\r\n");
 }
 
 #[test]

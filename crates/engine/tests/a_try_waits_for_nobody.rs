@@ -4,10 +4,9 @@
 
 mod common;
 
-use common::hooked::Hooked;
 use common::*;
 use oribi_engine::{Commit, Decision, Engine, Read, Table, WriteOp};
-use oribi_sim::{Operation, SimClock};
+use oribi_sim::{Hooked, Operation, SimClock};
 use oribi_types::{Durability, ErrorKind, Result};
 use std::future::Future;
 use std::path::Path;

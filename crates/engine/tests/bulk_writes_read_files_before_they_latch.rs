@@ -4,10 +4,9 @@
 
 mod common;
 
-use common::hooked::Hooked;
 use common::*;
 use oribi_engine::{Decision, Engine, Read, ReadAhead, Table, WriteOp};
-use oribi_sim::{Operation, SimClock};
+use oribi_sim::{Hooked, Operation, SimClock};
 use oribi_types::{Durability, Timestamp};
 use std::path::Path;
 use std::sync::Arc;

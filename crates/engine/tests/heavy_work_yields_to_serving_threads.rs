@@ -4,9 +4,8 @@
 
 mod common;
 
-use common::hooked::Hooked;
 use common::*;
-use oribi_sim::{Operation, SimClock};
+use oribi_sim::{Hooked, Operation, SimClock};
 use oribi_types::Durability;
 use std::path::Path;
 use std::sync::Arc;

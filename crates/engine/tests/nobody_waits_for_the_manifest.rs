@@ -5,12 +5,11 @@
 
 mod common;
 
-use common::hooked::Hooked;
 use common::*;
 use oribi_engine::{
     Alteration, Decision, Engine, EngineOptions, RangeChange, Read, Snapshot, Table, WriteOp,
 };
-use oribi_sim::{Operation, SimClock, SimFiles};
+use oribi_sim::{Hooked, Operation, SimClock, SimFiles};
 use oribi_types::partition::{RangeDimension, RangePartition};
 use oribi_types::schema::ColumnSpec;
 use oribi_types::{ColumnType, Durability, ErrorKind, Partitioning, Result, TableDefinition};

@@ -3,10 +3,9 @@
 
 mod common;
 
-use common::hooked::Hooked;
 use common::*;
 use oribi_engine::{Engine, Obligation, Table};
-use oribi_sim::{Operation, SimClock, SimFiles};
+use oribi_sim::{Hooked, Operation, SimClock, SimFiles};
 use oribi_types::Durability;
 use std::sync::Arc;
 

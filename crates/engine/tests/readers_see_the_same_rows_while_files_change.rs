@@ -4,10 +4,9 @@
 
 mod common;
 
-use common::hooked::Hooked;
 use common::*;
 use oribi_engine::{Engine, Table};
-use oribi_sim::{Operation, SimClock};
+use oribi_sim::{Hooked, Operation, SimClock};
 use oribi_types::Durability;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};

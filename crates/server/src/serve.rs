@@ -5,7 +5,6 @@ use crate::sql::connection::{connect, describe};
 use crate::{database, logging, runtime};
 use metrics::{counter, gauge};
 use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
-use oribi_doors::bind::bind;
 use oribi_doors::couchbase::cluster::ClusterMap;
 use oribi_doors::couchbase::sasl::Users;
 use oribi_doors::couchbase::{self, CouchbaseDoor, CouchbaseOptions};
@@ -13,9 +12,8 @@ use oribi_doors::http::{HttpDoor, HttpLimits, HttpState};
 use oribi_doors::kudu::{KuduAddresses, KuduDoor, KuduOptions};
 use oribi_doors::memcached::{MemcachedDoor, MemcachedLimits};
 use oribi_doors::postgres::{PostgresDoor, PostgresLimits};
-use oribi_doors::runtime::{ClientLimits, Network};
-use oribi_doors::tls::TlsIdentity;
 use oribi_engine::{EngineStats, Part, Trouble};
+use oribi_net::{ClientLimits, Network, TlsIdentity, bind};
 use oribi_session::Database;
 use oribi_session::kv::{KvLimits, Locks};
 use oribi_types::{Error, Result};
@@ -144,7 +142,7 @@ impl Doors {
         });
         let postgres = config.postgres.map(|address| {
             let limits = postgres_limits(config, &network);
-            PostgresDoor::start(bind(&address.to_string())?, database.sql.clone(), limits, shut.clone())
+            PostgresDoor::start(bind(address)?, database.sql.clone(), limits, shut.clone())
         });
         let addresses = KuduAddresses { master: config.kudu_master, tserver: config.kudu_tserver };
         let kudu = addresses
@@ -158,7 +156,7 @@ impl Doors {
                 publish_network(&network);
             });
             let state = HttpState { metrics, refresh, ready, troubles: Arc::new(move || asked.troubles()) };
-            HttpDoor::start(bind(&address.to_string())?, state, HttpLimits::default(), shut.clone())
+            HttpDoor::start(bind(address)?, state, HttpLimits::default(), shut.clone())
         });
         Ok(Doors {
             memcached: memcached.transpose().map_err(|e| e.context("memcached door"))?,

@@ -8,11 +8,13 @@
 mod clock;
 mod disk;
 mod files;
+mod hooked;
 mod pages;
 mod rng;
 
 pub use clock::SimClock;
 pub use files::{Operation, SimFiles};
+pub use hooked::Hooked;
 pub use rng::Rng;
 
 use oribi_env::Env;

@@ -5,9 +5,9 @@
 
 use oribi_client::Client;
 use oribi_doors::kudu::{KuduAddresses, KuduDoor, KuduOptions};
-use oribi_doors::tls::TlsIdentity;
 use oribi_engine::{Engine, EngineOptions};
 use oribi_env::Env;
+use oribi_net::TlsIdentity;
 use tokio::runtime::Runtime;
 use tokio::sync::watch;
 
@@ -32,8 +32,8 @@ pub fn with_cluster(test: impl AsyncFn(String)) {
 
 /// As [`with_cluster`], of a door that has the certificate of the door's own tests.
 pub fn with_encrypting_cluster(test: impl AsyncFn(String)) {
-    let certificate = include_bytes!("../../../doors/tests/tls/certificate.pem");
-    let key = include_bytes!("../../../doors/tests/tls/key.pem");
+    let certificate = include_bytes!("../../../net/tests/tls/certificate.pem");
+    let key = include_bytes!("../../../net/tests/tls/key.pem");
     with_door(Some(TlsIdentity::from_pem(certificate, key).unwrap()), test);
 }
 

@@ -13,9 +13,9 @@ use super::sasl::{self, Step};
 use super::state::State;
 use super::status::{self, Status};
 use crate::binary_frame::{Packet, Response, magic};
-use crate::runtime::Link;
 use bytes::BufMut;
 use oribi_engine::{Catalog, Obligation};
+use oribi_net::Link;
 
 /// A request about no document.
 pub struct Request<'r, 'p> {

@@ -1,12 +1,12 @@
-//! One client: what it has agreed on, and its part in the door's runtime.
+//! One client: what it has agreed on, and what the door's loops ask of it.
 
 use super::Shared;
 use super::bootstrap;
 use super::execute::{Execution, Stopped};
 use super::state::State;
 use super::status::Status;
-use crate::runtime::{Exchange, Leave, Link, Progress, Protocol};
 use oribi_engine::Obligation;
+use oribi_net::{Exchange, Leave, Link, Progress, Protocol};
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::Instant;
@@ -26,7 +26,9 @@ impl Client {
 }
 
 impl Protocol for Client {
-    fn advance(&mut self, exchange: &mut Exchange, leave: Leave) -> Progress {
+    type Obligation = Obligation;
+
+    fn advance(&mut self, exchange: &mut Exchange<Obligation>, leave: Leave) -> Progress {
         let started = Instant::now();
         let catalog = self.shared.kv.engine().catalog();
         let map = self.shared.cluster.map();
@@ -56,7 +58,7 @@ impl Protocol for Client {
         progress
     }
 
-    fn settled(&mut self, exchange: &mut Exchange) {
+    fn settled(&mut self, exchange: &mut Exchange<Obligation>) {
         const STATUS: Range<usize> = 6..8;
         if self.deadlines.is_empty() {
             return;
@@ -71,7 +73,7 @@ impl Protocol for Client {
         }
     }
 
-    fn push(&mut self, exchange: &mut Exchange) {
+    fn push(&mut self, exchange: &mut Exchange<Obligation>) {
         bootstrap::push_map(&self.shared, &mut self.state, &mut exchange.output);
     }
 }

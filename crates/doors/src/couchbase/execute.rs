@@ -15,8 +15,9 @@ use super::state::State;
 use super::status::Status;
 use super::subdoc::Edit;
 use crate::binary_frame::{self, Frame, Header, Packet, Response};
-use crate::runtime::{Leave, Link, Progress};
+use crate::store::needs;
 use oribi_engine::{Catalog, Obligation};
+use oribi_net::{Leave, Link, Progress};
 use oribi_session::kv::{Action, Change, Key, Op, Round};
 use std::ops::Range;
 use std::time::{Duration, Instant};
@@ -190,7 +191,7 @@ impl<'e> Execution<'e> {
             self.require(durable);
             done += ran.ops;
             if let Some(stop) = ran.stop {
-                return Err((done, stop.into()));
+                return Err((done, needs(stop)));
             }
             if ran.long_bytes > 0 {
                 return Err((done, Progress::NeedsRoom(ran.long_bytes)));
@@ -289,7 +290,7 @@ impl<'e> Execution<'e> {
         let Edit { mutations, mode, expiry, .. } = edit;
         let action = Action::Edit { mutations, mode: *mode, expiry: *expiry };
         let change = Change { key, cas: operation::cas(packet), action };
-        let outcomes = self.round.apply(std::slice::from_ref(&change))?;
+        let outcomes = self.round.apply(std::slice::from_ref(&change)).map_err(needs)?;
         let outcome = outcomes.first().expect("an outcome for each change");
         self.require(asked.must_be_durable());
         let begin = self.output.len();

@@ -22,11 +22,12 @@ mod status;
 mod subdoc;
 
 use crate::binary_frame::Packet;
-use crate::runtime::{ClientLimits, Door, Link, Loads, Network, Service, Traffic};
+use crate::store::Store;
 use client::Client;
 use cluster::{Cluster, ClusterMap};
 use operation::Refusal;
 use oribi_engine::Engine;
+use oribi_net::{ClientLimits, Door, Link, Loads, Network, Service, Traffic, bind};
 use oribi_session::kv::{KeyValue, KvLimits, Locks};
 use oribi_types::{Error, Result};
 use ring::rand::{SecureRandom, SystemRandom};
@@ -78,7 +79,7 @@ impl CouchbaseDoor {
         map: impl FnOnce(u16) -> ClusterMap,
         shutdown: watch::Receiver<bool>,
     ) -> Result<Self> {
-        let socket = crate::bind::bind_door(addr)?;
+        let socket = bind(addr)?;
         let clients = options.clients;
         let service = Couchbase::new(engine, locks, options, map(socket.local_addr()?.port()))?;
         let cluster = service.0.cluster.clone();
@@ -104,7 +105,7 @@ impl CouchbaseDoor {
     }
 }
 
-/// The door as the runtime knows it, without sockets.
+/// The door as the loops know it, without sockets.
 pub struct Couchbase(Arc<Shared>);
 
 impl Couchbase {
@@ -122,6 +123,7 @@ impl Couchbase {
             .fill(&mut uuid)
             .map_err(|_| Error::internal("the system gives no random numbers"))?;
         Ok(Couchbase(Arc::new(Shared {
+            store: Store(engine.clone()),
             kv: KeyValue::sharing(locks.clone(), engine.clone(), options.kv),
             users: options.users,
             cluster: Cluster::new(map),
@@ -136,6 +138,7 @@ impl Couchbase {
 
 /// What all connections of the door share.
 struct Shared {
+    store: Store,
     kv: Arc<KeyValue>,
     users: Users,
     cluster: Cluster,
@@ -147,13 +150,14 @@ struct Shared {
 }
 
 impl Service for Couchbase {
+    type Store = Store;
     type Protocol = Client;
     const NAME: &'static str = "couchbase";
     /// There is no request that could be answered.
     const TOO_MANY: &'static [u8] = b"";
 
-    fn engine(&self) -> &Arc<Engine> {
-        self.0.kv.engine()
+    fn store(&self) -> &Store {
+        &self.0.store
     }
 
     fn traffic(&self) -> &Arc<Traffic> {

@@ -17,6 +17,7 @@ use hyper_util::rt::TokioIo;
 use hyper_util::service::TowerToHyperService;
 use metrics_exporter_prometheus::PrometheusHandle;
 use oribi_engine::Trouble;
+use oribi_net::{Reception, Tasks, holds};
 use oribi_types::{Error, Result};
 use std::convert::Infallible;
 use std::io::Write;
@@ -25,9 +26,9 @@ use std::pin::pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::TcpStream;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot, watch};
-use tokio::task::{JoinHandle, JoinSet};
+use tokio::task::JoinHandle;
 use visitors::{Visitor, Visitors};
 
 /// What clients may take.
@@ -61,9 +62,6 @@ impl Default for HttpLimits {
 
 /// The longest head of a request, in bytes.
 const HEAD_BYTES_MAX: usize = 16 * 1024;
-
-/// How long to wait when the system has no descriptor for another connection.
-const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
 /// What the door answers from.
 #[derive(Clone)]
@@ -104,9 +102,8 @@ impl HttpDoor {
         limits: HttpLimits,
         shutdown: watch::Receiver<bool>,
     ) -> Result<Self> {
-        let local_addr = listener.local_addr()?;
-        listener.set_nonblocking(true)?;
-        let listener = TcpListener::from_std(listener)?;
+        let reception = Reception::new("http", listener, shutdown.clone())?;
+        let local_addr = reception.local_addr()?;
         let visitors = Visitors::new(limits.connections_max);
         let shared = Arc::new(Shared {
             answers: TowerToHyperService::new(router(state)),
@@ -114,7 +111,7 @@ impl HttpDoor {
             scrapes: Arc::new(Semaphore::new(limits.scrapes_max)),
             visitors: visitors.clone(),
         });
-        let accepting = tokio::spawn(accept(listener, shared, shutdown));
+        let accepting = tokio::spawn(accept(reception, shared, shutdown));
         Ok(HttpDoor {
             local_addr,
             accepting,
@@ -136,38 +133,18 @@ impl HttpDoor {
     }
 }
 
-async fn accept(listener: TcpListener, shared: Arc<Shared>, mut shutdown: watch::Receiver<bool>) {
-    let mut connections = JoinSet::new();
-    let shut = shutdown.clone();
-    loop {
-        tokio::select! {
-            biased;
-            () = told_to_stop(&mut shutdown) => break,
-            Some(_) = connections.join_next() => {}
-            accepted = listener.accept() => match accepted.and_then(|(socket, _)| Socket::new(socket)) {
-                Ok(socket) => match shared.visitors.enter() {
-                    Some((visitor, gives_way)) => {
-                        connections.spawn(serve(socket, visitor, gives_way, shared.clone(), shut.clone()));
-                    }
-                    None => socket.end(TOO_MANY),
-                },
-                Err(error) => {
-                    tracing::warn!(%error, "http door cannot accept");
-                    tokio::time::sleep(ACCEPT_PAUSE).await;
-                }
-            },
+async fn accept(mut reception: Reception, shared: Arc<Shared>, shutdown: watch::Receiver<bool>) {
+    let mut connections = Tasks::of("http");
+    while let Some(socket) = connections.beside(reception.next(|socket, _| Socket::new(socket))).await {
+        match shared.visitors.enter() {
+            Some((visitor, gives_way)) => {
+                connections.spawn(serve(socket, visitor, gives_way, shared.clone(), shutdown.clone()));
+            }
+            None => socket.end(TOO_MANY),
         }
     }
-    drop(listener);
-    let finish = async { while connections.join_next().await.is_some() {} };
-    if tokio::time::timeout(shared.limits.shutdown_grace, finish).await.is_err() {
-        tracing::warn!("http connections were cut off at shutdown");
-    }
-}
-
-async fn told_to_stop(shutdown: &mut watch::Receiver<bool>) {
-    // A sender that is gone means that the process ends.
-    let _ = shutdown.wait_for(|shut| *shut).await;
+    drop(reception);
+    connections.finish(shared.limits.shutdown_grace).await;
 }
 
 /// A client's socket, and a handle for what it is told if its request is not waited for.
@@ -226,7 +203,7 @@ async fn serve(
         () = visit.visitor.asked.notified() => {}
         Ok(()) = gives_way => return end(last_words, TOO_MANY),
         () = tokio::time::sleep(limits.request_max) => return end(last_words, TOO_SLOW),
-        () = told_to_stop(&mut shutdown) => connection.as_mut().graceful_shutdown(),
+        () = holds(&mut shutdown) => connection.as_mut().graceful_shutdown(),
     }
     match tokio::time::timeout(limits.answer_max, connection).await {
         Ok(served) => note(served),

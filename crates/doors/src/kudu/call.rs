@@ -1,13 +1,13 @@
 //! A call, and its answer on the way to the socket.
 
 use super::status::short;
-use crate::runtime::Held;
 use bytes::{Bytes, BytesMut};
 use oribi_engine::Obligation;
 use oribi_kudu::frame::{self, Body};
 use oribi_kudu::rpc::{ErrorCode, ErrorStatus, RequestHeader, RequestId};
 use oribi_kudu::service::Method;
 use oribi_kudu::{MessageError, STEPS_MAX};
+use oribi_net::Held;
 use prost::Message;
 use std::sync::Arc;
 use std::time::Duration;

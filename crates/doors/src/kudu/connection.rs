@@ -7,23 +7,21 @@
 //! A call that comes by itself costs an epoll_wait(2), a recv(2) and a writev(2); a write of a table that need not be durable
 //! at once another write(2), to the log.
 //!
-//! What a client has others keep for it counts ([`crate::runtime::Load`]): a long frame as it comes and until its call is done, and
+//! What a client has others keep for it counts ([`oribi_net::Load`]): a long frame as it comes and until its call is done, and
 //! answers until they are sent.
 
 use super::Port;
 use super::call::{Answer, Call, too_busy};
-use super::idle::Idle;
 use super::outbox::Outbox;
 use super::services::{self, Done, Handled, May, Work};
-use super::stream::Stream;
 use super::tserver::write::RowPlans;
-use crate::runtime::{FrameRoom, Held, UNCOUNTED_BYTES, Waited};
 use bytes::BytesMut;
 use futures::stream::{FuturesUnordered, StreamExt};
 use futures::{FutureExt, future::BoxFuture};
 use oribi_engine::Obligation;
 use oribi_kudu::frame::{self, FRAME_BYTES_MAX, Frame};
 use oribi_kudu::rpc::{ErrorStatus, RequestHeader};
+use oribi_net::{FrameRoom, Held, Idle, Link, Stream, UNCOUNTED_BYTES, Waited, holds};
 use oribi_types::{Error, Result};
 use std::future::poll_fn;
 use std::pin::{Pin, pin};
@@ -83,7 +81,7 @@ pub(super) struct Connection {
 }
 
 impl Connection {
-    pub fn new(port: Arc<Port>, thread: usize, socket: TcpStream, link: crate::runtime::Link) -> Self {
+    pub fn new(port: Arc<Port>, thread: usize, socket: TcpStream, link: Link) -> Self {
         Connection {
             port,
             thread,
@@ -98,7 +96,7 @@ impl Connection {
             held: Vec::new(),
             held_bytes: 0,
             answers_room: Held::default(),
-            frame_room: FrameRoom::new(),
+            frame_room: FrameRoom::default(),
         }
     }
 
@@ -112,7 +110,7 @@ impl Connection {
         idle_max: Option<Duration>,
         mut shutdown: watch::Receiver<bool>,
     ) -> Result<()> {
-        let mut shut = pin!(async { drop(shutdown.wait_for(|shut| *shut).await) });
+        let mut shut = pin!(holds(&mut shutdown));
         let negotiated = tokio::select! {
             negotiated = tokio::time::timeout(NEGOTIATION_MAX, self.negotiate()) => negotiated,
             () = &mut shut => return Ok(()),

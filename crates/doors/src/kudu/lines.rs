@@ -2,7 +2,7 @@
 //! writes ask for their rows; those behind it wait without one. To have all of them wait so would leave no thread to those who
 //! only read; to try each again and again would read its rows as often, and let others overtake it for ever.
 
-use crate::runtime::BLOCKING_THREADS_MAX;
+use oribi_net::BLOCKING_THREADS_MAX;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};

@@ -5,7 +5,7 @@
 //! server that are not the same.
 //!
 //! A connection has any number of calls in flight, answered as they are done ([`connection`]), in plain text or through TLS
-//! ([`stream`]). What memory has the answer to
+//! ([`oribi_net::Stream`]). What memory has the answer to
 //! is answered on the thread that serves the socket; scans, large writes and changes of tables go to threads that may wait
 //! for files. A write that has to wait for others stands in [line](lines), of which most need no thread. A write's rows are encoded from where they lie in the request ([`tserver::write`]), and a scan's rows go from
 //! the engine's files and memory to the sidecars of the answer ([`tserver::scan`]).
@@ -14,7 +14,6 @@ mod attributes;
 mod call;
 mod connection;
 mod directory;
-mod idle;
 mod lines;
 mod master;
 mod name;
@@ -27,16 +26,14 @@ mod schema;
 mod server;
 mod services;
 mod status;
-mod stream;
 mod taken;
 mod tserver;
 
-use crate::runtime::{ClientLimits, Door, Host, Network, Traffic, Visit};
-use crate::tls::TlsIdentity;
 use connection::Connection;
 use lines::Lines;
 use node::{Addresses, Node, Role};
 use oribi_engine::Engine;
+use oribi_net::{ClientLimits, Door, Host, Network, TlsIdentity, Traffic, Visit, bind};
 use oribi_types::{Error, Result};
 use ring::rand::{SecureRandom, SystemRandom};
 use std::net::{SocketAddr, TcpListener};
@@ -116,8 +113,8 @@ impl KuduDoor {
         options: KuduOptions,
         shutdown: watch::Receiver<bool>,
     ) -> Result<Self> {
-        let bind = |addr: Option<SocketAddr>| addr.map(crate::bind::bind_door).transpose();
-        let (master, tserver) = (bind(addresses.master)?, bind(addresses.tserver)?);
+        let (master, tserver) =
+            (addresses.master.map(bind).transpose()?, addresses.tserver.map(bind).transpose()?);
         let bound = |socket: &Option<TcpListener>| socket.as_ref().map(TcpListener::local_addr).transpose();
         let addresses = Addresses::new(bound(&master)?, bound(&tserver)?)?;
         let node = Node::new(engine.clone(), addresses, options.node_id, &options.network);

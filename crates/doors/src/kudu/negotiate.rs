@@ -1,10 +1,10 @@
 //! What a client and the door say to each other before the first call: one after the other, and without any call in flight.
 
 use super::connection::{Connection, malformed};
-use super::stream::TlsSession;
 use bytes::{Bytes, BytesMut};
 use oribi_kudu::frame::{self, Frame, hello};
 use oribi_kudu::negotiation::{NEGOTIATION_FRAME_BYTES_MAX, Progress, ServerNegotiation, TlsPolicy};
+use oribi_net::TlsSession;
 use oribi_types::{Error, Result};
 use std::future::poll_fn;
 

@@ -4,12 +4,12 @@ use super::directory::Directory;
 use super::taken::Calls;
 use super::tserver::leases::Leases;
 use super::tserver::scanners::Scanners;
-use crate::runtime::{Load, Network};
 use arc_swap::ArcSwap;
 use bytes::Bytes;
 use oribi_engine::Engine;
 use oribi_kudu::frame::FRAME_BYTES_MAX;
 use oribi_kudu::messages::common::HostPort;
+use oribi_net::{Load, Network, holds};
 use oribi_types::{Error, Result};
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -117,7 +117,7 @@ const SWEEP_PERIOD: Duration = Duration::from_secs(5);
 pub(super) async fn sweep(node: Arc<Node>, mut shutdown: watch::Receiver<bool>) {
     loop {
         tokio::select! {
-            _ = shutdown.wait_for(|shut| *shut) => return,
+            () = holds(&mut shutdown) => return,
             () = tokio::time::sleep(SWEEP_PERIOD) => {
                 let now = Instant::now();
                 node.scanners.sweep(now);

@@ -1,8 +1,8 @@
 //! What a client is to be sent: heads of frames and sidecars, from where they lie.
 
 use super::call::Answer;
-use super::stream::Stream;
 use bytes::{Buf, Bytes};
+use oribi_net::Stream;
 use std::collections::VecDeque;
 use std::io::{ErrorKind, IoSlice, Result};
 

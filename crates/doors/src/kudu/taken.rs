@@ -1,7 +1,7 @@
-//! Calls that the door has taken on: so many at a time, whose requests and answers count ([`crate::runtime::Load`]). A call that
+//! Calls that the door has taken on: so many at a time, whose requests and answers count ([`oribi_net::Load`]). A call that
 //! exceeds what there is room for is refused as too busy, which clients take as a request to come later.
 
-use crate::runtime::{Held, Load};
+use oribi_net::{Held, Load};
 use std::sync::Arc;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
@@ -34,7 +34,7 @@ impl Calls {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::runtime::Room;
+    use oribi_net::Room;
 
     #[test]
     fn calls_and_their_bytes_are_taken_on_up_to_a_limit() {

@@ -12,7 +12,7 @@ use super::stats::{Listed, VERSION};
 use super::window::{Step, Window};
 use super::{reply, text};
 use crate::binary_frame::{Header, Response};
-use crate::runtime::Progress;
+use oribi_net::Progress;
 use oribi_session::kv::{Action, Answer, Change, Op, Outcome, Status};
 use oribi_types::{Error, ErrorKind};
 

@@ -5,7 +5,8 @@ use super::binary;
 use super::codec::{self, CodecLimits};
 use super::text::Text;
 use super::window::Window;
-use crate::runtime::{Exchange, Leave, Progress, Protocol};
+use oribi_engine::Obligation;
+use oribi_net::{Exchange, Leave, Progress, Protocol};
 use std::sync::Arc;
 
 pub struct Client {
@@ -46,7 +47,9 @@ impl Client {
 }
 
 impl Protocol for Client {
-    fn advance(&mut self, exchange: &mut Exchange, leave: Leave) -> Progress {
+    type Obligation = Obligation;
+
+    fn advance(&mut self, exchange: &mut Exchange<Obligation>, leave: Leave) -> Progress {
         let Some(first) = exchange.input.first() else { return Progress::Done };
         if matches!(self.language, Language::Unknown) {
             self.language = match *first {

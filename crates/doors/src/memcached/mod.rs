@@ -10,9 +10,10 @@ mod stats;
 mod text;
 mod window;
 
-use crate::runtime::{ClientLimits, Door, Link, Loads, Network, Service, Traffic};
+use crate::store::Store;
 use client::Client;
 use oribi_engine::Engine;
+use oribi_net::{ClientLimits, Door, Link, Loads, Network, Service, Traffic, bind};
 use oribi_session::kv::{KeyValue, KvLimits, Locks};
 use oribi_types::Result;
 use stats::{Counters, Stats};
@@ -56,7 +57,7 @@ impl MemcachedDoor {
     ) -> Result<Self> {
         limits.kv.validate(engine.options().statement_bytes_max)?;
         let threads = Door::threads(threads);
-        let socket = crate::bind::bind_door(addr)?;
+        let socket = bind(addr)?;
         let kv = KeyValue::sharing(locks.clone(), engine.clone(), limits.kv);
         let counters: Vec<Arc<Counters>> = (0..threads).map(|_| Arc::new(Counters::new())).collect();
         let stats = Arc::new(Stats {
@@ -70,7 +71,8 @@ impl MemcachedDoor {
         let shared = |counters| {
             Arc::new(Shared { kv: kv.clone(), counters, stats: stats.clone(), loads: loads.clone() })
         };
-        let service = Memcached { threads: counters.into_iter().map(shared).collect() };
+        let store = Store(engine.clone());
+        let service = Memcached { store, threads: counters.into_iter().map(shared).collect() };
         Ok(MemcachedDoor(Door::serve(service, socket, limits.clients, shutdown)?))
     }
 
@@ -88,16 +90,18 @@ impl MemcachedDoor {
 }
 
 struct Memcached {
+    store: Store,
     threads: Vec<Arc<Shared>>,
 }
 
 impl Service for Memcached {
+    type Store = Store;
     type Protocol = Client;
     const NAME: &'static str = "memcached";
     const TOO_MANY: &'static [u8] = b"ERROR Too many open connections\r\n";
 
-    fn engine(&self) -> &Arc<Engine> {
-        self.threads[0].kv.engine()
+    fn store(&self) -> &Store {
+        &self.store
     }
 
     fn traffic(&self) -> &Arc<Traffic> {

@@ -1,7 +1,7 @@
 //! What the door counts, for its own `stats` command and for the metrics.
 
 use super::reply::Kind;
-use crate::runtime::{ClientLimits, Counter, Traffic};
+use oribi_net::{ClientLimits, Counter, Traffic};
 use oribi_session::kv::{Answer, BUCKET, KeyValue, Status};
 use std::fmt::Display;
 use std::net::SocketAddr;

@@ -6,7 +6,7 @@ use super::meta;
 use super::reply::{Kind, Reply};
 use super::stats::{Listed, VERSION_LINE};
 use super::window::{OPS_MAX, Step, Window};
-use crate::runtime::Progress;
+use oribi_net::Progress;
 use oribi_session::kv::{Action, Change, Expiry, Op, StoreMode};
 use std::borrow::Cow;
 

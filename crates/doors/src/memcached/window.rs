@@ -11,9 +11,11 @@ use super::codec::MetaVerb;
 use super::meta;
 use super::reply::{Answers, Reply};
 use super::stats::Listed;
-use crate::runtime::{Leave, Progress};
+use crate::store::needs;
 use oribi_engine::Obligation;
+use oribi_net::{Leave, Progress};
 use oribi_session::kv::{Action, Answer, Change, Expiry, Got, Key, Op, Round};
+use oribi_types::ErrorKind;
 use std::cell::RefCell;
 use std::time::Duration;
 
@@ -187,7 +189,6 @@ impl<'b> Window<'b> {
         if !self.leave.to_block {
             return Err(Progress::NeedsBlocking);
         }
-        self.answers.tally.cmd_flush += 1;
         let now = self.round.now_micros() as i64;
         let flushed = match self.expiry(exptime) {
             Expiry::At(at) if at > now => {
@@ -196,6 +197,10 @@ impl<'b> Window<'b> {
             }
             Expiry::At(_) | Expiry::Never | Expiry::Keep => self.shared.kv.flush(),
         };
+        if matches!(&flushed, Err(error) if error.kind() == ErrorKind::WouldBlock) {
+            return Err(Progress::NeedsTurn);
+        }
+        self.answers.tally.cmd_flush += 1;
         self.round.refresh();
         self.conclude();
         Ok(flushed)
@@ -280,7 +285,7 @@ fn run_all<'b>(
         }
         ops = &ops[ran.ops..];
         if let Some(stop) = ran.stop {
-            return Err(stop.into());
+            return Err(needs(stop));
         }
         if ran.long_bytes > 0 {
             return Err(Progress::NeedsRoom(ran.long_bytes));

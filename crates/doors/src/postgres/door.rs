@@ -5,17 +5,16 @@ use super::connection;
 use super::kept::Shelf;
 use super::statement::Running;
 use super::suspended::Suspended;
-use super::wire::holds;
-use crate::runtime::{Load, Network};
 use metrics::counter;
+use oribi_net::{Load, Network, Reception, Tasks, holds};
 use oribi_session::sql::SqlEngine;
 use oribi_types::Result;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::TcpStream;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
-use tokio::task::{JoinHandle, JoinSet};
+use tokio::task::JoinHandle;
 
 /// What a client may take.
 #[derive(Clone, Debug)]
@@ -102,9 +101,8 @@ impl PostgresDoor {
         limits: PostgresLimits,
         shutdown: watch::Receiver<bool>,
     ) -> Result<PostgresDoor> {
-        listener.set_nonblocking(true)?;
-        let local_addr = listener.local_addr()?;
-        let listener = TcpListener::from_std(listener)?;
+        let reception = Reception::new("postgres", listener, shutdown.clone())?;
+        let local_addr = reception.local_addr()?;
         let sessions = Arc::new(Semaphore::new(limits.connections_max));
         let load = Arc::new(Load::of_requests(&limits.network, limits.message_bytes_max));
         let shelf = Shelf::new(limits.kept_bytes_max_of_all);
@@ -112,7 +110,7 @@ impl PostgresDoor {
         let shared = Shared { sql, limits, cancels: Arc::default(), load, shelf, suspended, sessions };
         let shared = Arc::new(shared);
         tokio::spawn(end_silent_portals(shared.clone(), shutdown.clone()));
-        let accepting = tokio::spawn(accept(listener, shared, shutdown));
+        let accepting = tokio::spawn(accept(reception, shared, shutdown));
         Ok(PostgresDoor { local_addr, accepting })
     }
 
@@ -127,33 +125,13 @@ impl PostgresDoor {
     }
 }
 
-async fn accept(listener: TcpListener, shared: Arc<Shared>, shutdown: watch::Receiver<bool>) {
-    let mut connections = JoinSet::new();
-    let mut down = shutdown.clone();
-    loop {
-        tokio::select! {
-            biased;
-            () = holds(&mut down) => break,
-            Some(_) = connections.join_next() => {}
-            accepted = listener.accept() => match accepted {
-                Ok((socket, _)) => admit(socket, &shared, &shutdown, &mut connections),
-                Err(error) => {
-                    // Out of file descriptors, most likely: they come back as connections end.
-                    tracing::warn!(%error, "postgres door cannot accept");
-                    tokio::time::sleep(Duration::from_millis(100)).await;
-                }
-            },
-        }
+async fn accept(mut reception: Reception, shared: Arc<Shared>, shutdown: watch::Receiver<bool>) {
+    let mut connections = Tasks::of("postgres");
+    while let Some(socket) = connections.beside(reception.next(|socket, _| Ok(socket))).await {
+        admit(socket, &shared, &shutdown, &mut connections);
     }
-    drop(listener);
-    let finish = async { while connections.join_next().await.is_some() {} };
-    if tokio::time::timeout(shared.limits.shutdown_grace, finish).await.is_err() {
-        tracing::warn!(
-            connections = connections.len(),
-            "postgres door ends statements that did not finish in time"
-        );
-        connections.shutdown().await;
-    }
+    drop(reception);
+    connections.finish(shared.limits.shutdown_grace).await;
 }
 
 /// Ends portals that nobody goes on with, whenever others wait for room; until the door shuts.
@@ -170,14 +148,9 @@ async fn end_silent_portals(shared: Arc<Shared>, mut shutdown: watch::Receiver<b
     }
 }
 
-fn admit(
-    socket: TcpStream,
-    shared: &Arc<Shared>,
-    shutdown: &watch::Receiver<bool>,
-    connections: &mut JoinSet<()>,
-) {
+fn admit(socket: TcpStream, shared: &Arc<Shared>, shutdown: &watch::Receiver<bool>, connections: &mut Tasks) {
     counter!("oribi_postgres_connections_total").increment(1);
-    if connections.len() < shared.limits.connections_max + STARTUPS_MAX {
+    if connections.count() < shared.limits.connections_max + STARTUPS_MAX {
         connections.spawn(connection::serve(socket, shared.clone(), shutdown.clone()));
     }
 }

@@ -4,7 +4,7 @@
 //! SQL engine; `encode` writes Arrow batches straight into the output buffer, `row` the single row of a statement that
 //! `point` runs. A statement is dropped, and thereby
 //! stopped, when the client cancels it or goes away. Nobody is asked for a password, so the door listens on loopback
-//! only ([`crate::bind`]). What is supported is listed in `docs/protocols/postgres.md`.
+//! only ([`oribi_net::bind`]). What is supported is listed in `docs/protocols/postgres.md`.
 
 mod cancel;
 mod codec;

@@ -13,10 +13,10 @@ use super::door::PostgresLimits;
 use super::encode::Column;
 use super::error::{self, Fault};
 use super::row::close_frame;
-use crate::runtime::{FrameRoom, LONG_REQUEST_SILENCE_MAX, Load, TURN_SILENCE_MAX, UNCOUNTED_BYTES};
 use bytes::{Bytes, BytesMut};
 use metrics::{counter, histogram};
 use oribi_engine::Obligation;
+use oribi_net::{FrameRoom, LONG_REQUEST_SILENCE_MAX, Load, TURN_SILENCE_MAX, UNCOUNTED_BYTES, holds};
 use oribi_session::sql::{SqlEngine, SqlError};
 use oribi_types::Timestamp;
 use pgwire::messages::Message;
@@ -86,7 +86,7 @@ impl Wire {
             message_bytes_max: limits.message_bytes_max,
             answer_silence_max: limits.answer_silence_max,
             load,
-            room: FrameRoom::new(),
+            room: FrameRoom::default(),
             sql,
             owed: Obligation::default(),
             unsettled: Vec::new(),
@@ -328,11 +328,6 @@ impl Wire {
         };
         let _ = tokio::time::timeout(LINGER, linger).await;
     }
-}
-
-/// Waits until `flag` holds true, or nobody is left who could raise it.
-pub async fn holds(flag: &mut watch::Receiver<bool>) {
-    let _ = flag.wait_for(|raised| *raised).await;
 }
 
 async fn read(socket: &mut TcpStream, input: &mut BytesMut) -> Result<(), Fault> {

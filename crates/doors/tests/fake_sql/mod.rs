@@ -54,7 +54,7 @@ pub struct Server {
 pub fn serve(limits: PostgresLimits) -> Server {
     let sql = Arc::new(FakeSql::default());
     let (shutdown, down) = watch::channel(false);
-    let listener = oribi_doors::bind::bind("127.0.0.1:0").unwrap();
+    let listener = oribi_net::bind("127.0.0.1:0".parse().unwrap()).unwrap();
     let door = PostgresDoor::start(listener, sql.clone(), limits, down).unwrap();
     Server { addr: door.local_addr(), sql, shutdown, door }
 }

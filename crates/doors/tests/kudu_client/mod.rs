@@ -4,7 +4,6 @@
 
 use bytes::{Bytes, BytesMut};
 use oribi_doors::kudu::{KuduAddresses, KuduDoor, KuduOptions};
-use oribi_doors::tls::TlsIdentity;
 use oribi_engine::{Engine, EngineOptions};
 use oribi_env::Env;
 use oribi_kudu::column::{DataType, WireColumn};
@@ -21,6 +20,7 @@ use oribi_kudu::negotiation::{ClientNegotiation, ClientProgress, ClientTls, Cred
 use oribi_kudu::row_operations::{OperationLayout, OperationType, OperationsBuilder, PartialRow};
 use oribi_kudu::rpc::{ErrorStatus, RequestHeader, RequestId, ResponseHeader};
 use oribi_kudu::service::{MasterMethod, Method, TabletServerMethod};
+use oribi_net::TlsIdentity;
 use oribi_types::{ColumnType, ValueRef};
 use prost::Message;
 use rustls::ClientConnection;

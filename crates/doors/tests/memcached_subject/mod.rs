@@ -6,6 +6,7 @@ use oribi_engine::{Engine, EngineOptions};
 use oribi_env::Env;
 use std::io::{ErrorKind as Io, Read, Write};
 use std::net::{SocketAddr, TcpStream};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::runtime::Runtime;
@@ -17,7 +18,8 @@ pub struct Subject {
     door: Option<MemcachedDoor>,
     shutdown: watch::Sender<bool>,
     runtime: Runtime,
-    _dir: tempfile::TempDir,
+    /// Of one on a real disk.
+    dir: Option<tempfile::TempDir>,
 }
 
 impl Subject {
@@ -31,13 +33,19 @@ impl Subject {
 
     pub fn with_options(limits: MemcachedLimits, options: EngineOptions) -> Self {
         let dir = tempfile::tempdir().unwrap();
-        let engine = Engine::open(Env::real(), dir.path(), options).unwrap();
+        let mut subject = Subject::on(Env::real(), dir.path(), limits, options);
+        subject.dir = Some(dir);
+        subject
+    }
+
+    pub fn on(env: Env, dir: &Path, limits: MemcachedLimits, options: EngineOptions) -> Self {
+        let engine = Engine::open(env, dir, options).unwrap();
         let (shutdown, shut) = watch::channel(false);
         let door =
             MemcachedDoor::start("127.0.0.1:0".parse().unwrap(), &engine, &Arc::default(), limits, 2, shut)
                 .unwrap();
         let runtime = Runtime::new().unwrap();
-        Subject { engine, addr: door.local_addr(), door: Some(door), shutdown, runtime, _dir: dir }
+        Subject { engine, addr: door.local_addr(), door: Some(door), shutdown, runtime, dir: None }
     }
 
     pub fn connect(&self) -> Client {

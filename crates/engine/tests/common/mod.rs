@@ -2,7 +2,6 @@
 #![allow(dead_code)]
 
 pub mod counting;
-pub mod hooked;
 
 use arrow::array::{ArrayRef, AsArray, Int64Array, RecordBatch, StringViewArray};
 use oribi_engine::{

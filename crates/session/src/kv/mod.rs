@@ -98,6 +98,8 @@ pub struct KeyValue {
     locks: Arc<Locks>,
     /// The flush that was asked for last, if it was for later.
     scheduled: Mutex<Option<AbortHandle>>,
+    /// Held by who has one made now.
+    flushing: tokio::sync::Mutex<()>,
 }
 
 /// Schema and name of the table that holds the documents of plain keys.
@@ -111,7 +113,13 @@ impl KeyValue {
 
     /// With the locks that others give out for documents of `engine`, too.
     pub fn sharing(locks: Arc<Locks>, engine: Arc<Engine>, limits: KvLimits) -> Arc<Self> {
-        Arc::new(KeyValue { engine, limits, locks, scheduled: Mutex::default() })
+        Arc::new(KeyValue {
+            engine,
+            limits,
+            locks,
+            scheduled: Mutex::default(),
+            flushing: tokio::sync::Mutex::default(),
+        })
     }
 
     pub fn engine(&self) -> &Arc<Engine> {
@@ -143,11 +151,15 @@ impl KeyValue {
         self.engine.read_view().now_micros
     }
 
-    /// Removes every document of `default.kv`, and forgets a flush that was scheduled. Blocks.
+    /// Removes every document of `default.kv`, and forgets a flush that was scheduled. Blocks, until the disk has it: so one
+    /// thread at a time does, or many that ask for it would leave none to who reads files.
     ///
     /// # Errors
-    /// Those of the engine.
+    /// `WouldBlock` while another does; those of the engine.
     pub fn flush(&self) -> Result<()> {
+        let Ok(_alone) = self.flushing.try_lock() else {
+            return Err(Error::new(ErrorKind::WouldBlock, "the documents are being removed"));
+        };
         self.schedule(None);
         self.truncate()
     }

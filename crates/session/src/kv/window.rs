@@ -85,15 +85,18 @@ impl Round<'_> {
             Some(snapshot) => snapshot.view(),
             None => *self.view.get_or_insert_with(|| engine.read_view_from(self.obligation.visible)),
         };
-        // What left memory since it was found is read here and now, if something was written.
         let watch = Watch { locks: &self.kv.locks, now_micros: view.now_micros };
-        let reader = Reader { engine, view, watch, may_block: self.may_block || outcomes.is_some() };
+        // What left memory since it was found is read here and now, if changes behind it were made already.
+        let last_change = outcomes.as_ref().and_then(|_| ops.iter().rposition(|op| op.change().is_some()));
+        let may_block = self.may_block || last_change.is_some();
+        let mut reader = Reader { engine, view, watch, may_block };
         let mut outcomes = outcomes.iter().flat_map(|(outcomes, _)| outcomes);
         let mut found_bytes = 0;
         for (i, op) in ops.iter().enumerate() {
             match (op, &targets[i], probes[i]) {
                 (Op::Change(_), ..) => {
                     answer(i, Answer::Changed(outcomes.next().expect("an outcome for each change")));
+                    reader.may_block = self.may_block || last_change > Some(i);
                 }
                 (Op::Get(_), Ok(target), Some(probe)) => {
                     // What was changed in this window must be found anew.

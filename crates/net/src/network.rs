@@ -1,5 +1,5 @@
 //! Memory that all doors together have for what clients send and are sent, as far as it is long: one budget, whichever door a client
-//! comes to. What a door does with its part, see [`super::load`].
+//! comes to. What a door does with its part, see [`Load`](crate::Load).
 
 use oribi_types::{Error, Result};
 use std::sync::Arc;
@@ -8,8 +8,8 @@ use tokio::sync::Semaphore;
 /// Room for a number of bytes.
 #[derive(Debug)]
 pub struct Room {
-    pub(super) bytes: Arc<Semaphore>,
-    pub(super) bytes_max: usize,
+    pub(crate) bytes: Arc<Semaphore>,
+    pub(crate) bytes_max: usize,
 }
 
 impl Room {
@@ -18,6 +18,7 @@ impl Room {
     }
 
     /// Bytes that are taken, without those of turns.
+    #[inline]
     pub fn used(&self) -> usize {
         self.bytes_max - self.bytes.available_permits()
     }

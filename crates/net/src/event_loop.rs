@@ -2,18 +2,19 @@
 //!
 //! Nearly always what a request reads is in memory, what it writes has room there, and its answer fits the socket. It then
 //! costs a wait, a receive and a send: no task, no timer, nobody to be woken. A client that has to wait for anything else
-//! goes [aside](super::aside), and comes back when it has had nothing to wait for in some rounds.
+//! goes [aside](crate::aside), and comes back when it has had nothing to wait for in some rounds.
 //!
 //! What came together is executed before the log is written, once, and before the answers leave that rest on it. Clients that
 //! ask for little are on as few loops as can serve them: see [`Balance`].
 
-use super::balance::{Advice, Balance, Work};
-use super::guest::{Guest, Passed, Turn};
-use super::listener::Arrival;
-use super::{ClientLimits, Progress, Service};
+use crate::balance::{Advice, Balance, Work};
+use crate::guest::{Guest, Passed, Turn};
+use crate::post::{Mail, Post};
+use crate::seats::{Seat, Seats};
+use crate::silence::Silence;
+use crate::{ClientLimits, Progress, Service, Store};
 use mio::unix::SourceFd;
 use mio::{Events, Interest, Poll, Token, Waker};
-use oribi_engine::Obligation;
 use std::io::{self, ErrorKind};
 use std::os::fd::AsRawFd;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -25,58 +26,20 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 const EVENTS_MAX: usize = 128;
 /// At shutdown, clients that always have more to ask are heard so often.
 const LAST_ROUNDS_MAX: usize = 64;
-/// How far apart it is looked for clients that were silent for too long.
-const SILENCE_LOOKS_APART: [Duration; 2] = [Duration::from_millis(1), Duration::from_secs(1)];
 /// The token of the mail; clients have the numbers of their seats.
 const MAIL: Token = Token(usize::MAX);
 
-/// What a loop is told.
-pub(super) enum Mail<S: Service> {
-    /// A client has connected …
-    Arrival(Arrival),
-    /// … or has nothing to wait for any more, or comes from another loop.
-    Guest(Guest<S>),
-    /// There is something to push.
-    Pushes,
-    Shutdown,
-}
-
-/// The way to a loop.
-pub(super) struct Post<S: Service> {
-    mail: UnboundedSender<Mail<S>>,
-    waker: Arc<Waker>,
-}
-
-impl<S: Service> Clone for Post<S> {
-    fn clone(&self) -> Self {
-        Post { mail: self.mail.clone(), waker: self.waker.clone() }
-    }
-}
-
-impl<S: Service> Post<S> {
-    /// # Errors
-    /// What was to be sent, if the loop shuts.
-    pub fn send(&self, mail: Mail<S>) -> Result<(), Mail<S>> {
-        self.mail.send(mail).map_err(|refused| refused.0)?;
-        if let Err(error) = self.waker.wake() {
-            tracing::error!(%error, door = S::NAME, "a loop cannot be woken");
-        }
-        Ok(())
-    }
-}
-
 /// Clients that go aside, with what came of the requests that they were executing.
-pub(super) type Leaving<S> = (Guest<S>, Progress);
+pub(crate) type Leaving<S> = (Guest<S>, Progress);
 
-pub(super) struct EventLoop<S: Service> {
+pub(crate) struct EventLoop<S: Service> {
     service: Arc<S>,
     thread: usize,
-    idle_max: Option<Duration>,
     poll: Poll,
     mail: UnboundedReceiver<Mail<S>>,
     aside: UnboundedSender<Leaving<S>>,
-    seats: Vec<Option<Seat<S>>>,
-    free_seats: Vec<usize>,
+    seats: Seats<S>,
+    silence: Silence,
     balance: Arc<Balance>,
     /// The ways to the loops of the door, this one included.
     posts: Vec<Post<S>>,
@@ -84,17 +47,7 @@ pub(super) struct EventLoop<S: Service> {
     /// Seats of those whose answers wait for the log.
     unsettled: Vec<usize>,
     passed: Passed,
-    /// When the last wait ended, where clients may not be silent for ever.
-    now: Instant,
-    looked_for_silence: Instant,
     shuts: bool,
-}
-
-struct Seat<S: Service> {
-    guest: Guest<S>,
-    heard: Instant,
-    /// The round of its last turn.
-    round: u64,
 }
 
 impl<S: Service> EventLoop<S> {
@@ -109,29 +62,25 @@ impl<S: Service> EventLoop<S> {
         balance: Arc<Balance>,
     ) -> io::Result<(Self, Post<S>, UnboundedReceiver<Leaving<S>>)> {
         let poll = Poll::new()?;
-        let waker = Arc::new(Waker::new(poll.registry(), MAIL)?);
-        let (sender, mail) = unbounded_channel();
+        let (post, mail) = Post::new(Waker::new(poll.registry(), MAIL)?);
         let (aside, leaving) = unbounded_channel();
         let now = Instant::now();
         let event_loop = EventLoop {
             service,
             thread,
-            idle_max: limits.idle_max,
             poll,
             mail,
             aside,
-            seats: Vec::new(),
-            free_seats: Vec::new(),
+            seats: Seats::default(),
+            silence: Silence::new(limits.idle_max, now),
             balance,
             posts: Vec::new(),
             work: Work::new(now),
             unsettled: Vec::new(),
             passed: Passed::default(),
-            now,
-            looked_for_silence: now,
             shuts: false,
         };
-        Ok((event_loop, Post { mail: sender, waker }, leaving))
+        Ok((event_loop, post, leaving))
     }
 
     /// Serves until it is told to shut, and what had come by then is answered. `posts` are the ways to all loops of the door.
@@ -166,10 +115,9 @@ impl<S: Service> EventLoop<S> {
     }
 
     fn wait(&mut self, events: &mut Events) -> io::Result<()> {
-        let timeout = match self.idle_max {
-            _ if self.shuts => Some(Duration::ZERO),
-            Some(idle_max) if self.free_seats.len() < self.seats.len() => Some(looks_apart(idle_max)),
-            _ => None,
+        let timeout = match self.shuts {
+            true => Some(Duration::ZERO),
+            false => self.silence.wait_max().filter(|_| self.seats.has_anybody()),
         };
         let before = self.work.before_wait();
         self.balance.set_waiting(self.thread, true);
@@ -180,9 +128,7 @@ impl<S: Service> EventLoop<S> {
             polled => polled?,
         }
         self.work.after_wait(before);
-        if self.idle_max.is_some() {
-            self.now = Instant::now();
-        }
+        self.silence.after_wait();
         Ok(())
     }
 
@@ -206,9 +152,9 @@ impl<S: Service> EventLoop<S> {
         seat: usize,
         turn: impl FnOnce(&mut Guest<S>, &S, &mut Passed) -> io::Result<Turn>,
     ) -> Turn {
-        let EventLoop { seats, service, passed, now, work, .. } = self;
-        let Some(Seat { guest, heard, round }) = &mut seats[seat] else { return Turn::Idle };
-        (*heard, *round) = (*now, work.round());
+        let EventLoop { seats, service, passed, silence, work, .. } = self;
+        let Some(Seat { guest, heard, round }) = seats.get_mut(seat) else { return Turn::Idle };
+        (*heard, *round) = (silence.now(), work.round());
         match catch_unwind(AssertUnwindSafe(|| turn(guest, service, passed))) {
             Ok(Ok(turn)) => turn,
             Ok(Err(error)) => {
@@ -232,23 +178,15 @@ impl<S: Service> EventLoop<S> {
                 }
             }
             // It leaves the poll with its socket.
-            Turn::Over => drop(self.vacate(seat)),
+            Turn::Over => drop(self.seats.vacate(seat)),
         }
     }
 
     /// The client of a seat, who is not waited for any more.
     fn let_go(&mut self, seat: usize) -> Option<Guest<S>> {
-        let Seat { guest, .. } = self.vacate(seat)?;
+        let Seat { guest, .. } = self.seats.vacate(seat)?;
         let left = self.poll.registry().deregister(&mut SourceFd(&guest.socket.as_raw_fd()));
         left.is_ok().then_some(guest)
-    }
-
-    fn vacate(&mut self, seat: usize) -> Option<Seat<S>> {
-        let left = self.seats[seat].take();
-        if left.is_some() {
-            self.free_seats.push(seat);
-        }
-        left
     }
 
     /// Writes the log, and answers all that waited for that.
@@ -257,15 +195,13 @@ impl<S: Service> EventLoop<S> {
             return;
         }
         let mut unsettled = std::mem::take(&mut self.unsettled);
-        let mut obligation = Obligation::default();
-        for seat in unsettled.iter().filter_map(|seat| self.seats[*seat].as_ref()) {
-            obligation.merge(seat.guest.obligation());
-        }
+        let owed = unsettled.iter().filter_map(|seat| self.seats.get(*seat));
+        let obligation = owed.map(|seat| seat.guest.obligation()).fold(Default::default(), S::Store::both);
         // Writes the log now. Who has to wait for the disk, or is to hear of an error, does so aside.
-        drop(self.service.engine().settled(obligation));
+        drop(self.service.store().settled(obligation));
         for seat in unsettled.drain(..) {
             let turn = self.give(seat, |guest, service, passed| {
-                match service.engine().is_settled(guest.obligation()) {
+                match service.store().is_settled(guest.obligation()) {
                     true => guest.answer(passed),
                     false => Ok(Turn::Aside(Progress::Done)),
                 }
@@ -294,7 +230,7 @@ impl<S: Service> EventLoop<S> {
                     }
                 }
                 Mail::Guest(guest) => self.seat(Ok(guest)),
-                Mail::Pushes => (0..self.seats.len()).for_each(|seat| self.push(seat)),
+                Mail::Pushes => self.seats.numbers().for_each(|seat| self.push(seat)),
                 Mail::Shutdown => {
                     self.shuts = true;
                     // What was sent before is read; what comes is the sender's.
@@ -306,17 +242,14 @@ impl<S: Service> EventLoop<S> {
 
     fn seat(&mut self, guest: io::Result<Guest<S>>) {
         let seated = guest.and_then(|guest| {
-            let seat = self.free_seats.pop().unwrap_or_else(|| {
-                self.seats.push(None);
-                self.seats.len() - 1
-            });
             let fd = guest.socket.as_raw_fd();
-            self.seats[seat] = Some(Seat { guest, heard: self.now, round: self.work.round() });
+            let seat = Seat { guest, heard: self.silence.now(), round: self.work.round() };
+            let seat = self.seats.take(seat);
             // What it has sent already is an event too.
             let registered =
                 self.poll.registry().register(&mut SourceFd(&fd), Token(seat), Interest::READABLE);
             if registered.is_err() {
-                self.vacate(seat);
+                self.seats.vacate(seat);
             }
             registered.map(|()| seat)
         });
@@ -342,9 +275,8 @@ impl<S: Service> EventLoop<S> {
         };
         if to != self.thread {
             let since = self.work.since_round();
-            let asked = |seat: &usize| self.seats[*seat].as_ref().is_some_and(|seat| seat.round > since);
-            let going: Vec<usize> =
-                (0..self.seats.len()).filter(asked).skip(step - 1).step_by(step).collect();
+            let asked = |seat: &usize| self.seats.get(*seat).is_some_and(|seat| seat.round > since);
+            let going: Vec<usize> = self.seats.numbers().filter(asked).skip(step - 1).step_by(step).collect();
             for seat in going {
                 let sent = self.let_go(seat).map(|guest| self.posts[to].send(Mail::Guest(guest)));
                 if let Some(Err(Mail::Guest(guest))) = sent {
@@ -356,24 +288,14 @@ impl<S: Service> EventLoop<S> {
     }
 
     fn send_off_silent(&mut self) {
-        let Some(idle_max) = self.idle_max else { return };
-        if self.now.duration_since(self.looked_for_silence) < looks_apart(idle_max) {
-            return;
-        }
-        self.looked_for_silence = self.now;
-        for seat in 0..self.seats.len() {
-            let heard = self.seats[seat].as_ref().map(|seat| seat.heard);
-            if heard.is_some_and(|heard| self.now.duration_since(heard) >= idle_max) {
+        let Some(silent_since) = self.silence.look() else { return };
+        for seat in self.seats.numbers() {
+            if self.seats.get(seat).is_some_and(|seat| seat.heard <= silent_since) {
                 self.service.traffic().thread(self.thread).idle.add(1);
-                self.vacate(seat);
+                self.seats.vacate(seat);
             }
         }
     }
-}
-
-fn looks_apart(idle_max: Duration) -> Duration {
-    let [least, most] = SILENCE_LOOKS_APART;
-    (idle_max / 4).clamp(least, most)
 }
 
 #[cfg(test)]

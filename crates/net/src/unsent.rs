@@ -6,8 +6,8 @@
 //!
 //! Who has room that others want and takes nothing for too long is dropped.
 
-use super::OUTPUT_BYTES_MAX;
-use super::load::{Held, Load, TURN_SILENCE_MAX, UNCOUNTED_BYTES};
+use crate::exchange::OUTPUT_BYTES_MAX;
+use crate::load::{Held, Load, TURN_SILENCE_MAX, UNCOUNTED_BYTES};
 use oribi_types::{Error, Result};
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,15 +15,15 @@ use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 
 /// An answer with a longer value is long.
-pub(super) const SHORT_VALUE_BYTES_MAX: usize = OUTPUT_BYTES_MAX;
+pub(crate) const SHORT_VALUE_BYTES_MAX: usize = OUTPUT_BYTES_MAX;
 /// Likewise, where there is little room.
-pub(super) const SHORT_VALUE_BYTES_MAX_IF_SCARCE: usize = 16 << 10;
+pub(crate) const SHORT_VALUE_BYTES_MAX_IF_SCARCE: usize = 16 << 10;
 const _: () = assert!(SHORT_VALUE_BYTES_MAX_IF_SCARCE <= UNCOUNTED_BYTES);
 /// How long a client may take nothing of a long answer, or of another while there is little room.
 const SILENCE_MAX: Duration = Duration::from_secs(10);
 
 /// Room for answers.
-pub(super) struct Unsent {
+pub(crate) struct Unsent {
     load: Arc<Load>,
     held: Held,
     /// It is about a long value.
@@ -83,8 +83,8 @@ impl Drop for Unsent {
 
 #[cfg(test)]
 mod tests {
-    use super::super::Room;
     use super::*;
+    use crate::Room;
 
     #[test]
     fn short_answers_that_are_not_read_count_as_far_as_there_is_room_and_make_it_scarce() {

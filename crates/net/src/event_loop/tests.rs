@@ -1,18 +1,18 @@
 //! One loop of two, of a service that answers each client with what it sent, and greets it as the test wants.
 
 use super::*;
-use crate::runtime::listener::Place;
-use crate::runtime::{Exchange, Leave, Link, Load, Loads, Protocol, Room, Traffic};
-use oribi_engine::{Engine, EngineOptions};
-use oribi_env::Env;
+use crate::listener::{Arrival, Place};
+use crate::tests::Nothing;
+use crate::{Exchange, Leave, Link, Load, Loads, Protocol, Room, Traffic};
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, mpsc};
 use std::thread::JoinHandle;
+use tokio::sync::watch;
 
 struct Echoes {
-    engine: Arc<Engine>,
+    store: Nothing,
     traffic: Arc<Traffic>,
     loads: Loads,
     greet: Box<dyn Fn() + Send + Sync>,
@@ -21,12 +21,13 @@ struct Echoes {
 struct Echo;
 
 impl Service for Echoes {
+    type Store = Nothing;
     type Protocol = Echo;
     const NAME: &'static str = "echoes";
     const TOO_MANY: &'static [u8] = b"";
 
-    fn engine(&self) -> &Arc<Engine> {
-        &self.engine
+    fn store(&self) -> &Nothing {
+        &self.store
     }
 
     fn traffic(&self) -> &Arc<Traffic> {
@@ -44,7 +45,9 @@ impl Service for Echoes {
 }
 
 impl Protocol for Echo {
-    fn advance(&mut self, exchange: &mut Exchange, _leave: Leave) -> Progress {
+    type Obligation = u64;
+
+    fn advance(&mut self, exchange: &mut Exchange<u64>, _leave: Leave) -> Progress {
         exchange.output.extend_from_slice(&exchange.input);
         exchange.input.clear();
         Progress::Done
@@ -58,18 +61,20 @@ struct Subject {
     listener: TcpListener,
     thread: JoinHandle<io::Result<()>>,
     _leaving: UnboundedReceiver<Leaving<Echoes>>,
-    _dir: tempfile::TempDir,
 }
 
 impl Subject {
     #[allow(clippy::disallowed_methods, reason = "the loop of a test runs on a thread of its own")]
     fn new(greet: impl Fn() + Send + Sync + 'static) -> Self {
-        let dir = tempfile::tempdir().unwrap();
-        let engine = Engine::open(Env::real(), dir.path(), EngineOptions::default()).unwrap();
         let traffic = Traffic::new("echoes", 2);
         let load = || Arc::new(Load::new(&Room::new(1 << 20), 1 << 20));
         let loads = Loads { requests: load(), answers: load() };
-        let service = Echoes { engine, traffic: traffic.clone(), loads, greet: Box::new(greet) };
+        let service = Echoes {
+            store: Nothing(watch::Sender::new(0)),
+            traffic: traffic.clone(),
+            loads,
+            greet: Box::new(greet),
+        };
         let balance = Arc::new(Balance::new(2));
         let limits = ClientLimits::default();
         let (event_loop, post, leaving) =
@@ -77,7 +82,7 @@ impl Subject {
         let posts = vec![post.clone()];
         let thread = std::thread::spawn(move || event_loop.run(posts));
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
-        Subject { traffic, balance, post, listener, thread, _leaving: leaving, _dir: dir }
+        Subject { traffic, balance, post, listener, thread, _leaving: leaving }
     }
 
     fn connect(&self) -> TcpStream {
@@ -85,7 +90,7 @@ impl Subject {
         client.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
         let (socket, peer) = self.listener.accept().unwrap();
         socket.set_nonblocking(true).unwrap();
-        let place = Place::take(&self.traffic, 100).unwrap();
+        let place = Place::take(&self.traffic, 100, |_| true).unwrap();
         assert!(self.post.send(Mail::Arrival(Arrival { socket, peer, place })).is_ok());
         client
     }

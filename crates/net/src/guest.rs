@@ -1,18 +1,16 @@
 //! One client on a thread's loop: its turn is a plain sequence of calls, of which none waits.
 
-use super::connection::{Client, leave_at_once, receive_bytes_max};
-use super::exchange::Exchange;
-use super::listener::{Arrival, Place};
-use super::{Link, Progress, Protocol, Service};
-use oribi_engine::Obligation;
+use crate::connection::{Client, leave_at_once, receive_bytes_max};
+use crate::listener::{Arrival, Place};
+use crate::{Exchange, Link, Progress, Protocol, Service, Store};
 use std::io::{ErrorKind, Read, Result, Write};
 use std::net::TcpStream;
 use tokio::sync::watch;
 
 /// A client of a key-value door, while nothing waits for it: it is the loop's, or on its way to a [connection] or back.
 ///
-/// [connection]: super::connection::Connection
-pub(super) struct Guest<S: Service> {
+/// [connection]: crate::connection::Connection
+pub(crate) struct Guest<S: Service> {
     pub place: Place,
     /// It does not block.
     pub socket: TcpStream,
@@ -23,7 +21,7 @@ pub(super) struct Guest<S: Service> {
 
 /// What is to become of a client after its turn.
 #[derive(Debug)]
-pub(super) enum Turn {
+pub(crate) enum Turn {
     /// It had sent nothing.
     Idle,
     /// It has all its answers.
@@ -37,7 +35,7 @@ pub(super) enum Turn {
 
 /// Bytes of several turns.
 #[derive(Default)]
-pub(super) struct Passed {
+pub(crate) struct Passed {
     pub received: u64,
     pub sent: u64,
 }
@@ -80,7 +78,7 @@ impl<S: Service> Guest<S> {
         if progress != Progress::Done || received == space_bytes || exchange.is_long() {
             return Ok(Turn::Aside(progress));
         }
-        if !service.engine().is_settled(exchange.obligation) {
+        if !service.store().is_settled(exchange.obligation) {
             exchange.return_buffers();
             return Ok(Turn::Unsettled);
         }
@@ -88,7 +86,7 @@ impl<S: Service> Guest<S> {
     }
 
     /// What its answers rest on.
-    pub fn obligation(&self) -> Obligation {
+    pub fn obligation(&self) -> <S::Protocol as Protocol>::Obligation {
         self.client.exchange.obligation
     }
 

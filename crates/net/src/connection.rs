@@ -1,14 +1,14 @@
 //! One client that has to wait for more than its next request, as a task: receives what it sends, has it executed, settles it,
 //! answers it. After some rounds in which nothing was waited for, it is its loop's again.
 
-use super::computing;
-use super::crowd::as_long_as_there_is_room;
-use super::exchange::RECEIVE_BYTES_MAX_IF_SCARCE;
-use super::guest::Guest;
-use super::listener::Place;
-use super::load::{Held, LONG_REQUEST_SILENCE_MAX};
-use super::unsent::{SHORT_VALUE_BYTES_MAX, SHORT_VALUE_BYTES_MAX_IF_SCARCE, Unsent};
-use super::{Exchange, FrameRoom, Leave, Progress, Protocol, Service, Waited};
+use crate::computing;
+use crate::crowd::unless_place_is_wanted;
+use crate::exchange::RECEIVE_BYTES_MAX_IF_SCARCE;
+use crate::guest::Guest;
+use crate::listener::Place;
+use crate::load::{Held, LONG_REQUEST_SILENCE_MAX};
+use crate::unsent::{SHORT_VALUE_BYTES_MAX, SHORT_VALUE_BYTES_MAX_IF_SCARCE, Unsent};
+use crate::{Exchange, FrameRoom, Leave, Progress, Protocol, Service, Store, Waited, holds};
 use futures::future::{BoxFuture, FutureExt, pending};
 use futures::stream::{FuturesUnordered, StreamExt};
 use oribi_types::{Error, Result};
@@ -22,7 +22,7 @@ use tokio::net::TcpStream;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-pub(super) struct Connection<S: Service> {
+pub(crate) struct Connection<S: Service> {
     service: Arc<S>,
     thread: usize,
     place: Place,
@@ -40,9 +40,9 @@ pub(super) struct Connection<S: Service> {
 }
 
 /// What goes along to a thread that may block.
-pub(super) struct Client<P> {
+pub(crate) struct Client<P: Protocol> {
     pub protocol: P,
-    pub exchange: Exchange,
+    pub exchange: Exchange<P::Obligation>,
 }
 
 /// What ended the wait for a client.
@@ -73,10 +73,10 @@ const ROUNDS_MAX: u32 = 16;
 const SHORT_ROUND_BYTES_MAX: usize = 4 << 10;
 
 /// What can be had without waiting. Nearly always there is room for writes.
-pub(super) fn leave_at_once(service: &impl Service) -> Leave {
+pub(crate) fn leave_at_once(service: &impl Service) -> Leave {
     Leave {
         to_block: false,
-        to_write: service.engine().admits(),
+        to_write: service.store().admits(),
         to_compute: false,
         to_answer: short_answer_bytes(service),
     }
@@ -91,7 +91,7 @@ fn short_answer_bytes(service: &impl Service) -> usize {
 }
 
 /// The most to be received at once.
-pub(super) fn receive_bytes_max(service: &impl Service) -> usize {
+pub(crate) fn receive_bytes_max(service: &impl Service) -> usize {
     match service.loads().requests.is_scarce() {
         true => RECEIVE_BYTES_MAX_IF_SCARCE,
         false => usize::MAX,
@@ -124,7 +124,7 @@ impl<S: Service> Connection<S> {
     /// answered first.
     ///
     /// # Errors
-    /// Those of the socket, and of an engine that cannot keep what it was told any more: then nobody is answered.
+    /// Those of the socket, and of a store that cannot keep what it was told any more: then nobody is answered.
     pub async fn serve(
         mut self,
         progress: Progress,
@@ -139,7 +139,7 @@ impl<S: Service> Connection<S> {
         let later = || idle_max.and_then(|time| Instant::now().checked_add(time));
         let mut silent_until = later();
         silent_until.into_iter().for_each(|until| alarms.push(silence(until).boxed()));
-        let mut room = FrameRoom::new();
+        let mut room = FrameRoom::default();
         while !self.client.exchange.closing {
             if self.rounds >= ROUNDS_MAX && !*shutdown.borrow() {
                 return self.into_guest().map(Some);
@@ -268,37 +268,33 @@ impl<S: Service> Connection<S> {
                     leave.to_answer = short_answer_bytes(&*self.service);
                 }
                 Progress::NeedsRoom(bytes) => {
-                    self.answer().await?;
-                    self.park(counted);
+                    self.make_way(&mut leave, counted).await?;
                     let traffic = self.service.traffic();
                     let room =
                         Unsent::with_room(&self.service.loads().answers, bytes, &traffic.unsent_metric);
-                    self.unsent = Some(as_long_as_there_is_room(room, &self.socket, traffic).await?);
+                    self.unsent = Some(unless_place_is_wanted(room, &self.socket, traffic).await?);
                     leave.to_answer = bytes;
                 }
                 Progress::NeedsAdmission => {
-                    self.park(counted);
-                    let admission = self.service.engine().admission();
-                    as_long_as_there_is_room(admission, &self.socket, self.service.traffic()).await?;
+                    self.make_way(&mut leave, counted).await?;
+                    let admission = self.service.store().admission();
+                    unless_place_is_wanted(admission, &self.socket, self.service.traffic()).await?;
                     leave.to_write = true;
                 }
                 Progress::NeedsTurn => {
-                    self.answer().await?;
-                    // If there was room for a long answer, others have it meanwhile.
-                    leave.to_answer = short_answer_bytes(&*self.service);
-                    self.park(counted);
-                    let turn = oribi_session::turn(self.service.engine(), tries);
-                    as_long_as_there_is_room(turn, &self.socket, self.service.traffic()).await?;
+                    self.make_way(&mut leave, counted).await?;
+                    let turn = self.service.store().turn(tries);
+                    unless_place_is_wanted(turn, &self.socket, self.service.traffic()).await?;
                     tries += 1;
                 }
                 Progress::NeedsBlocking => {
-                    self.park(counted);
+                    self.make_way_if_answered(&mut leave, counted).await?;
                     // The rest goes along: it is more likely to need files too than to be worth a way back.
                     (self, progress) = self.advance_elsewhere(Leave { to_block: true, ..leave }).await?;
                     continue;
                 }
                 Progress::NeedsProcessor => {
-                    self.park(counted);
+                    self.make_way_if_answered(&mut leave, counted).await?;
                     let _place = computing::place().await;
                     (self, progress) = self.advance_elsewhere(Leave { to_compute: true, ..leave }).await?;
                     continue;
@@ -308,9 +304,27 @@ impl<S: Service> Connection<S> {
         }
     }
 
-    /// Makes ready to wait with requests that were not executed: they are kept without a buffer of the thread's and, where they are
-    /// long, count as requests that are being received do, as far as there is room. If that becomes scarce, less is received of
-    /// others. `counted` are those that count already.
+    /// Makes ready to wait with requests that were not executed: those before them are answered, and the room that there was for a long
+    /// answer is others' meanwhile.
+    async fn make_way(&mut self, leave: &mut Leave, counted: usize) -> Result<()> {
+        self.answer().await?;
+        leave.to_answer = short_answer_bytes(&*self.service);
+        self.park(counted);
+        Ok(())
+    }
+
+    /// Likewise, but that room which has been asked for the next request is kept: it may be in a file, and be read there.
+    async fn make_way_if_answered(&mut self, leave: &mut Leave, counted: usize) -> Result<()> {
+        if !self.client.exchange.output.is_empty() {
+            return self.make_way(leave, counted).await;
+        }
+        self.park(counted);
+        Ok(())
+    }
+
+    /// Keeps requests that were not executed without a buffer of the thread's; where they are long, they count as requests that are
+    /// being received do, as far as there is room. If that becomes scarce, less is received of others. `counted` are those bytes that
+    /// count already.
     fn park(&mut self, counted: usize) {
         let exchange = &mut self.client.exchange;
         if counted > 0 {
@@ -340,8 +354,8 @@ impl<S: Service> Connection<S> {
         let Client { protocol, exchange } = &mut *self.client;
         // What turned out to be short needs none.
         let unsent = self.unsent.take().filter(|_| exchange.output.len() > SHORT_VALUE_BYTES_MAX);
-        let (engine, traffic) = (self.service.engine(), self.service.traffic().thread(self.thread));
-        if !engine.is_settled(exchange.obligation) {
+        let (store, traffic) = (self.service.store(), self.service.traffic().thread(self.thread));
+        if !store.is_settled(exchange.obligation) {
             if exchange.input.is_empty() {
                 exchange.return_buffers();
             }
@@ -349,8 +363,8 @@ impl<S: Service> Connection<S> {
                 // Clients that are ready too append to the log first, so that one write(2) serves all of them.
                 tokio::task::yield_now().await;
             }
-            let settled = engine.settled(exchange.obligation);
-            if !engine.is_settled(exchange.obligation) {
+            let settled = store.settled(exchange.obligation);
+            if !store.is_settled(exchange.obligation) {
                 self.rounds = 0;
             }
             settled.await?;
@@ -358,6 +372,7 @@ impl<S: Service> Connection<S> {
         protocol.settled(exchange);
         let loads = self.service.loads();
         let sent = match unsent {
+            None if exchange.output.is_empty() => 0,
             None => self.socket.write(&exchange.output).now_or_never().transpose()?.unwrap_or(0),
             Some(_) => 0,
         };
@@ -380,8 +395,7 @@ impl<P: Protocol> Client<P> {
 }
 
 async fn shut(mut shutdown: watch::Receiver<bool>) -> Event {
-    // An error means that the sender is gone, which is as good.
-    let _ = shutdown.wait_for(|shut| *shut).await;
+    holds(&mut shutdown).await;
     // What its client sent before is known once the runtime has asked for it.
     tokio::task::yield_now().await;
     Event::Shutdown

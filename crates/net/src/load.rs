@@ -7,18 +7,18 @@
 //! A little of each connection is not counted, so that the requests of most clients cost nothing here, and get through whatever
 //! the others do.
 
-use super::network::{Network, Room};
+use crate::network::{Network, Room};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 /// Of each connection, a request of so many bytes is not counted while it is received, nor answers of so many while they wait.
-pub(crate) const UNCOUNTED_BYTES: usize = 32 << 10;
+pub const UNCOUNTED_BYTES: usize = 32 << 10;
 /// How long the client that has the turn may neither send nor take a byte. It keeps the turn from all others that wait, so
 /// this is far less than other clients have.
-pub(crate) const TURN_SILENCE_MAX: Duration = Duration::from_secs(5);
+pub const TURN_SILENCE_MAX: Duration = Duration::from_secs(5);
 /// How long a client that has begun a long request may send nothing of it: it has room that others may want.
-pub(crate) const LONG_REQUEST_SILENCE_MAX: Duration = Duration::from_secs(60);
+pub const LONG_REQUEST_SILENCE_MAX: Duration = Duration::from_secs(60);
 
 /// Room for what is kept.
 pub struct Load {
@@ -30,7 +30,7 @@ pub struct Load {
 
 /// Bytes that count until this is dropped.
 #[derive(Debug, Default)]
-pub(crate) struct Held {
+pub struct Held {
     bytes: Option<OwnedSemaphorePermit>,
     /// The turn, and its bytes.
     turn: Option<(OwnedSemaphorePermit, usize)>,
@@ -71,7 +71,8 @@ impl Load {
     }
 
     /// Whether little is left: what comes at once should be short, as it is counted only when it is there.
-    pub(super) fn is_scarce(&self) -> bool {
+    #[inline]
+    pub(crate) fn is_scarce(&self) -> bool {
         self.room.used() > self.room.bytes_max / 2
     }
 

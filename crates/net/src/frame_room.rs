@@ -1,12 +1,12 @@
 //! Room for a long request that is being received, counted as it comes; and the turn, for those for which there is none.
 
-use super::load::{Held, Load, TURN_SILENCE_MAX, UNCOUNTED_BYTES};
+use crate::load::{Held, Load, TURN_SILENCE_MAX, UNCOUNTED_BYTES};
 use futures::future::BoxFuture;
 use std::sync::Arc;
 use tokio::time::Instant;
 
 /// Room for a long frame that is being received.
-pub(crate) struct FrameRoom {
+pub struct FrameRoom {
     /// For what has come of it, and for some of what comes next …
     held: Held,
     /// … or for that, once it is there.
@@ -16,16 +16,18 @@ pub(crate) struct FrameRoom {
 }
 
 /// What came of waiting.
-pub(crate) enum Waited {
+pub enum Waited {
     HasRoom,
     TurnOver,
 }
 
-impl FrameRoom {
-    pub fn new() -> Self {
+impl Default for FrameRoom {
+    fn default() -> Self {
         FrameRoom { held: Held::default(), more: None, turn_used: Instant::now() }
     }
+}
 
+impl FrameRoom {
     /// Bytes that are counted.
     pub fn bytes(&self) -> usize {
         self.held.bytes()

@@ -1,15 +1,15 @@
 //! Beside each loop of a key-value door: a thread with what serves those of its clients that have to wait for files, for room in
 //! memory, for the disk or for sockets, as tasks, of which none holds up the others.
 
-use super::connection::Connection;
-use super::event_loop::{Leaving, Mail, Post};
-use super::{ClientLimits, Service};
+use crate::connection::Connection;
+use crate::event_loop::Leaving;
+use crate::post::{Mail, Post};
+use crate::{ClientLimits, Service, Tasks, holds};
 use std::sync::Arc;
 use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::sync::watch;
-use tokio::task::JoinSet;
 
-pub(super) struct Aside<S: Service> {
+pub(crate) struct Aside<S: Service> {
     pub service: Arc<S>,
     pub limits: ClientLimits,
     pub shutdown: watch::Receiver<bool>,
@@ -31,26 +31,17 @@ impl<S: Service> Aside<S> {
     }
 
     async fn serve_leaving(self, mut leaving: UnboundedReceiver<Leaving<S>>) {
-        let mut connections = JoinSet::new();
-        loop {
-            tokio::select! {
-                left = leaving.recv() => match left {
-                    Some(left) => self.serve_one(left, &mut connections),
-                    None => break,
-                },
-                Some(_) = connections.join_next() => {}
-            }
+        let mut tasks = Tasks::of(S::NAME);
+        while let Some(left) = tasks.beside(leaving.recv()).await {
+            self.serve_one(left, &mut tasks);
         }
-        let finish = async { while connections.join_next().await.is_some() {} };
-        if tokio::time::timeout(self.limits.shutdown_grace, finish).await.is_err() {
-            tracing::warn!(door = S::NAME, "connections were cut off at shutdown");
-        }
+        tasks.finish(self.limits.shutdown_grace).await;
     }
 
-    fn serve_one(&self, (guest, progress): Leaving<S>, connections: &mut JoinSet<()>) {
+    fn serve_one(&self, (guest, progress): Leaving<S>, tasks: &mut Tasks) {
         let (service, post) = (self.service.clone(), self.post.clone());
         let (idle_max, shutdown) = (self.limits.idle_max, self.shutdown.clone());
-        connections.spawn(async move {
+        tasks.spawn(async move {
             let serve = async || Connection::new(service, guest)?.serve(progress, idle_max, shutdown).await;
             match serve().await {
                 // If the loop has gone, so has the client.
@@ -63,8 +54,7 @@ impl<S: Service> Aside<S> {
 }
 
 async fn tell<S: Service>(post: Post<S>, mut shutdown: watch::Receiver<bool>) {
-    // An error means that the sender is gone, which is as good.
-    let _ = shutdown.wait_for(|shut| *shut).await;
+    holds(&mut shutdown).await;
     let _ = post.send(Mail::Shutdown);
 }
 

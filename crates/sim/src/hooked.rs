@@ -1,7 +1,7 @@
 //! A simulated disk that lets a test act in the middle of an operation: before each access to a file it calls a hook.
 
+use crate::{Operation, SimClock, SimFiles};
 use oribi_env::{Env, File, Files, locks};
-use oribi_sim::{Operation, SimClock, SimFiles};
 use parking_lot::Mutex;
 use std::any::Any;
 use std::cell::Cell;

@@ -5,7 +5,7 @@ use std::time::Duration;
 use tokio::time::{Instant, Sleep};
 
 /// Over if nothing came between two of its ends, so that a call costs no timer.
-pub(super) struct Idle {
+pub struct Idle {
     max: Option<Duration>,
     end: Pin<Box<Sleep>>,
     touched: bool,

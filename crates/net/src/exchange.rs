@@ -3,16 +3,15 @@
 //! Buffers belong to the thread and are lent to the client that is being served. A client that is not keeps the
 //! beginning of a request, if it has sent one, and nothing else.
 
-use super::UNCOUNTED_BYTES;
-use super::input::{Input, RECEIVE_BYTES_MAX};
-use oribi_engine::Obligation;
+use crate::UNCOUNTED_BYTES;
+use crate::input::{Input, RECEIVE_BYTES_MAX};
 use std::cell::RefCell;
 
 /// Once the answers exceed this many bytes they are sent before more requests are executed: a client that does not
 /// read its answers is not served more.
-pub(super) const OUTPUT_BYTES_MAX: usize = 256 * 1024;
+pub(crate) const OUTPUT_BYTES_MAX: usize = 256 * 1024;
 /// The most that is received at once while there is little room for long requests: it is counted once it is there.
-pub(super) const RECEIVE_BYTES_MAX_IF_SCARCE: usize = 16 * 1024;
+pub(crate) const RECEIVE_BYTES_MAX_IF_SCARCE: usize = 16 * 1024;
 /// The beginning of a request is copied out of a thread's buffer up to this many bytes; a longer one keeps it, and is counted.
 const COPIED_BYTES_MAX: usize = UNCOUNTED_BYTES;
 /// How many buffers of each kind a thread keeps.
@@ -23,14 +22,14 @@ thread_local! {
     static IDLE_BUFFERS: RefCell<(Vec<Input>, Vec<Vec<u8>>)> = const { RefCell::new((Vec::new(), Vec::new())) };
 }
 
-/// What a client has sent and what it is answered.
+/// What a client has sent and what it is answered, which rests on an obligation of this type (see [`Store`](crate::Store)).
 #[derive(Default)]
-pub struct Exchange {
+pub struct Exchange<O> {
     /// Bytes received and not executed.
     pub input: Input,
     /// Answers to what was executed; sent once `obligation` is settled.
     pub output: Vec<u8>,
-    pub obligation: Obligation,
+    pub obligation: O,
     /// The connection ends once `output` is sent.
     pub closing: bool,
     /// How many bytes that have not arrived are to be dropped.
@@ -39,14 +38,14 @@ pub struct Exchange {
     borrowed: bool,
 }
 
-impl Exchange {
+impl<O: Default> Exchange<O> {
     /// Whether the input is a request's beginning that is counted.
-    pub(super) fn is_long(&self) -> bool {
+    pub(crate) fn is_long(&self) -> bool {
         self.input.len() > COPIED_BYTES_MAX
     }
 
     /// How many bytes the buffer for input will have when more is received, at most.
-    pub(super) fn input_bytes(&self) -> usize {
+    pub(crate) fn input_bytes(&self) -> usize {
         self.input.capacity_for_more()
     }
 
@@ -58,7 +57,7 @@ impl Exchange {
 
     /// Takes buffers of the thread's, unless it has some. Room for input grows with what has arrived, not with what was
     /// declared.
-    pub(super) fn borrow_buffers(&mut self) {
+    pub(crate) fn borrow_buffers(&mut self) {
         if self.borrowed && self.output.capacity() > 0 {
             return;
         }
@@ -75,12 +74,12 @@ impl Exchange {
     }
 
     /// Gives them back: that of the input as soon as what it holds was executed, and that of the output once it is sent.
-    pub(super) fn return_buffers(&mut self) {
+    pub(crate) fn return_buffers(&mut self) {
         self.give_back(!self.is_long());
     }
 
     /// Gives them back though requests are left that have to wait: these are kept in as much memory as they take.
-    pub(super) fn park(&mut self) {
+    pub(crate) fn park(&mut self) {
         self.give_back(true);
     }
 
@@ -112,14 +111,14 @@ impl Exchange {
     }
 
     /// Where to receive more, `most` bytes of it.
-    pub(super) fn space(&mut self, most: usize) -> &mut [u8] {
+    pub(crate) fn space(&mut self, most: usize) -> &mut [u8] {
         let space = self.input.space();
         let most = most.min(space.len());
         &mut space[..most]
     }
 
     /// Notes that so many bytes of the space were filled.
-    pub(super) fn received(&mut self, bytes: usize) {
+    pub(crate) fn received(&mut self, bytes: usize) {
         self.input.filled(bytes);
         if self.skip > 0 {
             self.drop_skipped();
@@ -127,12 +126,12 @@ impl Exchange {
     }
 
     /// Forgets the answers that were sent, and the memory of long ones, for which there is room no more.
-    pub(super) fn sent(&mut self) {
+    pub(crate) fn sent(&mut self) {
         if self.output.capacity() > 4 * OUTPUT_BYTES_MAX {
             self.output = Vec::new();
         }
         self.output.clear();
-        self.obligation = Obligation::default();
+        self.obligation = O::default();
     }
 
     fn drop_skipped(&mut self) {
@@ -148,7 +147,7 @@ mod tests {
 
     #[test]
     fn what_is_skipped_takes_no_memory() {
-        let mut exchange = Exchange::default();
+        let mut exchange = Exchange::<()>::default();
         exchange.borrow_buffers();
         exchange.input.extend_from_slice(b"abcdef");
         exchange.skip(1 << 28);
@@ -166,7 +165,7 @@ mod tests {
     #[test]
     fn a_client_that_has_to_wait_keeps_its_requests_and_no_more() {
         const BYTES: usize = 100 << 10;
-        let mut exchange = Exchange::default();
+        let mut exchange = Exchange::<()>::default();
         exchange.borrow_buffers();
         exchange.space(BYTES).fill(7);
         exchange.received(BYTES);
@@ -183,7 +182,7 @@ mod tests {
 
     #[test]
     fn a_client_that_waits_keeps_the_beginning_of_its_request_and_nothing_else() {
-        let mut exchange = Exchange::default();
+        let mut exchange = Exchange::<()>::default();
         exchange.borrow_buffers();
         exchange.input.extend_from_slice(b"get ");
         exchange.return_buffers();

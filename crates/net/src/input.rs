@@ -3,7 +3,7 @@
 use std::ops::Deref;
 
 /// The most that is received at once, in bytes: what arrives together is executed together, which pays.
-pub(super) const RECEIVE_BYTES_MAX: usize = 256 * 1024;
+pub(crate) const RECEIVE_BYTES_MAX: usize = 256 * 1024;
 
 /// It takes no memory until it is asked for [`space`](Self::space).
 #[derive(Default)]
@@ -19,6 +19,7 @@ impl Input {
     ///
     /// # Panics
     /// If it holds fewer.
+    #[inline]
     pub fn advance(&mut self, count: usize) {
         assert!(count <= self.len(), "{count} bytes are taken of {}", self.len());
         self.start += count;
@@ -27,11 +28,13 @@ impl Input {
         }
     }
 
+    #[inline]
     pub fn clear(&mut self) {
         (self.start, self.end) = (0, 0);
     }
 
     /// Appends `bytes`, and takes memory for no more.
+    #[inline]
     pub fn extend_from_slice(&mut self, bytes: &[u8]) {
         if self.bytes.len() < self.end + bytes.len() {
             self.bytes.resize(self.end + bytes.len(), 0);
@@ -41,12 +44,13 @@ impl Input {
     }
 
     /// A copy that takes memory for what it holds and for nothing else.
-    pub(super) fn to_kept(&self) -> Input {
+    pub(crate) fn to_kept(&self) -> Input {
         Input { bytes: self.to_vec(), start: 0, end: self.len() }
     }
 
     /// Where to receive more: [`RECEIVE_BYTES_MAX`] at most, and half of it at least.
-    pub(super) fn space(&mut self) -> &mut [u8] {
+    #[inline]
+    pub(crate) fn space(&mut self) -> &mut [u8] {
         if !self.has_space() {
             self.make_space();
         }
@@ -58,23 +62,26 @@ impl Input {
     }
 
     /// Notes that so many bytes of the space were filled.
-    pub(super) fn filled(&mut self, count: usize) {
+    #[inline]
+    pub(crate) fn filled(&mut self, count: usize) {
         self.end += count;
     }
 
     /// The bytes of the buffer.
-    pub(super) fn capacity(&self) -> usize {
+    #[inline]
+    pub(crate) fn capacity(&self) -> usize {
         self.bytes.capacity()
     }
 
     /// How many the buffer will have when more is received, at most.
-    pub(super) fn capacity_for_more(&self) -> usize {
+    pub(crate) fn capacity_for_more(&self) -> usize {
         match self.has_space() || self.len() + RECEIVE_BYTES_MAX <= self.capacity() {
             true => self.capacity(),
             false => (2 * self.capacity()).max(self.len() + RECEIVE_BYTES_MAX),
         }
     }
 
+    #[inline]
     fn has_space(&self) -> bool {
         self.bytes.capacity() - self.end >= RECEIVE_BYTES_MAX / 2
     }
@@ -94,6 +101,7 @@ impl Input {
 impl Deref for Input {
     type Target = [u8];
 
+    #[inline]
     fn deref(&self) -> &[u8] {
         &self.bytes[self.start..self.end]
     }

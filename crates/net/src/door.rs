@@ -1,11 +1,12 @@
 //! A running door: its threads.
 
-use super::aside::Aside;
-use super::balance::Balance;
-use super::event_loop::{EventLoop, Mail};
-use super::listener::{Arrival, Listener};
-use super::thread::Thread;
-use super::{ClientLimits, Host, Service};
+use crate::aside::Aside;
+use crate::balance::Balance;
+use crate::event_loop::EventLoop;
+use crate::host::Thread;
+use crate::listener::{Arrival, Listener};
+use crate::post::Mail;
+use crate::{ClientLimits, Host, Reception, Service};
 use oribi_types::{Error, Result};
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
@@ -15,7 +16,7 @@ use tokio::runtime::{Handle, Runtime};
 use tokio::sync::{mpsc, watch};
 
 /// Threads of each serving thread's runtime that wait for files.
-pub(crate) const BLOCKING_THREADS_MAX: usize = 8;
+pub const BLOCKING_THREADS_MAX: usize = 8;
 
 pub struct Door {
     name: &'static str,
@@ -32,9 +33,8 @@ impl Door {
         }
     }
 
-    /// Serves the clients of a key-value door who connect to `socket`, which must be nonblocking (see
-    /// [`crate::bind::bind_door`]), on as many threads as the service's [`Traffic`](super::Traffic) was made for, until `shutdown` holds true
-    /// or its sender is gone.
+    /// Serves the clients of a key-value door who connect to `socket`, on as many threads as the service's
+    /// [`Traffic`](crate::Traffic) was made for, until `shutdown` holds true or its sender is gone.
     ///
     /// # Errors
     /// Those of the system.
@@ -68,7 +68,9 @@ impl Door {
             })?);
             ways.push(way(move |arrival| post.send(Mail::Arrival(arrival)).is_ok()));
         }
-        let listener = Listener { name: S::NAME, too_many: S::TOO_MANY, traffic, limits, threads: ways };
+        let waits = Box::new(move |thread| balance.waits(thread));
+        let listener =
+            Listener { name: S::NAME, too_many: S::TOO_MANY, traffic, limits, waits, threads: ways };
         Door::listen(listener, socket, shutdown, started)
     }
 
@@ -95,7 +97,10 @@ impl Door {
             started.push(thread);
             ways.push(way(move |arrival| sender.send(arrival).is_ok()));
         }
-        let listener = Listener { name: S::NAME, too_many: S::TOO_MANY, traffic, limits, threads: ways };
+        // They serve their clients by turns, however much there is to do.
+        let waits = Box::new(|_| true);
+        let listener =
+            Listener { name: S::NAME, too_many: S::TOO_MANY, traffic, limits, waits, threads: ways };
         Door::listen(listener, socket, shutdown, started)
     }
 
@@ -109,7 +114,10 @@ impl Door {
     ) -> Result<Self> {
         let (name, grace) = (listener.name, listener.limits.shutdown_grace);
         let local_addr = socket.local_addr()?;
-        let serve = listener.serve(socket, shutdown);
+        let serve = async move {
+            listener.serve(Reception::new(name, socket, shutdown)?).await;
+            Ok(())
+        };
         started.push(spawn_runtime(format!("{name}-accept"), grace, serve)?.0);
         Ok(Door { name, local_addr, threads: started })
     }

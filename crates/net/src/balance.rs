@@ -9,7 +9,7 @@
 //! | not the first, | earlier one, both together less than [`JOINED_MOST`] | all clients |
 //! | busier than [`ALONE_MOST`], | less than half as busy | every other client |
 //!
-//! Only a loop that waits at that moment is given clients. One that is at work may be stuck, or have rounds so long that it has not
+//! Only a loop that waits at that moment is given clients, if there is one: by others, or as they come. One that is at work may be stuck, or have rounds so long that it has not
 //! said for a while how busy it is.
 
 use smallvec::SmallVec;
@@ -30,7 +30,7 @@ const TELL_APART: Duration = Duration::from_millis(100);
 const MEASURED_APART: u64 = 16;
 
 /// What is known of the loops of a door.
-pub(super) struct Balance {
+pub(crate) struct Balance {
     started: Instant,
     loops: Box<[Loop]>,
 }
@@ -45,7 +45,7 @@ struct Loop {
 
 /// Which clients a loop should give to another; of those that have asked for something.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Advice {
+pub(crate) enum Advice {
     Keep,
     All { to: usize },
     Half { to: usize },
@@ -58,8 +58,14 @@ impl Balance {
     }
 
     /// Notes whether `this` loop waits for clients, or is at work.
+    #[inline]
     pub fn set_waiting(&self, this: usize, waits: bool) {
         self.loops[this].waits.store(waits, Ordering::Relaxed);
+    }
+
+    /// Whether a loop waits for clients. One that does not may be stuck.
+    pub fn waits(&self, thread: usize) -> bool {
+        self.loops[thread].waits.load(Ordering::Relaxed)
     }
 
     /// Notes how busy `this` loop was, in thousandths, and says what that calls for.
@@ -103,7 +109,7 @@ impl Balance {
 }
 
 /// What the loop has had to do, measured in some rounds.
-pub(super) struct Work {
+pub(crate) struct Work {
     round: u64,
     /// When work began in a round that is measured.
     began: Option<Instant>,
@@ -121,6 +127,7 @@ impl Work {
     }
 
     /// The number of the present round.
+    #[inline]
     pub fn round(&self) -> u64 {
         self.round
     }
@@ -136,11 +143,13 @@ impl Work {
     }
 
     /// Before a wait: the moment, if it is to be measured.
+    #[inline]
     pub fn before_wait(&mut self) -> Option<Instant> {
         self.round += 1;
         self.round.is_multiple_of(MEASURED_APART).then(Instant::now)
     }
 
+    #[inline]
     pub fn after_wait(&mut self, before: Option<Instant>) {
         self.began = before.map(|before| {
             let now = Instant::now();
@@ -150,6 +159,7 @@ impl Work {
     }
 
     /// After the work of a round: how busy the loop was, in thousandths, and now is, if that is due to be told.
+    #[inline]
     pub fn done(&mut self) -> Option<(u64, Instant)> {
         let began = self.began?;
         let now = Instant::now();
@@ -187,6 +197,7 @@ mod tests {
         // Who has said nothing for long has nothing to do.
         assert_eq!(balance.tell(2, 470, after(1009)), Advice::All { to: 0 });
     }
+
     #[test]
     fn a_loop_that_is_at_work_is_given_nobody() {
         let balance = Balance::new(2);

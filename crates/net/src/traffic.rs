@@ -1,9 +1,9 @@
 //! What the clients of a door do, counted for its own statistics and for the metrics.
 
-use super::crowd::is_crowded;
+use crate::crowd::Crowd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use tokio::sync::Notify;
+use std::time::Instant;
 
 /// A count that only grows, and the metric of it.
 pub struct Counter {
@@ -17,6 +17,7 @@ impl Counter {
         Counter { total: AtomicU64::new(0), metric: metrics::counter!(name) }
     }
 
+    #[inline]
     pub fn add(&self, count: u64) {
         if count > 0 {
             self.total.fetch_add(count, Ordering::Relaxed);
@@ -33,16 +34,16 @@ impl Counter {
 pub struct Traffic {
     open_metric: metrics::Gauge,
     /// Bytes of long answers that clients have not taken.
-    pub(super) unsent_metric: metrics::Gauge,
-    /// Is told whenever somebody has come, while places are few.
-    crowded: Notify,
+    pub(crate) unsent_metric: metrics::Gauge,
+    /// Those who come while places are few.
+    pub(crate) crowd: Crowd,
     threads: Box<[ThreadTraffic]>,
 }
 
 /// What is counted of one thread of a door: who comes in by the thread that accepts, all else by itself. Apart from the
 /// others' in memory, so that threads do not wait for each other.
 #[repr(align(128))]
-pub(crate) struct ThreadTraffic {
+pub struct ThreadTraffic {
     open: AtomicUsize,
     pub accepted: Counter,
     pub rejected: Counter,
@@ -78,7 +79,7 @@ impl Traffic {
         Arc::new(Traffic {
             open_metric: metrics::gauge!(format!("oribi_{name}_connections_count")),
             unsent_metric: metrics::gauge!(format!("oribi_{name}_unsent_bytes")),
-            crowded: Notify::new(),
+            crowd: Crowd::default(),
             threads: (0..threads).map(thread).collect(),
         })
     }
@@ -100,37 +101,33 @@ impl Traffic {
         sum
     }
 
-    pub(super) fn threads(&self) -> usize {
+    pub(crate) fn threads(&self) -> usize {
         self.threads.len()
     }
 
-    pub(crate) fn thread(&self, thread: usize) -> &ThreadTraffic {
+    /// Of the thread of this number.
+    #[inline]
+    pub fn thread(&self, thread: usize) -> &ThreadTraffic {
         &self.threads[thread]
     }
 
-    /// Takes a place of the thread that has the fewest connections, and returns its number, unless there are
-    /// `connections_max`. One at a time, or there may be more.
-    pub(super) fn enter(&self, connections_max: usize) -> Option<usize> {
+    /// Takes a place of the thread that has the fewest connections of those that wait, or of all if none does, and returns its number,
+    /// unless there are `connections_max`. One at a time, or there may be more.
+    pub(crate) fn enter(&self, connections_max: usize, waits: impl Fn(usize) -> bool) -> Option<usize> {
         let open = self.open();
-        if is_crowded(open + 1, connections_max) {
-            self.crowded.notify_waiters();
-        }
+        self.crowd.grows(open + 1, connections_max, Instant::now);
         if open >= connections_max {
             return None;
         }
-        let thread = (0..self.threads.len()).min_by_key(|thread| self.threads[*thread].open())?;
+        let thread =
+            (0..self.threads.len()).min_by_key(|thread| (!waits(*thread), self.threads[*thread].open()))?;
         self.threads[thread].open.fetch_add(1, Ordering::Relaxed);
         self.open_metric.increment(1);
         Some(thread)
     }
 
-    /// Once somebody comes while places are few.
-    pub(super) async fn crowded(&self) {
-        self.crowded.notified().await;
-    }
-
     /// Gives a place of `thread` back.
-    pub(super) fn leave(&self, thread: usize) {
+    pub(crate) fn leave(&self, thread: usize) {
         self.threads[thread].open.fetch_sub(1, Ordering::Relaxed);
         self.open_metric.decrement(1);
     }
@@ -138,7 +135,23 @@ impl Traffic {
 
 impl ThreadTraffic {
     /// How many connections the thread has.
+    #[inline]
     pub fn open(&self) -> usize {
         self.open.load(Ordering::Relaxed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_comes_is_given_to_a_thread_that_waits_if_there_is_one() {
+        let traffic = Traffic::new("test", 3);
+        let come = |waits: [bool; 3]| traffic.enter(7, |thread| waits[thread]);
+        assert_eq!([[true; 3]; 3].map(come), [Some(0), Some(1), Some(2)]);
+        assert_eq!([[false, true, true]; 3].map(come), [Some(1), Some(2), Some(1)]);
+        assert_eq!(come([false; 3]), Some(0));
+        assert_eq!(come([true; 3]), None);
     }
 }

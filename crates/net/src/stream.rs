@@ -3,7 +3,7 @@
 //! Nothing here waits. What can be read or written is known from the socket in both cases: all that TLS has opened is given at
 //! once, and what it has sealed and the socket has not taken is asked after by [`Stream::is_flushed`].
 
-use crate::tls::TlsIdentity;
+use crate::TlsIdentity;
 use bytes::{Bytes, BytesMut};
 use oribi_types::{Error, Result as OribiResult};
 use rustls::ServerConnection;
@@ -15,13 +15,13 @@ use tokio::net::TcpStream;
 /// What one record of TLS opens to, at most.
 const RECORD_BYTES_MAX: usize = 16 << 10;
 
-pub(super) struct Stream {
+pub struct Stream {
     socket: TcpStream,
     session: Option<TlsSession>,
 }
 
 /// The server's side of TLS, from the handshake on.
-pub(super) struct TlsSession(Box<ServerConnection>);
+pub struct TlsSession(Box<ServerConnection>);
 
 impl Stream {
     pub fn new(socket: TcpStream) -> Self {

@@ -1,14 +1,51 @@
-use super::exchange::RECEIVE_BYTES_MAX_IF_SCARCE;
 use super::*;
-use oribi_engine::EngineOptions;
-use oribi_env::Env;
+use crate::exchange::RECEIVE_BYTES_MAX_IF_SCARCE;
+use oribi_types::Result;
 use std::io::{Read, Write};
 use std::net::TcpStream;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+use tokio::sync::watch;
+
+/// A store of nothing: what rests on a number is settled once that has come so far, and there is room for writes unless it is the
+/// highest.
+pub(crate) struct Nothing(pub watch::Sender<u64>);
+
+const FULL: u64 = u64::MAX;
+
+impl Store for Nothing {
+    type Obligation = u64;
+
+    fn both(one: u64, other: u64) -> u64 {
+        one.max(other)
+    }
+
+    fn is_settled(&self, number: u64) -> bool {
+        number <= *self.0.borrow()
+    }
+
+    async fn settled(&self, number: u64) -> Result<()> {
+        drop(self.0.subscribe().wait_for(|settled| *settled >= number).await);
+        Ok(())
+    }
+
+    fn admits(&self) -> bool {
+        *self.0.borrow() < FULL
+    }
+
+    async fn admission(&self) {
+        drop(self.0.subscribe().wait_for(|settled| *settled < FULL).await);
+    }
+
+    async fn turn(&self, _tries: u32) {
+        tokio::task::yield_now().await;
+    }
+}
 
 /// Answers each byte with the number of the thread that serves it.
 struct Numbers {
-    engine: Arc<Engine>,
+    store: Nothing,
     traffic: Arc<Traffic>,
     computing: Arc<Computing>,
     long: Arc<Long>,
@@ -61,14 +98,19 @@ const WHERE: u8 = 250;
 const PANIC: u8 = 249;
 /// What is said without having been asked for.
 const PUSHED: u8 = 248;
+/// A byte whose answer rests on what a test settles.
+const OWED: u8 = 246;
+/// A byte that writes, and its answer.
+const WRITE: u8 = 245;
 
 impl Service for Numbers {
+    type Store = Nothing;
     type Protocol = Number;
     const NAME: &'static str = "numbers";
     const TOO_MANY: &'static [u8] = b"full";
 
-    fn engine(&self) -> &Arc<Engine> {
-        &self.engine
+    fn store(&self) -> &Nothing {
+        &self.store
     }
 
     fn traffic(&self) -> &Arc<Traffic> {
@@ -90,7 +132,9 @@ impl Service for Numbers {
 }
 
 impl Protocol for Number {
-    fn advance(&mut self, exchange: &mut Exchange, mut leave: Leave) -> Progress {
+    type Obligation = u64;
+
+    fn advance(&mut self, exchange: &mut Exchange<u64>, mut leave: Leave) -> Progress {
         while exchange.input.first() == Some(&COMPUTE) {
             if !std::mem::take(&mut leave.to_compute) {
                 return Progress::NeedsProcessor;
@@ -109,6 +153,13 @@ impl Protocol for Number {
             exchange.input.advance(1);
             exchange.output.resize(ANSWER_BYTES, self.thread);
         }
+        if exchange.input.first() == Some(&WRITE) {
+            if !leave.to_write {
+                return Progress::NeedsAdmission;
+            }
+            exchange.input.advance(1);
+            exchange.output.push(WRITE);
+        }
         if exchange.input.first() == Some(&BEGIN) {
             let ends = exchange.input.last() == Some(&END);
             self.come(if ends { 0 } else { exchange.input.len() });
@@ -122,6 +173,9 @@ impl Protocol for Number {
             exchange.input.advance(1);
             exchange.output.push(thread_name_ends("-aside").into());
         }
+        if exchange.input.first() == Some(&OWED) {
+            exchange.obligation = 1;
+        }
         assert_ne!(exchange.input.first(), Some(&PANIC), "a client of a test asks for it");
         // Zeros ask for what may block.
         if exchange.input.contains(&0) && !leave.to_block {
@@ -132,7 +186,7 @@ impl Protocol for Number {
         Progress::Done
     }
 
-    fn push(&mut self, exchange: &mut Exchange) {
+    fn push(&mut self, exchange: &mut Exchange<u64>) {
         exchange.output.push(PUSHED);
     }
 }
@@ -168,8 +222,7 @@ struct Subject {
     requests: Arc<Room>,
     shutdown: watch::Sender<bool>,
     pushes: watch::Sender<u64>,
-    engine: Arc<Engine>,
-    _dir: tempfile::TempDir,
+    settled: watch::Sender<u64>,
 }
 
 const THREADS: usize = 3;
@@ -181,16 +234,15 @@ const ANSWER_BYTES: usize = 24 << 20;
 
 impl Subject {
     fn new(limits: ClientLimits) -> Self {
-        let dir = tempfile::tempdir().unwrap();
-        let engine = Engine::open(Env::real(), dir.path(), EngineOptions::default()).unwrap();
         let traffic = Traffic::new("numbers", THREADS);
         let (shutdown, shut) = watch::channel(false);
         let computing = Arc::<Computing>::default();
         let long = Arc::<Long>::default();
         let pushes = watch::Sender::new(0);
+        let settled = watch::Sender::new(0);
         let requests = Room::new(ROOM_BYTES);
         let service = Numbers {
-            engine: engine.clone(),
+            store: Nothing(settled.clone()),
             traffic: traffic.clone(),
             computing: computing.clone(),
             long: long.clone(),
@@ -200,9 +252,9 @@ impl Subject {
             },
             pushes: pushes.clone(),
         };
-        let socket = crate::bind::bind_door("127.0.0.1:0".parse().unwrap()).unwrap();
+        let socket = bind("127.0.0.1:0".parse().unwrap()).unwrap();
         let door = Door::serve(service, socket, limits, shut).unwrap();
-        Subject { door, traffic, computing, long, requests, shutdown, pushes, engine, _dir: dir }
+        Subject { door, traffic, computing, long, requests, shutdown, pushes, settled }
     }
 
     fn connect(&self) -> TcpStream {
@@ -222,7 +274,6 @@ impl Subject {
         self.shutdown.send_replace(true);
         tokio::runtime::Runtime::new().unwrap().block_on(self.door.join()).unwrap();
         assert_eq!(self.traffic.open(), 0);
-        self.engine.close().unwrap();
     }
 }
 
@@ -239,24 +290,20 @@ fn spread(clients: &[(TcpStream, usize)]) -> [usize; THREADS] {
 }
 
 #[test]
-fn a_connection_goes_to_the_thread_that_has_the_fewest() {
+fn connections_go_to_all_threads_and_are_counted() {
     let subject = Subject::new(ClientLimits::default());
-    let mut clients: Vec<_> = (0..2 * THREADS).map(|_| subject.welcomed()).collect();
-    assert_eq!(spread(&clients), [2; THREADS]);
-
-    clients.retain(|(_, thread)| *thread != 1);
-    clients.remove(0);
-    while subject.traffic.open() > clients.len() {
-        std::thread::yield_now();
+    let mut clients = Vec::new();
+    // A thread that is still at work when somebody comes is given nobody.
+    while clients.len() < 9 || spread(&clients).contains(&0) {
+        clients.push(subject.welcomed());
     }
-    clients.extend((0..THREADS).map(|_| subject.welcomed()));
-    assert_eq!(spread(&clients), [2; THREADS]);
     // What was sent is counted once it has been.
-    while subject.traffic.sum().sent_bytes < 9 {
+    let count = clients.len() as u64;
+    while subject.traffic.sum().sent_bytes < count {
         std::thread::yield_now();
     }
     let sum = subject.traffic.sum();
-    assert_eq!((sum.accepted, sum.rejected, sum.received_bytes, sum.sent_bytes), (9, 0, 9, 9));
+    assert_eq!((sum.accepted, sum.rejected, sum.received_bytes, sum.sent_bytes), (count, 0, count, count));
     subject.end();
 }
 
@@ -289,6 +336,30 @@ fn a_client_that_was_silent_for_too_long_is_sent_off_and_counted_once() {
     let _ = socket.read_to_end(&mut answers);
     assert!(answers.len() <= sent);
     assert_eq!(subject.traffic.sum().idle, 1);
+    subject.end();
+}
+
+#[test]
+fn an_answer_leaves_once_what_it_rests_on_is_settled_and_others_before() {
+    let subject = Subject::new(ClientLimits::default());
+    let mut clients: Vec<_> = (0..2 * THREADS).map(|_| subject.welcomed()).collect();
+    let (owed, others) = clients.split_at_mut(THREADS);
+    owed.iter_mut().for_each(|(socket, _)| socket.write_all(&[OWED]).unwrap());
+    for _ in 0..100 {
+        others.iter_mut().for_each(|(socket, thread)| assert_eq!(ask(socket, 1), *thread));
+    }
+    for (socket, _) in owed.iter() {
+        socket.set_nonblocking(true).unwrap();
+        assert_eq!(socket.peek(&mut [0]).unwrap_err().kind(), std::io::ErrorKind::WouldBlock);
+        socket.set_nonblocking(false).unwrap();
+    }
+    subject.settled.send_replace(1);
+    for (socket, thread) in owed {
+        let mut answer = [0];
+        socket.read_exact(&mut answer).unwrap();
+        assert_eq!(usize::from(answer[0]), *thread);
+        assert_eq!(ask(socket, 1), *thread);
+    }
     subject.end();
 }
 
@@ -365,6 +436,29 @@ fn long_answers_have_room(request: u8) {
     };
     let readers: Vec<_> = clients.into_iter().map(read).collect();
     readers.into_iter().for_each(|reader| reader.join().unwrap());
+    subject.end();
+}
+
+#[test]
+fn what_was_answered_leaves_before_the_next_request_waits() {
+    let subject = Subject::new(ClientLimits::default());
+    subject.settled.send_replace(FULL);
+    let mut clients: Vec<_> = (0..6).map(|_| subject.welcomed()).collect();
+    // There is room for three long answers at a time, of which one has the turn.
+    for clients in clients.chunks_mut(3) {
+        clients.iter_mut().for_each(|(socket, _)| socket.write_all(&[LONG, WRITE]).unwrap());
+        for (socket, thread) in clients {
+            let mut answer = vec![0; ANSWER_BYTES];
+            socket.read_exact(&mut answer).unwrap();
+            assert!(answer.iter().all(|byte| usize::from(*byte) == *thread));
+        }
+    }
+    subject.settled.send_replace(0);
+    for (socket, _) in &mut clients {
+        let mut answer = [0];
+        socket.read_exact(&mut answer).unwrap();
+        assert_eq!(answer, [WRITE]);
+    }
     subject.end();
 }
 

@@ -1,12 +1,12 @@
 //! Requests that compute for milliseconds, such as those that have a password hashed: a few of the process at a time, in
 //! turn, so that those of many clients leave the processors, and the threads that wait for files, to others.
 
-use super::door::BLOCKING_THREADS_MAX;
+use crate::door::BLOCKING_THREADS_MAX;
 use std::sync::LazyLock;
 use tokio::sync::{Semaphore, SemaphorePermit};
 
 /// On any machine; on small ones, as many as half of its processors.
-pub(super) const PLACES_MAX: usize = 4;
+pub(crate) const PLACES_MAX: usize = 4;
 /// Other requests of the same thread read files meanwhile.
 const _: () = assert!(PLACES_MAX < BLOCKING_THREADS_MAX);
 
@@ -16,6 +16,6 @@ static PLACES: LazyLock<Semaphore> = LazyLock::new(|| {
 });
 
 /// A place, once it is the caller's turn.
-pub(super) async fn place() -> SemaphorePermit<'static> {
+pub(crate) async fn place() -> SemaphorePermit<'static> {
     PLACES.acquire().await.expect("the semaphore is not closed")
 }
