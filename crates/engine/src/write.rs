@@ -240,8 +240,8 @@ impl Engine {
         answer: &mut Answer<'_>,
     ) -> Result<Tracked> {
         let ahead = &mut ReadAhead::default();
-        let tracked = self.write_tracked_again(true, request, ops, decide, answer, ahead)?;
-        self.see(&tracked)?;
+        let mut tracked = self.write_tracked_again(true, request, ops, decide, answer, ahead)?;
+        self.see(&mut tracked)?;
         Ok(tracked)
     }
 
@@ -279,10 +279,12 @@ impl Engine {
         Ok(Some(unseen(tracked)))
     }
 
-    /// Who is answered finds what was written.
-    fn see(&self, tracked: &Tracked) -> Result<()> {
+    /// Waits until who is answered finds what was written.
+    fn see(&self, tracked: &mut Tracked) -> Result<()> {
         let Tracked::Answered(answered) = tracked else { return Ok(()) };
-        self.timeline.wait_for_watermark(answered.commit.ts)
+        self.timeline.wait_for_watermark(answered.commit.ts)?;
+        answered.commit.obligation.visible = Timestamp::default();
+        Ok(())
     }
 
     pub(crate) fn execute(
