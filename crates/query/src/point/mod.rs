@@ -8,7 +8,7 @@ mod single;
 
 use crate::context::QueryEngine;
 use crate::delivery;
-use crate::unread::{self, Counted, Place, Unread};
+use crate::unread::{self, Counted, Made, Place, Unread};
 use arrow::array::RecordBatch;
 use arrow::compute::concat_batches;
 use arrow::datatypes::{Field, Schema as ArrowSchema, SchemaRef};
@@ -319,7 +319,7 @@ fn bytes_without_room(unread: Option<&Arc<Unread>>) -> usize {
 
 /// Room for rows that a client may leave `unread`, once there is some.
 async fn place_of(unread: Option<&Arc<Unread>>) -> Result<Option<Place>, SqlError> {
-    OptionFuture::from(unread.map(Unread::place)).await.transpose()
+    OptionFuture::from(unread.map(|unread| unread.place(Made::WhenPolled))).await.transpose()
 }
 
 /// The rows found so far, as columns.
