@@ -36,7 +36,7 @@ async fn check_long_rows(db: &Db) {
         let most = if sql.contains("join") { rows } else { ROWS_MAX };
         assert!(batches.iter().all(|rows| *rows <= most), "{sql}: {batches:?}");
     }
-    assert_eq!(batches(db, "select k from t").await.iter().max(), Some(&40));
+    assert!(batches(db, "select k from t").await.iter().any(|rows| *rows > ROWS_MAX));
     assert_eq!(db.rows("select count(*), max(length(v)) from t where v like 'x%'").await, ["40|1048576"]);
 }
 
