@@ -14,7 +14,7 @@ use oribi_types::ErrorKind;
 use std::future::{pending, poll_fn};
 use std::sync::Arc;
 use std::task::Poll;
-use tokio::sync::{mpsc, watch};
+use tokio::sync::{Mutex, mpsc, watch};
 use tokio::task::JoinSet;
 
 /// Batches that a query may be ahead of its client.
@@ -37,7 +37,9 @@ pub(crate) fn deliver(
     unread: Option<Arc<Unread>>,
 ) -> RowStream {
     let made = if reads_short_ranges(&plan) { Made::Aside } else { Made::WhenPolled };
-    start(runtime, |asked, sender| execute(context, plan, Pump { unread, made, asked, sender }))
+    start(runtime, |asked, sender| {
+        execute(context, plan, Pump { unread, made, line: Arc::default(), asked, sender })
+    })
 }
 
 /// Starts what `tells` by the channel that it is given, and hears whether the client waits.
@@ -75,6 +77,9 @@ async fn execute(context: StatementContext, plan: Arc<dyn ExecutionPlan>, pump: 
 struct Pump {
     unread: Option<Arc<Unread>>,
     made: Made,
+    /// Of the statement's, one waits for a place at a time: each would have to wait for what those before it have made, until the
+    /// client has taken that.
+    line: Arc<Mutex<()>>,
     /// Whether the client waits for a batch.
     asked: watch::Receiver<bool>,
     sender: mpsc::Sender<Told>,
@@ -128,9 +133,13 @@ impl Pump {
                 return Some(Ok(place));
             }
             until(&mut self.asked, true).await;
+            let place = async {
+                let _first = self.line.lock().await;
+                unread.place(self.made).await
+            };
             tokio::select! {
                 biased;
-                place = unread.place(self.made) => return Some(place),
+                place = place => return Some(place),
                 () = until(&mut self.asked, false) => {}
             }
         }
@@ -204,6 +213,7 @@ mod tests {
     use arrow::array::StringArray;
     use arrow::datatypes::Schema;
     use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
+    use futures::FutureExt;
     use oribi_engine::{Engine, EngineOptions};
     use oribi_env::{Env, Priority};
     use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
@@ -236,10 +246,50 @@ mod tests {
         assert!(matches!(told.as_slice(), [Ok(_)]));
     }
 
+    /// Room for 8 MiB.
+    fn unread() -> (Arc<Unread>, tempfile::TempDir) {
+        let dir = tempfile::tempdir().unwrap();
+        let options = EngineOptions { memory_bytes: 64 << 20, ..EngineOptions::default() };
+        let engine = Engine::open(Env::real(), dir.path(), options).unwrap();
+        (Unread::new(Arc::clone(engine.memory())), dir)
+    }
+
+    fn batch(bytes: usize) -> RecordBatch {
+        let text: Arc<dyn arrow::array::Array> = Arc::new(StringArray::from(vec!["x".repeat(bytes)]));
+        RecordBatch::try_from_iter([("v", text)]).unwrap()
+    }
+
+    #[tokio::test]
+    async fn a_statement_waits_for_one_place_at_a_time() {
+        let (unread, _dir) = unread();
+        let full = unread.count(&batch(4 << 20));
+        let turn = unread.place(Made::WhenPolled).await.ok().unwrap();
+        let (_asks, asked) = watch::channel(true);
+        let (sender, _receiver) = mpsc::channel(1);
+        let pump = |line: &Arc<Mutex<()>>| {
+            let (unread, line) = (Some(Arc::clone(&unread)), Arc::clone(line));
+            Pump { unread, made: Made::WhenPolled, line, asked: asked.clone(), sender: sender.clone() }
+        };
+        let lines: [Arc<Mutex<()>>; 2] = Default::default();
+        // Two of one statement, and then one of another.
+        let mut pumps = [pump(&lines[0]), pump(&lines[0]), pump(&lines[1])];
+        let mut waiting = Vec::from_iter(pumps.iter_mut().map(|pump| Box::pin(pump.place())));
+        for place in &mut waiting {
+            assert!(place.as_mut().now_or_never().is_none());
+        }
+        drop(turn);
+        let first = waiting[0].as_mut().now_or_never().flatten().unwrap().ok().unwrap();
+        drop(first);
+        // So the other statement comes before the second.
+        assert!(waiting[1].as_mut().now_or_never().is_none());
+        assert!(waiting[2].as_mut().now_or_never().is_some());
+        assert!(waiting[1].as_mut().now_or_never().is_some());
+        drop(full);
+    }
+
     /// A batch of 1 MiB that is begun to be read when it is first asked for, and there once they are `done`.
     fn aside(begun: &Arc<AtomicUsize>, mut done: watch::Receiver<bool>) -> SendableRecordBatchStream {
-        let text: Arc<dyn arrow::array::Array> = Arc::new(StringArray::from(vec!["x".repeat(1 << 20)]));
-        let batch = RecordBatch::try_from_iter([("v", text)]).unwrap();
+        let batch = batch(1 << 20);
         let (schema, begun) = (batch.schema(), Arc::clone(begun));
         let read = async move {
             begun.fetch_add(1, SeqCst);
@@ -251,10 +301,7 @@ mod tests {
 
     #[tokio::test]
     async fn plans_that_read_aside_begin_with_it_a_few_at_a_time() {
-        let dir = tempfile::tempdir().unwrap();
-        let options = EngineOptions { memory_bytes: 64 << 20, ..EngineOptions::default() };
-        let engine = Engine::open(Env::real(), dir.path(), options).unwrap();
-        let unread = Unread::new(Arc::clone(engine.memory()));
+        let (unread, _dir) = unread();
         let begun = Arc::new(AtomicUsize::new(0));
         let (read, done) = watch::channel(false);
         let (_asks, asked) = watch::channel(true);
@@ -262,7 +309,7 @@ mod tests {
         let mut pumps = JoinSet::new();
         for _ in 0..100 {
             let (unread, asked, sender) = (Some(Arc::clone(&unread)), asked.clone(), sender.clone());
-            let pump = Pump { unread, made: Made::Aside, asked, sender };
+            let pump = Pump { unread, made: Made::Aside, line: Arc::default(), asked, sender };
             pumps.spawn(pump.run(aside(&begun, done.clone())));
         }
         // Each has its turn on this thread.

@@ -67,7 +67,14 @@ pub(crate) struct Place {
 pub(crate) struct Counted {
     unread: Arc<Unread>,
     bytes: u64,
-    _turn: Option<OwnedSemaphorePermit>,
+    turn: Option<OwnedSemaphorePermit>,
+}
+
+impl Counted {
+    /// Whether it was made with the turn. Who then waited for a place for more would wait for themselves.
+    pub(crate) fn has_turn(&self) -> bool {
+        self.turn.is_some()
+    }
 }
 
 impl Unread {
@@ -190,7 +197,7 @@ impl Unread {
         let bytes = BYTES_PER_BYTE * bytes;
         self.bytes.fetch_add(bytes, SeqCst);
         self.budget.reserve(bytes);
-        Some(Counted { unread: self.clone(), bytes, _turn: turn })
+        Some(Counted { unread: self.clone(), bytes, turn })
     }
 }
 
