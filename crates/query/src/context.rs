@@ -197,7 +197,7 @@ impl QueryEngine {
         let physical = async move {
             let plan = keep_grouped_order(state.optimize(&plan)?)?;
             let physical = state.query_planner().create_physical_plan(&plan, &*state).await?;
-            long_rows::told_filters(physical)
+            long_rows::fitted(physical, state.config().batch_size())
         };
         self.runtime.plan(async move { physical.await.map_err(sql_error) }).await
     }

@@ -2,8 +2,9 @@
 //!
 //! A batch has 8,192 rows, whatever they weigh; of long rows, which a scan knows by the pages that they lie in, it has as many
 //! as come to [`BATCH_BYTES`]. Operators above gather what passes until they have a batch of the usual number: a filter above a
-//! scan of long rows is told to gather no more than that hands on ([`told_filters`]), and so are all operators of a plan that has
-//! no other scans ([`batch_rows`]).
+//! scan of long rows is told to gather no more than that hands on, and so are all operators of a plan that has no other scans
+//! ([`batch_rows`]). Nor are such rows read ahead, by a task of its own, to share them out among threads: thousands of plans that
+//! were polled once would each have some, before anybody [counts](crate::unread) them.
 
 use crate::provider::{MemorySource, RangeSource};
 use datafusion::common::Result;
@@ -12,8 +13,9 @@ use datafusion::datasource::physical_plan::FileScanConfig;
 use datafusion::datasource::source::{DataSource, DataSourceExec};
 use datafusion::physical_plan::execution_plan::EmissionType;
 use datafusion::physical_plan::filter::FilterExec;
+use datafusion::physical_plan::repartition::RepartitionExec;
 use datafusion::physical_plan::union::UnionExec;
-use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties};
+use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties, Partitioning};
 use std::sync::Arc;
 
 /// Of rows that are longer than 1 KiB, batches of 8,192 would have more.
@@ -63,21 +65,33 @@ fn sources(plan: &Arc<dyn ExecutionPlan>) -> Option<Vec<&Arc<dyn DataSource>>> {
     Some(found)
 }
 
-/// `plan` with filters that gather no larger batches than the scans below them make.
+/// `plan`, fitted to rows that are long: filters gather no larger batches than the scans below them make, of `rows` rows
+/// otherwise, and nothing shares out long rows, or those of short ranges, that one thread reads.
 ///
 /// # Errors
 /// None are expected.
-pub(crate) fn told_filters(plan: Arc<dyn ExecutionPlan>) -> Result<Arc<dyn ExecutionPlan>> {
-    let tell = |plan: Arc<dyn ExecutionPlan>| {
-        let Some(filter) = plan.downcast_ref::<FilterExec>() else { return Ok(Transformed::no(plan)) };
-        let rows = batch_rows(filter.input());
-        if rows >= filter.batch_size() {
-            return Ok(Transformed::no(plan));
+pub(crate) fn fitted(plan: Arc<dyn ExecutionPlan>, rows: usize) -> Result<Arc<dyn ExecutionPlan>> {
+    let fit = |plan: Arc<dyn ExecutionPlan>| {
+        if let Some(filter) = plan.downcast_ref::<FilterExec>() {
+            let few = batch_rows(filter.input());
+            if few < rows {
+                let told: Arc<dyn ExecutionPlan> = Arc::new(filter.with_batch_size(few)?);
+                return Ok(Transformed::yes(told));
+            }
+        } else if let Some(input) = shared_out(&plan)
+            && (batch_rows(input) < rows || reads_short_ranges(input))
+        {
+            return Ok(Transformed::yes(Arc::clone(input)));
         }
-        let told: Arc<dyn ExecutionPlan> = Arc::new(filter.with_batch_size(rows)?);
-        Ok(Transformed::yes(told))
+        Ok(Transformed::no(plan))
     };
-    plan.transform_up(tell).data()
+    plan.transform_up(fit).data()
+}
+
+/// What `plan` shares out among threads, whatever the rows are; `None` if it does something else.
+fn shared_out(plan: &Arc<dyn ExecutionPlan>) -> Option<&Arc<dyn ExecutionPlan>> {
+    let repartition = plan.downcast_ref::<RepartitionExec>()?;
+    matches!(repartition.partitioning(), Partitioning::RoundRobinBatch(_)).then(|| repartition.input())
 }
 
 #[cfg(test)]
@@ -143,6 +157,29 @@ mod tests {
             (false, "select 'a'"),
         ] {
             assert_eq!(reads_short_ranges(&db.plan(sql).await), short, "{sql}");
+        }
+    }
+
+    fn shares_out(plan: &Arc<dyn ExecutionPlan>) -> bool {
+        shared_out(plan).is_some() || plan.children().into_iter().any(shares_out)
+    }
+
+    #[tokio::test]
+    async fn long_rows_are_not_read_ahead_to_share_them_out() {
+        let db = Db::new();
+        for (table, bytes) in [("short", 100), ("long", 100_000)] {
+            db.run(&format!("create table {table} (k integer primary key, v text)")).await;
+            let rows = format!("select n, repeat('a', {bytes}) from generate_series(1, 100) as s(n)");
+            db.run(&format!("insert into {table} {rows}")).await;
+            db.query.engine().flush(&db.query.engine().table("public", table).unwrap()).unwrap();
+        }
+        for sql in [
+            "select * from long where v like 'a%'",
+            "select v, count(*) from long where v like 'a%' group by v",
+            "select a.k from long a join long b on a.v = b.v where a.v like 'a%'",
+            "select v from short where k = 7 and v like 'a%'",
+        ] {
+            assert!(!shares_out(&db.plan(sql).await), "{sql}");
         }
     }
 
