@@ -342,6 +342,31 @@ class NobodyReads(Crowds):
     }
 
 
+class NobodyReadsDocuments(Crowds):
+    """1,000 PostgreSQL clients that ask for a document of 1 MiB by a planned statement and do not read"""
+
+    crowds = {door: crowd for door, crowd in NobodyReads.crowds.items() if door == "postgres"}
+
+
+class NobodyReadsScans(Crowds):
+    """200 PostgreSQL clients that ask for all of eight rows of 20 MiB and do not read"""
+
+    flags = ("--memory", "512MiB", *Crowds.flags[2:])
+    crowds = {"postgres": (200, POSTGRES_STARTUP + postgres(b"Q", b"select * from long\0"))}
+
+    def prepare(self, server):
+        with server.sql() as sql:
+            sql.execute("create table long (id integer primary key, note text)")
+            for n in range(8):
+                sql.execute(f"insert into long values ({n}, repeat('x', {20 << 20}))")
+
+
+class NobodyReadsFilters(NobodyReadsScans):
+    """200 PostgreSQL clients that ask for those of eight rows of 20 MiB that pass a filter and do not read"""
+
+    crowds = {"postgres": (200, POSTGRES_STARTUP + postgres(b"Q", b"select * from long where note like 'x%'\0"))}
+
+
 class Drip(Noise):
     """200 clients that send a byte a second"""
 
@@ -409,7 +434,7 @@ def hold(server, door, clients, request):
 
 NOISES = [
     Update, Import, LongString, LongPad, WideSelect, Passwords, DrippingLine, HalfFrames, SlowReaders, KeptStatements, Scrapers,
-    Silent, HalfFramesEverywhere, NobodyReads, Drip,
+    Silent, HalfFramesEverywhere, NobodyReads, NobodyReadsDocuments, NobodyReadsScans, NobodyReadsFilters, Drip,
 ]  # fmt: skip
 
 

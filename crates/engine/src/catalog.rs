@@ -2,10 +2,13 @@
 
 use crate::manifest::TableRecord;
 use crate::memtable::Memtable;
+use crate::range::KeyRange;
 use crate::tablet::{FileSet, LiveFile, Tablet};
 use oribi_types::partition::KeyFilter;
 use oribi_types::schema::{Attributes, ColumnSpec};
-use oribi_types::{ColumnSource, Durability, Schema, TableDefinition, TableOptions, Timestamp, Value};
+use oribi_types::{
+    ColumnSource, Durability, Result, Schema, TableDefinition, TableOptions, Timestamp, Value,
+};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -168,6 +171,34 @@ impl Table {
             metas.map(|meta| meta.data_bytes + meta.index_bytes).sum::<u64>()
         };
         self.tablets.iter().map(bytes).sum()
+    }
+
+    /// Bytes that a row of a file takes in the columns at the positions `columns`, on the average of the page of each in which
+    /// values take most; of the files that may have keys of `keys`.
+    ///
+    /// # Errors
+    /// `Corrupt`; those of the file system.
+    pub fn file_row_bytes_max(&self, keys: &KeyRange, columns: &[usize]) -> Result<u64> {
+        let mut most = 0;
+        for tablet in &self.tablets {
+            for LiveFile { sstable, .. } in tablet.state().files.files.iter().map(Arc::as_ref) {
+                if sstable.rows_between_max(&keys.from, keys.to.as_deref()) > 0 {
+                    let columns = columns.iter().map(|position| &self.schema.columns()[*position]);
+                    let bytes: Result<u64> = columns.map(|column| sstable.value_bytes_max(column)).sum();
+                    most = most.max(bytes?);
+                }
+            }
+        }
+        Ok(most)
+    }
+
+    /// Bytes that a row in memory takes, on the average of the memtable in which rows take most; versions that snapshots see
+    /// beside the newest count as that.
+    pub fn memory_row_bytes_max(&self) -> u64 {
+        let of_memtable =
+            |memtable: &Arc<Memtable>| memtable.bytes().checked_div(memtable.len() as u64).unwrap_or(0);
+        let of_tablet = |tablet: &Arc<Tablet>| tablet.state().memtables().map(of_memtable).max();
+        self.tablets.iter().filter_map(of_tablet).max().unwrap_or(0)
     }
 
     /// Keys in memtables.

@@ -7,6 +7,7 @@ use crate::error::{sql_error, sql_error_in};
 use crate::functions::ValueMemory;
 use crate::grouped_order::keep_grouped_order;
 use crate::literals::{ColumnTypes, TypedLiterals, TypedOperands};
+use crate::long_rows;
 use crate::memory::QueryMemory;
 use crate::number::{self, NumberCasts};
 use crate::one_type::TypedRelations;
@@ -16,11 +17,11 @@ use crate::runtime::QueryRuntime;
 use crate::unread::Unread;
 use arrow::datatypes::SchemaRef;
 use datafusion::common::DataFusionError;
-use datafusion::execution::FunctionRegistry;
 use datafusion::execution::disk_manager::{DiskManagerBuilder, DiskManagerMode};
 use datafusion::execution::memory_pool::MemoryPool;
 use datafusion::execution::runtime_env::{RuntimeEnv, RuntimeEnvBuilder};
 use datafusion::execution::session_state::{SessionState, SessionStateBuilder};
+use datafusion::execution::{FunctionRegistry, TaskContext};
 use datafusion::logical_expr::LogicalPlan;
 use datafusion::optimizer::Analyzer;
 use datafusion::physical_plan::ExecutionPlan;
@@ -195,7 +196,8 @@ impl QueryEngine {
         let state = Arc::clone(&context.state);
         let physical = async move {
             let plan = keep_grouped_order(state.optimize(&plan)?)?;
-            state.query_planner().create_physical_plan(&plan, &*state).await
+            let physical = state.query_planner().create_physical_plan(&plan, &*state).await?;
+            long_rows::fitted(physical, state.config().batch_size())
         };
         self.runtime.plan(async move { physical.await.map_err(sql_error) }).await
     }
@@ -220,6 +222,17 @@ pub(crate) struct StatementContext {
 }
 
 impl StatementContext {
+    /// What the statement's `plan` is executed with.
+    pub(crate) fn task(&self, plan: &Arc<dyn ExecutionPlan>) -> Arc<TaskContext> {
+        let config = self.state.config();
+        let rows = long_rows::batch_rows(plan);
+        if rows >= config.batch_size() {
+            return self.state.task_ctx();
+        }
+        let task = TaskContext::from(self.state.as_ref());
+        Arc::new(task.with_session_config(config.clone().with_batch_size(rows)))
+    }
+
     /// Waits until everything that the statement's scans saw may be answered.
     ///
     /// # Errors

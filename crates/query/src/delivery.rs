@@ -2,8 +2,9 @@
 
 use crate::context::StatementContext;
 use crate::error::sql_error;
+use crate::long_rows::reads_short_ranges;
 use crate::runtime::{AbortOnDrop, QueryRuntime};
-use crate::unread::{Counted, Place, Unread};
+use crate::unread::{Counted, Made, Place, Unread};
 use arrow::array::RecordBatch;
 use datafusion::execution::SendableRecordBatchStream;
 use datafusion::physical_plan::{ExecutionPlan, execute_stream_partitioned};
@@ -13,7 +14,7 @@ use oribi_types::ErrorKind;
 use std::future::{pending, poll_fn};
 use std::sync::Arc;
 use std::task::Poll;
-use tokio::sync::{mpsc, watch};
+use tokio::sync::{Mutex, mpsc, watch};
 use tokio::task::JoinSet;
 
 /// Batches that a query may be ahead of its client.
@@ -35,7 +36,10 @@ pub(crate) fn deliver(
     plan: Arc<dyn ExecutionPlan>,
     unread: Option<Arc<Unread>>,
 ) -> RowStream {
-    start(runtime, |asked, sender| execute(context, plan, Pump { unread, asked, sender }))
+    let made = if reads_short_ranges(&plan) { Made::Aside } else { Made::WhenPolled };
+    start(runtime, |asked, sender| {
+        execute(context, plan, Pump { unread, made, line: Arc::default(), asked, sender })
+    })
 }
 
 /// Starts what `tells` by the channel that it is given, and hears whether the client waits.
@@ -51,7 +55,8 @@ fn start<F: Future<Output = ()> + Send + 'static>(
 
 /// Executes `plan` until it ends, fails, or nobody listens.
 async fn execute(context: StatementContext, plan: Arc<dyn ExecutionPlan>, pump: Pump) {
-    let told = match execute_stream_partitioned(plan, context.state.task_ctx()) {
+    let task = context.task(&plan);
+    let told = match execute_stream_partitioned(plan, task) {
         Ok(partitions) => {
             let mut pumps: JoinSet<bool> =
                 partitions.into_iter().map(|batches| pump.clone().run(batches)).collect();
@@ -71,6 +76,10 @@ async fn execute(context: StatementContext, plan: Arc<dyn ExecutionPlan>, pump: 
 #[derive(Clone)]
 struct Pump {
     unread: Option<Arc<Unread>>,
+    made: Made,
+    /// Of the statement's, one waits for a place at a time: each would have to wait for what those before it have made, until the
+    /// client has taken that.
+    line: Arc<Mutex<()>>,
     /// Whether the client waits for a batch.
     asked: watch::Receiver<bool>,
     sender: mpsc::Sender<Told>,
@@ -120,12 +129,17 @@ impl Pump {
     async fn place(&mut self) -> Option<Result<Place, SqlError>> {
         let unread = self.unread.as_ref()?;
         loop {
-            if !unread.has_room() {
-                until(&mut self.asked, true).await;
+            if let Some(place) = unread.try_place(self.made) {
+                return Some(Ok(place));
             }
+            until(&mut self.asked, true).await;
+            let place = async {
+                let _first = self.line.lock().await;
+                unread.place(self.made).await
+            };
             tokio::select! {
                 biased;
-                place = unread.place() => return Some(place),
+                place = place => return Some(place),
                 () = until(&mut self.asked, false) => {}
             }
         }
@@ -195,8 +209,14 @@ pub(crate) fn made(batch: RecordBatch, counted: impl IntoIterator<Item = Counted
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::runtime::LOOKUPS_MAX;
+    use arrow::array::StringArray;
     use arrow::datatypes::Schema;
-    use oribi_env::Priority;
+    use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
+    use futures::FutureExt;
+    use oribi_engine::{Engine, EngineOptions};
+    use oribi_env::{Env, Priority};
+    use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 
     fn empty() -> Told {
         Told::Batch(RecordBatch::new_empty(Arc::new(Schema::empty())), None)
@@ -224,5 +244,90 @@ mod tests {
         });
         let told: Vec<_> = rows.collect().await;
         assert!(matches!(told.as_slice(), [Ok(_)]));
+    }
+
+    /// Room for 8 MiB.
+    fn unread() -> (Arc<Unread>, tempfile::TempDir) {
+        let dir = tempfile::tempdir().unwrap();
+        let options = EngineOptions { memory_bytes: 64 << 20, ..EngineOptions::default() };
+        let engine = Engine::open(Env::real(), dir.path(), options).unwrap();
+        (Unread::new(Arc::clone(engine.memory())), dir)
+    }
+
+    fn batch(bytes: usize) -> RecordBatch {
+        let text: Arc<dyn arrow::array::Array> = Arc::new(StringArray::from(vec!["x".repeat(bytes)]));
+        RecordBatch::try_from_iter([("v", text)]).unwrap()
+    }
+
+    #[tokio::test]
+    async fn a_statement_waits_for_one_place_at_a_time() {
+        let (unread, _dir) = unread();
+        let full = unread.count(&batch(4 << 20));
+        let turn = unread.place(Made::WhenPolled).await.ok().unwrap();
+        let (_asks, asked) = watch::channel(true);
+        let (sender, _receiver) = mpsc::channel(1);
+        let pump = |line: &Arc<Mutex<()>>| {
+            let (unread, line) = (Some(Arc::clone(&unread)), Arc::clone(line));
+            Pump { unread, made: Made::WhenPolled, line, asked: asked.clone(), sender: sender.clone() }
+        };
+        let lines: [Arc<Mutex<()>>; 2] = Default::default();
+        // Two of one statement, and then one of another.
+        let mut pumps = [pump(&lines[0]), pump(&lines[0]), pump(&lines[1])];
+        let mut waiting = Vec::from_iter(pumps.iter_mut().map(|pump| Box::pin(pump.place())));
+        for place in &mut waiting {
+            assert!(place.as_mut().now_or_never().is_none());
+        }
+        drop(turn);
+        let first = waiting[0].as_mut().now_or_never().flatten().unwrap().ok().unwrap();
+        drop(first);
+        // So the other statement comes before the second.
+        assert!(waiting[1].as_mut().now_or_never().is_none());
+        assert!(waiting[2].as_mut().now_or_never().is_some());
+        assert!(waiting[1].as_mut().now_or_never().is_some());
+        drop(full);
+    }
+
+    /// A batch of 1 MiB that is begun to be read when it is first asked for, and there once they are `done`.
+    fn aside(begun: &Arc<AtomicUsize>, mut done: watch::Receiver<bool>) -> SendableRecordBatchStream {
+        let batch = batch(1 << 20);
+        let (schema, begun) = (batch.schema(), Arc::clone(begun));
+        let read = async move {
+            begun.fetch_add(1, SeqCst);
+            done.wait_for(|done| *done).await.unwrap();
+            Ok(batch)
+        };
+        Box::pin(RecordBatchStreamAdapter::new(schema, stream::once(read)))
+    }
+
+    #[tokio::test]
+    async fn plans_that_read_aside_begin_with_it_a_few_at_a_time() {
+        let (unread, _dir) = unread();
+        let begun = Arc::new(AtomicUsize::new(0));
+        let (read, done) = watch::channel(false);
+        let (_asks, asked) = watch::channel(true);
+        let (sender, mut receiver) = mpsc::channel(100);
+        let mut pumps = JoinSet::new();
+        for _ in 0..100 {
+            let (unread, asked, sender) = (Some(Arc::clone(&unread)), asked.clone(), sender.clone());
+            let pump = Pump { unread, made: Made::Aside, line: Arc::default(), asked, sender };
+            pumps.spawn(pump.run(aside(&begun, done.clone())));
+        }
+        // Each has its turn on this thread.
+        for _ in 0..1000 {
+            tokio::task::yield_now().await;
+        }
+        assert_eq!(begun.load(SeqCst), LOOKUPS_MAX);
+        // What they made leaves no room, but for one.
+        read.send_replace(true);
+        let mut told = Vec::new();
+        while told.len() <= LOOKUPS_MAX {
+            told.push(receiver.recv().await.unwrap());
+        }
+        assert!(unread.is_awaited());
+        assert_eq!(begun.load(SeqCst), LOOKUPS_MAX + 1);
+        drop((told, sender));
+        // As these are taken, the others come in.
+        while receiver.recv().await.is_some() {}
+        assert_eq!(begun.load(SeqCst), 100);
     }
 }

@@ -153,7 +153,8 @@ async fn analyze(
     let executed = Arc::clone(&plan);
     let run = async move {
         let start = Instant::now();
-        let mut batches = execute_stream(executed, context.state.task_ctx()).map_err(sql_error)?;
+        let task = context.task(&executed);
+        let mut batches = execute_stream(executed, task).map_err(sql_error)?;
         let mut rows = 0;
         while let Some(batch) = batches.next().await {
             rows += batch.map_err(sql_error)?.num_rows();

@@ -26,6 +26,7 @@ mod jsonb;
 mod lexical;
 mod limits;
 mod literals;
+mod long_rows;
 mod memory;
 mod number;
 mod one_type;

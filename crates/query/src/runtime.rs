@@ -23,7 +23,7 @@ use tokio::task::{AbortHandle, JoinHandle};
 const STACK_BYTES: usize = 8 << 20;
 
 /// Look-ups and resolutions of scans that may run at a time; more wait.
-const LOOKUPS_MAX: usize = 16;
+pub(crate) const LOOKUPS_MAX: usize = 16;
 
 /// Threads that execute queries beside those that plans are split for: some step may be long that nobody knew of.
 const SPARE: usize = 2;

@@ -5,9 +5,11 @@
 //! but for one at a time, whose turn it is, until others have taken theirs. Doors see off those that take nothing while others
 //! [wait](Unread::is_awaited). Those come in in order of arrival, and who has waited for longer than that takes is refused.
 //!
-//! How large rows are is known once they are made. So what is made at the same moment, one batch on each thread, comes on top
-//! of the room. Results of [few bytes](is_short) neither wait nor count.
+//! How large rows are is known once they are made. So what is made at the same moment comes on top of the room: one batch on each
+//! thread, and one for each of the [few](LOOKUPS_MAX) places for plans that read [aside](Made::Aside). Results of
+//! [few bytes](is_short) neither wait nor count.
 
+use crate::runtime::LOOKUPS_MAX;
 use arrow::array::{Array, AsArray, RecordBatch};
 use arrow::datatypes::{DataType, Schema};
 use oribi_engine::MemoryBudget;
@@ -30,6 +32,16 @@ const SHORT_ROW_BYTES: usize = 128;
 /// The rows of a batch are encoded one by one, and the longest may be all of it.
 const BYTES_PER_BYTE: u64 = 2;
 
+/// How a plan comes by the rows that it hands on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Made {
+    /// On the thread that polls it, or ahead by few.
+    WhenPolled,
+    /// On threads for look-ups: all plans that were polled once would have theirs before any is counted. So they take turns, as
+    /// many at a time as there are such threads. Only for what takes no longer than some look-ups.
+    Aside,
+}
+
 pub(crate) struct Unread {
     budget: Arc<MemoryBudget>,
     bytes: AtomicU64,
@@ -41,19 +53,28 @@ pub(crate) struct Unread {
     first: Semaphore,
     room: Notify,
     turn: Arc<Semaphore>,
+    aside: Arc<Semaphore>,
 }
 
-/// Leave to make a batch, as long as there is room or with the turn.
+/// Leave to make a batch: as long as there is room, with the turn, or aside.
 pub(crate) struct Place {
     unread: Arc<Unread>,
     turn: Option<OwnedSemaphorePermit>,
+    aside: Option<OwnedSemaphorePermit>,
 }
 
 /// A batch that counts, and has the turn if it was made with it, until this is dropped.
 pub(crate) struct Counted {
     unread: Arc<Unread>,
     bytes: u64,
-    _turn: Option<OwnedSemaphorePermit>,
+    turn: Option<OwnedSemaphorePermit>,
+}
+
+impl Counted {
+    /// Whether it was made with the turn. Who then waited for a place for more would wait for themselves.
+    pub(crate) fn has_turn(&self) -> bool {
+        self.turn.is_some()
+    }
 }
 
 impl Unread {
@@ -72,6 +93,7 @@ impl Unread {
             first: Semaphore::new(1),
             room: Notify::new(),
             turn: Arc::new(Semaphore::new(1)),
+            aside: Arc::new(Semaphore::new(LOOKUPS_MAX)),
         })
     }
 
@@ -86,36 +108,64 @@ impl Unread {
 
     /// Whether there are statements that wait for what clients of others have not taken.
     pub(crate) fn is_awaited(&self) -> bool {
-        self.awaited.load(SeqCst) > 0
+        self.awaited.load(SeqCst) > 0 && !self.has_room()
+    }
+
+    /// Leave to make a batch, if nobody has to be waited for.
+    pub(crate) fn try_place(self: &Arc<Self>, made: Made) -> Option<Place> {
+        let aside = match made {
+            Made::WhenPolled => None,
+            Made::Aside => Some(Arc::clone(&self.aside).try_acquire_owned().ok()?),
+        };
+        self.has_room().then(|| Place { unread: Arc::clone(self), turn: None, aside })
     }
 
     /// Once there is room, or it is the caller's turn.
     ///
     /// # Errors
     /// 53200 if that takes too long.
-    pub(crate) async fn place(self: &Arc<Self>) -> Result<Place, SqlError> {
-        if self.has_room() {
-            return Ok(Place { unread: self.clone(), turn: None });
+    pub(crate) async fn place(self: &Arc<Self>, made: Made) -> Result<Place, SqlError> {
+        if let Some(place) = self.try_place(made) {
+            return Ok(place);
         }
         let _awaited = Awaited::new(self);
-        let place = tokio::time::timeout(self.patience, self.wait_for_place()).await;
-        place.map_err(|_| self.no_room())
+        let mut place = pin!(self.wait_for_place(made));
+        loop {
+            match tokio::time::timeout(self.patience, &mut place).await {
+                Ok(place) => return Ok(place),
+                // It waits for those before it.
+                Err(_) if self.has_room() => {}
+                Err(_) => return Err(self.no_room()),
+            }
+        }
     }
 
-    async fn wait_for_place(self: &Arc<Self>) -> Place {
+    async fn wait_for_place(self: &Arc<Self>, made: Made) -> Place {
         let _first = self.first.acquire().await;
-        let mut turn = pin!(self.turn.clone().acquire_owned());
+        let mut turn = pin!(Arc::clone(&self.turn).acquire_owned());
         loop {
             let mut freed = pin!(self.room.notified());
             // From now on it is heard.
             freed.as_mut().enable();
             if self.has_room() {
-                return Place { unread: self.clone(), turn: None };
+                let aside = self.aside(made).await;
+                // What was made meanwhile may have taken it.
+                if self.has_room() {
+                    return Place { unread: Arc::clone(self), turn: None, aside };
+                }
+                continue;
             }
             tokio::select! {
                 () = freed => {}
-                Ok(turn) = &mut turn => return Place { unread: self.clone(), turn: Some(turn) },
+                Ok(turn) = &mut turn => return Place { unread: Arc::clone(self), turn: Some(turn), aside: None },
             }
+        }
+    }
+
+    async fn aside(&self, made: Made) -> Option<OwnedSemaphorePermit> {
+        match made {
+            Made::WhenPolled => None,
+            Made::Aside => Arc::clone(&self.aside).acquire_owned().await.ok(),
         }
     }
 
@@ -147,13 +197,13 @@ impl Unread {
         let bytes = BYTES_PER_BYTE * bytes;
         self.bytes.fetch_add(bytes, SeqCst);
         self.budget.reserve(bytes);
-        Some(Counted { unread: self.clone(), bytes, _turn: turn })
+        Some(Counted { unread: self.clone(), bytes, turn })
     }
 }
 
 impl Place {
     pub(crate) fn holds(&self) -> bool {
-        self.turn.is_some() || self.unread.has_room()
+        self.turn.is_some() || self.aside.is_some() || self.unread.has_room()
     }
 
     /// Counts the batch that was made. The turn goes with it, or is over.
@@ -241,7 +291,7 @@ mod tests {
     }
 
     async fn admitted(unread: &Arc<Unread>) -> Place {
-        unread.place().await.ok().unwrap()
+        unread.place(Made::WhenPolled).await.ok().unwrap()
     }
 
     #[tokio::test]
@@ -249,7 +299,7 @@ mod tests {
         let (unread, _dir) = unread(PATIENCE);
         let four = unread.count(&batch(4 * MIB)).unwrap();
         let turn = admitted(&unread).await.count(&batch(MIB));
-        let mut waiting: Vec<_> = (0..3).map(|_| Box::pin(unread.place())).collect();
+        let mut waiting: Vec<_> = (0..3).map(|_| Box::pin(unread.place(Made::WhenPolled))).collect();
         for place in &mut waiting {
             assert!(place.as_mut().now_or_never().is_none());
         }
@@ -271,12 +321,12 @@ mod tests {
         let (unread, _dir) = unread(Duration::from_millis(1));
         let four = unread.count(&batch(4 * MIB)).unwrap();
         let _turn = admitted(&unread).await;
-        let error = unread.place().await.err().unwrap();
+        let error = unread.place(Made::WhenPolled).await.err().unwrap();
         assert_eq!(error.sqlstate, Some("53200"));
         assert!(error.error.message().ends_with("8388608 bytes"), "{}", error.error);
         assert!(!unread.is_awaited());
         drop(four);
-        assert!(unread.place().await.is_ok());
+        assert!(unread.place(Made::WhenPolled).await.is_ok());
     }
 
     #[tokio::test]
@@ -306,6 +356,25 @@ mod tests {
         assert!(waiting.await.turn.is_none());
         drop((one, turn));
         assert_eq!((unread.budget.queries(), unread.bytes.load(SeqCst)), (0, 0));
+    }
+
+    #[tokio::test]
+    async fn what_is_made_aside_is_made_for_a_few_at_a_time() {
+        let (unread, _dir) = unread(PATIENCE);
+        let mut places = Vec::from_iter((0..LOOKUPS_MAX).map(|_| unread.try_place(Made::Aside).unwrap()));
+        assert!(unread.try_place(Made::Aside).is_none());
+        let mut waiting = Box::pin(unread.place(Made::Aside));
+        assert!(waiting.as_mut().now_or_never().is_none() && !unread.is_awaited());
+        // Others do not wait for them.
+        admitted(&unread).await;
+        assert!(places.pop().unwrap().count(&batch(100)).is_none());
+        places.push(waiting.await.ok().unwrap());
+        // They keep their leave when there is no more room, but none is given.
+        let four = places.pop().unwrap().count(&batch(4 * MIB));
+        assert!(four.is_some() && !unread.has_room() && places.iter().all(Place::holds));
+        assert!(unread.try_place(Made::Aside).is_none());
+        let place = unread.place(Made::Aside).await.ok().unwrap();
+        assert!(place.turn.is_some() && place.aside.is_none());
     }
 
     #[test]

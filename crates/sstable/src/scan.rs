@@ -106,6 +106,23 @@ impl Sstable {
         }
     }
 
+    /// Bytes that a value of `column` takes in memory, on the average of the page in which they take most.
+    ///
+    /// # Errors
+    /// `Corrupt`.
+    pub fn value_bytes_max(&self, column: &Column) -> Result<u64> {
+        let (Source::File(position) | Source::TsAsInt64(position)) = self.source_of(column)? else {
+            return Ok(VIEW_BYTES);
+        };
+        let metadata = self.arrow_metadata()?.metadata();
+        let groups = 0..self.index().groups().min(metadata.num_row_groups());
+        let of_column =
+            |column| groups.clone().map(|group| self.row_bytes_max(metadata, group, column)).max();
+        let of_columns =
+            || (0..self.index().columns.len()).map(|column| of_column(column).unwrap_or(0)).collect();
+        Ok(self.value_bytes.get_or_init(of_columns)[position])
+    }
+
     /// The row groups that hold some of `rows`, and how to read each.
     fn groups_to_read(
         &self,

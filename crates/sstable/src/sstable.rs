@@ -33,6 +33,8 @@ pub struct Sstable {
     arrow_metadata: OnceLock<ArrowReaderMetadata>,
     /// What that takes in memory.
     metadata_bytes: AtomicUsize,
+    /// By column, see [`value_bytes_max`](Self::value_bytes_max); computed when first asked for.
+    pub(crate) value_bytes: OnceLock<Box<[u64]>>,
 }
 
 /// What the filters of all SSTables know a key by.
@@ -114,6 +116,7 @@ impl Sstable {
             newest_column,
             arrow_metadata: OnceLock::new(),
             metadata_bytes: AtomicUsize::new(0),
+            value_bytes: OnceLock::new(),
         })
     }
 

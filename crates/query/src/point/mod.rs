@@ -8,7 +8,7 @@ mod single;
 
 use crate::context::QueryEngine;
 use crate::delivery;
-use crate::unread::{self, Counted, Place, Unread};
+use crate::unread::{self, Counted, Made, Place, Unread};
 use arrow::array::RecordBatch;
 use arrow::compute::concat_batches;
 use arrow::datatypes::{Field, Schema as ArrowSchema, SchemaRef};
@@ -175,10 +175,13 @@ impl PointRead {
         let mut counted = Vec::from_iter(place.and_then(|place| place.count(&batch)));
         if !pending.is_empty() {
             let pending: Arc<[Vec<u8>]> = pending.into();
-            let (mut place, mut bytes_max) = (None, bytes_without_room(unread));
+            let has_turn = counted.iter().any(Counted::has_turn);
+            let (mut place, mut bytes_max) =
+                (None, if has_turn { usize::MAX } else { bytes_without_room(unread) });
             let (more, found, seen) = loop {
                 let view = snapshot.as_ref().map_or_else(|| plan.engine.read_view(), |s| s.view());
                 let (plan, pending, memory) = (Arc::clone(plan), Arc::clone(&pending), Arc::clone(memory));
+                let counts = unread.cloned();
                 let read = move || {
                     // Others have taken the room meanwhile.
                     if place.as_ref().is_some_and(|place: &Place| !place.holds()) {
@@ -187,7 +190,10 @@ impl PointRead {
                     let Some(read) = plan.read_files(&pending, view, &memory, bytes_max)? else {
                         return Ok(None);
                     };
-                    let counted = place.and_then(|place| place.count(&read.0));
+                    let counted = match place {
+                        Some(place) => place.count(&read.0),
+                        None => counts.and_then(|unread| unread.count(&read.0)),
+                    };
                     Ok(Some((read, counted)))
                 };
                 if let Some((read, more)) = query.runtime().lookup(read).await? {
@@ -319,7 +325,7 @@ fn bytes_without_room(unread: Option<&Arc<Unread>>) -> usize {
 
 /// Room for rows that a client may leave `unread`, once there is some.
 async fn place_of(unread: Option<&Arc<Unread>>) -> Result<Option<Place>, SqlError> {
-    OptionFuture::from(unread.map(Unread::place)).await.transpose()
+    OptionFuture::from(unread.map(|unread| unread.place(Made::WhenPolled))).await.transpose()
 }
 
 /// The rows found so far, as columns.

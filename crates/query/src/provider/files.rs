@@ -32,6 +32,8 @@ pub(super) struct Context<'a> {
     pub(super) table: Arc<str>,
     pub(super) columns: &'a TableColumns,
     pub(super) cache: &'a StatisticsCache,
+    /// Rows of a batch.
+    pub(super) batch_rows: usize,
 }
 
 /// Whether the snapshot sees any row of the file.
@@ -73,6 +75,7 @@ pub(super) fn plan(
         .with_file_groups(split.unwrap_or(groups))
         .with_statistics(statistics)
         .with_limit(limit)
+        .with_batch_size(Some(context.batch_rows))
         .with_expr_adapter(Some(Arc::new(ColumnsById::new(Arc::clone(&context.columns.schema)))))
         .with_projection_indices(projection.cloned())?
         .build();

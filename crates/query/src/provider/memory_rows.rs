@@ -3,6 +3,8 @@
 //! A partition per tablet. Batches are made when a partition is opened, of the columns that the plan wants.
 
 use super::TableColumns;
+use crate::long_rows::rows_of;
+use crate::unread::is_short;
 use arrow::array::RecordBatch;
 use arrow::datatypes::SchemaRef;
 use datafusion::common::stats::Precision;
@@ -79,6 +81,21 @@ impl MemorySource {
         arranged.map_err(|e| DataFusionError::External(Box::new(e)))
     }
 
+    /// How many rows a batch may have, by those of the tablet whose rows are longest on the average.
+    pub(crate) fn batch_rows(&self) -> usize {
+        let tablets = 0..self.tablets.len();
+        tablets.map(|tablet| self.batch_rows_of(tablet, usize::MAX)).min().unwrap_or(usize::MAX)
+    }
+
+    /// How many rows a batch of a tablet has that would have `rows` if they were short.
+    fn batch_rows_of(&self, partition: usize, rows: usize) -> usize {
+        if is_short(&self.projected) {
+            return rows;
+        }
+        let Tablet { rows: tablet, bytes } = &self.tablets[partition];
+        rows_of((bytes / tablet.rows().max(1)) as u64, rows)
+    }
+
     fn rows(&self, partition: Option<usize>) -> usize {
         match partition {
             Some(partition) => self.tablets[partition].rows.rows(),
@@ -93,7 +110,7 @@ impl DataSource for MemorySource {
         let batches = Batches {
             source: self.clone(),
             partition,
-            batch_rows: context.session_config().batch_size(),
+            batch_rows: self.batch_rows_of(partition, context.session_config().batch_size()),
             made: None,
             left: self.fetch.unwrap_or(usize::MAX),
             reservation: consumer.register(context.memory_pool()),

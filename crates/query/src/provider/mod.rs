@@ -22,6 +22,7 @@ pub(crate) use reader::SstableExtension;
 pub(crate) use statistics::StatisticsCache;
 
 use crate::context::StatementView;
+use crate::long_rows::rows_of;
 use arrow::array::RecordBatch;
 use arrow::datatypes::{Schema as ArrowSchema, SchemaRef};
 use async_trait::async_trait;
@@ -35,7 +36,7 @@ use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::empty::EmptyExec;
 use datafusion::physical_plan::union::UnionExec;
 use key_bounds::KeyBounds;
-use oribi_engine::Table;
+use oribi_engine::{KeyRange, Table};
 use oribi_types::Schema;
 use oribi_types::batch::ts_field;
 use std::fmt;
@@ -117,12 +118,21 @@ impl OribiTable {
         format!("{}.{}", self.table.schema_name(), self.table.name())
     }
 
+    /// How many rows a batch of a scan has that would have `rows` if they were short, by those of them that are in files.
+    fn batch_rows(&self, keys: &KeyRange, projection: Option<&Vec<usize>>, rows: usize) -> Result<usize> {
+        let all = || (0..self.columns.schema.columns().len()).collect();
+        let columns = projection.map_or_else(all, |projection| self.columns.stored(projection).0);
+        let row_bytes = self.table.file_row_bytes_max(keys, &columns);
+        Ok(rows_of(row_bytes.map_err(|e| DataFusionError::External(Box::new(e)))?, rows))
+    }
+
     /// The rows by key, if that is cheaper than a scan.
     async fn range(
         &self,
         bounds: &KeyBounds,
         tablets: &[usize],
         projection: Option<&Vec<usize>>,
+        batch_rows: usize,
         limit: Option<usize>,
     ) -> Result<Option<RangeSource>> {
         if !bounds.is_bounded() && self.first_by_key.is_none() {
@@ -143,8 +153,13 @@ impl OribiTable {
         if wanted > worth {
             return Ok(None);
         }
+        // A longer one is read in larger steps even if few keys have many versions.
+        let batch_rows = match rows <= RANGE_ROWS_MAX {
+            true => rows_of(self.table.memory_row_bytes_max(), batch_rows),
+            false => batch_rows,
+        };
         let of = (&self.view, &self.table, &self.columns);
-        RangeSource::new(of, bounds.clone(), tablets, projection, limit).map(Some)
+        RangeSource::new(of, bounds.clone(), tablets, projection, batch_rows, limit).map(Some)
     }
 }
 
@@ -181,7 +196,8 @@ impl TableProvider for OribiTable {
     ) -> Result<Arc<dyn ExecutionPlan>> {
         let bounds = KeyBounds::of(&self.columns.schema, filters);
         let tablets = bounds.tablets(&self.table);
-        if let Some(range) = self.range(&bounds, &tablets, projection, limit).await? {
+        let batch_rows = self.batch_rows(&bounds.keys, projection, state.config().batch_size())?;
+        if let Some(range) = self.range(&bounds, &tablets, projection, batch_rows, limit).await? {
             return Ok(DataSourceExec::from_data_source(range));
         }
         let scan =
@@ -194,6 +210,7 @@ impl TableProvider for OribiTable {
                 table: self.name().into(),
                 columns: &self.columns,
                 cache: &self.view.statistics,
+                batch_rows,
             };
             branches.push(files::plan(&context, &files, state, projection, limit)?);
         }

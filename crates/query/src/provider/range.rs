@@ -42,6 +42,8 @@ pub(crate) struct RangeSource {
     /// Positions in `columns.arrow`.
     projection: Arc<[usize]>,
     projected: SchemaRef,
+    /// Of a batch, at most.
+    batch_rows: usize,
     fetch: Option<usize>,
     metrics: ExecutionPlanMetricsSet,
 }
@@ -52,6 +54,7 @@ impl RangeSource {
         bounds: KeyBounds,
         tablets: Vec<(usize, u64)>,
         projection: Option<&Vec<usize>>,
+        batch_rows: usize,
         fetch: Option<usize>,
     ) -> Result<Self> {
         let all = || (0..columns.arrow.fields().len()).collect();
@@ -63,6 +66,7 @@ impl RangeSource {
             tablets: tablets.into(),
             projection: projection.cloned().unwrap_or_else(all).into(),
             projected: project_schema(&columns.arrow, projection)?,
+            batch_rows,
             fetch,
             metrics: ExecutionPlanMetricsSet::new(),
         })
@@ -71,6 +75,15 @@ impl RangeSource {
     /// Name of the table that is read.
     pub(crate) fn table(&self) -> String {
         format!("{}.{}", self.table.schema_name(), self.table.name())
+    }
+
+    pub(crate) fn batch_rows(&self) -> usize {
+        self.batch_rows
+    }
+
+    /// Whether it is read in a few steps, however few of its rows pass what filters are above.
+    pub(crate) fn is_short(&self) -> bool {
+        self.tablets.iter().map(|(_, rows)| rows).sum::<u64>() <= super::RANGE_ROWS_MAX
     }
 
     fn rows_max(&self, partition: Option<usize>) -> usize {
@@ -110,7 +123,7 @@ impl DataSource for RangeSource {
             range: Some(self.view.engine.range(&self.table, tablet, keys, &stored, snapshot)),
             source: self.clone(),
             partition,
-            batch_rows: context.session_config().batch_size(),
+            batch_rows: context.session_config().batch_size().min(self.batch_rows),
             rows_next: ROWS_FIRST,
             left: self.fetch.unwrap_or(usize::MAX),
             counted: RangeCounts::default(),

@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used)] // a test that cannot go on panics
 #![allow(clippy::disallowed_methods, reason = "makes and inspects files as a user does")]
 
+mod batches_of_long_rows_are_short;
 mod columns_change_under_old_files;
 mod concurrent_updates_lose_nothing;
 mod conditionals_have_one_type;

@@ -99,6 +99,22 @@ async fn numbers_do_not_wait_for_texts_that_nobody_takes() {
     assert_eq!(other.await.unwrap(), 1);
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn a_look_up_in_memory_and_files_does_not_wait_for_itself() {
+    let db = table().await;
+    let mut unread = Vec::new();
+    while unread.len() < 2 {
+        let mut rows = ask(&db, "select k, v from t").await;
+        rows.next().await.unwrap().unwrap();
+        unread.push(rows);
+    }
+    db.run("insert into t values (3, repeat('x', 1048576))").await;
+    assert!(db.engine.memory().queries() >= ROOM);
+    // It has the turn for what memory has.
+    assert_eq!(db.try_rows("select v from t where k in (1, 3)", &[]).await.unwrap()[0].num_rows(), 2);
+    drop(unread);
+}
+
 #[tokio::test]
 async fn a_long_row_is_not_answered_on_the_spot() {
     let db = table().await;
