@@ -13,6 +13,7 @@ mod background;
 mod catalog;
 mod ceiling;
 mod check;
+mod columns;
 mod compaction;
 mod ddl;
 mod deletions;

@@ -34,6 +34,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
 mod cold;
+mod key_order;
 mod stage;
 #[cfg(test)]
 mod tests;

@@ -1,21 +1,18 @@
 //! The rows of a range that one SSTable has and the snapshot sees, in key order.
 
 use super::{Scope, Tally};
+use crate::columns::{Columns, commit_ts};
 use crate::tablet::LiveFile;
-use arrow::array::{AsArray, RecordBatch};
-use arrow::datatypes::UInt64Type;
+use arrow::array::RecordBatch;
 use oribi_sstable::Batches;
-use oribi_types::batch::{EncodedKeys, encode_keys, value_at};
-use oribi_types::{ColumnSource, Result, Schema, Timestamp, ValueRef};
-use smallvec::{SmallVec, smallvec};
+use oribi_types::batch::{EncodedKeys, encode_keys};
+use oribi_types::{Result, Timestamp};
 use std::ops::Range;
 use std::sync::Arc;
 
 /// Rows that are read at once: less than a page first, because many a reader wants no more.
 const ROWS_FIRST: usize = 256;
 const ROWS_MAX: usize = 8192;
-/// Columns of a row that are encoded without allocating.
-const SLOTS_INLINE: usize = 32;
 
 /// Always has a row: one whose [`advance`](Self::advance) finds none is to be dropped.
 pub(super) struct FileRows {
@@ -58,26 +55,14 @@ impl FileRows {
     /// That row, appended to `row`, and its commit timestamp. Columns that were not asked for are null.
     pub fn read(&self, columns: &Columns, row: &mut Vec<u8>) -> Timestamp {
         let batch = self.batch.as_ref().expect("there is a row");
-        let mut slots: SmallVec<[ValueRef<'_>; SLOTS_INLINE]> =
-            smallvec![ValueRef::Null; columns.schema.layout().slots().len()];
-        for (array, position) in batch.columns().iter().zip(&columns.positions) {
-            let column = &columns.schema.columns()[*position];
-            if let ColumnSource::Slot(slot) = column.source {
-                slots[usize::from(slot)] = value_at(array, column.column_type, self.next);
-            }
-        }
-        columns.schema.layout().encode(&slots, row);
-        self.ts(batch)
+        columns.encode(batch, self.next, row);
+        commit_ts(batch, self.next)
     }
 
     /// Goes on to the next row that the snapshot sees; false if there is none.
     pub fn advance(&mut self, scope: &Scope, tally: &mut Tally) -> Result<bool> {
         self.next += 1;
         self.fill(scope, tally)
-    }
-
-    fn ts(&self, batch: &RecordBatch) -> Timestamp {
-        Timestamp(batch.column(batch.num_columns() - 1).as_primitive::<UInt64Type>().value(self.next))
     }
 
     /// Reads on, if need be, up to a row that the snapshot sees; false if there is none.
@@ -87,7 +72,7 @@ impl FileRows {
             while let Some(batch) = &self.batch
                 && self.next < batch.num_rows()
             {
-                if self.ts(batch) <= scope.ts() {
+                if commit_ts(batch, self.next) <= scope.ts() {
                     return Ok(true);
                 }
                 self.next += 1;
@@ -103,7 +88,7 @@ impl FileRows {
                 return Ok(false);
             }
             let sstable = &self.file.sstable;
-            self.batches = Some(sstable.batches(&columns.schema, &columns.positions, true, Some(&rows))?);
+            self.batches = Some(sstable.batches(&columns.schema, columns.positions(), true, Some(&rows))?);
         }
     }
 
@@ -125,31 +110,5 @@ impl FileRows {
             }
         }
         ranges
-    }
-}
-
-/// What is read of each row.
-pub(super) struct Columns {
-    pub schema: Arc<Schema>,
-    /// Positions in the schema: those wanted, those of the key, and what rows expire by.
-    positions: Vec<usize>,
-}
-
-impl Columns {
-    pub fn positions(&self) -> &[usize] {
-        &self.positions
-    }
-
-    pub fn new(schema: Arc<Schema>, wanted: &[usize], expiry_slot: Option<u16>) -> Self {
-        let needed = |(position, column): (usize, &oribi_types::Column)| {
-            let needed = match column.source {
-                ColumnSource::Key(_) => true,
-                ColumnSource::Slot(slot) => wanted.contains(&position) || expiry_slot == Some(slot),
-                ColumnSource::CommitTimestamp => false,
-            };
-            needed.then_some(position)
-        };
-        let positions = schema.columns().iter().enumerate().filter_map(needed).collect();
-        Columns { schema, positions }
     }
 }

@@ -23,11 +23,11 @@ pub use keys::KeyRange;
 pub use split::RangePart;
 
 use crate::catalog::Table;
+use crate::columns::Columns;
 use crate::engine::{Engine, Obligation};
 use crate::read::RowVersion;
 use crate::tablet::{LiveFile, Tablet};
 use crate::timeline::Snapshot;
-use files::Columns;
 use memory::MemoryRows;
 use oribi_types::{Result, Timestamp};
 use sources::{Sources, Step};

@@ -1,14 +1,15 @@
 //! What a write of several rows needs from files is read before anything is latched: a row in a file takes a hundred times as
 //! long as one in memory, and others would wait for all of them.
 //!
-//! 1. Each operation that must know its row, whose key is not in memory and, by the filters, may be in a file, is looked up there.
-//!    What is found is kept, with its place in the files.
+//! 1. Each operation that must know its row, whose key is not in memory and, by the filters, may be in a file, is looked up there,
+//!    many [in the order of their keys](super::key_order). What is found is kept, with its place in the files.
 //! 2. Under the latches, a row that is still not in memory is as it was read if its place is: each write of it since would be in a
 //!    memtable, or would have been flushed, which marks the place. A key that was nowhere still is, if the tablet has the
 //!    same files.
 //! 3. What does not hold any more, since files were compacted or rows left the cache, is read under the latches where it is
 //!    little. Otherwise the latches are given back, and it is read as before.
 
+use super::key_order::Asked;
 use super::stage::{groups, hashes};
 use super::{Read, Target, WriteOp};
 use crate::catalog::Table;
@@ -85,6 +86,11 @@ impl Look {
         &self.files[at].1
     }
 
+    /// Notes that the key of operation `i` is nowhere.
+    fn note_absent(&mut self, i: usize) {
+        self.absent[i / GROUP] |= 1 << (i % GROUP);
+    }
+
     fn is_current(&self, tablet: &Arc<Tablet>) -> bool {
         let of = |(of, files): &(Arc<Tablet>, Arc<FileSet>)| {
             Arc::ptr_eq(of, tablet) && Arc::ptr_eq(files, &tablet.state().files)
@@ -129,8 +135,13 @@ impl ReadAhead {
         self.look.as_ref().is_some_and(|look| look.is_current(tablet))
     }
 
+    /// Whether there was no room for a row.
+    pub(super) fn is_full(&self) -> bool {
+        self.is_full
+    }
+
     /// Keeps a row, if there is room.
-    fn keep(
+    pub(super) fn keep(
         &mut self,
         budget: &Arc<MemoryBudget>,
         op: &WriteOp<'_>,
@@ -182,25 +193,51 @@ impl Engine {
             return Ok(());
         }
         look.absent.resize(ops.len().div_ceil(GROUP), 0);
-        let mut buffer = FileRowBuffer::default();
+        let mut unknown = Vec::new();
         for group in groups(ops.len()) {
             for i in self.cold(group, ops, targets) {
-                let (op, (tablet, key)) = (&ops[i], targets[i]);
-                if look.files_of(tablet).may_contain(key.key) {
-                    if ahead.is_full || ahead.find(op.table, tablet, key).is_some() {
-                        continue;
-                    }
-                    if let Some(found) =
-                        self.read_files(op.table, tablet, key.key, Timestamp::MAX, &mut buffer)?
-                    {
-                        ahead.keep(&self.budget, op, key, &buffer.row, found);
-                        continue;
-                    }
+                let (tablet, key) = targets[i];
+                if !look.files_of(tablet).may_contain(key.key) {
+                    look.note_absent(i);
+                } else if !ahead.is_full && ahead.find(ops[i].table, tablet, key).is_none() {
+                    unknown.push(i);
                 }
-                look.absent[i / GROUP] |= 1 << (i % GROUP);
             }
         }
+        let of = |i: usize| (targets[i].0.id, targets[i].1.key);
+        unknown.sort_unstable_by_key(|&i| of(i));
+        unknown.dedup_by_key(|i| of(*i));
+        for of_tablet in unknown.chunk_by(|a, b| of(*a).0 == of(*b).0) {
+            self.read_unknown(&Asked { ops, targets }, of_tablet, &mut look, ahead)?;
+        }
         ahead.look = Some(look);
+        Ok(())
+    }
+
+    /// Reads the rows of the operations `unknown`, which are of one tablet and come in order of their keys.
+    fn read_unknown(
+        &self,
+        asked: &Asked<'_>,
+        unknown: &[usize],
+        look: &mut Look,
+        ahead: &mut ReadAhead,
+    ) -> Result<()> {
+        let files = look.files_of(asked.targets[unknown[0]].0).clone();
+        if let Some(absent) = self.read_in_key_order(asked, unknown, &files, ahead)? {
+            absent.into_iter().for_each(|i| look.note_absent(i));
+            return Ok(());
+        }
+        let mut buffer = FileRowBuffer::default();
+        for &i in unknown {
+            let (op, (tablet, key)) = (&asked.ops[i], asked.targets[i]);
+            match self.read_files(op.table, tablet, key.key, Timestamp::MAX, &mut buffer)? {
+                Some(found) => ahead.keep(&self.budget, op, key, &buffer.row, found),
+                None => look.note_absent(i),
+            }
+            if ahead.is_full {
+                break;
+            }
+        }
         Ok(())
     }
 
