@@ -1,5 +1,6 @@
 """Imports the same Parquet files into Oribi and into DuckDB tables with the same primary keys, then runs the 22 queries
-on both in turns, and prints times, ratios and the peak memory of the import."""
+on both in turns and, with --changes, updates and deletes of many rows; prints times, ratios and the peak memory of the
+import."""
 
 import argparse
 import os
@@ -54,6 +55,7 @@ def main():
     parser.add_argument("--memory", default="512MiB", help="budget of Oribi's import")
     parser.add_argument("--serve-memory", default="2GiB", help="budget of Oribi's server")
     parser.add_argument("--runs", type=int, default=3)
+    parser.add_argument("--changes", action="store_true", help="update and delete rows in place of the queries")
     options = parser.parse_args()
     # Several times the data: nothing of it is to stay behind.
     with tempfile.TemporaryDirectory(prefix="oribi-compare-") as folder:
@@ -68,9 +70,34 @@ def compare(folder, options):
 
     server = Server(folder / "data", "--memory", options.serve_memory, "--log", "warn")
     try:
-        compare_queries(server, duck, options.runs)
+        if options.changes:
+            compare_changes(server, duck)
+        else:
+            compare_queries(server, duck, options.runs)
     finally:
         server.stop()
+
+
+# A tenth of all rows, scattered; as many; some of a range of keys. Once each: the rows are in files alone before.
+CHANGES = {
+    "update a tenth": "update lineitem set l_quantity = l_quantity + 1 where l_orderkey % 10 = 3",
+    "delete a tenth": "delete from lineitem where l_orderkey % 10 = 4",
+    "update a range": "update lineitem set l_quantity = l_quantity + 1 where l_orderkey between {} and {}",
+}
+
+
+def compare_changes(server, duck):
+    """Every change leaves the same rows behind in both."""
+    left = "select count(*), sum(l_quantity), sum(l_orderkey) from lineitem"
+    (keys,) = duck.execute("select max(l_orderkey) from lineitem").fetchone()
+    print(f"{'':16} {'rows':>8} {'s':>8} {'DuckDB s':>9} {'ratio':>6}")
+    with server.sql() as connection:
+        for name, change in CHANGES.items():
+            change = change.format(keys // 10, keys // 10 + keys * 9 // 1000)
+            mine, changed = timed(lambda: connection.execute(change).rowcount)
+            other, _ = timed(lambda: duck.execute(change))
+            assert_same_answer(name, connection.execute(left).fetchall(), duck.execute(left).fetchall())
+            print(f"{name:16} {changed:8} {mine:8.2f} {other:9.2f} {mine / other:6.1f}", flush=True)
 
 
 def compare_queries(server, duck, runs):

@@ -1,6 +1,7 @@
 """Clients of the memcached port and of Kudu's that send garbage, halves or too much: they cost bounded memory, and nobody
 else's answers."""
 
+import contextlib
 import pathlib
 import random
 import socket
@@ -55,6 +56,14 @@ def half_a_request(server, i):
     client = connect(server)
     halves = [b"set k 0 0 1000000\r\n", b"ms k 1000000\r\n", binary_set(1_000_009), b"get " + b"key " * 1000, b"set k 0 0"]
     client.sendall(halves[i % len(halves)] + (b"x" * 1000 if i % 5 < 3 else b""))
+    return client
+
+
+def half_a_long_request(server, i):
+    client = connect(server)
+    client.setblocking(False)
+    with contextlib.suppress(BlockingIOError):
+        client.send(b"set k 0 0 1000000\r\n" + bytes(100_000))
     return client
 
 
@@ -130,6 +139,8 @@ def kudu_scans_without_reading_the_answers(server, i):
         (garbage, 100, 32 * MIB),
         # 1 MB is declared each time, and 1 kB sent.
         (half_a_request, 300, 32 * MIB),
+        # All of them together have 128 MiB, and those who wait for some of that 48 KiB each.
+        (half_a_long_request, 1000, 230 * MIB),
         (a_request_said_to_be_huge, 30, 32 * MIB),
         # The answers would be 1 GB each time.
         (requests_without_reading_the_answers, 40, 80 * MIB),
