@@ -1,8 +1,10 @@
 //! Plain DataFusion over Parquet files, with its own settings and its own scan: what our tables are measured against.
 
 use crate::error::sql_error;
+use arrow::array::RecordBatch;
+use arrow::datatypes::SchemaRef;
 use datafusion::prelude::{ParquetReadOptions, SessionConfig, SessionContext};
-use futures::StreamExt;
+use futures::TryStreamExt;
 use oribi_types::Result;
 use std::path::PathBuf;
 
@@ -27,17 +29,14 @@ impl ParquetReference {
         Ok(ParquetReference { context })
     }
 
-    /// Runs a query to its end and counts its rows.
+    /// The rows of a query.
     ///
     /// # Errors
     /// Those of the query.
-    pub async fn rows(&self, sql: &str) -> Result<u64> {
+    pub async fn rows(&self, sql: &str) -> Result<(SchemaRef, Vec<RecordBatch>)> {
         let frame = self.context.sql(sql).await.map_err(|e| sql_error(e).error)?;
-        let mut batches = frame.execute_stream().await.map_err(|e| sql_error(e).error)?;
-        let mut rows = 0;
-        while let Some(batch) = batches.next().await {
-            rows += batch.map_err(|e| sql_error(e).error)?.num_rows() as u64;
-        }
-        Ok(rows)
+        let batches = frame.execute_stream().await.map_err(|e| sql_error(e).error)?;
+        let schema = batches.schema();
+        Ok((schema, batches.try_collect().await.map_err(|e| sql_error(e).error)?))
     }
 }

@@ -275,7 +275,7 @@ impl Plan {
         match self {
             Plan::Query(query) => Some(query.schema()),
             Plan::Point(point) => Some(point.columns()),
-            Plan::Explain(_) => Some(Explain::columns()),
+            Plan::Explain(explain) => Some(explain.columns()),
             Plan::Insert(insert) => insert.columns(),
             Plan::Update(update) => update.columns(),
             Plan::Delete(delete) => delete.columns(),

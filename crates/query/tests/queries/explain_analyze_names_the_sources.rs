@@ -1,6 +1,8 @@
 //! `EXPLAIN ANALYZE` says how many rows and bytes came from memory and from SSTables.
 
 use crate::db::Db;
+use arrow::array::AsArray;
+use oribi_types::schema::TYPE_METADATA;
 
 #[tokio::test]
 async fn of_a_scan() {
@@ -49,4 +51,57 @@ async fn of_a_look_up() {
     assert!(text.contains("row cache 0 rows, 0 bytes; sstables 2 rows, "), "nothing is cached yet: {text}");
     let text = db.explain(sql).await;
     assert!(text.contains("row cache 2 rows, "), "the read left its rows behind: {text}");
+}
+
+/// The one row that `EXPLAIN (FORMAT JSON)` answers.
+async fn told(db: &Db, sql: &str) -> serde_json::Value {
+    let batches = db.try_rows(sql, &[]).await.unwrap();
+    assert_eq!(batches.iter().map(|batch| batch.num_rows()).sum::<usize>(), 1);
+    let text = batches[0].column(0).as_string::<i32>().value(0);
+    serde_json::from_str(text).unwrap()
+}
+
+/// All operators of a plan.
+fn operators(plan: &serde_json::Value) -> Vec<&serde_json::Value> {
+    let below = plan["Plans"].as_array().into_iter().flatten();
+    std::iter::once(plan).chain(below.flat_map(operators)).collect()
+}
+
+#[tokio::test]
+async fn in_json_operator_by_operator() {
+    let db = Db::new();
+    db.run("create table t (k bigint primary key, s text)").await;
+    db.run("insert into t select value, 'text' from generate_series(1, 100) as g(value)").await;
+    db.flush("t");
+    db.run("insert into t values (101, 'new')").await;
+    let sql = "explain (analyze, format json) select s, count(*) from t group by s";
+    assert_eq!(db.prepare(sql).await.columns().unwrap().field(0).metadata()[TYPE_METADATA], "json");
+    let told = told(&db, sql).await;
+    assert!(told[0]["Planning Time"].as_f64().unwrap() > 0.0, "{told}");
+    assert!(told[0]["Execution Time"].as_f64().unwrap() > 0.0, "{told}");
+    assert_eq!(told[0]["Plan"]["Actual Rows"], 2, "{told}");
+    let operators = operators(&told[0]["Plan"]);
+    assert!(operators.iter().all(|operator| operator["Compute Time"].is_f64()), "{told}");
+    assert!(operators.iter().any(|operator| operator["Node Type"] == "AggregateExec"), "{told}");
+    let scans = operators.iter().filter(|operator| operator["Relation Name"] == "public.t");
+    let rows = |scan: &serde_json::Value| (scan["File Rows"].as_u64(), scan["Memory Rows"].as_u64());
+    let mut scanned: Vec<_> = scans.map(|scan| rows(scan)).collect();
+    scanned.sort_unstable();
+    assert_eq!(scanned, [(Some(0), Some(1)), (Some(100), Some(0))], "{told}");
+}
+
+#[tokio::test]
+async fn in_json_of_what_has_no_plan() {
+    let db = Db::new();
+    db.run("create table t (k bigint primary key, s text)").await;
+    db.run("insert into t values (1, 'a')").await;
+    let read = told(&db, "explain (analyze, format json) select s from t where k = 1").await;
+    assert_eq!(read[0]["Plan"]["Node Type"], "Point Read");
+    assert_eq!(read[0]["Plan"]["Actual Rows"], 1);
+    let write = told(&db, "explain (format json) delete from t where s = 'a'").await;
+    assert_eq!(write[0]["Plan"]["Node Type"], "ModifyTable");
+    assert!(write[0]["Plan"]["Plans"][0]["Node Type"].is_string(), "{write}");
+    assert_eq!(write[0]["Execution Time"], serde_json::Value::Null);
+    let insert = told(&db, "explain (format json) insert into t values (2, 'b')").await;
+    assert_eq!(insert[0]["Plan"]["Node Type"], "ModifyTable");
 }

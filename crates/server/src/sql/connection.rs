@@ -3,14 +3,14 @@
 use crate::database;
 use crate::sql::output::{Column, Printer, Shape};
 use arrow::array::{ArrayRef, RecordBatch};
-use arrow::datatypes::Field;
+use arrow::datatypes::{Field, SchemaRef};
 use arrow::util::display::{ArrayFormatter, FormatOptions};
 use futures::{StreamExt, TryStreamExt};
 use oribi_session::Database;
 use oribi_session::sql::{Outcome, SqlError, SqlSession};
 use oribi_types::schema::TYPE_METADATA;
 use oribi_types::{ColumnType, Error, Result, ValueRef, batch, text};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use tokio_postgres::{Client, NoTls, SimpleQueryMessage};
 
@@ -45,6 +45,18 @@ impl Connection {
     /// # Errors
     /// `Unavailable` if the server cannot be reached; those of [`database::open`].
     pub async fn open(target: &Target) -> Result<Self> {
+        Connection::open_with(target, database::open).await
+    }
+
+    /// As [`open`](Self::open), but of a folder opened in this process what is in memory stays there until there is need.
+    ///
+    /// # Errors
+    /// Those of [`open`](Self::open).
+    pub async fn open_unflushed(target: &Target) -> Result<Self> {
+        Connection::open_with(target, database::open_unflushed).await
+    }
+
+    async fn open_with(target: &Target, open: fn(&Path, &str) -> Result<Database>) -> Result<Self> {
         if let Some(host) = &target.host {
             return Ok(Connection::Remote(Box::new(connect(host).await?)));
         }
@@ -53,7 +65,7 @@ impl Connection {
             None => Some(tempfile::tempdir()?),
         };
         let dir = scratch.as_ref().map(|dir| dir.path().to_owned()).or_else(|| target.data.clone());
-        let database = database::open(&dir.expect("a folder was named or made"), &target.memory)?;
+        let database = open(&dir.expect("a folder was named or made"), &target.memory)?;
         Ok(Connection::Local { database, session: SqlSession::new("oribi", "oribi"), _scratch: scratch })
     }
 
@@ -127,11 +139,7 @@ async fn run_local(
         match prepared.execute(session, &[]).await.map_err(sql_error)? {
             Outcome::Rows(mut rows) => {
                 let schema = columns.ok_or_else(|| Error::internal("rows of a statement without columns"))?;
-                let columns = schema
-                    .fields()
-                    .iter()
-                    .map(|field| Column { name: field.name().clone(), shape: local_shape(field) });
-                printer.columns(columns.collect())?;
+                printer.columns(local_columns(&schema))?;
                 while let Some(batch) = rows.next().await {
                     print_batch(&batch.map_err(sql_error)?, printer)?;
                 }
@@ -144,6 +152,21 @@ async fn run_local(
         }
     }
     Ok(())
+}
+
+/// Prints an answer as that of a statement in this process.
+///
+/// # Errors
+/// Those of writing.
+pub fn print_batches(schema: &SchemaRef, batches: &[RecordBatch], printer: &mut Printer<'_>) -> Result<()> {
+    printer.columns(local_columns(schema))?;
+    batches.iter().try_for_each(|batch| print_batch(batch, printer))?;
+    Ok(printer.done("")?)
+}
+
+fn local_columns(schema: &SchemaRef) -> Vec<Column> {
+    let column = |field: &Arc<Field>| Column { name: field.name().clone(), shape: local_shape(field) };
+    schema.fields().iter().map(column).collect()
 }
 
 fn local_shape(field: &Field) -> Shape {

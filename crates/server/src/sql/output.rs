@@ -47,11 +47,6 @@ impl<'w> Printer<'w> {
         Printer { out, format, columns: Vec::new(), table: Vec::new(), rows: 0 }
     }
 
-    /// Rows of the last statement.
-    pub fn rows(&self) -> u64 {
-        self.rows
-    }
-
     pub fn columns(&mut self, columns: Vec<Column>) -> io::Result<()> {
         self.columns = columns;
         self.rows = 0;
