@@ -12,6 +12,7 @@ use crate::memory::QueryMemory;
 use crate::number::{self, NumberCasts};
 use crate::one_type::TypedRelations;
 use crate::pg_catalog;
+use crate::planners::Length;
 use crate::provider::{OrderedLimits, StatisticsCache};
 use crate::runtime::QueryRuntime;
 use crate::unread::Unread;
@@ -194,12 +195,13 @@ impl QueryEngine {
         plan: LogicalPlan,
     ) -> Result<Arc<dyn ExecutionPlan>, SqlError> {
         let state = Arc::clone(&context.state);
+        let length = Length::of_plan(&plan);
         let physical = async move {
             let plan = keep_grouped_order(state.optimize(&plan)?)?;
             let physical = state.query_planner().create_physical_plan(&plan, &*state).await?;
             long_rows::fitted(physical, state.config().batch_size())
         };
-        self.runtime.plan(async move { physical.await.map_err(sql_error) }).await
+        self.runtime.plan(length, async move { physical.await.map_err(sql_error) }).await
     }
 
     pub(crate) fn error(error: DataFusionError) -> SqlError {

@@ -1,9 +1,9 @@
 //! SQL over the engine: the only crate that names DataFusion.
 //!
 //! A statement takes one snapshot and one picture of the catalog when it begins ([`context`]); every table it names is
-//! a [`provider`] over that snapshot. Plans run on threads of their own that yield to the serving threads
-//! ([`runtime`]), within the memory that the engine has left ([`memory`]). Key lookups never come this far: they are
-//! recognised from the syntax tree and answered by the engine directly ([`point`]).
+//! a [`provider`] over that snapshot. Plans are made a few at a time ([`planners`]), and run on threads of their own that
+//! yield to the serving threads ([`runtime`]), within the memory that the engine has left ([`memory`]). Key lookups never
+//! come this far: they are recognised from the syntax tree and answered by the engine directly ([`point`]).
 
 mod alter;
 mod block;
@@ -34,6 +34,7 @@ mod options;
 mod order;
 mod partitions;
 mod pg_catalog;
+mod planners;
 mod point;
 mod precedence;
 mod provider;

@@ -5,11 +5,11 @@
 //! of normal priority beside them.
 //!
 //! A plan executes step by step, and other queries have their turns between. What is one long step would keep a thread
-//! from them: planning has a thread of its own each time, and so has a function that makes
+//! from them: planning has [threads of its own](crate::planners), and so has a function that makes
 //! [large values](crate::functions). The kernel then shares the processors among them.
 
 use crate::functions::planning;
-use futures::future::{AbortHandle as Stop, abortable};
+use crate::planners::{Length, Planners};
 use oribi_env::Priority;
 use oribi_session::sql::SqlError;
 use oribi_types::{Error, ErrorKind, Result};
@@ -29,8 +29,9 @@ pub(crate) const LOOKUPS_MAX: usize = 16;
 const SPARE: usize = 2;
 
 pub(crate) struct QueryRuntime {
-    /// Plans and executes; idle priority.
+    /// Executes, and plans on threads beside; idle priority.
     queries: Option<Runtime>,
+    planners: Planners,
     /// Calls into the engine that may block; normal priority.
     lookups: Option<Runtime>,
     /// Who changes the catalog.
@@ -42,8 +43,9 @@ impl QueryRuntime {
     /// `Unavailable` if the operating system refuses the threads.
     pub(crate) fn new(threads: usize, priority: Priority) -> Result<Self> {
         let refused = |e: std::io::Error| Error::unavailable(format!("query threads: {e}"));
+        let (ordinary, long) = Planners::places(threads);
         // And one that looks something up.
-        oribi_env::can_spawn(threads + SPARE + 2, STACK_BYTES).map_err(refused)?;
+        oribi_env::can_spawn(threads + SPARE + ordinary + long + 2, STACK_BYTES).map_err(refused)?;
         let queries = Builder::new_multi_thread()
             .worker_threads(threads + SPARE)
             .thread_name("query")
@@ -60,8 +62,10 @@ impl QueryRuntime {
             .max_blocking_threads(LOOKUPS_MAX)
             .thread_name("lookup")
             .build();
+        let queries = queries.map_err(refused)?;
         Ok(QueryRuntime {
-            queries: Some(queries.map_err(refused)?),
+            planners: Planners::new(queries.handle().clone(), threads),
+            queries: Some(queries),
             lookups: Some(lookups.map_err(refused)?),
             changing: Arc::default(),
         })
@@ -119,23 +123,14 @@ impl QueryRuntime {
         result.unwrap_or_else(|e| Err(SqlError::new(ErrorKind::Internal, format!("query thread: {e}"))))
     }
 
-    /// Runs `work`, which plans, on a thread of its own, with [bounds](planning) for what it computes. Dropping the future
+    /// Runs `work`, which plans, [in its turn](Planners), with [bounds](planning) for what it computes. Dropping the future
     /// ends it where it next waits; a panic in it is an error.
     pub(crate) async fn plan<T: Send + 'static>(
         &self,
+        length: Length,
         work: impl Future<Output = Result<T, SqlError>> + Send + 'static,
     ) -> Result<T, SqlError> {
-        let queries = self.queries.as_ref().expect("the runtime lives until drop");
-        let (work, stop) = abortable(planning(work));
-        let handle = queries.handle().clone();
-        let guard = StopOnDrop(stop);
-        let result = queries.spawn_blocking(move || handle.block_on(work)).await;
-        drop(guard);
-        match result {
-            Ok(Ok(planned)) => planned,
-            Ok(Err(_)) => Err(SqlError::new(ErrorKind::Internal, "planning was stopped")),
-            Err(e) => Err(SqlError::new(ErrorKind::Internal, format!("query thread: {e}"))),
-        }
+        self.planners.run(length, planning(work)).await
     }
 
     /// Starts `work` on the query threads; it is cancelled when the guard is dropped.
@@ -150,14 +145,6 @@ impl Drop for QueryRuntime {
         for runtime in [self.queries.take(), self.lookups.take()].into_iter().flatten() {
             runtime.shutdown_background();
         }
-    }
-}
-
-struct StopOnDrop(Stop);
-
-impl Drop for StopOnDrop {
-    fn drop(&mut self) {
-        self.0.abort();
     }
 }
 
@@ -202,25 +189,12 @@ mod tests {
         }
         let all = tokio::task::spawn_blocking(move || (0..MANY).for_each(|_| beginnings.recv().unwrap()));
         all.await.unwrap();
-        assert_eq!(runtime.plan(async { Ok(1) }).await.unwrap(), 1);
+        assert_eq!(runtime.plan(Length::Ordinary, async { Ok(1) }).await.unwrap(), 1);
         assert_eq!(runtime.run(async { Ok(2) }).await.unwrap(), 2);
         drop(ends);
         for task in tasks {
             task.await.unwrap().unwrap();
         }
-    }
-
-    #[tokio::test]
-    async fn others_plan_and_execute_while_statements_are_planned() {
-        meanwhile(|runtime, long| async move {
-            runtime
-                .plan(async move {
-                    long();
-                    Ok(())
-                })
-                .await
-        })
-        .await;
     }
 
     #[tokio::test]
@@ -254,7 +228,7 @@ mod tests {
     async fn planning_that_nobody_waits_for_ends_where_it_waits() {
         let runtime = QueryRuntime::new(1, Priority::Normal).unwrap();
         let (held, mut dropped) = tokio::sync::mpsc::channel::<()>(1);
-        let planning = runtime.plan(async move {
+        let planning = runtime.plan(Length::Ordinary, async move {
             let _held = held;
             std::future::pending::<Result<(), SqlError>>().await
         });

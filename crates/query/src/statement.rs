@@ -10,6 +10,7 @@ use crate::ddl::Ddl;
 use crate::dml::{Delete, Insert, ParameterTypes, Parameters, PointWrite, Run, Scope, SourceQuery, Update};
 use crate::explain::{Explain, ExplainOptions};
 use crate::partitions::ShowTable;
+use crate::planners::Length;
 use crate::point::PointRead;
 use crate::settings::{self, Control};
 use crate::syntax::{self, Parsed};
@@ -78,13 +79,17 @@ impl SqlEngine for QueryEngine {
 }
 
 impl QueryEngine {
-    /// Runs `work`, which reads a text of `bytes` bytes, on a thread of its own if it would hold up other clients.
+    /// Runs `work`, which reads a text of `bytes` bytes, as what plans if it would hold up other clients.
     async fn read<T: Send + 'static>(
         &self,
         bytes: usize,
         work: impl Future<Output = Result<T, SqlError>> + Send + 'static,
     ) -> Result<T, SqlError> {
-        if bytes <= INLINE_BYTES_MAX { work.await } else { self.runtime().plan(work).await }
+        if bytes <= INLINE_BYTES_MAX {
+            work.await
+        } else {
+            self.runtime().plan(Length::of_text(bytes), work).await
+        }
     }
 }
 

@@ -8,6 +8,7 @@ use crate::literals;
 use crate::number;
 use crate::one_type;
 use crate::pg_catalog;
+use crate::planners::Length;
 use crate::table_names;
 use crate::unread;
 use arrow::datatypes::SchemaRef;
@@ -209,11 +210,12 @@ async fn analyzed(
     plan: LogicalPlan,
 ) -> Result<LogicalPlan, SqlError> {
     let state = Arc::clone(&context.state);
+    let length = Length::of_plan(&plan);
     let analyze = async move {
         let analyzed = state.analyzer().execute_and_check(plan, state.config_options(), |_, _| {});
         analyzed.map_err(QueryEngine::error)
     };
-    query.runtime().plan(analyze).await
+    query.runtime().plan(length, analyze).await
 }
 
 /// Plans where it holds up nobody; errors carry their position in `sql`.
@@ -223,11 +225,12 @@ async fn plan(
     statement: &ast::Statement,
     sql: &Arc<str>,
 ) -> Result<LogicalPlan, SqlError> {
+    let length = Length::of_query(&context.view, statement, sql);
     let attempt = |mut statement: ast::Statement| {
         number::mark(&mut statement);
         let (state, statement) = (Arc::clone(&context.state), Statement::Statement(Box::new(statement)));
         let planned = async move { Ok(state.statement_to_plan(statement).await.and_then(one_type::settled)) };
-        query.runtime().plan(planned)
+        query.runtime().plan(length, planned)
     };
     let mut planned = attempt(statement.clone()).await?;
     if planned.as_ref().is_ok_and(table_names::is_taken_for_column) {
