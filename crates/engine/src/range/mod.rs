@@ -26,6 +26,7 @@ use crate::catalog::Table;
 use crate::columns::Columns;
 use crate::engine::{Engine, Obligation};
 use crate::read::RowVersion;
+use crate::reading::Reading;
 use crate::tablet::{LiveFile, Tablet};
 use crate::timeline::Snapshot;
 use memory::MemoryRows;
@@ -132,6 +133,15 @@ impl Engine {
             memory::more_than(self, &state, keys, enough - in_files).unwrap_or_else(counted)
         };
         in_files + in_memory
+    }
+
+    /// Whether a read of a tablet at `snapshot` may find a row, or fail because rows have gone since. No other needs to be made.
+    pub fn may_have_rows(&self, table: &Table, tablet: usize, snapshot: &Snapshot) -> bool {
+        let Ok(Reading { state, .. }) = self.reading(table, &table.tablets[tablet], snapshot.ts(), None)
+        else {
+            return true;
+        };
+        !state.files.files.is_empty() || state.memtables().any(|memtable| memtable.len() > 0)
     }
 
     /// How many rows of a tablet are in memtables, deleted ones among them.

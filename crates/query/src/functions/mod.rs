@@ -17,6 +17,7 @@ mod moment_fields;
 mod moment_operators;
 mod moments;
 mod names;
+mod parts;
 mod patterns;
 mod regex;
 mod rows;

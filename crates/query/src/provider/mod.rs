@@ -135,16 +135,26 @@ impl OribiTable {
         batch_rows: usize,
         limit: Option<usize>,
     ) -> Result<Option<RangeSource>> {
-        if !bounds.is_bounded() && self.first_by_key.is_none() {
+        // A plan without partitions is none.
+        if tablets.is_empty() || !bounds.is_bounded() && self.first_by_key.is_none() {
             return Ok(None);
         }
         let (engine, table) = (Arc::clone(&self.view.engine), Arc::clone(&self.table));
         let (keys, tablets) = (bounds.keys.clone(), tablets.to_vec());
         let worth = RANGE_ROWS_MAX.max(self.table.unflushed_rows() / RANGE_MEMORY_SHARE);
         let enough = if self.first_by_key.is_some() { u64::MAX } else { worth };
+        let (snapshot, left) = (Arc::clone(self.view.snapshot()), tablets.len());
         let estimate = move || {
             let rows = |tablet| (tablet, engine.estimate_range(&table, tablet, &keys, enough));
-            Ok(tablets.into_iter().map(rows).collect::<Vec<_>>())
+            let first = tablets.first().copied();
+            let mut read: Vec<usize> = tablets
+                .into_iter()
+                .filter(|tablet| engine.may_have_rows(&table, *tablet, &snapshot))
+                .collect();
+            if read.is_empty() {
+                read.extend(first);
+            }
+            Ok(read.into_iter().map(rows).collect::<Vec<_>>())
         };
         let estimated = self.view.runtime.lookup(estimate).await;
         let tablets: Vec<(usize, u64)> = estimated.map_err(|e| DataFusionError::External(Box::new(e)))?;
@@ -159,7 +169,7 @@ impl OribiTable {
             false => batch_rows,
         };
         let of = (&self.view, &self.table, &self.columns);
-        RangeSource::new(of, bounds.clone(), tablets, projection, batch_rows, limit).map(Some)
+        RangeSource::new(of, bounds.clone(), (left, tablets), projection, batch_rows, limit).map(Some)
     }
 }
 

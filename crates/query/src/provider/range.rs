@@ -1,6 +1,6 @@
 //! Rows of a table by a range of its keys, as a source of batches in key order.
 //!
-//! A partition per tablet. Rows are read when batches are asked for, a few first, so that who wants no more pays for no
+//! A partition per tablet that has rows. Rows are read when batches are asked for, a few first, so that who wants no more pays for no
 //! more. The engine is asked on threads of normal priority, and a batch is handed on once what it shows is settled.
 
 use super::TableColumns;
@@ -37,7 +37,9 @@ pub(crate) struct RangeSource {
     table: Arc<Table>,
     columns: TableColumns,
     bounds: Arc<KeyBounds>,
-    /// Tablets by number, and how many rows of the range each has at most.
+    /// How many tablets the bounds leave.
+    left: usize,
+    /// Those of them that have rows, by number, and how many rows of the range each has at most.
     tablets: Arc<[(usize, u64)]>,
     /// Positions in `columns.arrow`.
     projection: Arc<[usize]>,
@@ -52,7 +54,7 @@ impl RangeSource {
     pub(super) fn new(
         (view, table, columns): (&Arc<StatementView>, &Arc<Table>, &TableColumns),
         bounds: KeyBounds,
-        tablets: Vec<(usize, u64)>,
+        (left, tablets): (usize, Vec<(usize, u64)>),
         projection: Option<&Vec<usize>>,
         batch_rows: usize,
         fetch: Option<usize>,
@@ -63,6 +65,7 @@ impl RangeSource {
             table: Arc::clone(table),
             columns: columns.clone(),
             bounds: Arc::new(bounds),
+            left,
             tablets: tablets.into(),
             projection: projection.cloned().unwrap_or_else(all).into(),
             projected: project_schema(&columns.arrow, projection)?,
@@ -142,7 +145,7 @@ impl DataSource for RangeSource {
         let keys =
             if self.bounds.is_bounded() { self.bounds.filters.join(" AND ") } else { "all".to_owned() };
         let columns: Vec<&str> = self.projected.fields().iter().map(|f| f.name().as_str()).collect();
-        let (tablets, all) = (self.tablets.len(), self.table.tablet_ids().len());
+        let (tablets, all) = (self.left, self.table.tablet_ids().len());
         let rows = self.rows_max(None);
         let projection = columns.join(", ");
         write!(f, "key range of {}, keys=[{keys}], tablets={tablets} of {all}, ", self.table())?;

@@ -230,6 +230,26 @@ impl Subject {
     }
 }
 
+#[tokio::test]
+async fn empty_tablets_are_not_read() {
+    let db = Db::new();
+    db.run("create table t (a bigint, b bigint, primary key (a, b)) partition by hash (a) partitions 8")
+        .await;
+    let first = "select a, b from t order by a, b limit 3";
+    assert_eq!(db.rows(first).await, [""; 0], "there is none that has rows");
+    db.run("insert into t values (1, 1), (1, 2)").await;
+    let plan = db.explain(&format!("explain {first}")).await;
+    assert!(plan.contains("tablets=8 of 8") && !plan.contains("SortPreservingMergeExec"), "{plan}");
+    assert_eq!(db.rows(first).await, ["1|1", "1|2"]);
+    db.flush("t");
+    db.run("insert into t select value, 0 from generate_series(2, 40) as g(value)").await;
+    let plan = db.explain(&format!("explain {first}")).await;
+    assert!(plan.contains("SortPreservingMergeExec"), "now others have some: {plan}");
+    assert_eq!(db.rows(first).await, ["1|1", "1|2", "2|0"]);
+    let nowhere = "select a, b from t where a = 1 and a > 1 order by a, b";
+    assert_eq!(db.rows(nowhere).await, [""; 0], "conditions leave no tablet at all");
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 24, ..ProptestConfig::default() })]
 

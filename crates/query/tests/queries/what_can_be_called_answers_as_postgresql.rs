@@ -36,6 +36,10 @@ async fn patterns_match_as_they_are_read() {
         ("'abc' similar to 'b'", "false"),
         ("'abc' like 'a!%c' escape '!'", "false"),
         ("'a%c' like 'a!%c' escape '!'", "true"),
+        ("'special requests' like '%ec%que%'", "true"),
+        ("'special requests' not like '%que%ec%'", "true"),
+        ("'special requests' like '%ec%sts'", "true"),
+        ("null like '%a%b%'", ""),
         (r"'a b' ~ '\mb'", "true"),
         ("regexp_replace('xabcabc', 'a|abc', '<\\&>', 'g')", "x<abc><abc>"),
         ("substring('foobar' from 'o(.)b')", "o"),
@@ -44,6 +48,12 @@ async fn patterns_match_as_they_are_read() {
     ] {
         assert_eq!(db.rows(&format!("select {condition}")).await, [answer], "{condition}");
     }
+    db.run("create table texts (id int primary key, t text)").await;
+    db.run("insert into texts values (1, 'a\nb'), (2, 'ba'), (3, null)").await;
+    let like = "select id, t like '%a%b%', t not like '%a%b' from texts order by id";
+    assert_eq!(db.rows(like).await, ["1|true|false", "2|false|true", "3||"]);
+    let plan = db.explain("explain select id from texts where t like '%a%b%'").await;
+    assert!(plan.contains("like(t"), "it is no regular expression: {plan}");
     assert_eq!(db.state("select 'a' ~ '('").await, "2201B");
     assert_eq!(db.state(r"select 'aa' ~ '(a)\1'").await, "0A000");
 }

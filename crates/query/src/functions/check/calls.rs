@@ -8,7 +8,7 @@ use crate::functions::itself::UNARY_PLUS;
 use crate::functions::kinds::Kind;
 use crate::functions::large::{Concatenation, measured};
 use crate::functions::signature::Argument;
-use crate::functions::{any_element, casts, moment_operators, patterns, table, texts, value_or_null};
+use crate::functions::{any_element, casts, moment_operators, parts, patterns, table, texts, value_or_null};
 use crate::{literals, number, pg_catalog};
 use arrow::datatypes::{DataType, Field, TimeUnit};
 use datafusion::common::tree_node::Transformed;
@@ -113,6 +113,7 @@ pub(super) fn check_call(name: &str, arguments: &[Expr], schema: &DFSchema) -> R
         let known = pg_catalog::function_names().any(|known| known == name)
             || casts::is_ours(name)
             || patterns::is_operator(name)
+            || name == parts::NAME
             || moment_operators::is_ours(name)
             || name == texts::HAS_KEY
             || name == texts::LONG_TEXT

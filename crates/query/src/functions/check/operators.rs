@@ -7,7 +7,7 @@ use super::{kind, refuse};
 use crate::error::{invalid, unsupported};
 use crate::functions::kinds::Kind;
 use crate::functions::large::Concatenation;
-use crate::functions::{casts, moment_operators, patterns};
+use crate::functions::{casts, moment_operators, parts, patterns};
 use datafusion::common::tree_node::Transformed;
 use datafusion::common::{DFSchema, Result, ScalarValue};
 use datafusion::logical_expr::expr::BinaryExpr;
@@ -29,7 +29,7 @@ pub(super) fn checked(binary: BinaryExpr, schema: &DFSchema) -> Result<Transform
     if let Some((case_insensitive, negated)) = like_operator(binary.op) {
         let BinaryExpr { left, right, .. } = binary;
         let like = Like { negated, expr: left, pattern: right, escape_char: None, case_insensitive };
-        return Ok(Transformed::yes(like_of(like).data));
+        return Ok(Transformed::yes(like_of(like, schema).data));
     }
     moment_operators::compared(Expr::BinaryExpr(binary), schema)
 }
@@ -38,7 +38,7 @@ pub(super) fn checked(binary: BinaryExpr, schema: &DFSchema) -> Result<Transform
 /// As [`checked`].
 pub(super) fn like(like: Like, schema: &DFSchema) -> Result<Transformed<Expr>> {
     check_like(&like, schema)?;
-    Ok(like_of(like))
+    Ok(like_of(like, schema))
 }
 
 /// `SIMILAR TO`.
@@ -96,8 +96,8 @@ fn check_like(like: &Like, schema: &DFSchema) -> Result<()> {
     if is_text(&left) && is_text(&right) { Ok(()) } else { refuse(no_operator(&left, operator, &right)) }
 }
 
-/// `LIKE` as it is if its pattern is plain; ours otherwise.
-fn like_of(like: Like) -> Transformed<Expr> {
+/// `LIKE` as it is if its pattern is plain and of one part; ours otherwise.
+fn like_of(like: Like, schema: &DFSchema) -> Transformed<Expr> {
     let plain = match like.pattern.as_ref() {
         Expr::Literal(ScalarValue::Utf8(Some(pattern)) | ScalarValue::Utf8View(Some(pattern)), _) => {
             !pattern.contains('\\') && like.escape_char.is_none_or(|escape| escape == '\\')
@@ -106,7 +106,10 @@ fn like_of(like: Like) -> Transformed<Expr> {
         _ => false,
     };
     if plain {
-        return Transformed::no(Expr::Like(like));
+        return match parts::in_parts(like, schema) {
+            Ok(call) => Transformed::yes(call),
+            Err(like) => Transformed::no(Expr::Like(like)),
+        };
     }
     let name = if like.case_insensitive { "is_like_ignoring_case" } else { "is_like" };
     let escape = lit(like.escape_char.unwrap_or('\\').to_string());
