@@ -4,7 +4,7 @@
 //! answered without a scan; then comes DataFusion's plan with its metrics. A look-up by primary key has no plan, and says
 //! which source answered.
 
-use crate::context::{QueryEngine, StatementContext, StatementView};
+use crate::context::{Logical, QueryEngine, StatementContext, StatementView};
 use crate::dml::{Run, SourceQuery};
 use crate::error::sql_error;
 use crate::point::PointRead;
@@ -15,7 +15,6 @@ use arrow::array::{RecordBatch, StringArray};
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use datafusion::datasource::physical_plan::FileScanConfig;
 use datafusion::datasource::source::DataSourceExec;
-use datafusion::logical_expr::LogicalPlan;
 use datafusion::physical_plan::display::DisplayableExecutionPlan;
 use datafusion::physical_plan::{ExecutionPlan, execute_stream};
 use datafusion::sql::sqlparser::ast::Statement;
@@ -126,10 +125,10 @@ impl Explain {
 async fn describe(
     query: &QueryEngine,
     context: &StatementContext,
-    plan: LogicalPlan,
+    plan: Logical,
     verbose: bool,
 ) -> Result<String, SqlError> {
-    let logical = if verbose { format!("{}\n\n", plan.display_indent_schema()) } else { String::new() };
+    let logical = if verbose { format!("{}\n\n", plan.plan.display_indent_schema()) } else { String::new() };
     let physical = query.plan_physical(context, plan).await?;
     let tablets = tablets(&context.view);
     Ok(format!("{logical}{tablets}{}", DisplayableExecutionPlan::new(physical.as_ref()).indent(verbose)))
@@ -144,7 +143,7 @@ fn tablets(view: &StatementView) -> String {
 async fn analyze(
     query: &QueryEngine,
     context: StatementContext,
-    plan: LogicalPlan,
+    plan: Logical,
     verbose: bool,
 ) -> Result<String, SqlError> {
     let plan = query.plan_physical(&context, plan).await?;
@@ -153,7 +152,7 @@ async fn analyze(
     let executed = Arc::clone(&plan);
     let run = async move {
         let start = Instant::now();
-        let task = context.task(&executed);
+        let (task, _held) = context.into_task(&executed);
         let mut batches = execute_stream(executed, task).map_err(sql_error)?;
         let mut rows = 0;
         while let Some(batch) = batches.next().await {
