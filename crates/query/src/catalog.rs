@@ -111,7 +111,7 @@ impl CatalogProvider for Database {
             let path = search_path(&self.view.session);
             return Some(Arc::new(Path(path.iter().filter_map(|name| self.schema(name)).collect())));
         }
-        if let Some(provider) = pg_catalog::schema(name, &self.view) {
+        if let Some(provider) = pg_catalog::schema(name) {
             return Some(provider);
         }
         let (schema, ts) = match name.strip_suffix(TS_SUFFIX) {
@@ -141,7 +141,7 @@ impl SchemaProvider for Schema {
         let Some(table) = self.view.catalog.table(&self.schema, name) else { return Ok(None) };
         block::admit_reading(&self.view.session, table)
             .map_err(|e| DataFusionError::External(Box::new(e)))?;
-        Ok(Some(Arc::new(OribiTable::new(Arc::clone(&self.view), Arc::clone(table), self.ts))))
+        Ok(Some(Arc::new(OribiTable::new(Arc::clone(table), self.ts))))
     }
 
     fn table_exist(&self, name: &str) -> bool {

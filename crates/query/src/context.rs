@@ -1,5 +1,6 @@
 //! A query engine, and what one statement sees of it: a snapshot, a picture of the catalog and a DataFusion state.
 
+use crate::carried::Carried;
 use crate::catalog::{Catalogs, SEARCH_PATH_SCHEMA, database_name};
 use crate::delivery::deliver;
 use crate::dml::Writers;
@@ -15,9 +16,10 @@ use crate::pg_catalog;
 use crate::planners::Length;
 use crate::provider::{OrderedLimits, StatisticsCache};
 use crate::runtime::QueryRuntime;
+use crate::states::{States, Taken};
 use crate::unread::Unread;
 use arrow::datatypes::SchemaRef;
-use datafusion::common::DataFusionError;
+use datafusion::common::{DataFusionError, ParamValues, internal_datafusion_err};
 use datafusion::execution::disk_manager::{DiskManagerBuilder, DiskManagerMode};
 use datafusion::execution::memory_pool::MemoryPool;
 use datafusion::execution::runtime_env::{RuntimeEnv, RuntimeEnvBuilder};
@@ -29,7 +31,7 @@ use datafusion::physical_plan::ExecutionPlan;
 use datafusion::prelude::{SessionConfig, SessionContext};
 use oribi_engine::{Catalog, Engine, Obligation, Snapshot, Table, TableScan};
 use oribi_env::Priority;
-use oribi_session::sql::{RowStream, SqlError, SqlSession, TimeZone};
+use oribi_session::sql::{RowStream, SqlError, SqlSession};
 use oribi_types::{Error, Result};
 use std::collections::{BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
@@ -74,8 +76,8 @@ pub struct QueryEngine {
     writers: Writers,
     runtime: Arc<QueryRuntime>,
     unread: Arc<Unread>,
-    /// Functions, rules and configuration, without a catalog; each statement copies it.
-    base: SessionState,
+    /// Functions, rules and configuration.
+    states: Arc<States>,
     file_tables: bool,
     statistics: Arc<StatisticsCache>,
 }
@@ -99,7 +101,7 @@ impl QueryEngine {
             unread,
             writers: Writers::default(),
             runtime,
-            base,
+            states: States::new(base),
             file_tables: options.file_tables,
             statistics: Arc::default(),
         }))
@@ -130,7 +132,7 @@ impl QueryEngine {
 
     /// The memory that queries share.
     pub(crate) fn memory_pool(&self) -> &Arc<dyn MemoryPool> {
-        &self.base.runtime_env().memory_pool
+        &self.states.base().runtime_env().memory_pool
     }
 
     /// What one statement of `session` sees, from now on.
@@ -151,21 +153,25 @@ impl QueryEngine {
             scans: Mutex::default(),
             obligation: Mutex::default(),
         });
-        let mut state = self.base.clone();
-        state.mark_start_execution();
-        let catalog = &mut state.config_mut().options_mut().catalog;
-        catalog.default_catalog = database_name(session).to_owned();
-        catalog.default_schema = SEARCH_PATH_SCHEMA.to_owned();
-        state.register_catalog_list(Arc::new(Catalogs::new(Arc::clone(&view))));
-        pg_catalog::register_functions(&mut state, &view).map_err(sql_error)?;
-        if let Some(zone) = session.time_zone() {
-            enter_zone(&mut state, zone).map_err(sql_error)?;
-        }
+        let zone = session.time_zone();
+        let state = self.states.take(zone, |state| {
+            let config = state.config_mut();
+            config.set_extension(Arc::clone(&view));
+            let options = config.options_mut();
+            options.extensions.insert(Carried(pg_catalog::Scope::new(&view)));
+            options.execution.time_zone = zone.map(|zone| zone.name().to_owned());
+            options.catalog.default_catalog = database_name(session).to_owned();
+            options.catalog.default_schema = SEARCH_PATH_SCHEMA.to_owned();
+            state.register_catalog_list(Arc::new(Catalogs::new(Arc::clone(&view))));
+            // With these options.
+            state.mark_start_execution();
+        });
+        let state = state.map_err(sql_error)?;
         if !self.file_tables {
-            return Ok(StatementContext { state: Arc::new(state), view, files: None });
+            return Ok(StatementContext { state, view, files: None });
         }
-        let files = SessionContext::new_with_state(state).enable_url_table();
-        Ok(StatementContext { state: Arc::new(files.state()), view, files: Some(files) })
+        let files = SessionContext::new_with_state(SessionState::clone(&state)).enable_url_table();
+        Ok(StatementContext { state: files.state().into(), view, files: Some(files) })
     }
 
     /// Executes a plan on the query threads. The rows come over a bounded channel once everything they show is
@@ -176,7 +182,7 @@ impl QueryEngine {
     pub(crate) async fn run(
         &self,
         context: StatementContext,
-        plan: LogicalPlan,
+        plan: Logical,
         unread: Option<Arc<Unread>>,
     ) -> Result<(SchemaRef, RowStream), SqlError> {
         let physical = self.plan_physical(&context, plan).await?;
@@ -192,12 +198,20 @@ impl QueryEngine {
     pub(crate) async fn plan_physical(
         &self,
         context: &StatementContext,
-        plan: LogicalPlan,
+        Logical { plan, values, is_analyzed }: Logical,
     ) -> Result<Arc<dyn ExecutionPlan>, SqlError> {
         let state = Arc::clone(&context.state);
         let length = Length::of_plan(&plan);
         let physical = async move {
-            let plan = keep_grouped_order(state.optimize(&plan)?)?;
+            let mut plan = Arc::unwrap_or_clone(plan);
+            if let Some(values) = values {
+                plan = plan.with_param_values(values)?;
+            }
+            let optimized = match is_analyzed {
+                true => state.optimizer().optimize(plan, &*state, |_, _| {})?,
+                false => state.optimize(&plan)?,
+            };
+            let plan = keep_grouped_order(optimized)?;
             let physical = state.query_planner().create_physical_plan(&plan, &*state).await?;
             long_rows::fitted(physical, state.config().batch_size())
         };
@@ -214,25 +228,66 @@ impl QueryEngine {
     }
 }
 
+/// A logical plan. It may be so deep that only threads that plan can copy it.
+#[derive(Clone, Debug)]
+pub(crate) struct Logical {
+    pub(crate) plan: Arc<LogicalPlan>,
+    /// What its parameters are replaced by.
+    pub(crate) values: Option<ParamValues>,
+    /// Its values have the types that they have when it runs, and it is known that it can run.
+    pub(crate) is_analyzed: bool,
+}
+
+/// What a plan depends on, besides its statement.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct MadeFor {
+    /// The version of the catalog.
+    catalog: u64,
+    /// The settings of the session that planning looks at.
+    settings: u64,
+}
+
+impl MadeFor {
+    pub(crate) fn now(query: &QueryEngine, session: &SqlSession) -> Self {
+        MadeFor { catalog: query.engine().catalog_version(), settings: session.planning() }
+    }
+
+    /// As [`now`](Self::now), but by the catalog that a statement which begins would see.
+    pub(crate) fn beginning(query: &QueryEngine, session: &SqlSession) -> Self {
+        MadeFor { catalog: query.engine().catalog().version(), settings: session.planning() }
+    }
+}
+
 /// One statement: a DataFusion state whose catalog shows the engine at one snapshot.
 pub(crate) struct StatementContext {
-    pub(crate) state: Arc<SessionState>,
+    pub(crate) state: Taken,
     pub(crate) view: Arc<StatementView>,
     /// Keeps alive what finds files by their names; it holds the state weakly.
-    #[expect(dead_code, reason = "held, not used")]
     files: Option<SessionContext>,
 }
 
 impl StatementContext {
-    /// What the statement's `plan` is executed with.
-    pub(crate) fn task(&self, plan: &Arc<dyn ExecutionPlan>) -> Arc<TaskContext> {
-        let config = self.state.config();
+    /// What the statement's `plan` is executed with, and what is to be held meanwhile. The rest is for planning.
+    pub(crate) fn into_task(self, plan: &Arc<dyn ExecutionPlan>) -> (Arc<TaskContext>, Executed) {
+        let task = self.task(plan);
+        (task, Executed { _view: self.view, _files: self.files })
+    }
+
+    fn task(&self, plan: &Arc<dyn ExecutionPlan>) -> Arc<TaskContext> {
+        let mut config = self.state.config().clone();
         let rows = long_rows::batch_rows(plan);
-        if rows >= config.batch_size() {
-            return self.state.task_ctx();
+        if rows < config.batch_size() {
+            config = config.with_batch_size(rows);
         }
-        let task = TaskContext::from(self.state.as_ref());
-        Arc::new(task.with_session_config(config.clone().with_batch_size(rows)))
+        let (session, runtime) = (self.state.session_id().to_owned(), Arc::clone(self.state.runtime_env()));
+        // A plan has its functions: nothing looks for them by their names any more.
+        let (scalar, higher, aggregate, window) = Default::default();
+        Arc::new(TaskContext::new(None, session, config, scalar, higher, aggregate, window, runtime))
+    }
+
+    /// Whether the same statement, planned once more, may have another plan though nothing changed that we know of.
+    pub(crate) fn reads_files_by_name(&self) -> bool {
+        self.files.is_some()
     }
 
     /// Waits until everything that the statement's scans saw may be answered.
@@ -242,6 +297,12 @@ impl StatementContext {
     pub(crate) async fn settled(&self) -> Result<(), SqlError> {
         Ok(self.view.engine.settled(self.view.obligation()).await?)
     }
+}
+
+/// What a statement holds while it is executed.
+pub(crate) struct Executed {
+    _view: Arc<StatementView>,
+    _files: Option<SessionContext>,
 }
 
 /// Scans by table and numbers of tablets.
@@ -268,6 +329,19 @@ impl Drop for StatementView {
 }
 
 impl StatementView {
+    /// That of the statement which is planned or executed with `config`.
+    ///
+    /// # Errors
+    /// Internal, if it is no statement's.
+    pub(crate) fn of(config: &SessionConfig) -> datafusion::common::Result<Arc<Self>> {
+        config.get_extension().ok_or_else(|| internal_datafusion_err!("a table is read by no statement"))
+    }
+
+    /// What is planned now is made for this.
+    pub(crate) fn made_for(&self) -> MadeFor {
+        MadeFor { catalog: self.catalog.version(), settings: self.session.planning() }
+    }
+
     pub(crate) fn snapshot(&self) -> &Arc<Snapshot> {
         self.snapshot.as_ref().expect("held until drop")
     }
@@ -333,17 +407,6 @@ impl std::fmt::Debug for StatementView {
     }
 }
 
-/// Makes `now` and `to_timestamp` moments of a zone. In UTC they are ours, or timestamps: what its clocks show is the same.
-fn enter_zone(state: &mut SessionState, zone: TimeZone) -> datafusion::common::Result<()> {
-    state.config_mut().options_mut().execution.time_zone = Some(zone.name().to_owned());
-    for function in [state.udf("now")?, datafusion::functions::datetime::to_timestamp(state.config_options())]
-    {
-        let function = function.inner().with_updated_config(state.config_options());
-        state.register_udf(Arc::new(function.expect("it has a time zone")))?;
-    }
-    Ok(())
-}
-
 fn spill_folder(options: &QueryOptions) -> Result<DiskManagerBuilder> {
     let builder = DiskManagerBuilder::default().with_max_temp_directory_size(options.spill_bytes_max);
     let Some(dir) = &options.spill_dir else {
@@ -380,7 +443,7 @@ fn base_state(
     // What each sort keeps back for merging its spills: by default more than a small budget has.
     let reserved = &mut settings.execution.sort_spill_reservation_bytes;
     *reserved = (*reserved).min(memory_bytes / 16 / options.threads.max(1));
-    settings.extensions.insert(ValueMemory(Arc::clone(&runtime_env.memory_pool)));
+    settings.extensions.insert(Carried(ValueMemory(Arc::clone(&runtime_env.memory_pool))));
     let mut rules = Analyzer::new().rules;
     rules.insert(0, Arc::new(TypedLiterals));
     // Behind those that coerce types.
@@ -397,5 +460,6 @@ fn base_state(
     state.register_expr_planner(Arc::new(TypedOperands))?;
     state.register_relation_planner(Arc::new(TypedRelations))?;
     crate::functions::register(&mut state)?;
+    pg_catalog::register(&mut state)?;
     Ok(state)
 }

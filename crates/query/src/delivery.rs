@@ -55,7 +55,7 @@ fn start<F: Future<Output = ()> + Send + 'static>(
 
 /// Executes `plan` until it ends, fails, or nobody listens.
 async fn execute(context: StatementContext, plan: Arc<dyn ExecutionPlan>, pump: Pump) {
-    let task = context.task(&plan);
+    let (task, _held) = context.into_task(&plan);
     let told = match execute_stream_partitioned(plan, task) {
         Ok(partitions) => {
             let mut pumps: JoinSet<bool> =

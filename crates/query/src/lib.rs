@@ -7,6 +7,7 @@
 
 mod alter;
 mod block;
+mod carried;
 mod catalog;
 mod context;
 mod copy;
@@ -42,6 +43,7 @@ mod reference;
 mod runtime;
 mod settings;
 mod statement;
+mod states;
 mod syntax;
 mod table_names;
 mod timeout;

@@ -70,23 +70,28 @@ impl Length {
 
     /// Of making a physical plan of a logical one.
     pub(crate) fn of_plan(plan: &LogicalPlan) -> Self {
-        let mut parts = 0;
-        let counted = plan.apply_with_subqueries(|node| {
-            parts += node.schema().fields().len();
-            node.apply_expressions(|expr| {
-                expr.apply(|_| {
-                    parts += 1;
-                    Ok(go_on(parts))
-                })
-            })?;
-            Ok(go_on(parts))
-        });
-        Length::long_if(counted.is_err() || parts > PARTS_MAX)
+        Length::long_if(parts(plan, PARTS_MAX) > PARTS_MAX)
     }
 }
 
-fn go_on(parts: usize) -> TreeNodeRecursion {
-    if parts > PARTS_MAX { TreeNodeRecursion::Stop } else { TreeNodeRecursion::Continue }
+/// The columns of all nodes of a plan, and the parts of its expressions; where there are more than `max`, some number above.
+pub(crate) fn parts(plan: &LogicalPlan, max: usize) -> usize {
+    let mut parts = 0;
+    let go_on = |parts: usize| match parts > max {
+        true => TreeNodeRecursion::Stop,
+        false => TreeNodeRecursion::Continue,
+    };
+    let counted = plan.apply_with_subqueries(|node| {
+        parts += node.schema().fields().len();
+        node.apply_expressions(|expr| {
+            expr.apply(|_| {
+                parts += 1;
+                Ok(go_on(parts))
+            })
+        })?;
+        Ok(go_on(parts))
+    });
+    counted.map_or(max.saturating_add(1), |_| parts)
 }
 
 /// Places for statements that are planned.

@@ -4,7 +4,7 @@
 //! it is executed, it is planned again. One that found its rows changed between read and write is tried again on a new snapshot.
 
 use crate::block;
-use crate::context::QueryEngine;
+use crate::context::{MadeFor, QueryEngine};
 use crate::copy::Copy;
 use crate::ddl::Ddl;
 use crate::dml::{Delete, Insert, ParameterTypes, Parameters, PointWrite, Run, Scope, SourceQuery, Update};
@@ -126,21 +126,6 @@ struct PreparedStatement {
     write: Option<PointWrite>,
     /// The last plan that was made when `plan` did not hold any more.
     again: Mutex<Option<(MadeFor, Arc<Plan>)>>,
-}
-
-/// What a plan depends on, besides the statement.
-#[derive(Clone, Copy, PartialEq, Eq)]
-struct MadeFor {
-    /// The version of the catalog.
-    catalog: u64,
-    /// The settings of the session that planning looks at.
-    settings: u64,
-}
-
-impl MadeFor {
-    fn now(query: &QueryEngine, session: &SqlSession) -> Self {
-        MadeFor { catalog: query.engine().catalog_version(), settings: session.planning() }
-    }
 }
 
 /// What a statement does.
@@ -291,6 +276,17 @@ impl Plan {
         }
     }
 
+    /// The query that is planned by DataFusion, if the statement has one.
+    fn query(&self) -> Option<&SourceQuery> {
+        match self {
+            Plan::Query(query) => Some(query),
+            Plan::Insert(insert) => insert.query(),
+            Plan::Update(update) => update.query(),
+            Plan::Delete(delete) => delete.query(),
+            _ => None,
+        }
+    }
+
     fn writes(&self) -> bool {
         match self {
             Plan::Query(_) | Plan::Point(_) | Plan::Explain(_) | Plan::Show(_) | Plan::Control(_) => false,
@@ -340,6 +336,10 @@ impl Plan {
 impl Prepared for PreparedStatement {
     fn parameters(&self) -> &[ColumnType] {
         &self.parameters
+    }
+
+    fn plan_bytes(&self) -> usize {
+        self.plan.query().map_or(0, SourceQuery::plan_bytes)
     }
 
     fn columns(&self) -> Option<&SchemaRef> {
@@ -428,8 +428,7 @@ impl PreparedStatement {
             return Err(SqlError::new(ErrorKind::Invalid, message).with_sqlstate("08P01"));
         }
         for _ in 0..ATTEMPTS_MAX {
-            let catalog = self.query.engine().catalog().version();
-            let now = MadeFor { catalog, ..MadeFor::now(&self.query, session) };
+            let now = MadeFor::beginning(&self.query, session);
             let again = if self.made_for == now { None } else { Some(self.plan_again(session, now).await?) };
             let plan = again.as_deref().unwrap_or(&self.plan);
             match plan.attempt(self.run(session, values)).await {

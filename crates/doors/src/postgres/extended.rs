@@ -24,7 +24,8 @@ pub struct Statement {
     prepared: Option<Arc<dyn Prepared>>,
     /// The type oid of each parameter: the client's own or the one we chose.
     parameter_oids: Vec<u32>,
-    _room: Room,
+    /// For what was written, and for its plan.
+    _rooms: [Room; 2],
 }
 
 /// What `Bind` made of a statement, and what has become of it.
@@ -105,8 +106,8 @@ impl Connection {
         let room = self.shelf.take(name, || kept::statement_bytes(name, sql))?;
         let statements = self.wire.run(self.shared.sql.split(sql)).await?;
         let statement = match statements.len() {
-            0 => Statement { prepared: None, parameter_oids: types, _room: room },
-            1 => self.prepare(sql, types, room).await?,
+            0 => Statement { prepared: None, parameter_oids: types, _rooms: [room, Room::default()] },
+            1 => self.prepare(name, sql, types, room).await?,
             _ => return Err(error::several_statements().into()),
         };
         self.statements.insert(name, Arc::new(statement));
@@ -114,16 +115,23 @@ impl Connection {
         Ok(())
     }
 
-    async fn prepare(&mut self, sql: &str, declared: Vec<u32>, room: Room) -> Result<Statement, Fault> {
+    async fn prepare(
+        &mut self,
+        name: &str,
+        sql: &str,
+        declared: Vec<u32>,
+        room: Room,
+    ) -> Result<Statement, Fault> {
         let types: Vec<_> = declared.iter().map(|oid| parameter_type(*oid)).collect();
         let prepared = self.plan(sql, &types).await?;
+        let rooms = [room, self.shelf.take(name, || prepared.plan_bytes())?];
         let chosen = |(i, expected)| match declared.get(i).copied() {
             Some(oid) if !matches!(oid, oid::UNSPECIFIED | oid::UNKNOWN) => oid,
             _ if prepared.is_moment(i) => oid::TIMESTAMPTZ,
             _ => oid_of(expected),
         };
         let parameter_oids = prepared.parameters().iter().copied().enumerate().map(chosen).collect();
-        Ok(Statement { prepared: Some(prepared), parameter_oids, _room: room })
+        Ok(Statement { prepared: Some(prepared), parameter_oids, _rooms: rooms })
     }
 
     pub fn bind(&mut self, bind: &Bind<'_>) -> Result<(), Fault> {

@@ -7,14 +7,14 @@ use oribi_session::sql::SqlError;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// What a plan takes for each byte of its statement, about: statements of 1 MiB were measured to take 3.4 MiB.
-const PLAN_BYTES_PER_BYTE: usize = 4;
+/// What a statement takes for each byte of its text, about: statements of 1 MiB were measured to take 3.4 MiB.
+const BYTES_PER_BYTE: usize = 4;
 /// What a statement or a portal takes besides.
 const BESIDES_BYTES: usize = 1024;
 
-/// Bytes that a prepared statement counts as.
+/// Bytes that a prepared statement counts as, beside its plan.
 pub fn statement_bytes(name: &str, sql: &str) -> usize {
-    BESIDES_BYTES + name.len() + PLAN_BYTES_PER_BYTE * sql.len()
+    BESIDES_BYTES + name.len() + BYTES_PER_BYTE * sql.len()
 }
 
 /// Bytes that a portal counts as whose values have so many.

@@ -303,11 +303,11 @@ impl Matching {
         target: &Target,
         again: Option<&Numbers>,
     ) -> Result<RowStream, SqlError> {
-        let (context, mut plan) = self.query.begin(run).await?;
+        let (context, mut logical) = self.query.begin(run).await?;
         if let Some(numbers) = again.filter(|numbers| numbers.len() <= KEYS_NAMED_MAX) {
-            plan = with_keys(plan, target, numbers)?;
+            logical.plan = Arc::new(with_keys(logical.plan, target, numbers)?);
         }
-        Ok(run.query.run(context, plan, None).await?.1)
+        Ok(run.query.run(context, logical, None).await?.1)
     }
 }
 
@@ -318,12 +318,12 @@ type Numbers = HashMap<Vec<u8>, usize>;
 const KEYS_NAMED_MAX: usize = 1000;
 
 /// `plan`, whose first columns are the key's, for rows whose key columns each have a value of one of these keys.
-fn with_keys(plan: LogicalPlan, target: &Target, numbers: &Numbers) -> Result<LogicalPlan, SqlError> {
+fn with_keys(plan: Arc<LogicalPlan>, target: &Target, numbers: &Numbers) -> Result<LogicalPlan, SqlError> {
     let schema = &target.schema;
     let keys: Vec<Vec<Value>> =
         numbers.keys().map(|key| key::decode_key(schema, key)).collect::<EngineResult<_>>()?;
     let names = plan.schema().columns();
-    let mut plan = LogicalPlanBuilder::from(plan);
+    let mut plan = LogicalPlanBuilder::new_from_arc(plan);
     for (n, (column, name)) in schema.key_columns().zip(names).enumerate() {
         let values = keys.iter().map(|key| {
             let value = coerce::scalar(key[n].as_ref(), column.column_type)?;

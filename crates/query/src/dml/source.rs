@@ -3,17 +3,18 @@
 use super::coerce::scalar;
 use super::constant::{ParameterTypes, parameter_number};
 use super::{Run, Scope};
-use crate::context::{QueryEngine, StatementContext};
+use crate::context::{Logical, MadeFor, QueryEngine, StatementContext};
 use crate::literals;
 use crate::number;
 use crate::one_type;
 use crate::pg_catalog;
-use crate::planners::Length;
+use crate::planners::{self, Length};
 use crate::table_names;
 use crate::unread;
 use arrow::datatypes::SchemaRef;
 use datafusion::common::ParamValues;
 use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
+use datafusion::execution::session_state::SessionState;
 use datafusion::logical_expr::{Expr, LogicalPlan};
 use datafusion::sql::parser::Statement;
 use datafusion::sql::sqlparser::ast::{self, Visit, Visitor};
@@ -23,13 +24,22 @@ use std::collections::HashMap;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-/// A query as planned once for its types; each run plans it again, on a new snapshot.
+/// A query that was planned. Each run has a new snapshot, and plans it again if the catalog or the session's settings are
+/// others.
 #[derive(Clone)]
 pub(crate) struct SourceQuery {
     statement: ast::Statement,
     /// The text that the tree's positions are in.
     sql: Arc<str>,
     schema: SchemaRef,
+    planned: Arc<Planned>,
+}
+
+/// A query's plan.
+struct Planned {
+    /// `None`: for nothing but what it was made with.
+    made_for: Option<MadeFor>,
+    logical: Logical,
 }
 
 impl SourceQuery {
@@ -44,19 +54,10 @@ impl SourceQuery {
     ) -> Result<Self, SqlError> {
         check_written_width(&statement)?;
         let context = scope.query.begin(scope.session)?;
-        let plan = plan(scope.query, &context, &statement, scope.sql).await?;
-        check_planned_width(&plan)?;
-        if matches!(
-            plan,
-            LogicalPlan::Ddl(_) | LogicalPlan::Dml(_) | LogicalPlan::Statement(_) | LogicalPlan::Copy(_)
-        ) {
-            let what = statement.to_string();
-            let what = what.split_whitespace().take(2).collect::<Vec<_>>().join(" ");
-            return Err(SqlError::new(ErrorKind::Unsupported, format!("{what} is not supported")));
-        }
+        let planned = plan(scope.query, &context, &statement, scope.sql).await?;
+        let plan = &planned.logical.plan;
         let parameters = plan.get_parameter_fields().map_err(QueryEngine::error)?;
-        let plan = if parameters.is_empty() { analyzed(scope.query, &context, plan).await? } else { plan };
-        let casts = if parameters.is_empty() { HashMap::new() } else { cast_parameters(&plan)? };
+        let casts = if parameters.is_empty() { HashMap::new() } else { cast_parameters(plan)? };
         for (name, field) in parameters {
             let n = parameter_number(&name)?;
             if let Some(field) = &field {
@@ -66,7 +67,12 @@ impl SourceQuery {
             types.note_compared(n, column_type.or_else(|| casts.get(&name).copied()));
         }
         let schema = pg_catalog::output_schema(&statement, plan.schema().as_arrow());
-        Ok(SourceQuery { statement, sql: Arc::clone(scope.sql), schema })
+        Ok(SourceQuery { statement, sql: Arc::clone(scope.sql), schema, planned: Arc::new(planned) })
+    }
+
+    /// What the plan takes in memory, about.
+    pub(crate) fn plan_bytes(&self) -> usize {
+        PART_BYTES * planners::parts(&self.planned.logical.plan, usize::MAX)
     }
 
     pub(crate) fn schema(&self) -> &SchemaRef {
@@ -78,8 +84,8 @@ impl SourceQuery {
     /// # Errors
     /// Those of planning.
     pub(crate) async fn run(&self, run: Run<'_>) -> Result<RowStream, SqlError> {
-        let (context, plan) = self.begin(run).await?;
-        Ok(run.query.run(context, plan, None).await?.1)
+        let (context, logical) = self.begin(run).await?;
+        Ok(run.query.run(context, logical, None).await?.1)
     }
 
     /// Its rows, for a client that may leave them unread.
@@ -87,21 +93,27 @@ impl SourceQuery {
     /// # Errors
     /// Those of planning.
     pub(crate) async fn run_for_client(&self, run: Run<'_>) -> Result<RowStream, SqlError> {
-        let (context, plan) = self.begin(run).await?;
+        let (context, logical) = self.begin(run).await?;
         let unread = (!unread::is_short(&self.schema)).then(|| Arc::clone(run.query.unread()));
-        Ok(run.query.run(context, plan, unread).await?.1)
+        Ok(run.query.run(context, logical, unread).await?.1)
     }
 
     /// A new snapshot, and the plan for it.
     ///
     /// # Errors
     /// Those of planning.
-    pub(crate) async fn begin(&self, run: Run<'_>) -> Result<(StatementContext, LogicalPlan), SqlError> {
+    pub(crate) async fn begin(&self, run: Run<'_>) -> Result<(StatementContext, Logical), SqlError> {
         let context = run.query.begin(run.session)?;
-        let plan = plan(run.query, &context, &self.statement, &self.sql).await?;
-        Ok((context, with_parameters(plan, run)?))
+        let mut planned = Arc::clone(&self.planned);
+        if planned.made_for != Some(context.view.made_for()) {
+            planned = Arc::new(plan(run.query, &context, &self.statement, &self.sql).await?);
+        }
+        Ok((context, with_parameters(&planned.logical, run)?))
     }
 }
+
+/// What a part of a plan takes: a column of a node with its name, or an expression with what is written there.
+const PART_BYTES: usize = 256;
 
 /// The most columns of a result, as PostgreSQL has it: its protocol counts them with 16 bits.
 const RESULT_COLUMNS_MAX: usize = 1664;
@@ -187,11 +199,12 @@ fn cast_parameters(plan: &LogicalPlan) -> Result<HashMap<String, ColumnType>, Sq
     Ok(casts)
 }
 
-/// `plan` with its parameters replaced by their values.
-fn with_parameters(plan: LogicalPlan, run: Run<'_>) -> Result<LogicalPlan, SqlError> {
+/// `logical` with the values of its parameters.
+fn with_parameters(logical: &Logical, run: Run<'_>) -> Result<Logical, SqlError> {
     let parameters = run.parameters;
+    let logical = logical.clone();
     if parameters.values.is_empty() {
-        return Ok(plan);
+        return Ok(logical);
     }
     let scalars = parameters
         .values
@@ -199,23 +212,7 @@ fn with_parameters(plan: LogicalPlan, run: Run<'_>) -> Result<LogicalPlan, SqlEr
         .zip(parameters.types)
         .map(|(value, column_type)| scalar(value.as_ref(), *column_type))
         .collect::<Result<Vec<_>, SqlError>>()?;
-    plan.with_param_values(ParamValues::from(scalars)).map_err(QueryEngine::error)
-}
-
-/// The plan with the types that its values have when it runs, and refused if it cannot run. One with parameters is
-/// analyzed once their values are known.
-async fn analyzed(
-    query: &QueryEngine,
-    context: &StatementContext,
-    plan: LogicalPlan,
-) -> Result<LogicalPlan, SqlError> {
-    let state = Arc::clone(&context.state);
-    let length = Length::of_plan(&plan);
-    let analyze = async move {
-        let analyzed = state.analyzer().execute_and_check(plan, state.config_options(), |_, _| {});
-        analyzed.map_err(QueryEngine::error)
-    };
-    query.runtime().plan(length, analyze).await
+    Ok(Logical { values: Some(ParamValues::from(scalars)), ..logical })
 }
 
 /// Plans where it holds up nobody; errors carry their position in `sql`.
@@ -224,19 +221,149 @@ async fn plan(
     context: &StatementContext,
     statement: &ast::Statement,
     sql: &Arc<str>,
-) -> Result<LogicalPlan, SqlError> {
+) -> Result<Planned, SqlError> {
     let length = Length::of_query(&context.view, statement, sql);
-    let attempt = |mut statement: ast::Statement| {
-        number::mark(&mut statement);
-        let (state, statement) = (Arc::clone(&context.state), Statement::Statement(Box::new(statement)));
-        let planned = async move { Ok(state.statement_to_plan(statement).await.and_then(one_type::settled)) };
-        query.runtime().plan(length, planned)
+    let made_for = (!context.reads_files_by_name()).then(|| context.view.made_for());
+    let (state, statement, sql) = (Arc::clone(&context.state), statement.clone(), Arc::clone(sql));
+    let planned = async move {
+        let plan =
+            unanalyzed(&state, &statement).await.map_err(|error| QueryEngine::error_in(&sql, error))?;
+        check_planned_width(&plan)?;
+        check_query(&plan, &statement)?;
+        Ok(Planned { made_for, logical: analyzed(&state, plan)? })
     };
-    let mut planned = attempt(statement.clone()).await?;
-    if planned.as_ref().is_ok_and(table_names::is_taken_for_column) {
-        let mut renamed = statement.clone();
-        table_names::rename(&mut renamed);
-        planned = attempt(renamed).await?;
+    query.runtime().plan(length, planned).await
+}
+
+async fn unanalyzed(
+    state: &SessionState,
+    statement: &ast::Statement,
+) -> datafusion::common::Result<LogicalPlan> {
+    let attempt = async |mut statement: ast::Statement| {
+        number::mark(&mut statement);
+        let statement = Statement::Statement(Box::new(statement));
+        state.statement_to_plan(statement).await.and_then(one_type::settled)
+    };
+    let planned = attempt(statement.clone()).await;
+    if !planned.as_ref().is_ok_and(table_names::is_taken_for_column) {
+        return planned;
     }
-    planned.map_err(|error| QueryEngine::error_in(sql, error))
+    let mut renamed = statement.clone();
+    table_names::rename(&mut renamed);
+    attempt(renamed).await
+}
+
+/// # Errors
+/// `Unsupported` for anything but a query.
+fn check_query(plan: &LogicalPlan, statement: &ast::Statement) -> Result<(), SqlError> {
+    let changes = matches!(
+        plan,
+        LogicalPlan::Ddl(_) | LogicalPlan::Dml(_) | LogicalPlan::Statement(_) | LogicalPlan::Copy(_)
+    );
+    if !changes {
+        return Ok(());
+    }
+    let what = statement.to_string();
+    let what = what.split_whitespace().take(2).collect::<Vec<_>>().join(" ");
+    Err(SqlError::new(ErrorKind::Unsupported, format!("{what} is not supported")))
+}
+
+/// The plan with the types that its values have when it runs, and refused if it cannot run. One with parameters is
+/// analyzed once their values are known.
+fn analyzed(state: &SessionState, plan: LogicalPlan) -> Result<Logical, SqlError> {
+    if !plan.get_parameter_fields().map_err(QueryEngine::error)?.is_empty() {
+        return Ok(Logical { plan: Arc::new(plan), values: None, is_analyzed: false });
+    }
+    let analyzed = state.analyzer().execute_and_check(plan, state.config_options(), |_, _| {});
+    let plan = Arc::new(analyzed.map_err(QueryEngine::error)?);
+    Ok(Logical { plan, values: None, is_analyzed: true })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::context::QueryOptions;
+    use crate::dml::Parameters;
+    use crate::{settings, syntax};
+    use datafusion::logical_expr::TableSource;
+    use futures::StreamExt;
+    use oribi_engine::{Engine, EngineOptions};
+    use oribi_env::Env;
+    use oribi_session::sql::{Outcome, SqlEngine, SqlSession};
+
+    struct Db {
+        query: Arc<QueryEngine>,
+        session: Arc<SqlSession>,
+        _dir: tempfile::TempDir,
+    }
+
+    impl Db {
+        fn new() -> Self {
+            let dir = tempfile::tempdir().unwrap();
+            let engine = Engine::open(Env::real(), dir.path(), EngineOptions::default()).unwrap();
+            let options = QueryOptions { threads: 2, ..QueryOptions::default() };
+            let query = QueryEngine::new(engine, options).unwrap();
+            Db { query, session: SqlSession::new("tester", "oribi"), _dir: dir }
+        }
+
+        async fn run(&self, sql: &str) {
+            let prepared = self.query.prepare(&self.session, sql, &[]).await.unwrap();
+            if let Outcome::Rows(rows) = prepared.execute(&self.session, &[]).await.unwrap() {
+                rows.for_each(|batch| async move { drop(batch.unwrap()) }).await;
+            }
+        }
+
+        async fn plan(&self, sql: &str) -> SourceQuery {
+            let sql: Arc<str> = sql.into();
+            let statement = syntax::parse(&sql).unwrap().statement;
+            let scope = Scope { query: &self.query, session: &self.session, sql: &sql };
+            SourceQuery::plan(scope, statement, &mut ParameterTypes::new(&[])).await.unwrap()
+        }
+
+        /// The table that a run's plan reads.
+        async fn read_by(&self, query: &SourceQuery) -> Arc<dyn TableSource> {
+            let parameters = Parameters { types: &[], values: &[] };
+            let run = Run { query: &self.query, session: &self.session, parameters };
+            let (_, logical) = query.begin(run).await.unwrap();
+            let mut read = None;
+            let noted = logical.plan.apply(|node| {
+                if let LogicalPlan::TableScan(scan) = node {
+                    read = Some(Arc::clone(&scan.source));
+                }
+                Ok(TreeNodeRecursion::Continue)
+            });
+            noted.unwrap();
+            read.unwrap()
+        }
+    }
+
+    #[tokio::test]
+    async fn a_query_is_planned_once_for_a_catalog_and_settings() {
+        let db = Db::new();
+        db.run("create table t (k integer primary key, v text)").await;
+        let query = db.plan("select v from t where v like 'x%'").await;
+        let first = db.read_by(&query).await;
+        db.run("insert into t values (1, 'x')").await;
+        settings::set(&db.session, "application_name", Some("other")).unwrap();
+        assert!(Arc::ptr_eq(&first, &db.read_by(&query).await));
+        settings::set(&db.session, "search_path", Some("public")).unwrap();
+        assert!(!Arc::ptr_eq(&first, &db.read_by(&query).await));
+        settings::set(&db.session, "search_path", None).unwrap();
+        assert!(Arc::ptr_eq(&first, &db.read_by(&query).await));
+        db.run("alter table t add column w integer").await;
+        assert!(!Arc::ptr_eq(&first, &db.read_by(&query).await));
+    }
+
+    #[tokio::test]
+    async fn nothing_of_a_statement_is_left_when_it_has_ended() {
+        let db = Db::new();
+        let zones = ["UTC", "Europe/Berlin", "UTC", "Europe/Berlin", "Asia/Tokyo"];
+        for zone in zones {
+            settings::set(&db.session, "timezone", Some(zone)).unwrap();
+            let context = db.query.begin(&db.session).unwrap();
+            let view = Arc::downgrade(&context.view);
+            drop(context);
+            assert!(view.upgrade().is_none(), "{zone}");
+        }
+    }
 }

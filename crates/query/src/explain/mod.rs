@@ -186,7 +186,7 @@ impl Explained {
         let start = Instant::now();
         let (context, logical) = query.begin(run).await?;
         let shown = match explain.options.verbose {
-            true => format!("{}\n\n", logical.display_indent_schema()),
+            true => format!("{}\n\n", logical.plan.display_indent_schema()),
             false => String::new(),
         };
         let plan = run.query.plan_physical(&context, logical).await?;
@@ -247,7 +247,7 @@ async fn execute(
     let plan = Arc::clone(plan);
     let run = async move {
         let start = Instant::now();
-        let task = context.task(&plan);
+        let (task, _held) = context.into_task(&plan);
         let mut batches = execute_stream(plan, task).map_err(sql_error)?;
         let mut rows = 0;
         while let Some(batch) = batches.next().await {

@@ -3,10 +3,12 @@
 use super::picture::{Picture, quote};
 use super::relations::{index_definition, key_definition};
 use super::types;
+use crate::carried::{Carried, Carry};
 use crate::context::StatementView;
 use crate::settings;
 use arrow::datatypes::DataType;
-use datafusion::common::{Result, ScalarValue};
+use datafusion::common::config::ConfigOptions;
+use datafusion::common::{Result, ScalarValue, internal_datafusion_err};
 use datafusion::logical_expr::{
     ColumnarValue, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, TypeSignature, Volatility,
 };
@@ -14,15 +16,26 @@ use oribi_session::sql::POSTGRES_VERSION;
 use std::hash::{Hash, Hasher};
 use std::sync::{Arc, OnceLock};
 
-/// What the functions of one statement look at.
-pub struct Scope {
+/// What the functions and system tables of one statement look at.
+pub(crate) struct Scope {
     view: Option<Arc<StatementView>>,
     picture: OnceLock<Picture>,
 }
 
 impl Scope {
-    pub fn new(view: &Arc<StatementView>) -> Arc<Self> {
+    pub(crate) fn new(view: &Arc<StatementView>) -> Arc<Self> {
         Arc::new(Scope { view: Some(Arc::clone(view)), picture: OnceLock::new() })
+    }
+
+    /// That of the statement whose options these are.
+    ///
+    /// # Errors
+    /// Internal, if they are no statement's.
+    pub fn of_statement(options: &ConfigOptions) -> Result<&Arc<Self>> {
+        let carried = options.extensions.get::<Carried<Arc<Scope>>>();
+        carried
+            .map(|carried| &carried.0)
+            .ok_or_else(|| internal_datafusion_err!("the options of no statement"))
     }
 
     #[cfg(test)]
@@ -43,20 +56,17 @@ impl Scope {
     }
 }
 
-impl std::fmt::Debug for Scope {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Scope")
-    }
+impl Carry for Arc<Scope> {
+    const NAME: &'static str = "oribi_statement";
 }
 
-/// The functions of one statement.
-pub fn functions(scope: &Arc<Scope>) -> impl Iterator<Item = ScalarUDF> + '_ {
+/// The functions, for all statements.
+pub fn functions() -> impl Iterator<Item = ScalarUDF> {
     let function = |(name, returns, body): &(&'static str, Returns, Body)| {
         ScalarUDF::new_from_impl(CatalogFunction {
             name,
             returns: *returns,
             body: *body,
-            scope: Arc::clone(scope),
             signature: Signature::one_of(
                 vec![TypeSignature::Nullary, TypeSignature::VariadicAny],
                 Volatility::Stable,
@@ -292,11 +302,10 @@ struct CatalogFunction {
     name: &'static str,
     returns: Returns,
     body: Body,
-    scope: Arc<Scope>,
     signature: Signature,
 }
 
-/// Within a statement, a name is a function.
+/// A name is a function.
 impl PartialEq for CatalogFunction {
     fn eq(&self, other: &Self) -> bool {
         self.name == other.name
@@ -312,8 +321,8 @@ impl Hash for CatalogFunction {
 }
 
 impl CatalogFunction {
-    fn call(&self, args: &[ScalarValue]) -> ScalarValue {
-        match ((self.body)(&self.scope, args), self.returns) {
+    fn call(&self, scope: &Scope, args: &[ScalarValue]) -> ScalarValue {
+        match ((self.body)(scope, args), self.returns) {
             (Answer::Text(text), _) => ScalarValue::Utf8(text),
             (Answer::Bool(b), _) => ScalarValue::Boolean(b),
             (Answer::Int(n), Returns::Int4) => ScalarValue::Int32(n.map(|n| n as i32)),
@@ -348,6 +357,7 @@ impl ScalarUDFImpl for CatalogFunction {
     }
 
     fn invoke_with_args(&self, args: ScalarFunctionArgs) -> Result<ColumnarValue> {
+        let scope = Scope::of_statement(&args.config_options)?;
         let row = |i: usize| {
             let value = |arg: &ColumnarValue| match arg {
                 ColumnarValue::Scalar(value) => Ok(value.clone()),
@@ -356,12 +366,13 @@ impl ScalarUDFImpl for CatalogFunction {
             args.args.iter().map(value).collect::<Result<Vec<_>>>()
         };
         if args.args.iter().all(|arg| matches!(arg, ColumnarValue::Scalar(_))) {
-            return Ok(ColumnarValue::Scalar(self.call(&row(0)?)));
+            return Ok(ColumnarValue::Scalar(self.call(scope, &row(0)?)));
         }
         if args.number_rows == 0 {
             return Ok(ColumnarValue::Array(arrow::array::new_empty_array(args.return_type())));
         }
-        let values = (0..args.number_rows).map(|i| Ok(self.call(&row(i)?))).collect::<Result<Vec<_>>>()?;
+        let values =
+            (0..args.number_rows).map(|i| Ok(self.call(scope, &row(i)?))).collect::<Result<Vec<_>>>()?;
         Ok(ColumnarValue::Array(ScalarValue::iter_to_array(values)?))
     }
 }

@@ -16,18 +16,19 @@ mod standard;
 mod table;
 mod types;
 
-pub(crate) use functions::names as function_names;
+pub(crate) use functions::{Scope, names as function_names};
 pub(crate) use names::{apart, column_name, output_schema, shown};
 pub(crate) use picture::quote;
 pub(crate) use rewrite::{call, rewrite};
 
-use crate::context::StatementView;
+use arrow::datatypes::SchemaRef;
 use async_trait::async_trait;
-use datafusion::catalog::{MemTable, SchemaProvider, TableProvider};
+use datafusion::catalog::{MemTable, SchemaProvider, Session, TableProvider};
 use datafusion::common::Result;
 use datafusion::execution::FunctionRegistry;
 use datafusion::execution::session_state::SessionState;
-use functions::Scope;
+use datafusion::logical_expr::{Expr, TableType};
+use datafusion::physical_plan::ExecutionPlan;
 use std::sync::Arc;
 use table::{SystemTable, system_tables};
 
@@ -35,21 +36,17 @@ use table::{SystemTable, system_tables};
 pub(crate) const SCHEMA: &str = "pg_catalog";
 
 /// The schema `name`, if it is one of those that exist in no engine.
-pub(crate) fn schema(name: &str, view: &Arc<StatementView>) -> Option<Arc<dyn SchemaProvider>> {
+pub(crate) fn schema(name: &str) -> Option<Arc<dyn SchemaProvider>> {
     let name = [SCHEMA, "information_schema"].into_iter().find(|n| *n == name)?;
-    Some(Arc::new(SystemSchema { name, scope: Scope::new(view) }))
+    Some(Arc::new(SystemSchema { name }))
 }
 
-/// Adds the functions that look at the session or the catalog.
+/// Adds the functions that look at the session or the catalog: those of the [`Scope`] that a statement's options carry.
 ///
 /// # Errors
 /// If a function of the name cannot be replaced.
-pub(crate) fn register_functions(state: &mut SessionState, view: &Arc<StatementView>) -> Result<()> {
-    register(state, &Scope::new(view))
-}
-
-fn register(state: &mut SessionState, scope: &Arc<Scope>) -> Result<()> {
-    for function in functions::functions(scope) {
+pub(crate) fn register(state: &mut SessionState) -> Result<()> {
+    for function in functions::functions() {
         state.register_udf(Arc::new(function))?;
     }
     Ok(())
@@ -59,7 +56,6 @@ fn register(state: &mut SessionState, scope: &Arc<Scope>) -> Result<()> {
 #[derive(Debug)]
 struct SystemSchema {
     name: &'static str,
-    scope: Arc<Scope>,
 }
 
 impl SystemSchema {
@@ -75,13 +71,38 @@ impl SchemaProvider for SystemSchema {
     }
 
     async fn table(&self, name: &str) -> Result<Option<Arc<dyn TableProvider>>> {
-        let Some(table) = self.find(name) else { return Ok(None) };
-        let batch = table.batch(self.scope.picture())?;
-        Ok(Some(Arc::new(MemTable::try_new(table.arrow(), vec![vec![batch]])?)))
+        Ok(self.find(name).map(|table| Arc::new(System(table)) as _))
     }
 
     fn table_exist(&self, name: &str) -> bool {
         self.find(name).is_some()
+    }
+}
+
+/// A table whose rows are drawn when it is scanned.
+#[derive(Debug)]
+struct System(&'static SystemTable);
+
+#[async_trait]
+impl TableProvider for System {
+    fn schema(&self) -> SchemaRef {
+        self.0.arrow()
+    }
+
+    fn table_type(&self) -> TableType {
+        TableType::Base
+    }
+
+    async fn scan(
+        &self,
+        state: &dyn Session,
+        projection: Option<&Vec<usize>>,
+        filters: &[Expr],
+        limit: Option<usize>,
+    ) -> Result<Arc<dyn ExecutionPlan>> {
+        let batch = self.0.batch(Scope::of_statement(state.config_options())?.picture())?;
+        let rows = MemTable::try_new(self.schema(), vec![vec![batch]])?;
+        rows.scan(state, projection, filters, limit).await
     }
 }
 

@@ -11,6 +11,7 @@ use datafusion::common::{DataFusionError, Result};
 use std::sync::{Arc, LazyLock};
 
 /// A table of `pg_catalog` or `information_schema`.
+#[derive(Debug)]
 pub struct SystemTable {
     pub schema: &'static str,
     pub name: &'static str,
@@ -18,6 +19,7 @@ pub struct SystemTable {
     rows: fn(&Picture) -> Vec<Row>,
 }
 
+#[derive(Debug)]
 pub struct SystemColumn {
     pub name: &'static str,
     pub kind: Kind,

@@ -1,6 +1,7 @@
 use super::functions::Scope;
 use super::picture::Picture;
 use super::*;
+use crate::carried::Carried;
 use arrow::array::RecordBatch;
 use arrow::util::display::array_value_to_string;
 use datafusion::catalog::{CatalogProvider, MemoryCatalogProvider};
@@ -37,14 +38,15 @@ fn context() -> SessionContext {
     let scope = Scope::of(picture);
     let mut config = SessionConfig::new().with_default_catalog_and_schema("oribi", SCHEMA);
     config.options_mut().sql_parser.dialect = datafusion::config::Dialect::PostgreSQL;
+    config.options_mut().extensions.insert(Carried(scope));
     let context = SessionContext::new_with_config(config);
     let mut state = context.state();
     let catalog = MemoryCatalogProvider::new();
     for name in [SCHEMA, "information_schema"] {
-        catalog.register_schema(name, Arc::new(SystemSchema { name, scope: Arc::clone(&scope) })).unwrap();
+        catalog.register_schema(name, Arc::new(SystemSchema { name })).unwrap();
     }
     state.catalog_list().register_catalog("oribi".to_owned(), Arc::new(catalog));
-    register(&mut state, &scope).unwrap();
+    register(&mut state).unwrap();
     crate::functions::register(&mut state).unwrap();
     SessionContext::new_with_state(state)
 }

@@ -21,6 +21,7 @@ pub(crate) use range::{FILE_BYTES, FILE_ROWS, FILES, MEMORY_ROWS, RangeSource};
 pub(crate) use reader::SstableExtension;
 pub(crate) use statistics::StatisticsCache;
 
+use crate::block;
 use crate::context::StatementView;
 use crate::long_rows::rows_of;
 use arrow::array::RecordBatch;
@@ -48,10 +49,9 @@ const RANGE_ROWS_MAX: u64 = 4096;
 /// As is one of at most so small a part of the rows in memory, all of which a scan looks at, on such a thread too.
 const RANGE_MEMORY_SHARE: u64 = 8;
 
-/// A table in one statement.
+/// A table, of whichever statement scans it.
 #[derive(Clone)]
 pub(crate) struct OribiTable {
-    view: Arc<StatementView>,
     table: Arc<Table>,
     columns: TableColumns,
     /// Only so many of the rows that pass the filters are wanted, in key order.
@@ -108,10 +108,10 @@ impl TableColumns {
 }
 
 impl OribiTable {
-    /// The table as the statement sees it; with `ts`, the hidden column `_ts` stands last.
-    pub(crate) fn new(view: Arc<StatementView>, table: Arc<Table>, ts: bool) -> Self {
+    /// With `ts`, the hidden column `_ts` stands last.
+    pub(crate) fn new(table: Arc<Table>, ts: bool) -> Self {
         let columns = TableColumns::new(table.schema(), ts);
-        OribiTable { view, table, columns, first_by_key: None }
+        OribiTable { table, columns, first_by_key: None }
     }
 
     fn name(&self) -> String {
@@ -129,6 +129,7 @@ impl OribiTable {
     /// The rows by key, if that is cheaper than a scan.
     async fn range(
         &self,
+        view: &Arc<StatementView>,
         bounds: &KeyBounds,
         tablets: &[usize],
         projection: Option<&Vec<usize>>,
@@ -139,11 +140,11 @@ impl OribiTable {
         if tablets.is_empty() || !bounds.is_bounded() && self.first_by_key.is_none() {
             return Ok(None);
         }
-        let (engine, table) = (Arc::clone(&self.view.engine), Arc::clone(&self.table));
+        let (engine, table) = (Arc::clone(&view.engine), Arc::clone(&self.table));
         let (keys, tablets) = (bounds.keys.clone(), tablets.to_vec());
         let worth = RANGE_ROWS_MAX.max(self.table.unflushed_rows() / RANGE_MEMORY_SHARE);
         let enough = if self.first_by_key.is_some() { u64::MAX } else { worth };
-        let (snapshot, left) = (Arc::clone(self.view.snapshot()), tablets.len());
+        let (snapshot, left) = (Arc::clone(view.snapshot()), tablets.len());
         let estimate = move || {
             let rows = |tablet| (tablet, engine.estimate_range(&table, tablet, &keys, enough));
             let first = tablets.first().copied();
@@ -156,7 +157,7 @@ impl OribiTable {
             }
             Ok(read.into_iter().map(rows).collect::<Vec<_>>())
         };
-        let estimated = self.view.runtime.lookup(estimate).await;
+        let estimated = view.runtime.lookup(estimate).await;
         let tablets: Vec<(usize, u64)> = estimated.map_err(|e| DataFusionError::External(Box::new(e)))?;
         let rows: u64 = tablets.iter().map(|(_, rows)| rows).sum();
         let wanted = rows.min(self.first_by_key.map_or(u64::MAX, |rows| rows as u64));
@@ -168,7 +169,7 @@ impl OribiTable {
             true => rows_of(self.table.memory_row_bytes_max(), batch_rows),
             false => batch_rows,
         };
-        let of = (&self.view, &self.table, &self.columns);
+        let of = (view, &self.table, &self.columns);
         RangeSource::new(of, bounds.clone(), (left, tablets), projection, batch_rows, limit).map(Some)
     }
 }
@@ -204,14 +205,18 @@ impl TableProvider for OribiTable {
         filters: &[Expr],
         limit: Option<usize>,
     ) -> Result<Arc<dyn ExecutionPlan>> {
+        let view = StatementView::of(state.config())?;
+        // What a plan reads that was made before, the session's block may have changed since.
+        block::admit_reading(&view.session, &self.table)
+            .map_err(|e| DataFusionError::External(Box::new(e)))?;
         let bounds = KeyBounds::of(&self.columns.schema, filters);
         let tablets = bounds.tablets(&self.table);
         let batch_rows = self.batch_rows(&bounds.keys, projection, state.config().batch_size())?;
-        if let Some(range) = self.range(&bounds, &tablets, projection, batch_rows, limit).await? {
+        if let Some(range) = self.range(&view, &bounds, &tablets, projection, batch_rows, limit).await? {
             return Ok(DataSourceExec::from_data_source(range));
         }
         let scan =
-            self.view.scan(&self.table, tablets).await.map_err(|e| DataFusionError::External(Box::new(e)))?;
+            view.scan(&self.table, tablets).await.map_err(|e| DataFusionError::External(Box::new(e)))?;
         let mut branches: Vec<Arc<dyn ExecutionPlan>> = Vec::new();
         let files: Vec<_> =
             scan.tablets.iter().flat_map(|t| &t.files).filter(|f| files::has_rows(f)).collect();
@@ -219,7 +224,7 @@ impl TableProvider for OribiTable {
             let context = files::Context {
                 table: self.name().into(),
                 columns: &self.columns,
-                cache: &self.view.statistics,
+                cache: &view.statistics,
                 batch_rows,
             };
             branches.push(files::plan(&context, &files, state, projection, limit)?);

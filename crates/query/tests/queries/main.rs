@@ -27,6 +27,7 @@ mod order_is_by_what_names_mean;
 mod partitions_come_and_go;
 mod point_reads_bypass_the_planner;
 mod point_writes_agree_with_the_planner;
+mod prepared_queries_see_what_is_now;
 mod prepared_statements_follow_the_search_path;
 mod queries_keep_within_their_memory;
 mod ranges_of_keys_are_read_by_key;

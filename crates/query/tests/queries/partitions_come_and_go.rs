@@ -218,6 +218,9 @@ async fn scans_leave_out_tablets() {
         .rows("select host, kind, at from (select * from e limit 1000000) x order by host, kind, at limit 4")
         .await;
     assert_eq!(db.rows(first).await, sorted);
+    let nowhere =
+        "select host, kind, at from e where at > 20 and at < 20 and host = 'h1' order by host, kind, at";
+    assert!(db.rows(nowhere).await.is_empty());
     assert_eq!(db.tag("delete from e where at < 10").await, "DELETE 150");
     assert_eq!(db.rows("select count(*) from e where at < 10").await, ["0"]);
 }

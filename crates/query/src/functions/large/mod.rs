@@ -18,18 +18,18 @@ pub(super) use aggregate::{Bounded, NAMES as AGGREGATES};
 pub(super) use concatenation::Concatenation;
 pub(super) use scalar::measured;
 
+use crate::carried::{Carried, Carry};
 use arrow::array::{ArrayData, ArrayRef, UInt32Array, make_array};
 use arrow::buffer::Buffer;
 use arrow::compute::take;
 use arrow::datatypes::DataType;
-use datafusion::common::config::{ConfigEntry, ConfigExtension, ConfigOptions, ExtensionOptions};
+use datafusion::common::config::ConfigOptions;
 use datafusion::common::{DataFusionError, Result, ScalarValue};
 use datafusion::execution::memory_pool::{MemoryConsumer, MemoryPool, MemoryReservation};
 use datafusion::logical_expr::ColumnarValue;
 use datafusion::physical_expr::{PhysicalExpr, ScalarFunctionExpr};
 use oribi_session::sql::SqlError;
 use oribi_types::ErrorKind;
-use std::any::Any;
 use std::cell::Cell;
 use std::fmt;
 use std::future::Future;
@@ -113,36 +113,8 @@ pub(crate) fn aside<T>(work: impl FnOnce() -> T) -> T {
 #[derive(Clone)]
 pub(crate) struct ValueMemory(pub(crate) Arc<dyn MemoryPool>);
 
-impl ConfigExtension for ValueMemory {
-    const PREFIX: &'static str = "oribi";
-}
-
-impl ExtensionOptions for ValueMemory {
-    fn as_any(&self) -> &dyn Any {
-        self
-    }
-
-    fn as_any_mut(&mut self) -> &mut dyn Any {
-        self
-    }
-
-    fn cloned(&self) -> Box<dyn ExtensionOptions> {
-        Box::new(self.clone())
-    }
-
-    fn set(&mut self, key: &str, _value: &str) -> Result<()> {
-        Err(DataFusionError::Configuration(format!("there is no setting {key}")))
-    }
-
-    fn entries(&self) -> Vec<ConfigEntry> {
-        Vec::new()
-    }
-}
-
-impl fmt::Debug for ValueMemory {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:?}", self.0)
-    }
+impl Carry for ValueMemory {
+    const NAME: &'static str = "oribi";
 }
 
 /// How many bytes a batch of answers will have, at most.
@@ -176,7 +148,7 @@ impl Grant {
     /// 54000 for a value of more than a gigabyte, 53200 where there is not as much memory; while planning, that it is
     /// [postponed](Postponed).
     pub(super) fn of(name: &str, options: &ConfigOptions, size: Size) -> Result<Grant> {
-        Grant::from(name, options.extensions.get::<ValueMemory>().map(|memory| &memory.0), size)
+        Grant::from(name, options.extensions.get::<Carried<ValueMemory>>().map(|carried| &carried.0.0), size)
     }
 
     fn from(name: &str, pool: Option<&Arc<dyn MemoryPool>>, size: Size) -> Result<Grant> {

@@ -1,0 +1,85 @@
+//! A query is planned when it is prepared, and its rows, settings and time are those of when it is executed.
+
+use crate::db::{Db, int};
+use arrow::util::pretty::pretty_format_batches;
+use futures::TryStreamExt;
+use oribi_session::sql::{Outcome, Prepared, SqlError};
+use oribi_types::Value;
+
+async fn try_execute(db: &Db, prepared: &dyn Prepared, parameters: &[Value]) -> Result<String, SqlError> {
+    let Outcome::Rows(rows) = prepared.execute(&db.session, parameters).await? else { panic!("no rows") };
+    let rows: Vec<_> = rows.try_collect().await?;
+    Ok(pretty_format_batches(&rows).unwrap().to_string())
+}
+
+async fn execute(db: &Db, prepared: &dyn Prepared) -> String {
+    try_execute(db, prepared, &[]).await.unwrap()
+}
+
+#[tokio::test]
+async fn rows_are_those_of_the_execution() {
+    let db = Db::new();
+    db.run("create table t (k bigint primary key, n bigint)").await;
+    let sum = db.prepare("select count(*) as c, sum(n) as s, max(k) as m from t where n >= 0").await;
+    let above = db.prepare("select count(*) as c from t where n > $1 - 1").await;
+    for n in 1..4 {
+        db.run(&format!("insert into t values ({n}, {n})")).await;
+        if n == 2 {
+            db.flush("t");
+        }
+        let row = format!("| {n} | {} | {n} |", n * (n + 1) / 2);
+        let shown = execute(&db, sum.as_ref()).await;
+        assert!(shown.contains(&row), "{shown}");
+        let shown = try_execute(&db, above.as_ref(), &[int(2)]).await.unwrap();
+        assert!(shown.contains(&format!("| {} |", n - 1)), "{shown}");
+    }
+}
+
+#[tokio::test]
+async fn settings_and_the_catalog_are_those_of_the_execution() {
+    let db = Db::new();
+    let named = db.prepare("select current_setting('application_name') as a").await;
+    let shown = db.prepare("select setting from pg_settings where name = 'application_name'").await;
+    let tables = db
+        .prepare("select relname from pg_class c where pg_table_is_visible(oid) and relname like 'made%'")
+        .await;
+    for name in ["one", "two"] {
+        db.run(&format!("set application_name = '{name}'")).await;
+        db.run(&format!("create table made_{name} (k bigint primary key)")).await;
+        for prepared in [&named, &shown, &tables] {
+            let rows = execute(&db, prepared.as_ref()).await;
+            assert!(rows.contains(name), "{rows}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn time_is_that_of_the_execution() {
+    let db = Db::new();
+    let now = db.prepare("select extract(epoch from now()) as t").await;
+    let first = execute(&db, now.as_ref()).await;
+    assert_ne!(first, execute(&db, now.as_ref()).await);
+    let hour = db.prepare("select extract(hour from timestamptz '2024-01-01 12:00:00+00') as h").await;
+    for (zone, shown) in
+        [("UTC", "| 12 |"), ("Asia/Tokyo", "| 21 |"), ("UTC", "| 12 |"), ("Asia/Tokyo", "| 21 |")]
+    {
+        db.run(&format!("set timezone = '{zone}'")).await;
+        let rows = execute(&db, hour.as_ref()).await;
+        assert!(rows.contains(shown), "{zone}: {rows}");
+    }
+}
+
+#[tokio::test]
+async fn what_the_block_has_changed_since_is_not_read() {
+    let db = Db::new();
+    db.run("create table t (k bigint primary key, n bigint)").await;
+    let prepared = db.prepare("select sum(n) from t").await;
+    execute(&db, prepared.as_ref()).await;
+    db.run("begin").await;
+    execute(&db, prepared.as_ref()).await;
+    db.run("insert into t values (1, 1)").await;
+    let refused = try_execute(&db, prepared.as_ref(), &[]).await.unwrap_err();
+    assert!(refused.error.to_string().contains("reading table \"t\" behind a write"), "{refused}");
+    db.run("rollback").await;
+    execute(&db, prepared.as_ref()).await;
+}
