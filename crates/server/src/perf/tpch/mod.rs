@@ -70,7 +70,10 @@ fn measure(
     command: &TpchCommand,
     baseline: Option<&Table>,
 ) -> Result<()> {
-    load(runtime, connection, command.scale)?;
+    let scale = match load(runtime, connection, command.scale)? {
+        true => format!("scale {}", command.scale),
+        false => "tables that were there".to_owned(),
+    };
     if command.changed_pct > 0 {
         let started = Instant::now();
         change::change(runtime, connection, command.changed_pct)?;
@@ -86,7 +89,7 @@ fn measure(
     }
     let compared = if reference.is_some() { "   parquet ms  ratio" } else { "" };
     say!("query    rows{}{compared}", Figures::heading(baseline.is_some()))?;
-    let mut table = Table { taken: taken(command), ..Table::default() };
+    let mut table = Table { taken: taken(&scale, command), ..Table::default() };
     let mut total_reference = 0.0;
     for number in (1..=22u8).filter(|n| command.query.is_empty() || command.query.contains(n)) {
         let measured = measure_query(runtime, connection, command, number, reference.as_ref());
@@ -104,10 +107,10 @@ fn measure(
 }
 
 /// How the figures were taken, in words.
-fn taken(command: &TpchCommand) -> String {
-    let TpchCommand { scale, changed_pct, runs, .. } = command;
+fn taken(scale: &str, command: &TpchCommand) -> String {
+    let TpchCommand { changed_pct, runs, .. } = command;
     let profile = if cfg!(debug_assertions) { "development" } else { "release" };
-    format!("scale {scale}, {changed_pct} % of the rows changed, median of {runs}, {profile} build")
+    format!("{scale}, {changed_pct} % of the rows changed, median of {runs}, {profile} build")
 }
 
 /// The time of the reference and the ratio, if there is one.
@@ -182,10 +185,11 @@ fn reference(runtime: &Runtime, scale: f64, dir: &Path) -> Result<ParquetReferen
     runtime.block_on(ParquetReference::open(&tables))
 }
 
-/// Creates and fills the tables, unless they are there.
-fn load(runtime: &Runtime, connection: &Connection, scale: f64) -> Result<()> {
+/// Creates and fills the tables; `false` if they were there.
+fn load(runtime: &Runtime, connection: &Connection, scale: f64) -> Result<bool> {
     if runtime.block_on(existing(connection, &TableName::parse("lineitem")))?.is_some() {
-        return say!("the tables are there; --scale is ignored");
+        say!("the tables are there; --scale is ignored")?;
+        return Ok(false);
     }
     let started = Instant::now();
     for statement in SCHEMA.split(';').filter(|s| s.contains("create table")) {
@@ -203,7 +207,8 @@ fn load(runtime: &Runtime, connection: &Connection, scale: f64) -> Result<()> {
         }
         rows += runtime.block_on(sink.finish())?;
     }
-    say!("loaded {rows} rows in {:.2} s", started.elapsed().as_secs_f64())
+    say!("loaded {rows} rows in {:.2} s", started.elapsed().as_secs_f64())?;
+    Ok(true)
 }
 
 fn ms(time: Duration) -> f64 {
