@@ -11,13 +11,15 @@ use crate::number::{self, Purpose, marked_type};
 use crate::one_type;
 use arrow::datatypes::{DECIMAL128_MAX_SCALE, DataType, Field, FieldRef};
 use datafusion::common::tree_node::{Transformed, TreeNode};
-use datafusion::common::{DFSchema, DataFusionError, Result, ScalarValue};
+use datafusion::common::{
+    DFSchema, DataFusionError, Result, ScalarValue, get_required_group_by_exprs_indices,
+};
 use datafusion::config::ConfigOptions;
 use datafusion::logical_expr::expr::{Alias, BinaryExpr, InList};
 use datafusion::logical_expr::expr_rewriter::NamePreserver;
 use datafusion::logical_expr::planner::{ExprPlanner, PlannerResult, RawBinaryExpr, TypePlanner};
 use datafusion::logical_expr::utils::merge_schema;
-use datafusion::logical_expr::{Between, Cast, Distinct, Expr, ExprSchemable, LogicalPlan};
+use datafusion::logical_expr::{Aggregate, Between, Cast, Distinct, Expr, ExprSchemable, LogicalPlan};
 use datafusion::optimizer::AnalyzerRule;
 use datafusion::sql::sqlparser::ast;
 use oribi_session::sql::SqlError;
@@ -79,15 +81,26 @@ fn check_ordered(plan: &LogicalPlan, schema: &DFSchema) -> Result<()> {
     let check = |expr: &Expr| functions::check_order(expr, schema);
     match plan {
         LogicalPlan::Sort(sort) => sort.expr.iter().try_for_each(|sort| check(&sort.expr)),
-        LogicalPlan::Aggregate(aggregate) => aggregate.group_expr.iter().try_for_each(|expr| match expr {
-            Expr::GroupingSet(set) => set.distinct_expr().into_iter().try_for_each(check),
-            expr => check(expr),
-        }),
+        LogicalPlan::Aggregate(aggregate) => {
+            grouped_by(aggregate).into_iter().try_for_each(|expr| match expr {
+                Expr::GroupingSet(set) => set.distinct_expr().into_iter().try_for_each(check),
+                expr => check(expr),
+            })
+        }
         LogicalPlan::Distinct(Distinct::All(input)) => {
             input.schema().columns().into_iter().try_for_each(|column| check(&Expr::Column(column)))
         }
         LogicalPlan::Distinct(Distinct::On(on)) => on.on_expr.iter().try_for_each(check),
         _ => Ok(()),
+    }
+}
+
+/// What tells groups apart. DataFusion adds the other columns of a table to its key.
+fn grouped_by(aggregate: &Aggregate) -> Vec<&Expr> {
+    let names: Vec<String> = aggregate.group_expr.iter().map(|expr| expr.schema_name().to_string()).collect();
+    match get_required_group_by_exprs_indices(aggregate.input.schema(), &names) {
+        Some(required) => required.into_iter().map(|n| &aggregate.group_expr[n]).collect(),
+        None => aggregate.group_expr.iter().collect(),
     }
 }
 

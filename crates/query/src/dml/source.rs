@@ -285,7 +285,10 @@ mod tests {
     use crate::context::QueryOptions;
     use crate::dml::Parameters;
     use crate::{settings, syntax};
+    use datafusion::common::ScalarValue;
+    use datafusion::common::stats::Precision;
     use datafusion::logical_expr::TableSource;
+    use datafusion::physical_plan::statistics::{StatisticsArgs, StatisticsContext};
     use futures::StreamExt;
     use oribi_engine::{Engine, EngineOptions};
     use oribi_env::Env;
@@ -352,6 +355,30 @@ mod tests {
         assert!(Arc::ptr_eq(&first, &db.read_by(&query).await));
         db.run("alter table t add column w integer").await;
         assert!(!Arc::ptr_eq(&first, &db.read_by(&query).await));
+    }
+
+    #[tokio::test]
+    async fn few_rows_in_memory_leave_bounds_of_columns() {
+        let db = Db::new();
+        db.run("create table t (k bigint primary key, n bigint, v text)").await;
+        db.run("insert into t select n, n, 'v' || n from generate_series(100, 200) as s(n)").await;
+        db.query.engine().flush(&db.query.engine().table("public", "t").unwrap()).unwrap();
+        db.run("insert into t values (1, 999, null), (2, -1, 'w')").await;
+        db.run("delete from t where k = 200").await;
+        let query = db.plan("select n, v, k from t").await;
+        let parameters = Parameters { types: &[], values: &[] };
+        let run = Run { query: &db.query, session: &db.session, parameters };
+        let (context, logical) = query.begin(run).await.unwrap();
+        let plan = db.query.plan_physical(&context, logical).await.unwrap();
+        let known = StatisticsContext::new().compute(plan.as_ref(), &StatisticsArgs::new()).unwrap();
+        assert_eq!(known.num_rows, Precision::Exact(102));
+        let int = |n| Precision::Inexact(ScalarValue::Int64(Some(n)));
+        let text = |t: &str| Precision::Inexact(ScalarValue::Utf8View(Some(t.to_owned())));
+        let [n, v, k] = known.column_statistics.as_slice() else { panic!("{known:?}") };
+        assert_eq!((&n.min_value, &n.max_value), (&int(-1), &int(999)));
+        assert_eq!((&v.min_value, &v.max_value), (&text("v100"), &text("w")));
+        assert_eq!((&k.min_value, &k.max_value), (&int(1), &int(200)));
+        assert_eq!(v.null_count, Precision::Inexact(1));
     }
 
     #[tokio::test]

@@ -1,11 +1,11 @@
 //! Relations in `FROM`, settled before anything is computed of their columns.
 
 use super::{sets, settled};
-use datafusion::common::{Result, internal_err};
-use datafusion::logical_expr::LogicalPlan;
+use datafusion::common::{FunctionalDependencies, Result, internal_err};
 use datafusion::logical_expr::planner::{
     PlannedRelation, RelationPlanner, RelationPlannerContext, RelationPlanning,
 };
+use datafusion::logical_expr::{Expr, LogicalPlan, Projection};
 use datafusion::sql::sqlparser::ast::{
     Ident, Query, SetExpr, SetOperator, Statement, TableAlias, TableFactor,
 };
@@ -47,9 +47,22 @@ impl RelationPlanner for TypedRelations {
         };
         let plan = settled(Arc::unwrap_or_clone(planned.input))?;
         let is_static = written.as_ref().is_some_and(|alias| alias.name.value == STATIC);
-        let plan = if is_static { sets::with_room(plan)? } else { plan };
+        let plan = if is_static { sets::with_room(plan)? } else { without_keys(plan)? };
         Ok(RelationPlanning::Planned(Box::new(PlannedRelation::new(plan, written))))
     }
+}
+
+/// A query in `FROM` as a relation without a key, as PostgreSQL sees it: what is grouped by the key of a table may show its
+/// other columns, and what is grouped by a column of a query may not. The optimizer finds the key again.
+fn without_keys(plan: LogicalPlan) -> Result<LogicalPlan> {
+    if matches!(plan, LogicalPlan::TableScan(_)) || plan.schema().functional_dependencies().is_empty() {
+        return Ok(plan);
+    }
+    let columns = plan.schema().columns().into_iter().map(Expr::Column).collect();
+    let schema = plan.schema().as_ref().clone();
+    let schema = schema.with_functional_dependencies(FunctionalDependencies::empty())?;
+    let projection = Projection::try_new_with_schema(columns, Arc::new(plan), Arc::new(schema))?;
+    Ok(LogicalPlan::Projection(projection))
 }
 
 fn named(name: &str) -> TableAlias {

@@ -5,26 +5,35 @@
 use super::TableColumns;
 use crate::long_rows::rows_of;
 use crate::unread::is_short;
-use arrow::array::RecordBatch;
-use arrow::datatypes::SchemaRef;
+use arrow::array::{Array, ArrayRef, RecordBatch};
+use arrow::datatypes::{DataType, SchemaRef};
 use datafusion::common::stats::Precision;
 use datafusion::common::tree_node::TreeNodeRecursion;
-use datafusion::common::{DataFusionError, Result, Statistics, project_schema};
+use datafusion::common::{ColumnStatistics, DataFusionError, Result, Statistics, project_schema};
 use datafusion::datasource::source::DataSource;
 use datafusion::execution::memory_pool::{MemoryConsumer, MemoryReservation};
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
+use datafusion::logical_expr::Accumulator;
 use datafusion::physical_expr::projection::ProjectionExprs;
 use datafusion::physical_expr::{EquivalenceProperties, Partitioning, PhysicalExpr};
 use datafusion::physical_plan::DisplayFormatType;
 use datafusion::physical_plan::metrics::{BaselineMetrics, Count, ExecutionPlanMetricsSet, MetricBuilder};
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
+use datafusion_functions_aggregate_common::min_max::{MaxAccumulator, MinAccumulator};
 use futures::stream;
 use oribi_engine::MemoryRows;
+use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
 
 /// Metric: bytes of the columns made of rows in memory.
 pub(crate) const MEMTABLE_BYTES: &str = "memtable_bytes";
+
+/// So many rows of so many bytes are looked at while a statement is planned: that takes some milliseconds.
+const SMALL_ROWS: usize = 16 << 10;
+const SMALL_BYTES: usize = 4 << 20;
+/// Rows that are looked at together.
+const BATCH_ROWS: usize = 8192;
 
 struct Tablet {
     rows: MemoryRows,
@@ -41,6 +50,8 @@ pub(crate) struct MemorySource {
     projection: Arc<[usize]>,
     projected: SchemaRef,
     fetch: Option<usize>,
+    /// What is known of columns, by their positions in `columns.arrow`.
+    known: Arc<HashMap<usize, ColumnStatistics>>,
     metrics: ExecutionPlanMetricsSet,
 }
 
@@ -62,8 +73,35 @@ impl MemorySource {
             projection: projection.into(),
             projected,
             fetch,
+            known: Arc::default(),
             metrics: ExecutionPlanMetricsSet::new(),
         })
+    }
+
+    /// Looks at the rows for what is known of their columns.
+    ///
+    /// The bounds are true ones. An estimate would not do, though they are said to be inexact: DataFusion takes a column for
+    /// a constant if a filter leaves one value between its bounds, and then neither sorts by it nor looks for its largest.
+    pub(super) fn looked_at(self) -> Result<Self> {
+        let mut known = Vec::new();
+        for (column, field) in self.projection.iter().zip(self.projected.fields()) {
+            if !self.columns.is_ts(*column) && is_bounded(field.data_type()) {
+                known.push((*column, Bounds::new(field.data_type())?));
+            }
+        }
+        for tablet in 0..self.tablets.len() {
+            let alone = MemorySource {
+                projection: known.iter().map(|(column, _)| *column).collect(),
+                ..self.clone()
+            };
+            for batch in alone.batches(tablet, alone.batch_rows_of(tablet, BATCH_ROWS))? {
+                for ((_, bounds), values) in known.iter_mut().zip(batch.columns()) {
+                    bounds.add(values)?;
+                }
+            }
+        }
+        let known = known.into_iter().map(|(column, bounds)| Ok((column, bounds.statistics()?)));
+        Ok(MemorySource { known: Arc::new(known.collect::<Result<_>>()?), ..self })
     }
 
     /// Name of the table that is scanned.
@@ -94,6 +132,12 @@ impl MemorySource {
         }
         let Tablet { rows: tablet, bytes } = &self.tablets[partition];
         rows_of((bytes / tablet.rows().max(1)) as u64, rows)
+    }
+
+    /// Whether there are so few rows that [looking at them](Self::looked_at) is worth while.
+    pub(super) fn is_small(&self) -> bool {
+        let bytes: usize = self.tablets.iter().map(|tablet| tablet.bytes).sum();
+        self.rows(None) <= SMALL_ROWS && bytes <= SMALL_BYTES
     }
 
     fn rows(&self, partition: Option<usize>) -> usize {
@@ -150,6 +194,11 @@ impl DataSource for MemorySource {
             None => self.tablets.iter().map(|tablet| tablet.bytes).sum(),
         };
         let mut statistics = Statistics::new_unknown(&self.projected);
+        for (of_column, column) in statistics.column_statistics.iter_mut().zip(self.projection.iter()) {
+            if let Some(known) = self.known.get(column) {
+                *of_column = known.clone();
+            }
+        }
         statistics.num_rows = Precision::Exact(self.rows(partition));
         statistics.total_byte_size = Precision::Inexact(bytes);
         if let Some(fetch) = self.fetch.filter(|fetch| *fetch < self.rows(partition)) {
@@ -184,6 +233,46 @@ impl DataSource for MemorySource {
         _f: &mut dyn FnMut(&Arc<dyn PhysicalExpr>) -> Result<TreeNodeRecursion>,
     ) -> Result<TreeNodeRecursion> {
         Ok(TreeNodeRecursion::Continue)
+    }
+}
+
+/// Whether the least and the greatest value of a type are what filters compare with. Of floats, NaN is not.
+fn is_bounded(data_type: &DataType) -> bool {
+    let has_order = data_type.is_integer()
+        || data_type.is_temporal()
+        || data_type.is_string()
+        || matches!(data_type, DataType::Boolean | DataType::Decimal128(..));
+    has_order && !matches!(data_type, DataType::Interval(_))
+}
+
+/// What is known of the values of a column.
+struct Bounds {
+    min: MinAccumulator,
+    max: MaxAccumulator,
+    nulls: usize,
+}
+
+impl Bounds {
+    fn new(data_type: &DataType) -> Result<Self> {
+        let (min, max) = (MinAccumulator::try_new(data_type)?, MaxAccumulator::try_new(data_type)?);
+        Ok(Bounds { min, max, nulls: 0 })
+    }
+
+    fn add(&mut self, values: &ArrayRef) -> Result<()> {
+        self.nulls += values.null_count();
+        self.min.update_batch(std::slice::from_ref(values))?;
+        self.max.update_batch(std::slice::from_ref(values))
+    }
+
+    fn statistics(mut self) -> Result<ColumnStatistics> {
+        let mut statistics = ColumnStatistics::new_unknown();
+        statistics.null_count = Precision::Inexact(self.nulls);
+        let (min, max) = (self.min.evaluate()?, self.max.evaluate()?);
+        if !min.is_null() && !max.is_null() {
+            statistics.min_value = Precision::Inexact(min);
+            statistics.max_value = Precision::Inexact(max);
+        }
+        Ok(statistics)
     }
 }
 

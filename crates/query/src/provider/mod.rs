@@ -28,7 +28,7 @@ use arrow::array::RecordBatch;
 use arrow::datatypes::{Schema as ArrowSchema, SchemaRef};
 use async_trait::async_trait;
 use datafusion::catalog::{Session, TableProvider};
-use datafusion::common::{DataFusionError, Result, project_schema};
+use datafusion::common::{Constraint, Constraints, DataFusionError, Result, project_schema};
 use datafusion::datasource::source::DataSourceExec;
 use datafusion::logical_expr::{Expr, TableProviderFilterPushDown, TableType};
 use datafusion::physical_expr::expressions::Column;
@@ -54,6 +54,8 @@ const RANGE_MEMORY_SHARE: u64 = 8;
 pub(crate) struct OribiTable {
     table: Arc<Table>,
     columns: TableColumns,
+    /// The primary key.
+    constraints: Constraints,
     /// Only so many of the rows that pass the filters are wanted, in key order.
     first_by_key: Option<usize>,
 }
@@ -111,7 +113,9 @@ impl OribiTable {
     /// With `ts`, the hidden column `_ts` stands last.
     pub(crate) fn new(table: Arc<Table>, ts: bool) -> Self {
         let columns = TableColumns::new(table.schema(), ts);
-        OribiTable { table, columns, first_by_key: None }
+        let key = Constraint::PrimaryKey(columns.schema.key().to_vec());
+        let constraints = Constraints::new_unverified(vec![key]);
+        OribiTable { table, columns, constraints, first_by_key: None }
     }
 
     fn name(&self) -> String {
@@ -193,6 +197,10 @@ impl TableProvider for OribiTable {
         TableType::Base
     }
 
+    fn constraints(&self) -> Option<&Constraints> {
+        Some(&self.constraints)
+    }
+
     /// Files, row groups and pages are pruned by every filter; that a row passes it, the plan above checks.
     fn supports_filters_pushdown(&self, filters: &[&Expr]) -> Result<Vec<TableProviderFilterPushDown>> {
         Ok(vec![TableProviderFilterPushDown::Inexact; filters.len()])
@@ -232,7 +240,11 @@ impl TableProvider for OribiTable {
         let memory: Vec<_> =
             scan.tablets.iter().map(|t| &t.memory).filter(|m| m.rows() > 0).cloned().collect();
         if !memory.is_empty() {
-            let source = MemorySource::new(self.name(), self.columns.clone(), memory, projection, limit)?;
+            let mut source = MemorySource::new(self.name(), self.columns.clone(), memory, projection, limit)?;
+            // Without those of the rows in memory, the statistics of files say nothing about the table.
+            if !branches.is_empty() && source.is_small() {
+                source = source.looked_at()?;
+            }
             branches.push(DataSourceExec::from_data_source(source));
         }
         match branches.len() {
