@@ -47,6 +47,7 @@ impl SqlEngine for QueryEngine {
         parameter_types: &[Option<ColumnType>],
     ) -> Result<Arc<dyn Prepared>, SqlError> {
         let prepare = prepare(self.shared(), Arc::clone(session), sql.into(), parameter_types.to_vec());
+        let prepare = Box::pin(prepare);
         let prepared = timeout::limited_planning(session, self.read(sql.len(), prepare)).await;
         if prepared.is_err() {
             session.fail();

@@ -141,7 +141,7 @@ impl Engine {
         else {
             return true;
         };
-        !state.files.files.is_empty() || state.memtables().any(|memtable| memtable.len() > 0)
+        !state.files.files.is_empty() || state.memtables().any(|memtable| !memtable.is_empty())
     }
 
     /// How many rows of a tablet are in memtables, deleted ones among them.

@@ -28,7 +28,8 @@ use std::sync::Arc;
 /// others.
 #[derive(Clone)]
 pub(crate) struct SourceQuery {
-    statement: ast::Statement,
+    /// It may be so deep that only threads that plan can copy it.
+    statement: Arc<ast::Statement>,
     /// The text that the tree's positions are in.
     sql: Arc<str>,
     schema: SchemaRef,
@@ -54,6 +55,7 @@ impl SourceQuery {
     ) -> Result<Self, SqlError> {
         check_written_width(&statement)?;
         let context = scope.query.begin(scope.session)?;
+        let statement = Arc::new(statement);
         let planned = plan(scope.query, &context, &statement, scope.sql).await?;
         let plan = &planned.logical.plan;
         let parameters = plan.get_parameter_fields().map_err(QueryEngine::error)?;
@@ -219,19 +221,20 @@ fn with_parameters(logical: &Logical, run: Run<'_>) -> Result<Logical, SqlError>
 async fn plan(
     query: &QueryEngine,
     context: &StatementContext,
-    statement: &ast::Statement,
+    statement: &Arc<ast::Statement>,
     sql: &Arc<str>,
 ) -> Result<Planned, SqlError> {
     let length = Length::of_query(&context.view, statement, sql);
     let made_for = (!context.reads_files_by_name()).then(|| context.view.made_for());
-    let (state, statement, sql) = (Arc::clone(&context.state), statement.clone(), Arc::clone(sql));
-    let planned = async move {
+    let (state, statement, sql) = (Arc::clone(&context.state), Arc::clone(statement), Arc::clone(sql));
+    // In a box: it is large, and whatever waits for it would be as large, on a stack too.
+    let planned = Box::pin(async move {
         let plan =
             unanalyzed(&state, &statement).await.map_err(|error| QueryEngine::error_in(&sql, error))?;
         check_planned_width(&plan)?;
         check_query(&plan, &statement)?;
         Ok(Planned { made_for, logical: analyzed(&state, plan)? })
-    };
+    });
     query.runtime().plan(length, planned).await
 }
 

@@ -197,7 +197,7 @@ async fn nothing_wraps_around_wherever_it_stands() {
         "select count(*) from t group by i + 1",
         "select id from t order by i * 2",
         "select a.id from t a join t b on a.i + 1 = b.i + b.id",
-        "select a.id from t a left join t b on a.id = b.id and a.i + b.i > 0",
+        "select b.id from t a left join t b on a.id = b.id and a.i + b.i > 0",
         "select row_number() over (order by b + 1) from t",
         "select sum(b * 2) over (partition by i) from t",
         "select sum(id) over (partition by i + 1) from t",
