@@ -389,7 +389,7 @@ impl Engine {
     }
 
     /// Reads a row of a file, once there is room for it if it is long; how many bytes it has if these are too many.
-    fn read_file_row<'e>(
+    pub(crate) fn read_file_row<'e>(
         &'e self,
         bytes_max: usize,
         table: &Table,

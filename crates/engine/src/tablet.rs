@@ -5,7 +5,7 @@ use crate::memtable::Memtable;
 use arc_swap::ArcSwap;
 use oribi_env::locks::{self, Mutex};
 use oribi_sstable::{Sstable, SstableId};
-use oribi_types::Timestamp;
+use oribi_types::{Result, Timestamp};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -65,6 +65,18 @@ pub(crate) struct LiveFile {
 impl LiveFile {
     pub fn id(&self) -> SstableId {
         self.sstable.meta().id
+    }
+
+    /// The live rows of `keys`, which must be sorted, and when each was committed.
+    ///
+    /// # Errors
+    /// Those of [`locate`](Sstable::locate).
+    pub fn locate_live(&self, keys: &[&[u8]]) -> Result<Vec<Option<(u32, Timestamp)>>> {
+        let mut places = self.sstable.locate(keys)?;
+        for place in &mut places {
+            *place = place.filter(|(row, _)| !self.deletions.is_marked(*row));
+        }
+        Ok(places)
     }
 }
 

@@ -5,44 +5,11 @@
 
 mod common;
 
+use common::live::{Counting, live_bytes};
 use common::*;
 use oribi_engine::{Engine, EngineOptions};
 use oribi_env::Env;
 use oribi_types::Durability;
-use std::alloc::{GlobalAlloc, Layout, System};
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-
-static LIVE: AtomicU64 = AtomicU64::new(0);
-
-/// What glibc takes for an allocation: its size word, in steps of 16 bytes, 32 at least.
-fn chunk(size: usize) -> u64 {
-    (size as u64 + 8).next_multiple_of(16).max(32)
-}
-
-struct Counting;
-
-// SAFETY: every call goes to the system's allocator as it came.
-#[allow(unsafe_code)]
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        LIVE.fetch_add(chunk(layout.size()), Relaxed);
-        // SAFETY: the caller keeps the contract of `alloc`.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
-        LIVE.fetch_sub(chunk(layout.size()), Relaxed);
-        // SAFETY: the caller keeps the contract of `dealloc`.
-        unsafe { System.dealloc(pointer, layout) }
-    }
-
-    unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, size: usize) -> *mut u8 {
-        LIVE.fetch_add(chunk(size), Relaxed);
-        LIVE.fetch_sub(chunk(layout.size()), Relaxed);
-        // SAFETY: the caller keeps the contract of `realloc`.
-        unsafe { System.realloc(pointer, layout, size) }
-    }
-}
 
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
@@ -57,7 +24,7 @@ fn what_is_counted_is_close_to_what_is_taken() {
         let engine = Engine::open(Env::real(), dir.path(), options).unwrap();
         let table = engine.create_table(definition("t", 1, Durability::Periodic(100))).unwrap();
         let value = "x".repeat(value_bytes);
-        let live = || LIVE.load(Relaxed) + oribi_index::reserved_bytes();
+        let live = || live_bytes() + oribi_index::reserved_bytes();
         let before = (live(), engine.memory().used());
         for k in 0..rows {
             let commit = put(&engine, &table, k, &value).unwrap();

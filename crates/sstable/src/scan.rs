@@ -15,6 +15,7 @@ use oribi_types::{Column, ColumnSource, Error, Result, Schema, Timestamp, Value}
 use parquet::arrow::ProjectionMask;
 use parquet::arrow::arrow_reader::{
     ArrowReaderMetadata, ParquetRecordBatchReader, ParquetRecordBatchReaderBuilder, RowSelection,
+    RowSelectionPolicy,
 };
 use parquet::file::metadata::ParquetMetaData;
 use std::ops::Range;
@@ -24,7 +25,7 @@ use std::sync::Arc;
 const BATCH_ROWS_MAX: usize = 8_192;
 const BATCH_BYTES_MAX: usize = 8 << 20;
 /// What Arrow keeps of a text or blob beside its bytes.
-const VIEW_BYTES: u64 = 16;
+pub(crate) const VIEW_BYTES: u64 = 16;
 
 impl Sstable {
     /// The columns at the positions `projection` of `schema`, in that order and, with `with_ts`, the commit
@@ -80,6 +81,7 @@ impl Sstable {
             sources,
             arrow: Arc::new(ArrowSchema::new(fields)),
             id: self.meta().id,
+            policy: RowSelectionPolicy::default(),
         })
     }
 
@@ -177,16 +179,11 @@ impl Sstable {
         let end = index.row_groups[group + 1].first_row;
         let first_rows = index.extents[pages.clone()].iter().map(|e| e.first_row);
         let ends = first_rows.clone().skip(1).chain([end]);
-        let sizes = metadata
-            .offset_index()
-            .and_then(|columns| columns.get(group)?.get(column)?.unencoded_byte_array_data_bytes())
-            .filter(|sizes| sizes.len() == pages.len());
-        let bytes = match sizes {
+        let bytes = match self.value_bytes_of_pages(metadata, group, column) {
             Some(sizes) => {
                 let rows = first_rows.zip(ends).map(|(first, end)| u64::from(end - first));
                 rows.zip(sizes).map(|(rows, bytes)| (*bytes).max(0) as u64 / rows).max().unwrap_or(0)
             }
-            // Another writer may have left them out.
             None => {
                 let chunk = metadata.row_group(group).columns().get(column);
                 let bytes = chunk.map_or(0, |chunk| chunk.uncompressed_size().max(0) as u64);
@@ -194,6 +191,18 @@ impl Sstable {
             }
         };
         bytes + VIEW_BYTES
+    }
+
+    /// What the values of each page of a column chunk come to; another writer may have left it out.
+    pub(crate) fn value_bytes_of_pages<'m>(
+        &self,
+        metadata: &'m ParquetMetaData,
+        group: usize,
+        column: usize,
+    ) -> Option<&'m [i64]> {
+        let offsets = metadata.offset_index()?.get(group)?.get(column)?;
+        let sizes = offsets.unencoded_byte_array_data_bytes()?;
+        (sizes.len() == self.index().chunk(group, column).pages.len()).then_some(sizes.as_slice())
     }
 }
 
@@ -232,9 +241,17 @@ pub struct Batches {
     sources: Vec<Source>,
     arrow: SchemaRef,
     id: u64,
+    policy: RowSelectionPolicy,
 }
 
 impl Batches {
+    /// Reads no pages but those that have some of the rows. Where these lie near each other, all between them are decoded and
+    /// thrown away otherwise, which is faster if they are in the same pages.
+    #[must_use]
+    pub fn of_few_pages(self) -> Self {
+        Batches { policy: RowSelectionPolicy::Selectors, ..self }
+    }
+
     /// The schema of the batches.
     pub fn schema(&self) -> &SchemaRef {
         &self.arrow
@@ -253,6 +270,7 @@ impl Batches {
                 .with_projection(self.mask.clone())
                 .with_row_groups(vec![next.group])
                 .with_row_selection(next.selection)
+                .with_row_selection_policy(self.policy)
                 .with_batch_size(next.batch_rows);
             self.reader = Some(reader.build().map_err(parquet_error)?);
         }

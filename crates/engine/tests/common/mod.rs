@@ -1,7 +1,9 @@
 //! A small table in an engine on a simulated disk.
 #![allow(dead_code)]
 
+pub mod cold;
 pub mod counting;
+pub mod live;
 
 use arrow::array::{ArrayRef, AsArray, Int64Array, RecordBatch, StringViewArray};
 use oribi_engine::{
