@@ -48,6 +48,22 @@ fn each_row_that_is_looked_for_in_files_counts_as_a_read() {
     assert_eq!(subject.engine.stats().file_reads - before, 1000);
 }
 
+/// A row that is asked for again and again, and is in no file though they may have it, is looked for before the latches.
+#[test]
+fn what_is_nowhere_is_looked_for_once() {
+    let subject = Cold::new();
+    subject.add_file((0..1000).map(|k| (k, short(k))));
+    assert!(delete(&subject.engine, &subject.table, 5).unwrap());
+    subject.engine.flush(&subject.table).unwrap();
+    let subject = subject.opened_again();
+    let asked = || (20..60).chain([5; 500]);
+    let reads = subject.reads(|| {
+        let seen = subject.values(asked());
+        assert!(seen.into_iter().eq(asked().map(|k| (k != 5).then(|| short(k)))));
+    });
+    assert!(reads < 100, "{reads} reads");
+}
+
 /// What does not fit is read as there is room for it: pages one by one, and the rest under the latches.
 #[test]
 fn where_there_is_no_room_the_same_is_found() {

@@ -91,6 +91,10 @@ impl Look {
         self.absent[i / GROUP] |= 1 << (i % GROUP);
     }
 
+    fn is_absent(&self, i: usize) -> bool {
+        self.absent.get(i / GROUP).is_some_and(|group| group >> (i % GROUP) & 1 == 1)
+    }
+
     fn is_current(&self, tablet: &Arc<Tablet>) -> bool {
         let of = |(of, files): &(Arc<Tablet>, Arc<FileSet>)| {
             Arc::ptr_eq(of, tablet) && Arc::ptr_eq(files, &tablet.state().files)
@@ -126,8 +130,7 @@ impl ReadAhead {
 
     /// Whether the key of operation `i` was nowhere. It is in no file of `tablet` then, if [`is_current`](Self::is_current).
     pub(super) fn was_absent(&self, i: usize) -> bool {
-        let word = self.look.as_ref().and_then(|look| look.absent.get(i / GROUP));
-        word.is_some_and(|word| word >> (i % GROUP) & 1 == 1)
+        self.look.as_ref().is_some_and(|look| look.is_absent(i))
     }
 
     /// Whether `tablet` has the files that were looked at.
@@ -204,17 +207,27 @@ impl Engine {
                 }
             }
         }
-        let of = |i: usize| (targets[i].0.id, targets[i].1.key);
+        let of = |i: usize| ((targets[i].0.id, ops[i].table.version()), targets[i].1.key);
         unknown.sort_unstable_by_key(|&i| of(i));
-        unknown.dedup_by_key(|i| of(*i));
-        for of_tablet in unknown.chunk_by(|a, b| of(*a).0 == of(*b).0) {
+        let mut first_of_keys = unknown.clone();
+        first_of_keys.dedup_by_key(|i| of(*i));
+        for of_tablet in first_of_keys.chunk_by(|a, b| of(*a).0 == of(*b).0) {
             self.read_unknown(&Asked { ops, targets }, of_tablet, &mut look, ahead)?;
+            if ahead.is_full {
+                break;
+            }
+        }
+        for same in unknown.chunk_by(|a, b| of(*a) == of(*b)) {
+            if look.is_absent(same[0]) {
+                same.iter().for_each(|i| look.note_absent(*i));
+            }
         }
         ahead.look = Some(look);
         Ok(())
     }
 
-    /// Reads the rows of the operations `unknown`, which are of one tablet and come in order of their keys.
+    /// Reads the rows of the operations `unknown`, which are of one tablet, as one definition has it, and come in order of their
+    /// keys, none twice.
     fn read_unknown(
         &self,
         asked: &Asked<'_>,
