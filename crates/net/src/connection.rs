@@ -201,11 +201,7 @@ impl<S: Service> Connection<S> {
 
     /// Receives more of a request that is long if there is room for it, or waits for that.
     async fn event_of_long_request(&mut self, room: &mut FrameRoom, alarms: &mut Alarms) -> Result<Event> {
-        let receives = room.has(&self.service.loads().requests, self.client.exchange.input_bytes());
-        if !receives {
-            // Thousands may wait, each with the beginning of a request and no more.
-            self.client.exchange.park();
-        }
+        let receives = room.has_for_input(&self.service.loads().requests, &mut self.client.exchange);
         let event = poll_fn(|context| match receives {
             true => self.poll_event(alarms, context),
             false => alarms.poll_next_unpin(context).map(|event| Ok(event.unwrap_or(Event::Shutdown))),
