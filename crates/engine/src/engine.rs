@@ -143,7 +143,7 @@ pub struct EngineStats {
     pub sstable_bytes: u64,
     pub tables: u64,
     pub rows_written: u64,
-    /// Point reads that had to look into SSTables.
+    /// Rows that were looked for in SSTables, by point reads and by writes.
     pub file_reads: u64,
     /// What look-ups in the SSTables that are live now have cost since those were opened.
     pub point_reads: PointReads,
