@@ -83,3 +83,27 @@ async fn statements_and_portals_have_so_much_room() {
     };
     tokio::task::spawn_blocking(talk).await.unwrap();
 }
+
+#[tokio::test]
+async fn plans_count_with_their_statements() {
+    let limits =
+        PostgresLimits { kept_bytes_max: 20 << 10, kept_bytes_max_of_all: 34 << 10, ..Default::default() };
+    let server = serve(limits);
+    let addr = server.addr;
+    let talk = move || {
+        let mut client = WireClient::connect(addr);
+        let mut keep_plan = |name, bytes: usize| {
+            client.send(&[&parse(name, &format!("plan {bytes}"))[..], SYNC].concat());
+            refusal(&client.until_ready(1)).map(|(state, _)| state)
+        };
+        assert_eq!(keep_plan("a", 10 << 10), None);
+        assert_eq!(keep_plan("b", 10 << 10).unwrap(), "54000");
+        assert_eq!(keep_plan("", 1 << 20), None, "the unnamed one does not count");
+        // What was refused left nothing behind.
+        assert_eq!(keep_plan("b", 5 << 10), None);
+        close(&mut client, "Sa");
+        client.send(&[&parse("c", "plan 10240")[..], SYNC].concat());
+        assert_eq!(refusal(&client.until_ready(1)), None);
+    };
+    tokio::task::spawn_blocking(talk).await.unwrap();
+}

@@ -72,9 +72,7 @@ pub trait Prepared: Send + Sync + 'static {
     /// Types of `$1`, `$2` …
     fn parameters(&self) -> &[ColumnType];
     /// What its plan takes in memory beside what was written, about.
-    fn plan_bytes(&self) -> usize {
-        0
-    }
+    fn plan_bytes(&self) -> usize;
     /// Whether parameter `n`, counted from 0, is only stored, so that a number is rounded to the parameter's type. One
     /// that is compared, or computed with, must be of the type exactly.
     fn rounds(&self, _n: usize) -> bool {

@@ -163,7 +163,7 @@ impl SqlEngine for FakeSql {
                 statement.columns = Some(schema(&[("n", DataType::Int64), ("v", DataType::Utf8View)]));
             }
             "put" => statement.parameters = vec![ColumnType::Int64],
-            "done" | "begin" | "rollback" | "warn" | "deallocate" => {}
+            "done" | "begin" | "rollback" | "warn" | "deallocate" | "plan" => {}
             _ => {
                 let error = SqlError::new(ErrorKind::Invalid, format!("syntax error at or near \"{word}\""));
                 return Err(error.with_sqlstate("42601").at(1).with_hint("try rows, types or echo"));
@@ -195,6 +195,10 @@ impl Drop for Alive {
 impl Prepared for Statement {
     fn parameters(&self) -> &[ColumnType] {
         &self.parameters
+    }
+    /// Of `plan N` N, of others nothing.
+    fn plan_bytes(&self) -> usize {
+        self.sql.strip_prefix("plan ").map_or(0, |bytes| bytes.parse().unwrap())
     }
     fn columns(&self) -> Option<&SchemaRef> {
         self.columns.as_ref()
