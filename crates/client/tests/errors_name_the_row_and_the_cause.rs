@@ -89,6 +89,7 @@ async fn a_row_that_no_server_takes_in_time() {
     let error = session.flush().await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unavailable);
     assert!(error.message().contains("gave up after"), "{error}");
-    assert!(error.message().ends_with("attempts: busy"), "{error}");
+    // The last attempt has what time is left, so that it may be cut off where the ones before were answered.
+    assert!(error.message().contains(": busy"), "{error}");
     assert_eq!(session.take_errors().errors[0].key(), "1");
 }

@@ -10,6 +10,8 @@ use tokio::time::Instant;
 pub(crate) struct Attempts {
     deadline: Instant,
     failed: u32,
+    /// Why the attempt before failed: the last one may have had too little time to say more than that.
+    before: Option<Error>,
     /// Whether one was maybe executed, and nobody has said so.
     is_unknown: bool,
 }
@@ -19,7 +21,7 @@ const DOUBLINGS_MAX: u32 = 8;
 
 impl Attempts {
     pub(crate) fn new(timeout: Duration) -> Self {
-        Attempts { deadline: Instant::now() + timeout, failed: 0, is_unknown: false }
+        Attempts { deadline: Instant::now() + timeout, failed: 0, before: None, is_unknown: false }
     }
 
     /// Time to the deadline, which is how long a server may take, but `longest` at most.
@@ -40,16 +42,27 @@ impl Attempts {
     /// Waits before the next attempt: 10 to 19 ms, and twice as long with each.
     ///
     /// # Errors
-    /// `cause`, if the deadline would pass meanwhile.
+    /// `cause`, and that of the attempt before if it was another, if the deadline would pass meanwhile.
     pub(crate) async fn back_off(&mut self, cause: Error) -> Result<()> {
         self.failed += 1;
         let wait = wait_after(self.failed, RandomState::new().hash_one(self.failed));
         if Instant::now() + wait >= self.deadline {
-            let attempts = self.failed;
-            return Err(cause.context(format_args!("gave up after {attempts} attempts")));
+            return Err(self.given_up(cause));
         }
         tokio::time::sleep(wait).await;
+        self.before = Some(cause);
         Ok(())
+    }
+
+    fn given_up(&self, cause: Error) -> Error {
+        let attempts = self.failed;
+        match &self.before {
+            Some(before) if before.message() != cause.message() => cause.context(format_args!(
+                "gave up after {attempts} attempts (the one before: {})",
+                before.message()
+            )),
+            _ => cause.context(format_args!("gave up after {attempts} attempts")),
+        }
     }
 }
 
@@ -73,5 +86,14 @@ mod tests {
         let mut attempts = Attempts::new(Duration::ZERO);
         let error = attempts.back_off(Error::unavailable("busy")).await.unwrap_err();
         assert_eq!(error.message(), "gave up after 1 attempts: busy");
+    }
+
+    #[tokio::test]
+    async fn a_last_attempt_without_time_does_not_hide_why_the_others_failed() {
+        let mut attempts = Attempts::new(Duration::from_secs(60));
+        attempts.back_off(Error::unavailable("busy")).await.unwrap();
+        attempts.deadline = Instant::now();
+        let error = attempts.back_off(Error::unavailable("no answer within 1ms")).await.unwrap_err();
+        assert_eq!(error.message(), "gave up after 2 attempts (the one before: busy): no answer within 1ms");
     }
 }
