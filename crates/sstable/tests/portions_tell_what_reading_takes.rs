@@ -76,7 +76,7 @@ fn scattered_rows_take_a_page_each_and_neighbours_one_for_all() {
     let scattered: Vec<u32> = (0..20_000).step_by(40).collect();
     let portions = check(&file, &schema, &scattered, 1 << 20);
     let bytes: u64 = portions.iter().map(|portion| portion.bytes).sum();
-    assert!(bytes > 500 * 8 << 10, "{bytes} bytes");
+    assert!(bytes > (500 * 8) << 10, "{bytes} bytes");
     let neighbours: Vec<u32> = (1000..1500).collect();
     let portions = check(&file, &schema, &neighbours, 1 << 20);
     assert!(portions.len() == 1 && portions[0].bytes < 500 << 10, "{portions:?}");
