@@ -187,7 +187,7 @@ fn nothing_is_done_without_a_bucket_or_before_authentication() {
     assert_eq!(client.ask(&set(b"k", b"v")).status, 0x24);
 }
 
-/// What a request over HTTP is answered, whose connection must end then.
+/// What requests over HTTP are answered, with the last of which their connection must end.
 fn ask_http(subject: &Subject, request: &str) -> String {
     use std::io::Read;
     let mut client = subject.connect();
@@ -207,9 +207,13 @@ fn management_is_refused_on_the_port_that_the_map_names_for_it() {
     let config = subject.connect().ask(&frame(0xb5, b"", b"", b"")).json();
     let services = &config["nodesExt"][0]["services"];
     assert!(services["mgmt"].is_number() && services["mgmt"] == services["kv"], "{config}");
-    let answer = ask_http(&subject, "GET /pools/default/buckets/default HTTP/1.1\r\n\r\n");
+    let bucket = "GET /pools/default/buckets/default HTTP/1.1\r\n";
+    let answer = ask_http(&subject, &format!("{bucket}connection: close\r\n\r\n"));
     assert!(answer.starts_with("HTTP/1.1 200 OK\r\n") && answer.ends_with("\"healthy\"}]}"), "{answer}");
-    let answer = ask_http(&subject, "POST /pools/default/buckets HTTP/1.1\r\ncontent-length: 3\r\n\r\na=b");
+    let create = "POST /pools/default/buckets HTTP/1.1\r\nconnection: close\r\ncontent-length: 3\r\n\r\na=b";
+    let answers = ask_http(&subject, &format!("{bucket}\r\n{create}"));
+    assert!(answers.starts_with("HTTP/1.1 200 OK\r\n"), "{answers}");
+    let (_, answer) = answers.split_once("\"healthy\"}]}").unwrap();
     assert!(answer.starts_with("HTTP/1.1 501 ") && answer.contains("management, POST"), "{answer}");
     assert_eq!(ask_http(&subject, "GET / a request of nobody's\r\n\r\n"), "");
     let subject = Subject::with(ClusterMap::single, &[("ann", "secret")]);

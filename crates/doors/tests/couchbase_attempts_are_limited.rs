@@ -91,7 +91,7 @@ fn a_password_over_http_is_checked_as_well() {
         for (basic, status) in [("YW5uOnNlY3JldA==", "200"), ("YW5uOndyb25n", "401")] {
             let mut client = Client::new(addr);
             let head = format!("GET /pools/default/buckets/default HTTP/1.1\r\nauthorization: Basic {basic}");
-            client.send(format!("{head}\r\n\r\n").as_bytes());
+            client.send(format!("{head}\r\nconnection: close\r\n\r\n").as_bytes());
             let mut answer = String::new();
             client.0.read_to_string(&mut answer).unwrap();
             assert!(answer.starts_with(&format!("HTTP/1.1 {status}")), "{answer}");

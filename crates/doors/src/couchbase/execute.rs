@@ -101,7 +101,14 @@ impl<'e> Execution<'e> {
                     match self.http(&input[executed..]) {
                         http::Asked::Incomplete => return Stopped::at(executed, Progress::Done),
                         http::Asked::ToCheck => return Stopped::at(executed, Progress::NeedsProcessor),
-                        http::Asked::Request(answer) => self.output.extend_from_slice(answer.as_bytes()),
+                        http::Asked::Request { answer, len } => {
+                            self.output.extend_from_slice(answer.as_bytes());
+                            self.state.http = http::Reader::default();
+                            if let Some(len) = len {
+                                executed += len;
+                                continue;
+                            }
+                        }
                         http::Asked::Garbage => {}
                     }
                     *self.closing = true;

@@ -18,8 +18,12 @@ const BODY_BYTES_MAX: usize = 64 * 1024;
 pub enum Asked {
     /// The beginning of a request.
     Incomplete,
-    /// A request, and the answer to it, behind which the connection ends.
-    Request(String),
+    /// A request, and the answer to it.
+    Request {
+        answer: String,
+        /// Bytes of the request, behind which the next may begin; `None`: the connection ends behind the answer.
+        len: Option<usize>,
+    },
     /// A request whose answer takes a password to be hashed.
     ToCheck,
     Garbage,
@@ -35,7 +39,7 @@ pub struct Node<'n> {
     pub has_bucket: &'n dyn Fn(&str) -> bool,
 }
 
-/// Reads the one request of a connection, and what drips in of it once.
+/// Reads one request, and what drips in of it once.
 #[derive(Debug, Default)]
 pub struct Reader {
     /// So much of it has no end of a head.
@@ -74,7 +78,7 @@ fn read(input: &[u8], end: usize, node: &Node<'_>) -> (Asked, usize) {
     let Ok(head) = std::str::from_utf8(&input[..end]) else { return garbage };
     let (line, headers) = head.split_once("\r\n").unwrap_or((head, ""));
     let mut words = line.split(' ');
-    let (Some(method), Some(path), Some("HTTP/1.0" | "HTTP/1.1"), None) =
+    let (Some(method), Some(path), Some(version @ ("HTTP/1.0" | "HTTP/1.1")), None) =
         (words.next(), words.next(), words.next(), words.next())
     else {
         return garbage;
@@ -89,10 +93,22 @@ fn read(input: &[u8], end: usize, node: &Node<'_>) -> (Asked, usize) {
     };
     let body = if method == "HEAD" { String::new() } else { body.to_string() };
     let length = body.len();
+    // Whoever guesses passwords pays for a connection each time.
+    let stays = version == "HTTP/1.1"
+        && declared <= BODY_BYTES_MAX
+        && stays_open(headers)
+        && !status.starts_with("401");
+    let connection = if stays { "keep-alive" } else { "close" };
     let answer = format!(
-        "HTTP/1.1 {status}\r\ncontent-type: application/json\r\ncontent-length: {length}\r\nconnection: close\r\n\r\n{body}"
+        "HTTP/1.1 {status}\r\ncontent-type: application/json\r\ncontent-length: {length}\r\nconnection: {connection}\r\n\r\n{body}"
     );
-    (Asked::Request(answer), bytes_min)
+    (Asked::Request { answer, len: stays.then_some(bytes_min) }, bytes_min)
+}
+
+/// Whether the next request may come over the same connection. SDKs put it there before they see that a connection ends.
+fn stays_open(headers: &str) -> bool {
+    let closes = header(headers, "connection").is_some_and(|value| value.eq_ignore_ascii_case("close"));
+    !closes && header(headers, "transfer-encoding").is_none()
 }
 
 fn header<'h>(headers: &'h str, name: &str) -> Option<&'h str> {
@@ -161,7 +177,7 @@ mod tests {
 
     /// Status and body of the answer to a request.
     fn ask(request: &str, is_open: bool) -> (String, String) {
-        let Asked::Request(answer) = read(request.as_bytes(), is_open) else { panic!("{request:?}") };
+        let Asked::Request { answer, .. } = read(request.as_bytes(), is_open) else { panic!("{request:?}") };
         let (head, body) = answer.split_once("\r\n\r\n").unwrap();
         assert!(head.contains(&format!("content-length: {}\r\n", body.len())), "{answer}");
         (head.lines().next().unwrap()["HTTP/1.1 ".len()..].to_owned(), body.to_owned())
@@ -203,6 +219,22 @@ mod tests {
     }
 
     #[test]
+    fn the_next_request_comes_behind_a_whole_one() {
+        let next = |request: &str| match read(request.as_bytes(), true) {
+            Asked::Request { len, .. } => len,
+            asked => panic!("{asked:?}"),
+        };
+        assert_eq!(next(&CREATE.repeat(2)), Some(CREATE.len()));
+        assert_eq!(next("GET / HTTP/1.0\r\n\r\n"), None);
+        assert_eq!(next("GET / HTTP/1.1\r\nConnection: Close\r\n\r\n"), None);
+        // Where the body ends is not told.
+        assert_eq!(next("PUT /x HTTP/1.1\r\ntransfer-encoding: chunked\r\n\r\n"), None);
+        let long =
+            format!("PUT /x HTTP/1.1\r\ncontent-length: 99999999\r\n\r\n{}", "x".repeat(BODY_BYTES_MAX));
+        assert_eq!(next(&long), None);
+    }
+
+    #[test]
     fn a_request_cut_anywhere_is_waited_for() {
         for end in 1..CREATE.len() {
             assert_eq!(read(&CREATE.as_bytes()[..end], true), Asked::Incomplete, "{end}");
@@ -218,7 +250,7 @@ mod tests {
         }
         // Each byte, and the last three of what was searched before.
         assert!(looked_at <= 4 * CREATE.len(), "{looked_at}");
-        assert!(matches!(read_on(&mut reader, CREATE.as_bytes(), true), Asked::Request(_)));
+        assert!(matches!(read_on(&mut reader, CREATE.as_bytes(), true), Asked::Request { .. }));
     }
 
     #[test]
@@ -232,10 +264,10 @@ mod tests {
         let header = format!("authorization: Basic {}", BASE64.encode("ann:a"));
         let request = format!("GET /pools/default/buckets/default HTTP/1.1\r\n{header}\r\n\r\n");
         assert_eq!(ask(&request, false), Asked::ToCheck);
-        assert!(matches!(ask(&request, true), Asked::Request(answer) if answer.contains("healthy")));
+        assert!(matches!(ask(&request, true), Asked::Request { answer, .. } if answer.contains("healthy")));
         // There is nothing to hash.
-        assert!(matches!(ask("GET / HTTP/1.1\r\n\r\n", false), Asked::Request(_)));
-        assert!(matches!(ask("GET /x HTTP/1.1\r\n\r\n", false), Asked::Request(_)));
+        assert!(matches!(ask("GET / HTTP/1.1\r\n\r\n", false), Asked::Request { .. }));
+        assert!(matches!(ask("GET /x HTTP/1.1\r\n\r\n", false), Asked::Request { .. }));
     }
 
     #[test]
