@@ -6,34 +6,26 @@
 use crate::catalog::Table;
 use crate::engine::{Engine, Obligation};
 use crate::expiry::expired_rows;
-use crate::holders::{Holder, given_up};
 use crate::index::{Location, Older, Version, VersionRef, version_at};
 use crate::reading::Reading;
-use crate::tablet::{FileSet, LiveFile, Tablet};
+use crate::tablet::{FileSet, LiveFile};
 use crate::timeline::Snapshot;
 use crate::walk::MemoryColumns;
-use arrow::array::{AsArray, RecordBatch};
+use arrow::array::{AsArray, BooleanBufferBuilder, RecordBatch};
 use arrow::datatypes::UInt64Type;
-use oribi_env::locks::{self, Mutex};
-use oribi_sstable::{Sstable, SstableId};
-use oribi_types::batch::BatchBuilder;
-use oribi_types::{Result, Schema, Timestamp};
+use oribi_sstable::{Batches, RowSelection, RowSelector, Sstable, SstableId};
+use oribi_types::{Error, Result, Schema, Timestamp};
 use roaring::RoaringBitmap;
 use std::collections::HashMap;
-use std::sync::{Arc, Weak};
-
-/// All rows of a table at a snapshot.
-pub struct TableScan {
-    pub schema: Arc<Schema>,
-    pub tablets: Vec<TabletScan>,
-    /// To be settled before the first row is answered.
-    pub obligation: Obligation,
-}
+use std::ops::Range;
+use std::sync::Arc;
 
 /// All rows of a tablet at a snapshot; none is in two places.
 pub struct TabletScan {
     pub files: Vec<FileScan>,
-    pub memory: MemoryRows,
+    pub memory: MemoryColumns,
+    /// To be settled before the first row is answered.
+    pub obligation: Obligation,
 }
 
 /// The rows of one SSTable.
@@ -47,103 +39,81 @@ impl FileScan {
     pub fn live_rows(&self) -> u64 {
         self.sstable.meta().rows - self.hidden.len()
     }
-}
 
-/// Rows that no file has yet. Sharing them keeps them in memory; they are never changed.
-#[derive(Clone)]
-pub struct MemoryRows {
-    held: Arc<HeldRows>,
-    rows: usize,
-    bytes: usize,
-}
-
-/// The rows; `None` once memory was needed for them.
-struct HeldRows(Mutex<Option<Arc<Vec<MemoryRow>>>, { locks::LEAF }>);
-
-struct MemoryRow(VersionRef);
-
-impl Holder for HeldRows {
-    fn held_bytes(&self) -> usize {
-        let rows = self.0.lock().clone();
-        rows.iter().flat_map(|rows| rows.iter()).map(|row| row.0.held_bytes()).sum()
+    /// The row groups that have some of `rows`, positions in the file; with each which of its rows, if not all.
+    pub fn groups(&self, rows: Range<u32>) -> Vec<(usize, Option<RowSelection>)> {
+        let part = |(number, group): (usize, Range<u32>)| {
+            let within = rows.start.max(group.start)..rows.end.min(group.end);
+            if within == group {
+                return Some((number, None));
+            }
+            let place = |row| (row - group.start) as usize;
+            (!within.is_empty()).then(|| {
+                let range = std::iter::once(place(within.start)..place(within.end));
+                (number, Some(RowSelection::from_consecutive_ranges(range, group.len())))
+            })
+        };
+        self.sstable.row_groups().enumerate().filter_map(part).collect()
     }
 
-    fn give_up(&self) {
-        let rows = self.0.lock().take();
-        drop(rows);
-    }
-}
-
-impl MemoryRow {
-    fn row(&self) -> &[u8] {
-        self.0.row().expect("deleted rows are left out")
-    }
-}
-
-impl MemoryRows {
-    fn new(rows: Vec<MemoryRow>, engine: &Engine) -> Self {
-        let bytes = rows.iter().map(|r| r.0.key().len() + r.row().len()).sum();
-        let count = rows.len();
-        let held = Arc::new(HeldRows(Mutex::new(Some(Arc::new(rows)))));
-        if count > 0 {
-            let holder: Weak<HeldRows> = Arc::downgrade(&held);
-            engine.holders.add(holder);
-        }
-        MemoryRows { held, rows: count, bytes }
-    }
-
-    pub fn rows(&self) -> usize {
-        self.rows
-    }
-
-    /// Bytes of keys and rows.
-    pub fn bytes(&self) -> usize {
-        self.bytes
-    }
-
-    /// The rows as batches of at most `batch_rows`, with the columns at the positions `projection` of `schema` and,
-    /// with `with_ts`, the hidden commit timestamp last.
+    /// The rows of a row group that the snapshot sees, of those that `within` selects; columns as
+    /// [`Sstable::batches`] has them. `None` if there are no rows.
     ///
     /// # Errors
-    /// As [`batch`](Self::batch).
+    /// `Corrupt`, here or from the iterator; `Invalid` for a row group that does not exist.
     pub fn batches(
         &self,
         schema: &Schema,
         projection: &[usize],
         with_ts: bool,
-        batch_rows: usize,
-    ) -> Result<Vec<RecordBatch>> {
-        let starts = (0..self.rows).step_by(batch_rows);
-        starts.map(|start| self.batch(schema, projection, with_ts, start, batch_rows)).collect()
+        group: usize,
+        within: Option<RowSelection>,
+    ) -> Result<Option<Batches>> {
+        let Some(rows) = self.sstable.row_groups().nth(group) else {
+            return Err(Error::invalid(format!("sstable {}: no row group {group}", self.sstable.meta().id)));
+        };
+        let selection = match (self.live(&rows), within) {
+            (Some(live), Some(within)) => within.intersection(&live),
+            (Some(selection), None) | (None, Some(selection)) => selection,
+            (None, None) => RowSelection::from(vec![RowSelector::select(rows.len())]),
+        };
+        if !selection.selects_any() {
+            return Ok(None);
+        }
+        self.sstable.group_batches(schema, projection, with_ts, group, selection).map(Some)
     }
 
-    /// Those from number `start` on, `rows_max` at most, as a batch like those of [`batches`](Self::batches).
-    ///
-    /// # Errors
-    /// `Corrupt` for a key that does not decode; `Conflict` if they were held for too long.
-    pub fn batch(
-        &self,
-        schema: &Schema,
-        projection: &[usize],
-        with_ts: bool,
-        start: usize,
-        rows_max: usize,
-    ) -> Result<RecordBatch> {
-        let rows = self.held.0.lock().clone().ok_or_else(given_up)?;
-        let mut builder = BatchBuilder::new(schema, projection, with_ts);
-        for row in rows.iter().skip(start).take(rows_max) {
-            builder.push(row.0.key(), row.row(), row.0.meta().ts)?;
+    /// Which of the rows of a row group the snapshot sees; `None`: all. A bit for each: a reader that is told of runs does
+    /// something for every run.
+    fn live(&self, rows: &Range<u32>) -> Option<RowSelection> {
+        if self.hidden.range_cardinality(rows.clone()) == 0 {
+            return None;
         }
-        builder.finish()
+        let mut live = BooleanBufferBuilder::new(rows.len());
+        live.append_n(rows.len(), true);
+        for row in self.hidden.range(rows.clone()) {
+            live.set_bit((row - rows.start) as usize, false);
+        }
+        Some(RowSelection::from_boolean_buffer(live.finish()))
     }
 }
 
-/// All rows of a tablet at a snapshot, those in memory as columns.
-pub struct TabletColumns {
-    pub files: Vec<FileScan>,
-    pub memory: MemoryColumns,
-    /// To be settled before the first row is answered.
-    pub obligation: Obligation,
+/// What is known of a table's rows before they are looked at.
+#[derive(Default)]
+pub struct Outline {
+    pub files: Vec<FileOutline>,
+    /// Keys in memory, and the bytes of their rows. Some may be deleted, expired, or none that the snapshot sees.
+    pub memory_rows: u64,
+    pub memory_bytes: u64,
+}
+
+/// What is known of the rows of one SSTable.
+pub struct FileOutline {
+    pub sstable: Arc<Sstable>,
+    /// How many of its rows are marked.
+    pub marked: u64,
+    /// Whether the snapshot sees all others.
+    pub is_exact: bool,
 }
 
 /// An unflushed key that may have an older copy in the files, as a snapshot sees it.
@@ -154,66 +124,44 @@ struct Replacing {
     oldest_ts: Timestamp,
 }
 
-/// What a snapshot sees of a tablet's memtables.
-struct Captured {
-    reading: Reading,
-    rows: Vec<MemoryRow>,
-    replacing: Vec<Replacing>,
-    /// The highest LSN of what the snapshot sees, deletes included.
-    lsn: Option<u64>,
-}
-
 impl Engine {
-    /// All rows of `table` at `snapshot`. Looks up what unflushed rows replace, which may read files: do not call
+    /// All rows of some tablets of `table`, by their numbers, at `snapshot`: the columns at the positions `projection` and, with
+    /// `with_ts`, the commit timestamps behind them. Looks up what unflushed rows replace, which may read files: do not call
     /// from a thread that serves a hot protocol.
     ///
     /// # Errors
     /// `Conflict` if rows that the snapshot sees went since, with a truncate or drop, or columns of the table's handle;
     /// `Corrupt`; those of the file system.
-    pub fn scan(&self, table: &Arc<Table>, snapshot: &Snapshot) -> Result<TableScan> {
-        self.scan_tablets(table, 0..table.tablets.len(), snapshot)
-    }
-
-    /// As [`scan`](Self::scan), of some tablets, by their numbers.
-    ///
-    /// # Errors
-    /// Those of [`scan`](Self::scan).
-    pub fn scan_tablets(
+    pub fn scan(
         &self,
         table: &Arc<Table>,
         tablets: impl IntoIterator<Item = usize>,
+        projection: &[usize],
+        with_ts: bool,
         snapshot: &Snapshot,
-    ) -> Result<TableScan> {
+    ) -> Result<Vec<TabletScan>> {
         self.check_ranges(table, snapshot)?;
-        let mut obligation = Obligation::default();
-        let tablets = tablets
-            .into_iter()
-            .map(|tablet| {
-                let tablet = &table.tablets[tablet];
-                let (files, rows) = self.scan_tablet(table, tablet, snapshot, &mut obligation)?;
-                Ok(TabletScan { files, memory: MemoryRows::new(rows, self) })
-            })
-            .collect::<Result<Vec<_>>>()?;
-        Ok(TableScan { schema: table.schema(), tablets, obligation })
+        let scan = |tablet| self.scan_tablet(table, tablet, projection, with_ts, snapshot);
+        tablets.into_iter().map(scan).collect()
     }
 
-    /// As [`scan`](Self::scan), of one tablet by its number, with the rows in memory as batches of the columns at the positions
-    /// `projection`.
+    /// As [`scan`](Self::scan), of one tablet, for who reads tablets one by one.
     ///
     /// # Errors
     /// Those of [`scan`](Self::scan).
-    pub fn scan_columns(
+    pub fn scan_tablet(
         &self,
         table: &Arc<Table>,
         tablet: usize,
         projection: &[usize],
+        with_ts: bool,
         snapshot: &Snapshot,
-    ) -> Result<TabletColumns> {
+    ) -> Result<TabletScan> {
         let tablet = &table.tablets[tablet];
         let (reading, replacing, memory) = loop {
             let reading = self.reading(table, tablet, snapshot.ts(), Some(projection))?;
             let replacing = self.replacing(&reading, snapshot);
-            let memory = MemoryColumns::begin(&self.index, table, &reading, projection, snapshot);
+            let memory = MemoryColumns::begin(&self.index, table, &reading, (projection, with_ts), snapshot);
             // Else rows may be unpinned, or swept, of which the walk did not hear.
             if reading.still_valid() {
                 break (reading, replacing, memory);
@@ -224,7 +172,54 @@ impl Engine {
         // Perhaps more than the snapshot sees: the rows were not looked at yet.
         let newest =
             reading.state.memtables().map(|memtable| memtable.newest_lsn()).max().unwrap_or_default();
-        Ok(TabletColumns { files, memory, obligation: Obligation::on(table, newest) })
+        Ok(TabletScan { files, memory, obligation: Obligation::on(table, newest) })
+    }
+
+    /// The rows that a tablet has in memory, as a [`scan`](Self::scan) has them.
+    ///
+    /// # Errors
+    /// `Conflict`, as of a scan.
+    pub fn memory_columns(
+        &self,
+        table: &Arc<Table>,
+        tablet: usize,
+        projection: &[usize],
+        snapshot: &Snapshot,
+    ) -> Result<MemoryColumns> {
+        let memory = loop {
+            let reading = self.reading(table, &table.tablets[tablet], snapshot.ts(), Some(projection))?;
+            let memory = MemoryColumns::begin(&self.index, table, &reading, (projection, false), snapshot);
+            if reading.still_valid() {
+                break memory;
+            }
+        };
+        self.holders.add(memory.holder());
+        Ok(memory)
+    }
+
+    /// What a scan of some tablets will read, about.
+    pub fn outline(
+        &self,
+        table: &Table,
+        tablets: impl IntoIterator<Item = usize>,
+        snapshot: &Snapshot,
+    ) -> Outline {
+        let mut outline = Outline::default();
+        for tablet in tablets {
+            let state = table.tablets[tablet].state();
+            let memory_rows: usize = state.memtables().map(|memtable| memtable.len()).sum();
+            outline.memory_rows += memory_rows as u64;
+            outline.memory_bytes += state.memtables().map(|memtable| memtable.bytes()).sum::<u64>();
+            let visible = state.files.files.iter().filter(|file| file.visible_from <= snapshot.ts());
+            outline.files.extend(visible.map(|file| FileOutline {
+                sstable: file.sstable.clone(),
+                marked: file.deletions.gone_at(snapshot.ts()),
+                is_exact: memory_rows == 0
+                    && file.sstable.meta().max_ts <= snapshot.ts()
+                    && table.expiry().never(),
+            }));
+        }
+        outline
     }
 
     /// What the unflushed rows replace that a snapshot sees.
@@ -242,22 +237,6 @@ impl Engine {
             });
         }
         replacing
-    }
-
-    /// The files of a tablet, and its rows in memory.
-    fn scan_tablet(
-        &self,
-        table: &Table,
-        tablet: &Arc<Tablet>,
-        snapshot: &Snapshot,
-        obligation: &mut Obligation,
-    ) -> Result<(Vec<FileScan>, Vec<MemoryRow>)> {
-        let Captured { reading, rows, replacing, lsn } = self.capture(table, tablet, snapshot)?;
-        // What is in a file is durable, so only unflushed versions are waited for.
-        if let Some(lsn) = lsn {
-            obligation.merge(Obligation::on(table, lsn));
-        }
-        Ok((self.scan_files(table, &reading, snapshot, &replacing)?, rows))
     }
 
     /// The files of a tablet, without what is replaced in memory.
@@ -282,35 +261,6 @@ impl Engine {
             scan_file(table, file, snapshot, hidden.remove(&file.id()).unwrap_or_default())
         };
         visible.map(scan).collect()
-    }
-
-    /// The state of a tablet, and what of its memtables a snapshot sees.
-    fn capture(&self, table: &Table, tablet: &Arc<Tablet>, snapshot: &Snapshot) -> Result<Captured> {
-        let now = snapshot.now_micros();
-        loop {
-            let reading = self.reading(table, tablet, snapshot.ts(), None)?;
-            let state = &reading.state;
-            let first_unflushed = state.first_unflushed();
-            let (mut replacing, mut lsn) = (Vec::new(), None);
-            let mut rows = Vec::with_capacity(state.memtables().map(|m| m.len()).sum());
-            for memtable in state.memtables() {
-                self.index.visit(reading.generation(), memtable.hashes(), |_, newest| {
-                    // A key that is in several memtables is taken with the version that counts.
-                    let seen = version_at(newest, snapshot.ts()).filter(|v| v.meta.memtable() == memtable.id);
-                    let Some(version) = seen else { return };
-                    lsn = lsn.max(Some(version.meta.lsn));
-                    replacing.extend(Replacing::of(version, first_unflushed));
-                    if let Some(row) = version.row()
-                        && !table.is_expired(row, version.meta.ts, now)
-                    {
-                        rows.push(MemoryRow(version.hold()));
-                    }
-                });
-            }
-            if reading.still_valid() {
-                return Ok(Captured { reading, rows, replacing, lsn });
-            }
-        }
     }
 
     /// Keeps what was looked up, for the next scan and the flush.
@@ -372,10 +322,10 @@ pub(crate) fn resolve(files: &FileSet, keys: &[(&[u8], Older)]) -> Result<Vec<Op
             break;
         }
         let sorted: Vec<&[u8]> = open.iter().map(|&i| keys[i].0).collect();
-        let found = file.sstable.locate(&sorted)?;
+        let found = file.locate_live(&sorted)?;
         let mut rest = Vec::with_capacity(open.len());
         for (i, place) in open.into_iter().zip(found) {
-            match place.filter(|(row, _)| !file.deletions.is_marked(*row)) {
+            match place {
                 Some((row, _)) => places[i] = Some(Location { file: file.id(), row }),
                 None => rest.push(i),
             }

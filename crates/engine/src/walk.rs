@@ -39,6 +39,7 @@ pub struct MemoryColumns {
     rest: Arc<Shared>,
     schema: Arc<Schema>,
     projection: Vec<usize>,
+    with_ts: bool,
     /// Of a row of the batch before, on the average.
     row_bytes: usize,
 }
@@ -63,12 +64,12 @@ const KEYS_AT_ONCE: usize = 4096;
 
 impl MemoryColumns {
     /// What `snapshot` sees of the memtables of `reading`. The caller asks then whether that is still valid, and has it
-    /// [counted](Self::holder).
+    /// [counted](Self::holder). Batches have the columns at these positions and, if asked for, the commit timestamps last.
     pub(crate) fn begin(
         index: &Arc<RowIndex>,
         table: &Arc<Table>,
         reading: &Reading,
-        projection: &[usize],
+        (projection, with_ts): (&[usize], bool),
         snapshot: &Snapshot,
     ) -> Self {
         let mut parts: Vec<Part> =
@@ -82,7 +83,7 @@ impl MemoryColumns {
         let rest = Rest::Walk(Walk { index, table, generation, snapshot, keys: None, parts });
         let rest = Arc::new(Shared::new(rest));
         memtables.iter().for_each(|memtable| memtable.walks.add(&rest));
-        MemoryColumns { rest, schema, projection: projection.to_vec(), row_bytes: ROW_BYTES_FIRST }
+        MemoryColumns { rest, schema, projection: projection.to_vec(), with_ts, row_bytes: ROW_BYTES_FIRST }
     }
 
     /// What may have to give up the rows that it holds.
@@ -109,7 +110,7 @@ impl MemoryColumns {
     /// # Errors
     /// `Corrupt` for a key that does not decode; `Conflict` if it held rows for too long.
     pub fn next_batch(&mut self) -> Result<Option<RecordBatch>> {
-        let builder = BatchBuilder::new(&self.schema, &self.projection, false);
+        let builder = BatchBuilder::new(&self.schema, &self.projection, self.with_ts);
         let mut filling = Filling { builder, bytes: 0, row_bytes: self.row_bytes };
         while self.rest.lock().fill(&mut filling)? {}
         if filling.builder.rows() == 0 {

@@ -28,7 +28,7 @@ fn after_a_failed_sync_of_the_log_nothing_is_answered() {
     let view = engine.read_view();
     let (seen, obligation) = engine.get(&table, &key(2), view, |_| ()).unwrap();
     assert!(seen.is_some() && engine.settle(obligation).is_err());
-    let scan = engine.scan(&table, &engine.snapshot()).unwrap();
+    let scan = engine.scan_tablet(&table, 0, &[0], false, &engine.snapshot()).unwrap();
     assert!(engine.settle(scan.obligation).is_err());
     let next = put(&engine, &table, 3, "after").and_then(|c| engine.settle(c.obligation));
     assert_eq!(next.unwrap_err().kind(), ErrorKind::Unavailable);

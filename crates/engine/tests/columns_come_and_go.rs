@@ -18,14 +18,15 @@ use std::sync::Arc;
 fn column(engine: &Engine, table: &Arc<Table>, name: &str) -> BTreeMap<i64, Option<i64>> {
     let schema = table.schema();
     let projection = [0, schema.position(name).unwrap()];
-    let scan = engine.scan(table, &engine.snapshot()).unwrap();
+    let tablets = 0..table.tablet_ids().len();
+    let mut scan = engine.scan(table, tablets, &projection, false, &engine.snapshot()).unwrap();
     let mut values = BTreeMap::new();
     let mut add = |batch: &arrow::array::RecordBatch, i: usize| {
         let v = batch.column(1).as_primitive::<Int64Type>();
         let k = batch.column(0).as_primitive::<Int64Type>().value(i);
         assert!(values.insert(k, v.is_valid(i).then(|| v.value(i))).is_none());
     };
-    for tablet in &scan.tablets {
+    for tablet in &mut scan {
         for file in &tablet.files {
             let mut position = 0;
             for batch in file.sstable.batches(&schema, &projection, false, None).unwrap() {
@@ -38,7 +39,7 @@ fn column(engine: &Engine, table: &Arc<Table>, name: &str) -> BTreeMap<i64, Opti
                 }
             }
         }
-        for batch in tablet.memory.batches(&schema, &projection, false, 100).unwrap() {
+        while let Some(batch) = tablet.memory.next_batch().unwrap() {
             (0..batch.num_rows()).for_each(|i| add(&batch, i));
         }
     }
@@ -143,7 +144,7 @@ fn a_dropped_column_is_never_read_as_null() {
     import_all(&engine, &old, &[1, 2, 3], 42);
     let snapshot = Arc::new(engine.snapshot());
     let mut open = engine.range(&old, 0, KeyRange::default(), &[2], &snapshot);
-    let scan = engine.scan(&old, &snapshot).unwrap();
+    let scan = engine.scan_tablet(&old, 0, &[2], false, &snapshot).unwrap();
     assert_eq!(open.read(1, |_| Ok(())).unwrap(), 1);
     let new = alter(&engine, Alteration::DropColumn("n".into()));
     assert_eq!(get(&engine, &new, 1).as_deref(), Some("v"), "cached without n");
@@ -159,14 +160,14 @@ fn a_dropped_column_is_never_read_as_null() {
     assert_eq!(open.read(1, |_| Ok(())).unwrap(), 1, "of the file that it reads");
     engine.flush(&new).unwrap();
     engine.compact(&new).unwrap();
-    assert_eq!(engine.scan(&old, &snapshot).err().unwrap().kind(), ErrorKind::Conflict);
-    assert_eq!(engine.scan_columns(&old, 0, &[0, 2], &snapshot).err().unwrap().kind(), ErrorKind::Conflict);
+    let refused = engine.scan_tablet(&old, 0, &[0, 2], false, &snapshot).err().unwrap();
+    assert_eq!(refused.kind(), ErrorKind::Conflict);
     // Who does not want the column misses nothing.
-    assert!(engine.scan_columns(&old, 0, &[0, 1], &snapshot).is_ok());
+    assert!(engine.scan_tablet(&old, 0, &[0, 1], false, &snapshot).is_ok());
     let mut late = engine.range(&old, 0, KeyRange::default(), &[2], &snapshot);
     assert_eq!(late.read(1, |_| Ok(())).unwrap_err().kind(), ErrorKind::Conflict);
     // Who had begun reads on.
-    let batches = scan.tablets[0].files[0].sstable.batches(&scan.schema, &[2], false, None).unwrap();
+    let batches = scan.files[0].batches(old.schema_ref(), &[2], false, 0, None).unwrap().unwrap();
     let values: Vec<i64> =
         batches.flat_map(|b| b.unwrap().column(0).as_primitive::<Int64Type>().values().to_vec()).collect();
     assert_eq!(values, [42, 42, 42]);
@@ -188,7 +189,8 @@ fn rows_that_expire_by_a_newer_definition_are_not_lost_to_an_older_one() {
     let snapshot = engine.snapshot();
     let new = alter(&engine, Alteration::SetOptions(options));
     engine.compact(&new).unwrap();
-    assert_eq!(engine.scan(&old, &snapshot).err().unwrap().kind(), ErrorKind::Conflict);
+    let refused = engine.scan_tablet(&old, 0, &[0], false, &snapshot).err().unwrap();
+    assert_eq!(refused.kind(), ErrorKind::Conflict);
     assert_eq!(scan_now(&engine, &new), Rows::new());
 }
 
@@ -276,7 +278,7 @@ fn what_is_dropped_is_gone_and_its_name_is_free() {
     engine.flush(&table).unwrap();
     put(&engine, &table, 2, "old").unwrap();
     let snapshot = engine.snapshot();
-    let scan = engine.scan(&table, &snapshot).unwrap();
+    let scan = engine.scan_tablet(&table, 0, &[0, 1], false, &snapshot).unwrap();
     engine.drop_table("public", "t").unwrap();
     assert!(engine.catalog().table_by_id(table.id()).is_none());
     assert_eq!(put(&engine, &table, 3, "late").unwrap_err().kind(), ErrorKind::NotFound);
@@ -286,8 +288,7 @@ fn what_is_dropped_is_gone_and_its_name_is_free() {
     assert_eq!(scan_now(&engine, &new), Rows::new());
     assert_eq!(get(&engine, &new, 2), None);
     // Who was reading reads on.
-    let file = &scan.tablets[0].files[0];
-    let batches = file.sstable.batches(&scan.schema, &[0, 1], false, None).unwrap();
+    let batches = scan.files[0].batches(table.schema_ref(), &[0, 1], false, 0, None).unwrap().unwrap();
     assert_eq!(batches.map(|b| b.unwrap().num_rows()).sum::<usize>(), 1);
     put(&engine, &new, 1, "new").unwrap();
     let commit = put(&engine, &new, 2, "new").unwrap();

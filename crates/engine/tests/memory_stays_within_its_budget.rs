@@ -143,7 +143,8 @@ fn what_is_known_of_an_open_sstable_is_counted() {
     let (_, _, engine, table) = fresh(1, Durability::Periodic(50));
     put(&engine, &table, 1, "v").unwrap();
     engine.flush(&table).unwrap();
-    let sstable = engine.scan(&table, &engine.snapshot()).unwrap().tablets[0].files[0].sstable.clone();
+    let scan = engine.scan_tablet(&table, 0, &[0], false, &engine.snapshot()).unwrap();
+    let sstable = scan.files[0].sstable.clone();
     let index = sstable.memory_bytes();
     assert!(index > 0);
     sstable.metadata().unwrap();

@@ -11,8 +11,8 @@ use arrow::array::{Array, ArrayRef, AsArray, Int64Array, RecordBatch, StringView
 use arrow::datatypes::Int64Type;
 use common::*;
 use oribi_engine::{
-    Alteration, Decision, Engine, FileScan, KeyRange, Lookup, RangeChange, RangeReader, Read, ReadView,
-    RowVersion, Snapshot, Table, TableScan, TabletColumns, WriteOp,
+    Alteration, Decision, Engine, KeyRange, Lookup, RangeChange, RangeReader, Read, ReadView, RowVersion,
+    Snapshot, Table, TabletScan, WriteOp,
 };
 use oribi_sim::{SimClock, SimFiles};
 use oribi_types::partition::{HashDimension, RangeDimension, RangePartition};
@@ -70,7 +70,7 @@ enum Kind {
     Points,
     Range,
     /// A scan that makes columns of memory, as Kudu's are.
-    Columns,
+    Tablet,
     /// A scan that holds what is in memory, as SQL's are.
     Whole,
 }
@@ -78,7 +78,7 @@ enum Kind {
 fn ops() -> impl Strategy<Value = Vec<Op>> {
     let k = 0..KEYS;
     let writes = prop::collection::vec((0..KEYS, prop::option::weighted(0.7, any::<u16>())), 1..8);
-    let kind = prop_oneof![Just(Kind::Points), Just(Kind::Range), Just(Kind::Columns), Just(Kind::Whole)];
+    let kind = prop_oneof![Just(Kind::Points), Just(Kind::Range), Just(Kind::Tablet), Just(Kind::Whole)];
     let n = any::<usize>;
     let op = prop_oneof![
         14 => writes.prop_map(Op::Write),
@@ -152,8 +152,8 @@ enum Source {
     Points,
     /// A tablet, and the rows that are left to read.
     Range(RangeReader, usize, Vec<(i64, Shown)>),
-    Columns(Box<TabletColumns>, BTreeMap<i64, Shown>),
-    Whole(TableScan),
+    Tablet(Box<TabletScan>, BTreeMap<i64, Shown>),
+    Whole(Vec<TabletScan>),
 }
 
 struct Run {
@@ -456,8 +456,13 @@ impl Run {
         }
         let sources: Vec<Result<Source>> = match kind {
             Kind::Points => vec![Ok(Source::Points)],
-            Kind::Whole => vec![self.engine.scan(&handle.table, &kept.snapshot).map(Source::Whole)],
-            Kind::Range | Kind::Columns => {
+            Kind::Whole => {
+                let table = &handle.table;
+                let tablets = 0..table.tablet_ids().len();
+                let scan = self.engine.scan(table, tablets, &all_columns(table), false, &kept.snapshot);
+                vec![scan.map(Source::Whole)]
+            }
+            Kind::Range | Kind::Tablet => {
                 let tablets = 0..handle.table.tablet_ids().len();
                 tablets.map(|tablet| self.open_tablet(kind, &handle, tablet, &kept)).collect()
             }
@@ -483,7 +488,7 @@ impl Run {
         let is_here = |k: i64| definition.partitioning.tablet_of(&definition.schema, &key(k)) == Some(tablet);
         let rows = kept.rows.iter().filter(|(k, _)| is_here(**k));
         let rows = rows.map(|(k, row)| (*k, self.shown(table, row)));
-        let columns: Vec<usize> = (0..table.schema().columns().len()).collect();
+        let columns = all_columns(table);
         Ok(match kind {
             Kind::Range => {
                 let keys = KeyRange::default();
@@ -491,8 +496,8 @@ impl Run {
                 Source::Range(reader, tablet, rows.collect())
             }
             _ => {
-                let scan = self.engine.scan_columns(table, tablet, &columns, &kept.snapshot)?;
-                Source::Columns(Box::new(scan), rows.collect())
+                let scan = self.engine.scan_tablet(table, tablet, &columns, false, &kept.snapshot)?;
+                Source::Tablet(Box::new(scan), rows.collect())
             }
         })
     }
@@ -537,24 +542,15 @@ impl Run {
                     }
                 }
             }
-            Source::Columns(scan, rows) => {
+            Source::Tablet(scan, rows) => {
                 let mut seen = BTreeMap::new();
-                let columns: Vec<usize> = (0..table.schema().columns().len()).collect();
-                add_files(&mut seen, table, &scan.files, &columns);
-                while let Some(batch) = scan.memory.next_batch().unwrap() {
-                    add(&mut seen, &batch);
-                }
-                assert_eq!(&seen, rows, "columns of a tablet");
+                add_scan(&mut seen, table, scan);
+                assert_eq!(&seen, rows, "a scan of a tablet");
                 false
             }
-            Source::Whole(scan) => {
+            Source::Whole(tablets) => {
                 let mut seen = BTreeMap::new();
-                let columns: Vec<usize> = (0..table.schema().columns().len()).collect();
-                for tablet in &scan.tablets {
-                    add_files(&mut seen, table, &tablet.files, &columns);
-                    let batches = tablet.memory.batches(&table.schema(), &columns, false, 5).unwrap();
-                    batches.iter().for_each(|batch| add(&mut seen, batch));
-                }
+                tablets.iter_mut().for_each(|tablet| add_scan(&mut seen, table, tablet));
                 assert_eq!(seen, self.rows_of(handle, kept), "a whole scan");
                 false
             }
@@ -608,7 +604,7 @@ impl Run {
 
     /// What whoever comes now sees.
     fn compare(&mut self) {
-        for kind in [Kind::Points, Kind::Range, Kind::Columns, Kind::Whole] {
+        for kind in [Kind::Points, Kind::Range, Kind::Tablet, Kind::Whole] {
             let before = self.readers.len();
             self.open(kind, self.snapshots.len(), 0);
             while self.readers.len() > before {
@@ -693,14 +689,20 @@ fn decoded(table: &Table, version: RowVersion<'_>) -> Shown {
     (v_of(table, version.row), numbers(table).map(number).collect())
 }
 
-fn add_files(rows: &mut BTreeMap<i64, Shown>, table: &Table, files: &[FileScan], columns: &[usize]) {
-    for file in files {
-        let meta = file.sstable.meta();
-        let live: Vec<_> =
-            (0..meta.rows as u32).filter(|row| !file.hidden.contains(*row)).map(|row| row..row + 1).collect();
-        for batch in file.sstable.batches(&table.schema(), columns, false, Some(&live)).unwrap() {
-            add(rows, &batch.unwrap());
+fn all_columns(table: &Table) -> Vec<usize> {
+    (0..table.schema().columns().len()).collect()
+}
+
+fn add_scan(rows: &mut BTreeMap<i64, Shown>, table: &Table, scan: &mut TabletScan) {
+    let columns = all_columns(table);
+    for file in &scan.files {
+        for (group, within) in file.groups(0..file.sstable.meta().rows as u32) {
+            let batches = file.batches(table.schema_ref(), &columns, false, group, within).unwrap();
+            batches.into_iter().flatten().for_each(|batch| add(rows, &batch.unwrap()));
         }
+    }
+    while let Some(batch) = scan.memory.next_batch().unwrap() {
+        add(rows, &batch);
     }
 }
 

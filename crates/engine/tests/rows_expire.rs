@@ -164,8 +164,8 @@ fn a_scan_reads_no_rows_to_find_that_none_has_expired_or_all_have() {
     (0..10).for_each(|k| put_until(&engine, &clock, &table, k, "v", Some(10 + k as u64)));
     engine.flush(&table).unwrap();
     let hidden = || {
-        let scan = engine.scan(&table, &engine.snapshot()).unwrap();
-        scan.tablets[0].files[0].hidden.len()
+        let scan = engine.scan_tablet(&table, 0, &[0], false, &engine.snapshot()).unwrap();
+        scan.files[0].hidden.len()
     };
     // Reads the metadata, which stay in memory.
     assert_eq!(hidden(), 0);

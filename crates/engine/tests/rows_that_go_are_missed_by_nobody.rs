@@ -41,7 +41,7 @@ fn readers_beside(act: impl Fn(&Arc<Engine>, &Arc<Table>)) {
     let first = reader.read(1, |_| Ok(())).unwrap();
     assert_eq!(first, 1);
     let mut unread = whole(&snapshot);
-    let mut columns = ColumnsScan::begin(&engine, &table, &snapshot).unwrap();
+    let mut columns = Scan::begin(&engine, &table, &snapshot).unwrap();
     columns.step().unwrap();
 
     act(&engine, &table);
@@ -51,7 +51,7 @@ fn readers_beside(act: impl Fn(&Arc<Engine>, &Arc<Table>)) {
     while columns.step().unwrap() {}
     assert_eq!(columns.rows(), rows, "what the scan holds");
     assert_eq!(try_scan(&engine, &table, &snapshot).unwrap_err().kind(), ErrorKind::Conflict);
-    assert_eq!(ColumnsScan::begin(&engine, &table, &snapshot).err().unwrap().kind(), ErrorKind::Conflict);
+    assert_eq!(Scan::begin(&engine, &table, &snapshot).err().unwrap().kind(), ErrorKind::Conflict);
     assert_eq!(rest(&mut whole(&snapshot), &table).unwrap_err().kind(), ErrorKind::Conflict);
     for k in 0..3 {
         let found = engine.get(&table, &key(k), snapshot.view(), |row| v_of(&table, row.row));

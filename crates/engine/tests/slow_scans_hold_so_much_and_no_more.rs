@@ -39,7 +39,7 @@ fn until_held(engine: &Engine, table: &Arc<Table>, is_right: impl Fn(u64) -> boo
 }
 
 fn columns(engine: &Engine, table: &Arc<Table>, snapshot: &Snapshot) -> MemoryColumns {
-    engine.scan_columns(table, 0, &[0, 1], snapshot).unwrap().memory
+    engine.scan_tablet(table, 0, &[0, 1], false, snapshot).unwrap().memory
 }
 
 #[test]
@@ -52,7 +52,7 @@ fn rows_that_scans_hold_stay_within_the_budget() {
     // Of each kind of scan, what it has left.
     overwrite(&engine, &table, 0);
     let snapshot = engine.snapshot();
-    let rows = engine.scan(&table, &snapshot).unwrap();
+    let rows = columns(&engine, &table, &snapshot);
     overwrite(&engine, &table, 1);
     let mut walk = columns(&engine, &table, &engine.snapshot());
     overwrite(&engine, &table, 2);

@@ -19,7 +19,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 const KEYS: i64 = 6000;
 
 struct Open {
-    scan: ColumnsScan,
+    scan: Scan,
     /// What it is to yield.
     rows: Rows,
 }
@@ -90,7 +90,7 @@ impl Run {
             Some(old) if self.rng.coin() => old,
             _ => (self.engine.snapshot(), self.model.clone()),
         };
-        let scan = ColumnsScan::begin(&self.engine, &self.table, &snapshot).unwrap();
+        let scan = Scan::begin(&self.engine, &self.table, &snapshot).unwrap();
         self.scans.push_back(Open { scan, rows });
     }
 
@@ -141,7 +141,7 @@ fn write_round(engine: &Engine, table: &Arc<Table>, round: i64) {
 
 /// A scan that a flush overtakes after its first batch, unless `is_over`.
 fn scan_slowly(engine: &Engine, table: &Arc<Table>, is_over: impl Fn() -> bool) {
-    let mut scan = ColumnsScan::begin(engine, table, &engine.snapshot()).unwrap();
+    let mut scan = Scan::begin(engine, table, &engine.snapshot()).unwrap();
     let flushes = engine.stats().flushes;
     while scan.step().unwrap() {
         while engine.stats().flushes == flushes && !is_over() {

@@ -29,11 +29,11 @@ use datafusion::logical_expr::LogicalPlan;
 use datafusion::optimizer::Analyzer;
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::prelude::{SessionConfig, SessionContext};
-use oribi_engine::{Catalog, Engine, Obligation, Snapshot, Table, TableScan};
+use oribi_engine::{Catalog, Engine, Snapshot, Table};
 use oribi_env::Priority;
 use oribi_session::sql::{RowStream, SqlError, SqlSession};
 use oribi_types::{Error, Result};
-use std::collections::{BTreeSet, HashMap};
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
@@ -151,7 +151,6 @@ impl QueryEngine {
             runtime: Arc::clone(&self.runtime),
             statistics: Arc::clone(&self.statistics),
             scans: Mutex::default(),
-            obligation: Mutex::default(),
         });
         let zone = session.time_zone();
         let state = self.states.take(zone, |state| {
@@ -187,10 +186,7 @@ impl QueryEngine {
     ) -> Result<(SchemaRef, RowStream), SqlError> {
         let physical = self.plan_physical(&context, plan).await?;
         let schema = physical.schema();
-        let view = Arc::clone(&context.view);
         let rows = deliver(&self.runtime, context, physical, unread);
-        // It may run ahead, but nobody sees a row before what it shows is settled.
-        self.engine.settled(view.obligation()).await?;
         Ok((schema, rows))
     }
 
@@ -289,14 +285,6 @@ impl StatementContext {
     pub(crate) fn reads_files_by_name(&self) -> bool {
         self.files.is_some()
     }
-
-    /// Waits until everything that the statement's scans saw may be answered.
-    ///
-    /// # Errors
-    /// `Unavailable` if the log stopped.
-    pub(crate) async fn settled(&self) -> Result<(), SqlError> {
-        Ok(self.view.engine.settled(self.view.obligation()).await?)
-    }
 }
 
 /// What a statement holds while it is executed.
@@ -306,7 +294,7 @@ pub(crate) struct Executed {
 }
 
 /// Scans by table and numbers of tablets.
-type Scans = HashMap<(u64, Vec<usize>), Arc<TableScan>>;
+type Scans = BTreeSet<(u64, Vec<usize>)>;
 
 /// What the tables of one statement share.
 pub(crate) struct StatementView {
@@ -318,7 +306,6 @@ pub(crate) struct StatementView {
     pub(crate) runtime: Arc<QueryRuntime>,
     pub(crate) statistics: Arc<StatisticsCache>,
     scans: Mutex<Scans>,
-    obligation: Mutex<Obligation>,
 }
 
 impl Drop for StatementView {
@@ -346,29 +333,15 @@ impl StatementView {
         self.snapshot.as_ref().expect("held until drop")
     }
 
-    /// The rows of some tablets of `table` at the snapshot. If the statement asks for them twice they are resolved once.
-    ///
-    /// # Errors
-    /// Those of the engine.
-    pub(crate) async fn scan(&self, table: &Arc<Table>, tablets: Vec<usize>) -> Result<Arc<TableScan>> {
-        let of = (table.id(), tablets);
-        if let Some(scan) = self.lock_scans().get(&of) {
-            return Ok(Arc::clone(scan));
-        }
-        let tablets = of.1.clone();
-        let (engine, snapshot, scanned) =
-            (Arc::clone(&self.engine), Arc::clone(self.snapshot()), Arc::clone(table));
-        let scan = self.runtime.lookup(move || engine.scan_tablets(&scanned, tablets, &snapshot)).await?;
-        self.observe(scan.obligation);
-        let scan = Arc::new(scan);
-        self.lock_scans().insert(of, Arc::clone(&scan));
-        Ok(scan)
+    /// Notes that a plan scans some tablets of `table`.
+    pub(crate) fn note_scan(&self, table: &Table, tablets: &[usize]) {
+        self.lock_scans().insert((table.id(), tablets.to_vec()));
     }
 
-    /// The tables whose rows were resolved, schema and name, read or not.
-    pub(crate) fn resolved(&self) -> Vec<String> {
+    /// The tables that the plan scans, schema and name, read or not.
+    pub(crate) fn scanned_tables(&self) -> Vec<String> {
         let scans = self.lock_scans();
-        let scanned: BTreeSet<u64> = scans.keys().map(|(table, _)| *table).collect();
+        let scanned: BTreeSet<u64> = scans.iter().map(|(table, _)| *table).collect();
         let tables = self.catalog.all_tables().filter(|table| scanned.contains(&table.id()));
         tables.map(|table| format!("{}.{}", table.schema_name(), table.name())).collect()
     }
@@ -376,7 +349,7 @@ impl StatementView {
     /// For each scan of a table with several tablets, how many of them it reads: `public.t: 2 of 8`.
     pub(crate) fn tablets_scanned(&self) -> Vec<String> {
         let scans = self.lock_scans();
-        let described = scans.keys().filter_map(|(id, tablets)| {
+        let described = scans.iter().filter_map(|(id, tablets)| {
             let table = self.catalog.table_by_id(*id).filter(|table| table.tablet_ids().len() > 1)?;
             let (read, all) = (tablets.len(), table.tablet_ids().len());
             Some(format!("{}.{}: {read} of {all}", table.schema_name(), table.name()))
@@ -388,16 +361,6 @@ impl StatementView {
 
     fn lock_scans(&self) -> MutexGuard<'_, Scans> {
         self.scans.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Notes what a read saw.
-    pub(crate) fn observe(&self, obligation: Obligation) {
-        self.obligation.lock().unwrap_or_else(PoisonError::into_inner).merge(obligation);
-    }
-
-    /// What must hold before the statement may answer.
-    pub(crate) fn obligation(&self) -> Obligation {
-        *self.obligation.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

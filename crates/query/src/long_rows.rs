@@ -6,10 +6,9 @@
 //! ([`batch_rows`]). Nor are such rows read ahead, by a task of its own, to share them out among threads: thousands of plans that
 //! were polled once would each have some, before anybody [counts](crate::unread) them.
 
-use crate::provider::{MemorySource, RangeSource};
+use crate::provider::{RangeSource, TableSource};
 use datafusion::common::Result;
 use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode};
-use datafusion::datasource::physical_plan::FileScanConfig;
 use datafusion::datasource::source::{DataSource, DataSourceExec};
 use datafusion::physical_plan::execution_plan::EmissionType;
 use datafusion::physical_plan::filter::FilterExec;
@@ -29,12 +28,9 @@ pub(crate) fn rows_of(row_bytes: u64, rows: usize) -> usize {
 /// How many rows a batch of `plan` may have, by its scans; any number if it has none, or joins what they give.
 pub(crate) fn batch_rows(plan: &Arc<dyn ExecutionPlan>) -> usize {
     let rows = |source: &Arc<dyn DataSource>| {
-        if let Some(files) = source.downcast_ref::<FileScanConfig>() {
-            return files.batch_size.unwrap_or(usize::MAX);
-        }
-        let memory = source.downcast_ref::<MemorySource>().map(MemorySource::batch_rows);
+        let table = source.downcast_ref::<TableSource>().map(TableSource::batch_rows);
         let range = source.downcast_ref::<RangeSource>().map(RangeSource::batch_rows);
-        memory.or(range).unwrap_or(usize::MAX)
+        table.or(range).unwrap_or(usize::MAX)
     };
     sources(plan).into_iter().flatten().map(rows).min().unwrap_or(usize::MAX)
 }

@@ -14,6 +14,7 @@ use parquet::errors::Result as ParquetResult;
 use parquet::file::reader::{ChunkReader, Length};
 use std::io::{ErrorKind as IoErrorKind, Read};
 use std::ops::Range;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 pub struct DataFile {
@@ -167,6 +168,7 @@ impl ChunkReader for VerifiedReader {
 pub struct ChunksReader {
     file: VerifiedReader,
     chunks: Vec<ReadChunk>,
+    bytes_read: Arc<AtomicU64>,
 }
 
 struct ReadChunk {
@@ -179,10 +181,19 @@ struct ReadChunk {
 const AHEAD_BYTES: u64 = 128 << 10;
 
 impl ChunksReader {
-    /// Reads ahead within each of `chunks`.
-    pub fn new(file: Arc<DataFile>, chunks: impl Iterator<Item = Range<u64>>) -> Self {
+    /// Reads ahead within each of `chunks`, and adds to `bytes_read`.
+    pub fn new(
+        file: Arc<DataFile>,
+        chunks: impl Iterator<Item = Range<u64>>,
+        bytes_read: Arc<AtomicU64>,
+    ) -> Self {
         let chunks = chunks.map(|range| ReadChunk { range, read: Mutex::default() }).collect();
-        ChunksReader { file: VerifiedReader(file), chunks }
+        ChunksReader { file: VerifiedReader(file), chunks, bytes_read }
+    }
+
+    fn read(&self, start: u64, length: usize) -> ParquetResult<Bytes> {
+        self.bytes_read.fetch_add(length as u64, Ordering::Relaxed);
+        self.file.get_bytes(start, length)
     }
 
     /// Where to read to, from the page at `range` on: to the end of a page.
@@ -210,14 +221,14 @@ impl ChunkReader for ChunksReader {
 
     fn get_bytes(&self, start: u64, length: usize) -> ParquetResult<Bytes> {
         let Some(chunk) = self.chunks.iter().find(|chunk| chunk.range.contains(&start)) else {
-            return self.file.get_bytes(start, length);
+            return self.read(start, length);
         };
         let range = start..start.saturating_add(length as u64);
         // What a thread that panicked left is whole.
         let mut read = chunk.read.lock().unwrap_or_else(PoisonError::into_inner);
         let (first, bytes) = &*read;
         if start < *first || range.end > first + bytes.len() as u64 {
-            *read = (start, self.file.get_bytes(start, (self.end(chunk, &range) - start) as usize)?);
+            *read = (start, self.read(start, (self.end(chunk, &range) - start) as usize)?);
         }
         let (first, bytes) = &*read;
         Ok(bytes.slice((start - first) as usize..(range.end - first) as usize))

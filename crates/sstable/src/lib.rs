@@ -28,6 +28,9 @@ mod value;
 mod verify;
 mod writer;
 
+/// Which rows of a row group are read.
+pub use parquet::arrow::arrow_reader::{RowSelection, RowSelector};
+
 pub use meta::{Compression, SstableId, SstableMeta, SstableOptions};
 pub use parquet_schema::stored_columns;
 pub use point::LONG_PAGE_BYTES;

@@ -1,6 +1,4 @@
-//! Reading many rows, as Arrow batches in file order: for compaction, expiry and checks.
-//!
-//! Queries do not come this way; they hand [`Sstable::metadata`] and [`Sstable::read_verified`] to their own reader.
+//! Reading many rows, as Arrow batches in file order.
 
 use crate::data_file::{ChunksReader, DataFile};
 use crate::parquet_error;
@@ -20,6 +18,7 @@ use parquet::arrow::arrow_reader::{
 use parquet::file::metadata::ParquetMetaData;
 use std::ops::Range;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// The most rows of a batch, and about the most bytes.
 const BATCH_ROWS_MAX: usize = 8_192;
@@ -41,6 +40,44 @@ impl Sstable {
         projection: &[usize],
         with_ts: bool,
         rows: Option<&[Range<u32>]>,
+    ) -> Result<Batches> {
+        self.batches_of(schema, projection, with_ts, |metadata, columns| {
+            self.groups_to_read(metadata, columns, rows)
+        })
+    }
+
+    /// As [`batches`](Self::batches), of one row group, those rows of it that are selected.
+    ///
+    /// # Errors
+    /// As [`batches`](Self::batches).
+    pub fn group_batches(
+        &self,
+        schema: &Schema,
+        projection: &[usize],
+        with_ts: bool,
+        group: usize,
+        selection: RowSelection,
+    ) -> Result<Batches> {
+        self.batches_of(schema, projection, with_ts, |metadata, columns| {
+            if group >= metadata.num_row_groups() || group >= self.index().groups() {
+                return Err(Error::invalid(format!("sstable {}: no row group {group}", self.meta().id)));
+            }
+            let batch_rows = self.batch_rows(metadata, group, columns);
+            Ok(vec![GroupRead { group, selection, batch_rows }])
+        })
+    }
+
+    /// The rows of each row group, by their positions in the file.
+    pub fn row_groups(&self) -> impl Iterator<Item = Range<u32>> + '_ {
+        self.index().row_groups.windows(2).map(|bounds| bounds[0].first_row..bounds[1].first_row)
+    }
+
+    fn batches_of(
+        &self,
+        schema: &Schema,
+        projection: &[usize],
+        with_ts: bool,
+        groups: impl FnOnce(&ParquetMetaData, &[usize]) -> Result<Vec<GroupRead>>,
     ) -> Result<Batches> {
         let metadata = self.arrow_metadata()?;
         let mut file_columns = Vec::new();
@@ -71,13 +108,14 @@ impl Sstable {
                 *p = file_columns.binary_search(p).expect("it was added");
             }
         }
-        let groups = self.groups_to_read(metadata.metadata(), &file_columns, rows)?;
+        let groups = groups(metadata.metadata(), &file_columns)?;
         Ok(Batches {
             data: self.data.clone(),
             metadata: metadata.clone(),
             mask: ProjectionMask::roots(metadata.parquet_schema(), file_columns),
             groups: groups.into_iter(),
             reader: None,
+            bytes_read: Arc::default(),
             sources,
             arrow: Arc::new(ArrowSchema::new(fields)),
             id: self.meta().id,
@@ -238,6 +276,7 @@ pub struct Batches {
     groups: std::vec::IntoIter<GroupRead>,
     /// The row group that is being read.
     reader: Option<ParquetRecordBatchReader>,
+    bytes_read: Arc<AtomicU64>,
     sources: Vec<Source>,
     arrow: SchemaRef,
     id: u64,
@@ -257,6 +296,11 @@ impl Batches {
         &self.arrow
     }
 
+    /// Bytes of pages that were read from the file by now.
+    pub fn bytes_read(&self) -> u64 {
+        self.bytes_read.load(Ordering::Relaxed)
+    }
+
     fn read_next(&mut self) -> Result<Option<RecordBatch>> {
         loop {
             if let Some(reader) = &mut self.reader
@@ -265,7 +309,8 @@ impl Batches {
                 return self.convert(&batch.map_err(from_reader)?).map(Some);
             }
             let Some(next) = self.groups.next() else { return Ok(None) };
-            let reader = ChunksReader::new(self.data.clone(), self.whole_chunks(&next));
+            let bytes_read = Arc::clone(&self.bytes_read);
+            let reader = ChunksReader::new(self.data.clone(), self.whole_chunks(&next), bytes_read);
             let reader = ParquetRecordBatchReaderBuilder::new_with_metadata(reader, self.metadata.clone())
                 .with_projection(self.mask.clone())
                 .with_row_groups(vec![next.group])
@@ -276,10 +321,10 @@ impl Batches {
         }
     }
 
-    /// The column chunks of which all pages will be read.
+    /// The column chunks of which most pages will be read.
     fn whole_chunks(&self, next: &GroupRead) -> impl Iterator<Item = Range<u64>> {
         let group = self.metadata.metadata().row_group(next.group);
-        let is_whole = next.selection.row_count() == group.num_rows() as usize;
+        let is_whole = 2 * next.selection.row_count() > group.num_rows() as usize;
         let chunks = group.columns().iter().enumerate().filter(move |_| is_whole);
         let chunks = chunks.filter(|(column, _)| self.mask.leaf_included(*column));
         chunks.map(|(_, chunk)| {

@@ -6,6 +6,7 @@ use crate::meta::SstableMeta;
 use crate::parquet_schema::{TS_COLUMN_ID, index_columns, read_schema};
 use crate::reads::PointReads;
 use crate::{Paths, bloom, parquet_error};
+use arrow::datatypes::SchemaRef;
 use bytes::Bytes;
 use oribi_env::{Env, read_file};
 use oribi_types::schema::{ColumnId, TS_COLUMN};
@@ -13,7 +14,7 @@ use oribi_types::{ColumnType, Error, Result, Schema};
 use parquet::arrow::arrow_reader::{ArrowReaderMetadata, ArrowReaderOptions};
 use parquet::file::metadata::{PageIndexPolicy, ParquetMetaData, ParquetMetaDataReader};
 use std::fmt;
-use std::ops::Range;
+
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -167,12 +168,12 @@ impl Sstable {
         Ok(self.arrow_metadata()?.metadata().clone())
     }
 
-    /// Any bytes of the data file. Every page that they touch has passed its checksum.
+    /// The columns as [`batches`](Self::batches) reads them, under their names in the file, with their ids.
     ///
     /// # Errors
-    /// `Corrupt`, naming the damaged page; `Invalid` for a range outside the file.
-    pub fn read_verified(&self, range: Range<u64>) -> Result<Bytes> {
-        self.data.read(range)
+    /// `Corrupt`.
+    pub fn arrow_schema(&self) -> Result<SchemaRef> {
+        Ok(self.arrow_metadata()?.schema().clone())
     }
 
     pub(crate) fn index(&self) -> &Index {

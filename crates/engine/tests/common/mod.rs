@@ -7,8 +7,7 @@ pub mod live;
 
 use arrow::array::{ArrayRef, AsArray, Int64Array, RecordBatch, StringViewArray};
 use oribi_engine::{
-    Commit, Decision, Engine, EngineOptions, FileScan, KeyRange, Read, Snapshot, Table, TabletColumns,
-    WriteOp,
+    Commit, Decision, Engine, EngineOptions, FileScan, KeyRange, Read, Snapshot, Table, TabletScan, WriteOp,
 };
 use oribi_env::Env;
 use oribi_sim::{SimClock, SimFiles};
@@ -189,44 +188,29 @@ pub fn model(rows: &[(i64, &str)]) -> Rows {
     rows.iter().map(|(k, v)| (*k, (*v).to_owned())).collect()
 }
 
-/// All rows at a snapshot, by key. Panics if a key comes twice, or if a scan that makes columns of the rows in memory finds
-/// others than one that holds them.
+/// All rows at a snapshot, by key. Panics if a key comes twice.
 pub fn scan(engine: &Engine, table: &Arc<Table>, snapshot: &Snapshot) -> Rows {
-    let rows = try_scan(engine, table, snapshot).unwrap();
-    assert_eq!(scan_columns(engine, table, snapshot).unwrap(), rows, "as columns");
-    rows
+    try_scan(engine, table, snapshot).unwrap()
 }
 
 pub fn try_scan(engine: &Engine, table: &Arc<Table>, snapshot: &Snapshot) -> Result<Rows> {
-    let scan = engine.scan(table, snapshot)?;
-    let mut rows = Rows::new();
-    for tablet in &scan.tablets {
-        add_files(&mut rows, table, &tablet.files)?;
-        for batch in tablet.memory.batches(&table.schema(), &[0, 1], false, 100)? {
-            (0..batch.num_rows()).for_each(|i| add(&mut rows, &batch, i));
-        }
-    }
-    Ok(rows)
-}
-
-fn scan_columns(engine: &Engine, table: &Arc<Table>, snapshot: &Snapshot) -> Result<Rows> {
-    let mut scan = ColumnsScan::begin(engine, table, snapshot)?;
+    let mut scan = Scan::begin(engine, table, snapshot)?;
     while scan.step()? {}
     Ok(scan.rows())
 }
 
-/// A scan that makes columns of the rows in memory, a batch at a time. Panics if a key comes twice.
-pub struct ColumnsScan {
+/// A scan, a batch at a time. Panics if a key comes twice.
+pub struct Scan {
     table: Arc<Table>,
-    tablets: Vec<TabletColumns>,
+    tablets: Vec<TabletScan>,
     rows: Rows,
 }
 
-impl ColumnsScan {
+impl Scan {
     pub fn begin(engine: &Engine, table: &Arc<Table>, snapshot: &Snapshot) -> Result<Self> {
         let tablets = 0..table.definition().partitioning.tablets();
-        let scan = tablets.map(|tablet| engine.scan_columns(table, tablet, &[0, 1], snapshot));
-        Ok(ColumnsScan { table: table.clone(), tablets: scan.collect::<Result<_>>()?, rows: Rows::new() })
+        let tablets = engine.scan(table, tablets, &[0, 1], false, snapshot)?;
+        Ok(Scan { table: table.clone(), tablets, rows: Rows::new() })
     }
 
     /// Reads one batch, of a tablet's memory, or all of its files; false after the last.
@@ -249,14 +233,10 @@ impl ColumnsScan {
 
 fn add_files(rows: &mut Rows, table: &Table, files: &[FileScan]) -> Result<()> {
     for file in files {
-        let mut position = 0;
-        for batch in file.sstable.batches(&table.schema(), &[0, 1], false, None)? {
-            let batch = batch?;
-            for i in 0..batch.num_rows() {
-                if !file.hidden.contains(position) {
-                    add(rows, &batch, i);
-                }
-                position += 1;
+        for (group, within) in file.groups(0..file.sstable.meta().rows as u32) {
+            for batch in file.batches(&table.schema(), &[0, 1], false, group, within)?.into_iter().flatten() {
+                let batch = batch?;
+                (0..batch.num_rows()).for_each(|i| add(rows, &batch, i));
             }
         }
     }

@@ -374,7 +374,8 @@ mod tests {
         let (context, logical) = query.begin(run).await.unwrap();
         let plan = db.query.plan_physical(&context, logical).await.unwrap();
         let known = StatisticsContext::new().compute(plan.as_ref(), &StatisticsArgs::new()).unwrap();
-        assert_eq!(known.num_rows, Precision::Exact(102));
+        // Those in memory may replace or delete others: they are not looked up while a statement is planned.
+        assert_eq!(known.num_rows, Precision::Inexact(104));
         let int = |n| Precision::Inexact(ScalarValue::Int64(Some(n)));
         let text = |t: &str| Precision::Inexact(ScalarValue::Utf8View(Some(t.to_owned())));
         let [n, v, k] = known.column_statistics.as_slice() else { panic!("{known:?}") };

@@ -209,7 +209,7 @@ impl Explained {
         for (table, reads) in &read {
             let _ = writeln!(text, "scan of {table}: {reads}");
         }
-        for table in self.view.resolved().into_iter().filter(|table| !read.contains_key(table)) {
+        for table in self.view.scanned_tables().into_iter().filter(|table| !read.contains_key(table)) {
             let _ = writeln!(text, "scan of {table}: none, statistics answered");
         }
         text += &tablets(&self.view);
@@ -243,7 +243,6 @@ async fn execute(
     context: StatementContext,
     plan: &Arc<dyn ExecutionPlan>,
 ) -> Result<Ran, SqlError> {
-    context.settled().await?;
     let plan = Arc::clone(plan);
     let run = async move {
         let start = Instant::now();

@@ -1,12 +1,9 @@
 //! What an executed plan read, and where its rows came from.
 
-use crate::provider::{
-    FILE_BYTES, FILE_ROWS, FILES, MEMORY_ROWS, MEMTABLE_BYTES, MemorySource, RangeSource, SstableExtension,
-};
-use datafusion::datasource::physical_plan::FileScanConfig;
+use crate::provider::{FILE_BYTES, FILE_ROWS, FILES, MEMORY_ROWS, MEMTABLE_BYTES, RangeSource, TableSource};
 use datafusion::datasource::source::DataSourceExec;
 use datafusion::physical_plan::ExecutionPlan;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::ops::AddAssign;
 use std::sync::Arc;
 
@@ -24,32 +21,18 @@ impl Reads {
     /// What one operator of an executed plan read, and of which table, schema and name; `None` for what is no scan of one.
     pub(super) fn of(plan: &dyn ExecutionPlan) -> Option<(String, Reads)> {
         let source = plan.downcast_ref::<DataSourceExec>().map(DataSourceExec::data_source)?;
+        let range = source.downcast_ref::<RangeSource>().map(RangeSource::table);
+        let table = range.or_else(|| source.downcast_ref::<TableSource>().map(TableSource::table))?;
         let metrics = plan.metrics().unwrap_or_default();
-        let rows = metrics.output_rows().unwrap_or(0);
         let sum = |name: &str| metrics.sum_by_name(name).map_or(0, |value| value.as_usize());
-        if let Some(memory) = source.downcast_ref::<MemorySource>() {
-            let memory_bytes = sum(MEMTABLE_BYTES);
-            let reads = Reads { memory_rows: rows, memory_bytes, ..Reads::default() };
-            return Some((memory.table().to_owned(), reads));
-        }
-        if let Some(range) = source.downcast_ref::<RangeSource>() {
-            let reads = Reads {
-                memory_rows: sum(MEMORY_ROWS),
-                memory_bytes: sum(MEMTABLE_BYTES),
-                files: sum(FILES),
-                file_rows: sum(FILE_ROWS),
-                file_bytes: sum(FILE_BYTES),
-            };
-            return Some((range.table(), reads));
-        }
-        let files =
-            source.downcast_ref::<FileScanConfig>()?.file_groups.iter().flat_map(|group| group.files());
-        let mut sstables = files.filter_map(|file| file.extension::<SstableExtension>()).peekable();
-        let table = sstables.peek()?.table.to_string();
-        // A file that is split by bytes is in several groups.
-        let ids: BTreeSet<u64> = sstables.map(|s| s.sstable.meta().id).collect();
-        let file_bytes = sum("bytes_scanned");
-        Some((table, Reads { files: ids.len(), file_rows: rows, file_bytes, ..Reads::default() }))
+        let reads = Reads {
+            memory_rows: sum(MEMORY_ROWS),
+            memory_bytes: sum(MEMTABLE_BYTES),
+            files: sum(FILES),
+            file_rows: sum(FILE_ROWS),
+            file_bytes: sum(FILE_BYTES),
+        };
+        Some((table, reads))
     }
 }
 

@@ -81,7 +81,7 @@ impl PhysicalExprAdapterFactory for ColumnsById {
 fn read(file: &SchemaRef, position: usize, field: &FieldRef) -> Arc<dyn PhysicalExpr> {
     let stored = file.field(position);
     let column: Arc<dyn PhysicalExpr> = Arc::new(ColumnExpr::new(stored.name(), position));
-    if stored == field.as_ref() {
+    if stored.data_type() == field.data_type() {
         return column;
     }
     Arc::new(CastExpr::new_with_target_field(column, Arc::clone(field), None))

@@ -1,24 +1,19 @@
-//! An engine's table as DataFusion sees it: SSTables that are live at the statement's snapshot, and rows in memory.
-//!
-//! A key has one live row over both, so a scan is their union and never merges: files come with the rows that the
-//! snapshot does not see ([`files`]), and what is in memory hides its older copies there.
+//! An engine's table as DataFusion sees it: one that is [scanned](scan), files and memory one after the other. A key has one
+//! live row over both, so nothing is merged.
 //!
 //! Where filters leave few keys, or few rows are wanted in key order, the rows are read by key instead ([`range`]). Either
 //! way only those tablets are read that the filters leave.
 
 mod columns;
-mod files;
 mod key_bounds;
-mod memory_rows;
 mod ordered_limit;
 mod range;
-mod reader;
+mod scan;
 mod statistics;
 
-pub(crate) use memory_rows::{MEMTABLE_BYTES, MemorySource};
 pub(crate) use ordered_limit::OrderedLimits;
-pub(crate) use range::{FILE_BYTES, FILE_ROWS, FILES, MEMORY_ROWS, RangeSource};
-pub(crate) use reader::SstableExtension;
+pub(crate) use range::RangeSource;
+pub(crate) use scan::{FILE_BYTES, FILE_ROWS, FILES, MEMORY_ROWS, MEMTABLE_BYTES, TableSource};
 pub(crate) use statistics::StatisticsCache;
 
 use crate::block;
@@ -35,9 +30,8 @@ use datafusion::physical_expr::expressions::Column;
 use datafusion::physical_expr::projection::ProjectionExprs;
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::empty::EmptyExec;
-use datafusion::physical_plan::union::UnionExec;
 use key_bounds::KeyBounds;
-use oribi_engine::{KeyRange, Table};
+use oribi_engine::{KeyRange, Outline, Table};
 use oribi_types::Schema;
 use oribi_types::batch::ts_field;
 use std::fmt;
@@ -48,6 +42,8 @@ use std::sync::Arc;
 const RANGE_ROWS_MAX: u64 = 4096;
 /// As is one of at most so small a part of the rows in memory, all of which a scan looks at, on such a thread too.
 const RANGE_MEMORY_SHARE: u64 = 8;
+/// A table of fewer bytes is scanned by one thread: starting a second costs more.
+const SPLIT_BYTES_MIN: u64 = 1 << 20;
 
 /// A table, of whichever statement scans it.
 #[derive(Clone)]
@@ -120,6 +116,13 @@ impl OribiTable {
 
     fn name(&self) -> String {
         format!("{}.{}", self.table.schema_name(), self.table.name())
+    }
+
+    /// What there is to scan, without files of which the snapshot sees no row.
+    fn table_outline(&self, view: &StatementView, tablets: &[usize]) -> Outline {
+        let mut outline = view.engine.outline(&self.table, tablets.iter().copied(), view.snapshot());
+        outline.files.retain(|file| file.sstable.meta().rows > file.marked);
+        outline
     }
 
     /// How many rows a batch of a scan has that would have `rows` if they were short, by those of them that are in files.
@@ -223,36 +226,27 @@ impl TableProvider for OribiTable {
         if let Some(range) = self.range(&view, &bounds, &tablets, projection, batch_rows, limit).await? {
             return Ok(DataSourceExec::from_data_source(range));
         }
-        let scan =
-            view.scan(&self.table, tablets).await.map_err(|e| DataFusionError::External(Box::new(e)))?;
-        let mut branches: Vec<Arc<dyn ExecutionPlan>> = Vec::new();
-        let files: Vec<_> =
-            scan.tablets.iter().flat_map(|t| &t.files).filter(|f| files::has_rows(f)).collect();
-        if !files.is_empty() {
-            let context = files::Context {
-                table: self.name().into(),
-                columns: &self.columns,
-                cache: &view.statistics,
-                batch_rows,
-            };
-            branches.push(files::plan(&context, &files, state, projection, limit)?);
+        view.note_scan(&self.table, &tablets);
+        let outline = self.table_outline(&view, &tablets);
+        if outline.memory_rows == 0 && outline.files.is_empty() {
+            return Ok(Arc::new(EmptyExec::new(project_schema(&self.columns.arrow, projection)?)));
         }
-        let memory: Vec<_> =
-            scan.tablets.iter().map(|t| &t.memory).filter(|m| m.rows() > 0).cloned().collect();
-        if !memory.is_empty() {
-            let mut source = MemorySource::new(self.name(), self.columns.clone(), memory, projection, limit)?;
-            // Without those of the rows in memory, the statistics of files say nothing about the table.
-            if !branches.is_empty() && source.is_small() {
-                source = source.looked_at()?;
-            }
-            branches.push(DataSourceExec::from_data_source(source));
-        }
-        match branches.len() {
-            0 => Ok(Arc::new(EmptyExec::new(project_schema(&self.columns.arrow, projection)?))),
-            1 => Ok(branches.remove(0)),
-            _ => UnionExec::try_new(branches),
-        }
+        let partitions = partitions(&outline).min(state.config().target_partitions());
+        let statistics = self.statistics(&view, &outline, &tablets, projection).await?;
+        let plan = scan::Plan { tablets, partitions, batch_rows, statistics };
+        let of = (&view, &self.table, &self.columns);
+        Ok(DataSourceExec::from_data_source(TableSource::new(of, plan, projection, limit)?))
     }
+}
+
+/// How many threads a scan of this is worth, at most.
+fn partitions(outline: &Outline) -> usize {
+    let bytes: u64 = outline.files.iter().map(|file| file.sstable.meta().data_bytes).sum();
+    if bytes + outline.memory_bytes < SPLIT_BYTES_MIN {
+        return 1;
+    }
+    let groups: usize = outline.files.iter().map(|file| file.sstable.row_groups().count()).sum();
+    groups + usize::from(outline.memory_rows > 0)
 }
 
 impl fmt::Debug for OribiTable {

@@ -255,11 +255,11 @@ impl Batches {
         let Some(range) = &self.range else { return };
         let (now, before) = (range.counts(), std::mem::replace(&mut self.counted, range.counts()));
         for (name, now, before) in [
-            (MEMORY_ROWS, now.memory_rows, before.memory_rows),
+            (super::MEMORY_ROWS, now.memory_rows, before.memory_rows),
             (super::MEMTABLE_BYTES, now.memory_bytes, before.memory_bytes),
-            (FILES, now.files, before.files),
-            (FILE_ROWS, now.file_rows, before.file_rows),
-            (FILE_BYTES, now.file_bytes, before.file_bytes),
+            (super::FILES, now.files, before.files),
+            (super::FILE_ROWS, now.file_rows, before.file_rows),
+            (super::FILE_BYTES, now.file_bytes, before.file_bytes),
         ] {
             if now > before {
                 let metric = MetricBuilder::new(&self.source.metrics).counter(name, self.partition);
@@ -268,12 +268,6 @@ impl Batches {
         }
     }
 }
-
-/// Metrics: rows from memory; SSTables that were read from, their rows, and the memory of the columns read.
-pub(crate) const MEMORY_ROWS: &str = "memtable_rows";
-pub(crate) const FILES: &str = "sstables";
-pub(crate) const FILE_ROWS: &str = "sstable_rows";
-pub(crate) const FILE_BYTES: &str = "sstable_bytes";
 
 impl Drop for Batches {
     fn drop(&mut self) {

@@ -4,11 +4,10 @@
 use super::spec::ScanSpec;
 use arrow::array::RecordBatch;
 use oribi_engine::{
-    Engine, FileScan, KeyRange, MemoryColumns, Obligation, RangeReader, Snapshot, TabletColumns,
+    Engine, FileScan, KeyRange, MemoryColumns, Obligation, RangeReader, RowSelection, Snapshot, TabletScan,
 };
 use oribi_types::Result;
 use oribi_types::batch::BatchBuilder;
-use std::ops::Range;
 use std::sync::Arc;
 
 /// Rows of a batch that is made of a range, of so many bytes at most, about; and those that are read at a time.
@@ -17,6 +16,8 @@ const BATCH_BYTES: usize = 8 << 20;
 const ROWS_AT_ONCE: usize = 64;
 
 type Batches = Box<dyn Iterator<Item = Result<RecordBatch>> + Send>;
+/// Row groups, and what is read of each.
+type Groups = std::vec::IntoIter<(usize, Option<RowSelection>)>;
 
 pub(super) enum Source {
     Nothing,
@@ -34,7 +35,9 @@ pub(super) struct TabletSource {
     keys: Option<KeyRange>,
     /// Those that were not begun.
     files: std::vec::IntoIter<FileScan>,
-    /// Of the file that is being read.
+    /// The file that is being read, and what of it was not begun.
+    file: Option<(FileScan, Groups)>,
+    /// Of the row group that is being read.
     batches: Option<Batches>,
     memory: MemoryColumns,
     obligation: Obligation,
@@ -42,7 +45,7 @@ pub(super) struct TabletSource {
 
 impl Source {
     /// # Errors
-    /// Those of [`Engine::scan_columns`].
+    /// Those of [`Engine::scan_tablet`].
     pub fn open(engine: &Arc<Engine>, spec: &ScanSpec, snapshot: &Arc<Snapshot>) -> Result<Self> {
         if spec.is_empty() {
             return Ok(Source::Nothing);
@@ -53,12 +56,12 @@ impl Source {
             let reader = engine.range(&spec.table, spec.tablet, keys.clone(), &spec.read, snapshot);
             return Ok(Source::Range(Box::new(reader)));
         }
-        let TabletColumns { files, mut memory, obligation } =
-            engine.scan_columns(&spec.table, spec.tablet, &spec.read, snapshot)?;
+        let TabletScan { files, mut memory, obligation } =
+            engine.scan_tablet(&spec.table, spec.tablet, &spec.read, false, snapshot)?;
         let keys = spec.keys.clone();
         keys.iter().for_each(|keys| memory.retain(keys));
         let files = files.into_iter();
-        Ok(Source::Tablet(TabletSource { keys, files, batches: None, memory, obligation }))
+        Ok(Source::Tablet(TabletSource { keys, files, file: None, batches: None, memory, obligation }))
     }
 
     /// The next rows, of the columns that the scan reads; `None` after the last.
@@ -105,17 +108,22 @@ impl TabletSource {
                     None => self.batches = None,
                 }
             }
+            if let Some((file, groups)) = &mut self.file {
+                let Some((group, within)) = groups.next() else {
+                    self.file = None;
+                    continue;
+                };
+                let batches = file.batches(spec.table.schema_ref(), &spec.read, false, group, within)?;
+                self.batches = batches.map(|batches| Box::new(batches) as Batches);
+                continue;
+            }
             let Some(file) = self.files.next() else { break };
             let rows = match &self.keys {
                 Some(keys) => file.sstable.rows_between(&keys.from, keys.to.as_deref())?,
                 None => 0..file.sstable.meta().rows as u32,
             };
-            let live = live_rows(&file, rows);
-            if live.as_ref().is_none_or(|live| !live.is_empty()) {
-                let schema = spec.table.schema_ref();
-                let batches = file.sstable.batches(schema, &spec.read, false, live.as_deref())?;
-                self.batches = Some(Box::new(batches));
-            }
+            let groups = file.groups(rows).into_iter();
+            self.file = Some((file, groups));
         }
         self.memory.next_batch()
     }
@@ -126,25 +134,6 @@ fn is_short(engine: &Engine, spec: &ScanSpec, keys: &KeyRange) -> bool {
     let in_memory = engine.rows_in_memory(&spec.table, spec.tablet) as u64;
     let enough = RANGE_ROWS.max(in_memory / MEMORY_PART);
     engine.estimate_range(&spec.table, spec.tablet, keys, enough) <= enough
-}
-
-/// Which of these rows of a file the scan sees; `None` for all that the file has.
-fn live_rows(file: &FileScan, rows: Range<u32>) -> Option<Vec<Range<u32>>> {
-    if file.hidden.is_empty() && u64::from(rows.end - rows.start) == file.sstable.meta().rows {
-        return None;
-    }
-    let mut live = Vec::new();
-    let mut next = rows.start;
-    for hidden in file.hidden.range(rows.clone()) {
-        if next < hidden {
-            live.push(next..hidden);
-        }
-        next = hidden + 1;
-    }
-    if next < rows.end {
-        live.push(next..rows.end);
-    }
-    Some(live)
 }
 
 #[cfg(test)]
@@ -158,6 +147,7 @@ mod tests {
     use oribi_kudu::messages::tserver::{NewScanRequest, OrderMode};
     use oribi_kudu::predicate::{ColumnPredicate, Test, ValueRange};
     use oribi_types::{ColumnType, Value};
+    use std::ops::Range;
 
     /// A scan of the rows with keys in a range.
     fn between(fixture: &Fixture, keys: Range<i64>) -> NewScanRequest {

@@ -1,0 +1,207 @@
+//! A scan of a table, as a source of batches. What is read is decided when the scan is opened, not when it is planned.
+//!
+//! A plan names the table and its tablets, the columns, and a predicate. The first partition that is asked for rows opens the
+//! scan for all of them: the engine says which rows of which files its snapshot sees, and what is in memory, and the
+//! predicate, which may have learned something by then, leaves some [pieces](work::Piece) of that: row groups of files, and
+//! the rows of a tablet in memory. The partitions take them from one queue, so none has two left while another has none.
+
+mod prune;
+mod reader;
+mod work;
+
+pub(crate) use reader::{FILE_BYTES, FILE_ROWS, FILES, MEMORY_ROWS, MEMTABLE_BYTES};
+
+use super::{TableColumns, projected_again};
+use crate::context::StatementView;
+use arrow::datatypes::SchemaRef;
+use datafusion::common::tree_node::TreeNodeRecursion;
+use datafusion::common::{Result, Statistics, internal_err, project_schema};
+use datafusion::config::ConfigOptions;
+use datafusion::datasource::source::{DataSource, OpenArgs};
+use datafusion::execution::{SendableRecordBatchStream, TaskContext};
+use datafusion::physical_expr::projection::ProjectionExprs;
+use datafusion::physical_expr::utils::{conjunction, reassign_expr_columns};
+use datafusion::physical_expr::{EquivalenceProperties, Partitioning, PhysicalExpr};
+use datafusion::physical_plan::DisplayFormatType;
+use datafusion::physical_plan::filter_pushdown::{FilterPushdownPropagation, PushedDown};
+use datafusion::physical_plan::metrics::ExecutionPlanMetricsSet;
+use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
+use futures::stream;
+use oribi_engine::Table;
+use reader::Reader;
+use std::any::Any;
+use std::fmt;
+use std::sync::Arc;
+use work::Work;
+
+/// The rows of some tablets of a table.
+#[derive(Clone)]
+pub(crate) struct TableSource {
+    view: Arc<StatementView>,
+    table: Arc<Table>,
+    columns: TableColumns,
+    /// By their numbers.
+    tablets: Arc<[usize]>,
+    /// Positions in `columns.arrow`.
+    projection: Arc<[usize]>,
+    projected: SchemaRef,
+    /// Rows that do not pass need not be read; about `columns.arrow`.
+    predicate: Option<Arc<dyn PhysicalExpr>>,
+    fetch: Option<usize>,
+    partitions: usize,
+    /// Of a batch, at most.
+    batch_rows: usize,
+    /// Of all columns of `columns.arrow`.
+    statistics: Arc<Statistics>,
+    metrics: ExecutionPlanMetricsSet,
+}
+
+/// How a table is scanned.
+pub(super) struct Plan {
+    pub(super) tablets: Vec<usize>,
+    pub(super) partitions: usize,
+    pub(super) batch_rows: usize,
+    pub(super) statistics: Statistics,
+}
+
+impl TableSource {
+    pub(super) fn new(
+        (view, table, columns): (&Arc<StatementView>, &Arc<Table>, &TableColumns),
+        plan: Plan,
+        projection: Option<&Vec<usize>>,
+        fetch: Option<usize>,
+    ) -> Result<Self> {
+        let all = || (0..columns.arrow.fields().len()).collect();
+        Ok(TableSource {
+            view: Arc::clone(view),
+            table: Arc::clone(table),
+            columns: columns.clone(),
+            tablets: plan.tablets.into(),
+            projection: projection.cloned().unwrap_or_else(all).into(),
+            projected: project_schema(&columns.arrow, projection)?,
+            predicate: None,
+            fetch,
+            partitions: plan.partitions,
+            batch_rows: plan.batch_rows,
+            statistics: Arc::new(plan.statistics),
+            metrics: ExecutionPlanMetricsSet::new(),
+        })
+    }
+
+    /// Name of the table that is scanned.
+    pub(crate) fn table(&self) -> String {
+        format!("{}.{}", self.table.schema_name(), self.table.name())
+    }
+
+    /// How many rows a batch may have, by those of its files that are longest on the average.
+    pub(crate) fn batch_rows(&self) -> usize {
+        self.batch_rows
+    }
+}
+
+impl DataSource for TableSource {
+    fn open(&self, _partition: usize, _context: Arc<TaskContext>) -> Result<SendableRecordBatchStream> {
+        internal_err!("the partitions of a scan are opened with what they share")
+    }
+
+    fn create_sibling_state(&self, _config: &ConfigOptions) -> Option<Arc<dyn Any + Send + Sync>> {
+        Some(Arc::new(Work::new(Arc::clone(&self.view))))
+    }
+
+    fn open_with_args(&self, args: OpenArgs) -> Result<SendableRecordBatchStream> {
+        let shared = args.sibling_state.and_then(|state| state.downcast::<Work>().ok());
+        let Some(work) = shared else { return self.open(args.partition, args.context) };
+        let reader = Reader::new(self.clone(), work, args.partition, &args.context);
+        let batches = stream::try_unfold(reader, Reader::next);
+        Ok(Box::pin(RecordBatchStreamAdapter::new(Arc::clone(&self.projected), batches)))
+    }
+
+    fn fmt_as(&self, format: DisplayFormatType, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (read, all) = (self.tablets.len(), self.table.tablet_ids().len());
+        if matches!(format, DisplayFormatType::TreeRender) {
+            return writeln!(f, "scan={}", self.table());
+        }
+        let columns: Vec<&str> = self.projected.fields().iter().map(|f| f.name().as_str()).collect();
+        write!(f, "scan of {}, tablets={read} of {all}, ", self.table())?;
+        write!(f, "projection=[{}]", columns.join(", "))?;
+        if let Some(predicate) = &self.predicate {
+            write!(f, ", predicate={predicate}")?;
+        }
+        self.fetch.map_or(Ok(()), |fetch| write!(f, ", limit={fetch}"))
+    }
+
+    fn output_partitioning(&self) -> Partitioning {
+        Partitioning::UnknownPartitioning(self.partitions)
+    }
+
+    fn eq_properties(&self) -> EquivalenceProperties {
+        EquivalenceProperties::new(Arc::clone(&self.projected))
+    }
+
+    /// Which rows a partition will take is not known.
+    fn partition_statistics(&self, partition: Option<usize>) -> Result<Arc<Statistics>> {
+        let all = Statistics::clone(&self.statistics);
+        let projection = ProjectionExprs::from_indices(&self.projection, &self.columns.arrow);
+        let statistics = projection.project_statistics(all, &self.projected)?;
+        Ok(Arc::new(match partition {
+            None => statistics.with_fetch(self.fetch, 0, 1)?,
+            Some(_) => {
+                let mut statistics = statistics.to_inexact();
+                statistics.num_rows = statistics.num_rows.map(|rows| rows / self.partitions);
+                statistics.with_fetch(self.fetch, 0, 1)?
+            }
+        }))
+    }
+
+    fn with_fetch(&self, limit: Option<usize>) -> Option<Arc<dyn DataSource>> {
+        Some(Arc::new(TableSource { fetch: limit, ..self.clone() }))
+    }
+
+    fn fetch(&self) -> Option<usize> {
+        self.fetch
+    }
+
+    fn metrics(&self) -> ExecutionPlanMetricsSet {
+        self.metrics.clone()
+    }
+
+    fn try_swapping_with_projection(
+        &self,
+        projection: &ProjectionExprs,
+    ) -> Result<Option<Arc<dyn DataSource>>> {
+        let Some(positions) = projected_again(&self.projection, projection) else { return Ok(None) };
+        let projected = project_schema(&self.columns.arrow, Some(&positions))?;
+        Ok(Some(Arc::new(TableSource { projection: positions.into(), projected, ..self.clone() })))
+    }
+
+    /// Takes them to leave out what cannot pass; that a row passes, the plan above checks.
+    fn try_pushdown_filters(
+        &self,
+        filters: Vec<Arc<dyn PhysicalExpr>>,
+        _config: &ConfigOptions,
+    ) -> Result<FilterPushdownPropagation<Arc<dyn DataSource>>> {
+        let checked_above = vec![PushedDown::No; filters.len()];
+        let told = FilterPushdownPropagation::with_parent_pushdown_result(checked_above);
+        if filters.is_empty() {
+            return Ok(told);
+        }
+        let filters = filters.into_iter().map(|filter| reassign_expr_columns(filter, &self.columns.arrow));
+        let filters: Vec<_> = self.predicate.iter().cloned().map(Ok).chain(filters).collect::<Result<_>>()?;
+        let source: Arc<dyn DataSource> =
+            Arc::new(TableSource { predicate: Some(conjunction(filters)), ..self.clone() });
+        Ok(told.with_updated_node(source))
+    }
+
+    fn apply_expressions(
+        &self,
+        f: &mut dyn FnMut(&Arc<dyn PhysicalExpr>) -> Result<TreeNodeRecursion>,
+    ) -> Result<TreeNodeRecursion> {
+        self.predicate.as_ref().map_or(Ok(TreeNodeRecursion::Continue), f)
+    }
+}
+
+impl fmt::Debug for TableSource {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "TableSource({})", self.table())
+    }
+}
