@@ -37,6 +37,7 @@ pub(super) struct Reader {
     left: usize,
     /// Of the file that was begun last, if the predicate learns.
     pruner: Option<Pruner>,
+    /// Of what is ready.
     reservation: MemoryReservation,
     counts: Counts,
 }
@@ -78,6 +79,7 @@ impl Reader {
     pub(super) async fn next(mut self) -> Result<Option<(RecordBatch, Self)>> {
         while self.left > 0 {
             if let Some(batch) = self.ready.pop_front() {
+                self.count_ready();
                 let batch = batch.slice(0, batch.num_rows().min(self.left));
                 self.left -= batch.num_rows();
                 self.counts.baseline.record_output(batch.num_rows());
@@ -148,7 +150,6 @@ impl Reader {
         let batch = self.arranged(batch.map_err(external)?)?;
         self.counts.file_bytes.add((batches.bytes_read() - before) as usize);
         self.counts.file_rows.add(batch.num_rows());
-        self.reservation.resize(batch.get_array_memory_size());
         self.ready.push_back(batch);
         self.current = Some(Current::Group(batches));
         Ok(())
@@ -173,8 +174,13 @@ impl Reader {
             self.counts.memory_bytes.add(batch.get_array_memory_size());
             self.ready.push_back(batch);
         }
-        self.reservation.resize(self.ready.iter().map(RecordBatch::get_array_memory_size).sum());
+        self.count_ready();
         Ok(())
+    }
+
+    /// What was handed on counts with those who have it.
+    fn count_ready(&mut self) {
+        self.reservation.resize(self.ready.iter().map(RecordBatch::get_array_memory_size).sum());
     }
 
     fn arranged(&self, batch: RecordBatch) -> Result<RecordBatch> {
