@@ -13,13 +13,14 @@
 //! 4  CRC-32C of all before
 //! ```
 
+use crate::hidden::Hidden;
 use oribi_env::{Env, read_file, write_file};
 use oribi_sstable::SstableId;
 use oribi_types::{Error, Result, Timestamp};
 use roaring::RoaringBitmap;
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 const MAGIC: &[u8; 4] = b"ORBM";
 const VERSION: u32 = 1;
@@ -42,6 +43,8 @@ pub(crate) struct Deletions {
     folded_to: Timestamp,
     /// Later marks, by row.
     recent: Vec<(u32, Timestamp)>,
+    /// What snapshots do not see that are later than all marks; made by the first scan.
+    hidden: OnceLock<Hidden>,
 }
 
 impl Deletions {
@@ -65,7 +68,7 @@ impl Deletions {
                 !fold
             });
         }
-        Deletions { folded, folded_to, recent }
+        Deletions { folded, folded_to, recent, hidden: OnceLock::new() }
     }
 
     pub fn is_marked(&self, row: u32) -> bool {
@@ -86,20 +89,20 @@ impl Deletions {
         self.folded.iter().map(|row| (row, Timestamp::MIN)).chain(self.recent.iter().copied())
     }
 
-    /// The rows that a snapshot at `ts` does not see.
+    /// The rows that a snapshot at `ts` does not see, of a file that has `rows` rows.
     ///
     /// # Errors
     /// `Invalid` if marks later than `ts` were folded: the snapshot is too old.
-    pub fn hidden_at(&self, ts: Timestamp) -> Result<Arc<RoaringBitmap>> {
+    pub fn hidden_at(&self, ts: Timestamp, rows: usize) -> Result<Hidden> {
         if ts < self.folded_to {
             return Err(Error::invalid("snapshot too old"));
         }
-        if self.recent.iter().all(|(_, deleted_at)| *deleted_at > ts) {
-            return Ok(self.folded.clone());
-        }
-        let mut hidden = (*self.folded).clone();
-        hidden.extend(self.recent.iter().filter(|(_, deleted_at)| *deleted_at <= ts).map(|(row, _)| *row));
-        Ok(Arc::new(hidden))
+        let recent = self.recent.iter().filter(|(_, deleted_at)| *deleted_at <= ts).map(|(row, _)| *row);
+        let hidden = || Hidden::new(rows, self.folded.iter().chain(recent.clone()));
+        Ok(match recent.clone().count() == self.recent.len() {
+            true => self.hidden.get_or_init(hidden).clone(),
+            false => hidden(),
+        })
     }
 
     /// How many rows no snapshot at or above `horizon` sees.
@@ -177,7 +180,8 @@ impl Deletions {
                 (row, Timestamp(u64::from_le_bytes(deleted_at.try_into().expect("eight bytes"))))
             })
             .collect();
-        Ok(Deletions { folded: Arc::new(folded), folded_to: Timestamp(u64_at(16)), recent })
+        let (folded, folded_to) = (Arc::new(folded), Timestamp(u64_at(16)));
+        Ok(Deletions { folded, folded_to, recent, hidden: OnceLock::new() })
     }
 }
 
@@ -204,10 +208,10 @@ mod tests {
     #[test]
     fn a_snapshot_sees_rows_marked_later() {
         let deletions = Deletions::default().with([(3, ts(10)), (5, ts(20))], ts(0));
-        assert_eq!(deletions.hidden_at(ts(9)).unwrap().len(), 0);
-        assert!(deletions.hidden_at(ts(10)).unwrap().contains(3));
-        assert!(!deletions.hidden_at(ts(19)).unwrap().contains(5));
-        assert_eq!(deletions.hidden_at(ts(20)).unwrap().len(), 2);
+        assert_eq!(deletions.hidden_at(ts(9), 9).unwrap().len(), 0);
+        assert!(deletions.hidden_at(ts(10), 9).unwrap().contains(3));
+        assert!(!deletions.hidden_at(ts(19), 9).unwrap().contains(5));
+        assert_eq!(deletions.hidden_at(ts(20), 9).unwrap().len(), 2);
     }
 
     #[test]
@@ -215,8 +219,8 @@ mod tests {
         let deletions = Deletions::default().with([(3, ts(10)), (5, ts(20))], ts(15));
         assert_eq!(deletions.deleted_at(3), Some(Timestamp::MIN));
         assert_eq!(deletions.deleted_at(5), Some(ts(20)));
-        assert!(deletions.hidden_at(ts(9)).is_err());
-        assert_eq!(deletions.hidden_at(ts(15)).unwrap().len(), 1);
+        assert!(deletions.hidden_at(ts(9), 9).is_err());
+        assert_eq!(deletions.hidden_at(ts(15), 9).unwrap().len(), 1);
     }
 
     #[test]

@@ -6,12 +6,15 @@
 use crate::catalog::Table;
 use crate::engine::{Engine, Obligation};
 use crate::expiry::expired_rows;
+use crate::hidden::Hidden;
 use crate::index::{Location, Older, Version, VersionRef, version_at};
 use crate::reading::Reading;
 use crate::tablet::{FileSet, LiveFile};
 use crate::timeline::Snapshot;
 use crate::walk::MemoryColumns;
-use arrow::array::{AsArray, BooleanBufferBuilder, RecordBatch};
+use arrow::array::{AsArray, BooleanArray, RecordBatch};
+use arrow::buffer::BooleanBuffer;
+use arrow::compute::filter_record_batch;
 use arrow::datatypes::UInt64Type;
 use oribi_sstable::{Batches, RowSelection, RowSelector, Sstable, SstableId};
 use oribi_types::{Error, Result, Schema, Timestamp};
@@ -32,7 +35,7 @@ pub struct TabletScan {
 pub struct FileScan {
     pub sstable: Arc<Sstable>,
     /// Positions in the file that the snapshot does not see.
-    pub hidden: Arc<RoaringBitmap>,
+    pub hidden: Hidden,
 }
 
 impl FileScan {
@@ -56,8 +59,29 @@ impl FileScan {
         self.sstable.row_groups().enumerate().filter_map(part).collect()
     }
 
-    /// The rows of a row group that the snapshot sees, of those that `within` selects; columns as
-    /// [`Sstable::batches`] has them. `None` if there are no rows.
+    /// The rows of a row group that are to be read, of those that `within` selects; `None` if the snapshot sees none of them.
+    ///
+    /// # Errors
+    /// `Invalid` for a row group that does not exist.
+    pub fn rows(&self, group: usize, within: Option<RowSelection>) -> Result<Option<GroupRows>> {
+        let Some(rows) = self.sstable.row_groups().nth(group) else {
+            return Err(Error::invalid(format!("sstable {}: no row group {group}", self.sstable.meta().id)));
+        };
+        let seen = self.hidden.seen(&rows, within.as_ref());
+        let selected = within.unwrap_or_else(|| RowSelection::from(vec![RowSelector::select(rows.len())]));
+        let Some(seen) = seen else {
+            return Ok(selected.selects_any().then_some(GroupRows { selected, seen: None }));
+        };
+        // Where most are hidden, so may whole pages be, which then are not read.
+        if 2 * seen.count_set_bits() < seen.len() {
+            let selected = selected.and_then(&RowSelection::from_boolean_buffer(seen));
+            return Ok(selected.selects_any().then_some(GroupRows { selected, seen: None }));
+        }
+        Ok(Some(GroupRows { selected, seen: Some(seen) }))
+    }
+
+    /// The [rows](Self::rows) of a row group, without those that the snapshot does not see; columns as [`Sstable::batches`] has
+    /// them.
     ///
     /// # Errors
     /// `Corrupt`, here or from the iterator; `Invalid` for a row group that does not exist.
@@ -68,33 +92,41 @@ impl FileScan {
         with_ts: bool,
         group: usize,
         within: Option<RowSelection>,
-    ) -> Result<Option<Batches>> {
-        let Some(rows) = self.sstable.row_groups().nth(group) else {
-            return Err(Error::invalid(format!("sstable {}: no row group {group}", self.sstable.meta().id)));
-        };
-        let selection = match (self.live(&rows), within) {
-            (Some(live), Some(within)) => within.intersection(&live),
-            (Some(selection), None) | (None, Some(selection)) => selection,
-            (None, None) => RowSelection::from(vec![RowSelector::select(rows.len())]),
-        };
-        if !selection.selects_any() {
-            return Ok(None);
-        }
-        self.sstable.group_batches(schema, projection, with_ts, group, selection).map(Some)
+    ) -> Result<Option<SeenBatches>> {
+        let Some(rows) = self.rows(group, within)? else { return Ok(None) };
+        let batches = self.sstable.group_batches(schema, projection, with_ts, group, rows.selected)?;
+        Ok(Some(SeenBatches { batches, seen: rows.seen, next: 0 }))
     }
+}
 
-    /// Which of the rows of a row group the snapshot sees; `None`: all. A bit for each: a reader that is told of runs does
-    /// something for every run.
-    fn live(&self, rows: &Range<u32>) -> Option<RowSelection> {
-        if self.hidden.range_cardinality(rows.clone()) == 0 {
-            return None;
-        }
-        let mut live = BooleanBufferBuilder::new(rows.len());
-        live.append_n(rows.len(), true);
-        for row in self.hidden.range(rows.clone()) {
-            live.set_bit((row - rows.start) as usize, false);
-        }
-        Some(RowSelection::from_boolean_buffer(live.finish()))
+/// Rows of a row group that a scan reads.
+pub struct GroupRows {
+    pub selected: RowSelection,
+    /// A bit for each selected row: whether the snapshot sees it. `None` if it sees them all.
+    ///
+    /// Not taken out of `selected`: Parquet's reader would unpack the values between any two hidden rows by themselves.
+    pub seen: Option<BooleanBuffer>,
+}
+
+/// Batches of the rows of a row group that a snapshot sees; some may have none.
+pub struct SeenBatches {
+    batches: Batches,
+    seen: Option<BooleanBuffer>,
+    /// Rows that came from the file.
+    next: usize,
+}
+
+impl Iterator for SeenBatches {
+    type Item = Result<RecordBatch>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let batch = self.batches.next()?;
+        let Some(seen) = &self.seen else { return Some(batch) };
+        Some(batch.and_then(|batch| {
+            let seen = seen.slice(self.next, batch.num_rows());
+            self.next += batch.num_rows();
+            Ok(filter_record_batch(&batch, &BooleanArray::from(seen))?)
+        }))
     }
 }
 
@@ -336,21 +368,16 @@ pub(crate) fn resolve(files: &FileSet, keys: &[(&[u8], Older)]) -> Result<Vec<Op
 }
 
 fn scan_file(table: &Table, file: &LiveFile, snapshot: &Snapshot, replaced: Vec<u32>) -> Result<FileScan> {
-    let mut hidden = file.deletions.hidden_at(snapshot.ts())?;
-    let add = |rows: RoaringBitmap, hidden: &mut Arc<RoaringBitmap>| {
-        if !rows.is_empty() {
-            *Arc::make_mut(hidden) |= rows;
-        }
-    };
-    add(replaced.into_iter().collect(), &mut hidden);
+    let rows = file.sstable.meta().rows as usize;
+    let mut hidden = file.deletions.hidden_at(snapshot.ts(), rows)?.with(rows, replaced);
     if file.sstable.meta().max_ts > snapshot.ts() {
         let later = rows_where(table, file, &[], |batch, i| {
             let ts = batch.column(batch.num_columns() - 1).as_primitive::<UInt64Type>();
             ts.value(i) > snapshot.ts().0
         })?;
-        add(later, &mut hidden);
+        hidden = hidden.with(rows, later);
     }
-    add(expired_rows(table, file, snapshot.now_micros())?, &mut hidden);
+    hidden = hidden.with(rows, expired_rows(table, file, snapshot.now_micros())?);
     Ok(FileScan { sstable: file.sstable.clone(), hidden })
 }
 

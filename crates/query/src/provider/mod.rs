@@ -204,7 +204,7 @@ impl TableProvider for OribiTable {
         Some(&self.constraints)
     }
 
-    /// Files, row groups and pages are pruned by every filter; that a row passes it, the plan above checks.
+    /// A key range hands on rows that pass none; a scan is told again, and then takes what it [checks](TableSource) itself.
     fn supports_filters_pushdown(&self, filters: &[&Expr]) -> Result<Vec<TableProviderFilterPushDown>> {
         Ok(vec![TableProviderFilterPushDown::Inexact; filters.len()])
     }

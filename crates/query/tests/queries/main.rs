@@ -14,6 +14,7 @@ mod deletes_remove_only_what_they_match;
 mod explain_analyze_names_the_sources;
 mod explain_of_writes_writes_nothing;
 mod files_are_tables_on_the_command_line;
+mod filters_are_asked_in_the_scan;
 mod forms_of_postgresql_are_read;
 mod functions_in_from_give_columns;
 mod groups_by_key_show_other_columns;

@@ -15,7 +15,7 @@ async fn flushed() -> Db {
 async fn projection_filter_and_limit() {
     let db = flushed().await;
     let plan = db.explain("explain select n from t where n > 399980").await;
-    assert!(plan.contains("predicate=n@1 > 399980"), "{plan}");
+    assert!(plan.contains("filter=n@1 > 399980"), "{plan}");
     assert!(plan.contains("projection=[n]"), "{plan}");
     let plan = db.explain("explain select s from t limit 3").await;
     assert!(plan.contains("limit=3"), "{plan}");

@@ -5,6 +5,8 @@
 //! predicate, which may have learned something by then, leaves some [pieces](work::Piece) of that: row groups of files, and
 //! the rows of a tablet in memory. The partitions take them from one queue, so none has two left while another has none.
 
+mod filter;
+mod group;
 mod prune;
 mod reader;
 mod work;
@@ -20,12 +22,14 @@ use datafusion::config::ConfigOptions;
 use datafusion::datasource::source::{DataSource, OpenArgs};
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::physical_expr::projection::ProjectionExprs;
-use datafusion::physical_expr::utils::{conjunction, reassign_expr_columns};
+use datafusion::physical_expr::utils::{collect_columns, conjunction, reassign_expr_columns};
 use datafusion::physical_expr::{EquivalenceProperties, Partitioning, PhysicalExpr};
+use datafusion::physical_expr_common::physical_expr::is_volatile;
 use datafusion::physical_plan::DisplayFormatType;
 use datafusion::physical_plan::filter_pushdown::{FilterPushdownPropagation, PushedDown};
 use datafusion::physical_plan::metrics::ExecutionPlanMetricsSet;
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
+use filter::learns;
 use futures::stream;
 use oribi_engine::Table;
 use reader::Reader;
@@ -45,7 +49,7 @@ pub(crate) struct TableSource {
     /// Positions in `columns.arrow`.
     projection: Arc<[usize]>,
     projected: SchemaRef,
-    /// Rows that do not pass need not be read; about `columns.arrow`.
+    /// What rows must pass, and what operators above say of those that they want; about `columns.arrow`.
     predicate: Option<Arc<dyn PhysicalExpr>>,
     fetch: Option<usize>,
     partitions: usize,
@@ -93,6 +97,12 @@ impl TableSource {
         format!("{}.{}", self.table.schema_name(), self.table.name())
     }
 
+    /// What is read, by position: what is projected and what the predicate may ask for. Ascending.
+    fn read(&self) -> Vec<usize> {
+        let tested = self.predicate.iter().flat_map(collect_columns).map(|column| column.index());
+        group::all_columns(&self.projection, tested.collect())
+    }
+
     /// How many rows a batch may have, by those of its files that are longest on the average.
     pub(crate) fn batch_rows(&self) -> usize {
         self.batch_rows
@@ -125,7 +135,7 @@ impl DataSource for TableSource {
         write!(f, "scan of {}, tablets={read} of {all}, ", self.table())?;
         write!(f, "projection=[{}]", columns.join(", "))?;
         if let Some(predicate) = &self.predicate {
-            write!(f, ", predicate={predicate}")?;
+            write!(f, ", filter={predicate}")?;
         }
         self.fetch.map_or(Ok(()), |fetch| write!(f, ", limit={fetch}"))
     }
@@ -140,7 +150,10 @@ impl DataSource for TableSource {
 
     /// Which rows a partition will take is not known.
     fn partition_statistics(&self, partition: Option<usize>) -> Result<Arc<Statistics>> {
-        let all = Statistics::clone(&self.statistics);
+        let mut all = Statistics::clone(&self.statistics);
+        if self.predicate.is_some() {
+            all = all.to_inexact();
+        }
         let projection = ProjectionExprs::from_indices(&self.projection, &self.columns.arrow);
         let statistics = projection.project_statistics(all, &self.projected)?;
         Ok(Arc::new(match partition {
@@ -174,21 +187,28 @@ impl DataSource for TableSource {
         Ok(Some(Arc::new(TableSource { projection: positions.into(), projected, ..self.clone() })))
     }
 
-    /// Takes them to leave out what cannot pass; that a row passes, the plan above checks.
+    /// No other rows than those that pass are handed on. What operators above learn may be forgotten: they check it themselves.
     fn try_pushdown_filters(
         &self,
         filters: Vec<Arc<dyn PhysicalExpr>>,
         _config: &ConfigOptions,
     ) -> Result<FilterPushdownPropagation<Arc<dyn DataSource>>> {
-        let checked_above = vec![PushedDown::No; filters.len()];
-        let told = FilterPushdownPropagation::with_parent_pushdown_result(checked_above);
-        if filters.is_empty() {
+        // What is above a limit is about the rows that this leaves.
+        let is_taken = |filter: &Arc<dyn PhysicalExpr>| self.fetch.is_none() && !is_volatile(filter);
+        let is_exact = |filter| match is_taken(filter) && !learns(filter) {
+            true => PushedDown::Yes,
+            false => PushedDown::No,
+        };
+        let told =
+            FilterPushdownPropagation::with_parent_pushdown_result(filters.iter().map(is_exact).collect());
+        let taken: Vec<_> = filters.into_iter().filter(is_taken).collect();
+        if taken.is_empty() {
             return Ok(told);
         }
-        let filters = filters.into_iter().map(|filter| reassign_expr_columns(filter, &self.columns.arrow));
-        let filters: Vec<_> = self.predicate.iter().cloned().map(Ok).chain(filters).collect::<Result<_>>()?;
+        let taken = taken.into_iter().map(|filter| reassign_expr_columns(filter, &self.columns.arrow));
+        let parts: Vec<_> = self.predicate.iter().cloned().map(Ok).chain(taken).collect::<Result<_>>()?;
         let source: Arc<dyn DataSource> =
-            Arc::new(TableSource { predicate: Some(conjunction(filters)), ..self.clone() });
+            Arc::new(TableSource { predicate: Some(conjunction(parts)), ..self.clone() });
         Ok(told.with_updated_node(source))
     }
 

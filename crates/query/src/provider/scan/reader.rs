@@ -1,36 +1,49 @@
 //! One partition of a scan, which reads a piece after the other.
 
 use super::TableSource;
+use super::filter::{Filter, learns};
+use super::group::{Group, LATE, Late, Tested, all_columns, external, projected};
 use super::prune::Pruner;
 use super::work::{Piece, Work};
-use arrow::array::RecordBatch;
-use datafusion::common::{DataFusionError, Result};
+use arrow::array::{BooleanArray, RecordBatch};
+use arrow::buffer::BooleanBuffer;
+use arrow::compute::BatchCoalescer;
+use datafusion::common::Result;
 use datafusion::datasource::physical_plan::parquet::ParquetFileMetrics;
 use datafusion::execution::TaskContext;
 use datafusion::execution::memory_pool::{MemoryConsumer, MemoryReservation};
-use datafusion::physical_expr::PhysicalExpr;
-use datafusion::physical_expr::expressions::DynamicFilterTracking;
 use datafusion::physical_plan::metrics::{BaselineMetrics, Count, MetricBuilder};
 use oribi_engine::{FileScan, MemoryColumns, RowSelection};
-use oribi_sstable::Batches;
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 
-/// Metrics: rows from memory, and the memory of the columns made of them; SSTables that were read from, their rows, and the
-/// bytes read.
+/// Metrics: rows from memory, and the memory of the columns made of them; SSTables that were read from, the rows of them that the
+/// snapshot sees, and the bytes read.
 pub(crate) const MEMORY_ROWS: &str = "memtable_rows";
 pub(crate) const MEMTABLE_BYTES: &str = "memtable_bytes";
 pub(crate) const FILES: &str = "sstables";
 pub(crate) const FILE_ROWS: &str = "sstable_rows";
 pub(crate) const FILE_BYTES: &str = "sstable_bytes";
 
+/// Rows that were read from SSTables though the snapshot does not see them, and rows that did not pass the predicate.
+const HIDDEN_ROWS: &str = "rows_hidden";
+const FILTERED_ROWS: &str = "rows_filtered";
+
+/// Batches of so many rows are handed on as they are. The rows of others are gathered: operators above do something for every
+/// batch.
+const GATHERED_ROWS: usize = 1024;
 /// Batches of rows in memory that are made by one visit of a thread that may.
 const BATCHES_A_VISIT: usize = 8;
 
 pub(super) struct Reader {
     source: TableSource,
     work: Arc<Work>,
+    filter: Filter,
     current: Option<Current>,
+    /// Of the row group that was tested last.
+    tested: Tested,
+    /// Rows of batches that have few.
+    gathered: BatchCoalescer,
     /// What was read and not handed on.
     ready: VecDeque<RecordBatch>,
     /// Rows that may still be handed on.
@@ -44,7 +57,8 @@ pub(super) struct Reader {
 
 /// What is being read.
 enum Current {
-    Group(Batches),
+    Group(Group),
+    Late(Late),
     Memory(Box<MemoryColumns>),
 }
 
@@ -56,6 +70,8 @@ struct Counts {
     file_bytes: Count,
     memory_rows: Count,
     memory_bytes: Count,
+    hidden: Count,
+    filtered: Count,
     /// The files that are counted.
     seen: BTreeSet<u64>,
 }
@@ -63,9 +79,14 @@ struct Counts {
 impl Reader {
     pub(super) fn new(source: TableSource, work: Arc<Work>, partition: usize, context: &TaskContext) -> Self {
         let consumer = MemoryConsumer::new(format!("scan of {}", source.table()));
+        let rows = source.batch_rows.min(source.fetch.unwrap_or(usize::MAX)).max(1);
+        let gathered = BatchCoalescer::new(Arc::clone(&source.projected), rows);
         Reader {
             work,
+            filter: Filter::new(source.predicate.as_ref(), &source.columns.arrow),
             current: None,
+            tested: Tested::default(),
+            gathered: gathered.with_biggest_coalesce_batch_size(Some((rows / 2).min(GATHERED_ROWS - 1))),
             ready: VecDeque::new(),
             left: source.fetch.unwrap_or(usize::MAX),
             pruner: None,
@@ -85,7 +106,9 @@ impl Reader {
                 self.counts.baseline.record_output(batch.num_rows());
                 return Ok(Some((batch, self)));
             }
-            if !self.read().await? {
+            // Perhaps no row passes for long.
+            tokio::task::coop::consume_budget().await;
+            if !self.read().await? && self.ready.is_empty() {
                 break;
             }
         }
@@ -95,15 +118,30 @@ impl Reader {
     /// Reads on; false after the last piece.
     async fn read(&mut self) -> Result<bool> {
         match self.current.take() {
-            Some(Current::Group(batches)) => self.read_group(batches)?,
+            Some(Current::Group(group)) => self.read_group(group)?,
+            Some(Current::Late(group)) => self.read_late(group)?,
             Some(Current::Memory(rows)) => self.read_memory(rows).await?,
             None => match self.work.next(&self.source, &self.counts.pruning).await? {
                 Some(Piece::Group { file, group, within }) => self.begin_group(&file, group, within)?,
                 Some(Piece::Memory(rows)) => self.current = Some(Current::Memory(rows)),
-                None => return Ok(false),
+                None => {
+                    self.gathered.finish_buffered_batch()?;
+                    self.ready.extend(self.gathered.next_completed_batch());
+                    return Ok(false);
+                }
             },
         }
         Ok(true)
+    }
+
+    /// Hands on the rows of a batch that passed.
+    fn hand_on(&mut self, batch: RecordBatch, passing: Option<BooleanBuffer>) -> Result<()> {
+        match passing {
+            Some(rows) => self.gathered.push_batch_with_filter(batch, &BooleanArray::from(rows))?,
+            None => self.gathered.push_batch(batch)?,
+        }
+        self.ready.extend(std::iter::from_fn(|| self.gathered.next_completed_batch()));
+        Ok(())
     }
 }
 
@@ -120,20 +158,38 @@ impl Reader {
         if !self.may_pass(file, group)? {
             return Ok(());
         }
-        let columns = &self.source.columns;
-        let (stored, with_ts) = columns.stored(&self.source.projection);
-        let batches = file.batches(&columns.schema, &stored, with_ts, group, within).map_err(external)?;
+        let Some(rows) = file.rows(group, within).map_err(external)? else { return Ok(()) };
         if self.counts.seen.insert(file.sstable.meta().id) {
             self.counts.files.add(1);
         }
-        self.current = batches.map(Current::Group);
+        let place = (file.as_ref(), group);
+        let tested = self.filter.columns()?;
+        let is_late = self.tested.passed * LATE < self.tested.seen
+            && self.source.fetch.is_none()
+            && !tested.is_empty()
+            && !self.source.projection.iter().all(|p| tested.contains(p));
+        self.tested = Tested::default();
+        if !is_late {
+            let columns = all_columns(&self.source.projection, tested);
+            self.current =
+                Some(Current::Group(Group::open(&self.source, place, rows, columns, &self.filter)?));
+            return Ok(());
+        }
+        let selected = rows.selected.clone();
+        let mut group = Group::open(&self.source, place, rows, tested.into_iter().collect(), &self.filter)?;
+        let Reader { source, filter, tested, counts, .. } = self;
+        let count = |batch| {
+            tested.add(batch);
+            counts.count(batch);
+        };
+        let late = Late::open(source, place, selected, &mut group, filter, count)?;
+        self.current = late.map(Current::Late);
+        self.counts.file_bytes.add(group.bytes_read() as usize);
         Ok(())
     }
 
     fn may_pass(&mut self, file: &Arc<FileScan>, group: usize) -> Result<bool> {
-        let learns =
-            |p: &&Arc<dyn PhysicalExpr>| DynamicFilterTracking::classify(p).contains_dynamic_filter();
-        let Some(predicate) = self.source.predicate.as_ref().filter(learns) else { return Ok(true) };
+        let Some(predicate) = self.source.predicate.as_ref().filter(|p| learns(p)) else { return Ok(true) };
         let pruner = match self.pruner.take().filter(|pruner| !pruner.is_stale(predicate, file)) {
             Some(pruner) => pruner,
             None => Pruner::new(predicate, &self.source.columns, file, &self.counts.pruning)?,
@@ -142,16 +198,29 @@ impl Reader {
         Ok(pruner.may_pass(group, &self.counts.pruning))
     }
 
-    fn read_group(&mut self, mut batches: Batches) -> Result<()> {
+    fn read_group(&mut self, mut group: Group) -> Result<()> {
         let elapsed = self.counts.baseline.elapsed_compute().clone();
         let _timer = elapsed.timer();
-        let before = batches.bytes_read();
-        let Some(batch) = batches.next() else { return Ok(()) };
-        let batch = self.arranged(batch.map_err(external)?)?;
-        self.counts.file_bytes.add((batches.bytes_read() - before) as usize);
-        self.counts.file_rows.add(batch.num_rows());
-        self.ready.push_back(batch);
-        self.current = Some(Current::Group(batches));
+        let before = group.bytes_read();
+        let Some((batch, passing, tested)) = group.next(&self.source, &mut self.filter)? else {
+            return Ok(());
+        };
+        self.counts.file_bytes.add((group.bytes_read() - before) as usize);
+        self.counts.count(tested);
+        self.tested.add(tested);
+        self.hand_on(group.projected(&self.source, &batch)?, passing)?;
+        self.current = Some(Current::Group(group));
+        Ok(())
+    }
+
+    fn read_late(&mut self, mut group: Late) -> Result<()> {
+        let elapsed = self.counts.baseline.elapsed_compute().clone();
+        let _timer = elapsed.timer();
+        let before = group.bytes_read();
+        let Some(batch) = group.next(&self.source)? else { return Ok(()) };
+        self.counts.file_bytes.add((group.bytes_read() - before) as usize);
+        self.hand_on(batch, None)?;
+        self.current = Some(Current::Late(group));
         Ok(())
     }
 
@@ -168,11 +237,17 @@ impl Reader {
             return Ok(());
         }
         self.current = Some(Current::Memory(rows));
+        let columns = self.source.read();
+        self.filter.columns()?;
+        let test = self.filter.test(&columns)?;
         for batch in batches {
-            let batch = self.arranged(batch)?;
             self.counts.memory_rows.add(batch.num_rows());
             self.counts.memory_bytes.add(batch.get_array_memory_size());
-            self.ready.push_back(batch);
+            let batch = self.source.columns.arrange(&columns, batch).map_err(external)?;
+            let passing = self.filter.passing(&test, &batch, None)?;
+            let passed = passing.as_ref().map_or(batch.num_rows(), BooleanBuffer::count_set_bits);
+            self.counts.filtered.add(batch.num_rows() - passed);
+            self.hand_on(projected(&self.source, &columns, &batch)?, passing)?;
         }
         self.count_ready();
         Ok(())
@@ -180,11 +255,8 @@ impl Reader {
 
     /// What was handed on counts with those who have it.
     fn count_ready(&mut self) {
-        self.reservation.resize(self.ready.iter().map(RecordBatch::get_array_memory_size).sum());
-    }
-
-    fn arranged(&self, batch: RecordBatch) -> Result<RecordBatch> {
-        self.source.columns.arrange(&self.source.projection, batch).map_err(external)
+        let ready: usize = self.ready.iter().map(RecordBatch::get_array_memory_size).sum();
+        self.reservation.resize(ready + self.gathered.size());
     }
 }
 
@@ -207,11 +279,16 @@ impl Counts {
             file_bytes: count(FILE_BYTES),
             memory_rows: count(MEMORY_ROWS),
             memory_bytes: count(MEMTABLE_BYTES),
+            hidden: count(HIDDEN_ROWS),
+            filtered: count(FILTERED_ROWS),
             seen: BTreeSet::new(),
         }
     }
-}
 
-fn external(error: oribi_types::Error) -> DataFusionError {
-    DataFusionError::External(Box::new(error))
+    /// A batch of a file.
+    fn count(&self, batch: Tested) {
+        self.file_rows.add(batch.seen);
+        self.hidden.add(batch.rows - batch.seen);
+        self.filtered.add(batch.seen - batch.passed);
+    }
 }

@@ -57,7 +57,7 @@ impl TableSource {
         let external = |e| DataFusionError::External(Box::new(e));
         let (engine, snapshot) = (Arc::clone(&self.view.engine), Arc::clone(self.view.snapshot()));
         let (table, tablets) = (Arc::clone(&self.table), Arc::clone(&self.tablets));
-        let (stored, with_ts) = self.columns.stored(&self.projection);
+        let (stored, with_ts) = self.columns.stored(&self.read());
         let scan = move || engine.scan(&table, tablets.iter().copied(), &stored, with_ts, &snapshot);
         let tablets = self.view.runtime.lookup(scan).await.map_err(external)?;
         let mut obligation = Obligation::default();

@@ -1,0 +1,195 @@
+//! A row group on its way through a scan.
+//!
+//! As a rule all columns of a batch are read, the predicate is asked, and the rows that are hidden and those that do not pass
+//! are left out at once. Where hardly any row passes ([`LATE`]), what the predicate asks for is read first, of all rows, and
+//! of the other columns only the pages that have rows which passed.
+
+use super::TableSource;
+use super::filter::{Filter, Test};
+use arrow::array::{ArrayRef, BooleanBufferBuilder, RecordBatch, RecordBatchOptions};
+use arrow::buffer::BooleanBuffer;
+use arrow::compute::{concat_batches, filter_record_batch};
+use datafusion::common::{DataFusionError, Result};
+use oribi_engine::{FileScan, GroupRows, RowSelection};
+use oribi_sstable::Batches;
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+/// If fewer than one of so many rows of the row group before passed, most columns are read late.
+pub(super) const LATE: usize = 32;
+
+/// Rows of a batch that the scan's snapshot sees, and of them those that pass.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Tested {
+    pub(super) rows: usize,
+    pub(super) seen: usize,
+    pub(super) passed: usize,
+}
+
+impl Tested {
+    pub(super) fn add(&mut self, other: Tested) {
+        self.rows += other.rows;
+        self.seen += other.seen;
+        self.passed += other.passed;
+    }
+}
+
+/// Columns of a row group, some rows of it.
+pub(super) struct Group {
+    batches: Batches,
+    /// Their positions among the table's.
+    columns: Vec<usize>,
+    test: Test,
+    /// A bit for each row.
+    seen: Option<BooleanBuffer>,
+    next: usize,
+}
+
+impl Group {
+    pub(super) fn open(
+        source: &TableSource,
+        (file, group): (&FileScan, usize),
+        rows: GroupRows,
+        columns: Vec<usize>,
+        filter: &Filter,
+    ) -> Result<Self> {
+        let test = filter.test(&columns)?;
+        let batches = open(source, (file, group), &columns, rows.selected)?;
+        Ok(Group { batches, columns, test, seen: rows.seen, next: 0 })
+    }
+
+    pub(super) fn bytes_read(&self) -> u64 {
+        self.batches.bytes_read()
+    }
+
+    /// The next batch, as it is in the file, and which rows of it are left, if not all.
+    pub(super) fn next(
+        &mut self,
+        source: &TableSource,
+        filter: &mut Filter,
+    ) -> Result<Option<(RecordBatch, Option<BooleanBuffer>, Tested)>> {
+        let Some(batch) = self.batches.next() else { return Ok(None) };
+        let batch = batch.and_then(|batch| source.columns.arrange(&self.columns, batch)).map_err(external)?;
+        let rows = batch.num_rows();
+        let seen = self.seen.as_ref().map(|seen| seen.slice(self.next, rows));
+        self.next += rows;
+        let count = |bits: &Option<BooleanBuffer>| bits.as_ref().map_or(rows, BooleanBuffer::count_set_bits);
+        let seen_rows = count(&seen);
+        let passing = filter.passing(&self.test, &batch, seen)?;
+        let tested = Tested { rows, seen: seen_rows, passed: count(&passing) };
+        Ok(Some((batch, passing, tested)))
+    }
+
+    /// A batch with the columns as projected.
+    pub(super) fn projected(&self, source: &TableSource, batch: &RecordBatch) -> Result<RecordBatch> {
+        projected(source, &self.columns, batch)
+    }
+}
+
+/// The rows of a row group that passed.
+pub(super) struct Late {
+    /// What the predicate asked for, as far as it is projected: values, and positions of columns.
+    tested: RecordBatch,
+    tested_columns: Vec<usize>,
+    next: usize,
+    /// The other columns.
+    rest: Batches,
+    rest_columns: Vec<usize>,
+}
+
+impl Late {
+    /// Reads and tests the columns of `group`, which has `rows`; `None` if no row passes. Calls `count` for each batch.
+    pub(super) fn open(
+        source: &TableSource,
+        (file, number): (&FileScan, usize),
+        selected: RowSelection,
+        group: &mut Group,
+        filter: &mut Filter,
+        mut count: impl FnMut(Tested),
+    ) -> Result<Option<Self>> {
+        let (kept, rest_columns): (Vec<_>, Vec<_>) =
+            source.projection.iter().copied().partition(|p| group.columns.binary_search(p).is_ok());
+        let mut passed = BooleanBufferBuilder::new(selected.row_count());
+        let mut batches = Vec::new();
+        while let Some((batch, passing, tested)) = group.next(source, filter)? {
+            count(tested);
+            if tested.passed > 0 {
+                let batch = columns_of(&group.columns, &batch, &kept)?;
+                batches.push(match &passing {
+                    Some(rows) => filter_record_batch(&batch, &rows.clone().into())?,
+                    None => batch,
+                });
+            }
+            match passing {
+                Some(rows) => passed.append_buffer(&rows),
+                None => passed.append_n(tested.rows, true),
+            }
+        }
+        let Some(first) = batches.first() else { return Ok(None) };
+        let selected = selected.and_then(&RowSelection::from_boolean_buffer(passed.finish()));
+        Ok(Some(Late {
+            tested: concat_batches(&first.schema(), &batches)?,
+            tested_columns: kept,
+            next: 0,
+            rest: open(source, (file, number), &rest_columns, selected)?,
+            rest_columns,
+        }))
+    }
+
+    pub(super) fn bytes_read(&self) -> u64 {
+        self.rest.bytes_read()
+    }
+
+    /// The next batch, as projected.
+    pub(super) fn next(&mut self, source: &TableSource) -> Result<Option<RecordBatch>> {
+        let Some(rest) = self.rest.next() else { return Ok(None) };
+        let rest =
+            rest.and_then(|batch| source.columns.arrange(&self.rest_columns, batch)).map_err(external)?;
+        let rows = rest.num_rows();
+        let tested = self.tested.slice(self.next, rows);
+        self.next += rows;
+        let column = |position: &usize| -> ArrayRef {
+            let place = |columns: &[usize]| columns.iter().position(|p| p == position);
+            match place(&self.tested_columns) {
+                Some(place) => Arc::clone(tested.column(place)),
+                None => Arc::clone(rest.column(place(&self.rest_columns).expect("it is one or the other"))),
+            }
+        };
+        let columns = source.projection.iter().map(column).collect();
+        let options = RecordBatchOptions::new().with_row_count(Some(rows));
+        Ok(Some(RecordBatch::try_new_with_options(Arc::clone(&source.projected), columns, &options)?))
+    }
+}
+
+/// The columns of a batch that has `columns`, as a scan projects them.
+pub(super) fn projected(source: &TableSource, columns: &[usize], batch: &RecordBatch) -> Result<RecordBatch> {
+    columns_of(columns, batch, &source.projection)
+}
+
+/// What a scan of the projection and of `tested` reads: positions, ascending.
+pub(super) fn all_columns(projection: &[usize], tested: BTreeSet<usize>) -> Vec<usize> {
+    let mut all = tested;
+    all.extend(projection);
+    all.into_iter().collect()
+}
+
+/// The columns at the positions `wanted` of a batch of those at `columns`.
+fn columns_of(columns: &[usize], batch: &RecordBatch, wanted: &[usize]) -> Result<RecordBatch> {
+    let places = wanted.iter().map(|p| columns.binary_search(p).expect("it is read"));
+    Ok(batch.project(&places.collect::<Vec<_>>())?)
+}
+
+fn open(
+    source: &TableSource,
+    (file, group): (&FileScan, usize),
+    columns: &[usize],
+    selected: RowSelection,
+) -> Result<Batches> {
+    let (stored, with_ts) = source.columns.stored(columns);
+    let schema = &source.columns.schema;
+    file.sstable.group_batches(schema, &stored, with_ts, group, selected).map_err(external)
+}
+
+pub(super) fn external(error: oribi_types::Error) -> DataFusionError {
+    DataFusionError::External(Box::new(error))
+}
