@@ -5,10 +5,12 @@ mod memcached_subject;
 
 use memcached_subject::{Client, Subject};
 use oribi_doors::memcached::MemcachedLimits;
-use oribi_engine::{Engine, EngineOptions, Table};
+use oribi_engine::{Author, Decision, Engine, EngineOptions, ReadAhead, Table, WriteOp};
 use oribi_net::ClientLimits;
 use oribi_sim::{Hooked, Operation, SimClock};
-use oribi_types::{Durability, Partitioning, Schema, TableDefinition, TableOptions};
+use oribi_types::key::encode_component;
+use oribi_types::{Durability, Partitioning, Schema, TableDefinition, TableOptions, ValueRef};
+use std::cell::Cell;
 use std::io::{Read, Write};
 use std::path::Path;
 use std::sync::{Arc, mpsc};
@@ -161,4 +163,43 @@ fn who_hung_up_keeps_its_place_until_its_change_is_made_or_others_need_it() {
     assert_eq!(others.len(), PLACES - 1);
     drop(held);
     stays.expect("STORED\r\n");
+}
+
+/// It waits as for others that write the row, but not for ever.
+#[test]
+fn a_row_that_a_transaction_has_locked_is_waited_for_and_then_refused() {
+    let (disk, clock) = (Hooked::default(), Arc::new(SimClock::new()));
+    let limits = MemcachedLimits::default();
+    let subject = Subject::on(disk.env(&clock), Path::new("/data"), limits, EngineOptions::default());
+    let engine = &subject.engine;
+    let table = create(engine);
+    let (mut client, mut other) = (subject.connect(), subject.connect());
+    client.ask("set public/other/k 0 0 1\r\n0\r\n", "STORED\r\n");
+    let mut key = Vec::new();
+    encode_component(ValueRef::Binary(b"k"), true, &mut key);
+    for waits in [true, false] {
+        let transaction = engine.begin();
+        let blocked = Cell::new(None);
+        let within = transaction.begin_statement(None);
+        let author = Author { within: Some(&within), held: None, blocked: &blocked };
+        let op = WriteOp { table: &table, key: &key, read: oribi_engine::Read::Existing, row: &[] };
+        let ahead = &mut ReadAhead::default();
+        engine.write_as(&author, true, &[op], &mut |_, _, _| Ok(Decision::Lock), ahead).unwrap();
+        if waits {
+            client.send("get nothing\r\nset public/other/k 0 0 1\r\n1\r\n");
+            client.expect("END\r\n");
+            other.ask("get public/other/k\r\n", "VALUE public/other/k 0 1\r\n0\r\nEND\r\n");
+            other.ask("set public/other/free 0 0 1\r\n1\r\n", "STORED\r\n");
+            transaction.roll_back();
+            client.expect("STORED\r\n");
+        } else {
+            clock.advance(3_000_000);
+            client.ask(
+                "set public/other/k 0 0 1\r\n2\r\n",
+                "SERVER_ERROR a transaction has locked the row\r\n",
+            );
+            other.ask("get public/other/k\r\n", "VALUE public/other/k 0 1\r\n1\r\nEND\r\n");
+        }
+    }
+    client.ask("set public/other/k 0 0 1\r\n3\r\n", "STORED\r\n");
 }

@@ -15,6 +15,7 @@ use crate::read::ReadView;
 use crate::timeline::{Snapshot, Timeline};
 use crate::tracked::would_block;
 use crate::tracker::ResultTracker;
+use crate::txn::RowLocks;
 use crate::undecided::Undecided;
 use arc_swap::ArcSwap;
 use oribi_env::Env;
@@ -51,6 +52,7 @@ pub struct Engine {
     pub(crate) gate: Gate,
     pub(crate) undecided: Undecided,
     pub(crate) latches: Latches,
+    pub(crate) row_locks: RowLocks,
     pub(crate) released: Arc<Released>,
     pub(crate) next_memtable: AtomicU64,
     /// Held while the ceiling of timestamps is changed on disk.

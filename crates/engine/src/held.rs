@@ -10,13 +10,10 @@
 use crate::catalog::Table;
 use crate::engine::Engine;
 use crate::latches::{Latch, Taken};
-use crate::memory::MemoryBudget;
-use crate::record;
-use crate::tracked::Tracks;
+use crate::txn::Author;
 use crate::write::{Commit, Decide, ReadAhead, Target, WriteOp};
-use oribi_types::{Error, Result, Timestamp};
-use oribi_wal::Lsn;
-use std::cell::RefCell;
+use oribi_types::{Error, Result};
+use std::cell::{Cell, RefCell};
 
 /// See [`Engine::hold`].
 pub struct Held<'e> {
@@ -28,8 +25,9 @@ pub struct Held<'e> {
 }
 
 impl Engine {
-    /// Keeps everybody else from changing rows of `table` until what it returns is dropped, but while a [`Held::write`] lets go of
-    /// it. A snapshot that is taken meanwhile sees the rows as they are; no other write may be called by the same thread.
+    /// Keeps everybody else from changing rows of `table` until what it returns is dropped, but while a write in its name
+    /// ([`write_as`](Self::write_as), [`Held::write`]) lets go of it: if more than a few rows are to be read from files, or are to go by a change that is
+    /// being made. While its `decide` runs the table is held; once it has failed with `Retry` it may not be. A snapshot that is taken meanwhile sees the rows as they are; no other write may be called by the same thread.
     ///
     /// # Errors
     /// `Unavailable` if the engine has stopped.
@@ -48,21 +46,39 @@ impl Held<'_> {
         self.engine.timeline.wait_for_watermark(self.engine.timeline.last())
     }
 
-    /// As [`Engine::write_again`], of rows of the table that is held. If more than a few of them are to be read from files, which
-    /// `ahead` does not know, or are to go by a change that is being made, the table is not held meanwhile: rows that were read
-    /// before may have changed then. While `decide` runs it is held; once this has failed with `Retry` it may not be.
+    /// As [`Engine::write_as`], of a statement of no transaction.
     ///
     /// # Errors
-    /// As [`Engine::write`]; `Retry` also for a row of another table.
+    /// As there; `Retry` also for a row of another table.
     pub fn write(
         &self,
         ops: &[WriteOp<'_>],
         decide: &mut Decide<'_>,
         ahead: &mut ReadAhead,
     ) -> Result<Commit> {
-        let commit = self.engine.execute(ops, decide, &mut Latched(self), Some(ahead))?;
-        *ahead = ReadAhead::default();
-        Ok(commit)
+        let blocked = Cell::new(None);
+        let author = Author { within: None, held: Some(self), blocked: &blocked };
+        self.engine.write_as(&author, true, ops, decide, ahead)
+    }
+
+    /// The latches of a write, which are held already.
+    ///
+    /// # Errors
+    /// `Retry` for a row of another table.
+    pub(crate) fn latch<'e>(&self, targets: &[Target<'_>]) -> Result<Taken<'e>> {
+        if self.latches.borrow().is_empty() {
+            self.take()?;
+        }
+        match targets.iter().all(|(_, key)| self.generations.contains(&key.generation)) {
+            true => Ok(Taken::new()),
+            false => Err(Error::retry("the table was truncated meanwhile")),
+        }
+    }
+
+    /// Lets others to the table, until a write latches it again.
+    pub(crate) fn give_back(&self) {
+        self.latches.borrow_mut().clear();
+        self.engine.released.tell();
     }
 }
 
@@ -71,48 +87,4 @@ impl Drop for Held<'_> {
         self.latches.borrow_mut().clear();
         self.engine.released.tell();
     }
-}
-
-/// A write whose keys are latched already.
-struct Latched<'h, 'e>(&'h Held<'e>);
-
-impl Tracks for Latched<'_, '_> {
-    fn waits(&self) -> bool {
-        true
-    }
-
-    /// An import may wait for the latches, and keep the table from being flushed until it has them. A statement waits before
-    /// it holds its table.
-    fn wait_for_room(&self, _: &MemoryBudget) -> Result<()> {
-        Ok(())
-    }
-
-    fn is_latched(&self) -> bool {
-        true
-    }
-
-    fn latch<'e>(&self, _: &'e Engine, targets: &[Target<'_>]) -> Result<Taken<'e>> {
-        if self.0.latches.borrow().is_empty() {
-            self.0.take()?;
-        }
-        match targets.iter().all(|(_, key)| self.0.generations.contains(&key.generation)) {
-            true => Ok(Taken::new()),
-            false => Err(Error::retry("the table was truncated meanwhile")),
-        }
-    }
-
-    fn give_back(&self, _: Taken<'_>) {
-        self.0.latches.borrow_mut().clear();
-        self.0.engine.released.tell();
-    }
-
-    fn decided(&mut self) -> Result<bool> {
-        Ok(false)
-    }
-
-    fn start_record(&self, ts: Timestamp, buf: &mut Vec<u8>) {
-        record::start(buf, ts);
-    }
-
-    fn applied(&mut self, _: &[WriteOp<'_>], _: Lsn, _: &mut Commit) {}
 }

@@ -285,6 +285,7 @@ impl Import {
             engine.begin_deciding(Change::Comes(files.collect()))
         };
         engine.released.tell();
+        self.check_unlocked()?;
         let is_new = !self.is_in_memtables()?;
         if is_new {
             self.install()?;
@@ -371,6 +372,24 @@ impl Import {
         let mut dropped =
             tablets.filter(|(tablet, _)| tablet.is_dropped()).flat_map(|(_, part)| &part.finished);
         dropped.next().map_or(Ok(()), |meta| Err(self.engine.no_tablet(&self.table, &meta.min_key)))
+    }
+
+    /// Checks that no transaction has locked a key of the import: it may be about to insert it.
+    fn check_unlocked(&self) -> Result<()> {
+        for (tablet, part) in self.table.tablets.iter().zip(&self.tablets) {
+            let is_imported = |key: &[u8]| {
+                for sstable in part.sstables.iter().filter(|sstable| sstable.may_contain(key)) {
+                    if sstable.find(key, |_, _| true)?.is_some() {
+                        return Ok(true);
+                    }
+                }
+                Ok(false)
+            };
+            if self.engine.row_locks.any_of(tablet.generation(), is_imported)? {
+                return Err(Error::conflict("a transaction has locked a row of the same key"));
+            }
+        }
+        Ok(())
     }
 
     fn all_compared(&self) -> bool {

@@ -49,6 +49,7 @@ mod timeline;
 mod tracked;
 mod tracker;
 mod trouble;
+mod txn;
 mod undecided;
 mod walk;
 mod write;
@@ -72,5 +73,6 @@ pub use scan::{FileOutline, FileScan, GroupRows, Outline, SeenBatches, TabletSca
 pub use timeline::Snapshot;
 pub use tracker::{Answered, CLIENT_ID_BYTES_MAX, Request, Tracked, UnderWay};
 pub use trouble::{Part, Trouble};
+pub use txn::{Author, Blocked, Committing, InTransaction, Mark, Overlay, RowWait, Transaction};
 pub use walk::MemoryColumns;
 pub use write::{Answer, Commit, Decide, Decision, Read, ReadAhead, WriteOp};

@@ -23,6 +23,7 @@ use crate::record::{self, Contents};
 use crate::tablet::{FileSet, LiveFile, Tablet, TabletId};
 use crate::timeline::Timeline;
 use crate::tracker::ResultTracker;
+use crate::txn::RowLocks;
 use crate::undecided::Undecided;
 use arc_swap::ArcSwap;
 use oribi_env::Env;
@@ -110,6 +111,7 @@ impl Engine {
             manifest: Manifest::start(&env, dir, state, options.manifest_bytes_max)?,
             ddl: Mutex::new(()),
             gate: Gate::default(),
+            row_locks: RowLocks::default(),
             undecided: Undecided::default(),
             released: Arc::default(),
             latches: Latches::new(),

@@ -8,6 +8,7 @@ use crate::latches::Taken;
 use crate::memory::MemoryBudget;
 use crate::record;
 use crate::tracker::Execution;
+use crate::txn::Blocked;
 use crate::write::{Answer, Commit, Target, WriteOp};
 use oribi_types::{Error, ErrorKind, Result, Timestamp};
 use oribi_wal::Lsn;
@@ -38,14 +39,24 @@ pub(crate) trait Tracks {
     /// `Retry` if that is not in its power; `WouldBlock` if it must not wait for others that have them.
     #[inline(always)]
     fn latch<'e>(&self, engine: &'e Engine, targets: &[Target<'_>]) -> Result<Taken<'e>> {
-        let taken = engine.latches.take(targets.iter().map(|(_, key)| *key), self.waits());
-        taken.ok_or_else(|| would_block("others write the row"))
+        engine.latch_keys(targets, self.waits())
     }
 
     /// Lets others to them after all, before anything was decided: the keys will be latched again.
     #[inline(always)]
     fn give_back(&self, latches: Taken<'_>) {
         drop(latches);
+    }
+
+    /// The number of the transaction that it is of: its locks are no obstacle.
+    #[inline(always)]
+    fn holder(&self) -> u64 {
+        0
+    }
+
+    /// A row is locked by another transaction: the error of a write that does not wait for that in the engine.
+    fn blocked(&self, _by: Blocked) -> Option<Error> {
+        None
     }
 
     /// All operations are decided. Whether the write is logged even if it changes nothing.
@@ -59,6 +70,18 @@ pub(crate) trait Tracks {
 
     /// The write is applied.
     fn applied(&mut self, ops: &[WriteOp<'_>], lsn: Lsn, commit: &mut Commit);
+}
+
+impl Engine {
+    /// The latches of all keys.
+    ///
+    /// # Errors
+    /// `WouldBlock` if others have one, unless it `waits`.
+    #[inline(always)]
+    pub(crate) fn latch_keys(&self, targets: &[Target<'_>], waits: bool) -> Result<Taken<'_>> {
+        let taken = self.latches.take(targets.iter().map(|(_, key)| *key), waits);
+        taken.ok_or_else(|| would_block("others write the row"))
+    }
 }
 
 /// Of a write that does not wait, and would have to.

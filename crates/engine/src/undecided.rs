@@ -14,6 +14,8 @@
 //! So a write that began before is applied by then, or is refused at the gate; and one that has latched its rows and found no change
 //! of them here finds none until it is applied, but for tablets that leave.
 //!
+//! Rows that transactions have [locked](crate::txn) are undecided too, though that is another list: a write asks for both by one count.
+//!
 //! Who makes such a change holds the lock of [`ddl`](crate::ddl): there is one at a time.
 
 use crate::engine::Engine;
@@ -21,13 +23,16 @@ use crate::tablet::{Tablet, TabletId};
 use oribi_env::locks::{self, Condvar, Mutex};
 use oribi_sstable::Sstable;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
-use std::sync::atomic::Ordering::{Acquire, Release};
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::{AcqRel, Acquire};
+
+/// In the count of what is to be asked for, the change; below it are locked rows.
+const CHANGE: u64 = 1 << 63;
 
 #[derive(Default)]
 pub(crate) struct Undecided {
-    /// Whether there is a change: each write asks.
-    any: AtomicBool,
+    /// Whether there is a change, and how many rows are locked: each write asks.
+    any: AtomicU64,
     change: Mutex<Option<Arc<Change>>, { locks::LEAF }>,
     decided: Condvar,
 }
@@ -60,7 +65,16 @@ impl Change {
 impl Undecided {
     #[inline]
     pub fn is_any(&self) -> bool {
-        self.any.load(Acquire)
+        self.any.load(Acquire) != 0
+    }
+
+    /// A transaction has locked one more row; to be said while its key is latched.
+    pub fn row_locked(&self) {
+        self.any.fetch_add(1, AcqRel);
+    }
+
+    pub fn rows_released(&self, count: usize) {
+        self.any.fetch_sub(count as u64, AcqRel);
     }
 
     fn of(&self, tablet: &Tablet, key: &[u8]) -> Option<Arc<Change>> {
@@ -90,7 +104,7 @@ impl Engine {
     pub(crate) fn begin_deciding(&self, change: Change) -> Deciding<'_> {
         let before = self.undecided.change.lock().replace(Arc::new(change));
         debug_assert!(before.is_none(), "one change at a time");
-        self.undecided.any.store(true, Release);
+        self.undecided.any.fetch_add(CHANGE, AcqRel);
         Deciding(self)
     }
 }
@@ -99,7 +113,7 @@ impl Drop for Deciding<'_> {
     fn drop(&mut self) {
         let Deciding(engine) = self;
         *engine.undecided.change.lock() = None;
-        engine.undecided.any.store(false, Release);
+        engine.undecided.any.fetch_sub(CHANGE, AcqRel);
         engine.undecided.decided.notify_all();
         engine.released.tell();
     }

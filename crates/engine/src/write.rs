@@ -24,6 +24,7 @@ use crate::record::{self, Change};
 use crate::tablet::{Tablet, TabletState};
 use crate::tracked::{Plain, Tracking, Tracks, would_block};
 use crate::tracker::{Answered, Begun, Request, Tracked};
+use crate::txn::{self, Blocked};
 use oribi_types::key::check_key_len;
 use oribi_types::{Error, ErrorKind, Result, Timestamp};
 use oribi_wal::{Lsn, NoRoom};
@@ -69,6 +70,8 @@ pub enum Decision {
     Delete,
     /// Leave it as it is.
     Keep,
+    /// Leave it as it is, and in a transaction keep others from changing it.
+    Lock,
 }
 
 /// Decides an operation; see [`Engine::write`].
@@ -387,9 +390,9 @@ impl Engine {
     ) -> Result<Taken<'e>> {
         loop {
             let latches = tracking.latch(self, targets)?;
-            if let Some(op) = self.undecided_of(targets) {
+            if let Some(op) = self.undecided_of(targets, tracking.holder()) {
                 tracking.give_back(latches);
-                self.wait_until_decided(tracking.waits(), targets[op])?;
+                self.wait_until_decided(tracking, targets[op])?;
                 continue;
             }
             let Some(ahead) = ahead.as_deref_mut() else { return Ok(latches) };
@@ -401,21 +404,47 @@ impl Engine {
         }
     }
 
-    /// The first operation about a row of which it is not decided yet whether it goes or comes.
+    /// The first operation about a row of which it is not decided yet whether it goes or comes, or which another transaction than
+    /// that of number `holder` has locked.
     #[inline]
-    fn undecided_of(&self, targets: &[Target<'_>]) -> Option<usize> {
+    fn undecided_of(&self, targets: &[Target<'_>], holder: u64) -> Option<usize> {
         match self.undecided.is_any() {
-            true => targets.iter().position(|(tablet, key)| self.undecided.concerns(tablet, key.key)),
+            true => targets.iter().position(|target| self.is_undecided(*target, holder)),
             false => None,
         }
     }
 
     #[cold]
-    fn wait_until_decided(&self, waits: bool, (tablet, key): Target<'_>) -> Result<()> {
-        if !waits {
+    fn is_undecided(&self, (tablet, key): Target<'_>, holder: u64) -> bool {
+        self.undecided.concerns(tablet, key.key) || self.row_locks.of_others(key, holder).is_some()
+    }
+
+    #[cold]
+    fn wait_until_decided(&self, tracking: &impl Tracks, (tablet, key): Target<'_>) -> Result<()> {
+        if let Some(blocked) = self.row_locks.of_others(key, tracking.holder()) {
+            return self.wait_at_row(tracking, blocked);
+        }
+        if !tracking.waits() {
             return Err(would_block("whether rows go or come is being decided"));
         }
         self.undecided.wait(tablet, key.key);
+        Ok(())
+    }
+
+    /// Waits for a row that a transaction has locked, for a while.
+    #[cold]
+    fn wait_at_row(&self, tracking: &impl Tracks, blocked: Blocked) -> Result<()> {
+        let locked_micros = self.timeline.now_micros().saturating_sub(blocked.since_micros());
+        if let Some(error) = tracking.blocked(blocked.clone()) {
+            return Err(error);
+        }
+        if locked_micros > txn::WAIT_MICROS_MAX {
+            return Err(Error::unavailable("a transaction has locked the row"));
+        }
+        if !tracking.waits() {
+            return Err(would_block("a transaction has locked the row"));
+        }
+        self.row_locks.wait_a_while(&blocked);
         Ok(())
     }
 
@@ -435,7 +464,7 @@ impl Engine {
         if self.undecided.concerns(tablet, key.key) {
             // Of a table that is held.
             tracking.give_back(Taken::new());
-            if let Err(error) = self.wait_until_decided(tracking.waits(), targets[op]) {
+            if let Err(error) = self.wait_until_decided(tracking, targets[op]) {
                 return error;
             }
         }

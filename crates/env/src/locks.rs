@@ -24,6 +24,8 @@
 //! | [`KEYS`], [`WALKS`] | of a memtable | adds to its list of keys; of scans |
 //! | [`WRITES`], [`SNAPSHOTS`] | of the timeline | takes or completes a timestamp; registers a snapshot, asks for the horizon |
 //! | [`ROOM`], [`STALLED`] | of the memory budget | waits for room; says why there is none |
+//! | [`TRANSACTION`] | of a transaction | changes it, or reads what it has changed |
+//! | [`LOCK_WAITS`] | of the engine | says that a transaction waits for another, or does no more |
 //! | [`LEAF`] | | asks for no other |
 //!
 //! Not ranked: locks of the allocator of rows, which ask for no other but their own next one; the turns that statements of SQL
@@ -60,7 +62,9 @@ pub const WRITES: u8 = 23;
 pub const SNAPSHOTS: u8 = 24;
 pub const ROOM: u8 = 25;
 pub const STALLED: u8 = 26;
-pub const LEAF: u8 = 27;
+pub const TRANSACTION: u8 = 27;
+pub const LOCK_WAITS: u8 = 28;
+pub const LEAF: u8 = 29;
 
 /// A lock of a rank.
 #[derive(Default)]

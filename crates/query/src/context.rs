@@ -33,7 +33,7 @@ use oribi_engine::{Catalog, Engine, Snapshot, Table};
 use oribi_env::Priority;
 use oribi_session::sql::{RowStream, SqlError, SqlSession};
 use oribi_types::{Error, Result};
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashSet};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
@@ -140,9 +140,22 @@ impl QueryEngine {
     /// # Errors
     /// Those of the catalog's construction; none are expected.
     pub(crate) fn begin(&self, session: &Arc<SqlSession>) -> Result<StatementContext, SqlError> {
+        self.begin_narrowed(session, None)
+    }
+
+    /// As [`begin`](Self::begin), of one that does not see all rows of some table.
+    ///
+    /// # Errors
+    /// As there.
+    pub(crate) fn begin_narrowed(
+        &self,
+        session: &Arc<SqlSession>,
+        narrowed: Option<Arc<Narrowed>>,
+    ) -> Result<StatementContext, SqlError> {
         // The catalog after the snapshot: every row that the snapshot sees was then written under a schema that this
         // picture knows.
-        let snapshot = Arc::new(self.engine.snapshot());
+        let of_block = session.block_snapshot(&self.engine);
+        let snapshot = of_block.unwrap_or_else(|| Arc::new(self.engine.snapshot()));
         let view = Arc::new(StatementView {
             engine: Arc::clone(&self.engine),
             session: Arc::clone(session),
@@ -151,6 +164,7 @@ impl QueryEngine {
             runtime: Arc::clone(&self.runtime),
             statistics: Arc::clone(&self.statistics),
             scans: Mutex::default(),
+            narrowed,
         });
         let zone = session.time_zone();
         let state = self.states.take(zone, |state| {
@@ -306,6 +320,17 @@ pub(crate) struct StatementView {
     pub(crate) runtime: Arc<QueryRuntime>,
     pub(crate) statistics: Arc<StatisticsCache>,
     scans: Mutex<Scans>,
+    narrowed: Option<Arc<Narrowed>>,
+}
+
+/// Rows of a table that there are for a statement which locks rows.
+#[derive(Default)]
+pub(crate) struct Narrowed {
+    pub(crate) table: u64,
+    /// If not all: those of these keys.
+    pub(crate) only: Option<HashSet<Arc<[u8]>>>,
+    /// None of these.
+    pub(crate) without: HashSet<Arc<[u8]>>,
 }
 
 impl Drop for StatementView {
@@ -331,6 +356,11 @@ impl StatementView {
 
     pub(crate) fn snapshot(&self) -> &Arc<Snapshot> {
         self.snapshot.as_ref().expect("held until drop")
+    }
+
+    /// Which rows of a table the statement sees, if not all.
+    pub(crate) fn narrowed(&self, table: &Table) -> Option<&Arc<Narrowed>> {
+        self.narrowed.as_ref().filter(|narrowed| narrowed.table == table.id())
     }
 
     /// Notes that a plan scans some tablets of `table`.

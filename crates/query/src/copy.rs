@@ -89,7 +89,7 @@ impl Copy {
         match &self.action {
             Action::Out(query) => Ok(Outcome::Rows(query.run_for_client(run).await?)),
             Action::In { table, positions, schema } => {
-                let sink = RowSink::new(run.destination(), table, &table.schema(), positions);
+                let sink = RowSink::new(run.destination(), table, &table.schema(), positions).of_client();
                 Ok(Outcome::CopyIn(Box::new(Incoming { sink, schema: Arc::clone(schema) })))
             }
         }

@@ -29,6 +29,9 @@ pub(crate) fn rewrite(tokens: &mut Vec<TokenWithSpan>) -> Result<(), (SqlError, 
             }
             [Word(K::TRIM), Open, Word(K::FROM), ..] => n + 2..n + 3,
             [Word(K::BETWEEN), Word(K::ASYMMETRIC), ..] => n + 1..n + 2,
+            // Rows are locked as a whole.
+            [Word(K::FOR), Word(K::NO), Word(K::KEY), Word(K::UPDATE), ..] => n + 1..n + 3,
+            [Word(K::FOR), Word(K::KEY), Word(K::SHARE), ..] => n + 1..n + 2,
             [Word(K::EXCLUDE), Word(K::GROUP | K::TIES), Close, ..]
             | [Word(K::EXCLUDE), Word(K::CURRENT | K::NO), Word(_), Close, ..] => {
                 return Err((unsupported("EXCLUDE in the frame of a window"), code[n]));

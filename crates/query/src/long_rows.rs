@@ -129,7 +129,7 @@ mod tests {
             let scope = Scope { query: &self.query, session: &self.session, sql: &sql };
             let source = SourceQuery::plan(scope, statement, &mut ParameterTypes::new(&[])).await.unwrap();
             let parameters = Parameters { types: &[], values: &[] };
-            let run = Run { query: &self.query, session: &self.session, parameters };
+            let run = Run { query: &self.query, session: &self.session, parameters, narrowed: None };
             let (context, plan) = source.begin(run).await.unwrap();
             self.query.plan_physical(&context, plan).await.unwrap()
         }

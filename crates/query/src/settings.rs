@@ -15,8 +15,8 @@ use datafusion::sql::sqlparser::ast::{
 };
 use futures::{StreamExt, stream};
 use oribi_session::sql::{
-    Outcome, POSTGRES_VERSION, Release, STATEMENT_TIMEOUT, SqlError, SqlSession, TimeZone, TransactionStatus,
-    parse_timeout,
+    BlockModes, IDLE_IN_TRANSACTION_TIMEOUT, LOCK_TIMEOUT, Outcome, POSTGRES_VERSION, Release,
+    STATEMENT_TIMEOUT, SqlError, SqlSession, TimeZone, TransactionStatus, parse_timeout,
 };
 use oribi_types::ErrorKind;
 use std::sync::Arc;
@@ -32,12 +32,12 @@ const SETTINGS: &[(&str, &str)] = &[
     ("default_transaction_read_only", "off"),
     ("extra_float_digits", "1"),
     ("geqo", "on"),
-    ("idle_in_transaction_session_timeout", "0"),
+    (IDLE_IN_TRANSACTION_TIMEOUT, "0"),
     ("in_hot_standby", "off"),
     ("integer_datetimes", "on"),
     ("intervalstyle", "postgres"),
     ("jit", "off"),
-    ("lock_timeout", "0"),
+    (LOCK_TIMEOUT, "0"),
     ("max_identifier_length", "63"),
     ("row_security", "off"),
     ("search_path", "\"$user\", public"),
@@ -69,8 +69,8 @@ const OFF: &[&str] = &["off", "false", "0", "no"];
 const ON: &[&str] = &["on", "true", "1", "yes"];
 const SWITCH: &[&str] = &["on", "true", "1", "yes", "off", "false", "0", "no"];
 
-/// Time limits. Only the first can strike: nothing waits for locks, and an idle block holds nothing.
-const TIMEOUTS: &[&str] = &[STATEMENT_TIMEOUT, "lock_timeout", "idle_in_transaction_session_timeout"];
+/// Time limits.
+const TIMEOUTS: &[&str] = &[STATEMENT_TIMEOUT, LOCK_TIMEOUT, IDLE_IN_TRANSACTION_TIMEOUT];
 
 /// Settings that have one possible value, or several of the same effect. `SQL_ASCII` is what clients in the C locale
 /// say; output says its order of day and month although there is but ISO's.
@@ -82,7 +82,7 @@ const FIXED: &[(&str, &[&str])] = &[
         &["debug5", "debug4", "debug3", "debug2", "debug1", "log", "notice", "warning", "error"],
     ),
     ("datestyle", &["iso", "iso, mdy", "iso, dmy", "iso, ymd", "mdy", "dmy", "ymd"]),
-    ("default_transaction_isolation", &["read committed", "read uncommitted"]),
+    ("default_transaction_isolation", &["read committed", "read uncommitted", "repeatable read"]),
     ("default_transaction_read_only", OFF),
     ("extra_float_digits", &["1", "2", "3"]),
     ("geqo", SWITCH),
@@ -142,11 +142,17 @@ pub(crate) enum Control {
     ShowAll {
         schema: SchemaRef,
     },
-    Begin {
-        read_only: bool,
+    Begin(BlockModes),
+    SetModes(BlockModes),
+    Commit {
+        chain: bool,
     },
-    Commit,
-    Rollback,
+    Rollback {
+        chain: bool,
+    },
+    Savepoint(String),
+    ReleaseSavepoint(String),
+    RollbackTo(String),
     /// What the door keeps is let go.
     Release(Release),
     /// Accepted, and nothing to do.
@@ -160,7 +166,7 @@ impl Control {
     /// `Unsupported`, naming what it is.
     pub(crate) fn plan(session: &SqlSession, statement: &Statement) -> Result<Option<Self>, SqlError> {
         Ok(Some(match statement {
-            Statement::Set(set) => plan_set(set)?,
+            Statement::Set(set) => plan_set(session, set)?,
             Statement::Reset(reset) => match &reset.reset {
                 Reset::ALL => Control::ResetAll,
                 Reset::ConfigurationParameter(name) => {
@@ -168,15 +174,14 @@ impl Control {
                 }
             },
             Statement::ShowVariable { variable } => plan_show(session, variable)?,
-            Statement::StartTransaction { modes, .. } => Control::Begin { read_only: check_modes(modes)? },
-            Statement::Commit { chain: false, .. } => Control::Commit,
-            Statement::Rollback { chain: false, savepoint: None } => Control::Rollback,
-            Statement::Commit { .. } | Statement::Rollback { .. } => {
-                return Err(unsupported("AND CHAIN and savepoints"));
+            Statement::StartTransaction { modes, .. } => {
+                Control::Begin(block_modes(default_modes(session), modes)?)
             }
-            Statement::Savepoint { .. } | Statement::ReleaseSavepoint { .. } => {
-                return Err(unsupported("savepoints"));
-            }
+            Statement::Commit { chain, .. } => Control::Commit { chain: *chain },
+            Statement::Rollback { chain, savepoint: None } => Control::Rollback { chain: *chain },
+            Statement::Rollback { savepoint: Some(name), .. } => Control::RollbackTo(fold(name)),
+            Statement::Savepoint { name } => Control::Savepoint(fold(name)),
+            Statement::ReleaseSavepoint { name } => Control::ReleaseSavepoint(fold(name)),
             Statement::Discard { object_type } => match object_type {
                 ast::DiscardObject::ALL => Control::Release(Release::Everything),
                 _ => Control::Nothing("DISCARD"),
@@ -209,7 +214,7 @@ impl Control {
 
     /// Whether it runs in a failed block too.
     pub(crate) fn ends_block(&self) -> bool {
-        matches!(self, Control::Commit | Control::Rollback)
+        matches!(self, Control::Commit { .. } | Control::Rollback { .. } | Control::RollbackTo(_))
     }
 
     /// # Errors
@@ -238,18 +243,30 @@ impl Control {
                 let (names, values) = all(session).into_iter().unzip();
                 rows(schema, vec![names, values])
             }
-            Control::Begin { read_only } => {
-                if *read_only {
-                    session.warn("READ ONLY is not enforced");
-                }
-                block::begin(session);
+            Control::Begin(modes) => {
+                block::begin(session, *modes);
                 Ok(done("BEGIN"))
             }
-            Control::Commit | Control::Rollback => {
-                Ok(done(block::end(session, matches!(self, Control::Commit)).await?))
+            Control::SetModes(modes) => {
+                block::set_modes(session, *modes)?;
+                Ok(done("SET"))
+            }
+            Control::Commit { chain } => Ok(done(block::end(run.query, session, true, *chain).await?)),
+            Control::Rollback { chain } => Ok(done(block::end(run.query, session, false, *chain).await?)),
+            Control::Savepoint(name) => {
+                block::set_savepoint(run.query, session, name)?;
+                Ok(done("SAVEPOINT"))
+            }
+            Control::ReleaseSavepoint(name) => {
+                block::release_savepoint(session, name)?;
+                Ok(done("RELEASE"))
+            }
+            Control::RollbackTo(name) => {
+                block::roll_back_to(session, name)?;
+                Ok(done("ROLLBACK"))
             }
             Control::Release(Release::Everything) => {
-                if session.transaction() != TransactionStatus::Idle {
+                if session.transaction() != TransactionStatus::Idle && !session.modes().implicit {
                     let message = "DISCARD ALL cannot run inside a transaction block";
                     return Err(invalid("25001", message.to_owned()));
                 }
@@ -262,7 +279,7 @@ impl Control {
     }
 }
 
-fn plan_set(set: &Set) -> Result<Control, SqlError> {
+fn plan_set(session: &SqlSession, set: &Set) -> Result<Control, SqlError> {
     match set {
         Set::SingleAssignment { scope, hivevar: false, variable, values } => {
             let value = match values.as_slice() {
@@ -283,9 +300,15 @@ fn plan_set(set: &Set) -> Result<Control, SqlError> {
             let value = Some(charset_name.value.clone());
             Ok(Control::Set { name: "client_encoding".into(), value, local: false })
         }
-        Set::SetTransaction { modes, snapshot: None, .. } => {
-            check_modes(modes)?;
-            Ok(Control::Nothing("SET"))
+        Set::SetTransaction { modes, snapshot: None, session: true } => {
+            let modes = block_modes(default_modes(session), modes)?;
+            let level = if modes.repeatable_read { "repeatable read" } else { "read committed" };
+            refuse_read_only(modes.read_only)?;
+            let (name, value) = ("default_transaction_isolation".to_owned(), Some(level.to_owned()));
+            Ok(Control::Set { name, value, local: false })
+        }
+        Set::SetTransaction { modes, snapshot: None, session: false } => {
+            Ok(Control::SetModes(block_modes(session.modes(), modes)?))
         }
         other => Err(unsupported(&other.to_string())),
     }
@@ -403,19 +426,40 @@ fn note_before_change(session: &SqlSession, name: &str, local: bool) {
     }
 }
 
-/// There is one isolation level. Returns whether a block is to be read-only.
-fn check_modes(modes: &[TransactionMode]) -> Result<bool, SqlError> {
-    let mut read_only = false;
+/// How a block begins that does not say it.
+pub(crate) fn default_modes(session: &SqlSession) -> BlockModes {
+    let level = session.setting("default_transaction_isolation");
+    let repeatable_read = level.is_some_and(|level| level.eq_ignore_ascii_case("repeatable read"));
+    BlockModes { repeatable_read, ..BlockModes::default() }
+}
+
+/// `modes` as a statement says them, which are otherwise as `before`.
+///
+/// # Errors
+/// `Unsupported` for `SERIALIZABLE`.
+fn block_modes(before: BlockModes, modes: &[TransactionMode]) -> Result<BlockModes, SqlError> {
+    let mut block = before;
     for mode in modes {
         match mode {
-            TransactionMode::AccessMode(access) => read_only = *access == TransactionAccessMode::ReadOnly,
-            TransactionMode::IsolationLevel(
-                TransactionIsolationLevel::ReadCommitted | TransactionIsolationLevel::ReadUncommitted,
-            ) => {}
-            other => return Err(unsupported(&other.to_string().to_lowercase())),
+            TransactionMode::AccessMode(access) => {
+                block.read_only = *access == TransactionAccessMode::ReadOnly;
+            }
+            TransactionMode::IsolationLevel(level) => {
+                block.repeatable_read = match level {
+                    TransactionIsolationLevel::ReadCommitted | TransactionIsolationLevel::ReadUncommitted => {
+                        false
+                    }
+                    TransactionIsolationLevel::RepeatableRead => true,
+                    _ => return Err(unsupported(&mode.to_string().to_lowercase())),
+                };
+            }
         }
     }
-    Ok(read_only)
+    Ok(block)
+}
+
+fn refuse_read_only(read_only: bool) -> Result<(), SqlError> {
+    if read_only { Err(unsupported("READ ONLY for a whole session")) } else { Ok(()) }
 }
 
 fn setting_name(name: &ast::ObjectName) -> String {

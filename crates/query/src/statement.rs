@@ -7,7 +7,9 @@ use crate::block;
 use crate::context::{MadeFor, QueryEngine};
 use crate::copy::Copy;
 use crate::ddl::Ddl;
-use crate::dml::{Delete, Insert, ParameterTypes, Parameters, PointWrite, Run, Scope, SourceQuery, Update};
+use crate::dml::{
+    Delete, Insert, LockingQuery, ParameterTypes, Parameters, PointWrite, Run, Scope, SourceQuery, Update,
+};
 use crate::explain::{Explain, ExplainOptions};
 use crate::partitions::ShowTable;
 use crate::planners::Length;
@@ -68,6 +70,14 @@ impl SqlEngine for QueryEngine {
             Some(Err(stopped)) => Some(async { Err(stopped) }.boxed()),
             None => Some(self.engine().settled(obligation).boxed()),
         }
+    }
+
+    fn begin_series(&self, session: &SqlSession) {
+        block::begin_series(session);
+    }
+
+    async fn end_series(&self, session: &Arc<SqlSession>, commit: bool) -> Result<(), SqlError> {
+        block::end_series(&self.shared(), session, commit).await
     }
 
     fn awaits_clients(&self) -> bool {
@@ -132,6 +142,7 @@ struct PreparedStatement {
 /// What a statement does.
 enum Plan {
     Query(SourceQuery),
+    Locking(LockingQuery),
     Point(PointRead),
     Explain(Explain),
     Insert(Insert),
@@ -156,7 +167,7 @@ async fn plan(
         Plan::Show(show)
     } else if let Some(control) = Control::plan(session, &parsed.statement)? {
         Plan::Control(control)
-    } else if let Err(refused) = block::admit_work(session, writes(&parsed.statement)) {
+    } else if let Err(refused) = block::admit_work(session, written(&parsed.statement)) {
         return Err(refused);
     } else if let Some(ddl) = Ddl::plan(scope, &parsed, &mut types).await? {
         Plan::Ddl(Arc::new(ddl))
@@ -166,9 +177,14 @@ async fn plan(
     Ok((plan, types))
 }
 
-/// Whether a statement is sure to write, by its first word.
-fn writes(statement: &Statement) -> bool {
-    matches!(statement, Statement::Insert(_) | Statement::Update(_) | Statement::Delete(_))
+/// What a statement is called that is sure to write, by its first word.
+fn written(statement: &Statement) -> Option<&'static str> {
+    match statement {
+        Statement::Insert(_) => Some("INSERT"),
+        Statement::Update(_) => Some("UPDATE"),
+        Statement::Delete(_) => Some("DELETE"),
+        _ => None,
+    }
 }
 
 /// Plans a statement about rows. `with` are the common table expressions that stood before it.
@@ -195,6 +211,9 @@ fn plan_statement<'a>(
                         unreachable!("the body is one of these")
                     };
                     plan_statement(scope, with, inner, types).await?
+                }
+                query if !query.locks.is_empty() => {
+                    Plan::Locking(LockingQuery::plan(scope, query, types).await?)
                 }
                 query => {
                     check_query(&query)?;
@@ -244,10 +263,6 @@ async fn plan_explain(
 }
 
 fn check_query(query: &ast::Query) -> Result<(), SqlError> {
-    if !query.locks.is_empty() {
-        return Err(SqlError::new(ErrorKind::Unsupported, "SELECT … FOR UPDATE is not supported")
-            .with_hint("an UPDATE or DELETE checks that the rows it read are unchanged when it writes"));
-    }
     if matches!(query.body.as_ref(), SetExpr::Select(select) if select.into.is_some()) {
         return Err(SqlError::new(ErrorKind::Unsupported, "SELECT INTO is not supported")
             .with_hint("use CREATE TABLE … AS"));
@@ -265,6 +280,7 @@ impl Plan {
     fn columns(&self) -> Option<&SchemaRef> {
         match self {
             Plan::Query(query) => Some(query.schema()),
+            Plan::Locking(query) => Some(query.columns()),
             Plan::Point(point) => Some(point.columns()),
             Plan::Explain(explain) => Some(explain.columns()),
             Plan::Insert(insert) => insert.columns(),
@@ -281,6 +297,7 @@ impl Plan {
     fn query(&self) -> Option<&SourceQuery> {
         match self {
             Plan::Query(query) => Some(query),
+            Plan::Locking(query) => Some(query.query()),
             Plan::Insert(insert) => insert.query(),
             Plan::Update(update) => update.query(),
             Plan::Delete(delete) => delete.query(),
@@ -288,11 +305,16 @@ impl Plan {
         }
     }
 
-    fn writes(&self) -> bool {
+    /// What it is called, if it writes.
+    fn writes(&self) -> Option<&str> {
         match self {
-            Plan::Query(_) | Plan::Point(_) | Plan::Explain(_) | Plan::Show(_) | Plan::Control(_) => false,
-            Plan::Copy(copy) => copy.writes(),
-            Plan::Insert(_) | Plan::Update(_) | Plan::Delete(_) | Plan::Ddl(_) => true,
+            Plan::Query(_) | Plan::Point(_) | Plan::Explain(_) | Plan::Show(_) | Plan::Control(_) => None,
+            Plan::Copy(copy) => copy.writes().then_some("COPY FROM"),
+            Plan::Locking(_) => Some("SELECT FOR UPDATE"),
+            Plan::Insert(_) => Some("INSERT"),
+            Plan::Update(_) => Some("UPDATE"),
+            Plan::Delete(_) => Some("DELETE"),
+            Plan::Ddl(ddl) => ddl.tag().or(Some("CREATE TABLE AS")),
         }
     }
 
@@ -310,8 +332,9 @@ impl Plan {
             Plan::Query(query) => Ok(Outcome::Rows(query.run_for_client(run).await?)),
             Plan::Point(point) => {
                 block::admit_reading(run.session, point.table())?;
-                Ok(Outcome::Rows(point.run(run.query, run.parameters.values).await?))
+                Ok(Outcome::Rows(point.run(run).await?))
             }
+            Plan::Locking(query) => Ok(Outcome::Rows(query.execute(run).await?)),
             Plan::Explain(explain) => {
                 let batch = explain.run(run).await?;
                 Ok(Outcome::Rows(Box::pin(stream::iter([Ok(batch)]))))
@@ -320,10 +343,16 @@ impl Plan {
             Plan::Update(update) => update.execute(run).await,
             Plan::Delete(delete) => delete.execute(run).await,
             Plan::Copy(copy) => copy.execute(run).await,
-            Plan::Ddl(ddl) if run.session.transaction() != TransactionStatus::Idle => {
-                block::stage_ddl(run, ddl)
-            }
-            Plan::Ddl(ddl) => ddl.execute(run).await,
+            Plan::Ddl(ddl) => match run.session.transaction() {
+                TransactionStatus::Idle => ddl.execute(run).await,
+                _ if run.session.modes().implicit => {
+                    block::end_series(run.query, run.session, true).await?;
+                    let executed = ddl.execute(run).await;
+                    block::begin_series(run.session);
+                    executed
+                }
+                _ => block::stage_ddl(run, ddl),
+            },
             Plan::Show(show) => {
                 let batch = show.run(run)?;
                 Ok(Outcome::Rows(Box::pin(stream::iter([Ok(batch)]))))
@@ -353,7 +382,11 @@ impl Prepared for PreparedStatement {
             (_, Some(write)) => Point::Write(write),
             _ => return None,
         };
-        let plain = session.transaction() == TransactionStatus::Idle
+        let is_free = match point {
+            Point::Read(_) => session.reads_what_all_read(),
+            Point::Write(_) => session.transaction() == TransactionStatus::Idle,
+        };
+        let plain = is_free
             && session.statement_timeout().is_none()
             && self.made_for == MadeFor::now(&self.query, session);
         plain.then_some(point)
@@ -405,7 +438,11 @@ impl Prepared for PreparedStatement {
             }
             self.execute_admitted(session, parameters).await
         };
+        let mut undoing = block::Undoing::new(session);
         let outcome = timeout::limited(session, run).await;
+        if outcome.is_ok() {
+            undoing.complete();
+        }
         if outcome.is_err() {
             session.fail();
         }
@@ -415,7 +452,8 @@ impl Prepared for PreparedStatement {
 
 impl PreparedStatement {
     fn run<'a>(&'a self, session: &'a Arc<SqlSession>, values: &'a [Value]) -> Run<'a> {
-        Run { query: &self.query, session, parameters: Parameters { types: &self.parameters, values } }
+        let parameters = Parameters { types: &self.parameters, values };
+        Run { query: &self.query, session, parameters, narrowed: None }
     }
 
     async fn execute_admitted(
@@ -428,12 +466,19 @@ impl PreparedStatement {
                 format!("{} parameters are wanted, {} were given", self.parameters.len(), values.len());
             return Err(SqlError::new(ErrorKind::Invalid, message).with_sqlstate("08P01"));
         }
-        for _ in 0..ATTEMPTS_MAX {
+        let (mut attempts, mut patience) = (0, block::Patience::default());
+        while attempts < ATTEMPTS_MAX {
             let now = MadeFor::beginning(&self.query, session);
             let again = if self.made_for == now { None } else { Some(self.plan_again(session, now).await?) };
             let plan = again.as_deref().unwrap_or(&self.plan);
             match plan.attempt(self.run(session, values)).await {
-                Err(error) if is_passing(&error) => {}
+                Err(error) if is_passing(&error) => {
+                    if session.modes().repeatable_read {
+                        return Err(block::not_serializable());
+                    }
+                    attempts += 1;
+                }
+                Err(error) => block::wait_for_row(&self.query, session, error, &mut patience).await?,
                 outcome => return outcome,
             }
         }

@@ -10,7 +10,10 @@ use futures::future::BoxFuture;
 use futures::stream::BoxStream;
 use oribi_engine::Obligation;
 use oribi_types::{ColumnType, Error, ErrorKind, Value, ValueRef};
-pub use session::{STATEMENT_TIMEOUT, SqlSession, Staged, TransactionStatus, parse_timeout};
+pub use session::{
+    BlockModes, EndedBlock, IDLE_IN_TRANSACTION_TIMEOUT, LOCK_TIMEOUT, STATEMENT_TIMEOUT, SqlSession, Staged,
+    TransactionStatus, parse_timeout,
+};
 use std::ops::Range;
 use std::sync::Arc;
 pub use time_zone::TimeZone;
@@ -46,6 +49,18 @@ pub trait SqlEngine: Send + Sync + 'static {
     /// # Errors
     /// `NotFound`, `Invalid`, `Unsupported` for a setting or a value that there is not, `TooLarge`.
     fn set(&self, session: &SqlSession, name: &str, value: &str) -> Result<(), SqlError>;
+
+    /// Begins what several statements are that came in one message, or up to one `Sync`: a transaction, unless the session is in
+    /// one already.
+    fn begin_series(&self, _session: &SqlSession) {}
+
+    /// Ends it, if none of the statements has begun or ended a block: what they changed is applied, if it is to be committed.
+    ///
+    /// # Errors
+    /// Those of `COMMIT`.
+    async fn end_series(&self, _session: &Arc<SqlSession>, _commit: bool) -> Result<(), SqlError> {
+        Ok(())
+    }
 
     /// Waits until what [`Prepared::point`] observed or wrote may be told; `None` if it may at once. Obligations of
     /// several statements are merged and settled once.
@@ -101,7 +116,8 @@ pub trait Prepared: Send + Sync + 'static {
     fn copy(&self) -> Option<&CopyStatement>;
     /// For a statement about at most one row, named by its primary key: a way to it without plan, batches and
     /// allocations. `None` wherever that way might do anything else than [`execute`](Self::execute): if the catalog is
-    /// another than the statement was planned for, inside of a transaction block, and under a `statement_timeout`.
+    /// another than the statement was planned for, inside of a transaction block (but reads of a series of statements, before one has
+    /// written), and under a `statement_timeout`.
     fn point(&self, _session: &SqlSession) -> Option<Point<'_>> {
         None
     }

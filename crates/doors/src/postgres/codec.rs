@@ -58,11 +58,14 @@ pub enum Part {
     Terminate,
 }
 
+/// The tag of the message that ends a series.
+pub const SYNC: u8 = b'S';
+
 impl Part {
     pub fn of(tag: u8) -> Self {
         match tag {
             b'Q' | b'F' => Part::Whole,
-            b'S' => Part::Sync,
+            SYNC => Part::Sync,
             b'd' | b'c' | b'f' => Part::OfCopy,
             b'X' => Part::Terminate,
             _ => Part::OfSeries,

@@ -9,6 +9,7 @@ use super::kept::Shelf;
 use super::point;
 use super::statement;
 use super::wire::Wire;
+use bytes::Bytes;
 use metrics::{counter, gauge};
 use oribi_session::sql::{POSTGRES_VERSION, Prepared, SqlEngine, SqlError, SqlSession, TransactionStatus};
 use oribi_types::{ColumnType, ErrorKind};
@@ -42,8 +43,7 @@ const REPORTED: [(&str, &str); 10] = [
 ];
 
 /// In PostgreSQL they would be undone.
-const APPLIED_HINT: &str =
-    "the statements before it, of the same message or up to the last Sync, were applied and stand";
+const APPLIED_HINT: &str = "the last change of the catalog in the same message, or since the last Sync, and what came before it stand";
 
 /// A connected client.
 pub struct Connection {
@@ -62,7 +62,7 @@ pub struct Connection {
     skip_to_sync: bool,
     /// No statement since the last `ReadyForQuery`.
     idle: bool,
-    /// A statement since then has changed something that stands, whatever becomes of those behind it.
+    /// A statement of a series has changed the catalog, which stands, whatever becomes of those behind it.
     pub applied: bool,
     reported: BTreeMap<&'static str, String>,
 }
@@ -92,6 +92,8 @@ pub async fn serve(socket: TcpStream, shared: Arc<Shared>, shutdown: watch::Rece
     let mut connection = Connection::new(wire, shared.clone(), session, cancel);
     connection.greet(registration.pid, registration.secret);
     let ended = connection.run().await;
+    // Whoever else holds the session, nobody waits for its rows.
+    connection.session.set_transaction(TransactionStatus::Idle);
     gauge!("oribi_postgres_sessions_count").decrement(1.0);
     if let Err(Fault::Fatal(error) | Fault::Statement(error)) = ended {
         connection.put_error(SEVERITY_FATAL, &error);
@@ -224,7 +226,7 @@ impl Connection {
     async fn run(&mut self) -> Result<(), Fault> {
         self.wire.flush().await?;
         loop {
-            let (tag, body) = self.wire.frame(false).await?;
+            let (tag, body) = self.frame().await?;
             if std::mem::take(&mut self.idle) {
                 // A cancel request that came while nothing ran is void.
                 self.cancel.send_replace(false);
@@ -247,6 +249,14 @@ impl Connection {
                 Err(fatal) => return Err(fatal),
             }
         }
+    }
+
+    /// The next message, of a client that leaves its block alone no longer than it may.
+    async fn frame(&mut self) -> Result<(u8, Bytes), Fault> {
+        let limit = if self.idle { self.session.idle_timeout() } else { None };
+        let Some(limit) = limit else { return self.wire.frame(false).await };
+        let frame = tokio::time::timeout(limit, self.wire.frame(false)).await;
+        frame.unwrap_or_else(|_| Err(Fault::Fatal(error::idle_in_transaction())))
     }
 
     async fn handle(&mut self, message: Message<'_>) -> Result<(), Fault> {
@@ -279,6 +289,9 @@ impl Connection {
         let statements = self.wire.run(self.shared.sql.split(script)).await?;
         if statements.is_empty() {
             self.wire.put(&EmptyQueryResponse::new());
+        }
+        if statements.len() > 1 {
+            self.shared.sql.begin_series(&self.session);
         }
         for place in statements {
             let start = place.start;
@@ -332,7 +345,15 @@ impl Connection {
     }
 
     /// Ends a series of messages: all that was made for it goes, and the client may send the next.
+    ///
+    /// # Errors
+    /// Those of applying what the series was, if it was one; it has ended then too.
     async fn ready(&mut self) -> Result<(), Fault> {
+        if self.session.modes().implicit {
+            let commit = self.session.transaction() == TransactionStatus::Open;
+            let (sql, session) = (self.shared.sql.clone(), self.session.clone());
+            self.wire.run(async move { sql.end_series(&session, commit).await }).await?;
+        }
         if self.session.transaction() == TransactionStatus::Idle {
             self.end_portals();
         }

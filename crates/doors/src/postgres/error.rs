@@ -66,6 +66,11 @@ fn too_many_columns() -> SqlError {
     with_state(ErrorKind::TooLarge, "54011", format!("target lists can have at most {COLUMNS_MAX} entries"))
 }
 
+/// Of a client that has left its block alone for too long.
+pub fn idle_in_transaction() -> SqlError {
+    with_state(ErrorKind::Unavailable, "25P03", "terminating connection due to idle-in-transaction timeout")
+}
+
 /// The SQLSTATE of an error whose maker did not choose one.
 fn sqlstate_of(kind: ErrorKind) -> &'static str {
     match kind {

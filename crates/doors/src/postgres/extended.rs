@@ -10,7 +10,7 @@ use super::point;
 use super::statement::{self, Progress, Running};
 use super::suspended::Suspension;
 use super::types::{oid, oid_of, parameter_type};
-use oribi_session::sql::{Prepared, SqlError, SqlSession};
+use oribi_session::sql::{Prepared, SqlError, SqlSession, TransactionStatus};
 use oribi_types::{ColumnType, ErrorKind, Value};
 use pgwire::messages::data::ParameterDescription;
 use pgwire::messages::extendedquery::{BindComplete, CloseComplete, ParseComplete};
@@ -201,6 +201,9 @@ impl Connection {
                 return Err(error::bound_before().into());
             }
             Course::Bound => {
+                if self.session.transaction() == TransactionStatus::Idle && !self.wire.ends_series() {
+                    self.shared.sql.begin_series(&self.session);
+                }
                 let Bound { parameters, formats } = &portal.bound;
                 // With a limit of one row the portal is suspended behind it, whether or not there are more.
                 let unlimited = rows_max != 1;

@@ -72,7 +72,6 @@ fn write(
     let started = Instant::now();
     let (rows, obligation) = point.write(parameters)?;
     connection.wire.put_complete(prepared.verb(), rows);
-    connection.applied |= rows > 0;
     connection.wire.owe(obligation, started);
     Some(Running::finished(None))
 }

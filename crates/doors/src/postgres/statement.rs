@@ -10,9 +10,7 @@ use arrow::array::RecordBatch;
 use arrow::datatypes::SchemaRef;
 use futures::StreamExt;
 use metrics::{counter, histogram};
-use oribi_session::sql::{
-    CopySink, CopyStatement, Outcome, Prepared, Release, RowStream, SqlError, TransactionStatus,
-};
+use oribi_session::sql::{CopySink, CopyStatement, Outcome, Prepared, Release, RowStream, SqlError};
 use oribi_types::{ErrorKind, Value};
 use pgwire::messages::copy::{CopyDone, CopyInResponse, CopyOutResponse};
 use pgwire::messages::data::{FieldDescription, NoData, RowDescription};
@@ -138,8 +136,8 @@ impl Running {
         };
         histogram!("oribi_postgres_statement_seconds").record(self.started.elapsed().as_secs_f64());
         connection.put_parameters();
-        let in_block = connection.session.transaction() != TransactionStatus::Idle;
-        connection.applied |= !in_block && applies(&tag);
+        let in_series = connection.session.modes().implicit;
+        connection.applied |= in_series && changes_catalog(&tag);
         connection.wire.put(&CommandComplete::new(tag));
         Ok(Progress::Done)
     }
@@ -262,9 +260,9 @@ impl Running {
     }
 }
 
-/// Whether a statement with a tag changes rows or the catalog.
-fn applies(tag: &str) -> bool {
-    let verbs = ["INSERT", "UPDATE", "DELETE", "COPY", "CREATE", "ALTER", "DROP", "TRUNCATE"];
+/// Whether a statement with a tag changes the catalog.
+fn changes_catalog(tag: &str) -> bool {
+    let verbs = ["CREATE", "ALTER", "DROP", "TRUNCATE"];
     verbs.iter().any(|verb| tag.starts_with(verb))
 }
 

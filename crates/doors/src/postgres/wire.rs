@@ -130,6 +130,11 @@ impl Wire {
         }
     }
 
+    /// Whether the message that comes next ends a series, as far as it is at hand.
+    pub fn ends_series(&self) -> bool {
+        self.input.first() == Some(&codec::SYNC)
+    }
+
     /// Receives more of a message, as soon as there is room for it if it is long.
     ///
     /// # Errors

@@ -108,7 +108,7 @@ impl ReadAhead {
     pub const ROUNDS_MAX: u32 = 4;
 
     /// This, unless there is but one row: that is read under its latch, where it keeps nobody from other rows, and cached.
-    pub(super) fn of_several(&mut self, ops: &[WriteOp<'_>]) -> Option<&mut Self> {
+    pub(crate) fn of_several(&mut self, ops: &[WriteOp<'_>]) -> Option<&mut Self> {
         (ops.len() > 1).then_some(self)
     }
 

@@ -103,7 +103,7 @@ impl Engine {
             }
             Decision::Proposed => (StagedRow::Proposed, ops[i].row.len()),
             Decision::Delete => (StagedRow::Deleted, 0),
-            Decision::Keep => {
+            Decision::Keep | Decision::Lock => {
                 rows.truncate(start);
                 return Ok(0);
             }

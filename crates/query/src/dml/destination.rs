@@ -1,21 +1,21 @@
-//! Where the rows go that a statement writes: into the engine or, inside of a block, to what its `COMMIT` applies.
+//! Where the rows go that a statement writes: into the engine or, inside of a block, to its transaction, which `COMMIT` applies.
 //!
-//! A block's write is decided when its statement runs, over the rows that are there: it fails, counts and returns what
-//! it would if it were applied then. Nothing is applied. `COMMIT` does what was decided, if each row is still the one
-//! that the decision saw.
+//! A block's write is decided when its statement runs, over the rows that are there and those that the block has written: it
+//! fails, counts and returns what it would if it were applied then.
+//!
+//! A row that another transaction has locked is not waited for here, where a statement may have a turn, a place, and latches:
+//! it [begins anew](crate::block::wait_for_row) when the row is free.
 
-use super::room::Room;
-use super::{changed, check_size, settle};
+use crate::block;
 use crate::context::QueryEngine;
 use futures::{FutureExt, TryFutureExt};
 use oribi_engine::{
-    Commit, Decide, Decision, EncodedRows, Engine, Lookup, Read, ReadAhead, ReadView, RowVersion, Table,
-    WriteOp,
+    Author, Blocked, Commit, Committing, Decide, Engine, InTransaction, Lookup, ReadAhead, ReadView,
+    RowVersion, Table, WriteOp,
 };
 use oribi_session::sql::{SqlError, SqlSession, Staged, TransactionStatus};
 use oribi_types::{Error, ErrorKind, Result, Timestamp};
 use std::cell::{Cell, RefCell};
-use std::collections::HashMap;
 use std::pin::pin;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use tokio::sync::OwnedSemaphorePermit;
@@ -31,8 +31,9 @@ const TRIES_ALONE: u32 = 16;
 #[derive(Clone)]
 pub(crate) struct Destination {
     query: Arc<QueryEngine>,
-    /// That of the block.
-    block: Option<Arc<SqlSession>>,
+    session: Arc<SqlSession>,
+    /// In a block, its transaction.
+    within: Option<InTransaction>,
     /// What an attempt to write has read from files, for the next.
     ahead: Arc<Mutex<ReadAhead>>,
 }
@@ -40,8 +41,25 @@ pub(crate) struct Destination {
 impl Destination {
     pub(crate) fn new(query: &Arc<QueryEngine>, session: &Arc<SqlSession>) -> Self {
         let in_block = session.transaction() != TransactionStatus::Idle;
-        let block = in_block.then(|| Arc::clone(session));
-        Destination { query: Arc::clone(query), block, ahead: Arc::default() }
+        let within = in_block.then(|| {
+            let snapshot = session.block_snapshot(query.engine()).map(|snapshot| snapshot.ts());
+            session.begin_transaction(query.engine()).begin_statement(snapshot)
+        });
+        Destination { query: Arc::clone(query), session: Arc::clone(session), within, ahead: Arc::default() }
+    }
+
+    /// For a block that has ended.
+    pub(crate) fn of_commit(query: &Arc<QueryEngine>, session: &Arc<SqlSession>) -> Self {
+        let (query, session) = (Arc::clone(query), Arc::clone(session));
+        Destination { query, session, within: None, ahead: Arc::default() }
+    }
+
+    pub(crate) fn query(&self) -> &Arc<QueryEngine> {
+        &self.query
+    }
+
+    pub(crate) fn session(&self) -> &Arc<SqlSession> {
+        &self.session
     }
 
     pub(crate) fn engine(&self) -> &Arc<Engine> {
@@ -66,9 +84,10 @@ impl Destination {
             }
             self.engine().admission().await;
             match self.attempt(None, |writer| work(&mut state, writer)) {
-                Ok(done) => return Ok((state, self.stage(done)?)),
+                Ok(done) => return Ok((state, done)),
                 Err(Told::ToReadFiles) => break place.await,
                 Err(Told::ToWait) => {}
+                Err(Told::RowIsLocked) => return Err(block::row_is_locked()),
             }
             tokio::select! {
                 biased;
@@ -83,18 +102,17 @@ impl Destination {
             (state, done)
         })
         .await?;
-        let done = done.map_err(|_| SqlError::new(ErrorKind::Internal, "who may wait was told to"))?;
-        Ok((state, self.stage(done)?))
+        let done = done.map_err(|told| match told {
+            Told::RowIsLocked => block::row_is_locked(),
+            _ => SqlError::new(ErrorKind::Internal, "who may wait was told to"),
+        })?;
+        Ok((state, done))
     }
 
     /// Calls `work` once. The writer waits if it is told whether it is still asked to; otherwise it may be told what it needs, and
     /// nothing has changed.
-    fn attempt<T>(
-        &self,
-        asked: Option<&Weak<()>>,
-        work: impl FnOnce(&Writer<'_>) -> T,
-    ) -> Result<Attempted<T>, Told> {
-        let decided = self.block.is_some().then(RefCell::default);
+    fn attempt<T>(&self, asked: Option<&Weak<()>>, work: impl FnOnce(&Writer<'_>) -> T) -> Result<T, Told> {
+        let blocked = Cell::new(None);
         let shared = || self.ahead.lock().unwrap_or_else(PoisonError::into_inner);
         let (ahead, told) = (RefCell::new(std::mem::take(&mut *shared())), Cell::new(None));
         let done = work(&Writer {
@@ -102,26 +120,20 @@ impl Destination {
             asked,
             told: &told,
             held: None,
-            decided: decided.as_ref(),
+            within: self.within.as_ref(),
+            blocked: &blocked,
             ahead: &ahead,
         });
         *shared() = ahead.into_inner();
+        if let Some(by) = blocked.take() {
+            self.session.note_blocked(by);
+            return Err(Told::RowIsLocked);
+        }
         match told.get() {
             // What it made of that, a refusal perhaps, rests on what others still write.
             Some(told) => Err(told),
-            None => Ok(Attempted { done, decided: decided.and_then(RefCell::into_inner) }),
+            None => Ok(done),
         }
-    }
-
-    /// Leaves what was decided to the block. Not where it was decided: a statement that was dropped meanwhile must not reach a
-    /// later block.
-    fn stage<T>(&self, attempted: Attempted<T>) -> Result<T, SqlError> {
-        if let (Some(decided), Some(session)) = (attempted.decided, &self.block) {
-            let room = Room::new(&self.query);
-            room.hold(decided.bytes())?;
-            session.stage(decided.staged(&self.query, room));
-        }
-        Ok(attempted.done)
     }
 
     /// Applies `work` to `table` where it may wait for others: at once, or when the block is committed. Returns what it gives, if
@@ -136,9 +148,12 @@ impl Destination {
             let place = query.writers().place(table).await;
             aside(query.engine(), Some(place), work).await?
         };
-        let Some(session) = &self.block else { return applied.await.map(Some) };
+        if self.within.is_none() || block::end_series_before(&self.query, &self.session).await? {
+            return applied.await.map(Some);
+        }
+        block::admit_bulk(&self.session)?;
         let apply = move || applied.map_ok(|_| ()).boxed();
-        session.stage(Staged { table: Some(table), apply: Box::new(apply) });
+        self.session.stage(Staged { table: Some(table), apply: Box::new(apply) });
         Ok(None)
     }
 }
@@ -150,12 +165,8 @@ enum Told {
     ToWait,
     /// To read, on a thread that may.
     ToReadFiles,
-}
-
-/// What an attempt gave and, in a block, what it decided.
-struct Attempted<T> {
-    done: T,
-    decided: Option<Decided>,
+    /// To begin anew when the row is free.
+    RowIsLocked,
 }
 
 /// Runs `work` on a thread that serves nobody. Where it waits for those who write to a table, it has a place among those who do.
@@ -173,8 +184,12 @@ pub(super) async fn aside<T: Send + 'static>(
     ran.map_err(|e| SqlError::new(ErrorKind::Internal, format!("a write stopped: {e}")))
 }
 
-/// Writes to a table that is held: [`Held::write`](oribi_engine::Held::write).
-pub(crate) type Write<'h> = dyn Fn(&[WriteOp<'_>], &mut Decide<'_>, &mut ReadAhead) -> Result<Commit> + 'h;
+/// Writes to a table that is held, in a transaction or not: [`Engine::write_as`].
+pub(crate) type Write<'h> =
+    dyn Fn(Place<'_>, &[WriteOp<'_>], &mut Decide<'_>, &mut ReadAhead) -> Result<Commit> + 'h;
+
+/// The transaction that is written in, and where it is said which row others have locked.
+pub(crate) type Place<'w> = (Option<&'w InTransaction>, &'w Cell<Option<Blocked>>);
 
 /// The engine, as a statement writes to it.
 pub(crate) struct Writer<'e> {
@@ -184,8 +199,9 @@ pub(crate) struct Writer<'e> {
     told: &'e Cell<Option<Told>>,
     /// The table that it writes to, if nobody else may.
     held: Option<&'e Write<'e>>,
-    /// In a block, what was decided instead of written.
-    decided: Option<&'e RefCell<Option<Decided>>>,
+    /// In a block, what it writes to instead.
+    within: Option<&'e InTransaction>,
+    blocked: &'e Cell<Option<Blocked>>,
     ahead: &'e RefCell<ReadAhead>,
 }
 
@@ -193,27 +209,6 @@ impl Writer<'_> {
     /// The same for rows of a table that is held.
     pub(crate) fn holding<'h>(&'h self, held: &'h Write<'h>) -> Writer<'h> {
         Writer { held: Some(held), ..*self }
-    }
-
-    fn apply(&self, ops: &[WriteOp<'_>], decide: &mut Decide<'_>) -> Result<Commit> {
-        let ahead = &mut *self.ahead.borrow_mut();
-        let Some(asked) = self.asked else {
-            let tried = self.engine.write_again(false, ops, decide, ahead);
-            let is_told_to_wait = matches!(&tried, Err(error) if error.kind() == ErrorKind::WouldBlock);
-            if is_told_to_wait {
-                self.told.set(Some(Told::ToWait));
-            }
-            return tried;
-        };
-        // It may have waited for so long that its client has given up.
-        let decide: &mut Decide<'_> = &mut |i, current, row| match asked.strong_count() {
-            0 => Err(Error::unavailable("nobody asks for the write any more")),
-            _ => decide(i, current, row),
-        };
-        match self.held {
-            Some(write) => write(ops, decide, ahead),
-            None => self.engine.write_again(true, ops, decide, ahead),
-        }
     }
 
     /// As [`Engine::get`]. One that must not wait may be told to read on another thread, where it waits for what others write too.
@@ -227,11 +222,20 @@ impl Writer<'_> {
         view: ReadView,
         answer: impl FnOnce(RowVersion<'_>) -> R,
     ) -> Result<Option<R>> {
+        let mut answer = Some(answer);
+        let mut answer = |row: RowVersion<'_>| answer.take().map(|answer| answer(row));
+        if let Some(within) = self.within {
+            let own =
+                |row: Option<&[u8]>| row.and_then(|row| answer(RowVersion { key, row, ts: Timestamp::MAX }));
+            if let Some(own) = within.transaction().own(table, key, own) {
+                return Ok(own);
+            }
+        }
         if self.asked.is_some() {
-            return Ok(self.engine.get(table, key, view, answer)?.0);
+            return Ok(self.engine.get(table, key, view, answer)?.0.flatten());
         }
         match self.engine.try_get(table, key, view, answer) {
-            Lookup::Found(found, _) => Ok(Some(found)),
+            Lookup::Found(found, _) => Ok(found),
             Lookup::Absent(_) => Ok(None),
             Lookup::Pending => {
                 self.told.set(Some(Told::ToReadFiles));
@@ -240,127 +244,42 @@ impl Writer<'_> {
         }
     }
 
-    /// As [`Engine::write`]; in a block, decides without writing. One that must not wait may be told to
-    /// ([`Engine::try_write`]).
+    /// As [`Engine::write`]; in a block, what is decided is its transaction's. One that must not wait may be told to
+    /// ([`Engine::try_write`]), and any that a transaction has locked a row.
     ///
     /// # Errors
     /// As [`Engine::write`].
     pub(crate) fn write(&self, ops: &[WriteOp<'_>], decide: &mut Decide<'_>) -> Result<Commit> {
-        let (Some(decided), Some(first)) = (self.decided, ops.first()) else {
-            return self.apply(ops, decide);
+        let ahead = &mut *self.ahead.borrow_mut();
+        let author = Author { within: self.within, held: None, blocked: self.blocked };
+        let Some(asked) = self.asked else {
+            return self.told_to_wait(self.engine.write_as(&author, false, ops, decide, ahead));
         };
-        let mut all = Decided::new(first.table);
-        let commit = self.apply(ops, &mut |i, current, _| {
-            all.decide(&ops[i], current, |current, row| decide(i, current, row))?;
-            Ok(Decision::Keep)
-        })?;
-        check_size(self.engine, all.rows.bytes()).map_err(|refused| refused.error)?;
-        if !all.rows.is_empty() {
-            *decided.borrow_mut() = Some(all);
-        }
-        Ok(commit)
-    }
-}
-
-/// What a statement decided.
-struct Decided {
-    table: Arc<Table>,
-    /// The rows to put, and the keys to delete, in order.
-    rows: EncodedRows,
-    /// What becomes of each of `rows`.
-    changes: Vec<Change>,
-    /// The last change of each key.
-    last: HashMap<Vec<u8>, usize>,
-}
-
-struct Change {
-    deletes: bool,
-    seen: Seen,
-}
-
-/// What was decided on.
-enum Seen {
-    Nothing,
-    RowOf(Timestamp),
-    /// What the statement itself made of the key.
-    Own,
-}
-
-impl Decided {
-    fn new(table: &Arc<Table>) -> Self {
-        Decided {
-            table: Arc::clone(table),
-            rows: EncodedRows::default(),
-            changes: Vec::new(),
-            last: HashMap::new(),
+        // It may have waited for so long that its client has given up.
+        let decide: &mut Decide<'_> = &mut |i, current, row| match asked.strong_count() {
+            0 => Err(Error::unavailable("nobody asks for the write any more")),
+            _ => decide(i, current, row),
+        };
+        match self.held {
+            Some(write) => write((self.within, self.blocked), ops, decide, ahead),
+            None => self.engine.write_as(&author, true, ops, decide, ahead),
         }
     }
 
-    /// Notes what `decide` makes of an operation that finds `current`. It sees those before it, as in a write.
-    fn decide(
-        &mut self,
-        op: &WriteOp<'_>,
-        current: Option<RowVersion<'_>>,
-        decide: impl FnOnce(Option<RowVersion<'_>>, &mut Vec<u8>) -> Result<Decision>,
-    ) -> Result<()> {
-        let mut made = Vec::new();
-        let (decision, seen) = match self.last.get(op.key) {
-            Some(&last) => {
-                let own = RowVersion { key: op.key, row: self.rows.row(last), ts: Timestamp::MAX };
-                let own = (!self.changes[last].deletes).then_some(own);
-                (decide(own, &mut made)?, Seen::Own)
-            }
-            None => {
-                let seen = current.map_or(Seen::Nothing, |row| Seen::RowOf(row.ts));
-                (decide(current, &mut made)?, seen)
-            }
-        };
-        match decision {
-            Decision::Keep => return Ok(()),
-            Decision::Put => self.rows.push_encoded(op.key, &made),
-            Decision::Proposed => self.rows.push_encoded(op.key, op.row),
-            Decision::Delete => self.rows.push_encoded(op.key, &[]),
+    /// As [`Engine::commit`].
+    ///
+    /// # Errors
+    /// As there.
+    pub(crate) fn commit(&self, committing: &Committing) -> Result<Commit> {
+        let ahead = &mut *self.ahead.borrow_mut();
+        let waits = self.asked.is_some();
+        self.told_to_wait(self.engine.commit(committing, waits, ahead))
+    }
+
+    fn told_to_wait(&self, tried: Result<Commit>) -> Result<Commit> {
+        if matches!(&tried, Err(error) if error.kind() == ErrorKind::WouldBlock) {
+            self.told.set(Some(Told::ToWait));
         }
-        self.last.insert(op.key.to_vec(), self.changes.len());
-        self.changes.push(Change { deletes: decision == Decision::Delete, seen });
-        Ok(())
-    }
-
-    /// Bytes of memory in use, nearly.
-    fn bytes(&self) -> usize {
-        self.rows.bytes() + self.changes.len() * size_of::<(Change, Vec<u8>, usize)>()
-    }
-
-    /// `room` is what holds it.
-    fn staged(self, query: &Arc<QueryEngine>, room: Room) -> Staged {
-        let table = Arc::clone(&self.table);
-        let destination = Destination { query: Arc::clone(query), block: None, ahead: Arc::default() };
-        let of = Some(table.id());
-        let apply = move || {
-            async move {
-                let _room = room;
-                let write = |decided: &mut Decided, writer: &Writer<'_>| decided.write(writer);
-                let (_, commit) = destination.write(&table, self.rows.len(), self, write).await?;
-                settle(destination.engine(), &commit?).await
-            }
-            .boxed()
-        };
-        Staged { table: of, apply: Box::new(apply) }
-    }
-
-    fn write(&self, writer: &Writer<'_>) -> Result<Commit> {
-        writer.write(&self.rows.operations(&self.table, Read::Existing), &mut |i, current, _| {
-            let change = &self.changes[i];
-            let same = match change.seen {
-                Seen::Nothing => current.is_none(),
-                Seen::RowOf(ts) => current.is_some_and(|row| row.ts == ts),
-                Seen::Own => true,
-            };
-            match (same, change.deletes) {
-                (false, _) => Err(changed()),
-                (true, true) => Ok(Decision::Delete),
-                (true, false) => Ok(Decision::Proposed),
-            }
-        })
+        tried
     }
 }

@@ -105,7 +105,7 @@ impl Selection {
             Selection::Matching(matching) => matching.find(run, target, room, &mut matched, None).await?,
             Selection::Key(condition) => {
                 if let Some(key) = condition.key(&target.schema, run.parameters)? {
-                    matched = Matched::only(key);
+                    matched = find_one(run, target, key).await?;
                 }
             }
         }
@@ -130,6 +130,27 @@ impl Selection {
         changed.iter().for_each(|&i| matched.findings[i] = Finding::Passed);
         matching.find(run, target, room, matched, Some(&numbers)).await
     }
+}
+
+/// The row of one key: read while it is latched, unless all statements of the block see one snapshot.
+async fn find_one(run: Run<'_>, target: &Target, key: Vec<u8>) -> Result<Matched, SqlError> {
+    let engine = Arc::clone(run.query.engine());
+    let Some(snapshot) = run.session.block_snapshot(&engine) else { return Ok(Matched::only(key)) };
+    let own = run.session.open_transaction();
+    if own.is_some_and(|own| own.own(&target.table, &key, |_| ()).is_some()) {
+        return Ok(Matched::only(key));
+    }
+    let table = Arc::clone(&target.table);
+    let read = move || {
+        let (found, _) = engine.get(&table, &key, snapshot.view(), |row| row.ts)?;
+        Ok((key, found))
+    };
+    let (key, found) = run.query.runtime().lookup(read).await?;
+    let mut matched = Matched::default();
+    if let Some(ts) = found {
+        matched.push(&key, Finding::Read(ts), (0, 0));
+    }
+    Ok(matched)
 }
 
 /// The query that finds the rows.
@@ -215,6 +236,9 @@ impl Matched {
     }
 }
 
+/// `ORDER BY` and `LIMIT`.
+pub(crate) type Bounds = (Option<ast::OrderBy>, Option<ast::LimitClause>);
+
 /// What a set needs for each key beside the key itself.
 const SEEN_BYTES: usize = size_of::<Vec<u8>>() * 2;
 
@@ -234,9 +258,25 @@ impl Matching {
     ) -> Result<Self, SqlError> {
         let repeats = !others.is_empty();
         let (columns, expressions): (Vec<Column>, Vec<Expr>) = computed.into_iter().unzip();
-        let statement = statement(with, target, others, selection, expressions)?;
+        let statement = statement(with, target, others, selection, expressions, (None, None))?;
         let query = SourceQuery::plan(scope, statement, types).await?;
         Ok(Matching { query, computed: columns, repeats })
+    }
+
+    /// A query for the rows of `target` that match `selection`: the first of them by `bounds`.
+    ///
+    /// # Errors
+    /// Those of planning.
+    pub(crate) async fn plan_within(
+        scope: Scope<'_>,
+        target: &Target,
+        selection: Option<Expr>,
+        bounds: Bounds,
+        types: &mut ParameterTypes,
+    ) -> Result<Self, SqlError> {
+        let statement = statement(None, target, Vec::new(), selection, Vec::new(), bounds)?;
+        let query = SourceQuery::plan(scope, statement, types).await?;
+        Ok(Matching { query, computed: Vec::new(), repeats: false })
     }
 
     /// Adds the rows to `matched`; with `again`, those with these keys take the places that they have there.
@@ -343,10 +383,13 @@ fn statement(
     others: Vec<TableWithJoins>,
     selection: Option<Expr>,
     expressions: Vec<Expr>,
+    (order_by, limit_clause): Bounds,
 ) -> Result<ast::Statement, SqlError> {
     let mut parsed = syntax::parse("select 1 from t as a")?.statement;
     let ast::Statement::Query(query) = &mut parsed else { unreachable!("a select is a query") };
     query.with = with;
+    query.order_by = order_by;
+    query.limit_clause = limit_clause;
     let SetExpr::Select(select) = query.body.as_mut() else { unreachable!("a select is a select") };
     if let TableFactor::Table { name, alias: Some(alias), .. } = &mut select.from[0].relation {
         let quoted = |text: &str| ObjectNamePart::Identifier(Ident::with_quote('"', text));

@@ -12,6 +12,7 @@ mod constant;
 mod delete;
 mod destination;
 mod insert;
+mod locking;
 mod matched;
 mod names;
 mod point;
@@ -31,6 +32,7 @@ pub(crate) use constant::{Constant, ParameterTypes, Parameters};
 pub(crate) use delete::Delete;
 pub(crate) use destination::{Destination, Writer};
 pub(crate) use insert::Insert;
+pub(crate) use locking::LockingQuery;
 pub(crate) use names::{column, new_table_name, qualified, table};
 pub(crate) use point::PointWrite;
 pub(crate) use sink::RowSink;
@@ -39,7 +41,7 @@ pub(crate) use types::column_type;
 pub(crate) use update::Update;
 pub(crate) use writers::Writers;
 
-use crate::context::QueryEngine;
+use crate::context::{Narrowed, QueryEngine};
 use oribi_engine::{Commit, Engine, Table};
 use oribi_session::sql::{SqlError, SqlSession};
 use oribi_types::{Error, ErrorKind};
@@ -59,6 +61,8 @@ pub(crate) struct Run<'a> {
     pub(crate) query: &'a Arc<QueryEngine>,
     pub(crate) session: &'a Arc<SqlSession>,
     pub(crate) parameters: Parameters<'a>,
+    /// Which rows of a table there are for it, if not all.
+    pub(crate) narrowed: Option<&'a Arc<Narrowed>>,
 }
 
 impl Run<'_> {

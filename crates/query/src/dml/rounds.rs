@@ -15,8 +15,8 @@ use super::destination::Write;
 use super::matched::{Matched, Selection, Target};
 use super::room::Room;
 use super::{Destination, Parameters, Run, Writer};
-use crate::context::QueryEngine;
-use oribi_engine::{Commit, Decision, ReadAhead, RowVersion, Table, WriteOp};
+use crate::context::{Narrowed, QueryEngine};
+use oribi_engine::{Author, Commit, Decision, ReadAhead, RowVersion, Table, WriteOp};
 use oribi_session::sql::{SqlError, SqlSession};
 use oribi_types::{ColumnType, Value};
 use std::sync::Arc;
@@ -101,6 +101,8 @@ pub(super) async fn read_and_write<T: Send + 'static>(
         .await?;
     let changed = match round? {
         Round::Written(written) => return Ok(written),
+        // No later snapshot shows the rows.
+        Round::Changed(_) if run.session.modes().repeatable_read => return Err(super::changed().into()),
         Round::Changed(rows) => rows,
     };
     drop(turn);
@@ -133,7 +135,10 @@ pub(super) async fn alone<T: Send + 'static>(
     let (_, found) = destination
         .write(table, usize::MAX, look, move |look, writer| {
             let held = writer.engine.hold(&of)?;
-            let write: &Write<'_> = &|ops, decide, ahead| held.write(ops, decide, ahead);
+            let write: &Write<'_> = &|(within, blocked), ops, decide, ahead| {
+                let author = Author { within, held: Some(&held), blocked };
+                writer.engine.write_as(&author, true, ops, decide, ahead)
+            };
             for _ in 0..LOOKS_MAX {
                 if let Some(found) = look(&writer.holding(write))? {
                     return Ok(found);
@@ -151,6 +156,7 @@ struct Statement {
     session: Arc<SqlSession>,
     types: Vec<ColumnType>,
     values: Vec<Value>,
+    narrowed: Option<Arc<Narrowed>>,
 }
 
 impl Statement {
@@ -160,11 +166,13 @@ impl Statement {
             session: Arc::clone(run.session),
             types: run.parameters.types.to_vec(),
             values: run.parameters.values.to_vec(),
+            narrowed: run.narrowed.cloned(),
         }
     }
 
     fn run(&self) -> Run<'_> {
         let parameters = Parameters { types: &self.types, values: &self.values };
-        Run { query: &self.query, session: &self.session, parameters }
+        let narrowed = self.narrowed.as_ref();
+        Run { query: &self.query, session: &self.session, parameters, narrowed }
     }
 }

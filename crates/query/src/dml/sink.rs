@@ -10,6 +10,7 @@ use super::insert::insert_new;
 use super::room::Room;
 use super::rows::check_not_null;
 use super::settle;
+use crate::block::{self, Patience};
 use arrow::array::{Array, ArrayRef, RecordBatch, RecordBatchOptions};
 use arrow::datatypes::{Schema as ArrowSchema, SchemaRef};
 use oribi_engine::{Commit, EncodedRows, Import, Table};
@@ -39,6 +40,8 @@ pub(crate) struct RowSink {
     import: Option<Import>,
     /// Those that came, gathered or imported.
     count: u64,
+    /// Whether a row that others have locked is waited for with the rows in hand.
+    cannot_begin_anew: bool,
 }
 
 impl RowSink {
@@ -58,7 +61,14 @@ impl RowSink {
             rows: EncodedRows::default(),
             import: None,
             count: 0,
+            cannot_begin_anew: false,
         }
+    }
+
+    /// The same for rows that come but once.
+    #[must_use]
+    pub(crate) fn of_client(self) -> Self {
+        RowSink { cannot_begin_anew: true, ..self }
     }
 
     /// Takes rows for a plain insert, which may grow into an import.
@@ -123,7 +133,7 @@ impl RowSink {
     /// Inserts the rows gathered. If the table was altered since they came, they become rows of what it is now: they cannot
     /// be asked for again.
     async fn insert(&mut self) -> Result<Commit, SqlError> {
-        let mut attempts_left = ATTEMPTS_MAX;
+        let (mut attempts_left, mut patience) = (ATTEMPTS_MAX, Patience::default());
         loop {
             attempts_left -= 1;
             let rows = std::mem::take(&mut self.rows);
@@ -139,6 +149,11 @@ impl RowSink {
                         newest.ok_or_else(|| oribi_types::Error::not_found("the table was dropped"))?;
                     self.schema = self.table.schema();
                     self.rows = rows.renewed(&self.schema);
+                }
+                Err(error) if block::is_locked(&error) && self.cannot_begin_anew => {
+                    let (query, session) = (self.destination.query(), self.destination.session());
+                    block::wait_for_row(query, session, error, &mut patience).await?;
+                    (self.rows, attempts_left) = (rows, attempts_left + 1);
                 }
                 inserted => return inserted,
             }

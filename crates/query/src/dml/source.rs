@@ -105,7 +105,7 @@ impl SourceQuery {
     /// # Errors
     /// Those of planning.
     pub(crate) async fn begin(&self, run: Run<'_>) -> Result<(StatementContext, Logical), SqlError> {
-        let context = run.query.begin(run.session)?;
+        let context = run.query.begin_narrowed(run.session, run.narrowed.cloned())?;
         let mut planned = Arc::clone(&self.planned);
         if planned.made_for != Some(context.view.made_for()) {
             planned = Arc::new(plan(run.query, &context, &self.statement, &self.sql).await?);
@@ -329,7 +329,7 @@ mod tests {
         /// The table that a run's plan reads.
         async fn read_by(&self, query: &SourceQuery) -> Arc<dyn TableSource> {
             let parameters = Parameters { types: &[], values: &[] };
-            let run = Run { query: &self.query, session: &self.session, parameters };
+            let run = Run { query: &self.query, session: &self.session, parameters, narrowed: None };
             let (_, logical) = query.begin(run).await.unwrap();
             let mut read = None;
             let noted = logical.plan.apply(|node| {
@@ -370,7 +370,7 @@ mod tests {
         db.run("delete from t where k = 200").await;
         let query = db.plan("select n, v, k from t").await;
         let parameters = Parameters { types: &[], values: &[] };
-        let run = Run { query: &db.query, session: &db.session, parameters };
+        let run = Run { query: &db.query, session: &db.session, parameters, narrowed: None };
         let (context, logical) = query.begin(run).await.unwrap();
         let plan = db.query.plan_physical(&context, logical).await.unwrap();
         let known = StatisticsContext::new().compute(plan.as_ref(), &StatisticsArgs::new()).unwrap();

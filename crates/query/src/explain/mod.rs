@@ -132,7 +132,7 @@ impl Explain {
             What::Query(query) => Explained::of(query, run, self).await?.text(self.options.verbose),
             What::Point(point) if self.options.analyze => {
                 let start = Instant::now();
-                let (batch, sources) = point.run_counted(run.query, run.parameters.values).await?;
+                let (batch, sources) = point.run_counted(run).await?;
                 let time = milliseconds(start.elapsed());
                 format!("{}: {sources}\nrows: {}, time: {time}", point.describe(), batch.num_rows())
             }
@@ -148,7 +148,7 @@ impl Explain {
                 let mut told = json!({ "Plan": json::node("Point Read", &point.describe()) });
                 if self.options.analyze {
                     let start = Instant::now();
-                    let (batch, sources) = point.run_counted(run.query, run.parameters.values).await?;
+                    let (batch, sources) = point.run_counted(run).await?;
                     told["Execution Time"] = json!(json::milliseconds(start.elapsed()));
                     told["Plan"]["Actual Rows"] = json!(batch.num_rows());
                     told["Plan"]["Sources"] = json!(sources.to_string());

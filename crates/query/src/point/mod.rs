@@ -8,6 +8,7 @@ mod single;
 
 use crate::context::QueryEngine;
 use crate::delivery;
+use crate::dml::Run;
 use crate::unread::{self, Counted, Made, Place, Unread};
 use arrow::array::RecordBatch;
 use arrow::compute::concat_batches;
@@ -15,11 +16,11 @@ use arrow::datatypes::{Field, Schema as ArrowSchema, SchemaRef};
 use datafusion::execution::memory_pool::{MemoryConsumer, MemoryPool, MemoryReservation};
 use datafusion::sql::sqlparser::ast::Statement;
 use futures::future::OptionFuture;
-use oribi_engine::{Engine, Lookup, Obligation, ReadView, RowVersion, Table, UpTo};
+use oribi_engine::{Engine, Lookup, Obligation, ReadView, RowVersion, Table, Transaction, UpTo};
 use oribi_session::sql::{RowStream, SqlError, SqlSession};
 use oribi_types::batch::BatchBuilder;
 use oribi_types::key::encode_key;
-use oribi_types::{ColumnType, Error, ErrorKind, Result, Schema, Value, ValueRef};
+use oribi_types::{ColumnType, Error, ErrorKind, Result, Schema, Timestamp, Value, ValueRef};
 use recognise::{KeyLookup, Operand};
 use std::fmt;
 use std::sync::Arc;
@@ -131,40 +132,40 @@ impl PointRead {
     ///
     /// # Errors
     /// `Corrupt`, `Unavailable`; `Conflict` if the table was altered since the statement was prepared.
-    pub(crate) async fn run(&self, query: &QueryEngine, parameters: &[Value]) -> Result<RowStream, SqlError> {
-        let unread = (!unread::is_short(&self.0.columns)).then(|| query.unread());
-        let (batch, counted) = self.read(query, parameters, unread, None).await?;
+    pub(crate) async fn run(&self, run: Run<'_>) -> Result<RowStream, SqlError> {
+        let unread = (!unread::is_short(&self.0.columns)).then(|| run.query.unread());
+        let (batch, counted) = self.read(run, unread, None).await?;
         Ok(delivery::made(batch, counted))
     }
 
     /// As [`run`](Self::run), and where the rows came from.
-    pub(crate) async fn run_counted(
-        &self,
-        query: &QueryEngine,
-        parameters: &[Value],
-    ) -> Result<(RecordBatch, Sources), SqlError> {
+    pub(crate) async fn run_counted(&self, run: Run<'_>) -> Result<(RecordBatch, Sources), SqlError> {
         let mut sources = Sources::default();
-        let (batch, _) = self.read(query, parameters, None, Some(&mut sources)).await?;
+        let (batch, _) = self.read(run, None, Some(&mut sources)).await?;
         Ok((batch, sources))
     }
 
     /// The rows; where a client may leave them `unread`, once there is room for them.
     async fn read(
         &self,
-        query: &QueryEngine,
-        parameters: &[Value],
+        run: Run<'_>,
         unread: Option<&Arc<Unread>>,
         mut sources: Option<&mut Sources>,
     ) -> Result<(RecordBatch, Vec<Counted>), SqlError> {
         let plan = &self.0;
-        let keys = plan.keys(parameters)?;
+        let query = run.query;
+        let keys = plan.keys(run.parameters.values)?;
+        let own = run.session.open_transaction().filter(|own| own.writes_to(&plan.table));
         let memory = query.memory_pool();
         let (mut place, mut bytes_max) = (None, bytes_without_room(unread));
         // Several rows are read as of one moment; the snapshot lives until the last of them is.
         let (snapshot, looked) = loop {
-            let snapshot = (keys.len() > 1).then(|| plan.engine.snapshot());
+            let of_block = run.session.block_snapshot(&plan.engine);
+            let snapshot = of_block.or_else(|| (keys.len() > 1).then(|| Arc::new(plan.engine.snapshot())));
             let view = snapshot.as_ref().map_or_else(|| plan.engine.read_view(), |snapshot| snapshot.view());
-            if let Some(looked) = plan.look(&keys, view, memory, bytes_max, sources.as_deref_mut())? {
+            if let Some(looked) =
+                plan.look(&keys, own.as_deref(), view, memory, bytes_max, sources.as_deref_mut())?
+            {
                 break (snapshot, looked);
             }
             drop(snapshot);
@@ -243,10 +244,11 @@ impl Plan {
         Ok(keys)
     }
 
-    /// What memory has of `keys`; `None` if its rows have more than `bytes_max` bytes.
+    /// What memory, or the block's own transaction, has of `keys`; `None` if its rows have more than `bytes_max` bytes.
     fn look(
         &self,
         keys: &[Vec<u8>],
+        own: Option<&Transaction>,
         view: ReadView,
         memory: &Arc<dyn MemoryPool>,
         bytes_max: usize,
@@ -256,6 +258,17 @@ impl Plan {
         let mut pending = Vec::new();
         let mut obligation = Obligation::default();
         for key in keys {
+            // What the block has made of it, its statements see.
+            let made = own.and_then(|own| {
+                own.own(&self.table, key, |row| {
+                    row.map_or(Ok(true), |row| rows.push(RowVersion { key, row, ts: Timestamp::MAX }))
+                })
+            });
+            match made.transpose()? {
+                None => {}
+                Some(true) => continue,
+                Some(false) => return Ok(None),
+            }
             let mut found = sources.as_mut().map(|sources| match self.engine.is_cached(&self.table, key) {
                 true => &mut sources.row_cache,
                 false => &mut sources.memtable,

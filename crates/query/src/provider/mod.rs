@@ -7,6 +7,7 @@
 mod columns;
 mod key_bounds;
 mod ordered_limit;
+mod overlay;
 mod range;
 mod scan;
 mod statistics;
@@ -34,6 +35,7 @@ use key_bounds::KeyBounds;
 use oribi_engine::{KeyRange, Outline, Table};
 use oribi_types::Schema;
 use oribi_types::batch::ts_field;
+use overlay::{OverlayExec, Seen, with_key};
 use std::fmt;
 use std::sync::Arc;
 
@@ -220,21 +222,43 @@ impl TableProvider for OribiTable {
         // What a plan reads that was made before, the session's block may have changed since.
         block::admit_reading(&view.session, &self.table)
             .map_err(|e| DataFusionError::External(Box::new(e)))?;
+        let Some(seen) = Seen::of(&view, self) else {
+            return self.read(state, &view, projection, filters, limit).await;
+        };
+        let all = || (0..self.columns.arrow.fields().len()).collect();
+        let projection = projection.cloned().unwrap_or_else(all);
+        // How many rows of it are hidden is not known.
+        let read = with_key(&self.columns.schema, &projection);
+        let base = self.read(state, &view, Some(&read), filters, None).await?;
+        Ok(Arc::new(OverlayExec::new(seen, &self.columns, &projection, base)?))
+    }
+}
+
+impl OribiTable {
+    /// Reads what is there for everybody.
+    async fn read(
+        &self,
+        state: &dyn Session,
+        view: &Arc<StatementView>,
+        projection: Option<&Vec<usize>>,
+        filters: &[Expr],
+        limit: Option<usize>,
+    ) -> Result<Arc<dyn ExecutionPlan>> {
         let bounds = KeyBounds::of(&self.columns.schema, filters);
         let tablets = bounds.tablets(&self.table);
         let batch_rows = self.batch_rows(&bounds.keys, projection, state.config().batch_size())?;
-        if let Some(range) = self.range(&view, &bounds, &tablets, projection, batch_rows, limit).await? {
+        if let Some(range) = self.range(view, &bounds, &tablets, projection, batch_rows, limit).await? {
             return Ok(DataSourceExec::from_data_source(range));
         }
         view.note_scan(&self.table, &tablets);
-        let outline = self.table_outline(&view, &tablets);
+        let outline = self.table_outline(view, &tablets);
         if outline.memory_rows == 0 && outline.files.is_empty() {
             return Ok(Arc::new(EmptyExec::new(project_schema(&self.columns.arrow, projection)?)));
         }
         let partitions = partitions(&outline).min(state.config().target_partitions());
-        let statistics = self.statistics(&view, &outline, &tablets, projection).await?;
+        let statistics = self.statistics(view, &outline, &tablets, projection).await?;
         let plan = scan::Plan { tablets, partitions, batch_rows, statistics };
-        let of = (&view, &self.table, &self.columns);
+        let of = (view, &self.table, &self.columns);
         Ok(DataSourceExec::from_data_source(TableSource::new(of, plan, projection, limit)?))
     }
 }

@@ -55,12 +55,19 @@ impl Db {
     /// Closes the database and opens its folder again.
     pub fn reopen(mut self) -> Self {
         let (dir, options) = (self.dir.take().unwrap(), self.engine.options().clone());
+        self.engine.close().unwrap();
         drop(self);
         Db::open(dir, options)
     }
 
     pub fn spill_dir(&self) -> std::path::PathBuf {
         self.dir.as_ref().unwrap().path().join("spill")
+    }
+
+    /// Another client of the same database.
+    pub fn client(&self, name: &str) -> Db {
+        let (engine, query) = (Arc::clone(&self.engine), Arc::clone(&self.query));
+        Db { engine, query, session: SqlSession::new(name, "oribi"), dir: None }
     }
 
     pub async fn outcome(&self, sql: &str, parameters: &[Value]) -> Result<Outcome, SqlError> {
@@ -154,7 +161,10 @@ impl Db {
 
 impl Drop for Db {
     fn drop(&mut self) {
-        self.engine.close().unwrap();
+        // A client leaves the database to the others.
+        if self.dir.is_some() {
+            self.engine.close().unwrap();
+        }
     }
 }
 

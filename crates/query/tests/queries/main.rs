@@ -40,6 +40,8 @@ mod statistics_hold_with_rows_in_memory;
 mod stored_values_keep_their_limits;
 mod subqueries_without_rows_are_null;
 mod tables_are_defined_by_sql;
+mod transactions_see_what_they_write;
+mod transactions_wait_for_each_other;
 mod unread_rows_have_so_much_room;
 mod updates_change_what_they_match;
 mod values_are_inserted_as_written;

@@ -181,7 +181,7 @@ async fn refusals_say_what_is_wrong() {
         ("create index i on t (id)", "0A000"),
         ("grant select on t to public", "0A000"),
         ("select 1 into u", "0A000"),
-        ("select * from t for update", "0A000"),
+        ("select * from t a, t b for update", "0A000"),
     ];
     for (sql, state) in wrong {
         assert_eq!(db.state(sql).await, state, "{sql}");

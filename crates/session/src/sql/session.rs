@@ -2,6 +2,7 @@
 
 use super::{SqlError, TimeZone};
 use futures::future::BoxFuture;
+use oribi_engine::{Blocked, Engine, Snapshot, Transaction};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -9,6 +10,10 @@ use std::time::Duration;
 
 /// The setting that limits how long a statement may take.
 pub const STATEMENT_TIMEOUT: &str = "statement_timeout";
+
+/// The settings that limit how long it may wait for rows that others have locked, and how long a client may leave a block alone.
+pub const LOCK_TIMEOUT: &str = "lock_timeout";
+pub const IDLE_IN_TRANSACTION_TIMEOUT: &str = "idle_in_transaction_session_timeout";
 
 /// The settings that planning looks at: a plan holds while they are what they were.
 const PLANNED_FOR: [&str; 2] = ["search_path", "timezone"];
@@ -31,7 +36,17 @@ pub enum TransactionStatus {
     Failed,
 }
 
-/// What the statements of a block decided to change, and its `COMMIT` changes.
+/// How a block was begun.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct BlockModes {
+    /// All of its statements see one snapshot.
+    pub repeatable_read: bool,
+    pub read_only: bool,
+    /// No `BEGIN` began it, but a message of several statements, which ends it.
+    pub implicit: bool,
+}
+
+/// What `COMMIT` does beside committing the block's transaction: a statement that is not decided before.
 pub struct Staged {
     /// The only table whose rows change; `None` for a change of the catalog.
     pub table: Option<u64>,
@@ -52,8 +67,29 @@ pub struct SqlSession {
     before_block: Mutex<BeforeBlock>,
     /// A [`TransactionStatus`]. Each statement asks several times.
     status: AtomicU8,
-    staged: Mutex<Option<Staged>>,
+    block: Mutex<Block>,
+    /// The row that kept the last statement from writing.
+    blocked: Mutex<Option<Blocked>>,
     warnings: Mutex<Vec<String>>,
+}
+
+/// What a session's block has come to.
+#[derive(Default)]
+struct Block {
+    modes: BlockModes,
+    /// Begun by the first statement that needs it.
+    transaction: Option<Arc<Transaction>>,
+    /// Taken by the first statement, if all see one.
+    snapshot: Option<Arc<Snapshot>>,
+    staged: Option<Staged>,
+}
+
+/// A block that has ended.
+pub struct EndedBlock {
+    pub status: TransactionStatus,
+    pub modes: BlockModes,
+    pub transaction: Option<Arc<Transaction>>,
+    pub staged: Option<Staged>,
 }
 
 /// The settings that a session made.
@@ -105,7 +141,8 @@ impl SqlSession {
             statement_timeout_ms: AtomicU32::new(0),
             before_block: Mutex::default(),
             status: AtomicU8::new(TransactionStatus::Idle as u8),
-            staged: Mutex::default(),
+            block: Mutex::default(),
+            blocked: Mutex::default(),
             warnings: Mutex::default(),
         })
     }
@@ -205,35 +242,146 @@ impl SqlSession {
         }
     }
 
-    /// The SQL engine's to call. What the session's block staged is forgotten.
+    /// The SQL engine's to call. Whatever the session's block has come to is undone.
     pub fn set_transaction(&self, status: TransactionStatus) {
-        *lock(&self.staged) = None;
+        let block = std::mem::take(&mut *lock(&self.block));
         self.status.store(status as u8, Ordering::Relaxed);
-    }
-
-    /// A statement failed, and with it the block that the session is in, if any: what it staged is forgotten. The SQL
-    /// engine's to call, and the door's when it fails a statement itself.
-    pub fn fail(&self) {
-        if self.transaction() == TransactionStatus::Open {
-            self.set_transaction(TransactionStatus::Failed);
+        if let Some(transaction) = block.transaction {
+            transaction.roll_back();
         }
     }
 
-    /// Leaves what the block is to change when it is committed.
+    /// Begins a block. The SQL engine's to call.
+    pub fn begin_block(&self, modes: BlockModes) {
+        self.set_transaction(TransactionStatus::Open);
+        lock(&self.block).modes = modes;
+    }
+
+    /// How the block was begun; outside of one, the defaults.
+    pub fn modes(&self) -> BlockModes {
+        match self.transaction() {
+            TransactionStatus::Idle => BlockModes::default(),
+            _ => lock(&self.block).modes,
+        }
+    }
+
+    pub fn set_modes(&self, modes: BlockModes) {
+        lock(&self.block).modes = modes;
+    }
+
+    /// The transaction of the block, if a statement needed one.
+    pub fn open_transaction(&self) -> Option<Arc<Transaction>> {
+        match self.transaction() {
+            TransactionStatus::Idle => None,
+            _ => lock(&self.block).transaction.clone(),
+        }
+    }
+
+    /// Whether what the session reads is what everybody reads: it is in no block, or in a series of statements none of which has
+    /// written.
+    #[inline]
+    pub fn reads_what_all_read(&self) -> bool {
+        self.transaction() == TransactionStatus::Idle || self.is_unwritten_series()
+    }
+
+    #[cold]
+    fn is_unwritten_series(&self) -> bool {
+        let block = lock(&self.block);
+        let is_unwritten = block.modes.implicit && block.transaction.is_none() && block.staged.is_none();
+        is_unwritten && self.transaction() == TransactionStatus::Open
+    }
+
+    /// The transaction of the block, in which the session is.
+    pub fn begin_transaction(&self, engine: &Arc<Engine>) -> Arc<Transaction> {
+        lock(&self.block).transaction.get_or_insert_with(|| engine.begin()).clone()
+    }
+
+    /// What all statements of the block see, if that is one snapshot.
+    pub fn block_snapshot(&self, engine: &Engine) -> Option<Arc<Snapshot>> {
+        if self.transaction() == TransactionStatus::Idle {
+            return None;
+        }
+        let mut block = lock(&self.block);
+        let is_one = block.modes.repeatable_read;
+        is_one.then(|| block.snapshot.get_or_insert_with(|| Arc::new(engine.snapshot())).clone())
+    }
+
+    /// Whether a statement of the block has taken that snapshot.
+    pub fn has_block_snapshot(&self) -> bool {
+        lock(&self.block).snapshot.is_some()
+    }
+
+    /// A statement failed, and with it the block that the session is in, if any: what it changed since its last savepoint is undone,
+    /// and nothing runs but `ROLLBACK TO` that, or what ends the block. The SQL engine's to call, and the door's when it fails a
+    /// statement itself.
+    pub fn fail(&self) {
+        if self.transaction() == TransactionStatus::Open {
+            let mut block = lock(&self.block);
+            let (transaction, staged) = (block.transaction.clone(), block.staged.take());
+            self.status.store(TransactionStatus::Failed as u8, Ordering::Relaxed);
+            drop((block, staged));
+            if let Some(transaction) = transaction {
+                transaction.fail();
+            }
+        }
+    }
+
+    /// What came after a savepoint is undone, and the block goes on; false if there is no savepoint of the name.
+    pub fn roll_back_to(&self, savepoint: &str) -> bool {
+        let Some(transaction) = self.open_transaction() else { return false };
+        if !transaction.roll_back_to(savepoint) {
+            return false;
+        }
+        lock(&self.block).staged = None;
+        self.status.store(TransactionStatus::Open as u8, Ordering::Relaxed);
+        true
+    }
+
+    /// Leaves what the block is to do when it is committed.
     pub fn stage(&self, staged: Staged) {
-        *lock(&self.staged) = Some(staged);
+        lock(&self.block).staged = Some(staged);
     }
 
     /// The table of what the block has staged, if it has: see [`Staged::table`].
     pub fn staged_table(&self) -> Option<Option<u64>> {
-        lock(&self.staged).as_ref().map(|staged| staged.table)
+        match self.transaction() {
+            TransactionStatus::Idle => None,
+            _ => lock(&self.block).staged.as_ref().map(|staged| staged.table),
+        }
     }
 
-    /// Ends the block; returns where it stood, and what it staged.
-    pub fn end_block(&self) -> (TransactionStatus, Option<Staged>) {
-        let (status, staged) = (self.transaction(), lock(&self.staged).take());
-        self.set_transaction(TransactionStatus::Idle);
-        (status, staged)
+    /// Ends the block; returns where it stood, and what it has come to.
+    pub fn end_block(&self) -> EndedBlock {
+        let status = self.transaction();
+        let Block { modes, transaction, staged, .. } = std::mem::take(&mut *lock(&self.block));
+        self.status.store(TransactionStatus::Idle as u8, Ordering::Relaxed);
+        EndedBlock { status, modes, transaction, staged }
+    }
+
+    /// Notes that a transaction has locked a row which a statement would write.
+    pub fn note_blocked(&self, by: Blocked) {
+        *lock(&self.blocked) = Some(by);
+    }
+
+    pub fn take_blocked(&self) -> Option<Blocked> {
+        lock(&self.blocked).take()
+    }
+
+    /// How long a statement may wait for locked rows, if that is limited.
+    pub fn lock_timeout(&self) -> Option<Duration> {
+        self.limit(LOCK_TIMEOUT)
+    }
+
+    /// How long the client may leave the block alone that the session is in, if that is limited.
+    pub fn idle_timeout(&self) -> Option<Duration> {
+        match self.transaction() {
+            TransactionStatus::Idle => None,
+            _ => self.limit(IDLE_IN_TRANSACTION_TIMEOUT),
+        }
+    }
+
+    fn limit(&self, name: &str) -> Option<Duration> {
+        self.setting(name).and_then(|value| parse_timeout(&value)).filter(|limit| !limit.is_zero())
     }
 
     /// Leaves a warning for the client; the door sends it before the statement's answer.

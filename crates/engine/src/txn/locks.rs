@@ -1,0 +1,231 @@
+//! Rows that transactions have locked: nobody else writes them until the transaction ends, or is undone to before it did.
+//!
+//! A row is locked under the latch of its key, and whoever writes a row asks here under that latch: by the count of
+//! [`Undecided`](crate::undecided::Undecided), which a write looks at anyway, so that nothing is asked while no row is locked.
+//!
+//! Locks are for waiting, not for what is right: `COMMIT` compares each row with the one that was decided on. What takes no
+//! latches, as a truncate, takes no heed of them either.
+
+use crate::index::KeyRef;
+use hashbrown::HashTable;
+use oribi_env::locks::{self, Condvar, Mutex};
+use oribi_types::{Error, ErrorKind, Result};
+use std::collections::HashMap;
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::Notify;
+
+const STRIPES: usize = 64;
+
+/// How long a thread that waits for a row sleeps at most before it looks at the clock.
+const LOOK_APART: Duration = Duration::from_millis(50);
+
+pub(crate) struct RowLocks {
+    stripes: Box<[Stripe]>,
+    /// For each transaction that waits, the one that it waits for.
+    waits: Mutex<HashMap<u64, u64>, { locks::LOCK_WAITS }>,
+    released: Notify,
+}
+
+#[derive(Default)]
+struct Stripe {
+    rows: Mutex<HashTable<RowLock>, { locks::LEAF }>,
+    released: Condvar,
+}
+
+struct RowLock {
+    key: LockedKey,
+    holder: u64,
+    since_micros: u64,
+}
+
+/// A key of a tablet, by the tablet's generation.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct LockedKey {
+    pub hash: u64,
+    pub generation: u64,
+    pub key: Arc<[u8]>,
+}
+
+impl LockedKey {
+    fn is(&self, key: KeyRef<'_>) -> bool {
+        self.hash == key.hash && self.generation == key.generation && *self.key == *key.key
+    }
+
+    fn as_ref(&self) -> KeyRef<'_> {
+        KeyRef { hash: self.hash, generation: self.generation, key: &self.key }
+    }
+}
+
+/// A row that another transaction has locked, and who that is.
+#[derive(Clone, Debug)]
+pub struct Blocked {
+    key: LockedKey,
+    holder: u64,
+    since_micros: u64,
+}
+
+impl Blocked {
+    /// When the row was locked.
+    pub(crate) fn since_micros(&self) -> u64 {
+        self.since_micros
+    }
+}
+
+impl Default for RowLocks {
+    fn default() -> Self {
+        let stripes = (0..STRIPES).map(|_| Stripe::default()).collect();
+        RowLocks { stripes, waits: Mutex::default(), released: Notify::new() }
+    }
+}
+
+impl RowLocks {
+    fn stripe(&self, hash: u64) -> &Stripe {
+        &self.stripes[hash as usize % STRIPES]
+    }
+
+    /// The lock that another than `transaction` has on a row.
+    pub fn of_others(&self, key: KeyRef<'_>, transaction: u64) -> Option<Blocked> {
+        let rows = self.stripe(key.hash).rows.lock();
+        let lock = rows.find(key.hash, |lock| lock.key.is(key))?;
+        (lock.holder != transaction).then(|| Blocked {
+            key: lock.key.clone(),
+            holder: lock.holder,
+            since_micros: lock.since_micros,
+        })
+    }
+
+    /// Locks a row for `holder`, under its latch; false if it is locked already.
+    pub fn lock(&self, key: &LockedKey, holder: u64, now_micros: u64) -> bool {
+        let mut rows = self.stripe(key.hash).rows.lock();
+        if rows.find(key.hash, |lock| lock.key == *key).is_some() {
+            return false;
+        }
+        let lock = RowLock { key: key.clone(), holder, since_micros: now_micros };
+        rows.insert_unique(key.hash, lock, |lock| lock.key.hash);
+        true
+    }
+
+    /// Gives back rows that `holder` has locked.
+    pub fn release(&self, keys: &[LockedKey], holder: u64) {
+        for key in keys {
+            let stripe = self.stripe(key.hash);
+            let mut rows = stripe.rows.lock();
+            if let Ok(lock) = rows.find_entry(key.hash, |lock| lock.key == *key && lock.holder == holder) {
+                lock.remove();
+            }
+            drop(rows);
+            stripe.released.notify_all();
+        }
+        // Who waits for another of its rows finds that out, and waits again.
+        self.waits.lock().retain(|_, waited_for| *waited_for != holder);
+        self.released.notify_waiters();
+    }
+
+    fn is_locked(&self, blocked: &Blocked) -> bool {
+        let rows = self.stripe(blocked.key.hash).rows.lock();
+        rows.find(blocked.key.hash, |lock| lock.key == blocked.key && lock.holder == blocked.holder).is_some()
+    }
+
+    /// Waits with a thread, for a while or until the row is given back.
+    pub fn wait_a_while(&self, blocked: &Blocked) {
+        let stripe = self.stripe(blocked.key.hash);
+        let mut rows = stripe.rows.lock();
+        let key = blocked.key.as_ref();
+        if rows.find(key.hash, |lock| lock.key.is(key) && lock.holder == blocked.holder).is_some() {
+            stripe.released.wait_for(&mut rows, LOOK_APART);
+        }
+    }
+
+    /// Whether any of the keys of a tablet that are locked is `wanted`.
+    pub fn any_of(&self, generation: u64, mut wanted: impl FnMut(&[u8]) -> Result<bool>) -> Result<bool> {
+        for stripe in &self.stripes {
+            let of_tablet = |lock: &&RowLock| lock.key.generation == generation;
+            let keys: Vec<Arc<[u8]>> =
+                stripe.rows.lock().iter().filter(of_tablet).map(|lock| lock.key.key.clone()).collect();
+            for key in keys {
+                if wanted(&key)? {
+                    return Ok(true);
+                }
+            }
+        }
+        Ok(false)
+    }
+
+    /// The keys of a tablet that others than `transaction` have locked.
+    pub fn keys_of_others(&self, generation: u64, transaction: u64) -> Vec<Arc<[u8]>> {
+        let is_wanted = |lock: &&RowLock| lock.key.generation == generation && lock.holder != transaction;
+        let mut keys = Vec::new();
+        for stripe in &self.stripes {
+            keys.extend(stripe.rows.lock().iter().filter(is_wanted).map(|lock| lock.key.key.clone()));
+        }
+        keys
+    }
+
+    /// Notes that a transaction is about to wait.
+    ///
+    /// # Errors
+    /// `Conflict` if that would never end: whom it waits for waits for it.
+    fn begin_to_wait(&self, waiter: u64, blocked: &Blocked) -> Result<()> {
+        let mut waits = self.waits.lock();
+        if !self.is_locked(blocked) {
+            return Ok(());
+        }
+        let mut next = Some(blocked.holder);
+        while let Some(holder) = next {
+            if holder == waiter {
+                return Err(Error::new(ErrorKind::Conflict, "deadlock detected"));
+            }
+            next = waits.get(&holder).copied();
+        }
+        waits.insert(waiter, blocked.holder);
+        Ok(())
+    }
+}
+
+/// A wait for a row, without a thread.
+pub struct RowWait {
+    engine: Arc<crate::engine::Engine>,
+    waiter: Option<u64>,
+    blocked: Blocked,
+}
+
+impl RowWait {
+    /// `waiter` is the transaction that waits, if it is one: others lock nothing, and nobody waits for them.
+    ///
+    /// # Errors
+    /// `Conflict` for a deadlock.
+    pub(crate) fn new(
+        engine: &Arc<crate::engine::Engine>,
+        waiter: Option<u64>,
+        blocked: Blocked,
+    ) -> Result<Self> {
+        if let Some(waiter) = waiter {
+            engine.row_locks.begin_to_wait(waiter, &blocked)?;
+        }
+        Ok(RowWait { engine: engine.clone(), waiter, blocked })
+    }
+
+    /// Ready once the row was given back. Others may be faster to lock it again.
+    pub async fn over(self) {
+        let locks = &self.engine.row_locks;
+        loop {
+            let mut released = pin!(locks.released.notified());
+            // Before it is looked: none is missed that comes after.
+            released.as_mut().enable();
+            if !locks.is_locked(&self.blocked) {
+                return;
+            }
+            released.await;
+        }
+    }
+}
+
+impl Drop for RowWait {
+    fn drop(&mut self) {
+        if let Some(waiter) = self.waiter {
+            self.engine.row_locks.waits.lock().remove(&waiter);
+        }
+    }
+}

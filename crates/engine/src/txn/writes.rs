@@ -1,0 +1,112 @@
+//! What a transaction has changed so far, in order, and which change of each key is the last.
+
+use crate::catalog::Table;
+use oribi_types::Timestamp;
+use std::collections::HashMap;
+use std::sync::Arc;
+
+/// What was decided on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Seen {
+    Nothing,
+    RowOf(Timestamp),
+    /// What the transaction itself has made of the key.
+    Own,
+}
+
+pub(super) struct Change {
+    pub table: Arc<Table>,
+    pub key: Arc<[u8]>,
+    /// `None` if it is deleted.
+    pub row: Option<Box<[u8]>>,
+    pub seen: Seen,
+    /// The one before it of the same key.
+    before: Option<usize>,
+}
+
+#[derive(Default)]
+pub(super) struct WriteSet {
+    changes: Vec<Change>,
+    /// The last change of each key, by table.
+    last: HashMap<u64, HashMap<Arc<[u8]>, usize>>,
+    bytes: usize,
+}
+
+/// What a change takes beside its key and row, about.
+const CHANGE_BYTES: usize = size_of::<Change>() + size_of::<(Arc<[u8]>, usize)>() * 2;
+
+fn bytes_of(change: &Change) -> usize {
+    CHANGE_BYTES + change.key.len() + change.row.as_ref().map_or(0, |row| row.len())
+}
+
+impl WriteSet {
+    pub fn len(&self) -> usize {
+        self.changes.len()
+    }
+
+    /// Bytes of memory in use, about.
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    pub fn writes_to(&self, table: u64) -> bool {
+        self.last.get(&table).is_some_and(|keys| !keys.is_empty())
+    }
+
+    /// The last change of a key.
+    pub fn last(&self, table: u64, key: &[u8]) -> Option<&Change> {
+        self.last.get(&table)?.get(key).map(|&i| &self.changes[i])
+    }
+
+    /// The last changes of all keys of a table.
+    pub fn of_table(&self, table: u64) -> impl Iterator<Item = &Change> {
+        self.last.get(&table).into_iter().flat_map(|keys| keys.values()).map(|&i| &self.changes[i])
+    }
+
+    pub fn push(&mut self, table: &Arc<Table>, key: &[u8], row: Option<Box<[u8]>>, seen: Seen) -> &Arc<[u8]> {
+        let keys = self.last.entry(table.id()).or_default();
+        let (key, before) = match keys.get_key_value(key) {
+            Some((key, &before)) => (key.clone(), Some(before)),
+            None => (key.into(), None),
+        };
+        keys.insert(key.clone(), self.changes.len());
+        let change = Change { table: table.clone(), key, row, seen, before };
+        self.bytes += bytes_of(&change);
+        self.changes.push(change);
+        &self.changes[self.changes.len() - 1].key
+    }
+
+    /// Undoes all but the first `len` changes.
+    pub fn truncate(&mut self, len: usize) {
+        while self.changes.len() > len {
+            let Some(change) = self.changes.pop() else { return };
+            self.bytes -= bytes_of(&change);
+            if let Some(keys) = self.last.get_mut(&change.table.id()) {
+                match change.before {
+                    Some(before) => keys.insert(change.key, before),
+                    None => keys.remove(&change.key),
+                };
+            }
+        }
+    }
+
+    /// What is to be written: of each key its last change, decided on what the first saw. Keys that came and went are none.
+    pub fn into_last(self) -> Vec<Change> {
+        let mut last: Vec<usize> = self.last.values().flat_map(|keys| keys.values().copied()).collect();
+        last.sort_unstable();
+        let mut changes: Vec<Option<Change>> = self.changes.into_iter().map(Some).collect();
+        let mut written = Vec::with_capacity(last.len());
+        for i in last {
+            let Some(mut change) = changes[i].take() else { continue };
+            let mut before = change.before;
+            while let Some(first) = before.and_then(|before| changes[before].take()) {
+                (change.seen, before) = (first.seen, first.before);
+            }
+            if change.seen != Seen::Nothing || change.row.is_some() {
+                written.push(change);
+            }
+        }
+        written.sort_by(|a, b| (a.table.id(), &a.key).cmp(&(b.table.id(), &b.key)));
+        written
+    }
+}
