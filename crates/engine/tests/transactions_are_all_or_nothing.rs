@@ -160,6 +160,22 @@ fn what_a_transaction_may_keep_is_bounded() {
     transaction.roll_back();
     assert_eq!(engine.memory().queries(), queries);
     assert!(scan_now(&engine, &table).is_empty());
+
+    // So are rows that it locks alone.
+    let (transaction, blocked) = (engine.begin(), Cell::new(None));
+    let within = transaction.begin_statement(None);
+    let author = Author { within: Some(&within), held: None, blocked: &blocked };
+    let refused = (0..2000).find_map(|n| {
+        let keys: Vec<Vec<u8>> = (n * 1000..(n + 1) * 1000).map(key).collect();
+        let op = |key| WriteOp { table: &table, key, read: Read::Existing, row: &[] };
+        let ops: Vec<WriteOp<'_>> = keys.iter().map(|key| op(key.as_slice())).collect();
+        let lock =
+            &mut |_: usize, _: Option<oribi_engine::RowVersion<'_>>, _: &mut Vec<u8>| Ok(Decision::Lock);
+        engine.write_as(&author, true, &ops, lock, &mut ReadAhead::default()).err()
+    });
+    assert_eq!(refused.unwrap().kind(), ErrorKind::TooLarge);
+    drop((within, transaction));
+    put(&engine, &table, 1, "free").unwrap();
 }
 
 #[test]

@@ -53,6 +53,11 @@ impl LockedKey {
         self.hash == key.hash && self.generation == key.generation && *self.key == *key.key
     }
 
+    /// What its lock takes in memory, about.
+    pub fn bytes(&self) -> usize {
+        2 * size_of::<RowLock>() + self.key.len()
+    }
+
     fn as_ref(&self) -> KeyRef<'_> {
         KeyRef { hash: self.hash, generation: self.generation, key: &self.key }
     }

@@ -57,6 +57,7 @@ struct State {
     ended: bool,
     writes: WriteSet,
     locked: Vec<LockedKey>,
+    locked_bytes: usize,
     /// To be locked by the write that is being decided.
     to_lock: Vec<LockedKey>,
     savepoints: Vec<(String, Mark)>,
@@ -215,10 +216,11 @@ impl Transaction {
         for key in std::mem::take(&mut state.to_lock) {
             if self.engine.row_locks.lock(&key, self.id, now_micros) {
                 self.engine.undecided.row_locked();
+                state.locked_bytes += key.bytes();
                 state.locked.push(key);
             }
         }
-        Ok(())
+        state.check_room(&self.engine.budget, self.engine.options.statement_bytes_max)
     }
 }
 
@@ -231,9 +233,16 @@ impl State {
     fn undo_to(&mut self, mark: Mark) -> Vec<LockedKey> {
         self.writes.truncate(mark.changes);
         self.to_lock.clear();
-        let steps = self.writes.bytes() / STEP_BYTES;
+        let released = self.locked.split_off(mark.locked.min(self.locked.len()));
+        self.locked_bytes -= released.iter().map(LockedKey::bytes).sum::<usize>();
+        let steps = self.bytes() / STEP_BYTES;
         self.reserved.truncate(steps);
-        self.locked.split_off(mark.locked.min(self.locked.len()))
+        released
+    }
+
+    /// Bytes of memory in use, about.
+    fn bytes(&self) -> usize {
+        self.writes.bytes() + self.locked_bytes
     }
 
     fn check(&self, epoch: u64) -> Result<()> {
@@ -246,10 +255,10 @@ impl State {
     /// # Errors
     /// `TooLarge` if the changes are more than a log record takes, or than there is memory for.
     fn check_room(&mut self, budget: &Arc<MemoryBudget>, bytes_max: usize) -> Result<()> {
-        let bytes = self.writes.bytes();
+        let bytes = self.bytes();
         if bytes > bytes_max {
             return Err(Error::too_large(format!(
-                "the transaction changes more than statement_bytes_max ({bytes_max} bytes)"
+                "the transaction changes or locks more than statement_bytes_max ({bytes_max} bytes)"
             )));
         }
         while self.reserved.len() < bytes / STEP_BYTES {

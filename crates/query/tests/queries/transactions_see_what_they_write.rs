@@ -76,6 +76,7 @@ async fn a_block_reads_as_if_each_statement_had_been_committed() {
     assert_eq!(answers(&block).await, after);
     assert_eq!(answers(&other).await, after);
     block.flush("t");
+    drop(other);
     assert_eq!(answers(&block.reopen()).await, after);
 }
 
