@@ -8,6 +8,9 @@
 //! While there are writes, a thread of its own raises the ceiling, long before a write would have to wait for that. Only
 //! the first write after ten quiet minutes does.
 //!
+//! A bulk write that is applied at a timestamp ahead of all others leaves these so many below it, and no more: once they are
+//! [scarce](crate::timeline::Timeline::is_scarce), who begins to write waits for it here.
+//!
 //! While the ceiling cannot be raised, because the disk is full, writes go on below it: their timestamps stand nearly still,
 //! 4,096 of them to a microsecond, until the ceiling is raised again. Rows that expire by their timestamp are refused then.
 
@@ -54,7 +57,7 @@ impl Engine {
         now_micros: u64,
         near: impl Fn() -> bool,
     ) -> Result<()> {
-        if self.ahead(1, now_micros) < self.timeline.ceiling() {
+        if self.ahead(1, now_micros) < self.timeline.plenty_below() {
             return Ok(());
         }
         self.reserve_late(waits, now_micros, near())
@@ -62,6 +65,15 @@ impl Engine {
 
     #[cold]
     fn reserve_late(&self, waits: bool, now_micros: u64, near: bool) -> Result<()> {
+        while self.timeline.is_scarce() {
+            if !waits {
+                return Err(would_block("a bulk write comes to its end"));
+            }
+            self.timeline.wait_for_appointment()?;
+        }
+        if self.ahead(1, now_micros) < self.timeline.ceiling() {
+            return Ok(());
+        }
         let go_on =
             || !near && self.timeline.last().micros() + KEPT_MICROS < self.timeline.ceiling().micros();
         // The background tries again and again: writes do not.

@@ -1,8 +1,9 @@
 //! Check: every checksum and every invariant of a folder that no process has open.
 
 use crate::deletions::Deletions;
+use crate::fragments::Fragments;
 use crate::manifest::{Manifest, ManifestState, TableRecord};
-use crate::record;
+use crate::record::{self, Record};
 use crate::recovery::{LOG_DIR, lock, open_files};
 use crate::tablet::{FileSet, TabletId};
 use oribi_env::Env;
@@ -133,15 +134,29 @@ fn check_log(env: &Env, dir: &Path, state: &ManifestState, report: &mut CheckRep
     let mut problem = None;
     let layouts: std::collections::HashMap<TabletId, &TableRecord> =
         state.tables.values().flat_map(|t| t.tablets.iter().map(move |id| (*id, t))).collect();
-    let read = oribi_wal::verify(env.files.as_ref(), &dir.join(LOG_DIR), state.log_start, &mut |record| {
-        let checked = record::read(record.payload).and_then(|contents| {
-            for change in contents.changes {
-                let change = change?;
-                if let (Some(table), Some(row)) = (layouts.get(&change.tablet), change.row) {
-                    table.definition.schema.layout().validate(row)?;
-                }
+    let check_changes = |changes: record::Changes<'_>| {
+        for change in changes {
+            let change = change?;
+            if let (Some(table), Some(row)) = (layouts.get(&change.tablet), change.row) {
+                table.definition.schema.layout().validate(row)?;
             }
-            Ok(())
+        }
+        Ok(())
+    };
+    let mut fragments = Fragments::from(state.log_start);
+    let read = oribi_wal::verify(env.files.as_ref(), &dir.join(LOG_DIR), state.log_start, &mut |record| {
+        fragments.begin(record.term);
+        let checked = record::read(record.payload).and_then(|read| match read {
+            Record::Write(contents) => check_changes(contents.changes),
+            Record::Fragment { bulk, changes } => {
+                fragments.add(bulk, ());
+                check_changes(changes)
+            }
+            Record::Commit(commit) => fragments.take(commit.bulk, commit.fragments).map(|_| ()),
+            Record::GivenUp { bulk } => {
+                fragments.forget(bulk);
+                Ok(())
+            }
         });
         if let Err(error) = checked {
             problem.get_or_insert_with(|| format!("log record {}: {error}", record.lsn));

@@ -17,6 +17,7 @@ use crate::tracked::would_block;
 use crate::tracker::ResultTracker;
 use crate::txn::RowLocks;
 use crate::undecided::Undecided;
+use crate::write::Fragmented;
 use arc_swap::ArcSwap;
 use oribi_env::Env;
 use oribi_env::locks::{self, Mutex};
@@ -54,6 +55,7 @@ pub struct Engine {
     pub(crate) latches: Latches,
     pub(crate) row_locks: RowLocks,
     pub(crate) released: Arc<Released>,
+    pub(crate) fragmented: Fragmented,
     pub(crate) next_memtable: AtomicU64,
     /// Held while the ceiling of timestamps is changed on disk.
     pub(crate) ceiling: Mutex<(), { locks::CEILING }>,

@@ -199,12 +199,14 @@ impl Engine {
             let _gate = self.gate.alone();
             self.log.appended()
         };
+        // Before the memtables are asked: what is noted there is not kept here.
+        let fragmented = self.fragmented.first().unwrap_or(u64::MAX);
         let catalog = self.catalog.load();
         let tablets = catalog.all_tables().flat_map(|table| &table.tablets);
         let oldest = tablets.flat_map(|tablet| {
             let state = arc_swap::Guard::into_inner(tablet.state());
             state.memtables().map(|m| m.first_lsn()).collect::<Vec<_>>()
         });
-        oldest.min().unwrap_or(u64::MAX).min(appended + 1)
+        oldest.min().unwrap_or(u64::MAX).min(appended + 1).min(fragmented)
     }
 }

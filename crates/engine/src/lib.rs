@@ -20,6 +20,7 @@ mod deletions;
 mod engine;
 mod expiry;
 mod flush;
+mod fragments;
 mod gate;
 mod held;
 mod hidden;

@@ -87,7 +87,7 @@ impl Memtable {
     }
 
     /// Takes note of a record before its first key is pushed.
-    fn note(&self, lsn: u64) {
+    pub fn note(&self, lsn: u64) {
         // As a rule the first is known, and to look is cheaper than to change.
         if lsn < self.first_lsn() {
             self.first_lsn.fetch_min(lsn, Relaxed);
@@ -215,6 +215,13 @@ impl Run {
         let applied = index.apply(key, new, placed, in_files);
         self.applied.add(&applied);
         applied.covers
+    }
+
+    /// Notes them if they are many: others that note theirs wait meanwhile.
+    pub fn note_if_many(&mut self, index: &RowIndex) {
+        if self.hashes.len() >= Hashes::CHUNK {
+            self.note(index);
+        }
     }
 
     /// Before the rows are published, so that every scan finds them, and before the memtable can be sealed.

@@ -7,7 +7,8 @@
 //! Two kinds of views, two rules:
 //! - Reads by [`Engine::read_view`] stand each for itself. One takes the newest version at or below the view's
 //!   timestamp or, that one being freed, at or below the watermark: both were committed at some moment of the read. A
-//!   version above the watermark answers nobody, or a snapshot taken afterwards would not see what was answered.
+//!   version above the watermark answers nobody, or a snapshot taken afterwards would not see what was answered. Where memory
+//!   has no other, the read goes on with a snapshot.
 //! - Reads by [`Snapshot::view`](crate::Snapshot::view) agree: of what one write changed they see all or nothing. A
 //!   version answers only if it is at or below the snapshot's timestamp; if memory has none, the files do, by commit
 //!   timestamps, marks, and the moment from which a file is visible. The horizon keeps what they need.
@@ -267,11 +268,13 @@ impl Engine {
         answer: impl FnOnce(RowVersion<'_>) -> R,
     ) -> Result<UpTo<R>> {
         let Probe { table, tablet, key } = probe;
-        let mut answer = Some(answer);
+        let (mut answer, asked, mut view) = (Some(answer), view, view);
+        // Of a read that stands for itself, if it comes to need one.
+        let mut snapshot = None;
         let stamp = loop {
             let looked = self.index.read(key, |newest| {
                 let Some(version) = self.seen(probe, newest, view) else {
-                    return Err(newest.meta.ts);
+                    return Err(());
                 };
                 let answer = answer.take().expect("answered once");
                 Ok(look(table, key.key, version, view, answer))
@@ -279,10 +282,13 @@ impl Engine {
             match looked {
                 Ok(Ok((found, obligation))) => return Ok(UpTo::Read(found, obligation)),
                 // What a snapshot sees of the row was flushed, if there was anything.
-                Ok(Err(_)) if view.registered => break None,
-                Ok(Err(applied)) => {
+                Ok(Err(())) if view.registered => break None,
+                // The row's first write in memory is being applied, which may take long: a snapshot has what was before.
+                Ok(Err(())) => {
                     self.check_answer(probe, view)?;
-                    self.timeline.wait_for_watermark(applied)?;
+                    self.timeline.wait_for_watermark(view.ts)?;
+                    let taken = snapshot.insert(self.snapshot());
+                    view = ReadView { now_micros: view.now_micros, ..taken.view() };
                 }
                 Err(stamp) => break Some(stamp),
             }
@@ -290,7 +296,14 @@ impl Engine {
         let mut buffer = FileRowBuffer::default();
         let at = if view.registered { view.ts } else { Timestamp::MAX };
         let found = self.read_files_up_to(bytes_max, table, tablet, key.key, at, &mut buffer)?;
-        self.check_answer(probe, view)?;
+        match self.check_answer(probe, view) {
+            // What the snapshot saw was truncated, which is no matter to who did not ask for it.
+            Err(_) if snapshot.is_some() => {
+                let answer = answer.take().expect("answered once");
+                return self.read_up_to(bytes_max, probe, asked, answer);
+            }
+            checked => checked?,
+        }
         let FileRow { ts, home, visible_from, may_cache } = match found {
             InFiles::Row(found) => found,
             InFiles::Nothing => return Ok(UpTo::Read(None, Obligation::default())),

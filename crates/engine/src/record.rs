@@ -1,32 +1,73 @@
-//! The payload of a log record: one atomic batch of row changes.
+//! The payload of a log record: one atomic batch of row changes, or a fragment of a large one.
 //!
 //! ```text
 //! u8   version: 1, or 2 with a request id
 //! u64  commit timestamp
-//! only in version 2:
+//! only in version 2: the request:
 //!   u8 client bytes, client, i64 sequence, i64 first incomplete, u32 result bytes, result
 //! then, to the end, per change:
 //!   u64 tablet, u8 kind (1 put, 2 delete), u32 key bytes, u32 row bytes, key, row
+//!
+//! u8   version 3, a fragment of a bulk write
+//! u64  bulk write: the LSN of its first fragment
+//! then, to the end, changes
+//!
+//! u8   version 4, the commit of a bulk write
+//! u64  commit timestamp, u64 bulk write, u32 fragments, u8 whether there is a request (0 or 1), and the request if so
+//!
+//! u8   version 5: a bulk write was given up
+//! u64  bulk write
 //! ```
 //! Little-endian. A put carries the whole new row, so the newest version is always complete.
 
 use crate::tablet::TabletId;
 use crate::tracker::{Request, is_client_id};
 use oribi_types::{Error, Result, Timestamp};
+use oribi_wal::Lsn;
 
 const PLAIN: u8 = 1;
 const TRACKED: u8 = 2;
+const FRAGMENT: u8 = 3;
+const COMMIT: u8 = 4;
+const GIVEN_UP: u8 = 5;
 const PUT: u8 = 1;
 const DELETE: u8 = 2;
 const CHANGE_HEADER_BYTES: usize = 17;
 
 /// What a record says.
+pub enum Record<'a> {
+    Write(Contents<'a>),
+    Fragment {
+        /// The LSN of the first fragment of the bulk write; of the first, its own.
+        bulk: Lsn,
+        /// In order.
+        changes: Changes<'a>,
+    },
+    Commit(BulkCommit<'a>),
+    /// The fragments of a bulk write are void.
+    GivenUp {
+        bulk: Lsn,
+    },
+}
+
+/// A write by itself.
 pub struct Contents<'a> {
     pub ts: Timestamp,
     /// If the write came with a request id.
     pub tracked: Option<Tracked<'a>>,
     /// In order.
     pub changes: Changes<'a>,
+}
+
+/// What makes the fragments of a bulk write count.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BulkCommit<'a> {
+    pub ts: Timestamp,
+    pub bulk: Lsn,
+    /// How many there are.
+    pub fragments: u32,
+    /// If the write came with a request id.
+    pub tracked: Option<Tracked<'a>>,
 }
 
 /// A request and its result.
@@ -52,15 +93,47 @@ pub(crate) fn start(buf: &mut Vec<u8>, ts: Timestamp) {
 }
 
 /// Starts a record with a request id, of a client id that is one.
-pub(crate) fn start_tracked(buf: &mut Vec<u8>, ts: Timestamp, Tracked { request, result }: Tracked<'_>) {
+pub(crate) fn start_tracked(buf: &mut Vec<u8>, ts: Timestamp, tracked: Tracked<'_>) {
     buf.push(TRACKED);
     buf.extend_from_slice(&ts.0.to_le_bytes());
+    push_tracked(buf, tracked);
+}
+
+pub(crate) fn start_fragment(buf: &mut Vec<u8>, bulk: Lsn) {
+    buf.push(FRAGMENT);
+    buf.extend_from_slice(&bulk.to_le_bytes());
+}
+
+/// A whole record.
+pub(crate) fn commit(buf: &mut Vec<u8>, commit: BulkCommit<'_>) {
+    buf.push(COMMIT);
+    buf.extend_from_slice(&commit.ts.0.to_le_bytes());
+    buf.extend_from_slice(&commit.bulk.to_le_bytes());
+    buf.extend_from_slice(&commit.fragments.to_le_bytes());
+    buf.push(commit.tracked.is_some().into());
+    if let Some(tracked) = commit.tracked {
+        push_tracked(buf, tracked);
+    }
+}
+
+/// A whole record.
+pub(crate) fn give_up(buf: &mut Vec<u8>, bulk: Lsn) {
+    buf.push(GIVEN_UP);
+    buf.extend_from_slice(&bulk.to_le_bytes());
+}
+
+fn push_tracked(buf: &mut Vec<u8>, Tracked { request, result }: Tracked<'_>) {
     buf.push(request.client.len() as u8);
     buf.extend_from_slice(request.client);
     buf.extend_from_slice(&request.sequence.to_le_bytes());
     buf.extend_from_slice(&request.first_incomplete.to_le_bytes());
     buf.extend_from_slice(&(result.len() as u32).to_le_bytes());
     buf.extend_from_slice(result);
+}
+
+/// What a change takes in a record.
+pub(crate) fn bytes(key: &[u8], row: Option<&[u8]>) -> usize {
+    CHANGE_HEADER_BYTES + key.len() + row.map_or(0, <[u8]>::len)
 }
 
 pub(crate) fn push(buf: &mut Vec<u8>, change: Change<'_>) {
@@ -78,20 +151,48 @@ pub(crate) fn push(buf: &mut Vec<u8>, change: Change<'_>) {
 /// Reads a payload.
 ///
 /// # Errors
-/// `Corrupt` if the version is unknown or the bytes end before the changes; a change is `Corrupt` where the bytes end
-/// early or name no kind, and is the last then.
-pub fn read(payload: &[u8]) -> Result<Contents<'_>> {
+/// `Corrupt` if the version is unknown, the bytes end before the changes, or go on where there are none; a change is `Corrupt`
+/// where the bytes end early or name no kind, and is the last then.
+pub fn read(payload: &[u8]) -> Result<Record<'_>> {
     let malformed = || Error::corrupt("log record: malformed");
     let (&version, rest) = payload.split_first().ok_or_else(malformed)?;
-    if version != PLAIN && version != TRACKED {
-        return Err(Error::corrupt(format!("log record: unknown version {version}")));
-    }
-    let (ts, rest) = rest.split_first_chunk::<8>().ok_or_else(malformed)?;
+    let read = match version {
+        PLAIN | TRACKED => read_write(version, rest),
+        FRAGMENT => read_u64(rest).map(|(bulk, rest)| Record::Fragment { bulk, changes: Changes { rest } }),
+        COMMIT => read_commit(rest),
+        GIVEN_UP => {
+            read_u64(rest).filter(|(_, rest)| rest.is_empty()).map(|(bulk, _)| Record::GivenUp { bulk })
+        }
+        _ => return Err(Error::corrupt(format!("log record: unknown version {version}"))),
+    };
+    read.ok_or_else(malformed)
+}
+
+fn read_u64(bytes: &[u8]) -> Option<(u64, &[u8])> {
+    bytes.split_first_chunk().map(|(number, rest)| (u64::from_le_bytes(*number), rest))
+}
+
+fn read_write(version: u8, bytes: &[u8]) -> Option<Record<'_>> {
+    let (ts, rest) = read_u64(bytes)?;
     let (tracked, rest) = match version {
-        TRACKED => read_tracked(rest).map(|(tracked, rest)| (Some(tracked), rest)).ok_or_else(malformed)?,
+        TRACKED => read_tracked(rest).map(|(tracked, rest)| (Some(tracked), rest))?,
         _ => (None, rest),
     };
-    Ok(Contents { ts: Timestamp(u64::from_le_bytes(*ts)), tracked, changes: Changes { rest } })
+    Some(Record::Write(Contents { ts: Timestamp(ts), tracked, changes: Changes { rest } }))
+}
+
+fn read_commit(bytes: &[u8]) -> Option<Record<'_>> {
+    let (ts, rest) = read_u64(bytes)?;
+    let (bulk, rest) = read_u64(rest)?;
+    let (fragments, rest) = rest.split_first_chunk()?;
+    let (is_tracked, rest) = rest.split_first()?;
+    let (tracked, rest) = match is_tracked {
+        0 => (None, rest),
+        1 => read_tracked(rest).map(|(tracked, rest)| (Some(tracked), rest))?,
+        _ => return None,
+    };
+    let fragments = u32::from_le_bytes(*fragments);
+    rest.is_empty().then_some(Record::Commit(BulkCommit { ts: Timestamp(ts), bulk, fragments, tracked }))
 }
 
 fn read_tracked(bytes: &[u8]) -> Option<(Tracked<'_>, &[u8])> {

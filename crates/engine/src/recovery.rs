@@ -9,6 +9,7 @@ use crate::catalog::{Catalog, Table};
 use crate::ddl::TABLES_DIR;
 use crate::deletions::Deletions;
 use crate::engine::{Counters, Engine};
+use crate::fragments::Fragments;
 use crate::gate::Gate;
 use crate::holders::Holders;
 use crate::index::{NewVersion, Older, RowIndex};
@@ -19,20 +20,21 @@ use crate::manifest::{Manifest, ManifestState, TableRecord};
 use crate::memory::MemoryBudget;
 use crate::memtable::Memtable;
 use crate::options::EngineOptions;
-use crate::record::{self, Contents};
+use crate::record::{self, BulkCommit, Change, Contents};
 use crate::tablet::{FileSet, LiveFile, Tablet, TabletId};
 use crate::timeline::Timeline;
 use crate::tracker::ResultTracker;
 use crate::txn::RowLocks;
 use crate::undecided::Undecided;
+use crate::write::Fragmented;
 use arc_swap::ArcSwap;
 use oribi_env::Env;
 use oribi_env::locks::Mutex;
 use oribi_sstable::Sstable;
 use oribi_types::{Durability, Error, ErrorKind, Result, Timestamp};
-use oribi_wal::{LocalLog, LogOptions, Record};
+use oribi_wal::{LocalLog, LogOptions, Lsn, Record};
 use std::any::Any;
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::path::Path;
 use std::sync::Arc;
@@ -86,8 +88,15 @@ impl Engine {
             true => state.history_from(),
             false => Timestamp::MAX,
         });
-        let replay =
-            Replay { tablets: &tablets, index: &index, results: &results, budget: &budget, history_from };
+        let fragments = RefCell::new(Fragments::from(state.log_start));
+        let replay = Replay {
+            tablets: &tablets,
+            index: &index,
+            results: &results,
+            budget: &budget,
+            history_from,
+            fragments,
+        };
         let (log, logged) = open_log(&env, dir, &options, &state, &replay)?;
         let history_from = replay.history_from.get();
         // The log is whole, so what the manifest does not name can go.
@@ -114,6 +123,7 @@ impl Engine {
             row_locks: RowLocks::default(),
             undecided: Undecided::default(),
             released: Arc::default(),
+            fragmented: Fragmented::default(),
             latches: Latches::new(),
             next_memtable,
             ceiling: Mutex::new(()),
@@ -277,34 +287,80 @@ struct Replay<'a> {
     budget: &'a MemoryBudget,
     /// Snapshots at or above this have all that they read.
     history_from: Cell<Timestamp>,
+    /// Of bulk writes whose commit has not come yet.
+    fragments: RefCell<Fragments<Vec<u8>>>,
 }
 
 impl Replay<'_> {
-    /// Applies a record's changes that are in no file yet, and notes its result; returns its timestamp.
+    /// Applies a record's changes that are in no file yet, and notes its result; returns its timestamp, or `MIN` for a record
+    /// without one.
     fn apply(&self, record: &Record<'_>) -> Result<Timestamp> {
-        let named = |e: Error| e.context(format!("log record {}", record.lsn));
-        let Contents { ts, tracked, changes } = record::read(record.payload).map_err(named)?;
+        self.try_apply(record).map_err(|error| error.context(format!("log record {}", record.lsn)))
+    }
+
+    fn try_apply(&self, record: &Record<'_>) -> Result<Timestamp> {
+        let mut fragments = self.fragments.borrow_mut();
+        fragments.begin(record.term);
+        match record::read(record.payload)? {
+            record::Record::Write(Contents { ts, tracked, changes }) => {
+                self.apply_changes(ts, record.lsn, record.lsn, changes)?;
+                self.finish(ts, tracked.as_ref());
+                Ok(ts)
+            }
+            record::Record::Fragment { bulk, .. } => {
+                fragments.add(bulk, record.payload.to_vec());
+                Ok(Timestamp::MIN)
+            }
+            record::Record::Commit(BulkCommit { ts, bulk, fragments: count, tracked }) => {
+                for payload in fragments.take(bulk, count)? {
+                    if let record::Record::Fragment { changes, .. } = record::read(&payload)? {
+                        self.apply_changes(ts, bulk, record.lsn, changes)?;
+                    }
+                }
+                self.finish(ts, tracked.as_ref());
+                Ok(ts)
+            }
+            record::Record::GivenUp { bulk } => {
+                fragments.forget(bulk);
+                Ok(Timestamp::MIN)
+            }
+        }
+    }
+
+    fn finish(&self, ts: Timestamp, tracked: Option<&record::Tracked<'_>>) {
+        if let Some(tracked) = tracked {
+            self.results.recover(ts, tracked);
+        }
+    }
+
+    /// Applies changes at `ts`, whose first record in the log is `first`, and the one that makes them count `lsn`.
+    fn apply_changes<'c>(
+        &self,
+        ts: Timestamp,
+        first: Lsn,
+        lsn: Lsn,
+        changes: impl Iterator<Item = Result<Change<'c>>>,
+    ) -> Result<()> {
         if !self.budget.admits() {
             self.history_from.set(self.history_from.get().max(ts));
         }
         for change in changes {
-            let change = change.map_err(named)?;
+            let change = change?;
             // A tablet that is not there was dropped, with its table or its range.
             let Some(tablet) = self.tablets.get(&change.tablet) else { continue };
             let state = tablet.state();
-            if record.lsn <= state.files.flushed_lsn {
+            if lsn <= state.files.flushed_lsn {
                 continue;
             }
             let key = self.index.key(tablet.generation(), change.key);
             let older = Older::Unresolved { below: 0 };
             let memtable = state.active.id;
-            let new = NewVersion { ts, lsn: record.lsn, memtable, row: change.row, older };
+            let new = NewVersion { ts, lsn, memtable, row: change.row, older };
             let in_files = || state.files.may_contain(change.key);
+            // The log keeps it all as long as one row is in no file.
+            state.active.note(first);
             state.active.apply(self.index, key, new, || self.history_from.get(), in_files);
         }
-        if let Some(tracked) = tracked {
-            self.results.recover(ts, &tracked);
-        }
-        Ok(ts)
+        Ok(())
     }
 }

@@ -23,7 +23,12 @@ impl Engine {
 
     #[cold]
     fn stop(&self, doing: &str) {
-        let error = Error::unavailable(format!("{doing} panicked"));
+        self.fail(Error::unavailable(format!("{doing} panicked")));
+    }
+
+    /// Stops: something is half done, and it is not known how.
+    #[cold]
+    pub(crate) fn fail(&self, error: Error) {
         self.log.stop(error.clone());
         self.timeline.stop(error);
         // Who waits for room is told that the engine is closed.

@@ -3,6 +3,17 @@
 //! A write takes its timestamp while it appends to the log, applies itself to memory, and then completes. The
 //! *watermark* is the timestamp at and below which every write has completed. A snapshot is a registered timestamp;
 //! the *horizon* is the lowest timestamp that any snapshot may read, now or later.
+//!
+//! Some changes are told of, or applied, at a timestamp that is taken only later: it is *appointed*, a little ahead, and others
+//! are given those below it meanwhile. Appointments are kept in order, those that can be moved behind those that cannot.
+//!
+//! | | of | kept | if others come to need it |
+//! |---|---|---|---|
+//! | [`Appointment`] | a truncate, a drop of a range, an import: one at a time | once the manifest is synced | it is moved |
+//! | [`Fixed`] | a bulk write, which is applied at it before | in the step that logs the commit | they wait |
+//!
+//! An `Appointment` is waited for by nobody who has the gate, and it waits for nobody but bulk writes that have the gate already;
+//! so a `Fixed` one is made under the gate, and below an `Appointment` that is not about to be kept.
 
 use crate::ceiling::SPARE_MICROS;
 use crate::read::ReadView;
@@ -23,6 +34,12 @@ const APPOINTED_MICROS: u64 = 10_000;
 const APPOINTED_OF_LAST_MICROS: u64 = 1_000;
 /// Appointments are where timestamps are reserved.
 const _: () = assert!(APPOINTED_MICROS < SPARE_MICROS);
+/// No bulk write is appointed where others would have fewer timestamps before it.
+const BEFORE_FIXED_MIN: u64 = 1 << 18;
+/// Of those that there are, one part in so many is left to writes that are about to take theirs, when others begin to wait.
+const SCARCE_PART: u64 = 4;
+/// Bulk writes that have an appointment at a time.
+const FIXED_MAX: usize = 16;
 
 /// Looks at the watermark before others count as slow.
 const SPINS: usize = 200;
@@ -34,6 +51,8 @@ pub(crate) struct Timeline {
     last: AtomicU64,
     /// No timestamp above this is given out.
     ceiling: AtomicU64,
+    /// The same; 0 while timestamps before an appointment are scarce. Changed under the lock of `writes`.
+    plenty_below: AtomicU64,
     writes: Mutex<Writes, { locks::WRITES }>,
     completed: Condvar,
     /// As `completed`, for who has no thread to wait with.
@@ -52,14 +71,58 @@ struct Registered {
     now_micros: u64,
 }
 
-#[derive(Default)]
 struct Writes {
     /// Timestamps taken, oldest first, and whether their writes have completed.
     in_flight: VecDeque<(Timestamp, bool)>,
     /// How many wait in `arrived`.
     awaited: usize,
-    /// Nobody is given a timestamp from here on, as far as there are some before.
-    appointed: Option<Timestamp>,
+    /// In order.
+    appointed: Vec<Appointed>,
+    /// Nobody's clock gets him a timestamp above this, because of the first of them.
+    wall_max: Timestamp,
+    /// From here on timestamps before the first that does not move are scarce.
+    scarce_from: Timestamp,
+    is_scarce: bool,
+}
+
+#[derive(Clone, Copy)]
+struct Appointed {
+    at: Timestamp,
+    /// It is not moved.
+    is_fixed: bool,
+    /// It is about to be kept.
+    is_due: bool,
+}
+
+impl Default for Writes {
+    fn default() -> Self {
+        Writes {
+            in_flight: VecDeque::new(),
+            awaited: 0,
+            appointed: Vec::new(),
+            wall_max: Timestamp::MAX,
+            scarce_from: Timestamp::MAX,
+            is_scarce: false,
+        }
+    }
+}
+
+impl Writes {
+    /// The first appointment, or the first that does not move, is another than before; `last` is the highest timestamp taken.
+    fn look_ahead(&mut self, last: Timestamp) {
+        let first = self.appointed.first();
+        self.wall_max = first.map_or(Timestamp::MAX, |first| {
+            Timestamp::from_micros(first.at.micros() - APPOINTED_OF_LAST_MICROS)
+        });
+        let fixed = self.appointed.iter().find(|appointed| appointed.is_fixed);
+        self.scarce_from = fixed.map_or(Timestamp::MAX, |fixed| {
+            Timestamp(fixed.at.0 - fixed.at.0.saturating_sub(last.0) / SCARCE_PART)
+        });
+    }
+
+    fn has(&self, at: Timestamp) -> bool {
+        self.appointed.iter().any(|appointed| appointed.at == at)
+    }
 }
 
 /// A timestamp at which a change will be made that has to be told of before, and takes a while until then. Others are given
@@ -69,18 +132,67 @@ pub(crate) struct Appointment<'t> {
     at: Timestamp,
 }
 
+/// A timestamp at which a bulk write is applied before it is taken. It must be kept: what is applied would be seen otherwise once
+/// others have come so far. If that fails, the engine stops.
+pub(crate) struct Fixed<'t> {
+    timeline: &'t Timeline,
+    at: Timestamp,
+}
+
+impl Fixed<'_> {
+    pub fn at(&self) -> Timestamp {
+        self.at
+    }
+
+    /// Until all that are before have been kept: by bulk writes that are applied and logged, and wait for nobody else.
+    ///
+    /// # Errors
+    /// `Unavailable` if that is never.
+    pub fn wait_for_turn(&self) -> Result<()> {
+        let timeline = self.timeline;
+        let mut writes = timeline.writes.lock();
+        while writes.appointed.first().is_some_and(|first| first.at != self.at) {
+            if let Some(error) = timeline.stopped.get() {
+                return Err(error.clone());
+            }
+            timeline.completed.wait(&mut writes);
+        }
+        Ok(())
+    }
+
+    /// Takes the timestamp, to be [completed](Timeline::complete), when its turn has come. As [`begin`](Timeline::begin), under
+    /// the log's mutex.
+    pub fn keep(&self) -> Timestamp {
+        let timeline = self.timeline;
+        let mut writes = timeline.writes.lock();
+        let is_first = writes.appointed.first().is_some_and(|first| first.at == self.at);
+        assert!(is_first && timeline.last() < self.at, "others came before a bulk write that was applied");
+        timeline.take(&mut writes, self.at);
+        timeline.withdraw(&mut writes, self.at);
+        self.at
+    }
+}
+
 impl Appointment<'_> {
     pub fn at(&self) -> Timestamp {
         self.at
     }
 
-    /// Takes the timestamp, to be [completed](Timeline::complete): a later one if so many were taken that it is past.
+    /// Takes the timestamp, to be [completed](Timeline::complete): a later one if so many were taken that it is past. Bulk writes
+    /// that come before it are waited for.
     pub fn keep(self) -> Timestamp {
         let timeline = self.timeline;
         let mut writes = timeline.writes.lock();
-        writes.appointed = None;
+        // From here on others come behind.
+        writes.appointed.iter_mut().filter(|own| own.at == self.at).for_each(|own| own.is_due = true);
+        while writes.appointed.first().is_some_and(|first| first.at != self.at)
+            && timeline.stopped.get().is_none()
+        {
+            timeline.completed.wait(&mut writes);
+        }
         let ts = self.at.max(timeline.last().next());
         timeline.take(&mut writes, ts);
+        timeline.withdraw(&mut writes, self.at);
         ts
     }
 }
@@ -88,10 +200,7 @@ impl Appointment<'_> {
 impl Drop for Appointment<'_> {
     fn drop(&mut self) {
         let mut writes = self.timeline.writes.lock();
-        // If it was kept, there may be another by now.
-        writes.appointed = writes.appointed.filter(|at| *at != self.at);
-        drop(writes);
-        self.timeline.completed.notify_all();
+        self.timeline.withdraw(&mut writes, self.at);
     }
 }
 
@@ -120,6 +229,7 @@ impl Timeline {
             last: AtomicU64::new(last.0),
             // A higher one is due before the first timestamp.
             ceiling: AtomicU64::new(last.0),
+            plenty_below: AtomicU64::new(last.0),
             writes: Mutex::default(),
             completed: Condvar::new(),
             arrived: Notify::new(),
@@ -139,13 +249,31 @@ impl Timeline {
         let reserved = self.ceiling().micros().saturating_sub(SPARE_MICROS);
         let wall = Timestamp::from_micros(now_micros.min(reserved));
         let mut writes = self.writes.lock();
-        let wall = match writes.appointed {
-            Some(at) => wall.min(Timestamp::from_micros(at.micros() - APPOINTED_OF_LAST_MICROS)),
-            None => wall,
-        };
-        let ts = wall.max(self.last().next());
+        let ts = wall.min(writes.wall_max).max(self.last().next());
+        if ts >= writes.scarce_from {
+            self.become_scarce(&mut writes);
+        }
         self.take(&mut writes, ts);
         ts
+    }
+
+    #[cold]
+    fn become_scarce(&self, writes: &mut Writes) {
+        writes.scarce_from = Timestamp::MAX;
+        writes.is_scarce = true;
+        self.plenty_below.store(0, Ordering::Release);
+    }
+
+    /// An appointment was kept, or is nobody's any more.
+    fn withdraw(&self, writes: &mut Writes, at: Timestamp) {
+        let is_first = writes.appointed.first().is_some_and(|first| first.at == at);
+        writes.appointed.retain(|appointed| appointed.at != at);
+        if is_first {
+            writes.look_ahead(self.last());
+            writes.is_scarce = false;
+            self.plenty_below.store(self.ceiling().0, Ordering::Release);
+        }
+        self.completed.notify_all();
     }
 
     fn take(&self, writes: &mut Writes, ts: Timestamp) {
@@ -154,15 +282,51 @@ impl Timeline {
     }
 
     /// As [`begin`](Self::begin), for a change that is to be told of before it is made. The caller has reserved timestamps at
-    /// `now_micros`, and nobody else has an appointment.
+    /// `now_micros`, and nobody else has such an appointment.
     pub fn appoint(&self, now_micros: u64) -> Appointment<'_> {
-        let reserved = self.ceiling().micros().saturating_sub(SPARE_MICROS);
         let mut writes = self.writes.lock();
-        debug_assert!(writes.appointed.is_none());
-        let ahead = now_micros.min(reserved) + APPOINTED_MICROS;
-        let at = Timestamp::from_micros(ahead.max(self.last().micros() + 1 + APPOINTED_OF_LAST_MICROS));
-        writes.appointed = Some(at);
+        debug_assert!(writes.appointed.iter().all(|appointed| appointed.is_fixed));
+        let last = writes.appointed.last().map_or(self.last(), |last| last.at);
+        let at = self.ahead(now_micros, last);
+        writes.appointed.push(Appointed { at, is_fixed: false, is_due: false });
+        if writes.appointed.len() == 1 {
+            writes.look_ahead(self.last());
+        }
         Appointment { timeline: self, at }
+    }
+
+    /// As [`appoint`](Self::appoint), for a bulk write that has the gate. `None` if there is no place for one.
+    pub fn appoint_fixed(&self, now_micros: u64) -> Option<Fixed<'_>> {
+        let mut writes = self.writes.lock();
+        let stays = |appointed: &Appointed| appointed.is_fixed || appointed.is_due;
+        if writes.appointed.len() >= FIXED_MAX {
+            return None;
+        }
+        let before = writes.appointed.iter().rev().find(|appointed| stays(appointed));
+        let before = before.map_or(self.last(), |before| before.at.max(self.last()));
+        let mut at = self.ahead(now_micros, before);
+        // Whoever has that may be waiting for the gate.
+        if let Some(behind) = writes.appointed.iter().find(|appointed| !stays(appointed)) {
+            at = at.min(Timestamp(before.0.midpoint(behind.at.0)));
+        }
+        let is_reserved = at.micros() + APPOINTED_OF_LAST_MICROS < self.ceiling().micros();
+        if !is_reserved || at.0.saturating_sub(before.0) < BEFORE_FIXED_MIN {
+            return None;
+        }
+        let place = writes.appointed.partition_point(|appointed| appointed.at < at);
+        let is_first = !writes.appointed[..place].iter().any(|appointed| appointed.is_fixed);
+        writes.appointed.insert(place, Appointed { at, is_fixed: true, is_due: false });
+        if is_first {
+            writes.look_ahead(self.last());
+        }
+        Some(Fixed { timeline: self, at })
+    }
+
+    /// A timestamp to be appointed behind `before`, by the wall clock as it was at `now_micros`.
+    fn ahead(&self, now_micros: u64, before: Timestamp) -> Timestamp {
+        let reserved = self.ceiling().micros().saturating_sub(SPARE_MICROS);
+        let ahead = now_micros.min(reserved) + APPOINTED_MICROS;
+        Timestamp::from_micros(ahead.max(before.micros() + 1 + APPOINTED_OF_LAST_MICROS))
     }
 
     /// Takes and completes a timestamp, by the wall clock as it will be at `micros`. Whether it is above `ts`: otherwise there is
@@ -173,13 +337,14 @@ impl Timeline {
         taken > ts
     }
 
-    /// Until there is no appointment.
+    /// Until what is the next appointment is none any more.
     ///
     /// # Errors
     /// `Unavailable` if the watermark moves no more.
     pub fn wait_for_appointment(&self) -> Result<()> {
         let mut writes = self.writes.lock();
-        while writes.appointed.is_some() {
+        let next = writes.appointed.first().map(|first| first.at);
+        while next.is_some_and(|next| writes.has(next)) {
             if let Some(error) = self.stopped.get() {
                 return Err(error.clone());
             }
@@ -286,7 +451,27 @@ impl Timeline {
 
     /// Timestamps up to `ts` are reserved on disk.
     pub fn set_ceiling(&self, ts: Timestamp) {
+        let writes = self.writes.lock();
         self.ceiling.store(ts.0, Ordering::Release);
+        if !writes.is_scarce {
+            self.plenty_below.store(ts.0, Ordering::Release);
+        }
+    }
+
+    /// Whether an appointment is about to be kept.
+    #[cfg(test)]
+    pub fn is_due(&self, at: Timestamp) -> bool {
+        self.writes.lock().appointed.iter().any(|appointed| appointed.at == at && appointed.is_due)
+    }
+
+    /// Below this there are timestamps for all who come.
+    pub fn plenty_below(&self) -> Timestamp {
+        Timestamp(self.plenty_below.load(Ordering::Acquire))
+    }
+
+    /// Whether there are few timestamps before an appointment that cannot be moved: who begins to write must wait for it.
+    pub fn is_scarce(&self) -> bool {
+        self.writes.lock().is_scarce
     }
 
     /// The highest timestamp taken so far.

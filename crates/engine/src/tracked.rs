@@ -68,6 +68,11 @@ pub(crate) trait Tracks {
     /// Begins the log record.
     fn start_record(&self, ts: Timestamp, buf: &mut Vec<u8>);
 
+    /// The request, and what it is answered, if it has an id.
+    fn tracked(&self) -> Option<record::Tracked<'_>> {
+        None
+    }
+
     /// The write is applied.
     fn applied(&mut self, ops: &[WriteOp<'_>], lsn: Lsn, commit: &mut Commit);
 }
@@ -151,6 +156,10 @@ impl Tracks for Tracking<'_, '_> {
     fn start_record(&self, ts: Timestamp, buf: &mut Vec<u8>) {
         let request = self.execution.request();
         record::start_tracked(buf, ts, record::Tracked { request, result: &self.result });
+    }
+
+    fn tracked(&self) -> Option<record::Tracked<'_>> {
+        Some(record::Tracked { request: self.execution.request(), result: &self.result })
     }
 
     fn applied(&mut self, ops: &[WriteOp<'_>], lsn: Lsn, commit: &mut Commit) {

@@ -10,6 +10,8 @@
 //! 5. When the watermark has passed the timestamp, every reader sees the write, and what it replaced is freed. A write of
 //!    one row completes, as a rule, while the row's place is at hand; others look it up again.
 //!
+//! A write of many bytes takes the third and fourth step otherwise, so that others do not wait for it: see [`bulk`].
+//!
 //! A single-row write costs one block of the row index, no other allocation, two copies of the row (log buffer, index)
 //! and a third if it is made while it is decided, no system call and no wake-up; the first after ten quiet minutes syncs the
 //! manifest (see `ceiling`).
@@ -34,12 +36,15 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
+mod bulk;
 mod cold;
 mod key_order;
 mod stage;
 #[cfg(test)]
 mod tests;
 
+use bulk::Bulk;
+pub(crate) use bulk::Fragmented;
 pub use cold::ReadAhead;
 
 /// One operation of a write.
@@ -176,7 +181,7 @@ impl From<Error> for Refusal {
 pub(crate) type Target<'a> = (&'a Arc<Tablet>, KeyRef<'a>);
 
 impl Engine {
-    /// Applies `ops` atomically, as one log record at one timestamp. Several may name the same key; each sees those
+    /// Applies `ops` atomically, at one timestamp. Several may name the same key; each sees those
     /// before it (at timestamp `MAX`).
     ///
     /// `decide(i, current, rows)` is called once per operation, in order, with the newest version of its key: `None`
@@ -187,7 +192,8 @@ impl Engine {
     /// # Errors
     /// Those of `decide`; `TooLarge` beyond `statement_bytes_max`; `NotFound` for a dropped table, `NotCovered` for a row
     /// in no partition; `Retry` if a table was truncated or altered since `ops` took their handles of it: what was planned
-    /// for it must be planned again; `Unavailable` if the log takes no more. Nothing was applied then.
+    /// for it must be planned again; `Unavailable` if the log takes no more. Nothing was applied then, unless the log failed at the
+    /// very commit of a write that is longer than `fragment_bytes`: then the engine has stopped, and the next open shows what became of it.
     pub fn write(&self, ops: &[WriteOp<'_>], decide: &mut Decide<'_>) -> Result<Commit> {
         match ops {
             [_] => self.execute(ops, decide, &mut Plain { waits: true }, None),
@@ -368,6 +374,9 @@ impl Engine {
         if !tracking.decided()? && scratch.staged.is_empty() {
             return Ok(Commit { ts: self.timeline.watermark().max(scratch.observed), obligation });
         }
+        if scratch.staged.len() > 1 && self.is_bulk(ops, scratch) {
+            return self.write_bulk(&Bulk { ops, targets, now_micros }, scratch, tracking, obligation);
+        }
         loop {
             match self.pass_gate(ops, targets, now_micros, scratch, tracking, obligation)? {
                 Ok(commit) => return Ok(commit),
@@ -485,18 +494,7 @@ impl Engine {
             return Err(would_block("memory is being arranged").into());
         };
         let _whole = self.stop_on_panic("a write");
-        if self.closed.load(Relaxed) {
-            return Err(Error::unavailable("the engine is closed").into());
-        }
-        // What is kept as it is needs no tablet. A row for another definition would lack the values of columns that were
-        // added since, and take away those that others have written.
-        let is_stale = |op: usize| !targets[op].0.takes(ops[op].table.version());
-        if let Some(stale) = scratch.staged.iter().find(|staged| is_stale(staged.op)) {
-            return Err(Refusal::NoTablet(stale.op));
-        }
-        if targets.iter().any(|(tablet, key)| tablet.generation() != key.generation) {
-            return Err(Error::retry("the table was truncated meanwhile").into());
-        }
+        self.check_targets(ops, targets, scratch)?;
         let (lsn, ts) = match self.log_record(ops, targets, now_micros, scratch, tracking)? {
             Ok(logged) => logged,
             Err(needed) => return Ok(Err(needed)),
@@ -509,6 +507,29 @@ impl Engine {
         // Under the gate, so that no checkpoint of results below the log's end misses it.
         tracking.applied(ops, lsn, &mut commit);
         Ok(Ok(commit))
+    }
+
+    /// Whether what is staged may be applied: asked under the gate.
+    #[inline(always)]
+    fn check_targets(
+        &self,
+        ops: &[WriteOp<'_>],
+        targets: &[Target<'_>],
+        scratch: &Scratch,
+    ) -> Result<(), Refusal> {
+        if self.closed.load(Relaxed) {
+            return Err(Error::unavailable("the engine is closed").into());
+        }
+        // What is kept as it is needs no tablet. A row for another definition would lack the values of columns that were
+        // added since, and take away those that others have written.
+        let is_stale = |op: usize| !targets[op].0.takes(ops[op].table.version());
+        if let Some(stale) = scratch.staged.iter().find(|staged| is_stale(staged.op)) {
+            return Err(Refusal::NoTablet(stale.op));
+        }
+        if targets.iter().any(|(tablet, key)| tablet.generation() != key.generation) {
+            return Err(Error::retry("the table was truncated meanwhile").into());
+        }
+        Ok(())
     }
 
     /// Appends the record; takes its LSN and, in the same step, its timestamp.
@@ -604,6 +625,7 @@ impl Engine {
                 let in_files = || tablet.state().files.may_contain(key.key);
                 staged.covers = run.apply(&self.index, key, new, horizon, in_files);
             }
+            run.note_if_many(&self.index);
         }
         run.note(&self.index);
     }

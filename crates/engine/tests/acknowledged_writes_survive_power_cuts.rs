@@ -83,7 +83,7 @@ impl Story {
             .zip(&changes)
             .map(|(key, (k, _))| WriteOp { table: &node.tables[*k as usize % 2], key, read, row: &[] })
             .collect();
-        let commit = node.engine.write(&ops, &mut |i, current, row| {
+        let written = node.engine.write(&ops, &mut |i, current, row| {
             let (k, v) = &changes[i];
             if read == Read::Existing {
                 assert_eq!(current.map(|c| v_of(ops[i].table, c.row)), rows.get(k).cloned());
@@ -99,7 +99,15 @@ impl Story {
                     Ok(Decision::Delete)
                 }
             }
-        })?;
+        });
+        let commit = match written {
+            Ok(commit) => commit,
+            // The commit of a bulk write may be on the disk all the same.
+            Err(error) => {
+                self.states.push(rows);
+                return Err(error);
+            }
+        };
         assert!(commit.ts > self.last_ts, "timestamps ascend, crashes or not");
         self.last_ts = commit.ts;
         self.last.merge(commit.obligation);

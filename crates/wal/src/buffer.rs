@@ -34,6 +34,8 @@ pub(crate) struct Active {
     /// The segment that the next block goes to, and where.
     segment: Arc<Segment>,
     end: u64,
+    /// Where blocks end in it at the latest: behind is what was promised to records to come.
+    limit: u64,
     header: SegmentHeader,
     /// The segment after it, once it is prepared.
     pub prepared: Option<Arc<Segment>>,
@@ -41,6 +43,15 @@ pub(crate) struct Active {
     chain: u32,
     /// Records of each group in this term.
     sequences: HashMap<u32, u64, RandomState>,
+}
+
+/// Room behind the log's end that a record changes.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Promised {
+    /// To be kept for a later one, whatever others append.
+    pub keeps: u64,
+    /// Kept by an earlier one, for this.
+    pub spends: u64,
 }
 
 /// What became of a record.
@@ -58,6 +69,7 @@ impl Active {
     pub fn new(header: SegmentHeader, segment: Segment, next_lsn: Lsn, chain: u32) -> Self {
         Active {
             batch: Batch::default(),
+            limit: segment.len,
             segment: Arc::new(segment),
             end: (SEGMENT_HEADER_BYTES + BLOCK_HEADER_BYTES) as u64,
             header,
@@ -69,7 +81,13 @@ impl Active {
     }
 
     /// Appends a record whose payload comes from `fill`, or changes nothing.
-    pub fn append(&mut self, group: u32, fill: &mut dyn FnMut(Lsn, &mut Vec<u8>)) -> Result<Appended> {
+    #[inline(always)]
+    pub fn append(
+        &mut self,
+        group: u32,
+        Promised { keeps, spends }: Promised,
+        fill: &mut dyn FnMut(Lsn, &mut Vec<u8>),
+    ) -> Result<Appended> {
         let lsn = self.next_lsn;
         let bytes = &mut self.batch.bytes;
         bytes.truncate(self.batch.committed);
@@ -88,20 +106,29 @@ impl Active {
                 "log: a record of {length} bytes, at most {PAYLOAD_BYTES_MAX}"
             )));
         }
-        if self.end + align(bytes.len() - block_at) as u64 <= self.segment.len {
+        if self.end + align(bytes.len() - block_at) as u64 + keeps <= self.limit + spends {
             if self.batch.blocks.is_empty() {
                 self.open_block(block_at);
             }
+            self.limit = self.limit + spends - keeps;
             self.seal(group, record_at, length);
             return Ok(Appended::Here(lsn));
         }
-        let needed = (SEGMENT_HEADER_BYTES + align(BLOCK_HEADER_BYTES + RECORD_HEADER_BYTES + length)) as u64;
+        // What was promised goes along.
+        let promised = self.segment.len - self.limit + keeps - spends;
+        let needed = SEGMENT_HEADER_BYTES as u64 + room_for(length) + promised;
         let Some(next) = self.prepared.take_if(|next| next.len >= needed) else {
             return Ok(Appended::NoRoom { needed });
         };
         let record_at = self.roll(next, record_at);
+        self.limit = self.segment.len - promised;
         self.seal(group, record_at, length);
         Ok(Appended::InNextSegment(lsn))
+    }
+
+    /// Nobody will come for so much of what was kept.
+    pub fn give_back(&mut self, room: u64) {
+        self.limit += room;
     }
 
     /// Goes on in segment `next`, with the record at `record_at` as the first of a new block. Returns its new place.
@@ -160,7 +187,7 @@ impl Active {
 
     /// Reserves the place of a block without records, if the segment has room, and nothing waits to be written.
     pub fn reserve_statement(&mut self) -> Option<(Arc<Segment>, BlockHeader)> {
-        if !self.batch.is_empty() || self.end + BLOCK_HEADER_BYTES as u64 > self.segment.len {
+        if !self.batch.is_empty() || self.end + BLOCK_HEADER_BYTES as u64 > self.limit {
             return None;
         }
         let mut header = BlockHeader::empty(&self.header, self.end, self.next_lsn);
@@ -172,6 +199,11 @@ impl Active {
     pub fn segment_info(&self) -> SegmentInfo {
         SegmentInfo { number: self.segment.number, start: 0, len: self.segment.len }
     }
+}
+
+/// What a record with a payload of `length` takes, wherever it begins.
+pub(crate) fn room_for(length: usize) -> u64 {
+    align(BLOCK_HEADER_BYTES + RECORD_HEADER_BYTES + length) as u64
 }
 
 impl Batch {

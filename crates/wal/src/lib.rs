@@ -92,6 +92,33 @@ pub trait Log: Send + Sync {
         fill: &mut dyn FnMut(Lsn, &mut Vec<u8>),
     ) -> Result<std::result::Result<Lsn, NoRoom>>;
 
+    /// As [`try_append`](Self::try_append), and keeps room for one more record, with a payload of at most `next_bytes`, whatever
+    /// others append meanwhile.
+    ///
+    /// # Errors
+    /// As there.
+    fn try_append_before(
+        &self,
+        group: u32,
+        next_bytes: usize,
+        fill: &mut dyn FnMut(Lsn, &mut Vec<u8>),
+    ) -> Result<std::result::Result<Lsn, NoRoom>>;
+
+    /// As [`append`](Self::append), of the record for which room was kept. Once `fill` is called, the record is as good as
+    /// appended: it has at most as many bytes as were asked for.
+    ///
+    /// # Errors
+    /// `Unavailable` if the log has stopped.
+    fn append_promised(
+        &self,
+        group: u32,
+        bytes: usize,
+        fill: &mut dyn FnMut(Lsn, &mut Vec<u8>),
+    ) -> Result<Lsn>;
+
+    /// The record for which room was kept does not come.
+    fn give_back(&self, bytes: usize);
+
     /// Blocks until room was made for a record that had none.
     ///
     /// # Errors

@@ -11,7 +11,7 @@
 //! allocation, no system call, no wake-up. Of a group commit: one write(2), one fdatasync, one wake-up of the sync
 //! thread, and one wake-up per waiter.
 
-use crate::buffer::{Active, Appended, Batch};
+use crate::buffer::{Active, Appended, Batch, Promised, room_for};
 use crate::format::{BUFFER_BYTES_LIMIT, BlockHeader, SEGMENT_HEADER_BYTES, SegmentHeader};
 use crate::recovery::{self, Found};
 use crate::segment::{self, CreateError, Segment, SegmentInfo};
@@ -243,6 +243,39 @@ impl Inner {
         Ok(())
     }
 
+    #[inline(always)]
+    fn append(
+        &self,
+        group: u32,
+        promised: Promised,
+        fill: &mut dyn FnMut(Lsn, &mut Vec<u8>),
+    ) -> Result<std::result::Result<Lsn, NoRoom>> {
+        loop {
+            let mut active = self.active.lock();
+            self.check()?;
+            if active.batch.len() >= self.buffer_bytes_max {
+                drop(active);
+                self.write_out()?;
+                continue;
+            }
+            match active.append(group, promised, fill)? {
+                Appended::Here(lsn) => {
+                    self.appended.store(lsn, Ordering::Release);
+                    return Ok(Ok(lsn));
+                }
+                Appended::InNextSegment(lsn) => {
+                    self.appended.store(lsn, Ordering::Release);
+                    let info = SegmentInfo { start: lsn, ..active.segment_info() };
+                    self.segment_begun(info);
+                    return Ok(Ok(lsn));
+                }
+                Appended::NoRoom { needed } => {
+                    return Ok(Err(NoRoom { bytes: needed.max(self.segment_bytes) }));
+                }
+            }
+        }
+    }
+
     /// Notes that segment `number` is in use from LSN `start` on, and asks for the one after it.
     fn segment_begun(&self, info: SegmentInfo) {
         self.segments.lock().push(info);
@@ -284,31 +317,30 @@ impl Log for LocalLog {
         group: u32,
         fill: &mut dyn FnMut(Lsn, &mut Vec<u8>),
     ) -> Result<std::result::Result<Lsn, NoRoom>> {
-        let inner = &*self.inner;
-        loop {
-            let mut active = inner.active.lock();
-            inner.check()?;
-            if active.batch.len() >= inner.buffer_bytes_max {
-                drop(active);
-                inner.write_out()?;
-                continue;
-            }
-            match active.append(group, fill)? {
-                Appended::Here(lsn) => {
-                    inner.appended.store(lsn, Ordering::Release);
-                    return Ok(Ok(lsn));
-                }
-                Appended::InNextSegment(lsn) => {
-                    inner.appended.store(lsn, Ordering::Release);
-                    let info = SegmentInfo { start: lsn, ..active.segment_info() };
-                    inner.segment_begun(info);
-                    return Ok(Ok(lsn));
-                }
-                Appended::NoRoom { needed } => {
-                    return Ok(Err(NoRoom { bytes: needed.max(inner.segment_bytes) }));
-                }
-            }
-        }
+        self.inner.append(group, Promised::default(), fill)
+    }
+
+    fn try_append_before(
+        &self,
+        group: u32,
+        next_bytes: usize,
+        fill: &mut dyn FnMut(Lsn, &mut Vec<u8>),
+    ) -> Result<std::result::Result<Lsn, NoRoom>> {
+        self.inner.append(group, Promised { keeps: room_for(next_bytes), spends: 0 }, fill)
+    }
+
+    fn append_promised(
+        &self,
+        group: u32,
+        bytes: usize,
+        fill: &mut dyn FnMut(Lsn, &mut Vec<u8>),
+    ) -> Result<Lsn> {
+        let appended = self.inner.append(group, Promised { keeps: 0, spends: room_for(bytes) }, fill)?;
+        appended.map_err(|_| Error::internal("log: a record is longer than was promised"))
+    }
+
+    fn give_back(&self, bytes: usize) {
+        self.inner.active.lock().give_back(room_for(bytes));
     }
 
     fn make_room(&self, needed: NoRoom) -> Result<()> {

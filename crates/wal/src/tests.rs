@@ -232,3 +232,40 @@ fn files_of_trimmed_segments_are_used_again() {
     assert_eq!(names(".spare"), 0);
     drop(log);
 }
+
+#[test]
+fn room_is_kept_for_a_record_whatever_others_append() {
+    for next_bytes in [0, 100, 1000] {
+        let dir = tempfile::tempdir().unwrap();
+        let (log, _) = open(dir.path(), small());
+        let mut kept = 0;
+        for i in 0..200_usize {
+            let before = |_: Lsn, buf: &mut Vec<u8>| buf.resize(buf.len() + i * 7 % 500, 1);
+            if i % 5 == 0 && kept < 3 {
+                while let Err(needed) = log.try_append_before(0, next_bytes, &mut { before }).unwrap() {
+                    log.make_room(needed).unwrap();
+                }
+                kept += 1;
+            } else if i % 7 == 0 && kept > 0 {
+                // Nobody has to be waited for, wherever in a segment it is.
+                let mut calls = 0;
+                let filled = log.append_promised(0, next_bytes, &mut |_, buf| {
+                    calls += 1;
+                    buf.resize(buf.len() + next_bytes, 2);
+                });
+                assert_eq!((filled.unwrap(), calls), (log.appended(), 1));
+                kept -= 1;
+            } else {
+                append(&log, 0, &vec![0; i * 13 % 700]);
+            }
+            if i % 11 == 0 {
+                log.write_out().unwrap();
+            }
+        }
+        (0..kept).for_each(|_| log.give_back(next_bytes));
+        drop(log);
+        let (_, replayed) = open(dir.path(), small());
+        assert_eq!(replayed.len(), 200);
+        assert!(replayed.iter().all(|record| record.3.first() != Some(&2) || record.3.len() == next_bytes));
+    }
+}

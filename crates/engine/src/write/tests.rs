@@ -1,4 +1,4 @@
-//! A write behind one that is still being applied, and so not seen by others yet.
+//! A write behind one that is still being applied, and so not seen by others yet; and bulk writes, which others do not wait for.
 
 use super::*;
 use crate::options::EngineOptions;
@@ -9,21 +9,36 @@ use oribi_types::{
     ColumnType, Durability, ErrorKind, Partitioning, Schema, TableDefinition, TableOptions, ValueRef,
 };
 use std::path::Path;
+use std::thread::{self, ScopedJoinHandle};
 
 fn fresh() -> (Arc<Engine>, Arc<Table>) {
-    let env = Env { files: Arc::new(SimFiles::new()), clock: Arc::new(SimClock::new()) };
-    let options = EngineOptions { background: false, ..EngineOptions::with_memory(64 << 20) };
-    let engine = Engine::open(env, Path::new("/db"), options).unwrap();
+    let engine = open(&SimFiles::new());
+    let table = add_table(&engine, "t");
+    (engine, table)
+}
+
+fn open(files: &SimFiles) -> Arc<Engine> {
+    let env = Env { files: Arc::new(files.clone()), clock: Arc::new(SimClock::new()) };
+    let options = EngineOptions {
+        background: false,
+        fragment_bytes: 200,
+        log_bytes_max: 8 << 20,
+        ..EngineOptions::with_memory(64 << 20)
+    };
+    Engine::open(env, Path::new("/db"), options).unwrap()
+}
+
+fn add_table(engine: &Engine, name: &str) -> Arc<Table> {
     let columns =
         vec![ColumnSpec::new("k", ColumnType::Int64).not_null(), ColumnSpec::new("v", ColumnType::String)];
     let table = engine.create_table(TableDefinition {
         schema_name: "public".into(),
-        name: "t".into(),
+        name: name.into(),
         schema: Schema::new(columns, &["k"]).unwrap(),
         partitioning: Partitioning::none(),
         options: TableOptions::new(Durability::Periodic(100)),
     });
-    (engine, table.unwrap())
+    table.unwrap()
 }
 
 fn key(k: i64) -> Vec<u8> {
@@ -111,4 +126,261 @@ fn writes_before_an_appointment_are_seen_and_what_is_observed_beyond_it_waits() 
     // One that is not kept leaves nothing.
     drop(engine.timeline.appoint(engine.timeline.now_micros()));
     assert!(try_put(&engine, &table, 1).unwrap().ts > after.ts);
+}
+
+/// Puts rows from `first` on, of which each has the value `v`, as one write.
+fn put_many(engine: &Engine, table: &Arc<Table>, keys: Range<i64>, v: &str) -> Result<Commit> {
+    let keys: Vec<Vec<u8>> = keys.map(key).collect();
+    let ops: Vec<WriteOp<'_>> =
+        keys.iter().map(|key| WriteOp { table, key, read: Read::Existing, row: &[] }).collect();
+    engine.write(&ops, &mut |_, _, row| {
+        table.schema_ref().layout().encode(&[ValueRef::String(v)], row);
+        Ok(Decision::Put)
+    })
+}
+
+fn v(engine: &Engine, table: &Arc<Table>, k: i64, view: crate::ReadView) -> Option<String> {
+    let text =
+        |row: RowVersion<'_>| match oribi_types::RowRef::new(table.schema_ref().layout(), row.row).get(0) {
+            Some(ValueRef::String(v)) => v.to_owned(),
+            other => panic!("v is {other:?}"),
+        };
+    engine.get(table, &key(k), view, text).unwrap().0
+}
+
+/// Until the newest version of the row is one at or above `ts`.
+fn until_applied(engine: &Engine, table: &Arc<Table>, k: i64, ts: Timestamp) {
+    let key = key(k);
+    let target = engine.index.key(table.tablet_of(&key).generation(), &key);
+    while !engine.index.read(target, |newest| newest.meta.ts >= ts).unwrap_or(false) {
+        thread::yield_now();
+    }
+}
+
+fn joined<T>(thread: ScopedJoinHandle<'_, T>) -> T {
+    thread.join().expect("it does not panic")
+}
+
+/// Applied as it is, and not committed, it is in nobody's way, and seen by nobody: rows that it replaces, in memory and in files, and
+/// rows that are new.
+#[test]
+fn others_write_and_read_while_a_bulk_write_is_applied() {
+    let (engine, table) = fresh();
+    let other = add_table(&engine, "other");
+    put_many(&engine, &table, 0..2, "file").unwrap();
+    engine.flush(&table).unwrap();
+    engine.index.evict_excess();
+    put_many(&engine, &table, 2..4, "memory").unwrap();
+    let before = engine.snapshot();
+    // Another bulk write, which is not done yet.
+    let earlier = engine.timeline.appoint_fixed(engine.timeline.now_micros()).unwrap();
+    let (bulk, small) = thread::scope(|scope| {
+        let bulk = scope.spawn(|| put_many(&engine, &table, 0..1000, "bulk").unwrap());
+        until_applied(&engine, &table, 999, earlier.at());
+        let small = (0..100).map(|k| try_put(&engine, &other, k).unwrap().ts);
+        let small: Vec<Timestamp> = small.collect();
+        assert!(engine.snapshot().ts() == small[99] && small[99] < earlier.at(), "they are seen");
+        for view in [engine.read_view(), before.view(), engine.snapshot().view()] {
+            assert_eq!(v(&engine, &table, 0, view).as_deref(), Some("file"));
+            assert_eq!(v(&engine, &table, 3, view).as_deref(), Some("memory"));
+            assert_eq!(v(&engine, &table, 999, view), None);
+        }
+        // Who sees what it wrote itself before others do.
+        let own = engine.read_view_from(small[99]);
+        assert_eq!(v(&engine, &other, 99, own).as_deref(), Some("v"));
+        assert!(!bulk.is_finished());
+        earlier.keep();
+        engine.timeline.complete(earlier.at());
+        (joined(bulk), small[99])
+    });
+    assert!(bulk.ts > earlier.at() && bulk.ts > small);
+    assert!(try_put(&engine, &other, 100).unwrap().ts > bulk.ts);
+    for k in [0, 3, 999] {
+        assert_eq!(v(&engine, &table, k, engine.read_view()).as_deref(), Some("bulk"));
+    }
+    assert_eq!(v(&engine, &table, 3, before.view()).as_deref(), Some("memory"));
+}
+
+/// Nor does a seal: it waits, and whoever writes few rows does not.
+#[test]
+fn bulk_writes_commit_in_the_order_of_their_timestamps_and_a_flush_comes_behind() {
+    let (engine, table) = fresh();
+    let first = engine.timeline.appoint_fixed(engine.timeline.now_micros()).unwrap();
+    let (other, aside) = (add_table(&engine, "other"), add_table(&engine, "aside"));
+    thread::scope(|scope| {
+        let (engine, table) = (&engine, &table);
+        let second = scope.spawn(|| put_many(engine, table, 0..300, "second").unwrap());
+        until_applied(engine, table, 299, first.at());
+        let third = scope.spawn(|| put_many(engine, &other, 0..300, "third").unwrap());
+        until_applied(engine, &other, 299, first.at());
+        let flush = scope.spawn(|| engine.flush(table).unwrap());
+        assert!(try_put(engine, &aside, 1).unwrap().ts < first.at() && !flush.is_finished());
+        first.keep();
+        engine.timeline.complete(first.at());
+        let (second, third) = (joined(second), joined(third));
+        joined(flush);
+        assert!(second.ts > first.at() && third.ts > second.ts);
+        assert!(third.obligation.lsn() > second.obligation.lsn());
+    });
+    for table in [&table, &other] {
+        let rows = (0..300).filter(|k| v(&engine, table, *k, engine.read_view()).is_some());
+        assert_eq!(rows.count(), 300);
+    }
+}
+
+/// What cannot be moved gets its timestamp; what can, waits or is moved, and nobody waits for the other one.
+#[test]
+fn a_bulk_write_comes_before_a_change_that_can_be_moved_until_there_is_no_place() {
+    let (engine, table) = fresh();
+    let timeline = &engine.timeline;
+    let change = timeline.appoint(timeline.now_micros());
+    let mut last = timeline.last();
+    let mut bulk_writes = 0;
+    while let Some(bulk) = timeline.appoint_fixed(timeline.now_micros()) {
+        assert!(bulk.at() > last && bulk.at() < change.at());
+        last = bulk.keep();
+        timeline.complete(last);
+        bulk_writes += 1;
+    }
+    assert!(bulk_writes > 2, "{bulk_writes}");
+    // Then it has its timestamp as others do.
+    let commit = put_many(&engine, &table, 0..100, "v").unwrap();
+    assert!(commit.ts > last && commit.ts < change.at() && engine.snapshot().ts() == commit.ts);
+    let at = change.at();
+    assert_eq!(change.keep(), at);
+    timeline.complete(at);
+    // One that is due waits for those before it, and others come behind.
+    let bulk = timeline.appoint_fixed(timeline.now_micros()).unwrap();
+    let change = timeline.appoint(timeline.now_micros());
+    let at = change.at();
+    thread::scope(|scope| {
+        let kept = scope.spawn(|| change.keep());
+        while !timeline.is_due(at) {
+            thread::yield_now();
+        }
+        let behind = timeline.appoint_fixed(timeline.now_micros()).unwrap();
+        assert!(!kept.is_finished());
+        timeline.complete(bulk.keep());
+        let kept = joined(kept);
+        assert!(kept > bulk.at() && kept < behind.at());
+        timeline.complete(kept);
+        behind.wait_for_turn().unwrap();
+        timeline.complete(behind.keep());
+    });
+}
+
+/// A bulk write does not move: there are so many timestamps before it. Who has begun to write gets one; who begins waits.
+#[test]
+fn writes_wait_for_a_bulk_write_once_timestamps_before_it_are_scarce() {
+    let (engine, table) = fresh();
+    let timeline = &engine.timeline;
+    // Not far ahead.
+    let change = timeline.appoint(timeline.now_micros());
+    let bulk = loop {
+        let bulk = timeline.appoint_fixed(timeline.now_micros()).unwrap();
+        if bulk.at().0 - timeline.last().0 < 1 << 20 {
+            break bulk;
+        }
+        timeline.complete(bulk.keep());
+    };
+    drop(change);
+    let before = bulk.at().0 - timeline.last().0;
+    for _ in 0..before * 3 / 4 + 1 {
+        assert!(!timeline.is_scarce());
+        timeline.complete(timeline.begin(0));
+    }
+    assert!(timeline.is_scarce());
+    assert_eq!(try_put(&engine, &table, 1).unwrap_err().kind(), ErrorKind::WouldBlock);
+    // Raising the ceiling does not help.
+    engine.raise_ceiling(true).unwrap();
+    assert_eq!(try_put(&engine, &table, 1).unwrap_err().kind(), ErrorKind::WouldBlock);
+    thread::scope(|scope| {
+        let waits = scope.spawn(|| put_many(&engine, &table, 1..2, "v").unwrap());
+        timeline.complete(timeline.begin(0));
+        timeline.complete(bulk.keep());
+        assert!(joined(waits).ts > bulk.at());
+    });
+    assert!(try_put(&engine, &table, 1).is_ok());
+}
+
+/// A request is applied once, though its write comes in fragments, and its result stands in the commit.
+#[test]
+fn a_bulk_write_with_a_request_id_is_answered_once() {
+    let (engine, table) = fresh();
+    let keys: Vec<Vec<u8>> = (0..100).map(key).collect();
+    let ops: Vec<WriteOp<'_>> =
+        keys.iter().map(|key| WriteOp { table: &table, key, read: Read::Blind, row: &[] }).collect();
+    let request = Request { client: b"client", sequence: 1, first_incomplete: 1 };
+    let mut calls = 0;
+    for _ in 0..2 {
+        let mut decide = |_: usize, _: Option<RowVersion<'_>>, row: &mut Vec<u8>| {
+            calls += 1;
+            table.schema_ref().layout().encode(&[ValueRef::String("v")], row);
+            Ok(Decision::Put)
+        };
+        let answer = &mut |result: &mut Vec<u8>| result.extend_from_slice(b"done");
+        let tracked = engine.write_tracked(&request, &ops, &mut decide, answer).unwrap();
+        let Tracked::Answered(answered) = tracked else { panic!("it is answered") };
+        assert_eq!(&answered.result[..], b"done");
+        engine.settle(answered.commit.obligation).unwrap();
+    }
+    assert_eq!(calls, 100);
+}
+
+/// One that is refused behind its fragments leaves none that count, and no room is kept for its commit.
+#[test]
+fn a_bulk_write_that_is_refused_at_the_gate_is_given_up() {
+    let (engine, table) = fresh();
+    for _ in 0..3 {
+        let gate = engine.gate.alone();
+        let keys: Vec<Vec<u8>> = (0..100).map(key).collect();
+        let ops: Vec<WriteOp<'_>> =
+            keys.iter().map(|key| WriteOp { table: &table, key, read: Read::Blind, row: &[] }).collect();
+        let refused = engine.try_write(&ops, &mut |_, _, row| {
+            table.schema_ref().layout().encode(&[ValueRef::String("v")], row);
+            Ok(Decision::Put)
+        });
+        assert_eq!(refused.unwrap_err().kind(), ErrorKind::WouldBlock);
+        drop(gate);
+    }
+    assert!(engine.fragmented.first().is_none());
+    assert_eq!(v(&engine, &table, 1, engine.read_view()), None);
+    put_many(&engine, &table, 0..100, "v").unwrap();
+    assert_eq!(v(&engine, &table, 1, engine.read_view()).as_deref(), Some("v"));
+}
+
+/// The log keeps the first fragment as long as one row of the write is in no file.
+#[test]
+fn a_log_that_is_trimmed_keeps_a_bulk_write_that_is_not_flushed() {
+    let files = SimFiles::new();
+    let engine = open(&files);
+    let tables = ["t", "other"].map(|name| add_table(&engine, name));
+    let put_all = |v: &str| {
+        let keys: Vec<Vec<u8>> = (0..100).map(key).collect();
+        let op =
+            |i: usize| WriteOp { table: &tables[i / 100], key: &keys[i % 100], read: Read::Blind, row: &[] };
+        let ops: Vec<WriteOp<'_>> = (0..200).map(op).collect();
+        let put = |i: usize, _: Option<RowVersion<'_>>, row: &mut Vec<u8>| {
+            ops[i].table.schema_ref().layout().encode(&[ValueRef::String(v)], row);
+            Ok(Decision::Put)
+        };
+        engine.write(&ops, &mut { put }).unwrap();
+    };
+    let oldest = engine.log.oldest();
+    for round in 0..10 {
+        put_all(&round.to_string());
+        // Segments come and go.
+        put_many(&engine, &tables[0], 1000..1100, &"x".repeat(20_000)).unwrap();
+        engine.flush(&tables[round % 2]).unwrap();
+        engine.trim_log().unwrap();
+        // Another time the first fragment may be gone, and the commit not.
+        let again = open(&files.kill());
+        for name in ["t", "other"] {
+            let table = again.table("public", name).unwrap();
+            let found = (0..100).map(|k| v(&again, &table, k, again.read_view()));
+            assert!(found.into_iter().all(|v| v == Some(round.to_string())), "{name}");
+        }
+        assert!(again.table("public", "t").is_ok_and(|t| v(&again, &t, 1099, again.read_view()).is_some()));
+    }
+    assert!(engine.log.oldest() > oldest, "it was trimmed");
 }

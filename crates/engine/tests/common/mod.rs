@@ -26,10 +26,17 @@ pub fn sim_env(files: &SimFiles, clock: &Arc<SimClock>) -> Env {
 }
 
 /// Options without background threads, so that a run is what the test does, and manifests that end soon. Segments of the
-/// log are as short as can be: each opening reads those that are in use to the end.
+/// log are as short as can be: each opening reads those that are in use to the end. A write of more than three small rows is a
+/// bulk write.
 pub fn quiet() -> EngineOptions {
     let options = EngineOptions::with_memory(64 << 20);
-    EngineOptions { background: false, manifest_bytes_max: 1 << 10, log_bytes_max: 8 << 20, ..options }
+    EngineOptions {
+        background: false,
+        manifest_bytes_max: 1 << 10,
+        log_bytes_max: 8 << 20,
+        fragment_bytes: 200,
+        ..options
+    }
 }
 
 pub fn open(env: &Env) -> Result<Arc<Engine>> {
