@@ -83,6 +83,7 @@ pub struct Obligation {
 }
 
 impl Obligation {
+    #[inline]
     pub fn merge(&mut self, other: Obligation) {
         self.durable = self.durable.max(other.durable);
         self.written = self.written.max(other.written);

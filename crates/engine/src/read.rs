@@ -13,7 +13,7 @@
 //!   version answers only if it is at or below the snapshot's timestamp; if memory has none, the files do, by commit
 //!   timestamps, marks, and the moment from which a file is visible. The horizon keeps what they need.
 
-use crate::catalog::Table;
+use crate::catalog::{Expiry, Table};
 use crate::engine::{Engine, Obligation};
 use crate::index::{KeyRef, Location, Version, version_at};
 use crate::long_reads::{FileRowBuffer, UNCOUNTED_BYTES};
@@ -441,11 +441,13 @@ fn look<R>(
 
 impl Table {
     /// Whether a row is past its time.
+    #[inline]
     pub(crate) fn is_expired(&self, row: &[u8], ts: Timestamp, now_micros: u64) -> bool {
         let expiry = self.expiry();
-        if expiry.never() {
-            return false;
-        }
+        !expiry.never() && self.is_expired_by(expiry, row, ts, now_micros)
+    }
+
+    fn is_expired_by(&self, expiry: Expiry, row: &[u8], ts: Timestamp, now_micros: u64) -> bool {
         if expiry.ttl_micros.is_some_and(|ttl| ts.micros().saturating_add(ttl) <= now_micros) {
             return true;
         }

@@ -136,27 +136,21 @@ impl QueryEngine {
     }
 
     /// What one statement of `session` sees, from now on.
-    ///
-    /// # Errors
-    /// Those of the catalog's construction; none are expected.
-    pub(crate) fn begin(&self, session: &Arc<SqlSession>) -> Result<StatementContext, SqlError> {
-        self.begin_narrowed(session, None)
+    pub(crate) fn view(&self, session: &Arc<SqlSession>) -> Arc<StatementView> {
+        self.view_narrowed(session, None)
     }
 
-    /// As [`begin`](Self::begin), of one that does not see all rows of some table.
-    ///
-    /// # Errors
-    /// As there.
-    pub(crate) fn begin_narrowed(
+    /// As [`view`](Self::view), of one that does not see all rows of some table.
+    pub(crate) fn view_narrowed(
         &self,
         session: &Arc<SqlSession>,
         narrowed: Option<Arc<Narrowed>>,
-    ) -> Result<StatementContext, SqlError> {
+    ) -> Arc<StatementView> {
         // The catalog after the snapshot: every row that the snapshot sees was then written under a schema that this
         // picture knows.
         let of_block = session.block_snapshot(&self.engine);
         let snapshot = of_block.unwrap_or_else(|| Arc::new(self.engine.snapshot()));
-        let view = Arc::new(StatementView {
+        Arc::new(StatementView {
             engine: Arc::clone(&self.engine),
             session: Arc::clone(session),
             catalog: self.engine.catalog(),
@@ -165,7 +159,24 @@ impl QueryEngine {
             statistics: Arc::clone(&self.statistics),
             scans: Mutex::default(),
             narrowed,
-        });
+        })
+    }
+
+    /// Where one statement of `session` is planned on the spot: see [`enter`](Self::enter).
+    ///
+    /// # Errors
+    /// As there.
+    pub(crate) fn begin(&self, session: &Arc<SqlSession>) -> Result<StatementContext, SqlError> {
+        self.enter(self.view(session))
+    }
+
+    /// Where the statement that sees `view` is planned. It takes tens of KiB, and thousands may wait to be planned: what is
+    /// planned in its turn enters then, and leaves with it.
+    ///
+    /// # Errors
+    /// Those of the catalog's construction; none are expected.
+    pub(crate) fn enter(&self, view: Arc<StatementView>) -> Result<StatementContext, SqlError> {
+        let session = Arc::clone(&view.session);
         let zone = session.time_zone();
         let state = self.states.take(zone, |state| {
             let config = state.config_mut();
@@ -173,7 +184,7 @@ impl QueryEngine {
             let options = config.options_mut();
             options.extensions.insert(Carried(pg_catalog::Scope::new(&view)));
             options.execution.time_zone = zone.map(|zone| zone.name().to_owned());
-            options.catalog.default_catalog = database_name(session).to_owned();
+            options.catalog.default_catalog = database_name(&session).to_owned();
             options.catalog.default_schema = SEARCH_PATH_SCHEMA.to_owned();
             state.register_catalog_list(Arc::new(Catalogs::new(Arc::clone(&view))));
             // With these options.
@@ -194,38 +205,35 @@ impl QueryEngine {
     /// Those of planning; those of execution come through the stream.
     pub(crate) async fn run(
         &self,
-        context: StatementContext,
+        view: Arc<StatementView>,
         plan: Logical,
         unread: Option<Arc<Unread>>,
     ) -> Result<(SchemaRef, RowStream), SqlError> {
-        let physical = self.plan_physical(&context, plan).await?;
-        let schema = physical.schema();
-        let rows = deliver(&self.runtime, context, physical, unread);
-        Ok((schema, rows))
+        let physical = self.plan_physical(view, plan).await?;
+        let schema = physical.plan.schema();
+        Ok((schema, deliver(&self.runtime, physical, unread)))
     }
 
-    /// The physical plan; its scans are resolved, so `context` knows what must be settled.
+    /// The physical plan; its scans are resolved, so `view` knows what must be settled.
     pub(crate) async fn plan_physical(
         &self,
-        context: &StatementContext,
+        view: Arc<StatementView>,
         Logical { plan, values, is_analyzed }: Logical,
-    ) -> Result<Arc<dyn ExecutionPlan>, SqlError> {
-        let state = Arc::clone(&context.state);
+    ) -> Result<Physical, SqlError> {
+        let query = self.shared();
         let length = Length::of_plan(&plan);
         let physical = async move {
-            let mut plan = Arc::unwrap_or_clone(plan);
-            if let Some(values) = values {
-                plan = plan.with_param_values(values)?;
-            }
-            let optimized = match is_analyzed {
-                true => state.optimizer().optimize(plan, &*state, |_, _| {})?,
-                false => state.optimize(&plan)?,
-            };
-            let plan = keep_grouped_order(optimized)?;
-            let physical = state.query_planner().create_physical_plan(&plan, &*state).await?;
-            long_rows::fitted(physical, state.config().batch_size())
+            let context = query.enter(view)?;
+            let planned = plan_for(&context.state, plan, values, is_analyzed).await;
+            Ok(context.into_physical(planned.map_err(sql_error)?))
         };
-        self.runtime.plan(length, async move { physical.await.map_err(sql_error) }).await
+        self.runtime.plan(length, Box::pin(physical)).await
+    }
+
+    /// How many statements have a state of their own.
+    #[cfg(test)]
+    pub(crate) fn states_taken(&self) -> usize {
+        Arc::strong_count(&self.states) - 1
     }
 
     pub(crate) fn error(error: DataFusionError) -> SqlError {
@@ -236,6 +244,25 @@ impl QueryEngine {
     pub(crate) fn error_in(sql: &str, error: DataFusionError) -> SqlError {
         sql_error_in(sql, error)
     }
+}
+
+async fn plan_for(
+    state: &SessionState,
+    plan: Arc<LogicalPlan>,
+    values: Option<ParamValues>,
+    is_analyzed: bool,
+) -> datafusion::common::Result<Arc<dyn ExecutionPlan>> {
+    let mut plan = Arc::unwrap_or_clone(plan);
+    if let Some(values) = values {
+        plan = plan.with_param_values(values)?;
+    }
+    let optimized = match is_analyzed {
+        true => state.optimizer().optimize(plan, state, |_, _| {})?,
+        false => state.optimize(&plan)?,
+    };
+    let plan = keep_grouped_order(optimized)?;
+    let physical = state.query_planner().create_physical_plan(&plan, state).await?;
+    long_rows::fitted(physical, state.config().batch_size())
 }
 
 /// A logical plan. It may be so deep that only threads that plan can copy it.
@@ -277,10 +304,10 @@ pub(crate) struct StatementContext {
 }
 
 impl StatementContext {
-    /// What the statement's `plan` is executed with, and what is to be held meanwhile. The rest is for planning.
-    pub(crate) fn into_task(self, plan: &Arc<dyn ExecutionPlan>) -> (Arc<TaskContext>, Executed) {
-        let task = self.task(plan);
-        (task, Executed { _view: self.view, _files: self.files })
+    /// The statement's `plan` with what that is executed with. The rest is for planning.
+    pub(crate) fn into_physical(self, plan: Arc<dyn ExecutionPlan>) -> Physical {
+        let task = self.task(&plan);
+        Physical { plan, task, held: Executed { _view: self.view, _files: self.files } }
     }
 
     fn task(&self, plan: &Arc<dyn ExecutionPlan>) -> Arc<TaskContext> {
@@ -299,6 +326,14 @@ impl StatementContext {
     pub(crate) fn reads_files_by_name(&self) -> bool {
         self.files.is_some()
     }
+}
+
+/// A plan that can be executed.
+pub(crate) struct Physical {
+    pub(crate) plan: Arc<dyn ExecutionPlan>,
+    pub(crate) task: Arc<TaskContext>,
+    /// Until it was executed.
+    pub(crate) held: Executed,
 }
 
 /// What a statement holds while it is executed.

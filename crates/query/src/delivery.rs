@@ -1,13 +1,13 @@
 //! A plan's way to its client: it is executed on the query threads into a bounded channel, from which the client takes batches.
 
-use crate::context::StatementContext;
+use crate::context::Physical;
 use crate::error::sql_error;
 use crate::long_rows::reads_short_ranges;
 use crate::runtime::{AbortOnDrop, QueryRuntime};
 use crate::unread::{Counted, Made, Place, Unread};
 use arrow::array::RecordBatch;
 use datafusion::execution::SendableRecordBatchStream;
-use datafusion::physical_plan::{ExecutionPlan, execute_stream_partitioned};
+use datafusion::physical_plan::execute_stream_partitioned;
 use futures::{StreamExt, stream};
 use oribi_session::sql::{RowStream, SqlError};
 use oribi_types::ErrorKind;
@@ -28,17 +28,12 @@ enum Told {
     End,
 }
 
-/// Starts to execute `plan`, whose rows come by the stream; dropping that cancels. What is made for a client, and not for
+/// Starts to execute a plan, whose rows come by the stream; dropping that cancels. What is made for a client, and not for
 /// a statement that takes all of it, counts as `unread`.
-pub(crate) fn deliver(
-    runtime: &QueryRuntime,
-    context: StatementContext,
-    plan: Arc<dyn ExecutionPlan>,
-    unread: Option<Arc<Unread>>,
-) -> RowStream {
-    let made = if reads_short_ranges(&plan) { Made::Aside } else { Made::WhenPolled };
+pub(crate) fn deliver(runtime: &QueryRuntime, physical: Physical, unread: Option<Arc<Unread>>) -> RowStream {
+    let made = if reads_short_ranges(&physical.plan) { Made::Aside } else { Made::WhenPolled };
     start(runtime, |asked, sender| {
-        execute(context, plan, Pump { unread, made, line: Arc::default(), asked, sender })
+        execute(physical, Pump { unread, made, line: Arc::default(), asked, sender })
     })
 }
 
@@ -53,9 +48,8 @@ fn start<F: Future<Output = ()> + Send + 'static>(
     Box::pin(rows(Client { receiver, asks, taken: None, _task: task }))
 }
 
-/// Executes `plan` until it ends, fails, or nobody listens.
-async fn execute(context: StatementContext, plan: Arc<dyn ExecutionPlan>, pump: Pump) {
-    let (task, _held) = context.into_task(&plan);
+/// Executes a plan until it ends, fails, or nobody listens.
+async fn execute(Physical { plan, task, held: _held }: Physical, pump: Pump) {
     let told = match execute_stream_partitioned(plan, task) {
         Ok(partitions) => {
             let mut pumps: JoinSet<bool> =

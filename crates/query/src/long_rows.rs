@@ -130,8 +130,8 @@ mod tests {
             let source = SourceQuery::plan(scope, statement, &mut ParameterTypes::new(&[])).await.unwrap();
             let parameters = Parameters { types: &[], values: &[] };
             let run = Run { query: &self.query, session: &self.session, parameters, narrowed: None };
-            let (context, plan) = source.begin(run).await.unwrap();
-            self.query.plan_physical(&context, plan).await.unwrap()
+            let (view, plan) = source.begin(run).await.unwrap();
+            self.query.plan_physical(view, plan).await.unwrap().plan
         }
     }
 

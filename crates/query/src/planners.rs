@@ -6,21 +6,27 @@
 //!
 //! What names thousands of columns is planned for seconds. That has places of its own, so that ordinary statements never
 //! wait for it: the kernel shares the processors among both.
+//!
+//! There are as many threads as places. On the pool of another runtime there would be more: a place is free a moment before
+//! its thread is, and on a busy machine others are begun in that moment, each of which keeps some megabytes of the allocator's.
 
 use crate::catalog::find_table;
 use crate::context::StatementView;
 use crate::dml::qualified;
+use crate::runtime::{STACK_BYTES, begin_thread};
 use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
 use datafusion::logical_expr::LogicalPlan;
 use datafusion::sql::sqlparser::ast::{self, visit_relations};
+use oribi_env::Priority;
 use oribi_session::sql::SqlError;
 use oribi_types::ErrorKind;
 use std::future::Future;
+use std::io;
 use std::ops::ControlFlow;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Wake, Waker};
-use tokio::runtime::Handle;
+use tokio::runtime::{Builder, Handle, Runtime};
 use tokio::sync::{Notify, Semaphore};
 
 /// Ordinary statements that are planned at a time, beside as many as there are processors to do it. Planning only
@@ -98,7 +104,10 @@ pub(crate) fn parts(plan: &LogicalPlan, max: usize) -> usize {
 pub(crate) struct Planners {
     ordinary: Arc<Semaphore>,
     long: Arc<Semaphore>,
-    threads: Handle,
+    /// A thread for each place. It has no tasks …
+    threads: Option<Runtime>,
+    /// … which are begun here.
+    tasks: Handle,
 }
 
 impl Planners {
@@ -107,11 +116,20 @@ impl Planners {
         (processors + SPARE, processors)
     }
 
-    /// Planners on the threads for blocking work of a runtime.
-    pub(crate) fn new(threads: Handle, processors: usize) -> Self {
+    /// Planners of a priority, whose tasks are those of a runtime.
+    ///
+    /// # Errors
+    /// Those of the system.
+    pub(crate) fn new(tasks: Handle, processors: usize, priority: Priority) -> io::Result<Self> {
         let (ordinary, long) = Planners::places(processors);
+        let threads = Builder::new_current_thread()
+            .max_blocking_threads(ordinary + long)
+            .thread_name("plan")
+            .thread_stack_size(STACK_BYTES)
+            .on_thread_start(move || begin_thread(priority))
+            .build()?;
         let [ordinary, long] = [ordinary, long].map(|places| Arc::new(Semaphore::new(places)));
-        Planners { ordinary, long, threads }
+        Ok(Planners { ordinary, long, threads: Some(threads), tasks })
     }
 
     /// Runs `work` in a place of its length, each time that it can go on. Dropping the future ends it where it next waits,
@@ -127,12 +145,14 @@ impl Planners {
         };
         let woken = Arc::new(Woken::default());
         let waker = Waker::from(Arc::clone(&woken));
-        let mut work = Aside { work: Some(Box::pin(work)), threads: &self.threads };
+        let threads = self.threads.as_ref().expect("they live until drop");
+        let mut work = Aside { work: Some(Box::pin(work)), tasks: &self.tasks };
         loop {
             let place = Arc::clone(places).acquire_owned().await.expect("it is never closed");
-            let (mut at_work, waker) = (work.take(), waker.clone());
-            let turn = self.threads.spawn_blocking(move || {
+            let (mut at_work, waker, tasks) = (work.take(), waker.clone(), self.tasks.clone());
+            let turn = threads.spawn_blocking(move || {
                 let _place = place;
+                let _tasks = tasks.enter();
                 match at_work.as_mut().poll(&mut Context::from_waker(&waker)) {
                     Poll::Ready(planned) => Turn::Done(planned),
                     Poll::Pending => Turn::Waits(at_work),
@@ -147,6 +167,13 @@ impl Planners {
             }
             woken.0.notified().await;
         }
+    }
+}
+
+impl Drop for Planners {
+    /// Waits for nobody: who drops them may be a task.
+    fn drop(&mut self) {
+        self.threads.take().into_iter().for_each(Runtime::shutdown_background);
     }
 }
 
@@ -172,7 +199,7 @@ impl Wake for Woken {
 /// have made much.
 struct Aside<'a, T: Send + 'static> {
     work: Option<Work<T>>,
-    threads: &'a Handle,
+    tasks: &'a Handle,
 }
 
 impl<T: Send + 'static> Aside<'_, T> {
@@ -184,7 +211,7 @@ impl<T: Send + 'static> Aside<'_, T> {
 impl<T: Send + 'static> Drop for Aside<'_, T> {
     fn drop(&mut self) {
         if let Some(work) = self.work.take() {
-            self.threads.spawn(async move { drop(work) });
+            self.tasks.spawn(async move { drop(work) });
         }
     }
 }
@@ -194,6 +221,7 @@ mod tests {
     use super::*;
     use futures::future::join_all;
     use futures::poll;
+    use std::collections::HashSet;
     use std::pin::pin;
     use std::sync::Mutex;
     use std::sync::mpsc::{Receiver, Sender, channel};
@@ -210,8 +238,8 @@ mod tests {
     impl Planning {
         fn new() -> Self {
             let runtime = Builder::new_multi_thread().worker_threads(1).build().unwrap();
-            let planners = Arc::new(Planners::new(runtime.handle().clone(), PROCESSORS));
-            Planning { planners, runtime: Some(runtime) }
+            let planners = Planners::new(runtime.handle().clone(), PROCESSORS, Priority::Normal).unwrap();
+            Planning { planners: Arc::new(planners), runtime: Some(runtime) }
         }
 
         /// A statement that is planned from when it tells its number until it is told to end.
@@ -279,6 +307,22 @@ mod tests {
                 assert_eq!(next(&beginnings).await, places + ended);
             }
         }
+    }
+
+    #[tokio::test]
+    async fn a_crowd_is_planned_by_as_many_threads_as_there_are_places() {
+        let planning = Planning::new();
+        let (ordinary, long) = Planners::places(PROCESSORS);
+        let threads = Arc::new(Mutex::new(HashSet::new()));
+        let crowd = join_all((0..100 * ordinary).map(|_| {
+            let threads = Arc::clone(&threads);
+            planning.planners.run(Length::Ordinary, async move {
+                threads.lock().unwrap().insert(std::thread::current().id());
+                Ok(())
+            })
+        }));
+        assert!(crowd.await.into_iter().all(|planned| planned.is_ok()));
+        assert!(threads.lock().unwrap().len() <= ordinary + long);
     }
 
     #[tokio::test]

@@ -20,7 +20,7 @@ use tokio::sync::Mutex;
 use tokio::task::{AbortHandle, JoinHandle};
 
 /// Planning recurses over expressions: a long chain of `OR` needs more than the default 2 MiB.
-const STACK_BYTES: usize = 8 << 20;
+pub(crate) const STACK_BYTES: usize = 8 << 20;
 
 /// Look-ups and resolutions of scans that may run at a time; more wait.
 pub(crate) const LOOKUPS_MAX: usize = 16;
@@ -28,8 +28,15 @@ pub(crate) const LOOKUPS_MAX: usize = 16;
 /// Threads that execute queries beside those that plans are split for: some step may be long that nobody knew of.
 const SPARE: usize = 2;
 
+/// What each thread does first that plans or executes.
+pub(crate) fn begin_thread(priority: Priority) {
+    if priority == Priority::Idle {
+        oribi_env::yield_to_serving_threads();
+    }
+}
+
 pub(crate) struct QueryRuntime {
-    /// Executes, and plans on threads beside; idle priority.
+    /// Executes; idle priority.
     queries: Option<Runtime>,
     planners: Planners,
     /// Calls into the engine that may block; normal priority.
@@ -50,11 +57,7 @@ impl QueryRuntime {
             .worker_threads(threads + SPARE)
             .thread_name("query")
             .thread_stack_size(STACK_BYTES)
-            .on_thread_start(move || {
-                if priority == Priority::Idle {
-                    oribi_env::yield_to_serving_threads();
-                }
-            })
+            .on_thread_start(move || begin_thread(priority))
             .enable_all()
             .build();
         let lookups = Builder::new_multi_thread()
@@ -64,7 +67,7 @@ impl QueryRuntime {
             .build();
         let queries = queries.map_err(refused)?;
         Ok(QueryRuntime {
-            planners: Planners::new(queries.handle().clone(), threads),
+            planners: Planners::new(queries.handle().clone(), threads, priority).map_err(refused)?,
             queries: Some(queries),
             lookups: Some(lookups.map_err(refused)?),
             changing: Arc::default(),

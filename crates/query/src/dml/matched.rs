@@ -343,11 +343,11 @@ impl Matching {
         target: &Target,
         again: Option<&Numbers>,
     ) -> Result<RowStream, SqlError> {
-        let (context, mut logical) = self.query.begin(run).await?;
+        let (view, mut logical) = self.query.begin(run).await?;
         if let Some(numbers) = again.filter(|numbers| numbers.len() <= KEYS_NAMED_MAX) {
             logical.plan = Arc::new(with_keys(logical.plan, target, numbers)?);
         }
-        Ok(run.query.run(context, logical, None).await?.1)
+        Ok(run.query.run(view, logical, None).await?.1)
     }
 }
 

@@ -3,7 +3,7 @@
 use super::coerce::scalar;
 use super::constant::{ParameterTypes, parameter_number};
 use super::{Run, Scope};
-use crate::context::{Logical, MadeFor, QueryEngine, StatementContext};
+use crate::context::{Logical, MadeFor, QueryEngine, StatementView};
 use crate::literals;
 use crate::number;
 use crate::one_type;
@@ -54,9 +54,9 @@ impl SourceQuery {
         types: &mut ParameterTypes,
     ) -> Result<Self, SqlError> {
         check_written_width(&statement)?;
-        let context = scope.query.begin(scope.session)?;
         let statement = Arc::new(statement);
-        let planned = plan(scope.query, &context, &statement, scope.sql).await?;
+        let view = scope.query.view(scope.session);
+        let planned = plan(scope.query, &view, &statement, scope.sql).await?;
         let plan = &planned.logical.plan;
         let parameters = plan.get_parameter_fields().map_err(QueryEngine::error)?;
         let casts = if parameters.is_empty() { HashMap::new() } else { cast_parameters(plan)? };
@@ -86,8 +86,8 @@ impl SourceQuery {
     /// # Errors
     /// Those of planning.
     pub(crate) async fn run(&self, run: Run<'_>) -> Result<RowStream, SqlError> {
-        let (context, logical) = self.begin(run).await?;
-        Ok(run.query.run(context, logical, None).await?.1)
+        let (view, logical) = self.begin(run).await?;
+        Ok(run.query.run(view, logical, None).await?.1)
     }
 
     /// Its rows, for a client that may leave them unread.
@@ -95,22 +95,22 @@ impl SourceQuery {
     /// # Errors
     /// Those of planning.
     pub(crate) async fn run_for_client(&self, run: Run<'_>) -> Result<RowStream, SqlError> {
-        let (context, logical) = self.begin(run).await?;
+        let (view, logical) = self.begin(run).await?;
         let unread = (!unread::is_short(&self.schema)).then(|| Arc::clone(run.query.unread()));
-        Ok(run.query.run(context, logical, unread).await?.1)
+        Ok(run.query.run(view, logical, unread).await?.1)
     }
 
     /// A new snapshot, and the plan for it.
     ///
     /// # Errors
     /// Those of planning.
-    pub(crate) async fn begin(&self, run: Run<'_>) -> Result<(StatementContext, Logical), SqlError> {
-        let context = run.query.begin_narrowed(run.session, run.narrowed.cloned())?;
+    pub(crate) async fn begin(&self, run: Run<'_>) -> Result<(Arc<StatementView>, Logical), SqlError> {
+        let view = run.query.view_narrowed(run.session, run.narrowed.cloned());
         let mut planned = Arc::clone(&self.planned);
-        if planned.made_for != Some(context.view.made_for()) {
-            planned = Arc::new(plan(run.query, &context, &self.statement, &self.sql).await?);
+        if planned.made_for != Some(view.made_for()) {
+            planned = Arc::new(plan(run.query, &view, &self.statement, &self.sql).await?);
         }
-        Ok((context, with_parameters(&planned.logical, run)?))
+        Ok((view, with_parameters(&planned.logical, run)?))
     }
 }
 
@@ -220,20 +220,22 @@ fn with_parameters(logical: &Logical, run: Run<'_>) -> Result<Logical, SqlError>
 /// Plans where it holds up nobody; errors carry their position in `sql`.
 async fn plan(
     query: &QueryEngine,
-    context: &StatementContext,
+    view: &Arc<StatementView>,
     statement: &Arc<ast::Statement>,
     sql: &Arc<str>,
 ) -> Result<Planned, SqlError> {
-    let length = Length::of_query(&context.view, statement, sql);
-    let made_for = (!context.reads_files_by_name()).then(|| context.view.made_for());
-    let (state, statement, sql) = (Arc::clone(&context.state), Arc::clone(statement), Arc::clone(sql));
+    let length = Length::of_query(view, statement, sql);
+    let (shared, view) = (query.shared(), Arc::clone(view));
+    let (statement, sql) = (Arc::clone(statement), Arc::clone(sql));
     // In a box: it is large, and whatever waits for it would be as large, on a stack too.
     let planned = Box::pin(async move {
-        let plan =
-            unanalyzed(&state, &statement).await.map_err(|error| QueryEngine::error_in(&sql, error))?;
+        let context = shared.enter(view)?;
+        let made_for = (!context.reads_files_by_name()).then(|| context.view.made_for());
+        let state = &context.state;
+        let plan = unanalyzed(state, &statement).await.map_err(|error| QueryEngine::error_in(&sql, error))?;
         check_planned_width(&plan)?;
         check_query(&plan, &statement)?;
-        Ok(Planned { made_for, logical: analyzed(&state, plan)? })
+        Ok(Planned { made_for, logical: analyzed(state, plan)? })
     });
     query.runtime().plan(length, planned).await
 }
@@ -292,7 +294,8 @@ mod tests {
     use datafusion::common::stats::Precision;
     use datafusion::logical_expr::TableSource;
     use datafusion::physical_plan::statistics::{StatisticsArgs, StatisticsContext};
-    use futures::StreamExt;
+    use futures::future::join_all;
+    use futures::{StreamExt, poll};
     use oribi_engine::{Engine, EngineOptions};
     use oribi_env::Env;
     use oribi_session::sql::{Outcome, SqlEngine, SqlSession};
@@ -361,6 +364,32 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn who_waits_to_be_planned_has_no_state() {
+        let db = Db::new();
+        let (end, ended) = tokio::sync::watch::channel(());
+        let (begin, mut begun) = tokio::sync::mpsc::channel(1);
+        let (places, _) = planners::Planners::places(2);
+        for _ in 0..places {
+            let (runtime, begin, mut ended) = (Arc::clone(db.query.runtime()), begin.clone(), ended.clone());
+            let busy = async move {
+                begin.send(()).await.unwrap();
+                futures::executor::block_on(ended.changed()).unwrap_err();
+                Ok(())
+            };
+            tokio::spawn(async move { runtime.plan(Length::Ordinary, busy).await });
+            begun.recv().await.unwrap();
+        }
+        let mut waiting = Vec::from_iter((0..100).map(|_| Box::pin(db.plan("select 1 + 1"))));
+        for planned in &mut waiting {
+            assert!(poll!(planned).is_pending());
+        }
+        assert_eq!(db.query.states_taken(), 0);
+        drop(end);
+        join_all(waiting).await;
+        assert_eq!(db.query.states_taken(), 0);
+    }
+
+    #[tokio::test]
     async fn few_rows_in_memory_leave_bounds_of_columns() {
         let db = Db::new();
         db.run("create table t (k bigint primary key, n bigint, v text)").await;
@@ -371,8 +400,8 @@ mod tests {
         let query = db.plan("select n, v, k from t").await;
         let parameters = Parameters { types: &[], values: &[] };
         let run = Run { query: &db.query, session: &db.session, parameters, narrowed: None };
-        let (context, logical) = query.begin(run).await.unwrap();
-        let plan = db.query.plan_physical(&context, logical).await.unwrap();
+        let (view, logical) = query.begin(run).await.unwrap();
+        let plan = db.query.plan_physical(view, logical).await.unwrap().plan;
         let known = StatisticsContext::new().compute(plan.as_ref(), &StatisticsArgs::new()).unwrap();
         // Those in memory may replace or delete others: they are not looked up while a statement is planned.
         assert_eq!(known.num_rows, Precision::Inexact(104));

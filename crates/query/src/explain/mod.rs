@@ -7,7 +7,7 @@
 mod json;
 mod reads;
 
-use crate::context::{QueryEngine, StatementContext, StatementView};
+use crate::context::{Physical, QueryEngine, StatementView};
 use crate::dml::{Run, SourceQuery};
 use crate::error::sql_error;
 use crate::point::PointRead;
@@ -184,16 +184,16 @@ struct Ran {
 impl Explained {
     async fn of(query: &SourceQuery, run: Run<'_>, explain: &Explain) -> Result<Self, SqlError> {
         let start = Instant::now();
-        let (context, logical) = query.begin(run).await?;
+        let (view, logical) = query.begin(run).await?;
         let shown = match explain.options.verbose {
             true => format!("{}\n\n", logical.plan.display_indent_schema()),
             false => String::new(),
         };
-        let plan = run.query.plan_physical(&context, logical).await?;
+        let physical = run.query.plan_physical(Arc::clone(&view), logical).await?;
+        let plan = Arc::clone(&physical.plan);
         let planning = explain.planned + start.elapsed();
-        let view = Arc::clone(&context.view);
         let ran = match explain.options.analyze {
-            true => Some(execute(run.query, context, &plan).await?),
+            true => Some(execute(run.query, physical).await?),
             false => None,
         };
         Ok(Explained { view, logical: shown, plan, planning, ran })
@@ -238,15 +238,10 @@ fn tablets(view: &StatementView) -> String {
 }
 
 /// Runs a query to its end, for nobody.
-async fn execute(
-    query: &QueryEngine,
-    context: StatementContext,
-    plan: &Arc<dyn ExecutionPlan>,
-) -> Result<Ran, SqlError> {
-    let plan = Arc::clone(plan);
+async fn execute(query: &QueryEngine, physical: Physical) -> Result<Ran, SqlError> {
     let run = async move {
         let start = Instant::now();
-        let (task, _held) = context.into_task(&plan);
+        let Physical { plan, task, held: _held } = physical;
         let mut batches = execute_stream(plan, task).map_err(sql_error)?;
         let mut rows = 0;
         while let Some(batch) = batches.next().await {

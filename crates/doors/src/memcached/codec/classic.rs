@@ -13,15 +13,18 @@ pub enum StoreVerb {
     Cas(u64),
 }
 
-/// The keys of a retrieval command: at least one, none of them too long.
+/// The keys of a retrieval command, none of them too long. The first, which most commands have alone, is looked for once.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Keys<'a>(Words<'a>);
+pub struct Keys<'a> {
+    first: Option<&'a [u8]>,
+    others: Words<'a>,
+}
 
 impl<'a> Iterator for Keys<'a> {
     type Item = &'a [u8];
 
     fn next(&mut self) -> Option<&'a [u8]> {
-        self.0.next()
+        self.first.take().or_else(|| self.others.next())
     }
 }
 
@@ -66,20 +69,19 @@ fn fits(key: &[u8], body: Body<'_, '_>) -> bool {
     key.len() <= body.limits.key_bytes_max
 }
 
-fn keys<'a>(words: Words<'a>, body: Body<'a, '_>) -> Option<Keys<'a>> {
-    words.into_iter().all(|key| fits(key, body)).then_some(Keys(words))
+fn keys<'a>(first: Option<&'a [u8]>, others: Words<'a>, body: Body<'a, '_>) -> Option<Keys<'a>> {
+    first.into_iter().chain(others).all(|key| fits(key, body)).then_some(Keys { first, others })
 }
 
-fn retrieval<'a>(words: Words<'a>, with_cas: bool, body: Body<'a, '_>) -> Decoded<'a> {
-    let mut first = words;
-    first.next()?;
-    let Some(keys) = keys(words, body) else { return Some(body.refused(BAD_FORMAT)) };
+fn retrieval<'a>(mut words: Words<'a>, with_cas: bool, body: Body<'a, '_>) -> Decoded<'a> {
+    let first = words.next()?;
+    let Some(keys) = keys(Some(first), words, body) else { return Some(body.refused(BAD_FORMAT)) };
     Some(body.request(Request::Get { keys, with_cas }))
 }
 
 fn retrieval_and_touch<'a>(mut words: Words<'a>, with_cas: bool, body: Body<'a, '_>) -> Decoded<'a> {
     let Some(exptime) = number(words.next()?) else { return Some(body.refused(INVALID_EXPTIME)) };
-    let Some(keys) = keys(words, body) else { return Some(body.refused(BAD_FORMAT)) };
+    let Some(keys) = keys(words.next(), words, body) else { return Some(body.refused(BAD_FORMAT)) };
     Some(body.request(Request::GetAndTouch { keys, with_cas, exptime }))
 }
 
