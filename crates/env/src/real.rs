@@ -137,7 +137,8 @@ fn set_sched(thread: libc::pid_t, policy: libc::c_int) {
 #[cfg(test)]
 #[cfg(target_os = "linux")]
 mod tests {
-    use crate::{Priority, run_idle, run_idle_until, spawn};
+    use super::RealClock;
+    use crate::{Clock, Priority, run_idle, run_idle_until, spawn};
 
     /// The scheduling policy of the calling thread: field 41 of its `stat` (proc_pid_stat(5)), of which the thread's
     /// name, in parentheses, is the second.
