@@ -116,7 +116,10 @@ impl Writes {
         });
         let fixed = self.appointed.iter().find(|appointed| appointed.is_fixed);
         self.scarce_from = fixed.map_or(Timestamp::MAX, |fixed| {
-            Timestamp(fixed.at.0 - fixed.at.0.saturating_sub(last.0) / SCARCE_PART)
+            // Behind those that the clock gives by itself.
+            let by_clock = Timestamp::from_micros(fixed.at.micros() - APPOINTED_OF_LAST_MICROS);
+            let left = fixed.at.0.saturating_sub(last.max(by_clock).0);
+            Timestamp(fixed.at.0 - left / SCARCE_PART)
         });
     }
 

@@ -269,6 +269,20 @@ fn a_bulk_write_comes_before_a_change_that_can_be_moved_until_there_is_no_place(
     });
 }
 
+/// However long it takes: the clock alone makes nobody wait.
+#[test]
+fn timestamps_before_a_bulk_write_are_not_scarce_because_time_passes() {
+    let (engine, table) = fresh();
+    let timeline = &engine.timeline;
+    let bulk = timeline.appoint_fixed(timeline.now_micros()).unwrap();
+    for millis in 0..1000 {
+        timeline.complete(timeline.begin(timeline.now_micros() + millis * 1000));
+        assert!(!timeline.is_scarce(), "after {millis} ms");
+    }
+    assert!(try_put(&engine, &table, 1).unwrap().ts < bulk.at());
+    timeline.complete(bulk.keep());
+}
+
 /// A bulk write does not move: there are so many timestamps before it. Who has begun to write gets one; who begins waits.
 #[test]
 fn writes_wait_for_a_bulk_write_once_timestamps_before_it_are_scarce() {
