@@ -34,7 +34,11 @@ const QUESTIONS: [&str; 12] = [
 async fn answers(db: &Db) -> Vec<Vec<String>> {
     let mut answers = Vec::new();
     for question in QUESTIONS {
-        answers.push(db.rows(question).await);
+        let mut rows = db.rows(question).await;
+        if !question.contains("order by") {
+            rows.sort();
+        }
+        answers.push(rows);
     }
     answers
 }
