@@ -5,6 +5,7 @@ import concurrent.futures
 import contextlib
 import pathlib
 import subprocess
+import threading
 
 import asyncpg
 import django
@@ -369,3 +370,41 @@ def test_pgbench_keeps_its_sums(server, folder, mode):
         sums = {db.execute(f"select sum({c})::bigint from pgbench_{t}").fetchone()[0] for c, t in queries}
         assert len(sums) == 1
         assert db.execute("select count(*) from pgbench_history").fetchone() == (200,)
+
+
+def test_what_follows_a_commit_in_one_message_is_a_transaction_of_its_own(db):
+    with pytest.raises(errors.UniqueViolation):
+        db.execute("insert into t values (1); commit; insert into t values (2); insert into t values (1)")
+    assert rows(db) == [(1,)]
+    # A block that begins in the middle is as it says.
+    with pytest.raises(errors.ReadOnlySqlTransaction):
+        db.execute("begin read only; insert into t values (3)")
+    db.execute("rollback")
+    with pytest.raises(errors.ReadOnlySqlTransaction):
+        db.execute("select 1; begin read only; insert into t values (3)")
+    db.execute("rollback")
+    assert rows(db) == [(1,)]
+
+
+def test_a_series_that_is_cancelled_ends_and_its_connection_goes_on(server, db):
+    db.execute("insert into t values (1, 0)")
+    with server.sql() as other:
+        other.autocommit = False
+        other.execute("update t set n = 1")
+        ended = threading.Event()
+
+        def cancel():
+            # Again and again: one that comes before the statement runs is void.
+            while not ended.wait(0.2):
+                db.cancel_safe()
+
+        thread = threading.Thread(target=cancel)
+        thread.start()
+        try:
+            with pytest.raises(errors.QueryCanceled):
+                db.execute("insert into t values (2, 0); update t set n = 2")
+        finally:
+            ended.set()
+            thread.join()
+        other.rollback()
+    assert db.execute("select * from t").fetchall() == [(1, 0)]

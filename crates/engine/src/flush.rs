@@ -120,6 +120,8 @@ impl Engine {
             rows.clear();
         }
         keys.forget_cut_off();
+        // A bulk write is applied before its commit is logged: what was seen of one is there once all see it.
+        self.timeline.wait_for_watermark(keys.newest())?;
         // A version that is named by a mark or a file, or for which another was not written, must not be lost by the log.
         let needs = self.log.appended();
         let id = output.id;

@@ -27,16 +27,20 @@ use tokio::time::{Instant, timeout_at};
 pub(crate) const LOCKED: &str = "55P03";
 
 /// Begins a block.
-pub(crate) fn begin(session: &SqlSession, modes: BlockModes) {
+///
+/// # Errors
+/// 25001 for another isolation level than that of statements which have run before it in the same series.
+pub(crate) fn begin(session: &SqlSession, modes: BlockModes) -> Result<(), SqlError> {
     match (session.transaction(), session.modes()) {
         (TransactionStatus::Idle, _) => {
             session.begin_block(modes);
             show_modes(session, modes);
         }
         // What came before it in the same message is part of the block.
-        (_, before) if before.implicit => session.set_modes(BlockModes { implicit: false, ..before }),
+        (_, before) if before.implicit => set_modes(session, BlockModes { implicit: false, ..modes })?,
         _ => session.warn("there is already a transaction in progress"),
     }
+    Ok(())
 }
 
 /// Changes how the block that the session is in was begun.
@@ -104,7 +108,7 @@ pub(crate) async fn end(
     drop(settings);
     applied.map_err(rolled_back)?;
     if chain {
-        begin(session, BlockModes { implicit: false, ..modes });
+        begin(session, BlockModes { implicit: false, ..modes })?;
     }
     Ok(if commit { "COMMIT" } else { "ROLLBACK" })
 }

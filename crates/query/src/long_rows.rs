@@ -18,7 +18,7 @@ use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties, Partitio
 use std::sync::Arc;
 
 /// Of rows that are longer than 1 KiB, batches of 8,192 would have more.
-const BATCH_BYTES: u64 = 8 << 20;
+pub(crate) const BATCH_BYTES: u64 = 8 << 20;
 
 /// How many rows of `row_bytes` bytes a batch has that would have `rows` otherwise.
 pub(crate) fn rows_of(row_bytes: u64, rows: usize) -> usize {

@@ -244,7 +244,7 @@ impl Control {
                 rows(schema, vec![names, values])
             }
             Control::Begin(modes) => {
-                block::begin(session, *modes);
+                block::begin(session, *modes)?;
                 Ok(done("BEGIN"))
             }
             Control::SetModes(modes) => {

@@ -290,10 +290,12 @@ impl Connection {
         if statements.is_empty() {
             self.wire.put(&EmptyQueryResponse::new());
         }
-        if statements.len() > 1 {
-            self.shared.sql.begin_series(&self.session);
-        }
+        let is_series = statements.len() > 1;
         for place in statements {
+            if is_series {
+                // Again behind a `COMMIT` among them.
+                self.shared.sql.begin_series(&self.session);
+            }
             let start = place.start;
             match self.simple_statement(&script[place]).await {
                 Err(Fault::Statement(mut error)) => {
@@ -375,6 +377,8 @@ impl Connection {
     /// Tells the client that a message failed, before it has to send another.
     async fn fail(&mut self, error: &SqlError, part: Part) -> Result<(), Fault> {
         counter!("oribi_postgres_errors_total", "sqlstate" => error::sqlstate(error)).increment(1);
+        // A cancel request ends what runs, and not what this makes of it.
+        self.cancel.send_replace(false);
         self.session.fail();
         self.put_warnings();
         let mut error = Cow::Borrowed(error);

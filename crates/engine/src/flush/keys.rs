@@ -28,13 +28,16 @@ pub(super) struct FlushKeys {
     memtable: u64,
     keys: Vec<FlushKey>,
     bytes: Vec<u8>,
+    /// Of the newest version of any key, also of a later memtable.
+    newest: Timestamp,
 }
 
 impl FlushKeys {
     /// Those of which the memtable still has a version.
     pub fn of(index: &RowIndex, memtable: &Memtable) -> Self {
         let generation = memtable.generation;
-        let mut all = FlushKeys { generation, memtable: memtable.id, keys: Vec::new(), bytes: Vec::new() };
+        let (keys, bytes, newest) = (Vec::new(), Vec::new(), Timestamp::MIN);
+        let mut all = FlushKeys { generation, memtable: memtable.id, keys, bytes, newest };
         index.visit(generation, memtable.hashes(), |hash, newest| {
             if chain(newest, memtable.id).any(|version| version.meta.memtable() == memtable.id) {
                 let (start, key) = (all.bytes.len(), newest.key());
@@ -71,8 +74,16 @@ impl FlushKeys {
         let Some(keys) = self.keys.chunks_mut(CHUNK_KEYS).nth(chunk) else { return };
         for group in keys.chunks_mut(GROUP) {
             let refs: Group<'_> = group.iter().map(|key| key.key_ref(generation, bytes)).collect();
-            index.visit_keys(&refs, |i, newest| group[i].take(newest, memtable, horizon, rows));
+            index.visit_keys(&refs, |i, newest| {
+                self.newest = self.newest.max(newest.meta.ts);
+                group[i].take(newest, memtable, horizon, rows);
+            });
         }
+    }
+
+    /// The timestamp of the newest version that was seen of any key: those that were taken may be marked as replaced by it.
+    pub fn newest(&self) -> Timestamp {
+        self.newest
     }
 
     /// Leaves out the keys that were overwritten before a version of them was taken.

@@ -23,8 +23,8 @@ const LOOK_APART: Duration = Duration::from_millis(50);
 
 pub(crate) struct RowLocks {
     stripes: Box<[Stripe]>,
-    /// For each transaction that waits, the one that it waits for.
-    waits: Mutex<HashMap<u64, u64>, { locks::LOCK_WAITS }>,
+    /// For each transaction that waits, the row that it waits for, as long as that is locked.
+    waits: Mutex<HashMap<u64, Blocked>, { locks::LOCK_WAITS }>,
     released: Notify,
 }
 
@@ -123,8 +123,6 @@ impl RowLocks {
             drop(rows);
             stripe.released.notify_all();
         }
-        // Who waits for another of its rows finds that out, and waits again.
-        self.waits.lock().retain(|_, waited_for| *waited_for != holder);
         self.released.notify_waiters();
     }
 
@@ -182,9 +180,10 @@ impl RowLocks {
             if holder == waiter {
                 return Err(Error::new(ErrorKind::Conflict, "deadlock detected"));
             }
-            next = waits.get(&holder).copied();
+            // Who waits for a row that was given back is about to look again.
+            next = waits.get(&holder).filter(|blocked| self.is_locked(blocked)).map(|blocked| blocked.holder);
         }
-        waits.insert(waiter, blocked.holder);
+        waits.insert(waiter, blocked.clone());
         Ok(())
     }
 }

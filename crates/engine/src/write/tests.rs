@@ -228,6 +228,38 @@ fn bulk_writes_commit_in_the_order_of_their_timestamps_and_a_flush_comes_behind(
     }
 }
 
+/// A flush of what a bulk write replaces must not tell of it before its commit is in the log: a crash would forget both rows.
+#[test]
+fn a_flush_of_rows_that_a_bulk_write_replaces_waits_for_its_commit() {
+    let files = SimFiles::new();
+    let engine = open(&files);
+    let table = add_table(&engine, "t");
+    put_many(&engine, &table, 0..300, "old").unwrap();
+    engine.seal(&table);
+    let earlier = engine.timeline.appoint_fixed(engine.timeline.now_micros()).unwrap();
+    thread::scope(|scope| {
+        let bulk = scope.spawn(|| put_many(&engine, &table, 0..300, "new").unwrap());
+        until_applied(&engine, &table, 299, earlier.at());
+        let flush = scope.spawn(|| engine.flush_sealed(&table).unwrap());
+        // Time enough for one that does not wait.
+        for _ in 0..20_000 {
+            thread::yield_now();
+        }
+        let again = open(&files.kill());
+        let found = again.table("public", "t").unwrap();
+        // Its clock is past the bulk write's timestamp.
+        put_many(&again, &add_table(&again, "other"), 0..300, "later").unwrap();
+        for k in [0, 150, 299] {
+            assert_eq!(v(&again, &found, k, again.read_view()).as_deref(), Some("old"));
+        }
+        earlier.keep();
+        engine.timeline.complete(earlier.at());
+        joined(bulk);
+        joined(flush);
+    });
+    assert_eq!(v(&engine, &table, 150, engine.read_view()).as_deref(), Some("new"));
+}
+
 /// What cannot be moved gets its timestamp; what can, waits or is moved, and nobody waits for the other one.
 #[test]
 fn a_bulk_write_comes_before_a_change_that_can_be_moved_until_there_is_no_place() {

@@ -6,6 +6,7 @@
 
 use super::constant::ParameterTypes;
 use super::matched::{Matching, Selection, Target};
+use super::returning::has_subquery;
 use super::rounds::{self, Round};
 use super::source::SourceQuery;
 use super::{Run, Scope, refuse, settle};
@@ -13,7 +14,7 @@ use crate::block;
 use crate::context::Narrowed;
 use crate::error::invalid;
 use arrow::datatypes::SchemaRef;
-use datafusion::sql::sqlparser::ast::{self, GroupByExpr, NonBlock, SetExpr, Statement};
+use datafusion::sql::sqlparser::ast::{self, GroupByExpr, LimitClause, NonBlock, SetExpr, Statement};
 use oribi_engine::{Commit, Decision, Read, WriteOp};
 use oribi_session::sql::{RowStream, SqlError, TransactionStatus};
 use std::collections::HashSet;
@@ -50,6 +51,11 @@ impl LockingQuery {
             || !matches!(&select.group_by, GroupByExpr::Expressions(by, _) if by.is_empty());
         let is_plain = select.from.len() == 1 && select.distinct.is_none() && !is_grouped;
         refuse(is_plain && query.with.is_none(), of_one)?;
+        // The query runs again over the rows that were locked, and over nothing else of the table.
+        let is_plain_limit = |limit: &LimitClause| matches!(limit, LimitClause::LimitOffset { offset: None, limit_by, .. } if limit_by.is_empty());
+        let skips = query.fetch.is_some() || !query.limit_clause.iter().all(is_plain_limit);
+        refuse(!skips, "OFFSET, or FETCH FIRST, with SELECT … FOR UPDATE")?;
+        refuse(!has_subquery(&query), "a subquery in SELECT … FOR UPDATE")?;
         let target = Target::resolve(scope, &select.from[0])?;
         let bounds = (query.order_by.clone(), query.limit_clause.clone());
         let selection = select.selection.clone();

@@ -16,7 +16,7 @@ use datafusion::logical_expr::{self, EmptyRelation, ExprSchemable, LogicalPlan, 
 use datafusion::optimizer::AnalyzerRule;
 use datafusion::optimizer::simplify_expressions::ExprSimplifier;
 use datafusion::physical_expr::{PhysicalExpr, create_physical_expr};
-use datafusion::sql::sqlparser::ast::{Expr, ExprWithAlias, SelectItem, visit_expressions};
+use datafusion::sql::sqlparser::ast::{Expr, ExprWithAlias, SelectItem, Visit, visit_expressions};
 use oribi_session::sql::{Outcome, SqlError};
 use oribi_types::{ErrorKind, Schema};
 use std::ops::ControlFlow;
@@ -121,6 +121,17 @@ pub(crate) fn physical(
     Ok((physical, field))
 }
 
+/// Whether part of an expression, or of a statement, is a query of its own.
+pub(super) fn has_subquery(of: &impl Visit) -> bool {
+    let is_query =
+        |expr: &Expr| matches!(expr, Expr::Subquery(_) | Expr::Exists { .. } | Expr::InSubquery { .. });
+    visit_expressions(of, |expr| match is_query(expr) {
+        true => ControlFlow::Break(()),
+        false => ControlFlow::Continue(()),
+    })
+    .is_break()
+}
+
 /// An expression over `columns`, not yet ready to evaluate.
 ///
 /// # Errors
@@ -130,13 +141,7 @@ pub(crate) fn logical(
     columns: &DFSchema,
     expr: &Expr,
 ) -> Result<logical_expr::Expr, SqlError> {
-    let is_query =
-        |expr: &Expr| matches!(expr, Expr::Subquery(_) | Expr::Exists { .. } | Expr::InSubquery { .. });
-    let found = visit_expressions(expr, |expr| match is_query(expr) {
-        true => ControlFlow::Break(()),
-        false => ControlFlow::Continue(()),
-    });
-    if found.is_break() {
+    if has_subquery(expr) {
         return Err(unsupported("a subquery in RETURNING or DO UPDATE"));
     }
     let mut expr = expr.clone();

@@ -229,7 +229,9 @@ impl TableProvider for OribiTable {
         let projection = projection.cloned().unwrap_or_else(all);
         // How many rows of it are hidden is not known.
         let read = with_key(&self.columns.schema, &projection);
-        let base = self.read(state, &view, Some(&read), filters, None).await?;
+        // Nor is there an order above it.
+        let all = OribiTable { first_by_key: None, ..self.clone() };
+        let base = all.read(state, &view, Some(&read), filters, None).await?;
         Ok(Arc::new(OverlayExec::new(seen, &self.columns, &projection, base)?))
     }
 }

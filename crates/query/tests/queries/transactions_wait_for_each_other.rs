@@ -92,6 +92,37 @@ async fn of_those_who_wait_for_each_other_one_is_refused() {
 }
 
 #[tokio::test]
+async fn that_is_found_behind_a_savepoint_too_which_gave_back_other_rows() {
+    let db = two_rows().await;
+    db.run("insert into t values (3, 30)").await;
+    let other = db.client("other");
+    db.run("begin").await;
+    other.run("begin").await;
+    db.run("update t set n = 1 where id = 1").await;
+    db.run("savepoint s").await;
+    db.run("update t set n = 1 where id = 3").await;
+    other.run("update t set n = 2 where id = 2").await;
+    let waiting = waits(other.tag("update t set n = 2 where id = 1")).await;
+    db.run("rollback to s").await;
+    assert_eq!(db.state("update t set n = 1 where id = 2").await, "40P01");
+    db.run("rollback").await;
+    assert_eq!(waiting.await, "UPDATE 1");
+}
+
+#[tokio::test]
+async fn rows_are_not_locked_by_queries_that_would_see_others_then() {
+    let db = two_rows().await;
+    for sql in [
+        "select * from t order by id limit 1 offset 1 for update",
+        "select * from t order by id fetch first 1 row only for update",
+        "select * from t where n > (select avg(n) from t) for update",
+        "select id, (select count(*) from t) from t for share",
+    ] {
+        assert_eq!(db.state(sql).await, "0A000", "{sql}");
+    }
+}
+
+#[tokio::test]
 async fn a_wait_has_an_end_if_it_is_limited() {
     let db = two_rows().await;
     let other = db.client("other");

@@ -288,6 +288,7 @@ impl SqlSession {
     fn is_unwritten_series(&self) -> bool {
         let block = lock(&self.block);
         let is_unwritten = block.modes.implicit && block.transaction.is_none() && block.staged.is_none();
+        let is_unwritten = is_unwritten && !block.modes.repeatable_read;
         is_unwritten && self.transaction() == TransactionStatus::Open
     }
 

@@ -5,9 +5,13 @@ use super::filter::{Filter, learns};
 use super::group::{Group, LATE, Late, Tested, all_columns, external, projected};
 use super::prune::Pruner;
 use super::work::{Piece, Work};
-use arrow::array::{BooleanArray, RecordBatch};
+use crate::long_rows::BATCH_BYTES;
+use arrow::array::{
+    Array, ArrayRef, AsArray, BooleanArray, GenericByteViewArray, RecordBatch, RecordBatchOptions,
+};
 use arrow::buffer::BooleanBuffer;
-use arrow::compute::BatchCoalescer;
+use arrow::compute::{BatchCoalescer, filter_record_batch};
+use arrow::datatypes::{ByteViewType, DataType};
 use datafusion::common::Result;
 use datafusion::datasource::physical_plan::parquet::ParquetFileMetrics;
 use datafusion::execution::TaskContext;
@@ -122,7 +126,11 @@ impl Reader {
             Some(Current::Late(group)) => self.read_late(group)?,
             Some(Current::Memory(rows)) => self.read_memory(rows).await?,
             None => match self.work.next(&self.source, &self.counts.pruning).await? {
-                Some(Piece::Group { file, group, within }) => self.begin_group(&file, group, within)?,
+                Some(Piece::Group { file, group, within }) => {
+                    self.begin_group(&file, group, within)?;
+                    // One of which few rows pass was tested as a whole.
+                    tokio::task::yield_now().await;
+                }
                 Some(Piece::Memory(rows)) => self.current = Some(Current::Memory(rows)),
                 None => {
                     self.gathered.finish_buffered_batch()?;
@@ -136,9 +144,14 @@ impl Reader {
 
     /// Hands on the rows of a batch that passed.
     fn hand_on(&mut self, batch: RecordBatch, passing: Option<BooleanBuffer>) -> Result<()> {
-        match passing {
-            Some(rows) => self.gathered.push_batch_with_filter(batch, &BooleanArray::from(rows))?,
-            None => self.gathered.push_batch(batch)?,
+        let batch = match passing {
+            // Not as one step of gathering, which keeps the texts of all rows where few pass.
+            Some(rows) => compacted(filter_record_batch(&batch, &BooleanArray::from(rows))?)?,
+            None => batch,
+        };
+        self.gathered.push_batch(batch)?;
+        if self.gathered.size() as u64 >= BATCH_BYTES {
+            self.gathered.finish_buffered_batch()?;
         }
         self.ready.extend(std::iter::from_fn(|| self.gathered.next_completed_batch()));
         Ok(())
@@ -258,6 +271,25 @@ impl Reader {
         let ready: usize = self.ready.iter().map(RecordBatch::get_array_memory_size).sum();
         self.reservation.resize(ready + self.gathered.size());
     }
+}
+
+/// The same rows without the texts of others, where these are more than half of what the batch keeps in memory.
+fn compacted(batch: RecordBatch) -> Result<RecordBatch> {
+    fn of<T: ByteViewType>(views: &GenericByteViewArray<T>) -> Option<ArrayRef> {
+        let kept: usize = views.data_buffers().iter().map(|buffer| buffer.len()).sum();
+        (kept > 2 * views.total_buffer_bytes_used()).then(|| Arc::new(views.gc()) as ArrayRef)
+    }
+    let own = |column: &ArrayRef| match column.data_type() {
+        DataType::Utf8View => of(column.as_string_view()),
+        DataType::BinaryView => of(column.as_binary_view()),
+        _ => None,
+    };
+    let columns = batch.columns().iter().map(|column| own(column).unwrap_or_else(|| Arc::clone(column)));
+    Ok(RecordBatch::try_new_with_options(
+        batch.schema(),
+        columns.collect(),
+        &RecordBatchOptions::new().with_row_count(Some(batch.num_rows())),
+    )?)
 }
 
 impl Drop for Reader {
