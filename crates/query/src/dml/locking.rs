@@ -53,8 +53,7 @@ impl LockingQuery {
         refuse(is_plain && query.with.is_none(), of_one)?;
         // The query runs again over the rows that were locked, and over nothing else of the table.
         let is_plain_limit = |limit: &LimitClause| matches!(limit, LimitClause::LimitOffset { offset: None, limit_by, .. } if limit_by.is_empty());
-        let skips = query.fetch.is_some() || !query.limit_clause.iter().all(is_plain_limit);
-        refuse(!skips, "OFFSET, or FETCH FIRST, with SELECT … FOR UPDATE")?;
+        refuse(query.limit_clause.iter().all(is_plain_limit), "OFFSET with SELECT … FOR UPDATE")?;
         refuse(!has_subquery(&query), "a subquery in SELECT … FOR UPDATE")?;
         let target = Target::resolve(scope, &select.from[0])?;
         let bounds = (query.order_by.clone(), query.limit_clause.clone());

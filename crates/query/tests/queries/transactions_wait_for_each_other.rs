@@ -114,7 +114,6 @@ async fn rows_are_not_locked_by_queries_that_would_see_others_then() {
     let db = two_rows().await;
     for sql in [
         "select * from t order by id limit 1 offset 1 for update",
-        "select * from t order by id fetch first 1 row only for update",
         "select * from t where n > (select avg(n) from t) for update",
         "select id, (select count(*) from t) from t for share",
     ] {
