@@ -4,6 +4,7 @@ No process outlives its test, whatever becomes of it: a server that a test made 
 and all processes with the one that started them, should that be killed.
 """
 
+import contextlib
 import os
 import pathlib
 import shutil
@@ -132,3 +133,21 @@ def server(folder):
     if started.process.poll() is None:
         status = started.stop()
         assert status == 0, started.log_text()
+
+
+@contextlib.contextmanager
+def cancelling(connection):
+    """Cancels what runs on a connection of psycopg, again and again: a request that comes before a statement runs is void."""
+    ended = threading.Event()
+
+    def cancel():
+        while not ended.wait(0.2):
+            connection.cancel_safe()
+
+    thread = threading.Thread(target=cancel)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()

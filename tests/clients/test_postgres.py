@@ -5,11 +5,11 @@ import decimal
 import os
 import shutil
 import subprocess
-import threading
 import uuid
 
 import psycopg
 import pytest
+from conftest import cancelling
 from psycopg import errors
 from psycopg.rows import dict_row
 
@@ -300,21 +300,8 @@ def test_cancel_stops_a_query(db):
         where a.value * b.value % 7 = 3
     """
 
-    ended = threading.Event()
-
-    def cancel():
-        # Again and again: one that comes before the query runs is void.
-        while not ended.wait(0.2):
-            db.cancel_safe()
-
-    thread = threading.Thread(target=cancel)
-    thread.start()
-    try:
-        with pytest.raises(errors.QueryCanceled):
-            db.execute(endless)
-    finally:
-        ended.set()
-        thread.join()
+    with cancelling(db), pytest.raises(errors.QueryCanceled):
+        db.execute(endless)
     assert db.execute("select 1").fetchone() == (1,)
 
 

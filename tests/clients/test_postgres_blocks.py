@@ -5,7 +5,6 @@ import concurrent.futures
 import contextlib
 import pathlib
 import subprocess
-import threading
 
 import asyncpg
 import django
@@ -13,6 +12,7 @@ import psycopg
 import psycopg2
 import pytest
 import sqlalchemy
+from conftest import cancelling
 from django.conf import settings
 from psycopg import errors
 from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column, relationship
@@ -391,20 +391,7 @@ def test_a_series_that_is_cancelled_ends_and_its_connection_goes_on(server, db):
     with server.sql() as other:
         other.autocommit = False
         other.execute("update t set n = 1")
-        ended = threading.Event()
-
-        def cancel():
-            # Again and again: one that comes before the statement runs is void.
-            while not ended.wait(0.2):
-                db.cancel_safe()
-
-        thread = threading.Thread(target=cancel)
-        thread.start()
-        try:
-            with pytest.raises(errors.QueryCanceled):
-                db.execute("insert into t values (2, 0); update t set n = 2")
-        finally:
-            ended.set()
-            thread.join()
+        with cancelling(db), pytest.raises(errors.QueryCanceled):
+            db.execute("insert into t values (2, 0); update t set n = 2")
         other.rollback()
     assert db.execute("select * from t").fetchall() == [(1, 0)]
