@@ -1,8 +1,8 @@
 //! Batches of long rows are short.
 //!
 //! A batch has 8,192 rows, whatever they weigh; of long rows, which a scan knows by the pages that they lie in, it has as many
-//! as come to [`BATCH_BYTES`]. Operators above gather what passes until they have a batch of the usual number: a filter above a
-//! scan of long rows is told to gather no more than that hands on, and so are all operators of a plan that has no other scans
+//! as come to [`BATCH_BYTES`]. A scan gathers what passes its conditions up to so many rows or bytes, and a filter
+//! above a range of keys is told to gather no more than that hands on, and so are all operators of a plan that has no other scans
 //! ([`batch_rows`]). Nor are such rows read ahead, by a task of its own, to share them out among threads: thousands of plans that
 //! were polled once would each have some, before anybody [counts](crate::unread) them.
 
