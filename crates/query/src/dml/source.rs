@@ -11,7 +11,7 @@ use crate::pg_catalog;
 use crate::planners::{self, Length};
 use crate::table_names;
 use crate::unread;
-use arrow::datatypes::SchemaRef;
+use arrow::datatypes::{DataType, SchemaRef};
 use datafusion::common::ParamValues;
 use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
 use datafusion::execution::session_state::SessionState;
@@ -58,14 +58,14 @@ impl SourceQuery {
         let view = scope.query.view(scope.session);
         let planned = plan(scope.query, &view, &statement, scope.sql).await?;
         let plan = &planned.logical.plan;
-        let parameters = plan.get_parameter_fields().map_err(QueryEngine::error)?;
+        let parameters = parameters(plan)?;
         let casts = if parameters.is_empty() { HashMap::new() } else { cast_parameters(plan)? };
-        for (name, field) in parameters {
+        for (name, arrow) in parameters {
             let n = parameter_number(&name)?;
-            if let Some(field) = &field {
-                types.note_moment(n, field.data_type());
+            if let Some(arrow) = &arrow {
+                types.note_moment(n, arrow);
             }
-            let column_type = field.and_then(|f| ColumnType::from_arrow(f.data_type()).ok());
+            let column_type = arrow.and_then(|arrow| ColumnType::from_arrow(&arrow).ok());
             types.note_compared(n, column_type.or_else(|| casts.get(&name).copied()));
         }
         let schema = pg_catalog::output_schema(&statement, plan.schema().as_arrow());
@@ -184,6 +184,23 @@ fn check_planned_width(plan: &LogicalPlan) -> Result<(), SqlError> {
     check_result_width(widest)
 }
 
+/// The parameters, each with the first type that is wanted where it stands: as in PostgreSQL, one that is compared with an
+/// `integer` and then with a `bigint` is an `integer`. DataFusion's own list wants the same field everywhere.
+fn parameters(plan: &LogicalPlan) -> Result<HashMap<String, Option<DataType>>, SqlError> {
+    let mut found: HashMap<String, Option<DataType>> = HashMap::new();
+    let mut note = |expr: &Expr| {
+        if let Expr::Placeholder(parameter) = expr {
+            let wanted = parameter.field.as_ref().map(|field| field.data_type().clone());
+            let first = found.entry(parameter.id.clone()).or_default();
+            *first = first.take().or(wanted);
+        }
+        Ok(TreeNodeRecursion::Continue)
+    };
+    plan.apply_with_subqueries(|plan| plan.apply_expressions(|expr| expr.apply(&mut note)))
+        .map_err(QueryEngine::error)?;
+    Ok(found)
+}
+
 /// The types that parameters are cast to, of each the first: `$1::date` says what `$1` is, as in PostgreSQL.
 fn cast_parameters(plan: &LogicalPlan) -> Result<HashMap<String, ColumnType>, SqlError> {
     let mut casts = HashMap::new();
@@ -276,7 +293,7 @@ fn check_query(plan: &LogicalPlan, statement: &ast::Statement) -> Result<(), Sql
 /// The plan with the types that its values have when it runs, and refused if it cannot run. One with parameters is
 /// analyzed once their values are known.
 fn analyzed(state: &SessionState, plan: LogicalPlan) -> Result<Logical, SqlError> {
-    if !plan.get_parameter_fields().map_err(QueryEngine::error)?.is_empty() {
+    if !parameters(&plan)?.is_empty() {
         return Ok(Logical { plan: Arc::new(plan), values: None, is_analyzed: false });
     }
     let analyzed = state.analyzer().execute_and_check(plan, state.config_options(), |_, _| {});

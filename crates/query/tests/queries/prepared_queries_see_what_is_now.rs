@@ -80,3 +80,15 @@ async fn what_the_block_has_changed_since_is_read() {
     db.run("rollback").await;
     assert_ne!(execute(&db, prepared.as_ref()).await, written);
 }
+
+#[tokio::test]
+async fn a_parameter_may_stand_in_several_places() {
+    let db = Db::new();
+    db.run("create table t (k integer primary key, big bigint, small smallint)").await;
+    db.run("insert into t values (1, 1, 1), (2, 2, 2), (3, 3, 1)").await;
+    let prepared = db
+        .prepare("select k from t where k between $1 and $1 + 1 and big = $1 and small >= $1 and $1 < 5")
+        .await;
+    let shown = try_execute(&db, prepared.as_ref(), &[Value::Int32(2)]).await.unwrap();
+    assert!(shown.contains("| 2 |") && !shown.contains("| 1 |") && !shown.contains("| 3 |"), "{shown}");
+}
