@@ -8,7 +8,7 @@ use crate::latches::Taken;
 use crate::memory::MemoryBudget;
 use crate::record;
 use crate::tracker::Execution;
-use crate::txn::Blocked;
+use crate::txn::{Blocked, Scanned};
 use crate::write::{Answer, Commit, Target, WriteOp};
 use oribi_types::{Error, ErrorKind, Result, Timestamp};
 use oribi_wal::Lsn;
@@ -56,6 +56,12 @@ pub(crate) trait Tracks {
 
     /// A row is locked by another transaction: the error of a write that does not wait for that in the engine.
     fn blocked(&self, _by: Blocked) -> Option<Error> {
+        None
+    }
+
+    /// What must not have been written to since it was scanned.
+    #[inline(always)]
+    fn scanned(&self) -> Option<&Scanned> {
         None
     }
 

@@ -375,6 +375,11 @@ impl Engine {
             return Ok(Commit { ts: self.timeline.watermark().max(scratch.observed), obligation });
         }
         if scratch.staged.len() > 1 && self.is_bulk(ops, scratch) {
+            if tracking.scanned().is_some() {
+                // Nobody else could write while it is applied.
+                let message = "a serializable transaction that has scanned tables changes too much";
+                return Err(Error::too_large(message).into());
+            }
             return self.write_bulk(&Bulk { ops, targets, now_micros }, scratch, tracking, obligation);
         }
         loop {
@@ -490,9 +495,12 @@ impl Engine {
         tracking: &mut impl Tracks,
         mut obligation: Obligation,
     ) -> Result<Result<Commit, NoRoom>, Refusal> {
-        let Some(_gate) = self.gate.share(scratch.staged.len(), tracking.waits()) else {
-            return Err(would_block("memory is being arranged").into());
-        };
+        let blocked = || Refusal::from(would_block("memory is being arranged"));
+        let share = || self.gate.share(scratch.staged.len(), tracking.waits()).ok_or_else(blocked);
+        let scanned = tracking.scanned();
+        let _alone = scanned.map(|_| self.gate.alone());
+        let _shared = if scanned.is_none() { Some(share()?) } else { None };
+        scanned.map_or(Ok(()), |scanned| scanned.check(self))?;
         let _whole = self.stop_on_panic("a write");
         self.check_targets(ops, targets, scratch)?;
         let (lsn, ts) = match self.log_record(ops, targets, now_micros, scratch, tracking)? {

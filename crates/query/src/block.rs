@@ -54,7 +54,7 @@ pub(crate) fn set_modes(session: &SqlSession, modes: BlockModes) -> Result<(), S
         return Ok(());
     }
     let has_begun = session.has_block_snapshot() || session.open_transaction().is_some();
-    if before.repeatable_read != modes.repeatable_read && has_begun {
+    if before.level() != modes.level() && has_begun {
         return Err(invalid("25001", "SET TRANSACTION ISOLATION LEVEL must be called before any query"));
     }
     session.set_modes(modes);
@@ -64,8 +64,8 @@ pub(crate) fn set_modes(session: &SqlSession, modes: BlockModes) -> Result<(), S
 
 /// Has the settings show how a block was begun, until it ends.
 fn show_modes(session: &SqlSession, modes: BlockModes) {
-    let level = if modes.repeatable_read { "repeatable read" } else { "read committed" };
-    for (name, value) in [(ISOLATION, level), (READ_ONLY, if modes.read_only { "on" } else { "off" })] {
+    for (name, value) in [(ISOLATION, modes.level()), (READ_ONLY, if modes.read_only { "on" } else { "off" })]
+    {
         if session.setting(name).is_some() || !["read committed", "off"].contains(&value) {
             session.note_before_change(name, true);
             session.set(name, value);
@@ -141,7 +141,8 @@ async fn apply(
     let Some(table) = committing.table().cloned() else { return Ok(()) };
     let destination = Destination::of_commit(query, session);
     let write = |committing: &mut Committing, writer: &Writer<'_>| writer.commit(committing);
-    let (_, commit) = destination.write(&table, committing.len(), committing, write).await?;
+    let rows = if committing.compares_reads() { usize::MAX } else { committing.len() };
+    let (_, commit) = destination.write(&table, rows, committing, write).await?;
     let obligation = commit?.obligation;
     drop(ending);
     Ok(query.engine().settled(obligation).await?)
@@ -170,6 +171,11 @@ fn rolled_back(error: SqlError) -> SqlError {
 pub(crate) fn not_serializable() -> SqlError {
     SqlError::new(ErrorKind::Conflict, "could not serialize access due to concurrent update")
         .with_sqlstate("40001")
+}
+
+/// Whether a statement that writes is to be a block by itself, so that what it has read is compared when it is committed.
+pub(crate) fn is_serializable_alone(session: &SqlSession) -> bool {
+    session.transaction() == TransactionStatus::Idle && settings::default_modes(session).serializable
 }
 
 /// Begins what several statements of one message are.
@@ -247,8 +253,11 @@ pub(crate) fn admit_work(session: &SqlSession, writes: Option<&str>) -> Result<(
 /// Whether an insert that is written as files may be part of the session's block.
 ///
 /// # Errors
-/// 0A000 if the block has written before.
+/// 0A000 if the block has written before, or is serializable: what it has read is not compared then.
 pub(crate) fn admit_bulk(session: &SqlSession) -> Result<(), SqlError> {
+    if session.modes().serializable {
+        return Err(refused("an insert of more than 8 MiB in a serializable transaction"));
+    }
     match session.open_transaction().is_some_and(|transaction| transaction.has_writes()) {
         true => Err(refused("an insert of more than 8 MiB behind other writes in one transaction")),
         false => Ok(()),

@@ -82,7 +82,7 @@ const FIXED: &[(&str, &[&str])] = &[
         &["debug5", "debug4", "debug3", "debug2", "debug1", "log", "notice", "warning", "error"],
     ),
     ("datestyle", &["iso", "iso, mdy", "iso, dmy", "iso, ymd", "mdy", "dmy", "ymd"]),
-    ("default_transaction_isolation", &["read committed", "read uncommitted", "repeatable read"]),
+    ("default_transaction_isolation", &BlockModes::LEVELS),
     ("default_transaction_read_only", OFF),
     ("extra_float_digits", &["1", "2", "3"]),
     ("geqo", SWITCH),
@@ -302,9 +302,8 @@ fn plan_set(session: &SqlSession, set: &Set) -> Result<Control, SqlError> {
         }
         Set::SetTransaction { modes, snapshot: None, session: true } => {
             let modes = block_modes(default_modes(session), modes)?;
-            let level = if modes.repeatable_read { "repeatable read" } else { "read committed" };
             refuse_read_only(modes.read_only)?;
-            let (name, value) = ("default_transaction_isolation".to_owned(), Some(level.to_owned()));
+            let (name, value) = ("default_transaction_isolation".to_owned(), Some(modes.level().to_owned()));
             Ok(Control::Set { name, value, local: false })
         }
         Set::SetTransaction { modes, snapshot: None, session: false } => {
@@ -429,14 +428,13 @@ fn note_before_change(session: &SqlSession, name: &str, local: bool) {
 /// How a block begins that does not say it.
 pub(crate) fn default_modes(session: &SqlSession) -> BlockModes {
     let level = session.setting("default_transaction_isolation");
-    let repeatable_read = level.is_some_and(|level| level.eq_ignore_ascii_case("repeatable read"));
-    BlockModes { repeatable_read, ..BlockModes::default() }
+    BlockModes::default().at_level(level.as_deref().unwrap_or_default())
 }
 
 /// `modes` as a statement says them, which are otherwise as `before`.
 ///
 /// # Errors
-/// `Unsupported` for `SERIALIZABLE`.
+/// `Unsupported` for levels that PostgreSQL has not.
 fn block_modes(before: BlockModes, modes: &[TransactionMode]) -> Result<BlockModes, SqlError> {
     let mut block = before;
     for mode in modes {
@@ -445,12 +443,11 @@ fn block_modes(before: BlockModes, modes: &[TransactionMode]) -> Result<BlockMod
                 block.read_only = *access == TransactionAccessMode::ReadOnly;
             }
             TransactionMode::IsolationLevel(level) => {
-                block.repeatable_read = match level {
-                    TransactionIsolationLevel::ReadCommitted | TransactionIsolationLevel::ReadUncommitted => {
-                        false
+                block = match level {
+                    TransactionIsolationLevel::Snapshot => {
+                        return Err(unsupported(&mode.to_string().to_lowercase()));
                     }
-                    TransactionIsolationLevel::RepeatableRead => true,
-                    _ => return Err(unsupported(&mode.to_string().to_lowercase())),
+                    level => block.at_level(&level.to_string()),
                 };
             }
         }

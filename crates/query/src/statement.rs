@@ -428,6 +428,23 @@ impl Prepared for PreparedStatement {
     }
 
     async fn execute(&self, session: &Arc<SqlSession>, parameters: &[Value]) -> Result<Outcome, SqlError> {
+        if self.plan.writes().is_none() || !block::is_serializable_alone(session) {
+            return self.execute_as_it_stands(session, parameters).await;
+        }
+        block::begin_series(session);
+        let outcome = self.execute_as_it_stands(session, parameters).await;
+        block::end_series(&self.query, session, outcome.is_ok()).await?;
+        outcome
+    }
+}
+
+impl PreparedStatement {
+    /// In the session's block, if it is in one.
+    async fn execute_as_it_stands(
+        &self,
+        session: &Arc<SqlSession>,
+        parameters: &[Value],
+    ) -> Result<Outcome, SqlError> {
         if self.ends_block() {
             return self.plan.attempt(self.run(session, parameters)).await;
         }
@@ -448,9 +465,7 @@ impl Prepared for PreparedStatement {
         }
         outcome
     }
-}
 
-impl PreparedStatement {
     fn run<'a>(&'a self, session: &'a Arc<SqlSession>, values: &'a [Value]) -> Run<'a> {
         let parameters = Parameters { types: &self.parameters, values };
         Run { query: &self.query, session, parameters, narrowed: None }

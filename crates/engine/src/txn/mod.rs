@@ -8,12 +8,16 @@
 //!
 //! A write in a transaction is a write all of whose operations are kept: it latches its keys, decides, and while it has the
 //! latches, takes the locks.
+//!
+//! One that is serializable remembers what it has [read](reads) too, and is committed only if that is still the same.
 
 mod locks;
+mod reads;
 mod writes;
 
 pub(crate) use locks::RowLocks;
 pub use locks::{Blocked, RowWait};
+pub(crate) use reads::Scanned;
 
 use crate::catalog::Table;
 use crate::engine::Engine;
@@ -22,12 +26,14 @@ use crate::latches::Taken;
 use crate::memory::{MemoryBudget, Reserved};
 use crate::read::RowVersion;
 use crate::record;
-use crate::tracked::Tracks;
+use crate::timeline::Snapshot;
+use crate::tracked::{Tracks, would_block};
 use crate::write::{Commit, Decide, Decision, Read, ReadAhead, Target, WriteOp};
 use locks::LockedKey;
 use oribi_env::locks::{self as ranks, Mutex};
 use oribi_types::{Error, ErrorKind, Result, Timestamp};
 use oribi_wal::Lsn;
+use reads::{Reads, WasRead};
 use std::cell::Cell;
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -62,6 +68,8 @@ struct State {
     to_lock: Vec<LockedKey>,
     savepoints: Vec<(String, Mark)>,
     reserved: Vec<Reserved>,
+    /// Of a serializable one.
+    reads: Option<Reads>,
 }
 
 /// How far a transaction had come.
@@ -132,6 +140,33 @@ impl Transaction {
         Some(overlay)
     }
 
+    /// Has it be serializable: what its statements read is to be noted, and is read at the snapshot that this returns. For one
+    /// thread at a time to call.
+    pub fn serialize(&self) -> Arc<Snapshot> {
+        if let Some(reads) = &self.state.lock().reads {
+            return reads.snapshot.clone();
+        }
+        // Before the lock: a snapshot is registered under one that comes earlier.
+        let reads = Reads::new(&self.engine);
+        let snapshot = reads.snapshot.clone();
+        self.state.lock().reads = Some(reads);
+        snapshot
+    }
+
+    /// Notes that it has looked up rows by their keys, or is about to.
+    pub fn note_keys<'k>(&self, table: &Arc<Table>, keys: impl IntoIterator<Item = &'k [u8]>) {
+        if let Some(reads) = &mut self.state.lock().reads {
+            keys.into_iter().for_each(|key| reads.note_key(table, key));
+        }
+    }
+
+    /// Notes that it has read rows of tablets, which are given by their places in the table, or is about to.
+    pub fn note_scan(&self, table: &Arc<Table>, tablets: &[usize]) {
+        if let Some(reads) = &mut self.state.lock().reads {
+            reads.note_scan(table, tablets);
+        }
+    }
+
     pub fn mark(&self) -> Mark {
         self.state.lock().mark()
     }
@@ -195,8 +230,9 @@ impl Transaction {
         state.epoch += 1;
         state.savepoints.clear();
         let changes = std::mem::take(&mut state.writes).into_last();
+        let reads = state.reads.take();
         drop(state);
-        Committing { transaction: self.clone(), changes }
+        Committing { transaction: self.clone(), changes, read: reads.map(Reads::end) }
     }
 
     fn release(&self, keys: &[LockedKey]) {
@@ -242,7 +278,7 @@ impl State {
 
     /// Bytes of memory in use, about.
     fn bytes(&self) -> usize {
-        self.writes.bytes() + self.locked_bytes
+        self.writes.bytes() + self.locked_bytes + self.reads.as_ref().map_or(0, Reads::bytes)
     }
 
     fn check(&self, epoch: u64) -> Result<()> {
@@ -310,7 +346,12 @@ impl InTransaction {
             }
         };
         let row = match decision {
-            Decision::Keep => return Ok(()),
+            Decision::Keep => {
+                if let Some(reads) = &mut state.reads {
+                    reads.note_key(op.table, op.key);
+                }
+                return Ok(());
+            }
             Decision::Lock => {
                 state.to_lock.push(engine.locked_key(op, op.key.into()));
                 return Ok(());
@@ -365,14 +406,14 @@ impl Engine {
         let by = By { waits: waits || held.is_some(), holder, blocked: Some(blocked), held };
         let of_ops = if held.is_some() { Some(&mut *ahead) } else { ahead.of_several(ops) };
         let commit = match within {
-            None => self.execute(ops, decide, &mut Writing { by, within: None }, of_ops)?,
+            None => self.execute(ops, decide, &mut Writing { by, within: None, scanned: None }, of_ops)?,
             Some(within) => {
                 let mark = within.transaction.mark();
                 let mut note = |i: usize, current: Option<RowVersion<'_>>, _: &mut Vec<u8>| {
                     within.decide(&ops[i], current, |current, row| decide(i, current, row))?;
                     Ok(Decision::Keep)
                 };
-                let mut writing = Writing { by, within: Some(within) };
+                let mut writing = Writing { by, within: Some(within), scanned: None };
                 let written = self.execute(ops, &mut note, &mut writing, of_ops);
                 written.inspect_err(|_| within.undo_own(mark))?
             }
@@ -384,24 +425,24 @@ impl Engine {
     /// Applies a transaction, as one log record at one timestamp. Unless it `waits`, it waits for nobody, and is to be called again.
     ///
     /// # Errors
-    /// `Conflict` or `Retry` if a row is another than was decided on, or a table was truncated or altered since; those of
-    /// [`write_again`](Self::write_again). Nothing was applied then.
+    /// `Conflict` or `Retry` if a row is another than was decided on, what a serializable one has read was changed, or a table was
+    /// truncated or altered since; those of [`write_again`](Self::write_again). Nothing was applied then.
     pub fn commit(&self, committing: &Committing, waits: bool, ahead: &mut ReadAhead) -> Result<Commit> {
         let changes = &committing.changes;
+        let seen = committing.seen(self, waits)?;
+        let read = seen.iter().map(|(table, key, _)| WriteOp { table, key, read: Read::Existing, row: &[] });
         let op = |change| {
             let Change { table, key, row, .. }: &Change = change;
             WriteOp { table, key, read: Read::Existing, row: row.as_deref().unwrap_or_default() }
         };
-        let ops: Vec<WriteOp<'_>> = changes.iter().map(op).collect();
+        let ops: Vec<WriteOp<'_>> = read.chain(changes.iter().map(op)).collect();
         let by = By { waits, holder: committing.transaction.id, blocked: None, held: None };
         let mut decide = |i: usize, current: Option<RowVersion<'_>>, _: &mut Vec<u8>| {
-            let change = &changes[i];
-            let is_same = match change.seen {
-                Seen::Nothing => current.is_none(),
-                Seen::RowOf(ts) => current.is_some_and(|row| row.ts == ts),
-                Seen::Own => return Err(Error::internal("a change was decided on none")),
-            };
-            match (is_same, &change.row) {
+            if let Some((_, _, seen)) = seen.get(i) {
+                return if seen.is(current)? { Ok(Decision::Keep) } else { Err(reads::changed()) };
+            }
+            let change = &changes[i - seen.len()];
+            match (change.seen.is(current)?, &change.row) {
                 (false, _) => {
                     Err(Error::conflict("a row that the transaction changes was changed meanwhile"))
                 }
@@ -409,7 +450,9 @@ impl Engine {
                 (true, Some(_)) => Ok(Decision::Proposed),
             }
         };
-        let mut writing = Writing { by, within: None };
+        let scanned = committing.read.as_ref().map(|read| &read.scanned);
+        let mut writing =
+            Writing { by, within: None, scanned: scanned.filter(|scanned| !scanned.is_empty()) };
         let commit = self.execute(&ops, &mut decide, &mut writing, ahead.of_several(&ops))?;
         *ahead = ReadAhead::default();
         Ok(commit)
@@ -460,10 +503,12 @@ impl InTransaction {
 pub struct Committing {
     transaction: Arc<Transaction>,
     changes: Vec<Change>,
+    /// By a serializable one.
+    read: Option<WasRead>,
 }
 
 impl Committing {
-    /// Of how many rows.
+    /// How many rows it changes.
     pub fn len(&self) -> usize {
         self.changes.len()
     }
@@ -472,9 +517,27 @@ impl Committing {
         self.changes.is_empty()
     }
 
+    /// Whether it compares what was read, and so can only be committed by who waits.
+    pub fn compares_reads(&self) -> bool {
+        self.read.is_some()
+    }
+
     /// One of the tables.
     pub fn table(&self) -> Option<&Arc<Table>> {
         self.changes.first().map(|change| &change.table)
+    }
+
+    /// The rows that were looked up, as the transaction has seen them.
+    fn seen(&self, engine: &Engine, waits: bool) -> Result<Vec<(&Arc<Table>, &[u8], Seen)>> {
+        let Some(read) = &self.read else { return Ok(Vec::new()) };
+        if !waits {
+            return Err(would_block("what was read is looked at again"));
+        }
+        let seen = |table: &Table, key: &[u8]| -> Result<Seen> {
+            let (ts, _) = engine.get(table, key, read.snapshot.view(), |row| row.ts)?;
+            Ok(ts.map_or(Seen::Nothing, Seen::RowOf))
+        };
+        read.keys.iter().map(|(table, key)| Ok((table, &**key, seen(table, key)?))).collect()
     }
 }
 
@@ -490,6 +553,7 @@ struct By<'a, 'h> {
 struct Writing<'a, 'h> {
     by: By<'a, 'h>,
     within: Option<&'a InTransaction>,
+    scanned: Option<&'a Scanned>,
 }
 
 impl Tracks for Writing<'_, '_> {
@@ -529,6 +593,10 @@ impl Tracks for Writing<'_, '_> {
     fn blocked(&self, by: Blocked) -> Option<Error> {
         self.by.blocked?.set(Some(by));
         Some(Error::new(ErrorKind::WouldBlock, "a transaction has locked the row"))
+    }
+
+    fn scanned(&self) -> Option<&Scanned> {
+        self.scanned
     }
 
     fn decided(&mut self) -> Result<bool> {

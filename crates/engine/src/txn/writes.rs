@@ -1,7 +1,8 @@
 //! What a transaction has changed so far, in order, and which change of each key is the last.
 
 use crate::catalog::Table;
-use oribi_types::Timestamp;
+use crate::read::RowVersion;
+use oribi_types::{Error, Result, Timestamp};
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -12,6 +13,20 @@ pub(super) enum Seen {
     RowOf(Timestamp),
     /// What the transaction itself has made of the key.
     Own,
+}
+
+impl Seen {
+    /// Whether `current` is that.
+    ///
+    /// # Errors
+    /// `Internal` for what is the transaction's own.
+    pub fn is(self, current: Option<RowVersion<'_>>) -> Result<bool> {
+        match self {
+            Seen::Nothing => Ok(current.is_none()),
+            Seen::RowOf(ts) => Ok(current.is_some_and(|row| row.ts == ts)),
+            Seen::Own => Err(Error::internal("a change was decided on none")),
+        }
+    }
 }
 
 pub(super) struct Change {

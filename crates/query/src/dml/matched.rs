@@ -136,6 +136,9 @@ impl Selection {
 async fn find_one(run: Run<'_>, target: &Target, key: Vec<u8>) -> Result<Matched, SqlError> {
     let engine = Arc::clone(run.query.engine());
     let Some(snapshot) = run.session.block_snapshot(&engine) else { return Ok(Matched::only(key)) };
+    if let Some(transaction) = run.session.serializable_transaction() {
+        transaction.note_keys(&target.table, [key.as_slice()]);
+    }
     let own = run.session.open_transaction();
     if own.is_some_and(|own| own.own(&target.table, &key, |_| ()).is_some()) {
         return Ok(Matched::only(key));

@@ -171,6 +171,9 @@ impl PointRead {
             drop(snapshot);
             (place, bytes_max) = (place_of(unread).await?, usize::MAX);
         };
+        if let Some(transaction) = run.session.serializable_transaction() {
+            transaction.note_keys(&plan.table, keys.iter().map(Vec::as_slice));
+        }
         let InMemory { mut batch, pending, mut obligation } = looked;
         // Before anything is waited for: others look whether there is room.
         let mut counted = Vec::from_iter(place.and_then(|place| place.count(&batch)));

@@ -248,6 +248,9 @@ impl OribiTable {
     ) -> Result<Arc<dyn ExecutionPlan>> {
         let bounds = KeyBounds::of(&self.columns.schema, filters);
         let tablets = bounds.tablets(&self.table);
+        if let Some(transaction) = view.session.serializable_transaction() {
+            transaction.note_scan(&self.table, &tablets);
+        }
         let batch_rows = self.batch_rows(&bounds.keys, projection, state.config().batch_size())?;
         if let Some(range) = self.range(view, &bounds, &tablets, projection, batch_rows, limit).await? {
             return Ok(DataSourceExec::from_data_source(range));

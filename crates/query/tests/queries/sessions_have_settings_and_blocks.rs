@@ -266,7 +266,7 @@ async fn what_a_block_cannot_undo_or_see_is_refused_by_name() {
     db.run("begin").await;
     assert_eq!(db.state("discard all").await, "25001");
     db.run("rollback").await;
-    assert_eq!(db.state("begin isolation level serializable").await, "0A000");
+    assert_eq!(db.state("begin isolation level snapshot").await, "0A000");
 }
 
 #[tokio::test]

@@ -41,9 +41,31 @@ pub enum TransactionStatus {
 pub struct BlockModes {
     /// All of its statements see one snapshot.
     pub repeatable_read: bool,
+    /// And it is committed only if what they have read is still the same.
+    pub serializable: bool,
     pub read_only: bool,
     /// No `BEGIN` began it, but a message of several statements, which ends it.
     pub implicit: bool,
+}
+
+impl BlockModes {
+    /// The names of the isolation levels that there are.
+    pub const LEVELS: [&str; 4] = ["read committed", "read uncommitted", "repeatable read", "serializable"];
+
+    pub fn level(&self) -> &'static str {
+        match (self.repeatable_read, self.serializable) {
+            (false, _) => "read committed",
+            (true, false) => "repeatable read",
+            (true, true) => "serializable",
+        }
+    }
+
+    /// The same at the level of this name.
+    pub fn at_level(self, level: &str) -> Self {
+        let is = |name: &str| level.eq_ignore_ascii_case(name);
+        let serializable = is("serializable");
+        BlockModes { repeatable_read: serializable || is("repeatable read"), serializable, ..self }
+    }
 }
 
 /// What `COMMIT` does beside committing the block's transaction: a statement that is not decided before.
@@ -298,13 +320,25 @@ impl SqlSession {
     }
 
     /// What all statements of the block see, if that is one snapshot.
-    pub fn block_snapshot(&self, engine: &Engine) -> Option<Arc<Snapshot>> {
+    pub fn block_snapshot(&self, engine: &Arc<Engine>) -> Option<Arc<Snapshot>> {
         if self.transaction() == TransactionStatus::Idle {
             return None;
         }
-        let mut block = lock(&self.block);
-        let is_one = block.modes.repeatable_read;
-        is_one.then(|| block.snapshot.get_or_insert_with(|| Arc::new(engine.snapshot())).clone())
+        let block = &mut *lock(&self.block);
+        let (modes, transaction) = (block.modes, &mut block.transaction);
+        let take = || match modes.serializable {
+            true => transaction.get_or_insert_with(|| engine.begin()).serialize(),
+            false => Arc::new(engine.snapshot()),
+        };
+        modes.repeatable_read.then(|| block.snapshot.get_or_insert_with(take).clone())
+    }
+
+    /// The transaction of the block, if that is to know what its statements read.
+    pub fn serializable_transaction(&self) -> Option<Arc<Transaction>> {
+        match self.transaction() {
+            TransactionStatus::Idle => None,
+            _ => Some(lock(&self.block)).filter(|block| block.modes.serializable)?.transaction.clone(),
+        }
     }
 
     /// Whether a statement of the block has taken that snapshot.

@@ -1,0 +1,151 @@
+//! What a serializable transaction has read: `COMMIT` writes only if nobody has changed it since.
+//!
+//! All statements of such a transaction read one snapshot. If what they have read is the same when it is committed, they might as
+//! well have read it then: transactions that write are serializable in the order of their timestamps (Kung and Robinson's
+//! backward validation, 1981). One that has written nothing is asked for nothing: it might have run at its snapshot.
+//!
+//! Of a row that was looked up by its key, the row must be the same: a commit decides on it, as on those that it writes, and changes
+//! nothing. A tablet that was scanned must have no record since the snapshot: its memtables know that of their newest one,
+//! so that other writes do nothing for it, and the gate is had alone between that look and the commit's record.
+
+use crate::catalog::Table;
+use crate::engine::Engine;
+use crate::tablet::Tablet;
+use crate::timeline::Snapshot;
+use oribi_types::{Error, Result, Timestamp};
+use oribi_wal::Lsn;
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+
+/// What a key in the set takes beside its bytes, about.
+const KEY_BYTES: usize = 2 * size_of::<Arc<[u8]>>();
+
+/// So often a snapshot is looked for that has all of the log.
+const ATTEMPTS_MAX: usize = 100;
+
+pub(super) struct Reads {
+    pub snapshot: Arc<Snapshot>,
+    /// The snapshot has every record up to this one.
+    since: Lsn,
+    /// Rows that were looked up, by table.
+    keys: HashMap<u64, OfTable>,
+    scans: HashMap<u64, Scan>,
+    bytes: usize,
+}
+
+struct OfTable {
+    table: Arc<Table>,
+    keys: HashSet<Arc<[u8]>>,
+}
+
+/// What was read of a tablet, or might have been.
+struct Scan {
+    table: Arc<Table>,
+    tablet: Arc<Tablet>,
+    generation: u64,
+}
+
+/// What a commit has to look at.
+pub(super) struct WasRead {
+    pub snapshot: Arc<Snapshot>,
+    pub keys: Vec<(Arc<Table>, Arc<[u8]>)>,
+    pub scanned: Scanned,
+}
+
+/// Of that, the scans.
+pub(crate) struct Scanned {
+    scans: Vec<Scan>,
+    snapshot: Timestamp,
+    since: Lsn,
+}
+
+impl Reads {
+    pub fn new(engine: &Engine) -> Self {
+        let (snapshot, since) = engine.snapshot_of_log();
+        let (keys, scans) = (HashMap::new(), HashMap::new());
+        Reads { snapshot: Arc::new(snapshot), since, keys, scans, bytes: 0 }
+    }
+
+    /// Bytes of memory in use, about.
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    pub fn note_key(&mut self, table: &Arc<Table>, key: &[u8]) {
+        let of_table = || OfTable { table: table.clone(), keys: HashSet::new() };
+        let of_table = self.keys.entry(table.id()).or_insert_with(of_table);
+        if !of_table.keys.contains(key) {
+            of_table.keys.insert(key.into());
+            self.bytes += KEY_BYTES + key.len();
+        }
+    }
+
+    /// `tablets` by their places in the table.
+    pub fn note_scan(&mut self, table: &Arc<Table>, tablets: &[usize]) {
+        for tablet in tablets.iter().map(|&i| &table.tablets[i]) {
+            let scan =
+                || Scan { table: table.clone(), tablet: tablet.clone(), generation: tablet.generation() };
+            self.scans.entry(tablet.id).or_insert_with(scan);
+        }
+    }
+
+    /// Nothing is read any more.
+    pub fn end(self) -> WasRead {
+        let of_table = |OfTable { table, keys }| keys.into_iter().map(move |key| (Arc::clone(&table), key));
+        let keys = self.keys.into_values().flat_map(of_table).collect();
+        let scans = self.scans.into_values().collect();
+        let scanned = Scanned { scans, snapshot: self.snapshot.ts(), since: self.since };
+        WasRead { snapshot: self.snapshot, keys, scanned }
+    }
+}
+
+impl Scanned {
+    pub fn is_empty(&self) -> bool {
+        self.scans.is_empty()
+    }
+
+    /// Whether all is as it was. The caller has the gate alone.
+    ///
+    /// # Errors
+    /// `Conflict`.
+    pub fn check(&self, engine: &Engine) -> Result<()> {
+        match self.scans.iter().all(|scan| self.is_same(engine, scan)) {
+            true => Ok(()),
+            false => Err(changed()),
+        }
+    }
+
+    fn is_same(&self, engine: &Engine, scan: &Scan) -> bool {
+        // A partition that was added since may have rows that the scan would have read.
+        let is_same_table =
+            engine.latest(scan.table.id()).is_some_and(|now| now.version() == scan.table.version());
+        let state = scan.tablet.state();
+        is_same_table
+            && scan.tablet.generation() == scan.generation
+            && state.files.flushed_lsn <= self.since
+            && state.memtables().all(|memtable| memtable.newest_lsn() <= self.since)
+            && state.files.files.iter().all(|file| file.visible_from <= self.snapshot)
+    }
+}
+
+/// What a transaction has read is otherwise by now.
+pub(super) fn changed() -> Error {
+    Error::conflict("what the transaction has read was changed meanwhile")
+}
+
+impl Engine {
+    /// A snapshot, and the newest record such that it has all up to that one.
+    fn snapshot_of_log(&self) -> (Snapshot, Lsn) {
+        for _ in 0..ATTEMPTS_MAX {
+            // In this order: what is in the log by now has a timestamp that is not above the last one.
+            let (lsn, last) = (self.log.appended(), self.timeline.last());
+            let snapshot = self.snapshot();
+            if last <= snapshot.ts() {
+                return (snapshot, lsn);
+            }
+            std::hint::spin_loop();
+        }
+        // Some write takes long. Then it is not known of any record in memory.
+        (self.snapshot(), 0)
+    }
+}
