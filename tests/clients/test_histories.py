@@ -16,7 +16,7 @@ from conftest import Server
 from isolation import ABORTED, COMMITTED, READ_COMMITTED, SERIALIZABLE, SNAPSHOT, UNKNOWN, Transaction, anomalies
 from psycopg import errors
 from pymemcache.client.base import Client as Memcached
-from pymemcache.exceptions import MemcacheServerError
+from pymemcache.exceptions import MemcacheServerError, MemcacheUnexpectedCloseError
 
 HISTORIES = int(os.environ.get("HISTORIES", 12))
 SEED = int(os.environ.get("SEED", 0))
@@ -179,11 +179,11 @@ class KeyValueClient(Client):
             if self.connection is None:
                 self.connection = self.server.memcached()
             self.operation(transaction)
-        except MemcacheServerError:
-            transaction.outcome = ABORTED  # a row that a transaction has locked
-        except OSError:
+        except (OSError, MemcacheUnexpectedCloseError):
             self.disconnect()
             self.history.wait_for_server()
+        except MemcacheServerError:
+            transaction.outcome = ABORTED  # a row that a transaction has locked
 
     def operation(self, transaction):
         _, key = self.choose([BUCKET])

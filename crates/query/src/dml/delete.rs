@@ -53,7 +53,7 @@ impl Delete {
             false => None,
         };
         let selection = match by_key {
-            Some(key) => Selection::Key(key),
+            Some(key) => Selection::Key(key, None),
             None => Selection::Matching(
                 Matching::plan(scope, with, &target, others, delete.selection, Vec::new(), types).await?,
             ),
@@ -78,7 +78,7 @@ impl Delete {
 
     /// The delete of one row that it is, if the key is constant.
     pub(crate) fn point(&self, engine: &Arc<Engine>, parameters: &[ColumnType]) -> Option<PointWrite> {
-        let Selection::Key(condition) = self.selection.as_ref() else { return None };
+        let Selection::Key(condition, _) = self.selection.as_ref() else { return None };
         if self.returning.is_some() {
             return None;
         }
@@ -98,9 +98,7 @@ impl Delete {
         settle(run.query.engine(), &commit).await?;
         match &self.returning {
             Some(returning) => {
-                returning
-                    .outcome(run.query, deleted.into_rows().to_batch(&self.target.schema, commit.ts)?)
-                    .await
+                returning.outcome(run, deleted.into_rows().to_batch(&self.target.schema, commit.ts)?).await
             }
             None => Ok(Outcome::Done { tag: format!("DELETE {}", deleted.count()) }),
         }

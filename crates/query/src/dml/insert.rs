@@ -159,7 +159,7 @@ impl Insert {
         let (commit, written, count) = self.write(run, rows).await?;
         settle(engine, &commit).await?;
         match &self.returning {
-            Some(returning) => returning.outcome(run.query, written.to_batch(&self.schema, commit.ts)?).await,
+            Some(returning) => returning.outcome(run, written.to_batch(&self.schema, commit.ts)?).await,
             None => Ok(done(count)),
         }
     }

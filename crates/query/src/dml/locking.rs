@@ -5,8 +5,8 @@
 //! `FOR UPDATE` does.
 
 use super::constant::ParameterTypes;
+use super::expression::has_subquery;
 use super::matched::{Matching, Selection, Target};
-use super::returning::has_subquery;
 use super::rounds::{self, Round};
 use super::source::SourceQuery;
 use super::{Run, Scope, refuse, settle};

@@ -4,13 +4,14 @@
 //! whole primary key to constants needs no query: see [`KeyCondition`]. [`Selection`] is the one or the other.
 
 use super::constant::{Constant, ParameterTypes, Parameters};
+use super::expression::{Computing, batch_of};
 use super::room::Room;
 use super::source::SourceQuery;
 use super::{Run, Scope, coerce, names, refuse};
 use crate::catalog::with_ts;
 use crate::context::QueryEngine;
 use crate::syntax::{self, fold};
-use arrow::array::{ArrayRef, AsArray};
+use arrow::array::{ArrayRef, AsArray, RecordBatch};
 use arrow::datatypes::UInt64Type;
 use datafusion::logical_expr::{self, LogicalPlan, LogicalPlanBuilder};
 use datafusion::sql::sqlparser::ast::{
@@ -18,7 +19,7 @@ use datafusion::sql::sqlparser::ast::{
     TableWithJoins, VisitMut, visit_expressions_mut,
 };
 use futures::StreamExt;
-use oribi_engine::{RowVersion, Table};
+use oribi_engine::{Lookup, RowVersion, Table};
 use oribi_session::sql::{RowStream, SqlError};
 use oribi_types::batch::value_at;
 use oribi_types::{
@@ -61,7 +62,8 @@ impl Target {
 
 /// Which rows of its target a statement is about.
 pub(crate) enum Selection {
-    Key(KeyCondition),
+    /// The row of a key, and what is computed from it.
+    Key(KeyCondition, Option<Computing>),
     Matching(Matching),
 }
 
@@ -79,20 +81,23 @@ enum Finding {
 impl Selection {
     /// Whether rows are read before they are latched, so that the statement may find them changed.
     pub(crate) fn reads_first(&self) -> bool {
-        matches!(self, Selection::Matching(_))
+        match self {
+            Selection::Matching(_) => true,
+            Selection::Key(_, computing) => computing.is_some(),
+        }
     }
 
     /// The query it reads from, for `EXPLAIN`.
     pub(crate) fn query(&self) -> Option<&SourceQuery> {
         match self {
             Selection::Matching(matching) => Some(&matching.query),
-            Selection::Key(_) => None,
+            Selection::Key(..) => None,
         }
     }
 
     /// How rows are found if not by a query, for `EXPLAIN`.
     pub(crate) fn describe(&self) -> &'static str {
-        if self.reads_first() { "" } else { " by primary key" }
+        if matches!(self, Selection::Matching(_)) { "" } else { " by primary key" }
     }
 
     /// Finds the rows, on a new snapshot.
@@ -103,9 +108,13 @@ impl Selection {
         let mut matched = Matched::default();
         match self {
             Selection::Matching(matching) => matching.find(run, target, room, &mut matched, None).await?,
-            Selection::Key(condition) => {
+            Selection::Key(condition, computing) => {
                 if let Some(key) = condition.key(&target.schema, run.parameters)? {
-                    matched = find_one(run, target, key).await?;
+                    matched = match computing {
+                        Some(computing) => compute_one(run, target, key, computing).await?,
+                        None => find_one(run, target, key).await?,
+                    };
+                    room.hold(matched.bytes())?;
                 }
             }
         }
@@ -124,12 +133,76 @@ impl Selection {
         matched: &mut Matched,
         changed: &[usize],
     ) -> Result<(), SqlError> {
-        // What is decided while it is latched never changed.
-        let Selection::Matching(matching) = self else { return Ok(()) };
+        let matching = match self {
+            Selection::Matching(matching) => matching,
+            // What is decided while it is latched never changed.
+            Selection::Key(_, None) => return Ok(()),
+            Selection::Key(..) => {
+                let again = self.find(run, target, room).await?;
+                match again.len() {
+                    0 => changed.iter().for_each(|&i| matched.findings[i] = Finding::Passed),
+                    _ => *matched = again,
+                }
+                return Ok(());
+            }
+        };
         let numbers = changed.iter().map(|&i| (matched.key(i).to_vec(), i)).collect();
         changed.iter().for_each(|&i| matched.findings[i] = Finding::Passed);
         matching.find(run, target, room, matched, Some(&numbers)).await
     }
+}
+
+/// The row of one key, if there is one, and what is computed from it.
+async fn compute_one(
+    run: Run<'_>,
+    target: &Target,
+    key: Vec<u8>,
+    computing: &Computing,
+) -> Result<Matched, SqlError> {
+    let mut matched = Matched::default();
+    if let Some((ts, row)) = read_one(run, target, &key).await? {
+        let values = computing.values(run, row).await?;
+        matched.computed_bytes = values.iter().map(|array| array.get_array_memory_size()).sum();
+        matched.computed.push(values);
+        matched.push(&key, Finding::Read(ts), (0, 0));
+    }
+    Ok(matched)
+}
+
+/// The row of one key with all columns, as the statement sees it.
+async fn read_one(
+    run: Run<'_>,
+    target: &Target,
+    key: &[u8],
+) -> Result<Option<(Timestamp, RecordBatch)>, SqlError> {
+    let (engine, schema) = (run.query.engine(), &target.schema);
+    let snapshot = run.session.block_snapshot(engine);
+    let transaction = run.session.open_transaction();
+    if let Some(transaction) = run.session.serializable_transaction() {
+        transaction.note_keys(&target.table, [key]);
+    }
+    let ts = Timestamp::MAX;
+    let own = transaction.and_then(|transaction| {
+        transaction
+            .own(&target.table, key, |row| row.map(|row| batch_of(schema, RowVersion { key, row, ts })))
+    });
+    if let Some(own) = own {
+        return Ok(own.transpose()?.map(|row| (ts, row)));
+    }
+    let view = snapshot.as_ref().map_or_else(|| engine.read_view(), |snapshot| snapshot.view());
+    match engine.try_get(&target.table, key, view, |row| (row.ts, batch_of(schema, row))) {
+        Lookup::Found((ts, row), _) => return Ok(Some((ts, row?))),
+        Lookup::Absent(_) => return Ok(None),
+        Lookup::Pending => {}
+    }
+    let (engine, table, schema) = (Arc::clone(engine), Arc::clone(&target.table), Arc::clone(schema));
+    let key = key.to_vec();
+    let read = move || {
+        let _read_at = snapshot;
+        let (found, _) = engine.get(&table, &key, view, |row| (row.ts, batch_of(&schema, row)))?;
+        found.map(|(ts, row)| Ok((ts, row?))).transpose()
+    };
+    Ok(run.query.runtime().lookup(read).await?)
 }
 
 /// The row of one key: read while it is latched, unless all statements of the block see one snapshot.

@@ -11,6 +11,7 @@ mod coerce;
 mod constant;
 mod delete;
 mod destination;
+mod expression;
 mod insert;
 mod locking;
 mod matched;

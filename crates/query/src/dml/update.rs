@@ -1,11 +1,12 @@
 //! `UPDATE`.
 //!
 //! The query yields only keys, timestamps and the values that must be computed; constants are set and the other columns
-//! copied when the row is written. A row whose key changes is deleted and inserted in the same batch, all deletes first,
+//! copied when the row is written. Where the primary key is named there is no query: what is computed is evaluated over the row. A row whose key changes is deleted and inserted in the same batch, all deletes first,
 //! so that `SET id = id + 1` works and a key taken twice is refused.
 
 use super::assignments::{assigned_column, assigned_slots, single_assignments};
 use super::constant::{Constant, ParameterTypes, Parameters};
+use super::expression::Computing;
 use super::insert::is_default;
 use super::matched::{KeyCondition, Matched, Matching, Selection, Target};
 use super::point::{self, PointWrite};
@@ -66,13 +67,13 @@ impl Update {
             Some(_) => return Err(SqlError::new(ErrorKind::Unsupported, "FROM before SET is not supported")),
             None => Vec::new(),
         };
-        let plain = with.is_none() && others.is_empty() && computed.is_empty() && !changes_key;
+        let plain = with.is_none() && others.is_empty() && !changes_key;
         let by_key = match plain {
-            true => KeyCondition::recognise(&target, update.selection.as_ref(), types),
+            true => select_key(scope, &target, update.selection.as_ref(), &computed, types)?,
             false => None,
         };
         let selection = match by_key {
-            Some(key) => Selection::Key(key),
+            Some(selection) => selection,
             None => Selection::Matching(
                 Matching::plan(scope, with, &target, others, update.selection, computed, types).await?,
             ),
@@ -98,7 +99,7 @@ impl Update {
 
     /// The write of one row that it is, if it sets constants where the key is constant.
     pub(crate) fn point(&self, engine: &Arc<Engine>, parameters: &[ColumnType]) -> Option<PointWrite> {
-        let Selection::Key(condition) = self.selection.as_ref() else { return None };
+        let Selection::Key(condition, _) = self.selection.as_ref() else { return None };
         if self.returning.is_some() {
             return None;
         }
@@ -135,9 +136,7 @@ impl Update {
         settle(run.query.engine(), &commit).await?;
         match &self.returning {
             Some(returning) => {
-                returning
-                    .outcome(run.query, written.into_rows().to_batch(&self.target.schema, commit.ts)?)
-                    .await
+                returning.outcome(run, written.into_rows().to_batch(&self.target.schema, commit.ts)?).await
             }
             None => Ok(Outcome::Done { tag: format!("UPDATE {}", written.count()) }),
         }
@@ -153,7 +152,30 @@ impl Update {
     }
 }
 
-/// The changes, and the expressions that the query must compute for them.
+/// The row of a key, if the condition names one, and what is computed can be without a query; `types` is untouched otherwise.
+fn select_key(
+    scope: Scope<'_>,
+    target: &Target,
+    condition: Option<&ast::Expr>,
+    computed: &[(Column, ast::Expr)],
+    types: &mut ParameterTypes,
+) -> Result<Option<Selection>, SqlError> {
+    let mut noted = types.clone();
+    let Some(key) = KeyCondition::recognise(target, condition, &mut noted) else { return Ok(None) };
+    let computing = if computed.is_empty() {
+        None
+    } else {
+        let context = scope.query.begin(scope.session)?;
+        let Some(computing) = Computing::plan(&context.state, target, computed, &mut noted) else {
+            return Ok(None);
+        };
+        Some(computing)
+    };
+    *types = noted;
+    Ok(Some(Selection::Key(key, computing)))
+}
+
+/// The changes, and the expressions that must be computed for them.
 #[allow(clippy::type_complexity)]
 fn plan_changes(
     target: &Target,

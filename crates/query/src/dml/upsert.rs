@@ -5,11 +5,11 @@
 //! does so once more while nobody changes them.
 
 use super::assignments::{assigned_column, assigned_slots, single_assignments};
-use super::coerce::{coerce, scalar};
-use super::constant::{Constant, ParameterTypes, Parameters, parameter_number};
+use super::coerce::coerce;
+use super::constant::{Constant, ParameterTypes};
+use super::expression::{Expression, bound};
 use super::insert::is_default;
 use super::point;
-use super::returning::{evaluable, logical, physical};
 use super::room::Room;
 use super::rounds;
 use super::rows::Written;
@@ -20,18 +20,13 @@ use crate::syntax::fold;
 use arrow::array::{ArrayRef, AsArray, BooleanArray, RecordBatch};
 use arrow::buffer::BooleanBuffer;
 use arrow::datatypes::Schema as ArrowSchema;
-use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
-use datafusion::common::{DFSchema, DataFusionError, TableReference};
-use datafusion::execution::session_state::SessionState;
-use datafusion::logical_expr;
+use datafusion::common::{DFSchema, TableReference};
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::sql::sqlparser::ast::{self, ConflictTarget, Expr, OnConflictAction, OnInsert};
 use oribi_engine::{Commit, Decision, EncodedRows, Read, Table};
 use oribi_session::sql::SqlError;
 use oribi_types::batch::{BatchBuilder, value_at};
-use oribi_types::{
-    ColumnSource, ColumnType, ErrorKind, Result as EngineResult, Schema, Timestamp, Value, ValueRef,
-};
+use oribi_types::{ColumnSource, ErrorKind, Result as EngineResult, Schema, Timestamp, Value, ValueRef};
 use std::collections::HashSet;
 use std::sync::Arc;
 
@@ -55,12 +50,6 @@ enum Change {
     Excluded(usize),
     Constant(Constant),
     Computed(Expression),
-}
-
-enum Expression {
-    Ready(Arc<dyn PhysicalExpr>),
-    /// One with parameters is made ready when their values are known.
-    Parameterized(logical_expr::Expr),
 }
 
 /// An upsert whose parameters have their values.
@@ -155,52 +144,8 @@ impl<'a> Planner<'a> {
     }
 
     fn expression(&self, expr: &Expr, types: &mut ParameterTypes) -> Result<Expression, SqlError> {
-        let logical = logical(&self.context.state, &self.columns, expr)?;
-        let (logical, parameters) =
-            logical.infer_placeholder_types(&self.columns).map_err(QueryEngine::error)?;
-        if !parameters {
-            return Ok(Expression::Ready(physical(&self.context.state, &self.columns, expr)?.0));
-        }
-        let mut noted = Ok(());
-        let _ = logical.apply(|expr| {
-            if let logical_expr::Expr::Placeholder(placeholder) = expr {
-                let column_type = placeholder.field.as_ref().map(|f| ColumnType::from_arrow(f.data_type()));
-                match parameter_number(&placeholder.id) {
-                    Ok(n) => types.note_compared(n, column_type.and_then(Result::ok)),
-                    Err(error) => noted = Err(error),
-                }
-            }
-            Ok(TreeNodeRecursion::Continue)
-        });
-        noted.map(|()| Expression::Parameterized(logical))
+        Expression::plan(&self.context.state, &self.columns, expr, types)
     }
-}
-
-impl Expression {
-    fn bind(
-        &self,
-        state: &SessionState,
-        columns: &DFSchema,
-        parameters: Parameters<'_>,
-    ) -> Result<Arc<dyn PhysicalExpr>, SqlError> {
-        let logical = match self {
-            Expression::Ready(expression) => return Ok(Arc::clone(expression)),
-            Expression::Parameterized(logical) => logical.clone(),
-        };
-        let bound = logical.transform_up(|expr| match expr {
-            logical_expr::Expr::Placeholder(placeholder) => {
-                let n = parameter_number(&placeholder.id).map_err(external)?;
-                let value = scalar(parameters.values[n].as_ref(), parameters.types[n]).map_err(external)?;
-                Ok(Transformed::yes(logical_expr::Expr::Literal(value, None)))
-            }
-            other => Ok(Transformed::no(other)),
-        });
-        bound.and_then(|bound| evaluable(state, columns, bound.data)).map_err(QueryEngine::error)
-    }
-}
-
-fn external(error: SqlError) -> DataFusionError {
-    DataFusionError::External(Box::new(error))
 }
 
 impl Upsert {
@@ -273,22 +218,24 @@ impl Upsert {
     }
 
     fn bind(&self, run: Run<'_>, schema: &Schema) -> Result<Bound, SqlError> {
-        let context = run.query.begin(run.session)?;
-        let ready = |expression: &Expression| expression.bind(&context.state, &self.columns, run.parameters);
-        let condition = self.condition.as_ref().map(ready).transpose()?;
+        let computed = self.changes.iter().filter_map(|(_, change)| match change {
+            Change::Computed(expression) => Some(expression),
+            _ => None,
+        });
+        let mut ready = bound(computed.chain(&self.condition), &self.columns, run)?.into_iter();
         let (mut constants, mut computed) = (Vec::new(), Vec::new());
         for (position, change) in &self.changes {
             let (constant, expression) = match change {
                 Change::Constant(constant) => {
                     (constant.value(&schema.columns()[*position], run.parameters)?, None)
                 }
-                Change::Computed(expression) => (Value::Null, Some(ready(expression)?)),
+                Change::Computed(_) => (Value::Null, ready.next()),
                 Change::Excluded(_) => (Value::Null, None),
             };
             constants.push(constant);
             computed.push(expression);
         }
-        Ok(Bound { condition, constants, computed })
+        Ok(Bound { condition: ready.next(), constants, computed })
     }
 
     fn write_directly(

@@ -44,6 +44,7 @@ mod tables_are_defined_by_sql;
 mod transactions_see_what_they_write;
 mod transactions_wait_for_each_other;
 mod unread_rows_have_so_much_room;
+mod updates_by_key_compute_without_a_query;
 mod updates_change_what_they_match;
 mod values_are_inserted_as_written;
 mod what_can_be_called_answers_as_postgresql;
