@@ -38,7 +38,11 @@ def as_user(command):
 
 
 class Reference:
-    """A running PostgreSQL; a context manager that removes all of it."""
+    """A running PostgreSQL; a context manager that removes all of it. `options` are settings instead of, or beside, the usual
+    ones."""
+
+    def __init__(self, **options):
+        self.options = OPTIONS | options
 
     def __enter__(self):
         self.folder = pathlib.Path(tempfile.mkdtemp(prefix="oribi-pg-"))
@@ -48,7 +52,7 @@ class Reference:
         initdb = [binaries() / "initdb", "-D", data, "-E", "UTF8", "--lc-collate=C", "--lc-ctype=C.UTF-8"]
         initdb += ["--lc-messages=C", "-A", "trust", "-U", "oribi", "--no-sync"]
         subprocess.run(as_user([str(word) for word in initdb]), check=True, stdout=subprocess.DEVNULL, cwd="/")
-        options = [word for name, value in OPTIONS.items() for word in ("-c", f"{name}={value}")]
+        options = [word for name, value in self.options.items() for word in ("-c", f"{name}={value}")]
         server = [str(binaries() / "postgres"), "-D", str(data), "-k", str(self.folder), *options]
         self.log = open(self.folder / "log", "ab")
         self.process = subprocess.Popen(as_user(server), stdout=self.log, stderr=self.log, cwd="/")
