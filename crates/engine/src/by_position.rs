@@ -22,6 +22,7 @@
 
 use crate::catalog::Table;
 use crate::compaction::OUTPUT_BATCH_ROWS;
+use crate::deletions::{MarksRecord, marks_path};
 use crate::engine::{Engine, Obligation};
 use crate::index::Location;
 use crate::installer::{FileChange, GivenUp, PreparedChange};
@@ -135,6 +136,11 @@ impl Engine {
     /// Those of `values`; `Corrupt`; those of the file system and the manifest.
     pub fn change_by_position(&self, change: &PositionChange<'_>) -> Result<Option<Commit>> {
         let Some(sources) = self.sources(change) else { return Ok(None) };
+        let mut tablets = self.of_tablets(change, &sources);
+        // Before the files are written in vain.
+        if !tablets.iter().all(|of| of.is_live()) || tablets.iter().any(|of| self.is_in_memtable(of)) {
+            return Ok(None);
+        }
         let now_micros = self.timeline.now_micros();
         self.reserve_timestamps(now_micros, || false)?;
         // As that of an import's rows: from before they are seen, and above that of what they replace.
@@ -144,7 +150,10 @@ impl Engine {
         if let Some(values) = change.values {
             self.write_files(change, values, &sources, ts, &mut files)?;
         }
-        let tablets = self.of_tablets(change, &sources, &files);
+        for of in &mut tablets {
+            let added = files.files.iter().filter(|(tablet, _)| Arc::ptr_eq(tablet, of.tablet));
+            of.added = added.map(|(_, meta)| meta.clone()).collect();
+        }
         self.commit_by_position(change.table, tablets, files)
     }
 
@@ -165,25 +174,18 @@ impl Engine {
         change.rows.chunk_by(|a, b| a.0.file == b.0.file).map(of_file).collect()
     }
 
-    fn of_tablets<'a>(
-        &self,
-        change: &PositionChange<'a>,
-        sources: &[OfFile<'a>],
-        files: &NewFiles<'_, 'a>,
-    ) -> Vec<OfTablet<'a>> {
+    fn of_tablets<'a>(&self, change: &PositionChange<'a>, sources: &[OfFile<'a>]) -> Vec<OfTablet<'a>> {
         let with_rows = change.table.tablets.iter().filter_map(|tablet| {
             let rows: HashMap<_, _> = sources
                 .iter()
                 .filter(|source| Arc::ptr_eq(source.tablet, tablet))
                 .map(|source| (source.file.id(), source.rows))
                 .collect();
-            let added = files.files.iter().filter(|(of, _)| Arc::ptr_eq(of, tablet));
-            let added = added.map(|(_, meta)| meta.clone()).collect();
             let generation = tablet.generation();
             let hash = |(_, number): &(Location, u32)| self.index.key(generation, (change.key)(*number)).hash;
             let mut hashes: Vec<u64> = rows.values().flat_map(|rows| rows.iter().map(hash)).collect();
             hashes.sort_unstable();
-            (!rows.is_empty()).then_some(OfTablet { tablet, hashes, rows, added })
+            (!rows.is_empty()).then_some(OfTablet { tablet, hashes, rows, added: Vec::new() })
         });
         with_rows.collect()
     }
@@ -412,9 +414,8 @@ impl OfTablet<'_> {
     fn left_of(&self, files: &FileSet) -> Vec<GivenUp> {
         let marked = files.files.iter().filter(|file| self.rows.contains_key(&file.id()));
         let marks = marked.filter_map(|file| file.marks.as_ref());
-        let path = |marks: &crate::deletions::MarksRecord| {
-            GivenUp::Marks(crate::deletions::marks_path(&self.tablet.dir, marks.sstable, marks.number))
-        };
+        let path =
+            |marks: &MarksRecord| GivenUp::Marks(marks_path(&self.tablet.dir, marks.sstable, marks.number));
         marks.map(path).collect()
     }
 }

@@ -164,6 +164,27 @@ fn who_writes_a_row_meanwhile_waits_and_finds_what_it_became() {
     assert_eq!(get(&engine, &table, 1).as_deref(), Some("not changed"));
 }
 
+/// What a truncate took does not come back.
+#[test]
+fn a_truncate_meanwhile_leaves_nothing() {
+    let (files, _, engine, table) = fresh(2, Durability::Sync);
+    for round in 0..40 {
+        import(&engine, &table, &(0..ROWS).collect::<Vec<_>>(), "first").unwrap();
+        let rows = found(&engine, &table);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let new = &more as &dyn Fn(&str) -> String;
+                change(&engine, &table, &rows, (round % 3 > 0).then_some(new)).unwrap();
+            });
+            (0..round * 50).for_each(|_| std::thread::yield_now());
+            engine.truncate(&table).unwrap();
+        });
+        assert!(scan_now(&engine, &table).is_empty());
+        assert_eq!(get(&engine, &table, 7), None);
+    }
+    assert_eq!(findings(&files), Vec::<String>::new());
+}
+
 #[test]
 fn a_power_cut_at_any_point_finds_all_of_it_or_nothing() {
     let (mut seen, mut at) = ([false; 2], 1);
