@@ -105,6 +105,11 @@ impl Deletions {
         })
     }
 
+    /// Whether a row was marked later than `ts`.
+    pub fn has_marks_after(&self, ts: Timestamp) -> bool {
+        self.folded_to > ts || self.recent.iter().any(|(_, deleted_at)| *deleted_at > ts)
+    }
+
     /// How many rows no snapshot at or above `horizon` sees.
     pub fn gone_at(&self, horizon: Timestamp) -> u64 {
         self.folded.len() + self.recent.iter().filter(|(_, deleted_at)| *deleted_at <= horizon).count() as u64

@@ -10,6 +10,7 @@
 //! It knows no protocol and no query engine. Files, clock and threads come from `oribi_env`.
 
 mod background;
+mod by_position;
 mod catalog;
 mod ceiling;
 mod check;
@@ -55,12 +56,14 @@ mod undecided;
 mod walk;
 mod write;
 
+pub use by_position::{NewValues, PositionChange};
 pub use catalog::{Alteration, Catalog, DEFAULT_BUCKET, PUBLIC_SCHEMA, Table};
 pub use check::{CheckReport, check};
 pub use engine::{Engine, EngineStats, Obligation};
 pub use held::Held;
 pub use hidden::Hidden;
 pub use import::Import;
+pub use index::Location;
 pub use manifest::validate_manifest;
 pub use memory::{MemoryBudget, Reserved};
 pub use options::EngineOptions;

@@ -14,6 +14,9 @@ pub struct EngineOptions {
     /// A write whose log record would be longer is logged in fragments of about so many bytes, and others have their turn in
     /// between.
     pub fragment_bytes: usize,
+    /// A statement that changes so many rows of files does it [by position](crate::PositionChange), with a file for what they
+    /// become.
+    pub by_position_rows_min: usize,
     /// A tablet's memtable of this size is flushed.
     pub flush_bytes_max: u64,
     /// A memtable worth a file is flushed once nobody has written to its tablet for so long: scans read files faster than rows
@@ -53,6 +56,7 @@ impl EngineOptions {
             durability: Durability::Sync,
             statement_bytes_max: (memory_bytes / 8).clamp(1 << 20, 256 << 20) as usize,
             fragment_bytes: 512 << 10,
+            by_position_rows_min: 16 << 10,
             flush_bytes_max: (memory_bytes / 8).clamp(1 << 20, 256 << 20),
             flush_quiet_ms: 5000,
             manifest_bytes_max: 4 << 20,

@@ -306,13 +306,19 @@ impl Engine {
         }
         let FileRow { ts, home, visible_from, may_cache } = match found {
             InFiles::Row(found) => found,
-            InFiles::Nothing => return Ok(UpTo::Read(None, Obligation::default())),
+            InFiles::Nothing => {
+                // A row that has just gone: no snapshot taken after this answer may have it.
+                if tablet.is_changing() {
+                    self.timeline.wait_for_watermark(self.timeline.last())?;
+                }
+                return Ok(UpTo::Read(None, Obligation::default()));
+            }
             InFiles::Longer(bytes) => return Ok(UpTo::Longer(bytes)),
         };
         let row = &buffer.row;
         // An import that is being installed: no snapshot taken after this answer may miss it.
         self.timeline.wait_for_watermark(visible_from)?;
-        if let Some(stamp) = stamp.filter(|_| may_cache) {
+        if let Some(stamp) = stamp.filter(|_| may_cache && !tablet.is_changing()) {
             self.index.fill(key, stamp, row, ts, home);
         }
         if table.is_expired(row, ts, view.now_micros) {

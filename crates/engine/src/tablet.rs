@@ -8,7 +8,7 @@ use oribi_sstable::{Sstable, SstableId};
 use oribi_types::{Result, Timestamp};
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 pub(crate) type TabletId = u64;
 
@@ -22,6 +22,8 @@ pub(crate) struct Tablet {
     version: AtomicU64,
     /// When all of its rows went, last; see [`reading`](crate::reading).
     emptied: AtomicU64,
+    /// Whether rows of its files are being replaced [by position](crate::by_position).
+    is_changing: AtomicBool,
     state: ArcSwap<TabletState>,
     /// The installer: whoever changes the tablet's files holds this, from reading them to the manifest record.
     pub installer: Mutex<(), { locks::INSTALLER }>,
@@ -125,6 +127,7 @@ impl Tablet {
             generation: AtomicU64::new(generation),
             version: AtomicU64::new(0),
             emptied: AtomicU64::new(0),
+            is_changing: AtomicBool::new(false),
             state: ArcSwap::from_pointee(state),
             installer: Mutex::new(()),
             flush: Mutex::new(()),
@@ -157,6 +160,16 @@ impl Tablet {
             self.state.swap(Arc::new(TabletState { active: active.clone(), sealed: Vec::new(), files }));
         self.generation.store(active.generation, Ordering::Release);
         before
+    }
+
+    /// While it says so, a row that is read of its files is not cached, and one that is not found there may be gone later than
+    /// at the watermark.
+    pub fn is_changing(&self) -> bool {
+        self.is_changing.load(Ordering::Acquire)
+    }
+
+    pub fn set_changing(&self, is_changing: bool) {
+        self.is_changing.store(is_changing, Ordering::Release);
     }
 
     pub fn state(&self) -> arc_swap::Guard<Arc<TabletState>> {

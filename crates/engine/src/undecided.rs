@@ -1,6 +1,6 @@
 //! A change of rows of which the manifest is being told: nobody knows yet whether it comes to be.
 //!
-//! A truncate, a drop or an import counts once its record is on the disk. Until then reads go on as if it were not there. A write
+//! A truncate, a drop, an import or a change by position counts once its record is on the disk. Until then reads go on as if it were not there. A write
 //! of a row that it takes or brings must not be made: made before the change, it would be forgotten by a crash that finds the
 //! record, and made behind it, it would tell of what another crash does not find. Nothing is latched nor gated while the record is
 //! synced: who would write such a row finds the change here, gives back its latches and waits, or says that it would have to.
@@ -10,6 +10,7 @@
 //! |---|---|---|---|
 //! | truncate, drop of a range or table | all of its tablets | before the tablets are leaving, which is said under the gate | when they are empty, said under the gate |
 //! | import | those whose keys may be in its files | under the table's latches | when the files are the tablets', under the latches again |
+//! | [change by position](crate::by_position) | those that it replaces or deletes | the same | the same |
 //!
 //! So a write that began before is applied by then, or is refused at the gate; and one that has latched its rows and found no change
 //! of them here finds none until it is applied, but for tablets that leave.
@@ -19,6 +20,7 @@
 //! Who makes such a change holds the lock of [`ddl`](crate::ddl): there is one at a time.
 
 use crate::engine::Engine;
+use crate::index::KeyRef;
 use crate::tablet::{Tablet, TabletId};
 use oribi_env::locks::{self, Condvar, Mutex};
 use oribi_sstable::Sstable;
@@ -43,6 +45,8 @@ pub(crate) enum Change {
     Goes(Vec<TabletId>),
     /// Whether rows of these files come to these tablets.
     Comes(Vec<(TabletId, Vec<Arc<Sstable>>)>),
+    /// Whether rows of these tablets are replaced or go, by the hashes of their keys, which ascend.
+    Replaced(Vec<(TabletId, Vec<u64>)>),
 }
 
 impl Change {
@@ -51,12 +55,16 @@ impl Change {
         Change::Goes(tablets.into_iter().map(|tablet| tablet.id).collect())
     }
 
-    fn concerns(&self, tablet: &Tablet, key: &[u8]) -> bool {
+    fn concerns(&self, tablet: &Tablet, key: KeyRef<'_>) -> bool {
         match self {
             Change::Goes(tablets) => tablets.contains(&tablet.id),
             Change::Comes(files) => {
                 let of_tablet = files.iter().filter(|(id, _)| *id == tablet.id).flat_map(|(_, files)| files);
-                of_tablet.into_iter().any(|sstable| sstable.may_contain(key))
+                of_tablet.into_iter().any(|sstable| sstable.may_contain(key.key))
+            }
+            Change::Replaced(rows) => {
+                let mut of_tablet = rows.iter().filter(|(id, _)| *id == tablet.id);
+                of_tablet.any(|(_, hashes)| hashes.binary_search(&key.hash).is_ok())
             }
         }
     }
@@ -77,18 +85,18 @@ impl Undecided {
         self.any.fetch_sub(count as u64, AcqRel);
     }
 
-    fn of(&self, tablet: &Tablet, key: &[u8]) -> Option<Arc<Change>> {
+    fn of(&self, tablet: &Tablet, key: KeyRef<'_>) -> Option<Arc<Change>> {
         let change = self.change.lock().clone()?;
         change.concerns(tablet, key).then_some(change)
     }
 
     /// Whether it is undecided what becomes of the row.
-    pub fn concerns(&self, tablet: &Tablet, key: &[u8]) -> bool {
+    pub fn concerns(&self, tablet: &Tablet, key: KeyRef<'_>) -> bool {
         self.is_any() && self.of(tablet, key).is_some()
     }
 
     /// Until a change that concerns the row is decided. To be called by who holds nothing that others wait for.
-    pub fn wait(&self, tablet: &Tablet, key: &[u8]) {
+    pub fn wait(&self, tablet: &Tablet, key: KeyRef<'_>) {
         let Some(change) = self.of(tablet, key) else { return };
         let mut now = self.change.lock();
         while now.as_ref().is_some_and(|now| Arc::ptr_eq(now, &change)) {

@@ -430,7 +430,7 @@ impl Engine {
 
     #[cold]
     fn is_undecided(&self, (tablet, key): Target<'_>, holder: u64) -> bool {
-        self.undecided.concerns(tablet, key.key) || self.row_locks.of_others(key, holder).is_some()
+        self.undecided.concerns(tablet, key) || self.row_locks.of_others(key, holder).is_some()
     }
 
     #[cold]
@@ -441,7 +441,7 @@ impl Engine {
         if !tracking.waits() {
             return Err(would_block("whether rows go or come is being decided"));
         }
-        self.undecided.wait(tablet, key.key);
+        self.undecided.wait(tablet, key);
         Ok(())
     }
 
@@ -475,7 +475,7 @@ impl Engine {
             Refusal::NoTablet(op) => op,
         };
         let (tablet, key) = targets[op];
-        if self.undecided.concerns(tablet, key.key) {
+        if self.undecided.concerns(tablet, key) {
             // Of a table that is held.
             tracking.give_back(Taken::new());
             if let Err(error) = self.wait_until_decided(tracking, targets[op]) {

@@ -11,6 +11,7 @@ pub use real::RealFiles;
 use std::any::Any;
 use std::io::Result;
 use std::path::Path;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -184,6 +185,41 @@ pub fn run_idle_until<R: Send>(urgent: impl Fn() -> bool, work: impl FnOnce() ->
         }
         worker.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
     })
+}
+
+/// Runs `work` for each number below `jobs`, on so many threads of idle priority as there are jobs, `threads` at most, while the caller
+/// waits; returns what it gave, in order. What the system has no thread for, the caller does. A panic of `work` goes on in the
+/// caller.
+pub fn run_idle_each<R: Send>(threads: usize, jobs: usize, work: impl Fn(usize) -> R + Sync) -> Vec<R> {
+    let next = AtomicUsize::new(0);
+    let done = std::sync::Mutex::new(Vec::with_capacity(jobs));
+    let run = || {
+        loop {
+            let n = next.fetch_add(1, Ordering::Relaxed);
+            if n >= jobs {
+                return;
+            }
+            let result = work(n);
+            done.lock().unwrap_or_else(std::sync::PoisonError::into_inner).push((n, result));
+        }
+    };
+    let run_idle = || {
+        yield_to_serving_threads();
+        run();
+    };
+    std::thread::scope(|scope| {
+        let spawn = |_| std::thread::Builder::new().spawn_scoped(scope, run_idle).ok();
+        let workers: Vec<_> = (0..threads.min(jobs)).map_while(spawn).collect();
+        if workers.is_empty() {
+            run();
+        }
+        for worker in workers {
+            worker.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+        }
+    });
+    let mut done = done.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
+    done.sort_unstable_by_key(|(n, _)| *n);
+    done.into_iter().map(|(_, result)| result).collect()
 }
 
 /// As [`run_idle_until`], for what is never urgent.

@@ -267,6 +267,16 @@ impl<M: Send + Sync + 'static> Index<M> {
         }
     }
 
+    /// Keeps readers that found nothing before from [filling](Locked::fill) what they then read, whichever row it is.
+    pub fn bump_all(&self) {
+        for shard in &self.shards {
+            let _writer = shard.writer.lock();
+            for stamp in &shard.stamps {
+                stamp.store(stamp.load(Ordering::Relaxed).wrapping_add(1), Ordering::Release);
+            }
+        }
+    }
+
     /// Rows in memory.
     pub fn len(&self) -> usize {
         self.shards.iter().map(|shard| shard.writer.lock().len).sum()

@@ -125,6 +125,11 @@ impl QueryEngine {
         &self.runtime
     }
 
+    /// So many threads may share the work of one statement.
+    pub(crate) fn threads(&self) -> usize {
+        self.states.base().config().target_partitions()
+    }
+
     /// What clients have not taken of their rows.
     pub(crate) fn unread(&self) -> &Arc<Unread> {
         &self.unread

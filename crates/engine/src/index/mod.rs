@@ -13,7 +13,8 @@ mod model;
 mod version;
 
 pub(crate) use lineage::{HandingOn, Lineage, Taking};
-pub(crate) use version::{Location, Meta, Older, Version, VersionRef};
+pub use version::Location;
+pub(crate) use version::{Meta, Older, Version, VersionRef};
 
 use crate::memory::MemoryBudget;
 use foldhash::fast::RandomState;
@@ -352,6 +353,31 @@ impl RowIndex {
         }
         drop((guard, entered));
         self.evict_excess();
+    }
+
+    /// What readers have read of files by now is not cached any more.
+    pub fn outdate_fills(&self) {
+        let _shards = Entered::<{ locks::SHARD }>::waiting();
+        self.rows.bump_all();
+    }
+
+    /// Forgets the clean rows of `generation` that have one of `hashes`.
+    pub fn forget(&self, generation: u64, hashes: &[u64]) {
+        let is_wanted = |version: &Version| version.meta.generation == generation && version.meta.is_clean();
+        for group in hashes.chunks(GROUP) {
+            if self.budget.cache() == 0 {
+                return;
+            }
+            let ahead = self.fetch_ahead(group.iter().map(|hash| (*hash, true)));
+            let present = group.iter().enumerate().filter(|(i, _)| ahead.absent >> i & 1 == 0);
+            for (_, &hash) in present {
+                let _shard = Entered::<{ locks::SHARD }>::waiting();
+                let mut shard = self.rows.lock(hash);
+                while let Entry::Occupied(entry) = shard.entry(hash, is_wanted) {
+                    entry.remove(&ahead.pinned, |version| self.uncount(version));
+                }
+            }
+        }
     }
 
     /// A flush of `memtable` is installed: its version of `key` stays as row cache if it is the newest. Older versions

@@ -11,8 +11,8 @@ pub(crate) type Version = oribi_index::Version<Meta>;
 pub(crate) type VersionRef = oribi_index::VersionRef<Meta>;
 
 /// A row of an SSTable.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Location {
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Location {
     pub file: SstableId,
     pub row: u32,
 }

@@ -10,7 +10,7 @@
 
 use crate::catalog::Table;
 use crate::engine::Engine;
-use crate::tablet::Tablet;
+use crate::tablet::{LiveFile, Tablet};
 use crate::timeline::Snapshot;
 use oribi_types::{Error, Result, Timestamp};
 use oribi_wal::Lsn;
@@ -124,7 +124,11 @@ impl Scanned {
             && scan.tablet.generation() == scan.generation
             && state.files.flushed_lsn <= self.since
             && state.memtables().all(|memtable| memtable.newest_lsn() <= self.since)
-            && state.files.files.iter().all(|file| file.visible_from <= self.snapshot)
+            && state.files.files.iter().all(|file| self.is_file_same(file))
+    }
+    /// Neither imported nor changed by position since.
+    fn is_file_same(&self, file: &LiveFile) -> bool {
+        file.visible_from <= self.snapshot && !file.deletions.has_marks_after(self.snapshot)
     }
 }
 

@@ -161,7 +161,7 @@ impl Engine {
             *older = Older::Nothing;
             return decide(i, None, rows);
         };
-        if found.may_cache {
+        if found.may_cache && !tablet.is_changing() {
             self.index.fill(key, stamp, &buffer.row, found.ts, found.home);
         }
         decide(i, staging.note(op, found, &buffer.row, older), rows)

@@ -4,6 +4,7 @@
 pub mod cold;
 pub mod counting;
 pub mod live;
+pub mod places;
 
 use arrow::array::{ArrayRef, AsArray, Int64Array, RecordBatch, StringViewArray};
 use oribi_engine::{

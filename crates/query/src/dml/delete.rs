@@ -1,5 +1,6 @@
 //! `DELETE`.
 
+use super::by_position::{self, InFiles};
 use super::constant::ParameterTypes;
 use super::matched::{KeyCondition, Matched, Matching, Selection, Target};
 use super::point::{self, PointWrite};
@@ -90,11 +91,18 @@ impl Delete {
     /// Those of the query; `TooLarge` (54000).
     pub(crate) async fn execute(&self, run: Run<'_>) -> Result<Outcome, SqlError> {
         let (table, shown) = (Arc::clone(&self.target.table), self.returning.is_some());
+        let in_files = (!shown).then(|| {
+            let table = Arc::clone(&table);
+            let change = move |matched: &Matched, engine: &Engine, threads| {
+                by_position::change(engine, &table, matched, None, threads)
+            };
+            Box::new(change) as InFiles<_>
+        });
+        let write = move |matched: &Matched, room: &Room, writer: &Writer<'_>| {
+            delete_rows(&table, matched, room, writer, Written::new(shown))
+        };
         let (commit, deleted) =
-            rounds::read_and_write(run, &self.target, &self.selection, move |matched, room, writer| {
-                delete_rows(&table, matched, room, writer, Written::new(shown))
-            })
-            .await?;
+            rounds::read_and_write(run, &self.target, &self.selection, in_files, write).await?;
         settle(run.query.engine(), &commit).await?;
         match &self.returning {
             Some(returning) => {

@@ -109,6 +109,21 @@ impl Destination {
         Ok((state, done))
     }
 
+    /// Whether what is written is applied at once, and not when a block is committed.
+    pub(crate) fn is_immediate(&self) -> bool {
+        self.within.is_none()
+    }
+
+    /// Has `work` change `table` on a thread that may wait, for others and for files.
+    pub(crate) async fn change<T: Send + 'static>(
+        &self,
+        table: &Table,
+        work: impl FnOnce(&Engine) -> T + Send + 'static,
+    ) -> Result<T, SqlError> {
+        let (place, query) = (self.query.writers().place(table.id()).await, Arc::clone(&self.query));
+        aside(self.engine(), Some(place), move || work(query.engine())).await
+    }
+
     /// Calls `work` once. The writer waits if it is told whether it is still asked to; otherwise it may be told what it needs, and
     /// nothing has changed.
     fn attempt<T>(&self, asked: Option<&Weak<()>>, work: impl FnOnce(&Writer<'_>) -> T) -> Result<T, Told> {

@@ -95,7 +95,7 @@ impl LockingQuery {
     async fn lock(&self, run: Run<'_>) -> Result<HashSet<Arc<[u8]>>, SqlError> {
         let target = Arc::clone(&self.target);
         let (commit, keys) =
-            rounds::read_and_write(run, &self.target, &self.selection, move |found, _, writer| {
+            rounds::read_and_write(run, &self.target, &self.selection, None, move |found, _, writer| {
                 let rows = found.numbers();
                 let table = &target.table;
                 let operation =

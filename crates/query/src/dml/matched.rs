@@ -1,6 +1,6 @@
 //! The rows that an `UPDATE` or `DELETE` is about, found by an ordinary query.
 //!
-//! The query is `SELECT key columns, _ts, computed values … FROM table, others … WHERE …`. A condition that fixes the
+//! The query is `SELECT key columns, _ts, place, computed values … FROM table, others … WHERE …`. A condition that fixes the
 //! whole primary key to constants needs no query: see [`KeyCondition`]. [`Selection`] is the one or the other.
 
 use super::constant::{Constant, ParameterTypes, Parameters};
@@ -10,18 +10,21 @@ use super::source::SourceQuery;
 use super::{Run, Scope, coerce, names, refuse};
 use crate::catalog::with_ts;
 use crate::context::QueryEngine;
+use crate::provider::{NO_FILE, place_columns};
 use crate::syntax::{self, fold};
 use arrow::array::{ArrayRef, AsArray, RecordBatch};
-use arrow::datatypes::UInt64Type;
+use arrow::datatypes::{UInt32Type, UInt64Type};
 use datafusion::logical_expr::{self, LogicalPlan, LogicalPlanBuilder};
 use datafusion::sql::sqlparser::ast::{
     self, BinaryOperator, Expr, Ident, ObjectName, ObjectNamePart, SelectItem, SetExpr, TableFactor,
     TableWithJoins, VisitMut, visit_expressions_mut,
 };
 use futures::StreamExt;
-use oribi_engine::{Lookup, RowVersion, Table};
+use oribi_engine::{Location, Lookup, RowVersion, Table};
 use oribi_session::sql::{RowStream, SqlError};
 use oribi_types::batch::value_at;
+use oribi_types::cells::Cells;
+use oribi_types::schema::TS_COLUMN;
 use oribi_types::{
     Column, ColumnType, ErrorKind, Result as EngineResult, Schema, Timestamp, Value, ValueRef, key,
 };
@@ -164,7 +167,7 @@ async fn compute_one(
         let values = computing.values(run, row).await?;
         matched.computed_bytes = values.iter().map(|array| array.get_array_memory_size()).sum();
         matched.computed.push(values);
-        matched.push(&key, Finding::Read(ts), (0, 0));
+        matched.push(&key, Finding::Read(ts), Location { file: NO_FILE, row: 0 }, (0, 0));
     }
     Ok(matched)
 }
@@ -224,7 +227,7 @@ async fn find_one(run: Run<'_>, target: &Target, key: Vec<u8>) -> Result<Matched
     let (key, found) = run.query.runtime().lookup(read).await?;
     let mut matched = Matched::default();
     if let Some(ts) = found {
-        matched.push(&key, Finding::Read(ts), (0, 0));
+        matched.push(&key, Finding::Read(ts), Location { file: NO_FILE, row: 0 }, (0, 0));
     }
     Ok(matched)
 }
@@ -244,6 +247,8 @@ pub(crate) struct Matched {
     keys: Vec<u8>,
     key_ends: Vec<usize>,
     findings: Vec<Finding>,
+    /// Where each lies; in [`NO_FILE`] if that is not known.
+    locations: Vec<Location>,
     /// For each row, its place in `computed`.
     places: Vec<(u32, u32)>,
     /// Batches of computed values, of their columns' types.
@@ -284,10 +289,24 @@ impl Matched {
         &self.keys[start..self.key_ends[i]]
     }
 
-    fn push(&mut self, key: &[u8], finding: Finding, place: (u32, u32)) {
+    /// Whether it is known of each row in which file it lies.
+    pub(crate) fn is_in_files(&self) -> bool {
+        self.locations.len() == self.len() && self.locations.iter().all(|location| location.file != NO_FILE)
+    }
+
+    /// Where the rows lie, in order, each with its number; `None` if one is not known to lie in a file.
+    pub(crate) fn locations(&self) -> Option<Vec<(Location, u32)>> {
+        let mut rows: Vec<_> = self.locations.iter().copied().zip(0..).collect();
+        // In runs already, as a scan hands them on.
+        rows.sort();
+        rows.first().is_some_and(|(first, _)| first.file != NO_FILE).then_some(rows)
+    }
+
+    fn push(&mut self, key: &[u8], finding: Finding, location: Location, place: (u32, u32)) {
         self.keys.extend_from_slice(key);
         self.key_ends.push(self.keys.len());
         self.findings.push(finding);
+        self.locations.push(location);
         self.places.push(place);
     }
 
@@ -295,6 +314,7 @@ impl Matched {
     pub(crate) fn bytes(&self) -> usize {
         let vectors = size_of_val(self.key_ends.as_slice())
             + size_of_val(self.findings.as_slice())
+            + size_of_val(self.locations.as_slice())
             + size_of_val(self.places.as_slice());
         self.keys.len() + vectors + self.computed_bytes
     }
@@ -303,6 +323,17 @@ impl Matched {
     pub(crate) fn only(key: Vec<u8>) -> Self {
         let key_ends = vec![key.len()];
         Matched { keys: key, key_ends, findings: vec![Finding::Unread], ..Matched::default() }
+    }
+
+    /// The `n`th computed values, batch by batch.
+    pub(crate) fn computed(&self, n: usize) -> impl Iterator<Item = &ArrayRef> {
+        self.computed.iter().map(move |batch| &batch[n])
+    }
+
+    /// The batch of computed values that has those of row `i`, and their place in it.
+    pub(crate) fn place(&self, i: usize) -> (usize, usize) {
+        let (batch, row) = self.places[i];
+        (batch as usize, row as usize)
     }
 
     /// The `n`th computed value of row `i`.
@@ -376,20 +407,19 @@ impl Matching {
                 .map(|(i, column)| coerce(batch.column(i), column))
                 .collect::<Result<Vec<_>, SqlError>>()?;
             let ts = batch.column(keys).as_primitive::<UInt64Type>();
+            let files = batch.column(keys + 1).as_primitive::<UInt64Type>();
+            let rows = batch.column(keys + 2).as_primitive::<UInt32Type>();
             let computed = self.computed.iter().enumerate();
             let computed = computed
-                .map(|(i, column)| coerce(batch.column(keys + 1 + i), column))
+                .map(|(i, column)| coerce(batch.column(keys + 3 + i), column))
                 .collect::<Result<Vec<_>, SqlError>>()?;
             matched.computed_bytes +=
                 computed.iter().map(|array| array.get_array_memory_size()).sum::<usize>();
+            let key_columns = target.schema.key_columns().zip(&key_columns);
+            let cells: Vec<_> = key_columns.map(|(c, array)| Cells::of(array, c.column_type)).collect();
             for i in 0..batch.num_rows() {
                 key.clear();
-                let values = target.schema.key_columns().zip(&key_columns);
-                key::encode_key(
-                    &target.schema,
-                    values.map(|(c, a)| value_at(a, c.column_type, i)),
-                    &mut key,
-                )?;
+                key::encode_key(&target.schema, cells.iter().map(|cells| cells.get(i)), &mut key)?;
                 // PostgreSQL, too, takes one of the matches, and does not say which.
                 if self.repeats && !seen.insert(key.clone()) {
                     continue;
@@ -397,7 +427,10 @@ impl Matching {
                 let found = Finding::Read(Timestamp(ts.value(i)));
                 let place = (matched.computed.len() as u32, i as u32);
                 match again {
-                    None => matched.push(&key, found, place),
+                    None => {
+                        let location = Location { file: files.value(i), row: rows.value(i) };
+                        matched.push(&key, found, location, place);
+                    }
                     Some(numbers) => {
                         if let Some(&number) = numbers.get(&key) {
                             (matched.findings[number], matched.places[number]) = (found, place);
@@ -452,7 +485,7 @@ fn with_keys(plan: Arc<LogicalPlan>, target: &Target, numbers: &Numbers) -> Resu
     plan.build().map_err(QueryEngine::error)
 }
 
-/// `SELECT alias.key AS k0, …, alias._ts AS ts, expression AS v0, … FROM table AS alias, others … WHERE selection`.
+/// `SELECT alias.key AS k0, …, alias._ts AS ts0, its file and row, expression AS v0, … FROM table AS alias, others … WHERE selection`.
 fn statement(
     with: Option<ast::With>,
     target: &Target,
@@ -484,7 +517,10 @@ fn statement(
     for (i, column) in target.schema.key_columns().enumerate() {
         select.projection.push(item(of_target(&column.name), "k", i));
     }
-    select.projection.push(item(of_target(oribi_types::schema::TS_COLUMN), "ts", 0));
+    let [file, row] = place_columns(&target.schema);
+    for (column, name) in [(TS_COLUMN, "ts"), (&file, "file"), (&row, "row")] {
+        select.projection.push(item(of_target(column), name, 0));
+    }
     for (i, expr) in expressions.into_iter().enumerate() {
         select.projection.push(item(expr, "v", i));
     }

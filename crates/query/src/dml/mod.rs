@@ -4,9 +4,10 @@
 //! refuse them. Here an `UPDATE` or `DELETE` is an ordinary query at a snapshot ([`matched`]) that yields the keys of
 //! the rows it matches, the timestamp of each, and new values; the rows are then written in one atomic batch that is
 //! refused if any of them is no longer of that timestamp. Those that are not are then read again, on a new snapshot
-//! ([`rounds`]): no update is ever lost, and none is applied in part.
+//! ([`rounds`]): no update is ever lost, and none is applied in part. Many rows of files are changed [where they lie](by_position).
 
 mod assignments;
+mod by_position;
 mod coerce;
 mod constant;
 mod delete;

@@ -38,6 +38,14 @@ impl Room {
     /// `TooLarge`: 54000 beyond `statement_bytes_max`, 53200 if the memory is in use.
     pub(crate) fn hold(&self, bytes: usize) -> Result<(), SqlError> {
         self.check(bytes)?;
+        self.reserve(bytes)
+    }
+
+    /// Makes room for `bytes` in all, of which some are not the statement's to be written.
+    ///
+    /// # Errors
+    /// `TooLarge`, 53200, if the memory is in use.
+    pub(crate) fn reserve(&self, bytes: usize) -> Result<(), SqlError> {
         let steps = bytes / STEP_BYTES * STEP_BYTES;
         if steps == 0 {
             return Ok(());

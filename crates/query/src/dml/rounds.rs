@@ -11,6 +11,7 @@
 //!
 //! Nothing is written before the last round, and then everything.
 
+use super::by_position::{self, InFiles};
 use super::destination::Write;
 use super::matched::{Matched, Selection, Target};
 use super::room::Room;
@@ -78,7 +79,8 @@ pub(super) fn write(
 /// its write has let them go. The rest is for rows that expire between, and for imports. Beyond it the statement begins anew.
 const LOOKS_MAX: usize = 1 + ReadAhead::ROUNDS_MAX as usize + 4;
 
-/// Reads the rows of `selection` and writes what `write` makes of them, until none has changed in between.
+/// Reads the rows of `selection` and writes what `write` makes of them, until none has changed in between. Many rows of files are
+/// changed by `in_files` where they lie, if they can be.
 ///
 /// # Errors
 /// Those of the query and of `write`.
@@ -86,6 +88,7 @@ pub(super) async fn read_and_write<T: Send + 'static>(
     run: Run<'_>,
     target: &Arc<Target>,
     selection: &Arc<Selection>,
+    in_files: Option<InFiles<T>>,
     write: impl Fn(&Matched, &Room, &Writer<'_>) -> Result<Round<T>, SqlError> + Send + 'static,
 ) -> Result<T, SqlError> {
     let destination = run.destination();
@@ -94,7 +97,14 @@ pub(super) async fn read_and_write<T: Send + 'static>(
         false => None,
     };
     let room = Room::new(run.query);
-    let matched = selection.find(run, target, &room).await?;
+    let mut matched = selection.find(run, target, &room).await?;
+    if let Some(change) = in_files {
+        let attempt = by_position::Attempt { run, target, selection, room: &room, destination: &destination };
+        matched = match attempt.change(matched, change).await? {
+            Ok(changed) => return Ok(changed),
+            Err(matched) => matched,
+        };
+    }
     let (rows, read) = (matched.len(), (matched, room, write));
     let ((mut matched, room, write), round) = destination
         .write(&target.table, rows, read, |(matched, room, write), writer| write(matched, room, writer))

@@ -30,6 +30,11 @@ impl Written {
         Written { shown, count: 0, rows: EncodedRows::default() }
     }
 
+    /// So many, which are not to be shown.
+    pub(crate) fn of(count: usize) -> Self {
+        Written { count: count as u64, ..Written::new(false) }
+    }
+
     pub(crate) fn push(&mut self, key: &[u8], row: &[u8]) {
         self.count += 1;
         if self.shown {

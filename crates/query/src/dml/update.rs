@@ -5,6 +5,7 @@
 //! so that `SET id = id + 1` works and a key taken twice is refused.
 
 use super::assignments::{assigned_column, assigned_slots, single_assignments};
+use super::by_position::{self, InFiles};
 use super::constant::{Constant, ParameterTypes, Parameters};
 use super::expression::Computing;
 use super::insert::is_default;
@@ -17,10 +18,13 @@ use super::rows::{Written, duplicate_key};
 use super::source::SourceQuery;
 use super::{Run, Scope, Writer, refuse, settle};
 use crate::syntax::fold;
+use arrow::array::{Array, ArrayRef};
+use arrow::compute::interleave;
 use arrow::datatypes::SchemaRef;
 use datafusion::sql::sqlparser::ast::{self, UpdateTableFromKind};
-use oribi_engine::{Commit, Decision, Engine, Read, WriteOp};
+use oribi_engine::{Commit, Decision, Engine, NewValues, Read, WriteOp};
 use oribi_session::sql::{Outcome, SqlError};
+use oribi_types::batch::ColumnBuilder;
 use oribi_types::{Column, ColumnSource, ColumnType, ErrorKind, Value, ValueRef, key};
 use std::sync::Arc;
 
@@ -118,21 +122,29 @@ impl Update {
     /// # Errors
     /// Those of the query and of assigning values; `AlreadyExists` (23505) if a new key is taken; `TooLarge` (54000).
     pub(crate) async fn execute(&self, run: Run<'_>) -> Result<Outcome, SqlError> {
-        let assigning = Assigning {
+        let assigning = Arc::new(Assigning {
             target: Arc::clone(&self.target),
             constants: self.constants(run.parameters)?,
             changes: Arc::clone(&self.changes),
-        };
+        });
         let (changes_key, shown) = (self.changes_key, self.returning.is_some());
+        let in_files = (!changes_key && !shown).then(|| {
+            let assigning = Arc::clone(&assigning);
+            let change = move |matched: &Matched, engine: &Engine, threads| {
+                let Some(values) = Assigned::of(&assigning, matched) else { return Ok(None) };
+                by_position::change(engine, &assigning.target.table, matched, Some(&values), threads)
+            };
+            Box::new(change) as InFiles<_>
+        });
+        let write = move |matched: &Matched, room: &Room, writer: &Writer<'_>| {
+            let attempt = Attempt { assigning: &assigning, matched, room };
+            match changes_key {
+                true => attempt.move_rows(writer, Written::new(shown)),
+                false => attempt.update_rows(writer, Written::new(shown)),
+            }
+        };
         let (commit, written) =
-            rounds::read_and_write(run, &self.target, &self.selection, move |matched, room, writer| {
-                let attempt = Attempt { assigning: &assigning, matched, room };
-                match changes_key {
-                    true => attempt.move_rows(writer, Written::new(shown)),
-                    false => attempt.update_rows(writer, Written::new(shown)),
-                }
-            })
-            .await?;
+            rounds::read_and_write(run, &self.target, &self.selection, in_files, write).await?;
         settle(run.query.engine(), &commit).await?;
         match &self.returning {
             Some(returning) => {
@@ -208,6 +220,64 @@ struct Assigning {
     target: Arc<Target>,
     constants: Vec<Value>,
     changes: Arc<Vec<(usize, Change)>>,
+}
+
+/// The values that rows are set to, column by column.
+struct Assigned<'a> {
+    assigning: &'a Assigning,
+    matched: &'a Matched,
+    /// Positions of the columns, and for each the number of its change.
+    columns: Vec<usize>,
+    changes: Vec<usize>,
+}
+
+impl<'a> Assigned<'a> {
+    /// `None` if a column gets a null that it must not have.
+    fn of(assigning: &'a Assigning, matched: &'a Matched) -> Option<Self> {
+        let columns = assigning.target.schema.columns();
+        let mut assigned = Assigned { assigning, matched, columns: Vec::new(), changes: Vec::new() };
+        for (n, (position, change)) in assigning.changes.iter().enumerate() {
+            let has_null = match change {
+                Change::Constant(_) => assigning.constants[n].is_null(),
+                Change::Computed(n) => matched.computed(*n).any(|values| values.null_count() > 0),
+            };
+            if has_null && !columns[*position].nullable {
+                return None;
+            }
+            if let ColumnSource::Slot(_) = columns[*position].source {
+                assigned.columns.push(*position);
+                assigned.changes.push(n);
+            }
+        }
+        Some(assigned)
+    }
+}
+
+impl NewValues for Assigned<'_> {
+    fn columns(&self) -> &[usize] {
+        &self.columns
+    }
+
+    fn values(&self, rows: &[u32]) -> oribi_types::Result<Vec<ArrayRef>> {
+        let Assigning { target, constants, changes } = self.assigning;
+        let places: Vec<_> = rows.iter().map(|row| self.matched.place(*row as usize)).collect();
+        let values = self.changes.iter().map(|&n| {
+            let (position, change) = &changes[n];
+            match change {
+                Change::Constant(_) => {
+                    let column_type = target.schema.columns()[*position].column_type;
+                    let mut values = ColumnBuilder::new(column_type);
+                    rows.iter().for_each(|_| values.push(constants[n].as_ref()));
+                    values.finish(column_type)
+                }
+                Change::Computed(n) => {
+                    let batches: Vec<&dyn Array> = self.matched.computed(*n).map(AsRef::as_ref).collect();
+                    Ok(interleave(&batches, &places)?)
+                }
+            }
+        });
+        values.collect()
+    }
 }
 
 /// One attempt to write the rows that were found.

@@ -20,8 +20,8 @@ pub(crate) use statistics::StatisticsCache;
 use crate::block;
 use crate::context::StatementView;
 use crate::long_rows::rows_of;
-use arrow::array::RecordBatch;
-use arrow::datatypes::{Schema as ArrowSchema, SchemaRef};
+use arrow::array::{ArrayRef, RecordBatch, RecordBatchOptions, UInt32Array, UInt64Array};
+use arrow::datatypes::{DataType, Field, Schema as ArrowSchema, SchemaRef};
 use async_trait::async_trait;
 use datafusion::catalog::{Session, TableProvider};
 use datafusion::common::{Constraint, Constraints, DataFusionError, Result, project_schema};
@@ -58,13 +58,30 @@ pub(crate) struct OribiTable {
     first_by_key: Option<usize>,
 }
 
+/// What [`place_columns`] says of a row that was not read from a file: these are counted from 1.
+pub(crate) const NO_FILE: u64 = 0;
+
+/// The names of hidden columns behind `_ts`: the SSTable that has a row, and the row's place in it.
+pub(crate) fn place_columns(schema: &Schema) -> [String; 2] {
+    ["_file", "_row"].map(|name| {
+        let mut name = name.to_owned();
+        while schema.position(&name).is_some() {
+            name.insert(0, '_');
+        }
+        name
+    })
+}
+
 /// The columns that a scan can yield.
 #[derive(Clone)]
 pub(crate) struct TableColumns {
     pub(crate) schema: Arc<Schema>,
-    /// The table's columns, with the hidden `_ts` last if asked for.
+    /// The table's columns; behind them, if asked for, the hidden `_ts` and [`place_columns`].
     pub(crate) arrow: SchemaRef,
 }
+
+/// Where the rows of a batch lie.
+pub(crate) type Places = Option<(u64, Vec<u32>)>;
 
 impl TableColumns {
     fn new(schema: Arc<Schema>, ts: bool) -> Self {
@@ -74,41 +91,62 @@ impl TableColumns {
         }
         let mut fields = schema.arrow().fields().to_vec();
         fields.push(Arc::new(ts_field()));
+        let [file, row] = place_columns(&schema);
+        fields.push(Arc::new(Field::new(file, DataType::UInt64, false)));
+        fields.push(Arc::new(Field::new(row, DataType::UInt32, false)));
         let arrow = Arc::new(ArrowSchema::new(fields));
         TableColumns { schema, arrow }
     }
 
-    /// Whether the column at `position` of [`arrow`](Self::arrow) is the hidden `_ts`.
-    pub(crate) fn is_ts(&self, position: usize) -> bool {
-        position >= self.schema.columns().len()
+    /// Whether the column at `position` of [`arrow`](Self::arrow) says where a row lies.
+    fn is_place(&self, position: usize) -> bool {
+        position > self.schema.columns().len()
     }
 
-    /// The positions in the schema of what is projected, and whether `_ts` is.
+    /// Whether it is asked where rows lie.
+    fn has_places(&self, projection: &[usize]) -> bool {
+        projection.iter().any(|p| self.is_place(*p))
+    }
+
+    /// The positions in the schema of what is projected and stored, and whether `_ts` is projected.
     fn stored(&self, projection: &[usize]) -> (Vec<usize>, bool) {
-        let stored: Vec<usize> = projection.iter().copied().filter(|p| !self.is_ts(*p)).collect();
-        let with_ts = stored.len() < projection.len();
-        (stored, with_ts)
+        let columns = self.schema.columns().len();
+        let stored = projection.iter().copied().filter(|p| *p < columns).collect();
+        (stored, projection.contains(&columns))
     }
 
     /// A batch of what is [`stored`](Self::stored), as the engine makes it, with columns as projected: the engine puts
-    /// `_ts` last, wherever the plan wants it.
-    fn arrange(&self, projection: &[usize], batch: RecordBatch) -> oribi_types::Result<RecordBatch> {
+    /// `_ts` last, wherever the plan wants it, and knows nothing of `places`.
+    fn arrange(
+        &self,
+        projection: &[usize],
+        batch: RecordBatch,
+        places: Places,
+    ) -> oribi_types::Result<RecordBatch> {
         let (stored, with_ts) = self.stored(projection);
-        if !with_ts {
+        if !with_ts && stored.len() == projection.len() {
             return Ok(batch);
         }
+        let rows = batch.num_rows();
+        let (file, place) = places.unwrap_or_else(|| (NO_FILE, vec![0; rows]));
+        let mut place = Some(place);
         let mut next = 0..stored.len();
-        let place = |p: &usize| match self.is_ts(*p) {
-            true => stored.len(),
-            false => next.next().expect("a stored column"),
+        let column = |position: &usize| -> ArrayRef {
+            match position.checked_sub(self.schema.columns().len()) {
+                None => Arc::clone(batch.column(next.next().expect("a stored column"))),
+                Some(0) => Arc::clone(batch.column(stored.len())),
+                Some(1) => Arc::new(UInt64Array::from_value(file, rows)),
+                Some(_) => Arc::new(UInt32Array::from(place.take().unwrap_or_default())),
+            }
         };
-        let order: Vec<usize> = projection.iter().map(place).collect();
-        Ok(batch.project(&order)?)
+        let columns = projection.iter().map(column).collect();
+        let options = RecordBatchOptions::new().with_row_count(Some(rows));
+        Ok(RecordBatch::try_new_with_options(Arc::new(self.arrow.project(projection)?), columns, &options)?)
     }
 }
 
 impl OribiTable {
-    /// With `ts`, the hidden column `_ts` stands last.
+    /// With `ts`, the hidden columns stand last.
     pub(crate) fn new(table: Arc<Table>, ts: bool) -> Self {
         let columns = TableColumns::new(table.schema(), ts);
         let key = Constraint::PrimaryKey(columns.schema.key().to_vec());

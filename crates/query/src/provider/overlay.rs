@@ -59,7 +59,7 @@ impl Seen {
         for (key, row) in rows.iter().filter(|(key, _)| self.is_wanted(key)) {
             builder.push(key, row, Timestamp::MAX)?;
         }
-        columns.arrange(projection, builder.finish()?)
+        columns.arrange(projection, builder.finish()?, None)
     }
 }
 

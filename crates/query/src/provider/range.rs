@@ -243,7 +243,7 @@ impl Batches {
         if let Some(range) = &mut self.range {
             read = range.read(rows_max, |row| builder.push(row.key, row.row, row.ts))?;
         }
-        let batch = self.source.columns.arrange(&self.source.projection, builder.finish()?)?;
+        let batch = self.source.columns.arrange(&self.source.projection, builder.finish()?, None)?;
         self.left -= read;
         self.rows_next = rows_max.saturating_mul(4);
         self.count();

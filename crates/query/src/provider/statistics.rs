@@ -14,6 +14,7 @@ use datafusion_functions_aggregate_common::min_max::{MaxAccumulator, MinAccumula
 use oribi_engine::{FileOutline, Outline};
 use oribi_sstable::Sstable;
 use oribi_types::batch::TS_FIELD_ID;
+use oribi_types::schema::TS_COLUMN;
 use oribi_types::{Column, Error};
 use parquet::arrow::parquet_to_arrow_schema;
 use parquet::file::metadata::ParquetMetaData;
@@ -162,7 +163,11 @@ fn compute(columns: &TableColumns, metadata: &ParquetMetaData) -> Result<Statist
     let mut sources = Vec::with_capacity(fields.capacity());
     for (i, field) in columns.arrow.fields().iter().enumerate() {
         let column = columns.schema.columns().get(i);
-        let position = positions.get(&column.map_or(i64::from(TS_FIELD_ID), stored_id)).copied();
+        let id = match column {
+            Some(column) => Some(stored_id(column)),
+            None => (field.name() == TS_COLUMN).then_some(i64::from(TS_FIELD_ID)),
+        };
+        let position = id.and_then(|id| positions.get(&id)).copied();
         let name = position.map_or("", |p| file_schema.field(p).name());
         fields.push(Field::new(name, field.data_type().clone(), true));
         sources.push((column, position));

@@ -20,6 +20,7 @@ mod functions_in_from_give_columns;
 mod groups_by_key_show_other_columns;
 mod json_is_taken_apart;
 mod large_values_stay_within_memory;
+mod many_rows_are_changed_where_they_lie;
 mod moments_are_computed_as_postgresql_does;
 mod moments_are_shown_by_the_sessions_clock;
 mod numbers_are_read_as_written;

@@ -2,6 +2,7 @@
 //! refused, in whatever way they read. Those that read other things, or write nothing, are not.
 
 use super::db::Db;
+use oribi_engine::EngineOptions;
 
 async fn rows() -> Db {
     let db = Db::new();
@@ -111,4 +112,26 @@ async fn a_statement_by_itself_is_one_too() {
     assert_eq!(db.rows("insert into other values (99, 1) returning id").await, ["99"]);
     assert_eq!(db.state("insert into other values (99, 1)").await, "23505");
     assert_eq!(db.rows("select count(*) from other").await, ["12"]);
+}
+
+#[tokio::test]
+async fn rows_that_were_changed_where_they_lie_count_too() {
+    for change in ["delete from t where n > 10", "update t set n = n + 1 where n > 10"] {
+        let db = Db::with(EngineOptions { by_position_rows_min: 1, ..EngineOptions::default() });
+        db.run("create table t (id bigint primary key, n bigint)").await;
+        db.run("create table other (id bigint primary key)").await;
+        db.run("insert into t select i, i from generate_series(1, 20) as g(i)").await;
+        db.flush("t");
+        let other = db.client("other");
+        for read in ["select sum(n) from t", "select n from t where id = 15"] {
+            db.run("begin isolation level serializable").await;
+            db.run(read).await;
+            db.run("insert into other values (1)").await;
+            other.run(change).await;
+            assert_eq!(db.state("commit").await, "40001", "{read}, {change}");
+            other.run("delete from t").await;
+            other.run("insert into t select i, i from generate_series(1, 20) as g(i)").await;
+            db.flush("t");
+        }
+    }
 }

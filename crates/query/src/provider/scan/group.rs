@@ -4,6 +4,7 @@
 //! are left out at once. Where hardly any row passes ([`LATE`]), what the predicate asks for is read first, of all rows, and
 //! of the other columns only the pages that have rows which passed.
 
+use super::super::Places;
 use super::TableSource;
 use super::filter::{Filter, Test};
 use arrow::array::{ArrayRef, BooleanBufferBuilder, RecordBatch, RecordBatchOptions};
@@ -13,6 +14,7 @@ use datafusion::common::{DataFusionError, Result};
 use oribi_engine::{FileScan, GroupRows, RowSelection};
 use oribi_sstable::Batches;
 use std::collections::BTreeSet;
+use std::ops::Range;
 use std::sync::Arc;
 
 /// If fewer than one of so many rows of the row group before passed, most columns are read late.
@@ -43,6 +45,7 @@ pub(super) struct Group {
     /// A bit for each row.
     seen: Option<BooleanBuffer>,
     next: usize,
+    places: Selected,
 }
 
 impl Group {
@@ -54,8 +57,9 @@ impl Group {
         filter: &Filter,
     ) -> Result<Self> {
         let test = filter.test(&columns)?;
+        let places = Selected::new(source, (file, group), &columns, &rows.selected);
         let batches = open(source, (file, group), &columns, rows.selected)?;
-        Ok(Group { batches, columns, test, seen: rows.seen, next: 0 })
+        Ok(Group { batches, columns, test, seen: rows.seen, next: 0, places })
     }
 
     pub(super) fn bytes_read(&self) -> u64 {
@@ -69,7 +73,12 @@ impl Group {
         filter: &mut Filter,
     ) -> Result<Option<(RecordBatch, Option<BooleanBuffer>, Tested)>> {
         let Some(batch) = self.batches.next() else { return Ok(None) };
-        let batch = batch.and_then(|batch| source.columns.arrange(&self.columns, batch)).map_err(external)?;
+        let places = &mut self.places;
+        let batch = batch.and_then(|batch| {
+            let places = places.take(batch.num_rows());
+            source.columns.arrange(&self.columns, batch, places)
+        });
+        let batch = batch.map_err(external)?;
         let rows = batch.num_rows();
         let seen = self.seen.as_ref().map(|seen| seen.slice(self.next, rows));
         self.next += rows;
@@ -95,6 +104,7 @@ pub(super) struct Late {
     /// The other columns.
     rest: Batches,
     rest_columns: Vec<usize>,
+    places: Selected,
 }
 
 impl Late {
@@ -131,6 +141,7 @@ impl Late {
             tested: concat_batches(&first.schema(), &batches)?,
             tested_columns: kept,
             next: 0,
+            places: Selected::new(source, (file, number), &rest_columns, &selected),
             rest: open(source, (file, number), &rest_columns, selected)?,
             rest_columns,
         }))
@@ -143,8 +154,12 @@ impl Late {
     /// The next batch, as projected.
     pub(super) fn next(&mut self, source: &TableSource) -> Result<Option<RecordBatch>> {
         let Some(rest) = self.rest.next() else { return Ok(None) };
-        let rest =
-            rest.and_then(|batch| source.columns.arrange(&self.rest_columns, batch)).map_err(external)?;
+        let places = &mut self.places;
+        let rest = rest.and_then(|batch| {
+            let places = places.take(batch.num_rows());
+            source.columns.arrange(&self.rest_columns, batch, places)
+        });
+        let rest = rest.map_err(external)?;
         let rows = rest.num_rows();
         let tested = self.tested.slice(self.next, rows);
         self.next += rows;
@@ -158,6 +173,54 @@ impl Late {
         let columns = source.projection.iter().map(column).collect();
         let options = RecordBatchOptions::new().with_row_count(Some(rows));
         Ok(Some(RecordBatch::try_new_with_options(Arc::clone(&source.projected), columns, &options)?))
+    }
+}
+
+/// Where the rows lie that are selected of a row group, if that is asked.
+struct Selected {
+    file: u64,
+    /// The runs of rows that are left, last first.
+    runs: Option<Vec<Range<u32>>>,
+}
+
+impl Selected {
+    fn new(
+        source: &TableSource,
+        (file, group): (&FileScan, usize),
+        columns: &[usize],
+        selected: &RowSelection,
+    ) -> Self {
+        let runs = source.columns.has_places(columns).then(|| {
+            let mut next = file.sstable.row_groups().nth(group).map_or(0, |rows| rows.start);
+            let mut runs = Vec::new();
+            for run in selected.iter() {
+                let start = next;
+                next += run.row_count as u32;
+                if !run.skip {
+                    runs.push(start..next);
+                }
+            }
+            runs.reverse();
+            runs
+        });
+        Selected { file: file.sstable.meta().id, runs }
+    }
+
+    /// Those of the next rows.
+    fn take(&mut self, rows: usize) -> Places {
+        let runs = self.runs.as_mut()?;
+        let mut places = Vec::with_capacity(rows);
+        while places.len() < rows
+            && let Some(run) = runs.last_mut()
+        {
+            let end = run.end.min(run.start + (rows - places.len()) as u32);
+            places.extend(run.start..end);
+            run.start = end;
+            if run.start == run.end {
+                runs.pop();
+            }
+        }
+        Some((self.file, places))
     }
 }
 

@@ -256,7 +256,7 @@ impl Reader {
         for batch in batches {
             self.counts.memory_rows.add(batch.num_rows());
             self.counts.memory_bytes.add(batch.get_array_memory_size());
-            let batch = self.source.columns.arrange(&columns, batch).map_err(external)?;
+            let batch = self.source.columns.arrange(&columns, batch, None).map_err(external)?;
             let passing = self.filter.passing(&test, &batch, None)?;
             let passed = passing.as_ref().map_or(batch.num_rows(), BooleanBuffer::count_set_bits);
             self.counts.filtered.add(batch.num_rows() - passed);

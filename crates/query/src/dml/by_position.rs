@@ -1,0 +1,82 @@
+//! A statement that changes many rows of files changes them [by position](oribi_engine::PositionChange): its scan has found where
+//! they lie.
+//!
+//! Rows that are in memory it has flushed first, and looks again. If others change a row meanwhile, all are written the other way,
+//! in [rounds](super::rounds), which decides about such rows once more.
+
+use super::matched::{Matched, Selection, Target};
+use super::room::Room;
+use super::rows::Written;
+use super::{Destination, Run};
+use oribi_engine::{Commit, Engine, Location, NewValues, PositionChange, Table};
+use oribi_session::sql::SqlError;
+use std::sync::Arc;
+
+/// Changes the rows that were found, by so many threads. `None` if that cannot be done, and nothing was.
+pub(super) type InFiles<T> =
+    Box<dyn Fn(&Matched, &Engine, usize) -> Result<Option<T>, SqlError> + Send + Sync>;
+
+/// What a change takes in memory for each row beside what is known of it.
+const ROW_BYTES: usize = size_of::<(Location, u32)>() + 2 * size_of::<u64>();
+
+/// A statement that has found its rows.
+pub(super) struct Attempt<'a> {
+    pub(super) run: Run<'a>,
+    pub(super) target: &'a Target,
+    pub(super) selection: &'a Selection,
+    pub(super) room: &'a Room,
+    pub(super) destination: &'a Destination,
+}
+
+impl Attempt<'_> {
+    /// Changes the rows of `matched`, if they are many; otherwise they come back, as they were found last.
+    ///
+    /// # Errors
+    /// Those of the query and of `change`.
+    pub(super) async fn change<T: Send + 'static>(
+        &self,
+        mut matched: Matched,
+        change: InFiles<T>,
+    ) -> Result<Result<T, Matched>, SqlError> {
+        let engine = self.destination.engine();
+        let is_large = |matched: &Matched| matched.len() >= engine.options().by_position_rows_min;
+        if !is_large(&matched) || !self.destination.is_immediate() {
+            return Ok(Err(matched));
+        }
+        if !matched.is_in_files() {
+            drop(matched);
+            let table = Arc::clone(&self.target.table);
+            self.destination.change(&self.target.table, move |engine| engine.flush(&table)).await??;
+            matched = self.selection.find(self.run, self.target, self.room).await?;
+        }
+        let bytes = matched.bytes() + matched.len() * ROW_BYTES;
+        if !is_large(&matched) || !matched.is_in_files() || self.room.reserve(bytes).is_err() {
+            return Ok(Err(matched));
+        }
+        let threads = self.run.query.threads();
+        let work = move |engine: &Engine| {
+            let changed = change(&matched, engine, threads);
+            (matched, changed)
+        };
+        let (matched, changed) = self.destination.change(&self.target.table, work).await?;
+        Ok(changed?.ok_or(matched))
+    }
+}
+
+/// Replaces the rows of `matched` in their files, or deletes them; `None` if they are not as they were found.
+///
+/// # Errors
+/// Those of the engine.
+pub(super) fn change(
+    engine: &Engine,
+    table: &Arc<Table>,
+    matched: &Matched,
+    values: Option<&dyn NewValues>,
+    threads: usize,
+) -> Result<Option<(Commit, Written)>, SqlError> {
+    let Some(rows) = matched.locations() else { return Ok(None) };
+    let key = |number: u32| matched.key(number as usize);
+    let change = PositionChange { table, rows: &rows, key: &key, values, threads };
+    let commit = engine.change_by_position(&change)?;
+    Ok(commit.map(|commit| (commit, Written::of(rows.len()))))
+}
