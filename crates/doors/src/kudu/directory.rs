@@ -128,8 +128,14 @@ impl Directory {
         found.ok_or_else(|| Error::not_found(format!("tablet {} not found", String::from_utf8_lossy(id))))
     }
 
+    /// With the table of transactions, of whose tablet `ksck` asks too.
+    pub fn tables_with_tablets(&self) -> impl Iterator<Item = &Arc<TableEntry>> {
+        self.tables().chain([&self.transactions])
+    }
+
     pub fn tablet_ids(&self) -> impl Iterator<Item = Bytes> {
-        self.tablets.keys().cloned()
+        let of_transactions = self.transactions.shape.iter().flat_map(|shape| &shape.tablets);
+        self.tablets.keys().cloned().chain(of_transactions.map(|tablet| tablet.id.clone()))
     }
 }
 

@@ -9,7 +9,6 @@ use oribi_engine::{
 };
 use oribi_types::batch::BatchBuilder;
 use oribi_types::{Result, Timestamp};
-use std::collections::btree_map;
 use std::iter::Peekable;
 use std::sync::Arc;
 
@@ -120,7 +119,7 @@ pub(super) struct Merged {
     /// `None` if there are no others.
     reader: Option<RangeReader>,
     /// Those that were not come to.
-    own: Peekable<btree_map::IntoIter<Arc<[u8]>, Option<Box<[u8]>>>>,
+    own: Peekable<<Changes as IntoIterator>::IntoIter>,
     has_ended: bool,
 }
 
