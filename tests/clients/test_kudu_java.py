@@ -9,9 +9,11 @@ from kudu_java import Cases, cases
 def java(tmp_path_factory):
     """One process and one server for all cases, which keep to tables of their own."""
     folder = tmp_path_factory.mktemp("oribi")
-    server = Server(folder / "data")
+    silence = "--transaction-silence-ms=5000"
+    server = Server(folder / "data", silence)
     # Started again, it is where clients look for it.
-    server.flags = [f"--{door}=127.0.0.1:{server.ports[door]}" for door in ("kudu-master", "kudu-tserver")]
+    doors = [f"--{door}=127.0.0.1:{server.ports[door]}" for door in ("kudu-master", "kudu-tserver")]
+    server.flags = [silence, *doors]
     process = Cases(server, folder)
     yield process
     process.close()

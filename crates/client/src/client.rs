@@ -6,7 +6,7 @@ use crate::table::{AlterTable, CreateTable, Table};
 use oribi_kudu::messages::common::HostPort;
 use oribi_kudu::messages::master::*;
 use oribi_kudu::negotiation::Credentials;
-use oribi_kudu::service::MasterMethod;
+use oribi_kudu::service::{MasterMethod, Method, TxnManagerMethod};
 use oribi_types::{Error, ErrorKind, Result};
 use prost::Message;
 use std::sync::Arc;
@@ -58,6 +58,16 @@ pub(crate) struct Shared {
     pub(crate) alterations: Arc<AtomicU64>,
     /// The latest time that any server told, so that one can read what was written before.
     observed: AtomicU64,
+    retries: AtomicU64,
+    waited_micros: AtomicU64,
+}
+
+/// Writes that were sent again.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Retries {
+    pub count: u64,
+    /// How long they waited for that.
+    pub waited: Duration,
 }
 
 /// A table, as a list of tables has it.
@@ -107,7 +117,16 @@ impl Client {
         let masters = Masters::new(masters, connections.clone(), options.rpc_timeout);
         let request_ids = RequestIds::new();
         let (alterations, observed) = (Arc::default(), AtomicU64::new(0));
-        let shared = Shared { options, connections, request_ids, masters, alterations, observed };
+        let shared = Shared {
+            options,
+            connections,
+            request_ids,
+            masters,
+            alterations,
+            observed,
+            retries: AtomicU64::new(0),
+            waited_micros: AtomicU64::new(0),
+        };
         Client { shared: Arc::new(shared) }
     }
 
@@ -181,6 +200,12 @@ impl Client {
         self.shared.observed.load(Ordering::Relaxed)
     }
 
+    /// How often writes of this client were sent again so far, because a server was away or busy, or a row locked.
+    pub fn retries(&self) -> Retries {
+        let waited = Duration::from_micros(self.shared.waited_micros.load(Ordering::Relaxed));
+        Retries { count: self.shared.retries.load(Ordering::Relaxed), waited }
+    }
+
     /// Makes this client know of what another one wrote or read up to `timestamp`.
     pub fn observe(&self, timestamp: u64) {
         self.shared.observe(Some(timestamp));
@@ -196,7 +221,23 @@ impl Shared {
         request: &impl Message,
         attempts: &mut Attempts,
     ) -> Result<R> {
-        self.masters.call(method, features, request, attempts).await
+        self.masters.call(Method::Master(method), features, request, attempts).await
+    }
+
+    /// A call to the leading master about transactions.
+    pub(crate) async fn transactions<R: MasterResponse>(
+        &self,
+        method: TxnManagerMethod,
+        request: &impl Message,
+        attempts: &mut Attempts,
+    ) -> Result<R> {
+        self.masters.call(Method::TxnManager(method), &[], request, attempts).await
+    }
+
+    /// A write has waited so long to be sent again.
+    pub(crate) fn note_retry(&self, waited: Duration) {
+        self.retries.fetch_add(1, Ordering::Relaxed);
+        self.waited_micros.fetch_add(waited.as_micros() as u64, Ordering::Relaxed);
     }
 
     /// Those of an operation that begins now.

@@ -3,8 +3,12 @@
 use crate::rpc::{Attempts, CallError, Connections};
 use crate::status;
 use oribi_kudu::STEPS_MAX;
-use oribi_kudu::messages::common::{HostPort, Role, StatusCode};
+use oribi_kudu::messages::common::{AppStatus, HostPort, Role, StatusCode};
 use oribi_kudu::messages::master::*;
+use oribi_kudu::messages::transactions::{
+    AbortTransactionResponse, BeginTransactionResponse, CommitTransactionResponse,
+    GetTransactionStateResponse, KeepTransactionAliveResponse,
+};
 use oribi_kudu::rpc::RequestHeader;
 use oribi_kudu::service::{MasterMethod, Method};
 use oribi_types::{Error, Result};
@@ -23,14 +27,14 @@ pub(crate) struct Masters {
 
 /// A response that may say why it is none.
 pub(crate) trait MasterResponse: Message + Default {
-    fn error(&self) -> Option<&MasterError>;
+    fn failure(&self) -> Option<Failure>;
 }
 
 macro_rules! master_responses {
     ($($response:ty),* $(,)?) => {
         $(impl MasterResponse for $response {
-            fn error(&self) -> Option<&MasterError> {
-                self.error.as_ref()
+            fn failure(&self) -> Option<Failure> {
+                self.error.as_ref().map(Failure::of_master)
             }
         })*
     };
@@ -50,8 +54,26 @@ master_responses!(
     ListTabletServersResponse,
 );
 
+macro_rules! transaction_responses {
+    ($($response:ty),* $(,)?) => {
+        $(impl MasterResponse for $response {
+            fn failure(&self) -> Option<Failure> {
+                self.error.as_ref().map(|error| Failure::of_status(&error.status, false))
+            }
+        })*
+    };
+}
+
+transaction_responses!(
+    BeginTransactionResponse,
+    KeepTransactionAliveResponse,
+    CommitTransactionResponse,
+    GetTransactionStateResponse,
+    AbortTransactionResponse,
+);
+
 /// Why an attempt failed.
-enum Failure {
+pub(crate) enum Failure {
     /// Another master, or the same later, may do it.
     Retry(Error),
     /// So it may, if it was not done already.
@@ -77,7 +99,7 @@ impl Masters {
     /// What the master answers; `Unavailable` if none does.
     pub(crate) async fn call<R: MasterResponse>(
         &self,
-        method: MasterMethod,
+        method: Method,
         features: &[MasterFeature],
         request: &impl Message,
         attempts: &mut Attempts,
@@ -114,7 +136,7 @@ impl Masters {
         for address in &self.addresses {
             let features = [MasterFeature::ConnectToMaster];
             let request = ConnectToMasterRequest {};
-            let method = MasterMethod::ConnectToMaster;
+            let method = Method::Master(MasterMethod::ConnectToMaster);
             match self
                 .attempt::<ConnectToMasterResponse>(address, method, &features, &request, attempts)
                 .await
@@ -133,7 +155,7 @@ impl Masters {
     async fn attempt<R: MasterResponse>(
         &self,
         master: &HostPort,
-        method: MasterMethod,
+        method: Method,
         features: &[MasterFeature],
         request: &impl Message,
         attempts: &Attempts,
@@ -141,7 +163,7 @@ impl Masters {
         let timeout = attempts.remaining(self.rpc_timeout);
         let connection = self.connections.get(master, timeout).await.map_err(Failure::of_connecting)?;
         let header = RequestHeader {
-            remote_method: Some(Method::Master(method).remote()),
+            remote_method: Some(method.remote()),
             timeout_millis: Some(timeout.as_millis() as u32),
             required_feature_flags: features.iter().map(|feature| *feature as u32).collect(),
             ..RequestHeader::default()
@@ -151,9 +173,9 @@ impl Masters {
         let response: R = body
             .decode(ANSWER_STEPS_MAX)
             .map_err(|error| Failure::Final(Error::corrupt(error.to_string())))?;
-        match response.error() {
+        match response.failure() {
             None => Ok(response),
-            Some(error) => Err(Failure::of_master(error)),
+            Some(failure) => Err(failure),
         }
     }
 }
@@ -175,11 +197,16 @@ impl Failure {
     }
 
     fn of_master(error: &MasterError) -> Self {
-        let is_retried = matches!(
+        let is_elsewhere = matches!(
             error.code(),
             MasterErrorCode::NotTheLeader | MasterErrorCode::CatalogManagerNotInitialized
-        ) || error.status.code() == StatusCode::ServiceUnavailable;
-        let error = status::of_app(&error.status);
+        );
+        Failure::of_status(&error.status, is_elsewhere)
+    }
+
+    fn of_status(status: &AppStatus, is_retried: bool) -> Self {
+        let is_retried = is_retried || status.code() == StatusCode::ServiceUnavailable;
+        let error = status::of_app(status);
         if is_retried { Failure::Retry(error) } else { Failure::Final(error) }
     }
 }

@@ -246,6 +246,7 @@ impl Engine {
         self.measure_indexes();
         self.measure_held();
         self.results.sweep();
+        self.end_silent_transactions();
         self.flush_all_due(failures);
         self.tell_of(Part::Flush, failures);
         self.trim_long_log();
@@ -449,6 +450,7 @@ impl Engine {
         }
         self.budget.close();
         self.background.stop();
+        self.end_all_kept("the engine is closed");
         for table in self.catalog().all_tables() {
             match self.flush(table) {
                 Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),

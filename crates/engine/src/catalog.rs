@@ -106,6 +106,15 @@ impl Table {
         }
     }
 
+    /// A table of one tablet that no catalog has, without rows and taking none: for who shows rows of its own as those of a table.
+    pub fn outside_catalog(definition: TableDefinition) -> Arc<Self> {
+        const ID: u64 = u64::MAX;
+        let tablet = Tablet::new(ID, PathBuf::new(), 0, Memtable::new(0, 0), FileSet::default());
+        tablet.set_dropped();
+        let record = TableRecord { id: ID, definition, tablets: vec![ID] };
+        Arc::new(Table::new(&record, vec![Arc::new(tablet)], 0))
+    }
+
     /// The same, of which a range was dropped at `at`, and none later.
     #[must_use]
     pub(crate) fn with_range_dropped(self, at: Timestamp) -> Self {

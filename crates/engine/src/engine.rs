@@ -15,7 +15,7 @@ use crate::read::ReadView;
 use crate::timeline::{Snapshot, Timeline};
 use crate::tracked::would_block;
 use crate::tracker::ResultTracker;
-use crate::txn::RowLocks;
+use crate::txn::{RowLocks, Transactions};
 use crate::undecided::Undecided;
 use crate::write::Fragmented;
 use arc_swap::ArcSwap;
@@ -54,6 +54,7 @@ pub struct Engine {
     pub(crate) undecided: Undecided,
     pub(crate) latches: Latches,
     pub(crate) row_locks: RowLocks,
+    pub(crate) transactions: Transactions,
     pub(crate) released: Arc<Released>,
     pub(crate) fragmented: Fragmented,
     pub(crate) next_memtable: AtomicU64,

@@ -77,6 +77,9 @@ pub use scan::{FileOutline, FileScan, GroupRows, Outline, SeenBatches, TabletSca
 pub use timeline::Snapshot;
 pub use tracker::{Answered, CLIENT_ID_BYTES_MAX, Request, Tracked, UnderWay};
 pub use trouble::{Part, Trouble};
-pub use txn::{Author, Blocked, Committing, InTransaction, Mark, Overlay, RowWait, Transaction};
+pub use txn::{
+    Author, Blocked, Changes, Committing, EndedTransaction, InTransaction, KeptCommit, Mark, OpenTransaction,
+    Overlay, RowWait, Transaction, TransactionState,
+};
 pub use walk::MemoryColumns;
 pub use write::{Answer, Commit, Decide, Decision, Read, ReadAhead, WriteOp};

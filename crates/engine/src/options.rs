@@ -29,6 +29,8 @@ pub struct EngineOptions {
     pub log_bytes_max: u64,
     /// SSTables of similar size in a tablet before they are compacted into one.
     pub compaction_files: usize,
+    /// A transaction that is kept for clients ends when none of them has named it for so long.
+    pub transaction_silence_ms: u64,
     /// Whether background threads flush and compact; off, only explicit calls do.
     pub background: bool,
     /// Whether an open keeps what snapshots saw that were there before, for [`take_history`](crate::Engine::take_history).
@@ -62,6 +64,7 @@ impl EngineOptions {
             manifest_bytes_max: 4 << 20,
             log_bytes_max: memory_bytes.max(16 << 20),
             compaction_files: 4,
+            transaction_silence_ms: 30_000,
             background: true,
             keeps_history: false,
             prefetch: true,
@@ -80,6 +83,9 @@ impl EngineOptions {
         }
         if self.compaction_files < 2 {
             return Err(Error::invalid("compaction_files must be at least 2"));
+        }
+        if self.transaction_silence_ms == 0 || self.transaction_silence_ms > u32::MAX.into() {
+            return Err(Error::invalid("transaction_silence_ms must be from 1 to 2^32 - 1"));
         }
         if matches!(self.durability, Durability::Periodic(0)) {
             return Err(Error::invalid("durability periodic needs at least 1 ms"));

@@ -24,7 +24,7 @@ use crate::record::{self, BulkCommit, Change, Contents};
 use crate::tablet::{FileSet, LiveFile, Tablet, TabletId};
 use crate::timeline::Timeline;
 use crate::tracker::ResultTracker;
-use crate::txn::RowLocks;
+use crate::txn::{RowLocks, Transactions};
 use crate::undecided::Undecided;
 use crate::write::Fragmented;
 use arc_swap::ArcSwap;
@@ -121,6 +121,7 @@ impl Engine {
             ddl: Mutex::new(()),
             gate: Gate::default(),
             row_locks: RowLocks::default(),
+            transactions: Transactions::default(),
             undecided: Undecided::default(),
             released: Arc::default(),
             fragmented: Fragmented::default(),

@@ -176,7 +176,7 @@ impl Tracks for Tracking<'_, '_> {
 
 /// What an answer about all rows of a write must wait for, those included that were kept. A write of no row waits for the
 /// disk: no table says less.
-fn on_all(ops: &[WriteOp<'_>], lsn: Lsn) -> Obligation {
+pub(crate) fn on_all(ops: &[WriteOp<'_>], lsn: Lsn) -> Obligation {
     let durable = if ops.is_empty() { lsn } else { 0 };
     let mut obligation = Obligation { durable, ..Obligation::default() };
     ops.iter().for_each(|op| obligation.merge(Obligation::on(op.table, lsn)));

@@ -679,7 +679,7 @@ fn is_told_to_wait(result: &Result<Commit>) -> bool {
 }
 
 /// The same, to be answered when all see what was written.
-fn unseen(tracked: Tracked) -> Tracked {
+pub(crate) fn unseen(tracked: Tracked) -> Tracked {
     match tracked {
         Tracked::Answered(mut answered) => {
             answered.commit.obligation.visible = answered.commit.ts;

@@ -24,6 +24,7 @@
 //! | [`KEYS`], [`WALKS`] | of a memtable | adds to its list of keys; of scans |
 //! | [`WRITES`], [`SNAPSHOTS`] | of the timeline | takes or completes a timestamp; registers a snapshot, asks for the horizon |
 //! | [`ROOM`], [`STALLED`] | of the memory budget | waits for room; says why there is none |
+//! | [`TRANSACTIONS`] | of the engine | looks up, begins or ends a transaction |
 //! | [`TRANSACTION`] | of a transaction | changes it, or reads what it has changed |
 //! | [`LOCK_WAITS`] | of the engine | says that a transaction waits for another, or does no more |
 //! | [`LEAF`] | | asks for no other |
@@ -62,9 +63,10 @@ pub const WRITES: u8 = 23;
 pub const SNAPSHOTS: u8 = 24;
 pub const ROOM: u8 = 25;
 pub const STALLED: u8 = 26;
-pub const TRANSACTION: u8 = 27;
-pub const LOCK_WAITS: u8 = 28;
-pub const LEAF: u8 = 29;
+pub const TRANSACTIONS: u8 = 27;
+pub const TRANSACTION: u8 = 28;
+pub const LOCK_WAITS: u8 = 29;
+pub const LEAF: u8 = 30;
 
 /// A lock of a rank.
 #[derive(Default)]

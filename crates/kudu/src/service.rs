@@ -79,7 +79,9 @@ services! {
         ListTabletServers, ListMasters, GetMasterRegistration, Ping,
     }
     /// What each server says of itself.
-    Generic, GenericMethod = "kudu.server.GenericService" { GetStatus, GetFlags, ServerClock }
+    Generic, GenericMethod = "kudu.server.GenericService" {
+        GetStatus, GetFlags, SetFlag, ServerClock,
+    }
     /// Who leads which tablet.
     Consensus, ConsensusMethod = "kudu.consensus.ConsensusService" { GetConsensusState }
     /// What an administrator asks of a tablet server.

@@ -111,8 +111,10 @@ impl CatalogProvider for Database {
             let path = search_path(&self.view.session);
             return Some(Arc::new(Path(path.iter().filter_map(|name| self.schema(name)).collect())));
         }
-        if let Some(provider) = pg_catalog::schema(name) {
-            return Some(provider);
+        // A schema of somebody's own that has the name `system` hides that.
+        let of_system = pg_catalog::schema(name).filter(|_| !self.view.catalog.schemas().any(|s| s == name));
+        if of_system.is_some() {
+            return of_system;
         }
         let (schema, ts) = match name.strip_suffix(TS_SUFFIX) {
             Some(schema) => (schema, true),

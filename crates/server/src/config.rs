@@ -31,6 +31,8 @@ pub struct Config {
     pub durability: Durability,
     /// How long a tablet is quiet before what it has in memory becomes a file.
     pub flush_quiet_ms: u64,
+    /// How long a transaction of the Kudu door lives that nobody names.
+    pub transaction_silence_ms: u64,
     /// `None`: as the engine finds fit for the memory.
     pub statement_bytes_max: Option<usize>,
     /// Longest key and value that the memcached door takes. `None`: memcached's, as far as a statement holds it.
@@ -177,6 +179,13 @@ const SETTINGS: &[Setting] = &[
         default: "5000",
         help: "How long a tablet takes no writes before what it has in memory becomes a file",
         apply: |config, text| parse_count(text).map(|count| config.flush_quiet_ms = count as u64),
+    },
+    Setting {
+        name: "transaction-silence-ms",
+        metavar: "MS",
+        default: "30000",
+        help: "How long a transaction of the Kudu door lives without a word of its clients, who are told and keep it alive",
+        apply: |config, text| parse_count(text).map(|count| config.transaction_silence_ms = count as u64),
     },
     Setting {
         name: "statement-bytes-max",
@@ -452,6 +461,7 @@ impl Layers {
             network_memory_bytes: None,
             durability: Durability::Sync,
             flush_quiet_ms: 0,
+            transaction_silence_ms: 0,
             statement_bytes_max: None,
             key_bytes_max: 0,
             value_bytes_max: None,

@@ -100,6 +100,7 @@ fn open_engines(config: &Config, query: QueryOptions) -> Result<Database> {
     let mut options = EngineOptions::with_memory(config.memory_bytes);
     options.durability = config.durability;
     options.flush_quiet_ms = config.flush_quiet_ms;
+    options.transaction_silence_ms = config.transaction_silence_ms;
     if let Some(bytes) = config.statement_bytes_max {
         options.statement_bytes_max = bytes;
     }

@@ -11,6 +11,7 @@ pub use scanner::Scanner;
 pub use token::ScanToken;
 
 use crate::table::{Located, Table};
+use crate::transaction::Transaction;
 use bytes::Bytes;
 use oribi_kudu::column::WireColumn;
 use oribi_kudu::messages::common::ColumnPredicate as PredicateMessage;
@@ -43,6 +44,8 @@ pub struct Scan {
     read_mode: ReadMode,
     is_fault_tolerant: bool,
     is_columnar: bool,
+    /// The one whose rows are seen too.
+    transaction: Option<Transaction>,
     batch_bytes: u32,
     /// Partition keys: inclusive, and exclusive; an empty end is the end.
     start: Bytes,
@@ -61,6 +64,7 @@ impl Table {
             read_mode: ReadMode::default(),
             is_fault_tolerant: false,
             is_columnar: true,
+            transaction: None,
             batch_bytes: BATCH_BYTES,
             start: Bytes::new(),
             end: Bytes::new(),
@@ -139,6 +143,12 @@ impl Scan {
     #[must_use]
     pub fn columnar(self, is_columnar: bool) -> Self {
         Scan { is_columnar, ..self }
+    }
+
+    /// Sees what the transaction has written, too. Oribi's own: a scan of Apache Kudu's shows none of that.
+    #[must_use]
+    pub fn within(self, transaction: &Transaction) -> Self {
+        Scan { transaction: Some(transaction.clone()), ..self }
     }
 
     /// Reads all tablets, one after the other.

@@ -5,6 +5,7 @@ use super::{ReadMode, Scan};
 use crate::rpc::{Attempts, Call, CallError, Connection};
 use crate::status;
 use crate::table::{Column, Located, Tablet};
+use crate::transaction::Transaction;
 use arrow::array::RecordBatch;
 use bytes::Bytes;
 use oribi_kudu::STEPS_MAX;
@@ -295,6 +296,7 @@ impl Reading {
             column_predicates: scan.predicates.clone(),
             row_format_flags: scan.is_columnar.then_some(ROW_FORMAT_COLUMNAR),
             authz_token: table.authz_token(),
+            txn_id: scan.transaction.as_ref().map(Transaction::id),
             ..NewScanRequest::default()
         };
         let request = ScanRequest {

@@ -31,6 +31,7 @@ use crate::batch::BuiltRow;
 use crate::client::Client;
 use crate::rpc::Attempts;
 use crate::table::{Located, Table};
+use crate::transaction::Transaction;
 use lanes::{Lanes, Offered};
 use oribi_kudu::frame::FRAME_BYTES_MAX;
 use oribi_kudu::row_operations::OperationType;
@@ -123,6 +124,8 @@ pub struct Session {
 
 struct Shared {
     client: Client,
+    /// The one that all rows are written in, if any.
+    transaction: Option<Transaction>,
     options: SessionOptions,
     lanes: Mutex<Lanes>,
     /// A batch is done. Only the owner of the session waits for it.
@@ -132,12 +135,20 @@ struct Shared {
 }
 
 impl Client {
-    pub fn session(&self, mut options: SessionOptions) -> Session {
+    pub fn session(&self, options: SessionOptions) -> Session {
+        self.session_in(None, options)
+    }
+
+    pub(crate) fn session_in(
+        &self,
+        transaction: Option<Transaction>,
+        mut options: SessionOptions,
+    ) -> Session {
         options.buffer_bytes = options.buffer_bytes.clamp(1, BUFFER_BYTES_MAX);
         let is_background = options.mode == FlushMode::Background;
         let lanes = Mutex::new(Lanes::new(&options));
         let (done, waiting) = (Notify::new(), Notify::new());
-        let shared = Arc::new(Shared { client: self.clone(), options, lanes, done, waiting });
+        let shared = Arc::new(Shared { client: self.clone(), transaction, options, lanes, done, waiting });
         let timer = is_background.then(|| tokio::spawn(flush_by_time(shared.clone())).abort_handle());
         Session { shared, scratch: Vec::new(), partition_key: Vec::new(), timer }
     }

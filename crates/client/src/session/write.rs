@@ -6,6 +6,7 @@ use crate::batch::SealedBatch;
 use crate::rpc::{Attempts, CallError, Payload, Sequence};
 use crate::status;
 use crate::table::{Table, Tablet};
+use crate::transaction::Transaction;
 use oribi_kudu::STEPS_MAX;
 use oribi_kudu::messages::common::StatusCode;
 use oribi_kudu::messages::tserver::{
@@ -15,6 +16,7 @@ use oribi_kudu::rpc::{ErrorCode, RequestHeader};
 use oribi_kudu::service::{Method, TabletServerMethod};
 use oribi_types::{Error, ErrorKind};
 use std::sync::Arc;
+use tokio::time::Instant;
 
 /// Why an attempt failed.
 enum Failure {
@@ -61,8 +63,9 @@ async fn send(
     let mut attempts = Attempts::new(shared.timeout());
     // One number for all attempts: if one was executed and its answer lost, the next gets that answer.
     let mut sequence = client.request_ids.begin();
+    let txn_id = shared.transaction.as_ref().map(Transaction::id);
     loop {
-        let failure = match attempt(table, tablet, batch, &mut sequence, &mut attempts).await {
+        let failure = match attempt(table, tablet, batch, txn_id, &mut sequence, &mut attempts).await {
             Ok(response) => return Some(Outcome::Answered(row_errors(&response))),
             Err(failure) => failure,
         };
@@ -79,9 +82,11 @@ async fn send(
                 Err(error) => return Some(Outcome::Failed(error)),
             },
         };
+        let failed = Instant::now();
         if let Err(error) = attempts.back_off(cause).await {
             return Some(Outcome::Failed(error));
         }
+        client.note_retry(failed.elapsed());
     }
 }
 
@@ -89,6 +94,7 @@ async fn attempt(
     table: &Table,
     tablet: &Arc<Tablet>,
     batch: &Arc<SealedBatch>,
+    txn_id: Option<i64>,
     sequence: &mut Sequence,
     attempts: &mut Attempts,
 ) -> Result<WriteResponse, Failure> {
@@ -110,6 +116,7 @@ async fn attempt(
         external_consistency_mode: Some(ExternalConsistencyMode::ClientPropagated.into()),
         propagated_timestamp: client.propagated_timestamp(),
         authz_token: table.shared.authz_token(),
+        txn_id,
         ..WriteRequest::default()
     };
     let payload: (Arc<dyn Payload>, usize) = (batch.clone(), batch.payload_bytes());
@@ -163,7 +170,7 @@ impl Failure {
         match (error.code(), error.status.code()) {
             (TabletServerErrorCode::Throttled | TabletServerErrorCode::TxnLockedRetryOp, _) => Failure::Busy(cause),
             (TabletServerErrorCode::TxnLockedAbort | TabletServerErrorCode::TxnIllegalState, _) => {
-                Failure::Final(cause)
+                Failure::Final(Error::conflict(cause.message()))
             }
             (
                 TabletServerErrorCode::TabletNotFound

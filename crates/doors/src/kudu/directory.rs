@@ -1,7 +1,7 @@
 //! Tables and tablets as clients look them up: made once for each version of the catalog, and then read from memory. A client
 //! that begins to write may ask for a tablet's place a hundred times within a millisecond.
 
-use super::{name, partitions, schema};
+use super::{name, partitions, schema, transaction_table};
 use bytes::Bytes;
 use oribi_engine::{Engine, Table};
 use oribi_kudu::messages::common::{Partition, PartitionSchema, Schema};
@@ -16,6 +16,8 @@ pub(super) struct Directory {
     tables: BTreeMap<String, Arc<TableEntry>>,
     by_id: HashMap<Bytes, Arc<TableEntry>>,
     tablets: HashMap<Bytes, (Arc<TableEntry>, usize)>,
+    /// The [table of transactions](super::transaction_table), which is listed nowhere.
+    transactions: Arc<TableEntry>,
 }
 
 pub(super) struct TableEntry {
@@ -51,21 +53,27 @@ impl Directory {
     /// `node_id` is part of the ids of tables and tablets, so that those of two servers differ.
     pub fn of(engine: &Engine, node_id: [u8; 16]) -> Self {
         let catalog = engine.catalog();
+        let prefix = u64::from_be_bytes(*node_id.first_chunk().expect("an id has 16 bytes"));
+        let id = |number: u64| Bytes::from(format!("{prefix:016x}{number:016x}"));
+        let entry_of = |table: &Arc<Table>| TableEntry {
+            table: table.clone(),
+            name: name::show(table.schema_name(), table.name()),
+            id: id(table.id()),
+            shape: Shape::of(table, id),
+        };
+        let mut transactions = entry_of(&transaction_table::table());
+        if let Ok(shape) = &mut transactions.shape {
+            transaction_table::show(&mut shape.schema);
+        }
         let mut directory = Directory {
             version: catalog.version(),
             tables: BTreeMap::new(),
             by_id: HashMap::new(),
             tablets: HashMap::new(),
+            transactions: Arc::new(transactions),
         };
-        let prefix = u64::from_be_bytes(*node_id.first_chunk().expect("an id has 16 bytes"));
-        let id = |number: u64| Bytes::from(format!("{prefix:016x}{number:016x}"));
         for table in catalog.all_tables() {
-            let entry = Arc::new(TableEntry {
-                table: table.clone(),
-                name: name::show(table.schema_name(), table.name()),
-                id: id(table.id()),
-                shape: Shape::of(table, id),
-            });
+            let entry = Arc::new(entry_of(table));
             for (i, tablet) in entry.shape.iter().flat_map(|shape| shape.tablets.iter().enumerate()) {
                 directory.tablets.insert(tablet.id.clone(), (entry.clone(), i));
             }
@@ -88,6 +96,7 @@ impl Directory {
     /// `NotFound`.
     pub fn table(&self, identifier: &TableIdentifier) -> Result<&Arc<TableEntry>> {
         let entry = match (&identifier.table_id, &identifier.table_name) {
+            (Some(id), _) if *id == self.transactions.id => Some(&self.transactions),
             (Some(id), _) => self.by_id.get(id),
             (None, Some(name)) => self.named(name),
             (None, None) => return Err(Error::invalid("no table is named")),
@@ -101,25 +110,41 @@ impl Directory {
 
     fn named(&self, name: &str) -> Option<&Arc<TableEntry>> {
         let (schema, table) = name::parse(name);
+        if name == self.transactions.name {
+            return Some(&self.transactions);
+        }
         self.tables.get(&name::show(schema, table))
     }
 
     /// # Errors
     /// `NotFound`.
     pub fn tablet(&self, id: &Bytes) -> Result<(&Arc<TableEntry>, &TabletEntry)> {
-        let found = self.tablets.get(id).and_then(|(entry, i)| {
+        let listed = self.tablets.get(id).map(|(entry, i)| (entry, *i));
+        let found = listed.or(Some((&self.transactions, 0))).and_then(|(entry, i)| {
             let shape = entry.shape.as_ref().ok()?;
-            Some((entry, shape.tablets.get(*i)?))
+            Some((entry, shape.tablets.get(i)?))
         });
+        let found = found.filter(|(_, tablet)| tablet.id == *id);
         found.ok_or_else(|| Error::not_found(format!("tablet {} not found", String::from_utf8_lossy(id))))
     }
 
+    /// With the table of transactions, of whose tablet `ksck` asks too.
+    pub fn tables_with_tablets(&self) -> impl Iterator<Item = &Arc<TableEntry>> {
+        self.tables().chain([&self.transactions])
+    }
+
     pub fn tablet_ids(&self) -> impl Iterator<Item = Bytes> {
-        self.tablets.keys().cloned()
+        let of_transactions = self.transactions.shape.iter().flat_map(|shape| &shape.tablets);
+        self.tablets.keys().cloned().chain(of_transactions.map(|tablet| tablet.id.clone()))
     }
 }
 
 impl TableEntry {
+    /// Whether its rows are not stored, but [those of transactions](super::transaction_table).
+    pub fn is_of_transactions(&self) -> bool {
+        self.name == transaction_table::NAME
+    }
+
     /// # Errors
     /// `Unsupported` for a table that Kudu cannot have.
     pub fn shape(&self) -> Result<&Shape> {

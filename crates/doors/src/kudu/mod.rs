@@ -27,6 +27,8 @@ mod server;
 mod services;
 mod status;
 mod taken;
+mod transaction_table;
+mod transactions;
 mod tserver;
 
 use connection::Connection;

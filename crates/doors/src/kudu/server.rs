@@ -4,6 +4,7 @@
 use super::call::{Answer, Call};
 use super::node::{Node, Role as Which};
 use super::services::at_once;
+use super::status::short;
 use bytes::Bytes;
 use oribi_kudu::messages::admin::{QuiesceTabletServerRequest, QuiesceTabletServerResponse};
 use oribi_kudu::messages::common::{MemberType, NodeInstance, Role, ServerEntry, ServerRegistration};
@@ -13,7 +14,7 @@ use oribi_kudu::messages::consensus::{
 };
 use oribi_kudu::messages::generic::{
     GetFlagsRequest, GetFlagsResponse, GetStatusRequest, GetStatusResponse, ServerClockRequest,
-    ServerClockResponse, ServerStatus, VersionInfo,
+    ServerClockResponse, ServerStatus, SetFlagRequest, SetFlagResponse, SetFlagResult, VersionInfo,
 };
 use oribi_kudu::messages::master::{
     ConnectToMasterResponse, GetMasterRegistrationResponse, ListMastersResponse, ListTabletServersResponse,
@@ -43,6 +44,11 @@ pub(super) fn generic(node: &Node, which: Which, method: GenericMethod, call: &C
         }),
         // Kudu's settings are not ours.
         GenericMethod::GetFlags => at_once(call, |_: GetFlagsRequest| GetFlagsResponse::default()),
+        GenericMethod::SetFlag => at_once(call, |request: SetFlagRequest| SetFlagResponse {
+            result: SetFlagResult::NoSuchFlag.into(),
+            msg: Some(format!("there is no flag {}", short(&request.flag))),
+            old_value: None,
+        }),
         GenericMethod::ServerClock => at_once(call, |_: ServerClockRequest| {
             let view = node.engine.read_view();
             ServerClockResponse { timestamp: Some(view.ts.max(Timestamp::from_micros(view.now_micros)).0) }

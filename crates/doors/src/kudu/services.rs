@@ -5,11 +5,10 @@ use super::lines::{First, Lines};
 use super::node::{Node, Role};
 use super::taken::Taken;
 use super::tserver::write::RowPlans;
-use super::{master, server, tserver};
-use oribi_engine::UnderWay;
+use super::{master, server, transactions, tserver};
+use oribi_engine::{RowWait, UnderWay};
 use oribi_kudu::messages::master::MasterFeature;
 use oribi_kudu::messages::tserver::TabletServerFeature;
-use oribi_kudu::rpc::ErrorStatus;
 use oribi_kudu::service::{Method, Service};
 use oribi_types::{Error, Result};
 use prost::Message;
@@ -19,6 +18,9 @@ use tokio::time::Instant;
 
 /// Called again if it is not [`Done::Answer`].
 pub(super) type Job = Box<dyn FnMut(May) -> Done + Send>;
+
+/// How long a write in a transaction waits for a row that another has locked, before its client is told to come again.
+pub(super) const ROW_WAIT_MAX: Duration = Duration::from_secs(2);
 
 /// What a job may do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,6 +41,8 @@ pub(super) enum Done {
     NeedsFiles,
     /// It has to wait for others, and may not: nothing was done.
     NeedsTurn,
+    /// It has to wait for a row that a transaction has locked: nothing was done. To be asked again then, or after a while.
+    NeedsRow(RowWait),
 }
 
 /// What became of a call.
@@ -90,6 +94,8 @@ impl Work {
             match done {
                 Done::Answer(answer) => return Ok(Answer { room: taken.held, ..answer }),
                 Done::Again(under_way) => under_way.ended().await,
+                // Asked again, it says so if that was too long.
+                Done::NeedsRow(wait) => drop(tokio::time::timeout(ROW_WAIT_MAX, wait.over()).await),
                 Done::NeedsTurn => {
                     let deadline = work.timeout.map(|timeout| begun + timeout);
                     first = stand_in_line(lines, work.writes_to, deadline).await;
@@ -171,10 +177,7 @@ pub(super) fn handle(node: &Arc<Node>, role: Role, plans: &mut RowPlans, call: C
         Method::Generic(method) => Handled::Now(server::generic(node, role, method, &call)),
         Method::Consensus(method) => Handled::Now(server::consensus(node, role, method, &call)),
         Method::TabletServerAdmin(method) => Handled::Now(server::admin(node, method, &call)),
-        Method::TxnManager(_) => Handled::Now(call.fail(&ErrorStatus::new(
-            oribi_kudu::rpc::ErrorCode::NoSuchService,
-            "transactions over several rows are not supported",
-        ))),
+        Method::TxnManager(method) => transactions::handle(node, method, call),
     }
 }
 

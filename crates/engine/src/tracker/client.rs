@@ -1,7 +1,7 @@
 //! What is known of one client: its requests that are under way, and the results that it may ask for.
 
 use super::checkpoint::{ClientResults, StoredResult};
-use super::{Answered, CLIENT_BYTES, CLIENT_MICROS, RESULT_MICROS, Request};
+use super::{Answered, CLIENT_BYTES, CLIENT_MICROS, RESULT_MICROS, Request, Tracked};
 use oribi_wal::Lsn;
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -72,6 +72,21 @@ impl Client {
                 }
             },
         }
+    }
+
+    /// What is known of a request, which need not have come.
+    pub fn known(&self, sequence: i64) -> Option<Tracked> {
+        if sequence < self.forgotten_below {
+            return Some(Tracked::Stale);
+        }
+        match &self.entries[self.find(sequence).ok()?].state {
+            State::Done { answered, .. } => Some(Tracked::Answered(answered.clone())),
+            State::UnderWay(_) => None,
+        }
+    }
+
+    pub fn forgotten_below(&self) -> i64 {
+        self.forgotten_below
     }
 
     /// The client has all answers below `first_incomplete`.

@@ -13,6 +13,7 @@
 
 mod checkpoint;
 mod client;
+pub(crate) mod commits;
 #[cfg(test)]
 mod tests;
 
@@ -157,7 +158,7 @@ impl ResultTracker {
         let mut clients = self.clients.lock();
         let done = clients.with(id, act);
         if clients.bytes > self.bytes_max {
-            clients.shed(id, self.bytes_max / 8 * 7);
+            clients.shed(id, self.bytes_max / 8 * 7, self.clock.monotonic_micros());
         }
         self.budget.set_results(clients.bytes as u64);
         done
@@ -166,6 +167,17 @@ impl ResultTracker {
     fn finish(&self, request: &Request<'_>, now_micros: u64, answered: Answered) {
         let bytes_max = self.bytes_max / CLIENT_PART;
         self.with(request.client, |client| client.finish(request.sequence, answered, now_micros, bytes_max));
+    }
+
+    /// What became of the one request of a client; nothing is noted of a client that is not known.
+    pub fn of_client(&self, id: &[u8], sequence: i64) -> Option<Tracked> {
+        self.clients.lock().by_id.get(id)?.known(sequence)
+    }
+
+    /// Below which number transactions may have been forgotten.
+    pub fn transactions_forgotten_below(&self) -> i64 {
+        let clients = self.clients.lock();
+        clients.by_id.get(commits::FORGOTTEN).map_or(i64::MIN, Client::forgotten_below)
     }
 
     /// Notes a result that recovery found, durable as it is.
@@ -208,7 +220,8 @@ impl ResultTracker {
             return;
         }
         clients.next_sweep_micros = now_micros + SWEEP_MICROS;
-        clients.by_id.retain(|_, client| !client.is_gone(now_micros));
+        let gone: Vec<_> = clients.by_id.extract_if(.., |_, client| client.is_gone(now_micros)).collect();
+        gone.iter().for_each(|(id, _)| clients.note_forgotten(id, now_micros));
         clients.by_id.values_mut().for_each(|client| client.forget_old(now_micros));
         let bytes = clients.by_id.values().map(Client::bytes).sum();
         clients.changes += u64::from(bytes != clients.bytes);
@@ -233,8 +246,8 @@ impl Clients {
 
     /// Forgets results, and if that is not enough clients, until `bytes` are left: of those that were silent the longest
     /// first, and nothing of the client `spared`, which is being served.
-    fn shed(&mut self, spared: &[u8], bytes: usize) {
-        let others = self.by_id.iter().filter(|(id, _)| ***id != *spared);
+    fn shed(&mut self, spared: &[u8], bytes: usize, now_micros: u64) {
+        let others = self.by_id.iter().filter(|(id, _)| ***id != *spared && ***id != *commits::FORGOTTEN);
         let mut by_silence: Vec<_> = others.map(|(id, client)| (client.heard_micros(), id.clone())).collect();
         by_silence.sort_unstable();
         for (_, id) in &by_silence {
@@ -251,7 +264,15 @@ impl Clients {
                 self.with(id, Client::forget_all);
                 self.by_id.remove(id);
                 self.bytes -= CLIENT_BYTES;
+                self.note_forgotten(id, now_micros);
             }
+        }
+    }
+
+    /// A client was forgotten: if that was a transaction, no more is said about those up to it.
+    fn note_forgotten(&mut self, id: &[u8], now_micros: u64) {
+        if let Some(number) = commits::number(id) {
+            self.with(commits::FORGOTTEN, |client| client.hear(number.saturating_add(1), now_micros));
         }
     }
 }

@@ -10,7 +10,7 @@ use crate::index::KeyRef;
 use hashbrown::HashTable;
 use oribi_env::locks::{self, Condvar, Mutex};
 use oribi_types::{Error, ErrorKind, Result};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,8 +23,8 @@ const LOOK_APART: Duration = Duration::from_millis(50);
 
 pub(crate) struct RowLocks {
     stripes: Box<[Stripe]>,
-    /// For each transaction that waits, the row that it waits for, as long as that is locked.
-    waits: Mutex<HashMap<u64, Blocked>, { locks::LOCK_WAITS }>,
+    /// For each transaction that waits, the rows that its writes wait for, as long as they are locked.
+    waits: Mutex<HashMap<u64, Vec<Blocked>>, { locks::LOCK_WAITS }>,
     released: Notify,
 }
 
@@ -53,9 +53,12 @@ impl LockedKey {
         self.hash == key.hash && self.generation == key.generation && *self.key == *key.key
     }
 
+    /// What its lock takes in memory beside the key, about.
+    pub const BYTES: usize = 2 * size_of::<RowLock>();
+
     /// What its lock takes in memory, about.
     pub fn bytes(&self) -> usize {
-        2 * size_of::<RowLock>() + self.key.len()
+        Self::BYTES + self.key.len()
     }
 
     fn as_ref(&self) -> KeyRef<'_> {
@@ -64,7 +67,7 @@ impl LockedKey {
 }
 
 /// A row that another transaction has locked, and who that is.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Blocked {
     key: LockedKey,
     holder: u64,
@@ -166,6 +169,22 @@ impl RowLocks {
         keys
     }
 
+    /// Whom a transaction waits for.
+    pub fn waits_for(&self, waiter: u64) -> Vec<u64> {
+        let waits = self.waits.lock();
+        self.holders_before(&waits, waiter).collect()
+    }
+
+    /// Who waits for a row that was given back is about to look again.
+    fn holders_before<'w>(
+        &'w self,
+        waits: &'w HashMap<u64, Vec<Blocked>>,
+        waiter: u64,
+    ) -> impl Iterator<Item = u64> + 'w {
+        let blocked = waits.get(&waiter).into_iter().flatten();
+        blocked.filter(|blocked| self.is_locked(blocked)).map(|blocked| blocked.holder)
+    }
+
     /// Notes that a transaction is about to wait.
     ///
     /// # Errors
@@ -175,16 +194,28 @@ impl RowLocks {
         if !self.is_locked(blocked) {
             return Ok(());
         }
-        let mut next = Some(blocked.holder);
-        while let Some(holder) = next {
+        let (mut next, mut asked) = (vec![blocked.holder], HashSet::new());
+        while let Some(holder) = next.pop() {
             if holder == waiter {
                 return Err(Error::new(ErrorKind::Conflict, "deadlock detected"));
             }
-            // Who waits for a row that was given back is about to look again.
-            next = waits.get(&holder).filter(|blocked| self.is_locked(blocked)).map(|blocked| blocked.holder);
+            if asked.insert(holder) {
+                next.extend(self.holders_before(&waits, holder));
+            }
         }
-        waits.insert(waiter, blocked.clone());
+        waits.entry(waiter).or_default().push(blocked.clone());
         Ok(())
+    }
+
+    fn end_wait(&self, waiter: u64, blocked: &Blocked) {
+        let mut waits = self.waits.lock();
+        let Some(of_waiter) = waits.get_mut(&waiter) else { return };
+        if let Some(at) = of_waiter.iter().position(|other| other == blocked) {
+            of_waiter.swap_remove(at);
+        }
+        if of_waiter.is_empty() {
+            waits.remove(&waiter);
+        }
     }
 }
 
@@ -229,7 +260,7 @@ impl RowWait {
 impl Drop for RowWait {
     fn drop(&mut self) {
         if let Some(waiter) = self.waiter {
-            self.engine.row_locks.waits.lock().remove(&waiter);
+            self.engine.row_locks.end_wait(waiter, &self.blocked);
         }
     }
 }

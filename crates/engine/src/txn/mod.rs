@@ -7,16 +7,24 @@
 //! that a crash, or whoever drops it, leaves nothing of it.
 //!
 //! A write in a transaction is a write all of whose operations are kept: it latches its keys, decides, and while it has the
-//! latches, takes the locks.
+//! latches, adds what it has [decided](staged) and takes the locks. Several may be under way in one transaction.
+//!
+//! All have [numbers](numbers). Some are [kept](kept) for clients that know theirs, and outlive connections.
 //!
 //! One that is serializable remembers what it has [read](reads) too, and is committed only if that is still the same.
 
+mod kept;
 mod locks;
+mod numbers;
 mod reads;
+mod staged;
 mod writes;
 
+pub use kept::{KeptCommit, TransactionState};
 pub(crate) use locks::RowLocks;
 pub use locks::{Blocked, RowWait};
+pub use numbers::{EndedTransaction, OpenTransaction};
+pub(crate) use numbers::{TRANSACTION_IDS, Transactions};
 pub(crate) use reads::Scanned;
 
 use crate::catalog::Table;
@@ -24,27 +32,32 @@ use crate::engine::Engine;
 use crate::held::Held;
 use crate::latches::Taken;
 use crate::memory::{MemoryBudget, Reserved};
+use crate::range::KeyRange;
 use crate::read::RowVersion;
 use crate::record;
 use crate::timeline::Snapshot;
-use crate::tracked::{Tracks, would_block};
+use crate::tracked::{Tracks, on_all, would_block};
+use crate::tracker::Execution;
 use crate::write::{Commit, Decide, Decision, Read, ReadAhead, Target, WriteOp};
 use locks::LockedKey;
 use oribi_env::locks::{self as ranks, Mutex};
 use oribi_types::{Error, ErrorKind, Result, Timestamp};
 use oribi_wal::Lsn;
 use reads::{Reads, WasRead};
-use std::cell::Cell;
-use std::collections::HashSet;
+use staged::Staged;
+use std::cell::{Cell, RefCell};
+use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use writes::{Change, Seen, WriteSet};
 
 /// The number of no transaction.
 const NONE: u64 = 0;
 
 /// Memory is taken from the budget in steps of so much. A transaction of less takes none.
-const STEP_BYTES: usize = 256 << 10;
+const STEP_BYTES: usize = 32 << 10;
+
+/// What a locked row takes beside its key, about.
+const LOCK_BYTES: usize = LockedKey::BYTES;
 
 /// Writers that are of no SQL statement wait so long for a row, from when it was locked; then they are refused.
 pub(crate) const WAIT_MICROS_MAX: u64 = 2_000_000;
@@ -64,8 +77,6 @@ struct State {
     writes: WriteSet,
     locked: Vec<LockedKey>,
     locked_bytes: usize,
-    /// To be locked by the write that is being decided.
-    to_lock: Vec<LockedKey>,
     savepoints: Vec<(String, Mark)>,
     reserved: Vec<Reserved>,
     /// Of a serializable one.
@@ -87,6 +98,9 @@ pub struct InTransaction {
     /// What was written later by others may not be overwritten.
     snapshot: Option<Timestamp>,
 }
+
+/// Keys, and the rows that a transaction has made of them.
+pub type Changes = BTreeMap<Arc<[u8]>, Option<Box<[u8]>>>;
 
 /// What a transaction has of a table.
 #[derive(Default)]
@@ -167,6 +181,19 @@ impl Transaction {
         }
     }
 
+    /// What it has made of the rows of a tablet, by its number, with keys in a range, `None` of those that it has deleted; `None` if it
+    /// has changed nothing of the table.
+    pub fn changes(&self, table: &Table, tablet: usize, keys: &KeyRange) -> Option<Changes> {
+        let state = self.state.lock();
+        if !state.writes.writes_to(table.id()) {
+            return None;
+        }
+        let is_of_tablet = |key: &[u8]| Arc::ptr_eq(table.tablet_of(key), &table.tablets[tablet]);
+        let of_table = state.writes.of_table(table.id());
+        let wanted = of_table.filter(|change| keys.contains(&change.key) && is_of_tablet(&change.key));
+        Some(wanted.map(|change| (change.key.clone(), change.row.clone())).collect())
+    }
+
     pub fn mark(&self) -> Mark {
         self.state.lock().mark()
     }
@@ -243,21 +270,6 @@ impl Transaction {
         self.engine.undecided.rows_released(keys.len());
         self.engine.released.tell();
     }
-
-    /// Locks the rows that a write has decided on, while it has their latches.
-    fn lock_decided(&self, epoch: u64) -> Result<()> {
-        let mut state = self.state.lock();
-        state.check(epoch)?;
-        let now_micros = self.engine.timeline.now_micros();
-        for key in std::mem::take(&mut state.to_lock) {
-            if self.engine.row_locks.lock(&key, self.id, now_micros) {
-                self.engine.undecided.row_locked();
-                state.locked_bytes += key.bytes();
-                state.locked.push(key);
-            }
-        }
-        state.check_room(&self.engine.budget, self.engine.options.statement_bytes_max)
-    }
 }
 
 impl State {
@@ -268,7 +280,6 @@ impl State {
     /// Returns what is locked no more.
     fn undo_to(&mut self, mark: Mark) -> Vec<LockedKey> {
         self.writes.truncate(mark.changes);
-        self.to_lock.clear();
         let released = self.locked.split_off(mark.locked.min(self.locked.len()));
         self.locked_bytes -= released.iter().map(LockedKey::bytes).sum::<usize>();
         let steps = self.bytes() / STEP_BYTES;
@@ -288,17 +299,19 @@ impl State {
         }
     }
 
+    /// Takes memory for what there is, and for so many bytes that a write would add.
+    ///
     /// # Errors
-    /// `TooLarge` if the changes are more than a log record takes, or than there is memory for.
-    fn check_room(&mut self, budget: &Arc<MemoryBudget>, bytes_max: usize) -> Result<()> {
-        let bytes = self.bytes();
+    /// `TooLarge` if the changes are more than one write may be, or than there is memory for.
+    fn check_room(&mut self, engine: &Engine, added: usize) -> Result<()> {
+        let (bytes, bytes_max) = (self.bytes() + added, engine.options.statement_bytes_max);
         if bytes > bytes_max {
             return Err(Error::too_large(format!(
                 "the transaction changes or locks more than statement_bytes_max ({bytes_max} bytes)"
             )));
         }
         while self.reserved.len() < bytes / STEP_BYTES {
-            let step = Reserved::try_new(budget, STEP_BYTES as u64);
+            let step = Reserved::try_new(&engine.budget, STEP_BYTES as u64);
             let none = || Error::too_large("there is not enough memory for what the transaction changes");
             self.reserved.push(step.ok_or_else(none)?);
         }
@@ -308,6 +321,7 @@ impl State {
 
 impl Drop for Transaction {
     fn drop(&mut self) {
+        self.engine.transactions.forget(self.id);
         let locked = std::mem::take(&mut self.state.get_mut().locked);
         self.release(&locked);
     }
@@ -316,55 +330,6 @@ impl Drop for Transaction {
 impl InTransaction {
     pub fn transaction(&self) -> &Arc<Transaction> {
         &self.transaction
-    }
-
-    /// Notes what `decide` makes of an operation that finds `current`, or what the transaction has made of the row before.
-    fn decide(
-        &self,
-        op: &WriteOp<'_>,
-        current: Option<RowVersion<'_>>,
-        decide: impl FnOnce(Option<RowVersion<'_>>, &mut Vec<u8>) -> Result<Decision>,
-    ) -> Result<()> {
-        let engine = &self.transaction.engine;
-        let state = &mut *self.transaction.state.lock();
-        state.check(self.epoch)?;
-        let mut made = Vec::new();
-        let (decision, seen) = match state.writes.last(op.table.id(), op.key) {
-            Some(last) => {
-                let own = last.row.as_deref();
-                let own = own.map(|row| RowVersion { key: op.key, row, ts: Timestamp::MAX });
-                (decide(own, &mut made)?, Seen::Own)
-            }
-            None => {
-                if let (Some(snapshot), Some(row)) = (self.snapshot, current)
-                    && row.ts > snapshot
-                {
-                    return Err(Error::conflict("the row was changed since the transaction's snapshot"));
-                }
-                let seen = current.map_or(Seen::Nothing, |row| Seen::RowOf(row.ts));
-                (decide(current, &mut made)?, seen)
-            }
-        };
-        let row = match decision {
-            Decision::Keep => {
-                if let Some(reads) = &mut state.reads {
-                    reads.note_key(op.table, op.key);
-                }
-                return Ok(());
-            }
-            Decision::Lock => {
-                state.to_lock.push(engine.locked_key(op, op.key.into()));
-                return Ok(());
-            }
-            Decision::Put => Some(made.into_boxed_slice()),
-            Decision::Proposed => Some(op.row.into()),
-            Decision::Delete => None,
-        };
-        let key = state.writes.push(op.table, op.key, row, seen).clone();
-        if seen != Seen::Own {
-            state.to_lock.push(engine.locked_key(op, key));
-        }
-        state.check_room(&engine.budget, engine.options.statement_bytes_max)
     }
 }
 
@@ -379,11 +344,9 @@ pub struct Author<'a, 'e> {
 }
 
 impl Engine {
-    /// Begins a transaction.
+    /// Begins a transaction, which ends with whoever has it.
     pub fn begin(self: &Arc<Self>) -> Arc<Transaction> {
-        static NEXT: AtomicU64 = AtomicU64::new(NONE + 1);
-        let id = NEXT.fetch_add(1, Relaxed);
-        Arc::new(Transaction { engine: self.clone(), id, state: Mutex::default() })
+        self.transactions.begin(self)
     }
 
     /// As [`write_again`](Self::write_again), of a statement: it does not wait for rows that transactions have locked, but says
@@ -406,16 +369,20 @@ impl Engine {
         let by = By { waits: waits || held.is_some(), holder, blocked: Some(blocked), held };
         let of_ops = if held.is_some() { Some(&mut *ahead) } else { ahead.of_several(ops) };
         let commit = match within {
-            None => self.execute(ops, decide, &mut Writing { by, within: None, scanned: None }, of_ops)?,
+            None => self.execute(
+                ops,
+                decide,
+                &mut Writing { by, staged: None, commit: None, scanned: None },
+                of_ops,
+            )?,
             Some(within) => {
-                let mark = within.transaction.mark();
+                let staged = RefCell::new(Staged::new(within, ops));
                 let mut note = |i: usize, current: Option<RowVersion<'_>>, _: &mut Vec<u8>| {
-                    within.decide(&ops[i], current, |current, row| decide(i, current, row))?;
+                    staged.borrow_mut().decide(i, current, |current, row| decide(i, current, row))?;
                     Ok(Decision::Keep)
                 };
-                let mut writing = Writing { by, within: Some(within), scanned: None };
-                let written = self.execute(ops, &mut note, &mut writing, of_ops);
-                written.inspect_err(|_| within.undo_own(mark))?
+                let mut writing = Writing { by, staged: Some(&staged), commit: None, scanned: None };
+                self.execute(ops, &mut note, &mut writing, of_ops)?
             }
         };
         *ahead = ReadAhead::default();
@@ -428,6 +395,17 @@ impl Engine {
     /// `Conflict` or `Retry` if a row is another than was decided on, what a serializable one has read was changed, or a table was
     /// truncated or altered since; those of [`write_again`](Self::write_again). Nothing was applied then.
     pub fn commit(&self, committing: &Committing, waits: bool, ahead: &mut ReadAhead) -> Result<Commit> {
+        self.commit_as(committing, None, waits, ahead)
+    }
+
+    /// As [`commit`](Self::commit), which may be logged with what is known of it later.
+    fn commit_as(
+        &self,
+        committing: &Committing,
+        tracked: Option<TrackedCommit<'_>>,
+        waits: bool,
+        ahead: &mut ReadAhead,
+    ) -> Result<Commit> {
         let changes = &committing.changes;
         let seen = committing.seen(self, waits)?;
         let read = seen.iter().map(|(table, key, _)| WriteOp { table, key, read: Read::Existing, row: &[] });
@@ -451,8 +429,8 @@ impl Engine {
             }
         };
         let scanned = committing.read.as_ref().map(|read| &read.scanned);
-        let mut writing =
-            Writing { by, within: None, scanned: scanned.filter(|scanned| !scanned.is_empty()) };
+        let scanned = scanned.filter(|scanned| !scanned.is_empty());
+        let mut writing = Writing { by, staged: None, commit: tracked, scanned };
         let commit = self.execute(&ops, &mut decide, &mut writing, ahead.of_several(&ops))?;
         *ahead = ReadAhead::default();
         Ok(commit)
@@ -481,21 +459,6 @@ impl Engine {
         let generation = op.table.tablet_of(&key).generation();
         let hash = self.index.key(generation, &key).hash;
         LockedKey { hash, generation, key }
-    }
-}
-
-impl InTransaction {
-    /// Undoes what a write of this statement has decided that failed.
-    fn undo_own(&self, mark: Mark) {
-        let released = {
-            let mut state = self.transaction.state.lock();
-            // Otherwise more than that was undone.
-            if state.check(self.epoch).is_err() {
-                return;
-            }
-            state.undo_to(mark)
-        };
-        self.transaction.release(&released);
     }
 }
 
@@ -550,13 +513,29 @@ struct By<'a, 'h> {
 }
 
 /// A write of a statement, or of a transaction that is committed.
-struct Writing<'a, 'h> {
+struct Writing<'a, 'h, 'o> {
     by: By<'a, 'h>,
-    within: Option<&'a InTransaction>,
+    /// Of a statement in a transaction.
+    staged: Option<&'a RefCell<Staged<'o>>>,
+    /// Of a commit that can be asked for later.
+    commit: Option<TrackedCommit<'a>>,
+    /// What must not have been written to since it was scanned.
     scanned: Option<&'a Scanned>,
 }
 
-impl Tracks for Writing<'_, '_> {
+/// A commit with a request id, and its result.
+struct TrackedCommit<'a> {
+    execution: Execution<'a>,
+    result: Arc<[u8]>,
+}
+
+impl TrackedCommit<'_> {
+    fn record(&self) -> record::Tracked<'_> {
+        record::Tracked { request: self.execution.request(), result: &self.result }
+    }
+}
+
+impl Tracks for Writing<'_, '_, '_> {
     fn waits(&self) -> bool {
         self.by.waits
     }
@@ -600,15 +579,26 @@ impl Tracks for Writing<'_, '_> {
     }
 
     fn decided(&mut self) -> Result<bool> {
-        match self.within {
-            Some(within) => within.transaction.lock_decided(within.epoch).map(|()| false),
-            None => Ok(false),
+        if let Some(staged) = self.staged {
+            staged.borrow_mut().take_in()?;
         }
+        Ok(self.commit.is_some())
     }
 
     fn start_record(&self, ts: Timestamp, buf: &mut Vec<u8>) {
-        record::start(buf, ts);
+        match &self.commit {
+            Some(commit) => record::start_tracked(buf, ts, commit.record()),
+            None => record::start(buf, ts),
+        }
     }
 
-    fn applied(&mut self, _: &[WriteOp<'_>], _: Lsn, _: &mut Commit) {}
+    fn tracked(&self) -> Option<record::Tracked<'_>> {
+        self.commit.as_ref().map(TrackedCommit::record)
+    }
+
+    fn applied(&mut self, ops: &[WriteOp<'_>], lsn: Lsn, commit: &mut Commit) {
+        let Some(tracked) = &mut self.commit else { return };
+        commit.obligation.merge(on_all(ops, lsn));
+        tracked.execution.finish(*commit, tracked.result.clone());
+    }
 }

@@ -126,6 +126,7 @@ impl Scanned {
             && state.memtables().all(|memtable| memtable.newest_lsn() <= self.since)
             && state.files.files.iter().all(|file| self.is_file_same(file))
     }
+
     /// Neither imported nor changed by position since.
     fn is_file_same(&self, file: &LiveFile) -> bool {
         file.visible_from <= self.snapshot && !file.deletions.has_marks_after(self.snapshot)

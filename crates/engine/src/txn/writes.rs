@@ -51,7 +51,11 @@ pub(super) struct WriteSet {
 const CHANGE_BYTES: usize = size_of::<Change>() + size_of::<(Arc<[u8]>, usize)>() * 2;
 
 fn bytes_of(change: &Change) -> usize {
-    CHANGE_BYTES + change.key.len() + change.row.as_ref().map_or(0, |row| row.len())
+    bytes_of_change(&change.key, change.row.as_deref())
+}
+
+pub(super) fn bytes_of_change(key: &[u8], row: Option<&[u8]>) -> usize {
+    CHANGE_BYTES + key.len() + row.map_or(0, <[u8]>::len)
 }
 
 impl WriteSet {
@@ -71,6 +75,11 @@ impl WriteSet {
     /// The last change of a key.
     pub fn last(&self, table: u64, key: &[u8]) -> Option<&Change> {
         self.last.get(&table)?.get(key).map(|&i| &self.changes[i])
+    }
+
+    /// How many keys are changed, by table.
+    pub fn tables(&self) -> impl Iterator<Item = (u64, usize)> {
+        self.last.iter().map(|(table, keys)| (*table, keys.len())).filter(|(_, keys)| *keys > 0)
     }
 
     /// The last changes of all keys of a table.

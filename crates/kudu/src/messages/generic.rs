@@ -1,7 +1,7 @@
 //! `kudu.server.GenericService`: what each server says of itself.
 
 use crate::messages::common::{AppStatus, HostPort, NodeInstance};
-use prost::Message;
+use prost::{Enumeration, Message};
 
 #[derive(Clone, PartialEq, Message)]
 pub struct GetStatusRequest {}
@@ -75,6 +75,37 @@ pub struct Flag {
     pub tags: Vec<String>,
     #[prost(bool, optional, tag = "4")]
     pub is_default_value: Option<bool>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub struct SetFlagRequest {
+    #[prost(string, required, tag = "1")]
+    pub flag: String,
+    #[prost(string, required, tag = "2")]
+    pub value: String,
+    /// Though it is not safe to change.
+    #[prost(bool, optional, tag = "3")]
+    pub force: Option<bool>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub struct SetFlagResponse {
+    #[prost(enumeration = "SetFlagResult", required, tag = "1")]
+    pub result: i32,
+    #[prost(string, optional, tag = "2")]
+    pub msg: Option<String>,
+    #[prost(string, optional, tag = "3")]
+    pub old_value: Option<String>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Enumeration)]
+#[repr(i32)]
+pub enum SetFlagResult {
+    Unknown = 999,
+    Success = 1,
+    NoSuchFlag = 2,
+    BadValue = 3,
+    NotSafe = 4,
 }
 
 #[derive(Clone, PartialEq, Message)]

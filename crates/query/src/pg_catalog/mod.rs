@@ -14,6 +14,7 @@ mod rewrite;
 mod server;
 mod standard;
 mod table;
+mod transactions;
 mod types;
 
 pub(crate) use functions::{Scope, names as function_names};
@@ -37,7 +38,7 @@ pub(crate) const SCHEMA: &str = "pg_catalog";
 
 /// The schema `name`, if it is one of those that exist in no engine.
 pub(crate) fn schema(name: &str) -> Option<Arc<dyn SchemaProvider>> {
-    let name = [SCHEMA, "information_schema"].into_iter().find(|n| *n == name)?;
+    let name = [SCHEMA, "information_schema", transactions::SCHEMA].into_iter().find(|n| *n == name)?;
     Some(Arc::new(SystemSchema { name }))
 }
 
@@ -52,7 +53,7 @@ pub(crate) fn register(state: &mut SessionState) -> Result<()> {
     Ok(())
 }
 
-/// `pg_catalog` or `information_schema`.
+/// `pg_catalog`, `information_schema` or `system`.
 #[derive(Debug)]
 struct SystemSchema {
     name: &'static str,

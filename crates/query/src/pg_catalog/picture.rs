@@ -5,6 +5,7 @@ use super::table::{SystemTable, system_tables};
 use crate::catalog::{database_name, search_path};
 use crate::context::StatementView;
 use crate::settings;
+use oribi_engine::Engine;
 use oribi_types::TableDefinition;
 use std::sync::Arc;
 
@@ -29,6 +30,8 @@ pub struct Picture {
     pub tables: Vec<UserTable>,
     /// The session's settings with their values.
     pub settings: Vec<(String, String)>,
+    /// For what is asked of the engine when it is looked at; `None` in tests.
+    pub engine: Option<Arc<Engine>>,
 }
 
 pub struct Namespace {
@@ -50,6 +53,7 @@ impl Picture {
         picture.user = view.session.user.clone();
         picture.path = search_path(&view.session);
         picture.settings = settings::all(&view.session);
+        picture.engine = Some(Arc::clone(&view.engine));
         for schema in view.catalog.schemas() {
             for table in view.catalog.tables(schema) {
                 picture.add(table.id(), table.definition(), table.estimated_rows());
@@ -78,6 +82,7 @@ impl Picture {
             namespaces,
             tables: Vec::new(),
             settings: Vec::new(),
+            engine: None,
         }
     }
 
@@ -96,11 +101,15 @@ impl Picture {
         self.namespaces.iter().find(|n| n.oid == oid).map(|n| n.name.as_str())
     }
 
-    /// System tables with their oids and those of their schemas.
+    /// PostgreSQL's system tables with their oids and those of their schemas.
     pub fn system(&self) -> impl Iterator<Item = (i64, i64, &'static SystemTable)> {
-        system_tables().iter().enumerate().map(|(i, table)| {
-            let namespace = if table.schema == "pg_catalog" { PG_CATALOG } else { INFORMATION_SCHEMA };
-            (SYSTEM_TABLES + i as i64, namespace, table)
+        system_tables().iter().enumerate().filter_map(|(i, table)| {
+            let namespace = match table.schema {
+                "pg_catalog" => PG_CATALOG,
+                "information_schema" => INFORMATION_SCHEMA,
+                _ => return None,
+            };
+            Some((SYSTEM_TABLES + i as i64, namespace, table))
         })
     }
 

@@ -10,7 +10,7 @@ use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use datafusion::common::{DataFusionError, Result};
 use std::sync::{Arc, LazyLock};
 
-/// A table of `pg_catalog` or `information_schema`.
+/// A table of `pg_catalog`, `information_schema` or `system`.
 #[derive(Debug)]
 pub struct SystemTable {
     pub schema: &'static str,
@@ -64,8 +64,13 @@ pub type Declaration = (&'static str, &'static str, &'static str, fn(&Picture) -
 /// All system tables.
 pub fn system_tables() -> &'static [SystemTable] {
     static TABLES: LazyLock<Vec<SystemTable>> = LazyLock::new(|| {
-        let declared =
-            [super::relations::TABLES, super::server::TABLES, super::empty::TABLES, super::standard::TABLES];
+        let declared = [
+            super::relations::TABLES,
+            super::server::TABLES,
+            super::empty::TABLES,
+            super::standard::TABLES,
+            super::transactions::TABLES,
+        ];
         declared.into_iter().flatten().map(|declaration| SystemTable::declare(*declaration)).collect()
     });
     &TABLES

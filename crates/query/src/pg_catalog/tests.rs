@@ -42,7 +42,7 @@ fn context() -> SessionContext {
     let context = SessionContext::new_with_config(config);
     let mut state = context.state();
     let catalog = MemoryCatalogProvider::new();
-    for name in [SCHEMA, "information_schema"] {
+    for name in [SCHEMA, "information_schema", transactions::SCHEMA] {
         catalog.register_schema(name, Arc::new(SystemSchema { name })).unwrap();
     }
     state.catalog_list().register_catalog("oribi".to_owned(), Arc::new(catalog));

@@ -8,6 +8,7 @@ mod random;
 mod scan;
 mod simple_query;
 mod tpch;
+mod txn_writes;
 
 use oribi_types::Result;
 
@@ -25,6 +26,8 @@ pub enum PerfCommand {
     SimpleQuery(simple_query::SimpleQuery),
     /// The 22 queries of TPC-H
     Tpch(tpch::TpchCommand),
+    /// Writes of one row in a transaction and alone, over Kudu's protocol, of Oribi or of Kudu
+    TxnWrites(txn_writes::TxnWritesCommand),
 }
 
 pub fn run(command: &PerfCommand) -> Result<()> {
@@ -35,5 +38,6 @@ pub fn run(command: &PerfCommand) -> Result<()> {
         PerfCommand::Scan(command) => scan::run(command),
         PerfCommand::SimpleQuery(command) => simple_query::run(command),
         PerfCommand::Tpch(command) => tpch::run(command),
+        PerfCommand::TxnWrites(command) => txn_writes::run(command),
     }
 }

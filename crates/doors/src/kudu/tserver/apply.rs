@@ -5,8 +5,8 @@ use super::rows::{Change, Operation, ROWS_MAX, Rows, encode_new};
 use crate::kudu::services::May;
 use crate::kudu::status;
 use oribi_engine::{
-    Answered, Commit, Decision, Engine, Obligation, Presence, Read, ReadAhead, Request, RowVersion, Tracked,
-    UnderWay, WriteOp,
+    Answered, Blocked, Commit, Decision, Engine, InTransaction, Obligation, Presence, Read, ReadAhead,
+    Request, RowVersion, Tracked, UnderWay, WriteOp,
 };
 use oribi_kudu::frame::FRAME_BYTES_MAX;
 use oribi_kudu::messages::common::{AppStatus, StatusCode};
@@ -15,7 +15,7 @@ use oribi_kudu::row_operations::OperationType;
 use oribi_kudu::rpc::RequestId;
 use oribi_types::{Error, ErrorKind, Result};
 use prost::Message;
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 
 /// What became of a request.
 pub(super) enum Applied {
@@ -28,6 +28,8 @@ pub(super) enum Applied {
     NeedsFiles,
     /// It was not applied: others must be waited for.
     NeedsTurn,
+    /// It was not applied: a transaction has locked a row.
+    NeedsRow(Blocked),
 }
 
 /// Whether files have to be read, most likely: for a row that is not in memory, and may be in one.
@@ -38,20 +40,26 @@ fn needs_files(engine: &Engine, ops: &[WriteOp<'_>]) -> bool {
     ops.iter().any(in_files)
 }
 
-/// Applies `rows` in their order, as one record of the log. A row that fails does not undo the others. A request of an id that
+/// Applies `rows` in their order, as one record of the log, or adds them to a transaction. A row that fails does not undo the others. A request of an id that
 /// was applied before changes nothing, and is answered as it was then. Nothing is applied that would have to do what it may not.
 ///
 /// # Errors
-/// Those of [`Engine::write_tracked`]; nothing was applied then.
+/// Those of [`Engine::write_tracked`], and of [`Engine::write_kept`]; nothing was applied then.
+#[allow(clippy::too_many_arguments)]
 pub(super) fn apply(
     engine: &Engine,
     plan: &RowPlan,
     rows: &Rows<'_>,
     request_id: Option<&RequestId>,
+    within: Option<&InTransaction>,
     may: May,
     ahead: &mut ReadAhead,
 ) -> Result<Applied> {
-    let ops = rows.write_ops(plan);
+    let mut ops = rows.write_ops(plan);
+    if within.is_some() {
+        // What it is decided on is compared when the transaction is committed.
+        ops.iter_mut().for_each(|op| op.read = Read::Existing);
+    }
     if may == May::WaitForNothing && needs_files(engine, &ops) {
         return Ok(Applied::NeedsFiles);
     }
@@ -60,19 +68,32 @@ pub(super) fn apply(
     let mut decide = |i: usize, current: Option<RowVersion<'_>>, row: &mut Vec<u8>| {
         decide(plan, rows, &rows.operations[i], current, row, &mut tally.borrow_mut())
     };
-    let (commit, mut response) = match request_id {
-        None if ops.is_empty() => {
+    // Of most writes there is nothing to say, and nothing is kept.
+    let mut answer = |out: &mut Vec<u8>| out.extend(tally.borrow().response(rows).encode_to_vec());
+    let request = request_id.map(request);
+    let (commit, mut response) = match (within, request) {
+        (Some(within), request) => {
+            let blocked = Cell::new(None);
+            let by = (within, &blocked);
+            match engine.write_kept(by, waits, request.as_ref(), &ops, &mut decide, &mut answer, ahead) {
+                Ok(Tracked::Answered(answered)) => (answered.commit, response_of(&answered)?),
+                Ok(Tracked::UnderWay(under_way)) => return Ok(Applied::Again(under_way)),
+                Ok(Tracked::Stale) => return Ok(Applied::Stale),
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                    return Ok(blocked.take().map_or(Applied::NeedsTurn, Applied::NeedsRow));
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        (None, None) if ops.is_empty() => {
             let commit = Commit { ts: engine.read_view().ts, obligation: Obligation::default() };
             (commit, tally.borrow().response(rows))
         }
-        None => match engine.write_again(waits, &ops, &mut decide, ahead) {
+        (None, None) => match engine.write_again(waits, &ops, &mut decide, ahead) {
             Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(Applied::NeedsTurn),
             written => (written?, tally.borrow().response(rows)),
         },
-        Some(id) => {
-            // Of most writes there is nothing to say, and nothing is kept.
-            let mut answer = |out: &mut Vec<u8>| out.extend(tally.borrow().response(rows).encode_to_vec());
-            let request = request(id);
+        (None, Some(request)) => {
             let written = engine.write_tracked_again(waits, &request, &ops, &mut decide, &mut answer, ahead);
             let tracked = match written {
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(Applied::NeedsTurn),

@@ -7,7 +7,7 @@ use super::spec::ScanSpec;
 use crate::kudu::call::{Call, too_busy};
 use crate::kudu::node::Node;
 use crate::kudu::services::{Handled, Work};
-use crate::kudu::status;
+use crate::kudu::{status, transaction_table, transactions};
 use bytes::Bytes;
 use oribi_engine::Obligation;
 use oribi_kudu::messages::common::StatusCode;
@@ -140,7 +140,13 @@ pub(super) fn new_scanner(node: &Arc<Node>, request: &NewScanRequest) -> Result<
     let (entry, tablet) =
         directory.tablet(&request.tablet_id).map_err(|e| Refused::new(&e, Code::TabletNotFound))?;
     let spec = ScanSpec::new(entry, tablet.number, request);
-    let spec = spec.map_err(|e| Refused::new(&e, Code::InvalidScanSpec))?;
+    let mut spec = spec.map_err(|e| Refused::new(&e, Code::InvalidScanSpec))?;
+    if entry.is_of_transactions() {
+        let rows = transaction_table::rows(&node.engine, &spec.table);
+        spec.own = Some(rows.map_err(|e| Refused::new(&e, Code::UnknownError))?);
+    } else if let Some(id) = request.txn_id {
+        spec.see_changes_of(&*transactions::open(&node.engine, id)?);
+    }
     let chosen = choose(node, request)?;
     let scanner = Scanner::open(&node.engine, spec, chosen.snapshot);
     Ok((scanner.map_err(|e| Refused::new(&e, Code::UnknownError))?, chosen.is_told))

@@ -4,10 +4,12 @@
 use super::spec::ScanSpec;
 use arrow::array::RecordBatch;
 use oribi_engine::{
-    Engine, FileScan, KeyRange, MemoryColumns, Obligation, RangeReader, RowSelection, Snapshot, TabletScan,
+    Changes, Engine, FileScan, KeyRange, MemoryColumns, Obligation, RangeReader, RowSelection, RowVersion,
+    Snapshot, TabletScan,
 };
-use oribi_types::Result;
 use oribi_types::batch::BatchBuilder;
+use oribi_types::{Result, Timestamp};
+use std::iter::Peekable;
 use std::sync::Arc;
 
 /// Rows of a batch that is made of a range, of so many bytes at most, about; and those that are read at a time.
@@ -23,6 +25,8 @@ pub(super) enum Source {
     Nothing,
     Tablet(TabletSource),
     Range(Box<RangeReader>),
+    /// Rows in the order of their keys, with what a transaction has made of them.
+    Merged(Box<Merged>),
 }
 
 /// A range of no more rows is read in order whatever else there is: it lies in a page or two of each column.
@@ -49,6 +53,13 @@ impl Source {
     pub fn open(engine: &Arc<Engine>, spec: &ScanSpec, snapshot: &Arc<Snapshot>) -> Result<Self> {
         if spec.is_empty() {
             return Ok(Source::Nothing);
+        }
+        if let Some(own) = &spec.own {
+            let keys = spec.keys.clone().unwrap_or_default();
+            let own = own.clone().into_iter().filter(|(key, _)| keys.contains(key)).collect();
+            let range = || engine.range(&spec.table, spec.tablet, keys, &spec.read, snapshot);
+            let reader = spec.is_stored.then(range);
+            return Ok(Source::Merged(Box::new(Merged::new(reader, own))));
         }
         if let Some(keys) = &spec.keys
             && (spec.is_ordered() || is_short(engine, spec, keys))
@@ -86,6 +97,7 @@ impl Source {
                 }
                 if builder.rows() == 0 { Ok(None) } else { builder.finish().map(Some) }
             }
+            Source::Merged(merged) => merged.next(spec),
         }
     }
 
@@ -95,7 +107,53 @@ impl Source {
             Source::Nothing => Obligation::default(),
             Source::Tablet(tablet) => tablet.obligation,
             Source::Range(reader) => reader.obligation(),
+            Source::Merged(merged) => {
+                merged.reader.as_ref().map_or_else(Obligation::default, RangeReader::obligation)
+            }
         }
+    }
+}
+
+/// The rows that others see too, and those of a transaction in their places.
+pub(super) struct Merged {
+    /// `None` if there are no others.
+    reader: Option<RangeReader>,
+    /// Those that were not come to.
+    own: Peekable<<Changes as IntoIterator>::IntoIter>,
+    has_ended: bool,
+}
+
+impl Merged {
+    fn new(reader: Option<RangeReader>, own: Changes) -> Self {
+        Merged { reader, own: own.into_iter().peekable(), has_ended: false }
+    }
+
+    fn next(&mut self, spec: &ScanSpec) -> Result<Option<RecordBatch>> {
+        let mut builder = BatchBuilder::new(spec.table.schema_ref(), &spec.read, false);
+        let mut bytes = 0;
+        while builder.rows() < BATCH_ROWS && bytes < BATCH_BYTES && !self.has_ended {
+            let Merged { reader, own, .. } = self;
+            let mut push = |key: &[u8], row: &[u8], ts: Timestamp| {
+                bytes += key.len() + row.len();
+                builder.push(key, row, ts)
+            };
+            let merge = |row: RowVersion<'_>| {
+                let mut is_changed = false;
+                while let Some((key, own)) = own.next_if(|(key, _)| **key <= *row.key) {
+                    is_changed = *key == *row.key;
+                    own.map_or(Ok(()), |own| push(&key, &own, Timestamp::MAX))?;
+                }
+                if is_changed { Ok(()) } else { push(row.key, row.row, row.ts) }
+            };
+            let read = reader.as_mut().map_or(Ok(0), |reader| reader.read(ROWS_AT_ONCE, merge))?;
+            if read == 0 {
+                for (key, own) in own.by_ref().take(BATCH_ROWS) {
+                    own.map_or(Ok(()), |own| push(&key, &own, Timestamp::MAX))?;
+                }
+                self.has_ended = own.peek().is_none();
+            }
+        }
+        if builder.rows() == 0 { Ok(None) } else { builder.finish().map(Some) }
     }
 }
 

@@ -2,12 +2,13 @@
 
 use super::keys;
 use crate::kudu::directory::TableEntry;
-use crate::kudu::schema;
+use crate::kudu::{schema, transaction_table};
 use arrow::array::{BooleanArray, RecordBatch};
 use arrow::compute::{and, filter_record_batch};
-use oribi_engine::{KeyRange, Table};
+use oribi_engine::{Changes, KeyRange, Table, Transaction};
 use oribi_kudu::column::WireColumn;
 use oribi_kudu::key;
+use oribi_kudu::messages::common::ColumnSchema;
 use oribi_kudu::messages::tserver::{NewScanRequest, OrderMode};
 use oribi_kudu::predicate::{ColumnPredicate, Test};
 use oribi_types::{ColumnType, Error, Result};
@@ -27,6 +28,11 @@ pub(super) struct ScanSpec {
     tests: Vec<ColumnTest>,
     /// Which keys, if not all of them.
     pub keys: Option<KeyRange>,
+    /// Rows that are shown though the tablet does not have them, or instead of those that it has: what the scan's transaction has made
+    /// of them, or all that the [table of transactions](crate::kudu::transaction_table) has.
+    pub own: Option<Changes>,
+    /// Whether the table has rows beside.
+    pub is_stored: bool,
     /// For each column of the key its position in `read`, if the last key is returned.
     key: Option<Vec<usize>>,
     /// Most rows to return.
@@ -54,7 +60,11 @@ impl ScanSpec {
         }
         let table = entry.table.clone();
         let ours = table.schema();
-        let wanted = request.projected_columns.iter().map(|column| schema::find(&ours, column));
+        let find = |column: &ColumnSchema| match entry.is_of_transactions() {
+            true => schema::find(&ours, &transaction_table::stored(column.clone())),
+            false => schema::find(&ours, column),
+        };
+        let wanted = request.projected_columns.iter().map(find);
         let wanted = wanted.collect::<Result<Vec<usize>>>()?;
         let mut read = Vec::new();
         let mut place = |position: usize| {
@@ -81,6 +91,8 @@ impl ScanSpec {
         let keys = keys::of_request(&ours, request, of_key)?;
         Ok(ScanSpec {
             keys: keys.or(is_ordered.then(KeyRange::default)),
+            own: None,
+            is_stored: !entry.is_of_transactions(),
             columns: wanted.iter().map(|position| all[*position].clone()).collect(),
             tablet,
             output,
@@ -91,6 +103,12 @@ impl ScanSpec {
             read,
             table,
         })
+    }
+
+    /// Has the scan see what a transaction has changed so far.
+    pub fn see_changes_of(&mut self, transaction: &Transaction) {
+        let keys = self.keys.clone().unwrap_or_default();
+        self.own = transaction.changes(&self.table, self.tablet, &keys);
     }
 
     /// Whether no row can pass.

@@ -17,7 +17,7 @@ use std::sync::Arc;
 pub(super) fn list(node: &Node, request: &ListTabletsRequest) -> ListTabletsResponse {
     let directory = node.directory();
     let mut response = ListTabletsResponse::default();
-    for entry in directory.tables() {
+    for entry in directory.tables_with_tablets() {
         let Ok(shape) = entry.shape() else { continue };
         let with_schema = request.need_schema_info();
         response.status_and_schema.extend(shape.tablets.iter().map(|tablet| StatusAndSchema {

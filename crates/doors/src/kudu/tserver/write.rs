@@ -5,16 +5,17 @@ use super::plan::RowPlan;
 use super::rows::Rows;
 use crate::kudu::call::{Answer, Call, too_busy};
 use crate::kudu::node::Node;
-use crate::kudu::services::{Done, Handled, May, Work};
-use crate::kudu::status;
+use crate::kudu::services::{Done, Handled, May, ROW_WAIT_MAX, Work};
+use crate::kudu::{status, transactions};
 use bytes::Bytes;
-use oribi_engine::{ReadAhead, Reserved, Table};
+use oribi_engine::{Blocked, InTransaction, ReadAhead, Reserved, RowWait, Table};
 use oribi_kudu::messages::common::StatusCode;
 use oribi_kudu::messages::tserver::TabletServerError;
 use oribi_kudu::messages::tserver::{TabletServerErrorCode as Code, WriteRequest, WriteResponse};
 use oribi_kudu::rpc::{ErrorCode, ErrorStatus};
 use oribi_types::{Error, ErrorKind, Result, Timestamp};
 use std::sync::Arc;
+use tokio::time::Instant;
 
 /// A request with rows of so many bytes at most is executed by the thread that received it, if what it replaces is in memory:
 /// some hundred rows, which take about as long as handing them over twice.
@@ -67,10 +68,6 @@ pub(super) fn handle(node: &Arc<Node>, plans: &mut RowPlans, call: Call) -> Hand
 type Planned = Result<Arc<RowPlan>, TabletServerError>;
 
 fn plan(node: &Node, plans: &mut RowPlans, request: &WriteRequest) -> Planned {
-    if request.txn_id.is_some() {
-        let why = "transactions over several writes are not supported";
-        return Err(TabletServerError::new(Code::TxnIllegalState, StatusCode::NotSupported, why));
-    }
     let directory = node.directory();
     let (entry, _) =
         directory.tablet(&request.tablet_id).map_err(|e| status::tserver(&e, Code::TabletNotFound))?;
@@ -78,6 +75,18 @@ fn plan(node: &Node, plans: &mut RowPlans, request: &WriteRequest) -> Planned {
         TabletServerError::new(Code::InvalidSchema, StatusCode::InvalidArgument, "the request has no schema")
     })?;
     plans.of(&entry.table, columns).map_err(|e| status::tserver(&e, Code::MismatchedSchema))
+}
+
+/// Why a write was not made.
+enum Refused {
+    Because(Error),
+    Error(TabletServerError),
+}
+
+impl From<Error> for Refused {
+    fn from(error: Error) -> Self {
+        Refused::Because(error)
+    }
 }
 
 /// A request on its way to its answer, with what one attempt leaves to the next.
@@ -89,21 +98,28 @@ struct Write {
     /// The rows as they were read, and the memory that they are counted with while they wait.
     kept: Option<(Rows<'static>, Reserved)>,
     ahead: ReadAhead,
+    /// Until when it waits for rows that transactions have locked, if it does.
+    row_deadline: Option<Instant>,
 }
 
 impl Write {
     fn new(node: Arc<Node>, planned: Planned, call: Call, request: WriteRequest) -> Self {
-        Write { node, planned, call, request, kept: None, ahead: ReadAhead::default() }
+        Write { node, planned, call, request, kept: None, ahead: ReadAhead::default(), row_deadline: None }
     }
 
     fn attempt(&mut self, may: May) -> Done {
         let refused = match self.planned.clone() {
-            Ok(plan) => match self.apply(plan, may) {
+            Ok(plan) => match self.within().and_then(|within| Ok(self.apply(plan, within.as_ref(), may)?)) {
+                Ok(Applied::NeedsRow(blocked)) => match self.wait_for_row(blocked) {
+                    Ok(wait) => return Done::NeedsRow(wait),
+                    Err(error) => error,
+                },
                 Ok(applied) => return done(&self.call, applied),
-                Err(error) if error.kind() == ErrorKind::Retry => {
+                Err(Refused::Error(error)) => error,
+                Err(Refused::Because(error)) if error.kind() == ErrorKind::Retry => {
                     return Done::Answer(self.call.fail(&too_busy(error.message())));
                 }
-                Err(error) => status::tserver(&error, Code::InvalidRowBlock),
+                Err(Refused::Because(error)) => status::tserver(&error, Code::InvalidRowBlock),
             },
             Err(error) => error,
         };
@@ -114,7 +130,24 @@ impl Write {
         }
     }
 
-    fn apply(&mut self, mut plan: Arc<RowPlan>, may: May) -> Result<Applied> {
+    /// The transaction that it is of, if it is of one.
+    fn within(&self) -> Result<Option<InTransaction>, Refused> {
+        let Some(id) = self.request.txn_id else { return Ok(None) };
+        let transaction = transactions::open(&self.node.engine, id).map_err(Refused::Error)?;
+        Ok(Some(transaction.begin_statement(None)))
+    }
+
+    /// # Errors
+    /// What to answer if it has waited for too long, or that would never end.
+    fn wait_for_row(&mut self, blocked: Blocked) -> Result<RowWait, TabletServerError> {
+        let deadline = *self.row_deadline.get_or_insert_with(|| Instant::now() + ROW_WAIT_MAX);
+        match self.request.txn_id {
+            Some(id) if Instant::now() < deadline => transactions::wait(&self.node.engine, id, blocked),
+            _ => Err(transactions::row_is_locked()),
+        }
+    }
+
+    fn apply(&mut self, mut plan: Arc<RowPlan>, within: Option<&InTransaction>, may: May) -> Result<Applied> {
         let engine = &self.node.engine;
         if let Some(seen) = self.request.propagated_timestamp {
             match engine.precede(may == May::WaitForOthers, Timestamp(seen)) {
@@ -133,12 +166,13 @@ impl Write {
                 Some((read, _)) => read,
                 None => Rows::read(&plan, &rows, &indirect, engine.options().statement_bytes_max)?,
             };
-            match apply(engine, &plan, &read, self.call.request_id.as_ref(), may, &mut self.ahead) {
+            let id = self.call.request_id.as_ref();
+            match apply(engine, &plan, &read, id, within, may, &mut self.ahead) {
                 Err(error) if error.kind() == ErrorKind::Retry && attempts_left > 0 => {
                     plan = Arc::new(plan_again(&self.node, &plan, &self.request)?);
                     self.planned = Ok(plan.clone());
                 }
-                Ok(needs @ (Applied::NeedsFiles | Applied::NeedsTurn)) => {
+                Ok(needs @ (Applied::NeedsFiles | Applied::NeedsTurn | Applied::NeedsRow(_))) => {
                     self.kept = read.owned().and_then(|read| {
                         let room = Reserved::try_new(engine.memory(), read.bytes() as u64)?;
                         Some((read, room))
@@ -156,7 +190,8 @@ fn done(call: &Call, applied: Applied) -> Done {
         Applied::Response(response, obligation) => call.answer(&response).resting_on(obligation),
         Applied::Again(under_way) => return Done::Again(under_way),
         Applied::NeedsFiles => return Done::NeedsFiles,
-        Applied::NeedsTurn => return Done::NeedsTurn,
+        // Who is told of the row has waited for it.
+        Applied::NeedsTurn | Applied::NeedsRow(_) => return Done::NeedsTurn,
         Applied::Stale => {
             let why = "the request was answered, and its result is forgotten";
             call.fail(&ErrorStatus::new(ErrorCode::RequestStale, why))
@@ -193,7 +228,7 @@ mod tests {
         match write.attempt(may) {
             Done::Answer(_) => true,
             Done::NeedsFiles => false,
-            Done::NeedsTurn | Done::Again(_) => unreachable!("nobody else has it"),
+            Done::NeedsTurn | Done::NeedsRow(_) | Done::Again(_) => unreachable!("nobody else has it"),
         }
     }
 

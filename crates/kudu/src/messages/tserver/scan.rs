@@ -70,6 +70,9 @@ pub struct NewScanRequest {
     /// Return what changed between this time and the snapshot.
     #[prost(fixed64, optional, tag = "16")]
     pub snap_start_timestamp: Option<u64>,
+    /// Oribi's own: the transaction whose rows are seen too. Kudu's servers do not know it, and show none of them.
+    #[prost(int64, optional, tag = "1000")]
+    pub txn_id: Option<i64>,
 }
 
 /// Cells of timestamps take 16 bytes in row-wise results.

@@ -1,5 +1,6 @@
 package org.apache.kudu.client;
 
+import java.io.IOException;
 import java.lang.reflect.Field;
 import java.nio.ByteBuffer;
 import java.nio.ByteOrder;
@@ -10,7 +11,7 @@ import org.apache.kudu.Hash.HashAlgorithm;
 import org.apache.kudu.shaded.com.google.protobuf.ByteString;
 import org.apache.kudu.util.HashUtil;
 
-/** What the client keeps to its package: how to break its connections, timestamps, predicates that it only passes on. */
+/** What the client keeps to its package: how to break its connections, timestamps, tokens, predicates that it only passes on. */
 public final class Internals {
   private Internals() {}
 
@@ -24,6 +25,16 @@ public final class Internals {
     Field asynchronous = KuduScanner.class.getDeclaredField("asyncScanner");
     asynchronous.setAccessible(true);
     return ((AsyncKuduScanner) asynchronous.get(scanner)).getSnapshotTimestamp();
+  }
+
+  /** A transaction's token, with which another client keeps it alive, or does not. */
+  public static byte[] token(KuduTransaction transaction, boolean keepsAlive) throws IOException {
+    return transaction.serialize(new KuduTransaction.SerializationOptions().setEnableKeepalive(keepsAlive));
+  }
+
+  /** The transaction of a token, in a client. */
+  public static KuduTransaction transaction(KuduClient client, byte[] token) throws IOException {
+    return KuduTransaction.deserialize(token, client.asyncClient);
   }
 
   /** The bytes of a number, as predicates have them. */
