@@ -498,15 +498,16 @@ impl Timeline {
         Snapshot { timeline: self.clone(), ts, now_micros }
     }
 
-    /// Registers a snapshot at `ts`, which is not above the watermark; `None` if that is below the horizon.
-    pub fn register_at(self: &Arc<Self>, ts: Timestamp) -> Option<Snapshot> {
+    /// Registers a snapshot at `ts`, which is not above the watermark, with the clock at `now_micros` if that is past; `None` if it
+    /// is below the horizon.
+    pub fn register_at(self: &Arc<Self>, ts: Timestamp, now_micros: u64) -> Option<Snapshot> {
         let mut snapshots = self.snapshots.lock();
         let watermark = self.watermark();
         debug_assert!(ts <= watermark, "what comes after the watermark is not applied");
         if ts < snapshots.first().map_or(watermark, |oldest| oldest.ts) {
             return None;
         }
-        let now_micros = self.clock.now_micros();
+        let now_micros = self.clock.now_micros().min(now_micros);
         let i = snapshots.partition_point(|registered| registered.ts < ts);
         match snapshots.get_mut(i).filter(|registered| registered.ts == ts) {
             Some(registered) => {
@@ -523,9 +524,9 @@ impl Timeline {
     pub fn register_history(self: &Arc<Self>, ts: Timestamp) -> Snapshot {
         let mut snapshots = self.snapshots.lock();
         debug_assert!(snapshots.is_empty() && ts <= self.watermark());
-        let now_micros = self.clock.now_micros();
-        snapshots.push(Registered { ts, count: 1, now_micros });
-        Snapshot { timeline: self.clone(), ts, now_micros }
+        // By which clocks those judged that were there before is not known.
+        snapshots.push(Registered { ts, count: 1, now_micros: 0 });
+        Snapshot { timeline: self.clone(), ts, now_micros: self.clock.now_micros() }
     }
 
     /// No snapshot reads below this timestamp.
