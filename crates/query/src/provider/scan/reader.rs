@@ -125,7 +125,7 @@ impl Reader {
             Some(Current::Group(group)) => self.read_group(group)?,
             Some(Current::Late(group)) => self.read_late(group)?,
             Some(Current::Memory(rows)) => self.read_memory(rows).await?,
-            None => match self.work.next(&self.source, &self.counts.pruning).await? {
+            None => match self.work.next(&self.source, &self.counts.pruning, &self.reservation).await? {
                 Some(Piece::Group { file, group, within }) => {
                     self.begin_group(&file, group, within)?;
                     // One of which few rows pass was tested as a whole.
