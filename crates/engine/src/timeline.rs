@@ -477,6 +477,14 @@ impl Timeline {
         self.writes.lock().is_scarce
     }
 
+    /// Whether all writes that have a timestamp by now are at or below `ts`, and complete.
+    ///
+    /// By the lock: whoever had seen a trace of another write, made after that took its timestamp, finds it here.
+    pub fn is_quiet_at(&self, ts: Timestamp) -> bool {
+        let writes = self.writes.lock();
+        writes.in_flight.is_empty() && self.last() <= ts
+    }
+
     /// The highest timestamp taken so far.
     pub fn last(&self) -> Timestamp {
         Timestamp(self.last.load(Ordering::Relaxed))

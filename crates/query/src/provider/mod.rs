@@ -258,7 +258,6 @@ impl OribiTable {
             return Ok(Arc::new(EmptyExec::new(project_schema(&self.columns.arrow, projection)?)));
         }
         let partitions = partitions(&outline).min(state.config().target_partitions());
-        let statistics = self.statistics(view, &outline, &tablets, projection).await?;
         let plan = scan::Plan { tablets, partitions, batch_rows, statistics };
         let of = (view, &self.table, &self.columns);
         Ok(DataSourceExec::from_data_source(TableSource::new(of, plan, projection, limit)?))
@@ -276,6 +275,7 @@ fn partitions(outline: &Outline) -> usize {
 }
 
 impl fmt::Debug for OribiTable {
+        let statistics = self.statistics(view, &outline, projection).await?;
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "OribiTable({})", self.name())
     }
