@@ -7,7 +7,7 @@ use crate::catalog::Table;
 use crate::engine::Engine;
 use crate::expiry::Looks;
 use crate::pages::Ages;
-use crate::tablet::{Tablet, TabletId};
+use crate::tablet::{LiveFile, Tablet, TabletId};
 use crate::trouble::{Part, Troubles};
 use oribi_env::Priority;
 use oribi_env::locks::{self, Condvar, Mutex};
@@ -401,13 +401,14 @@ impl Engine {
         unflushed.filter(|u| u.first_lsn < u64::MAX).collect()
     }
 
-    /// Tells the budget what the indexes of the live SSTables take.
+    /// Tells the budget what the indexes of the live SSTables take, and their marks.
     fn measure_indexes(&self) {
         let catalog = self.catalog();
         let tablets = catalog.all_tables().flat_map(|table| &table.tablets);
         let bytes = tablets.map(|tablet| {
             let files = &tablet.state().files.files;
-            files.iter().map(|file| file.sstable.memory_bytes() as u64).sum::<u64>()
+            let of_file = |file: &Arc<LiveFile>| file.sstable.memory_bytes() + file.deletions.memory_bytes();
+            files.iter().map(|file| of_file(file) as u64).sum::<u64>()
         });
         self.budget.set_indexes(bytes.sum());
     }

@@ -119,6 +119,12 @@ impl Deletions {
         self.folded.len() + self.recent.len() as u64
     }
 
+    /// Memory that they take, with the bits that scans have made of them.
+    pub fn memory_bytes(&self) -> usize {
+        let bits = self.hidden.get().map_or(0, Hidden::memory_bytes);
+        self.folded.serialized_size() + self.recent.capacity() * size_of::<(u32, Timestamp)>() + bits
+    }
+
     /// Writes and syncs the marks file (not its folder).
     ///
     /// # Errors
@@ -226,6 +232,14 @@ mod tests {
         assert_eq!(deletions.deleted_at(5), Some(ts(20)));
         assert!(deletions.hidden_at(ts(9), 9).is_err());
         assert_eq!(deletions.hidden_at(ts(15), 9).unwrap().len(), 1);
+    }
+
+    #[test]
+    fn the_bits_that_scans_made_are_counted() {
+        let deletions = Deletions::default().with([(3, ts(10))], ts(15));
+        let before = deletions.memory_bytes();
+        deletions.hidden_at(ts(20), 80_000).unwrap();
+        assert!((10_000..12_000).contains(&(deletions.memory_bytes() - before)));
     }
 
     #[test]

@@ -221,12 +221,21 @@ impl Engine {
     /// # Errors
     /// Those of [`observe`](Self::observe), for a timestamp above the watermark.
     pub fn snapshot_at(&self, ts: Timestamp) -> Result<Option<Snapshot>> {
+        self.snapshot_as_of(ts, u64::MAX)
+    }
+
+    /// As [`snapshot_at`](Self::snapshot_at), which judges expiry by the clock as it was at `now_micros`, if that is past: what
+    /// another snapshot at `ts` sees that has judged so and is still there, or was when the folder was closed.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn snapshot_as_of(&self, ts: Timestamp, now_micros: u64) -> Result<Option<Snapshot>> {
         // It keeps the horizon where it is while the clock is moved.
         let newest = self.snapshot();
         if ts > newest.ts() {
             self.observe(ts)?;
         }
-        Ok(self.timeline.register_at(ts))
+        Ok(self.timeline.register_at(ts, now_micros))
     }
 
     /// Of an engine that was opened with [`keeps_history`](crate::EngineOptions::keeps_history), once: a snapshot at or

@@ -46,6 +46,11 @@ impl Hidden {
         self.rows == 0
     }
 
+    /// A bit for each row of the file, if there are any.
+    pub fn memory_bytes(&self) -> usize {
+        self.seen.as_ref().map_or(0, |seen| seen.inner().capacity())
+    }
+
     pub fn contains(&self, row: u32) -> bool {
         self.seen.as_ref().is_some_and(|seen| !seen.value(row as usize))
     }

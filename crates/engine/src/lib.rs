@@ -73,7 +73,9 @@ pub use partitions::RangeChange;
 pub use range::{KeyRange, RangeCounts, RangePart, RangeReader};
 pub use read::{Lookup, Pinned, Presence, Probe, ReadView, RowVersion, Sighting, UpTo};
 pub use rows::EncodedRows;
-pub use scan::{FileOutline, FileScan, GroupRows, Outline, SeenBatches, TabletScan};
+pub use scan::{
+    FileOutline, FileScan, GroupRows, MemoryOutline, MemoryState, Outline, SeenBatches, TabletScan,
+};
 pub use timeline::Snapshot;
 pub use tracker::{Answered, CLIENT_ID_BYTES_MAX, Request, Tracked, UnderWay};
 pub use trouble::{Part, Trouble};

@@ -22,7 +22,7 @@ pub struct MemoryBudget {
     stuck: AtomicU64,
     cache: AtomicU64,
     queries: AtomicU64,
-    /// Indexes of the open SSTables, as last measured.
+    /// Indexes of the open SSTables and their marks, as last measured.
     indexes: AtomicU64,
     /// What flushes and compactions that run now hold.
     jobs: AtomicU64,

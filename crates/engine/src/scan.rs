@@ -137,6 +137,33 @@ pub struct Outline {
     /// Keys in memory, and the bytes of their rows. Some may be deleted, expired, or none that the snapshot sees.
     pub memory_rows: u64,
     pub memory_bytes: u64,
+    /// The same by tablet, of those that have some.
+    pub memory: Vec<MemoryOutline>,
+    /// Nobody was writing: the snapshot sees all writes of which the [states](MemoryState) tell.
+    pub is_quiet: bool,
+}
+
+/// What is known of the rows that a tablet has in memory.
+pub struct MemoryOutline {
+    /// Its number in the table.
+    pub tablet: usize,
+    pub rows: u64,
+    pub bytes: u64,
+    pub state: MemoryState,
+}
+
+/// Which writes a tablet's memory has seen: for each memtable its id and the newest record.
+///
+/// What a snapshot sees of a state that was [quiet](Outline::is_quiet), later ones see of all states that it covers: a record is
+/// noted before its rows are published, and newer records have higher numbers.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct MemoryState(Vec<(u64, u64)>);
+
+impl MemoryState {
+    /// Whether nothing was written from this state to `later`. Rows that were flushed meanwhile may be missing there.
+    pub fn covers(&self, later: &MemoryState) -> bool {
+        later.0.iter().all(|memtable| self.0.contains(memtable))
+    }
 }
 
 /// What is known of the rows of one SSTable.
@@ -239,18 +266,25 @@ impl Engine {
         let mut outline = Outline::default();
         for tablet in tablets {
             let state = table.tablets[tablet].state();
-            let memory_rows: usize = state.memtables().map(|memtable| memtable.len()).sum();
-            outline.memory_rows += memory_rows as u64;
-            outline.memory_bytes += state.memtables().map(|memtable| memtable.bytes()).sum::<u64>();
+            let rows = state.memtables().map(|memtable| memtable.len() as u64).sum();
+            let bytes = state.memtables().map(|memtable| memtable.bytes()).sum();
+            outline.memory_rows += rows;
+            outline.memory_bytes += bytes;
+            if rows > 0 {
+                let filled = state.memtables().filter(|memtable| memtable.len() > 0);
+                let noted = filled.map(|memtable| (memtable.id, memtable.newest_lsn()));
+                let state = MemoryState(noted.collect());
+                outline.memory.push(MemoryOutline { tablet, rows, bytes, state });
+            }
             let visible = state.files.files.iter().filter(|file| file.visible_from <= snapshot.ts());
             outline.files.extend(visible.map(|file| FileOutline {
                 sstable: file.sstable.clone(),
                 marked: file.deletions.gone_at(snapshot.ts()),
-                is_exact: memory_rows == 0
-                    && file.sstable.meta().max_ts <= snapshot.ts()
-                    && table.expiry().never(),
+                is_exact: rows == 0 && file.sstable.meta().max_ts <= snapshot.ts() && table.expiry().never(),
             }));
         }
+        // After the states were taken.
+        outline.is_quiet = !outline.memory.is_empty() && self.timeline.is_quiet_at(snapshot.ts());
         outline
     }
 

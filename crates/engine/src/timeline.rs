@@ -477,6 +477,14 @@ impl Timeline {
         self.writes.lock().is_scarce
     }
 
+    /// Whether all writes that have a timestamp by now are at or below `ts`, and complete.
+    ///
+    /// By the lock: whoever had seen a trace of another write, made after that took its timestamp, finds it here.
+    pub fn is_quiet_at(&self, ts: Timestamp) -> bool {
+        let writes = self.writes.lock();
+        writes.in_flight.is_empty() && self.last() <= ts
+    }
+
     /// The highest timestamp taken so far.
     pub fn last(&self) -> Timestamp {
         Timestamp(self.last.load(Ordering::Relaxed))
@@ -498,15 +506,16 @@ impl Timeline {
         Snapshot { timeline: self.clone(), ts, now_micros }
     }
 
-    /// Registers a snapshot at `ts`, which is not above the watermark; `None` if that is below the horizon.
-    pub fn register_at(self: &Arc<Self>, ts: Timestamp) -> Option<Snapshot> {
+    /// Registers a snapshot at `ts`, which is not above the watermark, with the clock at `now_micros` if that is past; `None` if it
+    /// is below the horizon.
+    pub fn register_at(self: &Arc<Self>, ts: Timestamp, now_micros: u64) -> Option<Snapshot> {
         let mut snapshots = self.snapshots.lock();
         let watermark = self.watermark();
         debug_assert!(ts <= watermark, "what comes after the watermark is not applied");
         if ts < snapshots.first().map_or(watermark, |oldest| oldest.ts) {
             return None;
         }
-        let now_micros = self.clock.now_micros();
+        let now_micros = self.clock.now_micros().min(now_micros);
         let i = snapshots.partition_point(|registered| registered.ts < ts);
         match snapshots.get_mut(i).filter(|registered| registered.ts == ts) {
             Some(registered) => {
@@ -523,9 +532,9 @@ impl Timeline {
     pub fn register_history(self: &Arc<Self>, ts: Timestamp) -> Snapshot {
         let mut snapshots = self.snapshots.lock();
         debug_assert!(snapshots.is_empty() && ts <= self.watermark());
-        let now_micros = self.clock.now_micros();
-        snapshots.push(Registered { ts, count: 1, now_micros });
-        Snapshot { timeline: self.clone(), ts, now_micros }
+        // By which clocks those judged that were there before is not known.
+        snapshots.push(Registered { ts, count: 1, now_micros: 0 });
+        Snapshot { timeline: self.clone(), ts, now_micros: self.clock.now_micros() }
     }
 
     /// No snapshot reads below this timestamp.

@@ -199,3 +199,29 @@ fn rows_expire_by_a_column() {
     let drop = engine.alter_table("public", "t", &Alteration::DropColumn("expires_at".into()));
     assert!(drop.is_err());
 }
+
+#[test]
+fn a_snapshot_that_another_process_took_judges_by_its_clock() {
+    let (files, clock, engine) = engine();
+    let mut definition = definition("t", 1, Durability::Sync);
+    definition.options.ttl_ms = Some(10_000);
+    let table = engine.create_table(definition).unwrap();
+    write(&engine, &table, &[(1, Some("early")), (2, Some("early"))]).unwrap();
+    engine.flush(&table).unwrap();
+    let taken = engine.snapshot();
+    let (ts, now_micros) = (taken.ts(), taken.now_micros());
+    clock.advance(11 * SECOND);
+
+    let options = EngineOptions { keeps_history: true, ..quiet() };
+    let again = Engine::open(sim_env(&files.kill(), &clock), Path::new(DIR), options).unwrap();
+    let history = again.take_history();
+    let table = again.table("public", "t").unwrap();
+    again.compact(&table).unwrap();
+    let snapshot = again.snapshot_as_of(ts, now_micros).unwrap().unwrap();
+    assert_eq!(scan(&again, &table, &snapshot), model(&[(1, "early"), (2, "early")]));
+    let later = again.snapshot_as_of(ts, u64::MAX).unwrap().unwrap();
+    assert_eq!(scan(&again, &table, &later), model(&[]), "no clock is ahead");
+    drop((history, snapshot, later));
+    again.compact(&table).unwrap();
+    assert_eq!(table.estimated_rows(), 0);
+}

@@ -14,7 +14,7 @@ use crate::number::{self, NumberCasts};
 use crate::one_type::TypedRelations;
 use crate::pg_catalog;
 use crate::planners::Length;
-use crate::provider::{OrderedLimits, StatisticsCache};
+use crate::provider::{OrderedLimits, StatisticsCache, wire};
 use crate::runtime::QueryRuntime;
 use crate::states::{States, Taken};
 use crate::unread::Unread;
@@ -155,6 +155,15 @@ impl QueryEngine {
         // picture knows.
         let of_block = session.block_snapshot(&self.engine);
         let snapshot = of_block.unwrap_or_else(|| Arc::new(self.engine.snapshot()));
+        self.view_at(session, snapshot, narrowed)
+    }
+
+    fn view_at(
+        &self,
+        session: &Arc<SqlSession>,
+        snapshot: Arc<Snapshot>,
+        narrowed: Option<Arc<Narrowed>>,
+    ) -> Arc<StatementView> {
         Arc::new(StatementView {
             engine: Arc::clone(&self.engine),
             session: Arc::clone(session),
@@ -217,6 +226,34 @@ impl QueryEngine {
         let physical = self.plan_physical(view, plan).await?;
         let schema = physical.plan.schema();
         Ok((schema, deliver(&self.runtime, physical, unread)))
+    }
+
+    pub(crate) fn encoded_scans(
+        &self,
+        plan: &Arc<dyn ExecutionPlan>,
+        view: &StatementView,
+    ) -> datafusion::common::Result<Vec<Vec<u8>>> {
+        wire::scans(plan, view, self.states.base())
+    }
+
+    /// The rows of a scan that came as bytes.
+    ///
+    /// # Errors
+    /// `Corrupt`; `Conflict` if what its snapshot saw is not known any more; `NotFound` for a table, tablet or column that is not
+    /// there any more; those of execution come through the stream.
+    pub fn scan_rows(
+        &self,
+        session: &Arc<SqlSession>,
+        bytes: &[u8],
+    ) -> Result<(SchemaRef, RowStream), SqlError> {
+        let scan = wire::Received::read(bytes)?;
+        let (ts, now_micros) = scan.snapshot();
+        let snapshot = self.engine.snapshot_as_of(ts, now_micros)?;
+        let gone = || Error::conflict(format!("a scan at {}: what it would see is not known any more", ts.0));
+        let view = self.view_at(session, Arc::new(snapshot.ok_or_else(gone)?), None);
+        let context = self.enter(view)?;
+        let plan = scan.plan(&context.view, &context.state).map_err(sql_error)?;
+        Ok((plan.schema(), deliver(&self.runtime, context.into_physical(plan), None)))
     }
 
     /// The physical plan; its scans are resolved, so `view` knows what must be settled.

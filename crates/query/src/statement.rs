@@ -22,7 +22,7 @@ use async_trait::async_trait;
 use datafusion::sql::sqlparser::ast::{self, SetExpr, Statement};
 use futures::future::BoxFuture;
 use futures::{FutureExt, stream};
-use oribi_engine::Obligation;
+use oribi_engine::{Obligation, Snapshot};
 use oribi_session::sql::{
     CopyStatement, Outcome, Point, Prepared, Release, SqlEngine, SqlError, SqlSession, TransactionStatus,
 };
@@ -90,6 +90,27 @@ impl SqlEngine for QueryEngine {
 }
 
 impl QueryEngine {
+    /// The scans of a query, each as bytes that another process [reads](Self::scan_rows) over the same folder, and the snapshot
+    /// that they are at, to be kept as long.
+    ///
+    /// # Errors
+    /// Those of a query; `Unsupported`, naming what does not travel.
+    pub async fn scans(
+        &self,
+        session: &Arc<SqlSession>,
+        sql: &str,
+    ) -> Result<(Vec<Vec<u8>>, Arc<Snapshot>), SqlError> {
+        let (query, sql) = (&self.shared(), Arc::from(sql));
+        let parsed = syntax::parse(&sql)?;
+        let scope = Scope { query, session, sql: &sql };
+        let source = SourceQuery::plan(scope, parsed.statement, &mut ParameterTypes::new(&[])).await?;
+        let run = Run { query, session, parameters: Parameters { types: &[], values: &[] }, narrowed: None };
+        let (view, logical) = source.begin(run).await?;
+        let plan = self.plan_physical(Arc::clone(&view), logical).await?.plan;
+        let scans = self.encoded_scans(&plan, &view).map_err(QueryEngine::error)?;
+        Ok((scans, Arc::clone(view.snapshot())))
+    }
+
     /// Runs `work`, which reads a text of `bytes` bytes, as what plans if it would hold up other clients.
     async fn read<T: Send + 'static>(
         &self,

@@ -326,7 +326,9 @@ mod tests {
     impl Db {
         fn new() -> Self {
             let dir = tempfile::tempdir().unwrap();
-            let engine = Engine::open(Env::real(), dir.path(), EngineOptions::default()).unwrap();
+            // However slow the test is, what is in memory stays there.
+            let options = EngineOptions { flush_quiet_ms: u64::MAX, ..EngineOptions::default() };
+            let engine = Engine::open(Env::real(), dir.path(), options).unwrap();
             let options = QueryOptions { threads: 2, ..QueryOptions::default() };
             let query = QueryEngine::new(engine, options).unwrap();
             Db { query, session: SqlSession::new("tester", "oribi"), _dir: dir }
@@ -344,6 +346,20 @@ mod tests {
             let statement = syntax::parse(&sql).unwrap().statement;
             let scope = Scope { query: &self.query, session: &self.session, sql: &sql };
             SourceQuery::plan(scope, statement, &mut ParameterTypes::new(&[])).await.unwrap()
+        }
+
+        /// Known of a query's columns before it runs: how many rows, and of each column whether it has bounds, and which.
+        async fn known(&self, sql: &str) -> (Precision<usize>, Vec<Option<(ScalarValue, ScalarValue)>>) {
+            let query = self.plan(sql).await;
+            let parameters = Parameters { types: &[], values: &[] };
+            let run = Run { query: &self.query, session: &self.session, parameters, narrowed: None };
+            let (view, logical) = query.begin(run).await.unwrap();
+            let plan = self.query.plan_physical(view, logical).await.unwrap().plan;
+            let known = StatisticsContext::new().compute(plan.as_ref(), &StatisticsArgs::new()).unwrap();
+            let bounds = known.column_statistics.iter().map(|column| {
+                Some((column.min_value.get_value()?.clone(), column.max_value.get_value()?.clone()))
+            });
+            (known.num_rows, bounds.collect())
         }
 
         /// The table that a run's plan reads.
@@ -429,6 +445,31 @@ mod tests {
         assert_eq!((&v.min_value, &v.max_value), (&text("v100"), &text("w")));
         assert_eq!((&k.min_value, &k.max_value), (&int(1), &int(200)));
         assert_eq!(v.null_count, Precision::Inexact(1));
+    }
+
+    #[tokio::test]
+    async fn many_rows_in_memory_leave_bounds_once_they_stay_as_they_are() {
+        let db = Db::new();
+        db.run("create table t (k bigint primary key, n bigint, v text) partition by hash (k) partitions 2")
+            .await;
+        db.run("insert into t select n, n, 'v' || n from generate_series(100, 200) as s(n)").await;
+        db.query.engine().flush(&db.query.engine().table("public", "t").unwrap()).unwrap();
+        db.run("insert into t select n, n, null from generate_series(1000, 41000) as s(n)").await;
+        let int = |n| ScalarValue::Int64(Some(n));
+        let n = async |sql: &str| db.known(sql).await.1.remove(0);
+        assert_eq!(n("select n from t").await, None, "they are new");
+        assert_eq!(n("select n from t").await, Some((int(100), int(41_000))));
+        assert_eq!(n("select k from t").await, Some((int(100), int(41_000))), "of other columns at once");
+        // In a row that was there.
+        db.run("update t set n = -5 where k = 2000").await;
+        assert_eq!(n("select n from t").await, None);
+        assert_eq!(n("select n from t").await, Some((int(-5), int(41_000))));
+        db.run("delete from t where k = 2000").await;
+        assert_eq!(n("select n from t").await, None);
+        assert_eq!(n("select n from t").await, Some((int(100), int(41_000))));
+        // What is flushed leaves the rest as it is known.
+        db.query.engine().flush(&db.query.engine().table("public", "t").unwrap()).unwrap();
+        assert_eq!(n("select n from t").await, Some((int(100), int(41_000))));
     }
 
     #[tokio::test]

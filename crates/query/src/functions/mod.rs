@@ -41,6 +41,7 @@ pub(crate) use moment_fields::extracted_scale;
 pub(crate) use moment_operators::{arithmetic, interval_literal};
 pub(crate) use moments::assigned as assigned_moments;
 pub(crate) use names::check_names;
+pub(crate) use parts::LikeInParts;
 pub(crate) use table::{callable, parameter_type};
 pub(crate) use texts::{json_has_key, long_text, register};
 pub(crate) use value_or_null::of_subquery;

@@ -29,7 +29,7 @@ pub(super) fn in_parts(like: Like, schema: &DFSchema) -> std::result::Result<Exp
     if !fits {
         return Err(like);
     }
-    let function = Arc::new(ScalarUDF::new_from_impl(LikeInParts::new()));
+    let function = Arc::new(LikeInParts::function());
     let call = Expr::ScalarFunction(ScalarFunction::new_udf(function, vec![*like.expr, *like.pattern]));
     Ok(if like.negated { Expr::Not(Box::new(call)) } else { call })
 }
@@ -80,11 +80,17 @@ impl<'p> Parts<'p> {
 
 /// Whether a text is like a pattern of several parts.
 #[derive(Debug, PartialEq, Eq, Hash)]
-struct LikeInParts {
+pub(crate) struct LikeInParts {
     signature: Signature,
 }
 
 impl LikeInParts {
+    pub(crate) const NAME: &str = NAME;
+
+    pub(crate) fn function() -> ScalarUDF {
+        ScalarUDF::new_from_impl(LikeInParts::new())
+    }
+
     fn new() -> Self {
         LikeInParts { signature: Signature::any(2, Volatility::Immutable) }
     }

@@ -99,6 +99,13 @@ impl Arithmetic {
         let function = Arc::new(ScalarUDF::new_from_impl(Arithmetic { op, name, signature }));
         Expr::ScalarFunction(ScalarFunction::new_udf(function, vec![left, right]))
     }
+
+    /// The operator, not of any operands.
+    pub(super) fn by_symbol(symbol: &str) -> Option<ScalarUDF> {
+        let op = Op::ALL.into_iter().find(|op| op.symbol() == symbol)?;
+        let signature = Signature::any(2, Volatility::Immutable);
+        Some(ScalarUDF::new_from_impl(Arithmetic { op, name: symbol.to_owned(), signature }))
+    }
 }
 
 /// A name of an expression that is as unique, and not as long as the expression is deep: DataFusion asks every level of
@@ -482,7 +489,13 @@ fn decimals(op: Op, operands: Operands<'_>) -> Result<ColumnarValue, ArrowError>
             decimal::checked(raised(a, b).and_then(|(a, b)| a.checked_sub(b)))
         }),
         Op::Times => {
-            operands.each::<Decimal128Type, Decimal128Type, _>(|a, b| decimal::checked(a.checked_mul(b)))
+            operands.each::<Decimal128Type, Decimal128Type, _>(|a, b| {
+                match (i64::try_from(a), i64::try_from(b)) {
+                    // Below 2¹²⁶, which has 38 digits: one multiplication, and nothing to check.
+                    (Ok(a), Ok(b)) => Ok(i128::from(a) * i128::from(b)),
+                    _ => decimal::checked(a.checked_mul(b)),
+                }
+            })
         }
         Op::Divide => {
             let power = shape.scale + right.scale - left.scale;

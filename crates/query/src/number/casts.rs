@@ -200,10 +200,18 @@ fn differs(from: &DataType, to: &DataType) -> Result<bool, SqlError> {
 
 /// A cast to one type.
 #[derive(Debug, PartialEq, Eq, Hash)]
-struct NumberCast {
+pub(super) struct NumberCast {
     to: DataType,
     name: String,
     signature: Signature,
+}
+
+impl NumberCast {
+    /// One of nothing in particular.
+    pub(super) fn to(to: &DataType) -> ScalarUDF {
+        let signature = Signature::any(1, Volatility::Immutable);
+        ScalarUDF::new_from_impl(NumberCast { to: to.clone(), name: super::CAST.to_owned(), signature })
+    }
 }
 
 impl ScalarUDFImpl for NumberCast {

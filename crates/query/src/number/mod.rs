@@ -29,13 +29,28 @@ pub(crate) use literals::{mark, marked_type};
 pub(crate) use operators::ours;
 pub(crate) use ranges::ranges;
 
+use arrow::datatypes::DataType;
 use arrow::error::ArrowError;
 use datafusion::common::{DataFusionError, Result};
 use datafusion::execution::FunctionRegistry;
 use datafusion::execution::session_state::SessionState;
+use datafusion::logical_expr::ScalarUDF;
 use oribi_session::sql::SqlError;
 use oribi_types::ErrorKind;
 use std::sync::Arc;
+
+/// Whether a function is one that [`by_name`] makes.
+pub(crate) fn is_by_name(function: &ScalarUDF) -> bool {
+    function.inner().is::<arithmetic::Arithmetic>() || function.inner().is::<casts::NumberCast>()
+}
+
+/// The operator or cast of this name, with results of this type.
+pub(crate) fn by_name(name: &str, result: &DataType) -> Option<ScalarUDF> {
+    match name {
+        CAST => Some(casts::NumberCast::to(result)),
+        symbol => arithmetic::Arithmetic::by_symbol(symbol),
+    }
+}
 
 /// Makes operators, functions, aggregates and casts known.
 ///

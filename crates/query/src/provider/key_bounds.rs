@@ -94,6 +94,12 @@ impl KeyBounds {
         bounds
     }
 
+    /// Those that were [made](Self::of) elsewhere, of which is known by which keys rows are read, and by which filters.
+    pub fn received(schema: &Schema, keys: KeyRange, equal: usize, filters: Vec<String>) -> Self {
+        let filter = KeyFilter::all(schema);
+        KeyBounds { keys, equal, prefix: Vec::new(), filter, filters, exact: false }
+    }
+
     /// Whether there are any.
     pub fn is_bounded(&self) -> bool {
         !self.filters.is_empty()

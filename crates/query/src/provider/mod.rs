@@ -11,6 +11,7 @@ mod overlay;
 mod range;
 mod scan;
 mod statistics;
+pub(crate) mod wire;
 
 pub(crate) use ordered_limit::OrderedLimits;
 pub(crate) use range::RangeSource;
@@ -24,20 +25,24 @@ use arrow::array::{ArrayRef, RecordBatch, RecordBatchOptions, UInt32Array, UInt6
 use arrow::datatypes::{DataType, Field, Schema as ArrowSchema, SchemaRef};
 use async_trait::async_trait;
 use datafusion::catalog::{Session, TableProvider};
-use datafusion::common::{Constraint, Constraints, DataFusionError, Result, project_schema};
+use datafusion::common::{Constraint, Constraints, DataFusionError, Result, Statistics, project_schema};
 use datafusion::datasource::source::DataSourceExec;
 use datafusion::logical_expr::{Expr, TableProviderFilterPushDown, TableType};
+use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr::expressions::Column;
 use datafusion::physical_expr::projection::ProjectionExprs;
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::empty::EmptyExec;
 use key_bounds::KeyBounds;
 use oribi_engine::{KeyRange, Outline, Table};
-use oribi_types::Schema;
 use oribi_types::batch::ts_field;
+use oribi_types::{ColumnId, Error, Schema};
 use overlay::{OverlayExec, Seen, with_key};
 use std::fmt;
 use std::sync::Arc;
+
+/// Stands for the hidden `_ts`. Columns have ids from 1 on.
+const TS_ID: ColumnId = 0;
 
 /// A range of at most so many rows is read by key. A scan reads that many of each file and column, by pages; beyond, it
 /// takes less for a row, is split among cores, and leaves threads of normal priority alone.
@@ -106,6 +111,20 @@ impl TableColumns {
     /// Whether it is asked where rows lie.
     fn has_places(&self, projection: &[usize]) -> bool {
         projection.iter().any(|p| self.is_place(*p))
+    }
+
+    /// The id of the column at `position`.
+    fn id(&self, position: usize) -> ColumnId {
+        self.schema.columns().get(position).map_or(TS_ID, |column| column.id)
+    }
+
+    /// Where the column with an id is.
+    ///
+    /// # Errors
+    /// `NotFound`.
+    fn position_of(&self, id: ColumnId) -> oribi_types::Result<usize> {
+        let found = (0..self.arrow.fields().len()).find(|position| self.id(*position) == id);
+        found.ok_or_else(|| Error::not_found(format!("column {id}")))
     }
 
     /// The positions in the schema of what is projected and stored, and whether `_ts` is projected.
@@ -293,16 +312,63 @@ impl OribiTable {
         if let Some(range) = self.range(view, &bounds, &tablets, projection, batch_rows, limit).await? {
             return Ok(DataSourceExec::from_data_source(range));
         }
-        view.note_scan(&self.table, &tablets);
         let outline = self.table_outline(view, &tablets);
         if outline.memory_rows == 0 && outline.files.is_empty() {
+            view.note_scan(&self.table, &tablets);
             return Ok(Arc::new(EmptyExec::new(project_schema(&self.columns.arrow, projection)?)));
         }
+        let statistics = self.statistics(view, &outline, projection).await?;
         let partitions = partitions(&outline).min(state.config().target_partitions());
-        let statistics = self.statistics(view, &outline, &tablets, projection).await?;
         let plan = scan::Plan { tablets, partitions, batch_rows, statistics };
+        Ok(DataSourceExec::from_data_source(self.source(view, plan, projection, limit)?))
+    }
+
+    fn source(
+        &self,
+        view: &Arc<StatementView>,
+        plan: scan::Plan,
+        projection: Option<&Vec<usize>>,
+        limit: Option<usize>,
+    ) -> Result<TableSource> {
+        view.note_scan(&self.table, &plan.tablets);
+        TableSource::new((view, &self.table, &self.columns), plan, projection, limit)
+    }
+
+    /// A scan that was planned elsewhere, of rows that pass `parts`.
+    fn planned(
+        &self,
+        state: &dyn Session,
+        view: &Arc<StatementView>,
+        tablets: Vec<usize>,
+        (projection, limit): (&Vec<usize>, Option<usize>),
+        parts: Vec<Arc<dyn PhysicalExpr>>,
+    ) -> Result<Arc<dyn ExecutionPlan>> {
+        let outline = self.table_outline(view, &tablets);
+        let partitions = partitions(&outline).clamp(1, state.config().target_partitions());
+        let batch_rows =
+            self.batch_rows(&KeyRange::default(), Some(projection), state.config().batch_size())?;
+        let statistics = Statistics::new_unknown(&self.columns.arrow);
+        let plan = scan::Plan { tablets, partitions, batch_rows, statistics };
+        let source = self.source(view, plan, Some(projection), limit)?;
+        Ok(DataSourceExec::from_data_source(source.passing(parts)))
+    }
+
+    /// A range that was planned elsewhere.
+    fn planned_range(
+        &self,
+        state: &dyn Session,
+        view: &Arc<StatementView>,
+        tablets: Vec<usize>,
+        (projection, limit): (&Vec<usize>, Option<usize>),
+        bounds: KeyBounds,
+    ) -> Result<Arc<dyn ExecutionPlan>> {
+        let batch_rows = self.batch_rows(&bounds.keys, Some(projection), state.config().batch_size())?;
+        // How many rows there are nobody asks any more.
+        let rows = |tablet| (tablet, u64::from(u32::MAX));
+        let tablets = (tablets.len(), tablets.into_iter().map(rows).collect());
         let of = (view, &self.table, &self.columns);
-        Ok(DataSourceExec::from_data_source(TableSource::new(of, plan, projection, limit)?))
+        let source = RangeSource::new(of, bounds, tablets, Some(projection), batch_rows, limit)?;
+        Ok(DataSourceExec::from_data_source(source))
     }
 }
 

@@ -34,19 +34,19 @@ const ROWS_FIRST: usize = 256;
 #[derive(Clone)]
 pub(crate) struct RangeSource {
     view: Arc<StatementView>,
-    table: Arc<Table>,
-    columns: TableColumns,
-    bounds: Arc<KeyBounds>,
+    pub(super) table: Arc<Table>,
+    pub(super) columns: TableColumns,
+    pub(super) bounds: Arc<KeyBounds>,
     /// How many tablets the bounds leave.
     left: usize,
     /// Those of them that have rows, by number, and how many rows of the range each has at most.
-    tablets: Arc<[(usize, u64)]>,
+    pub(super) tablets: Arc<[(usize, u64)]>,
     /// Positions in `columns.arrow`.
-    projection: Arc<[usize]>,
+    pub(super) projection: Arc<[usize]>,
     projected: SchemaRef,
     /// Of a batch, at most.
     batch_rows: usize,
-    fetch: Option<usize>,
+    pub(super) fetch: Option<usize>,
     metrics: ExecutionPlanMetricsSet,
 }
 

@@ -10,6 +10,7 @@ use oribi_env::{Env, Priority};
 use oribi_query::{QueryEngine, QueryOptions};
 use oribi_session::sql::{Outcome, SqlEngine, SqlError, SqlSession};
 use oribi_types::Value;
+use std::path::Path;
 use std::sync::Arc;
 
 pub struct Db {
@@ -34,22 +35,33 @@ impl Db {
         Db::open_with(tempfile::tempdir().unwrap(), options, true)
     }
 
+    /// In a folder that is somebody else's to remove. It is not closed.
+    pub fn at(dir: &Path, options: EngineOptions) -> Self {
+        Db::open_in(dir, options, false)
+    }
+
     fn open(dir: tempfile::TempDir, options: EngineOptions) -> Self {
         Db::open_with(dir, options, false)
     }
 
     fn open_with(dir: tempfile::TempDir, options: EngineOptions, file_tables: bool) -> Self {
-        let engine = Engine::open(Env::real(), &dir.path().join("data"), options).unwrap();
+        let mut db = Db::open_in(dir.path(), options, file_tables);
+        db.dir = Some(dir);
+        db
+    }
+
+    fn open_in(dir: &Path, options: EngineOptions, file_tables: bool) -> Self {
+        let engine = Engine::open(Env::real(), &dir.join("data"), options).unwrap();
         let options = QueryOptions {
             threads: 2,
             // So that a test ends in time on a machine that is busy with others.
             priority: Priority::Normal,
-            spill_dir: Some(dir.path().join("spill")),
+            spill_dir: Some(dir.join("spill")),
             file_tables,
             ..QueryOptions::default()
         };
         let query = QueryEngine::new(Arc::clone(&engine), options).unwrap();
-        Db { engine, query, session: SqlSession::new("tester", "oribi"), dir: Some(dir) }
+        Db { engine, query, session: SqlSession::new("tester", "oribi"), dir: None }
     }
 
     /// Closes the database and opens its folder again.

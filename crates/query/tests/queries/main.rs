@@ -36,6 +36,7 @@ mod queries_keep_within_their_memory;
 mod ranges_of_keys_are_read_by_key;
 mod results_have_the_types_of_postgresql;
 mod scans_show_live_rows_only;
+mod scans_travel_as_bytes;
 mod serializable_transactions_have_an_order;
 mod sessions_have_settings_and_blocks;
 mod statistics_hold_with_rows_in_memory;

@@ -63,3 +63,48 @@ async fn rows_that_have_expired_count_nowhere() {
     assert_eq!(db.rows(all).await, ["2|-5|1"]);
     assert_eq!(db.rows("select n from e where n >= 1 order by n desc").await, ["1"]);
 }
+
+#[tokio::test]
+async fn what_is_known_of_many_rows_in_memory_is_true_after_each_write() {
+    let db = in_files().await;
+    db.run("insert into t select i, i, 'w' from generate_series(2001, 42000) as s(i)").await;
+    let ends = "select n from t where n >= 42000 or n <= 1 order by n desc";
+    let largest = "select n from t where n >= 42000 order by n desc";
+    for (write, all, above) in [
+        ("select 1", vec!["42000", "1"], vec!["42000"]),
+        ("update t set n = 50000 where k = 30000", vec!["50000", "42000", "1"], vec!["50000", "42000"]),
+        (
+            "update t set n = 42001 where k = 2001",
+            vec!["50000", "42001", "42000", "1"],
+            vec!["50000", "42001", "42000"],
+        ),
+        ("delete from t where k in (2001, 42000)", vec!["50000", "1"], vec!["50000"]),
+        ("insert into t values (-1, -1, null)", vec!["50000", "1", "-1"], vec!["50000"]),
+    ] {
+        db.run(write).await;
+        // The first finds the rows changed, the second looks at them, the third remembers.
+        for time in 1..=3 {
+            assert_eq!(db.rows(ends).await, all, "{write}, {time}");
+            assert_eq!(db.rows(largest).await, above, "{write}, {time}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn what_is_known_now_is_not_told_to_older_snapshots() {
+    let db = in_files().await;
+    db.run("insert into t select i, i, 'w' from generate_series(2001, 42000) as s(i)").await;
+    let other = db.client("other");
+    other.run("begin isolation level repeatable read").await;
+    let largest = "select n from t where n >= 42000 order by n desc";
+    assert_eq!(other.rows(largest).await, ["42000"]);
+    db.run("update t set n = 43000 where k = 40000").await;
+    db.run("update t set n = 41000 where k = 42000").await;
+    for _ in 0..3 {
+        assert_eq!(db.rows(largest).await, ["43000"]);
+    }
+    for _ in 0..3 {
+        assert_eq!(other.rows(largest).await, ["42000"]);
+    }
+    other.run("commit").await;
+}

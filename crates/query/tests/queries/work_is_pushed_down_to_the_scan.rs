@@ -12,6 +12,18 @@ async fn flushed() -> Db {
 }
 
 #[tokio::test]
+async fn a_column_that_equals_a_constant_is_not_sorted_by() {
+    let db = flushed().await;
+    let plan = db.explain("explain select n, k from t where n = 40 order by n").await;
+    assert!(plan.contains("filter=n@1 = 40") && !plan.contains("SortExec"), "{plan}");
+    let plan = db.explain("explain select k from t where n = 40 and s > 'a' order by n").await;
+    assert!(!plan.contains("SortExec"), "{plan}");
+    let plan = db.explain("explain select n, k from t where n in (40, 42) order by n").await;
+    assert!(plan.contains("SortExec"), "{plan}");
+    assert_eq!(db.rows("select n, k from t where n = 40 and s > 'a' order by n, k").await, ["40|20"]);
+}
+
+#[tokio::test]
 async fn projection_filter_and_limit() {
     let db = flushed().await;
     let plan = db.explain("explain select n from t where n > 399980").await;

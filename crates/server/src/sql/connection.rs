@@ -69,6 +69,20 @@ impl Connection {
         Ok(Connection::Local { database, session: SqlSession::new("oribi", "oribi"), _scratch: scratch })
     }
 
+    /// Another session of the same database, which is at `target`.
+    ///
+    /// # Errors
+    /// `Unavailable` if the server cannot be reached.
+    pub async fn another(&self, target: &Target) -> Result<Self> {
+        match self {
+            Connection::Local { database, .. } => {
+                let (database, session) = (database.clone(), SqlSession::new("oribi", "oribi"));
+                Ok(Connection::Local { database, session, _scratch: None })
+            }
+            Connection::Remote(_) => Connection::open(target).await,
+        }
+    }
+
     /// Runs the statements of `script` and prints their results.
     ///
     /// # Errors

@@ -9,12 +9,12 @@ use arrow::buffer::BooleanBuffer;
 use arrow::datatypes::SchemaRef;
 use datafusion::common::cast::as_boolean_array;
 use datafusion::common::{Result, ScalarValue, project_schema};
-use datafusion::logical_expr::ColumnarValue;
+use datafusion::logical_expr::{ColumnarValue, Operator};
 use datafusion::physical_expr::PhysicalExpr;
-use datafusion::physical_expr::expressions::{DynamicFilterTracking, Literal};
-use datafusion::physical_expr::utils::{
-    collect_columns, conjunction_opt, reassign_expr_columns, split_conjunction,
+use datafusion::physical_expr::expressions::{
+    BinaryExpr, CaseExpr, Column, DynamicFilterTracking, InListExpr, Literal,
 };
+use datafusion::physical_expr::utils::{collect_columns, reassign_expr_columns, split_conjunction};
 use datafusion::physical_expr_common::physical_expr::{snapshot_generation, snapshot_physical_expr};
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -27,13 +27,13 @@ const WORTH: usize = 4;
 const FEW: usize = 5;
 
 /// Whether an operator above has a part in a predicate.
-pub(super) fn learns(part: &Arc<dyn PhysicalExpr>) -> bool {
+pub(in crate::provider) fn learns(part: &Arc<dyn PhysicalExpr>) -> bool {
     DynamicFilterTracking::classify(part).contains_dynamic_filter()
 }
 
 /// The predicate of a scan, as one partition asks it.
 pub(super) struct Filter {
-    exact: Option<Arc<dyn PhysicalExpr>>,
+    exact: Vec<Arc<dyn PhysicalExpr>>,
     learned: Vec<Learned>,
     columns: SchemaRef,
 }
@@ -50,9 +50,18 @@ struct Learned {
 
 /// The predicate about batches of certain columns.
 pub(super) struct Test {
-    exact: Option<Arc<dyn PhysicalExpr>>,
+    exact: Vec<Part>,
     /// With their places in the filter.
-    learned: Vec<(usize, Arc<dyn PhysicalExpr>)>,
+    learned: Vec<(usize, Part)>,
+}
+
+/// A part of the predicate, about some columns of a batch.
+struct Part {
+    condition: Arc<dyn PhysicalExpr>,
+    /// Where those are in the batch.
+    columns: Vec<usize>,
+    /// To take out rows first costs more, however few they are.
+    is_quick: bool,
 }
 
 impl Filter {
@@ -61,16 +70,12 @@ impl Filter {
         let parts = predicate.map(split_conjunction).unwrap_or_default().into_iter().cloned();
         let (learned, exact): (Vec<_>, Vec<_>) = parts.partition(learns);
         let nothing = |part| Learned { part, generation: 0, known: None, tested: 0, passed: 0 };
-        Filter {
-            exact: conjunction_opt(exact),
-            learned: learned.into_iter().map(nothing).collect(),
-            columns: Arc::clone(columns),
-        }
+        Filter { exact, learned: learned.into_iter().map(nothing).collect(), columns: Arc::clone(columns) }
     }
 
     /// The columns that a test reads which is made now, by their positions.
     pub(super) fn columns(&mut self) -> Result<BTreeSet<usize>> {
-        self.learned.iter_mut().try_for_each(Learned::look)?;
+        self.learned.iter_mut().try_for_each(|learned| learned.look(&self.columns))?;
         let learned = self.learned.iter().filter_map(Learned::asked);
         let read = self.exact.iter().chain(learned).flat_map(collect_columns);
         Ok(read.map(|column| column.index()).collect())
@@ -78,14 +83,13 @@ impl Filter {
 
     /// A test of batches of the columns at these positions.
     pub(super) fn test(&self, columns: &[usize]) -> Result<Test> {
-        let batch = project_schema(&self.columns, Some(&columns.to_vec()))?;
-        let about = |part: &Arc<dyn PhysicalExpr>| reassign_expr_columns(Arc::clone(part), &batch);
+        let about = |part| Part::new(part, &self.columns, columns);
         let learned = self.learned.iter().enumerate();
         let learned = learned.filter_map(|(i, learned)| Some((i, learned.asked()?)));
-        Ok(Test {
-            exact: self.exact.as_ref().map(about).transpose()?,
-            learned: learned.map(|(i, part)| Ok((i, about(part)?))).collect::<Result<_>>()?,
-        })
+        let mut exact = self.exact.iter().map(about).collect::<Result<Vec<_>>>()?;
+        // They cannot fail, and leave few rows to others, perhaps.
+        exact.sort_by_key(|part| !part.is_quick);
+        Ok(Test { exact, learned: learned.map(|(i, part)| Ok((i, about(part)?))).collect::<Result<_>>()? })
     }
 
     /// Which rows of a batch pass, of those that `seen` has, or of all; `None` if these all do.
@@ -95,33 +99,66 @@ impl Filter {
         batch: &RecordBatch,
         seen: Option<BooleanBuffer>,
     ) -> Result<Option<BooleanBuffer>> {
-        let mut passing = match &test.exact {
-            Some(exact) => Some(pass(exact, batch, seen)?),
-            None => seen,
-        };
-        for (i, part) in &test.learned {
-            let asked = passing.as_ref().map_or(batch.num_rows(), BooleanBuffer::count_set_bits);
+        let mut passing = seen;
+        let mut asked = passing.as_ref().map_or(batch.num_rows(), BooleanBuffer::count_set_bits);
+        let exact = test.exact.iter().map(|part| (None, part));
+        let learned = test.learned.iter().map(|(i, part)| (Some(*i), part));
+        for (learned, part) in exact.chain(learned) {
             if asked == 0 {
                 break;
             }
-            let passed = match passing {
-                Some(rows) if asked * FEW < batch.num_rows() => pass_of_few(part, batch, rows)?,
-                rows => pass(part, batch, rows)?,
-            };
-            self.learned[*i].tested += asked;
-            self.learned[*i].passed += passed.count_set_bits();
-            passing = Some(passed);
+            let passed = part.pass(batch, passing, asked)?;
+            let left = passed.count_set_bits();
+            if let Some(i) = learned {
+                self.learned[i].tested += asked;
+                self.learned[i].passed += left;
+            }
+            (passing, asked) = (Some(passed), left);
         }
         Ok(passing)
     }
 }
 
+impl Part {
+    /// `condition`, about `table`, of batches of the columns at the positions `read`.
+    fn new(condition: &Arc<dyn PhysicalExpr>, table: &SchemaRef, read: &[usize]) -> Result<Self> {
+        let about: BTreeSet<usize> = collect_columns(condition).iter().map(Column::index).collect();
+        let about: Vec<usize> = about.into_iter().collect();
+        let columns = (0..read.len()).filter(|place| about.contains(&read[*place])).collect();
+        let schema = project_schema(table, Some(&about))?;
+        let condition = reassign_expr_columns(Arc::clone(condition), &schema)?;
+        let is_quick = is_quick(&condition, &schema);
+        Ok(Part { condition, columns, is_quick })
+    }
+
+    /// Which rows of a batch pass, of the `asked` that `rows` has, or of all.
+    fn pass(&self, batch: &RecordBatch, rows: Option<BooleanBuffer>, asked: usize) -> Result<BooleanBuffer> {
+        let batch = &batch.project(&self.columns)?;
+        match rows {
+            Some(rows) if asked * FEW < batch.num_rows() && !self.is_quick => self.pass_of(batch, rows),
+            rows => match (self.condition.evaluate(batch), rows) {
+                (passed, None) => bits(passed?, batch.num_rows()),
+                (Ok(passed), Some(rows)) => Ok(&bits(passed, batch.num_rows())? & &rows),
+                // What it cannot be evaluated for may be hidden, or not have passed before.
+                (Err(_), Some(rows)) => self.pass_of(batch, rows),
+            },
+        }
+    }
+
+    /// As [`pass`](Self::pass), asking about no other rows.
+    fn pass_of(&self, batch: &RecordBatch, rows: BooleanBuffer) -> Result<BooleanBuffer> {
+        let rows = BooleanArray::from(rows);
+        let passed = self.condition.evaluate_selection(batch, &rows)?;
+        Ok(&bits(passed, batch.num_rows())? & rows.values())
+    }
+}
+
 impl Learned {
     /// Takes note of what is known by now.
-    fn look(&mut self) -> Result<()> {
+    fn look(&mut self, columns: &SchemaRef) -> Result<()> {
         let generation = snapshot_generation(&self.part);
         if generation != self.generation {
-            let known = snapshot_physical_expr(Arc::clone(&self.part))?;
+            let known = without_partitions(snapshot_physical_expr(Arc::clone(&self.part))?, columns)?;
             let is_nothing = known
                 .downcast_ref::<Literal>()
                 .is_some_and(|literal| matches!(literal.value(), ScalarValue::Boolean(Some(true))));
@@ -138,29 +175,56 @@ impl Learned {
     }
 }
 
-/// Which rows of a batch pass, of those that `seen` has, or of all.
-fn pass(
-    part: &Arc<dyn PhysicalExpr>,
-    batch: &RecordBatch,
-    seen: Option<BooleanBuffer>,
-) -> Result<BooleanBuffer> {
-    match (part.evaluate(batch), seen) {
-        (passed, None) => bits(passed?, batch.num_rows()),
-        (Ok(passed), Some(seen)) => Ok(&bits(passed, batch.num_rows())? & &seen),
-        // What it cannot be evaluated for may be hidden.
-        (Err(_), Some(seen)) => pass_of_few(part, batch, seen),
-    }
+/// Whether values of a fixed length are compared, all in one loop.
+fn is_quick(condition: &Arc<dyn PhysicalExpr>, schema: &SchemaRef) -> bool {
+    use Operator::{Eq, Gt, GtEq, Lt, LtEq, NotEq};
+    let is_short = |operand: &Arc<dyn PhysicalExpr>| {
+        (operand.is::<Column>() || operand.is::<Literal>())
+            && operand.data_type(schema).is_ok_and(|data_type| data_type.is_primitive())
+    };
+    condition.downcast_ref::<BinaryExpr>().is_some_and(|binary| {
+        let is_comparison = matches!(binary.op(), Eq | NotEq | Lt | LtEq | Gt | GtEq);
+        is_comparison && is_short(binary.left()) && is_short(binary.right())
+    })
 }
 
-/// As [`pass`], asking about no other rows.
-fn pass_of_few(
-    part: &Arc<dyn PhysicalExpr>,
-    batch: &RecordBatch,
-    seen: BooleanBuffer,
-) -> Result<BooleanBuffer> {
-    let rows = BooleanArray::from(seen);
-    let passed = part.evaluate_selection(batch, &rows)?;
-    Ok(&bits(passed, batch.num_rows())? & rows.values())
+/// What a join with several partitions has learned, without asking each row for its partition first: that costs more than to
+/// look for its key in what all of them want.
+fn without_partitions(known: Arc<dyn PhysicalExpr>, columns: &SchemaRef) -> Result<Arc<dyn PhysicalExpr>> {
+    let Some(case) = known.downcast_ref::<CaseExpr>() else { return Ok(known) };
+    let is_false = |expr: &Arc<dyn PhysicalExpr>| {
+        let value = expr.downcast_ref::<Literal>().map(Literal::value);
+        matches!(value, Some(ScalarValue::Boolean(Some(false))))
+    };
+    // What is in none of the partitions may be wanted otherwise.
+    if case.expr().is_none() || case.else_expr().is_some_and(|expr| !is_false(expr)) {
+        return Ok(known);
+    }
+    let wanted: Vec<_> = case.when_then_expr().iter().map(|(_, wanted)| wanted).collect();
+    if let Some((key, values)) = listed(&wanted) {
+        let values = ScalarValue::iter_to_array(values)?;
+        return Ok(Arc::new(InListExpr::try_new_from_array(key, values, false, columns)?));
+    }
+    Ok(known)
+}
+
+/// The key that all of `conditions` look for in lists of constants, and those; `None` if one looks in none. What else it asks
+/// for holds for what is in its list.
+fn listed(conditions: &[&Arc<dyn PhysicalExpr>]) -> Option<(Arc<dyn PhysicalExpr>, Vec<ScalarValue>)> {
+    let mut found: Option<(Arc<dyn PhysicalExpr>, Vec<ScalarValue>)> = None;
+    for condition in conditions {
+        let parts = split_conjunction(condition);
+        let mut lists = parts.into_iter().filter_map(|part| part.downcast_ref::<InListExpr>());
+        let list = lists.next().filter(|list| !list.negated() && !list.is_empty())?;
+        let (key, values) = found.get_or_insert_with(|| (Arc::clone(list.expr()), Vec::new()));
+        if key != list.expr() || lists.next().is_some() {
+            return None;
+        }
+        for value in list.list() {
+            values.push(value.downcast_ref::<Literal>()?.value().clone());
+        }
+    }
+    found
 }
 
 fn bits(passed: ColumnarValue, rows: usize) -> Result<BooleanBuffer> {
@@ -170,4 +234,38 @@ fn bits(passed: ColumnarValue, rows: usize) -> Result<BooleanBuffer> {
         Some(known) => passed.values() & known.inner(),
         None => passed.values().clone(),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use arrow::array::{ArrayRef, Int64Array};
+    use arrow::datatypes::{DataType, Field, Schema};
+    use datafusion::physical_expr::expressions::{binary, in_list, lit};
+
+    #[test]
+    fn what_partitions_want_is_asked_in_one_list() {
+        let schema: SchemaRef = Arc::new(Schema::new(vec![Field::new("k", DataType::Int64, true)]));
+        let key: Arc<dyn PhysicalExpr> = Arc::new(Column::new("k", 0));
+        let wanted = |values: &[i64], least: i64| {
+            let list = in_list(Arc::clone(&key), values.iter().map(|v| lit(*v)).collect(), &false, &schema);
+            let bound = binary(Arc::clone(&key), Operator::GtEq, lit(least), &schema);
+            binary(bound.unwrap(), Operator::And, list.unwrap(), &schema).unwrap()
+        };
+        let modulo = binary(Arc::clone(&key), Operator::Modulo, lit(2_i64), &schema).unwrap();
+        let branches = vec![(lit(0_i64), wanted(&[2, 8], 2)), (lit(1_i64), wanted(&[1, 5], 1))];
+        let of = |otherwise: bool| -> Arc<dyn PhysicalExpr> {
+            let modulo = Some(Arc::clone(&modulo));
+            Arc::new(CaseExpr::try_new(modulo, branches.clone(), Some(lit(otherwise))).unwrap())
+        };
+        let keys: ArrayRef =
+            Arc::new(Int64Array::from(vec![Some(1), Some(2), Some(3), None, Some(8), Some(6)]));
+        let batch = RecordBatch::try_new(Arc::clone(&schema), vec![keys]).unwrap();
+        let rows = |expr: &Arc<dyn PhysicalExpr>| bits(expr.evaluate(&batch).unwrap(), 6).unwrap();
+        let plain = without_partitions(of(false), &schema).unwrap();
+        assert!(plain.is::<InListExpr>());
+        assert_eq!(rows(&plain), rows(&of(false)));
+        assert_eq!(rows(&plain).iter().collect::<Vec<_>>(), [true, true, false, false, true, false]);
+        assert!(without_partitions(of(true), &schema).unwrap().is::<CaseExpr>());
+    }
 }

@@ -1,8 +1,8 @@
 //! A row group on its way through a scan.
 //!
 //! As a rule all columns of a batch are read, the predicate is asked, and the rows that are hidden and those that do not pass
-//! are left out at once. Where hardly any row passes ([`LATE`]), what the predicate asks for is read first, of all rows, and
-//! of the other columns only the pages that have rows which passed.
+//! are left out at once. Where most pages have no row that passes ([`is_late`](Tested::is_late)), what the predicate asks for is
+//! read first, of all rows, and of the other columns only the pages that have some.
 
 use super::super::Places;
 use super::TableSource;
@@ -17,8 +17,8 @@ use std::collections::BTreeSet;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// If fewer than one of so many rows of the row group before passed, most columns are read late.
-pub(super) const LATE: usize = 32;
+/// Rows of a page, about.
+const PAGE_ROWS: usize = 1024;
 
 /// Rows of a batch that the scan's snapshot sees, and of them those that pass.
 #[derive(Clone, Copy, Default)]
@@ -26,13 +26,34 @@ pub(super) struct Tested {
     pub(super) rows: usize,
     pub(super) seen: usize,
     pub(super) passed: usize,
+    /// Pages, about, and of them those with rows that pass.
+    pages: usize,
+    pages_passed: usize,
 }
 
 impl Tested {
+    fn new(rows: usize, seen: usize, passing: Option<&BooleanBuffer>) -> Self {
+        let pages = rows.div_ceil(PAGE_ROWS);
+        let passes = |page: &usize, passing: &BooleanBuffer| {
+            let (from, left) = (page * PAGE_ROWS, rows - page * PAGE_ROWS);
+            passing.slice(from, left.min(PAGE_ROWS)).has_true()
+        };
+        let pages_passed = passing.map_or(pages, |rows| (0..pages).filter(|page| passes(page, rows)).count());
+        let passed = passing.map_or(rows, BooleanBuffer::count_set_bits);
+        Tested { rows, seen, passed, pages, pages_passed }
+    }
+
+    /// Whether most columns are read late of what is like this. Of a page with few rows that pass, Parquet's reader unpacks all.
+    pub(super) fn is_late(&self) -> bool {
+        2 * self.pages_passed < self.pages
+    }
+
     pub(super) fn add(&mut self, other: Tested) {
         self.rows += other.rows;
         self.seen += other.seen;
         self.passed += other.passed;
+        self.pages += other.pages;
+        self.pages_passed += other.pages_passed;
     }
 }
 
@@ -82,10 +103,9 @@ impl Group {
         let rows = batch.num_rows();
         let seen = self.seen.as_ref().map(|seen| seen.slice(self.next, rows));
         self.next += rows;
-        let count = |bits: &Option<BooleanBuffer>| bits.as_ref().map_or(rows, BooleanBuffer::count_set_bits);
-        let seen_rows = count(&seen);
+        let seen_rows = seen.as_ref().map_or(rows, BooleanBuffer::count_set_bits);
         let passing = filter.passing(&self.test, &batch, seen)?;
-        let tested = Tested { rows, seen: seen_rows, passed: count(&passing) };
+        let tested = Tested::new(rows, seen_rows, passing.as_ref());
         Ok(Some((batch, passing, tested)))
     }
 

@@ -11,6 +11,7 @@ mod prune;
 mod reader;
 mod work;
 
+pub(super) use filter::learns;
 pub(crate) use reader::{FILE_BYTES, FILE_ROWS, FILES, MEMORY_ROWS, MEMTABLE_BYTES};
 
 use super::{TableColumns, projected_again};
@@ -21,15 +22,18 @@ use datafusion::common::{Result, Statistics, internal_err, project_schema};
 use datafusion::config::ConfigOptions;
 use datafusion::datasource::source::{DataSource, OpenArgs};
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
-use datafusion::physical_expr::projection::ProjectionExprs;
-use datafusion::physical_expr::utils::{collect_columns, conjunction, reassign_expr_columns};
-use datafusion::physical_expr::{EquivalenceProperties, Partitioning, PhysicalExpr};
+use datafusion::logical_expr::Operator;
+use datafusion::physical_expr::expressions::{BinaryExpr, Column};
+use datafusion::physical_expr::projection::{ProjectionExprs, ProjectionMapping};
+use datafusion::physical_expr::utils::{
+    collect_columns, conjunction_opt, reassign_expr_columns, split_conjunction,
+};
+use datafusion::physical_expr::{ConstExpr, EquivalenceProperties, Partitioning, PhysicalExpr};
 use datafusion::physical_expr_common::physical_expr::is_volatile;
 use datafusion::physical_plan::DisplayFormatType;
 use datafusion::physical_plan::filter_pushdown::{FilterPushdownPropagation, PushedDown};
 use datafusion::physical_plan::metrics::ExecutionPlanMetricsSet;
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
-use filter::learns;
 use futures::stream;
 use oribi_engine::Table;
 use reader::Reader;
@@ -42,16 +46,16 @@ use work::Work;
 #[derive(Clone)]
 pub(crate) struct TableSource {
     view: Arc<StatementView>,
-    table: Arc<Table>,
-    columns: TableColumns,
+    pub(super) table: Arc<Table>,
+    pub(super) columns: TableColumns,
     /// By their numbers.
-    tablets: Arc<[usize]>,
+    pub(super) tablets: Arc<[usize]>,
     /// Positions in `columns.arrow`.
-    projection: Arc<[usize]>,
+    pub(super) projection: Arc<[usize]>,
     projected: SchemaRef,
     /// What rows must pass, and what operators above say of those that they want; about `columns.arrow`.
-    predicate: Option<Arc<dyn PhysicalExpr>>,
-    fetch: Option<usize>,
+    pub(super) predicate: Option<Arc<dyn PhysicalExpr>>,
+    pub(super) fetch: Option<usize>,
     partitions: usize,
     /// Of a batch, at most.
     batch_rows: usize,
@@ -92,6 +96,12 @@ impl TableSource {
         })
     }
 
+    /// Of rows that pass `parts` too.
+    pub(super) fn passing(self, parts: Vec<Arc<dyn PhysicalExpr>>) -> Self {
+        let predicate = conjunction_opt(self.predicate.iter().cloned().chain(parts));
+        TableSource { predicate, ..self }
+    }
+
     /// Name of the table that is scanned.
     pub(crate) fn table(&self) -> String {
         format!("{}.{}", self.table.schema_name(), self.table.name())
@@ -101,6 +111,22 @@ impl TableSource {
     fn read(&self) -> Vec<usize> {
         let tested = self.predicate.iter().flat_map(collect_columns).map(|column| column.index());
         group::all_columns(&self.projection, tested.collect())
+    }
+
+    /// What is equal, or has one value, in all rows that pass.
+    fn equalities(&self, predicate: &Arc<dyn PhysicalExpr>) -> Result<EquivalenceProperties> {
+        let mut known = EquivalenceProperties::new(Arc::clone(&self.columns.arrow));
+        for part in split_conjunction(predicate).into_iter().filter(|part| !learns(part)) {
+            known.add_constants(ConstExpr::collect_predicate_constants(&known, part))?;
+            if let Some(equal) = part.downcast_ref::<BinaryExpr>()
+                && *equal.op() == Operator::Eq
+                && (equal.left().is::<Column>() || equal.right().is::<Column>())
+            {
+                known.add_equal_conditions(Arc::clone(equal.left()), Arc::clone(equal.right()))?;
+            }
+        }
+        let projection = ProjectionMapping::from_indices(&self.projection, &self.columns.arrow)?;
+        Ok(known.project(&projection, Arc::clone(&self.projected)))
     }
 
     /// How many rows a batch may have, by those of its files that are longest on the average.
@@ -145,7 +171,11 @@ impl DataSource for TableSource {
     }
 
     fn eq_properties(&self) -> EquivalenceProperties {
-        EquivalenceProperties::new(Arc::clone(&self.projected))
+        let nothing = || EquivalenceProperties::new(Arc::clone(&self.projected));
+        // What is not told costs a sort at most.
+        self.predicate
+            .as_ref()
+            .map_or_else(nothing, |predicate| self.equalities(predicate).unwrap_or_else(|_| nothing()))
     }
 
     /// Which rows a partition will take is not known.
@@ -206,10 +236,8 @@ impl DataSource for TableSource {
             return Ok(told);
         }
         let taken = taken.into_iter().map(|filter| reassign_expr_columns(filter, &self.columns.arrow));
-        let parts: Vec<_> = self.predicate.iter().cloned().map(Ok).chain(taken).collect::<Result<_>>()?;
-        let source: Arc<dyn DataSource> =
-            Arc::new(TableSource { predicate: Some(conjunction(parts)), ..self.clone() });
-        Ok(told.with_updated_node(source))
+        let source = self.clone().passing(taken.collect::<Result<_>>()?);
+        Ok(told.with_updated_node(Arc::new(source) as Arc<dyn DataSource>))
     }
 
     fn apply_expressions(

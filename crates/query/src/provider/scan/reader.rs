@@ -2,7 +2,7 @@
 
 use super::TableSource;
 use super::filter::{Filter, learns};
-use super::group::{Group, LATE, Late, Tested, all_columns, external, projected};
+use super::group::{Group, Late, Tested, all_columns, external, projected};
 use super::prune::Pruner;
 use super::work::{Piece, Work};
 use crate::long_rows::BATCH_BYTES;
@@ -125,7 +125,7 @@ impl Reader {
             Some(Current::Group(group)) => self.read_group(group)?,
             Some(Current::Late(group)) => self.read_late(group)?,
             Some(Current::Memory(rows)) => self.read_memory(rows).await?,
-            None => match self.work.next(&self.source, &self.counts.pruning).await? {
+            None => match self.work.next(&self.source, &self.counts.pruning, &self.reservation).await? {
                 Some(Piece::Group { file, group, within }) => {
                     self.begin_group(&file, group, within)?;
                     // One of which few rows pass was tested as a whole.
@@ -146,7 +146,13 @@ impl Reader {
     fn hand_on(&mut self, batch: RecordBatch, passing: Option<BooleanBuffer>) -> Result<()> {
         let batch = match passing {
             // Not as one step of gathering, which keeps the texts of all rows where few pass.
-            Some(rows) => compacted(filter_record_batch(&batch, &BooleanArray::from(rows))?)?,
+            Some(rows) => {
+                let passed = filter_record_batch(&batch, &BooleanArray::from(rows))?;
+                match 2 * passed.num_rows() < batch.num_rows() {
+                    true => compacted(passed)?,
+                    false => passed,
+                }
+            }
             None => batch,
         };
         self.gathered.push_batch(batch)?;
@@ -177,7 +183,7 @@ impl Reader {
         }
         let place = (file.as_ref(), group);
         let tested = self.filter.columns()?;
-        let is_late = self.tested.passed * LATE < self.tested.seen
+        let is_late = self.tested.is_late()
             && self.source.fetch.is_none()
             && !tested.is_empty()
             && !self.source.projection.iter().all(|p| tested.contains(p));

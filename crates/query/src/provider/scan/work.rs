@@ -5,6 +5,7 @@ use super::prune::Pruner;
 use crate::context::StatementView;
 use datafusion::common::{DataFusionError, Result};
 use datafusion::datasource::physical_plan::parquet::ParquetFileMetrics;
+use datafusion::execution::memory_pool::MemoryReservation;
 use oribi_engine::{FileScan, MemoryColumns, Obligation, RowSelection};
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -20,26 +21,33 @@ pub(super) enum Piece {
 
 pub(super) struct Work {
     view: Arc<StatementView>,
-    pieces: OnceCell<Mutex<VecDeque<Piece>>>,
+    opened: OnceCell<Opened>,
+}
+
+struct Opened {
+    pieces: Mutex<VecDeque<Piece>>,
+    /// Of the bits that say which rows of files are hidden.
+    _hidden: MemoryReservation,
 }
 
 impl Work {
     pub(super) fn new(view: Arc<StatementView>) -> Self {
-        Work { view, pieces: OnceCell::new() }
+        Work { view, opened: OnceCell::new() }
     }
 
-    /// The next piece of a scan, which the first to ask opens; `None` after the last.
+    /// The next piece of a scan, which the first to ask opens, with memory of its `reservation`'s kind; `None` after the last.
     ///
     /// # Errors
-    /// Those of the engine.
+    /// Those of the engine; that there is no memory.
     pub(super) async fn next(
         &self,
         source: &TableSource,
         metrics: &ParquetFileMetrics,
+        reservation: &MemoryReservation,
     ) -> Result<Option<Piece>> {
-        let pieces =
-            self.pieces.get_or_try_init(|| async { source.pieces(metrics).await.map(Mutex::new) }).await?;
-        let next = pieces.lock().unwrap_or_else(PoisonError::into_inner).pop_front();
+        let open = || source.open_pieces(metrics, reservation.new_empty());
+        let opened = self.opened.get_or_try_init(open).await?;
+        let next = opened.pieces.lock().unwrap_or_else(PoisonError::into_inner).pop_front();
         Ok(next)
     }
 }
@@ -47,13 +55,13 @@ impl Work {
 impl Drop for Work {
     fn drop(&mut self) {
         // What is in memory takes locks that serving threads want, and a query thread may be the one to drop it.
-        self.view.runtime.release(self.pieces.take());
+        self.view.runtime.release(self.opened.take());
     }
 }
 
 impl TableSource {
     /// Opens the scan. What is in memory comes first: it is not divided any further.
-    async fn pieces(&self, metrics: &ParquetFileMetrics) -> Result<VecDeque<Piece>> {
+    async fn open_pieces(&self, metrics: &ParquetFileMetrics, hidden: MemoryReservation) -> Result<Opened> {
         let external = |e| DataFusionError::External(Box::new(e));
         let (engine, snapshot) = (Arc::clone(&self.view.engine), Arc::clone(self.view.snapshot()));
         let (table, tablets) = (Arc::clone(&self.table), Arc::clone(&self.tablets));
@@ -69,6 +77,7 @@ impl TableSource {
             pieces.push_back(Piece::Memory(Box::new(tablet.memory)));
             files.extend(tablet.files.into_iter().filter(|file| file.live_rows() > 0).map(Arc::new));
         }
+        hidden.try_resize(files.iter().map(|file| file.hidden.memory_bytes()).sum())?;
         for file in files {
             let groups = match &self.predicate {
                 Some(predicate) => Pruner::new(predicate, &self.columns, &file, metrics)?.groups(metrics),
@@ -77,6 +86,6 @@ impl TableSource {
             let piece = |(group, within)| Piece::Group { file: Arc::clone(&file), group, within };
             pieces.extend(groups.into_iter().map(piece));
         }
-        Ok(pieces)
+        Ok(Opened { pieces: Mutex::new(pieces), _hidden: hidden })
     }
 }

@@ -51,9 +51,18 @@ pub struct SimpleQuery {
     /// Measure writes (update of all columns by key) instead of reads
     #[arg(long, conflicts_with = "delete")]
     write: bool,
+    /// Measure reads that are planned at each execution, of a row or of none, instead of reads by key
+    #[arg(long, value_enum, conflicts_with_all = ["write", "delete"])]
+    planned: Option<Planned>,
     /// Measure deletes by key instead of reads; most find their row gone already
     #[arg(long)]
     delete: bool,
+}
+
+#[derive(Clone, Copy, Debug, clap::ValueEnum)]
+enum Planned {
+    Row,
+    Nothing,
 }
 
 /// Operations before those that count: they fill what threads keep.
@@ -117,7 +126,7 @@ fn measure(
             }
         }
     }
-    report.finish()
+    report.finish(command.concurrency)
 }
 
 /// Lets every client run, each on a thread of its own; a single one, on this.

@@ -39,7 +39,8 @@ impl Report {
         Ok(())
     }
 
-    pub fn finish(self) -> Result<()> {
+    /// Of clients that each ran one operation after the other.
+    pub fn finish(self, clients: u64) -> Result<()> {
         let mut rates: Vec<f64> = self.0.iter().map(Round::rate).collect();
         rates.sort_by(f64::total_cmp);
         let median = rates.get(rates.len() / 2).copied().unwrap_or(0.0);
@@ -47,7 +48,8 @@ impl Report {
         let operations = sum(|round| round.tally.operations);
         let each = |count: u64| count as f64 / operations.max(1) as f64;
         say!(
-            "median {median:.0} ops/s, {:.2} allocs/op, {:.1} bytes allocated/op, {} errors",
+            "median {median:.0} ops/s, {:.4} ms each, {:.2} allocs/op, {:.1} bytes allocated/op, {} errors",
+            clients as f64 * 1e3 / median,
             each(sum(|round| round.allocated.count)),
             each(sum(|round| round.allocated.bytes)),
             sum(|round| round.tally.errors),

@@ -2,7 +2,7 @@
 //! encoded as binary `DataRow`s into a buffer that is used again, and what the statements of a batch observed or wrote
 //! is settled once, before the buffer is given away.
 
-use super::{SimpleQuery, Until};
+use super::{Planned, SimpleQuery, Until};
 use crate::perf::random::Xorshift;
 use crate::sql::connection::sql_error;
 use futures::StreamExt;
@@ -78,7 +78,7 @@ impl Client {
             answer: Vec::new(),
             batch: command.batch,
             keys: Keys { random: Xorshift::new(number), count },
-            rows_stay: !command.delete,
+            rows_stay: !command.delete && !matches!(command.planned, Some(Planned::Nothing)),
         })
     }
 
@@ -160,9 +160,11 @@ impl Until {
 
 /// What is measured, in words.
 pub fn describe(command: &SimpleQuery) -> String {
-    let what = match (command.write, command.delete) {
-        (true, _) => "writes",
-        (_, true) => "deletes",
+    let what = match (command.write, command.delete, command.planned) {
+        (true, ..) => "writes",
+        (_, true, _) => "deletes",
+        (.., Some(Planned::Row)) => "planned reads",
+        (.., Some(Planned::Nothing)) => "planned reads of nothing",
         _ => "reads",
     };
     let place = match (command.flush, command.bypass_cache) {
@@ -213,7 +215,12 @@ fn statement(command: &SimpleQuery) -> String {
     } else if command.delete {
         "delete from cf where k = $1".to_owned()
     } else {
-        format!("select {} from cf where k = $1", names(command).collect::<Vec<_>>().join(", "))
+        let rest = match command.planned {
+            None => "",
+            Some(Planned::Row) => " and c0 is not null",
+            Some(Planned::Nothing) => " and c0 is null",
+        };
+        format!("select {} from cf where k = $1{rest}", names(command).collect::<Vec<_>>().join(", "))
     }
 }
 

@@ -13,6 +13,7 @@ use crate::sql::{Format, Printer};
 use crate::stdout::say;
 use crate::tpch::{QUERIES, SCHEMA, TABLES, generate};
 use answer::Answer;
+use change::Updates;
 use figures::{Figures, Table};
 use oribi_query::ParquetReference;
 use oribi_types::{Error, Result};
@@ -42,6 +43,12 @@ pub struct TpchCommand {
     /// Update, delete and insert again so many of a hundred orders first, with their lineitems, and leave that unflushed
     #[arg(long, value_name = "PCT", default_value_t = 0, value_parser = clap::value_parser!(u8).range(0..=100))]
     changed_pct: u8,
+    /// Write what is in memory to files first, without compacting them; of a folder in this process
+    #[arg(long, conflicts_with = "host")]
+    flush: bool,
+    /// Update about so many rows of lineitem each second while the queries run
+    #[arg(long, value_name = "ROWS", default_value_t = 0)]
+    updates_per_second: u64,
     /// Write the figures to a file
     #[arg(long, value_name = "FILE")]
     save: Option<PathBuf>,
@@ -79,6 +86,11 @@ fn measure(
         change::change(runtime, connection, command.changed_pct)?;
         say!("changed {} % of the rows in {:.2} s", command.changed_pct, started.elapsed().as_secs_f64())?;
     }
+    if let (true, Connection::Local { database, .. }) = (command.flush, connection) {
+        for table in TABLES {
+            database.engine.flush(&database.engine.table("public", table.name)?)?;
+        }
+    }
     let files = tempfile::tempdir()?;
     let reference = match command.compare {
         None => None,
@@ -87,6 +99,13 @@ fn measure(
     if let Some(baseline) = baseline {
         say!("in brackets: {}", baseline.taken)?;
     }
+    let updates = match command.updates_per_second {
+        0 => None,
+        rows => {
+            let other = runtime.block_on(connection.another(&command.target))?;
+            Some((Instant::now(), Updates::begin(runtime, other, rows)?))
+        }
+    };
     let compared = if reference.is_some() { "   parquet ms  ratio" } else { "" };
     say!("query    rows{}{compared}", Figures::heading(baseline.is_some()))?;
     let mut table = Table { taken: taken(&scale, command), ..Table::default() };
@@ -103,14 +122,22 @@ fn measure(
     let total = table.total(&table);
     let compared = compare(total, reference.is_some().then_some(total_reference));
     say!("total        {}{compared}", total.line(baseline.map(|baseline| baseline.total(&table))))?;
+    if let Some((began, updates)) = updates {
+        let rate = updates.end(runtime)? as f64 / began.elapsed().as_secs_f64();
+        say!("meanwhile {rate:.0} rows of lineitem were updated a second, about")?;
+    }
     command.save.as_deref().map_or(Ok(()), |path| table.save(path))
 }
 
 /// How the figures were taken, in words.
 fn taken(scale: &str, command: &TpchCommand) -> String {
-    let TpchCommand { changed_pct, runs, .. } = command;
+    let TpchCommand { changed_pct, updates_per_second, runs, .. } = command;
     let profile = if cfg!(debug_assertions) { "development" } else { "release" };
-    format!("{scale}, {changed_pct} % of the rows changed, median of {runs}, {profile} build")
+    let flushed = if command.flush { " and flushed" } else { "" };
+    format!(
+        "{scale}, {changed_pct} % of the rows changed{flushed}, {updates_per_second} updated a second, \
+         median of {runs}, {profile} build"
+    )
 }
 
 /// The time of the reference and the ratio, if there is one.

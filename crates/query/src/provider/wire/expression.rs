@@ -1,0 +1,340 @@
+//! A predicate as a message: a tree of few kinds of nodes. Values and types are Arrow's, beside the tree, and the nodes name them by
+//! number.
+
+use super::super::TableColumns;
+use super::external;
+use crate::functions::LikeInParts;
+use crate::number;
+use arrow::array::{ArrayRef, RecordBatch, RecordBatchOptions, new_empty_array};
+use arrow::compute::CastOptions;
+use arrow::datatypes::{FieldRef, Schema};
+use arrow::ipc::reader::StreamReader;
+use arrow::ipc::writer::StreamWriter;
+use datafusion::common::format::DEFAULT_CAST_OPTIONS;
+use datafusion::common::metadata::FieldMetadata;
+use datafusion::common::{DataFusionError, Result, ScalarValue};
+use datafusion::execution::session_state::SessionState;
+use datafusion::logical_expr::{Operator, ScalarUDF, Volatility};
+use datafusion::physical_expr::expressions::{
+    BinaryExpr, CaseExpr, CastExpr, Column, InListExpr, IsNotNullExpr, IsNullExpr, LikeExpr, Literal,
+    NegativeExpr, NotExpr, TryCastExpr,
+};
+use datafusion::physical_expr::{PhysicalExpr, ScalarFunctionExpr};
+use oribi_types::Error;
+use prost::Message;
+use std::sync::Arc;
+
+/// Conditions that all hold.
+#[derive(Clone, PartialEq, Message)]
+pub(super) struct Expressions {
+    #[prost(message, repeated, tag = "1")]
+    parts: Vec<Node>,
+    /// A row of a column for each value, in Arrow's format of streams; likewise types, without a row.
+    #[prost(bytes = "vec", tag = "2")]
+    values: Vec<u8>,
+    #[prost(bytes = "vec", tag = "3")]
+    types: Vec<u8>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct Node {
+    #[prost(enumeration = "Kind", tag = "1")]
+    kind: i32,
+    /// Of a column its id, of a literal that of its value, of a cast or call that of the type.
+    #[prost(uint32, tag = "2")]
+    number: u32,
+    /// The operator or function.
+    #[prost(string, tag = "3")]
+    word: String,
+    /// Whether it is negated, fails on overflow, answers null for what it cannot cast, or compares with a first operand.
+    #[prost(bool, tag = "4")]
+    flag: bool,
+    /// Whether case is ignored, the type of a cast says more than the type, or there is an ELSE.
+    #[prost(bool, tag = "5")]
+    other_flag: bool,
+    #[prost(message, repeated, tag = "6")]
+    operands: Vec<Node>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, prost::Enumeration)]
+#[repr(i32)]
+enum Kind {
+    Nothing = 0,
+    Column = 1,
+    Literal = 2,
+    Binary = 3,
+    Not = 4,
+    Negative = 5,
+    IsNull = 6,
+    IsNotNull = 7,
+    InList = 8,
+    Like = 9,
+    Case = 10,
+    Cast = 11,
+    TryCast = 12,
+    Call = 13,
+}
+
+const OPERATORS: [Operator; 28] = [
+    Operator::Eq,
+    Operator::NotEq,
+    Operator::Lt,
+    Operator::LtEq,
+    Operator::Gt,
+    Operator::GtEq,
+    Operator::Plus,
+    Operator::Minus,
+    Operator::Multiply,
+    Operator::Divide,
+    Operator::Modulo,
+    Operator::And,
+    Operator::Or,
+    Operator::IsDistinctFrom,
+    Operator::IsNotDistinctFrom,
+    Operator::RegexMatch,
+    Operator::RegexIMatch,
+    Operator::RegexNotMatch,
+    Operator::RegexNotIMatch,
+    Operator::LikeMatch,
+    Operator::ILikeMatch,
+    Operator::NotLikeMatch,
+    Operator::NotILikeMatch,
+    Operator::BitwiseAnd,
+    Operator::BitwiseOr,
+    Operator::BitwiseXor,
+    Operator::BitwiseShiftLeft,
+    Operator::StringConcat,
+];
+
+pub(super) struct Writer<'a> {
+    state: &'a SessionState,
+    columns: &'a TableColumns,
+    parts: Vec<Node>,
+    values: Vec<(FieldRef, ArrayRef)>,
+    types: Vec<FieldRef>,
+}
+
+impl<'a> Writer<'a> {
+    /// Of expressions about `columns`, with functions of `state`.
+    pub(super) fn new(state: &'a SessionState, columns: &'a TableColumns) -> Self {
+        Writer { state, columns, parts: Vec::new(), values: Vec::new(), types: Vec::new() }
+    }
+
+    /// # Errors
+    /// `Unsupported`, naming what does not travel.
+    pub(super) fn add(&mut self, part: &Arc<dyn PhysicalExpr>) -> Result<()> {
+        let node = self.node(part)?;
+        self.parts.push(node);
+        Ok(())
+    }
+
+    pub(super) fn finish(self) -> Result<Expressions> {
+        let (fields, values): (Vec<_>, Vec<_>) = self.values.into_iter().unzip();
+        let empty = self.types.iter().map(|field| new_empty_array(field.data_type())).collect();
+        let (values, types) = (stream(fields, values, 1)?, stream(self.types, empty, 0)?);
+        Ok(Expressions { parts: self.parts, values, types })
+    }
+
+    fn node(&mut self, expr: &Arc<dyn PhysicalExpr>) -> Result<Node> {
+        let of = |kind: Kind| Node { kind: kind.into(), ..Node::default() };
+        let head = if let Some(column) = expr.downcast_ref::<Column>() {
+            Node { number: self.columns.id(column.index()), ..of(Kind::Column) }
+        } else if let Some(literal) = expr.downcast_ref::<Literal>() {
+            let field = literal.return_field(&self.columns.arrow)?;
+            self.values.push((field, literal.value().to_array()?));
+            Node { number: self.values.len() as u32 - 1, ..of(Kind::Literal) }
+        } else if let Some(binary) = expr.downcast_ref::<BinaryExpr>() {
+            // It does not tell otherwise.
+            let flag = *binary == binary.clone().with_fail_on_overflow(true);
+            Node { word: binary.op().to_string(), flag, ..of(Kind::Binary) }
+        } else if let Some(list) = expr.downcast_ref::<InListExpr>() {
+            Node { flag: list.negated(), ..of(Kind::InList) }
+        } else if let Some(like) = expr.downcast_ref::<LikeExpr>() {
+            Node { flag: like.negated(), other_flag: like.case_insensitive(), ..of(Kind::Like) }
+        } else if let Some(case) = expr.downcast_ref::<CaseExpr>() {
+            let (flag, other_flag) = (case.expr().is_some(), case.else_expr().is_some());
+            Node { flag, other_flag, ..of(Kind::Case) }
+        } else if let Some(cast) = expr.downcast_ref::<CastExpr>() {
+            let other_flag = cast.has_explicit_metadata() || cast.has_explicit_nullability();
+            let number = self.type_number(cast.target_field());
+            Node { number, flag: cast.cast_options().safe, other_flag, ..of(Kind::Cast) }
+        } else if let Some(cast) = expr.downcast_ref::<TryCastExpr>() {
+            Node { number: self.type_number(cast.target_field()), ..of(Kind::TryCast) }
+        } else if let Some(call) = expr.downcast_ref::<ScalarFunctionExpr>() {
+            let number = self.type_number(&call.return_field(&self.columns.arrow)?);
+            Node { number, word: self.function(call)?, ..of(Kind::Call) }
+        } else if expr.is::<NotExpr>() {
+            of(Kind::Not)
+        } else if expr.is::<NegativeExpr>() {
+            of(Kind::Negative)
+        } else if expr.is::<IsNullExpr>() {
+            of(Kind::IsNull)
+        } else if expr.is::<IsNotNullExpr>() {
+            of(Kind::IsNotNull)
+        } else {
+            return Err(stays(&format!("the condition {expr}")));
+        };
+        if head.kind() == Kind::Binary && operator(&head.word).is_none() {
+            return Err(stays(&format!("the operator {}", head.word)));
+        }
+        let operands = expr.children().into_iter().map(|operand| self.node(operand));
+        Ok(Node { operands: operands.collect::<Result<_>>()?, ..head })
+    }
+
+    fn type_number(&mut self, field: &FieldRef) -> u32 {
+        self.types.push(Arc::clone(field));
+        self.types.len() as u32 - 1
+    }
+
+    /// What names a function of a call.
+    fn function(&self, call: &ScalarFunctionExpr) -> Result<String> {
+        let function = call.fun();
+        let is_known = |known: &Arc<ScalarUDF>| known.as_ref() == function;
+        let is_same = self.state.scalar_functions().get(function.name()).is_some_and(is_known)
+            || number::is_by_name(function)
+            || function.inner().is::<LikeInParts>();
+        // What the other answers by are its own catalog, session and clock.
+        match is_same && function.signature().volatility == Volatility::Immutable {
+            true => Ok(function.name().to_owned()),
+            false => Err(stays(&format!("the function {}", function.name()))),
+        }
+    }
+}
+
+fn stays(what: &str) -> DataFusionError {
+    external(Error::unsupported(format!("{what} does not travel to another process")))
+}
+
+fn operator(word: &str) -> Option<Operator> {
+    OPERATORS.into_iter().find(|operator| operator.to_string() == word)
+}
+
+/// Reads what a [`Writer`] wrote.
+pub(super) struct Reader<'a> {
+    state: &'a SessionState,
+    columns: &'a TableColumns,
+    parts: &'a [Node],
+    values: RecordBatch,
+    types: RecordBatch,
+}
+
+impl<'a> Reader<'a> {
+    pub(super) fn new(
+        state: &'a SessionState,
+        columns: &'a TableColumns,
+        expressions: &'a Expressions,
+    ) -> Result<Self> {
+        let Expressions { parts, values, types } = expressions;
+        Ok(Reader { state, columns, parts, values: batch(values)?, types: batch(types)? })
+    }
+
+    /// # Errors
+    /// `Corrupt`; `NotFound`, naming a column or function that is not there.
+    pub(super) fn all(&self) -> Result<Vec<Arc<dyn PhysicalExpr>>> {
+        self.parts.iter().map(|part| self.expression(part)).collect()
+    }
+
+    fn expression(&self, node: &Node) -> Result<Arc<dyn PhysicalExpr>> {
+        let operands = node.operands.iter().map(|operand| self.expression(operand));
+        let mut operands = operands.collect::<Result<Vec<_>>>()?;
+        Ok(match (node.kind(), operands.as_mut_slice()) {
+            (Kind::Column, []) => {
+                let position = self.columns.position_of(node.number).map_err(external)?;
+                Arc::new(Column::new(self.columns.arrow.field(position).name(), position))
+            }
+            (Kind::Literal, []) => {
+                let column = self.values.columns().get(node.number as usize).ok_or_else(damaged)?;
+                let metadata = FieldMetadata::from(self.values.schema_ref().field(node.number as usize));
+                let metadata = (!metadata.is_empty()).then_some(metadata);
+                Arc::new(Literal::new_with_metadata(ScalarValue::try_from_array(column, 0)?, metadata))
+            }
+            (Kind::Binary, [left, right]) => {
+                let operator = operator(&node.word).ok_or_else(damaged)?;
+                let binary = BinaryExpr::new(Arc::clone(left), operator, Arc::clone(right));
+                Arc::new(binary.with_fail_on_overflow(node.flag))
+            }
+            (Kind::Not, [operand]) => Arc::new(NotExpr::new(Arc::clone(operand))),
+            (Kind::Negative, [operand]) => Arc::new(NegativeExpr::new(Arc::clone(operand))),
+            (Kind::IsNull, [operand]) => Arc::new(IsNullExpr::new(Arc::clone(operand))),
+            (Kind::IsNotNull, [operand]) => Arc::new(IsNotNullExpr::new(Arc::clone(operand))),
+            (Kind::InList, [operand, list @ ..]) => {
+                let (operand, list) = (Arc::clone(operand), list.to_vec());
+                Arc::new(InListExpr::try_new(operand, list, node.flag, &self.columns.arrow)?)
+            }
+            (Kind::Like, [text, pattern]) => {
+                let (text, pattern) = (Arc::clone(text), Arc::clone(pattern));
+                Arc::new(LikeExpr::new(node.flag, node.other_flag, text, pattern))
+            }
+            (Kind::Case, _) => self.case(node, operands)?,
+            (Kind::Cast, [operand]) => {
+                let (operand, target) = (Arc::clone(operand), self.field(node)?);
+                let options = CastOptions { safe: node.flag, ..DEFAULT_CAST_OPTIONS };
+                match node.other_flag {
+                    true => Arc::new(CastExpr::new_with_target_field(operand, target, Some(options))),
+                    false => Arc::new(CastExpr::new(operand, target.data_type().clone(), Some(options))),
+                }
+            }
+            (Kind::TryCast, [operand]) => {
+                Arc::new(TryCastExpr::new_with_target_field(Arc::clone(operand), self.field(node)?))
+            }
+            (Kind::Call, _) => {
+                let (function, result) = (self.function(node)?, self.field(node)?);
+                let options = Arc::clone(self.state.config_options());
+                Arc::new(ScalarFunctionExpr::new(&node.word, function, operands, result, options))
+            }
+            _ => return Err(damaged()),
+        })
+    }
+
+    /// The operands are what is compared, conditions and results in turns, and what answers otherwise.
+    fn case(&self, node: &Node, mut operands: Vec<Arc<dyn PhysicalExpr>>) -> Result<Arc<dyn PhysicalExpr>> {
+        let otherwise = if node.other_flag { operands.pop() } else { None };
+        let mut operands = operands.into_iter();
+        let compared = if node.flag { operands.next() } else { None };
+        let mut branches = Vec::new();
+        while let Some(condition) = operands.next() {
+            branches.push((condition, operands.next().ok_or_else(damaged)?));
+        }
+        Ok(Arc::new(CaseExpr::try_new(compared, branches, otherwise)?))
+    }
+
+    fn field(&self, node: &Node) -> Result<FieldRef> {
+        self.types.schema_ref().fields().get(node.number as usize).cloned().ok_or_else(damaged)
+    }
+
+    fn function(&self, node: &Node) -> Result<Arc<ScalarUDF>> {
+        let missing = || external(Error::not_found(format!("function {}", node.word)));
+        if node.word == LikeInParts::NAME {
+            return Ok(Arc::new(LikeInParts::function()));
+        }
+        if let Some(function) = self.state.scalar_functions().get(&node.word) {
+            return Ok(Arc::clone(function));
+        }
+        number::by_name(&node.word, self.field(node)?.data_type()).map(Arc::new).ok_or_else(missing)
+    }
+}
+
+fn damaged() -> DataFusionError {
+    external(Error::corrupt("a scan: its predicate is none"))
+}
+
+/// A batch in Arrow's format of streams; nothing, if it has no columns.
+fn stream(fields: Vec<FieldRef>, columns: Vec<ArrayRef>, rows: usize) -> Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    if !fields.is_empty() {
+        let options = RecordBatchOptions::new().with_row_count(Some(rows));
+        let batch = RecordBatch::try_new_with_options(Arc::new(Schema::new(fields)), columns, &options)?;
+        let mut writer = StreamWriter::try_new(&mut bytes, batch.schema_ref())?;
+        writer.write(&batch)?;
+        writer.finish()?;
+    }
+    Ok(bytes)
+}
+
+fn batch(bytes: &[u8]) -> Result<RecordBatch> {
+    if bytes.is_empty() {
+        return Ok(RecordBatch::new_empty(Arc::new(Schema::empty())));
+    }
+    let mut batches = StreamReader::try_new(bytes, None)?;
+    Ok(batches.next().ok_or_else(damaged)??)
+}
