@@ -374,7 +374,7 @@ impl Engine {
         if !tracking.decided()? && scratch.staged.is_empty() {
             return Ok(Commit { ts: self.timeline.watermark().max(scratch.observed), obligation });
         }
-        if scratch.staged.len() > 1 && self.is_bulk(ops, scratch) {
+        if scratch.staged.len() > 1 && !tracking.is_alone() && self.is_bulk(ops, scratch) {
             return self.write_bulk(&Bulk { ops, targets, now_micros }, scratch, tracking, obligation);
         }
         loop {
@@ -490,8 +490,13 @@ impl Engine {
         tracking: &mut impl Tracks,
         mut obligation: Obligation,
     ) -> Result<Result<Commit, NoRoom>, Refusal> {
-        let Some(_gate) = self.gate.share(scratch.staged.len(), tracking.waits()) else {
-            return Err(would_block("memory is being arranged").into());
+        let alone = tracking.is_alone().then(|| self.gate.alone());
+        let _gate = match alone.is_some() {
+            true => None,
+            false => match self.gate.share(scratch.staged.len(), tracking.waits()) {
+                None => return Err(would_block("memory is being arranged").into()),
+                shared => shared,
+            },
         };
         let _whole = self.stop_on_panic("a write");
         self.check_targets(ops, targets, scratch)?;
@@ -499,6 +504,7 @@ impl Engine {
             Ok(logged) => logged,
             Err(needed) => return Ok(Err(needed)),
         };
+        tracking.logged(lsn, ts);
         self.apply(ops, targets, scratch, lsn, ts);
         for staged in &scratch.staged {
             obligation.merge(Obligation::on(ops[staged.op].table, lsn));

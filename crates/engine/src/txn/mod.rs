@@ -9,6 +9,7 @@
 //! A write in a transaction is a write all of whose operations are kept: it latches its keys, decides, and while it has the
 //! latches, takes the locks.
 
+mod catalog;
 mod locks;
 mod writes;
 
@@ -24,6 +25,7 @@ use crate::read::RowVersion;
 use crate::record;
 use crate::tracked::Tracks;
 use crate::write::{Commit, Decide, Decision, Read, ReadAhead, Target, WriteOp};
+use catalog::{Changed, Picture};
 use locks::LockedKey;
 use oribi_env::locks::{self as ranks, Mutex};
 use oribi_types::{Error, ErrorKind, Result, Timestamp};
@@ -56,6 +58,10 @@ struct State {
     epoch: u64,
     ended: bool,
     writes: WriteSet,
+    /// What it has made of the catalog: one behind the other, by change.
+    catalogs: Vec<Arc<Changed>>,
+    /// The catalog as it sees it, when it was asked for last.
+    picture: Option<Picture>,
     locked: Vec<LockedKey>,
     locked_bytes: usize,
     /// To be locked by the write that is being decided.
@@ -68,6 +74,7 @@ struct State {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Mark {
     changes: usize,
+    catalogs: usize,
     locked: usize,
 }
 
@@ -101,29 +108,30 @@ impl Transaction {
 
     /// Whether it has changed anything.
     pub fn has_writes(&self) -> bool {
-        self.state.lock().writes.len() > 0
+        let state = self.state.lock();
+        state.writes.len() > 0 || !state.catalogs.is_empty()
     }
 
     /// Whether it has changed rows of a table.
     pub fn writes_to(&self, table: &Table) -> bool {
-        self.state.lock().writes.writes_to(table.id())
+        self.state.lock().writes.writes_to(table)
     }
 
     /// Has `answer` look at the row that it has made of a key, `None` if it has deleted it; `None` if it has not changed it.
     pub fn own<R>(&self, table: &Table, key: &[u8], answer: impl FnOnce(Option<&[u8]>) -> R) -> Option<R> {
         let state = self.state.lock();
-        let change = state.writes.last(table.id(), key)?;
+        let change = state.writes.last(table, key)?;
         Some(answer(change.row.as_deref()))
     }
 
     /// What it has changed of a table; `None` if that is nothing.
     pub fn overlay(&self, table: &Table) -> Option<Overlay> {
         let state = self.state.lock();
-        if !state.writes.writes_to(table.id()) {
+        if !state.writes.writes_to(table) {
             return None;
         }
         let mut overlay = Overlay::default();
-        for change in state.writes.of_table(table.id()) {
+        for change in state.writes.of_table(table) {
             overlay.keys.insert(change.key.clone());
             if let Some(row) = &change.row {
                 overlay.rows.push_encoded(&change.key, row);
@@ -178,13 +186,13 @@ impl Transaction {
     /// A statement failed: what came after the last savepoint is undone, since nothing else can become of it.
     pub fn fail(&self) {
         let mark = self.state.lock().savepoints.last().map(|(_, mark)| *mark);
-        self.undo_to(mark.unwrap_or(Mark { changes: 0, locked: 0 }));
+        self.undo_to(mark.unwrap_or_default());
     }
 
     /// Undoes all.
     pub fn roll_back(&self) {
         self.state.lock().ended = true;
-        self.undo_to(Mark { changes: 0, locked: 0 });
+        self.undo_to(Mark::default());
     }
 
     /// What is to be committed, which nothing is added to any more. The rows stay locked until this transaction is dropped or
@@ -194,9 +202,20 @@ impl Transaction {
         state.ended = true;
         state.epoch += 1;
         state.savepoints.clear();
-        let changes = std::mem::take(&mut state.writes).into_last();
+        let mut changes = std::mem::take(&mut state.writes).into_last();
+        let catalog = std::mem::take(&mut state.catalogs).pop();
+        state.picture = None;
         drop(state);
-        Committing { transaction: self.clone(), changes }
+        if let Some(changed) = &catalog {
+            changes.retain_mut(|change| match changed.table_of_rows(&change.table) {
+                Some(table) => {
+                    change.table = table;
+                    true
+                }
+                None => false,
+            });
+        }
+        Committing { transaction: self.clone(), changes, catalog }
     }
 
     fn release(&self, keys: &[LockedKey]) {
@@ -226,12 +245,14 @@ impl Transaction {
 
 impl State {
     fn mark(&self) -> Mark {
-        Mark { changes: self.writes.len(), locked: self.locked.len() }
+        let (changes, catalogs) = (self.writes.len(), self.catalogs.len());
+        Mark { changes, catalogs, locked: self.locked.len() }
     }
 
     /// Returns what is locked no more.
     fn undo_to(&mut self, mark: Mark) -> Vec<LockedKey> {
         self.writes.truncate(mark.changes);
+        self.catalogs.truncate(mark.catalogs);
         self.to_lock.clear();
         let released = self.locked.split_off(mark.locked.min(self.locked.len()));
         self.locked_bytes -= released.iter().map(LockedKey::bytes).sum::<usize>();
@@ -293,7 +314,7 @@ impl InTransaction {
         let state = &mut *self.transaction.state.lock();
         state.check(self.epoch)?;
         let mut made = Vec::new();
-        let (decision, seen) = match state.writes.last(op.table.id(), op.key) {
+        let (decision, seen) = match state.writes.last(op.table, op.key) {
             Some(last) => {
                 let own = last.row.as_deref();
                 let own = own.map(|row| RowVersion { key: op.key, row, ts: Timestamp::MAX });
@@ -387,28 +408,10 @@ impl Engine {
     /// `Conflict` or `Retry` if a row is another than was decided on, or a table was truncated or altered since; those of
     /// [`write_again`](Self::write_again). Nothing was applied then.
     pub fn commit(&self, committing: &Committing, waits: bool, ahead: &mut ReadAhead) -> Result<Commit> {
-        let changes = &committing.changes;
-        let op = |change| {
-            let Change { table, key, row, .. }: &Change = change;
-            WriteOp { table, key, read: Read::Existing, row: row.as_deref().unwrap_or_default() }
-        };
-        let ops: Vec<WriteOp<'_>> = changes.iter().map(op).collect();
+        let ops: Vec<WriteOp<'_>> = committing.ops().collect();
         let by = By { waits, holder: committing.transaction.id, blocked: None, held: None };
-        let mut decide = |i: usize, current: Option<RowVersion<'_>>, _: &mut Vec<u8>| {
-            let change = &changes[i];
-            let is_same = match change.seen {
-                Seen::Nothing => current.is_none(),
-                Seen::RowOf(ts) => current.is_some_and(|row| row.ts == ts),
-                Seen::Own => return Err(Error::internal("a change was decided on none")),
-            };
-            match (is_same, &change.row) {
-                (false, _) => {
-                    Err(Error::conflict("a row that the transaction changes was changed meanwhile"))
-                }
-                (true, None) => Ok(Decision::Delete),
-                (true, Some(_)) => Ok(Decision::Proposed),
-            }
-        };
+        let mut decide =
+            |i: usize, current: Option<RowVersion<'_>>, _: &mut Vec<u8>| committing.decide(i, current);
         let mut writing = Writing { by, within: None };
         let commit = self.execute(&ops, &mut decide, &mut writing, ahead.of_several(&ops))?;
         *ahead = ReadAhead::default();
@@ -460,6 +463,7 @@ impl InTransaction {
 pub struct Committing {
     transaction: Arc<Transaction>,
     changes: Vec<Change>,
+    catalog: Option<Arc<Changed>>,
 }
 
 impl Committing {
@@ -470,6 +474,33 @@ impl Committing {
 
     pub fn is_empty(&self) -> bool {
         self.changes.is_empty()
+    }
+
+    /// Whether the catalog is changed, too: then it is [another commit](Engine::commit_with_catalog).
+    pub fn changes_catalog(&self) -> bool {
+        self.catalog.is_some()
+    }
+
+    fn ops(&self) -> impl Iterator<Item = WriteOp<'_>> {
+        self.changes.iter().map(|Change { table, key, row, .. }| {
+            let row = row.as_deref().unwrap_or_default();
+            WriteOp { table, key, read: Read::Existing, row }
+        })
+    }
+
+    /// What becomes of the row of a change, if it is still the row that was decided on.
+    fn decide(&self, change: usize, current: Option<RowVersion<'_>>) -> Result<Decision> {
+        let change = &self.changes[change];
+        let is_same = match change.seen {
+            Seen::Nothing => current.is_none(),
+            Seen::RowOf(ts) => current.is_some_and(|row| row.ts == ts),
+            Seen::Own => return Err(Error::internal("a change was decided on none")),
+        };
+        match (is_same, &change.row) {
+            (false, _) => Err(Error::conflict("a row that the transaction changes was changed meanwhile")),
+            (true, None) => Ok(Decision::Delete),
+            (true, Some(_)) => Ok(Decision::Proposed),
+        }
     }
 
     /// One of the tables.
