@@ -103,6 +103,7 @@ def test_alembic_upgrades_and_downgrades_whole_or_not_at_all(server, db, folder)
     assert db.execute("select * from shelf").fetchall() == [(2,)]
     server.kill()
     server.start()
+    config.set_main_option("sqlalchemy.url", url(server))
     with server.sql() as db:
         assert db.execute("select version_num from alembic_version").fetchall() == [("second",)]
         alembic.command.downgrade(config, "first")
