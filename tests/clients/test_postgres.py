@@ -324,17 +324,24 @@ def test_a_block_without_autocommit(server):
     assert connection.closed
 
 
-def test_an_error_says_that_a_change_of_the_catalog_before_it_stands(db):
-    """Of several statements in one message, a change of the catalog is no part of their transaction."""
+def test_an_error_says_that_a_change_of_partitions_before_it_stands(db):
+    """Of several statements in one message, a change of partitions is no part of their transaction; others of the catalog are."""
     db.execute("create table t (id bigint primary key)")
+    db.execute("create table p (id bigint primary key) partition by range (id) (partition values < 10)")
     with pytest.raises(errors.UndefinedColumn) as raised:
-        db.execute("insert into t values (1); create table u (id bigint primary key); insert into t values (2); select nope")
+        db.execute("insert into t values (1); alter table p add range partition 10 <= values; insert into t values (2); select nope")
     assert "and what came before it stand" in raised.value.diag.message_hint
+    with pytest.raises(errors.UndefinedColumn) as raised:
+        db.execute("create table v (id bigint primary key); insert into v values (1); drop table t; select nope")
+    assert raised.value.diag.message_hint is None
+    with pytest.raises(errors.UndefinedTable):
+        db.execute("select * from v")
+    db.execute("create table u (id bigint primary key); alter table u add column n bigint")
     with pytest.raises(errors.UniqueViolation) as raised:
         db.execute("insert into t values (3); insert into t values (1)")
     assert raised.value.diag.message_hint is None
     assert db.execute("select id from t order by id").fetchall() == [(1,)]
-    assert db.execute("select id from u").fetchall() == []
+    assert db.execute("select id, n from u").fetchall() == []
 
 
 def test_columns_are_called_as_in_postgres(db):

@@ -80,6 +80,8 @@ pub struct Table {
     pub(crate) tablets: Vec<Arc<Tablet>>,
     /// Where keys are looked for that are in no range: it is empty and takes no write, like one that was dropped.
     uncovered: Arc<Tablet>,
+    /// Whose rows a transaction sees that has emptied the table: none that were there before. The table's id, if none has.
+    rows_of: u64,
     /// When a range was dropped, last. Snapshots from before saw rows for which the table has no tablet.
     range_dropped: Timestamp,
 }
@@ -102,6 +104,7 @@ impl Table {
             is_key_value,
             tablets,
             uncovered,
+            rows_of: record.id,
             range_dropped,
         }
     }
@@ -122,6 +125,16 @@ impl Table {
         Table { range_dropped: at, ..self }
     }
 
+    /// The same, as a transaction sees it which has emptied it.
+    #[must_use]
+    pub(crate) fn with_rows_of(self, rows_of: u64) -> Self {
+        Table { rows_of, ..self }
+    }
+
+    pub(crate) fn rows_of(&self) -> u64 {
+        self.rows_of
+    }
+
     pub(crate) fn range_dropped(&self) -> Timestamp {
         self.range_dropped
     }
@@ -133,6 +146,12 @@ impl Table {
     #[inline]
     pub(crate) fn version(&self) -> u64 {
         self.version
+    }
+
+    /// As the manifest has it.
+    pub(crate) fn record(&self) -> TableRecord {
+        let tablets = self.tablets.iter().map(|tablet| tablet.id).collect();
+        TableRecord { id: self.id, definition: (*self.definition).clone(), tablets }
     }
 
     pub fn schema_name(&self) -> &str {
@@ -287,6 +306,31 @@ impl Expiry {
     pub fn never(self) -> bool {
         self == Expiry::default()
     }
+}
+
+/// A change of the catalog.
+#[derive(Clone)]
+pub enum CatalogChange {
+    CreateSchema {
+        name: String,
+    },
+    /// With `cascade`, and its tables.
+    DropSchema {
+        name: String,
+        cascade: bool,
+    },
+    CreateTable(TableDefinition),
+    DropTable {
+        schema: String,
+        name: String,
+    },
+    /// By all of these, one after the other.
+    AlterTable {
+        schema: String,
+        name: String,
+        changes: Vec<Alteration>,
+    },
+    Truncate(Arc<Table>),
 }
 
 /// A change of a table's definition.

@@ -4,7 +4,7 @@ use crate::deletions::Deletions;
 use crate::fragments::Fragments;
 use crate::manifest::{Manifest, ManifestState, TableRecord};
 use crate::record::{self, Record};
-use crate::recovery::{LOG_DIR, lock, open_files};
+use crate::recovery::{LOG_DIR, lock, open_files, settle_undecided};
 use crate::tablet::{FileSet, TabletId};
 use oribi_env::Env;
 use oribi_types::Result;
@@ -34,13 +34,15 @@ pub struct CheckReport {
 pub fn check(env: Env, dir: &Path) -> Result<CheckReport> {
     let _lock = lock(&env, dir, "oribi check")?;
     let mut report = CheckReport::default();
-    let state = match Manifest::read(&env, dir) {
+    let mut state = match Manifest::read(&env, dir) {
         Ok(state) => state,
         Err(error) => {
             report.findings.push(format!("manifest: {error}"));
             return Ok(report);
         }
     };
+    // The log's damage is found below.
+    let _ = settle_undecided(&env, dir, &mut state);
     for table in state.tables.values() {
         report.tables += 1;
         for number in 0..table.tablets.len() {

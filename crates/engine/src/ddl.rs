@@ -3,7 +3,7 @@
 //! Nothing that writers or readers take is held while the record is synced. Other changes wait meanwhile, and writers of
 //! rows that may be gone by it (see [`undecided`](crate::undecided)).
 
-use crate::catalog::{Alteration, Catalog, DEFAULT_BUCKET, PUBLIC_SCHEMA, Table};
+use crate::catalog::{Alteration, Catalog, CatalogChange, DEFAULT_BUCKET, PUBLIC_SCHEMA, Table};
 use crate::engine::Engine;
 use crate::installer::GivenUp;
 use crate::manifest::{Edit, Install, TableRecord};
@@ -15,6 +15,7 @@ use oribi_types::{
     Durability, Error, Partitioning, Result, Schema, TableDefinition, TableOptions, Timestamp,
 };
 use oribi_wal::Lsn;
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Release;
@@ -23,7 +24,7 @@ use std::sync::atomic::Ordering::Release;
 const BUCKET_SYNC_MS: u32 = 100;
 
 /// A tablet, and the state that had its rows.
-struct Emptied<'t> {
+pub(crate) struct Emptied<'t> {
     tablet: &'t Tablet,
     before: Arc<TabletState>,
 }
@@ -32,6 +33,24 @@ impl Engine {
     /// To be held while the catalog, or what tables have, is changed: one change at a time, each as a whole.
     pub(crate) fn begin_ddl(&self) -> (MutexGuard<'_, (), { locks::DDL }>, StopOnPanic<'_>) {
         (self.ddl.lock(), self.stop_on_panic("a change of the catalog"))
+    }
+
+    /// Makes a change, durably; returns the table that was created, if one was.
+    ///
+    /// # Errors
+    /// Those of the change.
+    pub fn change(&self, change: &CatalogChange) -> Result<Option<Arc<Table>>> {
+        match change {
+            CatalogChange::CreateSchema { name } => self.create_schema(name)?,
+            CatalogChange::DropSchema { name, cascade } => self.drop_schema(name, *cascade)?,
+            CatalogChange::CreateTable(definition) => return self.create_table(definition.clone()).map(Some),
+            CatalogChange::DropTable { schema, name } => self.drop_table(schema, name)?,
+            CatalogChange::AlterTable { schema, name, changes } => {
+                self.alter_table_by(schema, name, changes)?;
+            }
+            CatalogChange::Truncate(table) => self.truncate(table)?,
+        }
+        Ok(None)
     }
 
     /// # Errors
@@ -53,14 +72,7 @@ impl Engine {
     pub fn drop_schema(&self, name: &str, cascade: bool) -> Result<()> {
         let _ddl = self.begin_ddl();
         let catalog = self.catalog();
-        let tables = catalog.schemas.get(name);
-        let tables = tables.ok_or_else(|| Error::not_found(format!("schema \"{name}\" does not exist")))?;
-        if name == PUBLIC_SCHEMA || name == DEFAULT_BUCKET.0 {
-            return Err(Error::invalid(format!("schema \"{name}\" cannot be dropped")));
-        }
-        if !tables.is_empty() && !cascade {
-            return Err(Error::invalid(format!("schema \"{name}\" is not empty")));
-        }
+        let tables = schema_to_drop(&catalog, name, cascade)?;
         let mut edits: Vec<Edit> = tables.values().map(|t| Edit::DropTable { id: t.id() }).collect();
         edits.push(Edit::DropSchema { name: name.to_owned() });
         self.discard(tables.values(), edits, |catalog| {
@@ -76,11 +88,19 @@ impl Engine {
     }
 
     fn create_table_locked(&self, definition: TableDefinition) -> Result<Arc<Table>> {
-        let (schema, name) = (definition.schema_name.clone(), definition.name.clone());
-        let catalog = self.catalog.load();
-        let tables = catalog.schemas.get(&schema);
+        let table = self.new_table(&self.catalog(), definition)?;
+        self.create_folders([&table])?;
+        self.manifest.commit(vec![Edit::PutTable(table.record())])?;
+        self.put(&table);
+        Ok(table)
+    }
+
+    /// A table that `catalog` lacks; nobody knows of it yet.
+    pub(crate) fn new_table(&self, catalog: &Catalog, definition: TableDefinition) -> Result<Arc<Table>> {
+        let (schema, name) = (&definition.schema_name, &definition.name);
+        let tables = catalog.schemas.get(schema);
         let tables = tables.ok_or_else(|| Error::not_found(format!("schema \"{schema}\" does not exist")))?;
-        if tables.contains_key(&name) {
+        if tables.contains_key(name) {
             return Err(Error::already_exists(format!("table \"{schema}.{name}\" already exists")));
         }
         validate(&definition)?;
@@ -88,13 +108,20 @@ impl Engine {
         let tablets = (0..definition.partitioning.tablets()).map(|_| self.manifest.next_id()).collect();
         let record = TableRecord { id, definition, tablets };
         let dir = self.table_dir(id);
-        self.env.files.create_dir_all(&dir)?;
-        self.env.files.sync_dir(&self.dir.join(TABLES_DIR))?;
-        self.manifest.commit(vec![Edit::PutTable(record.clone())])?;
         let tablets = record.tablets.iter().map(|id| self.new_tablet(*id, &dir)).collect();
-        let table = Arc::new(Table::new(&record, tablets, 0));
-        self.put(&table);
-        Ok(table)
+        Ok(Arc::new(Table::new(&record, tablets, 0)))
+    }
+
+    /// Those of new tables, durably.
+    pub(crate) fn create_folders<'t>(&self, tables: impl IntoIterator<Item = &'t Arc<Table>>) -> Result<()> {
+        let mut tables = tables.into_iter().peekable();
+        if tables.peek().is_none() {
+            return Ok(());
+        }
+        for table in tables {
+            self.env.files.create_dir_all(&self.table_dir(table.id()))?;
+        }
+        Ok(self.env.files.sync_dir(&self.dir.join(TABLES_DIR))?)
     }
 
     /// A tablet without rows, with its files in `dir`.
@@ -133,10 +160,7 @@ impl Engine {
     /// `NotFound`.
     pub fn drop_table(&self, schema: &str, name: &str) -> Result<()> {
         let _ddl = self.begin_ddl();
-        if (schema, name) == DEFAULT_BUCKET {
-            return Err(Error::invalid(format!("table \"{schema}.{name}\" cannot be dropped")));
-        }
-        let table = self.table(schema, name)?;
+        let table = table_to_drop(&self.catalog(), schema, name)?;
         self.discard([&table], vec![Edit::DropTable { id: table.id() }], |catalog| {
             catalog.schemas.get_mut(schema).and_then(|tables| tables.remove(name));
         })
@@ -190,15 +214,7 @@ impl Engine {
     pub fn alter_table_by(&self, schema: &str, name: &str, changes: &[Alteration]) -> Result<()> {
         let _ddl = self.begin_ddl();
         let table = self.table(schema, name)?;
-        let mut definition = (*table.definition()).clone();
-        for change in changes {
-            self.alter_definition(&mut definition, change)?;
-        }
-        let sets_options = |change: &Alteration| matches!(change, Alteration::SetOptions(_));
-        if (schema, name) == DEFAULT_BUCKET && !changes.iter().all(sets_options) {
-            return Err(Error::invalid(format!("the columns of \"{schema}.{name}\" cannot be changed")));
-        }
-        validate(&definition)?;
+        let definition = altered_definition(&self.catalog(), &table, changes)?;
         let tablets = table.tablets.iter().map(|t| t.id).collect();
         let record = TableRecord { id: table.id(), definition, tablets };
         self.manifest.commit(vec![Edit::PutTable(record.clone())])?;
@@ -216,37 +232,6 @@ impl Engine {
             });
         }
         self.apply_sync_interval();
-        Ok(())
-    }
-
-    fn alter_definition(&self, definition: &mut TableDefinition, change: &Alteration) -> Result<()> {
-        match change {
-            Alteration::AddColumn(spec) => definition.schema = definition.schema.with_column(spec.clone())?,
-            Alteration::DropColumn(column) => {
-                let id = definition.schema.position(column).map(|i| definition.schema.columns()[i].id);
-                if id.is_some() && id == definition.options.expires_at {
-                    return Err(Error::invalid(format!("rows expire by column \"{column}\"")));
-                }
-                definition.schema = definition.schema.without_column(column)?;
-            }
-            Alteration::RenameColumn { from, to } => {
-                definition.schema = definition.schema.with_renamed(from, to)?;
-            }
-            Alteration::SetDefault { column, default } => {
-                definition.schema = definition.schema.with_default(column, default.clone())?;
-            }
-            Alteration::SetAttributes { column, attributes } => {
-                definition.schema = definition.schema.with_attributes(column, attributes.clone())?;
-            }
-            Alteration::Rename { to } => {
-                let schema = &definition.schema_name;
-                if self.catalog.load().table(schema, to).is_some() {
-                    return Err(Error::already_exists(format!("table \"{schema}.{to}\" already exists")));
-                }
-                definition.name = to.clone();
-            }
-            Alteration::SetOptions(options) => definition.options = options.clone(),
-        }
         Ok(())
     }
 
@@ -314,13 +299,13 @@ impl Engine {
         Ok(())
     }
 
-    fn empty<'t>(&self, tablet: &'t Tablet, at: Timestamp, flushed_lsn: Lsn) -> Emptied<'t> {
+    pub(crate) fn empty<'t>(&self, tablet: &'t Tablet, at: Timestamp, flushed_lsn: Lsn) -> Emptied<'t> {
         let active = self.new_memtable(self.manifest.next_id());
         Emptied { tablet, before: tablet.empty(at, &active, flushed_lsn) }
     }
 
     /// Takes rows that are gone out of memory, and their files off the disk. The caller holds the tablets' installers.
-    fn sweep(&self, emptied: Vec<Emptied<'_>>) {
+    pub(crate) fn sweep(&self, emptied: Vec<Emptied<'_>>) {
         emptied.iter().for_each(|emptied| emptied.before.end_walks());
         self.index.sweep(emptied.iter().map(|emptied| emptied.before.active.generation).collect());
         for Emptied { tablet, before } in emptied {
@@ -336,7 +321,7 @@ impl Engine {
         self.apply_sync_interval();
     }
 
-    fn change_catalog(&self, change: impl Fn(&mut Catalog)) {
+    pub(crate) fn change_catalog(&self, change: impl Fn(&mut Catalog)) {
         let before = self.catalog.rcu(|catalog| {
             let mut catalog = (**catalog).clone();
             change(&mut catalog);
@@ -354,6 +339,89 @@ impl Engine {
 
 /// The folder of the tables' folders.
 pub(crate) const TABLES_DIR: &str = "tables";
+
+/// The definition of a table of `catalog` after `changes`.
+///
+/// # Errors
+/// `NotFound`, `AlreadyExists`, `Invalid`, as the change has it.
+pub(crate) fn altered_definition(
+    catalog: &Catalog,
+    table: &Table,
+    changes: &[Alteration],
+) -> Result<TableDefinition> {
+    let mut definition = (*table.definition()).clone();
+    for change in changes {
+        alter_definition(catalog, &mut definition, change)?;
+    }
+    let (schema, name) = (table.schema_name(), table.name());
+    let sets_options = |change: &Alteration| matches!(change, Alteration::SetOptions(_));
+    if (schema, name) == DEFAULT_BUCKET && !changes.iter().all(sets_options) {
+        return Err(Error::invalid(format!("the columns of \"{schema}.{name}\" cannot be changed")));
+    }
+    validate(&definition)?;
+    Ok(definition)
+}
+
+fn alter_definition(catalog: &Catalog, definition: &mut TableDefinition, change: &Alteration) -> Result<()> {
+    match change {
+        Alteration::AddColumn(spec) => definition.schema = definition.schema.with_column(spec.clone())?,
+        Alteration::DropColumn(column) => {
+            let id = definition.schema.position(column).map(|i| definition.schema.columns()[i].id);
+            if id.is_some() && id == definition.options.expires_at {
+                return Err(Error::invalid(format!("rows expire by column \"{column}\"")));
+            }
+            definition.schema = definition.schema.without_column(column)?;
+        }
+        Alteration::RenameColumn { from, to } => {
+            definition.schema = definition.schema.with_renamed(from, to)?;
+        }
+        Alteration::SetDefault { column, default } => {
+            definition.schema = definition.schema.with_default(column, default.clone())?;
+        }
+        Alteration::SetAttributes { column, attributes } => {
+            definition.schema = definition.schema.with_attributes(column, attributes.clone())?;
+        }
+        Alteration::Rename { to } => {
+            let schema = &definition.schema_name;
+            if catalog.table(schema, to).is_some() {
+                return Err(Error::already_exists(format!("table \"{schema}.{to}\" already exists")));
+            }
+            definition.name = to.clone();
+        }
+        Alteration::SetOptions(options) => definition.options = options.clone(),
+    }
+    Ok(())
+}
+
+/// The tables of a schema that may be dropped.
+///
+/// # Errors
+/// `NotFound`; `Invalid` if it has tables and `cascade` is false, or is one that always exists.
+pub(crate) fn schema_to_drop<'c>(
+    catalog: &'c Catalog,
+    name: &str,
+    cascade: bool,
+) -> Result<&'c BTreeMap<String, Arc<Table>>> {
+    let tables = catalog.schemas.get(name);
+    let tables = tables.ok_or_else(|| Error::not_found(format!("schema \"{name}\" does not exist")))?;
+    if name == PUBLIC_SCHEMA || name == DEFAULT_BUCKET.0 {
+        return Err(Error::invalid(format!("schema \"{name}\" cannot be dropped")));
+    }
+    if !tables.is_empty() && !cascade {
+        return Err(Error::invalid(format!("schema \"{name}\" is not empty")));
+    }
+    Ok(tables)
+}
+
+/// # Errors
+/// `NotFound`; `Invalid` for the bucket that always exists.
+pub(crate) fn table_to_drop(catalog: &Catalog, schema: &str, name: &str) -> Result<Arc<Table>> {
+    if (schema, name) == DEFAULT_BUCKET {
+        return Err(Error::invalid(format!("table \"{schema}.{name}\" cannot be dropped")));
+    }
+    let table = catalog.table(schema, name).cloned();
+    table.ok_or_else(|| Error::not_found(format!("table \"{schema}.{name}\" does not exist")))
+}
 
 fn validate(definition: &TableDefinition) -> Result<()> {
     definition.partitioning.check(&definition.schema)?;

@@ -57,7 +57,7 @@ mod walk;
 mod write;
 
 pub use by_position::{NewValues, PositionChange};
-pub use catalog::{Alteration, Catalog, DEFAULT_BUCKET, PUBLIC_SCHEMA, Table};
+pub use catalog::{Alteration, Catalog, CatalogChange, DEFAULT_BUCKET, PUBLIC_SCHEMA, Table};
 pub use check::{CheckReport, check};
 pub use engine::{Engine, EngineStats, Obligation};
 pub use held::Held;

@@ -55,6 +55,16 @@ pub(crate) enum Edit {
     Results {
         clients: Vec<ClientResults>,
     },
+    /// What a transaction does to the catalog. It counts if the log has the record of its `number`: see `Decided`. Another takes
+    /// its place.
+    Undecided {
+        number: u64,
+        edits: Vec<Edit>,
+    },
+    /// The log has it.
+    Decided {
+        number: u64,
+    },
     /// No timestamp or LSN above these was given out. The timestamp goes back when the engine is closed.
     Ceiling {
         ts: Timestamp,
@@ -128,6 +138,8 @@ pub(crate) struct ManifestState {
     pub tablets: BTreeMap<TabletId, TabletRecord>,
     pub log_start: u64,
     pub results: Vec<ClientResults>,
+    /// What counts if the log has the record of this number.
+    pub undecided: Option<(u64, Vec<Edit>)>,
     pub ceiling_ts: Timestamp,
     pub ceiling_lsn: u64,
     pub horizon: Timestamp,
@@ -172,6 +184,13 @@ impl ManifestState {
             Edit::Results { clients } if !clients.iter().all(|c| is_client_id(&c.client)) => {
                 Err(Error::corrupt("names a client that cannot be"))
             }
+            Edit::Undecided { edits, .. } => {
+                let nested = |edit: &Edit| matches!(edit, Edit::Undecided { .. } | Edit::Decided { .. });
+                match edits.iter().any(nested) {
+                    true => Err(Error::corrupt("decides within what is undecided")),
+                    false => self.after(edits).map(|_| ()),
+                }
+            }
             _ => Ok(()),
         }
     }
@@ -206,12 +225,25 @@ impl ManifestState {
             Edit::Install(install) => self.install(install),
             Edit::LogStart { lsn } => self.log_start = self.log_start.max(*lsn),
             Edit::Results { clients } => self.results = clients.clone(),
+            Edit::Undecided { number, edits } => self.undecided = Some((*number, edits.clone())),
+            Edit::Decided { number } => self.decide(*number)?,
             Edit::Ceiling { ts, lsn, horizon } => {
                 (self.ceiling_ts, self.horizon) = (*ts, *horizon);
                 self.ceiling_lsn = self.ceiling_lsn.max(*lsn);
             }
         }
         Ok(())
+    }
+
+    /// What is undecided of this number counts.
+    ///
+    /// # Errors
+    /// `Corrupt` if it does not fit any more.
+    pub fn decide(&mut self, number: u64) -> Result<()> {
+        match self.undecided.take_if(|(undecided, _)| *undecided == number) {
+            Some((_, edits)) => edits.iter().try_for_each(|edit| self.apply(edit)),
+            None => Ok(()),
+        }
     }
 
     /// The state after `edits`.
@@ -253,7 +285,8 @@ impl ManifestState {
         let ceiling = Edit::Ceiling { ts: self.ceiling_ts, lsn: self.ceiling_lsn, horizon: self.horizon };
         let log_start = Edit::LogStart { lsn: self.log_start };
         let results = Edit::Results { clients: self.results.clone() };
-        schemas.chain(tables).chain(installs).chain([results, log_start, ceiling]).collect()
+        let undecided = self.undecided.clone().map(|(number, edits)| Edit::Undecided { number, edits });
+        schemas.chain(tables).chain(installs).chain([results, log_start, ceiling]).chain(undecided).collect()
     }
 
     fn apply_record(&mut self, payload: &[u8]) -> Result<()> {
@@ -396,6 +429,17 @@ impl Manifest {
                 Ok(())
             }
         }
+    }
+
+    /// Notes that the log has the record of this number: what was undecided of it counts from now on, and is written with
+    /// whatever is written next, if this cannot be.
+    ///
+    /// # Errors
+    /// As [`commit`](Self::commit); a crash then finds it undecided, and looks into the log.
+    pub fn decide(&self, number: u64) -> Result<()> {
+        let mut inner = self.inner.lock();
+        inner.state.decide(number).map_err(|error| Error::internal(format!("manifest: {error}")))?;
+        self.write(&mut inner, &[Edit::Decided { number }])
     }
 
     /// Tries to begin another file, if a write has failed before.

@@ -17,6 +17,10 @@
 //!
 //! u8   version 5: a bulk write was given up
 //! u64  bulk write
+//!
+//! u8   version 6: a write that makes a change of the catalog count
+//! u64  commit timestamp, u64 number of the change, which the manifest has
+//! then, to the end, changes
 //! ```
 //! Little-endian. A put carries the whole new row, so the newest version is always complete.
 
@@ -30,6 +34,7 @@ const TRACKED: u8 = 2;
 const FRAGMENT: u8 = 3;
 const COMMIT: u8 = 4;
 const GIVEN_UP: u8 = 5;
+const CATALOG: u8 = 6;
 const PUT: u8 = 1;
 const DELETE: u8 = 2;
 const CHANGE_HEADER_BYTES: usize = 17;
@@ -55,6 +60,8 @@ pub struct Contents<'a> {
     pub ts: Timestamp,
     /// If the write came with a request id.
     pub tracked: Option<Tracked<'a>>,
+    /// The number of the change of the catalog that counts with it, if there is one.
+    pub catalog: Option<u64>,
     /// In order.
     pub changes: Changes<'a>,
 }
@@ -90,6 +97,13 @@ pub(crate) fn start(buf: &mut Vec<u8>, ts: Timestamp) {
     let mut header = [PLAIN; 9];
     header[1..].copy_from_slice(&ts.0.to_le_bytes());
     buf.extend_from_slice(&header);
+}
+
+/// Starts a record with which a change of the catalog counts.
+pub(crate) fn start_catalog(buf: &mut Vec<u8>, ts: Timestamp, number: u64) {
+    buf.push(CATALOG);
+    buf.extend_from_slice(&ts.0.to_le_bytes());
+    buf.extend_from_slice(&number.to_le_bytes());
 }
 
 /// Starts a record with a request id, of a client id that is one.
@@ -157,7 +171,7 @@ pub fn read(payload: &[u8]) -> Result<Record<'_>> {
     let malformed = || Error::corrupt("log record: malformed");
     let (&version, rest) = payload.split_first().ok_or_else(malformed)?;
     let read = match version {
-        PLAIN | TRACKED => read_write(version, rest),
+        PLAIN | TRACKED | CATALOG => read_write(version, rest),
         FRAGMENT => read_u64(rest).map(|(bulk, rest)| Record::Fragment { bulk, changes: Changes { rest } }),
         COMMIT => read_commit(rest),
         GIVEN_UP => {
@@ -174,11 +188,12 @@ fn read_u64(bytes: &[u8]) -> Option<(u64, &[u8])> {
 
 fn read_write(version: u8, bytes: &[u8]) -> Option<Record<'_>> {
     let (ts, rest) = read_u64(bytes)?;
-    let (tracked, rest) = match version {
-        TRACKED => read_tracked(rest).map(|(tracked, rest)| (Some(tracked), rest))?,
-        _ => (None, rest),
+    let (tracked, catalog, rest) = match version {
+        TRACKED => read_tracked(rest).map(|(tracked, rest)| (Some(tracked), None, rest))?,
+        CATALOG => read_u64(rest).map(|(number, rest)| (None, Some(number), rest))?,
+        _ => (None, None, rest),
     };
-    Some(Record::Write(Contents { ts: Timestamp(ts), tracked, changes: Changes { rest } }))
+    Some(Record::Write(Contents { ts: Timestamp(ts), tracked, catalog, changes: Changes { rest } }))
 }
 
 fn read_commit(bytes: &[u8]) -> Option<Record<'_>> {

@@ -61,7 +61,8 @@ impl Engine {
             env.files.create_dir_all(&dir.join(folder))?;
         }
         env.files.sync_dir(dir)?;
-        let state = Manifest::recover(&env, dir)?;
+        let mut state = Manifest::recover(&env, dir)?;
+        settle_undecided(&env, dir, &mut state)?;
         let engine = Arc::new(Engine::recover(env, dir, options, state, lock)?);
         engine.create_defaults()?;
         engine.reserve_timestamps(engine.timeline.now_micros(), || true)?;
@@ -151,6 +152,26 @@ impl Engine {
         });
         self.log.set_sync_interval(intervals.min());
     }
+}
+
+/// Decides what the manifest has left undecided: it counts if the log has the record with which it does.
+///
+/// # Errors
+/// `Corrupt`, by segment and offset, for a damaged log; those of the file system.
+pub(crate) fn settle_undecided(env: &Env, dir: &Path, state: &mut ManifestState) -> Result<()> {
+    let Some((number, _)) = state.undecided else { return Ok(()) };
+    let mut counts = false;
+    oribi_wal::verify(env.files.as_ref(), &dir.join(LOG_DIR), state.log_start, &mut |record| {
+        let is_its =
+            |read| matches!(read, record::Record::Write(Contents { catalog: Some(of), .. }) if of == number);
+        counts |= record::read(record.payload).is_ok_and(is_its);
+        Ok(())
+    })?;
+    if counts {
+        return state.decide(number);
+    }
+    state.undecided = None;
+    Ok(())
 }
 
 /// Creates `dir`; its name, and those of the folders above that were missing, are durable then.
@@ -303,7 +324,7 @@ impl Replay<'_> {
         let mut fragments = self.fragments.borrow_mut();
         fragments.begin(record.term);
         match record::read(record.payload)? {
-            record::Record::Write(Contents { ts, tracked, changes }) => {
+            record::Record::Write(Contents { ts, tracked, changes, .. }) => {
                 self.apply_changes(ts, record.lsn, record.lsn, changes)?;
                 self.finish(ts, tracked.as_ref());
                 Ok(ts)

@@ -71,6 +71,16 @@ pub(crate) trait Tracks {
     /// `TooLarge` for the result.
     fn decided(&mut self) -> Result<bool>;
 
+    /// Whether it has the gate alone, and is one log record however long it is.
+    #[inline(always)]
+    fn is_alone(&self) -> bool {
+        false
+    }
+
+    /// It is in the log, and will be applied: nothing can fail any more. Called under the gate, before anybody sees its rows.
+    #[inline(always)]
+    fn logged(&mut self, _lsn: Lsn, _ts: Timestamp) {}
+
     /// Begins the log record.
     fn start_record(&self, ts: Timestamp, buf: &mut Vec<u8>);
 

@@ -374,7 +374,7 @@ impl Engine {
         if !tracking.decided()? && scratch.staged.is_empty() {
             return Ok(Commit { ts: self.timeline.watermark().max(scratch.observed), obligation });
         }
-        if scratch.staged.len() > 1 && self.is_bulk(ops, scratch) {
+        if scratch.staged.len() > 1 && !tracking.is_alone() && self.is_bulk(ops, scratch) {
             if tracking.scanned().is_some() {
                 // Nobody else could write while it is applied.
                 let message = "a serializable transaction that has scanned tables changes too much";
@@ -498,8 +498,9 @@ impl Engine {
         let blocked = || Refusal::from(would_block("memory is being arranged"));
         let share = || self.gate.share(scratch.staged.len(), tracking.waits()).ok_or_else(blocked);
         let scanned = tracking.scanned();
-        let _alone = scanned.map(|_| self.gate.alone());
-        let _shared = if scanned.is_none() { Some(share()?) } else { None };
+        let is_alone = tracking.is_alone() || scanned.is_some();
+        let _alone = is_alone.then(|| self.gate.alone());
+        let _shared = if is_alone { None } else { Some(share()?) };
         scanned.map_or(Ok(()), |scanned| scanned.check(self))?;
         let _whole = self.stop_on_panic("a write");
         self.check_targets(ops, targets, scratch)?;
@@ -507,6 +508,7 @@ impl Engine {
             Ok(logged) => logged,
             Err(needed) => return Ok(Err(needed)),
         };
+        tracking.logged(lsn, ts);
         self.apply(ops, targets, scratch, lsn, ts);
         for staged in &scratch.staged {
             obligation.merge(Obligation::on(ops[staged.op].table, lsn));

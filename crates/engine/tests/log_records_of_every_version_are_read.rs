@@ -16,6 +16,8 @@ const RECORD_3: &[u8] = include_bytes!("fixtures/log-record-3");
 const RECORD_4: &[u8] = include_bytes!("fixtures/log-record-4");
 /// … and what gives it up.
 const RECORD_5: &[u8] = include_bytes!("fixtures/log-record-5");
+/// Both with a change of the catalog.
+const RECORD_6: &[u8] = include_bytes!("fixtures/log-record-6");
 
 const CHANGES: [Change<'static>; 2] = [
     Change { tablet: 3, key: b"key", row: Some(b"the row") },
@@ -39,10 +41,12 @@ fn contents(record: &[u8]) -> oribi_types::Result<Contents<'_>> {
 
 #[test]
 fn records_of_every_version_are_read() {
-    for (record, tracked) in [(RECORD_1, None), (RECORD_2, Some(TRACKED))] {
+    for (record, tracked, catalog) in
+        [(RECORD_1, None, None), (RECORD_2, Some(TRACKED), None), (RECORD_6, None, Some(19))]
+    {
         let contents = contents(record).unwrap();
         assert_eq!(contents.ts, TS);
-        assert_eq!(contents.tracked, tracked);
+        assert_eq!((contents.tracked, contents.catalog), (tracked, catalog));
         assert_eq!(contents.changes.collect::<Result<Vec<_>, _>>().unwrap(), CHANGES);
     }
     let Record::Fragment { bulk, changes } = read(RECORD_3).unwrap() else { panic!("it is a fragment") };
@@ -82,7 +86,7 @@ fn fragments_and_commits_that_end_early_or_lie_are_corrupt() {
 
 #[test]
 fn records_that_end_early_or_lie_are_corrupt() {
-    for record in [RECORD_1, RECORD_2] {
+    for record in [RECORD_1, RECORD_2, RECORD_6] {
         let first_change = record.len() - (17 + 3 + 7) - (17 + 4);
         for end in 0..record.len() {
             let cut =
@@ -91,7 +95,7 @@ fn records_that_end_early_or_lie_are_corrupt() {
             assert_eq!(cut.is_ok(), whole, "cut at {end}");
             assert!(cut.is_ok_and(|changes| changes.len() < 2) || !whole);
         }
-        for version in (0..=255).filter(|version| !(1..=5).contains(version)) {
+        for version in (0..=255).filter(|version| !(1..=6).contains(version)) {
             let mut other = record.to_vec();
             other[0] = version;
             assert_eq!(read(&other).err().unwrap().kind(), ErrorKind::Corrupt);

@@ -1,6 +1,6 @@
-//! `ALTER TABLE`: one change of a table that exists.
+//! `ALTER TABLE`: changes of a table that exists, all or none.
 
-use crate::ddl::{blocking, check_column_count, column_spec, default_value};
+use crate::ddl::{change, check_column_count, column_spec, default_value};
 use crate::dml::{Run, qualified};
 use crate::error::{invalid, unsupported};
 use crate::options;
@@ -8,32 +8,35 @@ use crate::syntax::fold;
 use datafusion::sql::sqlparser::ast::{
     AlterColumnOperation, AlterTableOperation, ColumnDef, Ident, RenameTableNameKind, SqlOption,
 };
-use oribi_engine::{Alteration, Table};
+use oribi_engine::{Alteration, CatalogChange, Table};
 use oribi_session::sql::{SqlError, SqlSession};
 use oribi_types::schema::ColumnSpec;
 use oribi_types::{ErrorKind, Schema};
 use std::sync::Arc;
 
-/// Applies `operation`, durably.
+/// Applies `operations`: all are about the table as it is before.
 ///
 /// # Errors
 /// `NotFound`, `AlreadyExists`, `Invalid`, `Unsupported`, each with its SQLSTATE.
 pub(crate) async fn alter(
     run: Run<'_>,
     table: Arc<Table>,
-    operation: &AlterTableOperation,
+    operations: &[AlterTableOperation],
 ) -> Result<(), SqlError> {
     let altered = Altered { session: run.session, table: &table, schema: table.schema() };
-    let Some(change) = altered.plan(operation)? else { return Ok(()) };
-    let table = Arc::clone(&table);
-    blocking(run.query, move |engine| engine.alter_table(table.schema_name(), table.name(), &change))
-        .await
-        .map_err(|e| match e.kind() {
-            ErrorKind::AlreadyExists => SqlError::from(e).with_sqlstate("42P07"),
-            ErrorKind::NotFound => SqlError::from(e).with_sqlstate("42P01"),
-            ErrorKind::Invalid => SqlError::from(e).with_sqlstate("42P16"),
-            _ => e.into(),
-        })
+    let planned = operations.iter().map(|operation| altered.plan(operation));
+    let changes: Vec<Alteration> = planned.filter_map(Result::transpose).collect::<Result<_, _>>()?;
+    if changes.is_empty() {
+        return Ok(());
+    }
+    let (schema, name) = (table.schema_name().to_owned(), table.name().to_owned());
+    let altered = change(run, CatalogChange::AlterTable { schema, name, changes }).await;
+    altered.map(|_| ()).map_err(|e| match e.kind() {
+        ErrorKind::AlreadyExists => SqlError::from(e).with_sqlstate("42P07"),
+        ErrorKind::NotFound => SqlError::from(e).with_sqlstate("42P01"),
+        ErrorKind::Invalid => SqlError::from(e).with_sqlstate("42P16"),
+        _ => e.into(),
+    })
 }
 
 /// The table to alter, as it is.

@@ -8,11 +8,11 @@
 //! Rows that a block has changed are locked until it ends. Who would change them too waits without a thread, and then begins his
 //! statement anew: so whoever waits holds nothing that others want, but what earlier statements of a block of his have locked.
 //!
-//! A change of the catalog is no part of a transaction: it is [staged](Staged) and executed by `COMMIT`, by itself. So is an insert
-//! that is written as files.
+//! What a block changes of the catalog is part of its transaction. A change of partitions is not: it is [staged](Staged) and
+//! executed by `COMMIT`, by itself. So is an insert that is written as files.
 
 use crate::context::QueryEngine;
-use crate::ddl::Ddl;
+use crate::ddl::{Ddl, blocking};
 use crate::dml::{Destination, Parameters, Run, Writer};
 use crate::error::invalid;
 use crate::settings;
@@ -138,6 +138,11 @@ async fn apply(
         return (staged.apply)().await;
     }
     let Some(committing) = ending.0.as_ref().map(Transaction::into_commit) else { return Ok(()) };
+    if committing.changes_catalog() {
+        let commit = blocking(query, move |engine| engine.commit_with_catalog(&committing)).await?;
+        drop(ending);
+        return Ok(query.engine().settled(commit.obligation).await?);
+    }
     let Some(table) = committing.table().cloned() else { return Ok(()) };
     let destination = Destination::of_commit(query, session);
     let write = |committing: &mut Committing, writer: &Writer<'_>| writer.commit(committing);
@@ -233,7 +238,7 @@ pub(crate) fn admit(session: &SqlSession) -> Result<(), SqlError> {
 /// does.
 ///
 /// # Errors
-/// 25006 in a block that only reads; 0A000 for anything behind a change of the catalog, and writes behind one that `COMMIT` decides.
+/// 25006 in a block that only reads; 0A000 for anything behind a change of partitions, and writes behind one that `COMMIT` decides.
 pub(crate) fn admit_work(session: &SqlSession, writes: Option<&str>) -> Result<(), SqlError> {
     if session.transaction() == TransactionStatus::Idle {
         return Ok(());
@@ -242,7 +247,7 @@ pub(crate) fn admit_work(session: &SqlSession, writes: Option<&str>) -> Result<(
         return Err(invalid("25006", format!("cannot execute {what} in a read-only transaction")));
     }
     match session.staged_table() {
-        Some(None) => Err(refused("a statement behind a change of the catalog in one transaction")),
+        Some(None) => Err(refused("a statement behind a change of partitions in one transaction")),
         Some(Some(_)) if writes.is_some() => {
             Err(refused("a write behind an insert of more than 8 MiB in one transaction"))
         }
@@ -355,11 +360,11 @@ impl Drop for Undoing<'_> {
 /// Sets a savepoint.
 ///
 /// # Errors
-/// 25P01 outside of a block; `Unsupported` behind a change of the catalog.
+/// 25P01 outside of a block; `Unsupported` behind a change of partitions.
 pub(crate) fn set_savepoint(query: &QueryEngine, session: &SqlSession, name: &str) -> Result<(), SqlError> {
     in_block(session, "SAVEPOINT")?;
     if session.staged_table().is_some() {
-        return Err(refused("a savepoint behind a change of the catalog or an insert of more than 8 MiB"));
+        return Err(refused("a savepoint behind a change of partitions or an insert of more than 8 MiB"));
     }
     session.begin_transaction(query.engine()).set_savepoint(name);
     Ok(())
@@ -403,15 +408,15 @@ fn no_savepoint(name: &str) -> SqlError {
     invalid("3B001", format!("savepoint \"{name}\" does not exist"))
 }
 
-/// Stages a change of the catalog, which `COMMIT` executes as a statement by itself. Its names must then mean what they
+/// Stages a change of the catalog that stands alone, which `COMMIT` executes as a statement by itself. Its names must then mean what they
 /// mean now.
 ///
 /// # Errors
-/// `Unsupported` for one that writes rows too, and behind other writes.
+/// `Unsupported` behind other changes.
 pub(crate) fn stage_ddl(run: Run<'_>, ddl: &Arc<Ddl>) -> Result<Outcome, SqlError> {
-    let Some(tag) = ddl.tag() else { return Err(refused("CREATE TABLE … AS inside of a transaction")) };
+    let Some(tag) = ddl.tag() else { return Err(refused("such a statement inside of a transaction")) };
     if run.session.open_transaction().is_some_and(|transaction| transaction.has_writes()) {
-        return Err(refused("a change of the catalog behind writes in one transaction"));
+        return Err(refused("a change of partitions behind others in one transaction"));
     }
     let (query, ddl, planning) = (Arc::clone(run.query), Arc::clone(ddl), run.session.planning());
     // The session holds what it staged.
@@ -420,7 +425,7 @@ pub(crate) fn stage_ddl(run: Run<'_>, ddl: &Arc<Ddl>) -> Result<Outcome, SqlErro
         async move {
             let Some(session) = session.upgrade() else { return Ok(()) };
             if session.planning() != planning {
-                return Err(refused("another search_path behind a change of the catalog in one transaction"));
+                return Err(refused("another search_path behind a change of partitions in one transaction"));
             }
             let parameters = Parameters { types: &[], values: &[] };
             let run = Run { query: &query, session: &session, parameters, narrowed: None };

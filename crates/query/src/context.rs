@@ -167,7 +167,7 @@ impl QueryEngine {
         Arc::new(StatementView {
             engine: Arc::clone(&self.engine),
             session: Arc::clone(session),
-            catalog: self.engine.catalog(),
+            catalog: session.catalog(&self.engine),
             snapshot: Some(snapshot),
             runtime: Arc::clone(&self.runtime),
             statistics: Arc::clone(&self.statistics),
@@ -328,12 +328,12 @@ pub(crate) struct MadeFor {
 
 impl MadeFor {
     pub(crate) fn now(query: &QueryEngine, session: &SqlSession) -> Self {
-        MadeFor { catalog: query.engine().catalog_version(), settings: session.planning() }
+        MadeFor { catalog: session.catalog_version(query.engine()), settings: session.planning() }
     }
 
     /// As [`now`](Self::now), but by the catalog that a statement which begins would see.
     pub(crate) fn beginning(query: &QueryEngine, session: &SqlSession) -> Self {
-        MadeFor { catalog: query.engine().catalog().version(), settings: session.planning() }
+        MadeFor { catalog: session.catalog(query.engine()).version(), settings: session.planning() }
     }
 }
 

@@ -1,8 +1,9 @@
 //! Schemas and tables: `CREATE`, `ALTER`, `DROP`, `TRUNCATE`.
 //!
-//! Each statement is durable when it is answered. One that names several things finds all of them before it changes the
-//! first. `CREATE TABLE … AS` creates, fills, and drops the table again if filling fails or is cancelled; others see the
-//! table meanwhile, and a process killed in between leaves it empty.
+//! Inside of a block they are part of its transaction: its statements see what was changed, and `COMMIT` has everybody see it,
+//! with the rows. Outside of one each statement is durable when it is answered. One that names several things finds all of them
+//! before it changes the first. `CREATE TABLE … AS` by itself creates, fills, and drops the table again if filling fails or is
+//! cancelled; others see the table meanwhile, and a process killed in between leaves it empty.
 
 use crate::alter;
 use crate::context::QueryEngine;
@@ -18,8 +19,8 @@ use datafusion::sql::sqlparser::ast::{
     IndexColumn, ObjectName, ObjectType, SchemaName, Statement, TableConstraint, Truncate,
 };
 use futures::StreamExt;
-use oribi_engine::{Engine, Table};
-use oribi_session::sql::{Outcome, SqlError, SqlSession};
+use oribi_engine::{CatalogChange, DEFAULT_BUCKET, Engine, Table};
+use oribi_session::sql::{Outcome, SqlError, SqlSession, TransactionStatus};
 use oribi_types::schema::ColumnSpec;
 use oribi_types::{
     Column, ColumnSource, ColumnType, Error, ErrorKind, Schema, TableDefinition, TableOptions, Value,
@@ -50,7 +51,7 @@ pub(crate) enum Ddl {
     AlterTable {
         name: ObjectName,
         if_exists: bool,
-        change: Box<AlterTableOperation>,
+        changes: Vec<AlterTableOperation>,
         partition: Option<PartitionClause>,
     },
     Truncate {
@@ -92,13 +93,9 @@ impl Ddl {
                 Ddl::DropSchemas { names, if_exists: *if_exists, cascade: *cascade }
             }
             Statement::AlterTable(AlterTable { name, if_exists, operations, .. }) => {
-                let [change] = operations.as_slice() else {
-                    return Err(unsupported("several changes in one ALTER TABLE")
-                        .with_hint("each change is atomic by itself: write one statement for each"));
-                };
-                let (name, change) = (name.clone(), Box::new(change.clone()));
+                let (name, changes) = (name.clone(), operations.clone());
                 let partition = parsed.partition.clone();
-                Ddl::AlterTable { name, if_exists: *if_exists, change, partition }
+                Ddl::AlterTable { name, if_exists: *if_exists, changes, partition }
             }
             Statement::Truncate(Truncate { table_names, if_exists, partitions: None, .. }) => {
                 let names = table_names.iter().map(|t| t.name.clone()).collect();
@@ -106,6 +103,20 @@ impl Ddl {
             }
             _ => return Ok(None),
         }))
+    }
+
+    /// Whether it is no part of a transaction: it is executed by itself, if it may be.
+    pub(crate) fn stands_alone(&self, session: &SqlSession) -> bool {
+        match self {
+            // Of a series: it may be of any size.
+            Ddl::CreateTable { query: Some(_), .. } => session.modes().implicit,
+            Ddl::AlterTable { partition, .. } => partition.is_some(),
+            Ddl::Truncate { names, .. } => names.iter().any(|name| {
+                let (schema, name) = qualified(name).unwrap_or_default();
+                (schema.as_deref(), name.as_str()) == (Some(DEFAULT_BUCKET.0), DEFAULT_BUCKET.1)
+            }),
+            _ => false,
+        }
     }
 
     /// The command tag, unless it tells of rows that the statement writes.
@@ -135,26 +146,38 @@ impl Ddl {
             }
             Ddl::DropTables { names, if_exists } => {
                 let tables = all_existing(run, names, *if_exists)?;
-                blocking(run.query, move |engine| {
-                    tables.iter().try_for_each(|table| engine.drop_table(table.schema_name(), table.name()))
-                })
-                .await?;
+                for table in tables {
+                    let (schema, name) = (table.schema_name().to_owned(), table.name().to_owned());
+                    change(run, CatalogChange::DropTable { schema, name }).await?;
+                }
             }
-            Ddl::AlterTable { name, if_exists, change, partition } => {
+            Ddl::AlterTable { name, if_exists, changes, partition } => {
                 if let Some(table) = existing(run, name, *if_exists)? {
-                    match partition {
-                        Some(partition) => partitions::alter(run, table, change, partition).await?,
-                        None => alter::alter(run, table, change).await?,
+                    match (partition, changes.as_slice()) {
+                        (None, changes) => alter::alter(run, table, changes).await?,
+                        (Some(partition), [change]) => {
+                            partitions::alter(run, table, change, partition).await?;
+                        }
+                        _ => return Err(unsupported("several changes of partitions in one ALTER TABLE")),
                     }
                 }
             }
             Ddl::Truncate { names, if_exists } => {
                 let tables = all_existing(run, names, *if_exists)?;
-                blocking(run.query, move |engine| tables.iter().try_for_each(|table| engine.truncate(table)))
-                    .await?;
+                for table in tables {
+                    change(run, CatalogChange::Truncate(table)).await?;
+                }
             }
         }
         Ok(Outcome::Done { tag: self.tag().unwrap_or_default().to_owned() })
+    }
+}
+
+/// Changes the catalog: for the session's block, or else for everybody. Returns the table that was created, if one was.
+pub(crate) async fn change(run: Run<'_>, change: CatalogChange) -> Result<Option<Arc<Table>>, Error> {
+    match run.session.transaction() {
+        TransactionStatus::Idle => blocking(run.query, move |engine| engine.change(&change)).await,
+        _ => run.session.begin_transaction(run.query.engine()).change(&change),
     }
 }
 
@@ -173,7 +196,7 @@ async fn create_schema(run: Run<'_>, name: &str, if_not_exists: bool) -> Result<
         return Err(SqlError::new(ErrorKind::Invalid, message).with_sqlstate("42939"));
     }
     let wanted = name.to_owned();
-    match blocking(run.query, move |engine| engine.create_schema(&wanted)).await {
+    match change(run, CatalogChange::CreateSchema { name: wanted }).await {
         Err(e) if e.kind() == ErrorKind::AlreadyExists && if_not_exists => {
             run.session.warn(format!("schema \"{name}\" already exists, skipping"));
             Ok(())
@@ -181,7 +204,7 @@ async fn create_schema(run: Run<'_>, name: &str, if_not_exists: bool) -> Result<
         Err(e) if e.kind() == ErrorKind::AlreadyExists => {
             Err(SqlError::new(e.kind(), format!("schema \"{name}\" already exists")).with_sqlstate("42P06"))
         }
-        result => Ok(result?),
+        result => Ok(result.map(|_| ())?),
     }
 }
 
@@ -191,7 +214,7 @@ async fn drop_schemas(
     if_exists: bool,
     cascade: bool,
 ) -> Result<(), SqlError> {
-    let catalog = run.query.engine().catalog();
+    let catalog = run.session.catalog(run.query.engine());
     let mut found = Vec::new();
     for name in names {
         if !catalog.schemas().any(|schema| schema == name) {
@@ -212,9 +235,10 @@ async fn drop_schemas(
             found.push(name.clone());
         }
     }
-    let change =
-        move |engine: &Arc<Engine>| found.iter().try_for_each(|name| engine.drop_schema(name, cascade));
-    Ok(blocking(run.query, change).await?)
+    for name in found {
+        change(run, CatalogChange::DropSchema { name, cascade }).await?;
+    }
+    Ok(())
 }
 
 /// The table named; with `if_exists`, `None` and a warning if there is none.
@@ -249,7 +273,7 @@ async fn create_table(
     let definition = define(run.session, engine, create, partition, query)?;
     let name = definition.name.clone();
     let schema_name = definition.schema_name.clone();
-    let table = match blocking(run.query, move |engine| engine.create_table(definition)).await {
+    let created = match change(run, CatalogChange::CreateTable(definition)).await {
         Err(e) if e.kind() == ErrorKind::AlreadyExists && create.if_not_exists => {
             run.session.warn(format!("relation \"{name}\" already exists, skipping"));
             return Ok("CREATE TABLE".to_owned());
@@ -264,7 +288,10 @@ async fn create_table(
         }
         created => created?,
     };
-    let Some(query) = query else { return Ok("CREATE TABLE".to_owned()) };
+    let (Some(query), Some(table)) = (query, created) else { return Ok("CREATE TABLE".to_owned()) };
+    if run.session.transaction() != TransactionStatus::Idle {
+        return Ok(format!("SELECT {}", fill(run, &table, query).await?));
+    }
     let unfilled = Unfilled { query: Arc::clone(run.query), table: Some(Arc::clone(&table)) };
     match fill(run, &table, query).await {
         Ok(rows) => {

@@ -366,6 +366,7 @@ impl Plan {
             Plan::Copy(copy) => copy.execute(run).await,
             Plan::Ddl(ddl) => match run.session.transaction() {
                 TransactionStatus::Idle => ddl.execute(run).await,
+                _ if !ddl.stands_alone(run.session) => ddl.execute(run).await,
                 _ if run.session.modes().implicit => {
                     block::end_series(run.query, run.session, true).await?;
                     let executed = ddl.execute(run).await;

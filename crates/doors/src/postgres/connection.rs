@@ -43,7 +43,7 @@ const REPORTED: [(&str, &str); 10] = [
 ];
 
 /// In PostgreSQL they would be undone.
-const APPLIED_HINT: &str = "the last change of the catalog in the same message, or since the last Sync, and what came before it stand";
+const APPLIED_HINT: &str = "the last change of partitions in the same message, or since the last Sync, and what came before it stand";
 
 /// A connected client.
 pub struct Connection {

@@ -137,7 +137,9 @@ impl Running {
         histogram!("oribi_postgres_statement_seconds").record(self.started.elapsed().as_secs_f64());
         connection.put_parameters();
         let in_series = connection.session.modes().implicit;
-        connection.applied |= in_series && changes_catalog(&tag);
+        // Otherwise it is part of the transaction that the series is.
+        let is_applied = connection.session.open_transaction().is_none();
+        connection.applied |= in_series && is_applied && changes_catalog(&tag);
         connection.wire.put(&CommandComplete::new(tag));
         Ok(Progress::Done)
     }

@@ -13,6 +13,7 @@
 //!
 //! One that is serializable remembers what it has [read](reads) too, and is committed only if that is still the same.
 
+mod catalog;
 mod kept;
 mod locks;
 mod numbers;
@@ -39,6 +40,7 @@ use crate::timeline::Snapshot;
 use crate::tracked::{Tracks, on_all, would_block};
 use crate::tracker::Execution;
 use crate::write::{Commit, Decide, Decision, Read, ReadAhead, Target, WriteOp};
+use catalog::{Changed, Picture};
 use locks::LockedKey;
 use oribi_env::locks::{self as ranks, Mutex};
 use oribi_types::{Error, ErrorKind, Result, Timestamp};
@@ -75,6 +77,10 @@ struct State {
     epoch: u64,
     ended: bool,
     writes: WriteSet,
+    /// What it has made of the catalog: one behind the other, by change.
+    catalogs: Vec<Arc<Changed>>,
+    /// The catalog as it sees it, when it was asked for last.
+    picture: Option<Picture>,
     locked: Vec<LockedKey>,
     locked_bytes: usize,
     savepoints: Vec<(String, Mark)>,
@@ -87,6 +93,7 @@ struct State {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Mark {
     changes: usize,
+    catalogs: usize,
     locked: usize,
 }
 
@@ -123,29 +130,30 @@ impl Transaction {
 
     /// Whether it has changed anything.
     pub fn has_writes(&self) -> bool {
-        self.state.lock().writes.len() > 0
+        let state = self.state.lock();
+        state.writes.len() > 0 || !state.catalogs.is_empty()
     }
 
     /// Whether it has changed rows of a table.
     pub fn writes_to(&self, table: &Table) -> bool {
-        self.state.lock().writes.writes_to(table.id())
+        self.state.lock().writes.writes_to(table)
     }
 
     /// Has `answer` look at the row that it has made of a key, `None` if it has deleted it; `None` if it has not changed it.
     pub fn own<R>(&self, table: &Table, key: &[u8], answer: impl FnOnce(Option<&[u8]>) -> R) -> Option<R> {
         let state = self.state.lock();
-        let change = state.writes.last(table.id(), key)?;
+        let change = state.writes.last(table, key)?;
         Some(answer(change.row.as_deref()))
     }
 
     /// What it has changed of a table; `None` if that is nothing.
     pub fn overlay(&self, table: &Table) -> Option<Overlay> {
         let state = self.state.lock();
-        if !state.writes.writes_to(table.id()) {
+        if !state.writes.writes_to(table) {
             return None;
         }
         let mut overlay = Overlay::default();
-        for change in state.writes.of_table(table.id()) {
+        for change in state.writes.of_table(table) {
             overlay.keys.insert(change.key.clone());
             if let Some(row) = &change.row {
                 overlay.rows.push_encoded(&change.key, row);
@@ -185,11 +193,11 @@ impl Transaction {
     /// has changed nothing of the table.
     pub fn changes(&self, table: &Table, tablet: usize, keys: &KeyRange) -> Option<Changes> {
         let state = self.state.lock();
-        if !state.writes.writes_to(table.id()) {
+        if !state.writes.writes_to(table) {
             return None;
         }
         let is_of_tablet = |key: &[u8]| Arc::ptr_eq(table.tablet_of(key), &table.tablets[tablet]);
-        let of_table = state.writes.of_table(table.id());
+        let of_table = state.writes.of_table(table);
         let wanted = of_table.filter(|change| keys.contains(&change.key) && is_of_tablet(&change.key));
         Some(wanted.map(|change| (change.key.clone(), change.row.clone())).collect())
     }
@@ -240,13 +248,13 @@ impl Transaction {
     /// A statement failed: what came after the last savepoint is undone, since nothing else can become of it.
     pub fn fail(&self) {
         let mark = self.state.lock().savepoints.last().map(|(_, mark)| *mark);
-        self.undo_to(mark.unwrap_or(Mark { changes: 0, locked: 0 }));
+        self.undo_to(mark.unwrap_or_default());
     }
 
     /// Undoes all.
     pub fn roll_back(&self) {
         self.state.lock().ended = true;
-        self.undo_to(Mark { changes: 0, locked: 0 });
+        self.undo_to(Mark::default());
     }
 
     /// What is to be committed, which nothing is added to any more. The rows stay locked until this transaction is dropped or
@@ -256,10 +264,21 @@ impl Transaction {
         state.ended = true;
         state.epoch += 1;
         state.savepoints.clear();
-        let changes = std::mem::take(&mut state.writes).into_last();
+        let mut changes = std::mem::take(&mut state.writes).into_last();
+        let catalog = std::mem::take(&mut state.catalogs).pop();
+        state.picture = None;
         let reads = state.reads.take();
         drop(state);
-        Committing { transaction: self.clone(), changes, read: reads.map(Reads::end) }
+        if let Some(changed) = &catalog {
+            changes.retain_mut(|change| match changed.table_of_rows(&change.table) {
+                Some(table) => {
+                    change.table = table;
+                    true
+                }
+                None => false,
+            });
+        }
+        Committing { transaction: self.clone(), changes, catalog, read: reads.map(Reads::end) }
     }
 
     fn release(&self, keys: &[LockedKey]) {
@@ -274,12 +293,14 @@ impl Transaction {
 
 impl State {
     fn mark(&self) -> Mark {
-        Mark { changes: self.writes.len(), locked: self.locked.len() }
+        let (changes, catalogs) = (self.writes.len(), self.catalogs.len());
+        Mark { changes, catalogs, locked: self.locked.len() }
     }
 
     /// Returns what is locked no more.
     fn undo_to(&mut self, mark: Mark) -> Vec<LockedKey> {
         self.writes.truncate(mark.changes);
+        self.catalogs.truncate(mark.catalogs);
         let released = self.locked.split_off(mark.locked.min(self.locked.len()));
         self.locked_bytes -= released.iter().map(LockedKey::bytes).sum::<usize>();
         let steps = self.bytes() / STEP_BYTES;
@@ -406,27 +427,14 @@ impl Engine {
         waits: bool,
         ahead: &mut ReadAhead,
     ) -> Result<Commit> {
-        let changes = &committing.changes;
         let seen = committing.seen(self, waits)?;
         let read = seen.iter().map(|(table, key, _)| WriteOp { table, key, read: Read::Existing, row: &[] });
-        let op = |change| {
-            let Change { table, key, row, .. }: &Change = change;
-            WriteOp { table, key, read: Read::Existing, row: row.as_deref().unwrap_or_default() }
-        };
-        let ops: Vec<WriteOp<'_>> = read.chain(changes.iter().map(op)).collect();
+        let ops: Vec<WriteOp<'_>> = read.chain(committing.ops()).collect();
         let by = By { waits, holder: committing.transaction.id, blocked: None, held: None };
-        let mut decide = |i: usize, current: Option<RowVersion<'_>>, _: &mut Vec<u8>| {
-            if let Some((_, _, seen)) = seen.get(i) {
-                return if seen.is(current)? { Ok(Decision::Keep) } else { Err(reads::changed()) };
-            }
-            let change = &changes[i - seen.len()];
-            match (change.seen.is(current)?, &change.row) {
-                (false, _) => {
-                    Err(Error::conflict("a row that the transaction changes was changed meanwhile"))
-                }
-                (true, None) => Ok(Decision::Delete),
-                (true, Some(_)) => Ok(Decision::Proposed),
-            }
+        let mut decide = |i: usize, current: Option<RowVersion<'_>>, _: &mut Vec<u8>| match seen.get(i) {
+            None => committing.decide(i - seen.len(), current),
+            Some((_, _, seen)) if seen.is(current)? => Ok(Decision::Keep),
+            Some(_) => Err(reads::changed()),
         };
         let scanned = committing.read.as_ref().map(|read| &read.scanned);
         let scanned = scanned.filter(|scanned| !scanned.is_empty());
@@ -466,6 +474,7 @@ impl Engine {
 pub struct Committing {
     transaction: Arc<Transaction>,
     changes: Vec<Change>,
+    catalog: Option<Arc<Changed>>,
     /// By a serializable one.
     read: Option<WasRead>,
 }
@@ -483,6 +492,28 @@ impl Committing {
     /// Whether it compares what was read, and so can only be committed by who waits.
     pub fn compares_reads(&self) -> bool {
         self.read.is_some()
+    }
+
+    /// Whether the catalog is changed, too: then it is [another commit](Engine::commit_with_catalog).
+    pub fn changes_catalog(&self) -> bool {
+        self.catalog.is_some()
+    }
+
+    fn ops(&self) -> impl Iterator<Item = WriteOp<'_>> {
+        self.changes.iter().map(|Change { table, key, row, .. }| {
+            let row = row.as_deref().unwrap_or_default();
+            WriteOp { table, key, read: Read::Existing, row }
+        })
+    }
+
+    /// What becomes of the row of a change, if it is still the row that was decided on.
+    fn decide(&self, change: usize, current: Option<RowVersion<'_>>) -> Result<Decision> {
+        let change = &self.changes[change];
+        match (change.seen.is(current)?, &change.row) {
+            (false, _) => Err(Error::conflict("a row that the transaction changes was changed meanwhile")),
+            (true, None) => Ok(Decision::Delete),
+            (true, Some(_)) => Ok(Decision::Proposed),
+        }
     }
 
     /// One of the tables.

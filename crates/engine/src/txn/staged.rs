@@ -60,7 +60,7 @@ impl<'o> Staged<'o> {
         };
         let bytes = bytes_of_change(op.key, row.as_deref()) + LOCK_BYTES + op.key.len();
         if self.ops.len() > 1 {
-            self.last.insert((op.table.id(), op.key), self.decided.len());
+            self.last.insert((op.table.rows_of(), op.key), self.decided.len());
         }
         self.decided.push(Decided { op: i, what: What::Change(row, seen) });
         self.count(bytes)
@@ -71,7 +71,7 @@ impl<'o> Staged<'o> {
         if self.last.is_empty() {
             return None;
         }
-        match &self.decided[*self.last.get(&(op.table.id(), op.key))?].what {
+        match &self.decided[*self.last.get(&(op.table.rows_of(), op.key))?].what {
             What::Change(row, _) => Some(row.as_deref()),
             What::Lock => None,
         }
@@ -86,7 +86,7 @@ impl<'o> Staged<'o> {
     ) -> Result<(Decision, Seen)> {
         let state = self.within.transaction.state.lock();
         state.check(self.within.epoch)?;
-        if let Some(last) = state.writes.last(op.table.id(), op.key) {
+        if let Some(last) = state.writes.last(op.table, op.key) {
             return Ok((decide(own(op.key, last.row.as_deref()))?, Seen::Own));
         }
         drop(state);

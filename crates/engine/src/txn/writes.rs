@@ -42,7 +42,7 @@ pub(super) struct Change {
 #[derive(Default)]
 pub(super) struct WriteSet {
     changes: Vec<Change>,
-    /// The last change of each key, by table.
+    /// The last change of each key, by [whose rows](Table::rows_of) it is of.
     last: HashMap<u64, HashMap<Arc<[u8]>, usize>>,
     bytes: usize,
 }
@@ -68,13 +68,13 @@ impl WriteSet {
         self.bytes
     }
 
-    pub fn writes_to(&self, table: u64) -> bool {
-        self.last.get(&table).is_some_and(|keys| !keys.is_empty())
+    pub fn writes_to(&self, table: &Table) -> bool {
+        self.last.get(&table.rows_of()).is_some_and(|keys| !keys.is_empty())
     }
 
     /// The last change of a key.
-    pub fn last(&self, table: u64, key: &[u8]) -> Option<&Change> {
-        self.last.get(&table)?.get(key).map(|&i| &self.changes[i])
+    pub fn last(&self, table: &Table, key: &[u8]) -> Option<&Change> {
+        self.last.get(&table.rows_of())?.get(key).map(|&i| &self.changes[i])
     }
 
     /// How many keys are changed, by table.
@@ -83,12 +83,12 @@ impl WriteSet {
     }
 
     /// The last changes of all keys of a table.
-    pub fn of_table(&self, table: u64) -> impl Iterator<Item = &Change> {
-        self.last.get(&table).into_iter().flat_map(|keys| keys.values()).map(|&i| &self.changes[i])
+    pub fn of_table(&self, table: &Table) -> impl Iterator<Item = &Change> {
+        self.last.get(&table.rows_of()).into_iter().flat_map(|keys| keys.values()).map(|&i| &self.changes[i])
     }
 
     pub fn push(&mut self, table: &Arc<Table>, key: &[u8], row: Option<Box<[u8]>>, seen: Seen) -> &Arc<[u8]> {
-        let keys = self.last.entry(table.id()).or_default();
+        let keys = self.last.entry(table.rows_of()).or_default();
         let (key, before) = match keys.get_key_value(key) {
             Some((key, &before)) => (key.clone(), Some(before)),
             None => (key.into(), None),
@@ -105,7 +105,7 @@ impl WriteSet {
         while self.changes.len() > len {
             let Some(change) = self.changes.pop() else { return };
             self.bytes -= bytes_of(&change);
-            if let Some(keys) = self.last.get_mut(&change.table.id()) {
+            if let Some(keys) = self.last.get_mut(&change.table.rows_of()) {
                 match change.before {
                     Some(before) => keys.insert(change.key, before),
                     None => keys.remove(&change.key),

@@ -36,14 +36,15 @@ const SYNC_BYTES: usize = 4 << 20;
 #[derive(Default)]
 pub(crate) struct Fragmented(Mutex<Vec<Lsn>, { locks::LEAF }>);
 
-/// A bulk write that has fragments in the log, or will.
-struct Kept<'e> {
+/// Of a write that has records in the log, or will, which no memtable has noted yet.
+pub(crate) struct Kept<'e> {
     fragmented: &'e Fragmented,
     from: Lsn,
 }
 
 impl Fragmented {
-    fn keep(&self, log: &dyn Log) -> Kept<'_> {
+    /// The log keeps what is appended from now on until what this returns is dropped.
+    pub fn keep(&self, log: &dyn Log) -> Kept<'_> {
         let mut kept = self.0.lock();
         // Asked for under the lock: who finds nothing here has asked for the log's end before.
         let from = log.appended() + 1;

@@ -151,6 +151,11 @@ impl Destination {
         }
     }
 
+    /// Whether rows may come to `table` as files: those of one that the block has created or changed are the block's.
+    pub(crate) fn takes_files(&self, table: &Table) -> bool {
+        !self.within.as_ref().is_some_and(|within| within.transaction().changes_table(table))
+    }
+
     /// Applies `work` to `table` where it may wait for others: at once, or when the block is committed. Returns what it gives, if
     /// it ran.
     pub(crate) async fn apply<T: Send + 'static>(

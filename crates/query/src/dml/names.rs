@@ -37,7 +37,7 @@ pub(crate) fn new_table_name(
     if let Some(schema) = schema {
         return Ok((schema, table));
     }
-    let catalog = engine.catalog();
+    let catalog = session.catalog(engine);
     let path = crate::catalog::search_path(session);
     let schema =
         path.into_iter().find(|s| catalog.schemas().any(|existing| existing == s)).ok_or_else(|| {
@@ -57,7 +57,7 @@ pub(crate) fn table(
     name: &ObjectName,
 ) -> Result<Arc<Table>, SqlError> {
     let (schema, table) = qualified(name)?;
-    find_table(&engine.catalog(), session, schema.as_deref(), &table).cloned().ok_or_else(|| {
+    find_table(&session.catalog(engine), session, schema.as_deref(), &table).cloned().ok_or_else(|| {
         let error = SqlError::new(ErrorKind::NotFound, format!("relation \"{name}\" does not exist"));
         located(error.with_sqlstate("42P01"), name.0.last().and_then(|p| p.as_ident()))
     })

@@ -9,7 +9,7 @@ use super::destination::{Destination, aside};
 use super::insert::insert_new;
 use super::room::Room;
 use super::rows::check_not_null;
-use super::settle;
+use super::{check_size, settle};
 use crate::block::{self, Patience};
 use arrow::array::{Array, ArrayRef, RecordBatch, RecordBatchOptions};
 use arrow::datatypes::{Schema as ArrowSchema, SchemaRef};
@@ -81,7 +81,10 @@ impl RowSink {
             self.encode(batch)?;
             let limit = IMPORT_BYTES_MIN.min(self.destination.engine().options().statement_bytes_max);
             if self.rows.bytes() > limit {
-                self.become_import().await?;
+                match self.destination.takes_files(&self.table) {
+                    true => self.become_import().await?,
+                    false => check_size(self.destination.engine(), self.rows.bytes())?,
+                }
             }
             return Ok(());
         }
@@ -144,7 +147,8 @@ impl RowSink {
                         && error.error.kind() == ErrorKind::Retry
                         && attempts_left > 0 =>
                 {
-                    let newest = self.destination.engine().latest(self.table.id());
+                    let newest = self.destination.session().catalog(self.destination.engine());
+                    let newest = newest.table_by_id(self.table.id()).cloned();
                     self.table =
                         newest.ok_or_else(|| oribi_types::Error::not_found("the table was dropped"))?;
                     self.schema = self.table.schema();

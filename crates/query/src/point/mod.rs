@@ -85,7 +85,7 @@ impl PointRead {
         given: &[Option<ColumnType>],
     ) -> Option<Self> {
         let KeyLookup { table, schema, projection, key, parameters } =
-            recognise::recognise(&query.engine().catalog(), session, statement, given)?;
+            recognise::recognise(&session.catalog(query.engine()), session, statement, given)?;
         let field = |(position, name): &(usize, String)| -> Field {
             schema.arrow().field(*position).clone().with_name(name)
         };

@@ -5,6 +5,7 @@
 #![allow(clippy::disallowed_methods, reason = "makes and inspects files as a user does")]
 
 mod batches_of_long_rows_are_short;
+mod changes_of_the_catalog_are_part_of_their_block;
 mod columns_change_under_old_files;
 mod concurrent_updates_lose_nothing;
 mod conditionals_have_one_type;

@@ -2,7 +2,7 @@
 
 use super::{SqlError, TimeZone};
 use futures::future::BoxFuture;
-use oribi_engine::{Blocked, Engine, Snapshot, Transaction};
+use oribi_engine::{Blocked, Catalog, Engine, Snapshot, Transaction};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -70,7 +70,7 @@ impl BlockModes {
 
 /// What `COMMIT` does beside committing the block's transaction: a statement that is not decided before.
 pub struct Staged {
-    /// The only table whose rows change; `None` for a change of the catalog.
+    /// The only table whose rows change; `None` for a change of partitions.
     pub table: Option<u64>,
     /// Changes it, and waits until that may be told.
     pub apply: Box<dyn FnOnce() -> BoxFuture<'static, Result<(), SqlError>> + Send>,
@@ -317,6 +317,22 @@ impl SqlSession {
     /// The transaction of the block, in which the session is.
     pub fn begin_transaction(&self, engine: &Arc<Engine>) -> Arc<Transaction> {
         lock(&self.block).transaction.get_or_insert_with(|| engine.begin()).clone()
+    }
+
+    /// The catalog as the session sees it: with what its block has changed.
+    pub fn catalog(&self, engine: &Engine) -> Arc<Catalog> {
+        match self.open_transaction() {
+            Some(transaction) => transaction.catalog(),
+            None => engine.catalog(),
+        }
+    }
+
+    /// The version of that, at the least.
+    pub fn catalog_version(&self, engine: &Engine) -> u64 {
+        match self.open_transaction().filter(|transaction| transaction.changes_catalog()) {
+            Some(transaction) => transaction.catalog().version(),
+            None => engine.catalog_version(),
+        }
     }
 
     /// What all statements of the block see, if that is one snapshot.
