@@ -1,6 +1,6 @@
 """What others see while one client keeps the server busy: for each noise, the latency of single requests of other clients
-(99th percentile and longest, in milliseconds) and the most memory that the server had resident. Each noise has a server of its own,
-of which some is under a small budget."""
+(99th percentile and longest, in milliseconds; the former also as a multiple of what it is alone) and the most memory that the server
+had resident. Each noise has a server of its own, of which some is under a small budget. `crowds` names those of crowds of clients."""
 
 import argparse
 import contextlib
@@ -57,6 +57,9 @@ def healthz(ports):
 
     return once
 
+
+# What others do that is about no table of the noise's: nobody of these is to wait.
+GOOD = "get", "set", "select 1", "/healthz"
 
 # What others do. `hot` is a document of another table than that which is loaded, `own` is of that one.
 PROBES = {
@@ -451,6 +454,10 @@ def load(server, rows):
         sql.execute(f"insert into rows select i, i, repeat('x', 90) from generate_series(1, {rows}) as s(i)")
 
 
+# So long that a 99th percentile is that of a thousand requests.
+ALONE_SECONDS = 5
+
+
 def measure(kind, options):
     """What others saw before, and while, a noise was made."""
     noise = kind(options)
@@ -462,7 +469,7 @@ def measure(kind, options):
             # What was written is in files afterwards, and no row is cached.
             server.restart()
             run = {}
-            phases = {"alone": lambda: time.sleep(2), "beside": lambda: noise.make(server), "afterwards": noise.stay}
+            phases = {"alone": lambda: time.sleep(ALONE_SECONDS), "beside": lambda: noise.make(server), "afterwards": noise.stay}
             for name, make in phases.items():
                 if not make:
                     continue
@@ -478,27 +485,48 @@ def measure(kind, options):
             server.kill()
 
 
+def times_alone(run, phase, name):
+    """A probe's 99th percentile in a phase, as a multiple of what it is alone; infinite for who was refused."""
+    before, then = (run[each]["others"][name].get("p99") for each in ("alone", phase))
+    return then / before if before and then else float("inf")
+
+
 def print_run(kind, run):
     seconds = ", ".join(f"{phase['seconds']:.1f} s" for phase in run.values())
     print(f"\n{kind.__name__}: {kind.__doc__}; {seconds}")
-    print(f"    {'most memory':<22}" + "".join(f"{phase['resident MiB']:8,.0f} MiB{'':<31}" for phase in run.values()).rstrip())
+    print(f"    {'most memory':<22}" + "".join(f"{phase['resident MiB']:8,.0f} MiB{'':<41}" for phase in run.values()).rstrip())
     for name in PROBES:
-        answers = [phase["others"][name] for phase in run.values()]
-        shown = [
-            answer.get("error") or f"p99 {answer['p99']:8.1f}  max {answer['max']:8.1f}  of {answer['requests']:,}"
-            for answer in answers
+        answers = [
+            answer.get("error")
+            or f"p99 {answer['p99']:8.1f} {times_alone(run, phase, name):6.1f} times  max {answer['max']:8.1f}  of {answer['requests']:,}"
+            for phase, answer in ((phase, run[phase]["others"][name]) for phase in run)
         ]
-        print(f"    {name:<22}" + "| ".join(f"{each:<41}" for each in shown).rstrip())
+        print(f"    {name:<22}" + "| ".join(f"{each:<51}" for each in answers).rstrip(), flush=True)
+
+
+def print_summary(results):
+    """Of each noise: what is asked of all of them, and of crowds."""
+    print("\nof those who ask for something else: the longest wait, and the largest multiple of a 99th percentile alone; most memory")
+    for noise, run in results.items():
+        noisy = [phase for phase in run if phase != "alone"]
+        longest = max(run[phase]["others"][name].get("max", float("inf")) for phase in noisy for name in GOOD)
+        times = max(times_alone(run, phase, name) for phase in noisy for name in GOOD)
+        memory = max(run[phase]["resident MiB"] for phase in noisy)
+        print(f"    {noise:<22}{longest:8,.0f} ms {times:8.1f} times {memory:8,.0f} MiB")
+
+
+CROWDS = [Silent, HalfFramesEverywhere, NobodyReads, Drip]
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("noises", nargs="*", help=f"of {', '.join(kind.__name__ for kind in NOISES)}; all")
+    parser.add_argument("noises", nargs="*", help=f"of {', '.join(kind.__name__ for kind in NOISES)}; crowds; all")
     parser.add_argument("--rows", type=int, default=200_000, help="that are updated or imported")
     parser.add_argument("--seconds", type=int, default=5, help="of clients that drip")
     parser.add_argument("--json", type=pathlib.Path, help="file to write all results into")
     options = parser.parse_args()
-    wanted = [kind for kind in NOISES if not options.noises or kind.__name__ in options.noises]
+    crowds = CROWDS if "crowds" in options.noises else []
+    wanted = [kind for kind in NOISES if not options.noises or kind.__name__ in options.noises or kind in crowds]
     # The server inherits it.
     resource.setrlimit(resource.RLIMIT_NOFILE, (resource.getrlimit(resource.RLIMIT_NOFILE)[1],) * 2)
     results = {}
@@ -506,6 +534,7 @@ def main():
     for kind in wanted:
         results[kind.__name__] = measure(kind, options)
         print_run(kind, results[kind.__name__])
+    print_summary(results)
     if options.json:
         options.json.write_text(json.dumps(results, indent=1) + "\n")
 

@@ -104,6 +104,26 @@ impl Door {
         Door::listen(listener, socket, shutdown, started)
     }
 
+    /// A door of one thread, which lets its clients in and serves them, whatever the threads of others do.
+    ///
+    /// # Errors
+    /// Those of the system.
+    pub fn apart<F: Future<Output = ()> + Send + 'static>(
+        name: &'static str,
+        socket: TcpListener,
+        shutdown_grace: Duration,
+        shutdown: watch::Receiver<bool>,
+        serve: impl FnOnce(Reception) -> F + Send + 'static,
+    ) -> Result<Self> {
+        let local_addr = socket.local_addr()?;
+        let serve = async move {
+            serve(Reception::new(name, socket, shutdown)?).await;
+            Ok(())
+        };
+        let (thread, _) = spawn_runtime(name.to_owned(), shutdown_grace, serve)?;
+        Ok(Door { name, local_addr, threads: vec![thread] })
+    }
+
     /// Lets clients in, on a thread of its own: one that serves may have to wait for the log, and nobody could come in
     /// meanwhile.
     fn listen(

@@ -8,6 +8,7 @@
 //! |---|---|---|
 //! | key-value | a [`Service`] and its [`Protocol`] to [`Door::serve`] | one of hundreds of a thread's loop; a task while it waits |
 //! | answers come in any order | a [`Host`] to [`Door::start`] | a task of a thread of the door's |
+//! | is to answer whatever others do | who serves all its clients, to [`Door::apart`] | a task of the door's only thread |
 //! | others | what it likes | a task of the caller's runtime ([`Tasks`]) |
 //!
 //! **Threads of a door.** One for each core. A new connection goes to the thread that has the fewest, of those that wait for clients: the kernel, given a listening socket

@@ -5,7 +5,7 @@ use crate::catalog::{Catalogs, SEARCH_PATH_SCHEMA, database_name};
 use crate::delivery::deliver;
 use crate::dml::Writers;
 use crate::error::{sql_error, sql_error_in};
-use crate::functions::ValueMemory;
+use crate::functions::{ValueMemory, is_postponed};
 use crate::grouped_order::keep_grouped_order;
 use crate::literals::{ColumnTypes, TypedLiterals, TypedOperands};
 use crate::long_rows;
@@ -17,8 +17,9 @@ use crate::planners::Length;
 use crate::provider::{OrderedLimits, StatisticsCache, wire};
 use crate::runtime::QueryRuntime;
 use crate::states::{States, Taken};
-use crate::unread::Unread;
-use arrow::datatypes::SchemaRef;
+use crate::unread::{Admitted, Unread};
+use arrow::array::RecordBatch;
+use arrow::compute::concat_batches;
 use datafusion::common::{DataFusionError, ParamValues, internal_datafusion_err};
 use datafusion::execution::disk_manager::{DiskManagerBuilder, DiskManagerMode};
 use datafusion::execution::memory_pool::MemoryPool;
@@ -27,7 +28,7 @@ use datafusion::execution::session_state::{SessionState, SessionStateBuilder};
 use datafusion::execution::{FunctionRegistry, TaskContext};
 use datafusion::logical_expr::LogicalPlan;
 use datafusion::optimizer::Analyzer;
-use datafusion::physical_plan::ExecutionPlan;
+use datafusion::physical_plan::{ExecutionPlan, collect};
 use datafusion::prelude::{SessionConfig, SessionContext};
 use oribi_engine::{Catalog, Engine, Snapshot, Table};
 use oribi_env::Priority;
@@ -213,7 +214,7 @@ impl QueryEngine {
     }
 
     /// Executes a plan on the query threads. The rows come over a bounded channel once everything they show is
-    /// settled; dropping the stream cancels. Those for a client count as `unread`.
+    /// settled; dropping the stream cancels. Those for a client, which `admitted` says, count as unread.
     ///
     /// # Errors
     /// Those of planning; those of execution come through the stream.
@@ -221,11 +222,35 @@ impl QueryEngine {
         &self,
         view: Arc<StatementView>,
         plan: Logical,
-        unread: Option<Arc<Unread>>,
-    ) -> Result<(SchemaRef, RowStream), SqlError> {
+        admitted: Option<Admitted>,
+    ) -> Result<RowStream, SqlError> {
         let physical = self.plan_physical(view, plan).await?;
-        let schema = physical.plan.schema();
-        Ok((schema, deliver(&self.runtime, physical, unread)))
+        Ok(deliver(&self.runtime, physical, admitted))
+    }
+
+    /// The row of a [constant](crate::planners::is_constant), computed where it is planned; `None` if it is larger than what planning may make.
+    ///
+    /// # Errors
+    /// Those of planning and execution.
+    pub(crate) async fn compute(
+        &self,
+        view: Arc<StatementView>,
+        Logical { plan, values, is_analyzed }: Logical,
+    ) -> Result<Option<RecordBatch>, SqlError> {
+        let query = self.shared();
+        let computed = Box::pin(async move {
+            let context = query.enter(view)?;
+            let row = async {
+                let plan = plan_for(&context.state, plan, values, is_analyzed).await?;
+                let rows = collect(Arc::clone(&plan), context.task(&plan)).await?;
+                Ok(concat_batches(&plan.schema(), &rows)?)
+            };
+            match row.await {
+                Err(error) if is_postponed(&error) => Ok(None),
+                row => row.map(Some).map_err(sql_error),
+            }
+        });
+        self.runtime.plan(Length::Constant, computed).await
     }
 
     pub(crate) fn encoded_scans(

@@ -4,7 +4,7 @@ use crate::context::Physical;
 use crate::error::sql_error;
 use crate::long_rows::reads_short_ranges;
 use crate::runtime::{AbortOnDrop, QueryRuntime};
-use crate::unread::{Counted, Made, Place, Unread};
+use crate::unread::{Admitted, Counted, Made, Place, Unread};
 use arrow::array::RecordBatch;
 use datafusion::execution::SendableRecordBatchStream;
 use datafusion::physical_plan::execute_stream_partitioned;
@@ -28,12 +28,19 @@ enum Told {
     End,
 }
 
-/// Starts to execute a plan, whose rows come by the stream; dropping that cancels. What is made for a client, and not for
-/// a statement that takes all of it, counts as `unread`.
-pub(crate) fn deliver(runtime: &QueryRuntime, physical: Physical, unread: Option<Arc<Unread>>) -> RowStream {
+/// Starts to execute a plan, whose rows come by the stream; dropping that cancels. What is made for a client, which
+/// `admitted` says, and not for a statement that takes all of it, counts as unread.
+pub(crate) fn deliver(
+    runtime: &QueryRuntime,
+    physical: Physical,
+    mut admitted: Option<Admitted>,
+) -> RowStream {
     let made = if reads_short_ranges(&physical.plan) { Made::Aside } else { Made::WhenPolled };
-    start(runtime, |asked, sender| {
-        execute(physical, Pump { unread, made, line: Arc::default(), asked, sender })
+    let unread = admitted.as_ref().map(Admitted::unread).cloned();
+    let line = Arc::new(Mutex::new(admitted.as_mut().and_then(Admitted::take_turn)));
+    start(runtime, |asked, sender| async move {
+        execute(physical, Pump { unread, made, line, asked, sender }).await;
+        drop(admitted);
     })
 }
 
@@ -72,8 +79,8 @@ struct Pump {
     unread: Option<Arc<Unread>>,
     made: Made,
     /// Of the statement's, one waits for a place at a time: each would have to wait for what those before it have made, until the
-    /// client has taken that.
-    line: Arc<Mutex<()>>,
+    /// client has taken that. The first to look has the place that the statement was admitted with.
+    line: Arc<Mutex<Option<Place>>>,
     /// Whether the client waits for a batch.
     asked: watch::Receiver<bool>,
     sender: mpsc::Sender<Told>,
@@ -122,6 +129,9 @@ impl Pump {
     /// Where there is no room, waits for it only while the client waits for rows: nobody is seen off for its own sake.
     async fn place(&mut self) -> Option<Result<Place, SqlError>> {
         let unread = self.unread.as_ref()?;
+        if let Some(place) = self.line.try_lock().ok().and_then(|mut first| first.take()) {
+            return Some(Ok(place));
+        }
         loop {
             if let Some(place) = unread.try_place(self.made) {
                 return Some(Ok(place));
@@ -260,11 +270,11 @@ mod tests {
         let turn = unread.place(Made::WhenPolled).await.ok().unwrap();
         let (_asks, asked) = watch::channel(true);
         let (sender, _receiver) = mpsc::channel(1);
-        let pump = |line: &Arc<Mutex<()>>| {
+        let pump = |line: &Arc<Mutex<Option<Place>>>| {
             let (unread, line) = (Some(Arc::clone(&unread)), Arc::clone(line));
             Pump { unread, made: Made::WhenPolled, line, asked: asked.clone(), sender: sender.clone() }
         };
-        let lines: [Arc<Mutex<()>>; 2] = Default::default();
+        let lines: [Arc<Mutex<Option<Place>>>; 2] = Default::default();
         // Two of one statement, and then one of another.
         let mut pumps = [pump(&lines[0]), pump(&lines[0]), pump(&lines[1])];
         let mut waiting = Vec::from_iter(pumps.iter_mut().map(|pump| Box::pin(pump.place())));

@@ -5,7 +5,9 @@
 //! gives its place to the next.
 //!
 //! What names thousands of columns is planned for seconds. That has places of its own, so that ordinary statements never
-//! wait for it: the kernel shares the processors among both.
+//! wait for it: the kernel shares the processors among both. What names no table at all, as `select 1`, is planned within a
+//! fraction of a millisecond, and computed with it. Such statements ask whether a server lives, or a connection: they have places
+//! of their own too, of normal priority, and wait for no crowd of others.
 //!
 //! There are as many threads as places. On the pool of another runtime there would be more: a place is free a moment before
 //! its thread is, and on a busy machine others are begun in that moment, each of which keeps some megabytes of the allocator's.
@@ -13,9 +15,9 @@
 use crate::catalog::find_table;
 use crate::context::StatementView;
 use crate::dml::qualified;
-use crate::runtime::{STACK_BYTES, begin_thread};
+use crate::runtime::{FOR_GOOD, STACK_BYTES, begin_thread, begin_threads};
 use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
-use datafusion::logical_expr::LogicalPlan;
+use datafusion::logical_expr::{Expr, LogicalPlan};
 use datafusion::sql::sqlparser::ast::{self, visit_relations};
 use oribi_env::Priority;
 use oribi_session::sql::SqlError;
@@ -42,10 +44,16 @@ const QUERY_BYTES_MAX: usize = 16 << 10;
 const TEXT_BYTES_MAX: usize = 256 << 10;
 /// The columns of all nodes of an ordinary plan, and the parts of its expressions.
 const PARTS_MAX: usize = 2000;
+/// The text of a statement that names no table and is planned as such.
+const CONSTANT_BYTES_MAX: usize = 1 << 10;
+/// Likewise, the columns of its nodes, and the parts of its expressions.
+const CONSTANT_PARTS_MAX: usize = 100;
 
 /// How long planning may take, by what is planned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Length {
+    /// Some hundred microseconds: it reads nothing.
+    Constant,
     /// Some milliseconds.
     Ordinary,
     /// Seconds, perhaps.
@@ -64,13 +72,17 @@ impl Length {
 
     /// Of making the logical plan of a query.
     pub(crate) fn of_query(view: &StatementView, query: &ast::Statement, sql: &str) -> Self {
-        let mut columns = 0;
+        let (mut columns, mut relations) = (0, 0);
         let _ = visit_relations(query, |name| {
+            relations += 1;
             let Ok((schema, table)) = qualified(name) else { return ControlFlow::<()>::Continue(()) };
             let table = find_table(&view.catalog, &view.session, schema.as_deref(), &table);
             columns += table.map_or(0, |table| table.schema().columns().len());
             ControlFlow::Continue(())
         });
+        if relations == 0 && sql.len() <= CONSTANT_BYTES_MAX {
+            return Length::Constant;
+        }
         Length::long_if(columns > COLUMNS_MAX || sql.len() > QUERY_BYTES_MAX)
     }
 
@@ -78,6 +90,30 @@ impl Length {
     pub(crate) fn of_plan(plan: &LogicalPlan) -> Self {
         Length::long_if(parts(plan, PARTS_MAX) > PARTS_MAX)
     }
+}
+
+/// Whether a plan gives one row that is computed from nothing but the statement, in no time.
+pub(crate) fn is_constant(plan: &LogicalPlan) -> bool {
+    let is_plain = |expr: &Expr| {
+        expr.exists(|part| {
+            Ok(matches!(
+                part,
+                Expr::ScalarSubquery(_) | Expr::InSubquery(_) | Expr::Exists(_) | Expr::SetComparison(_)
+            ))
+        })
+        .is_ok_and(|has_subquery| !has_subquery)
+    };
+    fn is_row(plan: &LogicalPlan, is_plain: &impl Fn(&Expr) -> bool) -> bool {
+        match plan {
+            LogicalPlan::EmptyRelation(empty) => empty.produce_one_row,
+            LogicalPlan::SubqueryAlias(alias) => is_row(&alias.input, is_plain),
+            LogicalPlan::Projection(projection) => {
+                projection.expr.iter().all(is_plain) && is_row(&projection.input, is_plain)
+            }
+            _ => false,
+        }
+    }
+    is_row(plan, &is_plain) && parts(plan, CONSTANT_PARTS_MAX) <= CONSTANT_PARTS_MAX
 }
 
 /// The columns of all nodes of a plan, and the parts of its expressions; where there are more than `max`, some number above.
@@ -102,12 +138,25 @@ pub(crate) fn parts(plan: &LogicalPlan, max: usize) -> usize {
 
 /// Places for statements that are planned.
 pub(crate) struct Planners {
-    ordinary: Arc<Semaphore>,
-    long: Arc<Semaphore>,
-    /// A thread for each place. It has no tasks …
-    threads: Option<Runtime>,
-    /// … which are begun here.
+    ordinary: Places,
+    long: Places,
+    constant: Places,
+    /// Where tasks are begun: those that have threads for places have none.
     tasks: Handle,
+    /// Those for constants, and those for all others.
+    threads: [Option<Runtime>; 2],
+}
+
+/// So many at a time, each with a thread.
+struct Places {
+    free: Arc<Semaphore>,
+    threads: Handle,
+}
+
+impl Places {
+    fn new(count: usize, threads: &Runtime) -> Self {
+        Places { free: Arc::new(Semaphore::new(count)), threads: threads.handle().clone() }
+    }
 }
 
 impl Planners {
@@ -122,14 +171,16 @@ impl Planners {
     /// Those of the system.
     pub(crate) fn new(tasks: Handle, processors: usize, priority: Priority) -> io::Result<Self> {
         let (ordinary, long) = Planners::places(processors);
-        let threads = Builder::new_current_thread()
-            .max_blocking_threads(ordinary + long)
-            .thread_name("plan")
-            .thread_stack_size(STACK_BYTES)
-            .on_thread_start(move || begin_thread(priority))
-            .build()?;
-        let [ordinary, long] = [ordinary, long].map(|places| Arc::new(Semaphore::new(places)));
-        Ok(Planners { ordinary, long, threads: Some(threads), tasks })
+        let threads = planning_threads(ordinary + long, priority)?;
+        let serving = planning_threads(processors, Priority::Normal)?;
+        begin_threads(&serving, processors);
+        Ok(Planners {
+            ordinary: Places::new(ordinary, &threads),
+            long: Places::new(long, &threads),
+            constant: Places::new(processors, &serving),
+            tasks,
+            threads: [Some(serving), Some(threads)],
+        })
     }
 
     /// Runs `work` in a place of its length, each time that it can go on. Dropping the future ends it where it next waits,
@@ -140,17 +191,17 @@ impl Planners {
         work: impl Future<Output = Result<T, SqlError>> + Send + 'static,
     ) -> Result<T, SqlError> {
         let places = match length {
+            Length::Constant => &self.constant,
             Length::Ordinary => &self.ordinary,
             Length::Long => &self.long,
         };
         let woken = Arc::new(Woken::default());
         let waker = Waker::from(Arc::clone(&woken));
-        let threads = self.threads.as_ref().expect("they live until drop");
         let mut work = Aside { work: Some(Box::pin(work)), tasks: &self.tasks };
         loop {
-            let place = Arc::clone(places).acquire_owned().await.expect("it is never closed");
+            let place = Arc::clone(&places.free).acquire_owned().await.expect("it is never closed");
             let (mut at_work, waker, tasks) = (work.take(), waker.clone(), self.tasks.clone());
-            let turn = threads.spawn_blocking(move || {
+            let turn = places.threads.spawn_blocking(move || {
                 let _place = place;
                 let _tasks = tasks.enter();
                 match at_work.as_mut().poll(&mut Context::from_waker(&waker)) {
@@ -173,8 +224,19 @@ impl Planners {
 impl Drop for Planners {
     /// Waits for nobody: who drops them may be a task.
     fn drop(&mut self) {
-        self.threads.take().into_iter().for_each(Runtime::shutdown_background);
+        self.threads.iter_mut().filter_map(Option::take).for_each(Runtime::shutdown_background);
     }
+}
+
+fn planning_threads(count: usize, priority: Priority) -> io::Result<Runtime> {
+    let builder = &mut Builder::new_current_thread();
+    let builder = builder.max_blocking_threads(count).thread_name("plan").thread_stack_size(STACK_BYTES);
+    let builder = match priority {
+        // It has to be begun by one of normal priority, and to stay.
+        Priority::Normal => builder.thread_keep_alive(FOR_GOOD),
+        Priority::Idle => builder,
+    };
+    builder.on_thread_start(move || begin_thread(priority)).build()
 }
 
 type Work<T> = Pin<Box<dyn Future<Output = Result<T, SqlError>> + Send>>;
@@ -337,6 +399,25 @@ mod tests {
         }
         assert_eq!(planning.planners.run(Length::Ordinary, async { Ok(1) }).await.unwrap(), 1);
         for planned in long {
+            drop(planned.end);
+            planned.task.await.unwrap().unwrap();
+        }
+    }
+
+    #[tokio::test]
+    async fn constants_are_planned_while_others_have_all_their_places() {
+        let planning = Planning::new();
+        let (ordinary, long) = Planners::places(PROCESSORS);
+        let (begun, beginnings) = channel();
+        let beginnings = Arc::new(Mutex::new(beginnings));
+        let others =
+            (0..4 * ordinary).map(|n| (Length::Ordinary, n)).chain((0..4 * long).map(|n| (Length::Long, n)));
+        let others = Vec::from_iter(others.map(|(length, n)| planning.start(length, n, &begun)));
+        for _ in 0..ordinary + long {
+            next(&beginnings).await;
+        }
+        assert_eq!(planning.planners.run(Length::Constant, async { Ok(1) }).await.unwrap(), 1);
+        for planned in others {
             drop(planned.end);
             planned.task.await.unwrap().unwrap();
         }

@@ -2,7 +2,8 @@
 //!
 //! They run under `SCHED_IDLE`, so a query takes only the processor time that serving leaves. Hence they must not enter
 //! the row index, whose locks serving threads want: what does (resolving a scan, reading a row) runs on a few threads
-//! of normal priority beside them.
+//! of normal priority beside them. These are begun with the runtime, and stay: a thread has the priority of that which begins
+//! it, and those that ask for look-ups are idle.
 //!
 //! A plan executes step by step, and other queries have their turns between. What is one long step would keep a thread
 //! from them: planning has [threads of its own](crate::planners), and so has a function that makes
@@ -14,9 +15,10 @@ use oribi_env::Priority;
 use oribi_session::sql::SqlError;
 use oribi_types::{Error, ErrorKind, Result};
 use std::future::Future;
-use std::sync::Arc;
+use std::sync::{Arc, mpsc};
+use std::time::Duration;
 use tokio::runtime::{Builder, Runtime};
-use tokio::sync::Mutex;
+use tokio::sync::{Mutex, watch};
 use tokio::task::{AbortHandle, JoinHandle};
 
 /// Planning recurses over expressions: a long chain of `OR` needs more than the default 2 MiB.
@@ -27,6 +29,33 @@ pub(crate) const LOOKUPS_MAX: usize = 16;
 
 /// Threads that execute queries beside those that plans are split for: some step may be long that nobody knew of.
 const SPARE: usize = 2;
+
+/// Of threads that are not begun anew.
+pub(crate) const FOR_GOOD: Duration = Duration::from_secs(100 * 365 * 24 * 60 * 60);
+
+/// Begins a runtime's `count` threads for what blocks, with the priority of this one.
+pub(crate) fn begin_threads(runtime: &Runtime, count: usize) {
+    /// They are there at once; a system that has no more of them must not keep a server from its start.
+    const WAIT_MAX: Duration = Duration::from_secs(10);
+    let (begin, begun) = mpsc::channel();
+    let (go, goes) = watch::channel(());
+    for _ in 0..count {
+        let (begin, mut goes) = (begin.clone(), goes.clone());
+        let tasks = runtime.handle().clone();
+        runtime.spawn_blocking(move || {
+            let _ = begin.send(());
+            // Until all have begun: otherwise one might run all of these.
+            let _ = tasks.block_on(goes.changed());
+        });
+    }
+    for _ in 0..count {
+        if begun.recv_timeout(WAIT_MAX).is_err() {
+            tracing::warn!(count, "not all threads have begun");
+            break;
+        }
+    }
+    drop(go);
+}
 
 /// What each thread does first that plans or executes.
 pub(crate) fn begin_thread(priority: Priority) {
@@ -51,8 +80,9 @@ impl QueryRuntime {
     pub(crate) fn new(threads: usize, priority: Priority) -> Result<Self> {
         let refused = |e: std::io::Error| Error::unavailable(format!("query threads: {e}"));
         let (ordinary, long) = Planners::places(threads);
-        // And one that looks something up.
-        oribi_env::can_spawn(threads + SPARE + ordinary + long + 2, STACK_BYTES).map_err(refused)?;
+        // With those for constants; those that look something up come with the smaller stack that is usual.
+        let planning = ordinary + long + threads;
+        oribi_env::can_spawn(threads + SPARE + planning + LOOKUPS_MAX, STACK_BYTES).map_err(refused)?;
         let queries = Builder::new_multi_thread()
             .worker_threads(threads + SPARE)
             .thread_name("query")
@@ -63,13 +93,15 @@ impl QueryRuntime {
         let lookups = Builder::new_multi_thread()
             .worker_threads(1)
             .max_blocking_threads(LOOKUPS_MAX)
+            .thread_keep_alive(FOR_GOOD)
             .thread_name("lookup")
             .build();
-        let queries = queries.map_err(refused)?;
+        let (queries, lookups) = (queries.map_err(refused)?, lookups.map_err(refused)?);
+        begin_threads(&lookups, LOOKUPS_MAX);
         Ok(QueryRuntime {
             planners: Planners::new(queries.handle().clone(), threads, priority).map_err(refused)?,
             queries: Some(queries),
-            lookups: Some(lookups.map_err(refused)?),
+            lookups: Some(lookups),
             changing: Arc::default(),
         })
     }
@@ -167,7 +199,7 @@ mod tests {
     use futures::future::{join, join_all};
     use futures::poll;
     use std::pin::pin;
-    use std::sync::mpsc;
+    use std::sync::Barrier;
 
     /// More than there are threads that execute queries.
     const MANY: usize = 16;
@@ -211,6 +243,35 @@ mod tests {
                 .await
         })
         .await;
+    }
+
+    /// The scheduling policy of the calling thread, 0 for a normal one: field 41 of its `stat` (proc_pid_stat(5)), of which
+    /// the thread's name, in parentheses, is the second.
+    #[allow(clippy::disallowed_methods, reason = "it is no file of ours")]
+    fn policy() -> i32 {
+        let stat = std::fs::read_to_string("/proc/thread-self/stat").unwrap();
+        stat.rsplit(')').next().unwrap().split_whitespace().nth(41 - 3).unwrap().parse().unwrap()
+    }
+
+    #[tokio::test]
+    async fn what_idle_threads_look_up_runs_at_normal_priority() {
+        let runtime = Arc::new(QueryRuntime::new(1, Priority::Idle).unwrap());
+        let asking = Arc::clone(&runtime);
+        let asked = runtime.run(async move {
+            assert_ne!(policy(), 0);
+            // Each on a thread of its own.
+            let all = Arc::new(Barrier::new(LOOKUPS_MAX));
+            let looked = join_all((0..LOOKUPS_MAX).map(|_| {
+                let all = Arc::clone(&all);
+                asking.lookup(move || {
+                    all.wait();
+                    Ok(policy())
+                })
+            }));
+            Ok(looked.await)
+        });
+        assert!(asked.await.unwrap().into_iter().all(|policy| policy.unwrap() == 0));
+        assert_eq!(runtime.plan(Length::Constant, async { Ok(policy()) }).await.unwrap(), 0);
     }
 
     #[tokio::test]

@@ -348,6 +348,7 @@ impl Plan {
         }
     }
 
+    /// Thousands of queries may wait in here, so that all else is in a box.
     async fn attempt(&self, run: Run<'_>) -> Result<Outcome, SqlError> {
         match self {
             Plan::Query(query) => Ok(Outcome::Rows(query.run_for_client(run).await?)),
@@ -355,21 +356,21 @@ impl Plan {
                 block::admit_reading(run.session, point.table())?;
                 Ok(Outcome::Rows(point.run(run).await?))
             }
-            Plan::Locking(query) => Ok(Outcome::Rows(query.execute(run).await?)),
+            Plan::Locking(query) => Ok(Outcome::Rows(Box::pin(query.execute(run)).await?)),
             Plan::Explain(explain) => {
-                let batch = explain.run(run).await?;
+                let batch = Box::pin(explain.run(run)).await?;
                 Ok(Outcome::Rows(Box::pin(stream::iter([Ok(batch)]))))
             }
-            Plan::Insert(insert) => insert.execute(run).await,
-            Plan::Update(update) => update.execute(run).await,
-            Plan::Delete(delete) => delete.execute(run).await,
-            Plan::Copy(copy) => copy.execute(run).await,
+            Plan::Insert(insert) => Box::pin(insert.execute(run)).await,
+            Plan::Update(update) => Box::pin(update.execute(run)).await,
+            Plan::Delete(delete) => Box::pin(delete.execute(run)).await,
+            Plan::Copy(copy) => Box::pin(copy.execute(run)).await,
             Plan::Ddl(ddl) => match run.session.transaction() {
-                TransactionStatus::Idle => ddl.execute(run).await,
-                _ if !ddl.stands_alone(run.session) => ddl.execute(run).await,
+                TransactionStatus::Idle => Box::pin(ddl.execute(run)).await,
+                _ if !ddl.stands_alone(run.session) => Box::pin(ddl.execute(run)).await,
                 _ if run.session.modes().implicit => {
-                    block::end_series(run.query, run.session, true).await?;
-                    let executed = ddl.execute(run).await;
+                    Box::pin(block::end_series(run.query, run.session, true)).await?;
+                    let executed = Box::pin(ddl.execute(run)).await;
                     block::begin_series(run.session);
                     executed
                 }
@@ -379,7 +380,7 @@ impl Plan {
                 let batch = show.run(run)?;
                 Ok(Outcome::Rows(Box::pin(stream::iter([Ok(batch)]))))
             }
-            Plan::Control(control) => control.execute(run).await,
+            Plan::Control(control) => Box::pin(control.execute(run)).await,
         }
     }
 }
@@ -506,7 +507,11 @@ impl PreparedStatement {
         let (mut attempts, mut patience) = (0, block::Patience::default());
         while attempts < ATTEMPTS_MAX {
             let now = MadeFor::beginning(&self.query, session);
-            let again = if self.made_for == now { None } else { Some(self.plan_again(session, now).await?) };
+            let again = if self.made_for == now {
+                None
+            } else {
+                Some(Box::pin(self.plan_again(session, now)).await?)
+            };
             let plan = again.as_deref().unwrap_or(&self.plan);
             match plan.attempt(self.run(session, values)).await {
                 Err(error) if is_passing(&error) => {
@@ -515,7 +520,9 @@ impl PreparedStatement {
                     }
                     attempts += 1;
                 }
-                Err(error) => block::wait_for_row(&self.query, session, error, &mut patience).await?,
+                Err(error) => {
+                    Box::pin(block::wait_for_row(&self.query, session, error, &mut patience)).await?;
+                }
                 outcome => return outcome,
             }
         }

@@ -5,6 +5,10 @@
 //! but for one at a time, whose turn it is, until others have taken theirs. Doors see off those that take nothing while others
 //! [wait](Unread::is_awaited). Those come in in order of arrival, and who has waited for longer than that takes is refused.
 //!
+//! A statement that is executed for such a client has a plan, tasks and what these fetch, which takes memory that nobody counts. So it is
+//! [admitted](Unread::admit) before it is planned, once there is room for its rows, and counts with what it takes until it has ended. Who waits for
+//! that has nothing but its text and what was made of it.
+//!
 //! How large rows are is known once they are made. So what is made at the same moment comes on top of the room: one batch on each
 //! thread, and one for each of the [few](LOOKUPS_MAX) places for plans that read [aside](Made::Aside). Results of
 //! [few bytes](is_short) neither wait nor count.
@@ -27,6 +31,8 @@ const MEMORY_SHARE: u64 = 8;
 pub(crate) const SHORT_BATCH_BYTES: u64 = 64 << 10;
 /// How long a statement waits for room: longer than a client may take nothing of its rows while others wait.
 const PATIENCE: Duration = Duration::from_secs(15);
+/// What a statement that is executed takes besides its rows, about: a plan with few nodes, its tasks, and the buffers of a reader.
+const STATEMENT_BYTES: u64 = 128 << 10;
 /// A row of fixed width that has no more makes short batches.
 const SHORT_ROW_BYTES: usize = 128;
 /// The rows of a batch are encoded one by one, and the longest may be all of it.
@@ -68,6 +74,24 @@ pub(crate) struct Counted {
     unread: Arc<Unread>,
     bytes: u64,
     turn: Option<OwnedSemaphorePermit>,
+}
+
+/// A statement that may be executed for a client; it counts until this is dropped.
+pub(crate) struct Admitted {
+    /// Leave to make its first batch, if there was no room for it.
+    turn: Option<Place>,
+    statement: Counted,
+}
+
+impl Admitted {
+    pub(crate) fn unread(&self) -> &Arc<Unread> {
+        &self.statement.unread
+    }
+
+    /// The turn, to make the first batch with.
+    pub(crate) fn take_turn(&mut self) -> Option<Place> {
+        self.turn.take()
+    }
 }
 
 impl Counted {
@@ -140,6 +164,16 @@ impl Unread {
         }
     }
 
+    /// Leave to execute a statement for a client, once there is room, or it is its turn.
+    ///
+    /// # Errors
+    /// 53200 if that takes too long.
+    pub(crate) async fn admit(self: &Arc<Self>) -> Result<Admitted, SqlError> {
+        let place = self.place(Made::WhenPolled).await?;
+        let turn = Some(place).filter(|place| place.turn.is_some());
+        Ok(Admitted { turn, statement: self.count_bytes(STATEMENT_BYTES, None) })
+    }
+
     async fn wait_for_place(self: &Arc<Self>, made: Made) -> Place {
         let _first = self.first.acquire().await;
         let mut turn = pin!(Arc::clone(&self.turn).acquire_owned());
@@ -194,10 +228,13 @@ impl Unread {
         if bytes < SHORT_BATCH_BYTES {
             return None;
         }
-        let bytes = BYTES_PER_BYTE * bytes;
+        Some(self.count_bytes(BYTES_PER_BYTE * bytes, turn))
+    }
+
+    fn count_bytes(self: &Arc<Self>, bytes: u64, turn: Option<OwnedSemaphorePermit>) -> Counted {
         self.bytes.fetch_add(bytes, SeqCst);
         self.budget.reserve(bytes);
-        Some(Counted { unread: self.clone(), bytes, turn })
+        Counted { unread: self.clone(), bytes, turn }
     }
 }
 
@@ -314,6 +351,28 @@ mod tests {
             assert!(place.await.ok().unwrap().turn.is_none());
         }
         assert!(!unread.is_awaited());
+    }
+
+    #[tokio::test]
+    async fn as_many_statements_are_executed_as_there_is_room_for() {
+        let (unread, _dir) = unread(PATIENCE);
+        let mut admitted = Vec::new();
+        while unread.has_room() {
+            admitted.push(unread.admit().await.ok().unwrap());
+        }
+        assert_eq!(admitted.len() as u64, (8 << 20) / STATEMENT_BYTES);
+        // One more has the turn, until its first batch is taken; the next waits.
+        let mut turn = unread.admit().await.ok().unwrap();
+        let place = turn.take_turn().unwrap();
+        let mut waiting = Box::pin(unread.admit());
+        assert!(waiting.as_mut().now_or_never().is_none() && unread.is_awaited());
+        let batch = place.count(&batch(MIB));
+        assert!(waiting.as_mut().now_or_never().is_none());
+        drop((batch, turn));
+        assert!(waiting.await.ok().unwrap().take_turn().is_some());
+        drop(admitted);
+        assert!(unread.admit().await.ok().unwrap().take_turn().is_none());
+        assert_eq!(unread.bytes().0, 0);
     }
 
     #[tokio::test]

@@ -97,12 +97,7 @@ pub fn format(value: ValueRef<'_>, column_type: ColumnType, out: &mut Vec<u8>) {
             format_decimal(v, scale, out);
         }
         ValueRef::String(v) | ValueRef::Json(v) => out.extend_from_slice(v.as_bytes()),
-        ValueRef::Binary(v) => {
-            out.extend_from_slice(b"\\x");
-            for byte in v {
-                out.extend([HEX[usize::from(byte >> 4)], HEX[usize::from(byte & 15)]]);
-            }
-        }
+        ValueRef::Binary(v) => format_bytes(v, out),
         ValueRef::Date(v) => format_date(v, out),
         ValueRef::Timestamp(v) => format_timestamp(v, ' ', out),
         ValueRef::Uuid(v) => {
@@ -120,7 +115,20 @@ pub fn to_string(value: ValueRef<'_>, column_type: ColumnType) -> String {
     String::from_utf8(out).expect("values are written as UTF-8")
 }
 
-const HEX: &[u8; 16] = b"0123456789abcdef";
+/// `\x` and two hex digits for each byte: of many at a time, as what is made of a long value keeps a thread busy that serves others.
+fn format_bytes(bytes: &[u8], out: &mut Vec<u8>) {
+    const BLOCK_BYTES: usize = 64;
+    let digit = |nibble: u8| nibble + if nibble < 10 { b'0' } else { b'a' - 10 };
+    out.reserve(2 + 2 * bytes.len());
+    out.extend_from_slice(b"\\x");
+    for block in bytes.chunks(BLOCK_BYTES) {
+        let mut digits = [[0; 2]; BLOCK_BYTES];
+        for (digits, byte) in digits.iter_mut().zip(block) {
+            *digits = [digit(byte >> 4), digit(byte & 15)];
+        }
+        out.extend_from_slice(digits[..block.len()].as_flattened());
+    }
+}
 
 fn display(value: impl Display, out: &mut Vec<u8>) {
     write!(out, "{value}").expect("a vector takes all that is written");

@@ -5,6 +5,8 @@
 //! share; output by [`OUT_BYTES`] and one row, which the SQL engine counts if it is long. A client that takes nothing while
 //! statements of others wait for such room is seen off.
 //!
+//! Who has much to send or to take does so in [turns](TURN_BYTES), between which other clients of the thread have theirs.
+//!
 //! Requests that arrived together are answered in one write: an answer that is [due](Wire::due) leaves when no whole
 //! message is at hand, or before anything that may take its time. What answers tell of is settled before they leave.
 
@@ -13,7 +15,7 @@ use super::door::PostgresLimits;
 use super::encode::Column;
 use super::error::{self, Fault};
 use super::row::close_frame;
-use bytes::{Bytes, BytesMut};
+use bytes::{BufMut, Bytes, BytesMut};
 use metrics::{counter, histogram};
 use oribi_engine::Obligation;
 use oribi_net::{FrameRoom, LONG_REQUEST_SILENCE_MAX, Load, TURN_SILENCE_MAX, UNCOUNTED_BYTES, holds};
@@ -34,6 +36,12 @@ use tokio::sync::watch;
 /// Output is written once it is this large.
 pub const OUT_BYTES: usize = 64 << 10;
 
+/// What a connection keeps for its output while it waits: thousands may.
+const OUT_KEPT_BYTES: usize = 8 << 10;
+
+/// A client sends and takes so many bytes, about, and others come next: copying them takes some ten microseconds.
+const TURN_BYTES: usize = 128 << 10;
+
 /// While a statement runs, this much input is read ahead, to notice that the client goes away.
 const READ_AHEAD_BYTES: usize = 64 << 10;
 
@@ -50,6 +58,8 @@ pub struct Wire {
     pub out: Vec<u8>,
     /// Of that, what was written.
     sent: usize,
+    /// Bytes that were sent and taken in this turn.
+    moved: usize,
     scratch: BytesMut,
     message_bytes_max: usize,
     answer_silence_max: Duration,
@@ -82,6 +92,7 @@ impl Wire {
             input: BytesMut::new(),
             out: Vec::new(),
             sent: 0,
+            moved: 0,
             scratch: BytesMut::new(),
             message_bytes_max: limits.message_bytes_max,
             answer_silence_max: limits.answer_silence_max,
@@ -119,6 +130,7 @@ impl Wire {
                 return Ok(frame);
             }
             self.flush_due().await?;
+            self.rest();
             let mut shutdown = self.shutdown.clone();
             tokio::select! {
                 biased;
@@ -158,12 +170,24 @@ impl Wire {
 
     async fn fill(&mut self) -> Result<(), Fault> {
         self.input.reserve(FILL_BYTES);
-        read(&mut self.socket, &mut self.input).await
+        let received = read(&mut self.socket, &mut self.input).await?;
+        self.end_turn_after(received).await;
+        Ok(())
+    }
+
+    /// Has others come first once the turn is over, as these bytes have been sent or taken.
+    async fn end_turn_after(&mut self, bytes: usize) {
+        self.moved += bytes;
+        if self.moved >= TURN_BYTES {
+            self.moved = 0;
+            tokio::task::yield_now().await;
+        }
     }
 
     /// Awaits a piece of a statement's work; drops it if the client cancels the statement or goes away.
     pub async fn run<T>(&mut self, work: impl Future<Output = Result<T, SqlError>>) -> Result<T, Fault> {
         self.flush_due().await?;
+        self.rest();
         let mut work = pin!(work);
         loop {
             let room = self.input.len() < READ_AHEAD_BYTES;
@@ -174,7 +198,7 @@ impl Wire {
                 biased;
                 () = holds(&mut self.cancel) => return Err(Fault::Statement(error::canceled())),
                 result = &mut work => return result.map_err(Fault::Statement),
-                read = read(&mut self.socket, &mut self.input), if room => read?,
+                read = read(&mut self.socket, &mut self.input), if room => drop(read?),
             }
         }
     }
@@ -247,6 +271,13 @@ impl Wire {
         self.drain().await
     }
 
+    /// Gives back what output that was sent has taken, before anything is waited for.
+    fn rest(&mut self) {
+        if self.out.is_empty() {
+            self.out.shrink_to(OUT_KEPT_BYTES);
+        }
+    }
+
     /// Writes the output if the client waits for it.
     async fn flush_due(&mut self) -> Result<(), Fault> {
         if self.due { self.flush().await } else { Ok(()) }
@@ -292,8 +323,12 @@ impl Wire {
     /// Sends what was not. Goes on where it was if it is dropped and called again.
     async fn send(&mut self) -> Result<(), Fault> {
         while self.sent < self.out.len() {
-            match self.socket.try_write(&self.out[self.sent..]) {
-                Ok(sent) => self.sent += sent,
+            let end = self.out.len().min(self.sent + TURN_BYTES);
+            match self.socket.try_write(&self.out[self.sent..end]) {
+                Ok(sent) => {
+                    self.sent += sent;
+                    self.end_turn_after(sent).await;
+                }
                 Err(error) if error.kind() == ErrorKind::WouldBlock => self.writable().await?,
                 Err(error) => return Err(error.into()),
             }
@@ -335,12 +370,13 @@ impl Wire {
     }
 }
 
-async fn read(socket: &mut TcpStream, input: &mut BytesMut) -> Result<(), Fault> {
-    match socket.read_buf(input).await? {
+/// Receives some bytes, not more than a turn has; how many.
+async fn read(socket: &mut TcpStream, input: &mut BytesMut) -> Result<usize, Fault> {
+    match socket.read_buf(&mut input.limit(TURN_BYTES)).await? {
         0 => Err(Fault::Gone),
         n => {
             counter!("oribi_postgres_received_bytes_total").increment(n as u64);
-            Ok(())
+            Ok(n)
         }
     }
 }

@@ -456,7 +456,7 @@ impl Matching {
         if let Some(numbers) = again.filter(|numbers| numbers.len() <= KEYS_NAMED_MAX) {
             logical.plan = Arc::new(with_keys(logical.plan, target, numbers)?);
         }
-        Ok(run.query.run(view, logical, None).await?.1)
+        run.query.run(view, logical, None).await
     }
 }
 

@@ -4,6 +4,7 @@ use super::coerce::scalar;
 use super::constant::{ParameterTypes, parameter_number};
 use super::{Run, Scope};
 use crate::context::{Logical, MadeFor, QueryEngine, StatementView};
+use crate::delivery;
 use crate::literals;
 use crate::number;
 use crate::one_type;
@@ -87,17 +88,39 @@ impl SourceQuery {
     /// Those of planning.
     pub(crate) async fn run(&self, run: Run<'_>) -> Result<RowStream, SqlError> {
         let (view, logical) = self.begin(run).await?;
-        Ok(run.query.run(view, logical, None).await?.1)
+        run.query.run(view, logical, None).await
     }
 
     /// Its rows, for a client that may leave them unread.
     ///
     /// # Errors
-    /// Those of planning.
+    /// Those of planning; 53200 if there is no room for too long.
     pub(crate) async fn run_for_client(&self, run: Run<'_>) -> Result<RowStream, SqlError> {
+        if planners::is_constant(&self.planned.logical.plan)
+            && let Some(row) = self.compute(run).await?
+        {
+            return Ok(row);
+        }
+        // What it sees, it sees from when it has room.
+        let admitted = match unread::is_short(&self.schema) {
+            true => None,
+            false => Some(run.query.unread().admit().await?),
+        };
         let (view, logical) = self.begin(run).await?;
-        let unread = (!unread::is_short(&self.schema)).then(|| Arc::clone(run.query.unread()));
-        Ok(run.query.run(view, logical, unread).await?.1)
+        run.query.run(view, logical, admitted).await
+    }
+
+    /// The row of a constant.
+    async fn compute(&self, run: Run<'_>) -> Result<Option<RowStream>, SqlError> {
+        let (view, logical) = self.begin(run).await?;
+        if !planners::is_constant(&logical.plan) {
+            return Ok(None);
+        }
+        let row = run.query.compute(view, logical).await?;
+        Ok(row.map(|row| {
+            let counted = run.query.unread().count(&row);
+            delivery::made(row, counted)
+        }))
     }
 
     /// A new snapshot, and the plan for it.
@@ -307,6 +330,8 @@ mod tests {
     use crate::context::QueryOptions;
     use crate::dml::Parameters;
     use crate::{settings, syntax};
+    use arrow::array::RecordBatch;
+    use arrow::util::display::array_value_to_string;
     use datafusion::common::ScalarValue;
     use datafusion::common::stats::Precision;
     use datafusion::logical_expr::TableSource;
@@ -316,6 +341,7 @@ mod tests {
     use oribi_engine::{Engine, EngineOptions};
     use oribi_env::Env;
     use oribi_session::sql::{Outcome, SqlEngine, SqlSession};
+    use oribi_types::Value;
 
     struct Db {
         query: Arc<QueryEngine>,
@@ -412,7 +438,9 @@ mod tests {
             tokio::spawn(async move { runtime.plan(Length::Ordinary, busy).await });
             begun.recv().await.unwrap();
         }
-        let mut waiting = Vec::from_iter((0..100).map(|_| Box::pin(db.plan("select 1 + 1"))));
+        let mut waiting = Vec::from_iter(
+            (0..100).map(|_| Box::pin(db.plan("select n from generate_series(1, 3) as s(n)"))),
+        );
         for planned in &mut waiting {
             assert!(poll!(planned).is_pending());
         }
@@ -420,6 +448,84 @@ mod tests {
         drop(end);
         join_all(waiting).await;
         assert_eq!(db.query.states_taken(), 0);
+    }
+
+    /// Takes all room for rows that clients leave unread, and the turn.
+    async fn without_room(db: &Db) -> impl Sized + use<> {
+        let mut admitted = Vec::new();
+        while db.query.unread().has_room() {
+            admitted.push(db.query.unread().admit().await.ok().unwrap());
+        }
+        admitted.push(db.query.unread().admit().await.ok().unwrap());
+        admitted
+    }
+
+    fn run<'a>(db: &'a Db, parameters: &'a [ColumnType], values: &'a [Value]) -> Run<'a> {
+        let parameters = Parameters { types: parameters, values };
+        Run { query: &db.query, session: &db.session, parameters, narrowed: None }
+    }
+
+    #[tokio::test]
+    async fn who_waits_for_room_has_no_plan_of_his_own() {
+        let db = Db::new();
+        db.run("create table t (k integer primary key, v text)").await;
+        db.run("insert into t values (1, 'x')").await;
+        let query = db.plan("select v from t where v like 'x%'").await;
+        let others = without_room(&db).await;
+        let mut waiting =
+            Vec::from_iter((0..100).map(|_| Box::pin(query.run_for_client(run(&db, &[], &[])))));
+        for rows in &mut waiting {
+            assert!(poll!(rows).is_pending());
+        }
+        assert_eq!(Arc::strong_count(&query.planned.logical.plan), 1);
+        // They see what is there when they have room.
+        db.run("insert into t values (2, 'xx')").await;
+        drop(others);
+        for rows in join_all(waiting).await {
+            let batches: Vec<_> = rows.ok().unwrap().map(|batch| batch.unwrap().num_rows()).collect().await;
+            assert_eq!(batches.into_iter().sum::<usize>(), 2);
+        }
+    }
+
+    #[tokio::test]
+    async fn constants_wait_for_no_room() {
+        let db = Db::new();
+        let _others = without_room(&db).await;
+        let text = |row: RecordBatch| {
+            let values = row.columns().iter().map(|column| array_value_to_string(column, 0).unwrap());
+            values.collect::<Vec<_>>().join("|")
+        };
+        for (sql, expected) in [
+            ("select 1", "1"),
+            ("select 'x' || 'y', 2 * 3", "xy|6"),
+            ("select x + 1 from (select 1 as x) t", "2"),
+        ] {
+            let rows = db.plan(sql).await.run_for_client(run(&db, &[], &[])).await.ok().unwrap();
+            let rows: Vec<_> = rows.map(|row| text(row.unwrap())).collect().await;
+            assert_eq!(rows, [expected], "{sql}");
+        }
+        let error = db.plan("select 1 / 0").await.run_for_client(run(&db, &[], &[])).await.err().unwrap();
+        assert_eq!(error.sqlstate, Some("22012"));
+        let query = db.plan("select $1::bigint + 1").await;
+        let rows =
+            query.run_for_client(run(&db, &[ColumnType::Int64], &[Value::Int64(7)])).await.ok().unwrap();
+        assert_eq!(rows.map(|row| text(row.unwrap())).collect::<Vec<_>>().await, ["8"]);
+        // What makes much waits as others do, and so does what reads.
+        let large = db.plan("select repeat('x', 1000000)").await;
+        let mut waiting = Box::pin(large.run_for_client(run(&db, &[], &[])));
+        while !db.query.unread().is_awaited() {
+            assert!(poll!(&mut waiting).is_pending());
+            tokio::task::yield_now().await;
+        }
+        for (constant, sql) in [
+            (true, "select now(), current_user"),
+            (false, "select (select count(*) from generate_series(1, 3))"),
+            (false, "select n from generate_series(1, 3) as s(n)"),
+            (false, "values (1)"),
+            (false, "select 1 union all select 2"),
+        ] {
+            assert_eq!(planners::is_constant(&db.plan(sql).await.planned.logical.plan), constant, "{sql}");
+        }
     }
 
     #[tokio::test]

@@ -87,6 +87,15 @@ async fn who_writes_nothing_is_never_refused() {
 }
 
 #[tokio::test]
+async fn what_is_not_compared_is_refused() {
+    let db = rows().await;
+    db.run("begin isolation level serializable").await;
+    db.run("select count(*) from t").await;
+    assert_eq!(db.state("create table u (id int primary key)").await, "0A000");
+    db.run("rollback").await;
+}
+
+#[tokio::test]
 async fn it_can_be_the_default() {
     let db = rows().await;
     let other = db.client("other");

@@ -90,6 +90,15 @@ fn floats_are_as_short_as_they_can_be() {
 }
 
 #[test]
+fn bytes_are_written_as_hex_however_many_there_are() {
+    for length in [0, 1, 63, 64, 65, 128, 300] {
+        let bytes = Vec::from_iter((0..length).map(|n| n as u8));
+        let hex: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+        assert_eq!(to_string(ValueRef::Binary(&bytes), ColumnType::Binary), format!("\\x{hex}"));
+    }
+}
+
+#[test]
 fn binary_is_read_as_hex_or_escaped() {
     assert_eq!(rewritten(ColumnType::Binary, "\\x00fF 10"), "\\x00ff10");
     assert_eq!(rewritten(ColumnType::Binary, "a\\\\b\\001"), "\\x615c6201");

@@ -48,6 +48,33 @@ async fn wire() -> (Wire, std::net::TcpStream, [watch::Sender<bool>; 2]) {
 }
 
 #[tokio::test]
+async fn others_have_their_turns_while_one_is_sent_much() {
+    let (mut wire, _client, _senders) = wire().await;
+    // The socket would hold it.
+    wire.out.resize(TURN_BYTES + 1000, 7);
+    assert!(wire.flush().now_or_never().is_none());
+    assert!(wire.sent > 0 && wire.sent <= TURN_BYTES);
+    wire.flush().await.unwrap();
+    wire.out.resize(1000, 7);
+    assert!(wire.flush().now_or_never().is_some());
+}
+
+#[tokio::test]
+async fn who_waits_keeps_no_memory_for_what_was_sent() {
+    let (mut wire, _client, _senders) = wire().await;
+    for wait in [true, false] {
+        wire.out.resize(2 * OUT_BYTES, 7);
+        wire.flush().await.unwrap();
+        assert!(wire.out.capacity() >= OUT_BYTES, "the next rows may come at once");
+        let waits = match wait {
+            true => wire.frame(false).now_or_never().is_none(),
+            false => wire.run(std::future::pending::<Result<(), SqlError>>()).now_or_never().is_none(),
+        };
+        assert!(waits && wire.out.capacity() <= OUT_KEPT_BYTES);
+    }
+}
+
+#[tokio::test]
 async fn an_answer_that_was_given_up_midway_is_sent_before_the_next_message_is_waited_for() {
     /// More than sockets hold.
     const ANSWER_BYTES: usize = 24 << 20;
