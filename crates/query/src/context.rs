@@ -20,6 +20,7 @@ use crate::states::{States, Taken};
 use crate::unread::{Admitted, Unread};
 use arrow::array::RecordBatch;
 use arrow::compute::concat_batches;
+use arrow::datatypes::SchemaRef;
 use datafusion::common::{DataFusionError, ParamValues, internal_datafusion_err};
 use datafusion::execution::disk_manager::{DiskManagerBuilder, DiskManagerMode};
 use datafusion::execution::memory_pool::MemoryPool;
