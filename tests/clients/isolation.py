@@ -10,7 +10,7 @@ dependencies of Adya's thesis, found as Elle (Kingsbury and Alvaro, 2020) finds 
     rt   who began when the other had been answered
 
 SERIALIZABLE has no cycle of them. SNAPSHOT has none in which no two `rw` follow each other (Cerone and Gotsman, 2018), which
-excludes lost updates, and reads of half a transaction. READ_COMMITTED has none without `rw`.
+excludes lost updates, and reads of half a transaction. READ_COMMITTED has none of `ww` and `wr` alone.
 """
 
 from collections import defaultdict
@@ -86,7 +86,9 @@ def impossible_reads(transactions, final, writers):
 
 
 def intermediate(reader, key, seen, writers):
-    writer = writers[key, seen[-1]]
+    writer = writers.get((key, seen[-1]))
+    if writer is None:
+        return
     last = [value for of, value in writer.appends() if of == key][-1]
     if writer is not reader and last != seen[-1]:
         yield f"{reader.name} read {seen} of {key}, in the middle of {writer.name}"

@@ -284,5 +284,6 @@ def test_histories_are_isolated(folder, level):
         outcomes += [transaction.outcome for transaction in transactions]
     assert server.stop() == 0, server.log_text()
     print({outcome: outcomes.count(outcome) for outcome in set(outcomes)})
-    # The histories are worth something: most transactions counted, and some met others.
-    assert outcomes.count(COMMITTED) > len(outcomes) / 2
+    # The histories are worth something: transactions were committed, and met others.
+    assert outcomes.count(COMMITTED) > len(outcomes) / 5
+    assert level == READ_COMMITTED or ABORTED in outcomes

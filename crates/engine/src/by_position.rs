@@ -63,6 +63,8 @@ pub struct PositionChange<'a> {
     pub values: Option<&'a (dyn NewValues + 'a)>,
     /// That write files.
     pub threads: usize,
+    /// Whether somebody still waits for it: otherwise it is given up.
+    pub is_asked: &'a (dyn Fn() -> bool + Sync),
 }
 
 /// Values that rows get, none of a column of the key.
@@ -147,14 +149,14 @@ impl Engine {
         let ts = self.timeline.begin(now_micros);
         self.timeline.complete(ts);
         let mut files = NewFiles { engine: self, files: Vec::new() };
-        if let Some(values) = change.values {
+        if let Some(values) = change.values.filter(|_| (change.is_asked)()) {
             self.write_files(change, values, &sources, ts, &mut files)?;
         }
         for of in &mut tablets {
             let added = files.files.iter().filter(|(tablet, _)| Arc::ptr_eq(tablet, of.tablet));
             of.added = added.map(|(_, meta)| meta.clone()).collect();
         }
-        self.commit_by_position(change.table, tablets, files)
+        self.commit_by_position(change, tablets, files)
     }
 
     /// The files that have the rows.
@@ -255,10 +257,11 @@ impl Engine {
 
     fn commit_by_position<'a>(
         &self,
-        table: &'a Arc<Table>,
+        change: &PositionChange<'a>,
         tablets: Vec<OfTablet<'a>>,
         files: NewFiles<'_, 'a>,
     ) -> Result<Option<Commit>> {
+        let table = change.table;
         // What was written before is not forgotten while this is remembered.
         self.log.wait_durable(self.log.appended())?;
         self.reserve_timestamps(self.timeline.now_micros(), || true)?;
@@ -284,9 +287,11 @@ impl Engine {
                 return Ok(None);
             }
         }
+        if !(change.is_asked)() {
+            return Ok(None);
+        }
         let ts = self.install_by_position(table, &tablets, files)?;
         drop(undecided);
-        self.timeline.wait_for_watermark(ts)?;
         let rows: usize = tablets.iter().map(|of| of.hashes.len()).sum();
         self.counters.rows_written.fetch_add(rows as u64, Relaxed);
         self.background.wake();
@@ -359,6 +364,8 @@ impl Engine {
             self.timeline.complete(ts);
             ts
         };
+        // Before anybody is told of what he finds: his next snapshot must not lack it.
+        self.timeline.wait_for_watermark(ts)?;
         drop(changing);
         self.released.tell();
         for ((of, before), after) in tablets.iter().zip(&before).zip(&prepared) {

@@ -82,6 +82,8 @@ pub struct Table {
     uncovered: Arc<Tablet>,
     /// Whose rows a transaction sees that has emptied the table: none that were there before. The table's id, if none has.
     rows_of: u64,
+    /// Only a transaction sees this definition: what is read by it is nobody else's.
+    is_uncommitted: bool,
     /// When a range was dropped, last. Snapshots from before saw rows for which the table has no tablet.
     range_dropped: Timestamp,
 }
@@ -105,6 +107,7 @@ impl Table {
             tablets,
             uncovered,
             rows_of: record.id,
+            is_uncommitted: false,
             range_dropped,
         }
     }
@@ -123,6 +126,17 @@ impl Table {
     pub(crate) fn with_range_dropped(self, at: Timestamp) -> Self {
         self.uncovered.set_emptied(at);
         Table { range_dropped: at, ..self }
+    }
+
+    /// The same, as only the transaction sees it that has made it so.
+    #[must_use]
+    pub(crate) fn uncommitted(self) -> Self {
+        Table { is_uncommitted: true, ..self }
+    }
+
+    /// Whether it is as a transaction has it that has not committed yet: nothing that is read by it may be remembered.
+    pub fn is_uncommitted(&self) -> bool {
+        self.is_uncommitted
     }
 
     /// The same, as a transaction sees it which has emptied it.

@@ -442,6 +442,11 @@ impl Manifest {
         self.write(&mut inner, &[Edit::Decided { number }])
     }
 
+    /// The log has no record of this number, and never will: what was undecided of it is nothing.
+    pub fn forget_undecided(&self, number: u64) {
+        self.inner.lock().state.undecided.take_if(|(undecided, _)| *undecided == number);
+    }
+
     /// Tries to begin another file, if a write has failed before.
     ///
     /// # Errors

@@ -397,7 +397,7 @@ impl Engine {
                 let home = Location { file: file.id(), row: position };
                 // By a definition that is older than the file, the row lacks columns that others read.
                 let is_whole = file.sstable.is_known_to(table.schema_ref());
-                let may_cache = is_whole && !file.deletions.is_marked(position);
+                let may_cache = is_whole && !table.is_uncommitted() && !file.deletions.is_marked(position);
                 return Ok(InFiles::Row(FileRow { ts, home, visible_from: file.visible_from, may_cache }));
             }
         }

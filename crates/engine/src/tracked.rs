@@ -59,6 +59,12 @@ pub(crate) trait Tracks {
         None
     }
 
+    /// So many operations come first that only compare: whoever has locked their rows has written nothing yet.
+    #[inline(always)]
+    fn compared(&self) -> usize {
+        0
+    }
+
     /// What must not have been written to since it was scanned.
     #[inline(always)]
     fn scanned(&self) -> Option<&Scanned> {

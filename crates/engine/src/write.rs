@@ -404,9 +404,9 @@ impl Engine {
     ) -> Result<Taken<'e>> {
         loop {
             let latches = tracking.latch(self, targets)?;
-            if let Some(op) = self.undecided_of(targets, tracking.holder()) {
+            if let Some(op) = self.undecided_of(targets, tracking) {
                 tracking.give_back(latches);
-                self.wait_until_decided(tracking, targets[op])?;
+                self.wait_until_decided(tracking, op, targets[op])?;
                 continue;
             }
             let Some(ahead) = ahead.as_deref_mut() else { return Ok(latches) };
@@ -419,23 +419,27 @@ impl Engine {
     }
 
     /// The first operation about a row of which it is not decided yet whether it goes or comes, or which another transaction than
-    /// that of number `holder` has locked.
+    /// that of the write has locked.
     #[inline]
-    fn undecided_of(&self, targets: &[Target<'_>], holder: u64) -> Option<usize> {
+    fn undecided_of(&self, targets: &[Target<'_>], tracking: &impl Tracks) -> Option<usize> {
         match self.undecided.is_any() {
-            true => targets.iter().position(|target| self.is_undecided(*target, holder)),
+            true => (0..targets.len()).find(|&op| self.is_undecided(tracking, op, targets[op])),
             false => None,
         }
     }
 
     #[cold]
-    fn is_undecided(&self, (tablet, key): Target<'_>, holder: u64) -> bool {
-        self.undecided.concerns(tablet, key) || self.row_locks.of_others(key, holder).is_some()
+    fn is_undecided(&self, tracking: &impl Tracks, op: usize, (tablet, key): Target<'_>) -> bool {
+        self.undecided.concerns(tablet, key) || self.locked_by_others(tracking, op, key).is_some()
+    }
+
+    fn locked_by_others(&self, tracking: &impl Tracks, op: usize, key: KeyRef<'_>) -> Option<Blocked> {
+        if op < tracking.compared() { None } else { self.row_locks.of_others(key, tracking.holder()) }
     }
 
     #[cold]
-    fn wait_until_decided(&self, tracking: &impl Tracks, (tablet, key): Target<'_>) -> Result<()> {
-        if let Some(blocked) = self.row_locks.of_others(key, tracking.holder()) {
+    fn wait_until_decided(&self, tracking: &impl Tracks, op: usize, (tablet, key): Target<'_>) -> Result<()> {
+        if let Some(blocked) = self.locked_by_others(tracking, op, key) {
             return self.wait_at_row(tracking, blocked);
         }
         if !tracking.waits() {
@@ -478,7 +482,7 @@ impl Engine {
         if self.undecided.concerns(tablet, key) {
             // Of a table that is held.
             tracking.give_back(Taken::new());
-            if let Err(error) = self.wait_until_decided(tracking, targets[op]) {
+            if let Err(error) = self.wait_until_decided(tracking, op, targets[op]) {
                 return error;
             }
         }

@@ -451,7 +451,9 @@ impl Prepared for PreparedStatement {
     }
 
     async fn execute(&self, session: &Arc<SqlSession>, parameters: &[Value]) -> Result<Outcome, SqlError> {
-        if self.plan.writes().is_none() || !block::is_serializable_alone(session) {
+        // What COPY writes has not come yet, and it reads nothing.
+        let compares = self.plan.writes().is_some() && !matches!(self.plan, Plan::Copy(_));
+        if !compares || !block::is_serializable_alone(session) {
             return self.execute_as_it_stands(session, parameters).await;
         }
         block::begin_series(session);

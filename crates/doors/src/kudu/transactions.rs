@@ -126,7 +126,13 @@ impl Committing {
             Some(commit) => commit,
             None => match engine.begin_commit(id).map_err(|e| error(&e))? {
                 Some(commit) => self.begun.insert(commit),
-                None => return Ok(Some(Obligation::default())),
+                // It was, or is about to be: as durable as the first is told.
+                None => {
+                    return Ok(Some(match engine.state_of(id) {
+                        Ok(TransactionState::Committed(_, obligation)) => obligation,
+                        _ => Obligation::default(),
+                    }));
+                }
             },
         };
         match commit.apply(may == May::WaitForOthers, &mut self.ahead) {

@@ -98,8 +98,7 @@ impl Transaction {
     /// serializable transaction: a commit with a catalog does not compare what was read.
     pub fn change(&self, change: &CatalogChange) -> Result<Option<Arc<Table>>> {
         if self.state.lock().reads.is_some() {
-            let message = "a change of the catalog in a serializable transaction is not supported yet";
-            return Err(Error::new(ErrorKind::Unsupported, message));
+            return Err(not_compared());
         }
         let catalog = self.catalog();
         let mut changed = self.state.lock().catalogs.last().map(|last| (**last).clone()).unwrap_or_default();
@@ -347,6 +346,12 @@ impl<'c> Plan<'c> {
     }
 }
 
+/// What a serializable transaction has read is not compared when it is committed with a catalog.
+fn not_compared() -> Error {
+    let message = "a change of the catalog in a serializable transaction is not supported yet";
+    Error::new(ErrorKind::Unsupported, message)
+}
+
 /// Others have changed what the transaction has.
 fn overtaken(what: &str, name: &str) -> Error {
     Error::conflict(format!("{what} \"{name}\" was changed meanwhile"))
@@ -362,6 +367,9 @@ impl Engine {
         let Some(changed) = &committing.catalog else {
             return Err(Error::internal("the transaction changes no catalog"));
         };
+        if committing.compares_reads() {
+            return Err(not_compared());
+        }
         // Later it must not be waited for: whose files are held cannot be flushed.
         self.budget.wait_for_room(true)?;
         self.reserve_timestamps(self.timeline.now_micros(), || true)?;
@@ -400,7 +408,12 @@ impl Engine {
         let holder = committing.transaction.id;
         let mut writing = CatalogWriting { engine: self, plan, number, holder, logged: None };
         let mut ahead = ReadAhead::default();
-        let commit = self.execute(&ops, decide, &mut writing, ahead.of_several(&ops))?;
+        let executed = self.execute(&ops, decide, &mut writing, ahead.of_several(&ops));
+        if writing.logged.is_none() {
+            // Other changes follow, over which it would not be one.
+            self.manifest.forget_undecided(number);
+        }
+        let commit = executed?;
         let unlogged = || Error::internal("a change of the catalog was not logged");
         let (lsn, emptied) = writing.logged.ok_or_else(unlogged)?;
         self.log.wait_durable(lsn).inspect_err(|error| self.fail(error.clone()))?;
@@ -460,6 +473,6 @@ impl Table {
         let ids = tablets.iter().map(|tablet| tablet.id).collect();
         let record = TableRecord { id: self.id(), definition, tablets: ids };
         let table = Table::new(&record, tablets, self.version()).with_range_dropped(self.range_dropped());
-        table.with_rows_of(self.rows_of())
+        table.with_rows_of(self.rows_of()).uncommitted()
     }
 }

@@ -185,13 +185,13 @@ impl Engine {
     /// # Errors
     /// `Conflict` if it is committed, or about to be; `NotFound` if nothing is known of it.
     pub fn abort(&self, id: u64, why: &str) -> Result<()> {
-        match self.state_of(id)? {
-            TransactionState::Open => {
-                self.end_kept(id, why, |kept| !kept.is_committing);
-                Ok(())
+        loop {
+            match self.state_of(id)? {
+                // Unless somebody has begun to commit it since.
+                TransactionState::Open if !self.end_kept(id, why, |kept| !kept.is_committing) => {}
+                TransactionState::Open | TransactionState::Aborted => return Ok(()),
+                state => return Err(not_open(id, state)),
             }
-            TransactionState::Aborted => Ok(()),
-            state => Err(not_open(id, state)),
         }
     }
 
@@ -217,19 +217,22 @@ impl Engine {
 
     pub(crate) fn end_all_kept(&self, why: &str) {
         let all: Vec<u64> = self.transactions.0.lock().open.keys().copied().collect();
-        all.into_iter().for_each(|id| self.end_kept(id, why, |_| true));
+        for id in all {
+            self.end_kept(id, why, |_| true);
+        }
     }
 
-    /// Aborts a kept transaction, if it still is what it is aborted for.
-    fn end_kept(&self, id: u64, why: &str, is_due: impl FnOnce(&Kept) -> bool) {
+    /// Aborts a kept transaction, if it still is what it is aborted for; says whether it was.
+    fn end_kept(&self, id: u64, why: &str, is_due: impl FnOnce(&Kept) -> bool) -> bool {
         let kept = {
             let mut numbers = self.transactions.0.lock();
             let is_due = numbers.open.get(&id).and_then(|open| open.kept.as_ref()).is_some_and(is_due);
             if is_due { numbers.remove(id) } else { None }
         };
-        let Some(kept) = kept else { return };
+        let Some(kept) = kept else { return false };
         kept.transaction.roll_back();
         self.note(&kept, None, Some(why.to_owned()));
+        true
     }
 
     fn note(&self, kept: &Kept, rows: Option<usize>, why: Option<String>) {

@@ -393,7 +393,7 @@ impl Engine {
             None => self.execute(
                 ops,
                 decide,
-                &mut Writing { by, staged: None, commit: None, scanned: None },
+                &mut Writing { by, staged: None, commit: None, compared: 0, scanned: None },
                 of_ops,
             )?,
             Some(within) => {
@@ -402,7 +402,8 @@ impl Engine {
                     staged.borrow_mut().decide(i, current, |current, row| decide(i, current, row))?;
                     Ok(Decision::Keep)
                 };
-                let mut writing = Writing { by, staged: Some(&staged), commit: None, scanned: None };
+                let mut writing =
+                    Writing { by, staged: Some(&staged), commit: None, compared: 0, scanned: None };
                 self.execute(ops, &mut note, &mut writing, of_ops)?
             }
         };
@@ -438,7 +439,7 @@ impl Engine {
         };
         let scanned = committing.read.as_ref().map(|read| &read.scanned);
         let scanned = scanned.filter(|scanned| !scanned.is_empty());
-        let mut writing = Writing { by, staged: None, commit: tracked, scanned };
+        let mut writing = Writing { by, staged: None, commit: tracked, compared: seen.len(), scanned };
         let commit = self.execute(&ops, &mut decide, &mut writing, ahead.of_several(&ops))?;
         *ahead = ReadAhead::default();
         Ok(commit)
@@ -550,6 +551,8 @@ struct Writing<'a, 'h, 'o> {
     staged: Option<&'a RefCell<Staged<'o>>>,
     /// Of a commit that can be asked for later.
     commit: Option<TrackedCommit<'a>>,
+    /// So many operations come first that only compare.
+    compared: usize,
     /// What must not have been written to since it was scanned.
     scanned: Option<&'a Scanned>,
 }
@@ -603,6 +606,10 @@ impl Tracks for Writing<'_, '_, '_> {
     fn blocked(&self, by: Blocked) -> Option<Error> {
         self.by.blocked?.set(Some(by));
         Some(Error::new(ErrorKind::WouldBlock, "a transaction has locked the row"))
+    }
+
+    fn compared(&self) -> usize {
+        self.compared
     }
 
     fn scanned(&self) -> Option<&Scanned> {

@@ -20,8 +20,11 @@ use std::sync::Arc;
 /// What a key in the set takes beside its bytes, about.
 const KEY_BYTES: usize = 2 * size_of::<Arc<[u8]>>();
 
+/// Of more rows of a table it is not remembered which they are.
+const KEYS_MAX: usize = 10_000;
+
 /// So often a snapshot is looked for that has all of the log.
-const ATTEMPTS_MAX: usize = 100;
+const ATTEMPTS_MAX: usize = 1000;
 
 pub(super) struct Reads {
     pub snapshot: Arc<Snapshot>,
@@ -74,7 +77,10 @@ impl Reads {
     pub fn note_key(&mut self, table: &Arc<Table>, key: &[u8]) {
         let of_table = || OfTable { table: table.clone(), keys: HashSet::new() };
         let of_table = self.keys.entry(table.id()).or_insert_with(of_table);
-        if !of_table.keys.contains(key) {
+        if of_table.keys.len() >= KEYS_MAX {
+            // Its tablet as a whole, then.
+            self.note_tablet(table, table.tablet_of(key));
+        } else if !of_table.keys.contains(key) {
             of_table.keys.insert(key.into());
             self.bytes += KEY_BYTES + key.len();
         }
@@ -82,11 +88,13 @@ impl Reads {
 
     /// `tablets` by their places in the table.
     pub fn note_scan(&mut self, table: &Arc<Table>, tablets: &[usize]) {
-        for tablet in tablets.iter().map(|&i| &table.tablets[i]) {
-            let scan =
-                || Scan { table: table.clone(), tablet: tablet.clone(), generation: tablet.generation() };
-            self.scans.entry(tablet.id).or_insert_with(scan);
-        }
+        tablets.iter().for_each(|&i| self.note_tablet(table, &table.tablets[i]));
+    }
+
+    fn note_tablet(&mut self, table: &Arc<Table>, tablet: &Arc<Tablet>) {
+        let generation = tablet.generation();
+        let scan = || Scan { table: table.clone(), tablet: tablet.clone(), generation };
+        self.scans.entry(tablet.id).or_insert_with(scan);
     }
 
     /// Nothing is read any more.
@@ -141,9 +149,9 @@ pub(super) fn changed() -> Error {
 impl Engine {
     /// A snapshot, and the newest record such that it has all up to that one.
     fn snapshot_of_log(&self) -> (Snapshot, Lsn) {
+        // In this order: what is in the log by now has a timestamp that is not above the last one.
+        let (lsn, last) = (self.log.appended(), self.timeline.last());
         for _ in 0..ATTEMPTS_MAX {
-            // In this order: what is in the log by now has a timestamp that is not above the last one.
-            let (lsn, last) = (self.log.appended(), self.timeline.last());
             let snapshot = self.snapshot();
             if last <= snapshot.ts() {
                 return (snapshot, lsn);

@@ -58,6 +58,7 @@ pub fn change(
         key: &|number| &keys[number as usize],
         values: values.as_ref().map(|values| values as &dyn NewValues),
         threads: 2,
+        is_asked: &|| true,
     };
     Ok(engine.change_by_position(&change)?.is_some())
 }

@@ -10,14 +10,24 @@ use super::rows::Written;
 use super::{Destination, Run};
 use oribi_engine::{Commit, Engine, Location, NewValues, PositionChange, Table};
 use oribi_session::sql::SqlError;
-use std::sync::Arc;
+use oribi_types::Timestamp;
+use std::sync::{Arc, Weak};
 
-/// Changes the rows that were found, by so many threads. `None` if that cannot be done, and nothing was.
+/// Changes the rows that were found. `None` if that cannot be done, and nothing was.
 pub(super) type InFiles<T> =
-    Box<dyn Fn(&Matched, &Engine, usize) -> Result<Option<T>, SqlError> + Send + Sync>;
+    Box<dyn Fn(&Matched, &Engine, By<'_>) -> Result<Option<T>, SqlError> + Send + Sync>;
+
+/// Who changes rows.
+#[derive(Clone, Copy)]
+pub(super) struct By<'a> {
+    threads: usize,
+    /// There as long as somebody waits for it.
+    asked: &'a Weak<()>,
+}
 
 /// What a change takes in memory for each row beside what is known of it.
-const ROW_BYTES: usize = size_of::<(Location, u32)>() + 2 * size_of::<u64>();
+const ROW_BYTES: usize =
+    size_of::<(Location, u32)>() + 2 * size_of::<u64>() + 3 * size_of::<(u32, Timestamp)>();
 
 /// A statement that has found its rows.
 pub(super) struct Attempt<'a> {
@@ -46,7 +56,7 @@ impl Attempt<'_> {
         if !matched.is_in_files() {
             drop(matched);
             let table = Arc::clone(&self.target.table);
-            self.destination.change(&self.target.table, move |engine| engine.flush(&table)).await??;
+            self.destination.change(&self.target.table, move |engine, _| engine.flush(&table)).await??;
             matched = self.selection.find(self.run, self.target, self.room).await?;
         }
         let bytes = matched.bytes() + matched.len() * ROW_BYTES;
@@ -54,8 +64,8 @@ impl Attempt<'_> {
             return Ok(Err(matched));
         }
         let threads = self.run.query.threads();
-        let work = move |engine: &Engine| {
-            let changed = change(&matched, engine, threads);
+        let work = move |engine: &Engine, asked: &Weak<()>| {
+            let changed = change(&matched, engine, By { threads, asked });
             (matched, changed)
         };
         let (matched, changed) = self.destination.change(&self.target.table, work).await?;
@@ -72,11 +82,13 @@ pub(super) fn change(
     table: &Arc<Table>,
     matched: &Matched,
     values: Option<&dyn NewValues>,
-    threads: usize,
+    by: By<'_>,
 ) -> Result<Option<(Commit, Written)>, SqlError> {
     let Some(rows) = matched.locations() else { return Ok(None) };
     let key = |number: u32| matched.key(number as usize);
-    let change = PositionChange { table, rows: &rows, key: &key, values, threads };
+    let is_asked = || by.asked.strong_count() > 0;
+    let change =
+        PositionChange { table, rows: &rows, key: &key, values, threads: by.threads, is_asked: &is_asked };
     let commit = engine.change_by_position(&change)?;
     Ok(commit.map(|commit| (commit, Written::of(rows.len()))))
 }

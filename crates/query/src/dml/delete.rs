@@ -1,6 +1,6 @@
 //! `DELETE`.
 
-use super::by_position::{self, InFiles};
+use super::by_position::{self, By, InFiles};
 use super::constant::ParameterTypes;
 use super::matched::{KeyCondition, Matched, Matching, Selection, Target};
 use super::point::{self, PointWrite};
@@ -93,8 +93,8 @@ impl Delete {
         let (table, shown) = (Arc::clone(&self.target.table), self.returning.is_some());
         let in_files = (!shown).then(|| {
             let table = Arc::clone(&table);
-            let change = move |matched: &Matched, engine: &Engine, threads| {
-                by_position::change(engine, &table, matched, None, threads)
+            let change = move |matched: &Matched, engine: &Engine, by: By<'_>| {
+                by_position::change(engine, &table, matched, None, by)
             };
             Box::new(change) as InFiles<_>
         });

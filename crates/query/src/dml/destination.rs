@@ -114,14 +114,17 @@ impl Destination {
         self.within.is_none()
     }
 
-    /// Has `work` change `table` on a thread that may wait, for others and for files.
+    /// Has `work` change `table` on a thread that may wait, for others and for files. Who asks for it is there as long as what it is
+    /// told holds.
     pub(crate) async fn change<T: Send + 'static>(
         &self,
         table: &Table,
-        work: impl FnOnce(&Engine) -> T + Send + 'static,
+        work: impl FnOnce(&Engine, &Weak<()>) -> T + Send + 'static,
     ) -> Result<T, SqlError> {
+        let asked = Arc::new(());
+        let still = Arc::downgrade(&asked);
         let (place, query) = (self.query.writers().place(table.id()).await, Arc::clone(&self.query));
-        aside(self.engine(), Some(place), move || work(query.engine())).await
+        aside(self.engine(), Some(place), move || work(query.engine(), &still)).await
     }
 
     /// Calls `work` once. The writer waits if it is told whether it is still asked to; otherwise it may be told what it needs, and

@@ -16,7 +16,7 @@ use datafusion::common::{DFSchema, DataFusionError, TableReference};
 use datafusion::execution::session_state::SessionState;
 use datafusion::logical_expr::physical_planning_context::PhysicalPlanningContext;
 use datafusion::logical_expr::simplify::SimplifyContext;
-use datafusion::logical_expr::{self, EmptyRelation, ExprSchemable, LogicalPlan, Projection};
+use datafusion::logical_expr::{self, EmptyRelation, ExprSchemable, LogicalPlan, Projection, Volatility};
 use datafusion::optimizer::AnalyzerRule;
 use datafusion::optimizer::simplify_expressions::ExprSimplifier;
 use datafusion::physical_expr::{PhysicalExpr, create_physical_expr};
@@ -31,7 +31,7 @@ use std::sync::Arc;
 /// An expression that was planned.
 pub(super) struct Expression {
     logical: logical_expr::Expr,
-    /// If it is the same at each execution. One with parameters is not, nor one that calls functions: they may tell the time.
+    /// If it is the same at each execution. One with parameters is not, nor one that asks for the time, or the like.
     ready: Option<Arc<dyn PhysicalExpr>>,
 }
 
@@ -86,9 +86,14 @@ impl Expression {
 
     /// One without parameters, which is evaluated as `physical` now.
     pub(super) fn of(logical: logical_expr::Expr, physical: Arc<dyn PhysicalExpr>) -> Self {
-        let is_call = |expr: &logical_expr::Expr| Ok(matches!(expr, logical_expr::Expr::ScalarFunction(_)));
-        let calls = logical.exists(is_call).unwrap_or(true);
-        Expression { logical, ready: (!calls).then_some(physical) }
+        let changes = |expr: &logical_expr::Expr| match expr {
+            logical_expr::Expr::ScalarFunction(call) => {
+                Ok(call.func.signature().volatility != Volatility::Immutable)
+            }
+            _ => Ok(false),
+        };
+        let changes = logical.exists(changes).unwrap_or(true);
+        Expression { logical, ready: (!changes).then_some(physical) }
     }
 
     /// As it is to be evaluated by a statement that begins, with the values of parameters.
@@ -107,6 +112,25 @@ impl Expression {
             other => Ok(Transformed::no(other)),
         });
         bound.and_then(|bound| evaluable(state, columns, bound.data)).map_err(QueryEngine::error)
+    }
+
+    fn has_known_parameters(&self, types: &ParameterTypes) -> bool {
+        let is_unknown = |expr: &logical_expr::Expr| match expr {
+            logical_expr::Expr::Placeholder(placeholder) => {
+                Ok(!parameter_number(&placeholder.id).is_ok_and(|n| types.get(n).is_some()))
+            }
+            _ => Ok(false),
+        };
+        !self.logical.exists(is_unknown).unwrap_or(true)
+    }
+
+    /// Whether one row is all it is computed from.
+    fn is_of_one_row(&self) -> bool {
+        let is_of_many = |expr: &logical_expr::Expr| {
+            use logical_expr::Expr::{AggregateFunction, WindowFunction};
+            Ok(matches!(expr, AggregateFunction(_) | WindowFunction(_)))
+        };
+        !self.logical.exists(is_of_many).unwrap_or(true)
     }
 }
 
@@ -165,7 +189,9 @@ impl Computing {
         let planned =
             computed.iter().map(|(_, expr)| Expression::plan(state, &columns, expr, &mut noted).ok());
         let expressions: Vec<Expression> = planned.collect::<Option<_>>()?;
-        if !expressions.iter().all(|expression| expression.has_known_parameters(&noted)) {
+        let is_plain =
+            |expression: &Expression| expression.is_of_one_row() && expression.has_known_parameters(&noted);
+        if !expressions.iter().all(is_plain) {
             return None;
         }
         *types = noted;
@@ -217,18 +243,6 @@ fn is_short(expr: &Expr) -> bool {
         if parts > PARTS_MAX { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     })
     .is_continue()
-}
-
-impl Expression {
-    fn has_known_parameters(&self, types: &ParameterTypes) -> bool {
-        let is_unknown = |expr: &logical_expr::Expr| match expr {
-            logical_expr::Expr::Placeholder(placeholder) => {
-                Ok(!parameter_number(&placeholder.id).is_ok_and(|n| types.get(n).is_some()))
-            }
-            _ => Ok(false),
-        };
-        !self.logical.exists(is_unknown).unwrap_or(true)
-    }
 }
 
 /// Whether part of an expression, or of a statement, is a query of its own.

@@ -20,10 +20,13 @@ use datafusion::logical_expr::{Expr, LogicalPlan};
 use datafusion::sql::parser::Statement;
 use datafusion::sql::sqlparser::ast::{self, Visit, Visitor};
 use oribi_session::sql::{RowStream, SqlError};
-use oribi_types::{ColumnType, ErrorKind};
+use oribi_types::{ColumnType, ErrorKind, Value};
 use std::collections::HashMap;
 use std::ops::ControlFlow;
 use std::sync::Arc;
+
+/// Constants of longer texts, with those of their parameters, are computed as other queries are.
+const CONSTANT_BYTES_MAX: usize = 64 << 10;
 
 /// A query that was planned. Each run has a new snapshot, and plans it again if the catalog or the session's settings are
 /// others.
@@ -97,6 +100,7 @@ impl SourceQuery {
     /// Those of planning; 53200 if there is no room for too long.
     pub(crate) async fn run_for_client(&self, run: Run<'_>) -> Result<RowStream, SqlError> {
         if planners::is_constant(&self.planned.logical.plan)
+            && self.is_computed_quickly(run.parameters.values)
             && let Some(row) = self.compute(run).await?
         {
             return Ok(row);
@@ -108,6 +112,16 @@ impl SourceQuery {
         };
         let (view, logical) = self.begin(run).await?;
         run.query.run(view, logical, admitted).await
+    }
+
+    /// Whether what a constant is computed from is short.
+    fn is_computed_quickly(&self, parameters: &[Value]) -> bool {
+        let bytes = |value: &Value| match value {
+            Value::String(text) | Value::Json(text) => text.len(),
+            Value::Binary(bytes) => bytes.len(),
+            _ => 0,
+        };
+        self.sql.len() + parameters.iter().map(bytes).sum::<usize>() <= CONSTANT_BYTES_MAX
     }
 
     /// The row of a constant.

@@ -1,11 +1,12 @@
 //! `UPDATE`.
 //!
 //! The query yields only keys, timestamps and the values that must be computed; constants are set and the other columns
-//! copied when the row is written. Where the primary key is named there is no query: what is computed is evaluated over the row. A row whose key changes is deleted and inserted in the same batch, all deletes first,
+//! copied when the row is written. Where the primary key is named there is no query: what is computed is evaluated over
+//! the row. A row whose key changes is deleted and inserted in the same batch, all deletes first,
 //! so that `SET id = id + 1` works and a key taken twice is refused.
 
 use super::assignments::{assigned_column, assigned_slots, single_assignments};
-use super::by_position::{self, InFiles};
+use super::by_position::{self, By, InFiles};
 use super::constant::{Constant, ParameterTypes, Parameters};
 use super::expression::Computing;
 use super::insert::is_default;
@@ -130,9 +131,9 @@ impl Update {
         let (changes_key, shown) = (self.changes_key, self.returning.is_some());
         let in_files = (!changes_key && !shown).then(|| {
             let assigning = Arc::clone(&assigning);
-            let change = move |matched: &Matched, engine: &Engine, threads| {
+            let change = move |matched: &Matched, engine: &Engine, by: By<'_>| {
                 let Some(values) = Assigned::of(&assigning, matched) else { return Ok(None) };
-                by_position::change(engine, &assigning.target.table, matched, Some(&values), threads)
+                by_position::change(engine, &assigning.target.table, matched, Some(&values), by)
             };
             Box::new(change) as InFiles<_>
         });

@@ -76,7 +76,10 @@ impl StatisticsCache {
     ) -> Known<'a> {
         let (tablet, schema) = (tablet_id(table, memory), table.schema());
         let mut tablets = self.lock_memory();
-        let known = tablets.get(&tablet).filter(|known| known.holds(memory, snapshot, schema.arrow()));
+        let is_quiet = is_quiet && !table.is_uncommitted();
+        let known = tablets
+            .get(&tablet)
+            .filter(|known| !table.is_uncommitted() && known.holds(memory, snapshot, schema.arrow()));
         let is_unchanged = known.is_some();
         let bounds = known.map(|known| known.bounds.clone()).unwrap_or_default();
         if !is_unchanged && is_quiet {
@@ -94,6 +97,9 @@ impl StatisticsCache {
         let (tablet, schema) = (tablet_id(table, known.memory), table.schema());
         let mut tablets = self.lock_memory();
         let kept = tablets.get_mut(&tablet);
+        // What covers this state may have had rows besides, that have become files since.
+        let is_same = |kept: &&mut InMemory| kept.state == known.memory.state;
+        let kept = kept.filter(is_same).filter(|_| !table.is_uncommitted());
         if let Some(kept) = kept.filter(|kept| kept.holds(known.memory, snapshot, schema.arrow())) {
             kept.bounds.extend(known.bounds.clone());
         }
@@ -157,10 +163,15 @@ impl StatisticsCache {
     }
 
     /// The statistics of what a scan sees of a file.
-    fn of_outline(&self, columns: &TableColumns, file: &FileOutline) -> Result<Statistics> {
+    fn of_outline(&self, table: &OribiTable, file: &FileOutline) -> Result<Statistics> {
+        let columns = &table.columns;
         let external = |e| DataFusionError::External(Box::new(e));
         let metadata = file.sstable.metadata().map_err(external)?;
-        let all = Statistics::clone(&*self.of_file(columns, &file.sstable, &metadata)?);
+        // Of columns that may never be, later ones may have the ids.
+        let all = match table.table.is_uncommitted() {
+            true => compute(columns, &metadata)?,
+            false => Statistics::clone(&*self.of_file(columns, &file.sstable, &metadata)?),
+        };
         let rows = (file.sstable.meta().rows - file.marked) as usize;
         Ok(match file.is_exact {
             true if file.marked == 0 => all,
@@ -183,7 +194,7 @@ impl OribiTable {
         outline: &Outline,
         projection: Option<&Vec<usize>>,
     ) -> Result<Statistics> {
-        let of_file = |file| view.statistics.of_outline(&self.columns, file);
+        let of_file = |file| view.statistics.of_outline(self, file);
         let mut parts = outline.files.iter().map(of_file).collect::<Result<Vec<_>>>()?;
         // Without files, nothing is lost if nothing is known.
         let known = match parts.is_empty() {

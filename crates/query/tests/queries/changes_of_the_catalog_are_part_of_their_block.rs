@@ -227,3 +227,27 @@ async fn several_changes_of_a_table_are_one_statement() {
     assert_eq!(db.state("alter table old add column c bigint, drop column nope").await, "42703");
     assert_eq!(db.rows("select * from old where id = 1").await, ["1|1|"]);
 }
+
+#[tokio::test]
+async fn what_a_block_reads_by_its_own_definition_is_remembered_for_nobody() {
+    let mut db = Db::new();
+    db.run("create table t (id bigint primary key, n bigint not null, m bigint)").await;
+    db.run("insert into t values (1, 10, 100), (2, 20, 200)").await;
+    db.flush("t");
+    db = db.reopen();
+    for change in ["alter table t drop column n", "alter table t add column c text default 'none'"] {
+        db.run("begin").await;
+        db.run(change).await;
+        assert_eq!(db.rows("select m from t where id = 1").await, ["100"]);
+        db.run("select max(m), min(m) from t").await;
+        db.run("rollback").await;
+        assert_eq!(db.rows("select * from t where id = 1").await, ["1|10|100"], "{change}");
+    }
+    // The id of the column is used again.
+    db.run("begin").await;
+    db.run("alter table t add column c bigint default 1").await;
+    assert_eq!(db.rows("select max(c), count(c) from t").await, ["1|2"]);
+    db.run("rollback").await;
+    db.run("alter table t add column c bigint default 2").await;
+    assert_eq!(db.rows("select min(c), max(c), count(c) from t").await, ["2|2|2"]);
+}

@@ -2,7 +2,10 @@
 //! refused, in whatever way they read. Those that read other things, or write nothing, are not.
 
 use super::db::Db;
+use arrow::array::{Int64Array, RecordBatch};
 use oribi_engine::EngineOptions;
+use oribi_session::sql::Outcome;
+use std::sync::Arc;
 
 async fn rows() -> Db {
     let db = Db::new();
@@ -93,6 +96,11 @@ async fn what_is_not_compared_is_refused() {
     db.run("select count(*) from t").await;
     assert_eq!(db.state("create table u (id int primary key)").await, "0A000");
     db.run("rollback").await;
+    db.run("begin isolation level serializable").await;
+    db.run("create table u (id int primary key)").await;
+    db.run("select count(*) from t").await;
+    assert_eq!(db.state("commit").await, "0A000");
+    assert!(db.engine.table("public", "u").is_err());
 }
 
 #[tokio::test]
@@ -121,6 +129,27 @@ async fn a_statement_by_itself_is_one_too() {
     assert_eq!(db.rows("insert into other values (99, 1) returning id").await, ["99"]);
     assert_eq!(db.state("insert into other values (99, 1)").await, "23505");
     assert_eq!(db.rows("select count(*) from other").await, ["12"]);
+    let Outcome::CopyIn(mut sink) = db.outcome("copy other from stdin", &[]).await.unwrap() else {
+        panic!("a copy")
+    };
+    let values = [100, 1].map(|v| Arc::new(Int64Array::from(vec![v])) as _);
+    sink.push(RecordBatch::try_new(Arc::clone(sink.schema()), values.to_vec()).unwrap()).await.unwrap();
+    sink.finish().await.unwrap();
+    assert_eq!(db.rows("select count(*) from other").await, ["13"]);
+}
+
+/// Whoever has locked a row that another has only read has written nothing yet.
+#[tokio::test]
+async fn a_commit_does_not_wait_for_rows_that_it_only_compares() {
+    let db = rows().await;
+    let other = db.client("other");
+    other.run("begin").await;
+    other.run("update t set n = 0 where id = 5").await;
+    db.run("begin isolation level serializable").await;
+    db.run("select n from t where id = 5").await;
+    db.run("insert into other values (1, 0)").await;
+    db.run("commit").await;
+    other.run("commit").await;
 }
 
 #[tokio::test]
