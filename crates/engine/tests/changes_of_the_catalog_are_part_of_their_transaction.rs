@@ -219,6 +219,23 @@ fn rows_that_others_change_make_the_commit_fail_and_leave_the_catalog() {
     assert_eq!(everything(&reopened(&files.crash(3))), after);
 }
 
+#[test]
+fn a_commit_that_failed_leaves_nothing_in_the_manifest() {
+    let (files, clock) = (SimFiles::new(), Arc::new(SimClock::new()));
+    let engine = prepare(&sim_env(&files, &clock));
+    let transaction = migrate(&engine).unwrap();
+    engine.truncate(&engine.table("public", "t").unwrap()).unwrap();
+    commit(&engine, &transaction).unwrap_err();
+    drop(transaction);
+    // What it would have dropped is gone when the manifest is begun anew.
+    engine.drop_table("public", "gone").unwrap();
+    for n in 0..20 {
+        engine.create_table(definition(&format!("later{n}"), 2, Durability::Sync)).unwrap();
+    }
+    let after = everything(&engine);
+    assert_eq!(everything(&reopened(&files.crash(3))), after);
+}
+
 fn stops_at_any_point(stop: impl Fn(&SimFiles, u64) -> SimFiles) {
     let (mut seen, mut at) = ([false; 2], 1);
     loop {
