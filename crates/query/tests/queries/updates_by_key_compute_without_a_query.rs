@@ -6,7 +6,7 @@ use arrow::array::RecordBatch;
 use arrow::util::pretty::pretty_format_batches;
 use futures::TryStreamExt;
 use futures::future::join_all;
-use oribi_session::sql::Outcome;
+use oribi_session::sql::{Outcome, SqlEngine};
 use oribi_types::Value;
 
 async fn rows() -> Db {
