@@ -271,7 +271,7 @@ impl Engine {
             outline.memory_rows += rows;
             outline.memory_bytes += bytes;
             if rows > 0 {
-                let filled = state.memtables().filter(|memtable| memtable.len() > 0);
+                let filled = state.memtables().filter(|memtable| !memtable.is_empty());
                 let noted = filled.map(|memtable| (memtable.id, memtable.newest_lsn()));
                 let state = MemoryState(noted.collect());
                 outline.memory.push(MemoryOutline { tablet, rows, bytes, state });

@@ -471,6 +471,9 @@ impl Engine {
     }
 }
 
+/// The row of a key, as it was seen.
+type SeenRow<'c> = (&'c Arc<Table>, &'c [u8], Seen);
+
 /// What a transaction applies.
 pub struct Committing {
     transaction: Arc<Transaction>,
@@ -523,7 +526,7 @@ impl Committing {
     }
 
     /// The rows that were looked up, as the transaction has seen them.
-    fn seen(&self, engine: &Engine, waits: bool) -> Result<Vec<(&Arc<Table>, &[u8], Seen)>> {
+    fn seen(&self, engine: &Engine, waits: bool) -> Result<Vec<SeenRow<'_>>> {
         let Some(read) = &self.read else { return Ok(Vec::new()) };
         if !waits {
             return Err(would_block("what was read is looked at again"));

@@ -72,12 +72,8 @@ async fn it_is_prepared_once() {
         add.execute(&db.session, &parameters).await.unwrap();
     }
     assert_eq!(db.rows("select n, s from t order by id").await, ["15|a+", "20|", "35|c+"]);
-    for sql in [
-        "update t set n = sum(n) + $1 where id = 1",
-        "update t set n = row_number() over () + $1 where id = 1",
-    ] {
-        assert!(db.query.prepare(&db.session, sql, &[]).await.is_err(), "{sql}");
-    }
+    let of_many = "update t set n = sum(n) + $1 where id = 1";
+    assert!(db.query.prepare(&db.session, of_many, &[]).await.is_err());
     let shown = db.explain("update t set n = n + 1 where id = 1").await;
     assert!(shown.contains("by primary key"), "{shown}");
 }
