@@ -17,13 +17,14 @@ async fn rows() -> Db {
     db
 }
 
-/// What `COMMIT` says to the second of two blocks which read as `read` says, when the first has written what the second read.
+/// What `COMMIT` says to the second of two blocks which read as `read` says, `{id}` being which, when the first has written what
+/// the second read.
 async fn second(read: &str) -> Result<(), &'static str> {
     let db = rows().await;
     let other = db.client("other");
     for (session, id) in [(&db, 1), (&other, 2)] {
         session.run("begin isolation level serializable").await;
-        session.run(read).await;
+        session.run(&read.replace("{id}", &id.to_string())).await;
         session.run(&format!("insert into other values ({id}, 0)")).await;
     }
     db.run("update t set n = n + 1 where id = 5").await;
@@ -43,7 +44,7 @@ async fn who_has_read_what_another_wrote_is_refused() {
         "select * from t where n = 5",
         "select count(*) from t",
         "select sum(t.n) from t join other using (id)",
-        "insert into other select id + 100, n from t",
+        "insert into other select id + 100 * {id}, n from t",
         "update other set n = (select max(n) from t)",
         "delete from t where id = 99 and n in (select n from t)",
     ] {

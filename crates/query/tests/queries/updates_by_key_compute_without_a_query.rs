@@ -74,7 +74,7 @@ async fn it_is_prepared_once() {
     assert_eq!(db.rows("select n, s from t order by id").await, ["15|a+", "20|", "35|c+"]);
     let of_many = "update t set n = sum(n) + $1 where id = 1";
     assert!(db.query.prepare(&db.session, of_many, &[]).await.is_err());
-    let shown = db.explain("update t set n = n + 1 where id = 1").await;
+    let shown = db.explain("explain update t set n = n + 1 where id = 1").await;
     assert!(shown.contains("by primary key"), "{shown}");
 }
 
