@@ -68,6 +68,8 @@ class Numbers:
 
 
 class Client(threading.Thread):
+    connection = None
+
     def __init__(self, history, number):
         super().__init__()
         self.history, self.server = history, history.server
@@ -90,19 +92,17 @@ class Client(threading.Thread):
         self.transactions.append(transaction)
         self.history.one_is_done()
 
+    def disconnect(self):
+        if self.connection is not None:
+            self.connection.close()
+            self.connection = None
+
     def choose(self, of=(TABLE, BUCKET)):
         table = self.random.choice([table for table in of if table in self.history.tables])
         return table, self.random.choice(self.history.keys[table])
 
 
 class SqlClient(Client):
-    connection = None
-
-    def disconnect(self):
-        if self.connection is not None:
-            self.connection.close()
-            self.connection = None
-
     def execute(self, transaction):
         try:
             if self.connection is None:
@@ -166,13 +166,6 @@ class SqlClient(Client):
 
 class KeyValueClient(Client):
     """Each operation is a transaction of its own."""
-
-    connection = None
-
-    def disconnect(self):
-        if self.connection is not None:
-            self.connection.close()
-            self.connection = None
 
     def execute(self, transaction):
         try:
