@@ -14,7 +14,15 @@ use std::path::Path;
 /// # Errors
 /// `Unavailable` if another process has the folder; `Corrupt`; those of the file system.
 pub fn open(dir: &Path, memory: &str) -> Result<Database> {
-    open_flushing(dir, memory, Config::default().flush_quiet_ms)
+    open_flushing(dir, memory, Config::default().flush_quiet_ms, true)
+}
+
+/// As [`open`], but statements name no files, as a server has it: who measures statements measures those that clients send.
+///
+/// # Errors
+/// As [`open`].
+pub fn open_as_served(dir: &Path, memory: &str) -> Result<Database> {
+    open_flushing(dir, memory, Config::default().flush_quiet_ms, false)
 }
 
 /// As [`open`], but rows stay in memory until there is need, however long nobody writes.
@@ -22,16 +30,16 @@ pub fn open(dir: &Path, memory: &str) -> Result<Database> {
 /// # Errors
 /// As [`open`].
 pub fn open_unflushed(dir: &Path, memory: &str) -> Result<Database> {
-    open_flushing(dir, memory, u64::MAX)
+    open_flushing(dir, memory, u64::MAX, true)
 }
 
-fn open_flushing(dir: &Path, memory: &str, flush_quiet_ms: u64) -> Result<Database> {
+fn open_flushing(dir: &Path, memory: &str, flush_quiet_ms: u64, file_tables: bool) -> Result<Database> {
     let memory_bytes = parse_size(memory).map_err(|e| e.context(format!("--memory {memory}")))?;
     let doors = Config { kudu_master: None, kudu_tserver: None, ..Config::default() };
     let config = Config { data: dir.to_owned(), memory_bytes, flush_quiet_ms, ..doors };
     // Whoever runs the command may read the files that it names; a client of a server may not. And
     // nobody is served beside it, to whom queries would yield.
-    let options = QueryOptions { file_tables: true, priority: Priority::Normal, ..QueryOptions::default() };
+    let options = QueryOptions { file_tables, priority: Priority::Normal, ..QueryOptions::default() };
     open_engines(&config, options)
 }
 

@@ -86,7 +86,7 @@ pub fn run(command: &SimpleQuery) -> Result<()> {
         )));
     }
     let scratch = tempfile::tempdir()?;
-    let database = database::open(scratch.path(), &command.memory)?;
+    let database = database::open_as_served(scratch.path(), &command.memory)?;
     let session = SqlSession::new("oribi", "oribi");
     let runtime = runtime()?;
     let result = measure(command, &database, &session, runtime.handle());
