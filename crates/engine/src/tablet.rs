@@ -176,6 +176,13 @@ impl Tablet {
         self.state.load()
     }
 
+    /// Whether the row of `key` may be one that a file brought after `ts`: an import's rows have the time at which it began. By key
+    /// ranges and filters, in memory.
+    pub fn may_have_come_after(&self, key: &[u8], ts: Timestamp) -> bool {
+        let state = self.state();
+        state.files.files.iter().any(|file| file.visible_from > ts && file.sstable.may_contain(key))
+    }
+
     pub fn has_files(&self) -> bool {
         !self.state.load().files.files.is_empty()
     }

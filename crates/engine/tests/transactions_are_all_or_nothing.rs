@@ -147,6 +147,29 @@ fn an_import_brings_no_row_that_a_transaction_is_about_to_insert() {
     assert_eq!(scan_now(&engine, &table), model(&[(1, "mine"), (3, "theirs")]));
 }
 
+/// An import's rows have the time at which it began, which may be before the snapshot that they are missing in.
+#[test]
+fn a_row_that_an_import_brought_after_the_snapshot_is_not_overwritten() {
+    let (_, _, engine, table) = fresh(1, Durability::Periodic(100));
+    let mut brought = engine.import(&table).unwrap();
+    brought.push(rows(&table, &[1, 3], "imported")).unwrap();
+    put(&engine, &table, 2, "old").unwrap();
+    let snapshot = engine.snapshot();
+    assert_eq!(brought.commit().unwrap(), 2);
+    let transaction = engine.begin();
+    let within = transaction.begin_statement(Some(snapshot.ts()));
+    let write =
+        |k: i64| write_in(Some(&within), &engine, &table, &[(k, Some("mine"))]).map_err(|(kind, _)| kind);
+    assert_eq!(write(1), Err(ErrorKind::Conflict), "read from the file");
+    assert_eq!(get(&engine, &table, 1), Some("imported".into()));
+    assert_eq!(write(1), Err(ErrorKind::Conflict), "from the cache");
+    write(2).unwrap();
+    write(4).unwrap();
+    let later = engine.begin();
+    let within = later.begin_statement(Some(engine.snapshot().ts()));
+    write_in(Some(&within), &engine, &table, &[(3, Some("mine"))]).unwrap();
+}
+
 #[test]
 fn what_a_transaction_may_keep_is_bounded() {
     let (_, _, engine, table) = fresh(1, Durability::Periodic(100));
