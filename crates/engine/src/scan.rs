@@ -257,15 +257,19 @@ impl Engine {
     }
 
     /// What a scan of some tablets will read, about.
+    ///
+    /// # Errors
+    /// `Conflict`, as of a scan: of what is outlined as empty nothing may be left to scan.
     pub fn outline(
         &self,
         table: &Table,
         tablets: impl IntoIterator<Item = usize>,
         snapshot: &Snapshot,
-    ) -> Outline {
+    ) -> Result<Outline> {
         let mut outline = Outline::default();
         for tablet in tablets {
-            let state = table.tablets[tablet].state();
+            let Reading { state, .. } =
+                self.reading(table, &table.tablets[tablet], snapshot.ts(), Some(&[]))?;
             let rows = state.memtables().map(|memtable| memtable.len() as u64).sum();
             let bytes = state.memtables().map(|memtable| memtable.bytes()).sum();
             outline.memory_rows += rows;
@@ -285,7 +289,7 @@ impl Engine {
         }
         // After the states were taken.
         outline.is_quiet = !outline.memory.is_empty() && self.timeline.is_quiet_at(snapshot.ts());
-        outline
+        Ok(outline)
     }
 
     /// What the unflushed rows replace that a snapshot sees.

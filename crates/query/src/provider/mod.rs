@@ -178,10 +178,11 @@ impl OribiTable {
     }
 
     /// What there is to scan, without files of which the snapshot sees no row.
-    fn table_outline(&self, view: &StatementView, tablets: &[usize]) -> Outline {
-        let mut outline = view.engine.outline(&self.table, tablets.iter().copied(), view.snapshot());
+    fn table_outline(&self, view: &StatementView, tablets: &[usize]) -> Result<Outline> {
+        let outline = view.engine.outline(&self.table, tablets.iter().copied(), view.snapshot());
+        let mut outline = outline.map_err(|e| DataFusionError::External(Box::new(e)))?;
         outline.files.retain(|file| file.sstable.meta().rows > file.marked);
-        outline
+        Ok(outline)
     }
 
     /// How many rows a batch of a scan has that would have `rows` if they were short, by those of them that are in files.
@@ -312,7 +313,7 @@ impl OribiTable {
         if let Some(range) = self.range(view, &bounds, &tablets, projection, batch_rows, limit).await? {
             return Ok(DataSourceExec::from_data_source(range));
         }
-        let outline = self.table_outline(view, &tablets);
+        let outline = self.table_outline(view, &tablets)?;
         if outline.memory_rows == 0 && outline.files.is_empty() {
             view.note_scan(&self.table, &tablets);
             return Ok(Arc::new(EmptyExec::new(project_schema(&self.columns.arrow, projection)?)));
@@ -343,7 +344,7 @@ impl OribiTable {
         (projection, limit): (&Vec<usize>, Option<usize>),
         parts: Vec<Arc<dyn PhysicalExpr>>,
     ) -> Result<Arc<dyn ExecutionPlan>> {
-        let outline = self.table_outline(view, &tablets);
+        let outline = self.table_outline(view, &tablets)?;
         let partitions = partitions(&outline).clamp(1, state.config().target_partitions());
         let batch_rows =
             self.batch_rows(&KeyRange::default(), Some(projection), state.config().batch_size())?;

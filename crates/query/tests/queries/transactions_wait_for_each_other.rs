@@ -212,6 +212,22 @@ async fn a_truncate_in_between_is_noticed_by_commit() {
     assert_eq!(db.rows("select count(*) from t").await, ["0"]);
 }
 
+/// What is left of a table is not what the block's snapshot saw.
+#[tokio::test]
+async fn a_truncated_table_is_not_empty_for_an_older_snapshot() {
+    for where_ in ["", " where id > 0", " where id = 1"] {
+        let db = two_rows().await;
+        let other = db.client("other");
+        let count = format!("select count(*) from t{where_}");
+        db.run("begin isolation level repeatable read").await;
+        assert_eq!(db.rows("select 1").await, ["1"]);
+        other.run("truncate t").await;
+        assert_eq!(db.state(&count).await, "40001", "{count}");
+        db.run("rollback").await;
+        assert_eq!(db.rows(&count).await, ["0"]);
+    }
+}
+
 /// Clients that move money between accounts, some in blocks and some by single statements.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn transfers_keep_the_sum() {
