@@ -11,7 +11,7 @@ use oribi_engine::record::{Changes, Record, Tracked, read};
 
 fuzz_target!(|input: &[u8]| {
     walk(input);
-    for version in 2..5 {
+    for version in [2, 3, 4, 7] {
         walk(&of_version(version, Feed::new(input)));
     }
 });
@@ -22,6 +22,7 @@ fn walk(payload: &[u8]) {
         Ok(Record::Write(write)) => bytes_of_request(write.tracked) + bytes_of(write.changes),
         Ok(Record::Fragment { changes, .. }) => bytes_of(changes),
         Ok(Record::Commit(commit)) => bytes_of_request(commit.tracked),
+        Ok(Record::Files(commit)) => bytes_of_request(commit.tracked),
     };
     assert!(bytes <= payload.len());
 }
@@ -52,9 +53,11 @@ fn of_version(version: u8, mut feed: Feed<'_>) -> Vec<u8> {
         push_changes(&mut payload, feed);
         return payload;
     }
-    if version == 4 {
+    if version == 4 || version == 7 {
         payload.extend_from_slice(&feed.number().to_le_bytes());
-        payload.extend_from_slice(&(feed.number() as u32).to_le_bytes());
+        if version == 4 {
+            payload.extend_from_slice(&(feed.number() as u32).to_le_bytes());
+        }
         payload.push(feed.byte() % 3);
     }
     let client = feed.short();

@@ -108,24 +108,25 @@ impl Drop for NewFiles<'_, '_> {
 }
 
 /// Tablets whose files are being changed.
-struct Changing<'c, 'a>(&'c Engine, &'c [OfTablet<'a>]);
+pub(crate) struct Changing<'c>(&'c Engine, Vec<Arc<Tablet>>);
 
-impl<'c, 'a> Changing<'c, 'a> {
-    fn begin(engine: &'c Engine, tablets: &'c [OfTablet<'a>]) -> Self {
-        tablets.iter().for_each(|of| of.tablet.set_changing(true));
+impl<'c> Changing<'c> {
+    /// Rows of keys with these hashes are replaced or deleted.
+    pub fn begin(engine: &'c Engine, tablets: Vec<(&Arc<Tablet>, &[u64])>) -> Self {
+        tablets.iter().for_each(|(tablet, _)| tablet.set_changing(true));
         // Who looked before does not cache what it reads, and who looks from now on is told.
         engine.index.outdate_fills();
-        tablets.iter().for_each(|of| engine.index.forget(of.tablet.generation(), &of.hashes));
-        Changing(engine, tablets)
+        tablets.iter().for_each(|(tablet, hashes)| engine.index.forget(tablet.generation(), hashes));
+        Changing(engine, tablets.into_iter().map(|(tablet, _)| tablet.clone()).collect())
     }
 }
 
-impl Drop for Changing<'_, '_> {
+impl Drop for Changing<'_> {
     fn drop(&mut self) {
         let Changing(engine, tablets) = self;
         // As who read the files as they were, and is told nothing any more.
         engine.index.outdate_fills();
-        tablets.iter().for_each(|of| of.tablet.set_changing(false));
+        tablets.iter().for_each(|tablet| tablet.set_changing(false));
     }
 }
 
@@ -313,7 +314,12 @@ impl Engine {
     fn is_locked(&self, of: &OfTablet<'_>) -> Result<bool> {
         let generation = of.tablet.generation();
         let is_ours = |key: &[u8]| Ok(of.hashes.binary_search(&self.index.key(generation, key).hash).is_ok());
-        self.row_locks.any_of(generation, is_ours)
+        let is_among_many = self
+            .row_locks
+            .many_of(generation)
+            .iter()
+            .any(|many| of.hashes.iter().any(|hash| many.has(*hash)));
+        if is_among_many { Ok(true) } else { self.row_locks.any_of(generation, is_ours) }
     }
 
     /// Puts the change into the manifest, and then before readers. The caller keeps others from the tablets' files, and from
@@ -325,7 +331,8 @@ impl Engine {
         mut new_files: NewFiles<'_, '_>,
     ) -> Result<Timestamp> {
         let _whole = self.stop_on_panic("a change of files");
-        let changing = Changing::begin(self, tablets);
+        let changed = tablets.iter().map(|of| (of.tablet, &of.hashes[..]));
+        let changing = Changing::begin(self, changed.collect());
         let appointment = self.timeline.appoint(self.timeline.now_micros());
         let at = appointment.at();
         let (mut prepared, mut edits, mut left) = (Vec::with_capacity(tablets.len()), Vec::new(), Vec::new());
@@ -356,7 +363,8 @@ impl Engine {
             let ts = appointment.keep();
             for (n, of) in tablets.iter().enumerate() {
                 if ts != at {
-                    prepared[n] = Arc::new(self.moved(of, &before[n], &prepared[n], ts));
+                    let marks = |id| of.marks(id, ts);
+                    prepared[n] = Arc::new(self.moved(&before[n], &prepared[n], ts, marks));
                 }
                 let files = &prepared[n];
                 of.tablet.change(|state| TabletState { files: files.clone(), ..state.clone() });
@@ -375,10 +383,16 @@ impl Engine {
         Ok(ts)
     }
 
-    /// The files of a change that is made at another time than was told of.
-    fn moved(&self, of: &OfTablet<'_>, before: &FileSet, prepared: &FileSet, ts: Timestamp) -> FileSet {
+    /// The files of a change that is made at another time than was told of, with the marks of each of those before.
+    pub(crate) fn moved<M: Iterator<Item = (u32, Timestamp)>>(
+        &self,
+        before: &FileSet,
+        prepared: &FileSet,
+        ts: Timestamp,
+        marks: impl Fn(SstableId) -> Option<M>,
+    ) -> FileSet {
         let horizon = self.timeline.horizon();
-        let file = |file: &Arc<LiveFile>| match (before.file(file.id()), of.marks(file.id(), ts)) {
+        let file = |file: &Arc<LiveFile>| match (before.file(file.id()), marks(file.id())) {
             (None, _) => Arc::new(LiveFile { visible_from: ts, ..LiveFile::clone(file) }),
             (Some(_), None) => file.clone(),
             (Some(before), Some(marks)) => {

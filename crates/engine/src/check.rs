@@ -159,6 +159,7 @@ fn check_log(env: &Env, dir: &Path, state: &ManifestState, report: &mut CheckRep
                 fragments.forget(bulk);
                 Ok(())
             }
+            Record::Files(_) => Ok(()),
         });
         if let Err(error) = checked {
             problem.get_or_insert_with(|| format!("log record {}: {error}", record.lsn));

@@ -385,11 +385,30 @@ impl Import {
                 }
                 Ok(false)
             };
-            if self.engine.row_locks.any_of(tablet.generation(), is_imported)? {
+            let locks = &self.engine.row_locks;
+            let is_locked =
+                locks.any_of(tablet.generation(), is_imported)? || self.is_among_many(tablet, part)?;
+            if is_locked {
                 return Err(Error::conflict("a transaction has locked a row of the same key"));
             }
         }
         Ok(())
+    }
+
+    /// Whether a key of the import is one of many that a transaction has locked.
+    fn is_among_many(&self, tablet: &Tablet, part: &TabletImport) -> Result<bool> {
+        let generation = tablet.generation();
+        let many = self.engine.row_locks.many_of(generation);
+        for sstable in part.sstables.iter().filter(|_| !many.is_empty()) {
+            for batch in sstable.keys(self.table.schema_ref())? {
+                let (keys, _) = batch?;
+                let mut hashes = keys.iter().map(|key| self.engine.index.key(generation, key).hash);
+                if hashes.any(|hash| many.iter().any(|many| many.has(hash))) {
+                    return Ok(true);
+                }
+            }
+        }
+        Ok(false)
     }
 
     fn all_compared(&self) -> bool {

@@ -80,8 +80,9 @@ pub use timeline::Snapshot;
 pub use tracker::{Answered, CLIENT_ID_BYTES_MAX, Request, Tracked, UnderWay};
 pub use trouble::{Part, Trouble};
 pub use txn::{
-    Author, Blocked, Changes, Committing, EndedTransaction, InTransaction, KeptCommit, Mark, OpenTransaction,
-    Overlay, RowWait, Transaction, TransactionState,
+    Author, Blocked, Changes, Committing, EndedTransaction, InTransaction, KeptCommit, LockedRows, Mark,
+    OpenTransaction, Overlay, OwnRows, Reader, RowWait, SpilledIter, SpilledRows, Transaction,
+    TransactionState,
 };
 pub use walk::MemoryColumns;
 pub use write::{Answer, Commit, Decide, Decision, Read, ReadAhead, WriteOp};

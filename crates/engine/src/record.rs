@@ -21,6 +21,9 @@
 //! u8   version 6: a write that makes a change of the catalog count
 //! u64  commit timestamp, u64 number of the change, which the manifest has
 //! then, to the end, changes
+//!
+//! u8   version 7: files of a transaction count
+//! u64  commit timestamp, u64 number of the change of the manifest, u8 whether there is a request (0 or 1), and the request if so
 //! ```
 //! Little-endian. A put carries the whole new row, so the newest version is always complete.
 
@@ -35,6 +38,7 @@ const FRAGMENT: u8 = 3;
 const COMMIT: u8 = 4;
 const GIVEN_UP: u8 = 5;
 const CATALOG: u8 = 6;
+const FILES: u8 = 7;
 const PUT: u8 = 1;
 const DELETE: u8 = 2;
 const CHANGE_HEADER_BYTES: usize = 17;
@@ -53,6 +57,7 @@ pub enum Record<'a> {
     GivenUp {
         bulk: Lsn,
     },
+    Files(FilesCommit<'a>),
 }
 
 /// A write by itself.
@@ -74,6 +79,16 @@ pub struct BulkCommit<'a> {
     /// How many there are.
     pub fragments: u32,
     /// If the write came with a request id.
+    pub tracked: Option<Tracked<'a>>,
+}
+
+/// What makes the files of a transaction count.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FilesCommit<'a> {
+    pub ts: Timestamp,
+    /// Of the change of the manifest.
+    pub number: u64,
+    /// If the commit can be asked for later.
     pub tracked: Option<Tracked<'a>>,
 }
 
@@ -124,16 +139,26 @@ pub(crate) fn commit(buf: &mut Vec<u8>, commit: BulkCommit<'_>) {
     buf.extend_from_slice(&commit.ts.0.to_le_bytes());
     buf.extend_from_slice(&commit.bulk.to_le_bytes());
     buf.extend_from_slice(&commit.fragments.to_le_bytes());
-    buf.push(commit.tracked.is_some().into());
-    if let Some(tracked) = commit.tracked {
-        push_tracked(buf, tracked);
-    }
+    push_if_tracked(buf, commit.tracked);
+}
+
+/// A whole record.
+pub(crate) fn commit_files(buf: &mut Vec<u8>, commit: FilesCommit<'_>) {
+    buf.push(FILES);
+    buf.extend_from_slice(&commit.ts.0.to_le_bytes());
+    buf.extend_from_slice(&commit.number.to_le_bytes());
+    push_if_tracked(buf, commit.tracked);
 }
 
 /// A whole record.
 pub(crate) fn give_up(buf: &mut Vec<u8>, bulk: Lsn) {
     buf.push(GIVEN_UP);
     buf.extend_from_slice(&bulk.to_le_bytes());
+}
+
+fn push_if_tracked(buf: &mut Vec<u8>, tracked: Option<Tracked<'_>>) {
+    buf.push(tracked.is_some().into());
+    tracked.into_iter().for_each(|tracked| push_tracked(buf, tracked));
 }
 
 fn push_tracked(buf: &mut Vec<u8>, Tracked { request, result }: Tracked<'_>) {
@@ -174,6 +199,7 @@ pub fn read(payload: &[u8]) -> Result<Record<'_>> {
         PLAIN | TRACKED | CATALOG => read_write(version, rest),
         FRAGMENT => read_u64(rest).map(|(bulk, rest)| Record::Fragment { bulk, changes: Changes { rest } }),
         COMMIT => read_commit(rest),
+        FILES => read_files(rest),
         GIVEN_UP => {
             read_u64(rest).filter(|(_, rest)| rest.is_empty()).map(|(bulk, _)| Record::GivenUp { bulk })
         }
@@ -200,14 +226,28 @@ fn read_commit(bytes: &[u8]) -> Option<Record<'_>> {
     let (ts, rest) = read_u64(bytes)?;
     let (bulk, rest) = read_u64(rest)?;
     let (fragments, rest) = rest.split_first_chunk()?;
-    let (is_tracked, rest) = rest.split_first()?;
+    let tracked = read_if_tracked(rest)?;
+    let fragments = u32::from_le_bytes(*fragments);
+    Some(Record::Commit(BulkCommit { ts: Timestamp(ts), bulk, fragments, tracked }))
+}
+
+fn read_files(bytes: &[u8]) -> Option<Record<'_>> {
+    let (ts, rest) = read_u64(bytes)?;
+    let (number, rest) = read_u64(rest)?;
+    let tracked = read_if_tracked(rest)?;
+    Some(Record::Files(FilesCommit { ts: Timestamp(ts), number, tracked }))
+}
+
+/// To the end of a record.
+#[allow(clippy::option_option, reason = "whether it is well-formed, and whether there is a request")]
+fn read_if_tracked(bytes: &[u8]) -> Option<Option<Tracked<'_>>> {
+    let (is_tracked, rest) = bytes.split_first()?;
     let (tracked, rest) = match is_tracked {
         0 => (None, rest),
         1 => read_tracked(rest).map(|(tracked, rest)| (Some(tracked), rest))?,
         _ => return None,
     };
-    let fragments = u32::from_le_bytes(*fragments);
-    rest.is_empty().then_some(Record::Commit(BulkCommit { ts: Timestamp(ts), bulk, fragments, tracked }))
+    rest.is_empty().then_some(tracked)
 }
 
 fn read_tracked(bytes: &[u8]) -> Option<(Tracked<'_>, &[u8])> {

@@ -20,11 +20,11 @@ use crate::manifest::{Manifest, ManifestState, TableRecord};
 use crate::memory::MemoryBudget;
 use crate::memtable::Memtable;
 use crate::options::EngineOptions;
-use crate::record::{self, BulkCommit, Change, Contents};
+use crate::record::{self, BulkCommit, Change, Contents, FilesCommit};
 use crate::tablet::{FileSet, LiveFile, Tablet, TabletId};
 use crate::timeline::Timeline;
 use crate::tracker::ResultTracker;
-use crate::txn::{RowLocks, Transactions};
+use crate::txn::{RUNS_DIR, RowLocks, Transactions};
 use crate::undecided::Undecided;
 use crate::write::Fragmented;
 use arc_swap::ArcSwap;
@@ -57,7 +57,7 @@ impl Engine {
         options.validate()?;
         create_folder(&env, dir)?;
         let lock = lock(&env, dir, &format!("process {}", std::process::id()))?;
-        for folder in [LOG_DIR, TABLES_DIR] {
+        for folder in [LOG_DIR, TABLES_DIR, RUNS_DIR] {
             env.files.create_dir_all(&dir.join(folder))?;
         }
         env.files.sync_dir(dir)?;
@@ -102,6 +102,8 @@ impl Engine {
         let history_from = replay.history_from.get();
         // The log is whole, so what the manifest does not name can go.
         remove_leftovers(&env, &dir.join(TABLES_DIR), &state)?;
+        let runs = dir.join(RUNS_DIR);
+        env.files.list(&runs)?.iter().try_for_each(|name| env.files.remove(&runs.join(name)))?;
         let last = last_stored(&state).max(logged);
         state.know_history(last);
         let timeline = Arc::new(Timeline::new(env.clock.clone(), last));
@@ -162,8 +164,11 @@ pub(crate) fn settle_undecided(env: &Env, dir: &Path, state: &mut ManifestState)
     let Some((number, _)) = state.undecided else { return Ok(()) };
     let mut counts = false;
     oribi_wal::verify(env.files.as_ref(), &dir.join(LOG_DIR), state.log_start, &mut |record| {
-        let is_its =
-            |read| matches!(read, record::Record::Write(Contents { catalog: Some(of), .. }) if of == number);
+        let is_its = |read| match read {
+            record::Record::Write(Contents { catalog: Some(of), .. })
+            | record::Record::Files(FilesCommit { number: of, .. }) => of == number,
+            _ => false,
+        };
         counts |= record::read(record.payload).is_ok_and(is_its);
         Ok(())
     })?;
@@ -345,6 +350,10 @@ impl Replay<'_> {
             record::Record::GivenUp { bulk } => {
                 fragments.forget(bulk);
                 Ok(Timestamp::MIN)
+            }
+            record::Record::Files(FilesCommit { ts, tracked, .. }) => {
+                self.finish(ts, tracked.as_ref());
+                Ok(ts)
             }
         }
     }

@@ -40,7 +40,7 @@ fn commit(engine: &Engine, transaction: &Arc<Transaction>) -> Result<Commit> {
 
 /// What it has of a table's rows.
 fn own(transaction: &Transaction, table: &Table, k: i64) -> Option<Option<String>> {
-    transaction.own(table, &key(k), |row| row.map(|row| v_of(table, row)))
+    transaction.own(table, &key(k), |row| row.map(|row| v_of(table, row))).unwrap()
 }
 
 fn create(name: &str) -> CatalogChange {

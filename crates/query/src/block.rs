@@ -146,7 +146,7 @@ async fn apply(
     let Some(table) = committing.table().cloned() else { return Ok(()) };
     let destination = Destination::of_commit(query, session);
     let write = |committing: &mut Committing, writer: &Writer<'_>| writer.commit(committing);
-    let rows = if committing.compares_reads() { usize::MAX } else { committing.len() };
+    let rows = if committing.takes_long() { usize::MAX } else { committing.len() };
     let (_, commit) = destination.write(&table, rows, committing, write).await?;
     let obligation = commit?.obligation;
     drop(ending);

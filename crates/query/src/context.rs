@@ -31,7 +31,7 @@ use datafusion::logical_expr::LogicalPlan;
 use datafusion::optimizer::Analyzer;
 use datafusion::physical_plan::{ExecutionPlan, collect};
 use datafusion::prelude::{SessionConfig, SessionContext};
-use oribi_engine::{Catalog, Engine, Snapshot, Table};
+use oribi_engine::{Catalog, Engine, LockedRows, Snapshot, Table};
 use oribi_env::Priority;
 use oribi_session::sql::{RowStream, SqlError, SqlSession};
 use oribi_types::{Error, Result};
@@ -433,7 +433,7 @@ pub(crate) struct Narrowed {
     /// If not all: those of these keys.
     pub(crate) only: Option<HashSet<Arc<[u8]>>>,
     /// None of these.
-    pub(crate) without: HashSet<Arc<[u8]>>,
+    pub(crate) without: Option<LockedRows>,
 }
 
 impl Drop for StatementView {

@@ -94,11 +94,20 @@ impl Transaction {
     /// Changes the catalog for this transaction, until it commits; returns the table that was created, if one was.
     ///
     /// # Errors
-    /// Those of [`Engine::change`], but for what only the commit finds; `Unsupported` for the bucket that always exists, and in a
-    /// serializable transaction: a commit with a catalog does not compare what was read.
+    /// Those of [`Engine::change`], but for what only the commit finds; `Unsupported` for the bucket that always exists, behind what was
+    /// spilled, and in a serializable transaction: a commit with a catalog does not compare what was read.
     pub fn change(&self, change: &CatalogChange) -> Result<Option<Arc<Table>>> {
-        if self.state.lock().reads.is_some() {
+        let (is_serializable, has_spilled) = {
+            let state = self.state.lock();
+            (state.reads.is_some(), state.spilled.is_some())
+        };
+        if is_serializable {
             return Err(not_compared());
+        }
+        if has_spilled {
+            let message =
+                "a change of the catalog behind changes of more rows than memory is for is not supported yet";
+            return Err(Error::new(ErrorKind::Unsupported, message));
         }
         let catalog = self.catalog();
         let mut changed = self.state.lock().catalogs.last().map(|last| (**last).clone()).unwrap_or_default();

@@ -106,7 +106,9 @@ impl Engine {
         match self.results.of_client(&commits::client(id), commits::SEQUENCE) {
             Some(Tracked::Answered(Answered { commit, result })) => {
                 let ts = number_of(&result).filter(|rows| *rows > 0).map(|_| commit.ts);
-                Ok(TransactionState::Committed(ts, commit.obligation))
+                // Others may have an earlier timestamp, and not be applied yet.
+                let obligation = Obligation { visible: commit.ts, ..commit.obligation };
+                Ok(TransactionState::Committed(ts, obligation))
             }
             Some(_) => Ok(TransactionState::Committed(None, Obligation::default())),
             None if self.would_be_known(id) => Ok(TransactionState::Aborted),

@@ -5,8 +5,14 @@
 //!
 //! Locks are for waiting, not for what is right: `COMMIT` compares each row with the one that was decided on. What takes no
 //! latches, as a truncate, takes no heed of them either.
+//!
+//! Of a transaction that has locked [many](super::many_locks) no more than hashes of keys are left.
 
+use super::many_locks::ManyLocks;
+use crate::catalog::Table;
+use crate::engine::Engine;
 use crate::index::KeyRef;
+use arc_swap::ArcSwap;
 use hashbrown::HashTable;
 use oribi_env::locks::{self, Condvar, Mutex};
 use oribi_types::{Error, ErrorKind, Result};
@@ -23,6 +29,8 @@ const LOOK_APART: Duration = Duration::from_millis(50);
 
 pub(crate) struct RowLocks {
     stripes: Box<[Stripe]>,
+    /// Of transactions that have locked many.
+    many: ArcSwap<Vec<Arc<ManyLocks>>>,
     /// For each transaction that waits, the rows that its writes wait for, as long as they are locked.
     waits: Mutex<HashMap<u64, Vec<Blocked>>, { locks::LOCK_WAITS }>,
     released: Notify,
@@ -61,7 +69,7 @@ impl LockedKey {
         Self::BYTES + self.key.len()
     }
 
-    fn as_ref(&self) -> KeyRef<'_> {
+    pub fn as_ref(&self) -> KeyRef<'_> {
         KeyRef { hash: self.hash, generation: self.generation, key: &self.key }
     }
 }
@@ -84,7 +92,7 @@ impl Blocked {
 impl Default for RowLocks {
     fn default() -> Self {
         let stripes = (0..STRIPES).map(|_| Stripe::default()).collect();
-        RowLocks { stripes, waits: Mutex::default(), released: Notify::new() }
+        RowLocks { stripes, many: ArcSwap::default(), waits: Mutex::default(), released: Notify::new() }
     }
 }
 
@@ -95,13 +103,52 @@ impl RowLocks {
 
     /// The lock that another than `transaction` has on a row.
     pub fn of_others(&self, key: KeyRef<'_>, transaction: u64) -> Option<Blocked> {
-        let rows = self.stripe(key.hash).rows.lock();
-        let lock = rows.find(key.hash, |lock| lock.key.is(key))?;
-        (lock.holder != transaction).then(|| Blocked {
-            key: lock.key.clone(),
-            holder: lock.holder,
-            since_micros: lock.since_micros,
-        })
+        if let Some(lock) = self.stripe(key.hash).rows.lock().find(key.hash, |lock| lock.key.is(key)) {
+            return (lock.holder != transaction).then(|| Blocked {
+                key: lock.key.clone(),
+                holder: lock.holder,
+                since_micros: lock.since_micros,
+            });
+        }
+        let many = self.many.load();
+        let many = many.iter().find(|many| many.holder != transaction && many.has(key.hash))?;
+        let locked = LockedKey { hash: key.hash, generation: key.generation, key: key.key.into() };
+        Some(Blocked { key: locked, holder: many.holder, since_micros: many.since_micros })
+    }
+
+    /// Rows that a transaction has locked are to be found among `many` from now on.
+    pub fn move_to(&self, many: &Arc<ManyLocks>, keys: &[LockedKey]) {
+        let is_known = self.many.load().iter().any(|known| Arc::ptr_eq(known, many));
+        if !is_known {
+            self.many.rcu(|all| all.iter().chain([many]).cloned().collect::<Vec<_>>());
+        }
+        for key in keys {
+            // In this order: who looks finds it here or there.
+            many.insert(key.as_ref());
+            let mut rows = self.stripe(key.hash).rows.lock();
+            if let Ok(lock) = rows.find_entry(key.hash, |lock| lock.key == *key && lock.holder == many.holder)
+            {
+                lock.remove();
+            }
+        }
+    }
+
+    /// Gives back all of `many`.
+    pub fn release_many(&self, many: &Arc<ManyLocks>) {
+        self.many.rcu(|all| all.iter().filter(|of| !Arc::ptr_eq(of, many)).cloned().collect::<Vec<_>>());
+        for stripe in &self.stripes {
+            stripe.released.notify_all();
+        }
+        self.released.notify_waiters();
+    }
+
+    /// Of transactions that have locked many rows, those with rows of a tablet.
+    pub fn many_of(&self, generation: u64) -> Vec<Arc<ManyLocks>> {
+        self.many.load().iter().filter(|many| many.concerns(generation)).cloned().collect()
+    }
+
+    fn is_among_many(&self, blocked: &Blocked) -> bool {
+        self.many.load().iter().any(|many| many.holder == blocked.holder && many.has(blocked.key.hash))
     }
 
     /// Locks a row for `holder`, under its latch; false if it is locked already.
@@ -131,15 +178,21 @@ impl RowLocks {
 
     fn is_locked(&self, blocked: &Blocked) -> bool {
         let rows = self.stripe(blocked.key.hash).rows.lock();
-        rows.find(blocked.key.hash, |lock| lock.key == blocked.key && lock.holder == blocked.holder).is_some()
+        let is_it = |lock: &RowLock| lock.key == blocked.key && lock.holder == blocked.holder;
+        let is_locked = rows.find(blocked.key.hash, is_it).is_some();
+        drop(rows);
+        is_locked || self.is_among_many(blocked)
     }
 
     /// Waits with a thread, for a while or until the row is given back.
     pub fn wait_a_while(&self, blocked: &Blocked) {
         let stripe = self.stripe(blocked.key.hash);
+        let is_among_many = self.is_among_many(blocked);
         let mut rows = stripe.rows.lock();
         let key = blocked.key.as_ref();
-        if rows.find(key.hash, |lock| lock.key.is(key) && lock.holder == blocked.holder).is_some() {
+        if is_among_many
+            || rows.find(key.hash, |lock| lock.key.is(key) && lock.holder == blocked.holder).is_some()
+        {
             stripe.released.wait_for(&mut rows, LOOK_APART);
         }
     }
@@ -159,7 +212,7 @@ impl RowLocks {
         Ok(false)
     }
 
-    /// The keys of a tablet that others than `transaction` have locked.
+    /// The keys of a tablet that others than `transaction` have locked, but for those of which hashes are left.
     pub fn keys_of_others(&self, generation: u64, transaction: u64) -> Vec<Arc<[u8]>> {
         let is_wanted = |lock: &&RowLock| lock.key.generation == generation && lock.holder != transaction;
         let mut keys = Vec::new();
@@ -219,9 +272,43 @@ impl RowLocks {
     }
 }
 
+/// Rows of a table that others have locked, as of some moment.
+pub struct LockedRows {
+    engine: Arc<Engine>,
+    table: Arc<Table>,
+    keys: HashSet<Arc<[u8]>>,
+    /// Others, of which there are hashes.
+    many: Vec<Arc<ManyLocks>>,
+}
+
+impl LockedRows {
+    /// Those that others than `transaction` have locked.
+    pub(super) fn of(engine: &Arc<Engine>, table: &Arc<Table>, transaction: u64) -> Self {
+        let (locks, mut many, mut keys) = (&engine.row_locks, Vec::new(), HashSet::new());
+        for generation in table.tablets.iter().map(|tablet| tablet.generation()) {
+            // In this order: rows come to be among many, and never the other way.
+            keys.extend(locks.keys_of_others(generation, transaction));
+            many.extend(locks.many_of(generation).into_iter().filter(|many| many.holder != transaction));
+        }
+        LockedRows { engine: engine.clone(), table: table.clone(), keys, many }
+    }
+
+    /// Whether the row of a key is one.
+    pub fn has(&self, key: &[u8]) -> bool {
+        if self.keys.contains(key) {
+            return true;
+        }
+        if self.many.is_empty() {
+            return false;
+        }
+        let hash = self.engine.index.key(self.table.tablet_of(key).generation(), key).hash;
+        self.many.iter().any(|many| many.has(hash))
+    }
+}
+
 /// A wait for a row, without a thread.
 pub struct RowWait {
-    engine: Arc<crate::engine::Engine>,
+    engine: Arc<Engine>,
     waiter: Option<u64>,
     blocked: Blocked,
 }
@@ -231,11 +318,7 @@ impl RowWait {
     ///
     /// # Errors
     /// `Conflict` for a deadlock.
-    pub(crate) fn new(
-        engine: &Arc<crate::engine::Engine>,
-        waiter: Option<u64>,
-        blocked: Blocked,
-    ) -> Result<Self> {
+    pub(crate) fn new(engine: &Arc<Engine>, waiter: Option<u64>, blocked: Blocked) -> Result<Self> {
         if let Some(waiter) = waiter {
             engine.row_locks.begin_to_wait(waiter, &blocked)?;
         }

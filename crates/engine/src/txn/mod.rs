@@ -9,31 +9,40 @@
 //! A write in a transaction is a write all of whose operations are kept: it latches its keys, decides, and while it has the
 //! latches, adds what it has [decided](staged) and takes the locks. Several may be under way in one transaction.
 //!
+//! One that changes more than memory is for has [spilled](spilled) most of it, and is [committed with files](files).
+//!
 //! All have [numbers](numbers). Some are [kept](kept) for clients that know theirs, and outlive connections.
 //!
 //! One that is serializable remembers what it has [read](reads) too, and is committed only if that is still the same.
 
 mod catalog;
+mod files;
 mod kept;
 mod locks;
+mod many_locks;
 mod numbers;
+mod own;
 mod reads;
+mod runs;
+mod spilled;
 mod staged;
 mod writes;
 
 pub use kept::{KeptCommit, TransactionState};
 pub(crate) use locks::RowLocks;
-pub use locks::{Blocked, RowWait};
+pub use locks::{Blocked, LockedRows, RowWait};
 pub use numbers::{EndedTransaction, OpenTransaction};
 pub(crate) use numbers::{TRANSACTION_IDS, Transactions};
+pub use own::{Changes, Overlay, OwnRows};
 pub(crate) use reads::Scanned;
+pub(crate) use spilled::RUNS_DIR;
+pub use spilled::{Reader, SpilledIter, SpilledRows};
 
 use crate::catalog::Table;
 use crate::engine::Engine;
 use crate::held::Held;
 use crate::latches::Taken;
 use crate::memory::{MemoryBudget, Reserved};
-use crate::range::KeyRange;
 use crate::read::RowVersion;
 use crate::record;
 use crate::timeline::Snapshot;
@@ -42,13 +51,14 @@ use crate::tracker::Execution;
 use crate::write::{Commit, Decide, Decision, Read, ReadAhead, Target, WriteOp};
 use catalog::{Changed, Picture};
 use locks::LockedKey;
+use many_locks::ManyLocks;
 use oribi_env::locks::{self as ranks, Mutex};
 use oribi_types::{Error, ErrorKind, Result, Timestamp};
 use oribi_wal::Lsn;
 use reads::{Reads, WasRead};
+use spilled::Spilled;
 use staged::Staged;
 use std::cell::{Cell, RefCell};
-use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 use writes::{Change, Seen, WriteSet};
 
@@ -81,8 +91,14 @@ struct State {
     catalogs: Vec<Arc<Changed>>,
     /// The catalog as it sees it, when it was asked for last.
     picture: Option<Picture>,
+    /// Rows that it has locked, after so many others.
     locked: Vec<LockedKey>,
+    locked_before: usize,
     locked_bytes: usize,
+    /// Those others.
+    many: Option<Arc<ManyLocks>>,
+    /// What it has changed before what is in memory.
+    spilled: Option<Spilled>,
     savepoints: Vec<(String, Mark)>,
     reserved: Vec<Reserved>,
     /// Of a serializable one.
@@ -106,16 +122,10 @@ pub struct InTransaction {
     snapshot: Option<Timestamp>,
 }
 
-/// Keys, and the rows that a transaction has made of them.
-pub type Changes = BTreeMap<Arc<[u8]>, Option<Box<[u8]>>>;
-
-/// What a transaction has of a table.
-#[derive(Default)]
-pub struct Overlay {
-    /// The keys that it has changed.
-    pub keys: HashSet<Arc<[u8]>>,
-    /// Keys and rows of those that it has not deleted.
-    pub rows: crate::rows::EncodedRows,
+/// What is locked no more.
+struct Released {
+    rows: Vec<LockedKey>,
+    many: Option<Arc<ManyLocks>>,
 }
 
 impl Transaction {
@@ -136,30 +146,25 @@ impl Transaction {
 
     /// Whether it has changed rows of a table.
     pub fn writes_to(&self, table: &Table) -> bool {
-        self.state.lock().writes.writes_to(table)
+        self.state.lock().writes_to(table)
     }
 
     /// Has `answer` look at the row that it has made of a key, `None` if it has deleted it; `None` if it has not changed it.
-    pub fn own<R>(&self, table: &Table, key: &[u8], answer: impl FnOnce(Option<&[u8]>) -> R) -> Option<R> {
+    ///
+    /// # Errors
+    /// `Corrupt`; those of the file system.
+    pub fn own<R>(
+        &self,
+        table: &Table,
+        key: &[u8],
+        answer: impl FnOnce(Option<&[u8]>) -> R,
+    ) -> Result<Option<R>> {
         let state = self.state.lock();
-        let change = state.writes.last(table, key)?;
-        Some(answer(change.row.as_deref()))
-    }
-
-    /// What it has changed of a table; `None` if that is nothing.
-    pub fn overlay(&self, table: &Table) -> Option<Overlay> {
-        let state = self.state.lock();
-        if !state.writes.writes_to(table) {
-            return None;
+        if let Some(change) = state.writes.last(table, key) {
+            return Ok(Some(answer(change.row.as_deref())));
         }
-        let mut overlay = Overlay::default();
-        for change in state.writes.of_table(table) {
-            overlay.keys.insert(change.key.clone());
-            if let Some(row) = &change.row {
-                overlay.rows.push_encoded(&change.key, row);
-            }
-        }
-        Some(overlay)
+        let Some(spilled) = &state.spilled else { return Ok(None) };
+        Ok(spilled.find(&self.engine, table, key)?.map(|row| answer(row.as_deref())))
     }
 
     /// Has it be serializable: what its statements read is to be noted, and is read at the snapshot that this returns. For one
@@ -187,19 +192,6 @@ impl Transaction {
         if let Some(reads) = &mut self.state.lock().reads {
             reads.note_scan(table, tablets);
         }
-    }
-
-    /// What it has made of the rows of a tablet, by its number, with keys in a range, `None` of those that it has deleted; `None` if it
-    /// has changed nothing of the table.
-    pub fn changes(&self, table: &Table, tablet: usize, keys: &KeyRange) -> Option<Changes> {
-        let state = self.state.lock();
-        if !state.writes.writes_to(table) {
-            return None;
-        }
-        let is_of_tablet = |key: &[u8]| Arc::ptr_eq(table.tablet_of(key), &table.tablets[tablet]);
-        let of_table = state.writes.of_table(table);
-        let wanted = of_table.filter(|change| keys.contains(&change.key) && is_of_tablet(&change.key));
-        Some(wanted.map(|change| (change.key.clone(), change.row.clone())).collect())
     }
 
     pub fn mark(&self) -> Mark {
@@ -264,7 +256,12 @@ impl Transaction {
         state.ended = true;
         state.epoch += 1;
         state.savepoints.clear();
+        let before = state.writes.before();
         let mut changes = std::mem::take(&mut state.writes).into_last();
+        let spilled = state.spilled.take().filter(|spilled| !spilled.runs.is_empty());
+        if spilled.is_some() {
+            state.move_locks(&self.engine);
+        }
         let catalog = std::mem::take(&mut state.catalogs).pop();
         state.picture = None;
         let reads = state.reads.take();
@@ -278,15 +275,21 @@ impl Transaction {
                 None => false,
             });
         }
-        Committing { transaction: self.clone(), changes, catalog, read: reads.map(Reads::end) }
+        let spilled = spilled.map(|spilled| (spilled, before));
+        Committing { transaction: self.clone(), changes, catalog, spilled, read: reads.map(Reads::end) }
     }
 
-    fn release(&self, keys: &[LockedKey]) {
-        if keys.is_empty() {
+    fn release(&self, released: &Released) {
+        let Released { rows, many } = released;
+        if rows.is_empty() && many.is_none() {
             return;
         }
-        self.engine.row_locks.release(keys, self.id);
-        self.engine.undecided.rows_released(keys.len());
+        self.engine.row_locks.release(rows, self.id);
+        self.engine.undecided.rows_released(rows.len());
+        if let Some(many) = many {
+            self.engine.row_locks.release_many(many);
+            self.engine.undecided.rows_released(many.count());
+        }
         self.engine.released.tell();
     }
 }
@@ -294,23 +297,37 @@ impl Transaction {
 impl State {
     fn mark(&self) -> Mark {
         let (changes, catalogs) = (self.writes.len(), self.catalogs.len());
-        Mark { changes, catalogs, locked: self.locked.len() }
+        Mark { changes, catalogs, locked: self.locked_before + self.locked.len() }
     }
 
-    /// Returns what is locked no more.
-    fn undo_to(&mut self, mark: Mark) -> Vec<LockedKey> {
+    fn writes_to(&self, table: &Table) -> bool {
+        self.writes.writes_to(table) || self.spilled.as_ref().is_some_and(|spilled| spilled.writes_to(table))
+    }
+
+    /// Returns what is locked no more: of rows that are many, none or all.
+    fn undo_to(&mut self, mark: Mark) -> Released {
         self.writes.truncate(mark.changes);
         self.catalogs.truncate(mark.catalogs);
-        let released = self.locked.split_off(mark.locked.min(self.locked.len()));
-        self.locked_bytes -= released.iter().map(LockedKey::bytes).sum::<usize>();
-        let steps = self.bytes() / STEP_BYTES;
+        self.spilled.iter_mut().for_each(|spilled| spilled.truncate(mark.changes));
+        let kept = mark.locked.saturating_sub(self.locked_before);
+        let rows = self.locked.split_off(kept.min(self.locked.len()));
+        self.locked_bytes -= rows.iter().map(LockedKey::bytes).sum::<usize>();
+        let many = if mark.locked == 0 { self.many.take() } else { None };
+        if many.is_some() {
+            (self.spilled, self.locked_before) = (None, 0);
+        }
+        let steps = (self.bytes() + self.spilled_bytes()) / STEP_BYTES;
         self.reserved.truncate(steps);
-        released
+        Released { rows, many }
     }
 
-    /// Bytes of memory in use, about.
+    /// Bytes of memory in use, about, but for what is left of what was spilled.
     fn bytes(&self) -> usize {
         self.writes.bytes() + self.locked_bytes + self.reads.as_ref().map_or(0, Reads::bytes)
+    }
+
+    fn spilled_bytes(&self) -> usize {
+        self.spilled.as_ref().map_or(0, |spilled| spilled.bytes)
     }
 
     fn check(&self, epoch: u64) -> Result<()> {
@@ -327,10 +344,23 @@ impl State {
     fn check_room(&mut self, engine: &Engine, added: usize) -> Result<()> {
         let (bytes, bytes_max) = (self.bytes() + added, engine.options.statement_bytes_max);
         if bytes > bytes_max {
-            return Err(Error::too_large(format!(
-                "the transaction changes or locks more than statement_bytes_max ({bytes_max} bytes)"
-            )));
+            let much = format!("more than statement_bytes_max ({bytes_max} bytes)");
+            return Err(Error::too_large(match self.stays_in_memory() {
+                Some(which) => {
+                    format!("the transaction changes or locks {much}, and {which} stays in memory")
+                }
+                None => format!("a statement of the transaction changes or locks {much}"),
+            }));
         }
+        self.reserve(engine, added)
+    }
+
+    /// Takes memory for what there is, and for so many bytes.
+    ///
+    /// # Errors
+    /// `TooLarge` if there is none.
+    fn reserve(&mut self, engine: &Engine, added: usize) -> Result<()> {
+        let bytes = self.bytes() + self.spilled_bytes() + added;
         while self.reserved.len() < bytes / STEP_BYTES {
             let step = Reserved::try_new(&engine.budget, STEP_BYTES as u64);
             let none = || Error::too_large("there is not enough memory for what the transaction changes");
@@ -343,8 +373,9 @@ impl State {
 impl Drop for Transaction {
     fn drop(&mut self) {
         self.engine.transactions.forget(self.id);
-        let locked = std::mem::take(&mut self.state.get_mut().locked);
-        self.release(&locked);
+        let state = self.state.get_mut();
+        let released = Released { rows: std::mem::take(&mut state.locked), many: state.many.take() };
+        self.release(&released);
     }
 }
 
@@ -397,6 +428,9 @@ impl Engine {
                 of_ops,
             )?,
             Some(within) => {
+                if by.waits {
+                    within.transaction.make_room(ops)?;
+                }
                 let staged = RefCell::new(Staged::new(within, ops));
                 let mut note = |i: usize, current: Option<RowVersion<'_>>, _: &mut Vec<u8>| {
                     staged.borrow_mut().decide(i, current, |current, row| decide(i, current, row))?;
@@ -428,6 +462,12 @@ impl Engine {
         waits: bool,
         ahead: &mut ReadAhead,
     ) -> Result<Commit> {
+        if let Some((spilled, before)) = &committing.spilled {
+            return match waits {
+                true => self.commit_files(committing, (spilled, *before), tracked),
+                false => Err(would_block("rows are written to files")),
+            };
+        }
         let seen = committing.seen(self, waits)?;
         let read = seen.iter().map(|(table, key, _)| WriteOp { table, key, read: Read::Existing, row: &[] });
         let ops: Vec<WriteOp<'_>> = read.chain(committing.ops()).collect();
@@ -457,11 +497,13 @@ impl Engine {
         RowWait::new(self, transaction.map(Transaction::id), blocked)
     }
 
-    /// The keys of a table whose rows others than `transaction` have locked.
-    pub fn keys_locked_by_others(&self, table: &Table, transaction: Option<&Transaction>) -> Vec<Arc<[u8]>> {
-        let own = transaction.map_or(NONE, Transaction::id);
-        let generations = table.tablets.iter().map(|tablet| tablet.generation());
-        generations.flat_map(|generation| self.row_locks.keys_of_others(generation, own)).collect()
+    /// The rows of a table that others than `transaction` have locked.
+    pub fn rows_locked_by_others(
+        self: &Arc<Self>,
+        table: &Arc<Table>,
+        transaction: Option<&Transaction>,
+    ) -> LockedRows {
+        LockedRows::of(self, table, transaction.map_or(NONE, Transaction::id))
     }
 
     fn locked_key(&self, op: &WriteOp<'_>, key: Arc<[u8]>) -> LockedKey {
@@ -479,22 +521,29 @@ pub struct Committing {
     transaction: Arc<Transaction>,
     changes: Vec<Change>,
     catalog: Option<Arc<Changed>>,
+    /// What it has spilled, and how many changes come before those here.
+    spilled: Option<(Spilled, usize)>,
     /// By a serializable one.
     read: Option<WasRead>,
 }
 
 impl Committing {
-    /// How many rows it changes.
+    /// How many rows it changes, at most.
     pub fn len(&self) -> usize {
-        self.changes.len()
+        let spilled = self.spilled.iter().flat_map(|(spilled, _)| spilled.changes.values()).sum::<usize>();
+        self.changes.len() + spilled
     }
 
     pub fn is_empty(&self) -> bool {
-        self.changes.is_empty()
+        self.changes.is_empty() && self.spilled.is_none()
     }
 
-    /// Whether it compares what was read, and so can only be committed by who waits.
-    pub fn compares_reads(&self) -> bool {
+    /// Whether it compares what was read, or has files, and so can only be committed by who waits.
+    pub fn takes_long(&self) -> bool {
+        self.read.is_some() || self.spilled.is_some()
+    }
+
+    fn compares_reads(&self) -> bool {
         self.read.is_some()
     }
 
@@ -522,7 +571,8 @@ impl Committing {
 
     /// One of the tables.
     pub fn table(&self) -> Option<&Arc<Table>> {
-        self.changes.first().map(|change| &change.table)
+        let spilled = self.spilled.iter().flat_map(|(spilled, _)| &spilled.tables);
+        self.changes.iter().map(|change| &change.table).chain(spilled).next()
     }
 
     /// The rows that were looked up, as the transaction has seen them.

@@ -42,7 +42,7 @@ pub struct OpenTransaction {
     /// For whom it is kept; `None` for a block of SQL.
     pub owner: Option<Arc<str>>,
     pub is_committing: bool,
-    /// The tables that it has changed, by their ids, and how many rows of each.
+    /// The tables that it has changed, by their ids, and how many rows of each; of what it has spilled, how many changes.
     pub tables: Vec<(u64, usize)>,
     /// Rows that it has locked.
     pub locked_rows: usize,
@@ -125,13 +125,17 @@ impl Engine {
         let describe = |(transaction, owner, is_committing): (Arc<Transaction>, _, _)| {
             let waits_for = self.row_locks.waits_for(transaction.id);
             let state = transaction.state.lock();
+            let mut tables: BTreeMap<u64, usize> = state.writes.tables().collect();
+            for (table, changes) in state.spilled.iter().flat_map(|spilled| &spilled.changes) {
+                *tables.entry(*table).or_default() += changes;
+            }
             OpenTransaction {
                 id: transaction.id,
                 owner,
                 is_committing,
-                tables: state.writes.tables().collect(),
-                locked_rows: state.locked.len(),
-                bytes: state.bytes(),
+                tables: tables.into_iter().collect(),
+                locked_rows: state.locked_before + state.locked.len(),
+                bytes: state.bytes() + state.spilled_bytes(),
                 waits_for,
             }
         };

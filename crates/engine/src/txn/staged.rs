@@ -7,6 +7,7 @@ use crate::read::RowVersion;
 use crate::write::{Decision, WriteOp};
 use oribi_types::{Error, Result, Timestamp};
 use std::collections::HashMap;
+use std::sync::Arc;
 
 pub(super) struct Staged<'o> {
     within: &'o InTransaction,
@@ -24,7 +25,7 @@ struct Decided {
 
 enum What {
     /// The row, `None` if it is deleted.
-    Change(Option<Box<[u8]>>, Seen),
+    Change(Option<Arc<[u8]>>, Seen),
     Lock,
 }
 
@@ -54,7 +55,7 @@ impl<'o> Staged<'o> {
                 self.decided.push(Decided { op: i, what: What::Lock });
                 return self.count(LOCK_BYTES + op.key.len());
             }
-            Decision::Put => Some(made.into_boxed_slice()),
+            Decision::Put => Some(made.into()),
             Decision::Proposed => Some(op.row.into()),
             Decision::Delete => None,
         };
@@ -88,6 +89,11 @@ impl<'o> Staged<'o> {
         state.check(self.within.epoch)?;
         if let Some(last) = state.writes.last(op.table, op.key) {
             return Ok((decide(own(op.key, last.row.as_deref()))?, Seen::Own));
+        }
+        if let Some(spilled) = &state.spilled
+            && let Some(row) = spilled.find(&self.within.transaction.engine, op.table, op.key)?
+        {
+            return Ok((decide(own(op.key, row.as_deref()))?, Seen::Own));
         }
         drop(state);
         if let (Some(snapshot), Some(row)) = (self.within.snapshot, current)

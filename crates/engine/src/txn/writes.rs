@@ -1,4 +1,5 @@
-//! What a transaction has changed so far, in order, and which change of each key is the last.
+//! What a transaction has changed so far, in order, and which change of each key is the last. Of a large one it is what it has
+//! changed since it has [spilled](super::spilled) the rest.
 
 use crate::catalog::Table;
 use crate::read::RowVersion;
@@ -33,7 +34,7 @@ pub(super) struct Change {
     pub table: Arc<Table>,
     pub key: Arc<[u8]>,
     /// `None` if it is deleted.
-    pub row: Option<Box<[u8]>>,
+    pub row: Option<Arc<[u8]>>,
     pub seen: Seen,
     /// The one before it of the same key.
     before: Option<usize>,
@@ -41,6 +42,8 @@ pub(super) struct Change {
 
 #[derive(Default)]
 pub(super) struct WriteSet {
+    /// How many changes were before these.
+    before: usize,
     changes: Vec<Change>,
     /// The last change of each key, by [whose rows](Table::rows_of) it is of.
     last: HashMap<u64, HashMap<Arc<[u8]>, usize>>,
@@ -59,8 +62,24 @@ pub(super) fn bytes_of_change(key: &[u8], row: Option<&[u8]>) -> usize {
 }
 
 impl WriteSet {
+    /// How many changes there are, with those before.
     pub fn len(&self) -> usize {
-        self.changes.len()
+        self.before + self.changes.len()
+    }
+
+    /// How many changes were before these.
+    pub fn before(&self) -> usize {
+        self.before
+    }
+
+    /// In order.
+    pub fn changes(&self) -> &[Change] {
+        &self.changes
+    }
+
+    /// The changes have become those before.
+    pub fn pass(&mut self) {
+        *self = WriteSet { before: self.len(), ..WriteSet::default() };
     }
 
     /// Bytes of memory in use, about.
@@ -87,7 +106,7 @@ impl WriteSet {
         self.last.get(&table.rows_of()).into_iter().flat_map(|keys| keys.values()).map(|&i| &self.changes[i])
     }
 
-    pub fn push(&mut self, table: &Arc<Table>, key: &[u8], row: Option<Box<[u8]>>, seen: Seen) -> &Arc<[u8]> {
+    pub fn push(&mut self, table: &Arc<Table>, key: &[u8], row: Option<Arc<[u8]>>, seen: Seen) -> &Arc<[u8]> {
         let keys = self.last.entry(table.rows_of()).or_default();
         let (key, before) = match keys.get_key_value(key) {
             Some((key, &before)) => (key.clone(), Some(before)),
@@ -100,9 +119,10 @@ impl WriteSet {
         &self.changes[self.changes.len() - 1].key
     }
 
-    /// Undoes all but the first `len` changes.
+    /// Undoes all but the first `len` changes, those before included.
     pub fn truncate(&mut self, len: usize) {
-        while self.changes.len() > len {
+        self.before = self.before.min(len);
+        while self.len() > len {
             let Some(change) = self.changes.pop() else { return };
             self.bytes -= bytes_of(&change);
             if let Some(keys) = self.last.get_mut(&change.table.rows_of()) {

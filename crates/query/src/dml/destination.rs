@@ -11,7 +11,7 @@ use crate::context::QueryEngine;
 use futures::{FutureExt, TryFutureExt};
 use oribi_engine::{
     Author, Blocked, Commit, Committing, Decide, Engine, InTransaction, Lookup, ReadAhead, ReadView,
-    RowVersion, Table, WriteOp,
+    RowVersion, Table, Transaction, WriteOp,
 };
 use oribi_session::sql::{SqlError, SqlSession, Staged, TransactionStatus};
 use oribi_types::{Error, ErrorKind, Result, Timestamp};
@@ -79,7 +79,7 @@ impl Destination {
         let mut place = pin!(self.query.writers().place(table.id()));
         let mut tries = 0;
         let place = loop {
-            if rows > ROWS_INLINE_MAX {
+            if rows > ROWS_INLINE_MAX || self.is_full() {
                 break place.await;
             }
             self.engine().admission().await;
@@ -152,6 +152,17 @@ impl Destination {
             Some(told) => Err(told),
             None => Ok(done),
         }
+    }
+
+    /// Whether the block's transaction puts something aside, in a file, before it takes more.
+    fn is_full(&self) -> bool {
+        self.within.as_ref().is_some_and(|within| within.transaction().is_full())
+    }
+
+    /// The transaction of a block that was begun as one: many rows are parts of what it writes, and no import.
+    pub(crate) fn block(&self) -> Option<&Arc<Transaction>> {
+        let within = self.within.as_ref().filter(|_| !self.session.modes().implicit);
+        within.map(InTransaction::transaction)
     }
 
     /// Whether rows may come to `table` as files: those of one that the block has created or changed are the block's.
@@ -250,7 +261,7 @@ impl Writer<'_> {
         if let Some(within) = self.within {
             let own =
                 |row: Option<&[u8]>| row.and_then(|row| answer(RowVersion { key, row, ts: Timestamp::MAX }));
-            if let Some(own) = within.transaction().own(table, key, own) {
+            if let Some(own) = within.transaction().own(table, key, own)? {
                 return Ok(own);
             }
         }

@@ -117,7 +117,7 @@ impl LockingQuery {
         loop {
             looks += 1;
             let own = run.session.open_transaction();
-            let without = engine.keys_locked_by_others(table, own.as_deref()).into_iter().collect();
+            let without = Some(engine.rows_locked_by_others(table, own.as_deref()));
             let narrowed = Arc::new(Narrowed { table: table.id(), only: None, without });
             match self.lock(Run { narrowed: Some(&narrowed), ..run }).await {
                 // Since it looked.

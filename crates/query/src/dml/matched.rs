@@ -185,11 +185,11 @@ async fn read_one(
         transaction.note_keys(&target.table, [key]);
     }
     let ts = Timestamp::MAX;
-    let own = transaction.and_then(|transaction| {
+    let own = transaction.map(|transaction| {
         transaction
             .own(&target.table, key, |row| row.map(|row| batch_of(schema, RowVersion { key, row, ts })))
     });
-    if let Some(own) = own {
+    if let Some(own) = own.transpose()?.flatten() {
         return Ok(own.transpose()?.map(|row| (ts, row)));
     }
     let view = snapshot.as_ref().map_or_else(|| engine.read_view(), |snapshot| snapshot.view());
@@ -216,7 +216,8 @@ async fn find_one(run: Run<'_>, target: &Target, key: Vec<u8>) -> Result<Matched
         transaction.note_keys(&target.table, [key.as_slice()]);
     }
     let own = run.session.open_transaction();
-    if own.is_some_and(|own| own.own(&target.table, &key, |_| ()).is_some()) {
+    let own = own.map(|own| own.own(&target.table, &key, |_| ())).transpose()?;
+    if own.flatten().is_some() {
         return Ok(Matched::only(key));
     }
     let table = Arc::clone(&target.table);

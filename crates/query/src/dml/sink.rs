@@ -3,6 +3,9 @@
 //! Up to [`IMPORT_BYTES_MIN`] the rows are gathered in one arena, in the form of the log, and written as one record of it. Beyond it a plain insert
 //! continues as an import, which writes SSTables directly and needs no memory for the whole; both refuse a key that
 //! exists, and both are all or nothing.
+//!
+//! In a block they become part of its transaction, a part at a time, which puts aside what memory is not for. If one is refused, those
+//! before are undone.
 
 use super::coerce::coerce;
 use super::destination::{Destination, aside};
@@ -13,7 +16,7 @@ use super::{check_size, settle};
 use crate::block::{self, Patience};
 use arrow::array::{Array, ArrayRef, RecordBatch, RecordBatchOptions};
 use arrow::datatypes::{Schema as ArrowSchema, SchemaRef};
-use oribi_engine::{Commit, EncodedRows, Import, Table};
+use oribi_engine::{Commit, EncodedRows, Import, Mark, Table};
 use oribi_session::sql::SqlError;
 use oribi_types::batch::ColumnBuilder;
 use oribi_types::cells::Cells;
@@ -22,6 +25,12 @@ use std::sync::Arc;
 
 /// An insert of more bytes than this becomes an import.
 pub(crate) const IMPORT_BYTES_MIN: usize = 8 << 20;
+
+/// Beside its bytes a row takes about so many in a transaction.
+const ROW_BYTES_IN_BLOCK: usize = 256;
+
+/// A part has this share of what a statement may be: the transaction has room for it, whatever it has before.
+const PART_OF_STATEMENT: usize = 4;
 
 /// Rows that are turned back into a batch at a time when a gathered insert becomes an import.
 const REBATCH_ROWS: usize = 8192;
@@ -42,6 +51,16 @@ pub(crate) struct RowSink {
     count: u64,
     /// Whether a row that others have locked is waited for with the rows in hand.
     cannot_begin_anew: bool,
+    /// Where the block's transaction was before the first part, if there was one.
+    before: Option<Mark>,
+}
+
+impl Drop for RowSink {
+    fn drop(&mut self) {
+        if let (Some(before), Some(transaction)) = (self.before, self.destination.block()) {
+            transaction.undo_to(before);
+        }
+    }
 }
 
 impl RowSink {
@@ -62,13 +81,15 @@ impl RowSink {
             import: None,
             count: 0,
             cannot_begin_anew: false,
+            before: None,
         }
     }
 
     /// The same for rows that come but once.
     #[must_use]
-    pub(crate) fn of_client(self) -> Self {
-        RowSink { cannot_begin_anew: true, ..self }
+    pub(crate) fn of_client(mut self) -> Self {
+        self.cannot_begin_anew = true;
+        self
     }
 
     /// Takes rows for a plain insert, which may grow into an import.
@@ -79,8 +100,17 @@ impl RowSink {
         self.count += batch.num_rows() as u64;
         if self.import.is_none() {
             self.encode(batch)?;
-            let limit = IMPORT_BYTES_MIN.min(self.destination.engine().options().statement_bytes_max);
-            if self.rows.bytes() > limit {
+            let bytes_max = self.destination.engine().options().statement_bytes_max;
+            let limit = IMPORT_BYTES_MIN.min(bytes_max);
+            if let Some(block) = self.destination.block() {
+                let bytes = self.rows.bytes() + self.rows.len() * ROW_BYTES_IN_BLOCK;
+                if bytes > limit.min(bytes_max / PART_OF_STATEMENT) {
+                    self.before.get_or_insert(block.mark());
+                    // What came before it is not asked for again.
+                    self.cannot_begin_anew = true;
+                    self.insert().await?;
+                }
+            } else if self.rows.bytes() > limit {
                 match self.destination.takes_files(&self.table) {
                     true => self.become_import().await?,
                     false => check_size(self.destination.engine(), self.rows.bytes())?,
@@ -113,8 +143,8 @@ impl RowSink {
     }
 
     /// The rows gathered.
-    pub(crate) fn into_rows(self) -> EncodedRows {
-        self.rows
+    pub(crate) fn into_rows(mut self) -> EncodedRows {
+        std::mem::take(&mut self.rows)
     }
 
     /// Inserts what came, all or nothing; returns the number of rows.
@@ -124,6 +154,7 @@ impl RowSink {
     pub(crate) async fn finish(mut self) -> Result<u64, SqlError> {
         let Some(import) = self.import.take() else {
             let commit = self.insert().await?;
+            self.before = None;
             settle(self.destination.engine(), &commit).await?;
             return Ok(self.count);
         };

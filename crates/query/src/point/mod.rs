@@ -262,12 +262,12 @@ impl Plan {
         let mut obligation = Obligation::default();
         for key in keys {
             // What the block has made of it, its statements see.
-            let made = own.and_then(|own| {
+            let made = own.map(|own| {
                 own.own(&self.table, key, |row| {
                     row.map_or(Ok(true), |row| rows.push(RowVersion { key, row, ts: Timestamp::MAX }))
                 })
             });
-            match made.transpose()? {
+            match made.transpose()?.flatten().transpose()? {
                 None => {}
                 Some(true) => continue,
                 Some(false) => return Ok(None),

@@ -18,12 +18,16 @@ use datafusion::physical_plan::{
     DisplayAs, DisplayFormatType, ExecutionPlan, ExecutionPlanProperties, PlanProperties,
 };
 use futures::{StreamExt, stream};
-use oribi_engine::{EncodedRows, Overlay};
+use oribi_engine::{EncodedRows, Overlay, Reader, SpilledIter};
 use oribi_types::batch::{BatchBuilder, value_at};
 use oribi_types::{Schema, Timestamp, key};
 use std::collections::HashSet;
 use std::fmt;
 use std::sync::Arc;
+
+/// Rows of a batch of those that are not in memory, of so many bytes at most, about.
+const BATCH_ROWS: usize = 8192;
+const BATCH_BYTES: usize = 8 << 20;
 
 /// Which rows of a table a statement sees.
 pub(super) struct Seen {
@@ -41,13 +45,15 @@ impl Seen {
         (own.is_some() || only.is_some()).then(|| Seen { only, own: own.unwrap_or_default() })
     }
 
-    fn shows(&self, key: &[u8]) -> bool {
-        self.is_wanted(key) && !self.own.keys.contains(key)
+    /// Whether others' row of a key is shown.
+    fn shows(&self, key: &[u8], reader: &mut Reader) -> oribi_types::Result<bool> {
+        Ok(self.is_wanted(key) && !self.own.has(key, reader)?)
     }
 
     fn is_wanted(&self, key: &[u8]) -> bool {
         self.only.as_ref().is_none_or(|narrowed| {
-            narrowed.only.as_ref().is_none_or(|only| only.contains(key)) && !narrowed.without.contains(key)
+            narrowed.only.as_ref().is_none_or(|only| only.contains(key))
+                && !narrowed.without.as_ref().is_some_and(|without| without.has(key))
         })
     }
 
@@ -61,6 +67,36 @@ impl Seen {
         }
         columns.arrange(projection, builder.finish()?, None)
     }
+
+    /// The next of the transaction's rows that are not in memory.
+    fn spilled_batch(
+        &self,
+        rows: &mut SpilledIter,
+        own: &OwnColumns,
+    ) -> oribi_types::Result<Option<RecordBatch>> {
+        let (stored, with_ts) = own.columns.stored(&own.projection);
+        let mut builder = BatchBuilder::new(&own.columns.schema, &stored, with_ts);
+        let mut bytes = 0;
+        while builder.rows() < BATCH_ROWS && bytes < BATCH_BYTES {
+            let Some((key, row)) = rows.next()? else { break };
+            // What is in memory came later.
+            let Some(row) = row.filter(|_| self.is_wanted(key) && !self.own.keys.contains(key)) else {
+                continue;
+            };
+            bytes += key.len() + row.len();
+            builder.push(key, row, Timestamp::MAX)?;
+        }
+        if builder.rows() == 0 {
+            return Ok(None);
+        }
+        own.columns.arrange(&own.projection, builder.finish()?, None).map(Some)
+    }
+}
+
+/// The columns of the transaction's rows that are wanted.
+struct OwnColumns {
+    columns: TableColumns,
+    projection: Vec<usize>,
 }
 
 /// `projection` with the columns of the key, which rows are hidden by.
@@ -78,7 +114,10 @@ pub(crate) struct OverlayExec {
     base: Arc<dyn ExecutionPlan>,
     /// For each column of the key, its place in the base's batches.
     key: Arc<[usize]>,
+    /// The transaction's rows in memory.
     own: RecordBatch,
+    /// Of the others, if there are some.
+    spilled: Option<Arc<OwnColumns>>,
     properties: Arc<PlanProperties>,
 }
 
@@ -99,11 +138,26 @@ impl OverlayExec {
         let projected = project_schema(&columns.arrow, Some(&projection.to_vec()))?;
         let properties = properties(&projected, &base);
         let schema = Arc::clone(&columns.schema);
-        Ok(OverlayExec { seen: Arc::new(seen), schema, base, key, own, properties })
+        let of_own = || OwnColumns { columns: columns.clone(), projection: projection.to_vec() };
+        let spilled = seen.own.spilled.is_some().then(|| Arc::new(of_own()));
+        Ok(OverlayExec { seen: Arc::new(seen), schema, base, key, own, spilled, properties })
+    }
+
+    /// The transaction's own rows.
+    fn own_rows(&self, schema: SchemaRef) -> SendableRecordBatchStream {
+        let own = stream::iter([Ok(self.own.clone())]);
+        let Some((columns, rows)) = self.spilled.clone().zip(self.seen.own.spilled.as_ref()) else {
+            return Box::pin(RecordBatchStreamAdapter::new(schema, own));
+        };
+        let (seen, mut rows) = (Arc::clone(&self.seen), rows.all());
+        let spilled = std::iter::from_fn(move || seen.spilled_batch(&mut rows, &columns).transpose());
+        let external = |e| DataFusionError::External(Box::new(e));
+        let spilled = stream::iter(spilled.map(move |batch| batch.map_err(external)));
+        Box::pin(RecordBatchStreamAdapter::new(schema, own.chain(spilled)))
     }
 
     /// The rows of a batch of the base that are to be seen, without columns that are not wanted.
-    fn shown(&self, batch: &RecordBatch) -> oribi_types::Result<RecordBatch> {
+    fn shown(&self, batch: &RecordBatch, reader: &mut Reader) -> oribi_types::Result<RecordBatch> {
         let (mut key, mut shown) = (Vec::new(), Vec::with_capacity(batch.num_rows()));
         for row in 0..batch.num_rows() {
             key.clear();
@@ -111,7 +165,7 @@ impl OverlayExec {
             let values =
                 columns.map(|(column, place)| value_at(batch.column(*place), column.column_type, row));
             key::encode_key(&self.schema, values, &mut key)?;
-            shown.push(self.seen.shows(&key));
+            shown.push(self.seen.shows(&key, reader)?);
         }
         let wanted: Vec<usize> = (0..self.own.num_columns()).collect();
         let wanted = batch.project(&wanted)?;
@@ -180,12 +234,12 @@ impl ExecutionPlan for OverlayExec {
             .then(|| self.base.execute(partition, context))
             .transpose()?
         else {
-            let own = stream::iter([Ok(self.own.clone())]);
-            return Ok(Box::pin(RecordBatchStreamAdapter::new(schema, own)));
+            return Ok(self.own_rows(schema));
         };
-        let overlay = self.clone();
+        let (overlay, mut reader) = (self.clone(), Reader::default());
         let shown = batches.map(move |batch| {
-            batch.and_then(|batch| overlay.shown(&batch).map_err(|e| DataFusionError::External(Box::new(e))))
+            let shown = overlay.shown(&batch?, &mut reader);
+            shown.map_err(|e| DataFusionError::External(Box::new(e)))
         });
         Ok(Box::pin(RecordBatchStreamAdapter::new(schema, shown)))
     }

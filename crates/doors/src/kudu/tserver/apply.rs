@@ -63,6 +63,9 @@ pub(super) fn apply(
     if may == May::WaitForNothing && needs_files(engine, &ops) {
         return Ok(Applied::NeedsFiles);
     }
+    if may != May::WaitForOthers && within.is_some_and(|within| within.transaction().is_full()) {
+        return Ok(Applied::NeedsTurn);
+    }
     let waits = may == May::WaitForOthers;
     let tally = RefCell::new(Tally::default());
     let mut decide = |i: usize, current: Option<RowVersion<'_>>, row: &mut Vec<u8>| {

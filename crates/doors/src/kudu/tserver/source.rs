@@ -4,12 +4,11 @@
 use super::spec::ScanSpec;
 use arrow::array::RecordBatch;
 use oribi_engine::{
-    Changes, Engine, FileScan, KeyRange, MemoryColumns, Obligation, RangeReader, RowSelection, RowVersion,
+    Engine, FileScan, KeyRange, MemoryColumns, Obligation, OwnRows, RangeReader, RowSelection, RowVersion,
     Snapshot, TabletScan,
 };
 use oribi_types::batch::BatchBuilder;
 use oribi_types::{Result, Timestamp};
-use std::iter::Peekable;
 use std::sync::Arc;
 
 /// Rows of a batch that is made of a range, of so many bytes at most, about; and those that are read at a time.
@@ -56,7 +55,7 @@ impl Source {
         }
         if let Some(own) = &spec.own {
             let keys = spec.keys.clone().unwrap_or_default();
-            let own = own.clone().into_iter().filter(|(key, _)| keys.contains(key)).collect();
+            let own = own.rows(&keys);
             let range = || engine.range(&spec.table, spec.tablet, keys, &spec.read, snapshot);
             let reader = spec.is_stored.then(range);
             return Ok(Source::Merged(Box::new(Merged::new(reader, own))));
@@ -108,7 +107,7 @@ impl Source {
             Source::Tablet(tablet) => tablet.obligation,
             Source::Range(reader) => reader.obligation(),
             Source::Merged(merged) => {
-                merged.reader.as_ref().map_or_else(Obligation::default, RangeReader::obligation)
+                merged.reader.as_ref().map_or(merged.obligation, RangeReader::obligation)
             }
         }
     }
@@ -119,13 +118,15 @@ pub(super) struct Merged {
     /// `None` if there are no others.
     reader: Option<RangeReader>,
     /// Those that were not come to.
-    own: Peekable<<Changes as IntoIterator>::IntoIter>,
+    own: OwnRows,
+    /// That of the reader, when it has ended.
+    obligation: Obligation,
     has_ended: bool,
 }
 
 impl Merged {
-    fn new(reader: Option<RangeReader>, own: Changes) -> Self {
-        Merged { reader, own: own.into_iter().peekable(), has_ended: false }
+    fn new(reader: Option<RangeReader>, own: OwnRows) -> Self {
+        Merged { reader, own, obligation: Obligation::default(), has_ended: false }
     }
 
     fn next(&mut self, spec: &ScanSpec) -> Result<Option<RecordBatch>> {
@@ -139,18 +140,27 @@ impl Merged {
             };
             let merge = |row: RowVersion<'_>| {
                 let mut is_changed = false;
-                while let Some((key, own)) = own.next_if(|(key, _)| **key <= *row.key) {
+                while let Some((key, own)) = own.next_up_to(Some(row.key))? {
                     is_changed = *key == *row.key;
                     own.map_or(Ok(()), |own| push(&key, &own, Timestamp::MAX))?;
                 }
                 if is_changed { Ok(()) } else { push(row.key, row.row, row.ts) }
             };
             let read = reader.as_mut().map_or(Ok(0), |reader| reader.read(ROWS_AT_ONCE, merge))?;
-            if read == 0 {
-                for (key, own) in own.by_ref().take(BATCH_ROWS) {
-                    own.map_or(Ok(()), |own| push(&key, &own, Timestamp::MAX))?;
+            if read > 0 {
+                continue;
+            }
+            // Behind the last that others see too.
+            if let Some(reader) = self.reader.take() {
+                self.obligation = reader.obligation();
+            }
+            match self.own.next_up_to(None)? {
+                Some((key, Some(row))) => {
+                    bytes += key.len() + row.len();
+                    builder.push(&key, &row, Timestamp::MAX)?;
                 }
-                self.has_ended = own.peek().is_none();
+                Some((_, None)) => {}
+                None => self.has_ended = true,
             }
         }
         if builder.rows() == 0 { Ok(None) } else { builder.finish().map(Some) }

@@ -54,6 +54,9 @@ pub struct SimpleQuery {
     /// Measure reads that are planned at each execution, of a row or of none, instead of reads by key
     #[arg(long, value_enum, conflicts_with_all = ["write", "delete"])]
     planned: Option<Planned>,
+    /// In one transaction, which does not end
+    #[arg(long, conflicts_with_all = ["concurrency", "planned"])]
+    in_block: bool,
     /// Measure deletes by key instead of reads; most find their row gone already
     #[arg(long)]
     delete: bool,
@@ -107,6 +110,9 @@ fn measure(
     }
     if command.flush {
         database.engine.flush(&database.engine.table("public", "cf")?)?;
+    }
+    if command.in_block {
+        runtime.block_on(workload::begin(database, session))?;
     }
     let new_client = |i| runtime.block_on(Client::new(command, database, session, i));
     let mut clients = (0..command.concurrency).map(new_client).collect::<Result<Vec<_>>>()?;

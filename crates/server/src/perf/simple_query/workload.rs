@@ -173,6 +173,7 @@ pub fn describe(command: &SimpleQuery) -> String {
         _ => "memtable",
     };
     let SimpleQuery { partitions, columns, concurrency, batch, .. } = command;
+    let what = if command.in_block { format!("{what} in a transaction") } else { what.to_owned() };
     format!(
         "{what}, {partitions} rows of {columns} columns in the {place}, {concurrency} at a time, batches of {batch}"
     )
@@ -206,6 +207,14 @@ pub async fn load(command: &SimpleQuery, database: &Database, session: &Arc<SqlS
         }
     }
     Ok(())
+}
+
+/// Begins the transaction that all of it is in.
+///
+/// # Errors
+/// Those of the statement.
+pub async fn begin(database: &Database, session: &Arc<SqlSession>) -> Result<()> {
+    finish(prepare(database, session, "begin").await?.execute(session, &[]).await).await.map(|_| ())
 }
 
 fn statement(command: &SimpleQuery) -> String {

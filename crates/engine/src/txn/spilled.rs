@@ -1,0 +1,273 @@
+//! What a transaction has changed and does not keep in memory: its write set beyond half of what a statement may be, in
+//! [runs](super::runs), and [hashes](super::many_locks) of the rows that it has locked.
+//!
+//! A write that finds the write set full puts all of it aside first. Which changes count is a matter of their numbers, so that
+//! undoing cuts runs off without a look into them. Rows stay locked then, unless all is undone. Who reads for the transaction looks into
+//! memory, then at the hashes, and into runs only if they have the row's.
+//!
+//! Transactions that are serializable, or have changed the catalog, put nothing aside: their commits compare and log rows. They have room
+//! in memory, or end with an error.
+
+use super::many_locks::ManyLocks;
+use super::runs::{Entry, Merge, ReadBlock, Run, RunView};
+use super::writes::Change;
+use super::{State, Transaction};
+use crate::catalog::Table;
+use crate::engine::Engine;
+use crate::tablet::{Tablet, TabletId};
+use crate::write::WriteOp;
+use oribi_types::Result;
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, HashMap};
+use std::path::PathBuf;
+use std::sync::Arc;
+
+/// Runs are in this folder of the engine's.
+pub(crate) const RUNS_DIR: &str = "transactions";
+
+#[derive(Clone)]
+pub(super) struct Spilled {
+    /// From the oldest on.
+    pub runs: Vec<RunView>,
+    /// Each definition for which rows were written.
+    pub tables: Vec<Arc<Table>>,
+    /// The tablets that have changed rows, with their generations then.
+    pub tablets: BTreeMap<TabletId, (Arc<Table>, Arc<Tablet>, u64)>,
+    pub locks: Arc<ManyLocks>,
+    /// How many changes were put aside, by table.
+    pub changes: HashMap<u64, usize>,
+    /// What it takes in memory, about.
+    pub bytes: usize,
+}
+
+/// What of a table a transaction had put aside at some moment.
+#[derive(Clone)]
+pub struct SpilledRows {
+    engine: Arc<Engine>,
+    table: Arc<Table>,
+    runs: Arc<[RunView]>,
+    locks: Arc<ManyLocks>,
+}
+
+impl Spilled {
+    fn new(locks: Arc<ManyLocks>) -> Self {
+        let (runs, tables) = (Vec::new(), Vec::new());
+        Spilled { runs, tables, tablets: BTreeMap::new(), locks, changes: HashMap::new(), bytes: 0 }
+    }
+
+    pub fn writes_to(&self, table: &Table) -> bool {
+        self.changes.contains_key(&table.rows_of())
+    }
+
+    /// What it has made of a key: the row, `None` if it has deleted it.
+    ///
+    /// # Errors
+    /// `Corrupt`; those of the file system.
+    #[allow(clippy::option_option, reason = "whether it was changed, and whether there is a row then")]
+    pub fn find(&self, engine: &Engine, table: &Table, key: &[u8]) -> Result<Option<Option<Vec<u8>>>> {
+        find((&self.runs, &self.locks), engine, table, key, &mut Reader::default())
+    }
+
+    /// What it has of a table now.
+    pub fn rows(&self, engine: &Arc<Engine>, table: &Arc<Table>) -> Option<SpilledRows> {
+        let rows = || SpilledRows {
+            engine: engine.clone(),
+            table: table.clone(),
+            runs: self.runs.clone().into(),
+            locks: self.locks.clone(),
+        };
+        self.writes_to(table).then(rows)
+    }
+
+    /// Undoes all but the first `len` changes.
+    pub fn truncate(&mut self, len: usize) {
+        let len = len as u64;
+        self.runs.retain(|view| view.run.first() < len);
+        self.runs.iter_mut().for_each(|view| view.below = view.below.min(len));
+    }
+
+    /// Puts changes aside, which come in the order of their numbers, from `first` on.
+    ///
+    /// # Errors
+    /// Those of the file system. Nothing has changed then.
+    pub fn put(&mut self, engine: &Engine, path: PathBuf, first: usize, changes: &[Change]) -> Result<()> {
+        let tablet = |change: &Change| change.table.tablet_of(&change.key).id;
+        let mut order: Vec<(TabletId, usize)> =
+            changes.iter().enumerate().map(|(n, change)| (tablet(change), n)).collect();
+        order.sort_unstable_by(|(a_tablet, a), (b_tablet, b)| {
+            let (a_key, b_key) = (&changes[*a].key, &changes[*b].key);
+            (a_tablet, a_key, Reverse(a)).cmp(&(b_tablet, b_key, Reverse(b)))
+        });
+        let entries = order.iter().map(|&(tablet, n)| {
+            let Change { key, row, seen, .. } = &changes[n];
+            Entry { tablet, key, number: (first + n) as u64, seen: *seen, row: row.as_deref() }
+        });
+        let run = Run::write(&engine.env, path, first as u64, entries)?;
+        self.runs.push(RunView { run: Arc::new(run), below: u64::MAX });
+        for change in changes {
+            *self.changes.entry(change.table.rows_of()).or_default() += 1;
+            if !self.tables.iter().any(|known| Arc::ptr_eq(known, &change.table)) {
+                self.tables.push(change.table.clone());
+            }
+            let tablet = change.table.tablet_of(&change.key);
+            let of_tablet = || (change.table.clone(), tablet.clone(), tablet.generation());
+            self.tablets.entry(tablet.id).or_insert_with(of_tablet);
+        }
+        Ok(())
+    }
+}
+
+/// What a look into runs leaves to the next.
+#[derive(Default)]
+pub struct Reader(Vec<ReadBlock>);
+
+#[allow(clippy::option_option, reason = "whether it was changed, and whether there is a row then")]
+fn find(
+    (runs, locks): (&[RunView], &ManyLocks),
+    engine: &Engine,
+    table: &Table,
+    key: &[u8],
+    reader: &mut Reader,
+) -> Result<Option<Option<Vec<u8>>>> {
+    let tablet = table.tablet_of(key);
+    if !locks.has(engine.index.key(tablet.generation(), key).hash) {
+        return Ok(None);
+    }
+    reader.0.resize_with(runs.len(), ReadBlock::default);
+    for (view, read) in runs.iter().zip(&mut reader.0).rev() {
+        if let Some(found) = view.find(tablet.id, key, read)? {
+            return Ok(Some(found));
+        }
+    }
+    Ok(None)
+}
+
+impl SpilledRows {
+    /// Whether it has changed the row of a key.
+    ///
+    /// # Errors
+    /// `Corrupt`; those of the file system.
+    pub fn has(&self, key: &[u8], reader: &mut Reader) -> Result<bool> {
+        Ok(find((&self.runs, &self.locks), &self.engine, &self.table, key, reader)?.is_some())
+    }
+
+    /// The rows of the table's tablets of these numbers, with keys from `from` on: tablet by tablet, in the order of their keys.
+    ///
+    /// # Errors
+    /// `Corrupt`; those of the file system.
+    pub fn rows(&self, tablets: impl IntoIterator<Item = usize>, from: &[u8]) -> SpilledIter {
+        let tablets = tablets.into_iter().map(|n| self.table.tablets[n].id).collect();
+        SpilledIter { runs: self.runs.clone(), tablets, from: from.into(), merge: None }
+    }
+
+    /// Those of all tablets.
+    pub fn all(&self) -> SpilledIter {
+        self.rows(0..self.table.tablets.len(), &[])
+    }
+}
+
+/// Rows that a transaction has put aside.
+pub struct SpilledIter {
+    runs: Arc<[RunView]>,
+    /// From the one that is read on.
+    tablets: std::collections::VecDeque<TabletId>,
+    from: Box<[u8]>,
+    merge: Option<Merge>,
+}
+
+impl SpilledIter {
+    /// The next key, and its row, `None` if it is deleted; `None` behind the last.
+    ///
+    /// # Errors
+    /// `Corrupt`; those of the file system.
+    #[allow(
+        clippy::type_complexity,
+        clippy::should_implement_trait,
+        reason = "what it lends ends with the next call"
+    )]
+    pub fn next(&mut self) -> Result<Option<(&[u8], Option<&[u8]>)>> {
+        loop {
+            let Some(&tablet) = self.tablets.front() else { return Ok(None) };
+            let merge = match &mut self.merge {
+                Some(merge) => merge,
+                None => self.merge.insert(Merge::from(&self.runs, tablet, &self.from)?),
+            };
+            if merge.next()? && merge.tablet == tablet {
+                break;
+            }
+            self.merge = None;
+            self.tablets.pop_front();
+        }
+        Ok(self.merge.as_ref().map(|merge| (&merge.key[..], merge.row.as_deref())))
+    }
+}
+
+impl State {
+    /// Why what it has cannot be put aside, if so.
+    pub(super) fn stays_in_memory(&self) -> Option<&'static str> {
+        if !self.catalogs.is_empty() {
+            return Some("one that changes the catalog");
+        }
+        self.reads.is_some().then_some("a serializable one")
+    }
+
+    /// Puts aside what is in memory.
+    fn spill(&mut self, engine: &Engine, id: u64) -> Result<()> {
+        let now_micros = engine.timeline.now_micros();
+        let many = self.many.get_or_insert_with(|| Arc::new(ManyLocks::new(id, now_micros)));
+        let spilled = self.spilled.get_or_insert_with(|| Spilled::new(many.clone()));
+        if !self.writes.changes().is_empty() {
+            spilled.put(engine, new_path(engine, id), self.writes.before(), self.writes.changes())?;
+        }
+        self.writes.pass();
+        self.move_locks(engine);
+        Ok(())
+    }
+
+    /// Has rows that are locked be among the many.
+    pub(super) fn move_locks(&mut self, engine: &Engine) {
+        let Some(many) = &self.many else { return };
+        engine.row_locks.move_to(many, &self.locked);
+        self.locked_before += std::mem::take(&mut self.locked).len();
+        self.locked_bytes = 0;
+        if let Some(spilled) = &mut self.spilled {
+            spilled.bytes = many.bytes() + spilled.runs.iter().map(|view| view.run.bytes()).sum::<usize>();
+        }
+    }
+}
+
+/// For the next run of a transaction.
+pub(super) fn new_path(engine: &Engine, id: u64) -> PathBuf {
+    engine.dir.join(RUNS_DIR).join(format!("{id}-{}", engine.manifest.next_id()))
+}
+
+impl Transaction {
+    /// Whether the next write puts aside first what there is: one that must not wait cannot.
+    pub fn is_full(&self) -> bool {
+        let state = self.state.lock();
+        state.bytes() > self.engine.options.statement_bytes_max / 2 && state.stays_in_memory().is_none()
+    }
+
+    /// Makes room for a write, if there is little. Whoever else has something to do with the transaction waits meanwhile.
+    ///
+    /// # Errors
+    /// Those of the file system.
+    pub(super) fn make_room(&self, ops: &[WriteOp<'_>]) -> Result<()> {
+        let bytes_max = self.engine.options.statement_bytes_max;
+        let bytes = |op: &WriteOp<'_>| {
+            super::writes::bytes_of_change(op.key, Some(op.row)) + super::LOCK_BYTES + op.key.len()
+        };
+        let mut state = self.state.lock();
+        let has_something = !state.writes.changes().is_empty() || !state.locked.is_empty();
+        let is_due = |state: &State| {
+            let in_memory = state.bytes();
+            in_memory > bytes_max / 2 || in_memory + ops.iter().map(bytes).sum::<usize>() > bytes_max
+        };
+        if state.ended || !has_something || !is_due(&state) || state.stays_in_memory().is_some() {
+            return Ok(());
+        }
+        state.spill(&self.engine, self.id)?;
+        state.reserved.clear();
+        state.reserve(&self.engine, 0)
+    }
+}
