@@ -461,7 +461,7 @@ pub(crate) fn default_value(spec: &ColumnSpec, expr: &Expr) -> Result<Value, Sql
 }
 
 /// A column of a table that is not there yet, to compile values for.
-fn pseudo_column(name: &str, column_type: ColumnType) -> Column {
+pub(crate) fn pseudo_column(name: &str, column_type: ColumnType) -> Column {
     Column {
         id: 0,
         name: name.to_owned(),
