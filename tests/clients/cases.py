@@ -22,8 +22,8 @@ def named(sources, pattern):
     return [(source.stem, name) for source in sorted(sources) for name in re.findall(pattern, source.read_text())]
 
 
-def java(folder, jars, sources, *arguments):
-    """The command that runs the class `Cases` of `sources`, which are compiled into `folder`."""
+def java(folder, jars, sources, *arguments, program="Cases"):
+    """The command that runs a class of `sources`, which are compiled into `folder`."""
     classes = folder / "classes"
     path = ":".join(map(str, [*jars, classes]))
     files = [*JAVA_SOURCES.glob("*.java"), *sources.rglob("*.java")]
@@ -31,7 +31,7 @@ def java(folder, jars, sources, *arguments):
         ["javac", "-proc:none", "-d", classes, "-cp", path, *files], capture_output=True, text=True
     )
     assert compiled.returncode == 0, compiled.stderr
-    return ["java", "-XX:TieredStopAtLevel=1", "-cp", path, "Cases", *arguments]
+    return ["java", "-XX:TieredStopAtLevel=1", "-cp", path, program, *arguments]
 
 
 def go(folder, source, *arguments):
