@@ -387,7 +387,7 @@ impl Plan {
             Plan::Copy(copy) => Box::pin(copy.execute(run)).await,
             Plan::Ddl(ddl) => match run.session.transaction() {
                 TransactionStatus::Idle => Box::pin(ddl.execute(run)).await,
-                _ if !ddl.stands_alone(run.session) => Box::pin(ddl.execute(run)).await,
+                _ if !ddl.stands_alone(run) => Box::pin(ddl.execute(run)).await,
                 _ if run.session.modes().implicit => {
                     Box::pin(block::end_series(run.query, run.session, true)).await?;
                     let executed = Box::pin(ddl.execute(run)).await;
