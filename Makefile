@@ -64,7 +64,7 @@ $(JARS)/ready: tests/clients/jars.txt scripts/prepare-jars
 	scripts/prepare-jars $(JARS)
 	touch $@
 
-$(GO_MODULES)/ready: tests/clients/couchbase-go/go.mod tests/clients/couchbase-go/go.sum scripts/prepare-go
+$(GO_MODULES)/ready: $(wildcard tests/clients/*-go/go.mod tests/clients/*-go/go.sum) scripts/prepare-go
 	scripts/prepare clients
 	scripts/prepare-go $(GO_MODULES)
 	touch $@

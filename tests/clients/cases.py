@@ -1,5 +1,6 @@
 """Programs of a client that is not Python's: a process runs named cases against a server under test."""
 
+import os
 import pathlib
 import queue
 import re
@@ -10,6 +11,8 @@ from conftest import DIES_WITH_US
 
 # What no case takes: one that gets no answer ends by the client's own limits, two minutes at most.
 SECONDS_MAX = 300
+CACHE = pathlib.Path(os.environ.get("CACHE", pathlib.Path.home() / ".cache/oribi"))
+GO_MODULES = pathlib.Path(os.environ.get("GO_MODULES", CACHE / "go"))
 # What the programs of all Java clients share.
 JAVA_SOURCES = pathlib.Path(__file__).parent / "java"
 
@@ -19,8 +22,8 @@ def named(sources, pattern):
     return [(source.stem, name) for source in sorted(sources) for name in re.findall(pattern, source.read_text())]
 
 
-def java(folder, jars, sources, *arguments):
-    """The command that runs the class `Cases` of `sources`, which are compiled into `folder`."""
+def java(folder, jars, sources, *arguments, program="Cases"):
+    """The command that runs a class of `sources`, which are compiled into `folder`."""
     classes = folder / "classes"
     path = ":".join(map(str, [*jars, classes]))
     files = [*JAVA_SOURCES.glob("*.java"), *sources.rglob("*.java")]
@@ -28,7 +31,24 @@ def java(folder, jars, sources, *arguments):
         ["javac", "-proc:none", "-d", classes, "-cp", path, *files], capture_output=True, text=True
     )
     assert compiled.returncode == 0, compiled.stderr
-    return ["java", "-XX:TieredStopAtLevel=1", "-cp", path, "Cases", *arguments]
+    return ["java", "-XX:TieredStopAtLevel=1", "-cp", path, program, *arguments]
+
+
+def go(folder, source, *arguments):
+    """The command that runs the program in `source`, built with the modules that `make clients` fetched, and no others."""
+    program = folder / source.name
+    environment = os.environ | {
+        "GOTOOLCHAIN": "local",
+        "GOFLAGS": "-mod=readonly -modcacherw",
+        "GOPROXY": "off",
+        "GOMODCACHE": str(GO_MODULES / "modules"),
+        "GOCACHE": str(GO_MODULES / "built"),
+    }
+    built = subprocess.run(
+        ["go", "build", "-o", program, "."], cwd=source, env=environment, capture_output=True, text=True
+    )
+    assert built.returncode == 0, built.stderr
+    return [program, *arguments]
 
 
 def java_cases(sources):

@@ -201,6 +201,20 @@ test('replicas are the document itself', async () => {
 
 // The server refuses each scan. The SDK looks at "cancelled" before it looks for the refusal that cancelled the scan,
 // so it tells an application that asks too late that the scan has ended; it never has documents.
+test('transactions are refused and leave nothing', async () => {
+  await collection.upsert('n13', { n: 1 })
+  const transactions = cluster.transactions()
+  const refused = (work) => assert.rejects(transactions.run(work), (error) => {
+    assert.equal(error.constructor.name, 'TransactionFailedError')
+    assert.match(String(error.cause), /unsupported_operation/)
+    return true
+  })
+  await refused(async (attempt) => attempt.replace(await attempt.get(collection, 'n13'), { n: 2 }))
+  await refused((attempt) => attempt.insert(collection, 'n14', { n: 3 }))
+  assert.deepEqual((await collection.get('n13')).content, { n: 1 })
+  assert.equal((await collection.exists('n14')).exists, false)
+})
+
 test('scans are refused', async () => {
   const scan = async () => assert.deepEqual(await collection.scan(new couchbase.PrefixScan('n')), [])
   let refusal

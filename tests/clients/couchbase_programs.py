@@ -2,14 +2,11 @@
 
 import os
 import pathlib
-import subprocess
 
 import cases as programs
 
 HERE = pathlib.Path(__file__).parent
-CACHE = pathlib.Path(os.environ.get("CACHE", pathlib.Path.home() / ".cache/oribi"))
-JARS = pathlib.Path(os.environ.get("JARS", CACHE / "jars"))
-GO_MODULES = pathlib.Path(os.environ.get("GO_MODULES", CACHE / "go"))
+JARS = pathlib.Path(os.environ.get("JARS", programs.CACHE / "jars"))
 JAVA_SDK = ["java-client-3.11.0", "core-io-3.11.0", "reactor-core-3.6.9", "reactive-streams-1.0.4", "slf4j-api-1.7.36"]
 GO, JAVA = HERE / "couchbase-go", HERE / "couchbase-java"
 
@@ -23,18 +20,7 @@ def java_cases():
 
 
 def go_command(folder, *arguments):
-    """The program, with the modules that `make clients` fetched, and no others."""
-    program = folder / "couchbase-go"
-    environment = os.environ | {
-        "GOTOOLCHAIN": "local",
-        "GOFLAGS": "-mod=readonly -modcacherw",
-        "GOPROXY": "off",
-        "GOMODCACHE": str(GO_MODULES / "modules"),
-        "GOCACHE": str(GO_MODULES / "built"),
-    }
-    built = subprocess.run(["go", "build", "-o", program, "."], cwd=GO, env=environment, capture_output=True, text=True)
-    assert built.returncode == 0, built.stderr
-    return [program, *arguments]
+    return programs.go(folder, GO, *arguments)
 
 
 def java_command(folder, *arguments):

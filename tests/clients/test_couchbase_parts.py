@@ -189,6 +189,20 @@ def test_extended_attributes_of_users_are_refused_by_name(collection, key):
     assert value(collection, key) == {"a": 1}
 
 
+def test_transactions_are_refused_at_once_and_leave_nothing(cluster, collection, key):
+    new = key + "-new"
+    cas = collection.upsert(key, {"a": 1}).cas
+    for what in (
+        lambda context: context.replace(context.get(collection, key), {"a": 2}),
+        lambda context: context.remove(context.get(collection, key)),
+        lambda context: context.insert(collection, new, {"a": 3}),
+    ):
+        with pytest.raises(ex.TransactionFailed, match="unsupported_operation"):
+            cluster.transactions.run(what)
+    assert collection.get(key).cas == cas and value(collection, key) == {"a": 1}
+    assert not collection.exists(new).exists
+
+
 def test_replicas_are_the_document_itself(collection, key):
     collection.upsert(key, {"a": 1})
     assert collection.lookup_in_any_replica(key, [sd.get("a")]).content_as[int](0) == 1

@@ -1,5 +1,5 @@
-"""Transactions over SQL, and changes through the memcached door, of the same lists at the same time, with the server killed
-now and then: what each saw is explained by the isolation that it asked for.
+"""Transactions over SQL and over Kudu's client, and changes through the memcached door, of the same lists at the same time, with the
+server killed now and then: what each saw is explained by the isolation that it asked for.
 
 HISTORIES=500 for the long run; SEED to begin elsewhere.
 """
@@ -14,16 +14,17 @@ import psycopg
 import pytest
 from conftest import Server
 from isolation import ABORTED, COMMITTED, READ_COMMITTED, SERIALIZABLE, SNAPSHOT, UNKNOWN, Transaction, anomalies
+from kudu_java import Histories as KuduClients
 from psycopg import errors
 from pymemcache.client.base import Client as Memcached
 from pymemcache.exceptions import MemcacheServerError, MemcacheUnexpectedCloseError
 
-HISTORIES = int(os.environ.get("HISTORIES", 12))
+HISTORIES = int(os.environ.get("HISTORIES", 16))
 SEED = int(os.environ.get("SEED", 0))
 LISTS = 4
 CLIENTS = 6
 TRANSACTIONS = 12
-KILL_EVERY = 4  # histories
+KILL_EVERY = 3  # histories of a kind
 
 ISOLATION = {READ_COMMITTED: "read committed", SNAPSHOT: "repeatable read", SERIALIZABLE: "serializable"}
 
@@ -34,7 +35,7 @@ APPEND = {
     TABLE: [
         "update lists set v = v || %(value)s where k = %(key)s",
         "update lists set v = v || %(value)s where k + 0 = %(key)s",
-        "insert into lists values (%(key)s, %(value)s) on conflict (k) do update set v = lists.v || excluded.v",
+        "insert into lists (k, v) values (%(key)s, %(value)s) on conflict (k) do update set v = lists.v || excluded.v",
     ],
     BUCKET: [
         "update default.kv set value = convert_to(convert_from(value, 'UTF8') || %(value)s, 'UTF8') where key = %(key)s::bytea",
@@ -72,7 +73,7 @@ class Client(threading.Thread):
 
     def __init__(self, history, number):
         super().__init__()
-        self.history, self.server = history, history.server
+        self.history, self.server, self.number = history, history.server, str(number)
         self.random = random.Random(f"{history.name} {number}")
         self.transactions, self.failure = [], None
 
@@ -191,6 +192,53 @@ class KeyValueClient(Client):
         transaction.outcome = COMMITTED
 
 
+class KuduClient(Client):
+    """Kudu's client, whose transactions change rows, and see what others have committed: it locks what it reads in one. Or it looks at
+    all lists of a moment, by itself."""
+
+    def execute(self, transaction):
+        if self.random.random() < 0.2 and TABLE in self.history.tables:
+            return self.look(transaction)
+        if self.ask("begin")[0] == "begun" and self.steps(transaction):
+            if self.random.random() < 0.1:
+                self.ask("rollback")
+                return
+            transaction.outcome = UNKNOWN
+            if self.ask("commit")[0] == "committed":
+                transaction.outcome = COMMITTED
+
+    def ask(self, command):
+        answer = self.history.kudu.ask(self.number, command)
+        if answer[0] in ("aborted", "unknown"):
+            self.history.wait_for_server()
+        return answer
+
+    def steps(self, transaction):
+        """False once one was not made; the transaction is over then."""
+        for _ in range(self.random.randint(1, 4)):
+            table, key = self.choose()
+            name = key.decode() if table == BUCKET else key
+            value = self.history.numbers.next()
+            does = self.random.choice(["append", "read"])
+            said, text = self.ask(f"{does} {table} {name} {value}")
+            if said != "is":
+                return False
+            transaction.steps.append(("read", (table, key), values(text)))
+            if does == "append":
+                transaction.steps.append(("append", (table, key), value))
+        return True
+
+    def look(self, transaction):
+        keys = self.history.keys[TABLE]
+        said, rows = self.ask(f"scan {TABLE} {keys[0]} {keys[-1]}")
+        if said == "rows":
+            for row in rows.split():
+                key, text = row.split("=")
+                transaction.steps.append(("read", (TABLE, int(key)), values(text)))
+            assert len(transaction.steps) == LISTS, (self.history.name, rows)
+            transaction.outcome = COMMITTED
+
+
 def values(text):
     text = text if isinstance(text, str) else bytes(text).decode()
     return [int(value) for value in text.split(",")[1:]]
@@ -199,8 +247,9 @@ def values(text):
 class History:
     """Clients of lists that are their own, until each has made its transactions."""
 
-    def __init__(self, server, number, level, tables, kinds, kill):
-        self.server, self.name, self.level, self.tables = server, f"{SEED} {number}", level, tables
+    def __init__(self, server, kudu, number, level, tables, kinds, kill):
+        self.server, self.kudu = server, kudu
+        self.name, self.level, self.tables = f"{SEED} {number}", level, tables
         self.keys = {TABLE: [10 * number + i for i in range(LISTS)], BUCKET: [b"%06d" % (10 * number + i) for i in range(LISTS)]}
         self.numbers = Numbers()
         self.done, self.lock = 0, threading.Condition()
@@ -233,7 +282,7 @@ class History:
     def make_lists(self):
         with self.server.sql() as db:
             for key in self.keys[TABLE]:
-                db.execute("insert into lists values (%s, '')", [key])
+                db.execute("insert into lists (k, v) values (%s, '')", [key])
         with contextlib.closing(self.server.memcached()) as cache:
             for key in self.keys[BUCKET]:
                 assert cache.set(key, b"", noreply=False)
@@ -259,22 +308,31 @@ KINDS = {
     "sql over two tables": ([TABLE, BUCKET], [SqlClient]),
     "key-value": ([BUCKET], [KeyValueClient]),
     "mixed": ([TABLE, BUCKET], [SqlClient, SqlClient, KeyValueClient]),
+    "kudu": ([TABLE], [KuduClient]),
+    "kudu and sql": ([TABLE, BUCKET], [KuduClient, SqlClient]),
+    "kudu and key-value": ([BUCKET], [KuduClient, KeyValueClient]),
+    "all": ([TABLE, BUCKET], [SqlClient, KuduClient, KeyValueClient]),
 }
 
 
 @pytest.mark.parametrize("level", ISOLATION)
 def test_histories_are_isolated(folder, level):
     server = Server(folder / "data")
+    # Started again, it is where Kudu's clients look for it.
+    server.flags = [f"--{door}=127.0.0.1:{server.ports[door]}" for door in ("kudu-master", "kudu-tserver")]
     with server.sql() as db:
-        db.execute("create table lists (k int primary key, v text not null) partition by hash (k) partitions 2")
+        columns = "k int primary key, v text not null, touched bigint"
+        db.execute(f"create table lists ({columns}) partition by hash (k) partitions 2")
+    kudu = KuduClients(server, folder)
     outcomes = []
     for number in range(HISTORIES):
         tables, kinds = KINDS[list(KINDS)[number % len(KINDS)]]
         kill = number // len(KINDS) % KILL_EVERY == 1
-        history = History(server, number, level, tables, kinds, kill)
+        history = History(server, kudu, number, level, tables, kinds, kill)
         transactions, found = history.run()
         assert found == [], (f"SEED={SEED}", number, found)
         outcomes += [transaction.outcome for transaction in transactions]
+    kudu.close()
     assert server.stop() == 0, server.log_text()
     print({outcome: outcomes.count(outcome) for outcome in set(outcomes)})
     # The histories are worth something: transactions were committed, and met others.

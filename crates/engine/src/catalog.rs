@@ -352,9 +352,22 @@ pub enum CatalogChange {
 pub enum Alteration {
     AddColumn(ColumnSpec),
     DropColumn(String),
-    RenameColumn { from: String, to: String },
-    SetDefault { column: String, default: Option<Value> },
-    SetAttributes { column: String, attributes: Attributes },
-    Rename { to: String },
+    RenameColumn {
+        from: String,
+        to: String,
+    },
+    /// The column takes null from now on.
+    DropNotNull(String),
+    SetDefault {
+        column: String,
+        default: Option<Value>,
+    },
+    SetAttributes {
+        column: String,
+        attributes: Attributes,
+    },
+    Rename {
+        to: String,
+    },
     SetOptions(TableOptions),
 }

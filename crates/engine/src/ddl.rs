@@ -375,6 +375,7 @@ fn alter_definition(catalog: &Catalog, definition: &mut TableDefinition, change:
         Alteration::RenameColumn { from, to } => {
             definition.schema = definition.schema.with_renamed(from, to)?;
         }
+        Alteration::DropNotNull(column) => definition.schema = definition.schema.with_null_in(column)?,
         Alteration::SetDefault { column, default } => {
             definition.schema = definition.schema.with_default(column, default.clone())?;
         }

@@ -168,6 +168,22 @@ fn client_ids_have_1_to_64_bytes() {
 }
 
 #[test]
+fn no_client_speaks_for_a_transaction() {
+    let (_, _, engine, table) = fresh(1, Durability::Sync);
+    let number = engine.begin_kept("owner", None).unwrap();
+    let of_transaction = [b"transaction ".as_slice(), &number.to_be_bytes()].concat();
+    for client in [of_transaction.as_slice(), b"transactions"] {
+        let request = Request { client, sequence: 1, first_incomplete: 2 };
+        let refused = count(&engine, &table, &request, 1).err().unwrap();
+        assert_eq!(refused.kind(), ErrorKind::Invalid);
+        assert!(engine.tracked(&request).is_err() && engine.begin_kept("owner", Some(&request)).is_err());
+    }
+    assert_eq!(get(&engine, &table, 1), None);
+    let request = Request { client: b"transaction 7", sequence: 1, first_incomplete: 1 };
+    assert!(count(&engine, &table, &request, 1).is_ok());
+}
+
+#[test]
 fn of_two_that_send_a_request_at_once_one_applies_it_and_both_are_answered() {
     let (_, _, engine, table) = fresh(1, Durability::Sync);
     let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();

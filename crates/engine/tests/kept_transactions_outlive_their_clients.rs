@@ -163,9 +163,14 @@ fn a_write_that_fails_takes_nothing_from_those_beside_it() {
                 for k in (0..WRITES).map(|i| i * WRITERS + writer) {
                     // Of two rows one is locked by another: neither is written.
                     let within = statement(engine, id);
-                    let (error, blocked) =
-                        put_in(engine, table, &within, None, &[k + 10_000, -1], b"").unwrap_err();
-                    assert!(error == ErrorKind::WouldBlock && blocked.is_some());
+                    let refused = loop {
+                        match put_in(engine, table, &within, None, &[k + 10_000, -1], b"") {
+                            // Another writer has its latch.
+                            Err((ErrorKind::WouldBlock, None)) => std::thread::yield_now(),
+                            refused => break refused.unwrap_err(),
+                        }
+                    };
+                    assert!(refused.0 == ErrorKind::WouldBlock && refused.1.is_some());
                     while let Err((ErrorKind::WouldBlock, None)) =
                         put_in(engine, table, &within, None, &[k], b"")
                     {
@@ -179,6 +184,24 @@ fn a_write_that_fails_takes_nothing_from_those_beside_it() {
     commit(&engine, id).unwrap();
     let expected = (0..WRITERS * WRITES).map(|k| (k, "in")).collect::<Vec<_>>();
     assert_eq!(scan_now(&engine, &table), model(&expected));
+    engine.close().unwrap();
+}
+
+#[test]
+fn of_an_abort_beside_a_commit_one_comes_true() {
+    let (_, _, engine, table) = fresh(2, Durability::Periodic(100));
+    for k in 0..200 {
+        let id = engine.begin_kept("ada", None).unwrap();
+        insert(&engine, &table, id, &[k]);
+        let (committed, aborted) = std::thread::scope(|scope| {
+            let abort = scope.spawn(|| engine.abort(id, "a test"));
+            (commit(&engine, id), abort.join().unwrap())
+        });
+        assert_ne!(committed.is_ok(), aborted.is_ok(), "{committed:?} {aborted:?}");
+        let is_told = matches!(engine.state_of(id).unwrap(), TransactionState::Committed(..));
+        let is_there = get(&engine, &table, k).is_some();
+        assert_eq!((is_told, is_there), (committed.is_ok(), committed.is_ok()));
+    }
     engine.close().unwrap();
 }
 

@@ -1,7 +1,7 @@
 //! `ALTER TABLE`: changes of a table that exists, all or none.
 
 use crate::ddl::{change, check_column_count, column_spec, default_value};
-use crate::dml::{Run, qualified};
+use crate::dml::{self, Run, qualified};
 use crate::error::{invalid, unsupported};
 use crate::options;
 use crate::syntax::fold;
@@ -69,7 +69,9 @@ impl Altered<'_> {
                     _ => return Err(unsupported("moving a table to another schema")),
                 }
             }
-            AlterTableOperation::AlterColumn { column_name, op } => self.set_default(column_name, op)?,
+            AlterTableOperation::AlterColumn { column_name, op } => {
+                return self.alter_column(column_name, op);
+            }
             AlterTableOperation::SetOptionsParens { options } => self.set_options(options)?,
             other => return Err(unsupported(&format!("ALTER TABLE {other}"))),
         }))
@@ -112,18 +114,29 @@ impl Altered<'_> {
         }
     }
 
-    fn set_default(&self, column: &Ident, change: &AlterColumnOperation) -> Result<Alteration, SqlError> {
+    fn alter_column(
+        &self,
+        column: &Ident,
+        change: &AlterColumnOperation,
+    ) -> Result<Option<Alteration>, SqlError> {
         let column = self.existing(column)?;
+        let position = self.schema.position(&column).expect("the column is known");
         let default = match change {
+            AlterColumnOperation::DropNotNull => return Ok(Some(Alteration::DropNotNull(column))),
+            // Of another length, maybe, which is not enforced.
+            AlterColumnOperation::SetDataType { data_type, using: None, .. }
+                if dml::column_type(data_type)? == self.schema.columns()[position].column_type =>
+            {
+                return Ok(None);
+            }
             AlterColumnOperation::DropDefault => None,
             AlterColumnOperation::SetDefault { value } => {
-                let position = self.schema.position(&column).expect("the column is known");
                 let spec = ColumnSpec::new(&column, self.schema.columns()[position].column_type);
                 Some(default_value(&spec, value)?).filter(|value| !value.is_null())
             }
             other => return Err(unsupported(&format!("ALTER COLUMN {other}"))),
         };
-        Ok(Alteration::SetDefault { column, default })
+        Ok(Some(Alteration::SetDefault { column, default }))
     }
 
     fn set_options(&self, options: &[SqlOption]) -> Result<Alteration, SqlError> {

@@ -324,8 +324,12 @@ pub(crate) async fn wait_for_row(
         return Ok(());
     };
     let until = *patience.0.get_or_insert_with(|| Instant::now() + limit);
-    let timed_out = |_| invalid(LOCKED, "canceling statement due to lock timeout");
-    timeout_at(until, wait.over()).await.map_err(timed_out)
+    timeout_at(until, wait.over()).await.map_err(|_| lock_timed_out())
+}
+
+/// Of a statement that has waited as long as the session's `lock_timeout` says.
+pub(crate) fn lock_timed_out() -> SqlError {
+    invalid(LOCKED, "canceling statement due to lock timeout")
 }
 
 /// Undoes what a statement has changed in its block, unless it came to its end.

@@ -33,7 +33,7 @@ use datafusion::physical_plan::{ExecutionPlan, collect};
 use datafusion::prelude::{SessionConfig, SessionContext};
 use oribi_engine::{Catalog, Engine, LockedRows, Snapshot, Table};
 use oribi_env::Priority;
-use oribi_session::sql::{RowStream, SqlError, SqlSession};
+use oribi_session::sql::{AdvisoryLocks, CursorRows, RowStream, SqlError, SqlSession, Suspended};
 use oribi_types::{Error, Result};
 use std::collections::{BTreeSet, HashSet};
 use std::path::{Path, PathBuf};
@@ -76,6 +76,8 @@ pub struct QueryEngine {
     engine: Arc<Engine>,
     /// Statements that read before they write take turns here.
     writers: Writers,
+    advisory: Arc<AdvisoryLocks>,
+    cursors: Arc<Suspended<CursorRows>>,
     runtime: Arc<QueryRuntime>,
     unread: Arc<Unread>,
     /// Functions, rules and configuration.
@@ -102,6 +104,8 @@ impl QueryEngine {
             engine,
             unread,
             writers: Writers::default(),
+            advisory: Arc::default(),
+            cursors: Suspended::new(),
             runtime,
             states: States::new(base),
             file_tables: options.file_tables,
@@ -116,6 +120,15 @@ impl QueryEngine {
 
     pub(crate) fn writers(&self) -> &Writers {
         &self.writers
+    }
+
+    pub(crate) fn advisory(&self) -> &Arc<AdvisoryLocks> {
+        &self.advisory
+    }
+
+    /// What cursors have to give.
+    pub(crate) fn cursors(&self) -> &Arc<Suspended<CursorRows>> {
+        &self.cursors
     }
 
     pub(crate) fn engine(&self) -> &Arc<Engine> {

@@ -6,6 +6,7 @@
 //! cancelled; others see the table meanwhile, and a process killed in between leaves it empty.
 
 use crate::alter;
+use crate::catalog::find_table;
 use crate::context::QueryEngine;
 use crate::dml::{
     self, Constant, ParameterTypes, Parameters, RowSink, Run, Scope, SourceQuery, column_type, qualified,
@@ -106,14 +107,17 @@ impl Ddl {
     }
 
     /// Whether it is no part of a transaction: it is executed by itself, if it may be.
-    pub(crate) fn stands_alone(&self, session: &SqlSession) -> bool {
+    pub(crate) fn stands_alone(&self, run: Run<'_>) -> bool {
+        let Run { session, query, .. } = run;
         match self {
             // Of a series: it may be of any size.
             Ddl::CreateTable { query: Some(_), .. } => session.modes().implicit,
             Ddl::AlterTable { partition, .. } => partition.is_some(),
             Ddl::Truncate { names, .. } => names.iter().any(|name| {
                 let (schema, name) = qualified(name).unwrap_or_default();
-                (schema.as_deref(), name.as_str()) == (Some(DEFAULT_BUCKET.0), DEFAULT_BUCKET.1)
+                let catalog = session.catalog(query.engine());
+                let table = find_table(&catalog, session, schema.as_deref(), &name);
+                table.is_some_and(|table| (table.schema_name(), table.name()) == DEFAULT_BUCKET)
             }),
             _ => false,
         }
@@ -461,7 +465,7 @@ pub(crate) fn default_value(spec: &ColumnSpec, expr: &Expr) -> Result<Value, Sql
 }
 
 /// A column of a table that is not there yet, to compile values for.
-fn pseudo_column(name: &str, column_type: ColumnType) -> Column {
+pub(crate) fn pseudo_column(name: &str, column_type: ColumnType) -> Column {
     Column {
         id: 0,
         name: name.to_owned(),

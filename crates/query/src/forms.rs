@@ -1,11 +1,16 @@
 //! Forms of PostgreSQL that sqlparser does not read, as forms that it reads: `TABLE t`, `trim(both from x)` and the like are
 //! written anew in a statement's tokens, before it is parsed; operators are read where they stand.
+//!
+//! `FETCH` and `MOVE` are written with all of the words that may be left out; a `MOVE` is a `FETCH … INTO` what nothing else is fetched into.
 
 use self::Seen::{Close, Open, Other, Word};
 use crate::error::unsupported;
 use crate::pg_catalog::call;
 use crate::precedence::{Parse, Postgres};
-use datafusion::sql::sqlparser::ast::{BinaryOperator, Expr, Value, ValueWithSpan, visit_expressions};
+use crate::syntax::syntax_error;
+use datafusion::sql::sqlparser::ast::{
+    BinaryOperator, Expr, ObjectName, Value, ValueWithSpan, visit_expressions,
+};
 use datafusion::sql::sqlparser::dialect::{Dialect, Precedence};
 use datafusion::sql::sqlparser::keywords::Keyword as K;
 use datafusion::sql::sqlparser::parser::{Parser, ParserError};
@@ -21,6 +26,10 @@ pub(crate) fn rewrite(tokens: &mut Vec<TokenWithSpan>) -> Result<(), (SqlError, 
     let is_code = |t: &TokenWithSpan| !matches!(t.token, Token::Whitespace(_));
     let code: Vec<usize> = (0..tokens.len()).filter(|at| is_code(&tokens[*at])).collect();
     let seen: Vec<Seen> = code.iter().map(|at| Seen::of(&tokens[*at].token)).collect();
+    let moves = code.first().is_some_and(|at| is_word(&tokens[*at].token, MOVED));
+    if moves || matches!(seen.first(), Some(Word(K::FETCH))) {
+        return write_fetch(tokens, &code, &seen, moves);
+    }
     let mut tables = Vec::new();
     for n in 0..seen.len() {
         let superfluous = match &seen[n..] {
@@ -72,6 +81,70 @@ impl Seen {
             _ => Other,
         }
     }
+}
+
+/// What a `MOVE` fetches into.
+const MOVED: &str = "move";
+
+/// Whether a `FETCH … INTO` was written as `MOVE`.
+pub(crate) fn is_moved(into: &ObjectName) -> bool {
+    into.to_string() == MOVED
+}
+
+fn is_word(token: &Token, word: &str) -> bool {
+    matches!(token, Token::Word(found) if found.quote_style.is_none() && found.value.eq_ignore_ascii_case(word))
+}
+
+/// `FETCH c`, `FETCH FORWARD FROM c`, `MOVE 5 c` as `FETCH NEXT FROM c`, `FETCH FORWARD 1 FROM c`, `FETCH 5 FROM c INTO move`.
+fn write_fetch(
+    tokens: &mut Vec<TokenWithSpan>,
+    code: &[usize],
+    seen: &[Seen],
+    moves: bool,
+) -> Result<(), (SqlError, usize)> {
+    if let Some(at) = seen.iter().position(|seen| matches!(seen, Word(K::INTO))) {
+        return Err((syntax_error("syntax error at or near \"INTO\""), code[at]));
+    }
+    let numbers: Vec<bool> = code.iter().map(|at| matches!(tokens[*at].token, Token::Number(..))).collect();
+    let is_number = |n: usize| numbers.get(n).is_some_and(|is_number| *is_number);
+    let mut missing: Vec<(usize, Token)> = Vec::new();
+    let is_last = |n: usize| n + 1 >= code.len();
+    let direction_end = match seen.get(1) {
+        Some(Word(K::FORWARD | K::BACKWARD)) if !is_last(1) => match seen.get(2) {
+            Some(Word(K::ALL)) if !is_last(2) => 3,
+            _ if is_number(2) => 3,
+            _ => {
+                missing.push((2, Token::Number("1".to_owned(), false)));
+                2
+            }
+        },
+        Some(Word(K::ABSOLUTE | K::RELATIVE)) if !is_last(1) => 3,
+        Some(Other) if tokens[code[1]].token == Token::Minus && is_number(2) => {
+            tokens[code[1]].token = Token::make_keyword("BACKWARD");
+            3
+        }
+        Some(Word(K::NEXT | K::PRIOR | K::FIRST | K::LAST | K::ALL)) if !is_last(1) => 2,
+        _ if is_number(1) => 2,
+        _ => {
+            missing.push((1, Token::make_keyword("NEXT")));
+            1
+        }
+    };
+    if !matches!(seen.get(direction_end), Some(Word(K::FROM | K::IN))) {
+        missing.push((direction_end, Token::make_keyword("FROM")));
+    }
+    if moves {
+        missing.push((code.len(), Token::make_keyword("INTO")));
+        missing.push((code.len(), Token::make_word(MOVED, None)));
+        tokens[code[0]].token = Token::make_keyword("FETCH");
+    }
+    let (span, end) = (tokens[code[0]].span, tokens.len());
+    // From the last on, and of those at one place the last first, so that places stay what they were.
+    for (n, token) in missing.into_iter().rev() {
+        let at = code.get(n).copied().unwrap_or(end);
+        tokens.insert(at, TokenWithSpan { token, span });
+    }
+    Ok(())
 }
 
 /// Whether a query may follow: the `TABLE` of `CREATE TABLE t` begins none.

@@ -5,12 +5,14 @@
 //! yield to the serving threads ([`runtime`]), within the memory that the engine has left ([`memory`]). Key lookups never
 //! come this far: they are recognised from the syntax tree and answered by the engine directly ([`point`]).
 
+mod advisory;
 mod alter;
 mod block;
 mod carried;
 mod catalog;
 mod context;
 mod copy;
+mod cursor;
 mod ddl;
 mod delivery;
 mod depth;

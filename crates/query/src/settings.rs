@@ -4,6 +4,7 @@
 
 use crate::block;
 use crate::context::QueryEngine;
+use crate::cursor;
 use crate::dml::Run;
 use crate::error::{invalid, unsupported};
 use crate::syntax::{fold, syntax_error};
@@ -153,6 +154,8 @@ pub(crate) enum Control {
     Savepoint(String),
     ReleaseSavepoint(String),
     RollbackTo(String),
+    /// Closes a cursor, or all.
+    Close(Option<String>),
     /// What the door keeps is let go.
     Release(Release),
     /// Accepted, and nothing to do.
@@ -186,8 +189,11 @@ impl Control {
                 ast::DiscardObject::ALL => Control::Release(Release::Everything),
                 _ => Control::Nothing("DISCARD"),
             },
-            // Neither cursors nor channels that a session could have open. Pools say it before they hand a connection on.
-            Statement::Close { cursor: ast::CloseCursor::All } => Control::Nothing("CLOSE CURSOR ALL"),
+            Statement::Close { cursor: ast::CloseCursor::All } => Control::Close(None),
+            Statement::Close { cursor: ast::CloseCursor::Specific { name } } => {
+                Control::Close(Some(fold(name)))
+            }
+            // No channels that a session could have open. Pools say it before they hand a connection on.
             Statement::UNLISTEN { channel } if channel.value == "*" => Control::Nothing("UNLISTEN"),
             Statement::Deallocate { name, .. } => Control::Release(match fold(name).as_str() {
                 "all" if name.quote_style.is_none() => Release::Statements,
@@ -271,8 +277,11 @@ impl Control {
                     return Err(invalid("25001", message.to_owned()));
                 }
                 reset_all(session);
+                session.cursors().close_all();
+                session.advisory(run.query.advisory()).unlock_all();
                 Ok(done("DISCARD ALL"))
             }
+            Control::Close(name) => Ok(done(cursor::close(session, name.as_deref())?)),
             Control::Release(_) => Ok(done("DEALLOCATE")),
             Control::Nothing(tag) => Ok(done(tag)),
         }

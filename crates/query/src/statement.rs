@@ -3,9 +3,11 @@
 //! A prepared statement is planned for the catalog and the session's settings of that moment; if either changed when
 //! it is executed, it is planned again. One that found its rows changed between read and write is tried again on a new snapshot.
 
+use crate::advisory::Advisory;
 use crate::block;
 use crate::context::{MadeFor, QueryEngine};
 use crate::copy::Copy;
+use crate::cursor::{Declare, Fetch};
 use crate::ddl::Ddl;
 use crate::dml::{
     Delete, Insert, LockingQuery, ParameterTypes, Parameters, PointWrite, Run, Scope, SourceQuery, Update,
@@ -31,6 +33,7 @@ use std::future::Future;
 use std::ops::Range;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
 
 /// Texts up to this length are read and planned on the thread that serves the client, in a few milliseconds at most.
 const INLINE_BYTES_MAX: usize = 8 << 10;
@@ -82,6 +85,10 @@ impl SqlEngine for QueryEngine {
 
     fn awaits_clients(&self) -> bool {
         self.unread().is_awaited()
+    }
+
+    fn end_cursors_until(&self, time: Instant) {
+        self.cursors().end_until(time);
     }
 
     fn unread_bytes(&self) -> (u64, u64) {
@@ -171,6 +178,9 @@ enum Plan {
     Delete(Delete),
     Copy(Copy),
     Ddl(Arc<Ddl>),
+    Declare(Declare),
+    Fetch(Fetch),
+    Advisory(Advisory),
     Show(ShowTable),
     Control(Control),
 }
@@ -192,6 +202,12 @@ async fn plan(
         return Err(refused);
     } else if let Some(ddl) = Ddl::plan(scope, &parsed, &mut types).await? {
         Plan::Ddl(Arc::new(ddl))
+    } else if let Some(advisory) = Advisory::plan(&parsed.statement, &mut types)? {
+        Plan::Advisory(advisory)
+    } else if let Some(fetch) = Fetch::plan(session, &parsed.statement)? {
+        Plan::Fetch(fetch)
+    } else if let Some(declare) = Declare::plan(scope, &parsed.statement, &mut types).await? {
+        Plan::Declare(declare)
     } else {
         plan_statement(scope, None, parsed.statement, &mut types).await?
     };
@@ -308,7 +324,9 @@ impl Plan {
             Plan::Update(update) => update.columns(),
             Plan::Delete(delete) => delete.columns(),
             Plan::Copy(copy) => copy.columns(),
-            Plan::Ddl(_) => None,
+            Plan::Ddl(_) | Plan::Declare(_) => None,
+            Plan::Fetch(fetch) => fetch.columns(),
+            Plan::Advisory(advisory) => Some(advisory.columns()),
             Plan::Show(show) => Some(show.columns()),
             Plan::Control(control) => control.columns(),
         }
@@ -319,6 +337,7 @@ impl Plan {
         match self {
             Plan::Query(query) => Some(query),
             Plan::Locking(query) => Some(query.query()),
+            Plan::Declare(declare) => Some(declare.query()),
             Plan::Insert(insert) => insert.query(),
             Plan::Update(update) => update.query(),
             Plan::Delete(delete) => delete.query(),
@@ -330,6 +349,7 @@ impl Plan {
     fn writes(&self) -> Option<&str> {
         match self {
             Plan::Query(_) | Plan::Point(_) | Plan::Explain(_) | Plan::Show(_) | Plan::Control(_) => None,
+            Plan::Declare(_) | Plan::Fetch(_) | Plan::Advisory(_) => None,
             Plan::Copy(copy) => copy.writes().then_some("COPY FROM"),
             Plan::Locking(_) => Some("SELECT FOR UPDATE"),
             Plan::Insert(_) => Some("INSERT"),
@@ -367,7 +387,7 @@ impl Plan {
             Plan::Copy(copy) => Box::pin(copy.execute(run)).await,
             Plan::Ddl(ddl) => match run.session.transaction() {
                 TransactionStatus::Idle => Box::pin(ddl.execute(run)).await,
-                _ if !ddl.stands_alone(run.session) => Box::pin(ddl.execute(run)).await,
+                _ if !ddl.stands_alone(run) => Box::pin(ddl.execute(run)).await,
                 _ if run.session.modes().implicit => {
                     Box::pin(block::end_series(run.query, run.session, true)).await?;
                     let executed = Box::pin(ddl.execute(run)).await;
@@ -376,6 +396,9 @@ impl Plan {
                 }
                 _ => block::stage_ddl(run, ddl),
             },
+            Plan::Declare(declare) => Box::pin(declare.execute(run)).await,
+            Plan::Fetch(fetch) => fetch.execute(run).await,
+            Plan::Advisory(advisory) => Box::pin(advisory.execute(run)).await,
             Plan::Show(show) => {
                 let batch = show.run(run)?;
                 Ok(Outcome::Rows(Box::pin(stream::iter([Ok(batch)]))))
@@ -420,6 +443,7 @@ impl Prepared for PreparedStatement {
             Plan::Insert(_) => "INSERT 0",
             Plan::Update(_) => "UPDATE",
             Plan::Delete(_) => "DELETE",
+            Plan::Fetch(_) => "FETCH",
             _ => "SELECT",
         }
     }

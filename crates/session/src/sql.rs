@@ -1,11 +1,16 @@
 //! The SQL engine as the doors see it. The `query` crate implements it.
 
+mod advisory;
+mod cursors;
 mod session;
+mod suspended;
 mod time_zone;
 
+pub use advisory::{AdvisoryHolder, AdvisoryKey, AdvisoryLocks, AdvisoryMode};
 use arrow::array::RecordBatch;
 use arrow::datatypes::SchemaRef;
 use async_trait::async_trait;
+pub use cursors::{CursorRows, Cursors, Taken};
 use futures::future::BoxFuture;
 use futures::stream::BoxStream;
 use oribi_engine::Obligation;
@@ -16,6 +21,8 @@ pub use session::{
 };
 use std::ops::Range;
 use std::sync::Arc;
+use std::time::Instant;
+pub use suspended::{Suspended, Suspension};
 pub use time_zone::TimeZone;
 
 /// The PostgreSQL version whose dialect and protocol are spoken, as clients read it, and which server this is.
@@ -74,6 +81,9 @@ pub trait SqlEngine: Send + Sync + 'static {
     fn awaits_clients(&self) -> bool {
         false
     }
+
+    /// Ends cursors that nobody has fetched from since `time`: others wait for the room of their rows.
+    fn end_cursors_until(&self, _time: Instant) {}
 
     /// Bytes that such rows count as, and for how many there is room.
     fn unread_bytes(&self) -> (u64, u64) {

@@ -354,6 +354,20 @@ impl Schema {
         Schema::assemble(columns, self.next_column_id, self.layout.slots().to_vec())
     }
 
+    /// The schema whose column `name` takes null.
+    ///
+    /// # Errors
+    /// `NotFound`; `Invalid` for a key column.
+    pub fn with_null_in(&self, name: &str) -> Result<Self> {
+        let position = self.require(name)?;
+        if !matches!(self.columns[position].source, ColumnSource::Slot(_)) {
+            return Err(Error::invalid(format!("column \"{name}\" is in a primary key")));
+        }
+        let mut columns = self.columns.clone();
+        columns[position].nullable = true;
+        Schema::assemble(columns, self.next_column_id, self.layout.slots().to_vec())
+    }
+
     /// The schema with other attributes of column `name`.
     ///
     /// # Errors

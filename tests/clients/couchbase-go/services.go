@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 
@@ -73,4 +74,31 @@ func (c Cases) ScansAreRefused() {
 		return err
 	})
 	fails(err, gocb.ErrFeatureNotAvailable)
+}
+
+func (c Cases) TransactionsAreRefused() {
+	key, made := "go-transactions", "go-transactions-made"
+	must(c.collection.Upsert(key, document{"n": 1}, nil))
+	for _, work := range []gocb.AttemptFunc{
+		func(attempt *gocb.TransactionAttemptContext) error {
+			found, err := attempt.Get(c.collection, key)
+			if err == nil {
+				_, err = attempt.Replace(found, document{"n": 2})
+			}
+			return err
+		},
+		func(attempt *gocb.TransactionAttemptContext) error {
+			_, err := attempt.Insert(c.collection, made, document{"n": 3})
+			return err
+		},
+	} {
+		err := soon(func() error {
+			_, err := c.cluster.Transactions().Run(work, nil)
+			return err
+		})
+		var failed *gocb.TransactionFailedError
+		holds(errors.As(err, &failed), err)
+	}
+	same(document{"n": 1.0}, content[document](must(c.collection.Get(key, nil))))
+	same(false, must(c.collection.Exists(made, nil)).Exists())
 }

@@ -16,6 +16,7 @@ import com.couchbase.client.java.Collection;
 import com.couchbase.client.java.json.JsonObject;
 import com.couchbase.client.java.kv.ScanType;
 import com.couchbase.client.java.search.SearchQuery;
+import com.couchbase.client.java.transactions.error.TransactionFailedException;
 import java.util.Set;
 
 /** Buckets, collections, and what is asked of other services. */
@@ -70,5 +71,27 @@ public final class Services {
   public static void scansAreRefused() {
     Cases.failsAtOnce(
         () -> Cases.collection.scan(ScanType.rangeScan(null, null)).count(), FeatureNotAvailableException.class);
+  }
+
+  public static void transactionsAreRefused() {
+    String key = "java-transactions";
+    String made = "java-transactions-made";
+    Cases.collection.upsert(key, JsonObject.create().put("n", 1));
+    Cases.failsAtOnce(
+        () ->
+            Cases.cluster
+                .transactions()
+                .run(
+                    attempt ->
+                        attempt.replace(attempt.get(Cases.collection, key), JsonObject.create().put("n", 2))),
+        TransactionFailedException.class);
+    Cases.failsAtOnce(
+        () ->
+            Cases.cluster
+                .transactions()
+                .run(attempt -> attempt.insert(Cases.collection, made, JsonObject.create().put("n", 3))),
+        TransactionFailedException.class);
+    Cases.same(JsonObject.create().put("n", 1), Cases.collection.get(key).contentAsObject());
+    Cases.same(false, Cases.collection.exists(made).exists());
   }
 }

@@ -73,6 +73,8 @@ public class Blocks {
         connection.commit();
         same(mode, 22, number(other, "select n from jdbc where id = 2"));
 
+        fetchSize(connection, other, mode);
+
         // With autocommit a batch is one transaction, unless it is sent query by query.
         connection.setAutoCommit(true);
         try (PreparedStatement insert = connection.prepareStatement("insert into jdbc values (?, 0)")) {
@@ -86,6 +88,47 @@ public class Blocks {
             same(mode, "23505", refused.getSQLState());
         }
         same(mode, mode.equals("simple") ? 12 : 10, number(other, "select count(*) from jdbc"));
+    }
+
+    /** Without autocommit and with a fetch size, a result comes part by part; a commit ends it, unless it is held. */
+    static void fetchSize(Connection connection, Connection other, String mode) throws SQLException {
+        execute(connection, "create table many (primary key (id)) as select i as id from generate_series(1, 20000) as g(i)");
+        connection.commit();
+        try (PreparedStatement select = connection.prepareStatement("select id from many order by id")) {
+            select.setFetchSize(100);
+            ResultSet rows = select.executeQuery();
+            for (int id = 1; id <= 150; id++) {
+                rows.next();
+                same(mode, id, rows.getLong(1));
+            }
+            execute(connection, "delete from many where id > 19000");
+            execute(other, "update many set id = id where id = 1");
+            int id = 150;
+            while (rows.next()) {
+                same(mode, ++id, rows.getLong(1));
+            }
+            same(mode, 20000, id);
+            connection.rollback();
+            rows = select.executeQuery();
+            rows.next();
+            connection.commit();
+            // What was fetched is the client's. In the simple protocol that is all.
+            for (id = 2; id <= 100; id++) {
+                rows.next();
+                same(mode, id, rows.getLong(1));
+            }
+            try {
+                while (rows.next()) {
+                    id++;
+                }
+                same(mode, "simple", mode);
+            } catch (SQLException refused) {
+                same(mode, "34000", refused.getSQLState());
+            }
+            connection.rollback();
+        }
+        execute(connection, "drop table many");
+        connection.commit();
     }
 
     static void execute(Connection connection, String sql) throws SQLException {

@@ -21,7 +21,13 @@ mod flag {
 }
 
 fn refuse(status: subdoc::Status) -> Refusal {
-    Refusal { status: Status::of_subdoc(status), message: Cow::Borrowed("the operations cannot be executed") }
+    let message = match status {
+        subdoc::Status::NotSupported => {
+            "extended attributes of documents are not supported, nor what needs them, as transactions of the SDKs do: SQL has transactions"
+        }
+        _ => "the operations cannot be executed",
+    };
+    Refusal { status: Status::of_subdoc(status), message: Cow::Borrowed(message) }
 }
 
 fn malformed() -> Refusal {

@@ -92,8 +92,7 @@ pub async fn serve(socket: TcpStream, shared: Arc<Shared>, shutdown: watch::Rece
     let mut connection = Connection::new(wire, shared.clone(), session, cancel);
     connection.greet(registration.pid, registration.secret);
     let ended = connection.run().await;
-    // Whoever else holds the session, nobody waits for its rows.
-    connection.session.set_transaction(TransactionStatus::Idle);
+    connection.session.end();
     gauge!("oribi_postgres_sessions_count").decrement(1.0);
     if let Err(Fault::Fatal(error) | Fault::Statement(error)) = ended {
         connection.put_error(SEVERITY_FATAL, &error);

@@ -4,10 +4,9 @@ use super::cancel::Cancels;
 use super::connection;
 use super::kept::Shelf;
 use super::statement::Running;
-use super::suspended::Suspended;
 use metrics::counter;
 use oribi_net::{Load, Network, Reception, Tasks, holds};
-use oribi_session::sql::SqlEngine;
+use oribi_session::sql::{SqlEngine, Suspended};
 use oribi_types::Result;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -60,7 +59,7 @@ impl Default for PostgresLimits {
 /// Connections that are starting up, being refused or cancelling, beyond the sessions; more are dropped unheard.
 const STARTUPS_MAX: usize = 64;
 
-/// How far apart it is looked for portals that nobody goes on with, at most.
+/// How far apart it is looked for portals and cursors that nobody goes on with, at most.
 const PORTAL_LOOKS_APART: Duration = Duration::from_secs(1);
 
 /// A running door.
@@ -134,7 +133,7 @@ async fn accept(mut reception: Reception, shared: Arc<Shared>, shutdown: watch::
     connections.finish(shared.limits.shutdown_grace).await;
 }
 
-/// Ends portals that nobody goes on with, whenever others wait for room; until the door shuts.
+/// Ends portals and cursors that nobody goes on with, whenever others wait for room; until the door shuts.
 async fn end_silent_portals(shared: Arc<Shared>, mut shutdown: watch::Receiver<bool>) {
     let silence_max = shared.limits.portal_silence_max;
     loop {
@@ -144,7 +143,10 @@ async fn end_silent_portals(shared: Arc<Shared>, mut shutdown: watch::Receiver<b
             () = tokio::time::sleep(silence_max.min(PORTAL_LOOKS_APART)) => {}
         }
         let since = Instant::now().checked_sub(silence_max).filter(|_| shared.sql.awaits_clients());
-        since.into_iter().for_each(|since| shared.suspended.end_until(since));
+        if let Some(since) = since {
+            shared.suspended.end_until(since);
+            shared.sql.end_cursors_until(since);
+        }
     }
 }
 

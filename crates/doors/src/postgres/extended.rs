@@ -8,9 +8,8 @@ use super::kept::{self, Room};
 use super::parameters;
 use super::point;
 use super::statement::{self, Progress, Running};
-use super::suspended::Suspension;
 use super::types::{oid, oid_of, parameter_type};
-use oribi_session::sql::{Prepared, SqlError, SqlSession, TransactionStatus};
+use oribi_session::sql::{Prepared, SqlError, SqlSession, Suspension, TransactionStatus};
 use oribi_types::{ColumnType, ErrorKind, Value};
 use pgwire::messages::data::ParameterDescription;
 use pgwire::messages::extendedquery::{BindComplete, CloseComplete, ParseComplete};
@@ -173,6 +172,13 @@ impl Connection {
                 // The formats are the portal's to choose.
                 let formats = vec![Format::Text; result_columns(&statement)];
                 (statement, formats)
+            }
+            // A cursor that `DECLARE` has made is a portal too, in PostgreSQL.
+            Target::Portal(name) if self.portals.get(name).is_none() => {
+                let columns = self.session.cursors().columns(name).ok_or_else(|| error::no_portal(name))?;
+                let formats = vec![Format::Text; columns.fields().len()];
+                statement::put_description(self, Some(&columns), &formats);
+                return Ok(());
             }
             Target::Portal(name) => {
                 let portal = self.portals.get(name).ok_or_else(|| error::no_portal(name))?;

@@ -20,7 +20,6 @@ mod parameters;
 mod point;
 mod row;
 mod statement;
-mod suspended;
 mod types;
 mod wire;
 

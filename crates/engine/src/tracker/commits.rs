@@ -30,6 +30,11 @@ pub(super) fn number(client: &[u8]) -> Option<i64> {
     i64::try_from(u64::from_be_bytes(number.try_into().ok()?)).ok()
 }
 
+/// Whether a client is none that may name itself so.
+pub(super) fn is_reserved(client: &[u8]) -> bool {
+    client == FORGOTTEN || number(client).is_some()
+}
+
 /// The number of its one request.
 pub(crate) const SEQUENCE: i64 = 1;
 

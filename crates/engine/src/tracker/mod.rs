@@ -135,9 +135,22 @@ impl ResultTracker {
         ResultTracker { clock, budget, bytes_max, clients: Mutex::default(), saved: Mutex::new(Some(0)) }
     }
 
+    /// Begins a request of a client.
+    ///
+    /// # Errors
+    /// `Invalid` for a client id of another length, or of a transaction: what became of that is not for clients to say.
+    pub fn begin<'a>(&'a self, request: Request<'a>) -> Result<Begun<'a>> {
+        if commits::is_reserved(request.client) {
+            return Err(Error::invalid("a client id that begins as those of transactions do"));
+        }
+        self.begin_any(request)
+    }
+
+    /// Begins a request of a client, or of a transaction.
+    ///
     /// # Errors
     /// `Invalid` for a client id of another length.
-    pub fn begin<'a>(&'a self, request: Request<'a>) -> Result<Begun<'a>> {
+    pub fn begin_any<'a>(&'a self, request: Request<'a>) -> Result<Begun<'a>> {
         if !is_client_id(request.client) {
             return Err(Error::invalid(format!(
                 "a client id has 1 to {CLIENT_ID_BYTES_MAX} bytes, not {}",
@@ -182,7 +195,7 @@ impl ResultTracker {
 
     /// Notes a result that recovery found, durable as it is.
     pub fn recover(&self, ts: Timestamp, found: &record::Tracked<'_>) {
-        if let Ok(Begun::Execute(mut execution)) = self.begin(found.request) {
+        if let Ok(Begun::Execute(mut execution)) = self.begin_any(found.request) {
             execution.finish(Commit { ts, obligation: Obligation::default() }, found.result.into());
         }
     }

@@ -266,7 +266,7 @@ impl KeptCommit {
 
     fn try_apply(&self, id: u64, rows: usize, waits: bool, ahead: &mut ReadAhead) -> Result<Commit> {
         let client = commits::client(id);
-        let Begun::Execute(execution) = self.engine.results.begin(commits::request(&client))? else {
+        let Begun::Execute(execution) = self.engine.results.begin_any(commits::request(&client))? else {
             return Err(Error::internal(format!("transaction {id} is committed twice")));
         };
         let tracked = TrackedCommit { execution, result: (rows as u64).to_le_bytes().as_slice().into() };

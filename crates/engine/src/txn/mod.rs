@@ -237,10 +237,12 @@ impl Transaction {
         true
     }
 
-    /// A statement failed: what came after the last savepoint is undone, since nothing else can become of it.
-    pub fn fail(&self) {
+    /// A statement failed: what came after the last savepoint is undone, since nothing else can become of it. True if there is none,
+    /// so that nothing can become of the transaction.
+    pub fn fail(&self) -> bool {
         let mark = self.state.lock().savepoints.last().map(|(_, mark)| *mark);
         self.undo_to(mark.unwrap_or_default());
+        mark.is_none()
     }
 
     /// Undoes all.

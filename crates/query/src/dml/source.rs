@@ -114,6 +114,16 @@ impl SourceQuery {
         run.query.run(view, logical, admitted).await
     }
 
+    /// As [`run_for_client`](Self::run_for_client), for one that will leave them unread for long, of however few bytes they are.
+    ///
+    /// # Errors
+    /// As there.
+    pub(crate) async fn run_for_cursor(&self, run: Run<'_>) -> Result<RowStream, SqlError> {
+        let admitted = run.query.unread().admit().await?;
+        let (view, logical) = self.begin(run).await?;
+        run.query.run(view, logical, Some(admitted)).await
+    }
+
     /// Whether what a constant is computed from is short.
     fn is_computed_quickly(&self, parameters: &[Value]) -> bool {
         let bytes = |value: &Value| match value {

@@ -4,6 +4,7 @@
 //! calls of its own from operators and clauses, and knows a function by other names too.
 
 use super::table;
+use crate::advisory;
 use crate::error::{invalid, unsupported};
 use datafusion::sql::sqlparser::ast::{
     self, BinaryOperator, CastKind, DataType, Expr, Function, FunctionArguments, ObjectName, ObjectNamePart,
@@ -18,6 +19,9 @@ const IN_FROM: [&str; 2] = ["generate_series", "unnest"];
 /// # Errors
 /// 42883 for a function that there is not, `Unsupported` for syntax that means one.
 pub(crate) fn check_names(statement: &Statement) -> Result<(), SqlError> {
+    if advisory::call(statement).is_some() {
+        return Ok(());
+    }
     match statement.visit(&mut Names::default()) {
         ControlFlow::Break(error) => Err(error),
         ControlFlow::Continue(()) => Ok(()),
@@ -271,6 +275,10 @@ fn plain(name: &ObjectName) -> Option<String> {
 
 fn missing(name: &ObjectName) -> SqlError {
     let shown = plain(name).unwrap_or_else(|| name.to_string());
+    if advisory::is_function(&shown) {
+        return unsupported(&format!("{shown} as part of another statement"))
+            .with_hint("SELECT it by itself, of numbers or parameters");
+    }
     invalid("42883", format!("function {shown} does not exist"))
         .with_hint("information_schema.routines lists the functions that there are")
 }

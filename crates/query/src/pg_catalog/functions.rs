@@ -123,8 +123,6 @@ const FUNCTIONS: &[(&str, Returns, Body)] = &[
         Answer::Text(string(args, 0).and_then(|name| scope.setting(&name)))
     }),
     ("pg_backend_pid", Returns::Int4, |_, _| Answer::Int(Some(i64::from(std::process::id())))),
-    // There are none that a session could hold. Pools ask before they hand a connection on.
-    ("pg_advisory_unlock_all", Returns::Text, |_, _| text("")),
     ("pg_is_in_recovery", Returns::Bool, |_, _| Answer::Bool(Some(false))),
     ("pg_my_temp_schema", Returns::Int8, |_, _| Answer::Int(Some(0))),
     ("pg_is_other_temp_schema", Returns::Bool, |_, _| Answer::Bool(Some(false))),

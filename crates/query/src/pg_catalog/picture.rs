@@ -32,6 +32,8 @@ pub struct Picture {
     pub settings: Vec<(String, String)>,
     /// For what is asked of the engine when it is looked at; `None` in tests.
     pub engine: Option<Arc<Engine>>,
+    /// Its cursors, and whether each is held.
+    pub cursors: Vec<(String, bool)>,
 }
 
 pub struct Namespace {
@@ -54,6 +56,7 @@ impl Picture {
         picture.path = search_path(&view.session);
         picture.settings = settings::all(&view.session);
         picture.engine = Some(Arc::clone(&view.engine));
+        picture.cursors = view.session.cursors().names();
         for schema in view.catalog.schemas() {
             for table in view.catalog.tables(schema) {
                 picture.add(table.id(), table.definition(), table.estimated_rows());
@@ -83,6 +86,7 @@ impl Picture {
             tables: Vec::new(),
             settings: Vec::new(),
             engine: None,
+            cursors: Vec::new(),
         }
     }
 

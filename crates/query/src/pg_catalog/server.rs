@@ -50,6 +50,16 @@ pub const TABLES: &[Declaration] = &[
     ),
     (
         "pg_catalog",
+        "pg_cursors",
+        "name text, statement text, is_holdable bool, is_binary bool false, is_scrollable bool false, \
+         creation_time text",
+        |picture| {
+            let cursors = picture.cursors.iter();
+            cursors.map(|(name, is_held)| row! { name: name.as_str(), is_holdable: *is_held }).collect()
+        },
+    ),
+    (
+        "pg_catalog",
         "pg_settings",
         "name text, setting text, unit text, category text, short_desc text, extra_desc text, context text user, \
          vartype text string, source text default, min_val text, max_val text, enumvals text[], boot_val text, \

@@ -220,6 +220,27 @@ async fn statements_of_one_message_are_undone_with_their_changes_of_the_catalog(
 }
 
 #[tokio::test]
+async fn a_column_takes_null_from_when_it_is_said() {
+    let db = Db::new();
+    db.run("create table t (id bigint primary key, s varchar(10) not null, n bigint not null default 5)")
+        .await;
+    db.run("insert into t values (1, 'one', 1)").await;
+    db.flush("t");
+    db.run("alter table t alter column s type varchar(20), alter column s drop not null").await;
+    assert_eq!(db.state("insert into t values (2, null, null)").await, "23502");
+    db.run("insert into t values (2, null, 2), (3, 'three', 3)").await;
+    for _ in 0..2 {
+        assert_eq!(db.rows("select * from t order by id").await, ["1|one|1", "2||2", "3|three|3"]);
+        assert_eq!(db.rows("select id from t where s is null").await, ["2"]);
+        assert_eq!(db.rows("select s from t where id = 1").await, ["one"]);
+        db.flush("t");
+        db.compact("t");
+    }
+    assert_eq!(db.state("alter table t alter column id drop not null").await, "42P16");
+    assert_eq!(db.state("alter table t alter column n type text").await, "0A000");
+}
+
+#[tokio::test]
 async fn several_changes_of_a_table_are_one_statement() {
     let db = before().await;
     db.run("alter table old add column a bigint default 1, add column b text, drop column n").await;

@@ -4,12 +4,14 @@
 #![allow(clippy::unwrap_used)] // a test that cannot go on panics
 #![allow(clippy::disallowed_methods, reason = "makes and inspects files as a user does")]
 
+mod advisory_locks_keep_sessions_apart;
 mod batches_of_long_rows_are_short;
 mod changes_of_the_catalog_are_part_of_their_block;
 mod columns_change_under_old_files;
 mod concurrent_updates_lose_nothing;
 mod conditionals_have_one_type;
 mod copy_moves_rows_in_bulk;
+mod cursors_give_rows_part_by_part;
 mod db;
 mod deletes_remove_only_what_they_match;
 mod explain_analyze_names_the_sources;

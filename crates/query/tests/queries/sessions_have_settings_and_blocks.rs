@@ -368,3 +368,18 @@ async fn long_texts_are_read_and_longer_ones_refused() {
     assert_eq!(db.tag(&format!("insert into t values {}", rows.join(","))).await, "INSERT 0 20000");
     assert_eq!(db.state(&format!("select '{}'", "x".repeat(5 << 20))).await, "54000");
 }
+
+#[tokio::test]
+async fn a_truncate_of_the_bucket_stands_alone_whatever_it_is_called() {
+    for (path, name) in [("public", "\"default\".kv"), ("public, \"default\"", "kv")] {
+        let db = Db::new();
+        db.run(&format!("set search_path to {path}")).await;
+        db.run("insert into \"default\".kv (key, value, flags) values ('a', 'b', 0)").await;
+        let count = "select count(*) from \"default\".kv";
+        db.run("begin").await;
+        assert_eq!(db.tag(&format!("truncate {name}")).await, "TRUNCATE TABLE");
+        assert_eq!(db.client("other").rows(count).await, ["1"], "{name}");
+        db.run("commit").await;
+        assert_eq!(db.rows(count).await, ["0"], "{name}");
+    }
+}

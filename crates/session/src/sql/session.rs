@@ -1,6 +1,6 @@
 //! One client's SQL state: its settings, its block, and what is left to tell it.
 
-use super::{SqlError, TimeZone};
+use super::{AdvisoryHolder, AdvisoryLocks, Cursors, SqlError, TimeZone};
 use futures::future::BoxFuture;
 use oribi_engine::{Blocked, Catalog, Engine, Snapshot, Transaction};
 use std::collections::BTreeMap;
@@ -90,6 +90,9 @@ pub struct SqlSession {
     /// A [`TransactionStatus`]. Each statement asks several times.
     status: AtomicU8,
     block: Mutex<Block>,
+    cursors: Cursors,
+    /// Of advisory locks, once it has asked for one.
+    advisory: Mutex<Option<Arc<AdvisoryHolder>>>,
     /// The row that kept the last statement from writing.
     blocked: Mutex<Option<Blocked>>,
     warnings: Mutex<Vec<String>>,
@@ -164,6 +167,8 @@ impl SqlSession {
             before_block: Mutex::default(),
             status: AtomicU8::new(TransactionStatus::Idle as u8),
             block: Mutex::default(),
+            cursors: Cursors::default(),
+            advisory: Mutex::default(),
             blocked: Mutex::default(),
             warnings: Mutex::default(),
         })
@@ -244,6 +249,7 @@ impl SqlSession {
     /// Brings back the settings that the block changed: all of them, or if it was committed those that it changed for
     /// itself alone.
     pub fn end_block_settings(&self, committed: bool) {
+        self.end_what_ends_with_blocks(committed);
         let BeforeBlock { at_commit, at_rollback } = std::mem::take(&mut *lock(&self.before_block));
         for (name, value) in if committed { at_commit } else { at_rollback } {
             self.change(&name, value);
@@ -268,8 +274,19 @@ impl SqlSession {
     pub fn set_transaction(&self, status: TransactionStatus) {
         let block = std::mem::take(&mut *lock(&self.block));
         self.status.store(status as u8, Ordering::Relaxed);
+        self.end_what_ends_with_blocks(false);
         if let Some(transaction) = block.transaction {
             transaction.roll_back();
+        }
+    }
+
+    /// The client has gone: whoever else holds the session, nobody waits for what it had.
+    pub fn end(&self) {
+        self.set_transaction(TransactionStatus::Idle);
+        self.cursors.close_all();
+        let holder = lock(&self.advisory).take();
+        if let Some(holder) = holder {
+            holder.end();
         }
     }
 
@@ -371,8 +388,8 @@ impl SqlSession {
             let (transaction, staged) = (block.transaction.clone(), block.staged.take());
             self.status.store(TransactionStatus::Failed as u8, Ordering::Relaxed);
             drop((block, staged));
-            if let Some(transaction) = transaction {
-                transaction.fail();
+            if transaction.is_none_or(|transaction| transaction.fail()) {
+                self.end_what_ends_with_blocks(false);
             }
         }
     }
@@ -407,6 +424,23 @@ impl SqlSession {
         let Block { modes, transaction, staged, .. } = std::mem::take(&mut *lock(&self.block));
         self.status.store(TransactionStatus::Idle as u8, Ordering::Relaxed);
         EndedBlock { status, modes, transaction, staged }
+    }
+
+    fn end_what_ends_with_blocks(&self, committed: bool) {
+        self.cursors.end_block(committed);
+        let holder = lock(&self.advisory).clone();
+        if let Some(holder) = holder {
+            holder.end_block();
+        }
+    }
+
+    /// What holds the session's advisory locks.
+    pub fn advisory(&self, locks: &Arc<AdvisoryLocks>) -> Arc<AdvisoryHolder> {
+        lock(&self.advisory).get_or_insert_with(|| Arc::new(AdvisoryHolder::new(locks))).clone()
+    }
+
+    pub fn cursors(&self) -> &Cursors {
+        &self.cursors
     }
 
     /// Notes that a transaction has locked a row which a statement would write.

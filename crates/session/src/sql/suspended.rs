@@ -1,14 +1,14 @@
-//! Portals that have rows, and wait for their client to go on. Others may wait for the room of these rows: then those end that nobody
-//! has gone on with for long, whatever their connections do meanwhile.
+//! Portals and cursors that have rows, and wait for their client to go on. Others may wait for the room of these rows: then those end that
+//! nobody has gone on with for long, whatever their connections do meanwhile.
 //!
-//! So the rows are here, and not with their portals: a connection that executes another statement, or waits until its answer is
-//! taken, has no time to look after them.
+//! So the rows are here, and not with their portals and cursors: a connection that executes another statement, or waits until its answer
+//! is taken, has no time to look after them.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Instant;
 
-/// What the portals of all connections have, by when they were suspended.
+/// What those of all connections have, by when they were suspended.
 pub struct Suspended<T>(Mutex<Kept<T>>);
 
 struct Kept<T> {
@@ -16,7 +16,7 @@ struct Kept<T> {
     rows: BTreeMap<u64, (Instant, T)>,
 }
 
-/// What one portal has; dropped with this.
+/// What one has; dropped with this.
 pub struct Suspension<T> {
     of: Arc<Suspended<T>>,
     number: u64,
@@ -28,10 +28,10 @@ impl<T> Suspended<T> {
     }
 
     fn lock(&self) -> MutexGuard<'_, Kept<T>> {
-        self.0.lock().expect("nothing panics while it holds the portals")
+        self.0.lock().expect("nothing panics while it holds them")
     }
 
-    /// Keeps what a portal has that is suspended `now`.
+    /// Keeps what one has that is suspended `now`.
     pub fn keep(self: &Arc<Self>, rows: T, now: Instant) -> Suspension<T> {
         let mut kept = self.lock();
         let number = kept.next;
@@ -60,7 +60,7 @@ impl<T> Suspended<T> {
 }
 
 impl<T> Suspension<T> {
-    /// What the portal has, to go on with; `None` if it was ended.
+    /// What it has, to go on with; `None` if it was ended.
     pub fn take(self) -> Option<T> {
         self.of.remove(self.number)
     }
