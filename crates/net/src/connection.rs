@@ -7,6 +7,7 @@ use crate::exchange::RECEIVE_BYTES_MAX_IF_SCARCE;
 use crate::guest::Guest;
 use crate::listener::Place;
 use crate::load::{Held, LONG_REQUEST_SILENCE_MAX};
+use crate::turn::ByteTurn;
 use crate::unsent::{SHORT_VALUE_BYTES_MAX, SHORT_VALUE_BYTES_MAX_IF_SCARCE, Unsent};
 use crate::{Exchange, FrameRoom, Leave, Progress, Protocol, Service, Store, Waited, holds};
 use futures::future::{BoxFuture, FutureExt, pending};
@@ -33,6 +34,7 @@ pub(crate) struct Connection<S: Service> {
     unsent: Option<Unsent>,
     /// For requests that wait to be executed, as far as there is any.
     parked: Held,
+    turn: ByteTurn,
     /// How often the client was heard since the alarms were.
     unheard: u32,
     /// How many rounds there were since one that waited for anything, or was long.
@@ -114,6 +116,7 @@ impl<S: Service> Connection<S> {
             pushes,
             unsent,
             parked,
+            turn: ByteTurn::default(),
             unheard: 0,
             rounds: 0,
         })
@@ -158,6 +161,7 @@ impl<S: Service> Connection<S> {
                     if !self.client.exchange.is_long() {
                         room.release();
                     }
+                    self.turn.pass(bytes).await;
                 }
                 Event::Room => {}
                 Event::Push => {
@@ -380,7 +384,7 @@ impl<S: Service> Connection<S> {
             let metric = &self.service.traffic().unsent_metric;
             let unsent =
                 unsent.unwrap_or_else(|| Unsent::rest(&loads.answers, exchange.output.len(), metric));
-            unsent.send(&mut self.socket, &exchange.output[sent..]).await?;
+            unsent.send(&mut self.socket, &exchange.output[sent..], &mut self.turn).await?;
         }
         traffic.sent_bytes.add(exchange.output.len() as u64);
         exchange.sent();

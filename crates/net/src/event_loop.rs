@@ -9,12 +9,14 @@
 
 use crate::balance::{Advice, Balance, Work};
 use crate::guest::{Guest, Passed, Turn};
+use crate::listener::Arrival;
 use crate::post::{Mail, Post};
 use crate::seats::{Seat, Seats};
 use crate::silence::Silence;
 use crate::{ClientLimits, Progress, Service, Store};
 use mio::unix::SourceFd;
 use mio::{Events, Interest, Poll, Token, Waker};
+use std::collections::VecDeque;
 use std::io::{self, ErrorKind};
 use std::os::fd::AsRawFd;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -24,6 +26,8 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
 /// Clients that have their turns before those answers leave that wait for the log.
 const EVENTS_MAX: usize = 128;
+/// Clients that come in, and that have their first turns, between two rounds, in which those that were heard have theirs.
+const WELCOMES_MAX: usize = 16;
 /// At shutdown, clients that always have more to ask are heard so often.
 const LAST_ROUNDS_MAX: usize = 64;
 /// The token of the mail; clients have the numbers of their seats.
@@ -47,6 +51,10 @@ pub(crate) struct EventLoop<S: Service> {
     /// Seats of those whose answers wait for the log.
     unsettled: Vec<usize>,
     passed: Passed,
+    /// Those that have not come in yet.
+    arrivals: VecDeque<Arrival>,
+    /// Seats of those that have sent something and were never heard, and whether it was their last.
+    unheard: VecDeque<(usize, bool)>,
     shuts: bool,
 }
 
@@ -78,6 +86,8 @@ impl<S: Service> EventLoop<S> {
             work: Work::new(now),
             unsettled: Vec::new(),
             passed: Passed::default(),
+            arrivals: VecDeque::new(),
+            unheard: VecDeque::new(),
             shuts: false,
         };
         Ok((event_loop, post, leaving))
@@ -97,25 +107,31 @@ impl<S: Service> EventLoop<S> {
             for event in &events {
                 match event.token() {
                     MAIL => has_mail = true,
+                    Token(seat) if self.is_unheard(seat) => {
+                        self.unheard.push_back((seat, event.is_read_closed()));
+                    }
                     Token(seat) => self.turn_of(seat, event.is_read_closed()),
                 }
             }
+            self.hear_some();
             self.settle();
             self.count();
             if has_mail {
                 self.read_mail();
             }
+            self.welcome_some();
             self.send_off_silent();
             self.keep_balance();
             if self.shuts {
-                last_rounds = if events.is_empty() { LAST_ROUNDS_MAX } else { last_rounds + 1 };
+                let is_over = events.is_empty() && !self.has_newcomers();
+                last_rounds = if is_over { LAST_ROUNDS_MAX } else { last_rounds + 1 };
             }
         }
         Ok(())
     }
 
     fn wait(&mut self, events: &mut Events) -> io::Result<()> {
-        let timeout = match self.shuts {
+        let timeout = match self.shuts || self.has_newcomers() {
             true => Some(Duration::ZERO),
             false => self.silence.wait_max().filter(|_| self.seats.has_anybody()),
         };
@@ -130,6 +146,25 @@ impl<S: Service> EventLoop<S> {
         self.work.after_wait(before);
         self.silence.after_wait();
         Ok(())
+    }
+
+    fn has_newcomers(&self) -> bool {
+        !self.arrivals.is_empty() || !self.unheard.is_empty()
+    }
+
+    fn is_unheard(&self, seat: usize) -> bool {
+        self.seats.get(seat).is_some_and(|seat| seat.is_unheard)
+    }
+
+    /// Gives some their first turns: where a crowd asks in the same moment, the others would wait for all of it.
+    fn hear_some(&mut self) {
+        for _ in 0..WELCOMES_MAX {
+            let Some((seat, is_closed)) = self.unheard.pop_front() else { return };
+            if let Some(seat) = self.seats.get_mut(seat) {
+                seat.is_unheard = false;
+            }
+            self.turn_of(seat, is_closed);
+        }
     }
 
     /// Serves a client that has sent something, or, if `is_closed`, has sent its last.
@@ -153,7 +188,7 @@ impl<S: Service> EventLoop<S> {
         turn: impl FnOnce(&mut Guest<S>, &S, &mut Passed) -> io::Result<Turn>,
     ) -> Turn {
         let EventLoop { seats, service, passed, silence, work, .. } = self;
-        let Some(Seat { guest, heard, round }) = seats.get_mut(seat) else { return Turn::Idle };
+        let Some(Seat { guest, heard, round, .. }) = seats.get_mut(seat) else { return Turn::Idle };
         (*heard, *round) = (silence.now(), work.round());
         match catch_unwind(AssertUnwindSafe(|| turn(guest, service, passed))) {
             Ok(Ok(turn)) => turn,
@@ -222,14 +257,8 @@ impl<S: Service> EventLoop<S> {
     fn read_mail(&mut self) {
         while let Ok(mail) = self.mail.try_recv() {
             match mail {
-                Mail::Arrival(arrival) => {
-                    let welcome = || Guest::welcome(&*self.service, arrival);
-                    // If it panics that is the end of who came.
-                    if let Ok(guest) = catch_unwind(AssertUnwindSafe(welcome)) {
-                        self.seat(guest);
-                    }
-                }
-                Mail::Guest(guest) => self.seat(Ok(guest)),
+                Mail::Arrival(arrival) => self.arrivals.push_back(arrival),
+                Mail::Guest(guest) => self.seat(Ok(guest), false),
                 Mail::Pushes => self.seats.numbers().for_each(|seat| self.push(seat)),
                 Mail::Shutdown => {
                     self.shuts = true;
@@ -240,10 +269,22 @@ impl<S: Service> EventLoop<S> {
         }
     }
 
-    fn seat(&mut self, guest: io::Result<Guest<S>>) {
+    /// Lets some in who have connected: of a crowd not all, or those that are there would wait for all of it.
+    fn welcome_some(&mut self) {
+        for _ in 0..WELCOMES_MAX {
+            let Some(arrival) = self.arrivals.pop_front() else { return };
+            let welcome = || Guest::welcome(&*self.service, arrival);
+            // If it panics that is the end of who came.
+            if let Ok(guest) = catch_unwind(AssertUnwindSafe(welcome)) {
+                self.seat(guest, true);
+            }
+        }
+    }
+
+    fn seat(&mut self, guest: io::Result<Guest<S>>, is_unheard: bool) {
         let seated = guest.and_then(|guest| {
             let fd = guest.socket.as_raw_fd();
-            let seat = Seat { guest, heard: self.silence.now(), round: self.work.round() };
+            let seat = Seat { guest, heard: self.silence.now(), round: self.work.round(), is_unheard };
             let seat = self.seats.take(seat);
             // What it has sent already is an event too.
             let registered =
@@ -280,7 +321,7 @@ impl<S: Service> EventLoop<S> {
             for seat in going {
                 let sent = self.let_go(seat).map(|guest| self.posts[to].send(Mail::Guest(guest)));
                 if let Some(Err(Mail::Guest(guest))) = sent {
-                    self.seat(Ok(guest));
+                    self.seat(Ok(guest), false);
                 }
             }
         }

@@ -51,6 +51,7 @@ mod tasks;
 mod tests;
 mod tls;
 mod traffic;
+mod turn;
 mod unsent;
 
 pub use bind::bind;
@@ -70,3 +71,4 @@ pub use stream::{Stream, TlsSession};
 pub use tasks::Tasks;
 pub use tls::TlsIdentity;
 pub use traffic::{Counter, ThreadTraffic, Traffic, TrafficSum};
+pub use turn::{ByteTurn, TURN_BYTES};

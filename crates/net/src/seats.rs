@@ -16,6 +16,8 @@ pub(crate) struct Seat<S: Service> {
     pub heard: Instant,
     /// The round of its last turn.
     pub round: u64,
+    /// It had none since it came.
+    pub is_unheard: bool,
 }
 
 impl<S: Service> Default for Seats<S> {

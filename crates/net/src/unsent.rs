@@ -8,6 +8,7 @@
 
 use crate::exchange::OUTPUT_BYTES_MAX;
 use crate::load::{Held, Load, TURN_SILENCE_MAX, UNCOUNTED_BYTES};
+use crate::turn::{ByteTurn, TURN_BYTES};
 use oribi_types::{Error, Result};
 use std::sync::Arc;
 use std::time::Duration;
@@ -51,15 +52,20 @@ impl Unsent {
         Unsent { load: load.clone(), held, is_long, metric: metric.clone() }
     }
 
-    /// Sends all of it.
+    /// Sends all of it, in turns with others.
     ///
     /// # Errors
     /// Those of the socket; `Unavailable` if the client does not read.
-    pub async fn send(&self, socket: &mut TcpStream, mut answer: &[u8]) -> Result<()> {
+    pub async fn send(&self, socket: &mut TcpStream, mut answer: &[u8], turn: &mut ByteTurn) -> Result<()> {
         let silence_max = if self.held.has_turn() { TURN_SILENCE_MAX } else { SILENCE_MAX };
         while !answer.is_empty() {
-            match tokio::time::timeout(silence_max, socket.write(answer)).await {
-                Ok(sent) => answer = &answer[sent?..],
+            let most = answer.len().min(TURN_BYTES);
+            match tokio::time::timeout(silence_max, socket.write(&answer[..most])).await {
+                Ok(sent) => {
+                    let sent = sent?;
+                    answer = &answer[sent..];
+                    turn.pass(sent).await;
+                }
                 Err(_) if self.is_wanted() => {
                     return Err(Error::unavailable("the client does not read its answers"));
                 }
@@ -85,6 +91,23 @@ impl Drop for Unsent {
 mod tests {
     use super::*;
     use crate::Room;
+    use futures::FutureExt;
+
+    #[tokio::test]
+    async fn others_have_their_turns_while_long_answers_are_sent() {
+        let listener = tokio::net::TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
+        let _client = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let mut socket = listener.accept().await.unwrap().0;
+        let unsent =
+            Unsent::rest(&Arc::new(Load::new(&Room::new(1), 1)), TURN_BYTES, &metrics::Gauge::noop());
+        let mut turn = ByteTurn::default();
+        assert!(turn.pass(TURN_BYTES - 1).now_or_never().is_some());
+        // The socket takes both.
+        for is_over in [true, false] {
+            socket.writable().await.unwrap();
+            assert_eq!(unsent.send(&mut socket, &[7; 1000], &mut turn).now_or_never().is_none(), is_over);
+        }
+    }
 
     #[test]
     fn short_answers_that_are_not_read_count_as_far_as_there_is_room_and_make_it_scarce() {

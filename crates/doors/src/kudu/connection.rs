@@ -21,7 +21,7 @@ use futures::{FutureExt, future::BoxFuture};
 use oribi_engine::Obligation;
 use oribi_kudu::frame::{self, FRAME_BYTES_MAX, Frame};
 use oribi_kudu::rpc::{ErrorStatus, RequestHeader};
-use oribi_net::{FrameRoom, Held, Idle, Link, Stream, UNCOUNTED_BYTES, Waited, holds};
+use oribi_net::{ByteTurn, FrameRoom, Held, Idle, Link, Stream, UNCOUNTED_BYTES, Waited, holds};
 use oribi_types::{Error, Result};
 use std::future::poll_fn;
 use std::pin::{Pin, pin};
@@ -78,6 +78,7 @@ pub(super) struct Connection {
     /// Room for the answers that wait to be sent.
     answers_room: Held,
     pub(super) frame_room: FrameRoom,
+    turn: ByteTurn,
 }
 
 impl Connection {
@@ -97,6 +98,7 @@ impl Connection {
             held_bytes: 0,
             answers_room: Held::default(),
             frame_room: FrameRoom::default(),
+            turn: ByteTurn::default(),
         }
     }
 
@@ -178,7 +180,10 @@ impl Connection {
                 }
                 match self.receive()? {
                     Some(0) => return Ok(Event::Left),
-                    Some(_) => self.frame_room.used(),
+                    Some(received) => {
+                        self.frame_room.used();
+                        self.turn.pass(received).await;
+                    }
                     None => {}
                 }
             }

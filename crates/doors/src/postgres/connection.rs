@@ -80,6 +80,7 @@ pub async fn serve(socket: TcpStream, shared: Arc<Shared>, shutdown: watch::Rece
         Ok(Err(Fault::Statement(error) | Fault::Fatal(error))) => return refuse(wire, &error).await,
         Err(_) => return,
     };
+    wire.newcomer = shared.enter().await;
     let Some(_slot) = shared.take_slot() else {
         return refuse(wire, &error::too_many_connections(shared.limits.connections_max)).await;
     };

@@ -12,6 +12,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::net::TcpStream;
+use tokio::runtime::Handle;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio::task::JoinHandle;
 
@@ -80,12 +81,20 @@ pub struct Shared {
     /// Of all connections.
     pub suspended: Arc<Suspended<Running>>,
     sessions: Arc<Semaphore>,
+    /// Those that begin.
+    newcomers: Arc<Semaphore>,
 }
 
 impl Shared {
     /// A session's place, given back when it is dropped; `None` if all are taken.
     pub fn take_slot(&self) -> Option<OwnedSemaphorePermit> {
         self.sessions.clone().try_acquire_owned().ok()
+    }
+
+    /// Leave to begin a session: as many do at a time as there are threads to do it. What a session begins with takes some hundred
+    /// microseconds, and of a crowd that has come in the same moment all would stand in line before whoever is there already.
+    pub async fn enter(&self) -> Option<OwnedSemaphorePermit> {
+        self.newcomers.clone().acquire_owned().await.ok()
     }
 }
 
@@ -102,11 +111,13 @@ impl PostgresDoor {
     ) -> Result<PostgresDoor> {
         let reception = Reception::new("postgres", listener, shutdown.clone())?;
         let local_addr = reception.local_addr()?;
-        let sessions = Arc::new(Semaphore::new(limits.connections_max));
+        let [sessions, newcomers] = [limits.connections_max, Handle::current().metrics().num_workers()]
+            .map(|places| Arc::new(Semaphore::new(places)));
         let load = Arc::new(Load::of_requests(&limits.network, limits.message_bytes_max));
         let shelf = Shelf::new(limits.kept_bytes_max_of_all);
         let suspended = Suspended::new();
-        let shared = Shared { sql, limits, cancels: Arc::default(), load, shelf, suspended, sessions };
+        let cancels = Arc::default();
+        let shared = Shared { sql, limits, cancels, load, shelf, suspended, sessions, newcomers };
         let shared = Arc::new(shared);
         tokio::spawn(end_silent_portals(shared.clone(), shutdown.clone()));
         let accepting = tokio::spawn(accept(reception, shared, shutdown));

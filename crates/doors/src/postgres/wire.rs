@@ -5,7 +5,8 @@
 //! share; output by [`OUT_BYTES`] and one row, which the SQL engine counts if it is long. A client that takes nothing while
 //! statements of others wait for such room is seen off.
 //!
-//! Who has much to send or to take does so in [turns](TURN_BYTES), between which other clients of the thread have theirs.
+//! Who has much to send or to take does so in [turns](ByteTurn), between which other clients of the thread have theirs. So does who has
+//! just [come](Wire::newcomer): what its session begins with lasts until it waits for the first time.
 //!
 //! Requests that arrived together are answered in one write: an answer that is [due](Wire::due) leaves when no whole
 //! message is at hand, or before anything that may take its time. What answers tell of is settled before they leave.
@@ -18,7 +19,9 @@ use super::row::close_frame;
 use bytes::{BufMut, Bytes, BytesMut};
 use metrics::{counter, histogram};
 use oribi_engine::Obligation;
-use oribi_net::{FrameRoom, LONG_REQUEST_SILENCE_MAX, Load, TURN_SILENCE_MAX, UNCOUNTED_BYTES, holds};
+use oribi_net::{
+    ByteTurn, FrameRoom, LONG_REQUEST_SILENCE_MAX, Load, TURN_BYTES, TURN_SILENCE_MAX, UNCOUNTED_BYTES, holds,
+};
 use oribi_session::sql::{SqlEngine, SqlError};
 use oribi_types::Timestamp;
 use pgwire::messages::Message;
@@ -31,16 +34,13 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
-use tokio::sync::watch;
+use tokio::sync::{OwnedSemaphorePermit, watch};
 
 /// Output is written once it is this large.
 pub const OUT_BYTES: usize = 64 << 10;
 
 /// What a connection keeps for its output while it waits: thousands may.
 const OUT_KEPT_BYTES: usize = 8 << 10;
-
-/// A client sends and takes so many bytes, about, and others come next: copying them takes some ten microseconds.
-const TURN_BYTES: usize = 128 << 10;
 
 /// While a statement runs, this much input is read ahead, to notice that the client goes away.
 const READ_AHEAD_BYTES: usize = 64 << 10;
@@ -58,14 +58,15 @@ pub struct Wire {
     pub out: Vec<u8>,
     /// Of that, what was written.
     sent: usize,
-    /// Bytes that were sent and taken in this turn.
-    moved: usize,
+    turn: ByteTurn,
     scratch: BytesMut,
     message_bytes_max: usize,
     answer_silence_max: Duration,
     /// Room for the long messages of all clients, and for this one's.
     load: Arc<Load>,
     room: FrameRoom,
+    /// Leave to begin, until it has begun: others come in then.
+    pub newcomer: Option<OwnedSemaphorePermit>,
     sql: Arc<dyn SqlEngine>,
     /// To be settled before the output is written.
     owed: Obligation,
@@ -92,12 +93,13 @@ impl Wire {
             input: BytesMut::new(),
             out: Vec::new(),
             sent: 0,
-            moved: 0,
+            turn: ByteTurn::default(),
             scratch: BytesMut::new(),
             message_bytes_max: limits.message_bytes_max,
             answer_silence_max: limits.answer_silence_max,
             load,
             room: FrameRoom::default(),
+            newcomer: None,
             sql,
             owed: Obligation::default(),
             unsettled: Vec::new(),
@@ -131,6 +133,7 @@ impl Wire {
             }
             self.flush_due().await?;
             self.rest();
+            let_others_in(&mut self.newcomer).await;
             let mut shutdown = self.shutdown.clone();
             tokio::select! {
                 biased;
@@ -171,17 +174,8 @@ impl Wire {
     async fn fill(&mut self) -> Result<(), Fault> {
         self.input.reserve(FILL_BYTES);
         let received = read(&mut self.socket, &mut self.input).await?;
-        self.end_turn_after(received).await;
+        self.turn.pass(received).await;
         Ok(())
-    }
-
-    /// Has others come first once the turn is over, as these bytes have been sent or taken.
-    async fn end_turn_after(&mut self, bytes: usize) {
-        self.moved += bytes;
-        if self.moved >= TURN_BYTES {
-            self.moved = 0;
-            tokio::task::yield_now().await;
-        }
     }
 
     /// Awaits a piece of a statement's work; drops it if the client cancels the statement or goes away.
@@ -198,6 +192,7 @@ impl Wire {
                 biased;
                 () = holds(&mut self.cancel) => return Err(Fault::Statement(error::canceled())),
                 result = &mut work => return result.map_err(Fault::Statement),
+                () = let_others_in(&mut self.newcomer), if self.newcomer.is_some() => {}
                 read = read(&mut self.socket, &mut self.input), if room => drop(read?),
             }
         }
@@ -288,12 +283,13 @@ impl Wire {
         if self.unsettled.is_empty() {
             return Ok(());
         }
-        if let Some(settled) = self.sql.settled(self.owed)
-            && let Err(stopped) = settled.await
-        {
-            self.out.clear();
-            self.unsettled.clear();
-            return Err(Fault::Fatal(stopped.into()));
+        if let Some(settled) = self.sql.settled(self.owed) {
+            self.newcomer = None;
+            if let Err(stopped) = settled.await {
+                self.out.clear();
+                self.unsettled.clear();
+                return Err(Fault::Fatal(stopped.into()));
+            }
         }
         self.owed = Obligation::default();
         counter!("oribi_postgres_statements_total").increment(self.unsettled.len() as u64);
@@ -327,7 +323,7 @@ impl Wire {
             match self.socket.try_write(&self.out[self.sent..end]) {
                 Ok(sent) => {
                     self.sent += sent;
-                    self.end_turn_after(sent).await;
+                    self.turn.pass(sent).await;
                 }
                 Err(error) if error.kind() == ErrorKind::WouldBlock => self.writable().await?,
                 Err(error) => return Err(error.into()),
@@ -339,6 +335,7 @@ impl Wire {
     /// # Errors
     /// Once the client has taken nothing for long, and others are waited for that hold what they need.
     async fn writable(&mut self) -> Result<(), Fault> {
+        self.newcomer = None;
         let mut silence_max = self.answer_silence_max;
         loop {
             match tokio::time::timeout(silence_max, self.socket.writable()).await {
@@ -357,6 +354,7 @@ impl Wire {
     /// kernel would reset the connection and the client might never see our last words.
     pub async fn close(mut self) {
         const LINGER: Duration = Duration::from_millis(500);
+        self.newcomer = None;
         let linger = async {
             self.flush().await?;
             self.socket.shutdown().await?;
@@ -367,6 +365,14 @@ impl Wire {
             Ok::<(), Fault>(())
         };
         let _ = tokio::time::timeout(LINGER, linger).await;
+    }
+}
+
+/// Others who come may begin, once those have had their turns who are there.
+async fn let_others_in(newcomer: &mut Option<OwnedSemaphorePermit>) {
+    if newcomer.is_some() {
+        tokio::task::yield_now().await;
+        *newcomer = None;
     }
 }
 

@@ -41,6 +41,10 @@ pub struct FakeSql {
     pub stopped: AtomicBool,
     /// Whether statements wait for clients of others.
     pub awaits_clients: AtomicBool,
+    /// Clients that have come with the setting `newcomer`, each when it could take this.
+    pub newcomers: Mutex<usize>,
+    /// How many of them there were as each script came.
+    pub newcomers_before: Mutex<Vec<usize>>,
 }
 
 /// A door on a free port over a fake engine.
@@ -84,12 +88,16 @@ pub async fn eventually(mut condition: impl FnMut() -> bool) {
 #[async_trait]
 impl SqlEngine for FakeSql {
     async fn split(&self, script: &str) -> Result<Vec<Range<usize>>, SqlError> {
+        self.newcomers_before.lock().unwrap().push(*self.newcomers.lock().unwrap());
         let statements = script.split(';').map(str::trim).filter(|s| !s.is_empty());
         let place = |s: &str| s.as_ptr() as usize - script.as_ptr() as usize;
         Ok(statements.map(|s| place(s)..place(s) + s.len()).collect())
     }
 
     fn set(&self, session: &SqlSession, name: &str, value: &str) -> Result<(), SqlError> {
+        if name == "newcomer" {
+            *self.newcomers.lock().unwrap() += 1;
+        }
         if name == "bogus" {
             return Err(SqlError::new(ErrorKind::NotFound, "unrecognized configuration parameter")
                 .with_sqlstate("42704"));

@@ -33,13 +33,22 @@ pub(crate) struct RowLocks {
     many: ArcSwap<Vec<Arc<ManyLocks>>>,
     /// For each transaction that waits, the rows that its writes wait for, as long as they are locked.
     waits: Mutex<HashMap<u64, Vec<Blocked>>, { locks::LOCK_WAITS }>,
-    released: Notify,
 }
 
 #[derive(Default)]
 struct Stripe {
     rows: Mutex<HashTable<RowLock>, { locks::LEAF }>,
+    /// Tells those who wait for a row of this stripe, with a thread …
     released: Condvar,
+    /// … and without.
+    told: Notify,
+}
+
+impl Stripe {
+    fn tell(&self) {
+        self.released.notify_all();
+        self.told.notify_waiters();
+    }
 }
 
 struct RowLock {
@@ -92,7 +101,7 @@ impl Blocked {
 impl Default for RowLocks {
     fn default() -> Self {
         let stripes = (0..STRIPES).map(|_| Stripe::default()).collect();
-        RowLocks { stripes, many: ArcSwap::default(), waits: Mutex::default(), released: Notify::new() }
+        RowLocks { stripes, many: ArcSwap::default(), waits: Mutex::default() }
     }
 }
 
@@ -136,10 +145,7 @@ impl RowLocks {
     /// Gives back all of `many`.
     pub fn release_many(&self, many: &Arc<ManyLocks>) {
         self.many.rcu(|all| all.iter().filter(|of| !Arc::ptr_eq(of, many)).cloned().collect::<Vec<_>>());
-        for stripe in &self.stripes {
-            stripe.released.notify_all();
-        }
-        self.released.notify_waiters();
+        self.stripes.iter().for_each(Stripe::tell);
     }
 
     /// Of transactions that have locked many rows, those with rows of a tablet.
@@ -162,18 +168,31 @@ impl RowLocks {
         true
     }
 
-    /// Gives back rows that `holder` has locked.
+    /// Gives back rows that `holder` has locked, and tells those who wait for rows of their stripes.
     pub fn release(&self, keys: &[LockedKey], holder: u64) {
+        let mut given_back = [false; STRIPES];
         for key in keys {
-            let stripe = self.stripe(key.hash);
-            let mut rows = stripe.rows.lock();
+            let mut rows = self.stripe(key.hash).rows.lock();
             if let Ok(lock) = rows.find_entry(key.hash, |lock| lock.key == *key && lock.holder == holder) {
                 lock.remove();
             }
-            drop(rows);
-            stripe.released.notify_all();
+            given_back[key.hash as usize % STRIPES] = true;
         }
-        self.released.notify_waiters();
+        let told = self.stripes.iter().zip(given_back).filter(|(_, given_back)| *given_back);
+        told.for_each(|(stripe, _)| stripe.tell());
+    }
+
+    /// Once a row was given back. Others may be faster to lock it again.
+    async fn given_back(&self, blocked: &Blocked) {
+        loop {
+            let mut told = pin!(self.stripe(blocked.key.hash).told.notified());
+            // Before it is looked: none is missed that comes after.
+            told.as_mut().enable();
+            if !self.is_locked(blocked) {
+                return;
+            }
+            told.await;
+        }
     }
 
     fn is_locked(&self, blocked: &Blocked) -> bool {
@@ -327,16 +346,7 @@ impl RowWait {
 
     /// Ready once the row was given back. Others may be faster to lock it again.
     pub async fn over(self) {
-        let locks = &self.engine.row_locks;
-        loop {
-            let mut released = pin!(locks.released.notified());
-            // Before it is looked: none is missed that comes after.
-            released.as_mut().enable();
-            if !locks.is_locked(&self.blocked) {
-                return;
-            }
-            released.await;
-        }
+        self.engine.row_locks.given_back(&self.blocked).await;
     }
 }
 
@@ -345,5 +355,42 @@ impl Drop for RowWait {
         if let Some(waiter) = self.waiter {
             self.engine.row_locks.end_wait(waiter, &self.blocked);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+    use std::task::{Context, Wake, Waker};
+
+    #[derive(Default)]
+    struct Woken(AtomicUsize);
+
+    impl Wake for Woken {
+        fn wake(self: Arc<Self>) {
+            self.0.fetch_add(1, SeqCst);
+        }
+    }
+
+    #[test]
+    fn who_waits_for_a_row_is_not_woken_for_each_that_is_given_back() {
+        const HOLDER: u64 = 7;
+        let locks = RowLocks::default();
+        let keys = [0, 1, 2].map(|hash| LockedKey { hash, generation: 1, key: Arc::from([hash as u8]) });
+        for key in &keys {
+            assert!(locks.lock(key, HOLDER, 0));
+        }
+        let blocked = locks.of_others(keys[0].as_ref(), HOLDER + 1).unwrap();
+        let woken = Arc::new(Woken::default());
+        let waker = Waker::from(woken.clone());
+        let mut context = Context::from_waker(&waker);
+        let mut waits = pin!(locks.given_back(&blocked));
+        assert!(waits.as_mut().poll(&mut context).is_pending());
+        locks.release(&keys[1..], HOLDER);
+        assert_eq!(woken.0.load(SeqCst), 0);
+        locks.release(&keys[..1], HOLDER);
+        assert_eq!(woken.0.load(SeqCst), 1);
+        assert!(waits.as_mut().poll(&mut context).is_ready());
     }
 }

@@ -131,12 +131,14 @@ impl Engine {
         tracking: &mut impl Tracks,
         obligation: Obligation,
     ) -> Result<Commit, Refusal> {
+        if !tracking.waits() {
+            // Who is told to wait tries again and again: with a gate that is closed it would log all of its fragments each time.
+            let _open = self.pass(tracking)?;
+        }
         // Until the memtables have noted the first fragment.
         let _kept = self.fragmented.keep(&*self.log);
         let mut fragments = self.log_fragments(bulk, scratch, tracking)?;
-        let Some(_gate) = self.gate.share(usize::MAX, tracking.waits()) else {
-            return Err(would_block("memory is being arranged").into());
-        };
+        let _gate = self.pass(tracking)?;
         let _whole = self.stop_on_panic("a write");
         self.check_targets(bulk.ops, bulk.targets, scratch)?;
         let tablets = tablets(bulk, &scratch.staged);
@@ -160,6 +162,11 @@ impl Engine {
         self.timeline.complete(ts);
         self.counters.rows_written.fetch_add(scratch.staged.len() as u64, Relaxed);
         Ok(commit)
+    }
+
+    /// The gate, shared by a write of many rows.
+    fn pass(&self, tracking: &impl Tracks) -> Result<impl Sized + '_> {
+        self.gate.share(usize::MAX, tracking.waits()).ok_or_else(|| would_block("memory is being arranged"))
     }
 
     /// Applies what is staged and logs its commit, or the other way round. If that fails, the engine stops.

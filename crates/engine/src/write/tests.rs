@@ -3,12 +3,13 @@
 use super::*;
 use crate::options::EngineOptions;
 use oribi_env::Env;
-use oribi_sim::{SimClock, SimFiles};
+use oribi_sim::{Hooked, Operation, SimClock, SimFiles};
 use oribi_types::schema::ColumnSpec;
 use oribi_types::{
     ColumnType, Durability, ErrorKind, Partitioning, Schema, TableDefinition, TableOptions, ValueRef,
 };
 use std::path::Path;
+use std::sync::mpsc;
 use std::thread::{self, ScopedJoinHandle};
 
 fn fresh() -> (Arc<Engine>, Arc<Table>) {
@@ -18,7 +19,10 @@ fn fresh() -> (Arc<Engine>, Arc<Table>) {
 }
 
 fn open(files: &SimFiles) -> Arc<Engine> {
-    let env = Env { files: Arc::new(files.clone()), clock: Arc::new(SimClock::new()) };
+    open_in(Env { files: Arc::new(files.clone()), clock: Arc::new(SimClock::new()) })
+}
+
+fn open_in(env: Env) -> Arc<Engine> {
     let options = EngineOptions {
         background: false,
         fragment_bytes: 200,
@@ -373,23 +377,58 @@ fn a_bulk_write_with_a_request_id_is_answered_once() {
     assert_eq!(calls, 100);
 }
 
+/// Puts a hundred rows on a thread that others wait for.
+fn try_put_many(engine: &Engine, table: &Arc<Table>) -> Result<Commit> {
+    let keys: Vec<Vec<u8>> = (0..100).map(key).collect();
+    let ops: Vec<WriteOp<'_>> =
+        keys.iter().map(|key| WriteOp { table, key, read: Read::Blind, row: &[] }).collect();
+    engine.try_write(&ops, &mut |_, _, row| {
+        table.schema_ref().layout().encode(&[ValueRef::String("v")], row);
+        Ok(Decision::Put)
+    })
+}
+
+/// Those who are told to wait there try again and again.
+#[test]
+fn a_bulk_write_that_is_refused_at_the_gate_has_logged_nothing() {
+    let (engine, table) = fresh();
+    let before = engine.log.appended();
+    let gate = engine.gate.alone();
+    for _ in 0..3 {
+        assert_eq!(try_put_many(&engine, &table).unwrap_err().kind(), ErrorKind::WouldBlock);
+    }
+    assert_eq!(engine.log.appended(), before);
+    drop(gate);
+    try_put_many(&engine, &table).unwrap();
+    assert!(engine.log.appended() > before + 1, "it is one of fragments");
+}
+
 /// One that is refused behind its fragments leaves none that count, and no room is kept for its commit.
 #[test]
-fn a_bulk_write_that_is_refused_at_the_gate_is_given_up() {
-    let (engine, table) = fresh();
-    for _ in 0..3 {
-        let gate = engine.gate.alone();
-        let keys: Vec<Vec<u8>> = (0..100).map(key).collect();
-        let ops: Vec<WriteOp<'_>> =
-            keys.iter().map(|key| WriteOp { table: &table, key, read: Read::Blind, row: &[] }).collect();
-        let refused = engine.try_write(&ops, &mut |_, _, row| {
-            table.schema_ref().layout().encode(&[ValueRef::String("v")], row);
-            Ok(Decision::Put)
+fn a_bulk_write_that_is_refused_behind_its_fragments_is_given_up() {
+    let hooked = Hooked::default();
+    let engine = open_in(hooked.env(&Arc::new(SimClock::new())));
+    let table = add_table(&engine, "t");
+    let before = engine.log.appended();
+    thread::scope(|scope| {
+        let ((logs, logged), (close, closed)) = (mpsc::channel(), mpsc::channel());
+        let (open, is_open) = mpsc::channel::<()>();
+        hooked.once(Operation::Write, "", move || {
+            logs.send(()).unwrap();
+            closed.recv().unwrap();
         });
-        assert_eq!(refused.unwrap_err().kind(), ErrorKind::WouldBlock);
-        drop(gate);
-    }
-    assert!(engine.fragmented.first().is_none());
+        let engine = &engine;
+        scope.spawn(move || {
+            logged.recv().unwrap();
+            let _gate = engine.gate.alone();
+            close.send(()).unwrap();
+            is_open.recv().unwrap_err();
+        });
+        assert_eq!(try_put_many(engine, &table).unwrap_err().kind(), ErrorKind::WouldBlock);
+        drop(open);
+    });
+    hooked.clear();
+    assert!(engine.log.appended() > before && engine.fragmented.first().is_none());
     assert_eq!(v(&engine, &table, 1, engine.read_view()), None);
     put_many(&engine, &table, 0..100, "v").unwrap();
     assert_eq!(v(&engine, &table, 1, engine.read_view()).as_deref(), Some("v"));

@@ -6,7 +6,7 @@ use crate::tests::Nothing;
 use crate::{Exchange, Leave, Link, Load, Loads, Protocol, Room, Traffic};
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::sync::{Mutex, mpsc};
 use std::thread::JoinHandle;
 use tokio::sync::watch;
@@ -16,9 +16,21 @@ struct Echoes {
     traffic: Arc<Traffic>,
     loads: Loads,
     greet: Box<dyn Fn() + Send + Sync>,
+    counts: Arc<Counts>,
 }
 
-struct Echo;
+struct Echo(Arc<Counts>);
+
+/// How many were greeted, and how often somebody was answered what he had sent.
+#[derive(Default)]
+struct Counts {
+    greeted: AtomicU8,
+    echoed: AtomicU8,
+}
+
+/// Bytes that ask for one of them.
+const GREETED: u8 = b'#';
+const ECHOED: u8 = b'=';
 
 impl Service for Echoes {
     type Store = Nothing;
@@ -40,7 +52,8 @@ impl Service for Echoes {
 
     fn open(&self, _thread: usize, _link: Link) -> Echo {
         (self.greet)();
-        Echo
+        self.counts.greeted.fetch_add(1, Ordering::SeqCst);
+        Echo(self.counts.clone())
     }
 }
 
@@ -48,13 +61,21 @@ impl Protocol for Echo {
     type Obligation = u64;
 
     fn advance(&mut self, exchange: &mut Exchange<u64>, _leave: Leave) -> Progress {
-        exchange.output.extend_from_slice(&exchange.input);
+        match exchange.input.first() {
+            Some(&GREETED) => exchange.output.push(self.0.greeted.load(Ordering::SeqCst)),
+            Some(&ECHOED) => exchange.output.push(self.0.echoed.load(Ordering::SeqCst)),
+            _ => {
+                self.0.echoed.fetch_add(1, Ordering::SeqCst);
+                exchange.output.extend_from_slice(&exchange.input);
+            }
+        }
         exchange.input.clear();
         Progress::Done
     }
 }
 
 struct Subject {
+    service: Arc<Echoes>,
     traffic: Arc<Traffic>,
     balance: Arc<Balance>,
     post: Post<Echoes>,
@@ -69,30 +90,37 @@ impl Subject {
         let traffic = Traffic::new("echoes", 2);
         let load = || Arc::new(Load::new(&Room::new(1 << 20), 1 << 20));
         let loads = Loads { requests: load(), answers: load() };
-        let service = Echoes {
+        let service = Arc::new(Echoes {
             store: Nothing(watch::Sender::new(0)),
             traffic: traffic.clone(),
             loads,
             greet: Box::new(greet),
-        };
+            counts: Arc::default(),
+        });
         let balance = Arc::new(Balance::new(2));
         let limits = ClientLimits::default();
         let (event_loop, post, leaving) =
-            EventLoop::new(Arc::new(service), 0, limits, balance.clone()).unwrap();
+            EventLoop::new(service.clone(), 0, limits, balance.clone()).unwrap();
         let posts = vec![post.clone()];
         let thread = std::thread::spawn(move || event_loop.run(posts));
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
-        Subject { traffic, balance, post, listener, thread, _leaving: leaving }
+        Subject { service, traffic, balance, post, listener, thread, _leaving: leaving }
     }
 
     fn connect(&self) -> TcpStream {
+        let (client, arrival) = self.arrival();
+        assert!(self.post.send(Mail::Arrival(arrival)).is_ok());
+        client
+    }
+
+    /// A client that has connected, and is on its way.
+    fn arrival(&self) -> (TcpStream, Arrival) {
         let client = TcpStream::connect(self.listener.local_addr().unwrap()).unwrap();
         client.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
         let (socket, peer) = self.listener.accept().unwrap();
         socket.set_nonblocking(true).unwrap();
         let place = Place::take(&self.traffic, 100, |_| true).unwrap();
-        assert!(self.post.send(Mail::Arrival(Arrival { socket, peer, place })).is_ok());
-        client
+        (client, Arrival { socket, peer, place })
     }
 
     fn end(self) {
@@ -130,6 +158,72 @@ fn a_loop_that_is_stuck_is_given_no_clients() {
         advice() == Advice::All { to: 0 }
     });
     assert!(is_given_some, "it waits by now");
+    subject.end();
+}
+
+#[test]
+fn who_is_there_is_answered_while_a_crowd_comes() {
+    const CROWD: usize = 64;
+    let (begin, begun) = mpsc::channel();
+    let (end, ended) = mpsc::channel();
+    let ended = Mutex::new(ended);
+    let subject = Subject::new(move || {
+        begin.send(()).unwrap();
+        let _ = ended.lock().unwrap().recv();
+    });
+    (0..2).for_each(|_| end.send(()).unwrap());
+    let (mut from_elsewhere, arrival) = subject.arrival();
+    let guest = Guest::welcome(&*subject.service, arrival).unwrap();
+    let mut there = subject.connect();
+    ask(&mut there);
+    (0..2).for_each(|_| begun.recv().unwrap());
+    let crowd = Vec::from_iter((0..CROWD).map(|_| subject.connect()));
+    // The loop lets the first of them in, and the others are on their way, as is a client of another loop.
+    begun.recv().unwrap();
+    assert!(subject.post.send(Mail::Guest(guest)).is_ok());
+    for client in [&mut there, &mut from_elsewhere] {
+        client.write_all(&[GREETED]).unwrap();
+    }
+    drop(end);
+    for (client, welcomes) in [(&mut there, WELCOMES_MAX), (&mut from_elsewhere, 2 * WELCOMES_MAX)] {
+        let mut greeted = [0];
+        client.read_exact(&mut greeted).unwrap();
+        assert!(usize::from(greeted[0]) <= 2 + welcomes, "{greeted:?} came before it");
+    }
+    for mut client in crowd {
+        ask(&mut client);
+    }
+    subject.end();
+}
+
+#[test]
+fn who_was_heard_is_answered_before_a_crowd_that_was_not() {
+    const CROWD: usize = 64;
+    let (begin, begun) = mpsc::channel();
+    let (end, ended) = mpsc::channel();
+    let ended = Mutex::new(ended);
+    let subject = Subject::new(move || {
+        begin.send(()).unwrap();
+        let _ = ended.lock().unwrap().recv();
+    });
+    (0..=CROWD).for_each(|_| end.send(()).unwrap());
+    let mut there = subject.connect();
+    ask(&mut there);
+    let mut crowd = Vec::from_iter((0..CROWD).map(|_| subject.connect()));
+    // Now all are in, and one that comes keeps the loop until they have asked.
+    let _last = subject.connect();
+    (0..CROWD + 2).for_each(|_| begun.recv().unwrap());
+    crowd.iter_mut().for_each(|client| client.write_all(b"?").unwrap());
+    there.write_all(&[ECHOED]).unwrap();
+    drop(end);
+    let mut echoed = [0];
+    there.read_exact(&mut echoed).unwrap();
+    assert!(usize::from(echoed[0]) <= 1 + WELCOMES_MAX, "{echoed:?} came before it");
+    for mut client in crowd {
+        let mut answer = [0];
+        client.read_exact(&mut answer).unwrap();
+        assert_eq!(answer, *b"?");
+    }
     subject.end();
 }
 
