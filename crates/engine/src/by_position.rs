@@ -48,7 +48,7 @@ use std::sync::atomic::Ordering::Relaxed;
 /// A tablet with so many times the files that are worth a compaction gets no more in this way.
 const FILES_FACTOR_MAX: usize = 4;
 /// A file of fewer rows is not worth a thread.
-const FILE_ROWS_MIN: usize = 32 << 10;
+const FILE_ROWS_MIN: usize = 16 << 10;
 /// What a file that is being written takes in memory: a row group, and pages of the one that is read.
 const WRITING_BYTES: u64 = 16 << 20;
 
@@ -448,7 +448,9 @@ type Part<'a> = Vec<(&'a LiveFile, &'a [(Location, u32)])>;
 fn parts<'s>(change: &PositionChange<'_>, sources: &[&'s OfFile<'_>], threads: usize) -> Vec<Part<'s>> {
     let Some(most) = sources.last() else { return Vec::new() };
     let key = |(_, number): &(Location, u32)| (change.key)(*number);
-    let rows_max = most.rows.len().div_ceil(threads).max(FILE_ROWS_MIN);
+    // The statement waits for the longest.
+    let files = (most.rows.len() / FILE_ROWS_MIN).clamp(1, threads);
+    let rows_max = most.rows.len().div_ceil(files);
     let mut left: Vec<&'s [(Location, u32)]> = sources.iter().map(|source| source.rows).collect();
     let mut parts = Vec::new();
     for first in (0..most.rows.len()).step_by(rows_max) {
@@ -492,6 +494,9 @@ impl<'m, 'k> Merged<'m, 'k> {
             source.fill(self.change.table.schema_ref())?;
         }
         self.sources.retain(|source| !source.rows.is_empty());
+        if let [only] = self.sources.as_mut_slice() {
+            return Ok(Some(only.take(OUTPUT_BATCH_ROWS)));
+        }
         // Until one of them has no more in hand.
         let mut picks: Vec<(usize, usize)> = Vec::new();
         let mut numbers = Vec::new();
@@ -529,6 +534,15 @@ impl Reading<'_> {
     /// The place of the next row in the batch.
     fn next(&self) -> usize {
         self.batch.as_ref().map_or(0, RecordBatch::num_rows) - self.rows.len()
+    }
+
+    /// The next rows in hand, of which there are some, so many at most, and their numbers.
+    fn take(&mut self, rows_max: usize) -> (RecordBatch, Vec<u32>) {
+        let first = self.next();
+        let (taken, left) = self.rows.split_at(rows_max.min(self.rows.len()));
+        self.rows = left;
+        let batch = self.batch.as_ref().expect("rows in hand are of a batch");
+        (batch.slice(first, taken.len()), taken.iter().map(|(_, number)| *number).collect())
     }
 
     /// Reads on, if there is nothing in hand and something left.

@@ -16,10 +16,9 @@ use arrow::array::{AsArray, BooleanArray, RecordBatch};
 use arrow::buffer::BooleanBuffer;
 use arrow::compute::filter_record_batch;
 use arrow::datatypes::UInt64Type;
-use oribi_sstable::{Batches, RowSelection, RowSelector, Sstable, SstableId};
+use oribi_sstable::{Batches, RowSelection, RowSelector, Sstable};
 use oribi_types::{Error, Result, Schema, Timestamp};
 use roaring::RoaringBitmap;
-use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -175,6 +174,14 @@ pub struct FileOutline {
     pub is_exact: bool,
 }
 
+/// What the unflushed rows that a snapshot sees replace in files.
+struct Replaced {
+    /// Positions of rows in each of the tablet's files.
+    known: Vec<Vec<u32>>,
+    /// Where it is to be looked up.
+    open: Vec<Replacing>,
+}
+
 /// An unflushed key that may have an older copy in the files, as a snapshot sees it.
 struct Replacing {
     version: VersionRef,
@@ -217,17 +224,17 @@ impl Engine {
         snapshot: &Snapshot,
     ) -> Result<TabletScan> {
         let tablet = &table.tablets[tablet];
-        let (reading, replacing, memory) = loop {
+        let (reading, replaced, memory) = loop {
             let reading = self.reading(table, tablet, snapshot.ts(), Some(projection))?;
-            let replacing = self.replacing(&reading, snapshot);
+            let replaced = self.replaced(&reading, snapshot);
             let memory = MemoryColumns::begin(&self.index, table, &reading, (projection, with_ts), snapshot);
             // Else rows may be unpinned, or swept, of which the walk did not hear.
             if reading.still_valid() {
-                break (reading, replacing, memory);
+                break (reading, replaced, memory);
             }
         };
         self.holders.add(memory.holder());
-        let files = self.scan_files(table, &reading, snapshot, &replacing)?;
+        let files = self.scan_files(table, &reading, snapshot, replaced)?;
         // Perhaps more than the snapshot sees: the rows were not looked at yet.
         let newest =
             reading.state.memtables().map(|memtable| memtable.newest_lsn()).max().unwrap_or_default();
@@ -292,21 +299,21 @@ impl Engine {
         Ok(outline)
     }
 
-    /// What the unflushed rows replace that a snapshot sees.
-    fn replacing(&self, reading: &Reading, snapshot: &Snapshot) -> Vec<Replacing> {
-        let first_unflushed = reading.state.first_unflushed();
-        let mut replacing = Vec::new();
+    fn replaced(&self, reading: &Reading, snapshot: &Snapshot) -> Replaced {
+        let (first_unflushed, files) = (reading.state.first_unflushed(), &reading.state.files);
+        let mut replaced = Replaced { known: vec![Vec::new(); files.files.len()], open: Vec::new() };
         for memtable in reading.state.memtables() {
             self.index.visit(reading.generation(), memtable.replacing(), |_, newest| {
                 let seen = version_at(newest, snapshot.ts());
                 let Some(version) = seen.filter(|v| v.meta.memtable() >= first_unflushed) else { return };
+                let oldest = oldest_unflushed(version, first_unflushed);
                 // A key that is listed by several memtables is taken with the one that has its oldest version.
-                if oldest_unflushed(version, first_unflushed).meta.memtable() == memtable.id {
-                    replacing.extend(Replacing::of(version, first_unflushed));
+                if oldest.meta.memtable() == memtable.id {
+                    replaced.add(files, version, oldest);
                 }
             });
         }
-        replacing
+        replaced
     }
 
     /// The files of a tablet, without what is replaced in memory.
@@ -315,32 +322,30 @@ impl Engine {
         table: &Table,
         reading: &Reading,
         snapshot: &Snapshot,
-        replacing: &[Replacing],
+        Replaced { mut known, open }: Replaced,
     ) -> Result<Vec<FileScan>> {
         let files = &reading.state.files;
-        let older: Vec<(&[u8], Older)> = replacing.iter().map(|r| (r.version.key(), r.older)).collect();
-        let replaced = resolve(files, &older)?;
-        self.remember(reading, replacing, &replaced);
-
-        let mut hidden: HashMap<SstableId, Vec<u32>> = HashMap::new();
-        for location in replaced.into_iter().flatten() {
-            hidden.entry(location.file).or_default().push(location.row);
+        let older: Vec<(&[u8], Older)> = open.iter().map(|r| (r.version.key(), r.older)).collect();
+        let found = resolve(files, &older)?;
+        self.remember(reading, &open, &found);
+        for location in found.into_iter().flatten() {
+            let file = files.position(location.file).expect("it was found there");
+            known[file].push(location.row);
         }
-        let visible = files.files.iter().filter(|file| file.visible_from <= snapshot.ts());
-        let scan = |file: &Arc<LiveFile>| {
-            scan_file(table, file, snapshot, hidden.remove(&file.id()).unwrap_or_default())
-        };
-        visible.map(scan).collect()
+        let files = files.files.iter().zip(known);
+        let visible = files.filter(|(file, _)| file.visible_from <= snapshot.ts());
+        visible.map(|(file, replaced)| scan_file(table, file, snapshot, replaced)).collect()
     }
 
     /// Keeps what was looked up, for the next scan and the flush.
-    fn remember(&self, reading: &Reading, replacing: &[Replacing], replaced: &[Option<Location>]) {
-        for (r, location) in replacing.iter().zip(replaced) {
+    fn remember(&self, reading: &Reading, open: &[Replacing], found: &[Option<Location>]) {
+        for (r, location) in open.iter().zip(found) {
             let lasting = match r.older {
                 // What lay below it is in the files by now, so the answer holds for good.
                 Older::Unresolved { below } => below < reading.state.first_unflushed(),
                 Older::Nothing => false,
-                Older::At(known) => *location != Some(known),
+                // Its file is gone.
+                Older::At(_) => true,
             };
             if lasting {
                 let found = location.map_or(Older::Nothing, Older::At);
@@ -362,13 +367,19 @@ fn oldest_unflushed(version: &Version, first_unflushed: u64) -> &Version {
     oldest
 }
 
-impl Replacing {
-    /// What a version that a snapshot sees may replace, with the unflushed versions below it; `None` if that is nothing.
-    fn of(version: &Version, first_unflushed: u64) -> Option<Self> {
-        let oldest = oldest_unflushed(version, first_unflushed);
+impl Replaced {
+    /// What a version that a snapshot sees may replace, with the unflushed versions below it, of which `oldest` is the last.
+    fn add(&mut self, files: &FileSet, version: &Version, oldest: &Version) {
         let older = oldest.meta.lineage.older();
-        let replacing = || Replacing { version: version.hold(), older, oldest_ts: oldest.meta.ts };
-        (older != Older::Nothing).then(replacing)
+        let known = match older {
+            Older::Nothing => return,
+            Older::At(location) => files.position(location.file).map(|file| (file, location.row)),
+            Older::Unresolved { .. } => None,
+        };
+        match known {
+            Some((file, row)) => self.known[file].push(row),
+            None => self.open.push(Replacing { version: version.hold(), older, oldest_ts: oldest.meta.ts }),
+        }
     }
 }
 

@@ -87,6 +87,10 @@ impl FileSet {
         self.files.iter().find(|f| f.id() == id)
     }
 
+    pub fn position(&self, id: SstableId) -> Option<usize> {
+        self.files.iter().position(|f| f.id() == id)
+    }
+
     /// Whether a snapshot at `ts` sees the file `id`. One that is gone was compacted, as only those are that every
     /// snapshot sees.
     pub fn is_visible(&self, id: SstableId, ts: Timestamp) -> bool {

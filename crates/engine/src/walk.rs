@@ -26,8 +26,9 @@ use crate::reading::Reading;
 use crate::timeline::Snapshot;
 use arrow::array::RecordBatch;
 use oribi_env::locks::{self, Mutex};
-use oribi_types::batch::BatchBuilder;
-use oribi_types::{Result, Schema, Timestamp};
+use oribi_types::batch::{BatchBuilder, EncodedRow};
+use oribi_types::{ColumnSource, Result, Schema};
+use smallvec::SmallVec;
 use std::sync::{Arc, Weak};
 
 /// Rows that no file has yet, as batches that are made when they are asked for. What a slow reader has not come to stays
@@ -56,8 +57,6 @@ const COLUMNS_ROWS: usize = 1024;
 const COLUMNS_BYTES: usize = 8 << 20;
 /// What a row is taken for as long as none was seen: few are read then, and more when they are shorter.
 const ROW_BYTES_FIRST: usize = COLUMNS_BYTES / GROUP;
-/// So many held rows before a row's turn, it is fetched.
-const ROWS_AHEAD: usize = 16;
 /// Rows that are held are found so many keys at a time. For a batch so many are looked at before others have their turn, as
 /// where few are wanted, all that is left may have none: who ends the walk waits meanwhile, with the tablet's installer.
 const KEYS_AT_ONCE: usize = 4096;
@@ -79,8 +78,10 @@ impl MemoryColumns {
         let memtables: Vec<_> = parts.iter().map(|part| part.memtable.clone()).collect();
         let (index, table, snapshot) = (index.clone(), table.clone(), snapshot.clone());
         let schema = table.schema();
+        let is_in_row = |p: &usize| matches!(schema.columns()[*p].source, ColumnSource::Slot(_));
+        let with_rows = projection.iter().any(is_in_row);
         let generation = reading.generation();
-        let rest = Rest::Walk(Walk { index, table, generation, snapshot, keys: None, parts });
+        let rest = Rest::Walk(Walk { index, table, generation, snapshot, with_rows, keys: None, parts });
         let rest = Arc::new(Shared::new(rest));
         memtables.iter().for_each(|memtable| memtable.walks.add(&rest));
         MemoryColumns { rest, schema, projection: projection.to_vec(), with_ts, row_bytes: ROW_BYTES_FIRST }
@@ -135,9 +136,10 @@ impl Filling<'_> {
         self.builder.rows() + GROUP > COLUMNS_ROWS || (self.bytes > 0 && self.room() == 0)
     }
 
-    fn push(&mut self, key: &[u8], row: &[u8], ts: Timestamp) -> Result<()> {
-        self.bytes += key.len() + row.len();
-        self.builder.push(key, row, ts)
+    fn push<'v>(&mut self, rows: impl Iterator<Item = EncodedRow<'v>>) -> Result<()> {
+        let rows: SmallVec<[EncodedRow<'v>; GROUP]> = rows.collect();
+        self.bytes += rows.iter().map(|row| row.key.len() + row.row.len()).sum::<usize>();
+        self.builder.extend(&rows)
     }
 }
 
@@ -195,9 +197,9 @@ impl Rest {
                     if keys >= KEYS_AT_ONCE {
                         return Ok(true);
                     }
-                    keys += walk.step(filling.room(), |version, row| {
+                    keys += walk.step(filling.room(), |versions| {
                         if pushed.is_ok() {
-                            pushed = filling.push(version.key(), row, version.meta.ts);
+                            pushed = filling.push(versions.iter().map(|version| encoded(version)));
                         }
                     });
                 }
@@ -212,7 +214,7 @@ impl Rest {
         if let Rest::Walk(walk) = self {
             let mut rows = Vec::with_capacity(walk.parts.iter().map(|part| part.len - part.next).sum());
             while !walk.parts.is_empty() {
-                walk.step(KEYS_AT_ONCE, |version, _| rows.push(version.hold()));
+                walk.step(KEYS_AT_ONCE, |versions| rows.extend(versions.iter().map(|v| v.hold())));
             }
             *self = Rest::Held(rows.into_iter());
         }
@@ -220,17 +222,33 @@ impl Rest {
 }
 
 fn fill_held(rows: &mut std::vec::IntoIter<VersionRef>, filling: &mut Filling<'_>) -> Result<()> {
-    rows.as_slice().iter().take(ROWS_AHEAD).for_each(VersionRef::prefetch);
+    rows.as_slice().iter().take(GROUP).for_each(VersionRef::prefetch);
     while filling.builder.rows() < COLUMNS_ROWS
         && filling.bytes < COLUMNS_BYTES
-        && let Some(version) = rows.next()
+        && !rows.as_slice().is_empty()
     {
-        if let Some(ahead) = rows.as_slice().get(ROWS_AHEAD - 1) {
-            ahead.prefetch();
+        rows.as_slice().iter().skip(GROUP).take(GROUP).for_each(VersionRef::prefetch);
+        let left = GROUP.min(COLUMNS_ROWS - filling.builder.rows());
+        let mut bytes = filling.bytes;
+        let mut taken: SmallVec<[VersionRef; GROUP]> = SmallVec::new();
+        while taken.len() < left
+            && bytes < COLUMNS_BYTES
+            && let Some(version) = rows.next()
+        {
+            bytes += version.key().len() + version.row().map_or(0, <[u8]>::len);
+            taken.push(version);
         }
-        filling.push(version.key(), version.row().expect("deleted rows are left out"), version.meta().ts)?;
+        filling.push(taken.iter().map(|version| {
+            let row = version.row().expect("deleted rows are left out");
+            EncodedRow { key: version.key(), row, ts: version.meta().ts }
+        }))?;
     }
     Ok(())
+}
+
+fn encoded(version: &Version) -> EncodedRow<'_> {
+    let row = version.row().expect("deleted rows are left out");
+    EncodedRow { key: version.key(), row, ts: version.meta.ts }
 }
 
 struct Walk {
@@ -238,6 +256,8 @@ struct Walk {
     table: Arc<Table>,
     generation: u64,
     snapshot: Snapshot,
+    /// Whether more is read of rows than their keys.
+    with_rows: bool,
     /// Others are left out.
     keys: Option<KeyRange>,
     /// The last is the next; those that are done are gone.
@@ -262,29 +282,29 @@ impl Part {
 }
 
 impl Walk {
-    /// Calls `visit` with what the snapshot sees at the next keys, `keys_max` at most. Rows that are deleted or expired are
-    /// left out. Returns how many keys there were.
-    fn step(&mut self, keys_max: usize, mut visit: impl FnMut(&Version, &[u8])) -> usize {
+    /// Calls `visit` with what the snapshot sees at the next keys, `keys_max` at most, some dozens at a time. Rows that are deleted or
+    /// expired are left out. Returns how many keys there were.
+    fn step(&mut self, keys_max: usize, mut visit: impl FnMut(&[&Version])) -> usize {
         let Some(part) = self.parts.last_mut() else { return 0 };
         let hashes = part.memtable.hashes_of(part.next..part.len.min(part.next.saturating_add(keys_max)));
         part.next += hashes.len();
         let (ts, now_micros) = (self.snapshot.ts(), self.snapshot.now_micros());
-        let is_wanted =
-            |version: &Version| self.keys.as_ref().is_none_or(|keys| keys.contains(version.key()));
-        self.index.visit_part(self.generation, hashes.iter().copied(), &mut part.shared, |_, newest| {
+        let is_wanted = |version: &Version| {
             // A key that is in several memtables is taken with the version that counts.
-            if let Some(version) = version_at(newest, ts)
-                && version.meta.memtable() == part.memtable.id
-                && let Some(row) = version.row()
-                && is_wanted(version)
-                && !self.table.is_expired(row, version.meta.ts, now_micros)
-            {
-                visit(version, row);
-            }
+            version.meta.memtable() == part.memtable.id
+                && self.keys.as_ref().is_none_or(|keys| keys.contains(version.key()))
+                && version.row().is_some_and(|row| !self.table.is_expired(row, version.meta.ts, now_micros))
+        };
+        let (hashes, shared) = (hashes.into_iter(), &mut part.shared);
+        let count = hashes.len();
+        self.index.visit_part(self.generation, hashes, self.with_rows, shared, |newest| {
+            let seen = newest.iter().filter_map(|newest| version_at(newest, ts));
+            let seen: SmallVec<[&Version; GROUP]> = seen.filter(|version| is_wanted(version)).collect();
+            visit(&seen);
         });
-        if part.next == part.len || hashes.is_empty() {
+        if part.next == part.len || count == 0 {
             self.parts.pop();
         }
-        hashes.len()
+        count
     }
 }

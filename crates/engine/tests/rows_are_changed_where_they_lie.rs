@@ -77,6 +77,19 @@ fn other_columns_stay() {
     }
 }
 
+/// What writes the longest file is waited for.
+#[test]
+fn many_rows_become_files_of_one_length() {
+    const MANY: i64 = 40_000;
+    let (_, _, engine, table) = fresh(1, Durability::Sync);
+    import(&engine, &table, &(0..MANY).collect::<Vec<_>>(), "first").unwrap();
+    assert!(change(&engine, &table, &found(&engine, &table), Some(&more)).unwrap());
+    let scan = engine.scan(&table, [0], &[0], false, &engine.snapshot()).unwrap();
+    let live = scan[0].files.iter().map(|file| file.live_rows()).filter(|rows| *rows > 0);
+    assert_eq!(live.collect::<Vec<_>>(), [MANY as u64 / 2; 2]);
+    assert!(scan_now(&engine, &table).into_iter().eq((0..MANY).map(|k| (k, "first more".to_owned()))));
+}
+
 #[test]
 fn cached_rows_are_forgotten() {
     let (_, engine, table) = in_two_files(1);

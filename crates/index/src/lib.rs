@@ -170,9 +170,15 @@ impl<M: Send + Sync + 'static> Index<M> {
         versions.filter(move |version: &&'g Version<M>| version.hash == hash)
     }
 
-    /// Calls `visit` with each of `hashes` and the newest versions of all its rows. A hash costs one look at its bucket, and the
-    /// cache misses of some dozens overlap.
-    pub fn walk(&self, hashes: impl Iterator<Item = u64>, mut visit: impl FnMut(u64, &[&Version<M>])) {
+    /// Calls `visit` for some dozens of `hashes` at a time, the cache misses of which overlap, with the newest versions of all their
+    /// rows, each with the number of its hash among these. A hash costs one look at its bucket. Of the versions, what comes before
+    /// their rows is fetched ahead, and if `with_rows` these too.
+    pub fn walk(
+        &self,
+        hashes: impl Iterator<Item = u64>,
+        with_rows: bool,
+        mut visit: impl for<'g> FnMut(&[(usize, &'g Version<M>)]),
+    ) {
         let mut hashes = hashes.fuse();
         let mut take = |group: &mut [u64; WALK], guard: &Guard| {
             let mut len = 0;
@@ -183,6 +189,7 @@ impl<M: Send + Sync + 'static> Index<M> {
             }
             len
         };
+        let lines = if with_rows { ROW_LINES } else { HEADER_LINES };
         let mut guard = pin();
         let (mut group, mut ahead) = ([0; WALK], [0; WALK]);
         let mut len = take(&mut group, &guard);
@@ -192,23 +199,28 @@ impl<M: Send + Sync + 'static> Index<M> {
                 // SAFETY: pinned.
                 *found = unsafe { self.shard(*hash).buckets() }.only(*hash);
                 if let Only::One(version) = found {
-                    prefetch_lines(*version, ROW_LINES);
+                    prefetch_lines(*version, lines);
                 }
             }
             let len_ahead = take(&mut ahead, &guard);
-            for (found, hash) in found.into_iter().zip(group).take(len) {
+            let mut versions: Vec<(usize, &Version<M>)> = Vec::with_capacity(WALK);
+            for (number, (found, hash)) in found.into_iter().zip(group).take(len).enumerate() {
                 match found {
                     Only::Nothing => {}
                     Only::One(version) => {
                         // SAFETY: a version in a slot is whole, and pinned.
                         let version = unsafe { version.as_ref() };
                         if version.hash == hash {
-                            visit(hash, &[version]);
+                            versions.push((number, version));
                         }
                     }
-                    Only::Several => visit(hash, &self.candidates(hash, &guard).collect::<Vec<_>>()),
+                    Only::Several => {
+                        versions.extend(self.candidates(hash, &guard).map(|version| (number, version)));
+                    }
                 }
             }
+            visit(&versions);
+            drop(versions);
             (group, len) = (ahead, len_ahead);
             // What is replaced during a long walk is not kept until its end.
             guard.repin();

@@ -224,6 +224,10 @@ impl<M> Version<M> {
         self.block().wrapping_add(1).cast()
     }
 
+    pub fn hash(&self) -> u64 {
+        self.hash
+    }
+
     pub fn key(&self) -> &[u8] {
         // SAFETY: the key follows the header, and never changes.
         unsafe { std::slice::from_raw_parts(self.tail(), self.key_len as usize) }
@@ -288,7 +292,7 @@ impl<M> Version<M> {
 
 /// Lines of a row that is one of many: rows that were written one after the other lie so, and the processor fetches what follows.
 pub(crate) const ROW_LINES: usize = 3;
-/// Lines in which a header lies.
+/// Lines in which a header lies, and a short key.
 pub(crate) const HEADER_LINES: usize = 2;
 const LINE_BYTES: usize = 64;
 

@@ -12,7 +12,7 @@ use arrow::array::{AsArray, RecordBatch};
 use arrow::datatypes::{SchemaRef, UInt64Type};
 use bytes::Bytes;
 use oribi_env::{Env, File, Files, write_file};
-use oribi_types::batch::{BatchBuilder, EncodedKeys};
+use oribi_types::batch::{BatchBuilder, EncodedKeys, EncodedRow};
 use oribi_types::schema::TS_COLUMN;
 use oribi_types::{Error, Result, Schema, Timestamp};
 use parquet::arrow::ArrowWriter;
@@ -214,10 +214,11 @@ impl SstableWriter {
         let mut pending = std::mem::take(&mut self.pending);
         let mut builder = BatchBuilder::new(&self.schema, &self.stored, true);
         let mut start = 0;
-        for (key_end, row_end, ts) in &pending.rows {
-            builder.push(&pending.bytes[start..*key_end], &pending.bytes[*key_end..*row_end], *ts)?;
-            start = *row_end;
-        }
+        let rows = pending.rows.iter().map(|(key_end, row_end, ts)| {
+            let key = &pending.bytes[std::mem::replace(&mut start, *row_end)..*key_end];
+            EncodedRow { key, row: &pending.bytes[*key_end..*row_end], ts: *ts }
+        });
+        builder.extend(&rows.collect::<Vec<_>>())?;
         let batch = builder.finish()?;
         self.write_batch(&batch, |i| {
             let start = if i == 0 { 0 } else { pending.rows[i - 1].1 };

@@ -3,7 +3,9 @@
 use crate::cells::Cells;
 use crate::key::KeyDecoder;
 use crate::schema::{FIELD_ID_METADATA, TS_COLUMN};
-use crate::{Column, ColumnSource, ColumnType, Error, Result, RowRef, Schema, Timestamp, ValueRef};
+use crate::{
+    Column, ColumnSource, ColumnType, Error, Result, RowLayout, RowRef, Schema, Timestamp, ValueRef,
+};
 use arrow::array::builder::{
     BinaryViewBuilder, BooleanBuilder, Date32Builder, Decimal128Builder, FixedSizeBinaryBuilder,
     Float32Builder, Float64Builder, Int8Builder, Int16Builder, Int32Builder, Int64Builder, StringViewBuilder,
@@ -11,7 +13,8 @@ use arrow::array::builder::{
 };
 use arrow::array::{Array, ArrayRef, RecordBatch, RecordBatchOptions};
 use arrow::datatypes as at;
-use arrow::datatypes::{DataType, Field, SchemaRef};
+use arrow::datatypes::{DataType, Field, FieldRef, SchemaRef};
+use smallvec::SmallVec;
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -24,40 +27,141 @@ pub fn ts_field() -> Field {
         .with_metadata(HashMap::from([(FIELD_ID_METADATA.to_owned(), TS_FIELD_ID.to_string())]))
 }
 
+/// Values that are added to a column by one copy.
+const ROWS_AT_ONCE: usize = 64;
+
+/// A row as it is stored.
+#[derive(Clone, Copy)]
+pub struct EncodedRow<'a> {
+    pub key: &'a [u8],
+    pub row: &'a [u8],
+    pub ts: Timestamp,
+}
+
 /// Builds a batch from encoded rows, for a projection of a table's columns.
 pub struct BatchBuilder<'s> {
     schema: &'s Schema,
-    /// Builders of the projected columns, in the order of the projection.
-    columns: Vec<(usize, ColumnBuilder)>,
-    /// For each key component, the builder (position in `columns`) that takes it.
-    key_targets: Vec<Option<usize>>,
+    /// Those of the projection, in its order.
+    columns: Vec<Filling<'s>>,
     ts: Option<UInt64Builder>,
     arrow: SchemaRef,
     rows: usize,
     scratch: Vec<u8>,
 }
 
+/// A column that is being built.
+struct Filling<'s> {
+    column: &'s Column,
+    builder: ColumnBuilder,
+    source: Source<'s>,
+}
+
+/// Where its values stand.
+enum Source<'s> {
+    Key(KeyPlace),
+    Slot(SlotPlace<'s>),
+    CommitTimestamp,
+}
+
+/// A place in rows.
+trait Place {
+    /// The value of a row there. Inlined where the type is a constant, nothing looks at it for each row.
+    ///
+    /// # Errors
+    /// `Corrupt` if there is none of the type.
+    fn value<'b>(
+        &'b self,
+        column_type: ColumnType,
+        row: &'b EncodedRow<'_>,
+        scratch: &'b mut Vec<u8>,
+    ) -> Result<ValueRef<'b>>;
+}
+
+/// A component of a key.
+struct KeyPlace {
+    /// Behind so many bytes …
+    bytes: usize,
+    /// … and these components, of which the first has no length of its own.
+    behind: Vec<ColumnType>,
+    is_last: bool,
+}
+
+impl KeyPlace {
+    fn of(schema: &Schema, component: usize) -> Self {
+        let before: Vec<ColumnType> = schema.key_columns().take(component).map(|c| c.column_type).collect();
+        let of_known_length = before.iter().map_while(|t| t.fixed_width());
+        let (count, bytes) = of_known_length.fold((0, 0), |(count, bytes), width| (count + 1, bytes + width));
+        KeyPlace { bytes, behind: before[count..].to_vec(), is_last: component + 1 == schema.key().len() }
+    }
+}
+
+impl Place for KeyPlace {
+    #[inline(always)]
+    fn value<'b>(
+        &'b self,
+        column_type: ColumnType,
+        row: &'b EncodedRow<'_>,
+        scratch: &'b mut Vec<u8>,
+    ) -> Result<ValueRef<'b>> {
+        let mut decoder = KeyDecoder::behind(row.key, self.bytes)?;
+        for before in &self.behind {
+            decoder.skip(*before, false)?;
+        }
+        decoder.next_as(column_type, self.is_last, scratch)
+    }
+}
+
+/// A slot that all rows have.
+struct SlotPlace<'s> {
+    layout: &'s RowLayout,
+    slot: usize,
+}
+
+impl Place for SlotPlace<'_> {
+    #[inline(always)]
+    fn value<'b>(
+        &'b self,
+        column_type: ColumnType,
+        row: &'b EncodedRow<'_>,
+        _: &'b mut Vec<u8>,
+    ) -> Result<ValueRef<'b>> {
+        Ok(RowRef::new(self.layout, row.row).get_as(column_type, self.slot))
+    }
+}
+
+struct CommitTime;
+
+impl Place for CommitTime {
+    #[inline(always)]
+    fn value<'b>(
+        &'b self,
+        _: ColumnType,
+        row: &'b EncodedRow<'_>,
+        _: &'b mut Vec<u8>,
+    ) -> Result<ValueRef<'b>> {
+        Ok(ValueRef::Int64(row.ts.0 as i64))
+    }
+}
+
 impl<'s> BatchBuilder<'s> {
     /// A builder for the columns at the positions `projection`; with `ts`, the hidden [`TS_COLUMN`] stands last.
     pub fn new(schema: &'s Schema, projection: &[usize], ts: bool) -> Self {
-        let mut key_targets = vec![None; schema.key().len()];
-        let mut fields = Vec::with_capacity(projection.len() + 1);
-        let mut columns = Vec::with_capacity(projection.len());
-        for &position in projection {
-            let column = &schema.columns()[position];
-            if let ColumnSource::Key(component) = column.source {
-                key_targets[usize::from(component)] = Some(columns.len());
-            }
-            fields.push(schema.arrow().field(position).clone());
-            columns.push((position, ColumnBuilder::new(column.column_type)));
-        }
-        if ts {
-            fields.push(ts_field());
-        }
+        let filling = |position: &usize| {
+            let column = &schema.columns()[*position];
+            let source = match column.source {
+                ColumnSource::Key(component) => Source::Key(KeyPlace::of(schema, usize::from(component))),
+                ColumnSource::Slot(slot) => {
+                    Source::Slot(SlotPlace { layout: schema.layout(), slot: usize::from(slot) })
+                }
+                ColumnSource::CommitTimestamp => Source::CommitTimestamp,
+            };
+            Filling { column, builder: ColumnBuilder::new(column.column_type), source }
+        };
+        let fields = projection.iter().map(|position| schema.arrow().fields()[*position].clone());
+        let fields: Vec<FieldRef> = fields.chain(ts.then(|| Arc::new(ts_field()))).collect();
         BatchBuilder {
             schema,
-            columns,
-            key_targets,
+            columns: projection.iter().map(filling).collect(),
             ts: ts.then(UInt64Builder::new),
             arrow: Arc::new(at::Schema::new(fields)),
             rows: 0,
@@ -68,32 +172,23 @@ impl<'s> BatchBuilder<'s> {
     /// Adds a row.
     ///
     /// # Errors
-    /// `Corrupt` if the key does not decode.
+    /// As [`extend`](Self::extend).
     pub fn push(&mut self, key: &[u8], row: &[u8], ts: Timestamp) -> Result<()> {
-        if self.key_targets.iter().any(Option::is_some) {
-            let mut decoder = KeyDecoder::new(key);
-            let last = self.key_targets.len() - 1;
-            for (i, target) in self.key_targets.iter().enumerate() {
-                let column = &self.schema.columns()[self.schema.key()[i]];
-                let value = decoder.next(column.column_type, i == last, &mut self.scratch)?;
-                if let Some(target) = target {
-                    self.columns[*target].1.push(value);
-                }
-            }
-        }
-        let row = RowRef::new(self.schema.layout(), row);
-        for (position, builder) in &mut self.columns {
-            let column = &self.schema.columns()[*position];
-            match column.source {
-                ColumnSource::Key(_) => {}
-                ColumnSource::Slot(slot) => builder.push(self.schema.value_in(column, slot, row)),
-                ColumnSource::CommitTimestamp => builder.push(ValueRef::Int64(ts.0 as i64)),
-            }
+        self.extend(&[EncodedRow { key, row, ts }])
+    }
+
+    /// Adds rows, column by column: what a column is, is looked at once for all of them.
+    ///
+    /// # Errors
+    /// `Corrupt` if a key does not decode. Then the builder is of no use any more.
+    pub fn extend(&mut self, rows: &[EncodedRow<'_>]) -> Result<()> {
+        for filling in &mut self.columns {
+            filling.extend(self.schema, rows, &mut self.scratch)?;
         }
         if let Some(builder) = &mut self.ts {
-            builder.append_value(ts.0);
+            rows.iter().for_each(|row| builder.append_value(row.ts.0));
         }
-        self.rows += 1;
+        self.rows += rows.len();
         Ok(())
     }
 
@@ -109,7 +204,7 @@ impl<'s> BatchBuilder<'s> {
         let mut arrays = self
             .columns
             .iter_mut()
-            .map(|(position, builder)| builder.finish(self.schema.columns()[*position].column_type))
+            .map(|filling| filling.builder.finish(filling.column.column_type))
             .collect::<Result<Vec<ArrayRef>>>()?;
         if let Some(ts) = &mut self.ts {
             arrays.push(Arc::new(ts.finish()));
@@ -117,6 +212,26 @@ impl<'s> BatchBuilder<'s> {
         let options = RecordBatchOptions::new().with_row_count(Some(self.rows));
         self.rows = 0;
         Ok(RecordBatch::try_new_with_options(self.arrow.clone(), arrays, &options)?)
+    }
+}
+
+impl Filling<'_> {
+    fn extend(&mut self, schema: &Schema, rows: &[EncodedRow<'_>], scratch: &mut Vec<u8>) -> Result<()> {
+        let builder = &mut self.builder;
+        match &self.source {
+            Source::Key(place) => builder.extend(rows, place, scratch),
+            Source::CommitTimestamp => builder.extend(rows, &CommitTime, scratch),
+            Source::Slot(place @ SlotPlace { layout, slot }) => {
+                if rows.iter().all(|row| RowRef::new(layout, row.row).has(*slot)) {
+                    return builder.extend(rows, place, scratch);
+                }
+                for row in rows {
+                    let row = RowRef::new(layout, row.row);
+                    builder.push(schema.value_in(self.column, *slot as u16, row));
+                }
+                Ok(())
+            }
+        }
     }
 }
 
@@ -178,6 +293,63 @@ impl ColumnBuilder {
             (builder, ValueRef::Null) => builder.push_null(),
             (_, value) => unreachable!("{value:?} in a column of another type"),
         }
+    }
+
+    /// Adds the values of `rows` at a place. Texts of JSON are asked for as strings.
+    fn extend(&mut self, rows: &[EncodedRow<'_>], place: &impl Place, scratch: &mut Vec<u8>) -> Result<()> {
+        macro_rules! each {
+            ($builder:expr, $variant:ident, $column_type:expr) => {
+                for row in rows {
+                    match place.value($column_type, row, scratch)? {
+                        ValueRef::$variant(v) => $builder.append_value(v),
+                        _ => $builder.append_null(),
+                    }
+                }
+            };
+        }
+        // As a rule none is null, and then all are added by one copy.
+        macro_rules! numbers {
+            ($builder:expr, $variant:ident, $column_type:expr) => {
+                for rows in rows.chunks(ROWS_AT_ONCE) {
+                    let mut values: SmallVec<[_; ROWS_AT_ONCE]> = SmallVec::new();
+                    for row in rows {
+                        match place.value($column_type, row, scratch)? {
+                            ValueRef::$variant(v) => values.push(v),
+                            _ => break,
+                        }
+                    }
+                    $builder.append_slice(&values);
+                    for row in &rows[values.len()..] {
+                        match place.value($column_type, row, scratch)? {
+                            ValueRef::$variant(v) => $builder.append_value(v),
+                            _ => $builder.append_null(),
+                        }
+                    }
+                }
+            };
+        }
+        const DECIMAL: ColumnType = ColumnType::Decimal { precision: 0, scale: 0 };
+        match self {
+            ColumnBuilder::Bool(b) => each!(b, Bool, ColumnType::Bool),
+            ColumnBuilder::Int8(b) => numbers!(b, Int8, ColumnType::Int8),
+            ColumnBuilder::Int16(b) => numbers!(b, Int16, ColumnType::Int16),
+            ColumnBuilder::Int32(b) => numbers!(b, Int32, ColumnType::Int32),
+            ColumnBuilder::Int64(b) => numbers!(b, Int64, ColumnType::Int64),
+            ColumnBuilder::Float(b) => numbers!(b, Float, ColumnType::Float),
+            ColumnBuilder::Double(b) => numbers!(b, Double, ColumnType::Double),
+            ColumnBuilder::Decimal(b) => numbers!(b, Decimal, DECIMAL),
+            ColumnBuilder::Text(b) => each!(b, String, ColumnType::String),
+            ColumnBuilder::Binary(b) => each!(b, Binary, ColumnType::Binary),
+            ColumnBuilder::Date(b) => numbers!(b, Date, ColumnType::Date),
+            ColumnBuilder::Timestamp(b) => numbers!(b, Timestamp, ColumnType::Timestamp),
+            // Seldom, and the same for each.
+            ColumnBuilder::Uuid(_) => {
+                for row in rows {
+                    self.push(place.value(ColumnType::Uuid, row, scratch)?);
+                }
+            }
+        }
+        Ok(())
     }
 
     fn push_null(&mut self) {

@@ -92,12 +92,35 @@ impl<'a> KeyDecoder<'a> {
         KeyDecoder { rest: key }
     }
 
+    /// Begins behind components that take so many bytes.
+    ///
+    /// # Errors
+    /// `Corrupt` for a key that is shorter.
+    #[inline]
+    pub(crate) fn behind(key: &'a [u8], bytes: usize) -> Result<Self> {
+        key.get(bytes..).map(KeyDecoder::new).ok_or_else(malformed)
+    }
+
     /// Decodes the next component. An escaped string or binary is unescaped into `scratch`; all else stays borrowed
     /// from the key.
     ///
     /// # Errors
     /// `Corrupt` if the bytes are not a component of `column_type`.
     pub fn next<'b>(
+        &mut self,
+        column_type: ColumnType,
+        last: bool,
+        scratch: &'b mut Vec<u8>,
+    ) -> Result<ValueRef<'b>>
+    where
+        'a: 'b,
+    {
+        self.next_as(column_type, last, scratch)
+    }
+
+    /// As [`next`](Self::next). Inlined where the type is a constant, nothing looks at it for each key.
+    #[inline(always)]
+    pub(crate) fn next_as<'b>(
         &mut self,
         column_type: ColumnType,
         last: bool,
@@ -140,7 +163,7 @@ impl<'a> KeyDecoder<'a> {
     }
 
     /// Skips the next component and returns its encoded bytes.
-    fn skip(&mut self, column_type: ColumnType, last: bool) -> Result<&'a [u8]> {
+    pub(crate) fn skip(&mut self, column_type: ColumnType, last: bool) -> Result<&'a [u8]> {
         let len = match column_type.fixed_width() {
             Some(width) => width,
             None if last => self.rest.len(),
@@ -154,12 +177,14 @@ impl<'a> KeyDecoder<'a> {
         Ok(component)
     }
 
+    #[inline]
     fn take<const N: usize>(&mut self) -> Result<[u8; N]> {
         let (head, rest) = self.rest.split_first_chunk::<N>().ok_or_else(malformed)?;
         self.rest = rest;
         Ok(*head)
     }
 
+    #[inline]
     fn bytes<'b>(&mut self, last: bool, scratch: &'b mut Vec<u8>) -> Result<&'b [u8]>
     where
         'a: 'b,
@@ -194,6 +219,7 @@ fn escaped_len(bytes: &[u8]) -> Result<usize> {
     Err(malformed())
 }
 
+#[cold]
 fn malformed() -> Error {
     Error::corrupt("malformed key")
 }

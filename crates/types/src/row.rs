@@ -161,16 +161,23 @@ impl<'a> RowRef<'a> {
     /// The value of `slot`; `None` if the row was written before the slot existed.
     #[inline]
     pub fn get(&self, slot: usize) -> Option<ValueRef<'a>> {
-        let bytes = self.bytes;
         if slot >= self.n {
             return None;
         }
+        Some(self.get_as(self.layout.slots[slot], slot))
+    }
+
+    /// The value of `slot`, which the row has and which is of `column_type`, but that texts of JSON may be asked for as
+    /// strings. Inlined where that is a constant, nothing looks at the type for each row.
+    #[inline(always)]
+    pub(crate) fn get_as(&self, column_type: ColumnType, slot: usize) -> ValueRef<'a> {
+        let bytes = self.bytes;
         if bytes[HEADER_BYTES + slot / 8] & (1 << (slot % 8)) != 0 {
-            return Some(ValueRef::Null);
+            return ValueRef::Null;
         }
         let place = &self.layout.places[slot];
         let at = self.fixed + place.offset as usize;
-        Some(match self.layout.slots[slot] {
+        match column_type {
             ColumnType::Bool => ValueRef::Bool(bytes[at] != 0),
             ColumnType::Int8 => ValueRef::Int8(bytes[at] as i8),
             ColumnType::Int16 => ValueRef::Int16(i16::from_le_bytes(read(bytes, at))),
@@ -185,7 +192,13 @@ impl<'a> RowRef<'a> {
             ColumnType::Binary => ValueRef::Binary(self.variable(place)),
             ColumnType::String => ValueRef::String(text(self.variable(place))),
             ColumnType::Json => ValueRef::Json(text(self.variable(place))),
-        })
+        }
+    }
+
+    /// Whether the row was written when there was `slot`.
+    #[inline]
+    pub(crate) fn has(&self, slot: usize) -> bool {
+        slot < self.n
     }
 
     #[inline]

@@ -1,19 +1,28 @@
 //! Random tables and rows through every encoding: text, JSON, key and row bytes, Arrow batches.
 #![allow(clippy::unwrap_used)]
 
+use arrow::array::AsArray;
+use arrow::datatypes::UInt64Type;
 use oribi_testing::values::{column_type, value};
-use oribi_types::batch::{BatchBuilder, encode_keys, encode_row_at, value_at};
+use oribi_types::batch::{BatchBuilder, EncodedRow, encode_keys, encode_row_at, value_at};
 use oribi_types::calendar::{FIRST_DAY, LAST_DAY, MICROS_PER_DAY};
 use oribi_types::key::{decode_key, encode_key};
 use oribi_types::schema::ColumnSpec;
 use oribi_types::{ColumnSource, ColumnType, RowRef, Schema, Timestamp, Value, ValueRef, json, text};
 use proptest::collection::vec;
+use proptest::option;
 use proptest::prelude::*;
+use std::ops::Range;
 
-/// A table and a row of it: one to three key columns, some before and some behind the other columns.
+/// A table and a row of it.
 fn table_and_row() -> impl Strategy<Value = (Schema, Vec<Value>)> {
+    table_and_rows(1..2).prop_map(|(schema, mut rows)| (schema, rows.remove(0)))
+}
+
+/// A table and rows of it: one to three key columns, some before and some behind the other columns.
+fn table_and_rows(count: Range<usize>) -> impl Strategy<Value = (Schema, Vec<Vec<Value>>)> {
     let key = vec(column_type().prop_filter("a key type", |t| t.is_key_type()), 1..4);
-    (key, vec(column_type(), 0..20), any::<prop::sample::Index>()).prop_flat_map(|(key, others, at)| {
+    (key, vec(column_type(), 0..20), any::<prop::sample::Index>()).prop_flat_map(move |(key, others, at)| {
         let at = at.index(others.len() + 1);
         let others = others.iter().map(|t| (*t, false));
         let mut columns: Vec<(ColumnType, bool)> = others.collect();
@@ -33,7 +42,7 @@ fn table_and_row() -> impl Strategy<Value = (Schema, Vec<Value>)> {
         let key =
             columns.iter().zip(&names).filter(|((_, is_key), _)| *is_key).map(|(_, name)| name.as_str());
         let key: Vec<&str> = key.rev().collect();
-        (Just(Schema::new(specs, &key).unwrap()), values)
+        (Just(Schema::new(specs, &key).unwrap()), vec(values, count.clone()))
     })
 }
 
@@ -163,6 +172,40 @@ proptest! {
         let batch = builder.finish().unwrap();
         prop_assert_eq!(batch.num_columns(), 1);
         prop_assert_eq!(value_at(batch.column(0), schema.columns()[i].column_type, 0).to_owned(), values[i].clone());
+    }
+
+    /// Rows at once and one by one, of which some are older than a column, for any columns in any order.
+    #[test]
+    fn batch_of_many_rows(
+        (schema, mut rows) in table_and_rows(0..9),
+        (later, default, since) in column_type().prop_flat_map(|t| (Just(t), option::of(value(t)), value(t))),
+        (old, projection) in (any::<prop::sample::Index>(), vec(any::<prop::sample::Index>(), 0..6)),
+    ) {
+        let missing = default.clone().unwrap_or(Value::Null);
+        let newer = schema.with_column(ColumnSpec { default, ..ColumnSpec::new("later", later) }).unwrap();
+        let old = old.index(rows.len() + 1);
+        let stored: Vec<(Vec<u8>, Vec<u8>)> = (0..).zip(&mut rows).map(|(i, values)| {
+            let before = encoded(&schema, values);
+            values.push(if i < old { missing.clone() } else { since.clone() });
+            if i < old { before } else { encoded(&newer, values) }
+        }).collect();
+        let stored: Vec<EncodedRow<'_>> =
+            (1..).zip(&stored).map(|(ts, (key, row))| EncodedRow { key, row, ts: Timestamp(ts) }).collect();
+        let projection: Vec<usize> = projection.iter().map(|pick| pick.index(newer.columns().len())).collect();
+        let mut at_once = BatchBuilder::new(&newer, &projection, true);
+        at_once.extend(&stored).unwrap();
+        let mut one_by_one = BatchBuilder::new(&newer, &projection, true);
+        stored.iter().for_each(|row| one_by_one.push(row.key, row.row, row.ts).unwrap());
+        let batch = at_once.finish().unwrap();
+        prop_assert_eq!(&batch, &one_by_one.finish().unwrap());
+        prop_assert_eq!(batch.num_rows(), rows.len());
+        for (i, values) in rows.iter().enumerate() {
+            for (n, position) in projection.iter().enumerate() {
+                let found = value_at(batch.column(n), newer.columns()[*position].column_type, i).to_owned();
+                prop_assert_eq!(&found, &values[*position]);
+            }
+            prop_assert_eq!(batch.column(projection.len()).as_primitive::<UInt64Type>().value(i), 1 + i as u64);
+        }
     }
 
     #[test]

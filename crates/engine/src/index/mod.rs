@@ -23,6 +23,7 @@ pub(crate) use oribi_index::Guard;
 pub(crate) use oribi_index::Stamp;
 use oribi_index::{Entry, Occupied, pin};
 use oribi_types::Timestamp;
+use smallvec::SmallVec;
 use std::hash::{BuildHasher, Hasher};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -176,29 +177,40 @@ impl RowIndex {
         &self,
         generation: u64,
         hashes: impl Iterator<Item = u64>,
-        visit: impl FnMut(u64, &Version),
+        mut visit: impl FnMut(u64, &Version),
     ) {
-        self.visit_part(generation, hashes, &mut Vec::new(), visit);
+        self.visit_part(generation, hashes, false, &mut Vec::new(), |rows| {
+            rows.iter().for_each(|row| visit(row.hash(), row));
+        });
     }
 
-    /// As [`visit`](Self::visit), for a part of the hashes: `shared` is what the parts before have made of an empty list.
+    /// As [`visit`](Self::visit), some dozens of rows at a time, for a part of the hashes: `shared` is what the parts before have made of
+    /// an empty list. With `with_rows`, more than the keys is fetched ahead.
     pub fn visit_part(
         &self,
         generation: u64,
         hashes: impl Iterator<Item = u64>,
+        with_rows: bool,
         shared: &mut Vec<u64>,
-        mut visit: impl FnMut(u64, &Version),
+        mut visit: impl FnMut(&[&Version]),
     ) {
         // Rows of one hash are listed once each, and found together at each.
-        self.rows.walk(hashes, |hash, rows| {
-            let of_generation = |row: &&&Version| row.meta.generation == generation;
-            if rows.iter().filter(of_generation).count() > 1 {
-                if shared.contains(&hash) {
-                    return;
+        self.rows.walk(hashes, with_rows, |found| {
+            let mut rows: SmallVec<[&Version; GROUP]> = SmallVec::new();
+            for of_hash in found.chunk_by(|a, b| a.0 == b.0) {
+                let before = rows.len();
+                rows.extend(
+                    of_hash.iter().map(|(_, row)| *row).filter(|row| row.meta.generation == generation),
+                );
+                if rows.len() > before + 1 {
+                    let hash = rows[before].hash();
+                    match shared.contains(&hash) {
+                        true => rows.truncate(before),
+                        false => shared.push(hash),
+                    }
                 }
-                shared.push(hash);
             }
-            rows.iter().filter(of_generation).for_each(|row| visit(hash, row));
+            visit(&rows);
         });
     }
 
