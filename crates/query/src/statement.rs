@@ -25,7 +25,8 @@ use futures::future::BoxFuture;
 use futures::{FutureExt, stream};
 use oribi_engine::{Obligation, Snapshot};
 use oribi_session::sql::{
-    CopyStatement, Outcome, Point, Prepared, Release, SqlEngine, SqlError, SqlSession, TransactionStatus,
+    self, CopyStatement, Outcome, Point, Prepared, Release, SqlEngine, SqlError, SqlSession,
+    TransactionStatus,
 };
 use oribi_types::{ColumnType, Error, ErrorKind, Value};
 use std::future::Future;
@@ -610,8 +611,15 @@ impl PreparedStatement {
             } else {
                 Some(Box::pin(self.plan_again(session, now)).await?)
             };
-            let plan = again.as_deref().unwrap_or(&self.plan);
-            match plan.attempt(self.run(session, values)).await {
+            let done = match &again {
+                Some(plan) => plan.attempt(self.run(session, values)).await,
+                None => match self.write_on_the_spot(session, values).await {
+                    Ok(None) => self.plan.attempt(self.run(session, values)).await,
+                    Ok(Some(done)) => Ok(done),
+                    Err(error) => Err(error),
+                },
+            };
+            match done {
                 Err(error) if is_passing(&error) => {
                     if session.modes().repeatable_read {
                         return Err(block::not_serializable());
@@ -627,6 +635,32 @@ impl PreparedStatement {
         Err(SqlError::new(ErrorKind::Conflict, "could not serialize access due to changes of the table")
             .with_sqlstate("40001")
             .with_hint("nothing was changed; try again"))
+    }
+
+    /// Writes the row that the statement is about, if that is all there is to it: in a block it may have waited for the row before.
+    ///
+    /// # Errors
+    /// That others have [locked](block::row_is_locked) the row.
+    async fn write_on_the_spot(
+        &self,
+        session: &Arc<SqlSession>,
+        values: &[Value],
+    ) -> Result<Option<Outcome>, SqlError> {
+        let in_block = session.transaction() == TransactionStatus::Open && session.admits_point(true);
+        let Some(write) = self.write.as_ref().filter(|_| in_block) else { return Ok(None) };
+        // What it has said of a statement before.
+        drop(session.take_blocked());
+        if let Some((rows, obligation)) = sql::PointWrite::write(write, session, values) {
+            self.query.engine().settled(obligation).await?;
+            return Ok(Some(Outcome::Done { tag: format!("{} {rows}", self.verb()) }));
+        }
+        match session.take_blocked() {
+            Some(by) => {
+                session.note_blocked(by);
+                Err(block::row_is_locked())
+            }
+            None => Ok(None),
+        }
     }
 
     /// The same statement for catalog and settings as they are now; parameters and result must be of the same types.

@@ -203,7 +203,11 @@ mod tests {
         let parsed = syntax::parse(&format!("select {expression}")).unwrap().statement;
         let ast::Statement::Query(query) = parsed else { panic!("a query") };
         let ast::SetExpr::Select(select) = query.body.as_ref() else { panic!("a select") };
-        let ast::SelectItem::UnnamedExpr(expr) = &select.projection[0] else { panic!("an expression") };
+        let (ast::SelectItem::UnnamedExpr(expr) | ast::SelectItem::ExprWithAlias { expr, .. }) =
+            &select.projection[0]
+        else {
+            panic!("an expression")
+        };
         let key = ColumnSpec::new("id", ColumnType::Int64).not_null();
         let schema = Schema::new(vec![key], &["id"]).unwrap();
         let names = Names { schema: &schema, alias: None, proposes: false };

@@ -321,7 +321,12 @@ impl PointWrite {
                 let transaction = given.session.begin_transaction(&self.engine);
                 let (within, blocked) = (transaction.begin_statement(None), Cell::new(None));
                 let author = Author { within: Some(&within), held: None, blocked: &blocked };
-                self.engine.write_as(&author, false, &operation, decide, &mut ReadAhead::default())
+                let commit =
+                    self.engine.write_as(&author, false, &operation, decide, &mut ReadAhead::default());
+                if let Some(by) = blocked.take() {
+                    given.session.note_blocked(by);
+                }
+                commit
             }
         };
         Some((commit.ok()?, written))

@@ -142,6 +142,7 @@ async fn a_table_of_statements_is_answered_the_same() {
             vec![Value::Int32(9)],
             Point,
         ),
+        ("update t set n = n + $1 where a = 1 and b = 'x'", vec![Value::Int32(i32::MAX)], Point),
         ("update t set n = n + $1 where a = 1 and b = 'x'", vec![Value::Int32(i32::MAX)], Left),
         ("update t set small = (n + 2147483647)::bigint where a = 1 and b = 'x'", vec![], Left),
         ("update t set small = small + $1 where a = 2 and b = 'y'", vec![null.clone()], Point),
