@@ -372,6 +372,33 @@ def test_pgbench_keeps_its_sums(server, folder, mode):
         assert db.execute("select count(*) from pgbench_history").fetchone() == (200,)
 
 
+@pytest.mark.parametrize("cursor", [psycopg.ClientCursor, psycopg.RawCursor])
+def test_statements_that_come_again_are_answered_as_at_first(server, db, cursor):
+    """With values in their texts, and unnamed with the same text: what is remembered of them is not seen."""
+    place = (lambda n: "%s") if cursor is psycopg.ClientCursor else (lambda n: f"${n}")
+    with psycopg.connect(**dsn(server), cursor_factory=cursor, prepare_threshold=None) as program:
+        for n in range(6):
+            with program.transaction():
+                program.execute(f"insert into t values ({place(1)}, {place(2)})", (n, 2 * n))
+                program.execute(f"update t set n = n + {place(1)} where id = {place(2)}", (-n, n))
+                found = program.execute(f"select n, id as key from t where id = {place(1)}", (n,))
+                assert found.fetchall() == [(n, n)]
+                assert [column.name for column in found.description] == ["n", "key"]
+            with pytest.raises(errors.UniqueViolation) as taken, program.transaction():
+                program.execute(f"insert into t values ({place(1)}, {place(2)})", (n, 0))
+            assert "(id)=(%d)" % n in str(taken.value)
+            with pytest.raises(errors.NumericValueOutOfRange), program.transaction():
+                program.execute(f"update t set n = n + {place(1)} where id = {place(2)}", (2**31 - 1, n))
+                program.execute(f"update t set n = n + {place(1)} where id = {place(2)}", (2**31 - 1, n))
+            with pytest.raises(errors.UndefinedColumn) as unknown, program.transaction():
+                program.execute(f"select nope from t where id = {place(1)}", (n,))
+            assert unknown.value.diag.statement_position == "8"
+        db.execute("alter table t add column more text default 'new'")
+        assert program.execute(f"select * from t where id = {place(1)}", (1,)).fetchall() == [(1, 1, "new")]
+        assert program.execute(f"delete from t where id = {place(1)}", (1,)).rowcount == 1
+    assert rows(db) == [(0,), (2,), (3,), (4,), (5,)]
+
+
 def test_what_follows_a_commit_in_one_message_is_a_transaction_of_its_own(db):
     with pytest.raises(errors.UniqueViolation):
         db.execute("insert into t values (1); commit; insert into t values (2); insert into t values (1)")

@@ -30,10 +30,10 @@ pub(crate) const LOCKED: &str = "55P03";
 ///
 /// # Errors
 /// 25001 for another isolation level than that of statements which have run before it in the same series.
-pub(crate) fn begin(session: &SqlSession, modes: BlockModes) -> Result<(), SqlError> {
+pub(crate) fn begin(query: &QueryEngine, session: &SqlSession, modes: BlockModes) -> Result<(), SqlError> {
     match (session.transaction(), session.modes()) {
         (TransactionStatus::Idle, _) => {
-            session.begin_block(modes);
+            session.begin_block(modes, query.now_micros());
             show_modes(session, modes);
         }
         // What came before it in the same message is part of the block.
@@ -108,7 +108,7 @@ pub(crate) async fn end(
     drop(settings);
     applied.map_err(rolled_back)?;
     if chain {
-        begin(session, BlockModes { implicit: false, ..modes })?;
+        begin(query, session, BlockModes { implicit: false, ..modes })?;
     }
     Ok(if commit { "COMMIT" } else { "ROLLBACK" })
 }
@@ -184,9 +184,10 @@ pub(crate) fn is_serializable_alone(session: &SqlSession) -> bool {
 }
 
 /// Begins what several statements of one message are.
-pub(crate) fn begin_series(session: &SqlSession) {
+pub(crate) fn begin_series(query: &QueryEngine, session: &SqlSession) {
     if session.transaction() == TransactionStatus::Idle {
-        session.begin_block(BlockModes { implicit: true, ..settings::default_modes(session) });
+        let modes = BlockModes { implicit: true, ..settings::default_modes(session) };
+        session.begin_block(modes, query.now_micros());
     }
 }
 
@@ -218,7 +219,7 @@ pub(crate) async fn end_series_before(
         return Ok(false);
     }
     end_series(query, session, true).await?;
-    begin_series(session);
+    begin_series(query, session);
     Ok(true)
 }
 
@@ -431,7 +432,7 @@ pub(crate) fn stage_ddl(run: Run<'_>, ddl: &Arc<Ddl>) -> Result<Outcome, SqlErro
             if session.planning() != planning {
                 return Err(refused("another search_path behind a change of partitions in one transaction"));
             }
-            let parameters = Parameters { types: &[], values: &[] };
+            let parameters = Parameters::default();
             let run = Run { query: &query, session: &session, parameters, narrowed: None };
             ddl.execute(run).await.map(|_| ())
         }

@@ -15,12 +15,14 @@ use crate::one_type::TypedRelations;
 use crate::pg_catalog;
 use crate::planners::Length;
 use crate::provider::{OrderedLimits, StatisticsCache, wire};
+use crate::remembered::Remembered;
 use crate::runtime::QueryRuntime;
 use crate::states::{States, Taken};
 use crate::unread::{Admitted, Unread};
 use arrow::array::RecordBatch;
 use arrow::compute::concat_batches;
 use arrow::datatypes::SchemaRef;
+use arrow::temporal_conversions::timestamp_us_to_datetime;
 use datafusion::common::{DataFusionError, ParamValues, internal_datafusion_err};
 use datafusion::execution::disk_manager::{DiskManagerBuilder, DiskManagerMode};
 use datafusion::execution::memory_pool::MemoryPool;
@@ -84,6 +86,7 @@ pub struct QueryEngine {
     states: Arc<States>,
     file_tables: bool,
     statistics: Arc<StatisticsCache>,
+    remembered: Remembered,
 }
 
 impl QueryEngine {
@@ -99,6 +102,7 @@ impl QueryEngine {
             base_state(&options, limit as usize, Arc::new(runtime_env)).map_err(|e| sql_error(e).error)?;
         let runtime = Arc::new(QueryRuntime::new(options.threads, options.priority)?);
         let unread = Unread::new(Arc::clone(engine.memory()));
+        let remembered = Remembered::new(Arc::clone(engine.memory()));
         Ok(Arc::new_cyclic(|this| QueryEngine {
             this: this.clone(),
             engine,
@@ -110,6 +114,7 @@ impl QueryEngine {
             states: States::new(base),
             file_tables: options.file_tables,
             statistics: Arc::default(),
+            remembered,
         }))
     }
 
@@ -148,6 +153,11 @@ impl QueryEngine {
     /// What clients have not taken of their rows.
     pub(crate) fn unread(&self) -> &Arc<Unread> {
         &self.unread
+    }
+
+    /// Statements that came before.
+    pub(crate) fn remembered(&self) -> &Remembered {
+        &self.remembered
     }
 
     /// The memory that queries share.
@@ -191,6 +201,11 @@ impl QueryEngine {
         })
     }
 
+    /// The time, in microseconds since 1970.
+    pub(crate) fn now_micros(&self) -> i64 {
+        self.engine.read_view().now_micros as i64
+    }
+
     /// Where one statement of `session` is planned on the spot: see [`enter`](Self::enter).
     ///
     /// # Errors
@@ -218,6 +233,8 @@ impl QueryEngine {
             state.register_catalog_list(Arc::new(Catalogs::new(Arc::clone(&view))));
             // With these options.
             state.mark_start_execution();
+            let now = timestamp_us_to_datetime(session.now_micros()).map(|now| now.and_utc());
+            state.execution_props_mut().query_execution_start_time = now;
         });
         let state = state.map_err(sql_error)?;
         if !self.file_tables {
@@ -368,6 +385,10 @@ pub(crate) struct MadeFor {
 impl MadeFor {
     pub(crate) fn now(query: &QueryEngine, session: &SqlSession) -> Self {
         MadeFor { catalog: session.catalog_version(query.engine()), settings: session.planning() }
+    }
+
+    pub(crate) fn settings(&self) -> u64 {
+        self.settings
     }
 
     /// As [`now`](Self::now), but by the catalog that a statement which begins would see.

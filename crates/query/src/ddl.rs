@@ -457,9 +457,7 @@ pub(crate) fn default_value(spec: &ColumnSpec, expr: &Expr) -> Result<Value, Sql
     let mut types = ParameterTypes::default();
     let constant = Constant::compile(expr, &column, &mut types)?;
     match constant {
-        Some(constant @ Constant::Value(_)) => {
-            constant.value(&column, Parameters { types: &[], values: &[] })
-        }
+        Some(constant @ Constant::Value(_)) => constant.value(&column, Parameters::default()),
         _ => Err(unsupported(&format!("DEFAULT {expr}")).with_hint("a default is a constant")),
     }
 }

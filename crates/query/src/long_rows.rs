@@ -128,7 +128,7 @@ mod tests {
             let statement = syntax::parse(&sql).unwrap().statement;
             let scope = Scope { query: &self.query, session: &self.session, sql: &sql };
             let source = SourceQuery::plan(scope, statement, &mut ParameterTypes::new(&[])).await.unwrap();
-            let parameters = Parameters { types: &[], values: &[] };
+            let parameters = Parameters::default();
             let run = Run { query: &self.query, session: &self.session, parameters, narrowed: None };
             let (view, plan) = source.begin(run).await.unwrap();
             self.query.plan_physical(view, plan).await.unwrap().plan

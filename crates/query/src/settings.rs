@@ -143,7 +143,8 @@ pub(crate) enum Control {
     ShowAll {
         schema: SchemaRef,
     },
-    Begin(BlockModes),
+    /// As these words say; what they do not say the session's settings do.
+    Begin(Vec<TransactionMode>),
     SetModes(BlockModes),
     Commit {
         chain: bool,
@@ -178,7 +179,8 @@ impl Control {
             },
             Statement::ShowVariable { variable } => plan_show(session, variable)?,
             Statement::StartTransaction { modes, .. } => {
-                Control::Begin(block_modes(default_modes(session), modes)?)
+                block_modes(BlockModes::default(), modes)?;
+                Control::Begin(modes.clone())
             }
             Statement::Commit { chain, .. } => Control::Commit { chain: *chain },
             Statement::Rollback { chain, savepoint: None } => Control::Rollback { chain: *chain },
@@ -218,6 +220,11 @@ impl Control {
         }
     }
 
+    /// Whether it begins or ends a block, and is the same whatever the session.
+    pub(crate) fn is_of_blocks(&self) -> bool {
+        matches!(self, Control::Begin(_) | Control::Commit { .. } | Control::Rollback { .. })
+    }
+
     /// Whether it runs in a failed block too.
     pub(crate) fn ends_block(&self) -> bool {
         matches!(self, Control::Commit { .. } | Control::Rollback { .. } | Control::RollbackTo(_))
@@ -250,7 +257,7 @@ impl Control {
                 rows(schema, vec![names, values])
             }
             Control::Begin(modes) => {
-                block::begin(session, *modes)?;
+                block::begin(run.query, session, block_modes(default_modes(session), modes)?)?;
                 Ok(done("BEGIN"))
             }
             Control::SetModes(modes) => {

@@ -17,6 +17,7 @@ use crate::partitions::ShowTable;
 use crate::planners::Length;
 use crate::point::PointRead;
 use crate::settings::{self, Control};
+use crate::shape::{Literal, Shape};
 use crate::syntax::{self, Parsed};
 use crate::timeout;
 use arrow::datatypes::SchemaRef;
@@ -26,11 +27,12 @@ use futures::future::BoxFuture;
 use futures::{FutureExt, stream};
 use oribi_engine::{Obligation, Snapshot};
 use oribi_session::sql::{
-    CopyStatement, Outcome, Point, Prepared, Release, SqlEngine, SqlError, SqlSession, TransactionStatus,
+    self, CopyStatement, Outcome, Point, Prepared, Release, SqlEngine, SqlError, SqlSession,
+    TransactionStatus,
 };
 use oribi_types::{ColumnType, Error, ErrorKind, Value};
 use std::future::Future;
-use std::ops::Range;
+use std::ops::{Deref, Range};
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
@@ -57,7 +59,29 @@ impl SqlEngine for QueryEngine {
         if prepared.is_err() {
             session.fail();
         }
-        Ok(Arc::new(prepared?))
+        let prepared = Arc::new(prepared?);
+        if prepared.is_executed_quickly() && !changes_catalog(session) {
+            Box::pin(self.remember(session, &prepared)).await;
+        }
+        Ok(self.executable(prepared))
+    }
+
+    fn recall(
+        &self,
+        session: &SqlSession,
+        sql: &str,
+        parameter_types: &[Option<ColumnType>],
+    ) -> Option<Arc<dyn Prepared>> {
+        Some(self.executable(self.remembered().recall(self, session, sql, parameter_types)?))
+    }
+
+    fn recall_with_literals(
+        &self,
+        session: &SqlSession,
+        sql: &str,
+    ) -> Option<(Arc<dyn Prepared>, Vec<Value>)> {
+        let (prepared, values) = self.remembered().recall_shape(self, session, sql)?;
+        Some((self.executable(prepared), values))
     }
 
     fn set(&self, session: &SqlSession, name: &str, value: &str) -> Result<(), SqlError> {
@@ -76,7 +100,7 @@ impl SqlEngine for QueryEngine {
     }
 
     fn begin_series(&self, session: &SqlSession) {
-        block::begin_series(session);
+        block::begin_series(self, session);
     }
 
     async fn end_series(&self, session: &Arc<SqlSession>, commit: bool) -> Result<(), SqlError> {
@@ -108,14 +132,44 @@ impl QueryEngine {
         sql: &str,
     ) -> Result<(Vec<Vec<u8>>, Arc<Snapshot>), SqlError> {
         let (query, sql) = (&self.shared(), Arc::from(sql));
+        session.begin_statement(|| query.now_micros());
         let parsed = syntax::parse(&sql)?;
         let scope = Scope { query, session, sql: &sql };
         let source = SourceQuery::plan(scope, parsed.statement, &mut ParameterTypes::new(&[])).await?;
-        let run = Run { query, session, parameters: Parameters { types: &[], values: &[] }, narrowed: None };
+        let run = Run { query, session, parameters: Parameters::default(), narrowed: None };
         let (view, logical) = source.begin(run).await?;
         let plan = self.plan_physical(Arc::clone(&view), logical).await?.plan;
         let scans = self.encoded_scans(&plan, &view).map_err(QueryEngine::error)?;
         Ok((scans, Arc::clone(view.snapshot())))
+    }
+
+    fn executable(&self, preparation: Arc<Preparation>) -> Arc<dyn Prepared> {
+        Arc::new(PreparedStatement { query: self.shared(), preparation })
+    }
+
+    /// Remembers a statement that was prepared, and its shape, if they have come before.
+    async fn remember(&self, session: &Arc<SqlSession>, prepared: &Arc<Preparation>) {
+        let (remembered, sql, given) = (self.remembered(), &prepared.sql, &prepared.given);
+        remembered.note(prepared, sql, given);
+        let shape = if given.is_empty() { Shape::of(sql) } else { None };
+        let shape = shape.filter(|shape| !shape.literals.is_empty());
+        let Some(shape) = shape.filter(|shape| remembered.asks_for(prepared.made_for, shape)) else { return };
+        let of_shape = self.prepare_shape(session, &shape).await.ok();
+        let of_shape = of_shape.filter(|of_shape| {
+            of_shape.is_executed_quickly() && of_shape.plan.columns() == prepared.plan.columns()
+        });
+        remembered.insert_shape(prepared.made_for, &shape, of_shape.map(Arc::new));
+    }
+
+    /// Prepares a shape. Parameters have the types of their literals, but where they are only stored: there those of the columns.
+    async fn prepare_shape(&self, session: &Arc<SqlSession>, shape: &Shape) -> Result<Preparation, SqlError> {
+        let prepare = |given| prepare(self.shared(), Arc::clone(session), shape.text.as_str().into(), given);
+        let given: Vec<_> = shape.literals.iter().map(Literal::column_type).collect();
+        let first = prepare(given.clone()).await?;
+        let of_literals = given.iter().enumerate();
+        let compared: Vec<_> =
+            of_literals.map(|(n, given)| given.filter(|_| first.types.is_compared(n))).collect();
+        if compared == given { Ok(first) } else { prepare(compared).await }
     }
 
     /// Runs `work`, which reads a text of `bytes` bytes, as what plans if it would hold up other clients.
@@ -137,21 +191,36 @@ async fn prepare(
     session: Arc<SqlSession>,
     sql: Arc<str>,
     given: Vec<Option<ColumnType>>,
-) -> Result<PreparedStatement, SqlError> {
+) -> Result<Preparation, SqlError> {
     let parsed = syntax::parse(&sql)?;
     if !settings::ends_block(&parsed.statement) {
         block::admit(&session)?;
     }
+    session.begin_statement(|| query.now_micros());
     let made_for = MadeFor::now(&query, &session);
     let (plan, types) = plan(&query, &session, &sql, parsed.clone(), &given).await?;
     let parameters = types.types();
     let write = plan.point_write(&query, &parameters);
     let again = Mutex::default();
-    Ok(PreparedStatement { query, sql, parsed, given, types, parameters, made_for, plan, write, again })
+    Ok(Preparation { sql, parsed, given, types, parameters, made_for, plan, write, again })
 }
 
+/// A statement that was prepared, and what executes it.
 struct PreparedStatement {
     query: Arc<QueryEngine>,
+    preparation: Arc<Preparation>,
+}
+
+impl Deref for PreparedStatement {
+    type Target = Preparation;
+
+    fn deref(&self) -> &Preparation {
+        &self.preparation
+    }
+}
+
+/// What is known of a statement that was prepared. It has no part in the query engine, which may remember it.
+pub(crate) struct Preparation {
     sql: Arc<str>,
     parsed: Parsed,
     /// The types of parameters that the client gave.
@@ -391,7 +460,7 @@ impl Plan {
                 _ if run.session.modes().implicit => {
                     Box::pin(block::end_series(run.query, run.session, true)).await?;
                     let executed = Box::pin(ddl.execute(run)).await;
-                    block::begin_series(run.session);
+                    block::begin_series(run.query, run.session);
                     executed
                 }
                 _ => block::stage_ddl(run, ddl),
@@ -429,8 +498,8 @@ impl Prepared for PreparedStatement {
             _ => return None,
         };
         let is_free = match point {
-            Point::Read(_) => session.reads_what_all_read(),
-            Point::Write(_) => session.transaction() == TransactionStatus::Idle,
+            Point::Read(_) => session.admits_point(false),
+            Point::Write(_) => session.admits_point(true),
         };
         let plain = is_free
             && session.statement_timeout().is_none()
@@ -475,15 +544,43 @@ impl Prepared for PreparedStatement {
     }
 
     async fn execute(&self, session: &Arc<SqlSession>, parameters: &[Value]) -> Result<Outcome, SqlError> {
+        session.begin_statement(|| self.query.now_micros());
         // What COPY writes has not come yet, and it reads nothing.
         let compares = self.plan.writes().is_some() && !matches!(self.plan, Plan::Copy(_));
         if !compares || !block::is_serializable_alone(session) {
             return self.execute_as_it_stands(session, parameters).await;
         }
-        block::begin_series(session);
+        block::begin_series(&self.query, session);
         let outcome = self.execute_as_it_stands(session, parameters).await;
         block::end_series(&self.query, session, outcome.is_ok()).await?;
         outcome
+    }
+}
+
+fn changes_catalog(session: &SqlSession) -> bool {
+    session.open_transaction().is_some_and(|transaction| transaction.changes_catalog())
+}
+
+impl Preparation {
+    /// Whether it takes less to execute than to prepare, and is nobody's own.
+    fn is_executed_quickly(&self) -> bool {
+        match &self.plan {
+            Plan::Point(_) => true,
+            Plan::Control(control) => control.is_of_blocks(),
+            _ => self.write.is_some(),
+        }
+    }
+
+    pub(crate) fn made_for(&self) -> MadeFor {
+        self.made_for
+    }
+
+    pub(crate) fn is_made_for(&self, now: MadeFor) -> bool {
+        self.made_for == now
+    }
+
+    pub(crate) fn types(&self) -> &ParameterTypes {
+        &self.types
     }
 }
 
@@ -516,7 +613,7 @@ impl PreparedStatement {
     }
 
     fn run<'a>(&'a self, session: &'a Arc<SqlSession>, values: &'a [Value]) -> Run<'a> {
-        let parameters = Parameters { types: &self.parameters, values };
+        let parameters = Parameters { types: &self.parameters, values, now_micros: session.now_micros() };
         Run { query: &self.query, session, parameters, narrowed: None }
     }
 
@@ -538,8 +635,15 @@ impl PreparedStatement {
             } else {
                 Some(Box::pin(self.plan_again(session, now)).await?)
             };
-            let plan = again.as_deref().unwrap_or(&self.plan);
-            match plan.attempt(self.run(session, values)).await {
+            let done = match &again {
+                Some(plan) => plan.attempt(self.run(session, values)).await,
+                None => match self.write_on_the_spot(session, values).await {
+                    Ok(None) => self.plan.attempt(self.run(session, values)).await,
+                    Ok(Some(done)) => Ok(done),
+                    Err(error) => Err(error),
+                },
+            };
+            match done {
                 Err(error) if is_passing(&error) => {
                     if session.modes().repeatable_read {
                         return Err(block::not_serializable());
@@ -555,6 +659,32 @@ impl PreparedStatement {
         Err(SqlError::new(ErrorKind::Conflict, "could not serialize access due to changes of the table")
             .with_sqlstate("40001")
             .with_hint("nothing was changed; try again"))
+    }
+
+    /// Writes the row that the statement is about, if that is all there is to it: in a block it may have waited for the row before.
+    ///
+    /// # Errors
+    /// That others have [locked](block::row_is_locked) the row.
+    async fn write_on_the_spot(
+        &self,
+        session: &Arc<SqlSession>,
+        values: &[Value],
+    ) -> Result<Option<Outcome>, SqlError> {
+        let in_block = session.transaction() == TransactionStatus::Open && session.admits_point(true);
+        let Some(write) = self.write.as_ref().filter(|_| in_block) else { return Ok(None) };
+        // What it has said of a statement before.
+        drop(session.take_blocked());
+        if let Some((rows, obligation)) = sql::PointWrite::write(write, session, values) {
+            self.query.engine().settled(obligation).await?;
+            return Ok(Some(Outcome::Done { tag: format!("{} {rows}", self.verb()) }));
+        }
+        match session.take_blocked() {
+            Some(by) => {
+                session.note_blocked(by);
+                Err(block::row_is_locked())
+            }
+            None => Ok(None),
+        }
     }
 
     /// The same statement for catalog and settings as they are now; parameters and result must be of the same types.

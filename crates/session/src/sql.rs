@@ -51,6 +51,26 @@ pub trait SqlEngine: Send + Sync + 'static {
         parameter_types: &[Option<ColumnType>],
     ) -> Result<Arc<dyn Prepared>, SqlError>;
 
+    /// As [`prepare`](Self::prepare), for a text that was prepared before; `None` if that is to be done again.
+    fn recall(
+        &self,
+        _session: &SqlSession,
+        _sql: &str,
+        _parameter_types: &[Option<ColumnType>],
+    ) -> Option<Arc<dyn Prepared>> {
+        None
+    }
+
+    /// As [`recall`](Self::recall), for a text that may differ in its literals, and be followed by a semicolon; with what is to be
+    /// given for the parameters.
+    fn recall_with_literals(
+        &self,
+        _session: &SqlSession,
+        _sql: &str,
+    ) -> Option<(Arc<dyn Prepared>, Vec<Value>)> {
+        None
+    }
+
     /// Makes a setting, as `SET` does; `name` is in lower case.
     ///
     /// # Errors
@@ -126,8 +146,8 @@ pub trait Prepared: Send + Sync + 'static {
     fn copy(&self) -> Option<&CopyStatement>;
     /// For a statement about at most one row, named by its primary key: a way to it without plan, batches and
     /// allocations. `None` wherever that way might do anything else than [`execute`](Self::execute): if the catalog is
-    /// another than the statement was planned for, inside of a transaction block (but reads of a series of statements, before one has
-    /// written), and under a `statement_timeout`.
+    /// another than the statement was planned for, inside of a transaction block whose statements see one snapshot, and under a
+    /// `statement_timeout`.
     fn point(&self, _session: &SqlSession) -> Option<Point<'_>> {
         None
     }
@@ -159,8 +179,8 @@ pub enum Point<'p> {
 
 /// A prepared look-up of at most one row by its primary key.
 pub trait PointRead: Send + Sync {
-    /// Hands the row's columns to `visit`, if there is such a row, and allocates nothing on the way. Returns whether
-    /// there is one, and what must be [settled](SqlEngine::settled) before that is told to anybody; `None` if a file
+    /// Hands the row's columns, as `session` sees them, to `visit`, if there is such a row, and allocates nothing on the way. Returns
+    /// whether there is one, and what must be [settled](SqlEngine::settled) before that is told to anybody; `None` if a file
     /// must be read to know, or the row is long. `visit` runs under a lock and must not call the engine.
     ///
     /// # Errors
@@ -168,11 +188,12 @@ pub trait PointRead: Send + Sync {
     /// statement says it in the client's terms, or does not fail.
     fn try_get(
         &self,
+        session: &SqlSession,
         parameters: &[Value],
         visit: &mut dyn FnMut(&[ValueRef<'_>]),
     ) -> Result<Option<(bool, Obligation)>, Error>;
 
-    /// As [`try_get`](Self::try_get), but blocks if a file must be read.
+    /// As [`try_get`](Self::try_get) outside of a block, but blocks if a file must be read.
     ///
     /// # Errors
     /// As `try_get`.
@@ -185,12 +206,12 @@ pub trait PointRead: Send + Sync {
 
 /// A prepared write of one row by its primary key.
 pub trait PointWrite: Send + Sync {
-    /// Writes. Returns the number of rows written, 0 or 1, and what must be [settled](SqlEngine::settled) before that
+    /// Writes, in the block that `session` is in. Returns the number of rows written, 0 or 1, and what must be [settled](SqlEngine::settled) before that
     /// is told to anybody. It waits for nobody, but may read a file.
     ///
     /// `None`: nothing was written, because the statement is refused, or not plain after all with these parameters, or has to
     /// wait for others. Executing it says why, or does it.
-    fn write(&self, parameters: &[Value]) -> Option<(u64, Obligation)>;
+    fn write(&self, session: &SqlSession, parameters: &[Value]) -> Option<(u64, Obligation)>;
 }
 
 pub type RowStream = BoxStream<'static, Result<RecordBatch, SqlError>>;

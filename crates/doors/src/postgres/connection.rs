@@ -12,7 +12,7 @@ use super::wire::Wire;
 use bytes::Bytes;
 use metrics::{counter, gauge};
 use oribi_session::sql::{POSTGRES_VERSION, Prepared, SqlEngine, SqlError, SqlSession, TransactionStatus};
-use oribi_types::{ColumnType, ErrorKind};
+use oribi_types::{ColumnType, ErrorKind, Value};
 use pgwire::error::{SEVERITY_ERROR, SEVERITY_FATAL, SEVERITY_WARNING};
 use pgwire::messages::response::{
     EmptyQueryResponse, ErrorResponse, GssEncResponse, NoticeResponse, ReadyForQuery, SslResponse,
@@ -209,16 +209,17 @@ impl Connection {
     /// States the reported parameters that have changed since they were last stated.
     pub fn put_parameters(&mut self) {
         for (name, default) in REPORTED {
-            let value = match name {
-                "application_name" => self.session.setting(name).unwrap_or_default(),
-                "TimeZone" => self.session.setting("timezone").unwrap_or_else(|| default.to_owned()),
-                _ => default.to_owned(),
+            let setting = match name {
+                "application_name" => self.session.setting(name),
+                "TimeZone" => self.session.setting("timezone"),
+                _ => None,
             };
-            if self.reported.get(name) != Some(&value) {
+            let value = setting.map_or(Cow::Borrowed(default), Cow::Owned);
+            if self.reported.get(name).is_none_or(|reported| *reported != value) {
                 // The client sent it, at a length that may be more than it would take back.
                 let shown = &value[..value.floor_char_boundary(1024)];
                 self.wire.put(&ParameterStatus::new(name.to_owned(), shown.replace('\0', "")));
-                self.reported.insert(name, value);
+                self.reported.insert(name, value.into_owned());
             }
         }
     }
@@ -286,6 +287,9 @@ impl Connection {
     async fn simple(&mut self, script: &str) -> Result<(), Fault> {
         self.statements.remove("");
         self.portals.remove("");
+        if self.simple_recalled(script).await? {
+            return Ok(());
+        }
         let statements = self.wire.run(self.shared.sql.split(script)).await?;
         if statements.is_empty() {
             self.wire.put(&EmptyQueryResponse::new());
@@ -297,7 +301,12 @@ impl Connection {
                 self.shared.sql.begin_series(&self.session);
             }
             let start = place.start;
-            match self.simple_statement(&script[place]).await {
+            let sql = &script[place];
+            let ran = match is_series && self.simple_recalled(sql).await? {
+                true => Ok(()),
+                false => self.simple_statement(sql).await,
+            };
+            match ran {
                 Err(Fault::Statement(mut error)) => {
                     // Positions count from the start of the script.
                     error.position = error.position.map(|p| p + script[..start].chars().count());
@@ -315,11 +324,23 @@ impl Connection {
             let message = "there is no parameter $1: the simple protocol carries none";
             return Err(SqlError::new(ErrorKind::Invalid, message).with_sqlstate("42P02").into());
         }
+        self.simple_prepared(&prepared, &[]).await
+    }
+
+    /// Runs a statement that differs in its literals, if at all, from one that was prepared before; false if there is none.
+    async fn simple_recalled(&mut self, sql: &str) -> Result<bool, Fault> {
+        let Some((prepared, values)) = self.shared.sql.recall_with_literals(&self.session, sql) else {
+            return Ok(false);
+        };
+        self.simple_prepared(&prepared, &values).await.map(|()| true)
+    }
+
+    async fn simple_prepared(&mut self, prepared: &Arc<dyn Prepared>, values: &[Value]) -> Result<(), Fault> {
         let formats = vec![Format::Text; prepared.columns().map_or(0, |c| c.fields().len())];
-        if point::run(self, prepared.as_ref(), &[], &formats, true).is_some() {
+        if point::run(self, prepared.as_ref(), values, &formats, true).is_some() {
             return Ok(());
         }
-        let mut running = statement::start(self, &prepared, &[], formats).await?;
+        let mut running = statement::start(self, prepared, values, formats).await?;
         running.put_description(self);
         running.advance(self, 0).await.map(|_| ())
     }
@@ -402,6 +423,9 @@ impl Connection {
     /// Passes on what the statement left to say, unless the client wants errors only.
     pub fn put_warnings(&mut self) {
         let warnings = self.session.take_warnings();
+        if warnings.is_empty() {
+            return;
+        }
         if self
             .session
             .setting("client_min_messages")

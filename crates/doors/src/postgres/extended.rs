@@ -103,11 +103,10 @@ impl Connection {
             );
         }
         let room = self.shelf.take(name, || kept::statement_bytes(name, sql))?;
-        let statements = self.wire.run(self.shared.sql.split(sql)).await?;
-        let statement = match statements.len() {
-            0 => Statement { prepared: None, parameter_oids: types, _rooms: [room, Room::default()] },
-            1 => self.prepare(name, sql, types, room).await?,
-            _ => return Err(error::several_statements().into()),
+        let given: Vec<_> = types.iter().map(|oid| parameter_type(*oid)).collect();
+        let statement = match self.shared.sql.recall(&self.session, sql, &given) {
+            Some(prepared) => self.keep(name, prepared, &types, room)?,
+            None => self.prepare(name, sql, types, &given, room).await?,
         };
         self.statements.insert(name, Arc::new(statement));
         self.wire.put(&ParseComplete::new());
@@ -119,10 +118,27 @@ impl Connection {
         name: &str,
         sql: &str,
         declared: Vec<u32>,
+        given: &[Option<ColumnType>],
         room: Room,
     ) -> Result<Statement, Fault> {
-        let types: Vec<_> = declared.iter().map(|oid| parameter_type(*oid)).collect();
-        let prepared = self.plan(sql, &types).await?;
+        match self.wire.run(self.shared.sql.split(sql)).await?.len() {
+            0 => Ok(Statement { prepared: None, parameter_oids: declared, _rooms: [room, Room::default()] }),
+            1 => {
+                let prepared = self.plan(sql, given).await?;
+                Ok(self.keep(name, prepared, &declared, room)?)
+            }
+            _ => Err(error::several_statements().into()),
+        }
+    }
+
+    /// A statement of this name; the client has declared types of its parameters.
+    fn keep(
+        &self,
+        name: &str,
+        prepared: Arc<dyn Prepared>,
+        declared: &[u32],
+        room: Room,
+    ) -> Result<Statement, SqlError> {
         let rooms = [room, self.shelf.take(name, || prepared.plan_bytes())?];
         let chosen = |(i, expected)| match declared.get(i).copied() {
             Some(oid) if !matches!(oid, oid::UNSPECIFIED | oid::UNKNOWN) => oid,

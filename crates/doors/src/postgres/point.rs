@@ -49,7 +49,7 @@ fn read(
     }
     let mut encoded = Ok(());
     let out = &mut connection.wire.out;
-    let found = point.try_get(parameters, &mut |values| {
+    let found = point.try_get(&connection.session, parameters, &mut |values| {
         encoded = put_data_row(values, columns, formats, out);
     });
     // A file must be read, or it fails: both are for the threads that queries run on.
@@ -70,7 +70,7 @@ fn write(
     parameters: &[Value],
 ) -> Option<Running> {
     let started = Instant::now();
-    let (rows, obligation) = point.write(parameters)?;
+    let (rows, obligation) = point.write(&connection.session, parameters)?;
     connection.wire.put_complete(prepared.verb(), rows);
     connection.wire.owe(obligation, started);
     Some(Running::finished(None))

@@ -311,6 +311,7 @@ impl Prepared for Statement {
 impl PointRead for Statement {
     fn try_get(
         &self,
+        _: &SqlSession,
         parameters: &[Value],
         visit: &mut dyn FnMut(&[ValueRef<'_>]),
     ) -> Result<Option<(bool, Obligation)>, Error> {
@@ -330,7 +331,7 @@ impl PointRead for Statement {
 
 /// `put n` must wait for LSN n, and above 1000 until others see it; 0 is refused.
 impl PointWrite for Statement {
-    fn write(&self, parameters: &[Value]) -> Option<(u64, Obligation)> {
+    fn write(&self, _: &SqlSession, parameters: &[Value]) -> Option<(u64, Obligation)> {
         match parameters {
             [Value::Int64(n @ 1..)] => {
                 let visible = if *n > 1000 { Timestamp(*n as u64) } else { Timestamp::MIN };

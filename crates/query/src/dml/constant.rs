@@ -5,9 +5,10 @@
 use super::coerce::{convert, parse};
 use super::types::column_type;
 use crate::jsonb;
+use crate::syntax::fold;
 use arrow::datatypes::DataType;
-use datafusion::sql::sqlparser::ast::{self, CastKind, Expr, UnaryOperator};
-use oribi_session::sql::SqlError;
+use datafusion::sql::sqlparser::ast::{self, CastKind, Expr, FunctionArguments, UnaryOperator};
+use oribi_session::sql::{SqlError, SqlSession, TimeZone};
 use oribi_types::{Column, ColumnType, ErrorKind, Value};
 use std::collections::BTreeSet;
 
@@ -75,11 +76,13 @@ impl ParameterTypes {
     }
 }
 
-/// Values of a statement's parameters, with their types.
-#[derive(Clone, Copy)]
+/// What a statement is executed with: the values of its parameters and their types, and the time.
+#[derive(Clone, Copy, Default)]
 pub(crate) struct Parameters<'a> {
     pub(crate) types: &'a [ColumnType],
     pub(crate) values: &'a [Value],
+    /// What `now()` is, in microseconds since 1970.
+    pub(crate) now_micros: i64,
 }
 
 /// A value known without a row: a literal, or a parameter.
@@ -89,9 +92,29 @@ pub(crate) enum Constant {
     Value(Value),
     /// Parameter `n` counted from 0, cast to a type on its way to the column.
     Parameter { n: usize, cast: Option<ColumnType> },
+    /// `now()`, as the clocks of a zone show it, those of UTC if there is none.
+    Now(Option<TimeZone>),
 }
 
 impl Constant {
+    /// Compiles `expr` for `column` of a statement of `session`; `None` if it is no constant.
+    ///
+    /// # Errors
+    /// `Invalid` for a literal that the column cannot take.
+    pub(crate) fn of_session(
+        expr: &Expr,
+        column: &Column,
+        session: &SqlSession,
+        types: &mut ParameterTypes,
+    ) -> Result<Option<Constant>, SqlError> {
+        match Constant::compile(expr, column, types)? {
+            None if column.column_type == ColumnType::Timestamp && is_now(expr) => {
+                Ok(Some(Constant::Now(session.time_zone())))
+            }
+            compiled => Ok(compiled),
+        }
+    }
+
     /// Compiles `expr` for `column`; `None` if it is not constant.
     ///
     /// # Errors
@@ -160,6 +183,7 @@ impl Constant {
     pub(crate) fn value(&self, column: &Column, parameters: Parameters<'_>) -> Result<Value, SqlError> {
         match self {
             Constant::Value(value) => Ok(value.clone()),
+            Constant::Now(zone) => Ok(Value::Timestamp(clock(*zone, parameters.now_micros))),
             Constant::Parameter { n, cast } => {
                 let (value, from) = (parameters.values[*n].clone(), parameters.types[*n]);
                 match cast {
@@ -172,6 +196,24 @@ impl Constant {
             }
         }
     }
+}
+
+/// What the clocks of a zone show at a moment, both in microseconds since 1970.
+pub(super) fn clock(zone: Option<TimeZone>, micros: i64) -> i64 {
+    zone.map_or(micros, |zone| zone.wall_clock(micros))
+}
+
+/// Whether an expression is the time at which the transaction began.
+fn is_now(expr: &Expr) -> bool {
+    let Expr::Function(call) = expr else { return false };
+    let [ast::ObjectNamePart::Identifier(name)] = call.name.0.as_slice() else { return false };
+    let has_no_more = call.over.is_none() && call.filter.is_none() && call.within_group.is_empty();
+    has_no_more
+        && match (fold(name).as_str(), &call.args) {
+            ("current_timestamp", FunctionArguments::None) => name.quote_style.is_none(),
+            ("now", FunctionArguments::List(list)) => list.args.is_empty() && list.clauses.is_empty(),
+            _ => false,
+        }
 }
 
 /// The number of a parameter, counted from 0, from its name `$1`.

@@ -2,6 +2,7 @@
 
 use super::by_position::{self, By, InFiles};
 use super::constant::ParameterTypes;
+use super::expression::refuse_windows;
 use super::matched::{KeyCondition, Matched, Matching, Selection, Target};
 use super::point::{self, PointWrite};
 use super::returning::Returning;
@@ -41,6 +42,7 @@ impl Delete {
             return refuse(false, "DELETE from several tables").map(|()| unreachable!("refused"));
         };
         let target = Target::resolve(scope, relation)?;
+        refuse_windows(&delete.selection, "WHERE")?;
         let returning = match &delete.returning {
             Some(items) => {
                 let context = scope.query.begin(scope.session)?;

@@ -4,7 +4,7 @@ use super::coerce::{coerce, scalar};
 use super::constant::{ParameterTypes, Parameters, parameter_number};
 use super::{Run, matched::Target};
 use crate::context::QueryEngine;
-use crate::error::unsupported;
+use crate::error::{invalid, unsupported};
 use crate::functions;
 use crate::literals::{self, TypedLiterals};
 use crate::number;
@@ -20,7 +20,7 @@ use datafusion::logical_expr::{self, EmptyRelation, ExprSchemable, LogicalPlan, 
 use datafusion::optimizer::AnalyzerRule;
 use datafusion::optimizer::simplify_expressions::ExprSimplifier;
 use datafusion::physical_expr::{PhysicalExpr, create_physical_expr};
-use datafusion::sql::sqlparser::ast::{Expr, ExprWithAlias, Visit, visit_expressions};
+use datafusion::sql::sqlparser::ast::{Expr, ExprWithAlias, Query, Visit, Visitor, visit_expressions};
 use oribi_engine::RowVersion;
 use oribi_session::sql::SqlError;
 use oribi_types::batch::BatchBuilder;
@@ -165,6 +165,7 @@ pub(super) fn bound<'e>(
 pub(super) struct Computing {
     columns: DFSchema,
     set: Arc<[Column]>,
+    written: Vec<Expr>,
     expressions: Vec<Expression>,
 }
 
@@ -176,12 +177,10 @@ impl Computing {
     /// error; `types` is untouched then.
     pub(super) fn plan(
         state: &SessionState,
-        target: &Target,
+        columns: DFSchema,
         computed: &[(Column, Expr)],
         types: &mut ParameterTypes,
     ) -> Option<Self> {
-        let alias = TableReference::bare(fold(&target.alias));
-        let columns = DFSchema::try_from_qualified_schema(alias, target.schema.arrow()).ok()?;
         if !computed.iter().all(|(_, expr)| is_short(expr)) {
             return None;
         }
@@ -195,8 +194,19 @@ impl Computing {
             return None;
         }
         *types = noted;
-        let set = computed.iter().map(|(column, _)| column.clone()).collect();
-        Some(Computing { columns, set, expressions })
+        let (set, written): (Vec<Column>, Vec<Expr>) = computed.iter().cloned().unzip();
+        Some(Computing { columns, set: set.into(), written, expressions })
+    }
+
+    /// The columns of a table by the name that it has in a statement.
+    pub(super) fn columns_of(target: &Target) -> Option<DFSchema> {
+        let alias = TableReference::bare(fold(&target.alias));
+        DFSchema::try_from_qualified_schema(alias, target.schema.arrow()).ok()
+    }
+
+    /// The `n`th value as it was written.
+    pub(super) fn written(&self, n: usize) -> &Expr {
+        &self.written[n]
     }
 
     /// The values for a row, in arrays of one, of the types of their columns.
@@ -254,6 +264,45 @@ pub(super) fn has_subquery(of: &impl Visit) -> bool {
         false => ControlFlow::Continue(()),
     })
     .is_break()
+}
+
+/// Refuses window functions in a clause which is computed of one row at a time, but for those of its subqueries.
+///
+/// # Errors
+/// 42P20.
+pub(super) fn refuse_windows(of: &impl Visit, clause: &str) -> Result<(), SqlError> {
+    match of.visit(&mut Windows { queries: 0 }) {
+        ControlFlow::Continue(()) => Ok(()),
+        ControlFlow::Break(()) => {
+            Err(invalid("42P20", format!("window functions are not allowed in {clause}")))
+        }
+    }
+}
+
+/// Finds a window function outside of queries.
+struct Windows {
+    queries: usize,
+}
+
+impl Visitor for Windows {
+    type Break = ();
+
+    fn pre_visit_query(&mut self, _: &Query) -> ControlFlow<()> {
+        self.queries += 1;
+        ControlFlow::Continue(())
+    }
+
+    fn post_visit_query(&mut self, _: &Query) -> ControlFlow<()> {
+        self.queries -= 1;
+        ControlFlow::Continue(())
+    }
+
+    fn pre_visit_expr(&mut self, expr: &Expr) -> ControlFlow<()> {
+        match expr {
+            Expr::Function(call) if call.over.is_some() && self.queries == 0 => ControlFlow::Break(()),
+            _ => ControlFlow::Continue(()),
+        }
+    }
 }
 
 /// An expression over `columns`, not yet ready to evaluate.

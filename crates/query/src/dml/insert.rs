@@ -1,9 +1,11 @@
 //! `INSERT`.
 //!
-//! Literals and parameters are encoded directly; anything else in `VALUES` is computed by one query of one row, and
-//! `INSERT … SELECT` streams from its query.
+//! Literals and parameters are encoded directly; anything else in `VALUES` is evaluated without a plan, or if it is long or has
+//! subqueries, by one query of one row. `INSERT … SELECT` streams from its query.
 
 use super::constant::{Constant, ParameterTypes};
+use super::expression::{Computing, refuse_windows};
+use super::formula::{Formula, Names};
 use super::point::{self, PointWrite};
 use super::returning::Returning;
 use super::room::Room;
@@ -13,14 +15,15 @@ use super::source::SourceQuery;
 use super::upsert::{Conflict, Upsert};
 use super::{Destination, Run, Scope, Writer, changed, coerce, names, refuse, settle};
 use crate::syntax::syntax_error;
-use arrow::array::RecordBatch;
-use arrow::datatypes::SchemaRef;
+use arrow::array::{RecordBatch, RecordBatchOptions};
+use arrow::datatypes::{Schema as ArrowSchema, SchemaRef};
+use datafusion::common::DFSchema;
 use datafusion::sql::sqlparser::ast::{self, Expr, SetExpr, TableObject};
 use futures::StreamExt;
 use oribi_engine::{Commit, Decision, EncodedRows, Engine, Lookup, Obligation, Read, Table};
 use oribi_session::sql::{Outcome, SqlError};
 use oribi_types::batch::value_at;
-use oribi_types::{ColumnSource, ColumnType, Error, ErrorKind, Schema, Value, ValueRef};
+use oribi_types::{Column, ColumnSource, ColumnType, Error, ErrorKind, Schema, Value, ValueRef};
 use std::sync::Arc;
 
 /// A planned `INSERT`.
@@ -34,11 +37,14 @@ pub(crate) struct Insert {
     returning: Option<Returning>,
 }
 
+/// More cells than this are computed by a query, which is planned where it holds up nobody.
+const CELLS_HERE_MAX: usize = 16;
+
 enum Source {
     Rows {
         rows: Vec<Vec<Cell>>,
-        /// Yields one row: the values of the computed cells.
-        computed: Option<SourceQuery>,
+        /// Yields the values of the computed cells.
+        computed: Option<Computed>,
     },
     Query(SourceQuery),
 }
@@ -46,8 +52,15 @@ enum Source {
 enum Cell {
     Default,
     Constant(Constant),
-    /// The n-th column of the computing query.
+    /// The n-th that is computed.
     Computed(usize),
+}
+
+/// What computes cells.
+enum Computed {
+    Here(Computing),
+    /// In one row.
+    ByQuery(SourceQuery),
 }
 
 impl Insert {
@@ -104,7 +117,8 @@ impl Insert {
     pub(crate) fn query(&self) -> Option<&SourceQuery> {
         match &self.source {
             Source::Query(query) => Some(query),
-            Source::Rows { computed, .. } => computed.as_ref(),
+            Source::Rows { computed: Some(Computed::ByQuery(query)), .. } => Some(query),
+            Source::Rows { .. } => None,
         }
     }
 
@@ -113,23 +127,31 @@ impl Insert {
         format!("insert into {}.{}", self.table.schema_name(), self.table.name())
     }
 
-    /// The insert of one row that it is, if all of its values are constant.
+    /// The insert of one row that it is, if all of its values are constants or what formulas yield.
     pub(crate) fn point(&self, engine: &Arc<Engine>, parameters: &[ColumnType]) -> Option<PointWrite> {
-        let Source::Rows { rows, computed: None } = &self.source else { return None };
+        let Source::Rows { rows, computed } = &self.source else { return None };
         let ([row], None) = (rows.as_slice(), &self.returning) else { return None };
+        let names = Names { schema: &self.schema, alias: None, proposes: false };
         let default = |c: &oribi_types::Column| Constant::Value(c.default.clone().unwrap_or(Value::Null));
-        let mut values: Vec<Constant> = self.schema.columns().iter().map(default).collect();
+        let defaults = self.schema.columns().iter().map(default);
+        let mut values: Vec<point::Source> = defaults.map(point::Source::Constant).collect();
         for (cell, &position) in row.iter().zip(&self.positions) {
             match cell {
                 Cell::Default => {}
-                Cell::Constant(constant) => values[position] = constant.clone(),
-                Cell::Computed(_) => return None,
+                Cell::Constant(constant) => values[position] = point::Source::Constant(constant.clone()),
+                Cell::Computed(n) => {
+                    let Some(Computed::Here(computing)) = computed else { return None };
+                    let formula = Formula::compile(computing.written(*n), &names, parameters)?;
+                    values[position] = point::Source::Formula(formula);
+                }
             }
         }
         let conflict = match &self.conflict {
             Conflict::Refuse => point::Conflict::Refuse,
             Conflict::Ignore => point::Conflict::Ignore,
-            Conflict::Update(upsert) => point::Conflict::Update(upsert.plain_changes()?),
+            Conflict::Update(upsert) => {
+                point::Conflict::Update(upsert.plain_changes(&self.schema, parameters)?)
+            }
         };
         let operation = point::Operation::Insert { values, conflict };
         PointWrite::new(engine, &self.table, &self.schema, operation, parameters)
@@ -192,11 +214,12 @@ impl Insert {
         &self,
         run: Run<'_>,
         rows: &[Vec<Cell>],
-        computed: Option<&SourceQuery>,
+        computed: Option<&Computed>,
     ) -> Result<EncodedRows, SqlError> {
         let computed = match computed {
-            Some(query) => Some(one_row(query, run).await?),
-            None => None,
+            Some(Computed::Here(computing)) => computing.values(run, no_columns()).await?,
+            Some(Computed::ByQuery(query)) => one_row(query, run).await?.columns().to_vec(),
+            None => Vec::new(),
         };
         let columns = self.schema.columns();
         let mut encoded = EncodedRows::default();
@@ -210,8 +233,7 @@ impl Insert {
                     Cell::Default => {}
                     Cell::Constant(constant) => values[position] = constant.value(column, run.parameters)?,
                     Cell::Computed(n) => {
-                        let batch = computed.as_ref().expect("computed cells have a query");
-                        let array = coerce(batch.column(*n), column)?;
+                        let array = coerce(&computed[*n], column)?;
                         values[position] = value_at(&array, column.column_type, 0).to_owned();
                     }
                 }
@@ -292,6 +314,13 @@ fn observe(engine: &Engine, table: &Table, key: &[u8]) -> Obligation {
     }
 }
 
+/// One row that values are computed over which are of no row.
+fn no_columns() -> RecordBatch {
+    let options = RecordBatchOptions::new().with_row_count(Some(1));
+    RecordBatch::try_new_with_options(Arc::new(ArrowSchema::empty()), Vec::new(), &options)
+        .expect("it has no columns to be wrong")
+}
+
 /// The single row of a query that computes values.
 async fn one_row(query: &SourceQuery, run: Run<'_>) -> Result<RecordBatch, SqlError> {
     let mut batches = query.run(run).await?;
@@ -359,6 +388,7 @@ async fn plan_rows(
     values: &ast::Values,
     types: &mut ParameterTypes,
 ) -> Result<Source, SqlError> {
+    refuse_windows(values, "VALUES")?;
     let mut rows = Vec::with_capacity(values.rows.len());
     let mut computed = Vec::new();
     for row in &values.rows {
@@ -372,10 +402,12 @@ async fn plan_rows(
         for (expr, &position) in row.content.iter().zip(positions) {
             cells.push(if is_default(expr) {
                 Cell::Default
-            } else if let Some(constant) = Constant::compile(expr, &schema.columns()[position], types)? {
+            } else if let Some(constant) =
+                Constant::of_session(expr, &schema.columns()[position], scope.session, types)?
+            {
                 Cell::Constant(constant)
             } else {
-                computed.push(expr.clone());
+                computed.push((schema.columns()[position].clone(), expr.clone()));
                 Cell::Computed(computed.len() - 1)
             });
         }
@@ -388,8 +420,26 @@ async fn plan_rows(
     Ok(Source::Rows { rows, computed })
 }
 
-/// `SELECT expr AS c0, …`.
 async fn plan_computed(
+    scope: Scope<'_>,
+    cells: Vec<(Column, Expr)>,
+    types: &mut ParameterTypes,
+) -> Result<Computed, SqlError> {
+    let here = match cells.len() <= CELLS_HERE_MAX {
+        true => Computing::plan(&scope.query.begin(scope.session)?.state, DFSchema::empty(), &cells, types),
+        false => None,
+    };
+    match here {
+        Some(computing) => Ok(Computed::Here(computing)),
+        None => {
+            let expressions = cells.into_iter().map(|(_, expr)| expr).collect();
+            Ok(Computed::ByQuery(plan_computing_query(scope, expressions, types).await?))
+        }
+    }
+}
+
+/// `SELECT expr AS c0, …`.
+async fn plan_computing_query(
     scope: Scope<'_>,
     expressions: Vec<Expr>,
     types: &mut ParameterTypes,

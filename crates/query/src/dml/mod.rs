@@ -13,6 +13,7 @@ mod constant;
 mod delete;
 mod destination;
 mod expression;
+mod formula;
 mod insert;
 mod locking;
 mod matched;

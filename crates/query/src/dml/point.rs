@@ -1,20 +1,23 @@
 //! Writes of one row by its primary key, without plan, batch or allocation of our own.
 //!
-//! A planned statement is looked at once: one that names its only row by constants and sets nothing but constants (for
-//! a `DO UPDATE`, proposed values too) becomes a [`PointWrite`], which encodes key and row straight into the engine's
+//! A planned statement is looked at once: one that names its only row by constants and sets nothing but constants and what
+//! [formulas](Formula) yield (for a `DO UPDATE`, proposed values too) becomes a [`PointWrite`], which encodes key and row straight into the engine's
 //! write. It knows one way through: whatever is not plain (a refusal, a parameter of a type that must be converted, a
 //! row so large that its memory is counted, a table that changed meanwhile, others that would have to be waited for) it leaves
 //! to the planned statement, having written nothing. So it can differ from that statement only in what both succeed at.
 
 use super::changed;
-use super::constant::Constant;
+use super::constant::{Constant, clock};
+use super::formula::{self, Formula};
 use crate::point::convert;
-use oribi_engine::{Commit, Decision, Engine, Obligation, Read, RowVersion, Table, WriteOp};
-use oribi_session::sql;
+use oribi_engine::{
+    Author, Commit, Decision, Engine, Obligation, Read, ReadAhead, RowVersion, Table, WriteOp,
+};
+use oribi_session::sql::{self, SqlSession, TransactionStatus};
 use oribi_types::key::encode_key;
-use oribi_types::{ColumnSource, ColumnType, Result, Schema, Value, ValueRef};
+use oribi_types::{ColumnSource, ColumnType, Result, RowRef, Schema, Value, ValueRef};
 use smallvec::SmallVec;
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::sync::Arc;
 
 /// A prepared write of one row.
@@ -25,6 +28,9 @@ pub(crate) struct PointWrite {
     operation: Operation,
     /// Whether the changes set all slots of a row that is there, and in order: then nothing of it stays.
     replaces: bool,
+    /// Whether changes are computed from the row that is there.
+    computes: bool,
+    asks_time: bool,
 }
 
 pub(super) enum Operation {
@@ -38,7 +44,7 @@ pub(super) enum Operation {
     },
     /// Of these values, one for each column of the table.
     Insert {
-        values: Vec<Constant>,
+        values: Vec<Source>,
         conflict: Conflict,
     },
 }
@@ -59,6 +65,15 @@ pub(super) enum Source {
     Constant(Constant),
     /// The value proposed for the column at this position.
     Excluded(usize),
+    Formula(Formula),
+}
+
+/// What a write is executed with.
+#[derive(Clone, Copy)]
+struct Given<'v> {
+    session: &'v SqlSession,
+    parameters: &'v [Value],
+    now_micros: i64,
 }
 
 /// Values and slots up to this number need no allocation.
@@ -95,16 +110,18 @@ impl PointWrite {
         let plain = |position: usize, constant: &Constant| {
             constant.is_plain(columns[position].column_type, parameters)
         };
-        let plain_change = |change: &Change| match &change.source {
-            Source::Constant(constant) => plain(change.position, constant),
+        let plain_source = |position: usize, source: &Source| match source {
+            Source::Constant(constant) => plain(position, constant),
             Source::Excluded(_) => true,
+            Source::Formula(_) => columns[position].column_type.is_integer(),
         };
+        let plain_change = |change: &Change| plain_source(change.position, &change.source);
         let plain_key = |key: &[Constant]| schema.key().iter().zip(key).all(|(&p, c)| plain(p, c));
         let is_plain = match &operation {
             Operation::Update { key, changes } => plain_key(key) && changes.iter().all(plain_change),
             Operation::Delete { key } => plain_key(key),
             Operation::Insert { values, conflict } => {
-                values.iter().enumerate().all(|(position, constant)| plain(position, constant))
+                values.iter().enumerate().all(|(position, source)| plain_source(position, source))
                     && match conflict {
                         Conflict::Update(changes) => changes.iter().all(plain_change),
                         Conflict::Refuse | Conflict::Ignore => true,
@@ -119,56 +136,61 @@ impl PointWrite {
             }
             _ => false,
         };
+        let computes = operation.changes().iter().any(|change| matches!(change.source, Source::Formula(_)));
+        let asks_time =
+            operation.sources().any(|source| matches!(source, Source::Constant(Constant::Now(_))));
         let (engine, table, schema) = (Arc::clone(engine), Arc::clone(table), Arc::clone(schema));
-        is_plain.then_some(PointWrite { engine, table, schema, operation, replaces })
+        let replaces = replaces && !computes;
+        is_plain.then_some(PointWrite { engine, table, schema, operation, replaces, computes, asks_time })
     }
 
     fn update(
         &self,
         key: &[Constant],
         changes: &[Change],
-        parameters: &[Value],
+        given: Given<'_>,
         scratch: &mut Scratch,
     ) -> Option<(Commit, bool)> {
-        self.encode_key(key, parameters, &mut scratch.key)?;
-        if self.replaces && self.encode_replacing(changes, parameters, &mut scratch.row) {
+        self.encode_key(key, given, &mut scratch.key)?;
+        if self.replaces && self.encode_replacing(changes, given, &mut scratch.row) {
             let proposed = |current: Option<RowVersion<'_>>, _: &mut Vec<u8>| match current {
                 Some(_) => Ok(Decision::Proposed),
                 None => Ok(Decision::Keep),
             };
-            return self.write(&scratch.key, &scratch.row, proposed);
+            return self.write(given, &scratch.key, &scratch.row, proposed);
+        }
+        if self.computes {
+            return self.write(given, &scratch.key, &[], |current, row| {
+                let Some(current) = current else { return Ok(Decision::Keep) };
+                self.change(changes, given, &[], current.row, row).ok_or_else(changed)
+            });
         }
         let mut slots = Slots::new();
-        self.put_slots(changes, parameters, &[], &mut slots)?;
-        self.write(&scratch.key, &[], |current, row| {
+        self.put_slots(changes, given, &[], None, &mut slots)?;
+        self.write(given, &scratch.key, &[], |current, row| {
             let Some(current) = current else { return Ok(Decision::Keep) };
             self.schema.overlay(current.row, &slots, row);
             Ok(Decision::Put)
         })
     }
 
-    fn delete(
-        &self,
-        key: &[Constant],
-        parameters: &[Value],
-        scratch: &mut Scratch,
-    ) -> Option<(Commit, bool)> {
-        self.encode_key(key, parameters, &mut scratch.key)?;
-        self.write(&scratch.key, &[], |current, _| {
+    fn delete(&self, key: &[Constant], given: Given<'_>, scratch: &mut Scratch) -> Option<(Commit, bool)> {
+        self.encode_key(key, given, &mut scratch.key)?;
+        self.write(given, &scratch.key, &[], |current, _| {
             Ok(if current.is_some() { Decision::Delete } else { Decision::Keep })
         })
     }
 
     fn insert(
         &self,
-        values: &[Constant],
+        values: &[Source],
         conflict: &Conflict,
-        parameters: &[Value],
+        given: Given<'_>,
         scratch: &mut Scratch,
     ) -> Option<(Commit, bool)> {
         let mut proposed = Values::new();
-        for (column, constant) in self.schema.columns().iter().zip(values) {
-            proposed.push(constant.plain_value(column.column_type, parameters)?);
+        for (column, source) in self.schema.columns().iter().zip(values) {
+            proposed.push(self.source_value(source, column.column_type, given, &[], None)?);
         }
         let Scratch { key, row: encoded } = scratch;
         // It checks what a column may hold, null included.
@@ -177,13 +199,18 @@ impl PointWrite {
             return None;
         }
         let mut slots = Slots::new();
-        if let Conflict::Update(changes) = conflict {
-            self.put_slots(changes, parameters, &proposed, &mut slots)?;
+        if let Conflict::Update(changes) = conflict
+            && !self.computes
+        {
+            self.put_slots(changes, given, &proposed, None, &mut slots)?;
         }
-        self.write(key, encoded, |current, row| match (current, conflict) {
+        self.write(given, key, encoded, |current, row| match (current, conflict) {
             (None, _) => Ok(Decision::Proposed),
             (Some(_), Conflict::Refuse) => Err(changed()),
             (Some(_), Conflict::Ignore) => Ok(Decision::Keep),
+            (Some(current), Conflict::Update(changes)) if self.computes => {
+                self.change(changes, given, &proposed, current.row, row).ok_or_else(changed)
+            }
             (Some(current), Conflict::Update(_)) => {
                 self.schema.overlay(current.row, &slots, row);
                 Ok(Decision::Put)
@@ -191,22 +218,37 @@ impl PointWrite {
         })
     }
 
+    /// Appends the row that changes which are computed make of the encoded row `old`.
+    fn change(
+        &self,
+        changes: &[Change],
+        given: Given<'_>,
+        proposed: &[ValueRef<'_>],
+        old: &[u8],
+        row: &mut Vec<u8>,
+    ) -> Option<Decision> {
+        let mut slots = Slots::new();
+        self.put_slots(changes, given, proposed, Some(RowRef::new(self.schema.layout(), old)), &mut slots)?;
+        self.schema.overlay(old, &slots, row);
+        Some(Decision::Put)
+    }
+
     /// Appends the encoded key; `None` if a part of it is null, which equals nothing.
-    fn encode_key(&self, key: &[Constant], parameters: &[Value], out: &mut Vec<u8>) -> Option<()> {
+    fn encode_key(&self, key: &[Constant], given: Given<'_>, out: &mut Vec<u8>) -> Option<()> {
         // What is not plain goes the way of null, which no key takes.
         let values = self.schema.key_columns().zip(key).map(|(column, constant)| {
-            constant.plain_value(column.column_type, parameters).unwrap_or(ValueRef::Null)
+            constant.plain_value(column.column_type, given).unwrap_or(ValueRef::Null)
         });
         encode_key(&self.schema, values, out).ok()
     }
 
     /// Encodes the row that `changes` make, which set every slot in order; whether each value is of its column's type
     /// and may stand there.
-    fn encode_replacing(&self, changes: &[Change], parameters: &[Value], out: &mut Vec<u8>) -> bool {
+    fn encode_replacing(&self, changes: &[Change], given: Given<'_>, out: &mut Vec<u8>) -> bool {
         let mut fits = true;
         let values = changes.iter().map(|change| {
             let column = &self.schema.columns()[change.position];
-            let value = change.value(parameters).map(Value::as_ref);
+            let value = change.value(given);
             let stored = value.filter(|value| match value {
                 ValueRef::Null => column.nullable,
                 value => value.fits(column.column_type),
@@ -218,64 +260,92 @@ impl PointWrite {
         fits
     }
 
-    /// Fills `slots`, which is empty; `None` if one gets a null that it must not have.
+    /// Fills `slots`, which is empty; `None` if one gets a null that it must not have, or what is not plain after all.
     fn put_slots<'v>(
         &'v self,
         changes: &'v [Change],
-        parameters: &'v [Value],
-        proposed: &[ValueRef<'v>],
+        given: Given<'v>,
+        proposed: &'v [ValueRef<'v>],
+        row: Option<RowRef<'v>>,
         slots: &mut Slots<'v>,
     ) -> Option<()> {
         slots.resize(self.schema.layout().slots().len(), None);
         for change in changes {
-            slots[change.slot(&self.schema)?] = Some(self.new_value(change, parameters, proposed)?);
+            let column = &self.schema.columns()[change.position];
+            let value = self.source_value(&change.source, column.column_type, given, proposed, row)?;
+            if value.is_null() && !column.nullable {
+                return None;
+            }
+            slots[change.slot(&self.schema)?] = Some(value);
         }
         Some(())
     }
 
-    /// What a column is set to; `None` for a null that it must not have.
     #[inline]
-    fn new_value<'v>(
+    fn source_value<'v>(
         &'v self,
-        change: &'v Change,
-        parameters: &'v [Value],
-        proposed: &[ValueRef<'v>],
+        source: &'v Source,
+        column_type: ColumnType,
+        given: Given<'v>,
+        proposed: &'v [ValueRef<'v>],
+        row: Option<RowRef<'v>>,
     ) -> Option<ValueRef<'v>> {
-        let column = &self.schema.columns()[change.position];
-        let value = match &change.source {
-            Source::Constant(constant) => constant.plain_value(column.column_type, parameters)?,
-            Source::Excluded(from) => *proposed.get(*from)?,
-        };
-        (column.nullable || !value.is_null()).then_some(value)
+        match source {
+            Source::Constant(constant) => constant.plain_value(column_type, given),
+            Source::Excluded(from) => proposed.get(*from).copied(),
+            Source::Formula(formula) => {
+                let from = formula::From { schema: &self.schema, row, proposed, values: given.parameters };
+                formula.value(from, column_type)
+            }
+        }
     }
 
     /// Writes one row, or the one `proposed`, as `decide` says; returns whether it was written or deleted.
     fn write(
         &self,
+        given: Given<'_>,
         key: &[u8],
         proposed: &[u8],
         decide: impl Fn(Option<RowVersion<'_>>, &mut Vec<u8>) -> Result<Decision>,
     ) -> Option<(Commit, bool)> {
         let mut written = false;
         let operation = [WriteOp { table: &self.table, key, read: Read::Existing, row: proposed }];
-        let commit = self.engine.try_write(&operation, &mut |_, current, row| {
+        let decide = &mut |_: usize, current: Option<RowVersion<'_>>, row: &mut Vec<u8>| {
             let decision = decide(current, row)?;
             written = decision != Decision::Keep;
             Ok(decision)
-        });
+        };
+        let commit = match given.session.transaction() {
+            TransactionStatus::Idle => self.engine.try_write(&operation, decide),
+            _ => {
+                let transaction = given.session.begin_transaction(&self.engine);
+                let (within, blocked) = (transaction.begin_statement(None), Cell::new(None));
+                let author = Author { within: Some(&within), held: None, blocked: &blocked };
+                let commit =
+                    self.engine.write_as(&author, false, &operation, decide, &mut ReadAhead::default());
+                if let Some(by) = blocked.take() {
+                    given.session.note_blocked(by);
+                }
+                commit
+            }
+        };
         Some((commit.ok()?, written))
     }
 }
 
 impl sql::PointWrite for PointWrite {
-    fn write(&self, parameters: &[Value]) -> Option<(u64, Obligation)> {
+    fn write(&self, session: &SqlSession, parameters: &[Value]) -> Option<(u64, Obligation)> {
+        if self.asks_time {
+            session.begin_statement(|| self.engine.read_view().now_micros as i64);
+        }
+        let given = Given { session, parameters, now_micros: session.now_micros() };
         let written = SCRATCH.with_borrow_mut(|scratch| {
             scratch.key.clear();
             scratch.row.clear();
             let written = match &self.operation {
-                Operation::Update { key, changes } => self.update(key, changes, parameters, scratch),
-                Operation::Delete { key } => self.delete(key, parameters, scratch),
-                Operation::Insert { values, conflict } => self.insert(values, conflict, parameters, scratch),
+                Operation::Update { key, changes } => self.update(key, changes, given, scratch),
+                Operation::Delete { key } => self.delete(key, given, scratch),
+                Operation::Insert { values, conflict } => self.insert(values, conflict, given, scratch),
             };
             if scratch.row.capacity() > ROW_BYTES_MAX {
                 *scratch = Scratch::default();
@@ -286,14 +356,36 @@ impl sql::PointWrite for PointWrite {
     }
 }
 
+impl Operation {
+    /// What it changes of a row that is there.
+    fn changes(&self) -> &[Change] {
+        match self {
+            Operation::Update { changes, .. }
+            | Operation::Insert { conflict: Conflict::Update(changes), .. } => changes,
+            _ => &[],
+        }
+    }
+
+    fn sources(&self) -> impl Iterator<Item = &Source> {
+        let inserted = match self {
+            Operation::Insert { values, .. } => values.as_slice(),
+            _ => &[],
+        };
+        inserted.iter().chain(self.changes().iter().map(|change| &change.source))
+    }
+}
+
 impl Change {
-    /// The literal or the parameter that the column is set to.
+    /// The literal or the parameter that the column is set to, or the time.
     #[inline]
-    fn value<'v>(&'v self, parameters: &'v [Value]) -> Option<&'v Value> {
+    fn value<'v>(&'v self, given: Given<'v>) -> Option<ValueRef<'v>> {
         match &self.source {
-            Source::Constant(Constant::Value(value)) => Some(value),
-            Source::Constant(Constant::Parameter { n, .. }) => parameters.get(*n),
-            Source::Excluded(_) => None,
+            Source::Constant(Constant::Value(value)) => Some(value.as_ref()),
+            Source::Constant(Constant::Parameter { n, .. }) => given.parameters.get(*n).map(Value::as_ref),
+            Source::Constant(Constant::Now(zone)) => {
+                Some(ValueRef::Timestamp(clock(*zone, given.now_micros)))
+            }
+            Source::Excluded(_) | Source::Formula(_) => None,
         }
     }
 
@@ -318,10 +410,11 @@ impl Constant {
 
     /// The value, of `column_type`; `None` for a parameter that does not fit, or is not of its declared type.
     #[inline]
-    fn plain_value<'v>(&'v self, column_type: ColumnType, parameters: &'v [Value]) -> Option<ValueRef<'v>> {
+    fn plain_value<'v>(&'v self, column_type: ColumnType, given: Given<'v>) -> Option<ValueRef<'v>> {
         let value = match self {
             Constant::Value(value) => return Some(value.as_ref()),
-            Constant::Parameter { n, .. } => parameters.get(*n)?.as_ref(),
+            Constant::Parameter { n, .. } => given.parameters.get(*n)?.as_ref(),
+            Constant::Now(zone) => return Some(ValueRef::Timestamp(clock(*zone, given.now_micros))),
         };
         if value.fits(column_type) {
             return Some(value);

@@ -1,7 +1,7 @@
 //! `RETURNING`: expressions over the rows that a statement wrote.
 
 use super::Run;
-use super::expression::{Expression, bound};
+use super::expression::{Expression, bound, refuse_windows};
 use crate::context::{QueryEngine, StatementContext};
 use crate::delivery;
 use crate::functions;
@@ -31,6 +31,7 @@ impl Returning {
         alias: &str,
         items: &[SelectItem],
     ) -> Result<Self, SqlError> {
+        items.iter().try_for_each(|item| refuse_windows(item, "RETURNING"))?;
         let columns = DFSchema::try_from_qualified_schema(TableReference::bare(alias), schema.arrow())
             .map_err(QueryEngine::error)?;
         // What cannot be evaluated at all is refused before anything is written.

@@ -166,6 +166,7 @@ struct Statement {
     session: Arc<SqlSession>,
     types: Vec<ColumnType>,
     values: Vec<Value>,
+    now_micros: i64,
     narrowed: Option<Arc<Narrowed>>,
 }
 
@@ -176,12 +177,14 @@ impl Statement {
             session: Arc::clone(run.session),
             types: run.parameters.types.to_vec(),
             values: run.parameters.values.to_vec(),
+            now_micros: run.parameters.now_micros,
             narrowed: run.narrowed.cloned(),
         }
     }
 
     fn run(&self) -> Run<'_> {
-        let parameters = Parameters { types: &self.types, values: &self.values };
+        let Statement { types, values, now_micros, .. } = self;
+        let parameters = Parameters { types, values, now_micros: *now_micros };
         let narrowed = self.narrowed.as_ref();
         Run { query: &self.query, session: &self.session, parameters, narrowed }
     }

@@ -401,7 +401,7 @@ mod tests {
         /// Known of a query's columns before it runs: how many rows, and of each column whether it has bounds, and which.
         async fn known(&self, sql: &str) -> (Precision<usize>, Vec<Option<(ScalarValue, ScalarValue)>>) {
             let query = self.plan(sql).await;
-            let parameters = Parameters { types: &[], values: &[] };
+            let parameters = Parameters::default();
             let run = Run { query: &self.query, session: &self.session, parameters, narrowed: None };
             let (view, logical) = query.begin(run).await.unwrap();
             let plan = self.query.plan_physical(view, logical).await.unwrap().plan;
@@ -414,7 +414,7 @@ mod tests {
 
         /// The table that a run's plan reads.
         async fn read_by(&self, query: &SourceQuery) -> Arc<dyn TableSource> {
-            let parameters = Parameters { types: &[], values: &[] };
+            let parameters = Parameters::default();
             let run = Run { query: &self.query, session: &self.session, parameters, narrowed: None };
             let (_, logical) = query.begin(run).await.unwrap();
             let mut read = None;
@@ -485,7 +485,7 @@ mod tests {
     }
 
     fn run<'a>(db: &'a Db, parameters: &'a [ColumnType], values: &'a [Value]) -> Run<'a> {
-        let parameters = Parameters { types: parameters, values };
+        let parameters = Parameters { types: parameters, values, now_micros: 0 };
         Run { query: &db.query, session: &db.session, parameters, narrowed: None }
     }
 
@@ -561,7 +561,7 @@ mod tests {
         db.run("insert into t values (1, 999, null), (2, -1, 'w')").await;
         db.run("delete from t where k = 200").await;
         let query = db.plan("select n, v, k from t").await;
-        let parameters = Parameters { types: &[], values: &[] };
+        let parameters = Parameters::default();
         let run = Run { query: &db.query, session: &db.session, parameters, narrowed: None };
         let (view, logical) = query.begin(run).await.unwrap();
         let plan = db.query.plan_physical(view, logical).await.unwrap().plan;

@@ -8,7 +8,8 @@
 use super::assignments::{assigned_column, assigned_slots, single_assignments};
 use super::by_position::{self, By, InFiles};
 use super::constant::{Constant, ParameterTypes, Parameters};
-use super::expression::Computing;
+use super::expression::{Computing, refuse_windows};
+use super::formula::{Formula, Names};
 use super::insert::is_default;
 use super::matched::{KeyCondition, Matched, Matching, Selection, Target};
 use super::point::{self, PointWrite};
@@ -56,7 +57,9 @@ impl Update {
         refuse(update.or.is_none() && update.output.is_none(), "UPDATE OR … and OUTPUT")?;
         refuse(update.order_by.is_empty() && update.limit.is_none(), "UPDATE with ORDER BY or LIMIT")?;
         let target = Target::resolve(scope, &update.table)?;
-        let (changes, computed) = plan_changes(&target, update.assignments, types)?;
+        refuse_windows(&update.assignments, "UPDATE")?;
+        refuse_windows(&update.selection, "WHERE")?;
+        let (changes, computed) = plan_changes(scope, &target, update.assignments, types)?;
         let changes_key = changes
             .iter()
             .any(|(position, _)| matches!(target.schema.columns()[*position].source, ColumnSource::Key(_)));
@@ -104,16 +107,21 @@ impl Update {
 
     /// The write of one row that it is, if it sets constants where the key is constant.
     pub(crate) fn point(&self, engine: &Arc<Engine>, parameters: &[ColumnType]) -> Option<PointWrite> {
-        let Selection::Key(condition, _) = self.selection.as_ref() else { return None };
+        let Selection::Key(condition, computing) = self.selection.as_ref() else { return None };
         if self.returning.is_some() {
             return None;
         }
-        let change = |(position, change): &(usize, Change)| match change {
-            Change::Constant(constant) => {
-                let source = point::Source::Constant(constant.clone());
-                Some(point::Change { position: *position, source })
-            }
-            Change::Computed(_) => None,
+        let alias = fold(&self.target.alias);
+        let names = Names { schema: &self.target.schema, alias: Some(&alias), proposes: false };
+        let change = |(position, change): &(usize, Change)| {
+            let source = match change {
+                Change::Constant(constant) => point::Source::Constant(constant.clone()),
+                Change::Computed(n) => {
+                    let written = computing.as_ref()?.written(*n);
+                    point::Source::Formula(Formula::compile(written, &names, parameters)?)
+                }
+            };
+            Some(point::Change { position: *position, source })
         };
         let changes = self.changes.iter().map(change).collect::<Option<Vec<_>>>()?;
         let operation = point::Operation::Update { key: condition.constants().to_vec(), changes };
@@ -179,7 +187,10 @@ fn select_key(
         None
     } else {
         let context = scope.query.begin(scope.session)?;
-        let Some(computing) = Computing::plan(&context.state, target, computed, &mut noted) else {
+        let columns = Computing::columns_of(target);
+        let computing =
+            columns.and_then(|columns| Computing::plan(&context.state, columns, computed, &mut noted));
+        let Some(computing) = computing else {
             return Ok(None);
         };
         Some(computing)
@@ -191,6 +202,7 @@ fn select_key(
 /// The changes, and the expressions that must be computed for them.
 #[allow(clippy::type_complexity)]
 fn plan_changes(
+    scope: Scope<'_>,
     target: &Target,
     assignments: Vec<ast::Assignment>,
     types: &mut ParameterTypes,
@@ -205,7 +217,8 @@ fn plan_changes(
         }
         let change = if is_default(&assignment.value) {
             Change::Constant(Constant::Value(column.default.clone().unwrap_or(Value::Null)))
-        } else if let Some(constant) = Constant::compile(&assignment.value, column, types)? {
+        } else if let Some(constant) = Constant::of_session(&assignment.value, column, scope.session, types)?
+        {
             Change::Constant(constant)
         } else {
             computed.push((column.clone(), assignment.value));

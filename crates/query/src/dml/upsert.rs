@@ -8,6 +8,7 @@ use super::assignments::{assigned_column, assigned_slots, single_assignments};
 use super::coerce::coerce;
 use super::constant::{Constant, ParameterTypes};
 use super::expression::{Expression, bound};
+use super::formula::{Formula, Names};
 use super::insert::is_default;
 use super::point;
 use super::room::Room;
@@ -24,9 +25,11 @@ use datafusion::common::{DFSchema, TableReference};
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::sql::sqlparser::ast::{self, ConflictTarget, Expr, OnConflictAction, OnInsert};
 use oribi_engine::{Commit, Decision, EncodedRows, Read, Table};
-use oribi_session::sql::SqlError;
+use oribi_session::sql::{SqlError, SqlSession};
 use oribi_types::batch::{BatchBuilder, value_at};
-use oribi_types::{ColumnSource, ErrorKind, Result as EngineResult, Schema, Timestamp, Value, ValueRef};
+use oribi_types::{
+    ColumnSource, ColumnType, ErrorKind, Result as EngineResult, Schema, Timestamp, Value, ValueRef,
+};
 use std::collections::HashSet;
 use std::sync::Arc;
 
@@ -43,13 +46,16 @@ pub(crate) struct Upsert {
     condition: Option<Expression>,
     /// Those of the row and, behind them, those of `excluded`: what expressions are over.
     columns: DFSchema,
+    /// What the row is called.
+    alias: String,
 }
 
 enum Change {
     /// The value proposed for a column.
     Excluded(usize),
     Constant(Constant),
-    Computed(Expression),
+    /// With what was written.
+    Computed(Expression, Expr),
 }
 
 /// An upsert whose parameters have their values.
@@ -91,26 +97,29 @@ impl Conflict {
             .map(|assignment| planner.change(assignment, types))
             .collect::<Result<Vec<_>, SqlError>>()?;
         let condition = update.selection.as_ref().map(|expr| planner.expression(expr, types)).transpose()?;
-        Ok(Conflict::Update(Arc::new(Upsert { changes, condition, columns: planner.columns })))
+        let (columns, alias) = (planner.columns, alias.to_owned());
+        Ok(Conflict::Update(Arc::new(Upsert { changes, condition, columns, alias })))
     }
 }
 
 /// Plans the expressions of a `DO UPDATE`.
 struct Planner<'a> {
     context: crate::context::StatementContext,
+    session: &'a SqlSession,
     table: &'a Table,
     schema: &'a Schema,
     columns: DFSchema,
 }
 
 impl<'a> Planner<'a> {
-    fn new(scope: Scope<'_>, table: &'a Table, schema: &'a Schema, alias: &str) -> Result<Self, SqlError> {
+    fn new(scope: Scope<'a>, table: &'a Table, schema: &'a Schema, alias: &str) -> Result<Self, SqlError> {
         let of = |qualifier: &str| {
             DFSchema::try_from_qualified_schema(TableReference::bare(qualifier), schema.arrow())
         };
         let columns =
             of(alias).and_then(|columns| columns.join(&of("excluded")?)).map_err(QueryEngine::error)?;
-        Ok(Planner { context: scope.query.begin(scope.session)?, table, schema, columns })
+        let (context, session) = (scope.query.begin(scope.session)?, scope.session.as_ref());
+        Ok(Planner { context, session, table, schema, columns })
     }
 
     fn change(
@@ -128,7 +137,7 @@ impl<'a> Planner<'a> {
             let value = column.default.clone().unwrap_or(Value::Null);
             return Ok((position, Change::Constant(Constant::Value(value))));
         }
-        if let Some(constant) = Constant::compile(&assignment.value, column, types)? {
+        if let Some(constant) = Constant::of_session(&assignment.value, column, self.session, types)? {
             return Ok((position, Change::Constant(constant)));
         }
         if let Expr::CompoundIdentifier(parts) = &assignment.value
@@ -140,7 +149,8 @@ impl<'a> Planner<'a> {
         {
             return Ok((position, Change::Excluded(from)));
         }
-        Ok((position, Change::Computed(self.expression(&assignment.value, types)?)))
+        let computed = self.expression(&assignment.value, types)?;
+        Ok((position, Change::Computed(computed, assignment.value.clone())))
     }
 
     fn expression(&self, expr: &Expr, types: &mut ParameterTypes) -> Result<Expression, SqlError> {
@@ -151,19 +161,27 @@ impl<'a> Planner<'a> {
 impl Upsert {
     /// Whether rows are read before they are latched, so that the statement may find them changed.
     pub(crate) fn reads_first(&self) -> bool {
-        self.condition.is_some() || self.changes.iter().any(|(_, c)| matches!(c, Change::Computed(_)))
+        self.condition.is_some() || self.changes.iter().any(|(_, c)| matches!(c, Change::Computed(..)))
     }
 
-    /// The changes, if each is to a constant or a proposed value, whatever the row that is there.
-    pub(super) fn plain_changes(&self) -> Option<Vec<point::Change>> {
+    /// The changes, if there are some whatever the row that is there, and each is to a constant, a proposed value or what a
+    /// formula yields.
+    pub(super) fn plain_changes(
+        &self,
+        schema: &Schema,
+        parameters: &[ColumnType],
+    ) -> Option<Vec<point::Change>> {
         if self.condition.is_some() {
             return None;
         }
+        let names = Names { schema, alias: Some(&self.alias), proposes: true };
         let change = |(position, change): &(usize, Change)| {
             let source = match change {
                 Change::Excluded(from) => point::Source::Excluded(*from),
                 Change::Constant(constant) => point::Source::Constant(constant.clone()),
-                Change::Computed(_) => return None,
+                Change::Computed(_, written) => {
+                    point::Source::Formula(Formula::compile(written, &names, parameters)?)
+                }
             };
             Some(point::Change { position: *position, source })
         };
@@ -219,7 +237,7 @@ impl Upsert {
 
     fn bind(&self, run: Run<'_>, schema: &Schema) -> Result<Bound, SqlError> {
         let computed = self.changes.iter().filter_map(|(_, change)| match change {
-            Change::Computed(expression) => Some(expression),
+            Change::Computed(expression, _) => Some(expression),
             _ => None,
         });
         let mut ready = bound(computed.chain(&self.condition), &self.columns, run)?.into_iter();
@@ -229,7 +247,7 @@ impl Upsert {
                 Change::Constant(constant) => {
                     (constant.value(&schema.columns()[*position], run.parameters)?, None)
                 }
-                Change::Computed(_) => (Value::Null, ready.next()),
+                Change::Computed(..) => (Value::Null, ready.next()),
                 Change::Excluded(_) => (Value::Null, None),
             };
             constants.push(constant);

@@ -2,9 +2,9 @@
 
 use super::{Plan, PointRead, check_layout};
 use oribi_engine::{Lookup, Obligation, RowVersion};
-use oribi_session::sql;
+use oribi_session::sql::{self, SqlSession};
 use oribi_types::key::{KeyDecoder, encode_key};
-use oribi_types::{ColumnSource, Error, Result, RowRef, Value, ValueRef};
+use oribi_types::{ColumnSource, Error, Result, RowRef, Timestamp, Value, ValueRef};
 use smallvec::SmallVec;
 use std::cell::RefCell;
 
@@ -17,10 +17,14 @@ const KEY_COLUMNS_INLINE: usize = 8;
 impl sql::PointRead for PointRead {
     fn try_get(
         &self,
+        session: &SqlSession,
         parameters: &[Value],
         visit: &mut dyn FnMut(&[ValueRef<'_>]),
     ) -> Result<Option<(bool, Obligation)>> {
-        self.0.with_key(parameters, |plan, key| plan.try_get(key, visit))
+        self.0.with_key(parameters, |plan, key| match plan.own(session, key, visit) {
+            Some(found) => Ok(found?.map(|found| (found, Obligation::default()))),
+            None => plan.try_get(key, visit),
+        })
     }
 
     fn get(
@@ -62,6 +66,21 @@ impl Plan {
                 Err(_) if null => Ok(Some((false, Obligation::default()))),
                 Err(error) => Err(error),
             }
+        })
+    }
+
+    /// As [`try_get`](Self::try_get), of what the session's block has made of the row; `None` if it has not changed it.
+    fn own(
+        &self,
+        session: &SqlSession,
+        key: &[u8],
+        visit: &mut dyn FnMut(&[ValueRef<'_>]),
+    ) -> Option<Result<Option<bool>>> {
+        let ts = Timestamp::MAX;
+        session.open_transaction()?.own(&self.table, key, |row| match row {
+            Some(row) if row.len() > ROW_BYTES_MAX => Ok(None),
+            Some(row) => self.visit(RowVersion { key, row, ts }, visit).map(|()| Some(true)),
+            None => Ok(Some(false)),
         })
     }
 

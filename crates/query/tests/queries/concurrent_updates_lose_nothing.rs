@@ -136,7 +136,7 @@ async fn a_column_that_is_added_keeps_its_values_under_updates() {
                     });
                     // Between planning and writing.
                     tokio::task::yield_now().await;
-                    if point.and_then(|write| write.write(&values)).is_none() {
+                    if point.and_then(|write| write.write(&db.session, &values)).is_none() {
                         statement.execute(&db.session, &values).await.unwrap();
                     }
                 }

@@ -42,6 +42,7 @@ mod scans_show_live_rows_only;
 mod scans_travel_as_bytes;
 mod serializable_transactions_have_an_order;
 mod sessions_have_settings_and_blocks;
+mod statements_that_come_again_are_remembered;
 mod statistics_hold_with_rows_in_memory;
 mod stored_values_keep_their_limits;
 mod subqueries_without_rows_are_null;

@@ -112,8 +112,9 @@ async fn one_row_is_read_without_a_batch() {
     let mut get = |key: &str| {
         let Some(Point::Read(point)) = prepared.point(&db.session) else { panic!("a look-up of one row") };
         let key = [Value::String(key.to_owned())];
-        let found =
-            point.try_get(&key, &mut |columns| seen.extend(columns.iter().map(|c| (*c).to_owned()))).unwrap();
+        let found = point
+            .try_get(&db.session, &key, &mut |columns| seen.extend(columns.iter().map(|c| (*c).to_owned())))
+            .unwrap();
         found.expect("it is in memory").0
     };
     assert!(get("y"));

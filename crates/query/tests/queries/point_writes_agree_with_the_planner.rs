@@ -65,7 +65,7 @@ async fn write(db: &Db, prepared: &Arc<dyn Prepared>, parameters: &[Value]) -> (
     let Some(Point::Write(point)) = prepared.point(&db.session) else {
         return (Way::Planned, execute(db, prepared, parameters).await);
     };
-    let Some((rows, obligation)) = point.write(parameters) else {
+    let Some((rows, obligation)) = point.write(&db.session, parameters) else {
         return (Way::Left, execute(db, prepared, parameters).await);
     };
     if let Some(settled) = db.query.settled(obligation) {
@@ -127,7 +127,45 @@ async fn a_table_of_statements_is_answered_the_same() {
         ("insert into t (a, b, n) values (7, 'n', $1)", vec![null.clone()], Left),
         ("insert into t (a, b, v) values (7, 'n', $1)", vec![null.clone()], Point),
         ("insert into t (a, b) values (8, 'two'), (9, 'rows')", vec![], Planned),
-        ("insert into t (a, b) values (1 + 9, 'sum')", vec![], Planned),
+        ("insert into t (a, b) values (1 + 9, 'sum')", vec![], Point),
+        (
+            "insert into t (a, b, n) values ($1 * 2 + 1, 'sum', 7 - $2)",
+            vec![Value::Int32(10), Value::Int32(5)],
+            Point,
+        ),
+        ("insert into t (a, b, n) values ($1 * 2 + 1, 'sum', 7 - $2)", vec![int(20), Value::Int32(5)], Left),
+        ("insert into t (a, b, n) values (30, 'sum', 2147483647 + $1)", vec![Value::Int32(1)], Left),
+        ("insert into t (a, b, n) values (31, 'sum', length('four'))", vec![], Planned),
+        ("update t set n = n + 1 where a = 1 and b = 'x'", vec![], Point),
+        (
+            "update t set n = $1 - t.n * 2, small = small + 1 where a = 1 and b = 'x'",
+            vec![Value::Int32(9)],
+            Point,
+        ),
+        ("update t set n = n + $1 where a = 1 and b = 'x'", vec![Value::Int32(i32::MAX)], Point),
+        ("update t set n = n + $1 where a = 1 and b = 'x'", vec![Value::Int32(i32::MAX)], Left),
+        ("update t set small = (n + 2147483647)::bigint where a = 1 and b = 'x'", vec![], Left),
+        ("update t set small = small + $1 where a = 2 and b = 'y'", vec![null.clone()], Point),
+        ("update t set small = small + 1 where a = 2 and b = 'y'", vec![], Point),
+        ("update t set n = n + $1 where a = 2 and b = 'y'", vec![null.clone()], Left),
+        ("update t set n = n + 1 where a = 99 and b = 'x'", vec![], Point),
+        ("update t set n = n / 2 where a = 1 and b = 'x'", vec![], Planned),
+        ("update t set v = n + 1 where a = 1 and b = 'x'", vec![], Planned),
+        (
+            "insert into t (a, b, n) values (1, 'x', 5) on conflict (a, b) do update set n = t.n + excluded.n, v = 'met'",
+            vec![],
+            Point,
+        ),
+        (
+            "insert into t (a, b, n) values (32, 'x', 5) on conflict (a, b) do update set n = t.n + excluded.n",
+            vec![],
+            Point,
+        ),
+        (
+            "insert into t (a, b, n) values (1, 'x', 5) on conflict (a, b) do update set n = t.n + 2147483647",
+            vec![],
+            Left,
+        ),
         ("insert into t (a, b) select 11, 'from'", vec![], Planned),
         ("insert into t (a, b) values (12, 'r') returning a", vec![], Planned),
         ("insert into t (a, b, small) values (13, 's', $1::int)", vec![Value::Int32(14)], Point),
@@ -264,14 +302,21 @@ async fn blocks_time_limits_and_changed_tables_are_left_to_the_plan() {
     let all = [&insert, &update, &select];
     let offered = || all.map(|prepared| prepared.point(&db.session).is_some());
     assert_eq!(offered(), [true; 3]);
-    for (begin, end) in [("begin", "commit"), ("set statement_timeout = '1min'", "set statement_timeout = 0")]
-    {
+    for (begin, end, expected) in [
+        ("begin", "commit", [true; 3]),
+        ("begin read only", "commit", [false, false, true]),
+        ("begin isolation level repeatable read", "commit", [false; 3]),
+        ("begin isolation level serializable", "rollback", [false; 3]),
+        ("set statement_timeout = '1min'", "set statement_timeout = 0", [false; 3]),
+    ] {
         db.run(begin).await;
-        assert_eq!(offered(), [false; 3], "{begin}");
+        assert_eq!(offered(), expected, "{begin}");
         db.run(end).await;
         assert_eq!(offered(), [true; 3], "{end}");
     }
     db.run("begin").await;
+    db.run("create table other (id bigint primary key)").await;
+    assert_eq!(offered(), [false; 3], "the block has a catalog of its own");
     db.error("select nothing").await;
     assert_eq!(offered(), [false; 3], "a failed block");
     db.run("rollback").await;
@@ -281,6 +326,105 @@ async fn blocks_time_limits_and_changed_tables_are_left_to_the_plan() {
     assert_eq!(write(&db, &insert, &[int(2)]).await, (Way::Planned, "INSERT 0 1".to_owned()));
     assert_eq!(write(&db, &update, &[int(1)]).await, (Way::Planned, "UPDATE 1".to_owned()));
     assert_eq!(db.rows("select a, v, more from t order by a").await, ["1|u|4", "2||4"]);
+}
+
+#[tokio::test]
+async fn a_block_sees_what_its_points_write_and_nobody_else_does() {
+    let pair = Pair::new().await;
+    let statements: [(&str, Vec<Value>, Way); 9] = [
+        ("insert into t (a, b, n) values ($1, 'k', 1)", vec![int(5)], Way::Point),
+        ("update t set n = n + $1 where a = 5 and b = 'k'", vec![Value::Int32(2)], Way::Point),
+        ("update t set n = n + $1 where a = 1 and b = 'x'", vec![Value::Int32(2)], Way::Point),
+        ("update t set v = 'twice' where a = 1 and b = 'x'", vec![], Way::Point),
+        ("delete from t where a = 2 and b = 'y'", vec![], Way::Point),
+        ("delete from t where a = 2 and b = 'y'", vec![], Way::Point),
+        ("insert into t (a, b) values (2, 'y') on conflict do nothing", vec![], Way::Point),
+        ("update t set n = n + 1 where n > 0", vec![], Way::Planned),
+        ("update t set n = n * 2 where a = 2 and b = 'y'", vec![], Way::Point),
+    ];
+    for end in ["rollback", "commit"] {
+        let before = contents(&pair.point).await;
+        for db in [&pair.point, &pair.planned] {
+            db.run("begin").await;
+        }
+        for (sql, parameters, way) in &statements {
+            assert_eq!(pair.run(sql, &[], parameters).await.0, *way, "{sql}");
+            assert_eq!(contents(&pair.point.client("other")).await, before, "{sql}");
+        }
+        let select = pair.point.prepare("select n from t where a = $1 and b = $2").await;
+        for (key, expected) in
+            [((5, "k"), Some(4)), ((1, "x"), Some(4)), ((2, "y"), Some(16)), ((3, "z"), None)]
+        {
+            let Some(Point::Read(point)) = select.point(&pair.point.session) else { panic!("a look-up") };
+            let (key, mut seen) = ([int(key.0), text(key.1)], None);
+            let found = point.try_get(&pair.point.session, &key, &mut |row| seen = Some(row[0].to_owned()));
+            assert_eq!(found.unwrap().unwrap().0, expected.is_some(), "{key:?}");
+            assert_eq!(seen, expected.map(Value::Int32), "{key:?}");
+        }
+        let refused = "insert into t (a, b) values (5, 'k')";
+        for db in [&pair.point, &pair.planned] {
+            if end == "rollback" {
+                assert_eq!(db.state(refused).await, "23505");
+            }
+            db.run(end).await;
+        }
+        assert_eq!(contents(&pair.point).await, contents(&pair.planned).await, "{end}");
+        assert_eq!(contents(&pair.point).await == before, end == "rollback");
+    }
+}
+
+/// A row that another block has locked is waited for by the plan.
+#[tokio::test]
+async fn who_would_write_a_locked_row_leaves_it() {
+    let pair = Pair::new().await;
+    let (db, other) = (&pair.point, pair.point.client("other"));
+    other.run("begin").await;
+    other.run("update t set n = n + 1 where a = 1 and b = 'x'").await;
+    let update = db.prepare("update t set n = n + 10 where a = 1 and b = 'x'").await;
+    for begin in [None, Some("begin")] {
+        if let Some(begin) = begin {
+            db.run(begin).await;
+        }
+        let Some(Point::Write(point)) = update.point(&db.session) else { panic!("a write of one row") };
+        assert!(point.write(&db.session, &[]).is_none());
+    }
+    let (waited, ()) =
+        futures::join!(async { update.execute(&db.session, &[]).await.map(|_| ()) }, other.run("commit"));
+    waited.unwrap();
+    db.run("commit").await;
+    assert_eq!(db.rows("select n from t where a = 1").await, ["12"]);
+}
+
+#[tokio::test]
+async fn now_is_when_the_block_began() {
+    let db = Db::new();
+    db.run("create table t (id int primary key, at timestamp, day date)").await;
+    let insert = db.prepare("insert into t values ($1, now(), null)").await;
+    let update = db.prepare("update t set at = current_timestamp where id = $1").await;
+    let put = async |prepared: &Arc<dyn Prepared>, id: i32| {
+        let Some(Point::Write(point)) = prepared.point(&db.session) else { panic!("a write of one row") };
+        let (_, obligation) = point.write(&db.session, &[Value::Int32(id)]).expect("it is plain");
+        if let Some(settled) = db.query.settled(obligation) {
+            settled.await.unwrap();
+        }
+    };
+    put(&insert, 1).await;
+    let alone = db.rows("select at from t").await;
+    put(&update, 1).await;
+    assert_ne!(db.rows("select at from t").await, alone, "each statement has its own");
+    db.run("begin").await;
+    for id in 2..5 {
+        put(&insert, id).await;
+    }
+    put(&update, 1).await;
+    db.run("insert into t values (5, now() - interval '0 days', now())").await;
+    db.run("update t set at = now() where id = 2 and at is not null").await;
+    assert_eq!(db.rows("select count(*), count(distinct at) from t where at = now()").await, ["5|1"]);
+    db.run("commit").await;
+    assert_eq!(db.rows("select count(*) from t where at = now()").await, ["0"]);
+    db.run("set timezone = 'Asia/Tokyo'").await;
+    db.run("insert into t values (6, now(), null)").await;
+    assert_eq!(db.rows("select count(*) from t where id = 6 and at > (select max(at) from t where id < 6) + interval '8 hours'").await, ["1"]);
 }
 
 /// Keys, values, types and statements drawn at random; the seed is in the message of a failure.
@@ -301,12 +445,14 @@ async fn random_statements_are_answered_the_same() {
         "insert into t (a, b, n, v) values ($1, $2, $3, $4) on conflict do nothing",
         "insert into t (a, b, n, v) values ($1, $2, $3, $4) on conflict (a, b) do update set n = excluded.n, v = $4",
         "update t set n = $3, v = $4 where a = $1 and b = $2",
+        "update t set n = n + $3, v = $4 where a = $1 and b = $2",
+        "insert into t (a, b, n, v) values ($1, $2, $3, $4) on conflict (a, b) do update set n = excluded.n - t.n * $3",
         "delete from t where a = $1 and b = $2",
     ];
     let integers = [ColumnType::Int16, ColumnType::Int32, ColumnType::Int64];
     let mut ways = [0; 3];
     for step in 0..400 {
-        let sql = statements[draw(5) as usize];
+        let sql = statements[draw(7) as usize];
         let used = if sql.starts_with("delete") { 2 } else { 4 };
         let mut integer = |n: u64, bits: u64| {
             let column_type = integers[draw(3) as usize];

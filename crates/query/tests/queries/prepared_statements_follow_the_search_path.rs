@@ -28,7 +28,7 @@ async fn execute(db: &Db, prepared: &Arc<dyn Prepared>, parameters: &[Value]) ->
             return seen;
         }
         Some(Point::Write(write)) => {
-            if let Some((rows, _)) = write.write(parameters) {
+            if let Some((rows, _)) = write.write(&db.session, parameters) {
                 return format!("{} {rows}", prepared.verb());
             }
         }

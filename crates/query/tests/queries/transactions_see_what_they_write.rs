@@ -2,7 +2,8 @@
 //! `COMMIT`. What is rolled back, to a savepoint or altogether, nobody sees.
 
 use super::db::{Db, int};
-use oribi_session::sql::TransactionStatus;
+use oribi_session::sql::{Point, TransactionStatus};
+use oribi_types::Value;
 
 /// Ten rows, of which some are in files and some in memory, over several tablets.
 async fn ten_rows() -> Db {
@@ -101,7 +102,11 @@ async fn prepared_point_statements_see_the_block() {
     let write = "update t set n = $2 where id = $1";
     db.run("begin").await;
     assert_eq!(db.tag_with(write, &[int(5), int(55)]).await, "UPDATE 1");
-    assert!(read.point(&db.session).is_none(), "what is answered on the spot sees no block");
+    let Some(Point::Read(point)) = read.point(&db.session) else { panic!("a look-up of one row") };
+    let mut seen = Vec::new();
+    let found = point.try_get(&db.session, &[int(5)], &mut |row| seen.push(row[0].to_owned())).unwrap();
+    assert!(found.unwrap().0);
+    assert_eq!(seen, [Value::Int64(55)]);
     assert_eq!(db.rows_with("select n from t where id = $1", &[int(5)]).await, ["55"]);
     db.run("rollback").await;
     assert!(read.point(&db.session).is_some());

@@ -122,7 +122,7 @@ async fn a_long_row_is_not_answered_on_the_spot() {
         db.run(&format!("update t set v = repeat('y', {bytes}) where k = 1")).await;
         let prepared = db.query.prepare(&db.session, "select v from t where k = 1", &[]).await.unwrap();
         let Some(Point::Read(point)) = prepared.point(&db.session) else { panic!("a look-up of one row") };
-        assert_eq!(point.try_get(&[], &mut |_| {}).unwrap().is_some(), on_the_spot);
+        assert_eq!(point.try_get(&db.session, &[], &mut |_| {}).unwrap().is_some(), on_the_spot);
         let mut rows = ask(&db, "select v from t where k = 1").await;
         rows.next().await.unwrap().unwrap();
         assert_eq!(db.engine.memory().queries() > 0, !on_the_spot);

@@ -105,6 +105,10 @@ async fn refusals_say_what_is_wrong() {
         ("update t set n = 1 / 0", "22012"),
         ("update t set d = 12345678.9", "22003"),
         ("update t set n = n > 1", "42804"),
+        ("update t set n = row_number() over ()", "42P20"),
+        ("update t set n = 1 where rank() over (order by n) = 1", "42P20"),
+        ("update t set n = 1 returning 1 + row_number() over ()", "42P20"),
+        ("delete from t where row_number() over () = 1", "42P20"),
         ("update \"default\".kv set cas = 1", "428C9"),
     ];
     for (sql, state) in wrong {

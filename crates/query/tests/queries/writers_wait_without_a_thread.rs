@@ -114,7 +114,7 @@ fn small_statements_leave_their_thread_to_others() {
         let mut answers = Vec::new();
         for statement in prepared {
             if let Some(Point::Write(point)) = statement.point(&db.session) {
-                assert!(point.write(&[]).is_none(), "it would have to wait");
+                assert!(point.write(&db.session, &[]).is_none(), "it would have to wait");
             }
             let mut answer = execute(&db.session, statement);
             assert!(poll!(&mut answer).is_pending());

@@ -4,7 +4,7 @@ use super::{AdvisoryHolder, AdvisoryLocks, Cursors, SqlError, TimeZone};
 use futures::future::BoxFuture;
 use oribi_engine::{Blocked, Catalog, Engine, Snapshot, Transaction};
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -20,9 +20,6 @@ const PLANNED_FOR: [&str; 2] = ["search_path", "timezone"];
 
 /// The values of [`PLANNED_FOR`]; `None` for one that was not made.
 type PlannedFor = [Option<String>; PLANNED_FOR.len()];
-
-/// So many values of [`PLANNED_FOR`] are known again when they come back.
-const PLANNINGS_KEPT: usize = 64;
 
 /// Where a session stands between `BEGIN` and `COMMIT`. The PostgreSQL door reports it with `ReadyForQuery`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -89,6 +86,8 @@ pub struct SqlSession {
     before_block: Mutex<BeforeBlock>,
     /// A [`TransactionStatus`]. Each statement asks several times.
     status: AtomicU8,
+    /// What [`now_micros`](Self::now_micros) answers.
+    now_micros: AtomicI64,
     block: Mutex<Block>,
     cursors: Cursors,
     /// Of advisory locks, once it has asked for one.
@@ -123,25 +122,41 @@ struct Settings {
     made: BTreeMap<String, String>,
     /// Those that the client made when it connected: `RESET` brings them back.
     at_start: BTreeMap<String, String>,
-    /// Values that the settings of [`PLANNED_FOR`] had, and the number of each; the newest last.
-    plannings: Vec<(PlannedFor, u64)>,
+}
+
+/// Sessions whose plans may be each other's: of the same user and database, and with the same settings that planning looks at.
+type Alike = (String, String, PlannedFor);
+
+/// The numbers of those that were met. When there are many, they are forgotten, and those of long names at once.
+static PLANNINGS: Mutex<BTreeMap<Alike, u64>> = Mutex::new(BTreeMap::new());
+const PLANNINGS_MAX: usize = 4096;
+const PLANNING_BYTES_MAX: usize = 1024;
+
+/// The number of sessions that are alike.
+fn planning_of(alike: Alike) -> u64 {
+    /// A number that was forgotten never comes back.
+    static NEXT: AtomicU64 = AtomicU64::new(0);
+    let next = || NEXT.fetch_add(1, Ordering::Relaxed);
+    let (user, database, settings) = &alike;
+    let bytes = settings.iter().flatten().map(String::len).sum::<usize>() + user.len() + database.len();
+    if bytes > PLANNING_BYTES_MAX {
+        return next();
+    }
+    let mut known = lock(&PLANNINGS);
+    if known.len() >= PLANNINGS_MAX {
+        known.clear();
+    }
+    *known.entry(alike).or_insert_with(next)
 }
 
 impl Settings {
     /// The number of the values that the settings of [`PLANNED_FOR`] have.
-    fn planning(&mut self) -> u64 {
-        /// No two sessions have a number in common: they differ in user and database too.
-        static NEXT: AtomicU64 = AtomicU64::new(0);
-        let values = PLANNED_FOR.map(|name| self.made.get(name).cloned());
-        if let Some((_, number)) = self.plannings.iter().find(|(met, _)| *met == values) {
-            return *number;
-        }
-        if self.plannings.len() == PLANNINGS_KEPT {
-            self.plannings.remove(0);
-        }
-        let number = NEXT.fetch_add(1, Ordering::Relaxed);
-        self.plannings.push((values, number));
-        number
+    fn planning(&self, user: &str, database: &str) -> u64 {
+        planning_of((
+            user.to_owned(),
+            database.to_owned(),
+            PLANNED_FOR.map(|name| self.made.get(name).cloned()),
+        ))
     }
 }
 
@@ -156,16 +171,18 @@ struct BeforeBlock {
 
 impl SqlSession {
     pub fn new(user: impl Into<String>, database: impl Into<String>) -> Arc<Self> {
-        let mut settings = Settings::default();
-        let planning = AtomicU64::new(settings.planning());
+        let (user, database, settings): (String, String, _) =
+            (user.into(), database.into(), Settings::default());
+        let planning = AtomicU64::new(settings.planning(&user, &database));
         Arc::new(SqlSession {
-            user: user.into(),
-            database: database.into(),
+            user,
+            database,
             settings: Mutex::new(settings),
             planning,
             statement_timeout_ms: AtomicU32::new(0),
             before_block: Mutex::default(),
             status: AtomicU8::new(TransactionStatus::Idle as u8),
+            now_micros: AtomicI64::new(0),
             block: Mutex::default(),
             cursors: Cursors::default(),
             advisory: Mutex::default(),
@@ -205,12 +222,12 @@ impl SqlSession {
             None => settings.made.remove(name),
         };
         if PLANNED_FOR.contains(&name) {
-            self.planning.store(settings.planning(), Ordering::Relaxed);
+            self.planning.store(settings.planning(&self.user, &self.database), Ordering::Relaxed);
         }
     }
 
-    /// A number for the settings that planning looks at, of this session alone: as long as it is the same, they are.
-    /// Values that come back have their number again, unless there were many others meanwhile.
+    /// A number for the settings that planning looks at, of this session and those that are alike: as long as it is the same, they are.
+    /// Values that come back have their number again, unless there were many others meanwhile, in all sessions.
     #[inline]
     pub fn planning(&self) -> u64 {
         self.planning.load(Ordering::Relaxed)
@@ -290,10 +307,23 @@ impl SqlSession {
         }
     }
 
-    /// Begins a block. The SQL engine's to call.
-    pub fn begin_block(&self, modes: BlockModes) {
+    /// Begins a block, at a time in microseconds since 1970. The SQL engine's to call.
+    pub fn begin_block(&self, modes: BlockModes, now_micros: i64) {
         self.set_transaction(TransactionStatus::Open);
         lock(&self.block).modes = modes;
+        self.now_micros.store(now_micros, Ordering::Relaxed);
+    }
+
+    /// Begins a statement, which in a block has the time of that. The SQL engine's to call.
+    pub fn begin_statement(&self, now_micros: impl FnOnce() -> i64) {
+        if self.transaction() == TransactionStatus::Idle {
+            self.now_micros.store(now_micros(), Ordering::Relaxed);
+        }
+    }
+
+    /// What `now()` is, in microseconds since 1970: when the block began, outside of one the statement.
+    pub fn now_micros(&self) -> i64 {
+        self.now_micros.load(Ordering::Relaxed)
     }
 
     /// How the block was begun; outside of one, the defaults.
@@ -316,19 +346,19 @@ impl SqlSession {
         }
     }
 
-    /// Whether what the session reads is what everybody reads: it is in no block, or in a series of statements none of which has
-    /// written.
+    /// Whether a statement about one row may be run on the spot, one that `writes` or one that reads: outside of a block, and in one
+    /// each statement of which sees the newest rows and its tables as everybody does.
     #[inline]
-    pub fn reads_what_all_read(&self) -> bool {
-        self.transaction() == TransactionStatus::Idle || self.is_unwritten_series()
+    pub fn admits_point(&self, writes: bool) -> bool {
+        self.transaction() == TransactionStatus::Idle || self.block_admits_point(writes)
     }
 
-    #[cold]
-    fn is_unwritten_series(&self) -> bool {
+    fn block_admits_point(&self, writes: bool) -> bool {
         let block = lock(&self.block);
-        let is_unwritten = block.modes.implicit && block.transaction.is_none() && block.staged.is_none();
-        let is_unwritten = is_unwritten && !block.modes.repeatable_read;
-        is_unwritten && self.transaction() == TransactionStatus::Open
+        let sees_the_newest = !block.modes.repeatable_read && block.staged.is_none();
+        let of_all = !block.transaction.as_ref().is_some_and(|transaction| transaction.changes_catalog());
+        let may = sees_the_newest && of_all && !(writes && block.modes.read_only);
+        may && self.transaction() == TransactionStatus::Open
     }
 
     /// The transaction of the block, in which the session is.
@@ -530,6 +560,7 @@ mod tests {
         let session = SqlSession::new("user", "database");
         let default = session.planning();
         assert_ne!(default, SqlSession::new("other", "database").planning());
+        assert_eq!(default, SqlSession::new("user", "database").planning());
         session.set("application_name", "none of a plan's business");
         assert_eq!(session.planning(), default);
         session.set("search_path", "a");
@@ -546,11 +577,12 @@ mod tests {
         assert_eq!(session.planning(), a);
         session.reset("search_path");
         assert_eq!(session.planning(), default);
-        for n in 0..2 * PLANNINGS_KEPT {
-            session.set("search_path", format!("tenant{n}"));
-        }
+        let long = "a, ".repeat(PLANNING_BYTES_MAX);
+        session.set("search_path", &long);
+        let planning = session.planning();
         session.set("search_path", "a");
-        assert!(session.planning() > b, "forgotten numbers never come back");
+        session.set("search_path", long);
+        assert!(session.planning() > planning, "long names are forgotten, and their numbers never come back");
     }
 
     #[test]

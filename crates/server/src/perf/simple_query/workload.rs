@@ -130,7 +130,7 @@ impl Client {
                     Err(error) => return Some(Err(error)),
                 }
             }
-            Point::Write(point) => point.write(&self.parameters)?,
+            Point::Write(point) => point.write(&self.session, &self.parameters)?,
         };
         owed.merge(obligation);
         Some(Ok(rows))
@@ -197,7 +197,7 @@ pub async fn load(command: &SimpleQuery, database: &Database, session: &Arc<SqlS
     let mut owed = Obligation::default();
     for i in 0..command.partitions {
         row[0] = Value::Binary(key(i));
-        match point.write(&row) {
+        match point.write(session, &row) {
             Some((_, obligation)) => owed.merge(obligation),
             // It has to wait: for room, mostly.
             None => _ = finish(insert.execute(session, &row).await).await?,
