@@ -16,7 +16,7 @@ use super::{check_size, settle};
 use crate::block::{self, Patience};
 use arrow::array::{Array, ArrayRef, RecordBatch, RecordBatchOptions};
 use arrow::datatypes::{Schema as ArrowSchema, SchemaRef};
-use oribi_engine::{Commit, EncodedRows, Import, Mark, Table};
+use oribi_engine::{Commit, EncodedRows, Import, Mark, Table, Transaction};
 use oribi_session::sql::SqlError;
 use oribi_types::batch::ColumnBuilder;
 use oribi_types::cells::Cells;
@@ -28,6 +28,9 @@ pub(crate) const IMPORT_BYTES_MIN: usize = 8 << 20;
 
 /// Beside its bytes a row takes about so many in a transaction.
 const ROW_BYTES_IN_BLOCK: usize = 256;
+
+/// So many rows are looked at together, whether they are enough for a part.
+const PART_ROWS: usize = 256;
 
 /// A part has this share of what a statement may be: the transaction has room for it, whatever it has before.
 const PART_OF_STATEMENT: usize = 4;
@@ -98,19 +101,13 @@ impl RowSink {
     /// Those of assigning the values; `AlreadyExists` (23505).
     pub(crate) async fn push(&mut self, batch: &RecordBatch) -> Result<(), SqlError> {
         self.count += batch.num_rows() as u64;
+        if let Some(block) = self.destination.block().cloned() {
+            return self.push_parts(&block, batch).await;
+        }
         if self.import.is_none() {
             self.encode(batch)?;
-            let bytes_max = self.destination.engine().options().statement_bytes_max;
-            let limit = IMPORT_BYTES_MIN.min(bytes_max);
-            if let Some(block) = self.destination.block() {
-                let bytes = self.rows.bytes() + self.rows.len() * ROW_BYTES_IN_BLOCK;
-                if bytes > limit.min(bytes_max / PART_OF_STATEMENT) {
-                    self.before.get_or_insert(block.mark());
-                    // What came before it is not asked for again.
-                    self.cannot_begin_anew = true;
-                    self.insert().await?;
-                }
-            } else if self.rows.bytes() > limit {
+            let limit = IMPORT_BYTES_MIN.min(self.destination.engine().options().statement_bytes_max);
+            if self.rows.bytes() > limit {
                 match self.destination.takes_files(&self.table) {
                     true => self.become_import().await?,
                     false => check_size(self.destination.engine(), self.rows.bytes())?,
@@ -120,6 +117,22 @@ impl RowSink {
         }
         let stored = self.stored_batch(batch)?;
         self.import_batch(stored).await
+    }
+
+    /// Has rows be what a block writes, as soon as they are enough.
+    async fn push_parts(&mut self, block: &Transaction, batch: &RecordBatch) -> Result<(), SqlError> {
+        let bytes_max = self.destination.engine().options().statement_bytes_max;
+        let limit = IMPORT_BYTES_MIN.min(bytes_max / PART_OF_STATEMENT);
+        for first in (0..batch.num_rows()).step_by(PART_ROWS) {
+            self.encode(&batch.slice(first, PART_ROWS.min(batch.num_rows() - first)))?;
+            if self.rows.bytes() + self.rows.len() * ROW_BYTES_IN_BLOCK > limit {
+                self.before.get_or_insert(block.mark());
+                // What came before is not asked for again.
+                self.cannot_begin_anew = true;
+                self.insert().await?;
+            }
+        }
+        Ok(())
     }
 
     /// Takes rows that will be written with [`into_rows`](Self::into_rows).
