@@ -242,10 +242,11 @@ pub(super) fn new_path(engine: &Engine, id: u64) -> PathBuf {
 }
 
 impl Transaction {
-    /// Whether the next write puts aside first what there is: one that must not wait cannot.
-    pub fn is_full(&self) -> bool {
+    /// Whether files are read or written for it: what there is was put aside, or is about to be. Not on a thread that serves, then.
+    pub fn needs_files(&self) -> bool {
         let state = self.state.lock();
-        state.bytes() > self.engine.options.statement_bytes_max / 2 && state.stays_in_memory().is_none()
+        let is_full = || state.bytes() > self.engine.options.statement_bytes_max / 2;
+        state.spilled.is_some() || is_full() && state.stays_in_memory().is_none()
     }
 
     /// Makes room for a write, if there is little. Whoever else has something to do with the transaction waits meanwhile.

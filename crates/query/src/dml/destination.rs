@@ -79,7 +79,7 @@ impl Destination {
         let mut place = pin!(self.query.writers().place(table.id()));
         let mut tries = 0;
         let place = loop {
-            if rows > ROWS_INLINE_MAX || self.is_full() {
+            if rows > ROWS_INLINE_MAX || self.needs_files() {
                 break place.await;
             }
             self.engine().admission().await;
@@ -154,9 +154,9 @@ impl Destination {
         }
     }
 
-    /// Whether the block's transaction puts something aside, in a file, before it takes more.
-    fn is_full(&self) -> bool {
-        self.within.as_ref().is_some_and(|within| within.transaction().is_full())
+    /// Whether what the block has made is in files, or about to be.
+    fn needs_files(&self) -> bool {
+        self.within.as_ref().is_some_and(|within| within.transaction().needs_files())
     }
 
     /// The transaction of a block that was begun as one: many rows are parts of what it writes, and no import.

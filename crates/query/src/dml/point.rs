@@ -319,6 +319,9 @@ impl PointWrite {
             TransactionStatus::Idle => self.engine.try_write(&operation, decide),
             _ => {
                 let transaction = given.session.begin_transaction(&self.engine);
+                if transaction.needs_files() {
+                    return None;
+                }
                 let (within, blocked) = (transaction.begin_statement(None), Cell::new(None));
                 let author = Author { within: Some(&within), held: None, blocked: &blocked };
                 let commit =

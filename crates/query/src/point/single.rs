@@ -76,12 +76,16 @@ impl Plan {
         key: &[u8],
         visit: &mut dyn FnMut(&[ValueRef<'_>]),
     ) -> Option<Result<Option<bool>>> {
-        let ts = Timestamp::MAX;
-        session.open_transaction()?.own(&self.table, key, |row| match row {
+        let (transaction, ts) = (session.open_transaction()?, Timestamp::MAX);
+        if transaction.needs_files() {
+            return Some(Ok(None));
+        }
+        let own = transaction.own(&self.table, key, |row| match row {
             Some(row) if row.len() > ROW_BYTES_MAX => Ok(None),
             Some(row) => self.visit(RowVersion { key, row, ts }, visit).map(|()| Some(true)),
             None => Ok(Some(false)),
-        })
+        });
+        own.and_then(Option::transpose).transpose()
     }
 
     fn try_get(

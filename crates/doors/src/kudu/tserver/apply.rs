@@ -63,7 +63,7 @@ pub(super) fn apply(
     if may == May::WaitForNothing && needs_files(engine, &ops) {
         return Ok(Applied::NeedsFiles);
     }
-    if may != May::WaitForOthers && within.is_some_and(|within| within.transaction().is_full()) {
+    if may != May::WaitForOthers && within.is_some_and(|within| within.transaction().needs_files()) {
         return Ok(Applied::NeedsTurn);
     }
     let waits = may == May::WaitForOthers;
