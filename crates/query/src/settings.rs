@@ -285,7 +285,7 @@ impl Control {
                 }
                 reset_all(session);
                 session.cursors().close_all();
-                session.advisory(run.query.advisory()).unlock_all();
+                session.unlock_advisory();
                 Ok(done("DISCARD ALL"))
             }
             Control::Close(name) => Ok(done(cursor::close(session, name.as_deref())?)),

@@ -67,6 +67,15 @@ pub struct Connection {
     reported: BTreeMap<&'static str, String>,
 }
 
+/// Ends the session however its connection ends: what a cursor holds may hold the session.
+struct Ending(Arc<SqlSession>);
+
+impl Drop for Ending {
+    fn drop(&mut self) {
+        self.0.end();
+    }
+}
+
 /// Serves a socket until it is closed.
 pub async fn serve(socket: TcpStream, shared: Arc<Shared>, shutdown: watch::Receiver<bool>) {
     let _ = socket.set_nodelay(true);
@@ -89,11 +98,11 @@ pub async fn serve(socket: TcpStream, shared: Arc<Shared>, shutdown: watch::Rece
         Err(error) => return refuse(wire, &error).await,
     };
     gauge!("oribi_postgres_sessions_count").increment(1.0);
+    let _ending = Ending(session.clone());
     let registration = shared.cancels.register(cancel.clone());
     let mut connection = Connection::new(wire, shared.clone(), session, cancel);
     connection.greet(registration.pid, registration.secret);
     let ended = connection.run().await;
-    connection.session.end();
     gauge!("oribi_postgres_sessions_count").decrement(1.0);
     if let Err(Fault::Fatal(error) | Fault::Statement(error)) = ended {
         connection.put_error(SEVERITY_FATAL, &error);

@@ -13,8 +13,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::Notify;
 
-/// Locks that may be held at a time on a server, some hundred bytes each.
-const LOCKS_MAX: usize = 65_536;
+/// So often may locks be held at a time on a server, each session and mode counted: some 200 bytes each, 13 MiB in all.
+const HOLDS_MAX: usize = 65_536;
 
 /// One number of 64 bits, or two of 32: none of these is one of those.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -36,13 +36,13 @@ pub struct AdvisoryMode {
 #[derive(Default)]
 pub struct AdvisoryLocks {
     state: Mutex<State>,
-    /// Something was given back, or is not waited for any more.
-    released: Notify,
 }
 
 #[derive(Default)]
 struct State {
     locks: HashMap<AdvisoryKey, Lock>,
+    /// Of all locks.
+    holds: usize,
     /// The lock that a session waits for.
     waits: HashMap<u64, AdvisoryKey>,
 }
@@ -53,6 +53,8 @@ struct Lock {
     holds: Vec<Hold>,
     /// In order of arrival.
     waiting: Vec<Waiter>,
+    /// Something of it was given back, or is not waited for any more.
+    released: Arc<Notify>,
 }
 
 struct Hold {
@@ -70,20 +72,29 @@ struct Waiter {
 pub struct AdvisoryHolder {
     locks: Arc<AdvisoryLocks>,
     id: u64,
+    /// What it holds. Below the state of all.
+    keys: Mutex<HashSet<AdvisoryKey>>,
     /// Whether it has taken some for its block.
     has_of_block: AtomicBool,
 }
 
+/// Whom a session waits for.
+struct InTheWay {
+    session: u64,
+    is_holder: bool,
+}
+
 impl Lock {
     /// Whom a session would wait for that wants the lock: those who hold it, and those who came before.
-    fn in_the_way(&self, session: u64, is_shared: bool) -> impl Iterator<Item = u64> {
+    fn in_the_way(&self, session: u64, is_shared: bool) -> impl Iterator<Item = InTheWay> {
         let conflicts = move |other: u64, shares: bool| other != session && !(shares && is_shared);
         let holds = self.holds.iter().filter(move |hold| conflicts(hold.holder, hold.mode.is_shared));
         // Who holds it already may take it once more: the others wait for him.
         let is_held = self.holds.iter().any(|hold| hold.holder == session);
         let before = self.waiting.iter().take_while(move |waiter| !is_held && waiter.holder != session);
         let before = before.filter(move |waiter| conflicts(waiter.holder, waiter.is_shared));
-        holds.map(|hold| hold.holder).chain(before.map(|waiter| waiter.holder))
+        let holds = holds.map(|hold| InTheWay { session: hold.holder, is_holder: true });
+        holds.chain(before.map(|waiter| InTheWay { session: waiter.holder, is_holder: false }))
     }
 
     fn is_unused(&self) -> bool {
@@ -92,28 +103,39 @@ impl Lock {
 }
 
 impl State {
-    /// The lock, which may be made for it.
-    ///
     /// # Errors
     /// 53200 if there are too many.
-    fn lock(&mut self, key: AdvisoryKey) -> Result<&mut Lock, SqlError> {
-        if self.locks.len() >= LOCKS_MAX && !self.locks.contains_key(&key) {
-            let message = format!("there are {LOCKS_MAX} advisory locks, and no more");
-            return Err(SqlError::new(ErrorKind::Unavailable, message).with_sqlstate("53200"));
-        }
-        Ok(self.locks.entry(key).or_default())
-    }
-
     fn take(&mut self, session: u64, key: AdvisoryKey, mode: AdvisoryMode) -> Result<bool, SqlError> {
-        let lock = self.lock(key)?;
+        let lock = self.locks.entry(key).or_default();
         if lock.in_the_way(session, mode.is_shared).next().is_some() {
             return Ok(false);
         }
         match lock.holds.iter_mut().find(|hold| hold.holder == session && hold.mode == mode) {
             Some(hold) => hold.times += 1,
-            None => lock.holds.push(Hold { holder: session, mode, times: 1 }),
+            None if self.holds >= HOLDS_MAX => {
+                self.forget_unused(key);
+                let message = format!("advisory locks are held {HOLDS_MAX} times, and may be no more");
+                return Err(SqlError::new(ErrorKind::Unavailable, message).with_sqlstate("53200"));
+            }
+            None => {
+                lock.holds.push(Hold { holder: session, mode, times: 1 });
+                self.holds += 1;
+            }
         }
         Ok(true)
+    }
+
+    /// Gives back holds of a lock that `is_over`, and tells those who wait for it.
+    fn give_back(&mut self, key: AdvisoryKey, is_over: impl Fn(&Hold) -> bool) {
+        let Some(lock) = self.locks.get_mut(&key) else { return };
+        let before = lock.holds.len();
+        lock.holds.retain(|hold| !is_over(hold));
+        let given_back = before - lock.holds.len();
+        if given_back > 0 {
+            self.holds -= given_back;
+            lock.released.notify_waiters();
+        }
+        self.forget_unused(key);
     }
 
     fn forget_unused(&mut self, key: AdvisoryKey) {
@@ -122,25 +144,19 @@ impl State {
         }
     }
 
-    /// Whom a session waits for.
-    fn waited_for_by(&self, session: u64) -> Vec<u64> {
-        let Some(lock) = self.waits.get(&session).and_then(|key| self.locks.get(key)) else {
-            return Vec::new();
-        };
-        let waiter = lock.waiting.iter().find(|waiter| waiter.holder == session);
-        waiter.map_or_else(Vec::new, |waiter| lock.in_the_way(session, waiter.is_shared).collect())
-    }
-
     /// Whether a session that waits would wait for itself.
     fn is_circle(&self, session: u64) -> bool {
         let (mut met, mut ahead) = (HashSet::new(), vec![session]);
         while let Some(one) = ahead.pop() {
-            for other in self.waited_for_by(one) {
-                if other == session {
+            let Some(lock) = self.waits.get(&one).and_then(|key| self.locks.get(key)) else { continue };
+            let Some(waiter) = lock.waiting.iter().find(|waiter| waiter.holder == one) else { continue };
+            for other in lock.in_the_way(one, waiter.is_shared) {
+                if other.session == session {
                     return true;
                 }
-                if met.insert(other) {
-                    ahead.push(other);
+                // Whom those before one wait for that wants the lock alone, is in its way too.
+                if met.insert(other.session) && (other.is_holder || waiter.is_shared) {
+                    ahead.push(other.session);
                 }
             }
         }
@@ -158,18 +174,21 @@ impl AdvisoryLocks {
 struct Waiting<'h> {
     holder: &'h AdvisoryHolder,
     key: AdvisoryKey,
+    released: Arc<Notify>,
 }
 
 impl<'h> Waiting<'h> {
     /// # Errors
-    /// 40P01 if those in the way wait for the session themselves; 53200.
+    /// 40P01 if those in the way wait for the session themselves.
     fn begin(holder: &'h AdvisoryHolder, key: AdvisoryKey, is_shared: bool) -> Result<Self, SqlError> {
         let mut state = holder.locks.state();
-        state.lock(key)?.waiting.push(Waiter { holder: holder.id, is_shared });
+        let lock = state.locks.entry(key).or_default();
+        lock.waiting.push(Waiter { holder: holder.id, is_shared });
+        let released = lock.released.clone();
         state.waits.insert(holder.id, key);
         let is_circle = state.is_circle(holder.id);
         drop(state);
-        let waiting = Waiting { holder, key };
+        let waiting = Waiting { holder, key, released };
         if is_circle {
             let error = SqlError::from(Error::conflict("deadlock detected")).with_sqlstate("40P01");
             return Err(error.with_hint("sessions wait for each other's advisory locks"));
@@ -189,7 +208,7 @@ impl Drop for Waiting<'_> {
         state.forget_unused(self.key);
         drop(state);
         // Those behind it may have waited for it alone.
-        locks.released.notify_waiters();
+        self.released.notify_waiters();
     }
 }
 
@@ -197,7 +216,16 @@ impl AdvisoryHolder {
     pub fn new(locks: &Arc<AdvisoryLocks>) -> Self {
         static NEXT: AtomicU64 = AtomicU64::new(1);
         let id = NEXT.fetch_add(1, Ordering::Relaxed);
-        AdvisoryHolder { locks: locks.clone(), id, has_of_block: AtomicBool::new(false) }
+        AdvisoryHolder {
+            locks: locks.clone(),
+            id,
+            keys: Mutex::default(),
+            has_of_block: AtomicBool::new(false),
+        }
+    }
+
+    fn keys(&self) -> MutexGuard<'_, HashSet<AdvisoryKey>> {
+        self.keys.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Takes a lock, once more if the session has it; false if others keep it from it.
@@ -205,9 +233,11 @@ impl AdvisoryHolder {
     /// # Errors
     /// 53200 if there are too many.
     pub fn try_lock(&self, key: AdvisoryKey, mode: AdvisoryMode) -> Result<bool, SqlError> {
-        let taken = self.locks.state().take(self.id, key, mode)?;
-        if taken && mode.is_of_block {
-            self.has_of_block.store(true, Ordering::Relaxed);
+        let mut state = self.locks.state();
+        let taken = state.take(self.id, key, mode)?;
+        if taken {
+            self.keys().insert(key);
+            self.has_of_block.fetch_or(mode.is_of_block, Ordering::Relaxed);
         }
         Ok(taken)
     }
@@ -220,9 +250,9 @@ impl AdvisoryHolder {
         if self.try_lock(key, mode)? {
             return Ok(());
         }
-        let _waiting = Waiting::begin(self, key, mode.is_shared)?;
+        let waiting = Waiting::begin(self, key, mode.is_shared)?;
         loop {
-            let mut released = pin!(self.locks.released.notified());
+            let mut released = pin!(waiting.released.notified());
             // Before it is tried: none is missed that is given back behind.
             released.as_mut().enable();
             if self.try_lock(key, mode)? {
@@ -242,23 +272,24 @@ impl AdvisoryHolder {
             return false;
         };
         hold.times -= 1;
-        let is_over = hold.times == 0;
-        lock.holds.retain(|hold| hold.times > 0);
-        state.forget_unused(key);
-        drop(state);
-        if is_over {
-            self.locks.released.notify_waiters();
+        state.give_back(key, |hold| hold.times == 0);
+        if !self.holds(&state, key) {
+            self.keys().remove(&key);
         }
         true
     }
 
+    fn holds(&self, state: &State, key: AdvisoryKey) -> bool {
+        state.locks.get(&key).is_some_and(|lock| lock.holds.iter().any(|hold| hold.holder == self.id))
+    }
+
     /// Gives back all that is held so.
     fn release(&self, is_so: impl Fn(AdvisoryMode) -> bool) {
-        self.locks.state().locks.retain(|_, lock| {
-            lock.holds.retain(|hold| hold.holder != self.id || !is_so(hold.mode));
-            !lock.is_unused()
+        let mut state = self.locks.state();
+        self.keys().retain(|key| {
+            state.give_back(*key, |hold| hold.holder == self.id && is_so(hold.mode));
+            self.holds(&state, *key)
         });
-        self.locks.released.notify_waiters();
     }
 
     /// Gives back all that the session has taken for itself.
@@ -371,13 +402,13 @@ mod tests {
     #[test]
     fn there_are_so_many_locks_and_no_more() {
         let (_locks, [a, b]) = sessions();
-        for n in 0..LOCKS_MAX as i64 {
-            assert!(takes(&a, AdvisoryKey::One(n), ALONE));
+        for n in 0..HOLDS_MAX as i64 {
+            assert!(takes(if n % 2 == 0 { &a } else { &b }, AdvisoryKey::One(n / 2), SHARED));
         }
         let full = a.try_lock(AdvisoryKey::One(-1), ALONE).unwrap_err();
         assert_eq!(full.sqlstate, Some("53200"));
-        assert!(takes(&a, KEY, ALONE) && !takes(&b, KEY, ALONE));
+        assert!(takes(&a, KEY, SHARED) && !takes(&b, KEY, ALONE));
         a.unlock_all();
-        assert!(takes(&b, AdvisoryKey::One(-1), ALONE));
+        assert!(takes(&b, AdvisoryKey::One(-1), ALONE) && takes(&b, KEY, ALONE));
     }
 }

@@ -217,11 +217,12 @@ impl SqlSession {
         if name == STATEMENT_TIMEOUT {
             self.note_timeout(value.as_deref().unwrap_or("0"));
         }
+        let is_another = settings.made.get(name) != value.as_ref();
         match value {
             Some(value) => settings.made.insert(name.to_owned(), value),
             None => settings.made.remove(name),
         };
-        if PLANNED_FOR.contains(&name) {
+        if is_another && PLANNED_FOR.contains(&name) {
             self.planning.store(settings.planning(&self.user, &self.database), Ordering::Relaxed);
         }
     }
@@ -467,6 +468,14 @@ impl SqlSession {
     /// What holds the session's advisory locks.
     pub fn advisory(&self, locks: &Arc<AdvisoryLocks>) -> Arc<AdvisoryHolder> {
         lock(&self.advisory).get_or_insert_with(|| Arc::new(AdvisoryHolder::new(locks))).clone()
+    }
+
+    /// Gives back all advisory locks that the session has taken for itself.
+    pub fn unlock_advisory(&self) {
+        let holder = lock(&self.advisory).clone();
+        if let Some(holder) = holder {
+            holder.unlock_all();
+        }
     }
 
     pub fn cursors(&self) -> &Cursors {
