@@ -260,6 +260,26 @@ fn a_table_that_others_change_meanwhile_is_a_conflict() {
     }
 }
 
+/// One was decided on before the truncate, and is put aside behind it.
+#[test]
+fn rows_of_before_and_behind_a_truncate_are_not_committed_together() {
+    let keys: Vec<i64> = (0..50).collect();
+    let (files, _, engine, table) = fresh_tiny(1);
+    let transaction = engine.begin();
+    put_all(&transaction, &engine, &table, &[1000], "mine");
+    assert_eq!(runs(&files), 0);
+    engine.truncate(&table).unwrap();
+    let table = engine.table("public", "t").unwrap();
+    put_all(&transaction, &engine, &table, &keys, "mine");
+    assert!(runs(&files) > 0);
+    for k in [1000, 1] {
+        assert_eq!(own(&transaction, &table, k), Some(Some("mine".into())), "{k}");
+    }
+    put(&engine, &table, 1000, "theirs").unwrap();
+    assert_eq!(commit(&engine, &transaction).unwrap_err().kind(), ErrorKind::Retry);
+    assert_eq!(scan_now(&engine, &table), model(&[(1000, "theirs")]));
+}
+
 #[test]
 fn one_that_must_stay_in_memory_says_so() {
     let (_, _, engine, table) = fresh_tiny(1);

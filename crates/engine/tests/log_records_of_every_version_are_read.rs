@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used)]
 
 use oribi_engine::Request;
-use oribi_engine::record::{BulkCommit, Change, Contents, Record, Tracked, read};
+use oribi_engine::record::{BulkCommit, Change, Contents, FilesCommit, Record, Tracked, read};
 use oribi_types::{ErrorKind, Timestamp};
 
 /// A put and a delete.
@@ -18,6 +18,8 @@ const RECORD_4: &[u8] = include_bytes!("fixtures/log-record-4");
 const RECORD_5: &[u8] = include_bytes!("fixtures/log-record-5");
 /// Both with a change of the catalog.
 const RECORD_6: &[u8] = include_bytes!("fixtures/log-record-6");
+/// Files that count, of the same request.
+const RECORD_7: &[u8] = include_bytes!("fixtures/log-record-7");
 
 const CHANGES: [Change<'static>; 2] = [
     Change { tablet: 3, key: b"key", row: Some(b"the row") },
@@ -53,6 +55,8 @@ fn records_of_every_version_are_read() {
     assert_eq!((bulk, changes.collect::<Result<Vec<_>, _>>().unwrap()), (BULK, CHANGES.to_vec()));
     let Record::Commit(commit) = read(RECORD_4).unwrap() else { panic!("it is a commit") };
     assert_eq!(commit, BulkCommit { ts: TS, bulk: BULK, fragments: 3, tracked: Some(TRACKED) });
+    let Record::Files(commit) = read(RECORD_7).unwrap() else { panic!("it is of files") };
+    assert_eq!(commit, FilesCommit { ts: TS, number: 19, tracked: Some(TRACKED) });
     // One without a request has nothing behind it.
     let mut plain = RECORD_4[..22].to_vec();
     plain[21] = 0;
@@ -72,7 +76,7 @@ fn fragments_and_commits_that_end_early_or_lie_are_corrupt() {
         let whole = end == 9 || end == RECORD_3.len() - (17 + 4);
         assert_eq!(cut.is_ok(), whole, "cut at {end}");
     }
-    for record in [RECORD_4, RECORD_5] {
+    for record in [RECORD_4, RECORD_5, RECORD_7] {
         assert!((0..record.len()).all(|end| read(&record[..end]).is_err()));
         let longer = [record, &[0]].concat();
         assert_eq!(read(&longer).err().unwrap().kind(), ErrorKind::Corrupt);
@@ -95,7 +99,7 @@ fn records_that_end_early_or_lie_are_corrupt() {
             assert_eq!(cut.is_ok(), whole, "cut at {end}");
             assert!(cut.is_ok_and(|changes| changes.len() < 2) || !whole);
         }
-        for version in (0..=255).filter(|version| !(1..=6).contains(version)) {
+        for version in (0..=255).filter(|version| !(1..=7).contains(version)) {
             let mut other = record.to_vec();
             other[0] = version;
             assert_eq!(read(&other).err().unwrap().kind(), ErrorKind::Corrupt);

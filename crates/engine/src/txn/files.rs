@@ -40,6 +40,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 /// Keys that are looked for together.
 const GROUP_KEYS: usize = 8192;
+const GROUP_BYTES: usize = 1 << 20;
 /// What the file that is being written takes in memory: a row group, and pages of those that are searched.
 const WRITING_BYTES: u64 = 24 << 20;
 /// A row that is replaced takes so much: its mark, as it is gathered and as it is told of, and the hash of its key.
@@ -73,6 +74,8 @@ struct Found {
 struct FilesWrite<'e> {
     engine: &'e Engine,
     all: Spilled,
+    /// When the transaction did.
+    began: Timestamp,
     tablets: BTreeMap<TabletId, OfTablet>,
     /// For what was found.
     room: Vec<Reserved>,
@@ -93,6 +96,19 @@ impl Drop for FilesWrite<'_> {
 struct Group {
     keys: EncodedKeys,
     seen: Vec<Seen>,
+    bytes: usize,
+}
+
+impl Group {
+    fn push(&mut self, key: &[u8], seen: Seen) {
+        self.keys.push(key);
+        self.seen.push(seen);
+        self.bytes += key.len();
+    }
+
+    fn is_full(&self) -> bool {
+        self.seen.len() >= GROUP_KEYS || self.bytes >= GROUP_BYTES
+    }
 }
 
 /// Room in the log for the record.
@@ -148,7 +164,7 @@ impl Engine {
         // That of the rows: from before they are seen, and above that of what they replace.
         let ts = self.timeline.begin(now_micros);
         self.timeline.complete(ts);
-        let mut write = FilesWrite::new(self, all);
+        let mut write = FilesWrite::new(self, all, Timestamp::from_micros(committing.transaction.id));
         write.check_tables()?;
         write.flush()?;
         let _room = Reserved::new(&self.budget, WRITING_BYTES);
@@ -164,7 +180,7 @@ impl Engine {
 }
 
 impl<'e> FilesWrite<'e> {
-    fn new(engine: &'e Engine, all: Spilled) -> Self {
+    fn new(engine: &'e Engine, all: Spilled, began: Timestamp) -> Self {
         let of_tablet = |(table, tablet, generation): &(Arc<Table>, Arc<Tablet>, u64)| OfTablet {
             table: table.clone(),
             tablet: tablet.clone(),
@@ -176,7 +192,7 @@ impl<'e> FilesWrite<'e> {
             hashes: Vec::new(),
         };
         let tablets = all.tablets.iter().map(|(id, of)| (*id, of_tablet(of))).collect();
-        FilesWrite { engine, all, tablets, room: Vec::new(), replaced: 0, rows: 0 }
+        FilesWrite { engine, all, began, tablets, room: Vec::new(), replaced: 0, rows: 0 }
     }
 
     /// Whether rows were written for what the tables are.
@@ -204,7 +220,7 @@ impl<'e> FilesWrite<'e> {
             let has_more = merge.next()?;
             let goes_on = has_more && tablet.as_ref().is_some_and(|(id, _)| *id == merge.tablet);
             if let Some((id, files)) = &tablet
-                && (!goes_on || group.seen.len() == GROUP_KEYS)
+                && (!goes_on || group.is_full())
             {
                 self.search(*id, files, std::mem::take(&mut group), true)?;
                 if !goes_on {
@@ -218,8 +234,7 @@ impl<'e> FilesWrite<'e> {
                 let files = self.tablets[&merge.tablet].tablet.state().files.files.clone();
                 tablet = Some((merge.tablet, files));
             }
-            group.keys.push(&merge.key);
-            group.seen.push(merge.seen);
+            group.push(&merge.key, merge.seen);
             if let Some(row) = &merge.row {
                 if writer.is_none() {
                     writer = Some(self.begin_file(merge.tablet)?);
@@ -253,7 +268,7 @@ impl<'e> FilesWrite<'e> {
         group: Group,
         is_first: bool,
     ) -> Result<()> {
-        let engine = self.engine;
+        let (engine, began) = (self.engine, self.began);
         let of = self.tablets.get_mut(&tablet).ok_or_else(|| Error::internal("a run has other tablets"))?;
         of.searched.extend(files.iter().map(|file| file.id()));
         if is_first {
@@ -270,7 +285,8 @@ impl<'e> FilesWrite<'e> {
             for ((key, seen), place) in keys.iter().zip(&group.seen).zip(file.locate_live(&keys)?) {
                 let Some((row, ts)) = place else { continue };
                 let is_it = *seen == Seen::RowOf(ts);
-                if !is_it && !expires {
+                // Another row was there and had expired when this one was decided on, or came since.
+                if !is_it && (!expires || ts > began || file.visible_from > began) {
                     return Err(changed());
                 }
                 let found = of.found.entry(file.id()).or_default();
@@ -300,9 +316,8 @@ impl<'e> FilesWrite<'e> {
             }
             let (mut merge, mut group) = (Merge::from(&self.all.runs, id, &[])?, Group::default());
             while merge.next()? && merge.tablet == id {
-                group.keys.push(&merge.key);
-                group.seen.push(merge.seen);
-                if group.seen.len() == GROUP_KEYS {
+                group.push(&merge.key, merge.seen);
+                if group.is_full() {
                     self.search(id, &new, std::mem::take(&mut group), false)?;
                 }
             }

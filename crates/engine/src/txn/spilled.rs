@@ -16,11 +16,17 @@ use crate::catalog::Table;
 use crate::engine::Engine;
 use crate::tablet::{Tablet, TabletId};
 use crate::write::WriteOp;
-use oribi_types::Result;
+use oribi_types::{Error, Result};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap};
 use std::path::PathBuf;
 use std::sync::Arc;
+
+/// So many runs a transaction may have: each keeps a file open, and a block of each is read at once.
+const RUNS_MAX: usize = 256;
+
+/// No generation: a commit finds that no tablet has it.
+const SEVERAL: u64 = u64::MAX;
 
 /// Runs are in this folder of the engine's.
 pub(crate) const RUNS_DIR: &str = "transactions";
@@ -31,7 +37,7 @@ pub(super) struct Spilled {
     pub runs: Vec<RunView>,
     /// Each definition for which rows were written.
     pub tables: Vec<Arc<Table>>,
-    /// The tablets that have changed rows, with their generations then.
+    /// The tablets that have changed rows, with their generations then; [`SEVERAL`] of one that was emptied in between.
     pub tablets: BTreeMap<TabletId, (Arc<Table>, Arc<Tablet>, u64)>,
     pub locks: Arc<ManyLocks>,
     /// How many changes were put aside, by table.
@@ -46,6 +52,8 @@ pub struct SpilledRows {
     engine: Arc<Engine>,
     table: Arc<Table>,
     runs: Arc<[RunView]>,
+    /// Of the table's tablets that have changed rows.
+    generations: Arc<HashMap<TabletId, u64>>,
     locks: Arc<ManyLocks>,
 }
 
@@ -65,15 +73,20 @@ impl Spilled {
     /// `Corrupt`; those of the file system.
     #[allow(clippy::option_option, reason = "whether it was changed, and whether there is a row then")]
     pub fn find(&self, engine: &Engine, table: &Table, key: &[u8]) -> Result<Option<Option<Vec<u8>>>> {
-        find((&self.runs, &self.locks), engine, table, key, &mut Reader::default())
+        let tablet = table.tablet_of(key).id;
+        let Some((_, _, generation)) = self.tablets.get(&tablet) else { return Ok(None) };
+        find((&self.runs, &self.locks), engine, (tablet, *generation), key, &mut Reader::default())
     }
 
     /// What it has of a table now.
     pub fn rows(&self, engine: &Arc<Engine>, table: &Arc<Table>) -> Option<SpilledRows> {
+        let of_table =
+            || table.tablets.iter().filter_map(|tablet| Some((tablet.id, self.tablets.get(&tablet.id)?.2)));
         let rows = || SpilledRows {
             engine: engine.clone(),
             table: table.clone(),
             runs: self.runs.clone().into(),
+            generations: Arc::new(of_table().collect()),
             locks: self.locks.clone(),
         };
         self.writes_to(table).then(rows)
@@ -110,8 +123,11 @@ impl Spilled {
                 self.tables.push(change.table.clone());
             }
             let tablet = change.table.tablet_of(&change.key);
-            let of_tablet = || (change.table.clone(), tablet.clone(), tablet.generation());
-            self.tablets.entry(tablet.id).or_insert_with(of_tablet);
+            let of_tablet = || (change.table.clone(), tablet.clone(), change.generation);
+            let (_, _, generation) = self.tablets.entry(tablet.id).or_insert_with(of_tablet);
+            if *generation != change.generation {
+                *generation = SEVERAL;
+            }
         }
         Ok(())
     }
@@ -125,17 +141,17 @@ pub struct Reader(Vec<ReadBlock>);
 fn find(
     (runs, locks): (&[RunView], &ManyLocks),
     engine: &Engine,
-    table: &Table,
+    (tablet, generation): (TabletId, u64),
     key: &[u8],
     reader: &mut Reader,
 ) -> Result<Option<Option<Vec<u8>>>> {
-    let tablet = table.tablet_of(key);
-    if !locks.has(engine.index.key(tablet.generation(), key).hash) {
+    // The hashes are of the generation in which the rows were locked.
+    if generation != SEVERAL && !locks.has(engine.index.key(generation, key).hash) {
         return Ok(None);
     }
     reader.0.resize_with(runs.len(), ReadBlock::default);
     for (view, read) in runs.iter().zip(&mut reader.0).rev() {
-        if let Some(found) = view.find(tablet.id, key, read)? {
+        if let Some(found) = view.find(tablet, key, read)? {
             return Ok(Some(found));
         }
     }
@@ -148,7 +164,9 @@ impl SpilledRows {
     /// # Errors
     /// `Corrupt`; those of the file system.
     pub fn has(&self, key: &[u8], reader: &mut Reader) -> Result<bool> {
-        Ok(find((&self.runs, &self.locks), &self.engine, &self.table, key, reader)?.is_some())
+        let tablet = self.table.tablet_of(key).id;
+        let Some(generation) = self.generations.get(&tablet) else { return Ok(false) };
+        Ok(find((&self.runs, &self.locks), &self.engine, (tablet, *generation), key, reader)?.is_some())
     }
 
     /// The rows of the table's tablets of these numbers, with keys from `from` on: tablet by tablet, in the order of their keys.
@@ -216,6 +234,11 @@ impl State {
         let now_micros = engine.timeline.now_micros();
         let many = self.many.get_or_insert_with(|| Arc::new(ManyLocks::new(id, now_micros)));
         let spilled = self.spilled.get_or_insert_with(|| Spilled::new(many.clone()));
+        if spilled.runs.len() >= RUNS_MAX {
+            let message =
+                format!("the transaction changes more than {RUNS_MAX} times half of statement_bytes_max");
+            return Err(Error::too_large(message));
+        }
         if !self.writes.changes().is_empty() {
             spilled.put(engine, new_path(engine, id), self.writes.before(), self.writes.changes())?;
         }
@@ -244,7 +267,8 @@ pub(super) fn new_path(engine: &Engine, id: u64) -> PathBuf {
 impl Transaction {
     /// Whether files are read or written for it: what there is was put aside, or is about to be. Not on a thread that serves, then.
     pub fn needs_files(&self) -> bool {
-        let state = self.state.lock();
+        // Who puts something aside has it locked meanwhile.
+        let Some(state) = self.state.try_lock() else { return true };
         let is_full = || state.bytes() > self.engine.options.statement_bytes_max / 2;
         state.spilled.is_some() || is_full() && state.stays_in_memory().is_none()
     }

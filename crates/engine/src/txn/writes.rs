@@ -32,6 +32,8 @@ impl Seen {
 
 pub(super) struct Change {
     pub table: Arc<Table>,
+    /// That of the tablet when the row was decided on.
+    pub generation: u64,
     pub key: Arc<[u8]>,
     /// `None` if it is deleted.
     pub row: Option<Arc<[u8]>>,
@@ -113,7 +115,8 @@ impl WriteSet {
             None => (key.into(), None),
         };
         keys.insert(key.clone(), self.changes.len());
-        let change = Change { table: table.clone(), key, row, seen, before };
+        let generation = table.tablet_of(&key).generation();
+        let change = Change { table: table.clone(), generation, key, row, seen, before };
         self.bytes += bytes_of(&change);
         self.changes.push(change);
         &self.changes[self.changes.len() - 1].key
