@@ -159,7 +159,7 @@ impl<'a> RowRef<'a> {
     }
 
     /// The value of `slot`; `None` if the row was written before the slot existed.
-    #[inline]
+    #[inline(always)]
     pub fn get(&self, slot: usize) -> Option<ValueRef<'a>> {
         if slot >= self.n {
             return None;
@@ -201,7 +201,7 @@ impl<'a> RowRef<'a> {
         slot < self.n
     }
 
-    #[inline]
+    #[inline(always)]
     fn variable(&self, place: &Place) -> &'a [u8] {
         let end_at =
             |offset: u32| u32::from_le_bytes(read(self.bytes, self.fixed + offset as usize)) as usize;

@@ -11,7 +11,7 @@ use super::constant::{Constant, clock};
 use super::formula::{self, Formula};
 use crate::point::convert;
 use oribi_engine::{
-    Author, Commit, Decision, Engine, Obligation, Read, ReadAhead, RowVersion, Table, WriteOp,
+    Author, Commit, Decide, Decision, Engine, Obligation, Read, ReadAhead, RowVersion, Table, WriteOp,
 };
 use oribi_session::sql::{self, SqlSession, TransactionStatus};
 use oribi_types::key::encode_key;
@@ -317,22 +317,30 @@ impl PointWrite {
         };
         let commit = match given.session.transaction() {
             TransactionStatus::Idle => self.engine.try_write(&operation, decide),
-            _ => {
-                let transaction = given.session.begin_transaction(&self.engine);
-                if transaction.needs_files() {
-                    return None;
-                }
-                let (within, blocked) = (transaction.begin_statement(None), Cell::new(None));
-                let author = Author { within: Some(&within), held: None, blocked: &blocked };
-                let commit =
-                    self.engine.write_as(&author, false, &operation, decide, &mut ReadAhead::default());
-                if let Some(by) = blocked.take() {
-                    given.session.note_blocked(by);
-                }
-                commit
-            }
+            _ => self.write_in_block(given.session, &operation, decide)?,
         };
         Some((commit.ok()?, written))
+    }
+
+    /// `None` if files may have to be read.
+    #[cold]
+    fn write_in_block(
+        &self,
+        session: &SqlSession,
+        operation: &[WriteOp<'_>],
+        decide: &mut Decide<'_>,
+    ) -> Option<Result<Commit>> {
+        let transaction = session.begin_transaction(&self.engine);
+        if transaction.needs_files() {
+            return None;
+        }
+        let (within, blocked) = (transaction.begin_statement(None), Cell::new(None));
+        let author = Author { within: Some(&within), held: None, blocked: &blocked };
+        let commit = self.engine.write_as(&author, false, operation, decide, &mut ReadAhead::default());
+        if let Some(by) = blocked.take() {
+            session.note_blocked(by);
+        }
+        Some(commit)
     }
 }
 

@@ -2,7 +2,7 @@
 
 use super::{Plan, PointRead, check_layout};
 use oribi_engine::{Lookup, Obligation, RowVersion};
-use oribi_session::sql::{self, SqlSession};
+use oribi_session::sql::{self, SqlSession, TransactionStatus};
 use oribi_types::key::{KeyDecoder, encode_key};
 use oribi_types::{ColumnSource, Error, Result, RowRef, Timestamp, Value, ValueRef};
 use smallvec::SmallVec;
@@ -21,9 +21,12 @@ impl sql::PointRead for PointRead {
         parameters: &[Value],
         visit: &mut dyn FnMut(&[ValueRef<'_>]),
     ) -> Result<Option<(bool, Obligation)>> {
-        self.0.with_key(parameters, |plan, key| match plan.own(session, key, visit) {
-            Some(found) => Ok(found?.map(|found| (found, Obligation::default()))),
-            None => plan.try_get(key, visit),
+        let is_in_block = session.transaction() != TransactionStatus::Idle;
+        self.0.with_key(parameters, |plan, key| {
+            if is_in_block && let Some(found) = plan.own(session, key, visit) {
+                return Ok(found?.map(|found| (found, Obligation::default())));
+            }
+            plan.try_get(key, visit)
         })
     }
 
@@ -70,6 +73,7 @@ impl Plan {
     }
 
     /// As [`try_get`](Self::try_get), of what the session's block has made of the row; `None` if it has not changed it.
+    #[cold]
     fn own(
         &self,
         session: &SqlSession,
