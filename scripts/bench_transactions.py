@@ -24,7 +24,7 @@ TPCB = rf"""
 \set bid random(1, {SCALE})
 \set tid random(1, {TELLERS})
 \set delta random(-5000, 5000)
-\set id :client_id * 1000000000 + random(1, 999999999)
+\set id :client_id * 1000000000000000 + random(1, 999999999999999)
 BEGIN;
 UPDATE pgbench_accounts SET abalance = abalance + :delta WHERE aid = :aid;
 SELECT abalance FROM pgbench_accounts WHERE aid = :aid;

@@ -199,8 +199,6 @@ test('replicas are the document itself', async () => {
   assert.equal((await collection.lookupInAllReplicas('n11', [LookupInSpec.get('a')])).length, 1)
 })
 
-// The server refuses each scan. The SDK looks at "cancelled" before it looks for the refusal that cancelled the scan,
-// so it tells an application that asks too late that the scan has ended; it never has documents.
 test('transactions are refused and leave nothing', async () => {
   await collection.upsert('n13', { n: 1 })
   const transactions = cluster.transactions()
@@ -215,6 +213,8 @@ test('transactions are refused and leave nothing', async () => {
   assert.equal((await collection.exists('n14')).exists, false)
 })
 
+// The server refuses each scan. The SDK looks at "cancelled" before it looks for the refusal that cancelled the scan,
+// so it tells an application that asks too late that the scan has ended; it never has documents.
 test('scans are refused', async () => {
   const scan = async () => assert.deepEqual(await collection.scan(new couchbase.PrefixScan('n')), [])
   let refusal

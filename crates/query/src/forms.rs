@@ -109,7 +109,16 @@ fn write_fetch(
     let is_number = |n: usize| numbers.get(n).is_some_and(|is_number| *is_number);
     let mut missing: Vec<(usize, Token)> = Vec::new();
     let is_last = |n: usize| n + 1 >= code.len();
+    let is_negative =
+        |n: usize| code.get(n).is_some_and(|at| tokens[*at].token == Token::Minus) && is_number(n + 1);
     let direction_end = match seen.get(1) {
+        // What goes back is refused for that, with its number.
+        Some(Word(direction @ (K::FORWARD | K::BACKWARD | K::ABSOLUTE | K::RELATIVE))) if is_negative(2) => {
+            let turned = if *direction == K::BACKWARD { "FORWARD" } else { "BACKWARD" };
+            tokens[code[1]].token = Token::make_keyword(turned);
+            tokens[code[2]].token = Token::Whitespace(Whitespace::Space);
+            4
+        }
         Some(Word(K::FORWARD | K::BACKWARD)) if !is_last(1) => match seen.get(2) {
             Some(Word(K::ALL)) if !is_last(2) => 3,
             _ if is_number(2) => 3,

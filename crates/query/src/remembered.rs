@@ -65,6 +65,7 @@ struct Shard {
 struct Statement {
     text: Box<str>,
     given: Box<[Option<ColumnType>]>,
+    made_for: MadeFor,
     /// `None` for one that is not to be asked about again.
     prepared: Option<Arc<Preparation>>,
     was_asked_for: bool,
@@ -74,8 +75,8 @@ struct Statement {
 /// What is known of a text.
 enum Known {
     Prepared(Arc<Preparation>),
-    /// That it is none of those that are remembered, or holds no more.
-    No,
+    /// That it was none of those that are remembered, under this catalog.
+    No(MadeFor),
     Nothing,
 }
 
@@ -121,7 +122,7 @@ impl Remembered {
     pub(crate) fn note(&self, prepared: &Arc<Preparation>, text: &str, given: &[Option<ColumnType>]) {
         let key = self.key(prepared.made_for(), text, given);
         if text.len() <= TEXT_BYTES_MAX && self.shard(key.hash).meets_again(key.hash) {
-            self.insert(key, Some(Arc::clone(prepared)));
+            self.insert(key, prepared.made_for(), Some(Arc::clone(prepared)));
         }
     }
 
@@ -131,7 +132,7 @@ impl Remembered {
         let key = self.key(made_for, &shape.text, &given);
         let mut shard = self.shard(key.hash);
         match shard.known(key) {
-            Known::No => false,
+            Known::No(then) => then != made_for,
             Known::Prepared(prepared) => !prepared.is_made_for(made_for),
             Known::Nothing => shard.meets_again(key.hash),
         }
@@ -145,16 +146,16 @@ impl Remembered {
             prepared.is_made_for(made_for)
                 && literals.all(|(n, literal)| literal.becomes_parameter(prepared, n))
         };
-        self.insert(self.key(made_for, &shape.text, &given), prepared.filter(becomes));
+        self.insert(self.key(made_for, &shape.text, &given), made_for, prepared.filter(becomes));
     }
 
-    fn insert(&self, key: Key<'_>, prepared: Option<Arc<Preparation>>) {
+    fn insert(&self, key: Key<'_>, made_for: MadeFor, prepared: Option<Arc<Preparation>>) {
         let bytes = STATEMENT_BYTES + BYTES_PER_BYTE * key.text.len();
         if !self.grow(bytes) {
             return;
         }
         let (text, given) = (key.text.into(), key.given.into());
-        let statement = Statement { text, given, prepared, was_asked_for: false, bytes };
+        let statement = Statement { text, given, made_for, prepared, was_asked_for: false, bytes };
         let gone = self.shard(key.hash).insert(key.hash, statement);
         self.shrink(gone.iter().map(|statement| statement.bytes).sum());
     }
@@ -197,8 +198,9 @@ impl Shard {
         if *statement.text != *key.text || *statement.given != *key.given {
             return Known::Nothing;
         }
-        statement.was_asked_for = true;
-        statement.prepared.as_ref().map_or(Known::No, |prepared| Known::Prepared(Arc::clone(prepared)))
+        statement.was_asked_for = statement.prepared.is_some();
+        let prepared = statement.prepared.as_ref();
+        prepared.map_or(Known::No(statement.made_for), |prepared| Known::Prepared(Arc::clone(prepared)))
     }
 
     /// Whether a text has come before, lately.

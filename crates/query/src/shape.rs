@@ -143,7 +143,7 @@ impl Reader<'_> {
         }
         let digits = &self.text[start..end];
         // `-32768::smallint` casts what is out of range, and then negates.
-        let is_negative = is_signed && self.bytes.get(end) != Some(&b':');
+        let is_negative = is_signed && !self.text[end..].trim_ascii_start().starts_with(':');
         if is_negative {
             self.shape.text.pop();
         }
@@ -225,6 +225,7 @@ mod tests {
             ),
             ("values (-1, - 1, (2)-3)", "values ($1, - $2, ($3)-$4)", vec![int(-1), int(1), int(2), int(3)]),
             ("values (-32768::int2)", "values (-$1::int2)", vec![int(32768)]),
+            ("values (-32768 ::int2)", "values (-$1 ::int2)", vec![int(32768)]),
             ("values ('it''s', '', E)", "values ($1, $2, E)", vec![text("it's"), text("")]),
             ("values ('naïve'::text)", "values ($1::text)", vec![text("naïve")]),
             ("select \"a 'b' 1\" from \"t\"", "select \"a 'b' 1\" from \"t\"", vec![]),

@@ -111,6 +111,9 @@ async fn what_cursors_do_not_do_is_refused_by_name() {
         "fetch first from c",
         "fetch absolute 1 from c",
         "move -1 c",
+        "fetch forward -1 from c",
+        "fetch relative -1 c",
+        "fetch absolute -1 from c",
     ] {
         db.run("savepoint s").await;
         assert_eq!(db.state(sql).await, "55000", "{sql}");

@@ -293,7 +293,7 @@ async fn types_that_clients_give_are_converted_or_refused_the_same() {
 }
 
 #[tokio::test]
-async fn blocks_time_limits_and_changed_tables_are_left_to_the_plan() {
+async fn snapshots_time_limits_and_changed_tables_are_left_to_the_plan() {
     let db = Db::new();
     db.run(TABLE).await;
     let insert = db.prepare("insert into t (a, b) values ($1, 'k')").await;
