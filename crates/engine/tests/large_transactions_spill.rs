@@ -234,7 +234,8 @@ fn whoever_ends_it_leaves_nothing() {
 #[test]
 fn a_table_that_others_change_meanwhile_is_a_conflict() {
     let keys: Vec<i64> = (0..50).collect();
-    let changes: [&dyn Fn(&Engine, &Arc<Table>); 3] = [
+    type Change<'c> = &'c dyn Fn(&Engine, &Arc<Table>);
+    let changes: [Change<'_>; 3] = [
         &|engine, table| engine.truncate(table).unwrap(),
         &|engine, _| engine.drop_table("public", "t").unwrap(),
         &|engine, _| {

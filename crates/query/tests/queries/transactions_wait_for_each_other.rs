@@ -222,7 +222,7 @@ async fn a_truncated_table_is_not_empty_for_an_older_snapshot() {
         db.run("begin isolation level repeatable read").await;
         assert_eq!(db.rows("select 1").await, ["1"]);
         other.run("truncate t").await;
-        assert_eq!(db.error(&count).await.error.kind(), ErrorKind::Conflict, "{count}");
+        assert_eq!(db.error(&count).await.error.kind(), oribi_types::ErrorKind::Conflict, "{count}");
         db.run("rollback").await;
         assert_eq!(db.rows(&count).await, ["0"]);
     }
