@@ -22,11 +22,9 @@
 
 use crate::catalog::Table;
 use crate::compaction::OUTPUT_BATCH_ROWS;
-use crate::deletions::{MarksRecord, marks_path};
 use crate::engine::{Engine, Obligation};
 use crate::index::Location;
-use crate::installer::{FileChange, GivenUp, PreparedChange};
-use crate::manifest::Edit;
+use crate::installer::{FileChange, GivenUp, PreparedChanges};
 use crate::memory::Reserved;
 use crate::tablet::{FileSet, LiveFile, Tablet, TabletState};
 use crate::undecided::Change;
@@ -335,21 +333,8 @@ impl Engine {
         let changing = Changing::begin(self, changed.collect());
         let appointment = self.timeline.appoint(self.timeline.now_micros());
         let at = appointment.at();
-        let (mut prepared, mut edits, mut left) = (Vec::with_capacity(tablets.len()), Vec::new(), Vec::new());
-        for of in tablets {
-            let change = of.file_change(at);
-            match self.prepare(of.tablet, table.schema_ref(), change) {
-                Ok(PreparedChange { install, files }) => {
-                    left.extend(of.left_of(&files));
-                    edits.push(Edit::Install(install));
-                    prepared.push(Arc::new(files));
-                }
-                Err(error) => {
-                    self.give_up_all(left);
-                    return Err(error);
-                }
-            }
-        }
+        let changes = tablets.iter().map(|of| (&**of.tablet, table.schema_ref(), of.file_change(at)));
+        let PreparedChanges { files: mut prepared, edits, mut left } = self.prepare_all(changes)?;
         // If the commit fails, or panics, the record may be on the disk all the same.
         left.extend(
             new_files.files.drain(..).map(|(tablet, meta)| GivenUp::Sstable(tablet.dir.clone(), meta.id)),
@@ -429,15 +414,6 @@ impl OfTablet<'_> {
             visible_from: ts,
             ..FileChange::default()
         }
-    }
-
-    /// The files of marks that were made for the change, which has led to `files`.
-    fn left_of(&self, files: &FileSet) -> Vec<GivenUp> {
-        let marked = files.files.iter().filter(|file| self.rows.contains_key(&file.id()));
-        let marks = marked.filter_map(|file| file.marks.as_ref());
-        let path =
-            |marks: &MarksRecord| GivenUp::Marks(marks_path(&self.tablet.dir, marks.sstable, marks.number));
-        marks.map(path).collect()
     }
 }
 

@@ -4,7 +4,7 @@
 //! state in memory. Whoever calls holds the tablet's installer lock from reading the state that it changes.
 
 use crate::catalog::Table;
-use crate::deletions::{Deletions, marks_path, parse_marks_name};
+use crate::deletions::{Deletions, MarksRecord, marks_path, parse_marks_name};
 use crate::engine::Engine;
 use crate::manifest::{Edit, FileRecord, Install, ManifestState};
 use crate::tablet::{FileSet, LiveFile, Tablet, TabletState};
@@ -35,6 +35,16 @@ pub(crate) struct PreparedChange {
     pub files: FileSet,
 }
 
+/// Changes of the files of several tablets, which become one record of the manifest.
+#[derive(Default)]
+pub(crate) struct PreparedChanges {
+    /// For each tablet those that it will have.
+    pub files: Vec<Arc<FileSet>>,
+    pub edits: Vec<Edit>,
+    /// The files of marks that were made for them.
+    pub left: Vec<GivenUp>,
+}
+
 /// What is left of a change that failed, until it is certain that no manifest record tells of it.
 pub(crate) enum GivenUp {
     Sstable(PathBuf, SstableId),
@@ -63,6 +73,35 @@ impl Engine {
             }
         }
         prepared
+    }
+
+    /// As [`prepare`](Self::prepare), of several tablets: all of it or nothing.
+    ///
+    /// # Errors
+    /// As there.
+    pub(crate) fn prepare_all<'t>(
+        &self,
+        changes: impl IntoIterator<Item = (&'t Tablet, &'t Schema, FileChange)>,
+    ) -> Result<PreparedChanges> {
+        let mut all = PreparedChanges::default();
+        for (tablet, schema, change) in changes {
+            let marked: HashSet<SstableId> = change.marks.keys().copied().collect();
+            match self.prepare(tablet, schema, change) {
+                Ok(PreparedChange { install, files }) => {
+                    let marked = files.files.iter().filter(|file| marked.contains(&file.id()));
+                    let marks = marked.filter_map(|file| file.marks.as_ref());
+                    let path = |marks: &MarksRecord| marks_path(&tablet.dir, marks.sstable, marks.number);
+                    all.left.extend(marks.map(|marks| GivenUp::Marks(path(marks))));
+                    all.edits.push(Edit::Install(install));
+                    all.files.push(Arc::new(files));
+                }
+                Err(error) => {
+                    self.give_up_all(all.left);
+                    return Err(error);
+                }
+            }
+        }
+        Ok(all)
     }
 
     /// Notes the path of each marks file in `marks_paths` before it is written.

@@ -4,6 +4,7 @@
 
 mod common;
 
+use common::transactions::own;
 use common::*;
 use oribi_engine::{
     Alteration, Author, CatalogChange, Commit, Decision, Engine, InTransaction, Read, ReadAhead, RowVersion,
@@ -36,11 +37,6 @@ fn write_in(
 
 fn commit(engine: &Engine, transaction: &Arc<Transaction>) -> Result<Commit> {
     engine.commit_with_catalog(&transaction.into_commit())
-}
-
-/// What it has of a table's rows.
-fn own(transaction: &Transaction, table: &Table, k: i64) -> Option<Option<String>> {
-    transaction.own(table, &key(k), |row| row.map(|row| v_of(table, row))).unwrap()
 }
 
 fn create(name: &str) -> CatalogChange {

@@ -5,16 +5,16 @@
 
 mod common;
 
+use common::transactions::{commit, own, write_as};
 use common::*;
 use oribi_engine::{
-    Alteration, Author, Blocked, CatalogChange, Commit, Decision, Engine, EngineOptions, InTransaction,
-    KeyRange, PUBLIC_SCHEMA, Read, ReadAhead, Reader, Table, Transaction, TransactionState, WriteOp,
+    Alteration, Blocked, CatalogChange, Commit, Engine, EngineOptions, InTransaction, KeyRange,
+    PUBLIC_SCHEMA, ReadAhead, Reader, Table, Transaction, TransactionState,
 };
 use oribi_env::Env;
 use oribi_sim::{Operation, SimClock, SimFiles};
 use oribi_types::{Durability, ErrorKind, Result};
 use proptest::prelude::*;
-use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
@@ -39,28 +39,14 @@ fn runs(files: &SimFiles) -> usize {
     files.all_files().iter().filter(|path| path.starts_with(Path::new(DIR).join("transactions"))).count()
 }
 
-/// Puts (some value) or deletes; in a transaction, or at once.
+/// Puts (some value) or deletes, in a transaction or at once.
 fn write_in(
     within: Option<&InTransaction>,
     engine: &Engine,
     table: &Arc<Table>,
     changes: &[(i64, Option<&str>)],
 ) -> Result<Commit, (ErrorKind, Option<Blocked>)> {
-    let keys: Vec<Vec<u8>> = changes.iter().map(|(k, _)| key(*k)).collect();
-    let ops: Vec<WriteOp<'_>> =
-        keys.iter().map(|key| WriteOp { table, key, read: Read::Existing, row: &[] }).collect();
-    let blocked = Cell::new(None);
-    let author = Author { within, held: None, blocked: &blocked };
-    let decide = &mut |i: usize, _: Option<oribi_engine::RowVersion<'_>>, row: &mut Vec<u8>| match changes[i]
-    {
-        (k, Some(v)) => {
-            encode(table, v, k, row);
-            Ok(Decision::Put)
-        }
-        (_, None) => Ok(Decision::Delete),
-    };
-    let written = engine.write_as(&author, true, &ops, decide, &mut ReadAhead::default());
-    written.map_err(|error| (error.kind(), blocked.take()))
+    write_as(within, true, engine, table, changes)
 }
 
 /// Puts the value at many keys, one after the other.
@@ -69,14 +55,6 @@ fn put_all(transaction: &Arc<Transaction>, engine: &Engine, table: &Arc<Table>, 
     for k in keys {
         write_in(Some(&within), engine, table, &[(*k, Some(v))]).unwrap();
     }
-}
-
-fn commit(engine: &Engine, transaction: &Arc<Transaction>) -> Result<Commit> {
-    engine.commit(&transaction.into_commit(), true, &mut ReadAhead::default())
-}
-
-fn own(transaction: &Transaction, table: &Table, k: i64) -> Option<Option<String>> {
-    transaction.own(table, &key(k), |row| row.map(|row| v_of(table, row))).unwrap()
 }
 
 /// What a scan of SQL sees of it: which keys it hides, and its own rows.

@@ -5,6 +5,7 @@
 
 mod common;
 
+use common::transactions::{commit, own, write_as};
 use common::*;
 use oribi_engine::{
     Author, Blocked, Commit, Decision, Engine, InTransaction, Read, ReadAhead, Table, Transaction, WriteOp,
@@ -17,37 +18,14 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::task::{Context, Waker};
 
-/// Puts (some value) or deletes in a transaction; says by whom a row is locked, if it is.
+/// Puts (some value) or deletes, in a transaction or at once, and waits for nobody.
 fn write_in(
     within: Option<&InTransaction>,
     engine: &Engine,
     table: &Arc<Table>,
     changes: &[(i64, Option<&str>)],
 ) -> Result<Commit, (ErrorKind, Option<Blocked>)> {
-    let keys: Vec<Vec<u8>> = changes.iter().map(|(k, _)| key(*k)).collect();
-    let ops: Vec<WriteOp<'_>> =
-        keys.iter().map(|key| WriteOp { table, key, read: Read::Existing, row: &[] }).collect();
-    let blocked = Cell::new(None);
-    let author = Author { within, held: None, blocked: &blocked };
-    let decide = &mut |i: usize, _: Option<oribi_engine::RowVersion<'_>>, row: &mut Vec<u8>| match changes[i]
-    {
-        (k, Some(v)) => {
-            encode(table, v, k, row);
-            Ok(Decision::Put)
-        }
-        (_, None) => Ok(Decision::Delete),
-    };
-    let written = engine.write_as(&author, false, &ops, decide, &mut ReadAhead::default());
-    written.map_err(|error| (error.kind(), blocked.take()))
-}
-
-fn commit(engine: &Engine, transaction: &Arc<Transaction>) -> Result<Commit> {
-    engine.commit(&transaction.into_commit(), true, &mut ReadAhead::default())
-}
-
-/// What a transaction has of a row.
-fn own(transaction: &Transaction, table: &Table, k: i64) -> Option<Option<String>> {
-    transaction.own(table, &key(k), |row| row.map(|row| v_of(table, row))).unwrap()
+    write_as(within, false, engine, table, changes)
 }
 
 #[test]

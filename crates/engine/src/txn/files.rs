@@ -22,9 +22,8 @@ use super::writes::Seen;
 use super::{Committing, TrackedCommit};
 use crate::by_position::Changing;
 use crate::catalog::Table;
-use crate::deletions::marks_path;
 use crate::engine::{Engine, Obligation};
-use crate::installer::{FileChange, GivenUp, PreparedChange};
+use crate::installer::{FileChange, PreparedChanges};
 use crate::manifest::Edit;
 use crate::memory::Reserved;
 use crate::record::{self, FilesCommit};
@@ -384,26 +383,12 @@ impl<'e> FilesWrite<'e> {
         let changing = Changing::begin(engine, replaced.collect());
         let appointment = engine.timeline.appoint(engine.timeline.now_micros());
         let at = appointment.at();
-        let (mut prepared, mut edits, mut left) = (Vec::new(), Vec::new(), Vec::new());
-        for of in self.tablets.values() {
-            match engine.prepare(&of.tablet, of.table.schema_ref(), of.file_change(at)) {
-                Ok(PreparedChange { install, files }) => {
-                    left.extend(of.marks_of(&files));
-                    edits.push(Edit::Install(install));
-                    prepared.push(Arc::new(files));
-                }
-                Err(error) => {
-                    engine.give_up_all(left);
-                    return Err(error);
-                }
-            }
-        }
+        let changes =
+            self.tablets.values().map(|of| (&*of.tablet, of.table.schema_ref(), of.file_change(at)));
+        let PreparedChanges { files: mut prepared, edits, left } = engine.prepare_all(changes)?;
         let number = engine.manifest.next_id();
         let undecided = engine.manifest.commit(vec![Edit::Undecided { number, edits }]);
-        if let Err(error) = undecided {
-            engine.give_up_all(left);
-            return Err(error);
-        }
+        undecided.inspect_err(|_| engine.give_up_all(left))?;
         // If the log fails, or this panics, the record may be on the disk all the same: the files stay.
         self.tablets.values_mut().for_each(|of| of.added = None);
         let before: Vec<Arc<FileSet>> = self.states();
@@ -476,13 +461,6 @@ impl OfTablet {
             visible_from: ts,
             ..FileChange::default()
         }
-    }
-
-    /// The files of marks that were made for it, which has led to `files`.
-    fn marks_of(&self, files: &FileSet) -> Vec<GivenUp> {
-        let marked = files.files.iter().filter(|file| self.found.contains_key(&file.id()));
-        let marks = marked.filter_map(|file| file.marks.as_ref());
-        marks.map(|marks| GivenUp::Marks(marks_path(&self.tablet.dir, marks.sstable, marks.number))).collect()
     }
 }
 

@@ -5,6 +5,7 @@ pub mod cold;
 pub mod counting;
 pub mod live;
 pub mod places;
+pub mod transactions;
 
 use arrow::array::{ArrayRef, AsArray, Int64Array, RecordBatch, StringViewArray};
 use oribi_engine::{
