@@ -108,6 +108,11 @@ fn name_of(function: &Function) -> Option<String> {
     }
 }
 
+/// What the numbers of a key are that has so many.
+fn number_type(count: usize) -> ColumnType {
+    if count == 1 { ColumnType::Int64 } else { ColumnType::Int32 }
+}
+
 impl Advisory {
     /// `None` if the statement is another.
     ///
@@ -122,7 +127,7 @@ impl Advisory {
         if !wanted {
             return Err(invalid("42883", format!("function {name} takes one number, or two")));
         }
-        let number = if args.len() == 1 { ColumnType::Int64 } else { ColumnType::Int32 };
+        let number = number_type(args.len());
         let constant = |arg: &FunctionArg| {
             let FunctionArg::Unnamed(FunctionArgExpr::Expr(expr)) = arg else {
                 return Err(unsupported("a named argument of an advisory lock"));
@@ -140,8 +145,7 @@ impl Advisory {
     }
 
     fn key(&self, run: Run<'_>) -> Result<AdvisoryKey, SqlError> {
-        let number = if self.key.len() == 1 { ColumnType::Int64 } else { ColumnType::Int32 };
-        let column = pseudo_column("key", number);
+        let column = pseudo_column("key", number_type(self.key.len()));
         let values = self.key.iter().map(|constant| constant.value(&column, run.parameters));
         match values.collect::<Result<Vec<_>, _>>()?.as_slice() {
             [Value::Int64(one)] => Ok(AdvisoryKey::One(*one)),

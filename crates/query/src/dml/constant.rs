@@ -198,7 +198,9 @@ impl Constant {
     }
 }
 
-/// What the clocks of a zone show at a moment, both in microseconds since 1970.
+/// What the clocks of a zone show at a moment, both in microseconds since 1970. Out of line: it is seldom asked, and in
+/// what encodes each value of a row it would be in the way of the others.
+#[inline(never)]
 pub(super) fn clock(zone: Option<TimeZone>, micros: i64) -> i64 {
     zone.map_or(micros, |zone| zone.wall_clock(micros))
 }
