@@ -9,7 +9,7 @@
 //! statement anew: so whoever waits holds nothing that others want, but what earlier statements of a block of his have locked.
 //!
 //! What a block changes of the catalog is part of its transaction. A change of partitions is not: it is [staged](Staged) and
-//! executed by `COMMIT`, by itself. So is an insert that is written as files.
+//! executed by `COMMIT`, by itself.
 
 use crate::context::QueryEngine;
 use crate::ddl::{Ddl, blocking};
@@ -17,7 +17,7 @@ use crate::dml::{Destination, Parameters, Run, Writer};
 use crate::error::invalid;
 use crate::settings;
 use futures::FutureExt;
-use oribi_engine::{Committing, Table, Transaction};
+use oribi_engine::{Committing, Transaction};
 use oribi_session::sql::{BlockModes, EndedBlock, Outcome, SqlError, SqlSession, Staged, TransactionStatus};
 use oribi_types::ErrorKind;
 use std::sync::Arc;
@@ -239,7 +239,7 @@ pub(crate) fn admit(session: &SqlSession) -> Result<(), SqlError> {
 /// does.
 ///
 /// # Errors
-/// 25006 in a block that only reads; 0A000 for anything behind a change of partitions, and writes behind one that `COMMIT` decides.
+/// 25006 in a block that only reads; 0A000 for anything behind a change of partitions.
 pub(crate) fn admit_work(session: &SqlSession, writes: Option<&str>) -> Result<(), SqlError> {
     if session.transaction() == TransactionStatus::Idle {
         return Ok(());
@@ -247,39 +247,10 @@ pub(crate) fn admit_work(session: &SqlSession, writes: Option<&str>) -> Result<(
     if let Some(what) = writes.filter(|_| session.modes().read_only) {
         return Err(invalid("25006", format!("cannot execute {what} in a read-only transaction")));
     }
-    match session.staged_table() {
-        Some(None) => Err(refused("a statement behind a change of partitions in one transaction")),
-        Some(Some(_)) if writes.is_some() => {
-            Err(refused("a write behind an insert of more than 8 MiB in one transaction"))
-        }
-        _ => Ok(()),
-    }
-}
-
-/// Whether an insert that is written as files may be part of the session's block.
-///
-/// # Errors
-/// 0A000 if the block has written before, or is serializable: what it has read is not compared then.
-pub(crate) fn admit_bulk(session: &SqlSession) -> Result<(), SqlError> {
-    if session.modes().serializable {
-        return Err(refused("an insert of more than 8 MiB in a serializable transaction"));
-    }
-    match session.open_transaction().is_some_and(|transaction| transaction.has_writes()) {
-        true => Err(refused("an insert of more than 8 MiB behind other writes in one transaction")),
+    match session.has_staged() {
+        true => Err(refused("a statement behind a change of partitions in one transaction")),
         false => Ok(()),
     }
-}
-
-/// Whether a statement may read a table.
-///
-/// # Errors
-/// 0A000 if the session's block has filled it with more than it can see.
-pub(crate) fn admit_reading(session: &SqlSession, table: &Table) -> Result<(), SqlError> {
-    if session.staged_table() != Some(Some(table.id())) {
-        return Ok(());
-    }
-    let name = table.name();
-    Err(refused(&format!("reading table \"{name}\" behind an insert of more than 8 MiB in one transaction")))
 }
 
 fn refused(what: &str) -> SqlError {
@@ -368,8 +339,8 @@ impl Drop for Undoing<'_> {
 /// 25P01 outside of a block; `Unsupported` behind a change of partitions.
 pub(crate) fn set_savepoint(query: &QueryEngine, session: &SqlSession, name: &str) -> Result<(), SqlError> {
     in_block(session, "SAVEPOINT")?;
-    if session.staged_table().is_some() {
-        return Err(refused("a savepoint behind a change of partitions or an insert of more than 8 MiB"));
+    if session.has_staged() {
+        return Err(refused("a savepoint behind a change of partitions"));
     }
     session.begin_transaction(query.engine()).set_savepoint(name);
     Ok(())
@@ -438,6 +409,6 @@ pub(crate) fn stage_ddl(run: Run<'_>, ddl: &Arc<Ddl>) -> Result<Outcome, SqlErro
         }
         .boxed()
     };
-    run.session.stage(Staged { table: None, apply: Box::new(apply) });
+    run.session.stage(Staged { apply: Box::new(apply) });
     Ok(Outcome::Done { tag: tag.to_owned() })
 }

@@ -4,13 +4,12 @@
 //! session's `search_path`. A name made by [`with_ts`] shows the tables of a schema with the hidden column `_ts`, which
 //! `UPDATE` and `DELETE` need to tell at write time whether a row is still the one they read.
 
-use crate::block;
 use crate::context::StatementView;
 use crate::pg_catalog;
 use crate::provider::OribiTable;
 use async_trait::async_trait;
 use datafusion::catalog::{CatalogProvider, CatalogProviderList, SchemaProvider, TableProvider};
-use datafusion::common::{DataFusionError, Result};
+use datafusion::common::Result;
 use oribi_engine::{Catalog, Table};
 use oribi_session::sql::SqlSession;
 use std::sync::Arc;
@@ -141,8 +140,6 @@ impl SchemaProvider for Schema {
 
     async fn table(&self, name: &str) -> Result<Option<Arc<dyn TableProvider>>> {
         let Some(table) = self.view.catalog.table(&self.schema, name) else { return Ok(None) };
-        block::admit_reading(&self.view.session, table)
-            .map_err(|e| DataFusionError::External(Box::new(e)))?;
         Ok(Some(Arc::new(OribiTable::new(Arc::clone(table), self.ts))))
     }
 

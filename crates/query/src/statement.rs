@@ -441,10 +441,7 @@ impl Plan {
     async fn attempt(&self, run: Run<'_>) -> Result<Outcome, SqlError> {
         match self {
             Plan::Query(query) => Ok(Outcome::Rows(query.run_for_client(run).await?)),
-            Plan::Point(point) => {
-                block::admit_reading(run.session, point.table())?;
-                Ok(Outcome::Rows(point.run(run).await?))
-            }
+            Plan::Point(point) => Ok(Outcome::Rows(point.run(run).await?)),
             Plan::Locking(query) => Ok(Outcome::Rows(Box::pin(query.execute(run)).await?)),
             Plan::Explain(explain) => {
                 let batch = Box::pin(explain.run(run)).await?;

@@ -8,12 +8,11 @@
 
 use crate::block;
 use crate::context::QueryEngine;
-use futures::{FutureExt, TryFutureExt};
 use oribi_engine::{
     Author, Blocked, Commit, Committing, Decide, Engine, InTransaction, Lookup, ReadAhead, ReadView,
     RowVersion, Table, Transaction, WriteOp,
 };
-use oribi_session::sql::{SqlError, SqlSession, Staged, TransactionStatus};
+use oribi_session::sql::{SqlError, SqlSession, TransactionStatus};
 use oribi_types::{Error, ErrorKind, Result, Timestamp};
 use std::cell::{Cell, RefCell};
 use std::pin::pin;
@@ -170,25 +169,17 @@ impl Destination {
         !self.within.as_ref().is_some_and(|within| within.transaction().changes_table(table))
     }
 
-    /// Applies `work` to `table` where it may wait for others: at once, or when the block is committed. Returns what it gives, if
-    /// it ran.
+    /// Applies `work` to `table` where it may wait for others, behind what came before it in the same message.
     pub(crate) async fn apply<T: Send + 'static>(
         &self,
         table: &Table,
         work: impl FnOnce() -> Result<T, SqlError> + Send + 'static,
-    ) -> Result<Option<T>, SqlError> {
-        let (query, table) = (Arc::clone(&self.query), table.id());
-        let applied = async move {
-            let place = query.writers().place(table).await;
-            aside(query.engine(), Some(place), work).await?
-        };
-        if self.within.is_none() || block::end_series_before(&self.query, &self.session).await? {
-            return applied.await.map(Some);
+    ) -> Result<T, SqlError> {
+        if self.within.is_some() {
+            block::end_series_before(&self.query, &self.session).await?;
         }
-        block::admit_bulk(&self.session)?;
-        let apply = move || applied.map_ok(|_| ()).boxed();
-        self.session.stage(Staged { table: Some(table), apply: Box::new(apply) });
-        Ok(None)
+        let place = self.query.writers().place(table.id()).await;
+        aside(self.engine(), Some(place), work).await?
     }
 }
 

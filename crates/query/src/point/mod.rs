@@ -110,11 +110,6 @@ impl PointRead {
         &self.0.parameters
     }
 
-    /// The table that it looks into.
-    pub(crate) fn table(&self) -> &Table {
-        &self.0.table
-    }
-
     /// Columns of the result.
     pub fn columns(&self) -> &SchemaRef {
         &self.0.columns

@@ -18,7 +18,6 @@ pub(crate) use range::RangeSource;
 pub(crate) use scan::{FILE_BYTES, FILE_ROWS, FILES, MEMORY_ROWS, MEMTABLE_BYTES, TableSource};
 pub(crate) use statistics::StatisticsCache;
 
-use crate::block;
 use crate::context::StatementView;
 use crate::long_rows::rows_of;
 use arrow::array::{ArrayRef, RecordBatch, RecordBatchOptions, UInt32Array, UInt64Array};
@@ -277,9 +276,6 @@ impl TableProvider for OribiTable {
         limit: Option<usize>,
     ) -> Result<Arc<dyn ExecutionPlan>> {
         let view = StatementView::of(state.config())?;
-        // What a plan reads that was made before, the session's block may have changed since.
-        block::admit_reading(&view.session, &self.table)
-            .map_err(|e| DataFusionError::External(Box::new(e)))?;
         let Some(seen) = Seen::of(&view, self) else {
             return self.read(state, &view, projection, filters, limit).await;
         };

@@ -67,9 +67,7 @@ impl BlockModes {
 
 /// What `COMMIT` does beside committing the block's transaction: a statement that is not decided before.
 pub struct Staged {
-    /// The only table whose rows change; `None` for a change of partitions.
-    pub table: Option<u64>,
-    /// Changes it, and waits until that may be told.
+    /// Makes the change, and waits until that may be told.
     pub apply: Box<dyn FnOnce() -> BoxFuture<'static, Result<(), SqlError>> + Send>,
 }
 
@@ -323,6 +321,7 @@ impl SqlSession {
     }
 
     /// What `now()` is, in microseconds since 1970: when the block began, outside of one the statement.
+    #[inline]
     pub fn now_micros(&self) -> i64 {
         self.now_micros.load(Ordering::Relaxed)
     }
@@ -441,12 +440,9 @@ impl SqlSession {
         lock(&self.block).staged = Some(staged);
     }
 
-    /// The table of what the block has staged, if it has: see [`Staged::table`].
-    pub fn staged_table(&self) -> Option<Option<u64>> {
-        match self.transaction() {
-            TransactionStatus::Idle => None,
-            _ => lock(&self.block).staged.as_ref().map(|staged| staged.table),
-        }
+    /// Whether the block has staged something.
+    pub fn has_staged(&self) -> bool {
+        self.transaction() != TransactionStatus::Idle && lock(&self.block).staged.is_some()
     }
 
     /// Ends the block; returns where it stood, and what it has come to.
