@@ -7,6 +7,7 @@ import contextlib
 import http.client
 import json
 import multiprocessing
+import os
 import pathlib
 import resource
 import selectors
@@ -72,8 +73,16 @@ PROBES = {
 }
 
 
+def run_at_once():
+    """A probe does not wait for the processor, which it shares with the noise and the server as no client elsewhere would: what is measured
+    is the server's answer. Where that is not allowed, what it waits for the processor is measured too."""
+    with contextlib.suppress(PermissionError):
+        os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(1))
+
+
 def probe(name, ports, ready, stop, report):
     """Asks again and again until told to stop; reports how long each answer took, in seconds."""
+    run_at_once()
     once, took = PROBES[name](ports), []
     for _ in range(20):
         once()

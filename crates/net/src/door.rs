@@ -63,6 +63,7 @@ impl Door {
             started.push(thread);
             // What a request sets off for later runs there.
             started.push(spawn(format!("{}-{number}", S::NAME), move || {
+                oribi_env::serve_promptly();
                 let _context = runtime.enter();
                 event_loop.run(posts).map_err(Error::from)
             })?);
@@ -91,6 +92,7 @@ impl Door {
             let (sender, arrivals) = mpsc::unbounded_channel();
             let thread = Thread { service: service.clone(), number, limits, shutdown: shutdown.clone() };
             let (thread, _) = spawn_runtime(format!("{}-{number}", S::NAME), grace, async move {
+                oribi_env::serve_promptly();
                 thread.serve(arrivals).await;
                 Ok(())
             })?;
@@ -117,6 +119,7 @@ impl Door {
     ) -> Result<Self> {
         let local_addr = socket.local_addr()?;
         let serve = async move {
+            oribi_env::serve_promptly();
             serve(Reception::new(name, socket, shutdown)?).await;
             Ok(())
         };
@@ -135,6 +138,7 @@ impl Door {
         let (name, grace) = (listener.name, listener.limits.shutdown_grace);
         let local_addr = socket.local_addr()?;
         let serve = async move {
+            oribi_env::serve_promptly();
             listener.serve(Reception::new(name, socket, shutdown)?).await;
             Ok(())
         };

@@ -138,6 +138,7 @@ fn runtime() -> Result<tokio::runtime::Runtime> {
     oribi_env::can_spawn(threads + 1, IO_STACK_BYTES).map_err(refused)?;
     let builder = &mut tokio::runtime::Builder::new_multi_thread();
     let builder = builder.worker_threads(threads).thread_stack_size(IO_STACK_BYTES);
+    let builder = builder.on_thread_start(oribi_env::serve_promptly);
     builder.thread_name("io").enable_all().build().map_err(refused)
 }
 

@@ -434,8 +434,8 @@ impl Engine {
                     within.transaction.make_room(ops)?;
                 }
                 let staged = RefCell::new(Staged::new(within, ops));
-                let mut note = |i: usize, current: Option<RowVersion<'_>>, _: &mut Vec<u8>| {
-                    staged.borrow_mut().decide(i, current, |current, row| decide(i, current, row))?;
+                let mut note = |i: usize, current: Option<RowVersion<'_>>, rows: &mut Vec<u8>| {
+                    staged.borrow_mut().decide(i, current, rows, |current, rows| decide(i, current, rows))?;
                     Ok(Decision::Keep)
                 };
                 let mut writing =

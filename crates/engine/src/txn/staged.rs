@@ -5,16 +5,18 @@ use super::writes::{Seen, bytes_of_change};
 use super::{InTransaction, LOCK_BYTES};
 use crate::read::RowVersion;
 use crate::write::{Decision, WriteOp};
+use foldhash::fast::RandomState;
 use oribi_types::{Error, Result, Timestamp};
+use smallvec::SmallVec;
 use std::collections::HashMap;
 use std::sync::Arc;
 
 pub(super) struct Staged<'o> {
     within: &'o InTransaction,
     ops: &'o [WriteOp<'o>],
-    decided: Vec<Decided>,
+    decided: SmallVec<[Decided; 1]>,
     /// Of several operations, the last change of each key: its place in `decided`.
-    last: HashMap<(u64, &'o [u8]), usize>,
+    last: HashMap<(u64, &'o [u8]), usize, RandomState>,
     bytes: usize,
 }
 
@@ -31,20 +33,22 @@ enum What {
 
 impl<'o> Staged<'o> {
     pub fn new(within: &'o InTransaction, ops: &'o [WriteOp<'o>]) -> Self {
-        Staged { within, ops, decided: Vec::new(), last: HashMap::new(), bytes: 0 }
+        Staged { within, ops, decided: SmallVec::new(), last: HashMap::default(), bytes: 0 }
     }
 
-    /// Notes what `decide` makes of an operation that finds `current`, or what the transaction has made of the row before.
+    /// Notes what `decide` makes of an operation that finds `current`, or what the transaction has made of the row before. `rows` is
+    /// a buffer to make rows in, behind what is there.
     pub fn decide(
         &mut self,
         i: usize,
         current: Option<RowVersion<'_>>,
+        rows: &mut Vec<u8>,
         decide: impl FnOnce(Option<RowVersion<'_>>, &mut Vec<u8>) -> Result<Decision>,
     ) -> Result<()> {
-        let (op, mut made) = (&self.ops[i], Vec::new());
+        let (op, start) = (&self.ops[i], rows.len());
         let (decision, seen) = match self.change_before(op) {
-            Some(row) => (decide(own(op.key, row), &mut made)?, Seen::Own),
-            None => self.decide_first(op, current, |current| decide(current, &mut made))?,
+            Some(row) => (decide(own(op.key, row), rows)?, Seen::Own),
+            None => self.decide_first(op, current, |current| decide(current, rows))?,
         };
         let row = match decision {
             Decision::Keep => {
@@ -55,7 +59,7 @@ impl<'o> Staged<'o> {
                 self.decided.push(Decided { op: i, what: What::Lock });
                 return self.count(LOCK_BYTES + op.key.len());
             }
-            Decision::Put => Some(made.into()),
+            Decision::Put => Some(rows[start..].into()),
             Decision::Proposed => Some(op.row.into()),
             Decision::Delete => None,
         };
@@ -106,9 +110,12 @@ impl<'o> Staged<'o> {
     }
 
     /// # Errors
-    /// `TooLarge`, before more is kept than there is room for.
+    /// `TooLarge`, before more of several operations is kept than there is room for.
     fn count(&mut self, bytes: usize) -> Result<()> {
         self.bytes += bytes;
+        if self.ops.len() == 1 {
+            return Ok(());
+        }
         self.within.transaction.state.lock().check_room(&self.within.transaction.engine, self.bytes)
     }
 

@@ -4,7 +4,9 @@
 use crate::catalog::Table;
 use crate::read::RowVersion;
 use oribi_types::{Error, Result, Timestamp};
-use std::collections::HashMap;
+use foldhash::fast::RandomState;
+use hashbrown::HashMap;
+use hashbrown::hash_map::EntryRef;
 use std::sync::Arc;
 
 /// What was decided on.
@@ -48,7 +50,7 @@ pub(super) struct WriteSet {
     before: usize,
     changes: Vec<Change>,
     /// The last change of each key, by [whose rows](Table::rows_of) it is of.
-    last: HashMap<u64, HashMap<Arc<[u8]>, usize>>,
+    last: HashMap<u64, HashMap<Arc<[u8]>, usize, RandomState>, RandomState>,
     bytes: usize,
 }
 
@@ -110,11 +112,14 @@ impl WriteSet {
 
     pub fn push(&mut self, table: &Arc<Table>, key: &[u8], row: Option<Arc<[u8]>>, seen: Seen) -> &Arc<[u8]> {
         let keys = self.last.entry(table.rows_of()).or_default();
-        let (key, before) = match keys.get_key_value(key) {
-            Some((key, &before)) => (key.clone(), Some(before)),
-            None => (key.into(), None),
+        let (key, before) = match keys.entry_ref(key) {
+            EntryRef::Occupied(mut last) => (last.key().clone(), Some(last.insert(self.changes.len()))),
+            EntryRef::Vacant(none) => {
+                let key: Arc<[u8]> = key.into();
+                none.insert_with_key(key.clone(), self.changes.len());
+                (key, None)
+            }
         };
-        keys.insert(key.clone(), self.changes.len());
         let generation = table.tablet_of(&key).generation();
         let change = Change { table: table.clone(), generation, key, row, seen, before };
         self.bytes += bytes_of(&change);
