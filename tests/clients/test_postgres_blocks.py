@@ -3,8 +3,6 @@
 import asyncio
 import concurrent.futures
 import contextlib
-import pathlib
-import subprocess
 
 import asyncpg
 import django
@@ -326,50 +324,36 @@ def test_django_atomic_undoes_what_its_exception_undid(server, db):
         assert rows(db) == [(3,), (4,), (5,), (7,)]
 
 
-PGBENCH = next(iter(sorted(pathlib.Path("/usr/lib/postgresql").glob("*/bin/pgbench"))), None)
+def test_django_models_have_keys_that_count(server, db):
+    with django_connection(server) as connection:
+        from django.core.management.color import no_style
+        from django.db import models, transaction
 
-# As `pgbench -b tpcb-like` has it; `pgbench -i` makes tables without keys first, which there are none of here.
-TPCB = r"""
-\set aid random(1, 1000)
-\set bid random(1, 2)
-\set tid random(1, 20)
-\set delta random(-5000, 5000)
-BEGIN;
-UPDATE pgbench_accounts SET abalance = abalance + :delta WHERE aid = :aid;
-SELECT abalance FROM pgbench_accounts WHERE aid = :aid;
-UPDATE pgbench_tellers SET tbalance = tbalance + :delta WHERE tid = :tid;
-UPDATE pgbench_branches SET bbalance = bbalance + :delta WHERE bid = :bid;
-INSERT INTO pgbench_history (tid, bid, aid, delta, mtime) VALUES (:tid, :bid, :aid, :delta, CURRENT_TIMESTAMP);
-END;
-"""
+        class Shelf(models.Model):
+            name = models.CharField(max_length=20)
 
+            class Meta:
+                app_label = "shop"
 
-@pytest.mark.skipif(PGBENCH is None, reason="pgbench is not installed")
-@pytest.mark.parametrize("mode", ["simple", "extended", "prepared"])
-def test_pgbench_keeps_its_sums(server, folder, mode):
-    script = folder / "tpcb.sql"
-    script.write_text(TPCB)
-    with server.sql() as db:
-        for table, key, balance, rows in (
-            ("branches", "bid", "bbalance", 2),
-            ("tellers", "tid", "tbalance", 20),
-            ("accounts", "aid", "abalance", 1000),
-        ):
-            db.execute(f"create table pgbench_{table} ({key} int primary key, {balance} bigint)")
-            db.execute(f"insert into pgbench_{table} select i, 0 from generate_series(1, {rows}) as g(i)")
-        db.execute(
-            "create table pgbench_history (tid int, bid int, aid int, delta int, mtime timestamp,"
-            " primary key (mtime, aid, tid, bid, delta))"
-        )
-        address = ["-h", "127.0.0.1", "-p", str(server.ports["postgres"]), "-U", "oribi"]
-        work = ["-n", "-M", mode, "-c", "8", "-j", "2", "-t", "25", "-f", str(script), "oribi"]
-        done = subprocess.run([PGBENCH, *address, *work], capture_output=True, text=True, timeout=300)
-        assert done.returncode == 0, done.stderr
-        assert "number of failed transactions: 0" in done.stdout, done.stdout + done.stderr
-        queries = [("abalance", "accounts"), ("tbalance", "tellers"), ("bbalance", "branches"), ("delta", "history")]
-        sums = {db.execute(f"select sum({c})::bigint from pgbench_{t}").fetchone()[0] for c, t in queries}
-        assert len(sums) == 1
-        assert db.execute("select count(*) from pgbench_history").fetchone() == (200,)
+        with connection.schema_editor() as editor:
+            editor.create_model(Shelf)
+        assert Shelf.objects.create(name="first").pk == 1
+        made = Shelf.objects.bulk_create([Shelf(name="second"), Shelf(name="third")])
+        assert [shelf.pk for shelf in made] == [2, 3]
+        with transaction.atomic():
+            Shelf.objects.create(name="fourth")
+            with pytest.raises(Mine), transaction.atomic():
+                Shelf.objects.create(name="undone")
+                raise Mine
+            Shelf.objects.create(name="sixth")
+        # What was undone leaves a gap.
+        assert list(Shelf.objects.order_by("pk").values_list("pk", "name"))[3:] == [(4, "fourth"), (6, "sixth")]
+        Shelf.objects.create(pk=50, name="given")
+        for statement in connection.ops.sequence_reset_sql(no_style(), [Shelf]):
+            connection.cursor().execute(statement)
+        assert Shelf.objects.create(name="behind").pk == 51
+        with connection.schema_editor() as editor:
+            editor.delete_model(Shelf)
 
 
 @pytest.mark.parametrize("cursor", [psycopg.ClientCursor, psycopg.RawCursor])

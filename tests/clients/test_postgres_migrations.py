@@ -7,7 +7,8 @@ import alembic.config
 import pytest
 import sqlalchemy
 from psycopg import errors
-from sqlalchemy import BigInteger, Column, MetaData, Table, Text
+from sqlalchemy import BigInteger, Column, Identity, Integer, MetaData, Sequence, Table, Text
+from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column
 
 ENVIRONMENT = """
     from alembic import context
@@ -133,6 +134,64 @@ def test_sqlalchemy_creates_and_drops_all_in_a_transaction(server, db):
         connection.commit()
     engine.dispose()
     assert tables(db) == []
+
+
+def test_sqlalchemy_has_its_keys_from_sequences(server, db):
+    class Base(DeclarativeBase):
+        pass
+
+    class Author(Base):
+        __tablename__ = "author"
+        id: Mapped[int] = mapped_column(primary_key=True)
+        name: Mapped[str]
+
+    metadata = Base.metadata
+    Table("always", metadata, Column("id", BigInteger, Identity(always=True, start=5), primary_key=True), Column("t", Text))
+    numbers = Sequence("numbers", start=100, metadata=metadata)
+    Table("named", metadata, Column("id", Integer, numbers, primary_key=True), Column("t", Text))
+    Table("keyless", metadata, Column("t", Text))
+    engine = sqlalchemy.create_engine(url(server))
+    metadata.create_all(engine)
+    # Nothing is there twice.
+    metadata.create_all(engine)
+    with Session(engine) as session:
+        first = Author(name="first")
+        session.add(first)
+        session.flush()
+        assert first.id == 1
+        session.rollback()
+        authors = [Author(name=f"author {n}") for n in range(50)]
+        session.add_all(authors)
+        session.commit()
+        assert sorted(author.id for author in authors) == list(range(2, 52))
+        by_id = {author.id: author.name for author in session.scalars(sqlalchemy.select(Author))}
+        assert all(by_id[author.id] == author.name for author in authors)
+    with engine.begin() as connection:
+        insert = metadata.tables["always"].insert().values(t="a")
+        assert connection.execute(insert).inserted_primary_key == (5,)
+        insert = metadata.tables["named"].insert().values(t="a")
+        assert connection.execute(insert).inserted_primary_key == (100,)
+        assert connection.scalar(numbers) == 101
+        connection.execute(metadata.tables["keyless"].insert(), [{"t": "x"}, {"t": "x"}])
+    inspector = sqlalchemy.inspect(engine)
+    assert "author_id_seq" in inspector.get_sequence_names()
+    engine.dispose()
+    server.kill()
+    server.start()
+    engine = sqlalchemy.create_engine(url(server))
+    with Session(engine) as session:
+        later = Author(name="later")
+        session.add(later)
+        session.commit()
+        assert later.id > 51
+    with server.sql() as connection:
+        largest = connection.execute("select max(id) from author").fetchone()[0]
+        assert connection.execute("select nextval('author_id_seq')").fetchone()[0] > largest
+    metadata.drop_all(engine)
+    engine.dispose()
+    with server.sql() as connection:
+        assert tables(connection) == []
+        assert connection.execute("select count(*) from pg_class where relkind = 'S'").fetchone() == (0,)
 
 
 def test_psycopg_changes_the_catalog_in_a_transaction(server, db):

@@ -4,8 +4,9 @@ use crate::manifest::TableRecord;
 use crate::memtable::Memtable;
 use crate::range::KeyRange;
 use crate::tablet::{FileSet, LiveFile, Tablet};
+use crate::txn::Unchanged;
 use oribi_types::partition::KeyFilter;
-use oribi_types::schema::{Attributes, ColumnSpec};
+use oribi_types::schema::{Attributes, ColumnSpec, Generated};
 use oribi_types::{
     ColumnSource, Durability, Result, Schema, TableDefinition, TableOptions, Timestamp, Value,
 };
@@ -17,6 +18,13 @@ use std::sync::Arc;
 pub const PUBLIC_SCHEMA: &str = "public";
 /// Schema and name of the key-value bucket that always exists.
 pub const DEFAULT_BUCKET: (&str, &str) = ("default", "kv");
+
+/// An attribute of a table that is to [take another's place](CatalogChange::Replace): it goes when the folder is opened, since nobody
+/// completes it then.
+pub const DRAFT: &str = "oribi.draft";
+
+/// An attribute of a table that is a sequence: its rules. Its one row says how far its numbers have been handed out.
+pub const SEQUENCE: &str = "oribi.sequence";
 
 /// A picture of all schemas and tables.
 #[derive(Clone, Default)]
@@ -281,6 +289,21 @@ impl Table {
         String::from_utf8_lossy(&text).into_owned()
     }
 
+    /// Whether it is a [draft](DRAFT).
+    pub fn is_draft(&self) -> bool {
+        self.options().attributes.contains_key(DRAFT)
+    }
+
+    /// The rules of the [sequence](SEQUENCE) that it is, if so.
+    pub fn sequence(&self) -> Option<&str> {
+        self.options().attributes.get(SEQUENCE).map(String::as_str)
+    }
+
+    /// Whether clients know it as a table.
+    pub fn is_shown(&self) -> bool {
+        self.options().attributes.is_empty() || !self.is_draft() && self.sequence().is_none()
+    }
+
     pub(crate) fn expiry(&self) -> Expiry {
         self.expiry
     }
@@ -345,6 +368,13 @@ pub enum CatalogChange {
         changes: Vec<Alteration>,
     },
     Truncate(Arc<Table>),
+    /// A table that was made from the rows of another takes its place and its name.
+    Replace {
+        table: Arc<Table>,
+        by: Arc<Table>,
+        /// As its rows were before they were read.
+        made_from: Arc<Unchanged>,
+    },
 }
 
 /// A change of a table's definition.
@@ -361,6 +391,11 @@ pub enum Alteration {
     SetDefault {
         column: String,
         default: Option<Value>,
+    },
+    /// In place of a default.
+    SetGenerated {
+        column: String,
+        generated: Option<Generated>,
     },
     SetAttributes {
         column: String,

@@ -11,6 +11,10 @@
 //! A bulk write that is applied at a timestamp ahead of all others leaves these so many below it, and no more: once they are
 //! [scarce](crate::timeline::Timeline::is_scarce), who begins to write waits for it here.
 //!
+//! Rows of tables without a primary key get numbers in place of one, which must not be given out again either. They are counted from
+//! the last timestamp that there was when the engine was opened, and kept below the ceiling too: a microsecond has more of
+//! them than rows are written in one.
+//!
 //! While the ceiling cannot be raised, because the disk is full, writes go on below it: their timestamps stand nearly still,
 //! 4,096 of them to a microsecond, until the ceiling is raised again. Rows that expire by their timestamp are refused then.
 
@@ -113,6 +117,37 @@ impl Engine {
         self.set_ceiling(self.ahead(4, self.timeline.now_micros().max(now_micros)))
     }
 
+    /// The first of so many numbers, one after the other, that no row has had, whatever process wrote it. Unless it `waits`, none
+    /// is made certain of on the disk.
+    ///
+    /// # Errors
+    /// `WouldBlock`; those of the manifest.
+    pub fn row_ids(&self, count: u64, waits: bool) -> Result<i64> {
+        let first = self.next_row_id.fetch_add(count, Relaxed);
+        let behind = Timestamp(first + count);
+        if behind >= self.timeline.ceiling() {
+            self.reserve_timestamps_if(waits, self.timeline.now_micros(), || true)?;
+            if behind >= self.timeline.ceiling() {
+                self.reserve_row_ids(waits, behind)?;
+            }
+        }
+        // Past the largest number they begin at the smallest: they are only told apart.
+        Ok(first as i64)
+    }
+
+    #[cold]
+    fn reserve_row_ids(&self, waits: bool, behind: Timestamp) -> Result<()> {
+        if !waits {
+            return Err(would_block("numbers of rows are reserved"));
+        }
+        let _raise = self.ceiling.lock();
+        if behind < self.timeline.ceiling() {
+            return Ok(());
+        }
+        let clock = self.ahead(4, self.timeline.now_micros());
+        self.set_ceiling(clock.max(Timestamp::from_micros(behind.micros() + AHEAD_OF_LAST_MICROS)))
+    }
+
     fn ahead(&self, quarters: u64, now_micros: u64) -> Timestamp {
         let last = self.timeline.last().micros();
         let micros =
@@ -139,6 +174,6 @@ impl Engine {
             let _gate = self.gate.alone();
             self.timeline.last()
         };
-        self.set_ceiling(last)
+        self.set_ceiling(last.max(Timestamp(self.next_row_id.load(Relaxed))))
     }
 }

@@ -39,7 +39,7 @@ impl Engine {
     ///
     /// # Errors
     /// Those of the change.
-    pub fn change(&self, change: &CatalogChange) -> Result<Option<Arc<Table>>> {
+    pub fn change(self: &Arc<Self>, change: &CatalogChange) -> Result<Option<Arc<Table>>> {
         match change {
             CatalogChange::CreateSchema { name } => self.create_schema(name)?,
             CatalogChange::DropSchema { name, cascade } => self.drop_schema(name, *cascade)?,
@@ -49,6 +49,11 @@ impl Engine {
                 self.alter_table_by(schema, name, changes)?;
             }
             CatalogChange::Truncate(table) => self.truncate(table)?,
+            CatalogChange::Replace { .. } => {
+                let transaction = self.begin();
+                transaction.change(change)?;
+                self.commit_with_catalog(&transaction.into_commit())?;
+            }
         }
         Ok(None)
     }
@@ -137,6 +142,10 @@ impl Engine {
             if !self.catalog.load().schemas.contains_key(schema) {
                 self.create_schema(schema)?;
             }
+        }
+        let catalog = self.catalog();
+        for draft in catalog.all_tables().filter(|table| table.is_draft()) {
+            self.drop_table(draft.schema_name(), draft.name())?;
         }
         let (schema_name, name) = DEFAULT_BUCKET;
         if self.catalog.load().table(schema_name, name).is_none() {
@@ -378,6 +387,9 @@ fn alter_definition(catalog: &Catalog, definition: &mut TableDefinition, change:
         Alteration::DropNotNull(column) => definition.schema = definition.schema.with_null_in(column)?,
         Alteration::SetDefault { column, default } => {
             definition.schema = definition.schema.with_default(column, default.clone())?;
+        }
+        Alteration::SetGenerated { column, generated } => {
+            definition.schema = definition.schema.with_generated(column, generated.clone())?;
         }
         Alteration::SetAttributes { column, attributes } => {
             definition.schema = definition.schema.with_attributes(column, attributes.clone())?;

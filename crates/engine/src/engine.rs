@@ -60,6 +60,8 @@ pub struct Engine {
     pub(crate) next_memtable: AtomicU64,
     /// Held while the ceiling of timestamps is changed on disk.
     pub(crate) ceiling: Mutex<(), { locks::CEILING }>,
+    /// The next number that no row of a table without a primary key has had; below the ceiling of timestamps.
+    pub(crate) next_row_id: AtomicU64,
     pub(crate) background: Arc<Background>,
     pub(crate) counters: Counters,
     /// At the oldest timestamp that can be asked for since the engine was opened, until somebody takes it.

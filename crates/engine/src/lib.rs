@@ -57,7 +57,9 @@ mod walk;
 mod write;
 
 pub use by_position::{NewValues, PositionChange};
-pub use catalog::{Alteration, Catalog, CatalogChange, DEFAULT_BUCKET, PUBLIC_SCHEMA, Table};
+pub use catalog::{
+    Alteration, Catalog, CatalogChange, DEFAULT_BUCKET, DRAFT, PUBLIC_SCHEMA, SEQUENCE, Table,
+};
 pub use check::{CheckReport, check};
 pub use engine::{Engine, EngineStats, Obligation};
 pub use held::Held;
@@ -82,7 +84,7 @@ pub use trouble::{Part, Trouble};
 pub use txn::{
     Author, Blocked, Changes, Committing, EndedTransaction, InTransaction, KeptCommit, LockedRows, Mark,
     OpenTransaction, Overlay, OwnRows, Reader, RowWait, SpilledIter, SpilledRows, Transaction,
-    TransactionState,
+    TransactionState, Unchanged,
 };
 pub use walk::MemoryColumns;
 pub use write::{Answer, Commit, Decide, Decision, Read, ReadAhead, WriteOp};

@@ -131,6 +131,7 @@ impl Engine {
             latches: Latches::new(),
             next_memtable,
             ceiling: Mutex::new(()),
+            next_row_id: AtomicU64::new(last.next().0),
             background: Arc::<Background>::default(),
             counters: Counters::default(),
             history: Mutex::new(history),

@@ -7,8 +7,8 @@ mod common;
 use common::transactions::own;
 use common::*;
 use oribi_engine::{
-    Alteration, Author, CatalogChange, Commit, Decision, Engine, InTransaction, Read, ReadAhead, RowVersion,
-    Table, Transaction, WriteOp,
+    Alteration, Author, CatalogChange, Commit, DRAFT, Decision, Engine, InTransaction, Read, ReadAhead,
+    RowVersion, Table, Transaction, WriteOp,
 };
 use oribi_env::Env;
 use oribi_sim::{SimClock, SimFiles};
@@ -274,6 +274,57 @@ fn stops_at_any_point(stop: impl Fn(&SimFiles, u64) -> SimFiles) {
         at += 1;
     }
     assert_eq!(seen, [true; 2]);
+}
+
+/// `t` is made anew, in a table that takes its place.
+fn rewrite(engine: &Arc<Engine>) -> Result<Commit> {
+    let t = engine.table("public", "t")?;
+    let made_from = Arc::new(engine.as_it_is(&t));
+    let mut draft = definition("draft", 1, Durability::Sync);
+    draft.options.attributes.insert(DRAFT.into(), "t".into());
+    let draft = engine.create_table(draft)?;
+    let copied = put(engine, &draft, 1, "copied")?;
+    engine.change(&CatalogChange::Replace { table: t, by: draft, made_from })?;
+    Ok(copied)
+}
+
+#[test]
+fn a_table_takes_the_place_of_another_whole_or_not_at_all() {
+    let (mut seen, mut at) = ([false; 2], 1);
+    loop {
+        let (files, clock) = (SimFiles::new(), Arc::new(SimClock::new()));
+        let engine = prepare(&sim_env(&files, &clock));
+        files.stop_at(files.changes() + at);
+        let acknowledged = rewrite(&engine).is_ok();
+        drop(engine);
+        let engine = reopened(&files.crash(at));
+        let names: Vec<String> = everything(&engine).into_iter().map(|(name, ..)| name).collect();
+        assert_eq!(names, ["emptied", "gone", "t"], "a draft is gone");
+        let rows = scan_now(&engine, &engine.table("public", "t").unwrap());
+        let is_copy = rows == model(&[(1, "copied")]);
+        assert!(is_copy || !acknowledged && rows == model(&[(1, "filed"), (2, "remembered")]), "{rows:?}");
+        seen[usize::from(is_copy)] = true;
+        if acknowledged {
+            break;
+        }
+        at += 1;
+    }
+    assert_eq!(seen, [true; 2]);
+}
+
+#[test]
+fn rows_that_come_while_a_table_is_made_from_others_are_not_lost() {
+    let (files, clock) = (SimFiles::new(), Arc::new(SimClock::new()));
+    let engine = prepare(&sim_env(&files, &clock));
+    let t = engine.table("public", "t").unwrap();
+    let made_from = Arc::new(engine.as_it_is(&t));
+    let draft = engine.create_table(definition("draft", 1, Durability::Sync)).unwrap();
+    put(&engine, &t, 3, "theirs").unwrap();
+    let replace = CatalogChange::Replace { table: t.clone(), by: draft, made_from };
+    assert_eq!(engine.change(&replace).unwrap_err().kind(), ErrorKind::Conflict);
+    put(&engine, &t, 4, "later").unwrap();
+    let theirs = model(&[(1, "filed"), (2, "remembered"), (3, "theirs"), (4, "later")]);
+    assert_eq!(scan_now(&engine, &engine.table("public", "t").unwrap()), theirs);
 }
 
 #[test]

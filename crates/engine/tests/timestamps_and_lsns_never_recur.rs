@@ -52,6 +52,42 @@ fn timestamps_and_lsns_ascend_over_crashes_and_clocks_set_back() {
     });
 }
 
+/// Numbers of rows of tables without a primary key.
+#[test]
+fn row_ids_ascend_over_crashes_and_clocks_set_back() {
+    seeds(20, |seed| {
+        let mut rng = Rng::new(seed);
+        let clock = Arc::new(SimClock::new());
+        let mut files = SimFiles::new();
+        let mut next = i64::MIN;
+        for round in 0..5 {
+            let (engine, table) = open_t(&files, &clock);
+            for _ in 0..rng.below(10) {
+                // At times of more rows than a second has timestamps.
+                let count = 1 + rng.below(if rng.below(4) == 0 { 1 << 34 } else { 1000 });
+                let waits = rng.below(2) == 0;
+                match engine.row_ids(count, waits) {
+                    Ok(first) => {
+                        assert!(first >= next, "{first} after {next}");
+                        next = first + count as i64;
+                    }
+                    Err(error) => assert!(!waits, "{error}"),
+                }
+                match rng.below(6) {
+                    0 => clock.jump(-(rng.below(3_600_000_000) as i64)),
+                    1 => clock.advance(rng.below(50_000_000)),
+                    2 => drop(put(&engine, &table, 1, "v").unwrap()),
+                    _ => {}
+                }
+            }
+            if rng.below(3) == 0 {
+                engine.close().unwrap();
+            }
+            files = files.crash(seed * 7 + round);
+        }
+    });
+}
+
 #[test]
 fn many_timestamps_within_a_standing_clock_stay_below_the_ceiling() {
     let (files, clock) = (SimFiles::new(), Arc::new(SimClock::new()));

@@ -1,16 +1,17 @@
 //! `ALTER TABLE`: changes of a table that exists, all or none.
 
-use crate::ddl::{change, check_column_count, column_spec, default_value};
+use crate::ddl::{change_all, check_column_count, column_spec, default_value};
 use crate::dml::{self, Run, qualified};
 use crate::error::{invalid, unsupported};
 use crate::options;
+use crate::sequences;
 use crate::syntax::fold;
 use datafusion::sql::sqlparser::ast::{
     AlterColumnOperation, AlterTableOperation, ColumnDef, Ident, RenameTableNameKind, SqlOption,
 };
-use oribi_engine::{Alteration, CatalogChange, Table};
+use oribi_engine::{Alteration, CatalogChange, Engine, Table};
 use oribi_session::sql::{SqlError, SqlSession};
-use oribi_types::schema::ColumnSpec;
+use oribi_types::schema::{ColumnSpec, Generated, OfSequence};
 use oribi_types::{ErrorKind, Schema};
 use std::sync::Arc;
 
@@ -23,15 +24,26 @@ pub(crate) async fn alter(
     table: Arc<Table>,
     operations: &[AlterTableOperation],
 ) -> Result<(), SqlError> {
-    let altered = Altered { session: run.session, table: &table, schema: table.schema() };
+    let engine = run.query.engine();
+    let altered = Altered { session: run.session, engine, table: &table, schema: table.schema() };
     let planned = operations.iter().map(|operation| altered.plan(operation));
     let changes: Vec<Alteration> = planned.filter_map(Result::transpose).collect::<Result<_, _>>()?;
     if changes.is_empty() {
         return Ok(());
     }
     let (schema, name) = (table.schema_name().to_owned(), table.name().to_owned());
-    let altered = change(run, CatalogChange::AlterTable { schema, name, changes }).await;
-    altered.map(|_| ()).map_err(|e| match e.kind() {
+    let catalog = run.session.catalog(run.query.engine());
+    let dropped = changes.iter().flat_map(|change| match change {
+        Alteration::DropColumn(column) => sequences::owned_by(&catalog, &table, Some(column)),
+        _ => Vec::new(),
+    });
+    let dropped: Vec<_> = dropped.collect();
+    let mut all = vec![CatalogChange::AlterTable { schema, name, changes }];
+    all.extend(dropped.into_iter().map(|sequence| CatalogChange::DropTable {
+        schema: sequence.schema_name().to_owned(),
+        name: sequence.name().to_owned(),
+    }));
+    change_all(run, all).await.map_err(|e| match e.kind() {
         ErrorKind::AlreadyExists => SqlError::from(e).with_sqlstate("42P07"),
         ErrorKind::NotFound => SqlError::from(e).with_sqlstate("42P01"),
         ErrorKind::Invalid => SqlError::from(e).with_sqlstate("42P16"),
@@ -42,6 +54,7 @@ pub(crate) async fn alter(
 /// The table to alter, as it is.
 struct Altered<'a> {
     session: &'a SqlSession,
+    engine: &'a Engine,
     table: &'a Table,
     schema: Arc<Schema>,
 }
@@ -82,7 +95,11 @@ impl Altered<'_> {
         definition: &ColumnDef,
         if_not_exists: bool,
     ) -> Result<Option<Alteration>, SqlError> {
-        let (spec, in_key) = column_spec(definition)?;
+        let (definition, wanted) = sequences::take(definition)?;
+        if wanted.is_some() {
+            return Err(unsupported("adding a column that has its values from a sequence"));
+        }
+        let (spec, in_key) = column_spec(&definition)?;
         if in_key {
             return Err(unsupported("adding a column to the primary key"));
         }
@@ -99,7 +116,7 @@ impl Altered<'_> {
             let message = format!("column \"{column}\" of relation \"{table}\" would contain null values");
             return Err(invalid("23502", message).with_hint("give it a default"));
         }
-        check_column_count(self.schema.columns().len() + 1)?;
+        check_column_count(self.schema.shown().len() + 1)?;
         Ok(Some(Alteration::AddColumn(spec)))
     }
 
@@ -129,6 +146,17 @@ impl Altered<'_> {
             {
                 return Ok(None);
             }
+            AlterColumnOperation::DropDefault | AlterColumnOperation::SetDefault { .. }
+                if self.schema.columns()[position].sequence().is_some_and(|of| of.identity.is_some()) =>
+            {
+                let table = self.table.name();
+                let message = format!("column \"{column}\" of relation \"{table}\" is an identity column");
+                return Err(invalid("42601", message));
+            }
+            AlterColumnOperation::SetDefault { value } if sequences::taken_from(value)?.is_some() => {
+                let name = sequences::taken_from(value)?.unwrap_or_default();
+                return self.set_sequence(column, position, name).map(Some);
+            }
             AlterColumnOperation::DropDefault => None,
             AlterColumnOperation::SetDefault { value } => {
                 let spec = ColumnSpec::new(&column, self.schema.columns()[position].column_type);
@@ -137,6 +165,18 @@ impl Altered<'_> {
             other => return Err(unsupported(&format!("ALTER COLUMN {other}"))),
         };
         Ok(Some(Alteration::SetDefault { column, default }))
+    }
+
+    /// `SET DEFAULT nextval('…')`.
+    fn set_sequence(&self, column: String, position: usize, name: &str) -> Result<Alteration, SqlError> {
+        if !self.schema.columns()[position].column_type.is_integer() {
+            return Err(unsupported("nextval as the default of a column that is no integer"));
+        }
+        let id = sequences::named(self.session, self.engine, name)?.id();
+        // The column keeps the sequence that is its own.
+        let owned = self.schema.columns()[position].sequence().is_some_and(|of| of.owned && of.id == id);
+        let generated = Some(Generated::Sequence(OfSequence { id, owned, identity: None }));
+        Ok(Alteration::SetGenerated { column, generated })
     }
 
     fn set_options(&self, options: &[SqlOption]) -> Result<Alteration, SqlError> {

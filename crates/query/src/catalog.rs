@@ -52,17 +52,18 @@ pub(crate) fn search_path(session: &SqlSession) -> Vec<String> {
     path
 }
 
-/// The table that `name` means in `schema`, or in the session's search path.
+/// The table that `name`, which is no sequence, means in `schema`, or in the session's search path.
 pub(crate) fn find_table<'c>(
     catalog: &'c Catalog,
     session: &SqlSession,
     schema: Option<&str>,
     name: &str,
 ) -> Option<&'c Arc<Table>> {
-    match schema {
+    let found = match schema {
         Some(schema) => catalog.table(schema, name),
         None => search_path(session).iter().find_map(|schema| catalog.table(schema, name)),
-    }
+    };
+    found.filter(|table| table.is_shown())
 }
 
 /// The list of catalogs: one.
@@ -135,16 +136,18 @@ struct Schema {
 #[async_trait]
 impl SchemaProvider for Schema {
     fn table_names(&self) -> Vec<String> {
-        self.view.catalog.tables(&self.schema).map(|t| t.name().to_owned()).collect()
+        let shown = self.view.catalog.tables(&self.schema).filter(|table| table.is_shown());
+        shown.map(|t| t.name().to_owned()).collect()
     }
 
     async fn table(&self, name: &str) -> Result<Option<Arc<dyn TableProvider>>> {
-        let Some(table) = self.view.catalog.table(&self.schema, name) else { return Ok(None) };
+        let table = self.view.catalog.table(&self.schema, name).filter(|table| table.is_shown());
+        let Some(table) = table else { return Ok(None) };
         Ok(Some(Arc::new(OribiTable::new(Arc::clone(table), self.ts))))
     }
 
     fn table_exist(&self, name: &str) -> bool {
-        self.view.catalog.table(&self.schema, name).is_some()
+        self.view.catalog.table(&self.schema, name).is_some_and(|table| table.is_shown())
     }
 }
 

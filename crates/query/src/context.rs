@@ -17,6 +17,7 @@ use crate::planners::Length;
 use crate::provider::{OrderedLimits, StatisticsCache, wire};
 use crate::remembered::Remembered;
 use crate::runtime::QueryRuntime;
+use crate::sequences::Numbers;
 use crate::states::{States, Taken};
 use crate::unread::{Admitted, Unread};
 use arrow::array::RecordBatch;
@@ -79,6 +80,7 @@ pub struct QueryEngine {
     /// Statements that read before they write take turns here.
     writers: Writers,
     advisory: Arc<AdvisoryLocks>,
+    numbers: Numbers,
     cursors: Arc<Suspended<CursorRows>>,
     runtime: Arc<QueryRuntime>,
     unread: Arc<Unread>,
@@ -109,6 +111,7 @@ impl QueryEngine {
             unread,
             writers: Writers::default(),
             advisory: Arc::default(),
+            numbers: Numbers::default(),
             cursors: Suspended::new(),
             runtime,
             states: States::new(base),
@@ -129,6 +132,11 @@ impl QueryEngine {
 
     pub(crate) fn advisory(&self) -> &Arc<AdvisoryLocks> {
         &self.advisory
+    }
+
+    /// Those of sequences.
+    pub(crate) fn numbers(&self) -> &Numbers {
+        &self.numbers
     }
 
     /// What cursors have to give.

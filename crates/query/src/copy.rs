@@ -119,7 +119,7 @@ impl CopySink for Incoming {
 fn copy_in(table: Arc<Table>, columns: &[Ident]) -> Result<Action, SqlError> {
     let schema = table.schema();
     let positions: Vec<usize> = if columns.is_empty() {
-        let all = schema.columns().iter().enumerate();
+        let all = schema.shown().iter().enumerate();
         all.filter(|(_, c)| c.source != ColumnSource::CommitTimestamp).map(|(i, _)| i).collect()
     } else {
         columns.iter().map(|ident| dml::column(&table, &schema, ident)).collect::<Result<_, _>>()?
@@ -216,7 +216,8 @@ impl Given {
             CopyOption::Quote(c) => self.quote = Some(byte(*c, "quote")?),
             CopyOption::Escape(c) => self.escape = Some(byte(*c, "escape")?),
             CopyOption::Encoding(name) if matches!(name.to_lowercase().as_str(), "utf8" | "utf-8") => {}
-            CopyOption::Freeze(false) => {}
+            // Rows are as frozen as they will ever be.
+            CopyOption::Freeze(_) => {}
             other => return Err(unsupported(&format!("COPY option {other}"))),
         }
         Ok(())

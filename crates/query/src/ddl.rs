@@ -5,6 +5,7 @@
 //! before it changes the first. `CREATE TABLE … AS` by itself creates, fills, and drops the table again if filling fails or is
 //! cancelled; others see the table meanwhile, and a process killed in between leaves it empty.
 
+use crate::add_key::AddKey;
 use crate::alter;
 use crate::catalog::find_table;
 use crate::context::QueryEngine;
@@ -14,15 +15,18 @@ use crate::dml::{
 use crate::error::{invalid, unsupported};
 use crate::options::{self, Options};
 use crate::partitions::{self, PartitionClause};
+use crate::sequences::{self, Origin, Wanted};
 use crate::syntax::{Parsed, fold};
+use crate::upkeep::Upkeep;
 use datafusion::sql::sqlparser::ast::{
     AlterTable, AlterTableOperation, ColumnDef, ColumnOption, CreateTable, CreateTableOptions, Expr,
     IndexColumn, ObjectName, ObjectType, SchemaName, Statement, TableConstraint, Truncate,
+    TruncateIdentityOption,
 };
 use futures::StreamExt;
-use oribi_engine::{CatalogChange, DEFAULT_BUCKET, Engine, Table};
+use oribi_engine::{CatalogChange, DEFAULT_BUCKET, Engine, Table, Transaction};
 use oribi_session::sql::{Outcome, SqlError, SqlSession, TransactionStatus};
-use oribi_types::schema::ColumnSpec;
+use oribi_types::schema::{ColumnSpec, Generated, OfSequence};
 use oribi_types::{
     Column, ColumnSource, ColumnType, Error, ErrorKind, Schema, TableDefinition, TableOptions, Value,
 };
@@ -49,16 +53,26 @@ pub(crate) enum Ddl {
         names: Vec<ObjectName>,
         if_exists: bool,
     },
+    CreateSequence(sequences::Create),
+    DropSequences {
+        names: Vec<ObjectName>,
+        if_exists: bool,
+    },
     AlterTable {
         name: ObjectName,
         if_exists: bool,
         changes: Vec<AlterTableOperation>,
         partition: Option<PartitionClause>,
     },
+    /// `ALTER TABLE … ADD PRIMARY KEY`.
+    AddKey(AddKey),
     Truncate {
         names: Vec<ObjectName>,
         if_exists: bool,
+        /// The tables' sequences begin anew.
+        restarts: bool,
     },
+    Upkeep(Upkeep),
 }
 
 impl Ddl {
@@ -71,6 +85,9 @@ impl Ddl {
         parsed: &Parsed,
         types: &mut ParameterTypes,
     ) -> Result<Option<Self>, SqlError> {
+        if let Some(upkeep) = &parsed.upkeep {
+            return Ok(Some(Ddl::Upkeep(upkeep.clone())));
+        }
         Ok(Some(match &parsed.statement {
             Statement::CreateSchema { schema_name: SchemaName::Simple(name), if_not_exists, .. } => {
                 Ddl::CreateSchema { name: schema_name(name)?, if_not_exists: *if_not_exists }
@@ -89,18 +106,31 @@ impl Ddl {
             Statement::Drop { object_type: ObjectType::Table, names, if_exists, .. } => {
                 Ddl::DropTables { names: names.clone(), if_exists: *if_exists }
             }
+            Statement::CreateSequence { .. } => {
+                return Ok(sequences::Create::plan(&parsed.statement)?.map(Ddl::CreateSequence));
+            }
+            Statement::Drop { object_type: ObjectType::Sequence, names, if_exists, cascade, .. } => {
+                if *cascade {
+                    return Err(unsupported("DROP SEQUENCE … CASCADE"));
+                }
+                Ddl::DropSequences { names: names.clone(), if_exists: *if_exists }
+            }
             Statement::Drop { object_type: ObjectType::Schema, names, if_exists, cascade, .. } => {
                 let names = names.iter().map(schema_name).collect::<Result<_, _>>()?;
                 Ddl::DropSchemas { names, if_exists: *if_exists, cascade: *cascade }
             }
             Statement::AlterTable(AlterTable { name, if_exists, operations, .. }) => {
+                if let Some(added) = AddKey::plan(scope, name, *if_exists, operations, types).await? {
+                    return Ok(Some(Ddl::AddKey(added)));
+                }
                 let (name, changes) = (name.clone(), operations.clone());
                 let partition = parsed.partition.clone();
                 Ddl::AlterTable { name, if_exists: *if_exists, changes, partition }
             }
-            Statement::Truncate(Truncate { table_names, if_exists, partitions: None, .. }) => {
+            Statement::Truncate(Truncate { table_names, if_exists, partitions: None, identity, .. }) => {
                 let names = table_names.iter().map(|t| t.name.clone()).collect();
-                Ddl::Truncate { names, if_exists: *if_exists }
+                let restarts = matches!(identity, Some(TruncateIdentityOption::Restart));
+                Ddl::Truncate { names, if_exists: *if_exists, restarts }
             }
             _ => return Ok(None),
         }))
@@ -111,7 +141,7 @@ impl Ddl {
         let Run { session, query, .. } = run;
         match self {
             // Of a series: it may be of any size.
-            Ddl::CreateTable { query: Some(_), .. } => session.modes().implicit,
+            Ddl::CreateTable { query: Some(_), .. } | Ddl::AddKey(_) => session.modes().implicit,
             Ddl::AlterTable { partition, .. } => partition.is_some(),
             Ddl::Truncate { names, .. } => names.iter().any(|name| {
                 let (schema, name) = qualified(name).unwrap_or_default();
@@ -131,7 +161,10 @@ impl Ddl {
             Ddl::CreateTable { query: None, .. } => "CREATE TABLE",
             Ddl::CreateTable { .. } => return None,
             Ddl::DropTables { .. } => "DROP TABLE",
-            Ddl::AlterTable { .. } => "ALTER TABLE",
+            Ddl::CreateSequence(_) => "CREATE SEQUENCE",
+            Ddl::DropSequences { .. } => "DROP SEQUENCE",
+            Ddl::AlterTable { .. } | Ddl::AddKey(_) => "ALTER TABLE",
+            Ddl::Upkeep(upkeep) => upkeep.tag(),
             Ddl::Truncate { .. } => "TRUNCATE TABLE",
         })
     }
@@ -150,10 +183,19 @@ impl Ddl {
             }
             Ddl::DropTables { names, if_exists } => {
                 let tables = all_existing(run, names, *if_exists)?;
+                let catalog = run.session.catalog(run.query.engine());
                 for table in tables {
-                    let (schema, name) = (table.schema_name().to_owned(), table.name().to_owned());
-                    change(run, CatalogChange::DropTable { schema, name }).await?;
+                    let sequences = sequences::owned_by(&catalog, &table, None);
+                    let dropped = [table].into_iter().chain(sequences).map(|table| {
+                        let (schema, name) = (table.schema_name().to_owned(), table.name().to_owned());
+                        CatalogChange::DropTable { schema, name }
+                    });
+                    change_all(run, dropped.collect()).await?;
                 }
+            }
+            Ddl::CreateSequence(create) => create.execute(run).await?,
+            Ddl::DropSequences { names, if_exists } => {
+                sequences::drop_all(run, names, *if_exists).await?;
             }
             Ddl::AlterTable { name, if_exists, changes, partition } => {
                 if let Some(table) = existing(run, name, *if_exists)? {
@@ -166,8 +208,13 @@ impl Ddl {
                     }
                 }
             }
-            Ddl::Truncate { names, if_exists } => {
+            Ddl::AddKey(added) => added.execute(run).await?,
+            Ddl::Upkeep(upkeep) => upkeep.execute(run)?,
+            Ddl::Truncate { names, if_exists, restarts } => {
                 let tables = all_existing(run, names, *if_exists)?;
+                if *restarts {
+                    sequences::restart_all(run, &tables).await?;
+                }
                 for table in tables {
                     change(run, CatalogChange::Truncate(table)).await?;
                 }
@@ -183,6 +230,29 @@ pub(crate) async fn change(run: Run<'_>, change: CatalogChange) -> Result<Option
         TransactionStatus::Idle => blocking(run.query, move |engine| engine.change(&change)).await,
         _ => run.session.begin_transaction(run.query.engine()).change(&change),
     }
+}
+
+/// As [`change`], by several changes: all or none.
+pub(crate) async fn change_all(run: Run<'_>, mut changes: Vec<CatalogChange>) -> Result<(), Error> {
+    match (run.session.transaction(), changes.len()) {
+        (_, 0) => Ok(()),
+        (_, 1) => change(run, changes.remove(0)).await.map(|_| ()),
+        (TransactionStatus::Idle, _) => {
+            let transaction = run.query.engine().begin();
+            changes.iter().try_for_each(|change| transaction.change(change).map(|_| ()))?;
+            commit(run, &transaction).await
+        }
+        _ => {
+            let transaction = run.session.begin_transaction(run.query.engine());
+            changes.iter().try_for_each(|change| transaction.change(change).map(|_| ()))
+        }
+    }
+}
+
+/// Has everybody see what a statement outside of a block has changed.
+async fn commit(run: Run<'_>, transaction: &Arc<Transaction>) -> Result<(), Error> {
+    let committing = transaction.into_commit();
+    blocking(run.query, move |engine| engine.commit_with_catalog(&committing)).await.map(|_| ())
 }
 
 /// Changes the engine's catalog on a thread that may wait for the disk.
@@ -274,10 +344,14 @@ async fn create_table(
     query: Option<&SourceQuery>,
 ) -> Result<String, SqlError> {
     let engine = run.query.engine();
-    let definition = define(run.session, engine, create, partition, query)?;
+    let (definition, wanted) = define(run.session, engine, create, partition, query)?;
     let name = definition.name.clone();
     let schema_name = definition.schema_name.clone();
-    let created = match change(run, CatalogChange::CreateTable(definition)).await {
+    let created = match wanted.is_empty() {
+        true => change(run, CatalogChange::CreateTable(definition)).await,
+        false => create_with_sequences(run, definition, &wanted).await?,
+    };
+    let created = match created {
         Err(e) if e.kind() == ErrorKind::AlreadyExists && create.if_not_exists => {
             run.session.warn(format!("relation \"{name}\" already exists, skipping"));
             return Ok("CREATE TABLE".to_owned());
@@ -296,7 +370,7 @@ async fn create_table(
     if run.session.transaction() != TransactionStatus::Idle {
         return Ok(format!("SELECT {}", fill(run, &table, query).await?));
     }
-    let unfilled = Unfilled { query: Arc::clone(run.query), table: Some(Arc::clone(&table)) };
+    let unfilled = Unfilled::new(run.query, &table);
     match fill(run, &table, query).await {
         Ok(rows) => {
             unfilled.keep();
@@ -309,18 +383,60 @@ async fn create_table(
     }
 }
 
-/// The table of a `CREATE TABLE … AS` that is not filled yet; dropped together with this.
-struct Unfilled {
+/// Creates a table with the sequences that its columns want: all or none. What is refused of the table itself is told as [`change`] does.
+async fn create_with_sequences(
+    run: Run<'_>,
+    mut definition: TableDefinition,
+    wanted: &[Wanted],
+) -> Result<Result<Option<Arc<Table>>, Error>, SqlError> {
+    let engine = run.query.engine();
+    let is_alone = run.session.transaction() == TransactionStatus::Idle;
+    let transaction = if is_alone { engine.begin() } else { run.session.begin_transaction(engine) };
+    if transaction.catalog().table(&definition.schema_name, &definition.name).is_some() {
+        let message = format!("table \"{}\" already exists", definition.name);
+        return Ok(Err(Error::already_exists(message)));
+    }
+    for Wanted { column, origin } in wanted {
+        let of = match origin {
+            Origin::Named(name) => {
+                let id = sequences::named(run.session, engine, name)?.id();
+                OfSequence { id, owned: false, identity: None }
+            }
+            Origin::New { rules, identity } => {
+                let name = sequences::free_name(&transaction.catalog(), &definition, column);
+                let sequence = sequences::definition(&definition.schema_name, &name, *rules);
+                match transaction.change(&CatalogChange::CreateTable(sequence)) {
+                    Ok(Some(made)) => OfSequence { id: made.id(), owned: true, identity: *identity },
+                    Ok(None) => return Err(SqlError::new(ErrorKind::Internal, "no sequence was created")),
+                    Err(error) => return Ok(Err(error)),
+                }
+            }
+        };
+        definition.schema = definition.schema.with_generated(column, Some(Generated::Sequence(of)))?;
+    }
+    let created = transaction.change(&CatalogChange::CreateTable(definition));
+    if is_alone && created.is_ok() {
+        commit(run, &transaction).await?;
+    }
+    Ok(created)
+}
+
+/// A table that is not filled yet, of a `CREATE TABLE … AS` or the like; dropped together with this.
+pub(crate) struct Unfilled {
     query: Arc<QueryEngine>,
     table: Option<Arc<Table>>,
 }
 
 impl Unfilled {
-    fn keep(mut self) {
+    pub(crate) fn new(query: &Arc<QueryEngine>, table: &Arc<Table>) -> Self {
+        Unfilled { query: Arc::clone(query), table: Some(Arc::clone(table)) }
+    }
+
+    pub(crate) fn keep(mut self) {
         self.table = None;
     }
 
-    async fn undo(mut self) -> Result<(), Error> {
+    pub(crate) async fn undo(mut self) -> Result<(), Error> {
         match self.table.take() {
             Some(table) => blocking(&self.query, move |engine| drop_same(engine, &table)).await,
             None => Ok(()),
@@ -350,9 +466,9 @@ fn drop_same(engine: &Engine, table: &Table) -> Result<(), Error> {
 }
 
 /// Inserts the rows of `query` into a table of its columns.
-async fn fill(run: Run<'_>, table: &Arc<Table>, query: &SourceQuery) -> Result<u64, SqlError> {
+pub(crate) async fn fill(run: Run<'_>, table: &Arc<Table>, query: &SourceQuery) -> Result<u64, SqlError> {
     let schema = table.schema();
-    let positions: Vec<usize> = (0..schema.columns().len()).collect();
+    let positions: Vec<usize> = (0..schema.shown().len()).collect();
     let mut sink = RowSink::new(run.destination(), table, &schema, &positions);
     let mut batches = query.run(run).await?;
     while let Some(batch) = batches.next().await {
@@ -367,16 +483,18 @@ fn define(
     create: &CreateTable,
     partition: Option<&PartitionClause>,
     query: Option<&SourceQuery>,
-) -> Result<TableDefinition, SqlError> {
+) -> Result<(TableDefinition, Vec<Wanted>), SqlError> {
     let (schema_name, name) = dml::new_table_name(session, engine, &create.name)?;
     let options = match &create.table_options {
         CreateTableOptions::None => Options::default(),
         CreateTableOptions::With(options) => options::parse(options)?,
         other => return Err(unsupported(&other.to_string())),
     };
+    let taken = create.columns.iter().map(sequences::take).collect::<Result<Vec<_>, _>>()?;
+    let (definitions, wanted): (Vec<ColumnDef>, Vec<Option<Wanted>>) = taken.into_iter().unzip();
     let (columns, mut key) = match query {
         Some(query) => (columns_of(query)?, Vec::new()),
-        None => columns_defined(&create.columns)?,
+        None => columns_defined(&definitions)?,
     };
     check_column_count(columns.len())?;
     for constraint in &create.constraints {
@@ -388,10 +506,6 @@ fn define(
     if let Some(columns) = &options.primary_key {
         extend_key(&mut key, columns.clone())?;
     }
-    if key.is_empty() {
-        return Err(invalid("42P16", format!("table \"{name}\" needs a primary key"))
-            .with_hint("add PRIMARY KEY (column, …)"));
-    }
     let key_names: Vec<&str> = key.iter().map(String::as_str).collect();
     if let Some(missing) = key.iter().find(|k| !columns.iter().any(|c| c.name == **k)) {
         return Err(invalid("42703", format!("column \"{missing}\" named in key does not exist")));
@@ -401,10 +515,18 @@ fn define(
             return Err(invalid("42701", format!("column \"{}\" specified more than once", column.name)));
         }
     }
-    let schema = Schema::new(columns, &key_names).map_err(|e| SqlError::from(e).with_sqlstate("42P16"))?;
+    let schema = match key_names.as_slice() {
+        [] if partition.is_some() => {
+            return Err(unsupported("PARTITION BY of a table without a primary key"));
+        }
+        [] => Schema::without_key(columns),
+        key => Schema::new(columns, key),
+    };
+    let schema = schema.map_err(|e| SqlError::from(e).with_sqlstate("42P16"))?;
     let partitioning = partitions::define(&schema, partition)?;
     let options = options.table_options(&schema, TableOptions::new(engine.options().durability))?;
-    Ok(TableDefinition { schema_name, name, schema, partitioning, options })
+    let wanted = wanted.into_iter().flatten().collect();
+    Ok((TableDefinition { schema_name, name, schema, partitioning, options }, wanted))
 }
 
 /// The most columns of a table that SQL makes, as PostgreSQL has it. Other doors may make tables with more.
@@ -472,6 +594,7 @@ pub(crate) fn pseudo_column(name: &str, column_type: ColumnType) -> Column {
         default: None,
         missing: None,
         source: ColumnSource::Slot(0),
+        generated: None,
         attributes: Default::default(),
     }
 }
@@ -486,7 +609,7 @@ fn columns_of(query: &SourceQuery) -> Result<Vec<ColumnSpec>, SqlError> {
     query.schema().fields().iter().map(column).collect()
 }
 
-fn key_column(column: &IndexColumn) -> Result<String, SqlError> {
+pub(crate) fn key_column(column: &IndexColumn) -> Result<String, SqlError> {
     match &column.column.expr {
         Expr::Identifier(ident) => Ok(fold(ident)),
         other => Err(unsupported(&format!("primary key over {other}"))),

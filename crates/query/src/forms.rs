@@ -30,6 +30,7 @@ pub(crate) fn rewrite(tokens: &mut Vec<TokenWithSpan>) -> Result<(), (SqlError, 
     if moves || matches!(seen.first(), Some(Word(K::FETCH))) {
         return write_fetch(tokens, &code, &seen, moves);
     }
+    let is_copy = matches!(seen.first(), Some(Word(K::COPY)));
     let mut tables = Vec::new();
     for n in 0..seen.len() {
         let superfluous = match &seen[n..] {
@@ -38,6 +39,11 @@ pub(crate) fn rewrite(tokens: &mut Vec<TokenWithSpan>) -> Result<(), (SqlError, 
             }
             [Word(K::TRIM), Open, Word(K::FROM), ..] => n + 2..n + 3,
             [Word(K::BETWEEN), Word(K::ASYMMETRIC), ..] => n + 1..n + 2,
+            // As pgbench writes it.
+            [Word(K::FREEZE), Word(is @ (K::ON | K::OFF)), ..] if is_copy => {
+                tokens[code[n + 1]].token = Token::make_keyword(if *is == K::ON { "TRUE" } else { "FALSE" });
+                continue;
+            }
             // Rows are locked as a whole.
             [Word(K::FOR), Word(K::NO), Word(K::KEY), Word(K::UPDATE), ..] => n + 1..n + 3,
             [Word(K::FOR), Word(K::KEY), Word(K::SHARE), ..] => n + 1..n + 2,

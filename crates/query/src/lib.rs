@@ -5,6 +5,7 @@
 //! yield to the serving threads ([`runtime`]), within the memory that the engine has left ([`memory`]). Key lookups never
 //! come this far: they are recognised from the syntax tree and answered by the engine directly ([`point`]).
 
+mod add_key;
 mod advisory;
 mod alter;
 mod block;
@@ -44,6 +45,7 @@ mod provider;
 mod reference;
 mod remembered;
 mod runtime;
+mod sequences;
 mod settings;
 mod shape;
 mod statement;
@@ -52,6 +54,7 @@ mod syntax;
 mod table_names;
 mod timeout;
 mod unread;
+mod upkeep;
 
 pub use context::{QueryEngine, QueryOptions};
 pub use point::PointRead;

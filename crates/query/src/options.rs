@@ -35,6 +35,11 @@ pub(crate) fn parse(options: &[SqlOption]) -> Result<Options, SqlError> {
             "ttl" => parsed.ttl_ms = Some(Some(millis(&text).filter(|ms| *ms > 0).ok_or_else(malformed)?)),
             "expires_at" if text == "none" => parsed.expires_at = Some(None),
             "expires_at" => parsed.expires_at = Some(Some(text)),
+            // Of PostgreSQL's pages, which there are none of.
+            "fillfactor" => {
+                let percent = text.parse::<u8>().ok();
+                percent.filter(|percent| (10..=100).contains(percent)).ok_or_else(malformed)?;
+            }
             "primary_key" => {
                 let columns = text.split(',').map(|column| column.trim().to_owned());
                 parsed.primary_key = Some(columns.filter(|column| !column.is_empty()).collect());
@@ -62,7 +67,7 @@ impl Options {
             None => current.expires_at,
             Some(None) => None,
             Some(Some(name)) => {
-                let column = schema.columns().iter().find(|c| c.name == *name);
+                let column = schema.shown().iter().find(|c| c.name == *name);
                 let fits = |c: &&oribi_types::Column| {
                     c.column_type == ColumnType::Timestamp
                         && c.nullable

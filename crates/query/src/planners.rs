@@ -77,7 +77,7 @@ impl Length {
             relations += 1;
             let Ok((schema, table)) = qualified(name) else { return ControlFlow::<()>::Continue(()) };
             let table = find_table(&view.catalog, &view.session, schema.as_deref(), &table);
-            columns += table.map_or(0, |table| table.schema().columns().len());
+            columns += table.map_or(0, |table| table.schema().shown().len());
             ControlFlow::Continue(())
         });
         if relations == 0 && sql.len() <= CONSTANT_BYTES_MAX {

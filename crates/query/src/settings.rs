@@ -161,6 +161,8 @@ pub(crate) enum Control {
     Release(Release),
     /// Accepted, and nothing to do.
     Nothing(&'static str),
+    /// `DISCARD SEQUENCES`.
+    ForgetNumbers,
 }
 
 impl Control {
@@ -189,6 +191,7 @@ impl Control {
             Statement::ReleaseSavepoint { name } => Control::ReleaseSavepoint(fold(name)),
             Statement::Discard { object_type } => match object_type {
                 ast::DiscardObject::ALL => Control::Release(Release::Everything),
+                ast::DiscardObject::SEQUENCES => Control::ForgetNumbers,
                 _ => Control::Nothing("DISCARD"),
             },
             Statement::Close { cursor: ast::CloseCursor::All } => Control::Close(None),
@@ -286,10 +289,15 @@ impl Control {
                 reset_all(session);
                 session.cursors().close_all();
                 session.unlock_advisory();
+                session.forget_drawn();
                 Ok(done("DISCARD ALL"))
             }
             Control::Close(name) => Ok(done(cursor::close(session, name.as_deref())?)),
             Control::Release(_) => Ok(done("DEALLOCATE")),
+            Control::ForgetNumbers => {
+                session.forget_drawn();
+                Ok(done("DISCARD SEQUENCES"))
+            }
             Control::Nothing(tag) => Ok(done(tag)),
         }
     }

@@ -16,6 +16,7 @@ use crate::explain::{Explain, ExplainOptions};
 use crate::partitions::ShowTable;
 use crate::planners::Length;
 use crate::point::PointRead;
+use crate::sequences;
 use crate::settings::{self, Control};
 use crate::shape::{Literal, Shape};
 use crate::syntax::{self, Parsed};
@@ -250,6 +251,7 @@ enum Plan {
     Declare(Declare),
     Fetch(Fetch),
     Advisory(Advisory),
+    Sequences(sequences::Calls),
     Show(ShowTable),
     Control(Control),
 }
@@ -273,6 +275,11 @@ async fn plan(
         Plan::Ddl(Arc::new(ddl))
     } else if let Some(advisory) = Advisory::plan(&parsed.statement, &mut types)? {
         Plan::Advisory(advisory)
+    } else if let Some(calls) = sequences::Calls::plan(scope, &parsed.statement, &mut types).await? {
+        if let Some(what) = calls.writes() {
+            block::admit_work(session, Some(what))?;
+        }
+        Plan::Sequences(calls)
     } else if let Some(fetch) = Fetch::plan(session, &parsed.statement)? {
         Plan::Fetch(fetch)
     } else if let Some(declare) = Declare::plan(scope, &parsed.statement, &mut types).await? {
@@ -396,6 +403,7 @@ impl Plan {
             Plan::Ddl(_) | Plan::Declare(_) => None,
             Plan::Fetch(fetch) => fetch.columns(),
             Plan::Advisory(advisory) => Some(advisory.columns()),
+            Plan::Sequences(calls) => Some(calls.columns()),
             Plan::Show(show) => Some(show.columns()),
             Plan::Control(control) => control.columns(),
         }
@@ -407,6 +415,7 @@ impl Plan {
             Plan::Query(query) => Some(query),
             Plan::Locking(query) => Some(query.query()),
             Plan::Declare(declare) => Some(declare.query()),
+            Plan::Sequences(calls) => Some(calls.query()),
             Plan::Insert(insert) => insert.query(),
             Plan::Update(update) => update.query(),
             Plan::Delete(delete) => delete.query(),
@@ -419,6 +428,7 @@ impl Plan {
         match self {
             Plan::Query(_) | Plan::Point(_) | Plan::Explain(_) | Plan::Show(_) | Plan::Control(_) => None,
             Plan::Declare(_) | Plan::Fetch(_) | Plan::Advisory(_) => None,
+            Plan::Sequences(calls) => calls.writes(),
             Plan::Copy(copy) => copy.writes().then_some("COPY FROM"),
             Plan::Locking(_) => Some("SELECT FOR UPDATE"),
             Plan::Insert(_) => Some("INSERT"),
@@ -430,7 +440,7 @@ impl Plan {
 
     fn point_write(&self, query: &QueryEngine, parameters: &[ColumnType]) -> Option<PointWrite> {
         match self {
-            Plan::Insert(insert) => insert.point(query.engine(), parameters),
+            Plan::Insert(insert) => insert.point(query, parameters),
             Plan::Update(update) => update.point(query.engine(), parameters),
             Plan::Delete(delete) => delete.point(query.engine(), parameters),
             _ => None,
@@ -465,6 +475,7 @@ impl Plan {
             Plan::Declare(declare) => Box::pin(declare.execute(run)).await,
             Plan::Fetch(fetch) => fetch.execute(run).await,
             Plan::Advisory(advisory) => Box::pin(advisory.execute(run)).await,
+            Plan::Sequences(calls) => Box::pin(calls.execute(run)).await,
             Plan::Show(show) => {
                 let batch = show.run(run)?;
                 Ok(Outcome::Rows(Box::pin(stream::iter([Ok(batch)]))))

@@ -10,6 +10,7 @@ use crate::order;
 use crate::partitions::{self, PartitionClause};
 use crate::pg_catalog;
 use crate::precedence::Postgres;
+use crate::upkeep::{self, Upkeep};
 use datafusion::sql::sqlparser::ast::{Ident, Query, Statement, VisitMut, VisitorMut};
 use datafusion::sql::sqlparser::parser::{Parser, ParserError};
 use datafusion::sql::sqlparser::tokenizer::{Location, Token, TokenWithSpan};
@@ -34,6 +35,8 @@ pub struct Parsed {
     pub statement: Statement,
     /// `PARTITION BY …` of a `CREATE TABLE`, the range partition of an `ALTER TABLE`.
     pub partition: Option<PartitionClause>,
+    /// `VACUUM` or `ANALYZE`; the statement says nothing then.
+    pub upkeep: Option<Upkeep>,
 }
 
 /// Where in `script` its statements stand, in bytes; those that are empty or only comments are left out.
@@ -85,6 +88,7 @@ pub fn parse(sql: &str) -> Result<Parsed, SqlError> {
         .and_then(|()| lexical::check_operators(sql, &tokens))
         .and_then(|()| forms::rewrite(&mut tokens))
         .map_err(|(error, token)| error.at(position(sql, tokens[token].span.start)))?;
+    let upkeep = upkeep::take(&mut tokens).map_err(|e| parser_error(e, sql))?;
     limits::open_parentheses(&mut tokens);
     let partition = partitions::take(&mut tokens).map_err(|e| parser_error(e, sql))?;
     let dialect = Postgres::of(tokens.len());
@@ -100,7 +104,7 @@ pub fn parse(sql: &str) -> Result<Parsed, SqlError> {
     if let ControlFlow::Break(error) = statement.visit(&mut Queries) {
         return Err(error);
     }
-    Ok(Parsed { statement, partition })
+    Ok(Parsed { statement, partition, upkeep })
 }
 
 /// Rewrites each query of a statement, what is in it first.

@@ -53,6 +53,14 @@ fn subject() -> Subject {
         };
         engine.create_table(definition).unwrap();
     }
+    let definition = TableDefinition {
+        schema_name: "public".into(),
+        name: "keyless".into(),
+        schema: Schema::without_key(vec![column("n", ColumnType::Int32)]).unwrap(),
+        partitioning: Partitioning::none(),
+        options: TableOptions::new(Durability::Sync),
+    };
+    engine.create_table(definition).unwrap();
     Subject { kv: KeyValue::new(engine.clone(), KvLimits::default()), engine, _dir: dir }
 }
 
@@ -265,4 +273,10 @@ fn a_change_that_an_alter_table_overtakes_is_planned_again() {
     let outcomes = before.apply(&[change(r#"{"total": 3, "note": "gone"}"#)]).unwrap();
     assert!(matches!(&outcomes[0].status, Status::Refused(error) if error.message().contains("note")));
     assert!(matches!(before.apply(&[change(r#"{"total": 4}"#)]).unwrap()[0].status, Status::Done));
+}
+
+#[test]
+fn rows_without_a_primary_key_have_no_path() {
+    let refusal = subject().refusal("public/keyless/1", r#"{"n":1}"#);
+    assert!(refusal.contains("has no primary key"), "{refusal}");
 }

@@ -8,7 +8,7 @@
 //! Read back, a number may also come as a string. Unknown members and members named twice are errors; a member that
 //! is left out takes the column's default; the commit timestamp may be given and is ignored.
 
-use crate::schema::check_value;
+use crate::schema::{Generated, check_value};
 use crate::{Column, ColumnSource, ColumnType, Error, Result, Schema, Timestamp, Value, ValueRef, key, text};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD as BASE64;
@@ -20,7 +20,7 @@ use jiter::{Jiter, JiterError, Peek};
 /// `Corrupt` if the key does not decode.
 pub fn write_row(schema: &Schema, key: &[u8], row: &[u8], ts: Timestamp, out: &mut Vec<u8>) -> Result<()> {
     let key = key::decode_key(schema, key)?;
-    for (i, column) in schema.columns().iter().enumerate() {
+    for (i, column) in schema.shown().iter().enumerate() {
         out.push(if i == 0 { b'{' } else { b',' });
         write_string(&column.name, out);
         out.push(b':');
@@ -114,13 +114,13 @@ pub fn read_members(schema: &Schema, json: &[u8]) -> Result<Vec<Option<Value>>> 
     Ok(members)
 }
 
-/// Fills in the columns that were not given: default, or null. Commit timestamps become null.
+/// Fills in the columns that were not given: default, or null. Commit timestamps and hidden keys become null.
 ///
 /// # Errors
 /// `Invalid`, naming the column, for null where it may not be.
 pub fn complete(schema: &Schema, members: Vec<Option<Value>>) -> Result<Vec<Value>> {
     let fill = |(column, value): (&Column, Option<Value>)| {
-        if column.source == ColumnSource::CommitTimestamp {
+        if column.source == ColumnSource::CommitTimestamp || column.generated == Some(Generated::RowId) {
             return Ok(Value::Null);
         }
         let value = match (value, &column.default) {

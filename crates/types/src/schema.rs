@@ -39,8 +39,52 @@ pub struct Column {
     /// What rows written before the column was added answer.
     pub missing: Option<Value>,
     pub source: ColumnSource,
+    /// What an insert that does not name the column stores, if that is another value each time.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub generated: Option<Generated>,
     #[serde(default, skip_serializing_if = "Attributes::is_empty")]
     pub attributes: Attributes,
+}
+
+/// Where values come from that the database makes, one for each row.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Generated {
+    /// A number that no other row of the table has, or had. The column is the key of a table without a primary key: it stands
+    /// last, and statements do not know it.
+    RowId,
+    /// The next number of a sequence.
+    Sequence(OfSequence),
+}
+
+/// How the numbers of a sequence come into a column.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OfSequence {
+    /// The id of the sequence's table.
+    pub id: u64,
+    /// Whether the sequence goes with the column.
+    pub owned: bool,
+    /// Of a column `GENERATED … AS IDENTITY`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub identity: Option<Identity>,
+}
+
+/// Whether an insert may give the column another value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Identity {
+    Always,
+    ByDefault,
+}
+
+impl Column {
+    /// The sequence that it has its numbers from.
+    pub fn sequence(&self) -> Option<&OfSequence> {
+        match &self.generated {
+            Some(Generated::Sequence(of)) => Some(of),
+            _ => None,
+        }
+    }
 }
 
 /// What a protocol says of a column beyond its type, or of a table, to be told again: nothing else looks at it. Names begin with the
@@ -60,6 +104,8 @@ pub struct Schema {
     /// Positions in `columns` of the key columns, in key order.
     key: Vec<usize>,
     arrow: SchemaRef,
+    /// Of the columns that statements know.
+    shown_arrow: SchemaRef,
 }
 
 #[derive(Clone, Serialize, Deserialize)]
@@ -90,6 +136,7 @@ pub struct ColumnSpec {
     pub column_type: ColumnType,
     pub nullable: bool,
     pub default: Option<Value>,
+    pub generated: Option<Generated>,
     pub attributes: Attributes,
 }
 
@@ -100,6 +147,7 @@ impl ColumnSpec {
             column_type,
             nullable: true,
             default: None,
+            generated: None,
             attributes: Attributes::new(),
         }
     }
@@ -113,6 +161,9 @@ impl ColumnSpec {
 
 /// Name of the hidden column that holds each row's commit timestamp in SSTables.
 pub const TS_COLUMN: &str = "_ts";
+
+/// Name of the hidden column that is the key of a table without a primary key.
+pub const ROW_ID_COLUMN: &str = "_rowid";
 
 /// The most columns of a table: slots are numbered with 16 bits.
 pub const COLUMNS_MAX: usize = 4096;
@@ -157,11 +208,28 @@ impl Schema {
                 default: spec.default,
                 missing: None,
                 source,
+                generated: spec.generated,
                 attributes: spec.attributes,
             });
         }
         let next = built.len() as ColumnId + 1;
         Schema::assemble(built, next, slots)
+    }
+
+    /// A schema of `columns` without a primary key: rows are told apart by a hidden column, [`ROW_ID_COLUMN`], behind them.
+    ///
+    /// # Errors
+    /// As [`new`](Self::new).
+    pub fn without_key(mut columns: Vec<ColumnSpec>) -> Result<Self> {
+        if columns.iter().any(|column| column.name == ROW_ID_COLUMN) {
+            return Err(Error::invalid(format!(
+                "column name \"{ROW_ID_COLUMN}\" is reserved in tables without a primary key"
+            )));
+        }
+        columns.push(ColumnSpec::new(ROW_ID_COLUMN, ColumnType::Int64).not_null());
+        let row_id = columns.last_mut().expect("it was put there");
+        row_id.generated = Some(Generated::RowId);
+        Schema::new(columns, &[ROW_ID_COLUMN])
     }
 
     fn assemble(columns: Vec<Column>, next_column_id: ColumnId, slots: Vec<ColumnType>) -> Result<Self> {
@@ -171,6 +239,10 @@ impl Schema {
         let mut names = HashMap::new();
         let mut key = Vec::new();
         for (i, column) in columns.iter().enumerate() {
+            let is_hidden = column.generated == Some(Generated::RowId);
+            if is_hidden && (i + 1 < columns.len() || column.source != ColumnSource::Key(0)) {
+                return Err(Error::corrupt("a hidden key is not the last column"));
+            }
             if column.name == TS_COLUMN || column.name.is_empty() {
                 return Err(Error::invalid(format!("column name \"{}\" is reserved", column.name)));
             }
@@ -217,8 +289,11 @@ impl Schema {
         }
         let key = key.into_iter().map(|(_, i)| i).collect();
         let fields: Vec<Field> = columns.iter().map(arrow_field).collect();
+        let is_shown = |column: &&Column| column.generated != Some(Generated::RowId);
+        let shown = columns.iter().take_while(is_shown).count();
+        let shown_arrow = Arc::new(arrow::datatypes::Schema::new(fields[..shown].to_vec()));
         let arrow = Arc::new(arrow::datatypes::Schema::new(fields));
-        Ok(Schema { columns, next_column_id, layout: RowLayout::new(slots), key, arrow })
+        Ok(Schema { columns, next_column_id, layout: RowLayout::new(slots), key, arrow, shown_arrow })
     }
 
     /// The shape of a key-value bucket: `key`, `value`, `flags`, `expires_at` and `cas`, the commit timestamp.
@@ -238,6 +313,7 @@ impl Schema {
             default: None,
             missing: None,
             source: ColumnSource::CommitTimestamp,
+            generated: None,
             attributes: Attributes::new(),
         };
         schema.columns.push(cas);
@@ -246,9 +322,23 @@ impl Schema {
         Schema::assemble(schema.columns, next, slots).expect("the key-value schema is valid")
     }
 
+    /// All columns, the hidden key of a table without a primary key last.
     #[inline]
     pub fn columns(&self) -> &[Column] {
         &self.columns
+    }
+
+    /// The columns that statements know: the first of [`columns`](Self::columns), all but a hidden key.
+    #[inline]
+    pub fn shown(&self) -> &[Column] {
+        &self.columns[..self.row_id().unwrap_or(self.columns.len())]
+    }
+
+    /// The position of the hidden key; `None` for a table with a primary key.
+    #[inline]
+    pub fn row_id(&self) -> Option<usize> {
+        let last = self.columns.last()?;
+        (last.generated == Some(Generated::RowId)).then(|| self.columns.len() - 1)
     }
 
     /// Positions in [`columns`](Self::columns) of the key columns, in key order.
@@ -267,8 +357,9 @@ impl Schema {
         &self.layout
     }
 
+    /// The position of a column that statements know.
     pub fn position(&self, name: &str) -> Option<usize> {
-        self.columns.iter().position(|c| c.name == name)
+        self.shown().iter().position(|c| c.name == name)
     }
 
     pub fn column_by_id(&self, id: ColumnId) -> Option<&Column> {
@@ -283,6 +374,11 @@ impl Schema {
     /// All columns as an Arrow schema, in SQL order.
     pub fn arrow(&self) -> &SchemaRef {
         &self.arrow
+    }
+
+    /// The columns that statements [know](Self::shown) as an Arrow schema.
+    pub fn shown_arrow(&self) -> &SchemaRef {
+        &self.shown_arrow
     }
 
     /// The schema with one more column at the end. Rows that exist answer `spec.default` for it.
@@ -302,16 +398,21 @@ impl Schema {
         let mut slots = self.layout.slots().to_vec();
         slots.push(spec.column_type);
         let mut columns = self.columns.clone();
-        columns.push(Column {
-            id: self.next_column_id,
-            name: spec.name,
-            column_type: spec.column_type,
-            nullable: spec.nullable,
-            missing: spec.default.clone(),
-            default: spec.default,
-            source: ColumnSource::Slot((slots.len() - 1) as u16),
-            attributes: spec.attributes,
-        });
+        // The hidden key stays behind all others.
+        columns.insert(
+            self.shown().len(),
+            Column {
+                id: self.next_column_id,
+                name: spec.name,
+                column_type: spec.column_type,
+                nullable: spec.nullable,
+                missing: spec.default.clone(),
+                default: spec.default,
+                source: ColumnSource::Slot((slots.len() - 1) as u16),
+                generated: spec.generated,
+                attributes: spec.attributes,
+            },
+        );
         Schema::assemble(columns, self.next_column_id + 1, slots)
     }
 
@@ -351,6 +452,19 @@ impl Schema {
         let position = self.require(name)?;
         let mut columns = self.columns.clone();
         columns[position].default = default;
+        columns[position].generated = None;
+        Schema::assemble(columns, self.next_column_id, self.layout.slots().to_vec())
+    }
+
+    /// The schema with another source of what inserts leave out of column `name`, in place of a default.
+    ///
+    /// # Errors
+    /// `NotFound`.
+    pub fn with_generated(&self, name: &str, generated: Option<Generated>) -> Result<Self> {
+        let position = self.require(name)?;
+        let mut columns = self.columns.clone();
+        columns[position].default = None;
+        columns[position].generated = generated;
         Schema::assemble(columns, self.next_column_id, self.layout.slots().to_vec())
     }
 

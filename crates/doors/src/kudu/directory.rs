@@ -72,7 +72,7 @@ impl Directory {
             tablets: HashMap::new(),
             transactions: Arc::new(transactions),
         };
-        for table in catalog.all_tables() {
+        for table in catalog.all_tables().filter(|table| table.is_shown()) {
             let entry = Arc::new(entry_of(table));
             for (i, tablet) in entry.shape.iter().flat_map(|shape| shape.tablets.iter().enumerate()) {
                 directory.tablets.insert(tablet.id.clone(), (entry.clone(), i));
@@ -154,6 +154,9 @@ impl TableEntry {
 
 impl Shape {
     fn of(table: &Arc<Table>, id: impl Fn(u64) -> Bytes) -> Result<Self> {
+        if table.schema_ref().row_id().is_some() {
+            return Err(Error::unsupported(format!("table {} has no primary key", table.name())));
+        }
         let (partition_schema, places) = partitions::of_table(table)?;
         let ids: Vec<u64> = table.tablet_ids().collect();
         let tablet = |(number, partition): partitions::Place| {

@@ -106,6 +106,7 @@ pub(super) fn column_spec(column: &message::ColumnSchema) -> Result<ColumnSpec> 
         column_type,
         nullable: column.is_nullable.unwrap_or(false),
         default,
+        generated: None,
         attributes: attributes::from_message(column),
     })
 }

@@ -24,8 +24,8 @@
 //!
 //! What others could learn of the catalog between the second step and the third, while the record is synced, tells of no row.
 
-use super::{Committing, Transaction};
-use crate::catalog::{Alteration, Catalog, CatalogChange, DEFAULT_BUCKET, Table};
+use super::{Committing, Transaction, Unchanged};
+use crate::catalog::{Alteration, Catalog, CatalogChange, DEFAULT_BUCKET, DRAFT, Table};
 use crate::ddl::{Emptied, altered_definition, schema_to_drop, table_to_drop};
 use crate::engine::Engine;
 use crate::manifest::{Edit, TableRecord};
@@ -54,6 +54,8 @@ pub(super) struct Changed {
     created: BTreeSet<u64>,
     /// The tables of others that it has changed, as they were before, by id.
     before: BTreeMap<u64, Arc<Table>>,
+    /// Tables of others from whose rows it has made what takes their place.
+    made_from: Vec<Arc<Unchanged>>,
 }
 
 /// A catalog as a transaction sees it.
@@ -191,6 +193,13 @@ impl Changed {
                 let table = catalog.table_by_id(table.id()).cloned();
                 self.truncate(engine, &table.ok_or_else(|| Error::not_found("the table was dropped"))?)?;
             }
+            CatalogChange::Replace { table, by, made_from } => {
+                let find = |table: &Table| {
+                    let found = catalog.table_by_id(table.id()).cloned();
+                    found.ok_or_else(|| Error::not_found(format!("table \"{}\" was dropped", table.name())))
+                };
+                self.replace(&find(table)?, &find(by)?, made_from);
+            }
         }
         Ok(None)
     }
@@ -236,6 +245,19 @@ impl Changed {
         let emptied = table.with_definition((*table.definition()).clone(), tablets);
         self.put(&Arc::new(emptied.with_rows_of(engine.manifest.next_id())));
         Ok(())
+    }
+
+    fn replace(&mut self, table: &Arc<Table>, by: &Arc<Table>, made_from: &Arc<Unchanged>) {
+        let mut definition = (*by.definition()).clone();
+        definition.name = table.name().to_owned();
+        definition.options.attributes.remove(DRAFT);
+        self.remove(table);
+        self.remove(by);
+        self.put(&Arc::new(by.with_definition(definition, by.tablets.clone())));
+        // Nobody else writes to what is this transaction's own.
+        if !self.created.contains(&table.id()) {
+            self.made_from.push(made_from.clone());
+        }
     }
 
     /// The table to commit rows to that the transaction has written to `table`; `None` if those went with it.
@@ -393,6 +415,9 @@ impl Engine {
         {
             let _gate = self.gate.alone();
             plan.gone.iter().for_each(|tablet| tablet.set_leaving());
+            // Nobody writes to these from here on.
+            let is_same = changed.made_from.iter().try_for_each(|made_from| made_from.check(self));
+            is_same.inspect_err(|_| plan.stay())?;
         }
         let kept = self.fragmented.keep(&*self.log);
         let (commit, emptied) = self.decide(committing, &plan).inspect_err(|_| plan.stay())?;

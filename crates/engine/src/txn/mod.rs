@@ -35,6 +35,7 @@ pub use numbers::{EndedTransaction, OpenTransaction};
 pub(crate) use numbers::{TRANSACTION_IDS, Transactions};
 pub use own::{Changes, Overlay, OwnRows};
 pub(crate) use reads::Scanned;
+pub use reads::Unchanged;
 pub(crate) use spilled::RUNS_DIR;
 pub use spilled::{Reader, SpilledIter, SpilledRows};
 

@@ -141,12 +141,37 @@ impl Scanned {
     }
 }
 
+/// The rows of a table, as they were at one moment: whoever makes another table from them finds out whether they still are.
+pub struct Unchanged {
+    name: String,
+    scanned: Scanned,
+}
+
+impl Unchanged {
+    /// The caller has the gate alone.
+    ///
+    /// # Errors
+    /// `Conflict`.
+    pub(super) fn check(&self, engine: &Engine) -> Result<()> {
+        let changed =
+            |_| Error::conflict(format!("the rows of table \"{}\" were changed meanwhile", self.name));
+        self.scanned.check(engine).map_err(changed)
+    }
+}
+
 /// What a transaction has read is otherwise by now.
 pub(super) fn changed() -> Error {
     Error::conflict("what the transaction has read was changed meanwhile")
 }
 
 impl Engine {
+    /// The rows of `table` as they are now: what reads them begins later.
+    pub fn as_it_is(&self, table: &Arc<Table>) -> Unchanged {
+        let mut reads = Reads::new(self);
+        reads.note_scan(table, &(0..table.tablets.len()).collect::<Vec<_>>());
+        Unchanged { name: table.name().to_owned(), scanned: reads.end().scanned }
+    }
+
     /// A snapshot, and the newest record such that it has all up to that one.
     fn snapshot_of_log(&self) -> (Snapshot, Lsn) {
         // In this order: what is in the log by now has a timestamp that is not above the last one.

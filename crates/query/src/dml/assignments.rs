@@ -6,7 +6,8 @@ use crate::syntax::syntax_error;
 use datafusion::sql::sqlparser::ast::{self, AssignmentTarget, Expr};
 use oribi_engine::Table;
 use oribi_session::sql::SqlError;
-use oribi_types::{ColumnSource, ErrorKind, Schema, ValueRef};
+use oribi_types::schema::Identity;
+use oribi_types::{Column, ColumnSource, ErrorKind, Schema, ValueRef};
 
 /// The slots of assigned columns, checked for nulls.
 pub(crate) fn assigned_slots<'v>(
@@ -46,6 +47,24 @@ pub(crate) fn assigned_column(
         Some(ident) => names::column(table, schema, ident),
         None => Err(SqlError::new(ErrorKind::Invalid, format!("{name} is not a column name"))),
     }
+}
+
+/// Whether `column` may be set to a value, or to its default.
+///
+/// # Errors
+/// 428C9 for a value of a column that is always generated; `Unsupported` for a default that comes from a sequence.
+pub(crate) fn check_generated(column: &Column, is_default: bool) -> Result<(), SqlError> {
+    let Some(of) = column.sequence() else { return Ok(()) };
+    if is_default {
+        let message =
+            "setting a column of a row that exists to the next number of a sequence is not supported";
+        return Err(SqlError::new(ErrorKind::Unsupported, message));
+    }
+    if of.identity != Some(Identity::Always) {
+        return Ok(());
+    }
+    let message = format!("column \"{}\" can only be updated to DEFAULT", column.name);
+    Err(SqlError::new(ErrorKind::Invalid, message).with_sqlstate("428C9"))
 }
 
 /// `(a, b) = (1, 2)` as `a = 1, b = 2`.

@@ -195,7 +195,7 @@ enum Told {
 }
 
 /// Runs `work` on a thread that serves nobody. Where it waits for those who write to a table, it has a place among those who do.
-pub(super) async fn aside<T: Send + 'static>(
+pub(crate) async fn aside<T: Send + 'static>(
     engine: &Engine,
     place: Option<OwnedSemaphorePermit>,
     work: impl FnOnce() -> T + Send + 'static,

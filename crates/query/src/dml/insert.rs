@@ -6,6 +6,7 @@
 use super::constant::{Constant, ParameterTypes};
 use super::expression::{Computing, refuse_windows};
 use super::formula::{Formula, Names};
+use super::generated::GeneratedValues;
 use super::point::{self, PointWrite};
 use super::returning::Returning;
 use super::room::Room;
@@ -14,6 +15,9 @@ use super::sink::RowSink;
 use super::source::SourceQuery;
 use super::upsert::{Conflict, Upsert};
 use super::{Destination, Run, Scope, Writer, changed, coerce, names, refuse, settle};
+use crate::context::QueryEngine;
+use crate::error::unsupported;
+use crate::sequences::{self, as_value};
 use crate::syntax::syntax_error;
 use arrow::array::{RecordBatch, RecordBatchOptions};
 use arrow::datatypes::{Schema as ArrowSchema, SchemaRef};
@@ -23,6 +27,7 @@ use futures::StreamExt;
 use oribi_engine::{Commit, Decision, EncodedRows, Engine, Lookup, Obligation, Read, Table};
 use oribi_session::sql::{Outcome, SqlError};
 use oribi_types::batch::value_at;
+use oribi_types::schema::{Generated, Identity};
 use oribi_types::{Column, ColumnSource, ColumnType, Error, ErrorKind, Schema, Value, ValueRef};
 use std::sync::Arc;
 
@@ -54,6 +59,8 @@ enum Cell {
     Constant(Constant),
     /// The n-th that is computed.
     Computed(usize),
+    /// The next number of the sequence with this id.
+    Next(u64),
 }
 
 /// What computes cells.
@@ -101,6 +108,12 @@ impl Insert {
         };
         check_width(width, positions.len(), named)?;
         positions.truncate(width);
+        if let Source::Query(_) = &source
+            && let Some(column) =
+                positions.iter().map(|p| &schema.columns()[*p]).find(|c| is_generated_always(c))
+        {
+            return Err(given_always(column));
+        }
         let conflict = Conflict::plan(scope, &table, &schema, &alias, insert.on, types)?;
         let returning = match &insert.returning {
             Some(items) => Some(Returning::plan(&scope.query.begin(scope.session)?, &schema, &alias, items)?),
@@ -128,13 +141,16 @@ impl Insert {
     }
 
     /// The insert of one row that it is, if all of its values are constants or what formulas yield.
-    pub(crate) fn point(&self, engine: &Arc<Engine>, parameters: &[ColumnType]) -> Option<PointWrite> {
+    pub(crate) fn point(&self, query: &QueryEngine, parameters: &[ColumnType]) -> Option<PointWrite> {
         let Source::Rows { rows, computed } = &self.source else { return None };
         let ([row], None) = (rows.as_slice(), &self.returning) else { return None };
         let names = Names { schema: &self.schema, alias: None, proposes: false };
-        let default = |c: &oribi_types::Column| Constant::Value(c.default.clone().unwrap_or(Value::Null));
-        let defaults = self.schema.columns().iter().map(default);
-        let mut values: Vec<point::Source> = defaults.map(point::Source::Constant).collect();
+        let default = |c: &oribi_types::Column| match &c.generated {
+            Some(Generated::RowId) => point::Source::RowId,
+            Some(Generated::Sequence(of)) => point::Source::Next(query.numbers().of(of.id)),
+            None => point::Source::Constant(Constant::Value(c.default.clone().unwrap_or(Value::Null))),
+        };
+        let mut values: Vec<point::Source> = self.schema.columns().iter().map(default).collect();
         for (cell, &position) in row.iter().zip(&self.positions) {
             match cell {
                 Cell::Default => {}
@@ -144,6 +160,7 @@ impl Insert {
                     let formula = Formula::compile(computing.written(*n), &names, parameters)?;
                     values[position] = point::Source::Formula(formula);
                 }
+                Cell::Next(id) => values[position] = point::Source::Next(query.numbers().of(*id)),
             }
         }
         let conflict = match &self.conflict {
@@ -154,7 +171,7 @@ impl Insert {
             }
         };
         let operation = point::Operation::Insert { values, conflict };
-        PointWrite::new(engine, &self.table, &self.schema, operation, parameters)
+        PointWrite::new(query.engine(), &self.table, &self.schema, operation, parameters)
     }
 
     /// # Errors
@@ -169,7 +186,7 @@ impl Insert {
                 let plain = matches!(self.conflict, Conflict::Refuse) && self.returning.is_none();
                 let mut batches = query.run(run).await?;
                 while let Some(batch) = batches.next().await {
-                    if plain { sink.push(&batch?).await? } else { sink.gather(&batch?, &room)? }
+                    if plain { sink.push(&batch?).await? } else { sink.gather(&batch?, &room).await? }
                 }
                 if plain {
                     return Ok(done(sink.finish().await?));
@@ -222,6 +239,13 @@ impl Insert {
             None => Vec::new(),
         };
         let columns = self.schema.columns();
+        let place = |position: usize| self.positions.iter().position(|given| *given == position);
+        let lacks = |row: &[Cell], position: usize| {
+            let cell = place(position).and_then(|place| row.get(place));
+            matches!(cell, None | Some(Cell::Default))
+        };
+        let missing = |position| rows.iter().filter(|row| lacks(row, position)).count();
+        let mut generated = GeneratedValues::new(run.query, run.session, &self.schema, missing).await?;
         let mut encoded = EncodedRows::default();
         let mut values: Vec<Value> = Vec::new();
         for row in rows {
@@ -236,13 +260,39 @@ impl Insert {
                         let array = coerce(&computed[*n], column)?;
                         values[position] = value_at(&array, column.column_type, 0).to_owned();
                     }
+                    Cell::Next(id) => {
+                        let drawn = sequences::draw(run.query, run.session, *id, 1).await?;
+                        generated.obligation.merge(drawn.obligation);
+                        let number = drawn.numbers.first().and_then(|n| as_value(*n, column.column_type));
+                        values[position] = number.ok_or_else(|| out_of_range(column))?;
+                    }
                 }
             }
+            generated.complete(&mut values, |position| lacks(row, position))?;
             let borrowed: Vec<ValueRef<'_>> = values.iter().map(Value::as_ref).collect();
             push_row(&mut encoded, &self.table, &self.schema, &borrowed)?;
         }
+        if self.returning.is_some() {
+            // The rows are shown before they are committed, in a block.
+            run.query.engine().settled(generated.obligation).await?;
+        }
         Ok(encoded)
     }
+}
+
+fn is_generated_always(column: &Column) -> bool {
+    column.sequence().is_some_and(|of| of.identity == Some(Identity::Always))
+}
+
+/// A value for a column whose values the database makes.
+fn given_always(column: &Column) -> SqlError {
+    let message = format!("cannot insert a non-DEFAULT value into column \"{}\"", column.name);
+    SqlError::new(ErrorKind::Invalid, message).with_sqlstate("428C9")
+}
+
+fn out_of_range(column: &Column) -> SqlError {
+    let message = format!("{} out of range", column.column_type);
+    SqlError::new(ErrorKind::Invalid, message).with_sqlstate("22003")
 }
 
 fn done(count: u64) -> Outcome {
@@ -340,7 +390,7 @@ fn target_columns(
     columns: &[ast::ObjectName],
 ) -> Result<(Vec<usize>, bool), SqlError> {
     if columns.is_empty() {
-        let all = schema.columns().iter().enumerate();
+        let all = schema.shown().iter().enumerate();
         let written = all.filter(|(_, c)| c.source != ColumnSource::CommitTimestamp).map(|(i, _)| i);
         return Ok((written.collect(), false));
     }
@@ -400,8 +450,16 @@ async fn plan_rows(
         }
         let mut cells = Vec::with_capacity(row.content.len());
         for (expr, &position) in row.content.iter().zip(positions) {
+            let column = &schema.columns()[position];
             cells.push(if is_default(expr) {
                 Cell::Default
+            } else if is_generated_always(column) {
+                return Err(given_always(column));
+            } else if let Some(name) = sequences::taken_from(expr)? {
+                if !column.column_type.is_integer() {
+                    return Err(unsupported("nextval as the value of a column that is no integer"));
+                }
+                Cell::Next(sequences::named(scope.session, scope.query.engine(), name)?.id())
             } else if let Some(constant) =
                 Constant::of_session(expr, &schema.columns()[position], scope.session, types)?
             {

@@ -10,6 +10,7 @@ use super::changed;
 use super::constant::{Constant, clock};
 use super::formula::{self, Formula};
 use crate::point::convert;
+use crate::sequences::Sequence;
 use oribi_engine::{
     Author, Commit, Decide, Decision, Engine, Obligation, Read, ReadAhead, RowVersion, Table, WriteOp,
 };
@@ -66,6 +67,10 @@ pub(super) enum Source {
     /// The value proposed for the column at this position.
     Excluded(usize),
     Formula(Formula),
+    /// A number that no row has had.
+    RowId,
+    /// The next number of a sequence.
+    Next(Arc<Sequence>),
 }
 
 /// What a write is executed with.
@@ -112,8 +117,8 @@ impl PointWrite {
         };
         let plain_source = |position: usize, source: &Source| match source {
             Source::Constant(constant) => plain(position, constant),
-            Source::Excluded(_) => true,
-            Source::Formula(_) => columns[position].column_type.is_integer(),
+            Source::Excluded(_) | Source::RowId => true,
+            Source::Next(_) | Source::Formula(_) => columns[position].column_type.is_integer(),
         };
         let plain_change = |change: &Change| plain_source(change.position, &change.source);
         let plain_key = |key: &[Constant]| schema.key().iter().zip(key).all(|(&p, c)| plain(p, c));
@@ -293,6 +298,12 @@ impl PointWrite {
         match source {
             Source::Constant(constant) => constant.plain_value(column_type, given),
             Source::Excluded(from) => proposed.get(*from).copied(),
+            Source::RowId => self.engine.row_ids(1, false).ok().map(ValueRef::Int64),
+            Source::Next(sequence) => {
+                let (number, _) = sequence.draw_one(&self.engine, given.session)?;
+                let number = convert(ValueRef::Int64(number), column_type);
+                (!number.is_null() && number.fits(column_type)).then_some(number)
+            }
             Source::Formula(formula) => {
                 let from = formula::From { schema: &self.schema, row, proposed, values: given.parameters };
                 formula.value(from, column_type)
@@ -396,7 +407,7 @@ impl Change {
             Source::Constant(Constant::Now(zone)) => {
                 Some(ValueRef::Timestamp(clock(*zone, given.now_micros)))
             }
-            Source::Excluded(_) | Source::Formula(_) => None,
+            Source::Excluded(_) | Source::Formula(_) | Source::RowId | Source::Next(_) => None,
         }
     }
 

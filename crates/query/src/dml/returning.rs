@@ -32,10 +32,10 @@ impl Returning {
         items: &[SelectItem],
     ) -> Result<Self, SqlError> {
         items.iter().try_for_each(|item| refuse_windows(item, "RETURNING"))?;
-        let columns = DFSchema::try_from_qualified_schema(TableReference::bare(alias), schema.arrow())
+        let columns = DFSchema::try_from_qualified_schema(TableReference::bare(alias), schema.shown_arrow())
             .map_err(QueryEngine::error)?;
         // What cannot be evaluated at all is refused before anything is written.
-        let nothing = RecordBatch::new_empty(Arc::clone(schema.arrow()));
+        let nothing = RecordBatch::new_empty(Arc::clone(schema.shown_arrow()));
         let (mut planned, mut fields) = (Vec::new(), Vec::new());
         for item in items {
             let (expr, name) = match item {
@@ -73,7 +73,7 @@ impl Returning {
         &self.schema
     }
 
-    /// The answer, given the rows written: a batch of all columns of the table.
+    /// The answer, given the rows written: a batch of all columns of the table, hidden ones last.
     ///
     /// # Errors
     /// Those of evaluation.

@@ -9,6 +9,7 @@
 
 use super::coerce::coerce;
 use super::destination::{Destination, aside};
+use super::generated::GeneratedValues;
 use super::insert::insert_new;
 use super::room::Room;
 use super::rows::check_not_null;
@@ -105,7 +106,7 @@ impl RowSink {
             return self.push_parts(&block, batch).await;
         }
         if self.import.is_none() {
-            self.encode(batch)?;
+            self.encode(batch).await?;
             let limit = IMPORT_BYTES_MIN.min(self.destination.engine().options().statement_bytes_max);
             if self.rows.bytes() > limit {
                 match self.destination.takes_files(&self.table) {
@@ -115,7 +116,7 @@ impl RowSink {
             }
             return Ok(());
         }
-        let stored = self.stored_batch(batch)?;
+        let stored = self.stored_batch(batch).await?;
         self.import_batch(stored).await
     }
 
@@ -124,7 +125,7 @@ impl RowSink {
         let bytes_max = self.destination.engine().options().statement_bytes_max;
         let limit = IMPORT_BYTES_MIN.min(bytes_max / PART_OF_STATEMENT);
         for first in (0..batch.num_rows()).step_by(PART_ROWS) {
-            self.encode(&batch.slice(first, PART_ROWS.min(batch.num_rows() - first)))?;
+            self.encode(&batch.slice(first, PART_ROWS.min(batch.num_rows() - first))).await?;
             if self.rows.bytes() + self.rows.len() * ROW_BYTES_IN_BLOCK > limit {
                 self.before.get_or_insert(block.mark());
                 // What came before is not asked for again.
@@ -139,13 +140,13 @@ impl RowSink {
     ///
     /// # Errors
     /// Those of assigning the values; `TooLarge` as soon as they are.
-    pub(crate) fn gather(&mut self, batch: &RecordBatch, room: &Room) -> Result<(), SqlError> {
-        self.encode(batch)?;
+    pub(crate) async fn gather(&mut self, batch: &RecordBatch, room: &Room) -> Result<(), SqlError> {
+        self.encode(batch).await?;
         room.hold(self.rows.bytes())
     }
 
-    fn encode(&mut self, batch: &RecordBatch) -> Result<(), SqlError> {
-        let arrays = self.arrays(batch)?;
+    async fn encode(&mut self, batch: &RecordBatch) -> Result<(), SqlError> {
+        let arrays = self.arrays(batch).await?;
         self.check_nulls(&arrays, batch.num_rows())?;
         let columns = self.schema.columns().iter().zip(&arrays);
         let cells = columns.map(|(column, array)| match array {
@@ -243,15 +244,26 @@ impl RowSink {
         Ok(())
     }
 
-    /// The columns of the table, as far as `batch` gives them.
-    fn arrays(&self, batch: &RecordBatch) -> Result<Vec<Option<ArrayRef>>, SqlError> {
+    /// The columns of the table, as far as `batch` gives them, or the database makes them.
+    async fn arrays(&mut self, batch: &RecordBatch) -> Result<Vec<Option<ArrayRef>>, SqlError> {
         let columns = self.schema.columns().iter().zip(&self.places);
-        columns.map(|(column, place)| place.map(|p| coerce(batch.column(p), column)).transpose()).collect()
+        let given = columns.map(|(column, place)| place.map(|p| coerce(batch.column(p), column)).transpose());
+        let mut arrays = given.collect::<Result<Vec<_>, SqlError>>()?;
+        let (query, session) = (self.destination.query(), self.destination.session());
+        let missing = |position: usize| if self.places[position].is_none() { batch.num_rows() } else { 0 };
+        let generated = GeneratedValues::new(query, session, &self.schema, missing).await?;
+        // The rows may be shown before they are committed.
+        query.engine().settled(generated.obligation).await?;
+        for made in generated.arrays() {
+            let (position, array) = made?;
+            arrays[position] = Some(array);
+        }
+        Ok(arrays)
     }
 
     /// `batch` with all columns that are stored, defaults filled in.
-    fn stored_batch(&self, batch: &RecordBatch) -> Result<RecordBatch, SqlError> {
-        let arrays = self.arrays(batch)?;
+    async fn stored_batch(&mut self, batch: &RecordBatch) -> Result<RecordBatch, SqlError> {
+        let arrays = self.arrays(batch).await?;
         self.check_nulls(&arrays, batch.num_rows())?;
         let mut stored = Vec::new();
         for position in self.stored_positions() {

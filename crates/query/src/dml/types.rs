@@ -50,7 +50,7 @@ fn custom(sql: &DataType, name: &ObjectName, modifiers: &[String]) -> Result<Col
     let name = name.strip_prefix("pg_catalog.").unwrap_or(&name).trim_matches('"');
     match (name, modifiers) {
         ("serial" | "serial2" | "serial4" | "serial8" | "smallserial" | "bigserial", _) => {
-            Err(unsupported(sql).with_hint("there are no sequences: use bigint or uuid and give the value"))
+            Err(unsupported(sql).with_hint("it is a type of columns in CREATE TABLE alone"))
         }
         ("money" | "time" | "timetz" | "interval" | "inet" | "cidr" | "point" | "xml" | "tsvector", _) => {
             Err(unsupported(sql))

@@ -5,7 +5,7 @@
 //! the row. A row whose key changes is deleted and inserted in the same batch, all deletes first,
 //! so that `SET id = id + 1` works and a key taken twice is refused.
 
-use super::assignments::{assigned_column, assigned_slots, single_assignments};
+use super::assignments::{assigned_column, assigned_slots, check_generated, single_assignments};
 use super::by_position::{self, By, InFiles};
 use super::constant::{Constant, ParameterTypes, Parameters};
 use super::expression::{Computing, refuse_windows};
@@ -215,6 +215,7 @@ fn plan_changes(
             let message = format!("multiple assignments to same column \"{}\"", column.name);
             return Err(SqlError::new(ErrorKind::Invalid, message).with_sqlstate("42601"));
         }
+        check_generated(column, is_default(&assignment.value))?;
         let change = if is_default(&assignment.value) {
             Change::Constant(Constant::Value(column.default.clone().unwrap_or(Value::Null)))
         } else if let Some(constant) = Constant::of_session(&assignment.value, column, scope.session, types)?

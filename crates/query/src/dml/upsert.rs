@@ -4,7 +4,7 @@
 //! computes reads the rows first, evaluates over all of them at once, and writes if none changed meanwhile; if one has, it
 //! does so once more while nobody changes them.
 
-use super::assignments::{assigned_column, assigned_slots, single_assignments};
+use super::assignments::{assigned_column, assigned_slots, check_generated, single_assignments};
 use super::coerce::coerce;
 use super::constant::{Constant, ParameterTypes};
 use super::expression::{Expression, bound};
@@ -133,6 +133,7 @@ impl<'a> Planner<'a> {
             matches!(column.source, ColumnSource::Slot(_)),
             "ON CONFLICT DO UPDATE of a primary key column",
         )?;
+        check_generated(column, is_default(&assignment.value))?;
         if is_default(&assignment.value) {
             let value = column.default.clone().unwrap_or(Value::Null);
             return Ok((position, Change::Constant(Constant::Value(value))));
@@ -455,6 +456,7 @@ fn replace<'v>(
 fn check_target(table: &Table, schema: &Schema, target: Option<&ConflictTarget>) -> Result<(), SqlError> {
     let matches = match target {
         None => true,
+        Some(_) if schema.row_id().is_some() => false,
         Some(ConflictTarget::Columns(columns)) => {
             let named =
                 columns.iter().map(|c| names::column(table, schema, c)).collect::<Result<HashSet<_>, _>>()?;

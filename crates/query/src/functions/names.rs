@@ -6,6 +6,7 @@
 use super::table;
 use crate::advisory;
 use crate::error::{invalid, unsupported};
+use crate::sequences;
 use datafusion::sql::sqlparser::ast::{
     self, BinaryOperator, CastKind, DataType, Expr, Function, FunctionArguments, ObjectName, ObjectNamePart,
     SetExpr, SetOperator, SetQuantifier, Statement, TableFactor, TimezoneInfo, Visit, Visitor,
@@ -22,7 +23,18 @@ pub(crate) fn check_names(statement: &Statement) -> Result<(), SqlError> {
     if advisory::call(statement).is_some() {
         return Ok(());
     }
-    match statement.visit(&mut Names::default()) {
+    if let Some(arguments) = sequences::call(statement) {
+        return check_names(&arguments);
+    }
+    let has_columns = match statement {
+        Statement::Insert(insert) => {
+            insert.source.as_ref().is_some_and(|source| matches!(source.body.as_ref(), SetExpr::Values(_)))
+        }
+        Statement::CreateTable(create) => create.query.is_none(),
+        Statement::AlterTable(_) => true,
+        _ => false,
+    };
+    match statement.visit(&mut Names { has_columns, ..Names::default() }) {
         ControlFlow::Break(error) => Err(error),
         ControlFlow::Continue(()) => Ok(()),
     }
@@ -30,6 +42,8 @@ pub(crate) fn check_names(statement: &Statement) -> Result<(), SqlError> {
 
 #[derive(Default)]
 struct Names {
+    /// Whether there may be columns that have their values, or defaults, from sequences.
+    has_columns: bool,
     /// Whether the expression that comes is cast: an empty array has its type from that.
     cast: bool,
 }
@@ -46,6 +60,9 @@ impl Visitor for Names {
         if matches!(expr, Expr::Array(array) if array.elem.is_empty() && array.named && !cast) {
             let error = invalid("42P18", "cannot determine type of empty array");
             return ControlFlow::Break(error.with_hint("cast it, as in ARRAY[]::integer[]"));
+        }
+        if self.has_columns && matches!(sequences::taken_from(expr), Ok(Some(_))) {
+            return ControlFlow::Continue(());
         }
         match check(expr) {
             Ok(()) => ControlFlow::Continue(()),
@@ -275,6 +292,11 @@ fn plain(name: &ObjectName) -> Option<String> {
 
 fn missing(name: &ObjectName) -> SqlError {
     let shown = plain(name).unwrap_or_else(|| name.to_string());
+    if sequences::is_function(&shown) {
+        return unsupported(&format!("{shown} as part of another statement")).with_hint(
+            "SELECT it by itself; nextval may also be the value of a column in VALUES, or its default",
+        );
+    }
     if advisory::is_function(&shown) {
         return unsupported(&format!("{shown} as part of another statement"))
             .with_hint("SELECT it by itself, of numbers or parameters");

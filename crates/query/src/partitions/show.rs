@@ -2,12 +2,14 @@
 
 use crate::dml::{self, Run};
 use crate::pg_catalog::quote;
+use crate::sequences::Rules;
 use arrow::array::{ArrayRef, RecordBatch, StringArray};
 use arrow::datatypes::{DataType, Field, Schema as ArrowSchema, SchemaRef};
 use datafusion::sql::sqlparser::ast::{Ident, ObjectName, ShowCreateObject, Statement};
-use oribi_engine::{Engine, Table};
+use oribi_engine::{Catalog, Engine, Table};
 use oribi_session::sql::{SqlError, SqlSession};
 use oribi_types::partition::{HashDimension, RangeDimension, RangePartition, decode_range_key, next_values};
+use oribi_types::schema::{Identity, OfSequence};
 use oribi_types::{Column, ColumnSource, ColumnType, Durability, Error, Schema, Value};
 use std::sync::Arc;
 
@@ -74,7 +76,10 @@ impl ShowTable {
         let rows = match self.what {
             What::Ranges => ranges(&table).into_iter().map(|range| vec![range]).collect(),
             What::Tablets => tablets(&table),
-            What::Definition => vec![vec![definition(&table)]],
+            What::Definition => {
+                let catalog = run.session.catalog(run.query.engine());
+                vec![vec![definition(&catalog, &table)]]
+            }
         };
         let column = |i: usize| -> ArrayRef {
             Arc::new(StringArray::from_iter_values(rows.iter().map(|row| row[i].as_str())))
@@ -175,18 +180,49 @@ fn literal(value: &Value, column_type: ColumnType) -> String {
     }
 }
 
+/// The type of a column that has its numbers from a sequence, and the rest of its definition.
+fn numbers(catalog: &Catalog, column: &Column, of: &OfSequence) -> String {
+    let (column_type, null) = (column.column_type, if column.nullable { "" } else { " NOT NULL" });
+    let Some(sequence) = catalog.table_by_id(of.id) else { return format!("{column_type}{null}") };
+    let how = match of.identity {
+        Some(Identity::Always) => "ALWAYS",
+        Some(Identity::ByDefault) => "BY DEFAULT",
+        None if of.owned => {
+            return match column_type {
+                ColumnType::Int16 => "smallserial".to_owned(),
+                ColumnType::Int32 => "serial".to_owned(),
+                _ => "bigserial".to_owned(),
+            };
+        }
+        None => {
+            let name = format!("{}.{}", quote(sequence.schema_name()), quote(sequence.name()));
+            return format!("{column_type}{null} DEFAULT nextval('{}')", name.replace('\'', "''"));
+        }
+    };
+    let rules = Rules::read(sequence.sequence().unwrap_or_default()).ok();
+    let options = rules.filter(|rules| Some(*rules) != Rules::of(column_type, &[]).ok()).map(|rules| {
+        let Rules { start, increment, min, max, cycles, cache, .. } = rules;
+        let cycle = if cycles { "CYCLE" } else { "NO CYCLE" };
+        format!(" (INCREMENT BY {increment} MINVALUE {min} MAXVALUE {max} START WITH {start} CACHE {cache} {cycle})")
+    });
+    format!("{column_type}{null} GENERATED {how} AS IDENTITY{}", options.unwrap_or_default())
+}
+
 /// The statement that makes the table again.
-fn definition(table: &Table) -> String {
+fn definition(catalog: &Catalog, table: &Table) -> String {
     let definition = table.definition();
     let schema = &definition.schema;
     let column = |column: &Column| {
         let null = if column.nullable { "" } else { " NOT NULL" };
+        if let Some(of) = column.sequence() {
+            return format!("    {} {}", quote(&column.name), numbers(catalog, column, of));
+        }
         let default = column.default.as_ref().map(|value| literal(value, column.column_type));
         let default = default.map_or(String::new(), |default| format!(" DEFAULT {default}"));
-        format!("    {} {}{null}{default},\n", quote(&column.name), column.column_type)
+        format!("    {} {}{null}{default}", quote(&column.name), column.column_type)
     };
-    let stored = schema.columns().iter().filter(|c| c.source != ColumnSource::CommitTimestamp);
-    let columns: String = stored.map(column).collect();
+    let stored = schema.shown().iter().filter(|c| c.source != ColumnSource::CommitTimestamp);
+    let mut parts: Vec<String> = stored.map(column).collect();
     let all: Vec<u16> = (0..schema.key().len() as u16).collect();
     let (schema_name, name) = (quote(&definition.schema_name), quote(&definition.name));
     let partitions = partition_by(table);
@@ -201,10 +237,11 @@ fn definition(table: &Table) -> String {
     if let Some(column) = options.expires_at.and_then(|id| schema.column_by_id(id)) {
         with += &format!(", expires_at = '{}'", column.name.replace('\'', "''"));
     }
-    let key = names(schema, &all);
-    format!(
-        "CREATE TABLE {schema_name}.{name} (\n{columns}    PRIMARY KEY ({key})\n){partitions}\nWITH ({with})"
-    )
+    if schema.row_id().is_none() {
+        parts.push(format!("    PRIMARY KEY ({})", names(schema, &all)));
+    }
+    let parts = parts.join(",\n");
+    format!("CREATE TABLE {schema_name}.{name} (\n{parts}\n){partitions}\nWITH ({with})")
 }
 
 fn partition_by(table: &Table) -> String {

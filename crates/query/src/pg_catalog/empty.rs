@@ -81,13 +81,6 @@ pub const TABLES: &[Declaration] = &[
     ),
     (
         "pg_catalog",
-        "pg_sequence",
-        "seqrelid oid, seqtypid oid, seqstart int8, seqincrement int8, seqmax int8, seqmin int8, seqcache \
-         int8, seqcycle bool",
-        none,
-    ),
-    (
-        "pg_catalog",
         "pg_language",
         "oid oid, lanname name, lanowner oid, lanispl bool, lanpltrusted bool, lanplcallfoid oid, \
          tableoid oid",
@@ -171,13 +164,6 @@ pub const TABLES: &[Declaration] = &[
         "pg_matviews",
         "schemaname name, matviewname name, matviewowner name, tablespace name, hasindexes bool, \
          ispopulated bool, definition text",
-        none,
-    ),
-    (
-        "pg_catalog",
-        "pg_sequences",
-        "schemaname name, sequencename name, sequenceowner name, data_type text, start_value int8, \
-         min_value int8, max_value int8, increment_by int8, cycle bool, cache_size int8, last_value int8",
         none,
     ),
     ("pg_catalog", "pg_prepared_xacts", "transaction oid, gid text, owner name, database name", none),

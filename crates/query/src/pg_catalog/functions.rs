@@ -151,7 +151,7 @@ const FUNCTIONS: &[(&str, Returns, Body)] = &[
     ("format_type", Returns::Text, |_, args| Answer::Text(types::format(int(args, 0), int(args, 1)))),
     ("pg_get_expr", Returns::Text, |_, args| Answer::Text(string(args, 0))),
     ("pg_get_indexdef", Returns::Text, |scope, args| {
-        let table = scope.picture().tables.iter().find(|t| Some(t.key_oid()) == int(args, 0));
+        let table = scope.picture().keyed().find(|t| Some(t.key_oid()) == int(args, 0));
         // The second argument asks for one column of the index; 0 for all.
         Answer::Text(table.and_then(|t| match int(args, 1) {
             None | Some(0) => Some(index_definition(t)),
@@ -159,7 +159,7 @@ const FUNCTIONS: &[(&str, Returns, Body)] = &[
         }))
     }),
     ("pg_get_constraintdef", Returns::Text, |scope, args| {
-        let table = scope.picture().tables.iter().find(|t| Some(t.key_oid()) == int(args, 0));
+        let table = scope.picture().keyed().find(|t| Some(t.key_oid()) == int(args, 0));
         Answer::Text(table.map(key_definition))
     }),
     ("pg_get_viewdef", Returns::Text, unknown),
@@ -170,7 +170,18 @@ const FUNCTIONS: &[(&str, Returns, Body)] = &[
     ("pg_get_function_arguments", Returns::Text, unknown),
     ("pg_get_function_identity_arguments", Returns::Text, unknown),
     ("pg_get_partkeydef", Returns::Text, unknown),
-    ("pg_get_serial_sequence", Returns::Text, unknown),
+    ("pg_get_serial_sequence", Returns::Text, |scope, args| {
+        let (Some(table), Some(column)) = (string(args, 0), string(args, 1)) else {
+            return Answer::Text(None);
+        };
+        let picture = scope.picture();
+        let oid = picture.find(&table);
+        let table = picture.tables.iter().find(|t| Some(t.oid) == oid);
+        let column = table.and_then(|t| t.definition.schema.shown().iter().find(|c| c.name == column));
+        let owned = column.filter(|column| column.sequence().is_some_and(|of| of.owned));
+        let sequence = owned.and_then(|column| picture.sequence_of(column));
+        Answer::Text(sequence.map(|s| format!("{}.{}", quote(&s.schema_name), quote(&s.name))))
+    }),
     ("pg_get_statisticsobjdef_columns", Returns::Text, unknown),
     ("obj_description", Returns::Text, unknown),
     ("col_description", Returns::Text, unknown),

@@ -19,7 +19,7 @@ mod types;
 
 pub(crate) use functions::{Scope, names as function_names};
 pub(crate) use names::{apart, column_name, output_schema, shown};
-pub(crate) use picture::quote;
+pub(crate) use picture::{quote, split_name};
 pub(crate) use rewrite::{call, rewrite};
 
 use arrow::datatypes::SchemaRef;

@@ -1,12 +1,14 @@
 //! What the system tables show: the schemas and tables of one statement's catalog, with the oids that PostgreSQL's
 //! clients know them by.
 
+use super::relations::literal;
 use super::table::{SystemTable, system_tables};
 use crate::catalog::{database_name, search_path};
 use crate::context::StatementView;
+use crate::sequences::Rules;
 use crate::settings;
 use oribi_engine::Engine;
-use oribi_types::TableDefinition;
+use oribi_types::{Column, TableDefinition};
 use std::sync::Arc;
 
 /// Oids of PostgreSQL itself.
@@ -28,6 +30,7 @@ pub struct Picture {
     pub path: Vec<String>,
     pub namespaces: Vec<Namespace>,
     pub tables: Vec<UserTable>,
+    pub sequences: Vec<UserSequence>,
     /// The session's settings with their values.
     pub settings: Vec<(String, String)>,
     /// For what is asked of the engine when it is looked at; `None` in tests.
@@ -48,6 +51,16 @@ pub struct UserTable {
     pub estimated_rows: u64,
 }
 
+pub struct UserSequence {
+    /// Of its table.
+    pub id: u64,
+    pub oid: i64,
+    pub namespace: i64,
+    pub schema_name: String,
+    pub name: String,
+    pub rules: Rules,
+}
+
 impl Picture {
     pub fn new(view: &StatementView) -> Picture {
         let mut picture = Picture::of_schemas(view.catalog.schemas());
@@ -58,7 +71,11 @@ impl Picture {
         picture.engine = Some(Arc::clone(&view.engine));
         picture.cursors = view.session.cursors().names();
         for schema in view.catalog.schemas() {
-            for table in view.catalog.tables(schema) {
+            for table in view.catalog.tables(schema).filter(|table| !table.is_draft()) {
+                if let Some(rules) = table.sequence() {
+                    picture.add_sequence(table.id(), &table.definition(), rules);
+                    continue;
+                }
                 picture.add(table.id(), table.definition(), table.estimated_rows());
             }
         }
@@ -84,6 +101,7 @@ impl Picture {
             path,
             namespaces,
             tables: Vec::new(),
+            sequences: Vec::new(),
             settings: Vec::new(),
             engine: None,
             cursors: Vec::new(),
@@ -97,12 +115,45 @@ impl Picture {
         }
     }
 
+    fn add_sequence(&mut self, id: u64, definition: &TableDefinition, rules: &str) {
+        let namespace = self.namespace_oid(&definition.schema_name);
+        if let (Some(namespace), Ok(rules)) = (namespace, Rules::read(rules)) {
+            let (schema_name, name) = (definition.schema_name.clone(), definition.name.clone());
+            let oid = USER_TABLES + 2 * id as i64;
+            self.sequences.push(UserSequence { id, oid, namespace, schema_name, name, rules });
+        }
+    }
+
+    /// The sequence that a column has its numbers from.
+    pub fn sequence_of(&self, column: &Column) -> Option<&UserSequence> {
+        let of = column.sequence()?;
+        self.sequences.iter().find(|sequence| sequence.id == of.id)
+    }
+
+    /// What an insert stores that leaves a column out, as SQL writes it.
+    pub fn default_of(&self, column: &Column) -> Option<String> {
+        if column.sequence().is_some_and(|of| of.identity.is_some()) {
+            return None;
+        }
+        if let Some(sequence) = self.sequence_of(column) {
+            let (schema, name) = (&sequence.schema_name, quote(&sequence.name));
+            let name = if self.is_visible(sequence.oid) { name } else { format!("{}.{name}", quote(schema)) };
+            return Some(format!("nextval('{}'::regclass)", name.replace('\'', "''")));
+        }
+        column.default.as_ref().map(|value| literal(value, column))
+    }
+
     pub fn namespace_oid(&self, name: &str) -> Option<i64> {
         self.namespaces.iter().find(|n| n.name == name).map(|n| n.oid)
     }
 
     pub fn namespace_name(&self, oid: i64) -> Option<&str> {
         self.namespaces.iter().find(|n| n.oid == oid).map(|n| n.name.as_str())
+    }
+
+    /// The tables that have a primary key.
+    pub fn keyed(&self) -> impl Iterator<Item = &UserTable> {
+        self.tables.iter().filter(|table| table.has_key())
     }
 
     /// PostgreSQL's system tables with their oids and those of their schemas.
@@ -122,7 +173,10 @@ impl Picture {
         if let Some((_, _, table)) = self.system().find(|(system, _, _)| *system == oid) {
             return Some((table.schema, table.name.to_owned()));
         }
-        let table = self.tables.iter().find(|t| t.oid == oid || t.key_oid() == oid)?;
+        if let Some(sequence) = self.sequences.iter().find(|sequence| sequence.oid == oid) {
+            return Some((&sequence.schema_name, sequence.name.clone()));
+        }
+        let table = self.tables.iter().find(|t| t.oid == oid || t.has_key() && t.key_oid() == oid)?;
         let name = if table.oid == oid { table.definition.name.clone() } else { table.key_name() };
         Some((&table.definition.schema_name, name))
     }
@@ -137,10 +191,15 @@ impl Picture {
         };
         let in_schema = |schema: &str| {
             let user = self.tables.iter().filter(|t| t.definition.schema_name == schema);
-            let user = user.flat_map(|t| [(t.oid, t.definition.name.clone()), (t.key_oid(), t.key_name())]);
+            let user = user.flat_map(|t| {
+                let key = t.has_key().then(|| (t.key_oid(), t.key_name()));
+                [(t.oid, t.definition.name.clone())].into_iter().chain(key)
+            });
             let system = self.system().filter(|(_, _, t)| t.schema == schema);
             let system = system.map(|(oid, _, t)| (oid, t.name.to_owned()));
-            user.chain(system).find(|(_, candidate)| candidate == name).map(|(oid, _)| oid)
+            let sequences = self.sequences.iter().filter(|s| s.schema_name == schema);
+            let sequences = sequences.map(|s| (s.oid, s.name.clone()));
+            user.chain(sequences).chain(system).find(|(_, candidate)| candidate == name).map(|(oid, _)| oid)
         };
         match schema {
             Some(schema) => in_schema(schema),
@@ -164,14 +223,18 @@ impl UserTable {
         format!("{}_pkey", self.definition.name)
     }
 
-    /// Names of the key columns, in key order.
+    pub fn has_key(&self) -> bool {
+        self.definition.schema.row_id().is_none()
+    }
+
+    /// Names of the key columns, in key order; none of a table without a primary key.
     pub fn key_columns(&self) -> impl Iterator<Item = &str> {
-        self.definition.schema.key_columns().map(|c| c.name.as_str())
+        self.definition.schema.key_columns().filter(|_| self.has_key()).map(|c| c.name.as_str())
     }
 }
 
 /// `a."B c"` to its parts; what is not quoted is lower case.
-fn split_name(name: &str) -> Vec<String> {
+pub fn split_name(name: &str) -> Vec<String> {
     let mut parts = vec![String::new()];
     let mut quoted = false;
     let mut chars = name.trim().chars().peekable();

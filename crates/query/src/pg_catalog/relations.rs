@@ -3,6 +3,7 @@
 use super::picture::{OWNER, Picture, UserTable};
 use super::table::{Cell, Declaration, Row, row};
 use super::types::{TYPES, by_oid, of_column};
+use oribi_types::schema::Identity;
 use oribi_types::{Column, Value, ValueRef, text};
 
 pub const TABLES: &[Declaration] = &[
@@ -74,6 +75,20 @@ pub const TABLES: &[Declaration] = &[
     ),
     (
         "pg_catalog",
+        "pg_sequence",
+        "seqrelid oid, seqtypid oid, seqstart int8, seqincrement int8, seqmax int8, seqmin int8, seqcache \
+         int8, seqcycle bool",
+        sequences,
+    ),
+    (
+        "pg_catalog",
+        "pg_sequences",
+        "schemaname name, sequencename name, sequenceowner name, data_type text, start_value int8, \
+         min_value int8, max_value int8, increment_by int8, cycle bool, cache_size int8, last_value int8",
+        shown_sequences,
+    ),
+    (
+        "pg_catalog",
         "pg_tables",
         "schemaname name, tablename name, tableowner name, tablespace name, hasindexes bool, hasrules bool false, \
          hastriggers bool false, rowsecurity bool false",
@@ -81,7 +96,7 @@ pub const TABLES: &[Declaration] = &[
             let user = picture.tables.iter().map(|t| {
                 row! {
                     schemaname: t.definition.schema_name.as_str(), tablename: t.definition.name.as_str(),
-                    tableowner: picture.user.as_str(), hasindexes: true,
+                    tableowner: picture.user.as_str(), hasindexes: t.has_key(),
                 }
             });
             let system = picture.system().map(|(_, _, t)| {
@@ -95,7 +110,7 @@ pub const TABLES: &[Declaration] = &[
         "pg_indexes",
         "schemaname name, tablename name, indexname name, tablespace name, indexdef text",
         |picture| {
-            let indexes = picture.tables.iter().map(|t| {
+            let indexes = picture.keyed().map(|t| {
                 row! {
                     schemaname: t.definition.schema_name.as_str(), tablename: t.definition.name.as_str(),
                     indexname: t.key_name(), indexdef: index_definition(t),
@@ -114,14 +129,20 @@ fn classes(picture: &Picture) -> Vec<Row> {
     let tables = picture.tables.iter().map(|t| {
         row! {
             oid: t.oid, relname: t.definition.name.as_str(), relnamespace: t.namespace, relowner: OWNER,
-            relam: TABLE_METHOD, reltuples: t.estimated_rows as i64, relhasindex: true,
-            relnatts: t.definition.schema.columns().len() as i64,
+            relam: TABLE_METHOD, reltuples: t.estimated_rows as i64, relhasindex: t.has_key(),
+            relnatts: t.definition.schema.shown().len() as i64,
         }
     });
-    let keys = picture.tables.iter().map(|t| {
+    let keys = picture.keyed().map(|t| {
         row! {
             oid: t.key_oid(), relname: t.key_name(), relnamespace: t.namespace, relam: KEY_METHOD,
             relkind: "i", relnatts: t.key_columns().count() as i64,
+        }
+    });
+    let sequences = picture.sequences.iter().map(|s| {
+        row! {
+            oid: s.oid, relname: s.name.as_str(), relnamespace: s.namespace, relowner: OWNER, relkind: "S",
+            reltuples: 1_i64, relnatts: 3_i64,
         }
     });
     let system = picture.system().map(|(oid, namespace, t)| {
@@ -131,19 +152,20 @@ fn classes(picture: &Picture) -> Vec<Row> {
             relnatts: t.columns.len() as i64,
         }
     });
-    tables.chain(keys).chain(system).collect()
+    tables.chain(keys).chain(sequences).chain(system).collect()
 }
 
 fn attributes(picture: &Picture) -> Vec<Row> {
     let mut rows = Vec::new();
     for table in &picture.tables {
-        let columns = table.definition.schema.columns();
+        let columns = table.definition.schema.shown();
         for (i, column) in columns.iter().enumerate() {
             let (oid, modifier) = of_column(column.column_type);
             rows.push(row! {
                 attrelid: table.oid, attname: column.name.as_str(), atttypid: oid, atttypmod: modifier,
                 attlen: by_oid(oid).map_or(-1, |t| t.length), attnum: i as i64 + 1,
-                attnotnull: !column.nullable, atthasdef: column.default.is_some(),
+                attnotnull: !column.nullable, atthasdef: picture.default_of(column).is_some(),
+                attidentity: identity(column),
                 attstorage: if by_oid(oid).is_some_and(|t| t.length < 0) { "x" } else { "p" },
             });
         }
@@ -171,18 +193,49 @@ fn attributes(picture: &Picture) -> Vec<Row> {
 fn defaults(picture: &Picture) -> Vec<Row> {
     let mut rows = Vec::new();
     for table in &picture.tables {
-        for (i, column) in table.definition.schema.columns().iter().enumerate() {
-            if let Some(value) = &column.default {
+        for (i, column) in table.definition.schema.shown().iter().enumerate() {
+            if let Some(value) = picture.default_of(column) {
                 let number = i as i64 + 1;
                 // No constraint or table of ours has an oid this large.
                 let oid = (1_i64 << 40) + table.oid * 4096 + number;
-                rows.push(
-                    row! { oid: oid, adrelid: table.oid, adnum: number, adbin: literal(value, column) },
-                );
+                rows.push(row! { oid: oid, adrelid: table.oid, adnum: number, adbin: value });
             }
         }
     }
     rows
+}
+
+fn identity(column: &Column) -> &'static str {
+    match column.sequence().and_then(|of| of.identity) {
+        Some(Identity::Always) => "a",
+        Some(Identity::ByDefault) => "d",
+        None => "",
+    }
+}
+
+fn sequences(picture: &Picture) -> Vec<Row> {
+    let sequences = picture.sequences.iter().map(|s| {
+        let rules = &s.rules;
+        row! {
+            seqrelid: s.oid, seqtypid: of_column(rules.column_type).0, seqstart: rules.start,
+            seqincrement: rules.increment, seqmax: rules.max, seqmin: rules.min, seqcache: rules.cache,
+            seqcycle: rules.cycles,
+        }
+    });
+    sequences.collect()
+}
+
+fn shown_sequences(picture: &Picture) -> Vec<Row> {
+    let sequences = picture.sequences.iter().map(|s| {
+        let rules = &s.rules;
+        row! {
+            schemaname: s.schema_name.as_str(), sequencename: s.name.as_str(),
+            sequenceowner: picture.user.as_str(), data_type: rules.column_type.to_string(),
+            start_value: rules.start, min_value: rules.min, max_value: rules.max, increment_by: rules.increment,
+            cycle: rules.cycles, cache_size: rules.cache,
+        }
+    });
+    sequences.collect()
 }
 
 /// A default as SQL writes it.
@@ -207,7 +260,7 @@ fn key_numbers(table: &UserTable) -> Cell {
 }
 
 fn indexes(picture: &Picture) -> Vec<Row> {
-    let indexes = picture.tables.iter().map(|t| {
+    let indexes = picture.keyed().map(|t| {
         let count = t.key_columns().count();
         let mut row = row! {
             indexrelid: t.key_oid(), indrelid: t.oid, indnatts: count as i64, indnkeyatts: count as i64,
@@ -224,7 +277,7 @@ fn indexes(picture: &Picture) -> Vec<Row> {
 }
 
 fn constraints(picture: &Picture) -> Vec<Row> {
-    let keys = picture.tables.iter().map(|t| {
+    let keys = picture.keyed().map(|t| {
         let mut row = row! {
             oid: t.key_oid(), conname: t.key_name(), connamespace: t.namespace, conrelid: t.oid,
             conindid: t.key_oid(),

@@ -1,10 +1,10 @@
 //! `information_schema`: the part of the SQL standard's catalog that tools read.
 
 use super::picture::{Picture, UserTable};
-use super::relations::literal;
 use super::table::{Declaration, Row, none, row};
 use super::types::{by_oid, of_column};
 use crate::functions;
+use oribi_types::schema::Identity;
 use oribi_types::{ColumnSource, ColumnType};
 
 pub const TABLES: &[Declaration] = &[
@@ -51,7 +51,7 @@ pub const TABLES: &[Declaration] = &[
          table_schema name, table_name name, constraint_type text, is_deferrable text NO, initially_deferred text NO, \
          enforced text YES",
         |picture| {
-            let keys = picture.tables.iter().map(|t| {
+            let keys = picture.keyed().map(|t| {
                 let mut row = key_row(picture, t);
                 row.extend(row! { constraint_type: "PRIMARY KEY" });
                 row
@@ -66,7 +66,7 @@ pub const TABLES: &[Declaration] = &[
          table_schema name, table_name name, column_name name, ordinal_position int4, \
          position_in_unique_constraint int4",
         |picture| {
-            let key_columns = picture.tables.iter().flat_map(|t| {
+            let key_columns = picture.keyed().flat_map(|t| {
                 t.key_columns().enumerate().map(move |(i, name)| {
                     let mut row = key_row(picture, t);
                     row.extend(row! { column_name: name, ordinal_position: i as i64 + 1 });
@@ -83,6 +83,27 @@ pub const TABLES: &[Declaration] = &[
          unique_constraint_schema name, unique_constraint_name name, match_option text, update_rule text, \
          delete_rule text",
         none,
+    ),
+    (
+        "information_schema",
+        "sequences",
+        "sequence_catalog name, sequence_schema name, sequence_name name, data_type text, numeric_precision int4, \
+         numeric_precision_radix int4, numeric_scale int4, start_value text, minimum_value text, maximum_value text, \
+         increment text, cycle_option text",
+        |picture| {
+            let sequences = picture.sequences.iter().map(|s| {
+                let (precision, radix, scale) = number(s.rules.column_type);
+                row! {
+                    sequence_catalog: picture.database.as_str(), sequence_schema: s.schema_name.as_str(),
+                    sequence_name: s.name.as_str(), data_type: s.rules.column_type.to_string(),
+                    numeric_precision: precision, numeric_precision_radix: radix, numeric_scale: scale,
+                    start_value: s.rules.start.to_string(), minimum_value: s.rules.min.to_string(),
+                    maximum_value: s.rules.max.to_string(), increment: s.rules.increment.to_string(),
+                    cycle_option: if s.rules.cycles { "YES" } else { "NO" },
+                }
+            });
+            sequences.collect()
+        },
     ),
     (
         "information_schema",
@@ -127,15 +148,21 @@ fn tables(picture: &Picture) -> Vec<Row> {
 fn columns(picture: &Picture) -> Vec<Row> {
     let mut rows = Vec::new();
     for table in &picture.tables {
-        for (i, column) in table.definition.schema.columns().iter().enumerate() {
+        for (i, column) in table.definition.schema.shown().iter().enumerate() {
             let found = by_oid(of_column(column.column_type).0);
             let (precision, radix, scale) = number(column.column_type);
+            let identity = column.sequence().and_then(|of| of.identity);
             let moment = matches!(column.column_type, ColumnType::Timestamp).then_some(6);
             rows.push(row! {
                 table_catalog: picture.database.as_str(), table_schema: table.definition.schema_name.as_str(),
                 table_name: table.definition.name.as_str(), column_name: column.name.as_str(),
                 ordinal_position: i as i64 + 1,
-                column_default: column.default.as_ref().map(|value| literal(value, column)),
+                column_default: picture.default_of(column),
+                is_identity: if identity.is_some() { "YES" } else { "NO" },
+                identity_generation: identity.map(|identity| match identity {
+                    Identity::Always => "ALWAYS",
+                    Identity::ByDefault => "BY DEFAULT",
+                }),
                 is_nullable: if column.nullable { "YES" } else { "NO" },
                 data_type: found.map(|t| t.sql_name), udt_name: found.map(|t| t.name),
                 udt_catalog: picture.database.as_str(), udt_schema: "pg_catalog",

@@ -217,7 +217,7 @@ impl Names<'_> {
     }
 
     fn all(&self, projection: &mut Vec<(usize, String)>) {
-        projection.extend(self.schema.columns().iter().enumerate().map(|(i, c)| (i, c.name.clone())));
+        projection.extend(self.schema.shown().iter().enumerate().map(|(i, c)| (i, c.name.clone())));
     }
 
     /// A column and the values it is compared with.

@@ -61,7 +61,7 @@ impl PhysicalExprAdapterFactory for ColumnsById {
         let place = |id: i64| positions.get(&id).map_or(Place::Missing, |i| Place::At(*i));
         let mut columns: HashMap<String, Arc<dyn PhysicalExpr>> = HashMap::new();
         for field in table.fields() {
-            let column = self.schema.position(field.name()).map(|i| &self.schema.columns()[i]);
+            let column = self.schema.columns().iter().find(|column| column.name == *field.name());
             let place = match column {
                 Some(column) => place(stored_id(column)),
                 None if field.name() == TS_COLUMN => place(i64::from(TS_FIELD_ID)),

@@ -157,7 +157,7 @@ fn comparisons(schema: &Schema, filter: &Expr) -> Option<Vec<Comparison>> {
 
 fn comparison(schema: &Schema, column: &Expr, op: Operator, constant: &Expr) -> Option<Comparison> {
     let (Expr::Column(column), Expr::Literal(constant, _)) = (column, constant) else { return None };
-    let position = schema.position(&column.name)?;
+    let position = schema.columns().iter().position(|of| of.name == column.name)?;
     let component = schema.key().iter().position(|k| *k == position)?;
     let known = matches!(op, Operator::Eq | Operator::Lt | Operator::LtEq | Operator::Gt | Operator::GtEq);
     let value = value_of(constant, schema.columns()[position].column_type)?;

@@ -80,7 +80,7 @@ pub(crate) fn place_columns(schema: &Schema) -> [String; 2] {
 #[derive(Clone)]
 pub(crate) struct TableColumns {
     pub(crate) schema: Arc<Schema>,
-    /// The table's columns; behind them, if asked for, the hidden `_ts` and [`place_columns`].
+    /// The table's columns, a hidden key only if asked for; behind that the hidden `_ts` and [`place_columns`].
     pub(crate) arrow: SchemaRef,
 }
 
@@ -90,7 +90,7 @@ pub(crate) type Places = Option<(u64, Vec<u32>)>;
 impl TableColumns {
     fn new(schema: Arc<Schema>, ts: bool) -> Self {
         if !ts {
-            let arrow = Arc::clone(schema.arrow());
+            let arrow = Arc::clone(schema.shown_arrow());
             return TableColumns { schema, arrow };
         }
         let mut fields = schema.arrow().fields().to_vec();
@@ -100,6 +100,14 @@ impl TableColumns {
         fields.push(Arc::new(Field::new(row, DataType::UInt32, false)));
         let arrow = Arc::new(ArrowSchema::new(fields));
         TableColumns { schema, arrow }
+    }
+
+    /// The same with a hidden key.
+    fn with_key(&self) -> Self {
+        match self.arrow.fields().len() < self.schema.columns().len() {
+            true => TableColumns { arrow: Arc::clone(self.schema.arrow()), ..self.clone() },
+            false => self.clone(),
+        }
     }
 
     /// Whether the column at `position` of [`arrow`](Self::arrow) says where a row lies.
@@ -167,8 +175,8 @@ impl OribiTable {
     /// With `ts`, the hidden columns stand last.
     pub(crate) fn new(table: Arc<Table>, ts: bool) -> Self {
         let columns = TableColumns::new(table.schema(), ts);
-        let key = Constraint::PrimaryKey(columns.schema.key().to_vec());
-        let constraints = Constraints::new_unverified(vec![key]);
+        let key = columns.schema.row_id().is_none().then(|| columns.schema.key().to_vec());
+        let constraints = Constraints::new_unverified(key.into_iter().map(Constraint::PrimaryKey).collect());
         OribiTable { table, columns, constraints, first_by_key: None }
     }
 
@@ -284,9 +292,10 @@ impl TableProvider for OribiTable {
         // How many rows of it are hidden is not known.
         let read = with_key(&self.columns.schema, &projection);
         // Nor is there an order above it.
-        let all = OribiTable { first_by_key: None, ..self.clone() };
+        let columns = self.columns.with_key();
+        let all = OribiTable { first_by_key: None, columns: columns.clone(), ..self.clone() };
         let base = all.read(state, &view, Some(&read), filters, None).await?;
-        Ok(Arc::new(OverlayExec::new(seen, &self.columns, &projection, base)?))
+        Ok(Arc::new(OverlayExec::new(seen, &columns, &projection, base)?))
     }
 }
 

@@ -33,6 +33,7 @@ async fn in_all_or_nothing() {
     db.run("create table t (id int primary key, name text not null, n int default 3)").await;
     assert_eq!(push(&db, &[2, 1], &[Some("b"), Some("a")]).await.unwrap(), 2);
     assert_eq!(db.rows("select * from t order by id").await, ["1|a|3", "2|b|3"]);
+    assert!(matches!(db.outcome("copy t from stdin with (freeze on)", &[]).await, Ok(Outcome::CopyIn(_))));
     assert_eq!(push(&db, &[7, 1], &[Some("x"), Some("y")]).await.unwrap_err().sqlstate, Some("23505"));
     assert_eq!(push(&db, &[8], &[None]).await.unwrap_err().sqlstate, Some("23502"));
     let mut dropped = sink(&db, "copy t (name, id) from stdin").await;

@@ -41,7 +41,7 @@ async fn from_a_query() {
     assert_eq!(db.rows("select * from c order by key").await, ["11|1.25|[1]|x", "12|2.50||x"]);
     db.run("create table d with (primary_key = 'id, n') as select id, n from t where false").await;
     assert_eq!(db.rows("select count(*) from d").await, ["0"]);
-    assert_eq!(db.state("create table e as select id from t").await, "42P16");
+    assert_eq!(db.tag("create table keyless as select id from t").await, "SELECT 2");
     // The rows collide, so there is no table either.
     assert_eq!(db.state("create table e (primary key (k)) as select 1 as k from t").await, "23505");
     assert_eq!(db.state("select * from e").await, "42P01");
@@ -80,7 +80,7 @@ async fn altered_in_place() {
         ("alter table u drop column id", "42P16"),
         ("alter table u rename column b to id", "42701"),
         ("alter table u alter column b type int", "0A000"),
-        ("alter table u set (fillfactor = 70)", "22023"),
+        ("alter table u set (fillfactor = 7)", "22023"),
     ];
     for (sql, state) in wrong {
         assert_eq!(db.state(sql).await, state, "{sql}");
@@ -158,12 +158,10 @@ async fn refusals_say_what_is_wrong() {
     let wrong = [
         ("create table t (id int primary key)", "42P07"),
         ("create table nope.t (id int primary key)", "3F000"),
-        ("create table u (id int)", "42P16"),
         ("create table u (id int primary key, id text)", "42701"),
         ("create table u (id int, primary key (nope))", "42703"),
         ("create table u (id int primary key, b int primary key)", "42P16"),
         ("create table u (id real primary key)", "42P16"),
-        ("create table u (id serial primary key)", "0A000"),
         ("create table u (id int primary key, b nonsense)", "42704"),
         ("create table u (id int primary key, b int unique)", "0A000"),
         ("create table u (id int primary key, b int references t)", "0A000"),

@@ -15,7 +15,7 @@ use std::sync::Arc;
 
 /// The columns of `schema` that files and batches have, with their positions in it.
 pub fn stored(schema: &Schema) -> impl Iterator<Item = (usize, &Column)> {
-    schema.columns().iter().enumerate().filter(|(_, c)| c.source != ColumnSource::CommitTimestamp)
+    schema.shown().iter().enumerate().filter(|(_, c)| c.source != ColumnSource::CommitTimestamp)
 }
 
 pub fn stored_arrow(schema: &Schema) -> SchemaRef {

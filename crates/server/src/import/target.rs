@@ -5,10 +5,10 @@ use super::rejects::Rejects;
 use super::session::SessionSink;
 use crate::sql::connection::{Connection, describe, sql_error};
 use crate::sql::write_csv_line;
-use arrow::array::RecordBatch;
+use arrow::array::{Int64Array, RecordBatch};
 use bytes::Bytes;
 use futures::SinkExt;
-use oribi_engine::Import;
+use oribi_engine::{Engine, Import, Table};
 use oribi_session::Database;
 use oribi_session::sql::SqlSession;
 use oribi_types::schema::ColumnSpec;
@@ -89,7 +89,10 @@ async fn existing_remote(client: &Client, table: &TableName) -> Result<Option<Sc
     }
     key.sort_unstable();
     let key: Vec<&str> = key.iter().map(|(_, name)| name.as_str()).collect();
-    Schema::new(columns, &key).map(Some)
+    match key.is_empty() {
+        true => Schema::without_key(columns).map(Some),
+        false => Schema::new(columns, &key).map(Some),
+    }
 }
 
 /// A column from its name, type, precision, scale, nullability and default.
@@ -144,9 +147,32 @@ fn type_named(name: &str, precision: Option<i8>, scale: Option<i8>) -> Option<Co
 
 /// Takes batches of a table's stored columns.
 pub enum Sink<'c> {
-    Local(Import),
+    Local(Box<LocalSink>),
     Remote(Box<CopySink<'c>>),
     Session(Box<SessionSink>),
+}
+
+/// A folder that is opened in this process.
+pub struct LocalSink {
+    engine: Arc<Engine>,
+    table: Arc<Table>,
+    import: Import,
+}
+
+impl LocalSink {
+    /// Rows of a table without a primary key get their hidden keys here.
+    fn push(&mut self, batch: RecordBatch) -> Result<()> {
+        let schema = self.table.schema_ref();
+        let Some(position) = schema.row_id() else { return self.import.push(batch) };
+        let rows = batch.num_rows() as u64;
+        let first = self.engine.row_ids(rows, true)?;
+        let mut columns = batch.columns().to_vec();
+        columns.push(Arc::new(Int64Array::from_iter_values(first..first.wrapping_add(rows as i64))));
+        let mut fields = batch.schema().fields().to_vec();
+        fields.push(Arc::clone(&schema.arrow().fields()[position]));
+        let with_key = RecordBatch::try_new(Arc::new(arrow::datatypes::Schema::new(fields)), columns)?;
+        self.import.push(with_key)
+    }
 }
 
 impl<'c> Sink<'c> {
@@ -154,12 +180,13 @@ impl<'c> Sink<'c> {
         Ok(match connection {
             Connection::Local { database, .. } => {
                 let table = database.engine.table(&table.schema, &table.name)?;
-                Sink::Local(database.engine.import(&table)?)
+                let import = database.engine.import(&table)?;
+                Sink::Local(Box::new(LocalSink { engine: Arc::clone(&database.engine), table, import }))
             }
             Connection::Remote(client) => {
-                let names: Vec<String> = schema.columns().iter().map(|c| quoted(&c.name)).collect();
+                let names: Vec<String> = schema.shown().iter().map(|c| quoted(&c.name)).collect();
                 let statement = format!("copy {table} ({}) from stdin (format csv)", names.join(", "));
-                let types = schema.columns().iter().map(|c| c.column_type).collect();
+                let types = schema.shown().iter().map(|c| c.column_type).collect();
                 Sink::Remote(Box::new(CopySink { client, statement, types, open: None }))
             }
         })
@@ -167,7 +194,7 @@ impl<'c> Sink<'c> {
 
     pub async fn push(&mut self, batch: RecordBatch) -> Result<()> {
         match self {
-            Sink::Local(import) => import.push(batch),
+            Sink::Local(local) => local.push(batch),
             Sink::Remote(copy) => copy.push(&batch).await,
             Sink::Session(session) => session.push(&batch).await,
         }
@@ -184,7 +211,7 @@ impl<'c> Sink<'c> {
     /// Commits; returns the rows imported.
     pub async fn finish(self) -> Result<u64> {
         match self {
-            Sink::Local(import) => import.commit(),
+            Sink::Local(local) => local.import.commit(),
             Sink::Remote(copy) => copy.finish().await,
             Sink::Session(session) => Ok(session.rows_written()),
         }

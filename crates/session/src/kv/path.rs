@@ -76,7 +76,7 @@ impl<'a> Target<'a> {
 /// `scratch`.
 ///
 /// # Errors
-/// `Invalid`, naming table and column, for a key that names a typed table but no row of it, and for one that is empty
+/// `Invalid`, naming table and column, for a key that names a typed table but no row of it, or one without a primary key, and for one that is empty
 /// or too long; `NotFound` if there is no `default.kv`.
 pub fn resolve<'a>(
     tables: &'a Catalog,
@@ -100,6 +100,10 @@ pub fn resolve<'a>(
     };
     if table.is_key_value() {
         return Ok(Target { table, key: EncodedKey::Borrowed(rest), shape: Shape::Document });
+    }
+    if table.schema_ref().row_id().is_some() || !table.is_shown() {
+        let (schema, name) = (table.schema_name(), table.name());
+        return Err(Error::invalid(format!("table {schema}.{name} has no primary key to name a row by")));
     }
     let start = scratch.len();
     encode_components(table, rest, scratch)

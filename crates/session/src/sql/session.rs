@@ -90,9 +90,18 @@ pub struct SqlSession {
     cursors: Cursors,
     /// Of advisory locks, once it has asked for one.
     advisory: Mutex<Option<Arc<AdvisoryHolder>>>,
+    /// Numbers of sequences that it was given.
+    drawn: Mutex<DrawnNumbers>,
     /// The row that kept the last statement from writing.
     blocked: Mutex<Option<Blocked>>,
     warnings: Mutex<Vec<String>>,
+}
+
+/// The last number of each sequence, by the id of its table, and of which it was given one last.
+#[derive(Default)]
+struct DrawnNumbers {
+    numbers: BTreeMap<u64, i64>,
+    last: Option<u64>,
 }
 
 /// What a session's block has come to.
@@ -184,6 +193,7 @@ impl SqlSession {
             block: Mutex::default(),
             cursors: Cursors::default(),
             advisory: Mutex::default(),
+            drawn: Mutex::default(),
             blocked: Mutex::default(),
             warnings: Mutex::default(),
         })
@@ -464,6 +474,29 @@ impl SqlSession {
     /// What holds the session's advisory locks.
     pub fn advisory(&self, locks: &Arc<AdvisoryLocks>) -> Arc<AdvisoryHolder> {
         lock(&self.advisory).get_or_insert_with(|| Arc::new(AdvisoryHolder::new(locks))).clone()
+    }
+
+    /// It was given this number of the sequence whose table has this id.
+    pub fn note_drawn(&self, sequence: u64, number: i64) {
+        let mut drawn = lock(&self.drawn);
+        drawn.numbers.insert(sequence, number);
+        drawn.last = Some(sequence);
+    }
+
+    /// The last number of a sequence that it was given.
+    pub fn drawn(&self, sequence: u64) -> Option<i64> {
+        lock(&self.drawn).numbers.get(&sequence).copied()
+    }
+
+    /// The last number that it was given of any.
+    pub fn last_drawn(&self) -> Option<i64> {
+        let drawn = lock(&self.drawn);
+        drawn.last.and_then(|last| drawn.numbers.get(&last).copied())
+    }
+
+    /// Forgets what numbers it was given.
+    pub fn forget_drawn(&self) {
+        *lock(&self.drawn) = DrawnNumbers::default();
     }
 
     /// Gives back all advisory locks that the session has taken for itself.

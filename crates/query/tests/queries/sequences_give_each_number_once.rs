@@ -1,0 +1,285 @@
+//! Numbers of sequences: each is given once, whatever becomes of who asked for it.
+
+use crate::db::{Db, int};
+use oribi_engine::EngineOptions;
+use oribi_session::sql::{Point, SqlEngine};
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+#[tokio::test]
+async fn functions_answer_as_postgresql_does() {
+    let db = Db::new();
+    let other = db.client("other");
+    assert_eq!(db.tag("create sequence s").await, "CREATE SEQUENCE");
+    assert_eq!(db.state("select currval('s')").await, "55000");
+    assert_eq!(db.state("select lastval()").await, "55000");
+    assert_eq!(db.rows("select nextval('s')").await, ["1"]);
+    assert_eq!(db.rows("select nextval('public.s'::regclass) as n").await, ["2"]);
+    assert_eq!(other.rows("select pg_catalog.nextval('\"s\"')").await, ["3"]);
+    assert_eq!(db.rows("select currval('s')").await, ["2"]);
+    assert_eq!(db.rows("select lastval()").await, ["2"]);
+    assert_eq!(db.rows("select nextval('s') from generate_series(1, 3) as g(g)").await, ["4", "5", "6"]);
+    assert_eq!(db.rows("select setval('s', 10)").await, ["10"]);
+    assert_eq!(db.rows("select currval('s')").await, ["10"]);
+    assert_eq!(other.rows("select nextval('s')").await, ["11"]);
+    assert_eq!(db.rows("select setval('s', 20, false)").await, ["20"]);
+    assert_eq!(db.rows("select nextval('s')").await, ["20"]);
+    assert_eq!(db.rows("select setval('s', null)").await, [""]);
+    assert_eq!(db.rows_with("select nextval($1)", &[crate::db::text("s")]).await, ["21"]);
+    db.run("create table t (id int primary key)").await;
+    db.run("insert into t values (7), (9)").await;
+    assert_eq!(db.rows("select setval('s', coalesce(max(id), 1), max(id) is not null) from t").await, ["9"]);
+    assert_eq!(db.rows("select nextval('s')").await, ["10"]);
+    db.run("discard sequences").await;
+    assert_eq!(db.state("select currval('s')").await, "55000");
+    for (sql, state) in [
+        ("select nextval('nope')", "42P01"),
+        ("select nextval('t')", "42809"),
+        ("select nextval('s'), 1", "0A000"),
+        ("insert into t select nextval('s')", "0A000"),
+        ("select id from t where id = nextval('s')", "0A000"),
+        ("select setval('s', 0)", "22003"),
+        ("select * from s", "42P01"),
+        ("insert into s values (1, 1, true)", "42P01"),
+        ("drop table s", "42P01"),
+        ("create table s (id int)", "42P07"),
+        ("create sequence s", "42P07"),
+        ("create sequence t", "42P07"),
+        ("drop sequence t", "42809"),
+        ("drop sequence nope", "42P01"),
+        ("create sequence u increment 0", "22023"),
+        ("create sequence u minvalue 5 maxvalue 5", "22023"),
+        ("create sequence u start 0", "22023"),
+        ("create temporary sequence u", "0A000"),
+    ] {
+        let found = db.error(sql).await;
+        assert!(
+            found.sqlstate == Some(state) || found.sqlstate.is_none() && state == "0A000",
+            "{sql}: {found:?}"
+        );
+    }
+    db.run("create sequence if not exists s").await;
+    db.run("drop sequence if exists nope, s").await;
+    assert_eq!(db.state("select nextval('s')").await, "42P01");
+    db.run("create sequence s").await;
+    assert_eq!(db.rows("select nextval('s')").await, ["1"]);
+}
+
+#[tokio::test]
+async fn rules_are_kept() {
+    let db = Db::new();
+    db.run("create sequence down as smallint increment by -2 minvalue -5 start -1").await;
+    for n in ["-1", "-3", "-5"] {
+        assert_eq!(db.rows("select nextval('down')").await, [n]);
+    }
+    let error = db.error("select nextval('down')").await;
+    assert_eq!(error.sqlstate, Some("2200H"));
+    assert_eq!(error.error.message(), "nextval: reached minimum value of sequence \"down\" (-5)");
+    db.run("create sequence round minvalue 1 maxvalue 3 cycle").await;
+    let sql = "select nextval('round') from generate_series(1, 7) as g(g)";
+    assert_eq!(db.rows(sql).await, ["1", "2", "3", "1", "2", "3", "1"]);
+    db.run("create sequence steps increment 5 start 10 cache 20 no cycle").await;
+    assert_eq!(db.rows("select nextval('steps')").await, ["10"]);
+    let db = db.reopen();
+    let last: i64 = db.rows("select nextval('steps')").await[0].parse().unwrap();
+    assert!(last >= 15 && last % 5 == 0, "{last}");
+    assert_eq!(db.state("select nextval('down')").await, "2200H");
+    let shown = "select sequencename, data_type, start_value, min_value, max_value, increment_by, cycle from pg_sequences \
+        where sequencename <> 'round' order by 1";
+    assert_eq!(
+        db.rows(shown).await,
+        ["down|smallint|-1|-5|-1|-2|false", "steps|bigint|10|1|9223372036854775807|5|false"]
+    );
+}
+
+#[tokio::test]
+async fn columns_have_their_numbers_from_sequences() {
+    let db = Db::new();
+    db.run("create table s (id serial primary key, n int)").await;
+    db.run("create table a (id bigint generated always as identity (start with 10) primary key, n int)")
+        .await;
+    db.run("create table d (n int, id int generated by default as identity, primary key (id))").await;
+    db.run("create sequence shared").await;
+    db.run("create table x (id bigint default nextval('shared'::regclass), n int)").await;
+    assert_eq!(db.rows("insert into s (n) values (1), (2) returning id").await, ["1", "2"]);
+    assert_eq!(db.rows("insert into s values (default, 3) returning *").await, ["3|3"]);
+    assert_eq!(db.tag("insert into s values (100, 4)").await, "INSERT 0 1");
+    assert_eq!(db.tag("insert into s (n) select g from generate_series(5, 6) as g(g)").await, "INSERT 0 2");
+    assert_eq!(db.rows("select * from s order by n").await, ["1|1", "2|2", "3|3", "100|4", "4|5", "5|6"]);
+    assert_eq!(db.rows("select lastval()").await, ["5"]);
+    assert_eq!(db.rows("insert into a (n) values (1) returning id").await, ["10"]);
+    assert_eq!(db.rows("insert into a default values returning id").await, ["11"]);
+    for (sql, state) in [
+        ("insert into a values (1, 1)", "428C9"),
+        ("insert into a select 1, 1", "428C9"),
+        ("update a set id = 5", "428C9"),
+        ("insert into s values (null, 1)", "23502"),
+        ("insert into s (id) values (1)", "23505"),
+        ("drop sequence s_id_seq", "2BP01"),
+        ("create table e (id serial null)", "42601"),
+        ("create table e (id serial default 5)", "42601"),
+        ("create table e (id text generated always as identity)", "22023"),
+        ("create table e (id int default nextval('nope'))", "42P01"),
+        ("alter table a alter id drop default", "42601"),
+    ] {
+        assert_eq!(db.state(sql).await, state, "{sql}");
+    }
+    assert_eq!(db.state("alter table s add column more serial").await, "0A000");
+    assert_eq!(db.rows("insert into d values (1), (2) returning id").await, ["1", "2"]);
+    assert_eq!(db.rows("insert into d values (1, 50) returning id").await, ["50"]);
+    assert_eq!(db.rows("insert into x (n) values (1), (2) returning id").await, ["1", "2"]);
+    assert_eq!(db.rows("insert into x values (nextval('shared'), 3) returning id").await, ["3"]);
+    assert_eq!(db.rows("select pg_get_serial_sequence('s', 'id')").await, ["public.s_id_seq"]);
+    assert_eq!(db.rows("select pg_get_serial_sequence('x', 'id')").await, [""]);
+    assert_eq!(db.rows("select currval(pg_get_serial_sequence('public.a', 'id'))").await, ["11"]);
+    let columns = "select table_name, column_default, is_identity, identity_generation from information_schema.columns \
+        where column_name = 'id' and table_schema = 'public' order by 1";
+    assert_eq!(
+        db.rows(columns).await,
+        [
+            "a||YES|ALWAYS",
+            "d||YES|BY DEFAULT",
+            "s|nextval('s_id_seq'::regclass)|NO|",
+            "x|nextval('shared'::regclass)|NO|",
+        ]
+    );
+    for table in ["s", "a", "d", "x"] {
+        let made = db.rows(&format!("show create table {table}")).await.join(" ");
+        let expected = match table {
+            "s" => "id serial,",
+            "a" => "MINVALUE 1 MAXVALUE 9223372036854775807 START WITH 10 ",
+            "d" => "id integer GENERATED BY DEFAULT AS IDENTITY,",
+            _ => "DEFAULT nextval('public.shared')",
+        };
+        assert!(made.contains(expected), "{made}");
+    }
+    db.run("alter table x alter id drop default").await;
+    assert_eq!(db.rows("insert into x (n) values (4) returning id").await, [""]);
+    db.run("drop sequence shared").await;
+    db.run("truncate s restart identity").await;
+    assert_eq!(db.rows("insert into s (n) values (1) returning id").await, ["1"]);
+    db.run("truncate s").await;
+    assert_eq!(db.rows("insert into s (n) values (1) returning id").await, ["2"]);
+    db.run("drop table s, a").await;
+    let left = "select relname from pg_class where relkind = 'S' order by 1";
+    assert_eq!(db.rows(left).await, ["d_id_seq"]);
+    db.run("create table s (id serial primary key, n int)").await;
+    assert_eq!(db.rows("insert into s (n) values (1) returning id").await, ["1"]);
+}
+
+#[tokio::test]
+async fn blocks_take_no_number_back() {
+    let db = Db::new();
+    db.run("create table t (id serial primary key, n int)").await;
+    db.run("begin").await;
+    assert_eq!(db.rows("insert into t (n) values (1) returning id").await, ["1"]);
+    db.run("rollback").await;
+    assert_eq!(db.rows("insert into t (n) values (1) returning id").await, ["2"]);
+    // One that the block has made is part of it.
+    let other = db.client("other");
+    db.run("begin").await;
+    db.run("create table u (id serial primary key, n int)").await;
+    assert_eq!(db.rows("insert into u (n) values (1), (2) returning id").await, ["1", "2"]);
+    assert_eq!(db.rows("select nextval('u_id_seq')").await, ["3"]);
+    assert_eq!(other.state("select nextval('u_id_seq')").await, "42P01");
+    db.run("savepoint s").await;
+    db.run("insert into u (n) values (3)").await;
+    db.run("rollback to s").await;
+    db.run("insert into u (n) select g from generate_series(4, 5) as g(g)").await;
+    db.run("commit").await;
+    assert_eq!(other.rows("select id, n from u order by id").await, ["1|1", "2|2", "4|4", "5|5"]);
+    assert_eq!(other.rows("insert into u (n) values (6) returning id").await, ["6"]);
+    db.run("begin").await;
+    db.run("create table v (id serial primary key, n int)").await;
+    db.run("insert into v (n) values (1)").await;
+    db.run("rollback").await;
+    assert_eq!(db.state("select nextval('v_id_seq')").await, "42P01");
+    db.run("create table v (id serial primary key, n int)").await;
+    assert_eq!(db.rows("insert into v (n) values (1) returning id").await, ["1"]);
+    // A key that is added keeps the numbers.
+    db.run("create table w (id serial, n int)").await;
+    db.run("insert into w (n) values (1), (2)").await;
+    db.run("alter table w add primary key (id)").await;
+    assert_eq!(db.rows("insert into w (n) values (3) returning id").await, ["3"]);
+    db.run("drop table w").await;
+    assert_eq!(db.state("select nextval('w_id_seq')").await, "42P01");
+}
+
+#[tokio::test]
+async fn an_insert_that_draws_a_number_needs_no_plan() {
+    let db = Db::new();
+    db.run("create table t (id bigserial primary key, n bigint)").await;
+    let prepared = db.prepare("insert into t (n) values ($1)").await;
+    let mut spots = 0;
+    for n in 0..100 {
+        let Some(Point::Write(point)) = prepared.point(&db.session) else { panic!("it is planned") };
+        match point.write(&db.session, &[int(n)]) {
+            Some((1, obligation)) => {
+                spots += 1;
+                if let Some(settled) = db.query.settled(obligation) {
+                    settled.await.unwrap();
+                }
+            }
+            Some(_) => panic!("no row was written"),
+            None => drop(prepared.execute(&db.session, &[int(n)]).await.unwrap()),
+        }
+    }
+    assert!(spots >= 95, "{spots}");
+    assert_eq!(db.rows("select count(*), count(distinct id) from t").await, ["100|100"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn those_who_draw_at_once_get_different_numbers() {
+    let db = Arc::new(Db::new());
+    db.run("create table t (id serial primary key, n int)").await;
+    let clients = (0..8).map(|client| {
+        let db = db.client(&format!("c{client}"));
+        tokio::spawn(async move {
+            let mut ids = Vec::new();
+            for n in 0..50 {
+                match n % 3 {
+                    0 => ids.extend(db.rows("select nextval('t_id_seq')").await),
+                    1 => ids.extend(db.rows("insert into t (n) values (1) returning id").await),
+                    _ => ids.extend(db.rows("insert into t (n) values (1), (2) returning id").await),
+                }
+            }
+            ids
+        })
+    });
+    let mut all = Vec::new();
+    for client in clients.collect::<Vec<_>>() {
+        all.extend(client.await.unwrap());
+    }
+    assert_eq!(all.iter().collect::<BTreeSet<_>>().len(), all.len());
+}
+
+/// What a process had given out when it was killed, the next does not give again.
+#[tokio::test]
+async fn a_folder_that_was_not_closed_gives_no_number_again() {
+    let dir = tempfile::tempdir().unwrap();
+    let options = || EngineOptions { memory_bytes: 256 << 20, ..EngineOptions::default() };
+    let db = Db::at(dir.path(), options());
+    db.run("create table t (id serial primary key, n int)").await;
+    let given = db.rows("insert into t (n) select g from generate_series(1, 40) as g(g) returning id").await;
+    let more = db.rows("select nextval('t_id_seq')").await;
+    let copy = tempfile::tempdir().unwrap();
+    copy_folder(dir.path(), copy.path());
+    let killed = Db::at(copy.path(), options());
+    let next: i64 = killed.rows("select nextval('t_id_seq')").await[0].parse().unwrap();
+    let largest = given.iter().chain(&more).map(|n| n.parse::<i64>().unwrap()).max().unwrap();
+    assert!(next > largest, "{next} after {largest}");
+    assert_eq!(killed.rows("select count(*) from t").await, ["40"]);
+}
+
+fn copy_folder(from: &std::path::Path, to: &std::path::Path) {
+    std::fs::create_dir_all(to).unwrap();
+    for entry in std::fs::read_dir(from).unwrap() {
+        let entry = entry.unwrap();
+        let target = to.join(entry.file_name());
+        if entry.file_type().unwrap().is_dir() {
+            copy_folder(&entry.path(), &target);
+        } else {
+            std::fs::copy(entry.path(), target).unwrap();
+        }
+    }
+}
