@@ -9,6 +9,9 @@
 //!   one memtable.
 //! - The memtable lists the key's hash by then: its row was noted before it was published, and it was published before the
 //!   snapshot was registered. What is listed after the walk began has no row for it.
+//! - Who wants keys alone finds most of them in the memtable's list. A key that is not [covered](Memtable::is_covered) has one
+//!   version there, which has a row, and if that is not newer than the snapshot, the snapshot sees it: whatever it sees besides would
+//!   have been noted before it was published.
 //! - Rows are unpinned by a flush, or swept by a truncate or drop. All of them first publish it: a state of the tablet without
 //!   the memtable. Then, still with the tablet's installer, they [end](Walks::end) the walks of
 //!   the memtable: each holds what is left of its rows from then on, in *all* memtables, and needs the index no more. Then
@@ -27,8 +30,9 @@ use crate::timeline::Snapshot;
 use arrow::array::RecordBatch;
 use oribi_env::locks::{self, Mutex};
 use oribi_types::batch::{BatchBuilder, EncodedRow};
-use oribi_types::{ColumnSource, Result, Schema};
+use oribi_types::{ColumnSource, Result, Schema, Timestamp};
 use smallvec::SmallVec;
+use std::collections::VecDeque;
 use std::sync::{Arc, Weak};
 
 /// Rows that no file has yet, as batches that are made when they are asked for. What a slow reader has not come to stays
@@ -78,10 +82,13 @@ impl MemoryColumns {
         let memtables: Vec<_> = parts.iter().map(|part| part.memtable.clone()).collect();
         let (index, table, snapshot) = (index.clone(), table.clone(), snapshot.clone());
         let schema = table.schema();
-        let is_in_row = |p: &usize| matches!(schema.columns()[*p].source, ColumnSource::Slot(_));
-        let with_rows = projection.iter().any(is_in_row);
+        let is = |p: &usize, is: fn(&ColumnSource) -> bool| is(&schema.columns()[*p].source);
+        let with_rows = projection.iter().any(|p| is(p, |source| matches!(source, ColumnSource::Slot(_))));
+        let is_key = |p: &usize| is(p, |source| matches!(source, ColumnSource::Key(_)));
+        let keys_alone = !with_ts && table.expiry().never() && projection.iter().all(is_key);
         let generation = reading.generation();
-        let rest = Rest::Walk(Walk { index, table, generation, snapshot, with_rows, keys: None, parts });
+        let walk = Walk { index, table, generation, snapshot, with_rows, keys_alone, keys: None, parts };
+        let rest = Rest::Walk(walk);
         let rest = Arc::new(Shared::new(rest));
         memtables.iter().for_each(|memtable| memtable.walks.add(&rest));
         MemoryColumns { rest, schema, projection: projection.to_vec(), with_ts, row_bytes: ROW_BYTES_FIRST }
@@ -102,6 +109,7 @@ impl MemoryColumns {
                 held.retain(|version| keys.contains(version.key()));
                 *rows = held.into_iter();
             }
+            Rest::HeldKeys(held) => held.keys.retain(|key| keys.contains(&key[KEY_BYTES - held.len..])),
             Rest::GivenUp => {}
         }
     }
@@ -153,7 +161,7 @@ impl Holder for Shared {
     fn held_bytes(&self) -> usize {
         match &*self.lock() {
             Rest::Held(rows) => rows.as_slice().iter().map(VersionRef::held_bytes).sum(),
-            Rest::Walk(_) | Rest::GivenUp => 0,
+            Rest::Walk(_) | Rest::HeldKeys(_) | Rest::GivenUp => 0,
         }
     }
 
@@ -182,6 +190,8 @@ impl Walks {
 enum Rest {
     Walk(Walk),
     Held(std::vec::IntoIter<VersionRef>),
+    /// Where nothing else is wanted.
+    HeldKeys(HeldKeys),
     /// Memory was needed for them.
     GivenUp,
 }
@@ -197,22 +207,42 @@ impl Rest {
                     if keys >= KEYS_AT_ONCE {
                         return Ok(true);
                     }
-                    keys += walk.step(filling.room(), |versions| {
-                        if pushed.is_ok() {
-                            pushed = filling.push(versions.iter().map(|version| encoded(version)));
-                        }
-                    });
+                    let room = filling.room();
+                    keys += match walk.listed_key_len() {
+                        Some(len) => walk.step_keys(len, room, |keys| {
+                            if pushed.is_ok() {
+                                pushed = filling.push(keys.iter().copied());
+                            }
+                        }),
+                        None => walk.step(room, |versions| {
+                            if pushed.is_ok() {
+                                pushed = filling.push(versions.iter().map(|version| encoded(version)));
+                            }
+                        }),
+                    };
                 }
                 pushed.map(|()| false)
             }
             Rest::Held(rows) => fill_held(rows, filling).map(|()| false),
+            Rest::HeldKeys(held) => held.fill(filling).map(|()| false),
             Rest::GivenUp => Err(given_up()),
         }
     }
 
     fn hold(&mut self) {
         if let Rest::Walk(walk) = self {
-            let mut rows = Vec::with_capacity(walk.parts.iter().map(|part| part.len - part.next).sum());
+            let left = walk.parts.iter().map(|part| part.len - part.next).sum();
+            if let Some(len) = walk.listed_key_len() {
+                let mut keys = VecDeque::with_capacity(left);
+                while !walk.parts.is_empty() {
+                    walk.step_keys(len, KEYS_AT_ONCE, |seen| {
+                        keys.extend(seen.iter().map(|row| padded(row.key)))
+                    });
+                }
+                *self = Rest::HeldKeys(HeldKeys { keys, len });
+                return;
+            }
+            let mut rows = Vec::with_capacity(left);
             while !walk.parts.is_empty() {
                 walk.step(KEYS_AT_ONCE, |versions| rows.extend(versions.iter().map(|v| v.hold())));
             }
@@ -251,13 +281,46 @@ fn encoded(version: &Version) -> EncodedRow<'_> {
     EncodedRow { key: version.key(), row, ts: version.meta.ts }
 }
 
+/// Keys of a length of a walk that has ended, at the ends of these words.
+struct HeldKeys {
+    keys: VecDeque<[u8; KEY_BYTES]>,
+    len: usize,
+}
+
+/// The longest key that a memtable lists.
+const KEY_BYTES: usize = size_of::<u64>();
+
+fn padded(key: &[u8]) -> [u8; KEY_BYTES] {
+    let mut padded = [0; KEY_BYTES];
+    padded[KEY_BYTES - key.len()..].copy_from_slice(key);
+    padded
+}
+
+/// A key without its row.
+fn alone(key: &[u8]) -> EncodedRow<'_> {
+    EncodedRow { key, row: &[], ts: Timestamp::MIN }
+}
+
+impl HeldKeys {
+    fn fill(&mut self, filling: &mut Filling<'_>) -> Result<()> {
+        while !self.keys.is_empty() && !filling.is_nearly_full() {
+            let count = self.keys.len().min(GROUP).min(filling.room());
+            let keys: SmallVec<[_; GROUP]> = self.keys.drain(..count).collect();
+            filling.push(keys.iter().map(|key| alone(&key[KEY_BYTES - self.len..])))?;
+        }
+        Ok(())
+    }
+}
+
 struct Walk {
     index: Arc<RowIndex>,
     table: Arc<Table>,
     generation: u64,
     snapshot: Snapshot,
-    /// Whether more is read of rows than their keys.
+    /// Whether more is read of rows than their keys and timestamps.
     with_rows: bool,
+    /// Whether nothing is asked of a row that is not deleted but its key.
+    keys_alone: bool,
     /// Others are left out.
     keys: Option<KeyRange>,
     /// The last is the next; those that are done are gone.
@@ -282,28 +345,70 @@ impl Part {
 }
 
 impl Walk {
+    /// The length of the keys that [`step_keys`](Self::step_keys) finds in the memtable, if they are there and enough.
+    fn listed_key_len(&self) -> Option<usize> {
+        self.parts.last().filter(|_| self.keys_alone)?.memtable.listing().key_len()
+    }
+
     /// Calls `visit` with what the snapshot sees at the next keys, `keys_max` at most, some dozens at a time. Rows that are deleted or
     /// expired are left out. Returns how many keys there were.
     fn step(&mut self, keys_max: usize, mut visit: impl FnMut(&[&Version])) -> usize {
         let Some(part) = self.parts.last_mut() else { return 0 };
-        let hashes = part.memtable.hashes_of(part.next..part.len.min(part.next.saturating_add(keys_max)));
-        part.next += hashes.len();
         let (ts, now_micros) = (self.snapshot.ts(), self.snapshot.now_micros());
+        let (memtable, keys, table) = (&part.memtable, self.keys.as_ref(), &self.table);
         let is_wanted = |version: &Version| {
             // A key that is in several memtables is taken with the version that counts.
-            version.meta.memtable() == part.memtable.id
-                && self.keys.as_ref().is_none_or(|keys| keys.contains(version.key()))
-                && version.row().is_some_and(|row| !self.table.is_expired(row, version.meta.ts, now_micros))
+            version.meta.memtable() == memtable.id
+                && keys.is_none_or(|keys| keys.contains(version.key()))
+                && version.row().is_some_and(|row| !table.is_expired(row, version.meta.ts, now_micros))
         };
-        let (hashes, shared) = (hashes.into_iter(), &mut part.shared);
-        let count = hashes.len();
+        let hashes = memtable.hashes_of(part.next..part.len.min(part.next.saturating_add(keys_max)));
+        let (count, shared) = (hashes.len(), &mut part.shared);
         self.index.visit_part(self.generation, hashes, self.with_rows, shared, |newest| {
             let seen = newest.iter().filter_map(|newest| version_at(newest, ts));
             let seen: SmallVec<[&Version; GROUP]> = seen.filter(|version| is_wanted(version)).collect();
             visit(&seen);
         });
-        if part.next == part.len || count == 0 {
-            self.parts.pop();
+        self.passed(count)
+    }
+
+    /// As [`step`](Self::step), of keys of this length, without their rows.
+    fn step_keys(&mut self, len: usize, keys_max: usize, mut visit: impl FnMut(&[EncodedRow<'_>])) -> usize {
+        let Some(part) = self.parts.last() else { return 0 };
+        let (memtable, ts) = (&part.memtable, self.snapshot.ts());
+        let listed = memtable.keys_of(part.next..part.len.min(part.next.saturating_add(keys_max)));
+        let is_later = listed.newest > ts;
+        for words in listed.words.chunks(GROUP) {
+            let bytes: SmallVec<[[u8; KEY_BYTES]; GROUP]> =
+                words.iter().map(|word| word.to_be_bytes()).collect();
+            let key = |i: usize| &bytes[i][KEY_BYTES - len..];
+            let is_open = |i: &usize| is_later || memtable.is_covered(words[*i]);
+            let open: SmallVec<[usize; GROUP]> = (0..words.len()).filter(is_open).collect();
+            let keys: SmallVec<[_; GROUP]> =
+                open.iter().map(|i| self.index.key(self.generation, key(*i))).collect();
+            let mut hidden: u64 = open.iter().fold(0, |hidden, i| hidden | 1 << i);
+            self.index.visit_keys(&keys, |n, newest| {
+                let seen = version_at(newest, ts).filter(|version| version.meta.memtable() == memtable.id);
+                if seen.is_some_and(|version| version.row().is_some()) {
+                    hidden &= !(1 << open[n]);
+                }
+            });
+            let seen = (0..words.len()).filter(|i| hidden >> i & 1 == 0).map(key);
+            let wanted = seen.filter(|key| self.keys.as_ref().is_none_or(|keys| keys.contains(key)));
+            let rows: SmallVec<[EncodedRow<'_>; GROUP]> = wanted.map(alone).collect();
+            visit(&rows);
+        }
+        let count = listed.words.len();
+        self.passed(count)
+    }
+
+    /// Notes that so many keys of the memtable were seen.
+    fn passed(&mut self, count: usize) -> usize {
+        if let Some(part) = self.parts.last_mut() {
+            part.next += count;
+            if part.next == part.len || count == 0 {
+                self.parts.pop();
+            }
         }
         count
     }
