@@ -3,7 +3,7 @@
 mod covered;
 mod list;
 
-use crate::index::{Applied, KeyRef, NewVersion, Older, Placed, RowIndex};
+use crate::index::{Applied, KeyRef, Lineage, NewVersion, Older, Placed, RowIndex};
 use crate::memory::MemoryBudget;
 use crate::ordered::OrderedView;
 use crate::tablet::TabletState;
@@ -165,15 +165,21 @@ impl Memtable {
         !self.covered.is_empty() && self.covered.has(self.listing.hash(self.generation, word))
     }
 
+    /// Of the first `len` of [`hashes`](Self::hashes), those that have all keys of which more than one version came, and perhaps
+    /// others.
+    pub fn covered_hashes(&self, len: usize) -> Vec<u64> {
+        if self.covered.is_empty() {
+            return Vec::new();
+        }
+        self.hashes().take(len).filter(|hash| self.covered.has(*hash)).collect()
+    }
+
     /// Notes, before it is published, that of this key more has come than one version with a row.
     fn cover(&self, hash: u64, placed: &Placed) {
-        if self.listing.key_len().is_none() || !(placed.is_deleted || placed.before != 0) {
-            return;
-        }
         if placed.before == self.id || placed.is_deleted {
             self.covered.add(hash);
         }
-        if placed.before != self.id && placed.before != 0 {
+        if placed.before != self.id && placed.before != Lineage::CLEAN && self.listing.key_len().is_some() {
             // One that is in a file by now has no scans.
             let before = self.older.iter().filter_map(Weak::upgrade).find(|m| m.id == placed.before);
             before.inspect(|memtable| memtable.covered.add(hash));

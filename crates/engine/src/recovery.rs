@@ -384,6 +384,7 @@ impl Replay<'_> {
             if lsn <= state.files.flushed_lsn {
                 continue;
             }
+            state.active.listing().check(change.key)?;
             let key = self.index.key(tablet.generation(), change.key);
             let older = Older::Unresolved { below: 0 };
             let memtable = state.active.id;

@@ -22,17 +22,17 @@
 
 use crate::catalog::Table;
 use crate::holders::{Holder, given_up};
-use crate::index::{GROUP, RowIndex, Version, VersionRef, version_at};
+use crate::index::{GROUP, KeyRef, RowIndex, Version, VersionRef, version_at};
 use crate::memtable::Memtable;
 use crate::range::KeyRange;
 use crate::reading::Reading;
+use crate::scan::MemoryState;
 use crate::timeline::Snapshot;
 use arrow::array::RecordBatch;
 use oribi_env::locks::{self, Mutex};
 use oribi_types::batch::{BatchBuilder, EncodedRow};
-use oribi_types::{ColumnSource, Result, Schema, Timestamp};
+use oribi_types::{ColumnSource, Result, Schema};
 use smallvec::SmallVec;
-use std::collections::VecDeque;
 use std::sync::{Arc, Weak};
 
 /// Rows that no file has yet, as batches that are made when they are asked for. What a slow reader has not come to stays
@@ -109,8 +109,30 @@ impl MemoryColumns {
                 held.retain(|version| keys.contains(version.key()));
                 *rows = held.into_iter();
             }
-            Rest::HeldKeys(held) => held.keys.retain(|key| keys.contains(&key[KEY_BYTES - held.len..])),
+            Rest::HeldKeys(held) => {
+                let (mut left, len) = (std::mem::take(&mut held.keys).collect::<Vec<u64>>(), held.len);
+                left.retain(|key| keys.contains(&key.to_be_bytes()[KEY_BYTES - len..]));
+                held.keys = left.into_iter();
+            }
             Rest::GivenUp => {}
+        }
+    }
+
+    /// Leaves out rows that a quiet state had, and that have not changed since.
+    pub(crate) fn leave_out(&self, state: &MemoryState) {
+        if let Rest::Walk(walk) = &mut *self.rest.lock() {
+            walk.keys_alone = false;
+            walk.parts.iter_mut().for_each(|part| part.leave_out(state.keys_of(part.memtable.id)));
+        }
+    }
+
+    /// How many keys are left to be looked at.
+    pub fn keys_left(&self) -> usize {
+        match &*self.rest.lock() {
+            Rest::Walk(walk) => walk.keys_left(),
+            Rest::Held(rows) => rows.len(),
+            Rest::HeldKeys(held) => held.keys.len(),
+            Rest::GivenUp => 0,
         }
     }
 
@@ -148,6 +170,11 @@ impl Filling<'_> {
         let rows: SmallVec<[EncodedRow<'v>; GROUP]> = rows.collect();
         self.bytes += rows.iter().map(|row| row.key.len() + row.row.len()).sum::<usize>();
         self.builder.extend(&rows)
+    }
+
+    fn push_keys(&mut self, keys: &[u64], len: usize) -> Result<()> {
+        self.bytes += keys.len() * len;
+        self.builder.extend_keys(keys, len)
     }
 }
 
@@ -211,7 +238,7 @@ impl Rest {
                     keys += match walk.listed_key_len() {
                         Some(len) => walk.step_keys(len, room, |keys| {
                             if pushed.is_ok() {
-                                pushed = filling.push(keys.iter().copied());
+                                pushed = filling.push_keys(keys, len);
                             }
                         }),
                         None => walk.step(room, |versions| {
@@ -231,15 +258,13 @@ impl Rest {
 
     fn hold(&mut self) {
         if let Rest::Walk(walk) = self {
-            let left = walk.parts.iter().map(|part| part.len - part.next).sum();
+            let left = walk.keys_left();
             if let Some(len) = walk.listed_key_len() {
-                let mut keys = VecDeque::with_capacity(left);
+                let mut keys = Vec::with_capacity(left);
                 while !walk.parts.is_empty() {
-                    walk.step_keys(len, KEYS_AT_ONCE, |seen| {
-                        keys.extend(seen.iter().map(|row| padded(row.key)))
-                    });
+                    walk.step_keys(len, KEYS_AT_ONCE, |seen| keys.extend_from_slice(seen));
                 }
-                *self = Rest::HeldKeys(HeldKeys { keys, len });
+                *self = Rest::HeldKeys(HeldKeys { keys: keys.into_iter(), len });
                 return;
             }
             let mut rows = Vec::with_capacity(left);
@@ -281,32 +306,20 @@ fn encoded(version: &Version) -> EncodedRow<'_> {
     EncodedRow { key: version.key(), row, ts: version.meta.ts }
 }
 
-/// Keys of a length of a walk that has ended, at the ends of these words.
+/// Keys of a walk that has ended, as a memtable [lists](crate::memtable::Listing::Keys) them.
 struct HeldKeys {
-    keys: VecDeque<[u8; KEY_BYTES]>,
+    keys: std::vec::IntoIter<u64>,
     len: usize,
 }
 
 /// The longest key that a memtable lists.
 const KEY_BYTES: usize = size_of::<u64>();
 
-fn padded(key: &[u8]) -> [u8; KEY_BYTES] {
-    let mut padded = [0; KEY_BYTES];
-    padded[KEY_BYTES - key.len()..].copy_from_slice(key);
-    padded
-}
-
-/// A key without its row.
-fn alone(key: &[u8]) -> EncodedRow<'_> {
-    EncodedRow { key, row: &[], ts: Timestamp::MIN }
-}
-
 impl HeldKeys {
     fn fill(&mut self, filling: &mut Filling<'_>) -> Result<()> {
-        while !self.keys.is_empty() && !filling.is_nearly_full() {
-            let count = self.keys.len().min(GROUP).min(filling.room());
-            let keys: SmallVec<[_; GROUP]> = self.keys.drain(..count).collect();
-            filling.push(keys.iter().map(|key| alone(&key[KEY_BYTES - self.len..])))?;
+        while self.keys.len() > 0 && !filling.is_nearly_full() {
+            let keys: SmallVec<[u64; GROUP]> = self.keys.by_ref().take(GROUP.min(filling.room())).collect();
+            filling.push_keys(&keys, self.len)?;
         }
         Ok(())
     }
@@ -334,17 +347,39 @@ struct Part {
     len: usize,
     /// Keys seen.
     next: usize,
+    /// Hashes of some of these that are to be seen nevertheless.
+    again: Vec<u64>,
     /// Hashes of several rows that were seen.
     shared: Vec<u64>,
 }
 
 impl Part {
     fn of(memtable: &Arc<Memtable>) -> Self {
-        Part { memtable: memtable.clone(), len: memtable.len(), next: 0, shared: Vec::new() }
+        Part {
+            memtable: memtable.clone(),
+            len: memtable.len(),
+            next: 0,
+            again: Vec::new(),
+            shared: Vec::new(),
+        }
+    }
+
+    /// Leaves out the first keys, but for those of which more than one version came.
+    fn leave_out(&mut self, keys: usize) {
+        self.next = keys.min(self.len);
+        self.again = self.memtable.covered_hashes(self.next);
+    }
+
+    fn keys_left(&self) -> usize {
+        self.again.len() + self.len - self.next
     }
 }
 
 impl Walk {
+    fn keys_left(&self) -> usize {
+        self.parts.iter().map(Part::keys_left).sum()
+    }
+
     /// The length of the keys that [`step_keys`](Self::step_keys) finds in the memtable, if they are there and enough.
     fn listed_key_len(&self) -> Option<usize> {
         self.parts.last().filter(|_| self.keys_alone)?.memtable.listing().key_len()
@@ -362,44 +397,66 @@ impl Walk {
                 && keys.is_none_or(|keys| keys.contains(version.key()))
                 && version.row().is_some_and(|row| !table.is_expired(row, version.meta.ts, now_micros))
         };
-        let hashes = memtable.hashes_of(part.next..part.len.min(part.next.saturating_add(keys_max)));
-        let (count, shared) = (hashes.len(), &mut part.shared);
-        self.index.visit_part(self.generation, hashes, self.with_rows, shared, |newest| {
+        let again = part.again.split_off(part.again.len().saturating_sub(keys_max));
+        let (count, shared) = (again.len(), &mut part.shared);
+        let visit = |newest: &[&Version]| {
             let seen = newest.iter().filter_map(|newest| version_at(newest, ts));
             let seen: SmallVec<[&Version; GROUP]> = seen.filter(|version| is_wanted(version)).collect();
             visit(&seen);
-        });
+        };
+        if count > 0 {
+            self.index.visit_part(self.generation, again.into_iter(), self.with_rows, shared, visit);
+            return count;
+        }
+        let hashes = memtable.hashes_of(part.next..part.len.min(part.next.saturating_add(keys_max)));
+        let count = hashes.len();
+        self.index.visit_part(self.generation, hashes, self.with_rows, shared, visit);
         self.passed(count)
     }
 
-    /// As [`step`](Self::step), of keys of this length, without their rows.
-    fn step_keys(&mut self, len: usize, keys_max: usize, mut visit: impl FnMut(&[EncodedRow<'_>])) -> usize {
+    /// As [`step`](Self::step), without rows: of the keys, which have this length, as they are listed.
+    fn step_keys(&mut self, len: usize, keys_max: usize, mut visit: impl FnMut(&[u64])) -> usize {
         let Some(part) = self.parts.last() else { return 0 };
         let (memtable, ts) = (&part.memtable, self.snapshot.ts());
         let listed = memtable.keys_of(part.next..part.len.min(part.next.saturating_add(keys_max)));
         let is_later = listed.newest > ts;
-        for words in listed.words.chunks(GROUP) {
-            let bytes: SmallVec<[[u8; KEY_BYTES]; GROUP]> =
-                words.iter().map(|word| word.to_be_bytes()).collect();
-            let key = |i: usize| &bytes[i][KEY_BYTES - len..];
-            let is_open = |i: &usize| is_later || memtable.is_covered(words[*i]);
-            let open: SmallVec<[usize; GROUP]> = (0..words.len()).filter(is_open).collect();
-            let keys: SmallVec<[_; GROUP]> =
-                open.iter().map(|i| self.index.key(self.generation, key(*i))).collect();
-            let mut hidden: u64 = open.iter().fold(0, |hidden, i| hidden | 1 << i);
-            self.index.visit_keys(&keys, |n, newest| {
-                let seen = version_at(newest, ts).filter(|version| version.meta.memtable() == memtable.id);
-                if seen.is_some_and(|version| version.row().is_some()) {
-                    hidden &= !(1 << open[n]);
-                }
-            });
-            let seen = (0..words.len()).filter(|i| hidden >> i & 1 == 0).map(key);
-            let wanted = seen.filter(|key| self.keys.as_ref().is_none_or(|keys| keys.contains(key)));
-            let rows: SmallVec<[EncodedRow<'_>; GROUP]> = wanted.map(alone).collect();
-            visit(&rows);
+        for keys in listed.words.chunks(GROUP) {
+            let is_open = |key: &u64| is_later || memtable.is_covered(*key);
+            let open = keys.iter().rev().fold(0_u64, |open, key| open << 1 | u64::from(is_open(key)));
+            if open == 0 && self.keys.is_none() {
+                visit(keys);
+                continue;
+            }
+            let hidden = self.hidden(memtable, keys, len, open);
+            let seen = keys.iter().enumerate().filter(|(i, _)| hidden >> i & 1 == 0).map(|(_, key)| *key);
+            let seen: SmallVec<[u64; GROUP]> = seen.filter(|key| self.is_between(*key, len)).collect();
+            visit(&seen);
         }
         let count = listed.words.len();
         self.passed(count)
+    }
+
+    /// Which of the `open` keys, a bit each, the snapshot does not see in `memtable`.
+    fn hidden(&self, memtable: &Memtable, keys: &[u64], len: usize, open: u64) -> u64 {
+        let numbers: SmallVec<[usize; GROUP]> = (0..keys.len()).filter(|i| open >> i & 1 == 1).collect();
+        let bytes: SmallVec<[[u8; KEY_BYTES]; GROUP]> =
+            numbers.iter().map(|i| keys[*i].to_be_bytes()).collect();
+        let key = |bytes| self.index.key(self.generation, bytes);
+        let refs: SmallVec<[KeyRef<'_>; GROUP]> =
+            bytes.iter().map(|bytes| key(&bytes[KEY_BYTES - len..])).collect();
+        let mut hidden = open;
+        self.index.visit_group(&refs, |n, newest| {
+            let seen = version_at(newest, self.snapshot.ts());
+            let seen = seen.filter(|version| version.meta.memtable() == memtable.id);
+            if seen.is_some_and(|version| version.row().is_some()) {
+                hidden &= !(1 << numbers[n]);
+            }
+        });
+        hidden
+    }
+
+    fn is_between(&self, key: u64, len: usize) -> bool {
+        self.keys.as_ref().is_none_or(|keys| keys.contains(&key.to_be_bytes()[KEY_BYTES - len..]))
     }
 
     /// Notes that so many keys of the memtable were seen.

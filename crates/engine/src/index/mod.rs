@@ -251,6 +251,15 @@ impl RowIndex {
         }
     }
 
+    /// As [`visit_keys`](Self::visit_keys), of at most [`GROUP`] keys, for who wants nothing of their rows.
+    pub fn visit_group(&self, keys: &[KeyRef<'_>], mut visit: impl FnMut(usize, &Version)) {
+        debug_assert!(keys.len() <= GROUP, "they are one group of a walk");
+        self.rows.walk(keys.iter().map(|key| key.hash), false, |found| {
+            let found = found.iter().filter(|(i, version)| keys[*i].is(version));
+            found.for_each(|(i, version)| visit(*i, version));
+        });
+    }
+
     /// Has the places of at most [`GROUP`] hashes fetched, and the rows of those that want them, so that the cache misses of
     /// what is done with them next overlap. Where they all come while what it returns is held, they are pinned once.
     pub fn fetch_ahead(&self, hashes: impl Iterator<Item = (u64, bool)> + Clone) -> Ahead {

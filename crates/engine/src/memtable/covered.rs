@@ -1,4 +1,5 @@
-//! The keys of a memtable that may have more than one version with a row: of these the row index is asked what a snapshot sees.
+//! The keys of which a memtable may have more than one version, or one without a row, and those of which a later memtable has another:
+//! what a snapshot sees of these, and since when, only the row index tells.
 //!
 //! A set of hashes that may say yes of others, too. It is small, and no cache miss as a rule; once it has so many that it says yes of
 //! most, scans are as slow as without it.

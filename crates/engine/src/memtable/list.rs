@@ -5,7 +5,7 @@
 
 use crate::index::{KeyHasher, KeyRef};
 use oribi_env::locks::{self, Mutex};
-use oribi_types::{Schema, Timestamp};
+use oribi_types::{Error, Result, Schema, Timestamp};
 use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
@@ -34,6 +34,17 @@ impl Listing {
         match self {
             Listing::Keys { len, .. } => Some(*len),
             Listing::Hashes => None,
+        }
+    }
+
+    /// # Errors
+    /// `Corrupt` for a key that is none of the table's.
+    pub fn check(&self, key: &[u8]) -> Result<()> {
+        match self.key_len() {
+            Some(len) if key.len() != len => {
+                Err(Error::corrupt(format!("a key of {} bytes where all have {len}", key.len())))
+            }
+            _ => Ok(()),
         }
     }
 
