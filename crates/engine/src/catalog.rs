@@ -1,7 +1,7 @@
 //! Catalog: schemas and tables as immutable pictures, replaced whole by each change.
 
 use crate::manifest::TableRecord;
-use crate::memtable::Memtable;
+use crate::memtable::{Listing, Memtable};
 use crate::range::KeyRange;
 use crate::tablet::{FileSet, LiveFile, Tablet};
 use crate::txn::Unchanged;
@@ -102,7 +102,8 @@ impl Table {
         let schema = Arc::new(definition.schema.clone());
         let expiry = Expiry::of(&definition);
         let is_key_value = has_key_value_shape(&schema);
-        let uncovered = Tablet::new(0, PathBuf::new(), 0, Memtable::new(0, 0), FileSet::default());
+        let uncovered =
+            Tablet::new(0, PathBuf::new(), 0, Memtable::new(0, 0, Listing::Hashes), FileSet::default());
         uncovered.set_dropped();
         let (uncovered, range_dropped) = (Arc::new(uncovered), Timestamp::MIN);
         Table {
@@ -123,7 +124,8 @@ impl Table {
     /// A table of one tablet that no catalog has, without rows and taking none: for who shows rows of its own as those of a table.
     pub fn outside_catalog(definition: TableDefinition) -> Arc<Self> {
         const ID: u64 = u64::MAX;
-        let tablet = Tablet::new(ID, PathBuf::new(), 0, Memtable::new(0, 0), FileSet::default());
+        let tablet =
+            Tablet::new(ID, PathBuf::new(), 0, Memtable::new(0, 0, Listing::Hashes), FileSet::default());
         tablet.set_dropped();
         let record = TableRecord { id: ID, definition, tablets: vec![ID] };
         Arc::new(Table::new(&record, vec![Arc::new(tablet)], 0))

@@ -7,6 +7,7 @@ use crate::catalog::{Alteration, Catalog, CatalogChange, DEFAULT_BUCKET, PUBLIC_
 use crate::engine::Engine;
 use crate::installer::GivenUp;
 use crate::manifest::{Edit, Install, TableRecord};
+use crate::memtable::{Listing, Memtable};
 use crate::stop::StopOnPanic;
 use crate::tablet::{FileSet, Tablet, TabletId, TabletState};
 use crate::undecided::Change;
@@ -113,7 +114,8 @@ impl Engine {
         let tablets = (0..definition.partitioning.tablets()).map(|_| self.manifest.next_id()).collect();
         let record = TableRecord { id, definition, tablets };
         let dir = self.table_dir(id);
-        let tablets = record.tablets.iter().map(|id| self.new_tablet(*id, &dir)).collect();
+        let schema = &record.definition.schema;
+        let tablets = record.tablets.iter().map(|id| self.new_tablet(schema, *id, &dir)).collect();
         Ok(Arc::new(Table::new(&record, tablets, 0)))
     }
 
@@ -129,10 +131,11 @@ impl Engine {
         Ok(self.env.files.sync_dir(&self.dir.join(TABLES_DIR))?)
     }
 
-    /// A tablet without rows, with its files in `dir`.
-    pub(crate) fn new_tablet(&self, id: TabletId, dir: &Path) -> Arc<Tablet> {
+    /// A tablet of a table of this schema, without rows, with its files in `dir`.
+    pub(crate) fn new_tablet(&self, schema: &Schema, id: TabletId, dir: &Path) -> Arc<Tablet> {
         let generation = self.manifest.next_id();
-        let memtable = self.new_memtable(generation);
+        let listing = Listing::of(schema, self.index.hasher());
+        let memtable = Memtable::new(self.next_memtable(), generation, listing);
         Arc::new(Tablet::new(id, dir.to_owned(), generation, memtable, FileSet::default()))
     }
 
@@ -309,7 +312,8 @@ impl Engine {
     }
 
     pub(crate) fn empty<'t>(&self, tablet: &'t Tablet, at: Timestamp, flushed_lsn: Lsn) -> Emptied<'t> {
-        let active = self.new_memtable(self.manifest.next_id());
+        let listing = tablet.state().active.listing().clone();
+        let active = Memtable::new(self.next_memtable(), self.manifest.next_id(), listing);
         Emptied { tablet, before: tablet.empty(at, &active, flushed_lsn) }
     }
 

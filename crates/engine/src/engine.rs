@@ -360,8 +360,8 @@ impl Engine {
     }
 
     /// Takes `id`s and memtable numbers from one sequence per engine.
-    pub(crate) fn new_memtable(&self, generation: u64) -> Arc<crate::memtable::Memtable> {
-        crate::memtable::Memtable::new(self.next_memtable.fetch_add(1, Ordering::Relaxed), generation)
+    pub(crate) fn next_memtable(&self) -> u64 {
+        self.next_memtable.fetch_add(1, Ordering::Relaxed)
     }
 
     pub fn stats(&self) -> EngineStats {

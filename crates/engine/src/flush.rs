@@ -95,7 +95,7 @@ impl Engine {
             return;
         }
         tablet.state().active.seal(self.log.appended());
-        let next = self.new_memtable(tablet.generation());
+        let next = Memtable::succeed(&tablet.state(), self.next_memtable());
         tablet.change(|state| {
             let mut state = state.clone();
             state.sealed.push(std::mem::replace(&mut state.active, next.clone()));

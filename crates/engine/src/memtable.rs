@@ -1,15 +1,21 @@
-//! A memtable: the hashes of the keys that a tablet wrote since its last flush. The rows themselves are in the row
-//! index.
+//! A memtable: which keys a tablet wrote since its last flush. The rows themselves are in the row index.
 
-use crate::index::{Applied, KeyRef, NewVersion, Older, RowIndex};
+mod covered;
+mod list;
+
+use crate::index::{Applied, KeyRef, Lineage, NewVersion, Older, Placed, RowIndex};
 use crate::memory::MemoryBudget;
 use crate::ordered::OrderedView;
+use crate::tablet::TabletState;
 use crate::walk::Walks;
+use covered::Covered;
+use list::KeyList;
+pub(crate) use list::{Listed, Listing};
 use oribi_env::locks::{self, Mutex};
 use oribi_types::Timestamp;
 use std::ops::Range;
-use std::sync::atomic::{AtomicI64, AtomicU64, AtomicUsize, Ordering::Relaxed};
-use std::sync::{Arc, OnceLock};
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, OnceLock, Weak};
 
 /// Written to while it is a tablet's active one; sealed, it awaits its flush.
 pub(crate) struct Memtable {
@@ -17,10 +23,15 @@ pub(crate) struct Memtable {
     pub id: u64,
     /// Of the tablet: all rows in it are of this one.
     pub generation: u64,
-    hashes: Hashes,
+    listing: Listing,
+    keys: KeyList,
     /// Of them, those whose first version in it may replace a row of a file. Later ones of a key replace what the first
     /// does, and what is known to replace nothing never will.
-    replacing: Hashes,
+    replacing: KeyList,
+    /// Those of which a scan has to ask the row index what it sees.
+    covered: Covered,
+    /// Those of the tablet that were not in files when this one began.
+    older: Vec<Weak<Memtable>>,
     bytes: AtomicI64,
     /// LSN of the first record in it; `u64::MAX` while it is empty.
     first_lsn: AtomicU64,
@@ -37,12 +48,26 @@ pub(crate) struct Memtable {
 }
 
 impl Memtable {
-    pub fn new(id: u64, generation: u64) -> Arc<Self> {
+    /// The first of a generation.
+    pub fn new(id: u64, generation: u64, listing: Listing) -> Arc<Self> {
+        Memtable::after(id, generation, listing, Vec::new())
+    }
+
+    /// One that takes over from the active one of `state`.
+    pub fn succeed(state: &TabletState, id: u64) -> Arc<Self> {
+        let Memtable { generation, listing, .. } = &*state.active;
+        Memtable::after(id, *generation, listing.clone(), state.memtables().map(Arc::downgrade).collect())
+    }
+
+    fn after(id: u64, generation: u64, listing: Listing, older: Vec<Weak<Memtable>>) -> Arc<Self> {
         Arc::new(Memtable {
             id,
             generation,
-            hashes: Hashes::default(),
-            replacing: Hashes::default(),
+            listing,
+            keys: KeyList::default(),
+            replacing: KeyList::default(),
+            covered: Covered::default(),
+            older,
             bytes: AtomicI64::new(0),
             first_lsn: AtomicU64::new(u64::MAX),
             newest_lsn: AtomicU64::new(0),
@@ -65,12 +90,15 @@ impl Memtable {
         in_files: impl FnOnce() -> bool,
     ) -> bool {
         self.note(new.lsn);
-        let placed = |first: Option<Older>| {
+        let ts = new.ts;
+        let placed = |placed: Placed| {
             // Before it is published: a scan finds the row by this.
-            if let Some(older) = first {
-                self.hashes.push(key.hash);
+            self.cover(key.hash, &placed);
+            if let Some(older) = placed.first {
+                let word = self.listing.word(key);
+                self.keys.extend(&[word], ts);
                 if older != Older::Nothing {
-                    self.replacing.push(key.hash);
+                    self.replacing.extend(&[word], ts);
                 }
             }
             published()
@@ -108,17 +136,54 @@ impl Memtable {
 
     /// Of [`hashes`](Self::hashes), those of rows that may replace one of a file.
     pub fn replacing(&self) -> impl Iterator<Item = u64> {
-        self.replacing.iter_from(0)
+        self.replacing.iter_from(0).map(|word| self.listing.hash(self.generation, word))
     }
 
     /// Some of the hashes with these numbers, from the first on; none only if there are none.
-    pub fn hashes_of(&self, numbers: Range<usize>) -> Vec<u64> {
-        self.hashes.part(numbers)
+    pub fn hashes_of(&self, numbers: Range<usize>) -> impl ExactSizeIterator<Item = u64> {
+        let words = self.keys.part(numbers).words;
+        words.into_iter().map(|word| self.listing.hash(self.generation, word))
     }
 
     /// As [`hashes`](Self::hashes), without the first `skip`.
     pub fn hashes_from(&self, skip: usize) -> impl Iterator<Item = u64> {
-        self.hashes.iter_from(skip)
+        self.keys.iter_from(skip).map(|word| self.listing.hash(self.generation, word))
+    }
+
+    /// Some of the [keys](Listing::Keys) with these numbers, as [`hashes_of`](Self::hashes_of).
+    pub fn keys_of(&self, numbers: Range<usize>) -> Listed {
+        self.keys.part(numbers)
+    }
+
+    pub fn listing(&self) -> &Listing {
+        &self.listing
+    }
+
+    /// Whether a look at the row index is to tell what a scan sees of the key that is listed as `word`: if not, it is the first
+    /// version that came, which has a row.
+    pub fn is_covered(&self, word: u64) -> bool {
+        !self.covered.is_empty() && self.covered.has(self.listing.hash(self.generation, word))
+    }
+
+    /// Of the first `len` of [`hashes`](Self::hashes), those that have all keys of which more than one version came, and perhaps
+    /// others.
+    pub fn covered_hashes(&self, len: usize) -> Vec<u64> {
+        if self.covered.is_empty() {
+            return Vec::new();
+        }
+        self.hashes().take(len).filter(|hash| self.covered.has(*hash)).collect()
+    }
+
+    /// Notes, before it is published, that of this key more has come than one version with a row.
+    fn cover(&self, hash: u64, placed: &Placed) {
+        if placed.before == self.id || placed.is_deleted {
+            self.covered.add(hash);
+        }
+        if placed.before != self.id && placed.before != Lineage::CLEAN && self.listing.key_len().is_some() {
+            // One that is in a file by now has no scans.
+            let before = self.older.iter().filter_map(Weak::upgrade).find(|m| m.id == placed.before);
+            before.inspect(|memtable| memtable.covered.add(hash));
+        }
     }
 
     pub fn ordered(&self, budget: &Arc<MemoryBudget>) -> &OrderedView {
@@ -132,7 +197,7 @@ impl Memtable {
 
     /// Keys in it.
     pub fn len(&self) -> usize {
-        self.hashes.len.load(Relaxed)
+        self.keys.len()
     }
 
     pub fn is_empty(&self) -> bool {
@@ -175,8 +240,9 @@ impl Memtable {
 #[derive(Default)]
 pub(crate) struct Run {
     memtable: Option<Arc<Memtable>>,
-    hashes: Vec<u64>,
+    keys: Vec<u64>,
     replacing: Vec<u64>,
+    newest: Timestamp,
     applied: Applied,
 }
 
@@ -198,16 +264,18 @@ impl Run {
         horizon: Timestamp,
         in_files: impl FnOnce() -> bool,
     ) -> bool {
-        if self.applied.is_none()
-            && let Some(memtable) = &self.memtable
-        {
+        let memtable = self.memtable.as_ref().expect("rows go to a memtable");
+        if self.applied.is_none() {
             memtable.note(new.lsn);
         }
-        let placed = |first: Option<Older>| {
-            if let Some(older) = first {
-                self.hashes.push(key.hash);
+        self.newest = self.newest.max(new.ts);
+        let placed = |placed: Placed| {
+            memtable.cover(key.hash, &placed);
+            if let Some(older) = placed.first {
+                let word = memtable.listing.word(key);
+                self.keys.push(word);
                 if older != Older::Nothing {
-                    self.replacing.push(key.hash);
+                    self.replacing.push(word);
                 }
             }
             horizon
@@ -219,7 +287,7 @@ impl Run {
 
     /// Notes them if they are many: others that note theirs wait meanwhile.
     pub fn note_if_many(&mut self, index: &RowIndex) {
-        if self.hashes.len() >= Hashes::CHUNK {
+        if self.keys.len() >= KeyList::CHUNK {
             self.note(index);
         }
     }
@@ -227,85 +295,13 @@ impl Run {
     /// Before the rows are published, so that every scan finds them, and before the memtable can be sealed.
     pub fn note(&mut self, index: &RowIndex) {
         if let Some(memtable) = self.memtable.take() {
-            memtable.hashes.extend(&self.hashes);
-            memtable.replacing.extend(&self.replacing);
+            memtable.keys.extend(&self.keys, self.newest);
+            memtable.replacing.extend(&self.replacing, self.newest);
             index.count(&self.applied);
             memtable.grew(self.applied.bytes());
-            self.hashes.clear();
+            self.keys.clear();
             self.replacing.clear();
             self.applied = Applied::default();
         }
-    }
-}
-
-/// The hash of each key once, in order of first write. Readers may walk it while writers add. It never moves, and takes
-/// eight bytes for each.
-#[derive(Default)]
-struct Hashes {
-    chunks: Mutex<Vec<Vec<u64>>, { locks::KEYS }>,
-    len: AtomicUsize,
-}
-
-impl Hashes {
-    const CHUNK: usize = 4096;
-
-    fn push(&self, hash: u64) {
-        self.extend(&[hash]);
-    }
-
-    fn extend(&self, mut hashes: &[u64]) {
-        if hashes.is_empty() {
-            return;
-        }
-        let mut chunks = self.chunks.lock();
-        self.len.fetch_add(hashes.len(), Relaxed);
-        while !hashes.is_empty() {
-            match chunks.last_mut().filter(|chunk| chunk.len() < Hashes::CHUNK) {
-                // Small memtables, of which there may be many, grow by and by.
-                Some(chunk) => {
-                    let (fit, rest) = hashes.split_at(hashes.len().min(Hashes::CHUNK - chunk.len()));
-                    chunk.extend_from_slice(fit);
-                    hashes = rest;
-                }
-                None => {
-                    let first = chunks.is_empty();
-                    chunks.push(Vec::with_capacity(if first { 4 } else { Hashes::CHUNK }));
-                }
-            }
-        }
-    }
-
-    fn part(&self, numbers: Range<usize>) -> Vec<u64> {
-        let chunks = self.chunks.lock();
-        let Some(chunk) = chunks.get(numbers.start / Hashes::CHUNK) else { return Vec::new() };
-        let rest = chunk.get(numbers.start % Hashes::CHUNK..).unwrap_or_default();
-        rest[..rest.len().min(numbers.len())].to_vec()
-    }
-
-    fn iter_from(&self, skip: usize) -> impl Iterator<Item = u64> {
-        // Those that are there now: behind the copy of a chunk that was not full, later ones would leave a gap.
-        let rest = self.len.load(Relaxed).saturating_sub(skip);
-        // A copy of a chunk at a time: nobody waits for what is done with it.
-        let chunks = (skip / Hashes::CHUNK..).map_while(|i| self.chunks.lock().get(i).cloned());
-        chunks.flatten().skip(skip % Hashes::CHUNK).take(rest)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::Hashes;
-
-    #[test]
-    fn what_comes_while_hashes_are_walked_is_left_to_the_next_walk() {
-        let hashes = Hashes::default();
-        // A chunk that is not full, and becomes so meanwhile.
-        let first = Hashes::CHUNK as u64 - 1;
-        (0..first).for_each(|hash| hashes.push(hash));
-        let mut walk = hashes.iter_from(0);
-        assert_eq!(walk.next(), Some(0));
-        (first..first + 10).for_each(|hash| hashes.push(hash));
-        assert_eq!(walk.count() as u64, first - 1);
-        let rest: Vec<u64> = hashes.iter_from(first as usize).collect();
-        assert_eq!(rest, (first..first + 10).collect::<Vec<_>>());
     }
 }

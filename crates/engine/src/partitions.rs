@@ -74,7 +74,7 @@ impl Engine {
         let dir = self.table_dir(table.id());
         let mut made = Vec::new();
         let mut make = || {
-            let tablet = self.new_tablet(self.manifest.next_id(), &dir);
+            let tablet = self.new_tablet(table.schema_ref(), self.manifest.next_id(), &dir);
             tablet.set_version(table.version());
             made.push(tablet.clone());
             tablet

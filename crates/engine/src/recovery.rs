@@ -12,13 +12,13 @@ use crate::engine::{Counters, Engine};
 use crate::fragments::Fragments;
 use crate::gate::Gate;
 use crate::holders::Holders;
-use crate::index::{NewVersion, Older, RowIndex};
+use crate::index::{KeyHasher, NewVersion, Older, RowIndex};
 use crate::installer::remove_leftovers;
 use crate::latches::Latches;
 use crate::long_reads::LongReads;
 use crate::manifest::{Manifest, ManifestState, TableRecord};
 use crate::memory::MemoryBudget;
-use crate::memtable::Memtable;
+use crate::memtable::{Listing, Memtable};
 use crate::options::EngineOptions;
 use crate::record::{self, BulkCommit, Change, Contents, FilesCommit};
 use crate::tablet::{FileSet, LiveFile, Tablet, TabletId};
@@ -80,9 +80,9 @@ impl Engine {
         lock: Box<dyn Any + Send + Sync>,
     ) -> Result<Engine> {
         let next_memtable = AtomicU64::new(1);
-        let tablets = open_tablets(&env, dir, &mut state, &next_memtable)?;
         let budget = Arc::new(MemoryBudget::new(options.memory_bytes));
         let index = Arc::new(RowIndex::new(budget.clone()));
+        let tablets = open_tablets(&env, dir, &mut state, (&next_memtable, index.hasher()))?;
         let results = ResultTracker::new(env.clock.clone(), budget.clone());
         results.restore(&state.results);
         let history_from = Cell::new(match options.keeps_history {
@@ -210,13 +210,14 @@ fn open_tablets(
     env: &Env,
     dir: &Path,
     state: &mut ManifestState,
-    next_memtable: &AtomicU64,
+    (next_memtable, hasher): (&AtomicU64, &KeyHasher),
 ) -> Result<HashMap<TabletId, Arc<Tablet>>> {
     let mut tablets = HashMap::new();
     let mut generation = state.next_id;
     for (table, tablet) in state.tables.values().flat_map(|t| t.tablets.iter().map(move |id| (t, *id))) {
         generation += 1;
-        let active = Memtable::new(next_memtable.fetch_add(1, Relaxed), generation);
+        let listing = Listing::of(&table.definition.schema, hasher);
+        let active = Memtable::new(next_memtable.fetch_add(1, Relaxed), generation, listing);
         let table_dir = dir.join(TABLES_DIR).join(table.id.to_string());
         let files = open_files(env, &table_dir, table, tablet, state)?;
         tablets.insert(tablet, Arc::new(Tablet::new(tablet, table_dir, generation, active, files)));
@@ -384,6 +385,7 @@ impl Replay<'_> {
             if lsn <= state.files.flushed_lsn {
                 continue;
             }
+            state.active.listing().check(change.key)?;
             let key = self.index.key(tablet.generation(), change.key);
             let older = Older::Unresolved { below: 0 };
             let memtable = state.active.id;

@@ -156,12 +156,26 @@ pub struct MemoryOutline {
 /// What a snapshot sees of a state that was [quiet](Outline::is_quiet), later ones see of all states that it covers: a record is
 /// noted before its rows are published, and newer records have higher numbers.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct MemoryState(Vec<(u64, u64)>);
+pub struct MemoryState(Vec<MemtableState>);
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct MemtableState {
+    id: u64,
+    newest_lsn: u64,
+    /// How many keys it has.
+    keys: usize,
+}
 
 impl MemoryState {
     /// Whether nothing was written from this state to `later`. Rows that were flushed meanwhile may be missing there.
     pub fn covers(&self, later: &MemoryState) -> bool {
-        later.0.iter().all(|memtable| self.0.contains(memtable))
+        let is_same = |a: &MemtableState, b: &MemtableState| (a.id, a.newest_lsn) == (b.id, b.newest_lsn);
+        later.0.iter().all(|later| self.0.iter().any(|memtable| is_same(memtable, later)))
+    }
+
+    /// How many keys a memtable has in it.
+    pub(crate) fn keys_of(&self, memtable: u64) -> usize {
+        self.0.iter().find(|of| of.id == memtable).map_or(0, |of| of.keys)
     }
 }
 
@@ -241,7 +255,8 @@ impl Engine {
         Ok(TabletScan { files, memory, obligation: Obligation::on(table, newest) })
     }
 
-    /// The rows that a tablet has in memory, as a [`scan`](Self::scan) has them.
+    /// The rows that a tablet has in memory, as a [`scan`](Self::scan) has them. Where a state is named that was
+    /// [quiet](Outline::is_quiet), those that changed `since`, and perhaps some others.
     ///
     /// # Errors
     /// `Conflict`, as of a scan.
@@ -251,10 +266,12 @@ impl Engine {
         tablet: usize,
         projection: &[usize],
         snapshot: &Snapshot,
+        since: Option<&MemoryState>,
     ) -> Result<MemoryColumns> {
         let memory = loop {
             let reading = self.reading(table, &table.tablets[tablet], snapshot.ts(), Some(projection))?;
             let memory = MemoryColumns::begin(&self.index, table, &reading, (projection, false), snapshot);
+            since.inspect(|since| memory.leave_out(since));
             if reading.still_valid() {
                 break memory;
             }
@@ -283,7 +300,10 @@ impl Engine {
             outline.memory_bytes += bytes;
             if rows > 0 {
                 let filled = state.memtables().filter(|memtable| !memtable.is_empty());
-                let noted = filled.map(|memtable| (memtable.id, memtable.newest_lsn()));
+                let noted = filled.map(|memtable| {
+                    let (keys, newest_lsn) = (memtable.len(), memtable.newest_lsn());
+                    MemtableState { id: memtable.id, newest_lsn, keys }
+                });
                 let state = MemoryState(noted.collect());
                 outline.memory.push(MemoryOutline { tablet, rows, bytes, state });
             }

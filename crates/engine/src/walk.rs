@@ -9,6 +9,9 @@
 //!   one memtable.
 //! - The memtable lists the key's hash by then: its row was noted before it was published, and it was published before the
 //!   snapshot was registered. What is listed after the walk began has no row for it.
+//! - Who wants keys alone finds most of them in the memtable's list. A key that is not [covered](Memtable::is_covered) has one
+//!   version there, which has a row, and if that is not newer than the snapshot, the snapshot sees it: whatever it sees besides would
+//!   have been noted before it was published.
 //! - Rows are unpinned by a flush, or swept by a truncate or drop. All of them first publish it: a state of the tablet without
 //!   the memtable. Then, still with the tablet's installer, they [end](Walks::end) the walks of
 //!   the memtable: each holds what is left of its rows from then on, in *all* memtables, and needs the index no more. Then
@@ -19,10 +22,11 @@
 
 use crate::catalog::Table;
 use crate::holders::{Holder, given_up};
-use crate::index::{GROUP, RowIndex, Version, VersionRef, version_at};
+use crate::index::{GROUP, KeyRef, RowIndex, Version, VersionRef, version_at};
 use crate::memtable::Memtable;
 use crate::range::KeyRange;
 use crate::reading::Reading;
+use crate::scan::MemoryState;
 use crate::timeline::Snapshot;
 use arrow::array::RecordBatch;
 use oribi_env::locks::{self, Mutex};
@@ -78,10 +82,13 @@ impl MemoryColumns {
         let memtables: Vec<_> = parts.iter().map(|part| part.memtable.clone()).collect();
         let (index, table, snapshot) = (index.clone(), table.clone(), snapshot.clone());
         let schema = table.schema();
-        let is_in_row = |p: &usize| matches!(schema.columns()[*p].source, ColumnSource::Slot(_));
-        let with_rows = projection.iter().any(is_in_row);
+        let is = |p: &usize, is: fn(&ColumnSource) -> bool| is(&schema.columns()[*p].source);
+        let with_rows = projection.iter().any(|p| is(p, |source| matches!(source, ColumnSource::Slot(_))));
+        let is_key = |p: &usize| is(p, |source| matches!(source, ColumnSource::Key(_)));
+        let keys_alone = !with_ts && table.expiry().never() && projection.iter().all(is_key);
         let generation = reading.generation();
-        let rest = Rest::Walk(Walk { index, table, generation, snapshot, with_rows, keys: None, parts });
+        let walk = Walk { index, table, generation, snapshot, with_rows, keys_alone, keys: None, parts };
+        let rest = Rest::Walk(walk);
         let rest = Arc::new(Shared::new(rest));
         memtables.iter().for_each(|memtable| memtable.walks.add(&rest));
         MemoryColumns { rest, schema, projection: projection.to_vec(), with_ts, row_bytes: ROW_BYTES_FIRST }
@@ -102,7 +109,30 @@ impl MemoryColumns {
                 held.retain(|version| keys.contains(version.key()));
                 *rows = held.into_iter();
             }
+            Rest::HeldKeys(held) => {
+                let (mut left, len) = (std::mem::take(&mut held.keys).collect::<Vec<u64>>(), held.len);
+                left.retain(|key| keys.contains(&key.to_be_bytes()[KEY_BYTES - len..]));
+                held.keys = left.into_iter();
+            }
             Rest::GivenUp => {}
+        }
+    }
+
+    /// Leaves out rows that a quiet state had, and that have not changed since.
+    pub(crate) fn leave_out(&self, state: &MemoryState) {
+        if let Rest::Walk(walk) = &mut *self.rest.lock() {
+            walk.keys_alone = false;
+            walk.parts.iter_mut().for_each(|part| part.leave_out(state.keys_of(part.memtable.id)));
+        }
+    }
+
+    /// How many keys are left to be looked at.
+    pub fn keys_left(&self) -> usize {
+        match &*self.rest.lock() {
+            Rest::Walk(walk) => walk.keys_left(),
+            Rest::Held(rows) => rows.len(),
+            Rest::HeldKeys(held) => held.keys.len(),
+            Rest::GivenUp => 0,
         }
     }
 
@@ -141,6 +171,11 @@ impl Filling<'_> {
         self.bytes += rows.iter().map(|row| row.key.len() + row.row.len()).sum::<usize>();
         self.builder.extend(&rows)
     }
+
+    fn push_keys(&mut self, keys: &[u64], len: usize) -> Result<()> {
+        self.bytes += keys.len() * len;
+        self.builder.extend_keys(keys, len)
+    }
 }
 
 /// The walks over a memtable.
@@ -153,7 +188,7 @@ impl Holder for Shared {
     fn held_bytes(&self) -> usize {
         match &*self.lock() {
             Rest::Held(rows) => rows.as_slice().iter().map(VersionRef::held_bytes).sum(),
-            Rest::Walk(_) | Rest::GivenUp => 0,
+            Rest::Walk(_) | Rest::HeldKeys(_) | Rest::GivenUp => 0,
         }
     }
 
@@ -182,6 +217,8 @@ impl Walks {
 enum Rest {
     Walk(Walk),
     Held(std::vec::IntoIter<VersionRef>),
+    /// Where nothing else is wanted.
+    HeldKeys(HeldKeys),
     /// Memory was needed for them.
     GivenUp,
 }
@@ -197,22 +234,40 @@ impl Rest {
                     if keys >= KEYS_AT_ONCE {
                         return Ok(true);
                     }
-                    keys += walk.step(filling.room(), |versions| {
-                        if pushed.is_ok() {
-                            pushed = filling.push(versions.iter().map(|version| encoded(version)));
-                        }
-                    });
+                    let room = filling.room();
+                    keys += match walk.listed_key_len() {
+                        Some(len) => walk.step_keys(len, room, |keys| {
+                            if pushed.is_ok() {
+                                pushed = filling.push_keys(keys, len);
+                            }
+                        }),
+                        None => walk.step(room, |versions| {
+                            if pushed.is_ok() {
+                                pushed = filling.push(versions.iter().map(|version| encoded(version)));
+                            }
+                        }),
+                    };
                 }
                 pushed.map(|()| false)
             }
             Rest::Held(rows) => fill_held(rows, filling).map(|()| false),
+            Rest::HeldKeys(held) => held.fill(filling).map(|()| false),
             Rest::GivenUp => Err(given_up()),
         }
     }
 
     fn hold(&mut self) {
         if let Rest::Walk(walk) = self {
-            let mut rows = Vec::with_capacity(walk.parts.iter().map(|part| part.len - part.next).sum());
+            let left = walk.keys_left();
+            if let Some(len) = walk.listed_key_len() {
+                let mut keys = Vec::with_capacity(left);
+                while !walk.parts.is_empty() {
+                    walk.step_keys(len, KEYS_AT_ONCE, |seen| keys.extend_from_slice(seen));
+                }
+                *self = Rest::HeldKeys(HeldKeys { keys: keys.into_iter(), len });
+                return;
+            }
+            let mut rows = Vec::with_capacity(left);
             while !walk.parts.is_empty() {
                 walk.step(KEYS_AT_ONCE, |versions| rows.extend(versions.iter().map(|v| v.hold())));
             }
@@ -251,13 +306,34 @@ fn encoded(version: &Version) -> EncodedRow<'_> {
     EncodedRow { key: version.key(), row, ts: version.meta.ts }
 }
 
+/// Keys of a walk that has ended, as a memtable [lists](crate::memtable::Listing::Keys) them.
+struct HeldKeys {
+    keys: std::vec::IntoIter<u64>,
+    len: usize,
+}
+
+/// The longest key that a memtable lists.
+const KEY_BYTES: usize = size_of::<u64>();
+
+impl HeldKeys {
+    fn fill(&mut self, filling: &mut Filling<'_>) -> Result<()> {
+        while self.keys.len() > 0 && !filling.is_nearly_full() {
+            let keys: SmallVec<[u64; GROUP]> = self.keys.by_ref().take(GROUP.min(filling.room())).collect();
+            filling.push_keys(&keys, self.len)?;
+        }
+        Ok(())
+    }
+}
+
 struct Walk {
     index: Arc<RowIndex>,
     table: Arc<Table>,
     generation: u64,
     snapshot: Snapshot,
-    /// Whether more is read of rows than their keys.
+    /// Whether more is read of rows than their keys and timestamps.
     with_rows: bool,
+    /// Whether nothing is asked of a row that is not deleted but its key.
+    keys_alone: bool,
     /// Others are left out.
     keys: Option<KeyRange>,
     /// The last is the next; those that are done are gone.
@@ -271,39 +347,125 @@ struct Part {
     len: usize,
     /// Keys seen.
     next: usize,
+    /// Hashes of some of these that are to be seen nevertheless.
+    again: Vec<u64>,
     /// Hashes of several rows that were seen.
     shared: Vec<u64>,
 }
 
 impl Part {
     fn of(memtable: &Arc<Memtable>) -> Self {
-        Part { memtable: memtable.clone(), len: memtable.len(), next: 0, shared: Vec::new() }
+        Part {
+            memtable: memtable.clone(),
+            len: memtable.len(),
+            next: 0,
+            again: Vec::new(),
+            shared: Vec::new(),
+        }
+    }
+
+    /// Leaves out the first keys, but for those of which more than one version came.
+    fn leave_out(&mut self, keys: usize) {
+        self.next = keys.min(self.len);
+        self.again = self.memtable.covered_hashes(self.next);
+    }
+
+    fn keys_left(&self) -> usize {
+        self.again.len() + self.len - self.next
     }
 }
 
 impl Walk {
+    fn keys_left(&self) -> usize {
+        self.parts.iter().map(Part::keys_left).sum()
+    }
+
+    /// The length of the keys that [`step_keys`](Self::step_keys) finds in the memtable, if they are there and enough.
+    fn listed_key_len(&self) -> Option<usize> {
+        self.parts.last().filter(|_| self.keys_alone)?.memtable.listing().key_len()
+    }
+
     /// Calls `visit` with what the snapshot sees at the next keys, `keys_max` at most, some dozens at a time. Rows that are deleted or
     /// expired are left out. Returns how many keys there were.
     fn step(&mut self, keys_max: usize, mut visit: impl FnMut(&[&Version])) -> usize {
         let Some(part) = self.parts.last_mut() else { return 0 };
-        let hashes = part.memtable.hashes_of(part.next..part.len.min(part.next.saturating_add(keys_max)));
-        part.next += hashes.len();
         let (ts, now_micros) = (self.snapshot.ts(), self.snapshot.now_micros());
+        let (memtable, keys, table) = (&part.memtable, self.keys.as_ref(), &self.table);
         let is_wanted = |version: &Version| {
             // A key that is in several memtables is taken with the version that counts.
-            version.meta.memtable() == part.memtable.id
-                && self.keys.as_ref().is_none_or(|keys| keys.contains(version.key()))
-                && version.row().is_some_and(|row| !self.table.is_expired(row, version.meta.ts, now_micros))
+            version.meta.memtable() == memtable.id
+                && keys.is_none_or(|keys| keys.contains(version.key()))
+                && version.row().is_some_and(|row| !table.is_expired(row, version.meta.ts, now_micros))
         };
-        let (hashes, shared) = (hashes.into_iter(), &mut part.shared);
-        let count = hashes.len();
-        self.index.visit_part(self.generation, hashes, self.with_rows, shared, |newest| {
+        let again = part.again.split_off(part.again.len().saturating_sub(keys_max));
+        let (count, shared) = (again.len(), &mut part.shared);
+        let visit = |newest: &[&Version]| {
             let seen = newest.iter().filter_map(|newest| version_at(newest, ts));
             let seen: SmallVec<[&Version; GROUP]> = seen.filter(|version| is_wanted(version)).collect();
             visit(&seen);
+        };
+        if count > 0 {
+            self.index.visit_part(self.generation, again.into_iter(), self.with_rows, shared, visit);
+            return count;
+        }
+        let hashes = memtable.hashes_of(part.next..part.len.min(part.next.saturating_add(keys_max)));
+        let count = hashes.len();
+        self.index.visit_part(self.generation, hashes, self.with_rows, shared, visit);
+        self.passed(count)
+    }
+
+    /// As [`step`](Self::step), without rows: of the keys, which have this length, as they are listed.
+    fn step_keys(&mut self, len: usize, keys_max: usize, mut visit: impl FnMut(&[u64])) -> usize {
+        let Some(part) = self.parts.last() else { return 0 };
+        let (memtable, ts) = (&part.memtable, self.snapshot.ts());
+        let listed = memtable.keys_of(part.next..part.len.min(part.next.saturating_add(keys_max)));
+        let is_later = listed.newest > ts;
+        for keys in listed.words.chunks(GROUP) {
+            let is_open = |key: &u64| is_later || memtable.is_covered(*key);
+            let open = keys.iter().rev().fold(0_u64, |open, key| open << 1 | u64::from(is_open(key)));
+            if open == 0 && self.keys.is_none() {
+                visit(keys);
+                continue;
+            }
+            let hidden = self.hidden(memtable, keys, len, open);
+            let seen = keys.iter().enumerate().filter(|(i, _)| hidden >> i & 1 == 0).map(|(_, key)| *key);
+            let seen: SmallVec<[u64; GROUP]> = seen.filter(|key| self.is_between(*key, len)).collect();
+            visit(&seen);
+        }
+        let count = listed.words.len();
+        self.passed(count)
+    }
+
+    /// Which of the `open` keys, a bit each, the snapshot does not see in `memtable`.
+    fn hidden(&self, memtable: &Memtable, keys: &[u64], len: usize, open: u64) -> u64 {
+        let numbers: SmallVec<[usize; GROUP]> = (0..keys.len()).filter(|i| open >> i & 1 == 1).collect();
+        let bytes: SmallVec<[[u8; KEY_BYTES]; GROUP]> =
+            numbers.iter().map(|i| keys[*i].to_be_bytes()).collect();
+        let key = |bytes| self.index.key(self.generation, bytes);
+        let refs: SmallVec<[KeyRef<'_>; GROUP]> =
+            bytes.iter().map(|bytes| key(&bytes[KEY_BYTES - len..])).collect();
+        let mut hidden = open;
+        self.index.visit_group(&refs, |n, newest| {
+            let seen = version_at(newest, self.snapshot.ts());
+            let seen = seen.filter(|version| version.meta.memtable() == memtable.id);
+            if seen.is_some_and(|version| version.row().is_some()) {
+                hidden &= !(1 << numbers[n]);
+            }
         });
-        if part.next == part.len || count == 0 {
-            self.parts.pop();
+        hidden
+    }
+
+    fn is_between(&self, key: u64, len: usize) -> bool {
+        self.keys.as_ref().is_none_or(|keys| keys.contains(&key.to_be_bytes()[KEY_BYTES - len..]))
+    }
+
+    /// Notes that so many keys of the memtable were seen.
+    fn passed(&mut self, count: usize) -> usize {
+        if let Some(part) = self.parts.last_mut() {
+            part.next += count;
+            if part.next == part.len || count == 0 {
+                self.parts.pop();
+            }
         }
         count
     }

@@ -30,6 +30,9 @@ pub fn ts_field() -> Field {
 /// Values that are added to a column by one copy.
 const ROWS_AT_ONCE: usize = 64;
 
+/// The longest key that is handed over as a number.
+const KEY_NUMBER_BYTES: usize = size_of::<u64>();
+
 /// A row as it is stored.
 #[derive(Clone, Copy)]
 pub struct EncodedRow<'a> {
@@ -192,6 +195,21 @@ impl<'s> BatchBuilder<'s> {
         Ok(())
     }
 
+    /// Adds rows of which only columns of the key are wanted. Their keys, of `len` bytes each, are these numbers: the last bytes of
+    /// them, most significant first.
+    ///
+    /// # Errors
+    /// As [`extend`](Self::extend).
+    pub fn extend_keys(&mut self, keys: &[u64], len: usize) -> Result<()> {
+        let rows = keys.chunks(ROWS_AT_ONCE);
+        for filling in &mut self.columns {
+            rows.clone()
+                .try_for_each(|keys| filling.extend_keys(self.schema, keys, len, &mut self.scratch))?;
+        }
+        self.rows += keys.len();
+        Ok(())
+    }
+
     pub fn rows(&self) -> usize {
         self.rows
     }
@@ -216,6 +234,28 @@ impl<'s> BatchBuilder<'s> {
 }
 
 impl Filling<'_> {
+    fn extend_keys(
+        &mut self,
+        schema: &Schema,
+        keys: &[u64],
+        len: usize,
+        scratch: &mut Vec<u8>,
+    ) -> Result<()> {
+        // The whole key, as it is stored: its order is that of unsigned numbers.
+        if let (ColumnBuilder::Int64(builder), KEY_NUMBER_BYTES) = (&mut self.builder, len) {
+            let values: SmallVec<[i64; ROWS_AT_ONCE]> =
+                keys.iter().map(|key| (key ^ 1 << 63) as i64).collect();
+            builder.append_slice(&values);
+            return Ok(());
+        }
+        let keys: SmallVec<[_; ROWS_AT_ONCE]> = keys.iter().map(|key| key.to_be_bytes()).collect();
+        let rows: SmallVec<[EncodedRow<'_>; ROWS_AT_ONCE]> = keys
+            .iter()
+            .map(|key| EncodedRow { key: &key[KEY_NUMBER_BYTES - len..], row: &[], ts: Timestamp::MIN })
+            .collect();
+        self.extend(schema, &rows, scratch)
+    }
+
     fn extend(&mut self, schema: &Schema, rows: &[EncodedRow<'_>], scratch: &mut Vec<u8>) -> Result<()> {
         let builder = &mut self.builder;
         match &self.source {

@@ -43,10 +43,24 @@ mod atomic {
 
 pub(crate) struct RowIndex {
     rows: oribi_index::Index<Meta>,
-    hasher: RandomState,
+    hasher: KeyHasher,
     budget: Arc<MemoryBudget>,
     /// How often clean rows were evicted.
     evictions: AtomicU64,
+}
+
+/// How keys are hashed, in this process.
+#[derive(Clone, Default)]
+pub(crate) struct KeyHasher(RandomState);
+
+impl KeyHasher {
+    #[inline]
+    pub fn hash(&self, generation: u64, key: &[u8]) -> u64 {
+        let mut hasher = self.0.build_hasher();
+        hasher.write_u64(generation);
+        hasher.write(key);
+        hasher.finish()
+    }
 }
 
 /// A key of one tablet generation, hashed once.
@@ -87,6 +101,15 @@ pub(crate) struct NewVersion<'a> {
     pub row: Option<&'a [u8]>,
     /// What is known of an older copy in the SSTables if no version is in memory.
     pub older: Older,
+}
+
+/// Where a new version was put.
+pub(crate) struct Placed {
+    /// If it is the key's first in its memtable, what is known of an older copy.
+    pub first: Option<Older>,
+    /// The memtable of the version below it; [`Lineage::CLEAN`] if there is none, or none has it.
+    pub before: u64,
+    pub is_deleted: bool,
 }
 
 /// What became of one new version, or of several; see [`RowIndex::count`].
@@ -141,14 +164,15 @@ pub(crate) fn version_at(newest: &Version, ts: Timestamp) -> Option<&Version> {
 impl RowIndex {
     pub fn new(budget: Arc<MemoryBudget>) -> Self {
         let evictions = AtomicU64::new(0);
-        RowIndex { rows: oribi_index::Index::default(), hasher: RandomState::default(), budget, evictions }
+        RowIndex { rows: oribi_index::Index::default(), hasher: KeyHasher::default(), budget, evictions }
     }
 
     pub fn key<'a>(&self, generation: u64, key: &'a [u8]) -> KeyRef<'a> {
-        let mut hasher = self.hasher.build_hasher();
-        hasher.write_u64(generation);
-        hasher.write(key);
-        KeyRef { hash: hasher.finish(), generation, key }
+        KeyRef { hash: self.hasher.hash(generation, key), generation, key }
+    }
+
+    pub fn hasher(&self) -> &KeyHasher {
+        &self.hasher
     }
 
     /// The first stage of a read among many: fetches the bucket.
@@ -227,6 +251,15 @@ impl RowIndex {
         }
     }
 
+    /// As [`visit_keys`](Self::visit_keys), of at most [`GROUP`] keys, for who wants nothing of their rows.
+    pub fn visit_group(&self, keys: &[KeyRef<'_>], mut visit: impl FnMut(usize, &Version)) {
+        debug_assert!(keys.len() <= GROUP, "they are one group of a walk");
+        self.rows.walk(keys.iter().map(|key| key.hash), false, |found| {
+            let found = found.iter().filter(|(i, version)| keys[*i].is(version));
+            found.for_each(|(i, version)| visit(*i, version));
+        });
+    }
+
     /// Has the places of at most [`GROUP`] hashes fetched, and the rows of those that want them, so that the cache misses of
     /// what is done with them next overlap. Where they all come while what it returns is held, they are pinned once.
     pub fn fetch_ahead(&self, hashes: impl Iterator<Item = (u64, bool)> + Clone) -> Ahead {
@@ -240,8 +273,7 @@ impl RowIndex {
         Ahead { pinned, absent }
     }
 
-    /// Makes `new` the newest version of `key`. `placed` is called once it is, if it is the key's first in the memtable with
-    /// what is known of an older copy, and returns the horizon: versions below stay as long as a snapshot at or above it may
+    /// Makes `new` the newest version of `key`. `placed` is called once it is, and returns the horizon: versions below stay as long as a snapshot at or above it may
     /// read them. `in_files` says whether the tablet's present files may hold the key; it is asked, without I/O, only if the
     /// key is seen to be absent here: whatever was unpinned before is in those files, and what they do not hold then can come
     /// into them only from here. Both are called under the shard's lock. What was applied is the caller's to
@@ -250,11 +282,12 @@ impl RowIndex {
         &self,
         key: KeyRef<'_>,
         new: NewVersion<'_>,
-        placed: impl FnOnce(Option<Older>) -> Timestamp,
+        placed: impl FnOnce(Placed) -> Timestamp,
         in_files: impl FnOnce() -> bool,
     ) -> Applied {
         let NewVersion { ts, lsn, memtable, row, mut older } = new;
         let grown = Version::bytes_for(key.key.len(), row.map_or(0, <[u8]>::len)) as u64 + ENTRY_BYTES;
+        let is_deleted = row.is_none();
         let guard = pin();
         let _shard = Entered::<{ locks::SHARD }>::waiting();
         match self.rows.lock(key.hash).entry(key.hash, |version| key.is(version)) {
@@ -264,17 +297,18 @@ impl RowIndex {
                 }
                 let meta = key.meta(ts, lsn, Lineage::new(memtable, older));
                 shard.insert(key.version(row, meta), &guard);
-                placed(Some(older));
+                placed(Placed { first: Some(older), before: Lineage::CLEAN, is_deleted });
                 Applied { grown, ..Applied::default() }
             }
             Entry::Occupied(mut entry) => {
-                let before = &entry.newest().meta.lineage;
-                let first = before.memtable() != memtable;
-                let older = before.older_for_successor(memtable);
+                let lineage_before = &entry.newest().meta.lineage;
+                let before = lineage_before.memtable();
+                let first = before != memtable;
+                let older = lineage_before.older_for_successor(memtable);
                 let lineage = Lineage::new(memtable, older);
-                lineage.inherit_trimmed(before);
+                lineage.inherit_trimmed(lineage_before);
                 entry.push(key.version(row, key.meta(ts, lsn, lineage)));
-                let horizon = placed(first.then_some(older));
+                let horizon = placed(Placed { first: first.then_some(older), before, is_deleted });
                 let freed = self.trim_entry(&mut entry, &guard, horizon, memtable);
                 Applied { grown, freed, covers: ts > horizon }
             }

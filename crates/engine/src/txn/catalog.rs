@@ -237,7 +237,7 @@ impl Changed {
         self.note(table);
         let dir = engine.table_dir(table.id());
         let tablet = |_: &Arc<Tablet>| {
-            let tablet = engine.new_tablet(engine.manifest.next_id(), &dir);
+            let tablet = engine.new_tablet(table.schema_ref(), engine.manifest.next_id(), &dir);
             tablet.set_version(table.version());
             tablet
         };

@@ -211,15 +211,30 @@ pub fn try_scan(engine: &Engine, table: &Arc<Table>, snapshot: &Snapshot) -> Res
 /// A scan, a batch at a time. Panics if a key comes twice.
 pub struct Scan {
     table: Arc<Table>,
+    columns: &'static [usize],
     tablets: Vec<TabletScan>,
     rows: Rows,
 }
 
 impl Scan {
     pub fn begin(engine: &Engine, table: &Arc<Table>, snapshot: &Snapshot) -> Result<Self> {
+        Scan::of(engine, table, snapshot, &[0, 1])
+    }
+
+    /// Of keys alone: for all else there is an empty text.
+    pub fn of_keys(engine: &Engine, table: &Arc<Table>, snapshot: &Snapshot) -> Result<Self> {
+        Scan::of(engine, table, snapshot, &[0])
+    }
+
+    fn of(
+        engine: &Engine,
+        table: &Arc<Table>,
+        snapshot: &Snapshot,
+        columns: &'static [usize],
+    ) -> Result<Self> {
         let tablets = 0..table.definition().partitioning.tablets();
-        let tablets = engine.scan(table, tablets, &[0, 1], false, snapshot)?;
-        Ok(Scan { table: table.clone(), tablets, rows: Rows::new() })
+        let tablets = engine.scan(table, tablets, columns, false, snapshot)?;
+        Ok(Scan { table: table.clone(), columns, tablets, rows: Rows::new() })
     }
 
     /// Reads one batch, of a tablet's memory, or all of its files; false after the last.
@@ -228,7 +243,7 @@ impl Scan {
         match tablet.memory.next_batch()? {
             Some(batch) => (0..batch.num_rows()).for_each(|i| add(&mut self.rows, &batch, i)),
             None => {
-                add_files(&mut self.rows, &self.table, &tablet.files)?;
+                add_files(&mut self.rows, &self.table, &tablet.files, self.columns)?;
                 self.tablets.pop();
             }
         }
@@ -240,10 +255,10 @@ impl Scan {
     }
 }
 
-fn add_files(rows: &mut Rows, table: &Table, files: &[FileScan]) -> Result<()> {
+fn add_files(rows: &mut Rows, table: &Table, files: &[FileScan], columns: &[usize]) -> Result<()> {
     for file in files {
         for (group, within) in file.groups(0..file.sstable.meta().rows as u32) {
-            for batch in file.batches(&table.schema(), &[0, 1], false, group, within)?.into_iter().flatten() {
+            for batch in file.batches(&table.schema(), columns, false, group, within)?.into_iter().flatten() {
                 let batch = batch?;
                 (0..batch.num_rows()).for_each(|i| add(rows, &batch, i));
             }
@@ -254,6 +269,6 @@ fn add_files(rows: &mut Rows, table: &Table, files: &[FileScan]) -> Result<()> {
 
 fn add(rows: &mut Rows, batch: &RecordBatch, i: usize) {
     let k = batch.column(0).as_primitive::<arrow::datatypes::Int64Type>().value(i);
-    let v = batch.column(1).as_string_view().value(i);
+    let v = if batch.num_columns() > 1 { batch.column(1).as_string_view().value(i) } else { "" };
     assert!(rows.insert(k, v.to_owned()).is_none(), "key {k} comes twice");
 }

@@ -259,7 +259,7 @@ impl OribiTable {
         let of_tablet = move |(tablet, columns): (usize, Vec<usize>)| {
             let bounds = columns.iter().map(|n| Bounds::new(fields[*n].data_type()));
             let mut bounds = bounds.collect::<Result<Vec<_>>>().map_err(failed)?;
-            let mut rows = engine.memory_columns(&table, tablet, &columns, &snapshot)?;
+            let mut rows = engine.memory_columns(&table, tablet, &columns, &snapshot, None)?;
             while let Some(batch) = rows.next_batch()? {
                 let columns = bounds.iter_mut().zip(batch.columns());
                 columns.into_iter().try_for_each(|(bounds, values)| bounds.add(values)).map_err(failed)?;
