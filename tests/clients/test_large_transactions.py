@@ -111,3 +111,26 @@ def test_what_must_stay_in_memory_is_refused_by_name(small):
         block.isolation_level = psycopg.IsolationLevel.SERIALIZABLE
         with pytest.raises(psycopg.errors.ProgramLimitExceeded, match="statement_bytes_max.*serializable"):
             fill(block, 0, 50_000, 1)
+
+
+def test_one_statement_of_a_block_changes_more_than_its_memory(small):
+    with connect(small, autocommit=True) as other:
+        other.execute("create table t (k bigint primary key, v int)")
+        fill(other, 0, ROWS, 1)
+        with connect(small) as block:
+            assert block.execute("update t set v = v + 1").rowcount == ROWS
+            block.execute("savepoint s")
+            assert block.execute("update t set v = v + k where k % 2 = 0").rowcount == ROWS // 2
+            assert count(block)[1] == 2 * ROWS + sum(range(0, ROWS, 2))
+            block.execute("rollback to savepoint s")
+            # What it writes changes nothing of what it looks for.
+            assert block.execute("update t set v = v + 1 where v <= (select max(v) from t)").rowcount == ROWS
+            assert block.execute("delete from t where k % 3 = 0").rowcount == ROWS // 3
+            left = (ROWS - ROWS // 3, 3 * (ROWS - ROWS // 3))
+            assert count(block) == left
+            assert count(other) == (ROWS, ROWS)
+        assert count(other) == left
+    small.kill()
+    small.start()
+    with connect(small) as again:
+        assert count(again) == left

@@ -144,7 +144,7 @@ fn a_write_or_a_begin_that_is_sent_again_is_answered_as_it_was() {
         let Tracked::Answered(answered) = tracked else { panic!("{tracked:?}") };
         assert_eq!(&*answered.result, b"first");
     }
-    assert_eq!(engine.kept(id).unwrap().overlay(&table).unwrap().keys.len(), 1);
+    assert_eq!(engine.kept(id).unwrap().overlay(&table, None).unwrap().keys.len(), 1);
     engine.close().unwrap();
 }
 

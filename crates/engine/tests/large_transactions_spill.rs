@@ -8,7 +8,7 @@ mod common;
 use common::transactions::{commit, own, write_as};
 use common::*;
 use oribi_engine::{
-    Alteration, Blocked, CatalogChange, Commit, Engine, EngineOptions, InTransaction, KeyRange,
+    Alteration, Blocked, CatalogChange, Commit, Engine, EngineOptions, InTransaction, KeyRange, Mark,
     PUBLIC_SCHEMA, ReadAhead, Reader, Table, Transaction, TransactionState,
 };
 use oribi_env::Env;
@@ -59,7 +59,17 @@ fn put_all(transaction: &Arc<Transaction>, engine: &Engine, table: &Arc<Table>, 
 
 /// What a scan of SQL sees of it: which keys it hides, and its own rows.
 fn overlay(transaction: &Transaction, table: &Arc<Table>, keys: &[i64]) -> (Vec<i64>, Rows) {
-    let Some(overlay) = transaction.overlay(table) else { return (Vec::new(), Rows::new()) };
+    overlay_of(transaction, table, keys, None)
+}
+
+/// The same of a scan that begins later, and is not to see more.
+fn overlay_of(
+    transaction: &Transaction,
+    table: &Arc<Table>,
+    keys: &[i64],
+    before: Option<Mark>,
+) -> (Vec<i64>, Rows) {
+    let Some(overlay) = transaction.overlay(table, before) else { return (Vec::new(), Rows::new()) };
     let mut reader = Reader::default();
     let hidden = keys.iter().copied().filter(|k| overlay.has(&key(*k), &mut reader).unwrap());
     let hidden = hidden.collect();
@@ -564,6 +574,24 @@ proptest! {
         }
         for k in 0..KEYS {
             prop_assert_eq!(get(&engine, &table, k), stored.get(&k).cloned());
+        }
+    }
+}
+
+#[test]
+fn what_it_had_at_some_point_is_seen_while_it_writes_on() {
+    let (_, _, engine, table) = fresh_tiny(3);
+    let all: Vec<i64> = (0..30).collect();
+    let transaction = engine.begin();
+    let mut seen = Vec::new();
+    for step in 0..10 {
+        seen.push((transaction.mark(), overlay(&transaction, &table, &all)));
+        let keys: Vec<i64> = (0..4).map(|n| (step * 7 + n * 3) % 30).collect();
+        put_all(&transaction, &engine, &table, &keys, &format!("v{step}"));
+        let within = transaction.begin_statement(None);
+        write_in(Some(&within), &engine, &table, &[(step * 5 % 30, None)]).unwrap();
+        for (mark, then) in &seen {
+            assert_eq!(overlay_of(&transaction, &table, &all, Some(*mark)), *then, "after step {step}");
         }
     }
 }

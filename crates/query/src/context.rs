@@ -34,7 +34,7 @@ use datafusion::logical_expr::LogicalPlan;
 use datafusion::optimizer::Analyzer;
 use datafusion::physical_plan::{ExecutionPlan, collect};
 use datafusion::prelude::{SessionConfig, SessionContext};
-use oribi_engine::{Catalog, Engine, LockedRows, Snapshot, Table};
+use oribi_engine::{Catalog, Engine, LockedRows, Mark, Overlay, Snapshot, Table};
 use oribi_env::Priority;
 use oribi_session::sql::{AdvisoryLocks, CursorRows, RowStream, SqlError, SqlSession, Suspended};
 use oribi_types::{Error, Result};
@@ -468,10 +468,13 @@ pub(crate) struct StatementView {
     narrowed: Option<Arc<Narrowed>>,
 }
 
-/// Rows of a table that there are for a statement which locks rows.
+/// Rows that there are for a statement, if not all.
 #[derive(Default)]
 pub(crate) struct Narrowed {
-    pub(crate) table: u64,
+    /// Of what its block has written, what there was by then: for one that writes while it reads.
+    pub(crate) before: Option<Mark>,
+    /// For one that locks rows, those of a table.
+    pub(crate) table: Option<u64>,
     /// If not all: those of these keys.
     pub(crate) only: Option<HashSet<Arc<[u8]>>>,
     /// None of these.
@@ -505,7 +508,13 @@ impl StatementView {
 
     /// Which rows of a table the statement sees, if not all.
     pub(crate) fn narrowed(&self, table: &Table) -> Option<&Arc<Narrowed>> {
-        self.narrowed.as_ref().filter(|narrowed| narrowed.table == table.id())
+        self.narrowed.as_ref().filter(|narrowed| narrowed.table == Some(table.id()))
+    }
+
+    /// What the statement's block has written of a table, as the statement sees it; `None` if that is nothing.
+    pub(crate) fn own_rows(&self, table: &Arc<Table>) -> Option<Overlay> {
+        let before = self.narrowed.as_ref().and_then(|narrowed| narrowed.before);
+        self.session.open_transaction()?.overlay(table, before)
     }
 
     /// Notes that a plan scans some tablets of `table`.

@@ -1,7 +1,7 @@
 //! What a transaction has changed, as those read it who scan for it: as of the moment at which it was asked for.
 
 use super::spilled::{Reader, SpilledIter, SpilledRows};
-use super::{State, Transaction};
+use super::{Mark, State, Transaction};
 use crate::catalog::Table;
 use crate::memory::Reserved;
 use crate::range::KeyRange;
@@ -121,20 +121,28 @@ impl OwnRows {
 }
 
 impl State {
-    fn spilled_rows(&self, transaction: &Transaction, table: &Arc<Table>) -> Option<SpilledRows> {
-        self.spilled.as_ref()?.rows(&transaction.engine, table)
+    /// What it had put aside of a table, of its first `changes`.
+    fn spilled_rows(
+        &self,
+        transaction: &Transaction,
+        table: &Arc<Table>,
+        changes: usize,
+    ) -> Option<SpilledRows> {
+        self.spilled.as_ref()?.rows(&transaction.engine, table, changes)
     }
 }
 
 impl Transaction {
-    /// What it has changed of a table; `None` if that is nothing.
-    pub fn overlay(&self, table: &Arc<Table>) -> Option<Overlay> {
+    /// What it has changed of a table, or had `before`; `None` if that is nothing.
+    pub fn overlay(&self, table: &Arc<Table>, before: Option<Mark>) -> Option<Overlay> {
         let state = self.state.lock();
         if !state.writes_to(table) {
             return None;
         }
-        let mut overlay = Overlay { spilled: state.spilled_rows(self, table), ..Overlay::default() };
-        for change in state.writes.of_table(table) {
+        let changes = before.map_or(usize::MAX, |mark| mark.changes);
+        let spilled = state.spilled_rows(self, table, changes);
+        let mut overlay = Overlay { spilled, ..Overlay::default() };
+        for change in state.writes.of_table(table, changes) {
             overlay.keys.insert(change.key.clone());
             if let Some(row) = &change.row {
                 overlay.rows.push_encoded(&change.key, row);
@@ -150,10 +158,10 @@ impl Transaction {
             return None;
         }
         let is_of_tablet = |key: &[u8]| Arc::ptr_eq(table.tablet_of(key), &table.tablets[tablet]);
-        let of_table = state.writes.of_table(table);
+        let of_table = state.writes.of_table(table, usize::MAX);
         let wanted = of_table.filter(|change| keys.contains(&change.key) && is_of_tablet(&change.key));
         let mut changes: Changes = wanted.map(|change| (change.key.clone(), change.row.clone())).collect();
-        changes.spilled = state.spilled_rows(self, table).map(|rows| (rows, tablet));
+        changes.spilled = state.spilled_rows(self, table, usize::MAX).map(|rows| (rows, tablet));
         let bytes = changes.in_memory.len() * size_of::<OwnRow>();
         changes._counted = Some(Arc::new(Reserved::new(&self.engine.budget, bytes as u64)));
         Some(changes)

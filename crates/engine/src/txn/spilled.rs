@@ -78,14 +78,14 @@ impl Spilled {
         find((&self.runs, &self.locks), engine, (tablet, *generation), key, &mut Reader::default())
     }
 
-    /// What it has of a table now.
-    pub fn rows(&self, engine: &Arc<Engine>, table: &Arc<Table>) -> Option<SpilledRows> {
+    /// What it has of a table, of the first `changes`.
+    pub fn rows(&self, engine: &Arc<Engine>, table: &Arc<Table>, changes: usize) -> Option<SpilledRows> {
         let of_table =
             || table.tablets.iter().filter_map(|tablet| Some((tablet.id, self.tablets.get(&tablet.id)?.2)));
         let rows = || SpilledRows {
             engine: engine.clone(),
             table: table.clone(),
-            runs: self.runs.clone().into(),
+            runs: first(&self.runs, changes).collect(),
             generations: Arc::new(of_table().collect()),
             locks: self.locks.clone(),
         };
@@ -94,9 +94,7 @@ impl Spilled {
 
     /// Undoes all but the first `len` changes.
     pub fn truncate(&mut self, len: usize) {
-        let len = len as u64;
-        self.runs.retain(|view| view.run.first() < len);
-        self.runs.iter_mut().for_each(|view| view.below = view.below.min(len));
+        self.runs = first(&self.runs, len).collect();
     }
 
     /// Puts changes aside, which come in the order of their numbers, from `first` on.
@@ -131,6 +129,13 @@ impl Spilled {
         }
         Ok(())
     }
+}
+
+/// Runs, as far as they have the first `changes`.
+fn first(runs: &[RunView], changes: usize) -> impl Iterator<Item = RunView> {
+    let below = move |view: &RunView| view.below.min(changes as u64);
+    let of_run = move |view: &RunView| RunView { run: view.run.clone(), below: below(view) };
+    runs.iter().map(of_run).filter(|view| view.run.first() < view.below)
 }
 
 /// What a look into runs leaves to the next.

@@ -105,9 +105,16 @@ impl WriteSet {
         self.last.iter().map(|(table, keys)| (*table, keys.len())).filter(|(_, keys)| *keys > 0)
     }
 
-    /// The last changes of all keys of a table.
-    pub fn of_table(&self, table: &Table) -> impl Iterator<Item = &Change> {
-        self.last.get(&table.rows_of()).into_iter().flat_map(|keys| keys.values()).map(|&i| &self.changes[i])
+    /// The last changes of all keys of a table, of the first `len`, those before included.
+    pub fn of_table(&self, table: &Table, len: usize) -> impl Iterator<Item = &Change> {
+        let last = self.last.get(&table.rows_of()).into_iter().flat_map(|keys| keys.values());
+        last.filter_map(move |&last| {
+            let mut at = Some(last);
+            while let Some(i) = at.filter(|i| self.before + i >= len) {
+                at = self.changes[i].before;
+            }
+            at.map(|i| &self.changes[i])
+        })
     }
 
     pub fn push(&mut self, table: &Arc<Table>, key: &[u8], row: Option<Arc<[u8]>>, seen: Seen) -> &Arc<[u8]> {

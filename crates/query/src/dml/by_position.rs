@@ -2,20 +2,20 @@
 //! they lie.
 //!
 //! Rows that are in memory it has flushed first, and looks again. If others change a row meanwhile, all are written the other way,
-//! in [rounds](super::rounds), which decides about such rows once more.
+//! in [rounds](super::rounds), which decides about such rows once more. Those of a block are written [in parts](super::parts).
 
-use super::matched::{Matched, Selection, Target};
-use super::room::Room;
+use super::matched::{Matched, Selection};
+use super::parts::Parts;
+use super::rounds::Rounds;
 use super::rows::Written;
-use super::{Destination, Run};
 use oribi_engine::{Commit, Engine, Location, NewValues, PositionChange, Table};
 use oribi_session::sql::SqlError;
 use oribi_types::Timestamp;
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, Mutex, Weak};
 
 /// Changes the rows that were found. `None` if that cannot be done, and nothing was.
-pub(super) type InFiles<T> =
-    Box<dyn Fn(&Matched, &Engine, By<'_>) -> Result<Option<T>, SqlError> + Send + Sync>;
+pub(super) type InFiles =
+    Box<dyn Fn(&Matched, &Engine, By<'_>) -> Result<Option<(Commit, Written)>, SqlError> + Send + Sync>;
 
 /// Who changes rows.
 #[derive(Clone, Copy)]
@@ -29,35 +29,41 @@ pub(super) struct By<'a> {
 const ROW_BYTES: usize =
     size_of::<(Location, u32)>() + 2 * size_of::<u64>() + 3 * size_of::<(u32, Timestamp)>();
 
-/// A statement that has found its rows.
-pub(super) struct Attempt<'a> {
-    pub(super) run: Run<'a>,
-    pub(super) target: &'a Target,
-    pub(super) selection: &'a Selection,
-    pub(super) room: &'a Room,
-    pub(super) destination: &'a Destination,
-}
-
-impl Attempt<'_> {
-    /// Changes the rows of `matched`, if they are many; otherwise they come back, as they were found last.
+impl Rounds<'_, (Commit, Written)> {
+    /// Changes the rows of the statement's selection, which may be many: in files by `in_files` if they can be changed there.
     ///
     /// # Errors
-    /// Those of the query and of `change`.
-    pub(super) async fn change<T: Send + 'static>(
+    /// Those of the query, of `in_files` and of what writes.
+    pub(super) async fn change(self, in_files: InFiles) -> Result<(Commit, Written), SqlError> {
+        if let (Selection::Matching(matching), Some(transaction)) =
+            (self.selection.as_ref(), self.destination.transaction().cloned())
+        {
+            return Parts::new(self, transaction).change(matching).await;
+        }
+        let turn = self.turn().await;
+        let found = self.selection.find(self.run, self.target, &self.room).await?;
+        match self.change_in_files(found, in_files).await? {
+            Ok(changed) => Ok(changed),
+            Err(found) => self.write(turn, &Arc::new(Mutex::new(found))).await,
+        }
+    }
+
+    /// Changes the rows of `matched`, if they are many; otherwise they come back, as they were found last.
+    async fn change_in_files(
         &self,
         mut matched: Matched,
-        change: InFiles<T>,
-    ) -> Result<Result<T, Matched>, SqlError> {
+        change: InFiles,
+    ) -> Result<Result<(Commit, Written), Matched>, SqlError> {
         let engine = self.destination.engine();
         let is_large = |matched: &Matched| matched.len() >= engine.options().by_position_rows_min;
-        if !is_large(&matched) || !self.destination.is_immediate() {
+        if !is_large(&matched) {
             return Ok(Err(matched));
         }
         if !matched.is_in_files() {
             drop(matched);
             let table = Arc::clone(&self.target.table);
             self.destination.change(&self.target.table, move |engine, _| engine.flush(&table)).await??;
-            matched = self.selection.find(self.run, self.target, self.room).await?;
+            matched = self.selection.find(self.run, self.target, &self.room).await?;
         }
         let bytes = matched.bytes() + matched.len() * ROW_BYTES;
         if !is_large(&matched) || !matched.is_in_files() || self.room.reserve(bytes).is_err() {

@@ -7,7 +7,7 @@ use super::matched::{KeyCondition, Matched, Matching, Selection, Target};
 use super::point::{self, PointWrite};
 use super::returning::Returning;
 use super::room::Room;
-use super::rounds::{self, Round};
+use super::rounds::{self, Round, Rounds};
 use super::rows::Written;
 use super::source::SourceQuery;
 use super::{Run, Scope, Writer, refuse, settle};
@@ -98,13 +98,15 @@ impl Delete {
             let change = move |matched: &Matched, engine: &Engine, by: By<'_>| {
                 by_position::change(engine, &table, matched, None, by)
             };
-            Box::new(change) as InFiles<_>
+            Box::new(change) as InFiles
         });
         let write = move |matched: &Matched, room: &Room, writer: &Writer<'_>| {
             delete_rows(&table, matched, room, writer, Written::new(shown))
         };
-        let (commit, deleted) =
-            rounds::read_and_write(run, &self.target, &self.selection, in_files, write).await?;
+        let (commit, deleted) = match in_files {
+            Some(in_files) => Rounds::new(run, &self.target, &self.selection, write).change(in_files).await?,
+            None => rounds::read_and_write(run, &self.target, &self.selection, write).await?,
+        };
         settle(run.query.engine(), &commit).await?;
         match &self.returning {
             Some(returning) => {

@@ -108,9 +108,9 @@ impl Destination {
         Ok((state, done))
     }
 
-    /// Whether what is written is applied at once, and not when a block is committed.
-    pub(crate) fn is_immediate(&self) -> bool {
-        self.within.is_none()
+    /// In a block, its transaction.
+    pub(crate) fn transaction(&self) -> Option<&Arc<Transaction>> {
+        self.within.as_ref().map(InTransaction::transaction)
     }
 
     /// Has `work` change `table` on a thread that may wait, for others and for files. Who asks for it is there as long as what it is

@@ -88,14 +88,15 @@ impl LockingQuery {
             }
             Some(NonBlock::SkipLocked) => self.lock_free(run).await?,
         };
-        let narrowed = Narrowed { table: self.target.table.id(), only: Some(keys), ..Narrowed::default() };
+        let narrowed =
+            Narrowed { table: Some(self.target.table.id()), only: Some(keys), ..Narrowed::default() };
         self.query.run_for_client(Run { narrowed: Some(&Arc::new(narrowed)), ..run }).await
     }
 
     async fn lock(&self, run: Run<'_>) -> Result<HashSet<Arc<[u8]>>, SqlError> {
         let target = Arc::clone(&self.target);
         let (commit, keys) =
-            rounds::read_and_write(run, &self.target, &self.selection, None, move |found, _, writer| {
+            rounds::read_and_write(run, &self.target, &self.selection, move |found, _, writer| {
                 let rows = found.numbers();
                 let table = &target.table;
                 let operation =
@@ -118,7 +119,7 @@ impl LockingQuery {
             looks += 1;
             let own = run.session.open_transaction();
             let without = Some(engine.rows_locked_by_others(table, own.as_deref()));
-            let narrowed = Arc::new(Narrowed { table: table.id(), only: None, without });
+            let narrowed = Arc::new(Narrowed { table: Some(table.id()), without, ..Narrowed::default() });
             match self.lock(Run { narrowed: Some(&narrowed), ..run }).await {
                 // Since it looked.
                 Err(error) if looks < LOOKS_MAX && block::is_locked(&error) => {

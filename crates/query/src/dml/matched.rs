@@ -311,6 +311,24 @@ impl Matched {
         self.places.push(place);
     }
 
+    /// In two halves.
+    pub(super) fn split(mut self) -> (Self, Self) {
+        let at = self.len() / 2;
+        let keys_end = if at == 0 { 0 } else { self.key_ends[at - 1] };
+        let computed_bytes = self.computed_bytes / 2;
+        let later = Matched {
+            keys: self.keys.split_off(keys_end),
+            key_ends: self.key_ends.split_off(at).into_iter().map(|end| end - keys_end).collect(),
+            findings: self.findings.split_off(at),
+            locations: self.locations.split_off(at),
+            places: self.places.split_off(at),
+            computed: self.computed.clone(),
+            computed_bytes,
+        };
+        self.computed_bytes -= computed_bytes;
+        (self, later)
+    }
+
     /// Bytes of memory in use.
     pub(crate) fn bytes(&self) -> usize {
         let vectors = size_of_val(self.key_ends.as_slice())
@@ -396,54 +414,24 @@ impl Matching {
         matched: &mut Matched,
         again: Option<&Numbers>,
     ) -> Result<(), SqlError> {
-        let (mut seen, mut key) = (HashSet::new(), Vec::new());
-        let mut batches = self.rows(run, target, again).await?;
-        while let Some(batch) = batches.next().await {
-            let batch = batch?;
-            let keys = target.schema.key_columns().len();
-            let key_columns = target
-                .schema
-                .key_columns()
-                .enumerate()
-                .map(|(i, column)| coerce(batch.column(i), column))
-                .collect::<Result<Vec<_>, SqlError>>()?;
-            let ts = batch.column(keys).as_primitive::<UInt64Type>();
-            let files = batch.column(keys + 1).as_primitive::<UInt64Type>();
-            let rows = batch.column(keys + 2).as_primitive::<UInt32Type>();
-            let computed = self.computed.iter().enumerate();
-            let computed = computed
-                .map(|(i, column)| coerce(batch.column(keys + 3 + i), column))
-                .collect::<Result<Vec<_>, SqlError>>()?;
-            matched.computed_bytes +=
-                computed.iter().map(|array| array.get_array_memory_size()).sum::<usize>();
-            let key_columns = target.schema.key_columns().zip(&key_columns);
-            let cells: Vec<_> = key_columns.map(|(c, array)| Cells::of(array, c.column_type)).collect();
-            for i in 0..batch.num_rows() {
-                key.clear();
-                key::encode_key(&target.schema, cells.iter().map(|cells| cells.get(i)), &mut key)?;
-                // PostgreSQL, too, takes one of the matches, and does not say which.
-                if self.repeats && !seen.insert(key.clone()) {
-                    continue;
-                }
-                let found = Finding::Read(Timestamp(ts.value(i)));
-                let place = (matched.computed.len() as u32, i as u32);
-                match again {
-                    None => {
-                        let location = Location { file: files.value(i), row: rows.value(i) };
-                        matched.push(&key, found, location, place);
-                    }
-                    Some(numbers) => {
-                        if let Some(&number) = numbers.get(&key) {
-                            (matched.findings[number], matched.places[number]) = (found, place);
-                        }
-                    }
-                }
-            }
-            matched.computed.push(computed);
-            let repeated = if self.repeats { matched.keys.len() + matched.len() * SEEN_BYTES } else { 0 };
-            room.hold(matched.bytes() + repeated)?;
-        }
+        let mut search = self.search(run, target, again).await?;
+        while search.read_on(usize::MAX, matched, room).await? {}
         Ok(())
+    }
+
+    /// Begins to look for the rows, or for those with some keys.
+    ///
+    /// # Errors
+    /// Those of planning.
+    pub(super) async fn search<'s>(
+        &'s self,
+        run: Run<'_>,
+        target: &'s Target,
+        again: Option<&'s Numbers>,
+    ) -> Result<Search<'s>, SqlError> {
+        let batches = self.rows(run, target, again).await?;
+        let (batch, batch_rows, seen, seen_bytes) = (None, 0, HashSet::new(), 0);
+        Ok(Search { matching: self, target, again, batches, batch, batch_rows, seen, seen_bytes })
     }
 
     /// Runs the query, for all rows or for those with some keys: perhaps for others besides.
@@ -458,6 +446,99 @@ impl Matching {
             logical.plan = Arc::new(with_keys(logical.plan, target, numbers)?);
         }
         run.query.run(view, logical, None).await
+    }
+}
+
+/// Rows of a query, as they come.
+pub(super) struct Search<'s> {
+    matching: &'s Matching,
+    target: &'s Target,
+    again: Option<&'s Numbers>,
+    batches: RowStream,
+    /// What is left of the last batch, and how many rows that had.
+    batch: Option<RecordBatch>,
+    batch_rows: usize,
+    /// Keys that came, where they may come again.
+    seen: HashSet<Vec<u8>>,
+    seen_bytes: usize,
+}
+
+impl Search<'_> {
+    /// Adds the next rows to `matched`, at most so many; false if there are none.
+    ///
+    /// # Errors
+    /// Those of execution and of assigning the values; `TooLarge` beyond `room`.
+    pub(super) async fn read_on(
+        &mut self,
+        rows_max: usize,
+        matched: &mut Matched,
+        room: &Room,
+    ) -> Result<bool, SqlError> {
+        let batch = match self.batch.take() {
+            Some(rest) => rest,
+            None => {
+                let Some(batch) = self.batches.next().await.transpose()? else { return Ok(false) };
+                self.batch_rows = batch.num_rows();
+                batch
+            }
+        };
+        if batch.num_rows() > rows_max {
+            self.take(&batch.slice(0, rows_max), matched)?;
+            self.batch = Some(batch.slice(rows_max, batch.num_rows() - rows_max));
+        } else {
+            self.take(&batch, matched)?;
+        }
+        room.hold(matched.bytes() + self.seen_bytes)?;
+        Ok(true)
+    }
+
+    fn take(&mut self, batch: &RecordBatch, matched: &mut Matched) -> Result<(), SqlError> {
+        let schema = &self.target.schema;
+        let keys = schema.key_columns().len();
+        let key_columns = schema
+            .key_columns()
+            .enumerate()
+            .map(|(i, column)| coerce(batch.column(i), column))
+            .collect::<Result<Vec<_>, SqlError>>()?;
+        let ts = batch.column(keys).as_primitive::<UInt64Type>();
+        let files = batch.column(keys + 1).as_primitive::<UInt64Type>();
+        let rows = batch.column(keys + 2).as_primitive::<UInt32Type>();
+        let computed = self.matching.computed.iter().enumerate();
+        let computed = computed
+            .map(|(i, column)| coerce(batch.column(keys + 3 + i), column))
+            .collect::<Result<Vec<_>, SqlError>>()?;
+        let bytes: usize = computed.iter().map(|array| array.get_array_memory_size()).sum();
+        // A slice has its share.
+        matched.computed_bytes += bytes * batch.num_rows() / self.batch_rows.max(1);
+        let key_columns = schema.key_columns().zip(&key_columns);
+        let cells: Vec<_> = key_columns.map(|(c, array)| Cells::of(array, c.column_type)).collect();
+        let mut key = Vec::new();
+        for i in 0..batch.num_rows() {
+            key.clear();
+            key::encode_key(schema, cells.iter().map(|cells| cells.get(i)), &mut key)?;
+            // PostgreSQL, too, takes one of the matches, and does not say which.
+            if self.matching.repeats {
+                if !self.seen.insert(key.clone()) {
+                    continue;
+                }
+                self.seen_bytes += key.len() + SEEN_BYTES;
+            }
+            let found = Finding::Read(Timestamp(ts.value(i)));
+            let place = (matched.computed.len() as u32, i as u32);
+            match self.again {
+                None => {
+                    let location = Location { file: files.value(i), row: rows.value(i) };
+                    matched.push(&key, found, location, place);
+                }
+                Some(numbers) => {
+                    if let Some(&number) = numbers.get(&key) {
+                        (matched.findings[number], matched.places[number]) = (found, place);
+                    }
+                }
+            }
+        }
+        matched.computed.push(computed);
+        Ok(())
     }
 }
 

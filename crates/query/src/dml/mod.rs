@@ -19,6 +19,7 @@ mod insert;
 mod locking;
 mod matched;
 mod names;
+mod parts;
 mod point;
 mod returning;
 mod room;

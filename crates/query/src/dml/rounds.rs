@@ -11,7 +11,6 @@
 //!
 //! Nothing is written before the last round, and then everything.
 
-use super::by_position::{self, InFiles};
 use super::destination::Write;
 use super::matched::{Matched, Selection, Target};
 use super::room::Room;
@@ -20,8 +19,9 @@ use crate::context::{Narrowed, QueryEngine};
 use oribi_engine::{Author, Commit, Decision, ReadAhead, RowVersion, Table, WriteOp};
 use oribi_session::sql::{SqlError, SqlSession};
 use oribi_types::{ColumnType, Value};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::runtime::Handle;
+use tokio::sync::OwnedRwLockReadGuard;
 
 /// The end of a round.
 pub(super) enum Round<T> {
@@ -79,8 +79,10 @@ pub(super) fn write(
 /// its write has let them go. The rest is for rows that expire between, and for imports. Beyond it the statement begins anew.
 const LOOKS_MAX: usize = 1 + ReadAhead::ROUNDS_MAX as usize + 4;
 
-/// Reads the rows of `selection` and writes what `write` makes of them, until none has changed in between. Many rows of files are
-/// changed by `in_files` where they lie, if they can be.
+/// What writes rows that were found.
+type WriteFound<T> = dyn Fn(&Matched, &Room, &Writer<'_>) -> Result<Round<T>, SqlError> + Send + Sync;
+
+/// Reads the rows of `selection` and writes what `write` makes of them, until none has changed in between.
 ///
 /// # Errors
 /// Those of the query and of `write`.
@@ -88,47 +90,101 @@ pub(super) async fn read_and_write<T: Send + 'static>(
     run: Run<'_>,
     target: &Arc<Target>,
     selection: &Arc<Selection>,
-    in_files: Option<InFiles<T>>,
-    write: impl Fn(&Matched, &Room, &Writer<'_>) -> Result<Round<T>, SqlError> + Send + 'static,
+    write: impl Fn(&Matched, &Room, &Writer<'_>) -> Result<Round<T>, SqlError> + Send + Sync + 'static,
 ) -> Result<T, SqlError> {
-    let destination = run.destination();
-    let turn = match selection.reads_first() {
-        true => Some(run.query.writers().beside(target.table.id()).await),
-        false => None,
-    };
-    let room = Room::new(run.query);
-    let mut matched = selection.find(run, target, &room).await?;
-    if let Some(change) = in_files {
-        let attempt = by_position::Attempt { run, target, selection, room: &room, destination: &destination };
-        matched = match attempt.change(matched, change).await? {
-            Ok(changed) => return Ok(changed),
-            Err(matched) => matched,
-        };
-    }
-    let (rows, read) = (matched.len(), (matched, room, write));
-    let ((mut matched, room, write), round) = destination
-        .write(&target.table, rows, read, |(matched, room, write), writer| write(matched, room, writer))
-        .await?;
-    let changed = match round? {
-        Round::Written(written) => return Ok(written),
-        // No later snapshot shows the rows.
-        Round::Changed(_) if run.session.modes().repeatable_read => return Err(super::changed().into()),
-        Round::Changed(rows) => rows,
-    };
-    drop(turn);
-    let _alone = run.query.writers().alone(target.table.id()).await;
-    selection.find_again(run, target, &room, &mut matched, &changed).await?;
-    let (statement, target, selection) = (Statement::of(run), Arc::clone(target), Arc::clone(selection));
-    let threads = Handle::current();
-    alone(&destination, &Arc::clone(&target.table), move |writer| match write(&matched, &room, writer)? {
-        Round::Changed(rows) => {
-            let run = statement.run();
-            threads.block_on(selection.find_again(run, &target, &room, &mut matched, &rows))?;
-            Ok(None)
+    let rounds = Rounds::new(run, target, selection, write);
+    let turn = rounds.turn().await;
+    let found = selection.find(run, target, &rounds.room).await?;
+    rounds.write(turn, &Arc::new(Mutex::new(found))).await
+}
+
+/// The turn of a statement that reads and writes beside others.
+pub(super) type Turn = Option<OwnedRwLockReadGuard<()>>;
+
+/// A statement that writes rows which it has found.
+pub(super) struct Rounds<'a, T> {
+    pub(super) run: Run<'a>,
+    pub(super) target: &'a Arc<Target>,
+    pub(super) selection: &'a Arc<Selection>,
+    pub(super) destination: Destination,
+    pub(super) room: Arc<Room>,
+    /// What a query sees that finds rows again, if not all.
+    pub(super) narrowed: Option<Arc<Narrowed>>,
+    write: Arc<WriteFound<T>>,
+}
+
+impl<'a, T: Send + 'static> Rounds<'a, T> {
+    pub(super) fn new(
+        run: Run<'a>,
+        target: &'a Arc<Target>,
+        selection: &'a Arc<Selection>,
+        write: impl Fn(&Matched, &Room, &Writer<'_>) -> Result<Round<T>, SqlError> + Send + Sync + 'static,
+    ) -> Self {
+        let (destination, room) = (run.destination(), Arc::new(Room::new(run.query)));
+        Rounds {
+            run,
+            target,
+            selection,
+            destination,
+            room,
+            narrowed: run.narrowed.cloned(),
+            write: Arc::new(write),
         }
-        Round::Written(written) => Ok(Some(written)),
-    })
-    .await
+    }
+
+    /// Waits for it, if the statement reads before it writes.
+    pub(super) async fn turn(&self) -> Turn {
+        match self.selection.reads_first() {
+            true => Some(self.run.query.writers().beside(self.target.table.id()).await),
+            false => None,
+        }
+    }
+
+    /// Writes rows that were found, until none has changed in between: those that have are found again.
+    ///
+    /// # Errors
+    /// Those of the query and of what writes.
+    pub(super) async fn write(&self, turn: Turn, found: &Arc<Mutex<Matched>>) -> Result<T, SqlError> {
+        let Rounds { run, target, selection, destination, room, narrowed, write } = self;
+        let rows = lock(found).len();
+        let attempt = (Arc::clone(found), Arc::clone(room), Arc::clone(write));
+        let (_, round) = destination
+            .write(&target.table, rows, attempt, |(found, room, write), writer| {
+                write(&lock(found), room, writer)
+            })
+            .await?;
+        let changed = match round? {
+            Round::Written(written) => return Ok(written),
+            // No later snapshot shows the rows.
+            Round::Changed(_) if run.session.modes().repeatable_read => return Err(super::changed().into()),
+            Round::Changed(rows) => rows,
+        };
+        drop(turn);
+        let _alone = run.query.writers().alone(target.table.id()).await;
+        let run = Run { narrowed: narrowed.as_ref(), ..*run };
+        let mut matched = std::mem::take(&mut *lock(found));
+        selection.find_again(run, target, room, &mut matched, &changed).await?;
+        *lock(found) = matched;
+        let statement = Statement::of(run);
+        let (target, selection, found) = (Arc::clone(target), Arc::clone(selection), Arc::clone(found));
+        let (room, write, threads) = (Arc::clone(room), Arc::clone(write), Handle::current());
+        alone(destination, &Arc::clone(&target.table), move |writer| {
+            let matched = &mut *lock(&found);
+            match write(matched, &room, writer)? {
+                Round::Changed(rows) => {
+                    let run = statement.run();
+                    threads.block_on(selection.find_again(run, &target, &room, matched, &rows))?;
+                    Ok(None)
+                }
+                Round::Written(written) => Ok(Some(written)),
+            }
+        })
+        .await
+    }
+}
+
+pub(super) fn lock(found: &Mutex<Matched>) -> MutexGuard<'_, Matched> {
+    found.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Calls `look` until it gives something, while nobody else changes rows of `table`.

@@ -42,6 +42,11 @@ impl Written {
         }
     }
 
+    /// With as many as another part of the statement, which shows none.
+    pub(crate) fn add(&mut self, other: &Written) {
+        self.count += other.count;
+    }
+
     pub(crate) fn count(&self) -> u64 {
         self.count
     }

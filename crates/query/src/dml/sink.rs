@@ -13,7 +13,7 @@ use super::generated::GeneratedValues;
 use super::insert::insert_new;
 use super::room::Room;
 use super::rows::check_not_null;
-use super::{check_size, settle};
+use super::{check_size, parts, settle};
 use crate::block::{self, Patience};
 use arrow::array::{Array, ArrayRef, RecordBatch, RecordBatchOptions};
 use arrow::datatypes::{Schema as ArrowSchema, SchemaRef};
@@ -26,15 +26,6 @@ use std::sync::Arc;
 
 /// An insert of more bytes than this becomes an import.
 pub(crate) const IMPORT_BYTES_MIN: usize = 8 << 20;
-
-/// Beside its bytes a row takes about so many in a transaction.
-const ROW_BYTES_IN_BLOCK: usize = 256;
-
-/// So many rows are looked at together, whether they are enough for a part.
-const PART_ROWS: usize = 256;
-
-/// A part has this share of what a statement may be: the transaction has room for it, whatever it has before.
-const PART_OF_STATEMENT: usize = 4;
 
 /// Rows that are turned back into a batch at a time when a gathered insert becomes an import.
 const REBATCH_ROWS: usize = 8192;
@@ -122,11 +113,10 @@ impl RowSink {
 
     /// Has rows be what a block writes, as soon as they are enough.
     async fn push_parts(&mut self, block: &Transaction, batch: &RecordBatch) -> Result<(), SqlError> {
-        let bytes_max = self.destination.engine().options().statement_bytes_max;
-        let limit = IMPORT_BYTES_MIN.min(bytes_max / PART_OF_STATEMENT);
-        for first in (0..batch.num_rows()).step_by(PART_ROWS) {
-            self.encode(&batch.slice(first, PART_ROWS.min(batch.num_rows() - first))).await?;
-            if self.rows.bytes() + self.rows.len() * ROW_BYTES_IN_BLOCK > limit {
+        let limit = parts::part_bytes(self.destination.engine().options().statement_bytes_max);
+        for first in (0..batch.num_rows()).step_by(parts::STEP_ROWS) {
+            self.encode(&batch.slice(first, parts::STEP_ROWS.min(batch.num_rows() - first))).await?;
+            if self.rows.bytes() + self.rows.len() * parts::ROW_BYTES > limit {
                 self.before.get_or_insert(block.mark());
                 // What came before is not asked for again.
                 self.cannot_begin_anew = true;

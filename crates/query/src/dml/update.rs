@@ -15,7 +15,7 @@ use super::matched::{KeyCondition, Matched, Matching, Selection, Target};
 use super::point::{self, PointWrite};
 use super::returning::Returning;
 use super::room::Room;
-use super::rounds::{self, Round};
+use super::rounds::{self, Round, Rounds};
 use super::rows::{Written, duplicate_key};
 use super::source::SourceQuery;
 use super::{Run, Scope, Writer, refuse, settle};
@@ -143,7 +143,7 @@ impl Update {
                 let Some(values) = Assigned::of(&assigning, matched) else { return Ok(None) };
                 by_position::change(engine, &assigning.target.table, matched, Some(&values), by)
             };
-            Box::new(change) as InFiles<_>
+            Box::new(change) as InFiles
         });
         let write = move |matched: &Matched, room: &Room, writer: &Writer<'_>| {
             let attempt = Attempt { assigning: &assigning, matched, room };
@@ -152,8 +152,10 @@ impl Update {
                 false => attempt.update_rows(writer, Written::new(shown)),
             }
         };
-        let (commit, written) =
-            rounds::read_and_write(run, &self.target, &self.selection, in_files, write).await?;
+        let (commit, written) = match in_files {
+            Some(in_files) => Rounds::new(run, &self.target, &self.selection, write).change(in_files).await?,
+            None => rounds::read_and_write(run, &self.target, &self.selection, write).await?,
+        };
         settle(run.query.engine(), &commit).await?;
         match &self.returning {
             Some(returning) => {

@@ -1,7 +1,7 @@
 //! Rows as a transaction sees them: those that others see, without the ones that it has changed, and then its own.
 //!
 //! It stands above whatever reads the table, and hides rows by their keys. Which those are is known when the statement is
-//! planned: it does not see what it writes itself.
+//! planned: it does not see what it writes itself. What it plans later, while it writes, has the rows of that time too.
 
 use super::{OribiTable, TableColumns};
 use crate::context::{Narrowed, StatementView};
@@ -39,8 +39,7 @@ pub(super) struct Seen {
 impl Seen {
     /// `None` if it sees what everybody does.
     pub(super) fn of(view: &StatementView, table: &OribiTable) -> Option<Self> {
-        let transaction = view.session.open_transaction();
-        let own = transaction.and_then(|transaction| transaction.overlay(&table.table));
+        let own = view.own_rows(&table.table);
         let only = view.narrowed(&table.table).cloned();
         (own.is_some() || only.is_some()).then(|| Seen { only, own: own.unwrap_or_default() })
     }

@@ -22,6 +22,7 @@ mod forms_of_postgresql_are_read;
 mod functions_in_from_give_columns;
 mod groups_by_key_show_other_columns;
 mod json_is_taken_apart;
+mod large_changes_of_a_block_come_in_parts;
 mod large_values_stay_within_memory;
 mod many_rows_are_changed_where_they_lie;
 mod moments_are_computed_as_postgresql_does;
