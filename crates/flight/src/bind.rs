@@ -7,7 +7,7 @@ use arrow::compute::cast;
 use arrow::datatypes::DataType;
 use oribi_session::sql::{Prepared, SqlError, SqlSession, TimeZone};
 use oribi_types::batch::value_at;
-use oribi_types::{ColumnType, Error, ErrorKind, Value, text};
+use oribi_types::{ColumnType, Error, ErrorKind, Value, ValueRef, text};
 use std::sync::Arc;
 
 /// The columns of a batch, ready to give the values of each of its rows.
@@ -84,7 +84,11 @@ impl Column {
         }
         let value = value_at(&self.values, self.column_type, row);
         let value = match (value, self.zone) {
-            (oribi_types::ValueRef::Timestamp(micros), Some(zone)) => return self.on_the_clock(micros, zone),
+            (ValueRef::Timestamp(micros), Some(zone)) => return self.on_the_clock(micros, zone),
+            // How uuids come out, and go in again from clients that have no type for them.
+            (ValueRef::Binary(bytes), _) if self.wanted == ColumnType::Uuid && bytes.len() == 16 => {
+                return Ok(Value::Uuid(bytes.try_into().expect("it has sixteen bytes")));
+            }
             (value, _) if value.fits(self.wanted) => return Ok(value.to_owned()),
             (value, _) => text::to_string(value, self.column_type),
         };

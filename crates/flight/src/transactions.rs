@@ -1,7 +1,7 @@
 //! Transactions that clients know by a handle.
 //!
 //! One is a session with an open block. It belongs to no connection: whoever has the handle goes on with it, and one that nobody has named
-//! for a time is rolled back. Its statements run one after the other. Results that are still being read when it ends, end with it.
+//! for a time is rolled back, if it has something that others may want. Its statements run one after the other. Results that are still being read when it ends, end with it.
 
 use crate::handles::Handles;
 use crate::shared::Shared;
@@ -60,6 +60,16 @@ impl Open {
         self.has_ended.load(SeqCst)
     }
 
+    /// Whether others may want what it has: locks, room for what it has written, history that its snapshot keeps. Clients that do not commit
+    /// by themselves begin one ahead of its first statement, however long that is to come.
+    fn has_something(&self) -> bool {
+        self.session.open_transaction().is_some() || self.session.has_block_snapshot()
+    }
+
+    fn is_silent(&self) -> bool {
+        self.running.load(SeqCst) == 0
+    }
+
     fn end(&self) {
         self.has_ended.store(true, SeqCst);
         self.session.end();
@@ -79,10 +89,14 @@ impl Transactions {
         self.0.get(handle).ok_or_else(no_transaction)
     }
 
-    /// Rolls back those that nobody has named for so long and in which nothing runs.
+    /// Rolls back those that nobody has named for so long, in which nothing runs, and that have something.
     pub fn end_silent(&self, silence_max: Duration) {
+        self.end_silent_if(silence_max, Open::has_something);
+    }
+
+    fn end_silent_if(&self, silence_max: Duration, may_go: impl Fn(&Open) -> bool) {
         let Some(until) = Instant::now().checked_sub(silence_max) else { return };
-        for open in self.0.take_until(until, |open| open.running.load(SeqCst) == 0) {
+        for open in self.0.take_until(until, |open| open.is_silent() && may_go(open)) {
             tracing::info!("a transaction of the flight door was rolled back: nobody has named it for long");
             open.end();
         }
@@ -101,18 +115,24 @@ pub async fn begin(shared: &Shared, session: Arc<SqlSession>) -> Result<Bytes, S
         running: AtomicUsize::new(0),
         has_ended: AtomicBool::new(false),
     });
-    shared.transactions.0.insert(open).ok_or_else(|| {
+    let transactions = &shared.transactions;
+    if transactions.0.count() >= transactions.0.limit() {
+        transactions.end_silent_if(shared.limits.transaction_silence_max, |_| true);
+    }
+    transactions.0.insert(open).ok_or_else(|| {
         session.end();
-        too_many("transactions", shared.transactions.0.limit())
+        too_many("transactions", transactions.0.limit())
     })
 }
 
-/// Ends a transaction. It has ended whatever comes of it, and so has its handle.
+/// Ends a transaction. It has ended whatever comes of it, and so has its handle. One that is not there any more has been rolled back.
 ///
 /// # Errors
 /// 25P02 for a commit of one that has failed; 25P01; those of `COMMIT`.
 pub async fn end(shared: &Arc<Shared>, handle: &[u8], commits: bool) -> Result<(), SqlError> {
-    let open = shared.transactions.0.remove(handle).ok_or_else(no_transaction)?;
+    let Some(open) = shared.transactions.0.remove(handle) else {
+        return if commits { Err(no_transaction()) } else { Ok(()) };
+    };
     let shared = shared.clone();
     // A client that goes away in the middle does not leave it half ended.
     let ended = tokio::spawn(async move {

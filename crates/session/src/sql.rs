@@ -13,7 +13,7 @@ use async_trait::async_trait;
 pub use cursors::{CursorRows, Cursors, Taken};
 use futures::future::BoxFuture;
 use futures::stream::BoxStream;
-use oribi_engine::Obligation;
+pub use oribi_engine::Obligation;
 use oribi_types::{ColumnType, Error, ErrorKind, Value, ValueRef};
 pub use session::{
     BlockModes, EndedBlock, IDLE_IN_TRANSACTION_TIMEOUT, LOCK_TIMEOUT, STATEMENT_TIMEOUT, SqlSession, Staged,
