@@ -61,7 +61,9 @@ impl Arrivals {
         match AssertUnwindSafe(self.decoder.next()).catch_unwind().await {
             Ok(None) => Ok(None),
             Ok(Some(Ok(decoded))) => Ok(Some(decoded.payload)),
-            Ok(Some(Err(FlightError::Tonic(status)))) => Err(invalid(status.message()).with_sqlstate("08006")),
+            Ok(Some(Err(FlightError::Tonic(status)))) => {
+                Err(invalid(status.message()).with_sqlstate("08006"))
+            }
             Ok(Some(Err(error))) => Err(violation(format!("not a message of Arrow: {error}"))),
             Err(_) => Err(violation("not a message of Arrow")),
         }
@@ -79,15 +81,17 @@ fn check(message: &FlightData) -> Result<(), &'static str> {
         return if dictionary.is_some() { Err("a dictionary without values") } else { Ok(()) };
     };
     let len = message.data_body.len() as i64;
-    let is_within = |begin: i64, bytes: i64| begin >= 0 && bytes >= 0 && begin.checked_add(bytes).is_some_and(|end| end <= len);
+    let is_within = |begin: i64, bytes: i64| {
+        begin >= 0 && bytes >= 0 && begin.checked_add(bytes).is_some_and(|end| end <= len)
+    };
     if batch.buffers().is_some_and(|buffers| buffers.iter().any(|b| !is_within(b.offset(), b.length()))) {
         return Err("a buffer that is not within its message");
     }
     let is_length = |rows: i64| (0..=ROWS_MAX).contains(&rows);
-    let nodes_are_short =
-        batch.nodes().is_none_or(|nodes| nodes.iter().all(|n| is_length(n.length()) && is_length(n.null_count())));
-    let counts_are_few =
-        batch.variadicBufferCounts().is_none_or(|counts| counts.iter().all(is_length));
+    let nodes_are_short = batch
+        .nodes()
+        .is_none_or(|nodes| nodes.iter().all(|n| is_length(n.length()) && is_length(n.null_count())));
+    let counts_are_few = batch.variadicBufferCounts().is_none_or(|counts| counts.iter().all(is_length));
     match is_length(batch.length()) && nodes_are_short && counts_are_few {
         true => Ok(()),
         false => Err("a batch of more rows than there may be"),

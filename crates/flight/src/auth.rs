@@ -32,7 +32,8 @@ pub struct Door {
 
 impl Door {
     pub fn new(credentials: Option<Credentials>) -> Self {
-        let key = hmac::Key::generate(hmac::HMAC_SHA256, &SystemRandom::new()).expect("the system has random numbers");
+        let key = hmac::Key::generate(hmac::HMAC_SHA256, &SystemRandom::new())
+            .expect("the system has random numbers");
         Door { credentials, key }
     }
 
@@ -110,7 +111,15 @@ mod tests {
         assert_eq!(user("Basic YWRhOnBhc3M6d29yZA=="), Ok("ada"));
         assert_eq!(user("basic YWRhOnBhc3M6d29yZA"), Ok("ada"));
         assert_eq!(user(&door.token()), Ok("ada"));
-        for wrong in ["Basic YWRhOg==", "Basic !", "Bearer 00", "Bearer é", "Bearer", "Digest a", &Door::new(None).token()] {
+        for wrong in [
+            "Basic YWRhOg==",
+            "Basic !",
+            "Bearer 00",
+            "Bearer é",
+            "Bearer",
+            "Digest a",
+            &Door::new(None).token(),
+        ] {
             let Ok(value) = wrong.parse::<tonic::metadata::MetadataValue<_>>() else { continue };
             let mut headers = MetadataMap::new();
             headers.insert("authorization", value);

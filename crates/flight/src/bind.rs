@@ -30,11 +30,17 @@ struct Column {
 impl Bindings {
     /// # Errors
     /// 08P01 for another number of columns than there are parameters; 0A000 for a type that no parameter has.
-    pub fn new(session: &SqlSession, prepared: &Arc<dyn Prepared>, batch: &RecordBatch) -> Result<Self, SqlError> {
+    pub fn new(
+        session: &SqlSession,
+        prepared: &Arc<dyn Prepared>,
+        batch: &RecordBatch,
+    ) -> Result<Self, SqlError> {
         let wanted = prepared.parameters();
         if wanted.len() != batch.num_columns() {
             let (expected, come) = (wanted.len(), batch.num_columns());
-            return Err(violation(format!("{come} columns are bound, but the statement has {expected} parameters")));
+            return Err(violation(format!(
+                "{come} columns are bound, but the statement has {expected} parameters"
+            )));
         }
         let (schema, zone) = (batch.schema(), session.time_zone());
         let columns = batch.columns().iter().zip(schema.fields()).zip(wanted).enumerate();
@@ -93,7 +99,11 @@ impl Column {
             (value, _) => text::to_string(value, self.column_type),
         };
         // The client's type is not the statement's: the text of the one is read as the other, range checks included.
-        let parsed = if self.rounds { text::parse_sql(self.wanted, &value) } else { text::parse_exact(self.wanted, &value) };
+        let parsed = if self.rounds {
+            text::parse_sql(self.wanted, &value)
+        } else {
+            text::parse_exact(self.wanted, &value)
+        };
         parsed.map_err(|error| SqlError::from(error).with_sqlstate("22P02"))
     }
 
@@ -113,11 +123,8 @@ mod tests {
 
     fn bound(values: ArrayRef, wanted: ColumnType) -> Result<Value, &'static str> {
         let array = received(&values, None).unwrap();
-        let column_type = if is_null(&array) {
-            wanted
-        } else {
-            ColumnType::from_arrow(array.data_type()).unwrap()
-        };
+        let column_type =
+            if is_null(&array) { wanted } else { ColumnType::from_arrow(array.data_type()).unwrap() };
         let values = cast(&array, &column_type.arrow()).unwrap();
         let column = Column { values, column_type, wanted, rounds: false, zone: None };
         column.value(0).map_err(|error| error.sqlstate())

@@ -54,7 +54,8 @@ impl Call {
             if let tonic::metadata::KeyAndValueRef::Ascii(name, value) = entry
                 && let Some(setting) = name.as_str().strip_prefix(SETTING_PREFIX)
             {
-                let value = value.to_str().map_err(|_| invalid(format!("the value of header {name} is no text")))?;
+                let value =
+                    value.to_str().map_err(|_| invalid(format!("the value of header {name} is no text")))?;
                 shared.sql.set(&session, &setting.replace('-', "_"), value)?;
             }
         }
@@ -107,13 +108,19 @@ impl Call {
     ) -> Result<Arc<dyn Prepared>, SqlError> {
         let statements = shared.sql.split(sql).await?;
         let [statement] = statements.as_slice() else {
-            let message = if statements.is_empty() { "there is no statement" } else { "there are several statements in one text" };
+            let message = if statements.is_empty() {
+                "there is no statement"
+            } else {
+                "there are several statements in one text"
+            };
             return Err(invalid(message).with_sqlstate("42601"));
         };
         self.check_words(&sql[statement.clone()])?;
         let prepared = shared.sql.prepare(&self.session, sql, types).await?;
         if prepared.copy().is_some() {
-            return Err(unsupported("COPY by this protocol").with_hint("ingest batches, or read from a query"));
+            return Err(
+                unsupported("COPY by this protocol").with_hint("ingest batches, or read from a query")
+            );
         }
         Ok(prepared)
     }
@@ -122,7 +129,8 @@ impl Call {
     /// 0A000 for statements that begin or end transactions, which are actions of the protocol, and for those that change a session where
     /// there is none.
     fn check_words(&self, statement: &str) -> Result<(), SqlError> {
-        let mut words = statement.split(|c: char| !c.is_ascii_alphanumeric() && c != '_').filter(|word| !word.is_empty());
+        let mut words =
+            statement.split(|c: char| !c.is_ascii_alphanumeric() && c != '_').filter(|word| !word.is_empty());
         let mut word = || words.next().unwrap_or_default().to_ascii_uppercase();
         let (first, second) = (word(), word());
         match first.as_str() {
@@ -168,7 +176,8 @@ impl Call {
     async fn checked(&self, prepared: &Arc<dyn Prepared>, parameters: &[Value]) -> Result<Outcome, SqlError> {
         let expected = prepared.parameters().len();
         if parameters.len() != expected {
-            let message = format!("the statement has {expected} parameters, and {} values are bound", parameters.len());
+            let message =
+                format!("the statement has {expected} parameters, and {} values are bound", parameters.len());
             return Err(invalid(message).with_sqlstate("08P01"));
         }
         prepared.execute(&self.session, parameters).await

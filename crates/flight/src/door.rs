@@ -133,7 +133,8 @@ async fn serve(
 }
 
 /// What a client is told that speaks another protocol, as one that speaks HTTP/1.1 reads it.
-const NOT_HTTP_2: &[u8] = b"HTTP/1.1 505 HTTP Version Not Supported\r\ncontent-length: 47\r\nconnection: close\r\n\r\n\
+const NOT_HTTP_2: &[u8] =
+    b"HTTP/1.1 505 HTTP Version Not Supported\r\ncontent-length: 47\r\nconnection: close\r\n\r\n\
     this is arrow flight: gRPC over HTTP/2 expected";
 
 type Io<R, W> = TokioIo<Join<R, W>>;
@@ -151,7 +152,8 @@ where
         .max_encoding_message_size(usize::MAX);
     let (load, limits) = (shared.requests.clone(), shared.limits.clone());
     let answer = service_fn(move |request: Request<Incoming>| {
-        let request = request.map(|body| tonic::body::Body::new(messages::whole(body, load.clone(), message_bytes_max)));
+        let request = request
+            .map(|body| tonic::body::Body::new(messages::whole(body, load.clone(), message_bytes_max)));
         service.clone().call(request)
     });
     let io: Io<R, W> = TokioIo::new(io);

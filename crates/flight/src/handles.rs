@@ -77,7 +77,10 @@ impl<T: Clone> Handles<T> {
     /// Takes those that nobody has named since `time` and that may go; they are the caller's to end.
     pub fn take_until(&self, time: Instant, may_go: impl Fn(&T) -> bool) -> Vec<T> {
         let mut known = self.lock();
-        known.extract_if(|_, known| known.named <= time && may_go(&known.item)).map(|(_, known)| known.item).collect()
+        known
+            .extract_if(|_, known| known.named <= time && may_go(&known.item))
+            .map(|(_, known)| known.item)
+            .collect()
     }
 
     pub fn count(&self) -> usize {
@@ -95,7 +98,10 @@ mod tests {
         let [first, second] = [1, 2].map(|item| handles.insert(item).unwrap());
         assert!(first != second && handles.insert(3).is_none());
         let between = Instant::now();
-        assert_eq!((handles.get(&first), handles.get(b"short"), handles.get(&[0; 16])), (Some(1), None, None));
+        assert_eq!(
+            (handles.get(&first), handles.get(b"short"), handles.get(&[0; 16])),
+            (Some(1), None, None)
+        );
         assert_eq!(handles.take_until(Instant::now(), |item| *item == 3), []);
         assert_eq!(handles.take_until(between, |_| true), [2]);
         assert_eq!((handles.get(&second), handles.remove(&first), handles.count()), (None, Some(1), 0));

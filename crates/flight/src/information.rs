@@ -12,8 +12,10 @@ use oribi_session::sql::{POSTGRES_VERSION, SqlError};
 use oribi_types::ErrorKind;
 use std::sync::LazyLock;
 
-static SERVER: LazyLock<SqlInfoData> = LazyLock::new(|| server().build().expect("what is said is of types that there are"));
-static TYPES: LazyLock<XdbcTypeInfoData> = LazyLock::new(|| types().build().expect("what is said is of types that there are"));
+static SERVER: LazyLock<SqlInfoData> =
+    LazyLock::new(|| server().build().expect("what is said is of types that there are"));
+static TYPES: LazyLock<XdbcTypeInfoData> =
+    LazyLock::new(|| types().build().expect("what is said is of types that there are"));
 
 /// What is asked of the server.
 ///
@@ -70,7 +72,10 @@ fn server() -> SqlInfoDataBuilder {
     }
     say.append(SqlInfo::FlightSqlServerTransaction, SqlSupportedTransaction::Savepoint as i32);
     say.append(SqlInfo::SqlIdentifierCase, SqlSupportedCaseSensitivity::SqlCaseSensitivityLowercase as i64);
-    say.append(SqlInfo::SqlQuotedIdentifierCase, SqlSupportedCaseSensitivity::SqlCaseSensitivityCaseInsensitive as i64);
+    say.append(
+        SqlInfo::SqlQuotedIdentifierCase,
+        SqlSupportedCaseSensitivity::SqlCaseSensitivityCaseInsensitive as i64,
+    );
     say.append(SqlInfo::SqlIdentifierQuoteChar, "\"");
     say.append(SqlInfo::SqlNullOrdering, SqlNullOrdering::SqlNullsSortedHigh as i64);
     say.append(SqlInfo::SqlSearchStringEscape, "\\");

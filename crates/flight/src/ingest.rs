@@ -49,7 +49,9 @@ pub async fn ingest(
     if command.temporary {
         return Err(unsupported("a temporary table"));
     }
-    if let Some(catalog) = command.catalog.as_deref().filter(|name| !name.is_empty() && *name != crate::call::DATABASE) {
+    if let Some(catalog) =
+        command.catalog.as_deref().filter(|name| !name.is_empty() && *name != crate::call::DATABASE)
+    {
         return Err(unsupported(format!("the catalog \"{catalog}\"")).with_sqlstate("3D000"));
     }
     let columns = arrivals.schema().await?;
@@ -107,7 +109,9 @@ async fn preparation(
                 let message = format!("relation \"{name}\" does not exist");
                 Err(SqlError::new(ErrorKind::NotFound, message).with_sqlstate("42P01"))
             }
-            TableNotExistOption::Unspecified => Err(invalid("what to do if the table does not exist is not said")),
+            TableNotExistOption::Unspecified => {
+                Err(invalid("what to do if the table does not exist is not said"))
+            }
         };
     }
     match options.if_exists() {
@@ -144,7 +148,11 @@ async fn prepare_table(
 ///
 /// # Errors
 /// 42P16 if nobody says what its primary key is; 0A000 for columns that there are not.
-fn definition(command: &CommandStatementIngest, target: &Target, columns: &SchemaRef) -> Result<String, SqlError> {
+fn definition(
+    command: &CommandStatementIngest,
+    target: &Target,
+    columns: &SchemaRef,
+) -> Result<String, SqlError> {
     let key = command.options.get(PRIMARY_KEY).or_else(|| columns.metadata().get(PRIMARY_KEY));
     let key = key.ok_or_else(|| {
         let message = format!("a table needs a primary key, and nobody says which columns of \"{}\" it has", target.table);
@@ -216,7 +224,8 @@ mod tests {
         );
         let nested = DataType::List(Arc::new(Field::new("item", DataType::Int64, true)));
         let columns = Schema::new(vec![Field::new("a", nested, true)]);
-        let command = CommandStatementIngest { options: [(PRIMARY_KEY.into(), "a".into())].into(), ..command };
+        let command =
+            CommandStatementIngest { options: [(PRIMARY_KEY.into(), "a".into())].into(), ..command };
         assert_eq!(definition(&command, &target, &Arc::new(columns)).unwrap_err().sqlstate(), "0A000");
     }
 }

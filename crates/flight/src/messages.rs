@@ -34,8 +34,14 @@ where
     B: Body<Data = Bytes> + Send + Unpin + 'static,
     B::Error: std::fmt::Display,
 {
-    let messages =
-        Messages { body, message_bytes_max, load, room: FrameRoom::default(), input: BytesMut::new(), ended: false };
+    let messages = Messages {
+        body,
+        message_bytes_max,
+        load,
+        room: FrameRoom::default(),
+        input: BytesMut::new(),
+        ended: false,
+    };
     StreamBody::new(futures::stream::unfold(messages, |mut messages| async move {
         let next = messages.next().await.transpose()?;
         messages.ended |= next.is_err();
@@ -91,7 +97,9 @@ where
         let silence_max = if self.room.has_turn() { TURN_SILENCE_MAX } else { LONG_REQUEST_SILENCE_MAX };
         tokio::time::timeout(silence_max, self.receive()).await.map_err(|_| {
             let seconds = silence_max.as_secs();
-            Status::deadline_exceeded(format!("57P05: nothing of a message that had begun came for {seconds} seconds"))
+            Status::deadline_exceeded(format!(
+                "57P05: nothing of a message that had begun came for {seconds} seconds"
+            ))
         })?
     }
 
@@ -144,7 +152,11 @@ mod tests {
             let lens = handed_on(&sent, piece, long).await;
             assert_eq!(lens, [Ok(5), Ok(8), Ok(HEAD_BYTES + long)], "{piece}");
         }
-        assert_eq!(handed_on(&sent[..20], 7, long).await, [Ok(5), Ok(8), Ok(7)], "the end is tonic's to judge");
+        assert_eq!(
+            handed_on(&sent[..20], 7, long).await,
+            [Ok(5), Ok(8), Ok(7)],
+            "the end is tonic's to judge"
+        );
         assert_eq!(handed_on(&sent, 8192, long - 1).await[2..], [Err(tonic::Code::ResourceExhausted)]);
     }
 
@@ -156,7 +168,8 @@ mod tests {
         let (sender, receiver) = futures::channel::mpsc::unbounded();
         let body = StreamBody::new(receiver.map(|piece: Bytes| Ok::<_, Infallible>(Frame::data(piece))));
         let mut whole = whole(body, load, LONG);
-        let mut pieces = message(LONG).chunks(LONG / 8).map(Bytes::copy_from_slice).collect::<Vec<_>>().into_iter();
+        let mut pieces =
+            message(LONG).chunks(LONG / 8).map(Bytes::copy_from_slice).collect::<Vec<_>>().into_iter();
         sender.unbounded_send(pieces.next().unwrap()).unwrap();
         assert!(futures::poll!(std::pin::pin!(whole.frame())).is_pending());
         assert!((LONG / 8..LONG / 2).contains(&room.used()), "{}", room.used());

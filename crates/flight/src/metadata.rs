@@ -34,7 +34,11 @@ pub fn table_types(command: CommandGetTableTypes) -> Result<RecordBatch, SqlErro
 
 /// # Errors
 /// Those of the query.
-pub async fn schemas(shared: &Shared, call: &Call, command: CommandGetDbSchemas) -> Result<RecordBatch, SqlError> {
+pub async fn schemas(
+    shared: &Shared,
+    call: &Call,
+    command: CommandGetDbSchemas,
+) -> Result<RecordBatch, SqlError> {
     let mut builder = command.into_builder();
     for row in rows(shared, call, "select schema_name from information_schema.schemata").await? {
         builder.append(DATABASE, &row[0]);
@@ -44,7 +48,11 @@ pub async fn schemas(shared: &Shared, call: &Call, command: CommandGetDbSchemas)
 
 /// # Errors
 /// Those of the queries; 22025 for a pattern that is none.
-pub async fn tables(shared: &Shared, call: &Call, command: CommandGetTables) -> Result<RecordBatch, SqlError> {
+pub async fn tables(
+    shared: &Shared,
+    call: &Call,
+    command: CommandGetTables,
+) -> Result<RecordBatch, SqlError> {
     let (includes_schema, mut builder) = (command.include_schema, command.clone().into_builder());
     let sql = format!(
         "select table_schema, table_name from information_schema.tables where table_type = 'BASE TABLE'{}{}",
@@ -66,7 +74,12 @@ pub async fn tables(shared: &Shared, call: &Call, command: CommandGetTables) -> 
 ///
 /// # Errors
 /// Those of planning it.
-async fn table_columns(shared: &Shared, call: &Call, schema: &str, table: &str) -> Result<SchemaRef, SqlError> {
+async fn table_columns(
+    shared: &Shared,
+    call: &Call,
+    schema: &str,
+    table: &str,
+) -> Result<SchemaRef, SqlError> {
     let sql = format!("select * from {}.{}", quoted(schema), quoted(table));
     let prepared = shared.sql.prepare(&call.session, &sql, &[]).await?;
     let sent = sent_schema(prepared.columns());
@@ -75,10 +88,12 @@ async fn table_columns(shared: &Shared, call: &Call, schema: &str, table: &str) 
         literal(schema),
         literal(table)
     );
-    let not_null: Vec<_> = rows(shared, call, &not_null).await?.into_iter().map(|mut row| row.remove(0)).collect();
-    let fields = sent.fields().iter().map(|field| {
-        field.as_ref().clone().with_nullable(!not_null.contains(field.name()))
-    });
+    let not_null: Vec<_> =
+        rows(shared, call, &not_null).await?.into_iter().map(|mut row| row.remove(0)).collect();
+    let fields = sent
+        .fields()
+        .iter()
+        .map(|field| field.as_ref().clone().with_nullable(!not_null.contains(field.name())));
     Ok(Arc::new(Schema::new(fields.collect::<Vec<_>>())))
 }
 
@@ -89,7 +104,8 @@ pub async fn primary_keys(
     call: &Call,
     command: CommandGetPrimaryKeys,
 ) -> Result<RecordBatch, SqlError> {
-    let of_schema = command.db_schema.as_deref().map(|schema| format!(" and table_schema = {}", literal(schema)));
+    let of_schema =
+        command.db_schema.as_deref().map(|schema| format!(" and table_schema = {}", literal(schema)));
     let of_catalog = command.catalog.as_deref().is_none_or(|catalog| catalog == DATABASE);
     let sql = format!(
         "select table_schema, table_name, column_name, ordinal_position, constraint_name \
@@ -98,10 +114,12 @@ pub async fn primary_keys(
         of_schema.unwrap_or_default()
     );
     let rows = if of_catalog { rows(shared, call, &sql).await? } else { Vec::new() };
-    let column = |n: usize| -> ArrayRef { Arc::new(StringArray::from_iter_values(rows.iter().map(|row| &row[n]))) };
+    let column =
+        |n: usize| -> ArrayRef { Arc::new(StringArray::from_iter_values(rows.iter().map(|row| &row[n]))) };
     let sequence: Int32Array = rows.iter().map(|row| row[3].parse::<i32>().ok()).collect();
     let catalog = StringArray::from_iter_values(rows.iter().map(|_| DATABASE));
-    let columns = vec![Arc::new(catalog) as _, column(0), column(1), column(2), Arc::new(sequence) as _, column(4)];
+    let columns =
+        vec![Arc::new(catalog) as _, column(0), column(1), column(2), Arc::new(sequence) as _, column(4)];
     RecordBatch::try_new(primary_keys_schema(), columns).map_err(|error| Error::from(error).into())
 }
 
@@ -148,13 +166,16 @@ pub async fn rows(shared: &Shared, call: &Call, sql: &str) -> Result<Vec<Vec<Str
     };
     let mut texts = Vec::new();
     for batch in rows.try_collect::<Vec<_>>().await? {
-        let columns = batch.columns().iter().map(|column| cast(column, &DataType::Utf8)).collect::<Result<Vec<_>, _>>();
+        let columns =
+            batch.columns().iter().map(|column| cast(column, &DataType::Utf8)).collect::<Result<Vec<_>, _>>();
         let columns = columns.map_err(Error::from)?;
         let text = |column: &ArrayRef, row: usize| match column.is_null(row) {
             true => String::new(),
             false => column.as_string::<i32>().value(row).to_owned(),
         };
-        texts.extend((0..batch.num_rows()).map(|row| columns.iter().map(|column| text(column, row)).collect()));
+        texts.extend(
+            (0..batch.num_rows()).map(|row| columns.iter().map(|column| text(column, row)).collect()),
+        );
     }
     Ok(texts)
 }

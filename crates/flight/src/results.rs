@@ -116,7 +116,8 @@ impl Results {
             _ => None,
         };
         let made = made.ok_or_else(|| {
-            let message = "there is no such result: it was taken, was cancelled, or nobody asked for it for too long";
+            let message =
+                "there is no such result: it was taken, was cancelled, or nobody asked for it for too long";
             SqlError::new(ErrorKind::NotFound, message).with_sqlstate("34000")
         })?;
         Ok(self.send(made, connection, Some(ticket)))
@@ -135,7 +136,9 @@ impl Results {
     /// Ends those that nobody has asked for in so long.
     pub fn end_silent(&self, silence_max: Duration) {
         let until = Instant::now().checked_sub(silence_max);
-        until.into_iter().for_each(|until| drop(self.known.take_until(until, |known| matches!(known, Known::Waiting(_)))));
+        until
+            .into_iter()
+            .for_each(|until| drop(self.known.take_until(until, |known| matches!(known, Known::Waiting(_)))));
     }
 
     /// Sees off clients that have taken nothing for so long, if others wait for room.
@@ -180,7 +183,9 @@ impl Results {
     /// Makes it known that a result is being taken, under its ticket.
     fn note_taken(&self, ticket: &[u8], cancelled: &Arc<Notify>) -> Option<UnderWay> {
         let ticket = Bytes::copy_from_slice(ticket);
-        self.known.put(&ticket, Known::Taken(cancelled.clone())).then(|| UnderWay { known: self.known.clone(), ticket })
+        self.known
+            .put(&ticket, Known::Taken(cancelled.clone()))
+            .then(|| UnderWay { known: self.known.clone(), ticket })
     }
 }
 
@@ -200,7 +205,8 @@ pub type Sent = BoxStream<'static, Result<FlightData, Status>>;
 
 /// Batches as messages, the columns first.
 pub fn encoded(batches: BoxStream<'static, Result<RecordBatch, FlightError>>, schema: SchemaRef) -> Sent {
-    let messages = FlightDataEncoderBuilder::new().with_schema(schema).with_max_flight_data_size(2 * MESSAGE_BYTES);
+    let messages =
+        FlightDataEncoderBuilder::new().with_schema(schema).with_max_flight_data_size(2 * MESSAGE_BYTES);
     let messages = messages.build(batches);
     messages
         .map_err(|error| match error {

@@ -16,18 +16,19 @@ use arrow_flight::flight_service_server::FlightService;
 use arrow_flight::sql::{
     ActionBeginSavepointRequest, ActionBeginSavepointResult, ActionBeginTransactionRequest,
     ActionBeginTransactionResult, ActionCancelQueryRequest, ActionCancelQueryResult,
-    ActionClosePreparedStatementRequest, ActionCreatePreparedStatementRequest, ActionCreatePreparedStatementResult,
-    ActionEndSavepointRequest, ActionEndTransactionRequest, Any, Command, DoPutPreparedStatementResult,
-    DoPutUpdateResult, EndTransaction, ProstMessageExt, TicketStatementQuery,
+    ActionClosePreparedStatementRequest, ActionCreatePreparedStatementRequest,
+    ActionCreatePreparedStatementResult, ActionEndSavepointRequest, ActionEndTransactionRequest, Any,
+    Command, DoPutPreparedStatementResult, DoPutUpdateResult, EndTransaction, ProstMessageExt,
+    TicketStatementQuery,
 };
 use arrow_flight::{
-    Action, ActionType, CancelFlightInfoRequest, CancelFlightInfoResult, CancelStatus, Criteria, Empty, FlightData,
-    FlightDescriptor, FlightEndpoint, FlightInfo, HandshakeRequest, HandshakeResponse, IpcMessage, PollInfo,
-    PutResult, SchemaAsIpc, SchemaResult, Ticket,
+    Action, ActionType, CancelFlightInfoRequest, CancelFlightInfoResult, CancelStatus, Criteria, Empty,
+    FlightData, FlightDescriptor, FlightEndpoint, FlightInfo, HandshakeRequest, HandshakeResponse,
+    IpcMessage, PollInfo, PutResult, SchemaAsIpc, SchemaResult, Ticket,
 };
 use bytes::Bytes;
-use futures::stream::{BoxStream, once};
 use futures::StreamExt;
+use futures::stream::{BoxStream, once};
 use oribi_session::sql::{Outcome, Point, Prepared, SqlError};
 use oribi_types::Value;
 use prost::Message;
@@ -99,7 +100,9 @@ impl FlightService for Service {
         let (headers, _, descriptor) = request.into_parts();
         let schema = self.schema(&headers, &descriptor).await.map_err(|error| status(&error))?;
         let schema = SchemaAsIpc::new(&schema, &IpcWriteOptions::default()).try_into();
-        schema.map(Response::new).map_err(|error: arrow::error::ArrowError| Status::internal(format!("XX000: {error}")))
+        schema
+            .map(Response::new)
+            .map_err(|error: arrow::error::ArrowError| Status::internal(format!("XX000: {error}")))
     }
 
     async fn do_get(&self, request: Request<Ticket>) -> Result<Response<Self::DoGetStream>, Status> {
@@ -149,7 +152,11 @@ impl FlightService for Service {
 
 impl Service {
     /// Executes a command that has rows; how to come by them.
-    async fn info(&self, headers: &MetadataMap, descriptor: FlightDescriptor) -> Result<FlightInfo, SqlError> {
+    async fn info(
+        &self,
+        headers: &MetadataMap,
+        descriptor: FlightDescriptor,
+    ) -> Result<FlightInfo, SqlError> {
         let answer = match command(&descriptor.cmd)? {
             Command::CommandStatementQuery(query) => {
                 let call = Call::new(&self.shared, headers, query.transaction_id.as_deref())?;
@@ -179,12 +186,18 @@ impl Service {
     }
 
     /// Executes a statement and keeps its rows, if it has any.
-    async fn execute(&self, call: Call, prepared: &Arc<dyn Prepared>, values: &[Value]) -> Result<Answer, SqlError> {
+    async fn execute(
+        &self,
+        call: Call,
+        prepared: &Arc<dyn Prepared>,
+        values: &[Value],
+    ) -> Result<Answer, SqlError> {
         match call.execute(prepared, values).await? {
             Outcome::Rows(rows) => {
                 let schema = sent_schema(prepared.columns());
                 let handle = self.shared.results.keep(Made { call, rows, schema: schema.clone() })?;
-                let ticket = TicketStatementQuery { statement_handle: handle }.as_any().encode_to_vec().into();
+                let ticket =
+                    TicketStatementQuery { statement_handle: handle }.as_any().encode_to_vec().into();
                 Ok(Answer::Ticket { ticket, schema })
             }
             Outcome::Done { .. } => Ok(Answer::Done),
@@ -193,7 +206,11 @@ impl Service {
     }
 
     /// The columns that a command's rows have, without executing it.
-    async fn schema(&self, headers: &MetadataMap, descriptor: &FlightDescriptor) -> Result<SchemaRef, SqlError> {
+    async fn schema(
+        &self,
+        headers: &MetadataMap,
+        descriptor: &FlightDescriptor,
+    ) -> Result<SchemaRef, SqlError> {
         match command(&descriptor.cmd)? {
             Command::CommandStatementQuery(query) => {
                 let call = Call::new(&self.shared, headers, query.transaction_id.as_deref())?;
@@ -227,7 +244,11 @@ impl Service {
     }
 
     /// Does with what a client sends what it says that is for; what it is told.
-    async fn put(&self, headers: &MetadataMap, mut messages: Streaming<FlightData>) -> Result<Vec<u8>, SqlError> {
+    async fn put(
+        &self,
+        headers: &MetadataMap,
+        mut messages: Streaming<FlightData>,
+    ) -> Result<Vec<u8>, SqlError> {
         let first = messages.next().await.ok_or_else(|| violation("nothing came"))?;
         let first = first.map_err(|status| violation(status.message()))?;
         let descriptor = first.flight_descriptor.as_ref().ok_or_else(|| violation("no descriptor came"))?;
@@ -260,7 +281,12 @@ impl Service {
     }
 
     /// Binds what comes to the next query of a statement.
-    async fn bind(&self, headers: &MetadataMap, statement: &Statement, mut arrivals: Arrivals) -> Result<(), SqlError> {
+    async fn bind(
+        &self,
+        headers: &MetadataMap,
+        statement: &Statement,
+        mut arrivals: Arrivals,
+    ) -> Result<(), SqlError> {
         let call = statement.call(&self.shared, headers)?;
         let mut rows = Vec::new();
         arrivals.schema().await?;
@@ -307,7 +333,12 @@ impl Service {
         updated
     }
 
-    async fn update_row(&self, call: &Call, prepared: &Arc<dyn Prepared>, values: &[Value]) -> Result<i64, SqlError> {
+    async fn update_row(
+        &self,
+        call: &Call,
+        prepared: &Arc<dyn Prepared>,
+        values: &[Value],
+    ) -> Result<i64, SqlError> {
         // In a transaction of the client's its statements take turns.
         if !call.is_in_transaction()
             && let Some(Point::Write(point)) = prepared.point(&call.session)
@@ -332,7 +363,8 @@ impl Service {
                 let request: ActionCreatePreparedStatementRequest = unpack(body)?;
                 let call = Call::new(shared, headers, request.transaction_id.as_deref())?;
                 let transaction = request.transaction_id.filter(|id| !id.is_empty());
-                let (handle, statement) = statements::create(shared, &call, &request.query, transaction).await?;
+                let (handle, statement) =
+                    statements::create(shared, &call, &request.query, transaction).await?;
                 answer(&ActionCreatePreparedStatementResult {
                     prepared_statement_handle: handle,
                     dataset_schema: ipc(&statement.schema())?,
@@ -355,7 +387,9 @@ impl Service {
                 let commits = match request.action() {
                     EndTransaction::Commit => true,
                     EndTransaction::Rollback => false,
-                    EndTransaction::Unspecified => return Err(violation("how a transaction ends is not said")),
+                    EndTransaction::Unspecified => {
+                        return Err(violation("how a transaction ends is not said"));
+                    }
                 };
                 transactions::end(shared, &request.transaction_id, commits).await?;
                 Ok(None)
@@ -373,7 +407,8 @@ impl Service {
                 if ![RELEASE, ROLLBACK].contains(&request.action) {
                     return Err(violation("how a savepoint ends is not said"));
                 }
-                transactions::end_savepoint(shared, &request.savepoint_id, request.action == ROLLBACK).await?;
+                transactions::end_savepoint(shared, &request.savepoint_id, request.action == ROLLBACK)
+                    .await?;
                 Ok(None)
             }
             "CancelQuery" => {
@@ -385,7 +420,8 @@ impl Service {
                 answer(&ActionCancelQueryResult { result })
             }
             "CancelFlightInfo" => {
-                let request = CancelFlightInfoRequest::decode(body.as_ref()).map_err(|error| violation(error.to_string()))?;
+                let request = CancelFlightInfoRequest::decode(body.as_ref())
+                    .map_err(|error| violation(error.to_string()))?;
                 let cancelled = request.info.is_some_and(|info| self.cancel(&info));
                 let told = if cancelled { CancelStatus::Cancelled } else { CancelStatus::NotCancellable };
                 Ok(Some(CancelFlightInfoResult::new(told).encode_to_vec()))
@@ -406,7 +442,11 @@ impl Service {
 }
 
 /// Executes a statement of which nobody wants the rows; how many it has changed.
-async fn execute_update(call: &Call, prepared: &Arc<dyn Prepared>, values: &[Value]) -> Result<i64, SqlError> {
+async fn execute_update(
+    call: &Call,
+    prepared: &Arc<dyn Prepared>,
+    values: &[Value],
+) -> Result<i64, SqlError> {
     match call.execute(prepared, values).await? {
         Outcome::Done { tag } => Ok(rows_of(&tag)),
         Outcome::Rows(mut rows) => {

@@ -83,8 +83,11 @@ impl Statements {
         self.end_silent(shared);
         self.take(bytes).ok_or_else(|| {
             let limit = self.bytes_max;
-            let message = format!("prepared statements would take too much memory: {limit} bytes are the limit");
-            SqlError::new(ErrorKind::TooLarge, message).with_sqlstate("53200").with_hint("close those that are not used")
+            let message =
+                format!("prepared statements would take too much memory: {limit} bytes are the limit");
+            SqlError::new(ErrorKind::TooLarge, message)
+                .with_sqlstate("53200")
+                .with_hint("close those that are not used")
         })
     }
 
@@ -111,7 +114,8 @@ pub async fn create(
     let room = Room { used: statements.used.clone(), bytes: text_room.bytes + plan_room.bytes };
     std::mem::forget((text_room, plan_room));
     let session = call.session.clone();
-    let statement = Arc::new(Statement { prepared, transaction, session, bound: Mutex::default(), _room: room });
+    let statement =
+        Arc::new(Statement { prepared, transaction, session, bound: Mutex::default(), _room: room });
     if statements.handles.count() >= statements.handles.limit() {
         statements.end_silent(shared);
     }
@@ -142,7 +146,8 @@ impl Statement {
 
     pub fn parameters(&self) -> Schema {
         let parameters = self.prepared.parameters().iter().enumerate();
-        let field = |(n, column_type): (usize, &_)| parameter_field(n, *column_type, self.prepared.is_moment(n));
+        let field =
+            |(n, column_type): (usize, &_)| parameter_field(n, *column_type, self.prepared.is_moment(n));
         Schema::new(parameters.map(field).collect::<Vec<_>>())
     }
 
@@ -152,7 +157,9 @@ impl Statement {
     /// 53200 if they take too much; 0A000 for several rows.
     pub fn bind(&self, shared: &Shared, mut rows: Vec<Vec<Value>>) -> Result<(), SqlError> {
         if rows.len() > 1 {
-            return Err(unsupported("a query with several rows of parameters").with_hint("execute it for each"));
+            return Err(
+                unsupported("a query with several rows of parameters").with_hint("execute it for each")
+            );
         }
         let values = rows.pop().unwrap_or_default();
         let room = shared.statements.room(shared, values.iter().map(value_bytes).sum())?;

@@ -71,7 +71,8 @@ mod tests {
 
     #[test]
     fn a_client_is_told_the_sqlstate_and_no_more_than_it_reads() {
-        let error = SqlError::new(ErrorKind::NotFound, "table \"t\" does not exist").at(15).with_hint("make it");
+        let error =
+            SqlError::new(ErrorKind::NotFound, "table \"t\" does not exist").at(15).with_hint("make it");
         let told = status(&error);
         assert_eq!(told.code(), Code::NotFound);
         assert_eq!(told.message(), "42P01: table \"t\" does not exist (at character 15) (make it)");

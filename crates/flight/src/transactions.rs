@@ -139,14 +139,17 @@ pub async fn end(shared: &Arc<Shared>, handle: &[u8], commits: bool) -> Result<(
         let _turn = open.turn().await?;
         let has_failed = open.session.transaction() == TransactionStatus::Failed;
         open.has_ended.store(true, SeqCst);
-        let ended = command(&shared, &open.session, if commits && !has_failed { "COMMIT" } else { "ROLLBACK" }).await;
+        let ended =
+            command(&shared, &open.session, if commits && !has_failed { "COMMIT" } else { "ROLLBACK" }).await;
         open.end();
         match has_failed && commits {
             true => Err(invalid("current transaction is aborted: it was rolled back").with_sqlstate("25P02")),
             false => ended,
         }
     });
-    ended.await.map_err(|error| SqlError::new(ErrorKind::Internal, format!("ending a transaction: {error}")))?
+    ended
+        .await
+        .map_err(|error| SqlError::new(ErrorKind::Internal, format!("ending a transaction: {error}")))?
 }
 
 /// Makes a savepoint; its handle.
@@ -205,7 +208,8 @@ pub fn quoted(name: &str) -> String {
 }
 
 fn no_transaction() -> SqlError {
-    let message = "there is no such transaction: it has ended, or was rolled back because nobody named it for long";
+    let message =
+        "there is no such transaction: it has ended, or was rolled back because nobody named it for long";
     SqlError::new(ErrorKind::NotFound, message).with_sqlstate("25P01")
 }
 

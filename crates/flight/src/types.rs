@@ -4,9 +4,7 @@
 //! become the type that the PostgreSQL door names for them.
 
 use crate::status::{invalid, unsupported};
-use arrow::array::{
-    Array, ArrayRef, AsArray, RecordBatch, RecordBatchOptions, TimestampMicrosecondArray,
-};
+use arrow::array::{Array, ArrayRef, AsArray, RecordBatch, RecordBatchOptions, TimestampMicrosecondArray};
 use arrow::compute::{CastOptions, cast_with_options};
 use arrow::datatypes::{DataType, Field, IntervalUnit, Schema, SchemaRef, TimeUnit, TimestampNanosecondType};
 use oribi_session::sql::SqlError;
@@ -41,7 +39,11 @@ fn sent_type(arrow: &DataType) -> DataType {
         D::Interval(_) | D::Duration(_) => D::Interval(IntervalUnit::MonthDayNano),
         D::Dictionary(_, values) => sent_type(values),
         D::RunEndEncoded(_, values) => sent_type(values.data_type()),
-        D::List(item) | D::LargeList(item) | D::ListView(item) | D::LargeListView(item) | D::FixedSizeList(item, _) => {
+        D::List(item)
+        | D::LargeList(item)
+        | D::ListView(item)
+        | D::LargeListView(item)
+        | D::FixedSizeList(item, _) => {
             let element = sent_type(item.data_type());
             D::List(Arc::new(Field::new(item.name(), element, true)))
         }
@@ -78,7 +80,8 @@ pub fn sent_batch(batch: &RecordBatch, schema: &SchemaRef) -> Result<RecordBatch
         return Err(SqlError::new(oribi_types::ErrorKind::Internal, message));
     }
     let columns = batch.columns().iter().zip(schema.fields());
-    let columns = columns.map(|(array, field)| cast(array, field.data_type())).collect::<Result<Vec<_>, _>>()?;
+    let columns =
+        columns.map(|(array, field)| cast(array, field.data_type())).collect::<Result<Vec<_>, _>>()?;
     with_rows(schema, columns, batch.num_rows())
 }
 
@@ -93,7 +96,8 @@ fn cast(array: &ArrayRef, wanted: &DataType) -> Result<ArrayRef, SqlError> {
         return Ok(array.clone());
     }
     let options = CastOptions { safe: false, ..CastOptions::default() };
-    cast_with_options(array, wanted, &options).map_err(|error| invalid(error.to_string()).with_sqlstate("22003"))
+    cast_with_options(array, wanted, &options)
+        .map_err(|error| invalid(error.to_string()).with_sqlstate("22003"))
 }
 
 /// The type of a column that a client has sent, as SQL has it.
@@ -183,19 +187,29 @@ mod tests {
         let extension = |n: usize| sent.field(n).metadata().get(EXTENSION_NAME).map(String::as_str);
         assert_eq!([extension(0), extension(1), extension(2)], [None, Some(JSON), Some(UUID)]);
         let uuids = arrow::array::new_null_array(&DataType::FixedSizeBinary(16), 1);
-        let columns: Vec<ArrayRef> =
-            vec![Arc::new(UInt64Array::from(vec![u64::MAX])), Arc::new(StringViewArray::from(vec!["{}"])), uuids];
+        let columns: Vec<ArrayRef> = vec![
+            Arc::new(UInt64Array::from(vec![u64::MAX])),
+            Arc::new(StringViewArray::from(vec!["{}"])),
+            uuids,
+        ];
         let batch = RecordBatch::try_from_iter(["n", "j", "u"].into_iter().zip(columns)).unwrap();
         let batch = sent_batch(&batch, &sent).unwrap();
-        assert_eq!(batch.column(0).as_primitive::<arrow::datatypes::Decimal128Type>().value(0), u64::MAX.into());
+        assert_eq!(
+            batch.column(0).as_primitive::<arrow::datatypes::Decimal128Type>().value(0),
+            u64::MAX.into()
+        );
         assert!(sent_batch(&batch, &sent_schema(None)).is_err());
     }
 
     #[test]
     fn what_clients_send_is_what_the_engine_assigns() {
-        let nanos: ArrayRef = Arc::new(TimestampNanosecondArray::from(vec![1499, 1500, -1501, -1499]).with_timezone("+05:30"));
+        let nanos: ArrayRef =
+            Arc::new(TimestampNanosecondArray::from(vec![1499, 1500, -1501, -1499]).with_timezone("+05:30"));
         let micros = received(&nanos, Some("Europe/Berlin")).unwrap();
-        assert_eq!(micros.data_type(), &DataType::Timestamp(TimeUnit::Microsecond, Some("Europe/Berlin".into())));
+        assert_eq!(
+            micros.data_type(),
+            &DataType::Timestamp(TimeUnit::Microsecond, Some("Europe/Berlin".into()))
+        );
         let values = micros.as_primitive::<arrow::datatypes::TimestampMicrosecondType>();
         assert_eq!(values.values().to_vec(), [1, 2, -2, -1]);
         let words: DictionaryArray<Int8Type> = ["a", "b", "a"].into_iter().collect();

@@ -66,7 +66,8 @@ impl Server {
             .arg(data)
             .args(["--log", "warn"]);
         let kudu = ["--kudu-master", "--kudu-tserver"];
-        for door in ["--memcached", "--couchbase", "--postgres", "--flight", "--http"].into_iter().chain(kudu) {
+        for door in ["--memcached", "--couchbase", "--postgres", "--flight", "--http"].into_iter().chain(kudu)
+        {
             command.args([door, "127.0.0.1:0"]);
         }
         command
