@@ -13,6 +13,7 @@ import adbc_driver_flightsql.dbapi as dbapi
 import adbc_driver_manager
 import polars
 import pyarrow
+import pyarrow.compute
 import pytest
 from conftest import Server
 from pyarrow import flight
@@ -395,7 +396,10 @@ def test_a_large_result_streams_within_memory(folder):
 
 def test_who_goes_away_or_cancels_leaves_nothing_running(server, db):
     endless = "select count(*) from generate_series(1, 100000000000) a(n) where n % 7 = 3"
-    busy = lambda: float(next(line.split()[1] for line in metrics(server) if line.startswith("oribi_query_unread_bytes ")))
+
+    def busy():
+        return float(next(line.split()[1] for line in metrics(server) if line.startswith("oribi_query_unread_bytes ")))
+
     with connect(server) as other, other.cursor() as cursor:
         thread = threading.Thread(target=lambda: (time.sleep(1), cursor.adbc_cancel()))
         thread.start()
@@ -408,8 +412,7 @@ def test_who_goes_away_or_cancels_leaves_nothing_running(server, db):
         info = client.get_flight_info(flight.FlightDescriptor.for_command(command("CommandStatementQuery", text(1, long))))
         reader = client.do_get(info.endpoints[0].ticket)
         reader.read_chunk()
-        assert client.cancel_flight_info(flight.CancelFlightInfoRequest(info)).status == flight.CancelStatus.CANCELLED \
-            if hasattr(client, "cancel_flight_info") else cancel(client, info)
+        assert cancel(client, info)
         with pytest.raises((flight.FlightError, pyarrow.ArrowException), match="57014"):
             while True:
                 reader.read_chunk()

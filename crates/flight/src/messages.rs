@@ -42,9 +42,11 @@ where
         input: BytesMut::new(),
         ended: false,
     };
-    StreamBody::new(futures::stream::unfold(messages, |mut messages| async move {
+    StreamBody::new(futures::stream::unfold(Some(messages), |messages| async move {
+        let mut messages = messages?;
         let next = messages.next().await.transpose()?;
-        messages.ended |= next.is_err();
+        // Nothing comes behind an error.
+        let messages = next.is_ok().then_some(messages);
         Some((next.map(Frame::data), messages))
     }))
 }
@@ -136,7 +138,7 @@ mod tests {
         let pieces: Vec<_> = sent.chunks(piece).map(Bytes::copy_from_slice).collect();
         let body = StreamBody::new(stream::iter(pieces).map(|piece| Ok::<_, Infallible>(Frame::data(piece))));
         let load = Arc::new(Load::of_requests(&Network::default(), most));
-        let mut whole = whole(body, load, most);
+        let mut whole = Box::pin(whole(body, load, most));
         let mut lens = Vec::new();
         while let Some(frame) = whole.frame().await {
             lens.push(frame.map(|frame| frame.into_data().unwrap().len()).map_err(|status| status.code()));
@@ -167,7 +169,7 @@ mod tests {
         let load = Arc::new(Load::new(&room, 4 * LONG));
         let (sender, receiver) = futures::channel::mpsc::unbounded();
         let body = StreamBody::new(receiver.map(|piece: Bytes| Ok::<_, Infallible>(Frame::data(piece))));
-        let mut whole = whole(body, load, LONG);
+        let mut whole = Box::pin(whole(body, load, LONG));
         let mut pieces =
             message(LONG).chunks(LONG / 8).map(Bytes::copy_from_slice).collect::<Vec<_>>().into_iter();
         sender.unbounded_send(pieces.next().unwrap()).unwrap();
