@@ -16,6 +16,8 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::time::Duration;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
 use tokio::sync::watch;
 use tonic::transport::{Channel, Endpoint};
 
@@ -203,4 +205,42 @@ async fn a_server_that_stops_waits_for_nobody_who_does_not_read() {
     open.send_replace(true);
     door.join().await;
     until(|| engine.open.load(SeqCst) == 0).await;
+}
+
+#[tokio::test]
+async fn who_does_not_speak_the_protocol_is_refused_and_others_are_served() {
+    let engine = Arc::<Endless>::default();
+    let limits = FlightLimits { startup_timeout: Duration::from_millis(200), ..FlightLimits::default() };
+    let (door, _open) = door(&engine, limits);
+    let preface = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec();
+    for (sent, answer) in [
+        (b"GET / HTTP/1.1\r\nhost: localhost\r\n\r\n".to_vec(), &b"HTTP/1.1 505"[..]),
+        (b"PRI".to_vec(), b""),
+        ([preface.clone(), vec![0xff; 100]].concat(), b"\0\0"),
+        ([preface, vec![0, 0, 0, 4, 0, 0, 0, 0, 0, 0x7f, 0x7f, 0x7f, 0x7f]].concat(), b"\0\0"),
+    ] {
+        let mut socket = TcpStream::connect(door.local_addr()).await.unwrap();
+        socket.write_all(&sent).await.unwrap();
+        if answer == b"\0\0" {
+            socket.shutdown().await.unwrap();
+        }
+        let mut told = Vec::new();
+        let _ = socket.read_to_end(&mut told).await;
+        assert!(told.starts_with(answer), "{told:?}");
+    }
+    client(&door).await.execute("rows".to_owned(), None).await.unwrap();
+}
+
+#[tokio::test]
+async fn one_connection_too_many_is_told_so() {
+    let engine = Arc::<Endless>::default();
+    let (door, _open) = door(&engine, FlightLimits { connections_max: 1, ..FlightLimits::default() });
+    let mut first = client(&door).await;
+    first.execute("rows".to_owned(), None).await.unwrap();
+    let refused = client(&door).await.execute("rows".to_owned(), None).await.unwrap_err();
+    assert!(refused.to_string().contains("53300"), "{refused}");
+    drop(first);
+    while client(&door).await.execute("rows".to_owned(), None).await.is_err() {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
 }
