@@ -95,7 +95,8 @@ impl Column {
             (ValueRef::Binary(bytes), _) if self.wanted == ColumnType::Uuid && bytes.len() == 16 => {
                 return Ok(Value::Uuid(bytes.try_into().expect("it has sixteen bytes")));
             }
-            (value, _) if value.fits(self.wanted) => return Ok(value.to_owned()),
+            // A decimal of another scale is another number.
+            (value, _) if self.column_type == self.wanted && value.fits(self.wanted) => return Ok(value.to_owned()),
             (value, _) => text::to_string(value, self.column_type),
         };
         // The client's type is not the statement's: the text of the one is read as the other, range checks included.
@@ -119,7 +120,7 @@ impl Column {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use arrow::array::{Float64Array, Int64Array, NullArray, StringArray};
+    use arrow::array::{Decimal128Array, Float64Array, Int64Array, NullArray, StringArray};
 
     fn bound(values: ArrayRef, wanted: ColumnType) -> Result<Value, &'static str> {
         let array = received(&values, None).unwrap();
@@ -138,6 +139,8 @@ mod tests {
         assert_eq!(bound(int(7), ColumnType::Int16), Ok(Value::Int16(7)));
         assert_eq!(bound(int(70_000), ColumnType::Int16), Err("22P02"));
         assert_eq!(bound(int(7), cents), Ok(Value::Decimal(700)));
+        let tenths = Decimal128Array::from(vec![205]).with_precision_and_scale(3, 1).unwrap();
+        assert_eq!(bound(Arc::new(tenths), cents), Ok(Value::Decimal(2050)));
         assert_eq!(bound(text("7.25"), cents), Ok(Value::Decimal(725)));
         assert_eq!(bound(text("seven"), cents), Err("22P02"));
         assert_eq!(bound(Arc::new(Float64Array::from(vec![1.5])), ColumnType::Int32), Err("22P02"));
