@@ -96,7 +96,9 @@ impl Column {
                 return Ok(Value::Uuid(bytes.try_into().expect("it has sixteen bytes")));
             }
             // A decimal of another scale is another number.
-            (value, _) if self.column_type == self.wanted && value.fits(self.wanted) => return Ok(value.to_owned()),
+            (value, _) if self.column_type == self.wanted && value.fits(self.wanted) => {
+                return Ok(value.to_owned());
+            }
             (value, _) => text::to_string(value, self.column_type),
         };
         // The client's type is not the statement's: the text of the one is read as the other, range checks included.
