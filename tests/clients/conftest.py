@@ -21,7 +21,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 ORIBI = os.environ.get("ORIBI", str(ROOT / "target/debug/oribi"))
 # In front of a command: the kernel ends it when we end.
 DIES_WITH_US = ["setpriv", "--pdeathsig", "KILL"] if shutil.which("setpriv") else []
-DOORS = ["memcached", "couchbase", "postgres", "kudu-master", "kudu-tserver", "http"]
+DOORS = ["memcached", "couchbase", "postgres", "kudu-master", "kudu-tserver", "flight", "http"]
 
 
 class Server:

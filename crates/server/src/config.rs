@@ -22,6 +22,7 @@ pub struct Config {
     /// The two ports of the Kudu door.
     pub kudu_master: Option<SocketAddr>,
     pub kudu_tserver: Option<SocketAddr>,
+    pub flight: Option<SocketAddr>,
     pub http: Option<SocketAddr>,
     /// Budget for memtables, row cache and queries together.
     pub memory_bytes: u64,
@@ -47,6 +48,12 @@ pub struct Config {
     pub couchbase_user: String,
     pub couchbase_password_file: PathBuf,
     pub postgres_connections_max: usize,
+    pub flight_connections_max: usize,
+    /// How long a transaction of the Flight door lives that nobody names.
+    pub flight_silence_ms: u64,
+    /// Who may come in through the Flight door, and where the password stands; none: everybody.
+    pub flight_user: String,
+    pub flight_password_file: PathBuf,
     /// Of each of the two ports.
     pub kudu_connections_max: usize,
     /// What the Kudu door shows to clients that ask for TLS; none: it declines.
@@ -138,6 +145,13 @@ const SETTINGS: &[Setting] = &[
         default: "127.0.0.1:7050",
         help: "Address of the Kudu door, to which clients are sent for rows",
         apply: |config, text| parse_address(text).map(|address| config.kudu_tserver = address),
+    },
+    Setting {
+        name: "flight",
+        metavar: "ADDR",
+        default: "127.0.0.1:32010",
+        help: "Address of the Arrow Flight SQL door",
+        apply: |config, text| parse_address(text).map(|address| config.flight = address),
     },
     Setting {
         name: "http",
@@ -268,6 +282,40 @@ const SETTINGS: &[Setting] = &[
         default: "100",
         help: "Most connections of the PostgreSQL door",
         apply: |config, text| parse_count(text).map(|count| config.postgres_connections_max = count),
+    },
+    Setting {
+        name: "flight-connections-max",
+        metavar: "N",
+        default: "100",
+        help: "Most connections of the Arrow Flight SQL door",
+        apply: |config, text| parse_count(text).map(|count| config.flight_connections_max = count),
+    },
+    Setting {
+        name: "flight-silence-ms",
+        metavar: "MS",
+        default: "300000",
+        help: "How long a transaction of the Arrow Flight SQL door lives that no call names",
+        apply: |config, text| parse_count(text).map(|count| config.flight_silence_ms = count as u64),
+    },
+    Setting {
+        name: "flight-user",
+        metavar: "NAME",
+        default: "",
+        help: "Who may come in through the Arrow Flight SQL door; nobody: there is no authentication",
+        apply: |config, text| {
+            config.flight_user = text.to_owned();
+            Ok(())
+        },
+    },
+    Setting {
+        name: "flight-password-file",
+        metavar: "FILE",
+        default: "",
+        help: "File with the password of the Arrow Flight SQL door's user",
+        apply: |config, text| {
+            config.flight_password_file = PathBuf::from(text);
+            Ok(())
+        },
     },
     Setting {
         name: "kudu-connections-max",
@@ -456,6 +504,7 @@ impl Layers {
             postgres: None,
             kudu_master: None,
             kudu_tserver: None,
+            flight: None,
             http: None,
             memory_bytes: 0,
             network_memory_bytes: None,
@@ -472,6 +521,10 @@ impl Layers {
             couchbase_user: String::new(),
             couchbase_password_file: PathBuf::new(),
             postgres_connections_max: 0,
+            flight_connections_max: 0,
+            flight_silence_ms: 0,
+            flight_user: String::new(),
+            flight_password_file: PathBuf::new(),
             kudu_connections_max: 0,
             tls_certificate: PathBuf::new(),
             tls_key: PathBuf::new(),

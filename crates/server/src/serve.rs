@@ -13,6 +13,7 @@ use oribi_doors::kudu::{KuduAddresses, KuduDoor, KuduOptions};
 use oribi_doors::memcached::{MemcachedDoor, MemcachedLimits};
 use oribi_doors::postgres::{PostgresDoor, PostgresLimits};
 use oribi_engine::{EngineStats, Part, Trouble};
+use oribi_flight::{Credentials, FlightDoor, FlightLimits};
 use oribi_net::{ClientLimits, Network, TlsIdentity, bind};
 use oribi_session::Database;
 use oribi_session::kv::{KvLimits, Locks};
@@ -116,6 +117,7 @@ struct Doors {
     memcached: Option<MemcachedDoor>,
     couchbase: Option<CouchbaseDoor>,
     postgres: Option<PostgresDoor>,
+    flight: Option<FlightDoor>,
     kudu: Option<KuduDoor>,
     http: Option<HttpDoor>,
 }
@@ -144,6 +146,10 @@ impl Doors {
             let limits = postgres_limits(config, &network);
             PostgresDoor::start(bind(address)?, database.sql.clone(), limits, shut.clone())
         });
+        let flight = config.flight.map(|address| {
+            let (limits, credentials) = (flight_limits(config, &network), flight_credentials(config)?);
+            FlightDoor::start(bind(address)?, database.sql.clone(), limits, credentials, shut.clone())
+        });
         let addresses = KuduAddresses { master: config.kudu_master, tserver: config.kudu_tserver };
         let kudu = addresses
             .any()
@@ -162,6 +168,7 @@ impl Doors {
             memcached: memcached.transpose().map_err(|e| e.context("memcached door"))?,
             couchbase: couchbase.transpose().map_err(|e| e.context("couchbase door"))?,
             postgres: postgres.transpose().map_err(|e| e.context("postgres door"))?,
+            flight: flight.transpose().map_err(|e| e.context("flight door"))?,
             kudu: kudu.transpose().map_err(|e| e.context("kudu door"))?,
             http: http.transpose().map_err(|e| e.context("http door"))?,
         })
@@ -172,6 +179,7 @@ impl Doors {
             ("memcached", self.memcached.as_ref().map(MemcachedDoor::local_addr)),
             ("couchbase", self.couchbase.as_ref().map(CouchbaseDoor::local_addr)),
             ("postgres", self.postgres.as_ref().map(PostgresDoor::local_addr)),
+            ("flight", self.flight.as_ref().map(FlightDoor::local_addr)),
             ("kudu-master", self.kudu.as_ref().and_then(KuduDoor::master_addr)),
             ("kudu-tserver", self.kudu.as_ref().and_then(KuduDoor::tserver_addr)),
             ("http", self.http.as_ref().map(HttpDoor::local_addr)),
@@ -200,6 +208,11 @@ impl Doors {
             };
             let answered = tokio::time::timeout(ROUND_TRIP_MAX, select).await;
             answered.map_err(|_| Error::unavailable("door postgres does not answer"))??;
+        }
+        if let Some(door) = &self.flight {
+            // The preface of HTTP/2 with no settings, and the beginning of the server's: a frame on stream 0.
+            const HELLO: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
+            ask("flight", door.local_addr(), HELLO, b"\0\0").await?;
         }
         if let Some(door) = &self.kudu {
             // The hello and the first step of a negotiation, and the beginning of its answer.
@@ -230,6 +243,9 @@ impl Doors {
             None => Ok(()),
         };
         if let Some(door) = self.postgres {
+            door.join().await;
+        }
+        if let Some(door) = self.flight {
             door.join().await;
         }
         let kudu = match self.kudu {
@@ -275,6 +291,41 @@ fn postgres_limits(config: &Config, network: &Network) -> PostgresLimits {
     }
 }
 
+fn flight_limits(config: &Config, network: &Network) -> FlightLimits {
+    let limits = FlightLimits::default();
+    FlightLimits {
+        connections_max: config.flight_connections_max,
+        network: network.clone(),
+        statement_bytes_max: limits.statement_bytes_max.min(config.network_memory()),
+        transaction_silence_max: Duration::from_millis(config.flight_silence_ms),
+        ..limits
+    }
+}
+
+/// # Errors
+/// As [`password_of`].
+fn flight_credentials(config: &Config) -> Result<Option<Credentials>> {
+    let (user, file) = (&config.flight_user, &config.flight_password_file);
+    let password = password_of("flight", user, file)?;
+    Ok(password.map(|password| Credentials { user: user.clone(), password }))
+}
+
+/// The password of a door's user, if it has one.
+///
+/// # Errors
+/// `Invalid` for a user without a password; those of reading it.
+fn password_of(door: &str, user: &str, file: &Path) -> Result<Option<String>> {
+    match (user.is_empty(), file.as_os_str().is_empty()) {
+        (true, true) => Ok(None),
+        (false, false) => {
+            let password =
+                std::fs::read_to_string(file).map_err(|e| Error::from(e).context(file.display()))?;
+            Ok(Some(password.trim_end_matches(['\r', '\n']).to_owned()))
+        }
+        _ => Err(Error::invalid(format!("{door}_user and {door}_password_file go together"))),
+    }
+}
+
 /// # Errors
 /// `Invalid` for a user without a password; those of reading it.
 fn couchbase_options(
@@ -285,15 +336,8 @@ fn couchbase_options(
     let limits = KvLimits::default();
     let most = KvLimits::value_bytes_most(limits.key_bytes_max, statement_bytes_max);
     let (user, file) = (&config.couchbase_user, &config.couchbase_password_file);
-    let users = match (user.is_empty(), file.as_os_str().is_empty()) {
-        (true, true) => Users::new([])?,
-        (false, false) => {
-            let password =
-                std::fs::read_to_string(file).map_err(|e| Error::from(e).context(file.display()))?;
-            Users::new([(user.as_str(), password.trim_end_matches(['\r', '\n']))])?
-        }
-        _ => return Err(Error::invalid("couchbase_user and couchbase_password_file go together")),
-    };
+    let password = password_of("couchbase", user, file)?;
+    let users = Users::new(password.as_deref().map(|password| (user.as_str(), password)))?;
     Ok(CouchbaseOptions {
         kv: KvLimits { value_bytes_max: couchbase::VALUE_BYTES_MAX.min(most), ..limits },
         clients: ClientLimits {

@@ -14,7 +14,7 @@ use std::process::Command;
 fn every_door_answers_once_the_server_says_ready() {
     let folder = tempfile::tempdir().unwrap();
     let server = Server::start(folder.path(), &[]);
-    assert_eq!(server.doors(), 6);
+    assert_eq!(server.doors(), 7);
     assert_eq!(server.memcached().set("greeting", "hello").unwrap(), "STORED");
     let sql = Sql::connect(server.address("postgres"));
     let rows = sql.rows("select convert_from(value, 'UTF8') from default.kv where key = 'greeting'");
@@ -62,7 +62,7 @@ fn a_request_that_never_ends_does_not_keep_the_server_from_stopping() {
 fn doors_can_be_shut() {
     let folder = tempfile::tempdir().unwrap();
     let server = Server::start(folder.path(), &["--http", "off"]);
-    assert_eq!(server.doors(), 5);
+    assert_eq!(server.doors(), 6);
 }
 
 #[test]

@@ -13,7 +13,7 @@ use async_trait::async_trait;
 pub use cursors::{CursorRows, Cursors, Taken};
 use futures::future::BoxFuture;
 use futures::stream::BoxStream;
-use oribi_engine::Obligation;
+pub use oribi_engine::Obligation;
 use oribi_types::{ColumnType, Error, ErrorKind, Value, ValueRef};
 pub use session::{
     BlockModes, EndedBlock, IDLE_IN_TRANSACTION_TIMEOUT, LOCK_TIMEOUT, STATEMENT_TIMEOUT, SqlSession, Staged,
@@ -284,6 +284,11 @@ impl SqlError {
         Error::new(kind, message).into()
     }
 
+    /// The SQLSTATE: the one that was chosen for it, or that of its kind.
+    pub fn sqlstate(&self) -> &'static str {
+        self.sqlstate.unwrap_or_else(|| sqlstate_of(self.error.kind()))
+    }
+
     #[must_use]
     pub fn with_sqlstate(mut self, sqlstate: &'static str) -> Self {
         self.sqlstate = Some(sqlstate);
@@ -300,6 +305,27 @@ impl SqlError {
     pub fn with_hint(mut self, hint: impl Into<String>) -> Self {
         self.hint = Some(hint.into());
         self
+    }
+}
+
+/// The SQLSTATE of an error whose maker did not choose one.
+fn sqlstate_of(kind: ErrorKind) -> &'static str {
+    match kind {
+        ErrorKind::Invalid => "22023",         // invalid_parameter_value
+        ErrorKind::NotFound => "42P01",        // undefined_table
+        ErrorKind::NotCovered => "23514",      // check_violation: no partition found for the row
+        ErrorKind::AlreadyExists => "42710",   // duplicate_object
+        ErrorKind::Conflict => "40001",        // serialization_failure: clients retry the statement
+        ErrorKind::Retry => "40001",           // the same advice
+        ErrorKind::WouldBlock => "40001",      // likewise
+        ErrorKind::Unavailable => "57P03",     // cannot_connect_now
+        ErrorKind::DiskFull => "53100",        // disk_full
+        ErrorKind::Unauthenticated => "28000", // invalid_authorization_specification
+        ErrorKind::Forbidden => "42501",       // insufficient_privilege
+        ErrorKind::Unsupported => "0A000",     // feature_not_supported
+        ErrorKind::Corrupt => "XX001",         // data_corrupted
+        ErrorKind::TooLarge => "54000",        // program_limit_exceeded
+        ErrorKind::Internal => "XX000",        // internal_error
     }
 }
 

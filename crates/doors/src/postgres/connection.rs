@@ -406,7 +406,7 @@ impl Connection {
 
     /// Tells the client that a message failed, before it has to send another.
     async fn fail(&mut self, error: &SqlError, part: Part) -> Result<(), Fault> {
-        counter!("oribi_postgres_errors_total", "sqlstate" => error::sqlstate(error)).increment(1);
+        counter!("oribi_postgres_errors_total", "sqlstate" => error.sqlstate()).increment(1);
         // A cancel request ends what runs, and not what this makes of it.
         self.cancel.send_replace(false);
         self.session.fail();

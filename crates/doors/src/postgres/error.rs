@@ -71,38 +71,13 @@ pub fn idle_in_transaction() -> SqlError {
     with_state(ErrorKind::Unavailable, "25P03", "terminating connection due to idle-in-transaction timeout")
 }
 
-/// The SQLSTATE of an error whose maker did not choose one.
-fn sqlstate_of(kind: ErrorKind) -> &'static str {
-    match kind {
-        ErrorKind::Invalid => "22023",         // invalid_parameter_value
-        ErrorKind::NotFound => "42P01",        // undefined_table
-        ErrorKind::NotCovered => "23514",      // check_violation: no partition found for the row
-        ErrorKind::AlreadyExists => "42710",   // duplicate_object
-        ErrorKind::Conflict => "40001",        // serialization_failure: clients retry the statement
-        ErrorKind::Retry => "40001",           // the same advice
-        ErrorKind::WouldBlock => "40001",      // likewise
-        ErrorKind::Unavailable => "57P03",     // cannot_connect_now
-        ErrorKind::DiskFull => "53100",        // disk_full
-        ErrorKind::Unauthenticated => "28000", // invalid_authorization_specification
-        ErrorKind::Forbidden => "42501",       // insufficient_privilege
-        ErrorKind::Unsupported => "0A000",     // feature_not_supported
-        ErrorKind::Corrupt => "XX001",         // data_corrupted
-        ErrorKind::TooLarge => "54000",        // program_limit_exceeded
-        ErrorKind::Internal => "XX000",        // internal_error
-    }
-}
-
-pub fn sqlstate(error: &SqlError) -> &'static str {
-    error.sqlstate.unwrap_or_else(|| sqlstate_of(error.error.kind()))
-}
-
 /// The fields of an `ErrorResponse` or `NoticeResponse`.
 pub fn info(severity: &str, error: &SqlError) -> ErrorInfo {
     // A message frame may be as large as the client's own statement, which an error may quote.
     const BYTES_MAX: usize = 8 << 10;
     let cut = |text: &str| text[..text.floor_char_boundary(BYTES_MAX)].to_owned();
     let mut info =
-        ErrorInfo::new(severity.to_owned(), sqlstate(error).to_owned(), cut(error.error.message()));
+        ErrorInfo::new(severity.to_owned(), error.sqlstate().to_owned(), cut(error.error.message()));
     info.severity_nonlocalized = Some(severity.to_owned());
     info.hint = error.hint.as_deref().map(cut);
     info.position = error.position.map(|p| p.to_string());

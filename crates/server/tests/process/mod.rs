@@ -65,7 +65,8 @@ impl Server {
             .arg("--data")
             .arg(data)
             .args(["--log", "warn"]);
-        for door in ["--memcached", "--couchbase", "--postgres", "--kudu-master", "--kudu-tserver", "--http"]
+        let kudu = ["--kudu-master", "--kudu-tserver"];
+        for door in ["--memcached", "--couchbase", "--postgres", "--flight", "--http"].into_iter().chain(kudu)
         {
             command.args([door, "127.0.0.1:0"]);
         }
