@@ -124,6 +124,23 @@ def test_a_block_waits_for_the_row_of_another(server, db):
     assert db.execute("select n from t").fetchone() == (101,)
 
 
+@pytest.mark.parametrize("in_block", [False, True])
+def test_a_copy_waits_for_the_row_of_another(server, db, in_block):
+    def copy():
+        with psycopg.connect(**dsn(server), autocommit=not in_block) as connection:
+            with connection.cursor().copy("copy t from stdin") as copy:
+                copy.write("1\t1\n2\t2\n")
+
+    with psycopg.connect(**dsn(server)) as connection, concurrent.futures.ThreadPoolExecutor(1) as pool:
+        connection.execute("insert into t values (2, 0)")
+        copied = pool.submit(copy)
+        with pytest.raises(concurrent.futures.TimeoutError):
+            copied.result(timeout=0.2)
+        connection.rollback()
+        copied.result(timeout=30)
+    assert db.execute("select id, n from t order by id").fetchall() == [(1, 1), (2, 2)]
+
+
 def test_psycopg2_is_a_block_by_default(server, db):
     connection = psycopg2.connect(**dsn(server))
     cursor = connection.cursor()

@@ -72,9 +72,23 @@ impl Destination {
         &self,
         table: &Table,
         rows: usize,
-        mut state: S,
+        state: S,
         work: impl Fn(&mut S, &Writer<'_>) -> T + Send + 'static,
     ) -> Result<(S, T), SqlError> {
+        match self.write_unless_locked(table, rows, state, work).await? {
+            (state, Some(done)) => Ok((state, done)),
+            (_, None) => Err(block::row_is_locked()),
+        }
+    }
+
+    /// As [`write`](Self::write), for who has nobody to ask for his `state` again: `None` in place of the error of a locked row.
+    pub(crate) async fn write_unless_locked<S: Send + 'static, T: Send + 'static>(
+        &self,
+        table: &Table,
+        rows: usize,
+        mut state: S,
+        work: impl Fn(&mut S, &Writer<'_>) -> T + Send + 'static,
+    ) -> Result<(S, Option<T>), SqlError> {
         let mut place = pin!(self.query.writers().place(table.id()));
         let mut tries = 0;
         let place = loop {
@@ -83,10 +97,10 @@ impl Destination {
             }
             self.engine().admission().await;
             match self.attempt(None, |writer| work(&mut state, writer)) {
-                Ok(done) => return Ok((state, done)),
+                Ok(done) => return Ok((state, Some(done))),
                 Err(Told::ToReadFiles) => break place.await,
                 Err(Told::ToWait) => {}
-                Err(Told::RowIsLocked) => return Err(block::row_is_locked()),
+                Err(Told::RowIsLocked) => return Ok((state, None)),
             }
             tokio::select! {
                 biased;
@@ -101,11 +115,11 @@ impl Destination {
             (state, done)
         })
         .await?;
-        let done = done.map_err(|told| match told {
-            Told::RowIsLocked => block::row_is_locked(),
-            _ => SqlError::new(ErrorKind::Internal, "who may wait was told to"),
-        })?;
-        Ok((state, done))
+        match done {
+            Ok(done) => Ok((state, Some(done))),
+            Err(Told::RowIsLocked) => Ok((state, None)),
+            Err(_) => Err(SqlError::new(ErrorKind::Internal, "who may wait was told to")),
+        }
     }
 
     /// In a block, its transaction.

@@ -15,6 +15,7 @@ use super::sink::RowSink;
 use super::source::SourceQuery;
 use super::upsert::{Conflict, Upsert};
 use super::{Destination, Run, Scope, Writer, changed, coerce, names, refuse, settle};
+use crate::block;
 use crate::context::QueryEngine;
 use crate::error::unsupported;
 use crate::sequences::{self, as_value};
@@ -299,7 +300,7 @@ fn done(count: u64) -> Outcome {
     Outcome::Done { tag: format!("INSERT 0 {count}") }
 }
 
-/// Inserts rows whose keys must not exist; returns them with what became of them.
+/// Inserts rows whose keys must not exist; returns them with what became of them, also if others have locked one.
 ///
 /// # Errors
 /// `AlreadyExists` (23505), naming the key; nothing is inserted then.
@@ -323,7 +324,8 @@ pub(crate) async fn insert_new(
             .map(|i| (observe(writer.engine, &of, rows.key(i)), duplicate_key(&of, &schema, rows.key(i))));
         (result, refused)
     };
-    let (rows, (result, refused)) = destination.write(table, rows.len(), rows, insert).await?;
+    let (rows, done) = destination.write_unless_locked(table, rows.len(), rows, insert).await?;
+    let Some((result, refused)) = done else { return Ok((rows, Err(block::row_is_locked()))) };
     if let Some((seen, error)) = refused {
         // The refusal tells of a row, so it waits for that row as a read of it would.
         destination.engine().settled(seen).await?;
