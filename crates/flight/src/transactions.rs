@@ -12,16 +12,19 @@ use oribi_types::ErrorKind;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::time::{Duration, Instant};
-use tokio::sync::{Mutex, MutexGuard};
+use tokio::sync::{Mutex, OwnedMutexGuard};
 
 /// An open transaction.
 pub struct Open {
     pub session: Arc<SqlSession>,
-    turn: Mutex<()>,
+    turn: Arc<Mutex<()>>,
     /// Calls that are under way in it.
     running: AtomicUsize,
     has_ended: AtomicBool,
 }
+
+/// Nobody else runs a statement in the transaction.
+pub type Turn = OwnedMutexGuard<()>;
 
 /// A call that is under way in a transaction: it is not silent as long as there is one.
 pub struct Running(Arc<Open>);
@@ -44,12 +47,12 @@ impl Open {
         Running(self.clone())
     }
 
-    /// Leave to run a statement.
+    /// Leave to run a statement, or several, until it is dropped.
     ///
     /// # Errors
     /// 25P01 if the transaction ended meanwhile.
-    pub async fn turn(&self) -> Result<MutexGuard<'_, ()>, SqlError> {
-        let turn = self.turn.lock().await;
+    pub async fn turn(&self) -> Result<Turn, SqlError> {
+        let turn = self.turn.clone().lock_owned().await;
         match self.has_ended() {
             true => Err(no_transaction()),
             false => Ok(turn),
@@ -63,7 +66,12 @@ impl Open {
     /// Whether others may want what it has: locks, room for what it has written, history that its snapshot keeps. Clients that do not commit
     /// by themselves begin one ahead of its first statement, however long that is to come.
     fn has_something(&self) -> bool {
-        self.session.open_transaction().is_some() || self.session.has_block_snapshot()
+        let session = &self.session;
+        session.open_transaction().is_some()
+            || session.has_block_snapshot()
+            || session.has_staged()
+            || session.has_advisory_locks()
+            || !session.cursors().names().is_empty()
     }
 
     fn is_silent(&self) -> bool {
@@ -111,7 +119,7 @@ pub async fn begin(shared: &Shared, session: Arc<SqlSession>) -> Result<Bytes, S
     command(shared, &session, "BEGIN").await?;
     let open = Arc::new(Open {
         session: session.clone(),
-        turn: Mutex::default(),
+        turn: Arc::default(),
         running: AtomicUsize::new(0),
         has_ended: AtomicBool::new(false),
     });
