@@ -226,6 +226,25 @@ pub fn rows_of(tag: &str) -> i64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use futures::FutureExt;
+    use oribi_session::sql::BlockModes;
+
+    #[tokio::test]
+    async fn a_call_is_whole() {
+        let session = SqlSession::new("user", DATABASE);
+        session.begin_block(BlockModes::default(), 0);
+        let open = Arc::new(Open::new(session.clone()));
+        let mut call = Call::within(&open);
+        call.take_turn().await.unwrap();
+        let mut other = Call::within(&open);
+        assert!(other.take_turn().now_or_never().is_none(), "nothing comes in between");
+        call.undone().done();
+        assert!(session.transaction() == TransactionStatus::Open);
+        drop(call.undone());
+        assert!(session.transaction() == TransactionStatus::Failed, "it was dropped in the middle");
+        drop(call);
+        assert!(other.take_turn().now_or_never().is_some());
+    }
 
     #[test]
     fn statements_that_need_a_session_are_refused_by_name() {

@@ -42,6 +42,16 @@ impl Drop for Running {
 }
 
 impl Open {
+    /// That of a session which is in a block.
+    pub fn new(session: Arc<SqlSession>) -> Self {
+        Open {
+            session,
+            turn: Arc::default(),
+            running: AtomicUsize::new(0),
+            has_ended: AtomicBool::new(false),
+        }
+    }
+
     pub fn run(self: &Arc<Self>) -> Running {
         self.running.fetch_add(1, SeqCst);
         Running(self.clone())
@@ -117,12 +127,7 @@ impl Transactions {
 /// 53300 if there are too many; those of `BEGIN`.
 pub async fn begin(shared: &Shared, session: Arc<SqlSession>) -> Result<Bytes, SqlError> {
     command(shared, &session, "BEGIN").await?;
-    let open = Arc::new(Open {
-        session: session.clone(),
-        turn: Arc::default(),
-        running: AtomicUsize::new(0),
-        has_ended: AtomicBool::new(false),
-    });
+    let open = Arc::new(Open::new(session.clone()));
     let transactions = &shared.transactions;
     if transactions.0.count() >= transactions.0.limit() {
         transactions.end_silent_if(shared.limits.transaction_silence_max, |_| true);
