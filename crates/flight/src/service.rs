@@ -478,7 +478,7 @@ impl Service {
             Ok(Command::TicketStatementQuery(ticket)) => Some(ticket.statement_handle),
             _ => None,
         });
-        results.fold(false, |cancelled, ticket| self.shared.results.cancel(&ticket) || cancelled)
+        results.filter(|ticket| self.shared.results.cancel(ticket)).count() > 0
     }
 }
 
