@@ -335,8 +335,10 @@ def test_batches_are_ingested(server, db):
     )
     keyed = table.replace_schema_metadata({"primary_key": "id"})
     with db.cursor() as cursor:
-        with failing("42P16"):
-            cursor.adbc_ingest("t", table, mode="create")
+        assert cursor.adbc_ingest("keyless", table.slice(0, 10), mode="create") == 10
+        assert cursor.adbc_ingest("keyless", table.slice(0, 10), mode="append") == 10
+        assert query(db, "select count(*), count(distinct id) from keyless") == [(20, 10)]
+        cursor.execute("drop table keyless")
         with failing("42P01"):
             cursor.adbc_ingest("t", table, mode="append")
         assert cursor.adbc_ingest("t", keyed, mode="create") == 50_000

@@ -1,5 +1,6 @@
 //! Values that a client binds to parameters: a column of a batch for each.
 
+use crate::lengths::check_dictionaries;
 use crate::status::violation;
 use crate::types::{column_type, received};
 use arrow::array::{ArrayRef, RecordBatch};
@@ -17,7 +18,8 @@ pub struct Bindings {
 }
 
 struct Column {
-    values: ArrayRef,
+    /// Nothing if all are null.
+    values: Option<ArrayRef>,
     /// The type that they have …
     column_type: ColumnType,
     /// … and the one that is wanted, with whether they are rounded to it.
@@ -29,11 +31,13 @@ struct Column {
 
 impl Bindings {
     /// # Errors
-    /// 08P01 for another number of columns than there are parameters; 0A000 for a type that no parameter has.
+    /// 08P01 for another number of columns than there are parameters; 0A000 for a type that no parameter has; 54000 for dictionaries that
+    /// stand for more than so many bytes.
     pub fn new(
         session: &SqlSession,
         prepared: &Arc<dyn Prepared>,
         batch: &RecordBatch,
+        bytes_max: usize,
     ) -> Result<Self, SqlError> {
         let wanted = prepared.parameters();
         if wanted.len() != batch.num_columns() {
@@ -42,6 +46,7 @@ impl Bindings {
                 "{come} columns are bound, but the statement has {expected} parameters"
             )));
         }
+        check_dictionaries(batch, bytes_max)?;
         let (schema, zone) = (batch.schema(), session.time_zone());
         let columns = batch.columns().iter().zip(schema.fields()).zip(wanted).enumerate();
         let columns = columns.map(|(n, ((array, field), wanted))| {
@@ -50,7 +55,7 @@ impl Bindings {
             let column_type = if is_null(&array) { *wanted } else { column_type(&field)? };
             let is_moment = matches!(array.data_type(), DataType::Timestamp(_, Some(_)));
             Ok(Column {
-                values: cast(&array, &column_type.arrow()).map_err(Error::from)?,
+                values: values(&array, column_type)?,
                 column_type,
                 wanted: *wanted,
                 rounds: prepared.rounds(n),
@@ -83,12 +88,20 @@ fn is_null(array: &ArrayRef) -> bool {
     array.data_type() == &DataType::Null
 }
 
+/// What a column has, as values of the type; a column of nulls may have any number of them without a byte.
+fn values(array: &ArrayRef, column_type: ColumnType) -> Result<Option<ArrayRef>, SqlError> {
+    match is_null(array) {
+        true => Ok(None),
+        false => Ok(Some(cast(array, &column_type.arrow()).map_err(Error::from)?)),
+    }
+}
+
 impl Column {
     fn value(&self, row: usize) -> Result<Value, SqlError> {
-        if self.values.is_null(row) {
+        let Some(values) = self.values.as_ref().filter(|values| values.is_valid(row)) else {
             return Ok(Value::Null);
-        }
-        let value = value_at(&self.values, self.column_type, row);
+        };
+        let value = value_at(values, self.column_type, row);
         let value = match (value, self.zone) {
             (ValueRef::Timestamp(micros), Some(zone)) => return self.on_the_clock(micros, zone),
             // How uuids come out, and go in again from clients that have no type for them.
@@ -128,7 +141,7 @@ mod tests {
         let array = received(&values, None).unwrap();
         let column_type =
             if is_null(&array) { wanted } else { ColumnType::from_arrow(array.data_type()).unwrap() };
-        let values = cast(&array, &column_type.arrow()).unwrap();
+        let values = super::values(&array, column_type).unwrap();
         let column = Column { values, column_type, wanted, rounds: false, zone: None };
         column.value(0).map_err(|error| error.sqlstate())
     }

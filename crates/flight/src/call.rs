@@ -5,7 +5,7 @@
 
 use crate::shared::Shared;
 use crate::status::{invalid, unsupported};
-use crate::transactions::{Open, Running};
+use crate::transactions::{Open, Running, Turn};
 use oribi_session::sql::{Outcome, Prepared, SqlError, SqlSession, TransactionStatus};
 use oribi_types::{ColumnType, Value};
 use std::sync::Arc;
@@ -21,6 +21,8 @@ const SETTING_PREFIX: &str = "x-oribi-";
 pub struct Call {
     pub session: Arc<SqlSession>,
     transaction: Option<Running>,
+    /// Set while it is its transaction's turn to the call's end.
+    turn: Option<Turn>,
 }
 
 impl Drop for Call {
@@ -45,7 +47,7 @@ impl Call {
     }
 
     fn within(open: &Arc<Open>) -> Self {
-        Call { session: open.session.clone(), transaction: Some(open.run()) }
+        Call { session: open.session.clone(), transaction: Some(open.run()), turn: None }
     }
 
     fn alone(shared: &Shared, user: &str, headers: &MetadataMap) -> Result<Self, SqlError> {
@@ -60,7 +62,7 @@ impl Call {
             }
         }
         session.start();
-        Ok(Call { session, transaction: None })
+        Ok(Call { session, transaction: None, turn: None })
     }
 
     /// A call of its own with the settings that another's session had.
@@ -68,7 +70,7 @@ impl Call {
         let own = SqlSession::new(session.user.clone(), session.database.clone());
         session.settings().into_iter().for_each(|(name, value)| own.set(&name, value));
         own.start();
-        Call { session: own, transaction: None }
+        Call { session: own, transaction: None, turn: None }
     }
 
     /// Its session, which does not end with it.
@@ -84,6 +86,22 @@ impl Call {
     /// The transaction that it is in.
     pub fn transaction(&self) -> Option<&Arc<Open>> {
         self.transaction.as_ref().map(Running::open)
+    }
+
+    /// Takes its transaction's turn, if it is in one, for all that it does: nothing comes in between.
+    ///
+    /// # Errors
+    /// 25P01 if the transaction ended meanwhile.
+    pub async fn take_turn(&mut self) -> Result<(), SqlError> {
+        if let Some(running) = &self.transaction {
+            self.turn = Some(running.open().turn().await?);
+        }
+        Ok(())
+    }
+
+    /// What it does until this is done is all or nothing.
+    pub fn undone(&self) -> Undone<'_> {
+        Undone(Some(&self.session))
     }
 
     /// Plans the one statement of a text.
@@ -158,19 +176,17 @@ impl Call {
         metrics::counter!("oribi_flight_statements_total").increment(1);
         // One after the other: what a statement does to its transaction is seen by the next.
         let _turn = match &self.transaction {
-            Some(running) => Some(running.open().turn().await?),
-            None => None,
+            Some(running) if self.turn.is_none() => Some(running.open().turn().await?),
+            _ => None,
         };
         if self.session.transaction() == TransactionStatus::Failed && !prepared.ends_block() {
             let message = "current transaction is aborted, commands ignored until end of transaction block";
             return Err(invalid(message).with_sqlstate("25P02"));
         }
-        let undone = Undone(&self.session);
-        let executed = self.checked(prepared, parameters).await;
-        if executed.is_ok() {
-            std::mem::forget(undone);
-        }
-        executed
+        let undone = self.undone();
+        let executed = self.checked(prepared, parameters).await?;
+        undone.done();
+        Ok(executed)
     }
 
     async fn checked(&self, prepared: &Arc<dyn Prepared>, parameters: &[Value]) -> Result<Outcome, SqlError> {
@@ -184,12 +200,21 @@ impl Call {
     }
 }
 
-/// A statement that has not come to its end: its transaction fails with it, as it does if the client goes away meanwhile.
-struct Undone<'s>(&'s SqlSession);
+/// A statement that has not come to its end, or several: the transaction fails with it, as it does if the client goes away meanwhile.
+pub struct Undone<'s>(Option<&'s SqlSession>);
+
+impl Undone<'_> {
+    /// It has come to its end.
+    pub fn done(mut self) {
+        self.0 = None;
+    }
+}
 
 impl Drop for Undone<'_> {
     fn drop(&mut self) {
-        self.0.fail();
+        if let Some(session) = self.0 {
+            session.fail();
+        }
     }
 }
 
@@ -201,10 +226,29 @@ pub fn rows_of(tag: &str) -> i64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use futures::FutureExt;
+    use oribi_session::sql::BlockModes;
+
+    #[tokio::test]
+    async fn a_call_is_whole() {
+        let session = SqlSession::new("user", DATABASE);
+        session.begin_block(BlockModes::default(), 0);
+        let open = Arc::new(Open::new(session.clone()));
+        let mut call = Call::within(&open);
+        call.take_turn().await.unwrap();
+        let mut other = Call::within(&open);
+        assert!(other.take_turn().now_or_never().is_none(), "nothing comes in between");
+        call.undone().done();
+        assert!(session.transaction() == TransactionStatus::Open);
+        drop(call.undone());
+        assert!(session.transaction() == TransactionStatus::Failed, "it was dropped in the middle");
+        drop(call);
+        assert!(other.take_turn().now_or_never().is_some());
+    }
 
     #[test]
     fn statements_that_need_a_session_are_refused_by_name() {
-        let call = Call { session: SqlSession::new("user", DATABASE), transaction: None };
+        let call = Call { session: SqlSession::new("user", DATABASE), transaction: None, turn: None };
         for (statement, refused) in [
             ("select 1", false),
             ("  begin", true),

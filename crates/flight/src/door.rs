@@ -38,7 +38,9 @@ const LOOKS_APART: Duration = Duration::from_secs(1);
 /// What a client may send ahead of what is asked for, in a call and in all calls of a connection, and what an answer has in the connection.
 const CALL_WINDOW_BYTES: u32 = 1 << 20;
 const CONNECTION_WINDOW_BYTES: u32 = 2 << 20;
-const SEND_BUFFER_BYTES: usize = 256 << 10;
+const SEND_BUFFER_BYTES: usize = 64 << 10;
+/// The longest message of a call that has only one, but for `DoPut`: a statement of the longest text, and what is around it.
+const COMMAND_BYTES_MAX: usize = (4 << 20) + (64 << 10);
 /// Headers of a call, of which tokens are the longest.
 const HEADERS_BYTES_MAX: u32 = 16 << 10;
 
@@ -152,8 +154,12 @@ where
         .max_encoding_message_size(usize::MAX);
     let (load, limits) = (shared.requests.clone(), shared.limits.clone());
     let answer = service_fn(move |request: Request<Incoming>| {
-        let request = request
-            .map(|body| tonic::body::Body::new(messages::whole(body, load.clone(), message_bytes_max)));
+        let bytes_max = match request.uri().path().ends_with("/DoPut") {
+            true => message_bytes_max,
+            false => message_bytes_max.min(COMMAND_BYTES_MAX),
+        };
+        let request =
+            request.map(|body| tonic::body::Body::new(messages::whole(body, load.clone(), bytes_max)));
         service.clone().call(request)
     });
     let io: Io<R, W> = TokioIo::new(io);

@@ -48,15 +48,14 @@ impl<T: Clone> Handles<T> {
         Some(Bytes::copy_from_slice(&handle))
     }
 
-    /// Puts another item under a handle that was given before; false if there are too many.
-    pub fn put(&self, handle: &[u8], item: T) -> bool {
-        let Ok(handle) = handle.try_into() else { return false };
+    /// Puts what `other` makes of an item in its place, if it makes something; what was there.
+    pub fn exchange(&self, handle: &[u8], other: impl FnOnce(&T) -> Option<T>) -> Option<T> {
+        let handle: Handle = handle.try_into().ok()?;
         let mut known = self.lock();
-        let has_room = known.len() < self.limit;
-        if has_room {
-            known.insert(handle, Known { item, named: Instant::now() });
-        }
-        has_room
+        let known = known.get_mut(&handle)?;
+        let item = other(&known.item)?;
+        known.named = Instant::now();
+        Some(std::mem::replace(&mut known.item, item))
     }
 
     /// What the handle is of, and has been named now.
@@ -104,6 +103,10 @@ mod tests {
         );
         assert!(handles.take_until(Instant::now(), |item| *item == 3).is_empty());
         assert_eq!(handles.take_until(between, |_| true), [2]);
+        assert_eq!(
+            (handles.exchange(&first, |_| None), handles.exchange(&first, |_| Some(1))),
+            (None, Some(1))
+        );
         assert_eq!((handles.get(&second), handles.remove(&first), handles.count()), (None, Some(1), 0));
     }
 }

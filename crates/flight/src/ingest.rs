@@ -4,6 +4,7 @@
 
 use crate::arrivals::Arrivals;
 use crate::call::Call;
+use crate::lengths::check_dictionaries;
 use crate::metadata::{literal, rows};
 use crate::shared::Shared;
 use crate::status::{invalid, unsupported};
@@ -42,10 +43,13 @@ enum Preparation {
 /// 42P01, 42P07 if the table is not there, or is; those of the table's definition; those of an `INSERT` of the same rows.
 pub async fn ingest(
     shared: &Shared,
-    call: &Call,
+    call: &mut Call,
     command: &CommandStatementIngest,
     mut arrivals: Arrivals,
 ) -> Result<i64, SqlError> {
+    call.take_turn().await?;
+    let call = &*call;
+    let undone = call.undone();
     if command.temporary {
         return Err(unsupported("a temporary table"));
     }
@@ -65,7 +69,11 @@ pub async fn ingest(
         prepare_table(shared, call, command, &target, &columns, preparation).await?;
         insert(shared, call, &target, &columns, &mut arrivals).await
     };
-    let inserted = inserted.await.inspect_err(|_| call.session.fail());
+    let inserted = inserted.await;
+    match inserted {
+        Ok(_) => undone.done(),
+        Err(_) => drop(undone),
+    }
     if is_series {
         let commits = inserted.is_ok() && call.session.transaction() == TransactionStatus::Open;
         let ended = shared.sql.end_series(&call.session, commits).await;
@@ -147,23 +155,20 @@ async fn prepare_table(
 /// The statement that creates a table for these columns.
 ///
 /// # Errors
-/// 42P16 if nobody says what its primary key is; 0A000 for columns that there are not.
+/// 0A000 for columns that there are not.
 fn definition(
     command: &CommandStatementIngest,
     target: &Target,
     columns: &SchemaRef,
 ) -> Result<String, SqlError> {
     let key = command.options.get(PRIMARY_KEY).or_else(|| columns.metadata().get(PRIMARY_KEY));
-    let key = key.ok_or_else(|| {
-        let message = format!("a table needs a primary key, and nobody says which columns of \"{}\" it has", target.table);
-        invalid(message).with_sqlstate("42P16").with_hint(
-            "create the table before and append to it, or name them in the metadata of the schema, primary_key = a, b",
-        )
-    })?;
     let column = |field: &Field| column_type(field).map(|t| format!("{} {t}", quoted(field.name())));
-    let list = columns.fields().iter().map(|field| column(field)).collect::<Result<Vec<_>, _>>()?.join(", ");
-    let key = key.split(',').map(|name| quoted(name.trim())).collect::<Vec<_>>().join(", ");
-    Ok(format!("CREATE TABLE {} ({list}, PRIMARY KEY ({key}))", target.quoted()))
+    let mut parts = columns.fields().iter().map(|field| column(field)).collect::<Result<Vec<_>, _>>()?;
+    if let Some(key) = key {
+        let key = key.split(',').map(|name| quoted(name.trim())).collect::<Vec<_>>().join(", ");
+        parts.push(format!("PRIMARY KEY ({key})"));
+    }
+    Ok(format!("CREATE TABLE {} ({})", target.quoted(), parts.join(", ")))
 }
 
 async fn insert(
@@ -184,13 +189,15 @@ async fn insert(
         // As many rows at a time as a COPY has: what others want is let in between.
         for first in (0..batch.num_rows()).step_by(PART_ROWS) {
             let part = batch.slice(first, PART_ROWS.min(batch.num_rows() - first));
+            check_dictionaries(&part, shared.limits.message_bytes_max)?;
             sink.push(received_batch(&part, zone)?).await?;
         }
     }
     sink.finish().await.map(|rows| rows as i64)
 }
 
-const PART_ROWS: usize = 8192;
+/// Rows of a batch that are looked at together.
+pub const PART_ROWS: usize = 8192;
 
 async fn run(shared: &Shared, call: &Call, sql: &str) -> Result<Outcome, SqlError> {
     let prepared = shared.sql.prepare(&call.session, sql, &[]).await?;
@@ -214,13 +221,16 @@ mod tests {
         let target = Target { schema: "public".into(), table: "t".into() };
         let command = CommandStatementIngest::default();
         let columns = Arc::new(Schema::new(fields.clone()));
-        assert_eq!(definition(&command, &target, &columns).unwrap_err().sqlstate(), "42P16");
+        let list = "\"id\" bigint, \"the \"\"name\"\"\" text, \"price\" numeric(10,2)";
+        assert_eq!(
+            definition(&command, &target, &columns).unwrap(),
+            format!("CREATE TABLE \"public\".\"t\" ({list})")
+        );
         let key = HashMap::from([(PRIMARY_KEY.to_owned(), "id, price".to_owned())]);
         let columns = Arc::new(Schema::new(fields).with_metadata(key));
         assert_eq!(
             definition(&command, &target, &columns).unwrap(),
-            "CREATE TABLE \"public\".\"t\" (\"id\" bigint, \"the \"\"name\"\"\" text, \"price\" numeric(10,2), \
-             PRIMARY KEY (\"id\", \"price\"))"
+            format!("CREATE TABLE \"public\".\"t\" ({list}, PRIMARY KEY (\"id\", \"price\"))")
         );
         let nested = DataType::List(Arc::new(Field::new("item", DataType::Int64, true)));
         let columns = Schema::new(vec![Field::new("a", nested, true)]);

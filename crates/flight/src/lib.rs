@@ -14,6 +14,7 @@ mod door;
 mod handles;
 mod information;
 mod ingest;
+mod lengths;
 mod messages;
 mod metadata;
 mod results;

@@ -7,10 +7,11 @@
 
 use crate::call::Call;
 use crate::handles::Handles;
+use crate::lengths::{value_bytes, width};
 use crate::shared::FlightLimits;
 use crate::status::{invalid, status, too_many};
 use crate::types::sent_batch;
-use arrow::array::{Array, RecordBatch};
+use arrow::array::RecordBatch;
 use arrow::datatypes::SchemaRef;
 use arrow_flight::FlightData;
 use arrow_flight::encode::FlightDataEncoderBuilder;
@@ -52,6 +53,8 @@ pub struct Made {
 /// A result that clients know by a ticket.
 #[derive(Clone)]
 enum Known {
+    /// Its statement is being executed.
+    Awaited,
     Waiting(Arc<Mutex<Option<Made>>>),
     /// Somebody takes it; told when it is cancelled.
     Taken(Arc<Notify>),
@@ -97,13 +100,22 @@ impl Results {
         }
     }
 
-    /// Keeps a result until it is asked for; its ticket.
+    /// A place for a result that is to come.
     ///
     /// # Errors
     /// 53300 if there are too many.
-    pub fn keep(&self, made: Made) -> Result<Bytes, SqlError> {
-        let ticket = self.known.insert(Known::Waiting(Arc::new(Mutex::new(Some(made)))));
-        ticket.ok_or_else(|| too_many("results", self.known.limit()))
+    pub fn place(&self) -> Result<Place, SqlError> {
+        let ticket = self.known.insert(Known::Awaited);
+        let ticket = ticket.ok_or_else(|| too_many("results", self.known.limit()))?;
+        Ok(Place { known: self.known.clone(), ticket })
+    }
+
+    /// Keeps a result in its place until it is asked for; its ticket.
+    pub fn keep(&self, mut place: Place, made: Made) -> Bytes {
+        let ticket = std::mem::take(&mut place.ticket);
+        let waiting = Known::Waiting(Arc::new(Mutex::new(Some(made))));
+        self.known.exchange(&ticket, |_| Some(waiting));
+        ticket
     }
 
     /// The result that has the ticket, as messages.
@@ -111,7 +123,10 @@ impl Results {
     /// # Errors
     /// 34000 if there is none: it was taken before, or has waited for too long.
     pub fn take(&self, ticket: &[u8], connection: &Arc<Connection>) -> Result<Sent, SqlError> {
-        let made = match self.known.remove(ticket) {
+        let cancelled = Arc::new(Notify::new());
+        let taken =
+            |known: &Known| matches!(known, Known::Waiting(_)).then(|| Known::Taken(cancelled.clone()));
+        let made = match self.known.exchange(ticket, taken) {
             Some(Known::Waiting(made)) => made.lock().unwrap_or_else(PoisonError::into_inner).take(),
             _ => None,
         };
@@ -120,14 +135,15 @@ impl Results {
                 "there is no such result: it was taken, was cancelled, or nobody asked for it for too long";
             SqlError::new(ErrorKind::NotFound, message).with_sqlstate("34000")
         })?;
-        Ok(self.send(made, connection, Some(ticket)))
+        let place = Place { known: self.known.clone(), ticket: Bytes::copy_from_slice(ticket) };
+        Ok(self.send(made, connection, place, cancelled))
     }
 
     /// Cancels the result that has the ticket; false if there is none.
     pub fn cancel(&self, ticket: &[u8]) -> bool {
         match self.known.remove(ticket) {
             Some(Known::Taken(cancelled)) => cancelled.notify_one(),
-            Some(Known::Waiting(_)) => {}
+            Some(Known::Waiting(_) | Known::Awaited) => {}
             None => return false,
         }
         true
@@ -149,8 +165,7 @@ impl Results {
     }
 
     /// A result as messages, which are made as they are asked for.
-    pub fn send(&self, made: Made, connection: &Arc<Connection>, ticket: Option<&[u8]>) -> Sent {
-        let cancelled = Arc::new(Notify::new());
+    fn send(&self, made: Made, connection: &Arc<Connection>, place: Place, cancelled: Arc<Notify>) -> Sent {
         let Made { call, rows, schema } = made;
         let rest = Rest { rows, batch: None };
         let sending = Sending {
@@ -162,7 +177,7 @@ impl Results {
             load: self.answers.clone(),
             room: FrameRoom::default(),
             waiting: self.waiting.clone(),
-            _under_way: ticket.and_then(|ticket| self.note_taken(ticket, &cancelled)),
+            _place: place,
             cancelled,
         };
         let first = Some((sending, Some(rest)));
@@ -179,23 +194,15 @@ impl Results {
         });
         encoded(batches.boxed(), schema)
     }
-
-    /// Makes it known that a result is being taken, under its ticket.
-    fn note_taken(&self, ticket: &[u8], cancelled: &Arc<Notify>) -> Option<UnderWay> {
-        let ticket = Bytes::copy_from_slice(ticket);
-        self.known
-            .put(&ticket, Known::Taken(cancelled.clone()))
-            .then(|| UnderWay { known: self.known.clone(), ticket })
-    }
 }
 
-/// A result that is being taken; not known any more once this is dropped.
-struct UnderWay {
+/// The place of a result; not known any more once this is dropped.
+pub struct Place {
     known: Arc<Handles<Known>>,
     ticket: Bytes,
 }
 
-impl Drop for UnderWay {
+impl Drop for Place {
     fn drop(&mut self) {
         drop(self.known.remove(&self.ticket));
     }
@@ -227,7 +234,7 @@ struct Sending {
     room: FrameRoom,
     waiting: Arc<AtomicUsize>,
     cancelled: Arc<Notify>,
-    _under_way: Option<UnderWay>,
+    _place: Place,
 }
 
 impl Drop for Sending {
@@ -269,20 +276,20 @@ impl Sending {
                 match rest.rows.next().await.transpose()? {
                     // A message without rows is no use to anybody.
                     Some(batch) if batch.num_rows() == 0 => {}
-                    Some(batch) => break sent_batch(&batch, &self.schema)?,
+                    Some(batch) => break batch,
                     None => return Ok(None),
                 }
             },
         };
-        let bytes = bytes_of(&batch);
-        let rows = rows_of_message(bytes, batch.num_rows());
+        let (rows, bytes) = rows_of_message(&batch);
         if bytes > UNCOUNTED_BYTES {
             self.make_room().await?;
         }
         if rows < batch.num_rows() {
             rest.batch = Some(batch.slice(rows, batch.num_rows() - rows));
         }
-        Ok(Some(batch.slice(0, rows)))
+        // What is brought to another form is no more than what is sent: rows may share what each of them then has.
+        sent_batch(&batch.slice(0, rows), &self.schema).map(Some)
     }
 
     /// Takes room for what is on its way, if it has none yet.
@@ -313,18 +320,20 @@ impl Drop for Waiting<'_> {
     }
 }
 
-/// The rows of a batch, about so many bytes long, that one message has.
-fn rows_of_message(bytes: usize, rows: usize) -> usize {
-    match bytes <= MESSAGE_BYTES {
-        true => rows,
-        false => (rows * MESSAGE_BYTES / bytes).max(1),
+/// The rows of a batch that one message has, and their bytes, about.
+fn rows_of_message(batch: &RecordBatch) -> (usize, usize) {
+    let widths = batch.columns().iter().map(|array| width(array.data_type()));
+    let fixed: usize = widths.flatten().sum();
+    let others: Vec<_> = batch.columns().iter().filter(|array| width(array.data_type()).is_none()).collect();
+    let mut bytes = 0_usize;
+    for row in 0..batch.num_rows() {
+        let of_row = others.iter().map(|array| value_bytes(array, row)).fold(fixed, usize::saturating_add);
+        if row > 0 && bytes.saturating_add(of_row) > MESSAGE_BYTES {
+            return (row, bytes);
+        }
+        bytes = bytes.saturating_add(of_row);
     }
-}
-
-/// Bytes that the rows of a batch take, about: of a slice, its part.
-fn bytes_of(batch: &RecordBatch) -> usize {
-    let bytes = |array: &dyn Array| array.to_data().get_slice_memory_size().unwrap_or_default();
-    batch.columns().iter().map(|array| bytes(array)).sum()
+    (batch.num_rows(), bytes)
 }
 
 fn ended() -> SqlError {
@@ -334,4 +343,23 @@ fn ended() -> SqlError {
 
 fn canceled() -> SqlError {
     SqlError::new(ErrorKind::Unavailable, "canceling statement due to user request").with_sqlstate("57014")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use arrow::array::{ArrayRef, Int64Array, StringViewArray};
+
+    #[test]
+    fn a_message_has_what_its_rows_are_when_they_are_sent() {
+        let numbers: ArrayRef = Arc::new(Int64Array::from(vec![7; 100_000]));
+        let batch = RecordBatch::try_from_iter([("n", numbers)]).unwrap();
+        assert_eq!(rows_of_message(&batch), (MESSAGE_BYTES / 8, MESSAGE_BYTES));
+        assert_eq!(rows_of_message(&batch.slice(0, 10)), (10, 80));
+        let long = StringViewArray::from(vec!["a".repeat(1 << 20)]);
+        let shared =
+            arrow::compute::take(&long, &arrow::array::UInt32Array::from(vec![0; 8192]), None).unwrap();
+        let batch = RecordBatch::try_from_iter([("t", shared)]).unwrap();
+        assert_eq!(rows_of_message(&batch).0, 1);
+    }
 }

@@ -54,6 +54,9 @@ pub struct Service {
     pub connection: Arc<Connection>,
 }
 
+/// Rows of an update that are written before others have their turn on the thread.
+const ROWS_AT_A_TIME: usize = 256;
+
 type Answers<T> = BoxStream<'static, Result<T, Status>>;
 
 /// How a command is answered that has rows.
@@ -192,10 +195,16 @@ impl Service {
         prepared: &Arc<dyn Prepared>,
         values: &[Value],
     ) -> Result<Answer, SqlError> {
+        // One for which there is no place is not executed.
+        let place = prepared.columns().map(|_| self.shared.results.place()).transpose()?;
         match call.execute(prepared, values).await? {
             Outcome::Rows(rows) => {
                 let schema = sent_schema(prepared.columns());
-                let handle = self.shared.results.keep(Made { call, rows, schema: schema.clone() })?;
+                let place = match place {
+                    Some(place) => place,
+                    None => self.shared.results.place()?,
+                };
+                let handle = self.shared.results.keep(place, Made { call, rows, schema: schema.clone() });
                 let ticket =
                     TicketStatementQuery { statement_handle: handle }.as_any().encode_to_vec().into();
                 Ok(Answer::Ticket { ticket, schema })
@@ -253,17 +262,19 @@ impl Service {
         let first = first.map_err(|status| violation(status.message()))?;
         let descriptor = first.flight_descriptor.as_ref().ok_or_else(|| violation("no descriptor came"))?;
         let command = command(&descriptor.cmd)?;
-        let arrivals = Arrivals::new(once(async { Ok(first) }).chain(messages));
+        let arrivals =
+            Arrivals::new(once(async { Ok(first) }).chain(messages), self.shared.limits.message_bytes_max);
         let shared = &self.shared;
         let rows = match command {
             Command::CommandStatementUpdate(update) => {
-                let call = Call::new(shared, headers, update.transaction_id.as_deref())?;
+                let mut call = Call::new(shared, headers, update.transaction_id.as_deref())?;
+                call.take_turn().await?;
                 let prepared = call.prepare(shared, &update.query, &[]).await?;
                 execute_update(&call, &prepared, &[]).await?
             }
             Command::CommandStatementIngest(command) => {
-                let call = Call::new(shared, headers, command.transaction_id.as_deref())?;
-                ingest::ingest(shared, &call, &command, arrivals).await?
+                let mut call = Call::new(shared, headers, command.transaction_id.as_deref())?;
+                ingest::ingest(shared, &mut call, &command, arrivals).await?
             }
             Command::CommandPreparedStatementUpdate(update) => {
                 let statement = shared.statements.get(&update.prepared_statement_handle)?;
@@ -281,6 +292,9 @@ impl Service {
     }
 
     /// Binds what comes to the next query of a statement.
+    ///
+    /// # Errors
+    /// 0A000 for several rows, as soon as there are; those of binding.
     async fn bind(
         &self,
         headers: &MetadataMap,
@@ -288,16 +302,22 @@ impl Service {
         mut arrivals: Arrivals,
     ) -> Result<(), SqlError> {
         let call = statement.call(&self.shared, headers)?;
-        let mut rows = Vec::new();
+        let bytes_max = self.shared.limits.message_bytes_max;
+        let (mut rows, mut values) = (0, Vec::new());
         arrivals.schema().await?;
         while let Some(batch) = arrivals.next().await? {
-            let bindings = Bindings::new(&call.session, &statement.prepared, &batch)?;
-            // More than one is refused.
-            for row in 0..bindings.rows().min(2) {
-                rows.push(bindings.row(row)?);
+            rows += batch.num_rows();
+            if rows > 1 {
+                return Err(
+                    unsupported("a query with several rows of parameters").with_hint("execute it for each")
+                );
+            }
+            let bindings = Bindings::new(&call.session, &statement.prepared, &batch, bytes_max)?;
+            if bindings.rows() == 1 {
+                values = bindings.row(0)?;
             }
         }
-        statement.bind(&self.shared, rows)
+        statement.bind(&self.shared, values)
     }
 
     /// Executes a statement for each row of what comes, all or nothing; the rows that it has changed.
@@ -307,30 +327,51 @@ impl Service {
         statement: &Statement,
         mut arrivals: Arrivals,
     ) -> Result<i64, SqlError> {
-        let call = statement.call(&self.shared, headers)?;
+        let mut call = statement.call(&self.shared, headers)?;
+        call.take_turn().await?;
+        let call = &call;
         if statement.prepared.parameters().is_empty() {
-            return execute_update(&call, &statement.prepared, &[]).await;
+            return execute_update(call, &statement.prepared, &[]).await;
         }
         let is_series = !call.is_in_transaction();
         if is_series {
             self.shared.sql.begin_series(&call.session);
         }
-        let updated = async {
-            let mut changed = 0;
-            arrivals.schema().await?;
-            while let Some(batch) = arrivals.next().await? {
-                let bindings = Bindings::new(&call.session, &statement.prepared, &batch)?;
-                for row in 0..bindings.rows() {
-                    changed += self.update_row(&call, &statement.prepared, &bindings.row(row)?).await?;
-                }
-            }
-            Ok(changed)
-        };
-        let updated = updated.await.inspect_err(|_: &SqlError| call.session.fail());
+        let undone = call.undone();
+        let updated = self.update_rows(call, &statement.prepared, &mut arrivals).await;
+        match updated {
+            Ok(_) => undone.done(),
+            Err(_) => drop(undone),
+        }
         if is_series {
             self.shared.sql.end_series(&call.session, updated.is_ok()).await?;
         }
         updated
+    }
+
+    /// Executes a statement for each row of what comes; the rows that it has changed.
+    async fn update_rows(
+        &self,
+        call: &Call,
+        prepared: &Arc<dyn Prepared>,
+        arrivals: &mut Arrivals,
+    ) -> Result<i64, SqlError> {
+        let mut changed = 0;
+        arrivals.schema().await?;
+        while let Some(batch) = arrivals.next().await? {
+            for first in (0..batch.num_rows()).step_by(ingest::PART_ROWS) {
+                let part = batch.slice(first, ingest::PART_ROWS.min(batch.num_rows() - first));
+                let bytes_max = self.shared.limits.message_bytes_max;
+                let bindings = Bindings::new(&call.session, prepared, &part, bytes_max)?;
+                for row in 0..bindings.rows() {
+                    changed += self.update_row(call, prepared, &bindings.row(row)?).await?;
+                    if row % ROWS_AT_A_TIME == ROWS_AT_A_TIME - 1 {
+                        tokio::task::yield_now().await;
+                    }
+                }
+            }
+        }
+        Ok(changed)
     }
 
     async fn update_row(
@@ -437,7 +478,7 @@ impl Service {
             Ok(Command::TicketStatementQuery(ticket)) => Some(ticket.statement_handle),
             _ => None,
         });
-        results.fold(false, |cancelled, ticket| self.shared.results.cancel(&ticket) || cancelled)
+        results.filter(|ticket| self.shared.results.cancel(ticket)).count() > 0
     }
 }
 
@@ -447,17 +488,20 @@ async fn execute_update(
     prepared: &Arc<dyn Prepared>,
     values: &[Value],
 ) -> Result<i64, SqlError> {
-    match call.execute(prepared, values).await? {
-        Outcome::Done { tag } => Ok(rows_of(&tag)),
+    let undone = call.undone();
+    let count = match call.execute(prepared, values).await? {
+        Outcome::Done { tag } => rows_of(&tag),
         Outcome::Rows(mut rows) => {
             let mut count = 0;
-            while let Some(batch) = rows.next().await.transpose().inspect_err(|_| call.session.fail())? {
+            while let Some(batch) = rows.next().await.transpose()? {
                 count += batch.num_rows() as i64;
             }
-            Ok(count)
+            count
         }
-        Outcome::CopyIn(_) => Err(unsupported("COPY by this protocol")),
-    }
+        Outcome::CopyIn(_) => return Err(unsupported("COPY by this protocol")),
+    };
+    undone.done();
+    Ok(count)
 }
 
 /// The command that a descriptor or a ticket has.

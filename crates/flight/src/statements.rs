@@ -6,7 +6,7 @@
 use crate::call::Call;
 use crate::handles::Handles;
 use crate::shared::Shared;
-use crate::status::{too_many, unsupported};
+use crate::status::too_many;
 use crate::types::{parameter_field, sent_schema};
 use arrow::datatypes::{Schema, SchemaRef};
 use bytes::Bytes;
@@ -154,14 +154,8 @@ impl Statement {
     /// Keeps the values of a row for the next query.
     ///
     /// # Errors
-    /// 53200 if they take too much; 0A000 for several rows.
-    pub fn bind(&self, shared: &Shared, mut rows: Vec<Vec<Value>>) -> Result<(), SqlError> {
-        if rows.len() > 1 {
-            return Err(
-                unsupported("a query with several rows of parameters").with_hint("execute it for each")
-            );
-        }
-        let values = rows.pop().unwrap_or_default();
+    /// 53200 if they take too much.
+    pub fn bind(&self, shared: &Shared, values: Vec<Value>) -> Result<(), SqlError> {
         let room = shared.statements.room(shared, values.iter().map(value_bytes).sum())?;
         *self.bound.lock().unwrap_or_else(PoisonError::into_inner) = (values, Some(room));
         Ok(())

@@ -12,16 +12,19 @@ use oribi_types::ErrorKind;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::time::{Duration, Instant};
-use tokio::sync::{Mutex, MutexGuard};
+use tokio::sync::{Mutex, OwnedMutexGuard};
 
 /// An open transaction.
 pub struct Open {
     pub session: Arc<SqlSession>,
-    turn: Mutex<()>,
+    turn: Arc<Mutex<()>>,
     /// Calls that are under way in it.
     running: AtomicUsize,
     has_ended: AtomicBool,
 }
+
+/// Nobody else runs a statement in the transaction.
+pub type Turn = OwnedMutexGuard<()>;
 
 /// A call that is under way in a transaction: it is not silent as long as there is one.
 pub struct Running(Arc<Open>);
@@ -39,17 +42,27 @@ impl Drop for Running {
 }
 
 impl Open {
+    /// That of a session which is in a block.
+    pub fn new(session: Arc<SqlSession>) -> Self {
+        Open {
+            session,
+            turn: Arc::default(),
+            running: AtomicUsize::new(0),
+            has_ended: AtomicBool::new(false),
+        }
+    }
+
     pub fn run(self: &Arc<Self>) -> Running {
         self.running.fetch_add(1, SeqCst);
         Running(self.clone())
     }
 
-    /// Leave to run a statement.
+    /// Leave to run a statement, or several, until it is dropped.
     ///
     /// # Errors
     /// 25P01 if the transaction ended meanwhile.
-    pub async fn turn(&self) -> Result<MutexGuard<'_, ()>, SqlError> {
-        let turn = self.turn.lock().await;
+    pub async fn turn(&self) -> Result<Turn, SqlError> {
+        let turn = self.turn.clone().lock_owned().await;
         match self.has_ended() {
             true => Err(no_transaction()),
             false => Ok(turn),
@@ -63,7 +76,12 @@ impl Open {
     /// Whether others may want what it has: locks, room for what it has written, history that its snapshot keeps. Clients that do not commit
     /// by themselves begin one ahead of its first statement, however long that is to come.
     fn has_something(&self) -> bool {
-        self.session.open_transaction().is_some() || self.session.has_block_snapshot()
+        let session = &self.session;
+        session.open_transaction().is_some()
+            || session.has_block_snapshot()
+            || session.has_staged()
+            || session.has_advisory_locks()
+            || !session.cursors().names().is_empty()
     }
 
     fn is_silent(&self) -> bool {
@@ -109,12 +127,7 @@ impl Transactions {
 /// 53300 if there are too many; those of `BEGIN`.
 pub async fn begin(shared: &Shared, session: Arc<SqlSession>) -> Result<Bytes, SqlError> {
     command(shared, &session, "BEGIN").await?;
-    let open = Arc::new(Open {
-        session: session.clone(),
-        turn: Mutex::default(),
-        running: AtomicUsize::new(0),
-        has_ended: AtomicBool::new(false),
-    });
+    let open = Arc::new(Open::new(session.clone()));
     let transactions = &shared.transactions;
     if transactions.0.count() >= transactions.0.limit() {
         transactions.end_silent_if(shared.limits.transaction_silence_max, |_| true);

@@ -132,7 +132,8 @@ pub fn parameter_field(number: usize, column_type: ColumnType, is_moment: bool) 
 pub fn received(array: &ArrayRef, zone: Option<&str>) -> Result<ArrayRef, SqlError> {
     let with_zone = |declared: &Option<Arc<str>>| declared.as_ref().map(|_| Arc::from(zone.unwrap_or("UTC")));
     match array.data_type() {
-        DataType::Dictionary(_, values) => received(&cast(array, values)?, zone),
+        // How long it is then, `lengths` has looked at.
+        DataType::Dictionary(_, values) if !values.is_nested() => received(&cast(array, values)?, zone),
         DataType::Timestamp(TimeUnit::Nanosecond, declared) => {
             let nanos = array.as_primitive::<TimestampNanosecondType>();
             // As a text with more digits is read: to the nearest, halves away from what comes before.

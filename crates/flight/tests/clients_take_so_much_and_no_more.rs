@@ -26,6 +26,8 @@ const BATCH_ROWS: usize = 8192;
 /// An engine whose every statement has rows without end.
 #[derive(Default)]
 struct Endless {
+    /// Statements that were executed.
+    executed: AtomicUsize,
     /// Batches that were made.
     made: AtomicUsize,
     /// Statements that have not ended.
@@ -101,6 +103,7 @@ impl Prepared for Statement {
     }
 
     async fn execute(&self, _: &Arc<SqlSession>, _: &[Value]) -> Result<Outcome, SqlError> {
+        self.0.executed.fetch_add(1, SeqCst);
         self.0.open.fetch_add(1, SeqCst);
         let (open, batch) = (Open(self.0.clone()), batch());
         let rows = stream::repeat_with(move || {
@@ -185,10 +188,13 @@ async fn results_that_nobody_asks_for_end() {
     };
     let (door, _open) = door(&engine, limits);
     let mut client = client(&door).await;
+    let long = client.execute(" ".repeat(5 << 20), None).await.unwrap_err();
+    assert!(long.to_string().contains("54000"), "{long}");
     let ticket = client.execute("rows".to_owned(), None).await.unwrap().endpoint[0].ticket.clone().unwrap();
     client.execute("rows".to_owned(), None).await.unwrap();
     let refused = client.execute("rows".to_owned(), None).await.unwrap_err();
     assert!(refused.to_string().contains("53300"), "{refused}");
+    assert_eq!(engine.executed.load(SeqCst), 2, "one that is refused is not executed");
     until(|| engine.open.load(SeqCst) == 0).await;
     assert!(client.do_get(ticket).await.is_err(), "it has ended");
 }

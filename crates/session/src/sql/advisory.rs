@@ -228,6 +228,11 @@ impl AdvisoryHolder {
         self.keys.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Whether it holds a lock.
+    pub fn has_any(&self) -> bool {
+        !self.keys().is_empty()
+    }
+
     /// Takes a lock, once more if the session has it; false if others keep it from it.
     ///
     /// # Errors

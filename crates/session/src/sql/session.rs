@@ -476,6 +476,11 @@ impl SqlSession {
         lock(&self.advisory).get_or_insert_with(|| Arc::new(AdvisoryHolder::new(locks))).clone()
     }
 
+    /// Whether it has advisory locks.
+    pub fn has_advisory_locks(&self) -> bool {
+        lock(&self.advisory).as_ref().is_some_and(|holder| holder.has_any())
+    }
+
     /// It was given this number of the sequence whose table has this id.
     pub fn note_drawn(&self, sequence: u64, number: i64) {
         let mut drawn = lock(&self.drawn);
