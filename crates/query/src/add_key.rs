@@ -15,7 +15,7 @@ use datafusion::sql::sqlparser::ast::{
 use oribi_engine::{CatalogChange, DRAFT, Table};
 use oribi_session::sql::{SqlError, TransactionStatus};
 use oribi_types::schema::ColumnSpec;
-use oribi_types::{Column, ErrorKind, Partitioning, Schema, TableDefinition};
+use oribi_types::{Column, Error, ErrorKind, Partitioning, Schema, TableDefinition};
 use std::sync::Arc;
 
 /// How often the rows are read if others change them meanwhile.
@@ -25,6 +25,9 @@ const ATTEMPTS_MAX: usize = 3;
 pub(crate) struct AddKey {
     name: ObjectName,
     key: Vec<String>,
+    /// The table as it was planned for, by its id.
+    table: u64,
+    schema: Arc<Schema>,
     /// The rows.
     query: SourceQuery,
 }
@@ -64,17 +67,25 @@ impl AddKey {
             return Err(invalid("42703", format!("column \"{missing}\" named in key does not exist")));
         }
         let query = SourceQuery::plan(scope, rows_of(&table)?, types).await?;
-        Ok(Some(AddKey { name: name.clone(), key, query }))
+        Ok(Some(AddKey { name: name.clone(), key, table: table.id(), schema, query }))
     }
 
     /// # Errors
-    /// 23502 for null in a column of the key, 23505 for a key that comes twice; 40001 if others change the rows again and again.
+    /// 23502 for null in a column of the key, 23505 for a key that comes twice; 40001 if others change the rows again and again;
+    /// `Unsupported` in a block whose statements see one snapshot; `Conflict` if it has to be planned again.
     pub(crate) async fn execute(&self, run: Run<'_>) -> Result<(), SqlError> {
         let is_alone = run.session.transaction() == TransactionStatus::Idle;
+        if run.session.modes().repeatable_read {
+            // The rows are those of the snapshot; whether they have changed is asked of what came after this statement began.
+            return Err(unsupported("ADD PRIMARY KEY in a block that is REPEATABLE READ or SERIALIZABLE"));
+        }
         let mut attempts_left = ATTEMPTS_MAX;
         loop {
             attempts_left -= 1;
             let table = dml::table(run.session, run.query.engine(), &self.name)?;
+            if table.id() != self.table || table.schema_ref().columns() != self.schema.columns() {
+                return Err(Error::conflict("the table was altered meanwhile").into());
+            }
             match self.rewrite(run, &table).await {
                 Err(error) if error.error.kind() == ErrorKind::Conflict && is_alone && attempts_left > 0 => {}
                 Err(error) if error.error.kind() == ErrorKind::Conflict && error.sqlstate.is_none() => {
@@ -91,7 +102,7 @@ impl AddKey {
         let draft_name = definition.name.clone();
         let created =
             change(run, CatalogChange::CreateTable(definition)).await.map_err(|e| match e.kind() {
-                ErrorKind::AlreadyExists => oribi_types::Error::conflict(e.message()).into(),
+                ErrorKind::AlreadyExists => Error::conflict(e.message()).into(),
                 ErrorKind::Invalid => SqlError::from(e).with_sqlstate("42P16"),
                 _ => SqlError::from(e),
             })?;
@@ -120,14 +131,14 @@ impl AddKey {
             Some("23505") => {
                 let message = error.error.message().replace(draft_name, name);
                 let message = format!("could not create unique index \"{name}_pkey\": {message}");
-                error.error = oribi_types::Error::new(ErrorKind::AlreadyExists, message);
+                error.error = Error::new(ErrorKind::AlreadyExists, message);
             }
             Some("23502") => {
                 let message = error.error.message();
                 let column = self.key.iter().find(|column| message.contains(&format!("column \"{column}\"")));
                 let column = column.map_or("", String::as_str);
                 let message = format!("column \"{column}\" of relation \"{name}\" contains null values");
-                error.error = oribi_types::Error::new(ErrorKind::Invalid, message);
+                error.error = Error::new(ErrorKind::Invalid, message);
             }
             _ => {}
         }
@@ -165,7 +176,7 @@ fn draft(table: &Table, key: &[String]) -> Result<TableDefinition, SqlError> {
         attributes: column.attributes.clone(),
     };
     let key: Vec<&str> = key.iter().map(String::as_str).collect();
-    let of_schema = |e: oribi_types::Error| SqlError::from(e).with_sqlstate("42P16");
+    let of_schema = |e: Error| SqlError::from(e).with_sqlstate("42P16");
     let schema = Schema::new(before.schema.shown().iter().map(spec).collect(), &key).map_err(of_schema)?;
     let mut options = before.options.clone();
     let expires_at = options.expires_at.and_then(|id| before.schema.column_by_id(id));

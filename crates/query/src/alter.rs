@@ -12,7 +12,7 @@ use datafusion::sql::sqlparser::ast::{
 use oribi_engine::{Alteration, CatalogChange, Engine, Table};
 use oribi_session::sql::{SqlError, SqlSession};
 use oribi_types::schema::{ColumnSpec, Generated, OfSequence};
-use oribi_types::{ErrorKind, Schema};
+use oribi_types::{Column, ErrorKind, Schema};
 use std::sync::Arc;
 
 /// Applies `operations`: all are about the table as it is before.
@@ -38,6 +38,14 @@ pub(crate) async fn alter(
         _ => Vec::new(),
     });
     let dropped: Vec<_> = dropped.collect();
+    let goes = |of: &Table, column: &Column| {
+        let is_it =
+            |change: &Alteration| matches!(change, Alteration::DropColumn(name) if *name == column.name);
+        of.id() == table.id() && changes.iter().any(is_it)
+    };
+    for sequence in &dropped {
+        sequences::check_unused(&catalog, sequence, &format!("a column of table {name}"), goes)?;
+    }
     let mut all = vec![CatalogChange::AlterTable { schema, name, changes }];
     all.extend(dropped.into_iter().map(|sequence| CatalogChange::DropTable {
         schema: sequence.schema_name().to_owned(),

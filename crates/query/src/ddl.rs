@@ -143,6 +143,8 @@ impl Ddl {
             // Of a series: it may be of any size.
             Ddl::CreateTable { query: Some(_), .. } | Ddl::AddKey(_) => session.modes().implicit,
             Ddl::AlterTable { partition, .. } => partition.is_some(),
+            // What begins anew is not undone.
+            Ddl::Truncate { restarts: true, .. } if session.modes().implicit => true,
             Ddl::Truncate { names, .. } => names.iter().any(|name| {
                 let (schema, name) = qualified(name).unwrap_or_default();
                 let catalog = session.catalog(query.engine());
@@ -183,15 +185,7 @@ impl Ddl {
             }
             Ddl::DropTables { names, if_exists } => {
                 let tables = all_existing(run, names, *if_exists)?;
-                let catalog = run.session.catalog(run.query.engine());
-                for table in tables {
-                    let sequences = sequences::owned_by(&catalog, &table, None);
-                    let dropped = [table].into_iter().chain(sequences).map(|table| {
-                        let (schema, name) = (table.schema_name().to_owned(), table.name().to_owned());
-                        CatalogChange::DropTable { schema, name }
-                    });
-                    change_all(run, dropped.collect()).await?;
-                }
+                drop_tables(run, tables).await?;
             }
             Ddl::CreateSequence(create) => create.execute(run).await?,
             Ddl::DropSequences { names, if_exists } => {
@@ -212,16 +206,37 @@ impl Ddl {
             Ddl::Upkeep(upkeep) => upkeep.execute(run)?,
             Ddl::Truncate { names, if_exists, restarts } => {
                 let tables = all_existing(run, names, *if_exists)?;
-                if *restarts {
-                    sequences::restart_all(run, &tables).await?;
-                }
+                let restarted = if *restarts { sequences::to_restart(run, &tables)? } else { Vec::new() };
                 for table in tables {
                     change(run, CatalogChange::Truncate(table)).await?;
                 }
+                // Not before: rows that stay would be given their numbers again.
+                sequences::restart_all(run, &restarted).await?;
             }
         }
         Ok(Outcome::Done { tag: self.tag().unwrap_or_default().to_owned() })
     }
+}
+
+/// Drops tables, each with the sequences that go with it.
+async fn drop_tables(run: Run<'_>, tables: Vec<Arc<Table>>) -> Result<(), SqlError> {
+    let catalog = run.session.catalog(run.query.engine());
+    let goes = |of: &Table, _: &Column| tables.iter().any(|table| table.id() == of.id());
+    for table in &tables {
+        for sequence in sequences::owned_by(&catalog, table, None) {
+            sequences::check_unused(&catalog, &sequence, &format!("table {}", table.name()), goes)?;
+        }
+    }
+    for table in &tables {
+        let sequences = sequences::owned_by(&catalog, table, None);
+        let dropped = [table].into_iter().chain(&sequences).map(|table| {
+            let (schema, name) = (table.schema_name().to_owned(), table.name().to_owned());
+            CatalogChange::DropTable { schema, name }
+        });
+        change_all(run, dropped.collect()).await?;
+        sequences.iter().for_each(|sequence| sequences::forget(run, sequence));
+    }
+    Ok(())
 }
 
 /// Changes the catalog: for the session's block, or else for everybody. Returns the table that was created, if one was.
@@ -307,6 +322,12 @@ async fn drop_schemas(
         }
         if !found.contains(name) {
             found.push(name.clone());
+        }
+    }
+    let goes = |table: &Table, _: &Column| found.iter().any(|name| name == table.schema_name());
+    for name in &found {
+        for sequence in catalog.tables(name).filter(|table| table.sequence().is_some()) {
+            sequences::check_unused(&catalog, sequence, &format!("schema {name}"), goes)?;
         }
     }
     for name in found {
@@ -414,9 +435,16 @@ async fn create_with_sequences(
         };
         definition.schema = definition.schema.with_generated(column, Some(Generated::Sequence(of)))?;
     }
+    let (schema, name) = (definition.schema_name.clone(), definition.name.clone());
     let created = transaction.change(&CatalogChange::CreateTable(definition));
     if is_alone && created.is_ok() {
-        commit(run, &transaction).await?;
+        match commit(run, &transaction).await {
+            // Others were first.
+            Err(e) if e.kind() == ErrorKind::Conflict && engine.catalog().table(&schema, &name).is_some() => {
+                return Ok(Err(Error::already_exists(format!("table \"{name}\" already exists"))));
+            }
+            committed => committed?,
+        }
     }
     Ok(created)
 }

@@ -30,7 +30,12 @@ pub fn table<'c>(catalog: &'c Catalog, bucket: &str, id: u32) -> Option<&'c Arc<
         return catalog.table(bucket, DEFAULT_TABLE);
     }
     let table = catalog.table_by_id(u64::from(id).checked_sub(FIRST_ID)?)?;
-    (table.schema_name() == bucket).then_some(table)
+    (table.schema_name() == bucket && table.is_shown()).then_some(table)
+}
+
+/// The tables of a bucket; sequences and drafts are none.
+fn shown<'c>(catalog: &'c Catalog, bucket: &str) -> impl Iterator<Item = &'c Arc<Table>> {
+    catalog.tables(bucket).filter(|table| table.is_shown())
 }
 
 /// Scope and collection of a table.
@@ -63,7 +68,7 @@ pub enum Missing {
 
 /// Whether `scope` has any collection; `_default` always is there.
 pub fn has_scope(catalog: &Catalog, bucket: &str, scope: &str) -> bool {
-    scope == DEFAULT || catalog.tables(bucket).any(|table| names(table).0 == scope)
+    scope == DEFAULT || shown(catalog, bucket).any(|table| names(table).0 == scope)
 }
 
 /// Finds the collection that `path` names in `bucket`: `scope.collection`, either of which may be empty for
@@ -77,7 +82,7 @@ pub fn find<'c>(catalog: &'c Catalog, bucket: &str, path: &str) -> Result<&'c Ar
     if !has_scope(catalog, bucket, wanted.0) {
         return Err(Missing::Scope);
     }
-    catalog.tables(bucket).find(|table| names(table) == wanted).ok_or(Missing::Collection)
+    shown(catalog, bucket).find(|table| names(table) == wanted).ok_or(Missing::Collection)
 }
 
 fn or_default(name: &str) -> &str {
@@ -87,7 +92,7 @@ fn or_default(name: &str) -> &str {
 /// Scopes and collections of `bucket`, as JSON.
 pub fn manifest(catalog: &Catalog, bucket: &str) -> String {
     let mut scopes: BTreeMap<&str, Vec<Value>> = BTreeMap::from([(DEFAULT, Vec::new())]);
-    for table in catalog.tables(bucket) {
+    for table in shown(catalog, bucket) {
         let (scope, name) = names(table);
         let Some(id) = id(table) else { continue };
         let mut shown =

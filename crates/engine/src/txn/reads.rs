@@ -145,6 +145,8 @@ impl Scanned {
 pub struct Unchanged {
     name: String,
     scanned: Scanned,
+    /// While it is held, a compaction keeps what was deleted by position since: the check would not see it otherwise.
+    _snapshot: Arc<Snapshot>,
 }
 
 impl Unchanged {
@@ -169,7 +171,8 @@ impl Engine {
     pub fn as_it_is(&self, table: &Arc<Table>) -> Unchanged {
         let mut reads = Reads::new(self);
         reads.note_scan(table, &(0..table.tablets.len()).collect::<Vec<_>>());
-        Unchanged { name: table.name().to_owned(), scanned: reads.end().scanned }
+        let WasRead { snapshot, scanned, .. } = reads.end();
+        Unchanged { name: table.name().to_owned(), scanned, _snapshot: snapshot }
     }
 
     /// A snapshot, and the newest record such that it has all up to that one.

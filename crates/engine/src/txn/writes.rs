@@ -3,10 +3,10 @@
 
 use crate::catalog::Table;
 use crate::read::RowVersion;
-use oribi_types::{Error, Result, Timestamp};
 use foldhash::fast::RandomState;
 use hashbrown::HashMap;
 use hashbrown::hash_map::EntryRef;
+use oribi_types::{Error, Result, Timestamp};
 use std::sync::Arc;
 
 /// What was decided on.

@@ -148,7 +148,7 @@ impl Insert {
         let names = Names { schema: &self.schema, alias: None, proposes: false };
         let default = |c: &oribi_types::Column| match &c.generated {
             Some(Generated::RowId) => point::Source::RowId,
-            Some(Generated::Sequence(of)) => point::Source::Next(query.numbers().of(of.id)),
+            Some(Generated::Sequence(of)) => point::Source::Next(query.numbers().of(query.engine(), of.id)),
             None => point::Source::Constant(Constant::Value(c.default.clone().unwrap_or(Value::Null))),
         };
         let mut values: Vec<point::Source> = self.schema.columns().iter().map(default).collect();
@@ -161,7 +161,9 @@ impl Insert {
                     let formula = Formula::compile(computing.written(*n), &names, parameters)?;
                     values[position] = point::Source::Formula(formula);
                 }
-                Cell::Next(id) => values[position] = point::Source::Next(query.numbers().of(*id)),
+                Cell::Next(id) => {
+                    values[position] = point::Source::Next(query.numbers().of(query.engine(), *id))
+                }
             }
         }
         let conflict = match &self.conflict {

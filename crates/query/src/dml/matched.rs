@@ -127,7 +127,7 @@ impl Selection {
     /// Finds the rows with the numbers `changed` of `matched` again, on a new snapshot.
     ///
     /// # Errors
-    /// As [`find`](Self::find).
+    /// As [`find`](Self::find). They are still to be found again then.
     pub(crate) async fn find_again(
         &self,
         run: Run<'_>,
@@ -150,8 +150,14 @@ impl Selection {
             }
         };
         let numbers = changed.iter().map(|&i| (matched.key(i).to_vec(), i)).collect();
+        let before: Vec<Finding> = changed.iter().map(|&i| matched.findings[i]).collect();
         changed.iter().for_each(|&i| matched.findings[i] = Finding::Passed);
-        matching.find(run, target, room, matched, Some(&numbers)).await
+        let found = matching.find(run, target, room, matched, Some(&numbers)).await;
+        if found.is_err() {
+            // None is passed over that was not looked for to the end: as they were they are found changed once more.
+            changed.iter().zip(before).for_each(|(&i, finding)| matched.findings[i] = finding);
+        }
+        found
     }
 }
 

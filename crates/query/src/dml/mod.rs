@@ -40,6 +40,7 @@ pub(crate) use insert::Insert;
 pub(crate) use locking::LockingQuery;
 pub(crate) use names::{column, new_table_name, qualified, table};
 pub(crate) use point::PointWrite;
+pub(crate) use room::Room;
 pub(crate) use sink::RowSink;
 pub(crate) use source::SourceQuery;
 pub(crate) use types::column_type;

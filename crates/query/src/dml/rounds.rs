@@ -163,8 +163,9 @@ impl<'a, T: Send + 'static> Rounds<'a, T> {
         let _alone = run.query.writers().alone(target.table.id()).await;
         let run = Run { narrowed: narrowed.as_ref(), ..*run };
         let mut matched = std::mem::take(&mut *lock(found));
-        selection.find_again(run, target, room, &mut matched, &changed).await?;
+        let again = selection.find_again(run, target, room, &mut matched, &changed).await;
         *lock(found) = matched;
+        again?;
         let statement = Statement::of(run);
         let (target, selection, found) = (Arc::clone(target), Arc::clone(selection), Arc::clone(found));
         let (room, write, threads) = (Arc::clone(room), Arc::clone(write), Handle::current());

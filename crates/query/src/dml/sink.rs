@@ -21,7 +21,7 @@ use oribi_engine::{Commit, EncodedRows, Import, Mark, Table, Transaction};
 use oribi_session::sql::SqlError;
 use oribi_types::batch::ColumnBuilder;
 use oribi_types::cells::Cells;
-use oribi_types::{ColumnSource, ErrorKind, Schema, Timestamp, Value, ValueRef};
+use oribi_types::{Column, ColumnSource, ErrorKind, Schema, Timestamp, Value, ValueRef};
 use std::sync::Arc;
 
 /// An insert of more bytes than this becomes an import.
@@ -186,7 +186,7 @@ impl RowSink {
                     let newest = newest.table_by_id(self.table.id()).cloned();
                     self.table =
                         newest.ok_or_else(|| oribi_types::Error::not_found("the table was dropped"))?;
-                    self.schema = self.table.schema();
+                    self.become_of(self.table.schema());
                     self.rows = rows.renewed(&self.schema);
                 }
                 Err(error) if block::is_locked(&error) && self.cannot_begin_anew => {
@@ -197,6 +197,16 @@ impl RowSink {
                 inserted => return inserted,
             }
         }
+    }
+
+    /// Batches that come later are for the same columns, wherever `schema` has them.
+    fn become_of(&mut self, schema: Arc<Schema>) {
+        let before = self.schema.columns().iter().zip(&self.places);
+        let before: Vec<_> = before.map(|(column, place)| (column.id, *place)).collect();
+        let place =
+            |column: &Column| before.iter().find(|(id, _)| *id == column.id).and_then(|(_, place)| *place);
+        self.places = schema.columns().iter().map(place).collect();
+        self.schema = schema;
     }
 
     /// Begins an import with the rows gathered.

@@ -2,7 +2,7 @@
 //! the function is called. Elsewhere these functions are refused, but for `nextval` as the value or the default of a column.
 
 use super::{find, parse_name};
-use crate::dml::{ParameterTypes, Run, Scope, SourceQuery, aside};
+use crate::dml::{ParameterTypes, Room, Run, Scope, SourceQuery, aside};
 use crate::error::{invalid, unsupported};
 use crate::syntax::fold;
 use arrow::array::{Array, ArrayRef, Int64Array, RecordBatch};
@@ -17,6 +17,9 @@ use oribi_engine::{Obligation, Table};
 use oribi_session::sql::{Outcome, SqlError};
 use oribi_types::ErrorKind;
 use std::sync::Arc;
+
+/// What an answer takes, while it is gathered and once it is.
+const ANSWER_BYTES: usize = 2 * size_of::<Option<i64>>() + size_of::<i64>();
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Action {
@@ -149,6 +152,7 @@ impl Calls {
     pub(crate) async fn execute(&self, run: Run<'_>) -> Result<Outcome, SqlError> {
         let mut rows = self.arguments.run(run).await?;
         let (mut answers, mut obligation) = (Vec::new(), Obligation::default());
+        let room = Room::new(run.query);
         while let Some(batch) = rows.next().await {
             let batch = batch?;
             let names = column(&batch, 0, &DataType::Utf8)?;
@@ -157,12 +161,18 @@ impl Calls {
                 let name = names.filter(|names| !names.is_null(row)).map(|names| names.value(row));
                 answers.push(self.answer(run, &batch, row, name, &mut obligation).await?);
             }
+            room.reserve(answers.len() * ANSWER_BYTES)?;
         }
         run.query.engine().settled(obligation).await?;
         let answers: ArrayRef = Arc::new(Int64Array::from(answers));
         let batch = RecordBatch::try_new(Arc::clone(&self.columns), vec![answers]);
         let batch = batch.map_err(|error| SqlError::from(oribi_types::Error::from(error)))?;
-        Ok(Outcome::Rows(Box::pin(stream::iter([Ok(batch)]))))
+        // They are counted until the client has taken them.
+        let counted = move |batch| {
+            let _room = &room;
+            Ok(batch)
+        };
+        Ok(Outcome::Rows(Box::pin(stream::iter([batch]).map(counted))))
     }
 
     async fn answer(
@@ -175,7 +185,9 @@ impl Calls {
     ) -> Result<Option<i64>, SqlError> {
         if self.action == Action::Last {
             let none = || invalid("55000", "lastval is not yet defined in this session");
-            return run.session.last_drawn().map(Some).ok_or_else(none);
+            let (number, told) = run.session.last_drawn().ok_or_else(none)?;
+            obligation.merge(told);
+            return Ok(Some(number));
         }
         // A function of null is null.
         let Some(name) = name else { return Ok(None) };
@@ -184,7 +196,10 @@ impl Calls {
             Action::Current => {
                 let message =
                     format!("currval of sequence \"{}\" is not yet defined in this session", table.name());
-                run.session.drawn(table.id()).map(Some).ok_or_else(|| invalid("55000", message))
+                let none = || invalid("55000", message);
+                let (number, told) = run.session.drawn(table.id()).ok_or_else(none)?;
+                obligation.merge(told);
+                Ok(Some(number))
             }
             Action::Next => {
                 let drawn = super::draw(run.query, run.session, table.id(), 1).await?;
@@ -207,7 +222,7 @@ impl Calls {
                     _ => Some(true),
                 };
                 let (Some(value), Some(is_called)) = (value, is_called) else { return Ok(None) };
-                let sequence = run.query.numbers().of(table.id());
+                let sequence = run.query.numbers().of(run.query.engine(), table.id());
                 let (engine, session) = (Arc::clone(run.query.engine()), Arc::clone(run.session));
                 let set = move || sequence.set(&engine, &session, value, is_called);
                 obligation.merge(aside(run.query.engine(), None, set).await??);

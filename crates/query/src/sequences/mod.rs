@@ -21,7 +21,9 @@ use datafusion::sql::sqlparser::ast::{self, DataType, Expr, ObjectName, Sequence
 use oribi_engine::{Catalog, CatalogChange, Engine, SEQUENCE, Table};
 use oribi_session::sql::{SqlError, SqlSession, TransactionStatus};
 use oribi_types::schema::ColumnSpec;
-use oribi_types::{ColumnType, Durability, ErrorKind, Partitioning, Schema, TableDefinition, TableOptions};
+use oribi_types::{
+    Column, ColumnType, Durability, ErrorKind, Partitioning, Schema, TableDefinition, TableOptions,
+};
 use std::sync::Arc;
 
 /// Which numbers a sequence gives.
@@ -250,18 +252,21 @@ pub(crate) async fn drop_all(run: Run<'_>, names: &[ObjectName], if_exists: bool
     }
     let catalog = run.session.catalog(run.query.engine());
     for sequence in &found {
-        if let Some(table) = used_by(&catalog, sequence.id()) {
-            let (name, table) = (sequence.name(), table.name());
-            let message = format!("cannot drop sequence {name} because other objects depend on it");
-            return Err(invalid("2BP01", message)
-                .with_hint(format!("a column of table {table} has its numbers from it")));
-        }
+        check_unused(&catalog, sequence, &format!("sequence {}", sequence.name()), |_, _| false)?;
     }
     for sequence in found {
         let (schema, name) = (sequence.schema_name().to_owned(), sequence.name().to_owned());
         change(run, CatalogChange::DropTable { schema, name }).await?;
+        forget(run, &sequence);
     }
     Ok(())
+}
+
+/// A sequence was dropped, unless a block does, which may undo it.
+pub(crate) fn forget(run: Run<'_>, sequence: &Table) {
+    if run.session.transaction() == TransactionStatus::Idle {
+        run.session.forget_drawn_of(sequence.id());
+    }
 }
 
 /// A name for the sequence of a column, as PostgreSQL makes it: `table_column_seq`, if that is free.
@@ -272,18 +277,27 @@ pub(crate) fn free_name(catalog: &Catalog, table: &TableDefinition, column: &str
     names.find(|name| !is_taken(name)).unwrap_or(name)
 }
 
-/// Has the sequences that go with tables begin anew, as `TRUNCATE … RESTART IDENTITY` does.
+/// The sequences that go with tables, which `TRUNCATE … RESTART IDENTITY` has begin anew.
 ///
 /// # Errors
 /// `Unsupported` in a block: it would not be undone with it.
-pub(crate) async fn restart_all(run: Run<'_>, tables: &[Arc<Table>]) -> Result<(), SqlError> {
+pub(crate) fn to_restart(run: Run<'_>, tables: &[Arc<Table>]) -> Result<Vec<Arc<Table>>, SqlError> {
     let catalog = run.session.catalog(run.query.engine());
-    for table in tables.iter().flat_map(|table| owned_by(&catalog, table, None)) {
-        if run.session.transaction() != TransactionStatus::Idle && !run.session.modes().implicit {
-            return Err(unsupported("RESTART IDENTITY in a block"));
-        }
+    let sequences: Vec<_> = tables.iter().flat_map(|table| owned_by(&catalog, table, None)).collect();
+    match sequences.is_empty() || run.session.transaction() == TransactionStatus::Idle {
+        true => Ok(sequences),
+        false => Err(unsupported("RESTART IDENTITY in a block")),
+    }
+}
+
+/// Has sequences begin anew.
+///
+/// # Errors
+/// `NotFound` for one that was dropped.
+pub(crate) async fn restart_all(run: Run<'_>, sequences: &[Arc<Table>]) -> Result<(), SqlError> {
+    for table in sequences {
         let start = Rules::read(table.sequence().unwrap_or_default())?.start;
-        let sequence = run.query.numbers().of(table.id());
+        let sequence = run.query.numbers().of(run.query.engine(), table.id());
         let (engine, session) = (Arc::clone(run.query.engine()), Arc::clone(run.session));
         let set = move || sequence.set(&engine, &session, start, false);
         let obligation = aside(run.query.engine(), None, set).await??;
@@ -292,13 +306,25 @@ pub(crate) async fn restart_all(run: Run<'_>, tables: &[Arc<Table>]) -> Result<(
     Ok(())
 }
 
-/// A table with a column that has its numbers from a sequence.
-fn used_by(catalog: &Catalog, sequence: u64) -> Option<&Arc<Table>> {
+/// Finds out whether a sequence may be dropped, together with `what` it goes with and the columns that `goes` says.
+///
+/// # Errors
+/// 2BP01 if a column that stays has its numbers from it.
+pub(crate) fn check_unused(
+    catalog: &Catalog,
+    sequence: &Table,
+    what: &str,
+    goes: impl Fn(&Table, &Column) -> bool,
+) -> Result<(), SqlError> {
     let uses = |table: &&Arc<Table>| {
-        let columns = table.schema_ref().columns();
-        columns.iter().any(|column| column.sequence().is_some_and(|of| of.id == sequence))
+        let mut columns = table.schema_ref().columns().iter().filter(|column| !goes(table, column));
+        columns.any(|column| column.sequence().is_some_and(|of| of.id == sequence.id()))
     };
-    catalog.all_tables().find(uses)
+    let Some(table) = catalog.all_tables().find(uses) else { return Ok(()) };
+    let message = format!("cannot drop {what} because other objects depend on it");
+    let (name, table) = (sequence.name(), table.name());
+    Err(invalid("2BP01", message)
+        .with_hint(format!("a column of table {table} has its numbers from sequence {name}")))
 }
 
 /// The sequences that go with a table, or with one of its columns.
@@ -368,7 +394,7 @@ pub(crate) async fn draw(
     id: u64,
     count: usize,
 ) -> Result<Drawn, SqlError> {
-    let sequence = query.numbers().of(id);
+    let sequence = query.numbers().of(query.engine(), id);
     match sequence.draw(query.engine(), session, count, false) {
         Err(error) if error.error.kind() == ErrorKind::WouldBlock => {
             let (engine, session) = (Arc::clone(query.engine()), Arc::clone(session));

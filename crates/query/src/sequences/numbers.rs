@@ -53,8 +53,12 @@ pub(crate) struct Drawn {
 }
 
 impl Numbers {
-    pub(crate) fn of(&self, id: u64) -> Arc<Sequence> {
+    pub(crate) fn of(&self, engine: &Engine, id: u64) -> Arc<Sequence> {
         let mut sequences = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if sequences.len() == sequences.capacity() && !sequences.contains_key(&id) {
+            // Before it grows: those that were dropped, or are some block's own, of which nothing is known here.
+            sequences.retain(|id, _| engine.latest(*id).is_some());
+        }
         let sequence = || Arc::new(Sequence { id, state: Mutex::default() });
         Arc::clone(sequences.entry(id).or_insert_with(sequence))
     }
@@ -68,7 +72,7 @@ impl Sequence {
             self.reserve(engine, &mut state, 1, false).ok()?;
         }
         let number = state.take();
-        session.note_drawn(self.id, number);
+        session.note_drawn(self.id, number, state.obligation);
         Some((number, state.obligation))
     }
 
@@ -98,7 +102,7 @@ impl Sequence {
             drawn.obligation = state.obligation;
         }
         if let Some(last) = drawn.numbers.last() {
-            session.note_drawn(self.id, *last);
+            session.note_drawn(self.id, *last, drawn.obligation);
         }
         Ok(drawn)
     }
@@ -137,7 +141,7 @@ impl Sequence {
         };
         *state = State { obligation, ..State::default() };
         if is_called {
-            session.note_drawn(self.id, value);
+            session.note_drawn(self.id, value, obligation);
         }
         Ok(obligation)
     }
@@ -174,7 +178,7 @@ impl Sequence {
         let decide = &mut |_: usize, current: Option<RowVersion<'_>>, row: &mut Vec<u8>| {
             block = block_behind(&rules, read_row(schema, &rules, current), wanted.max(BLOCK));
             let Some((first, count)) = block else { return Ok(Decision::Keep) };
-            encode_row(schema, first + (count as i64 - 1) * rules.increment, true, row);
+            encode_row(schema, nth(&rules, first, count as i64 - 1), true, row);
             Ok(Decision::Put)
         };
         let obligation = write(engine, &table, waits, decide)?;
@@ -199,12 +203,12 @@ fn draw_in_block(
         let decide = &mut |_: usize, current: Option<RowVersion<'_>>, row: &mut Vec<u8>| {
             block = block_behind(&rules, read_row(table.schema_ref(), &rules, current), wanted);
             let Some((first, count)) = block else { return Ok(Decision::Keep) };
-            encode_row(table.schema_ref(), first + (count as i64 - 1) * rules.increment, true, row);
+            encode_row(table.schema_ref(), nth(&rules, first, count as i64 - 1), true, row);
             Ok(Decision::Put)
         };
         write_in_block(engine, session, table, waits, decide)?;
         let (first, count) = block.ok_or_else(|| exhausted(table, &rules))?;
-        drawn.numbers.extend((0..count as i64).map(|n| first + n * rules.increment));
+        drawn.numbers.extend((0..count as i64).map(|n| nth(&rules, first, n)));
     }
     Ok(())
 }
@@ -240,6 +244,11 @@ fn block_behind(rules: &Rules, (last, is_called): (i64, bool), wanted: u64) -> O
     let bound = if increment > 0 { max } else { min };
     let behind = (i128::from(bound) - i128::from(first)) / i128::from(increment);
     Some((first, (behind as u128 + 1).min(u128::from(wanted)) as u64))
+}
+
+/// The `n`th number behind `first`. It is between the bounds, though what is computed on the way need not be.
+fn nth(rules: &Rules, first: i64, n: i64) -> i64 {
+    first.wrapping_add(n.wrapping_mul(rules.increment))
 }
 
 /// What was given out last, and whether it was.

@@ -283,3 +283,55 @@ fn copy_folder(from: &std::path::Path, to: &std::path::Path) {
         }
     }
 }
+
+/// The way to the last number of a block is longer than its numbers are large.
+#[tokio::test]
+async fn steps_may_be_as_large_as_numbers() {
+    let db = Db::new();
+    let (min, max) = (i64::MIN, i64::MAX);
+    db.run(&format!("create sequence s increment {max} minvalue {min} maxvalue {max} start {min}")).await;
+    for n in [min, -1, max - 1] {
+        assert_eq!(db.rows("select nextval('s')").await, [n.to_string()]);
+    }
+    assert_eq!(db.state("select nextval('s')").await, "2200H");
+    db.run("begin").await;
+    db.run(&format!("create sequence u increment {max} minvalue {min} maxvalue {max} start {min}")).await;
+    let drawn = "select nextval('u') from generate_series(1, 3) as g(g)";
+    assert_eq!(db.rows(drawn).await, [min.to_string(), "-1".to_owned(), (max - 1).to_string()]);
+    db.run("commit").await;
+}
+
+#[tokio::test]
+async fn a_sequence_stays_while_a_column_has_numbers_from_it() {
+    let db = Db::new();
+    db.run("create table t (id serial, n int)").await;
+    db.run("create table u (id bigint default nextval('t_id_seq'), n int)").await;
+    db.run("create schema z").await;
+    db.run("create table z.t (id serial, n int)").await;
+    db.run("create table v (id bigint default nextval('z.t_id_seq'), n int)").await;
+    for sql in
+        ["drop table t", "alter table t drop column id", "drop sequence t_id_seq", "drop schema z cascade"]
+    {
+        assert_eq!(db.state(sql).await, "2BP01", "{sql}");
+    }
+    assert_eq!(db.rows("insert into u (n) values (1) returning id").await, ["1"]);
+    assert_eq!(db.rows("insert into v (n) values (1) returning id").await, ["1"]);
+    db.run("drop table t, u").await;
+    db.run("drop table v").await;
+    db.run("drop schema z cascade").await;
+    assert_eq!(db.rows("select relname from pg_class where relkind = 'S'").await, [""; 0]);
+    assert_eq!(db.state("select lastval()").await, "55000");
+}
+
+#[tokio::test]
+async fn numbers_begin_anew_once_the_rows_are_gone() {
+    let db = Db::new();
+    db.run("create table t (id serial primary key, n int)").await;
+    db.run("insert into t (n) values (1), (2)").await;
+    db.run("begin").await;
+    db.error("truncate t restart identity").await;
+    db.run("rollback").await;
+    assert_eq!(db.rows("select id from t order by id").await, ["1", "2"]);
+    db.run("truncate t restart identity").await;
+    assert_eq!(db.rows("insert into t (n) values (1) returning id").await, ["1"]);
+}

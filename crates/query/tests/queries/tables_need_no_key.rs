@@ -232,6 +232,26 @@ async fn a_key_is_part_of_its_block() {
     assert_eq!(rows(&db).await, ["1|w", "2|y", "3|z"]);
 }
 
+/// Its statements see what was there when it began: rows that others have written since would not be in the new table.
+#[tokio::test]
+async fn a_block_of_one_snapshot_adds_no_key() {
+    let db = Db::new();
+    let other = db.client("other");
+    db.run("create table t (a int, b text)").await;
+    db.run("insert into t values (1, 'x')").await;
+    for level in ["repeatable read", "serializable"] {
+        db.run(&format!("begin isolation level {level}")).await;
+        db.rows("select a from t").await;
+        other.run("insert into t values (2, 'theirs')").await;
+        let error = db.error("alter table t add primary key (a)").await;
+        assert_eq!(error.error.kind(), oribi_types::ErrorKind::Unsupported, "{error}");
+        db.run("rollback").await;
+        other.run("delete from t where a = 2").await;
+    }
+    db.run("alter table t add primary key (a)").await;
+    assert_eq!(rows(&other).await, ["1|x"]);
+}
+
 /// Nobody waits for the block, and what they have written is not lost.
 #[tokio::test]
 async fn rows_that_others_write_meanwhile_are_not_lost() {

@@ -2,7 +2,7 @@
 
 use super::{AdvisoryHolder, AdvisoryLocks, Cursors, SqlError, TimeZone};
 use futures::future::BoxFuture;
-use oribi_engine::{Blocked, Catalog, Engine, Snapshot, Transaction};
+use oribi_engine::{Blocked, Catalog, Engine, Obligation, Snapshot, Transaction};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicI64, AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -100,7 +100,8 @@ pub struct SqlSession {
 /// The last number of each sequence, by the id of its table, and of which it was given one last.
 #[derive(Default)]
 struct DrawnNumbers {
-    numbers: BTreeMap<u64, i64>,
+    /// Each with what has to be settled before it is told.
+    numbers: BTreeMap<u64, (i64, Obligation)>,
     last: Option<u64>,
 }
 
@@ -481,22 +482,27 @@ impl SqlSession {
         lock(&self.advisory).as_ref().is_some_and(|holder| holder.has_any())
     }
 
-    /// It was given this number of the sequence whose table has this id.
-    pub fn note_drawn(&self, sequence: u64, number: i64) {
+    /// It was given this number of the sequence whose table has this id; what is to be settled before it is told comes with it.
+    pub fn note_drawn(&self, sequence: u64, number: i64, obligation: Obligation) {
         let mut drawn = lock(&self.drawn);
-        drawn.numbers.insert(sequence, number);
+        drawn.numbers.insert(sequence, (number, obligation));
         drawn.last = Some(sequence);
     }
 
     /// The last number of a sequence that it was given.
-    pub fn drawn(&self, sequence: u64) -> Option<i64> {
+    pub fn drawn(&self, sequence: u64) -> Option<(i64, Obligation)> {
         lock(&self.drawn).numbers.get(&sequence).copied()
     }
 
     /// The last number that it was given of any.
-    pub fn last_drawn(&self) -> Option<i64> {
+    pub fn last_drawn(&self) -> Option<(i64, Obligation)> {
         let drawn = lock(&self.drawn);
         drawn.last.and_then(|last| drawn.numbers.get(&last).copied())
+    }
+
+    /// Forgets what number it was given of a sequence that is gone.
+    pub fn forget_drawn_of(&self, sequence: u64) {
+        lock(&self.drawn).numbers.remove(&sequence);
     }
 
     /// Forgets what numbers it was given.
