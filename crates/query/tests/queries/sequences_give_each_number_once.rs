@@ -314,8 +314,8 @@ async fn a_sequence_stays_while_a_column_has_numbers_from_it() {
     {
         assert_eq!(db.state(sql).await, "2BP01", "{sql}");
     }
-    assert_eq!(db.rows("insert into u (n) values (1) returning id").await, ["1"]);
     assert_eq!(db.rows("insert into v (n) values (1) returning id").await, ["1"]);
+    assert_eq!(db.rows("insert into u (n) values (1) returning id").await, ["1"]);
     db.run("drop table t, u").await;
     db.run("drop table v").await;
     db.run("drop schema z cascade").await;
