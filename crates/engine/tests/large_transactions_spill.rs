@@ -222,7 +222,7 @@ fn whoever_ends_it_leaves_nothing() {
 #[test]
 fn a_table_that_others_change_meanwhile_is_a_conflict() {
     let keys: Vec<i64> = (0..50).collect();
-    type Change<'c> = &'c dyn Fn(&Engine, &Arc<Table>);
+    type Change<'c> = &'c dyn Fn(&Arc<Engine>, &Arc<Table>);
     let changes: [Change<'_>; 3] = [
         &|engine, table| engine.truncate(table).unwrap(),
         &|engine, _| engine.drop_table("public", "t").unwrap(),
