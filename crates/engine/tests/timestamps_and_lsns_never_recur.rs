@@ -64,7 +64,8 @@ fn row_ids_ascend_over_crashes_and_clocks_set_back() {
             let (engine, table) = open_t(&files, &clock);
             for _ in 0..rng.below(10) {
                 // At times of more rows than a second has timestamps.
-                let count = 1 + rng.below(if rng.below(4) == 0 { 1 << 34 } else { 1000 });
+                let count_max = if rng.below(4) == 0 { 1 << 34 } else { 1000 };
+                let count = 1 + rng.below(count_max);
                 let waits = rng.below(2) == 0;
                 match engine.row_ids(count, waits) {
                     Ok(first) => {
