@@ -99,14 +99,31 @@ def probe(name, ports, ready, stop, report):
     report.put((name, sorted(took), None))
 
 
+def machine(processor, ready, stop, report):
+    """What the machine itself makes everybody wait: sleeps on one processor, ahead of all else that runs there, and reports how much later than
+    asked it came back. Longer than some hundred microseconds are the kernel, which does not stop in between, and the host that takes the processor."""
+    os.sched_setaffinity(0, {processor})
+    run_at_once()
+    ready.wait()
+    late = []
+    while not stop.is_set():
+        started = time.perf_counter()
+        time.sleep(PAUSE)
+        late.append(time.perf_counter() - started - PAUSE)
+    report.put((f"processor {processor}", sorted(late), None))
+
+
 class Others:
     """One process for each probe, so that they do not wait for each other."""
 
     def __init__(self, server):
         context = multiprocessing.get_context("spawn")
-        self.ready, self.stop, self.report = context.Barrier(len(PROBES) + 1), context.Event(), context.Queue()
-        shared = (server.ports, self.ready, self.stop, self.report)
-        self.processes = [context.Process(target=probe, args=(name, *shared), daemon=True) for name in PROBES]
+        processors = sorted(os.sched_getaffinity(0))
+        self.ready, self.stop, self.report = context.Barrier(len(PROBES) + len(processors) + 1), context.Event(), context.Queue()
+        shared = (self.ready, self.stop, self.report)
+        probes = [(probe, (name, server.ports, *shared)) for name in PROBES]
+        probes += [(machine, (processor, *shared)) for processor in processors]
+        self.processes = [context.Process(target=target, args=args, daemon=True) for target, args in probes]
 
     def __enter__(self):
         for process in self.processes:
@@ -126,7 +143,7 @@ class Others:
             }  # fmt: skip
         for process in self.processes:
             process.join()
-        return told
+        return dict(sorted(told.items(), key=lambda each: each[0] not in PROBES))
 
 
 def couchbase(opcode, key, extras=b"", value=b""):
@@ -504,7 +521,7 @@ def print_run(kind, run):
     seconds = ", ".join(f"{phase['seconds']:.1f} s" for phase in run.values())
     print(f"\n{kind.__name__}: {kind.__doc__}; {seconds}")
     print(f"    {'most memory':<22}" + "".join(f"{phase['resident MiB']:8,.0f} MiB{'':<41}" for phase in run.values()).rstrip())
-    for name in PROBES:
+    for name in run["alone"]["others"]:
         answers = [
             answer.get("error")
             or f"p99 {answer['p99']:8.1f} {times_alone(run, phase, name):6.1f} times  max {answer['max']:8.1f}  of {answer['requests']:,}"

@@ -5,13 +5,10 @@ use crate::block;
 use crate::ddl::pseudo_column;
 use crate::dml::{Constant, ParameterTypes, Run};
 use crate::error::{invalid, unsupported};
-use crate::syntax::fold;
+use crate::only_call::OnlyCall;
 use arrow::array::{ArrayRef, BooleanArray, RecordBatch, StringArray};
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
-use datafusion::sql::sqlparser::ast::{
-    Expr, Function, FunctionArg, FunctionArgExpr, FunctionArguments, ObjectNamePart, SelectItem, SetExpr,
-    Statement,
-};
+use datafusion::sql::sqlparser::ast::{FunctionArg, FunctionArgExpr, Statement};
 use futures::stream;
 use oribi_session::sql::{AdvisoryKey, AdvisoryMode, Outcome, SqlError, TransactionStatus};
 use oribi_types::{ColumnType, Value};
@@ -20,7 +17,7 @@ use tokio::time::timeout;
 
 /// What is done with a lock.
 #[derive(Clone, Copy)]
-enum Action {
+pub(crate) enum Action {
     Lock(AdvisoryMode),
     TryLock(AdvisoryMode),
     Unlock { is_shared: bool },
@@ -67,45 +64,19 @@ impl Action {
     }
 }
 
-/// A query that is nothing but a call of one of the functions.
-pub(crate) struct Call<'s> {
-    action: Action,
-    name: String,
-    args: &'s [FunctionArg],
-    alias: Option<String>,
-}
-
 /// Whether a function is about advisory locks.
 pub(crate) fn is_function(name: &str) -> bool {
     Action::of(name).is_some()
 }
 
-/// `None` if the statement is another.
-pub(crate) fn call(statement: &Statement) -> Option<Call<'_>> {
-    let Statement::Query(query) = statement else { return None };
-    let SetExpr::Select(select) = query.body.as_ref() else { return None };
-    let [item] = select.projection.as_slice() else { return None };
-    let (expr, alias) = match item {
-        SelectItem::UnnamedExpr(expr) => (expr, None),
-        SelectItem::ExprWithAlias { expr, alias } => (expr, Some(fold(alias))),
-        _ => return None,
-    };
-    let Expr::Function(function) = expr else { return None };
-    let FunctionArguments::List(list) = &function.args else { return None };
-    let name = name_of(function)?;
-    let action = Action::of(&name)?;
+/// A query that is nothing but a call of one of the functions; `None` if the statement is another.
+pub(crate) fn call(statement: &Statement) -> Option<(Action, OnlyCall<'_>)> {
+    let call = OnlyCall::of(statement)?;
+    let action = Action::of(&call.name)?;
+    let (query, select) = (call.query, call.select);
     let is_whole = select.from.is_empty() && select.selection.is_none() && select.having.is_none();
     let is_plain = query.with.is_none() && query.limit_clause.is_none() && query.fetch.is_none();
-    (is_whole && is_plain).then_some(Call { action, name, args: &list.args, alias })
-}
-
-fn name_of(function: &Function) -> Option<String> {
-    let part = |part: &ObjectNamePart| part.as_ident().map(fold);
-    match function.name.0.as_slice() {
-        [name] => part(name),
-        [schema, name] if part(schema)? == "pg_catalog" => part(name),
-        _ => None,
-    }
+    (is_whole && is_plain).then_some((action, call))
 }
 
 /// What the numbers of a key are that has so many.
@@ -119,7 +90,8 @@ impl Advisory {
     /// # Errors
     /// 42883 for arguments that there are none of; `Unsupported` for those that are computed.
     pub(crate) fn plan(statement: &Statement, types: &mut ParameterTypes) -> Result<Option<Self>, SqlError> {
-        let Some(Call { action, name, args, alias }) = call(statement) else { return Ok(None) };
+        let Some((action, call)) = call(statement) else { return Ok(None) };
+        let (name, args) = (&call.name, call.args);
         let wanted = match action {
             Action::UnlockAll => args.is_empty(),
             _ => (1..=2).contains(&args.len()),
@@ -132,11 +104,11 @@ impl Advisory {
             let FunctionArg::Unnamed(FunctionArgExpr::Expr(expr)) = arg else {
                 return Err(unsupported("a named argument of an advisory lock"));
             };
-            let constant = Constant::compile(expr, &pseudo_column(&name, number), types)?;
+            let constant = Constant::compile(expr, &pseudo_column(name, number), types)?;
             constant.ok_or_else(|| unsupported(&format!("{name} of anything but a number or parameter")))
         };
         let key = args.iter().map(constant).collect::<Result<Vec<_>, _>>()?;
-        let field = Field::new(alias.unwrap_or(name), action.answers(), true);
+        let field = Field::new(call.column(), action.answers(), true);
         Ok(Some(Advisory { action, key, columns: Arc::new(Schema::new(vec![field])) }))
     }
 

@@ -34,6 +34,7 @@ mod long_rows;
 mod memory;
 mod number;
 mod one_type;
+mod only_call;
 mod options;
 mod order;
 mod partitions;

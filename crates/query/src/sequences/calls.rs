@@ -4,13 +4,12 @@
 use super::{find, parse_name};
 use crate::dml::{ParameterTypes, Room, Run, Scope, SourceQuery, aside};
 use crate::error::{invalid, unsupported};
-use crate::syntax::fold;
+use crate::only_call::OnlyCall;
 use arrow::array::{Array, ArrayRef, Int64Array, RecordBatch};
 use arrow::compute::cast;
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use datafusion::sql::sqlparser::ast::{
-    Expr, Function, FunctionArg, FunctionArgExpr, FunctionArguments, Ident, ObjectNamePart, SelectItem,
-    SetExpr, Statement, Value,
+    Expr, FunctionArg, FunctionArgExpr, Ident, SelectItem, SetExpr, Statement, Value,
 };
 use futures::{StreamExt, stream};
 use oribi_engine::{Obligation, Table};
@@ -55,38 +54,15 @@ pub(crate) fn is_function(name: &str) -> bool {
     Action::of(name).is_some()
 }
 
-pub(super) fn name_of(function: &Function) -> Option<String> {
-    let part = |part: &ObjectNamePart| part.as_ident().map(fold);
-    match function.name.0.as_slice() {
-        [name] => part(name),
-        [schema, name] if part(schema)? == "pg_catalog" => part(name),
-        _ => None,
-    }
-}
-
-/// What a query calls that selects nothing but one of the functions, by what name the column goes, and the arguments.
-fn called(statement: &Statement) -> Option<(Action, String, &[FunctionArg])> {
-    let Statement::Query(query) = statement else { return None };
-    let SetExpr::Select(select) = query.body.as_ref() else { return None };
-    let [item] = select.projection.as_slice() else { return None };
-    let (expr, alias) = match item {
-        SelectItem::UnnamedExpr(expr) => (expr, None),
-        SelectItem::ExprWithAlias { expr, alias } => (expr, Some(fold(alias))),
-        _ => return None,
-    };
-    let Expr::Function(function) = expr else { return None };
-    let name = name_of(function)?;
-    let action = Action::of(&name)?;
-    let args = match &function.args {
-        FunctionArguments::List(list) => list.args.as_slice(),
-        _ => &[],
-    };
-    Some((action, alias.unwrap_or(name), args))
+/// What a query calls that selects nothing but one of the functions.
+fn called(statement: &Statement) -> Option<(Action, OnlyCall<'_>)> {
+    let call = OnlyCall::of(statement)?;
+    Some((Action::of(&call.name)?, call))
 }
 
 /// The same with its arguments in place of the function, if it is such a query.
 pub(crate) fn call(statement: &Statement) -> Option<Statement> {
-    let (_, _, args) = called(statement)?;
+    let (_, OnlyCall { args, .. }) = called(statement)?;
     let item = |(i, arg): (usize, &FunctionArg)| {
         let FunctionArg::Unnamed(FunctionArgExpr::Expr(expr)) = arg else { return None };
         let text = |text: &str| Expr::value(Value::SingleQuotedString(text.to_owned()));
@@ -112,8 +88,8 @@ impl Calls {
         statement: &Statement,
         types: &mut ParameterTypes,
     ) -> Result<Option<Self>, SqlError> {
-        let Some((action, column, args)) = called(statement) else { return Ok(None) };
-        let count = args.len();
+        let Some((action, only)) = called(statement) else { return Ok(None) };
+        let count = only.args.len();
         let is_wanted = match action {
             Action::Next | Action::Current => count == 1,
             Action::Last => count == 0,
@@ -125,7 +101,7 @@ impl Calls {
         let arguments =
             call(statement).ok_or_else(|| unsupported("a named argument of a function of sequences"))?;
         let arguments = SourceQuery::plan(scope, arguments, types).await?;
-        let field = Field::new(column, DataType::Int64, true);
+        let field = Field::new(only.column(), DataType::Int64, true);
         let columns = Arc::new(Schema::new(vec![field]));
         Ok(Some(Calls { action, arguments, count, columns }))
     }

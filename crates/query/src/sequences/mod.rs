@@ -16,6 +16,7 @@ use crate::context::QueryEngine;
 use crate::ddl::change;
 use crate::dml::{Run, aside, qualified};
 use crate::error::{invalid, unsupported};
+use crate::only_call::function_name;
 use crate::syntax::fold;
 use datafusion::sql::sqlparser::ast::{self, DataType, Expr, ObjectName, SequenceOptions, UnaryOperator};
 use oribi_engine::{Catalog, CatalogChange, Engine, SEQUENCE, Table};
@@ -356,7 +357,7 @@ pub(crate) fn literal(expr: &Expr) -> Option<&str> {
         Expr::Nested(inner) => literal(inner),
         Expr::Cast { expr, data_type, .. } if is_regclass(data_type) => literal(expr),
         // As a cast is spelled once the statement was read.
-        Expr::Function(function) if calls::name_of(function).as_deref() == Some("regclass") => {
+        Expr::Function(function) if function_name(function).as_deref() == Some("regclass") => {
             match &function.args {
                 ast::FunctionArguments::List(list) => match list.args.as_slice() {
                     [ast::FunctionArg::Unnamed(ast::FunctionArgExpr::Expr(expr))] => literal(expr),

@@ -3,6 +3,7 @@
 
 use super::{Rules, literal};
 use crate::error::{invalid, unsupported};
+use crate::only_call::function_name;
 use crate::syntax::fold;
 use datafusion::sql::sqlparser::ast::{
     ColumnDef, ColumnOption, ColumnOptionDef, DataType, Expr, FunctionArg, FunctionArgExpr,
@@ -110,7 +111,7 @@ fn serial(data_type: &DataType) -> Option<DataType> {
 /// `Unsupported` for a name that is computed.
 pub(crate) fn taken_from(expr: &Expr) -> Result<Option<&str>, SqlError> {
     let Expr::Function(function) = expr else { return Ok(None) };
-    if super::calls::name_of(function).as_deref() != Some("nextval") {
+    if function_name(function).as_deref() != Some("nextval") {
         return Ok(None);
     }
     let computed =
