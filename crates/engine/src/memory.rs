@@ -164,7 +164,13 @@ impl MemoryBudget {
 
     /// Whether memtables fill half of what they may. Those that are stuck are left out of both, or the others would be
     /// flushed at every write.
+    #[inline]
     pub(crate) fn wants_flush(&self) -> bool {
+        // Most writes find less than half of the least that they may fill, whatever is stuck.
+        self.memtables() > self.limit / MEMTABLES_MIN_SHARE / 2 && self.is_half_full()
+    }
+
+    fn is_half_full(&self) -> bool {
         let stuck = self.stuck.load(Relaxed);
         self.memtables().saturating_sub(stuck) > self.memtables_max().saturating_sub(stuck) / 2
     }
@@ -174,8 +180,12 @@ impl MemoryBudget {
         self.memtables() > self.memtables_max() / 4 * 3
     }
 
+    #[inline]
     fn writers_must_wait(&self) -> bool {
-        self.memtables() > self.memtables_max() && !self.closed.load(Relaxed)
+        // As above.
+        self.memtables() > self.limit / MEMTABLES_MIN_SHARE
+            && self.memtables() > self.memtables_max()
+            && !self.closed.load(Relaxed)
     }
 
     /// Blocks while memtables hold more than they may.
@@ -183,19 +193,28 @@ impl MemoryBudget {
     /// # Errors
     /// `Unavailable` once the engine is closed, or if flushing fails: waiting may then take forever. `DiskFull` if that is why.
     /// `WouldBlock` unless it `waits`.
+    #[inline]
     pub(crate) fn wait_for_room(&self, waits: bool) -> Result<()> {
-        if self.writers_must_wait() {
-            let mut guard = self.room_lock.lock();
-            while self.writers_must_wait() {
-                if let Some(why) = &*self.stalled.lock() {
-                    return Err(why.clone().into_refusal().context("memory is full and cannot be flushed"));
-                }
-                if !waits {
-                    return Err(Error::new(ErrorKind::WouldBlock, "memory is full"));
-                }
-                self.room.wait(&mut guard);
-            }
+        if self.writers_must_wait() || self.closed.load(Relaxed) {
+            self.wait_while_full(waits)
+        } else {
+            Ok(())
         }
+    }
+
+    #[cold]
+    fn wait_while_full(&self, waits: bool) -> Result<()> {
+        let mut guard = self.room_lock.lock();
+        while self.writers_must_wait() {
+            if let Some(why) = &*self.stalled.lock() {
+                return Err(why.clone().into_refusal().context("memory is full and cannot be flushed"));
+            }
+            if !waits {
+                return Err(Error::new(ErrorKind::WouldBlock, "memory is full"));
+            }
+            self.room.wait(&mut guard);
+        }
+        drop(guard);
         if self.closed.load(Relaxed) {
             return Err(Error::unavailable("the engine is closed"));
         }

@@ -85,7 +85,8 @@ impl FlightDoor {
 async fn accept(mut reception: Reception, shared: Arc<Shared>, shutdown: watch::Receiver<bool>) {
     let places = Arc::new(Semaphore::new(shared.limits.connections_max));
     let mut connections = Tasks::of("flight");
-    while let Some(socket) = connections.beside(reception.next(|socket, _| Ok(socket))).await {
+    while let Some(socket) = connections.beside(reception.next(|socket, _| TcpStream::from_std(socket))).await
+    {
         metrics::counter!("oribi_flight_connections_total").increment(1);
         let place = places.clone().try_acquire_owned().ok();
         if place.is_some() || connections.count() < shared.limits.connections_max + REFUSED_MAX {

@@ -26,8 +26,9 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
 /// Clients that have their turns before those answers leave that wait for the log.
 const EVENTS_MAX: usize = 128;
-/// Clients that come in, and that have their first turns, between two rounds, in which those that were heard have theirs.
-const WELCOMES_MAX: usize = 16;
+/// For so long clients come in, and have their first turns, between two rounds, in which those that were heard have theirs. Of a crowd
+/// that comes in one moment each takes some 100 µs, of a processor that its other threads want too.
+const NEWCOMERS_TIME: Duration = Duration::from_micros(250);
 /// At shutdown, clients that always have more to ask are heard so often.
 const LAST_ROUNDS_MAX: usize = 64;
 /// The token of the mail; clients have the numbers of their seats.
@@ -113,13 +114,12 @@ impl<S: Service> EventLoop<S> {
                     Token(seat) => self.turn_of(seat, event.is_read_closed()),
                 }
             }
-            self.hear_some();
+            self.serve_some_newcomers();
             self.settle();
             self.count();
             if has_mail {
                 self.read_mail();
             }
-            self.welcome_some();
             self.send_off_silent();
             self.keep_balance();
             if self.shuts {
@@ -156,15 +156,30 @@ impl<S: Service> EventLoop<S> {
         self.seats.get(seat).is_some_and(|seat| seat.is_unheard)
     }
 
-    /// Gives some their first turns: where a crowd asks in the same moment, the others would wait for all of it.
-    fn hear_some(&mut self) {
-        for _ in 0..WELCOMES_MAX {
-            let Some((seat, is_closed)) = self.unheard.pop_front() else { return };
-            if let Some(seat) = self.seats.get_mut(seat) {
-                seat.is_unheard = false;
-            }
-            self.turn_of(seat, is_closed);
+    /// Lets some in who have connected, and gives some their first turns: where a crowd comes in the same moment, the others would wait for
+    /// all of it.
+    fn serve_some_newcomers(&mut self) {
+        if !self.has_newcomers() {
+            return;
         }
+        let begun = Instant::now();
+        while begun.elapsed() < NEWCOMERS_TIME {
+            if let Some((seat, is_closed)) = self.unheard.pop_front() {
+                self.hear(seat, is_closed);
+            } else if let Some(arrival) = self.arrivals.pop_front() {
+                self.welcome(arrival);
+            } else {
+                return;
+            }
+        }
+    }
+
+    /// Gives a client its first turn.
+    fn hear(&mut self, seat: usize, is_closed: bool) {
+        if let Some(seat) = self.seats.get_mut(seat) {
+            seat.is_unheard = false;
+        }
+        self.turn_of(seat, is_closed);
     }
 
     /// Serves a client that has sent something, or, if `is_closed`, has sent its last.
@@ -269,15 +284,11 @@ impl<S: Service> EventLoop<S> {
         }
     }
 
-    /// Lets some in who have connected: of a crowd not all, or those that are there would wait for all of it.
-    fn welcome_some(&mut self) {
-        for _ in 0..WELCOMES_MAX {
-            let Some(arrival) = self.arrivals.pop_front() else { return };
-            let welcome = || Guest::welcome(&*self.service, arrival);
-            // If it panics that is the end of who came.
-            if let Ok(guest) = catch_unwind(AssertUnwindSafe(welcome)) {
-                self.seat(guest, true);
-            }
+    fn welcome(&mut self, arrival: Arrival) {
+        let welcome = || Guest::welcome(&*self.service, arrival);
+        // If it panics that is the end of who came.
+        if let Ok(guest) = catch_unwind(AssertUnwindSafe(welcome)) {
+            self.seat(guest, true);
         }
     }
 

@@ -55,7 +55,7 @@ impl Listener {
     /// Takes clients in until the door shuts.
     pub async fn serve(self, mut reception: Reception) {
         // Its thread waits for it from now on.
-        while let Some((socket, peer)) = reception.next(|socket, peer| Ok((socket.into_std()?, peer))).await {
+        while let Some((socket, peer)) = reception.next(|socket, peer| Ok((socket, peer))).await {
             self.admit(socket, peer);
         }
     }

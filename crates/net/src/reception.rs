@@ -3,9 +3,10 @@
 use crate::holds;
 use oribi_types::Result;
 use std::io;
-use std::net::SocketAddr;
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::time::Duration;
-use tokio::net::{TcpListener, TcpStream};
+use tokio::io::Interest;
+use tokio::io::unix::AsyncFd;
 use tokio::sync::watch;
 
 /// How long to wait when the system has no descriptor for another connection: they come back as connections end.
@@ -13,7 +14,8 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
 pub struct Reception {
     door: &'static str,
-    listener: TcpListener,
+    /// Not Tokio's: that would wait for each socket, wherever it is served.
+    listener: AsyncFd<TcpListener>,
     shutdown: watch::Receiver<bool>,
 }
 
@@ -23,30 +25,32 @@ impl Reception {
     ///
     /// # Errors
     /// Those of the system.
-    pub fn new(
-        door: &'static str,
-        socket: std::net::TcpListener,
-        shutdown: watch::Receiver<bool>,
-    ) -> Result<Self> {
+    pub fn new(door: &'static str, socket: TcpListener, shutdown: watch::Receiver<bool>) -> Result<Self> {
         socket.set_nonblocking(true)?;
-        Ok(Reception { door, listener: TcpListener::from_std(socket)?, shutdown })
+        let listener = AsyncFd::register_with_interest(socket, Interest::READABLE)?;
+        Ok(Reception { door, listener, shutdown })
     }
 
     /// # Errors
     /// Those of the system.
     pub fn local_addr(&self) -> Result<SocketAddr> {
-        Ok(self.listener.local_addr()?)
+        Ok(self.listener.get_ref().local_addr()?)
     }
 
-    /// Whoever comes next, as `take` makes a client of it; `None` once the door shuts. Nobody is lost if this is dropped.
+    /// Whoever comes next, as `take` makes a client of it: its socket does not block. `None` once the door shuts. Nobody is lost if this is
+    /// dropped.
     pub async fn next<T>(&mut self, take: impl Fn(TcpStream, SocketAddr) -> io::Result<T>) -> Option<T> {
         loop {
             let accepted = tokio::select! {
                 biased;
                 () = holds(&mut self.shutdown) => return None,
-                accepted = self.listener.accept() => accepted,
+                accepted = self.listener.async_io(Interest::READABLE, TcpListener::accept) => accepted,
             };
-            match accepted.and_then(|(socket, peer)| take(socket, peer)) {
+            let taken = accepted.and_then(|(socket, peer)| {
+                socket.set_nonblocking(true)?;
+                take(socket, peer)
+            });
+            match taken {
                 Ok(client) => return Some(client),
                 Err(error) => {
                     tracing::warn!(%error, door = self.door, "cannot accept");

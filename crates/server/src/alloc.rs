@@ -47,6 +47,21 @@ pub fn stop() -> Allocated {
     })
 }
 
+/// `mi_option_purge_delay`, in milliseconds, which the bindings do not name.
+const PURGE_DELAY: libmimalloc_sys::mi_option_t = 15;
+
+/// From now on what is free goes back to the system when [`give_back`] says so, or after ten minutes.
+pub fn keep_what_is_free() {
+    // SAFETY: options may be set at any time.
+    unsafe { libmimalloc_sys::mi_option_set(PURGE_DELAY, 600_000) }
+}
+
+/// Gives back to the system what is free, in whole pages, of all threads.
+pub fn give_back() {
+    // SAFETY: it may be called by any thread, and touches no memory that somebody has.
+    unsafe { libmimalloc_sys::mi_collect(true) }
+}
+
 fn note(bytes: usize) {
     if COUNTING.load(Relaxed) {
         thread_local! { static MARK: u8 = const { 0 } }
@@ -85,6 +100,12 @@ unsafe impl GlobalAlloc for CountingAllocator {
 
 #[cfg(test)]
 mod tests {
+    #[test]
+    fn the_option_is_how_long_what_is_free_is_kept() {
+        // SAFETY: options may be read at any time.
+        assert_eq!(unsafe { libmimalloc_sys::mi_option_get(super::PURGE_DELAY) }, 1000);
+    }
+
     #[test]
     fn allocations_are_counted_only_between_start_and_stop() {
         super::start();

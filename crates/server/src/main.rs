@@ -16,6 +16,7 @@ mod serve;
 mod sql;
 mod stdout;
 mod tpch;
+mod trim;
 
 use clap::{Parser, Subcommand};
 use config::{Flags, Layers};

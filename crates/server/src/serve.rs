@@ -2,7 +2,7 @@
 
 use crate::config::{Config, Layers};
 use crate::sql::connection::{connect, describe};
-use crate::{database, logging, runtime};
+use crate::{database, logging, runtime, trim};
 use metrics::{counter, gauge};
 use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
 use oribi_doors::couchbase::cluster::ClusterMap;
@@ -41,6 +41,7 @@ pub fn run(layers: &Layers) -> Result<()> {
     let metrics = PrometheusBuilder::new()
         .install_recorder()
         .map_err(|e| Error::internal(format!("metrics recorder: {e}")))?;
+    trim::begin(config.memory_bytes)?;
     let runtime = runtime()?;
     runtime.block_on(serve(&config, metrics))
 }

@@ -12,6 +12,7 @@ use axum::extract::State;
 use axum::http::{Request, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
+use futures::FutureExt;
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::{Service, service_fn};
@@ -22,6 +23,7 @@ use oribi_engine::Trouble;
 use oribi_net::{Door, Reception, Tasks, holds};
 use oribi_types::Result;
 use page::Page;
+use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::io::Write;
 use std::net::SocketAddr;
@@ -132,18 +134,45 @@ impl HttpDoor {
     }
 }
 
+/// Of a crowd that comes in one moment, so many are begun with before it is looked who has come since.
+const BEGUN_AT_ONCE: usize = 4;
+
+/// Lets clients in, who has come last first: a probe that is one of a crowd is answered before most of it.
 async fn accept(mut reception: Reception, shared: Arc<Shared>, shutdown: watch::Receiver<bool>) {
     let mut connections = Tasks::of("http");
-    while let Some(socket) = connections.beside(reception.next(|socket, _| Socket::new(socket))).await {
-        match shared.visitors.enter() {
-            Some((visitor, gives_way)) => {
-                connections.spawn(serve(socket, visitor, gives_way, shared.clone(), shutdown.clone()));
+    let mut crowd = VecDeque::new();
+    while let Some(socket) = connections.beside(reception.next(|socket, _| Ok(socket))).await {
+        crowd.push_back(socket);
+        while !crowd.is_empty() {
+            while let Some(Some(socket)) = reception.next(|socket, _| Ok(socket)).now_or_never() {
+                crowd.push_back(socket);
             }
-            None => socket.end(TOO_MANY),
+            while crowd.len() > shared.limits.connections_max {
+                crowd.pop_front().into_iter().for_each(|longest| end(longest, TOO_MANY));
+            }
+            for socket in (0..BEGUN_AT_ONCE).map_while(|_| crowd.pop_back()) {
+                begin(socket, &shared, &shutdown, &mut connections);
+            }
+            connections.beside(tokio::task::yield_now()).await;
         }
     }
     drop(reception);
     connections.finish(shared.limits.shutdown_grace).await;
+}
+
+fn begin(
+    socket: std::net::TcpStream,
+    shared: &Arc<Shared>,
+    shutdown: &watch::Receiver<bool>,
+    connections: &mut Tasks,
+) {
+    match (shared.visitors.enter(), Socket::new(socket)) {
+        (_, Err(error)) => tracing::debug!(%error, "an http client cannot be served"),
+        (Some((visitor, gives_way)), Ok(socket)) => {
+            connections.spawn(serve(socket, visitor, gives_way, shared.clone(), shutdown.clone()));
+        }
+        (None, Ok(socket)) => end(socket.last_words, TOO_MANY),
+    }
 }
 
 /// A client's socket, and a handle for what it is told if its request is not waited for.
@@ -158,14 +187,9 @@ const TOO_MANY: LastWords = ("503 Service Unavailable", "too many connections: t
 const TOO_SLOW: LastWords = ("408 Request Timeout", "the request took too long to come");
 
 impl Socket {
-    fn new(stream: TcpStream) -> std::io::Result<Self> {
-        let stream = stream.into_std()?;
+    fn new(stream: std::net::TcpStream) -> std::io::Result<Self> {
         let last_words = stream.try_clone()?;
         Ok(Socket { stream: TcpStream::from_std(stream)?, last_words })
-    }
-
-    fn end(self, words: LastWords) {
-        end(self.last_words, words);
     }
 }
 
