@@ -1,6 +1,6 @@
 //! The installer: the one path by which a tablet's files and marks change.
 //!
-//! Order: new files and marks files, their folder, the log through the highest LSN in them, one manifest record, the
+//! Order: new files; marks files and their folder, at once; the log through the highest LSN in them, one manifest record, the
 //! state in memory. Whoever calls holds the tablet's installer lock from reading the state that it changes.
 
 use crate::catalog::Table;
@@ -122,7 +122,14 @@ impl Engine {
             history_from: horizon,
             ..Install::default()
         };
-        let mut files: Vec<Arc<LiveFile>> = Vec::new();
+        let (mut files, mut unsynced) = (Vec::<Arc<LiveFile>>::new(), Vec::new());
+        let mut store = |file: LiveFile| -> Result<LiveFile> {
+            let number = self.manifest.next_id();
+            marks_paths.push(marks_path(&tablet.dir, file.id(), number));
+            let (record, written) = file.deletions.store(&self.env, &tablet.dir, file.id(), number)?;
+            unsynced.push(written);
+            Ok(LiveFile { marks: Some(record), ..file })
+        };
         for file in &state.files.files {
             if install.removed.contains(&file.id()) {
                 continue;
@@ -132,7 +139,7 @@ impl Engine {
                 Some(marks) => {
                     let deletions = file.deletions.with(marks.iter().copied(), horizon);
                     let file = LiveFile { deletions: Arc::new(deletions), ..(**file).clone() };
-                    files.push(Arc::new(self.store_marks(tablet, file, marks_paths)?));
+                    files.push(Arc::new(store(file)?));
                 }
             }
         }
@@ -143,7 +150,7 @@ impl Engine {
             let deletions = Arc::new(Deletions::default().with(marks, horizon));
             let file = LiveFile { sstable, deletions, marks: None, visible_from: change.visible_from };
             let marked = file.deletions.len() > 0;
-            files.push(Arc::new(if marked { self.store_marks(tablet, file, marks_paths)? } else { file }));
+            files.push(Arc::new(if marked { store(file)? } else { file }));
         }
         install.marks = files
             .iter()
@@ -152,16 +159,9 @@ impl Engine {
             })
             .filter_map(|file| file.marks.clone())
             .collect();
-        self.env.files.sync_dir(&tablet.dir)?;
+        self.env.files.sync_all(&unsynced, Some(&tablet.dir))?;
         let flushed_lsn = install.flushed_lsn;
         Ok(PreparedChange { install, files: FileSet { files, flushed_lsn } })
-    }
-
-    fn store_marks(&self, tablet: &Tablet, file: LiveFile, paths: &mut Vec<PathBuf>) -> Result<LiveFile> {
-        let number = self.manifest.next_id();
-        paths.push(marks_path(&tablet.dir, file.id(), number));
-        let record = file.deletions.store(&self.env, &tablet.dir, file.id(), number)?;
-        Ok(LiveFile { marks: Some(record), ..file })
     }
 
     /// Makes a prepared change count: on disk, then for readers. `publish` makes the new state from the current one

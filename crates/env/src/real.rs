@@ -48,6 +48,30 @@ impl Files for RealFiles {
         fs::File::open(dir)?.sync_all()
     }
 
+    fn sync_all(&self, files: &[Arc<dyn File>], dir: Option<&Path>) -> Result<()> {
+        std::thread::scope(|scope| {
+            let spawn = |file| std::thread::Builder::new().spawn_scoped(scope, move || File::sync(file));
+            let (mut syncing, mut own) = (Vec::new(), files);
+            // One of them is the caller's, and those for which there is no thread.
+            while let [file, rest @ ..] = own
+                && (dir.is_some() || !rest.is_empty())
+                && let Ok(thread) = spawn(&**file)
+            {
+                syncing.push(thread);
+                own = rest;
+            }
+            let mut synced = own.iter().try_for_each(|file| file.sync());
+            if let Some(dir) = dir {
+                synced = synced.and(self.sync_dir(dir));
+            }
+            for thread in syncing {
+                let of_file = thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+                synced = synced.and(of_file);
+            }
+            synced
+        })
+    }
+
     fn lock(&self, path: &Path, text: &str) -> Result<Box<dyn Any + Send + Sync>> {
         let file = fs::OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path)?;
         let locked = rustix::fs::flock(&file, rustix::fs::FlockOperation::NonBlockingLockExclusive);

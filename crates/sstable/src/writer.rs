@@ -11,7 +11,7 @@ use crate::{Paths, bloom, parquet_error};
 use arrow::array::{AsArray, RecordBatch};
 use arrow::datatypes::{SchemaRef, UInt64Type};
 use bytes::Bytes;
-use oribi_env::{Env, File, Files, write_file};
+use oribi_env::{Env, File, Files, create_file};
 use oribi_types::batch::{BatchBuilder, EncodedKeys, EncodedRow};
 use oribi_types::schema::TS_COLUMN;
 use oribi_types::{Error, Result, Schema, Timestamp};
@@ -191,8 +191,8 @@ impl SstableWriter {
         self.index.separators = Separators { ends: keys.separator_ends, bytes: Bytes::from(keys.separators) };
         self.index.filters = Bytes::from(keys.filters);
         let (index, index_checksum) = self.index.encode();
-        write_file(self.files.as_ref(), &self.paths.index_tmp, &index)?;
-        self.parquet.inner().file.sync()?;
+        let index_file = create_file(self.files.as_ref(), &self.paths.index_tmp, &index)?;
+        self.files.sync_all(&[self.parquet.inner().file.clone(), index_file], None)?;
         self.finished = true;
         Ok(SstableMeta {
             id: self.id,
