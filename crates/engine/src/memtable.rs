@@ -175,11 +175,22 @@ impl Memtable {
     }
 
     /// Notes, before it is published, that of this key more has come than one version with a row.
+    #[inline]
     fn cover(&self, hash: u64, placed: &Placed) {
-        if placed.before == self.id || placed.is_deleted {
+        if placed.before == self.id {
+            self.covered.add(hash);
+        } else if placed.before != Lineage::CLEAN || placed.is_deleted {
+            self.cover_first(hash, placed);
+        }
+    }
+
+    /// As [`cover`](Self::cover), by the first version in this memtable.
+    #[cold]
+    fn cover_first(&self, hash: u64, placed: &Placed) {
+        if placed.is_deleted {
             self.covered.add(hash);
         }
-        if placed.before != self.id && placed.before != Lineage::CLEAN && self.listing.key_len().is_some() {
+        if self.listing.key_len().is_some() {
             // One that is in a file by now has no scans.
             let before = self.older.iter().filter_map(Weak::upgrade).find(|m| m.id == placed.before);
             before.inspect(|memtable| memtable.covered.add(hash));

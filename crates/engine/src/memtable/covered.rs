@@ -27,11 +27,16 @@ struct Bits<const WORDS: usize>(Box<[AtomicU64]>);
 
 impl Covered {
     /// Before the version that covers another is published, or the one without a row: whoever sees it is told of it.
+    #[inline]
     pub fn add(&self, hash: u64) {
-        let few = self.few.get_or_init(Bits::new);
-        if few.has(hash) {
-            return;
+        // As a rule it is there: rows that are written more than once are written often.
+        if !self.few.get().is_some_and(|few| few.has(hash)) {
+            self.add_other(hash);
         }
+    }
+
+    fn add_other(&self, hash: u64) {
+        let few = self.few.get_or_init(Bits::new);
         if self.few_len.load(Relaxed) < FEW_MAX {
             few.set(hash);
             self.few_len.fetch_add(1, Relaxed);
