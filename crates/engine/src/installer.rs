@@ -1,14 +1,14 @@
 //! The installer: the one path by which a tablet's files and marks change.
 //!
-//! Order: new files; marks files and their folder, at once; the log through the highest LSN in them, one manifest record, the
-//! state in memory. Whoever calls holds the tablet's installer lock from reading the state that it changes.
+//! Order: new files; marks files, the folder, and what was not synced of new files, at once; the log through the highest LSN in
+//! them, one manifest record, the state in memory. Whoever calls holds the tablet's installer lock from reading the state that it changes.
 
 use crate::catalog::Table;
 use crate::deletions::{Deletions, MarksRecord, marks_path, parse_marks_name};
 use crate::engine::Engine;
 use crate::manifest::{Edit, FileRecord, Install, ManifestState};
 use crate::tablet::{FileSet, LiveFile, Tablet, TabletState};
-use oribi_env::Env;
+use oribi_env::{Env, File};
 use oribi_sstable::{Sstable, SstableId, SstableMeta};
 use oribi_types::{Result, Schema, Timestamp};
 use oribi_wal::Lsn;
@@ -21,6 +21,8 @@ use std::sync::Arc;
 pub(crate) struct FileChange {
     /// Finished and not yet published SSTables, with the marks that they start with.
     pub added: Vec<(SstableMeta, Vec<(u32, Timestamp)>)>,
+    /// What was not synced of them.
+    pub unsynced: Vec<Arc<dyn File>>,
     pub removed: Vec<SstableId>,
     /// Further marks on files that stay.
     pub marks: HashMap<SstableId, Vec<(u32, Timestamp)>>,
@@ -122,7 +124,7 @@ impl Engine {
             history_from: horizon,
             ..Install::default()
         };
-        let (mut files, mut unsynced) = (Vec::<Arc<LiveFile>>::new(), Vec::new());
+        let (mut files, mut unsynced) = (Vec::<Arc<LiveFile>>::new(), change.unsynced);
         let mut store = |file: LiveFile| -> Result<LiveFile> {
             let number = self.manifest.next_id();
             marks_paths.push(marks_path(&tablet.dir, file.id(), number));
