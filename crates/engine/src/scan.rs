@@ -7,7 +7,7 @@ use crate::catalog::Table;
 use crate::engine::{Engine, Obligation};
 use crate::expiry::expired_rows;
 use crate::hidden::Hidden;
-use crate::index::{Location, Older, Version, VersionRef, version_at};
+use crate::index::{Location, Older, VersionRef};
 use crate::reading::Reading;
 use crate::tablet::{FileSet, LiveFile};
 use crate::timeline::Snapshot;
@@ -320,17 +320,14 @@ impl Engine {
     }
 
     fn replaced(&self, reading: &Reading, snapshot: &Snapshot) -> Replaced {
-        let (first_unflushed, files) = (reading.state.first_unflushed(), &reading.state.files);
-        let mut replaced = Replaced { known: vec![Vec::new(); files.files.len()], open: Vec::new() };
+        let files = (&*reading.state.files, reading.state.first_unflushed());
+        let mut replaced = Replaced { known: vec![Vec::new(); files.0.files.len()], open: Vec::new() };
+        let Replaced { known, open } = &mut replaced;
         for memtable in reading.state.memtables() {
-            self.index.visit(reading.generation(), memtable.replacing(), |_, newest| {
-                let seen = version_at(newest, snapshot.ts());
-                let Some(version) = seen.filter(|v| v.meta.memtable() >= first_unflushed) else { return };
-                let oldest = oldest_unflushed(version, first_unflushed);
-                // A key that is listed by several memtables is taken with the one that has its oldest version.
-                if oldest.meta.memtable() == memtable.id {
-                    replaced.add(files, version, oldest);
-                }
+            let found = memtable.replaced(&self.budget);
+            found.find((memtable, &self.index), files, snapshot.ts(), known, |newest, oldest| {
+                let older = oldest.meta.lineage.older();
+                open.push(Replacing { version: newest.hold(), older, oldest_ts: oldest.meta.ts });
             });
         }
         replaced
@@ -372,33 +369,6 @@ impl Engine {
                 let key = self.index.key(reading.generation(), r.version.key());
                 self.index.resolve(key, r.oldest_ts, r.older, found);
             }
-        }
-    }
-}
-
-/// The last of the unflushed versions from `version` down.
-fn oldest_unflushed(version: &Version, first_unflushed: u64) -> &Version {
-    let mut oldest = version;
-    while let Some(below) = oldest.previous()
-        && below.meta.memtable() >= first_unflushed
-    {
-        oldest = below;
-    }
-    oldest
-}
-
-impl Replaced {
-    /// What a version that a snapshot sees may replace, with the unflushed versions below it, of which `oldest` is the last.
-    fn add(&mut self, files: &FileSet, version: &Version, oldest: &Version) {
-        let older = oldest.meta.lineage.older();
-        let known = match older {
-            Older::Nothing => return,
-            Older::At(location) => files.position(location.file).map(|file| (file, location.row)),
-            Older::Unresolved { .. } => None,
-        };
-        match known {
-            Some((file, row)) => self.known[file].push(row),
-            None => self.open.push(Replacing { version: version.hold(), older, oldest_ts: oldest.meta.ts }),
         }
     }
 }
