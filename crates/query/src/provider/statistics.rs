@@ -18,7 +18,7 @@ use oribi_types::schema::TS_COLUMN;
 use oribi_types::{Column, Error, Timestamp};
 use parquet::arrow::parquet_to_arrow_schema;
 use parquet::file::metadata::ParquetMetaData;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
@@ -149,7 +149,7 @@ impl Known<'_> {
     fn statistics(&self, columns: &SchemaRef) -> Statistics {
         let mut statistics = unknown(columns, self.memory.rows, self.memory.bytes);
         for (column, bounds) in &self.bounds {
-            statistics.column_statistics[*column] = bounds.statistics();
+            statistics.column_statistics[*column] = bounds.statistics(self.memory.rows as usize);
         }
         statistics
     }
@@ -255,72 +255,74 @@ impl OribiTable {
         let (table, is_quiet) = (&self.table, outline.is_quiet);
         let look_up = |memory| cache.of_memory(table, (memory, is_quiet), snapshot, &wanted);
         let mut known: Vec<Known<'_>> = outline.memory.iter().map(look_up).collect();
-        let Some(looks) = self.looks(view, &known)? else {
+        let Some(looked) = self.look(view, self.looks(&known)?).await? else {
             known.iter().for_each(|known| cache.begin_anew(table, (known, is_quiet), snapshot));
             return Ok(None);
         };
-        let looked_at: Vec<usize> = looks.iter().map(|look| look.known).collect();
-        for (of, found) in looked_at.iter().zip(self.look(view, looks).await?) {
-            known[*of].bounds.extend(found);
+        let looked_at: BTreeSet<usize> = looked.iter().map(|(of, _)| *of).collect();
+        for (of, found) in looked {
+            known[of].bounds.extend(found);
         }
-        for known in known.iter().enumerate().filter(|(i, _)| looked_at.contains(i)).map(|(_, known)| known) {
-            cache.keep(table, (known, is_quiet), snapshot);
+        for of in looked_at {
+            cache.keep(table, (&known[of], is_quiet), snapshot);
         }
         Ok(Some(known))
     }
 
-    /// The rows in memory that are to be looked at; `None` if those that changed are too many.
-    fn looks(&self, view: &Arc<StatementView>, known: &[Known<'_>]) -> Result<Option<Vec<Look>>> {
+    /// What is to be looked at of rows in memory.
+    fn looks(&self, known: &[Known<'_>]) -> Result<Looks> {
         let fields = self.columns.schema.arrow().fields();
-        let external = |e: Error| DataFusionError::External(Box::new(e));
-        let (mut looks, mut rows, mut bytes) = (Vec::new(), 0, 0);
+        let mut looks = Looks::default();
         for (i, of) in known.iter().enumerate() {
-            let mut add = |columns: Columns, since: Option<&MemoryState>| -> oribi_types::Result<u64> {
-                let numbers: Vec<usize> = columns.iter().map(|(column, _)| *column).collect();
-                let (table, tablet) = (&self.table, of.memory.tablet);
-                let memory = view.engine.memory_columns(table, tablet, &numbers, view.snapshot(), since)?;
-                let left = memory.keys_left() as u64;
-                looks.push(Look { known: i, memory, columns });
-                Ok(left)
+            let (tablet, rows, bytes) = (of.memory.tablet, of.memory.rows, of.memory.bytes);
+            let mut add = |columns: Columns, since: Option<MemoryState>| {
+                looks.looks.push(Look { known: i, tablet, rows, bytes, since, columns });
             };
-            let mut changed = 0;
-            if !of.is_unchanged {
-                changed = match &of.found {
-                    Some(found) => {
-                        add(of.bounds.clone().into_iter().collect(), Some(found)).map_err(external)?
-                    }
-                    None if of.lacking.is_empty() => 0,
-                    None => of.memory.rows,
-                };
+            if let Some(found) = of.found.as_ref().filter(|_| !of.is_unchanged) {
+                add(of.bounds.clone().into_iter().collect(), Some(found.clone()));
             }
-            rows += changed;
-            bytes += of.memory.bytes * changed / of.memory.rows.max(1);
-            if !of.lacking.is_empty() && (of.is_unchanged || of.memory.rows <= FIRST_ROWS) {
+            if !of.lacking.is_empty() && (of.is_unchanged || rows <= FIRST_ROWS) {
                 let empty = |column: &usize| Ok((*column, Bounds::new(fields[*column].data_type())?));
-                let columns: Result<Columns> = of.lacking.iter().map(empty).collect();
-                add(columns?, None).map_err(external)?;
+                add(of.lacking.iter().map(empty).collect::<Result<_>>()?, None);
+            }
+            if of.found.is_none() && !of.lacking.is_empty() {
+                looks.changed.add(rows, bytes);
             }
         }
-        Ok((rows <= SMALL_ROWS && bytes <= SMALL_BYTES).then_some(looks))
+        Ok(looks)
     }
 
-    /// What looks find, in their order.
-    async fn look(&self, view: &Arc<StatementView>, looks: Vec<Look>) -> Result<Vec<Columns>> {
-        if looks.is_empty() {
-            return Ok(Vec::new());
+    /// What looks find, and of which of the tablets; `None` if the rows that changed are too many.
+    async fn look(&self, view: &Arc<StatementView>, looks: Looks) -> Result<Option<Vec<(usize, Columns)>>> {
+        if looks.changed.is_much() {
+            return Ok(None);
         }
-        let failed = |e: DataFusionError| Error::internal(e.to_string());
-        let of_tablet = move |Look { mut memory, mut columns, .. }: Look| {
-            while !columns.is_empty()
-                && let Some(batch) = memory.next_batch()?
-            {
-                let mut columns = columns.iter_mut().zip(batch.columns());
-                columns.try_for_each(|((_, bounds), values)| bounds.add(values)).map_err(failed)?;
+        if looks.looks.is_empty() {
+            return Ok(Some(Vec::new()));
+        }
+        let (engine, table, snapshot) =
+            (Arc::clone(&view.engine), Arc::clone(&self.table), Arc::clone(view.snapshot()));
+        let look = move || {
+            let Looks { looks, mut changed } = looks;
+            let mut open = Vec::with_capacity(looks.len());
+            for look in looks {
+                let columns: Vec<usize> = look.columns.iter().map(|(column, _)| *column).collect();
+                let since = look.since.as_ref();
+                let memory = engine.memory_columns(&table, look.tablet, &columns, &snapshot, since)?;
+                if since.is_some() {
+                    let rows = memory.keys_left() as u64;
+                    changed.add(rows, look.bytes * rows / look.rows.max(1));
+                }
+                open.push((look, memory));
             }
-            columns.iter_mut().for_each(|(_, bounds)| bounds.forget_if_long());
-            Ok(columns)
+            if changed.is_much() {
+                return Ok(None);
+            }
+            open.into_iter()
+                .map(|(look, memory)| look.at(memory))
+                .collect::<oribi_types::Result<_>>()
+                .map(Some)
         };
-        let look = move || looks.into_iter().map(of_tablet).collect();
         view.runtime.lookup(look).await.map_err(|e| DataFusionError::External(Box::new(e)))
     }
 }
@@ -385,15 +387,59 @@ fn is_bounded(data_type: &DataType) -> bool {
     has_order && !matches!(data_type, DataType::Interval(_))
 }
 
-/// Rows in memory that are looked at: what is found widens the bounds of these columns.
+/// Rows in memory that are to be looked at.
+#[derive(Default)]
+struct Looks {
+    looks: Vec<Look>,
+    /// Of those of which nothing is known.
+    changed: Changed,
+}
+
+/// Rows that changed since the statement before.
+#[derive(Default)]
+struct Changed {
+    rows: u64,
+    bytes: u64,
+}
+
+impl Changed {
+    fn add(&mut self, rows: u64, bytes: u64) {
+        self.rows += rows;
+        self.bytes += bytes;
+    }
+
+    fn is_much(&self) -> bool {
+        self.rows > SMALL_ROWS || self.bytes > SMALL_BYTES
+    }
+}
+
+/// Rows of a tablet, all or those that changed since it was in a state: what is found widens the bounds of these columns.
 struct Look {
     /// For which of the tablets of which something is known.
     known: usize,
-    memory: MemoryColumns,
+    tablet: usize,
+    /// Of all rows that it has in memory.
+    rows: u64,
+    bytes: u64,
+    since: Option<MemoryState>,
     columns: Columns,
 }
 
 type Columns = Vec<(usize, Bounds)>;
+
+impl Look {
+    fn at(mut self, mut memory: MemoryColumns) -> oribi_types::Result<(usize, Columns)> {
+        let failed = |e: DataFusionError| Error::internal(e.to_string());
+        while !self.columns.is_empty()
+            && let Some(batch) = memory.next_batch()?
+        {
+            let mut columns = self.columns.iter_mut().zip(batch.columns());
+            columns.try_for_each(|((_, bounds), values)| bounds.add(values)).map_err(failed)?;
+        }
+        self.columns.iter_mut().for_each(|(_, bounds)| bounds.forget_if_long());
+        Ok((self.known, self.columns))
+    }
+}
 
 /// What is known of the values of a column.
 #[derive(Clone)]
@@ -436,9 +482,11 @@ impl Bounds {
         }
     }
 
-    fn statistics(&self) -> ColumnStatistics {
+    /// Of so many rows.
+    fn statistics(&self, rows: usize) -> ColumnStatistics {
         let mut statistics = ColumnStatistics::new_unknown();
-        statistics.null_count = Precision::Inexact(self.nulls);
+        // A row that was looked at again counts twice.
+        statistics.null_count = Precision::Inexact(self.nulls.min(rows));
         let [min, max] = self.ends();
         if !self.is_long && !min.is_null() && !max.is_null() {
             statistics.min_value = Precision::Inexact(min);
