@@ -32,6 +32,7 @@ use crate::write::Commit;
 use arrow::array::{ArrayRef, RecordBatch, UInt64Array};
 use arrow::compute::interleave_record_batch;
 use arrow::datatypes::Schema as ArrowSchema;
+use oribi_env::File;
 use oribi_sstable::{
     Batches, RowSelection, SstableId, SstableMeta, SstableOptions, SstableWriter, stored_columns,
 };
@@ -47,6 +48,8 @@ use std::sync::atomic::Ordering::Relaxed;
 const FILES_FACTOR_MAX: usize = 4;
 /// A file of fewer rows is not worth a thread.
 const FILE_ROWS_MIN: usize = 16 << 10;
+/// What a file has at most that is synced with marks and folder at once: others wait meanwhile who write the rows.
+const SYNCED_LATE_BYTES_MAX: u64 = 4 << 20;
 /// What a file that is being written takes in memory: a row group, and pages of the one that is read.
 const WRITING_BYTES: u64 = 16 << 20;
 
@@ -90,18 +93,24 @@ struct OfTablet<'a> {
     /// Of the keys of the rows, ascending.
     hashes: Vec<u64>,
     rows: HashMap<SstableId, &'a [(Location, u32)]>,
-    added: Vec<SstableMeta>,
+    added: Vec<NewFile>,
+}
+
+#[derive(Clone)]
+struct NewFile {
+    meta: SstableMeta,
+    unsynced: Vec<Arc<dyn File>>,
 }
 
 /// Files that nobody knows yet. Dropped, they are given up.
 struct NewFiles<'e, 'a> {
     engine: &'e Engine,
-    files: Vec<(&'a Arc<Tablet>, SstableMeta)>,
+    files: Vec<(&'a Arc<Tablet>, NewFile)>,
 }
 
 impl Drop for NewFiles<'_, '_> {
     fn drop(&mut self) {
-        self.files.drain(..).for_each(|(tablet, meta)| self.engine.give_up(tablet, meta.id));
+        self.files.drain(..).for_each(|(tablet, file)| self.engine.give_up(tablet, file.meta.id));
     }
 }
 
@@ -153,7 +162,7 @@ impl Engine {
         }
         for of in &mut tablets {
             let added = files.files.iter().filter(|(tablet, _)| Arc::ptr_eq(tablet, of.tablet));
-            of.added = added.map(|(_, meta)| meta.clone()).collect();
+            of.added = added.map(|(_, file)| file.clone()).collect();
         }
         self.commit_by_position(change, tablets, files)
     }
@@ -216,7 +225,7 @@ impl Engine {
         let mut failed = None;
         for ((tablet, _), written) in jobs.iter().zip(written) {
             match written {
-                Ok(meta) => files.files.push((*tablet, meta)),
+                Ok(file) => files.files.push((*tablet, file)),
                 Err(error) => failed = Some(error),
             }
         }
@@ -230,7 +239,7 @@ impl Engine {
         dir: &Path,
         part: &Part<'_>,
         ts: Timestamp,
-    ) -> Result<SstableMeta> {
+    ) -> Result<NewFile> {
         let schema = change.table.schema_ref();
         let stored = stored_columns(schema);
         let read: Vec<usize> = stored.iter().copied().filter(|p| !values.columns().contains(p)).collect();
@@ -251,7 +260,8 @@ impl Engine {
             let columns = stored.iter().map(column).chain([of_ts]).collect();
             writer.push_batch(&RecordBatch::try_new(arrow.clone(), columns)?, &keys)?;
         }
-        writer.finish()
+        let (meta, unsynced) = writer.finish_late(SYNCED_LATE_BYTES_MAX)?;
+        Ok(NewFile { meta, unsynced })
     }
 
     fn commit_by_position<'a>(
@@ -337,7 +347,10 @@ impl Engine {
         let PreparedChanges { files: mut prepared, edits, mut left } = self.prepare_all(changes)?;
         // If the commit fails, or panics, the record may be on the disk all the same.
         left.extend(
-            new_files.files.drain(..).map(|(tablet, meta)| GivenUp::Sstable(tablet.dir.clone(), meta.id)),
+            new_files
+                .files
+                .drain(..)
+                .map(|(tablet, file)| GivenUp::Sstable(tablet.dir.clone(), file.meta.id)),
         );
         self.manifest.commit(edits).inspect_err(|_| self.give_up_all(left))?;
         let before: Vec<Arc<FileSet>> = tablets.iter().map(|of| of.tablet.state().files.clone()).collect();
@@ -409,7 +422,8 @@ impl OfTablet<'_> {
     fn file_change(&self, ts: Timestamp) -> FileChange {
         let marks = |id: &SstableId| (*id, self.marks(*id, ts).into_iter().flatten().collect());
         FileChange {
-            added: self.added.iter().map(|meta| (meta.clone(), Vec::new())).collect(),
+            added: self.added.iter().map(|file| (file.meta.clone(), Vec::new())).collect(),
+            unsynced: self.added.iter().flat_map(|file| file.unsynced.iter().cloned()).collect(),
             marks: self.rows.keys().map(marks).collect(),
             visible_from: ts,
             ..FileChange::default()

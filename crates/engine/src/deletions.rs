@@ -14,7 +14,7 @@
 //! ```
 
 use crate::hidden::Hidden;
-use oribi_env::{Env, read_file, write_file};
+use oribi_env::{Env, File, create_file, read_file};
 use oribi_sstable::SstableId;
 use oribi_types::{Error, Result, Timestamp};
 use roaring::RoaringBitmap;
@@ -125,14 +125,20 @@ impl Deletions {
         self.folded.serialized_size() + self.recent.capacity() * size_of::<(u32, Timestamp)>() + bits
     }
 
-    /// Writes and syncs the marks file (not its folder).
+    /// Writes the marks file, which is to be synced, and its folder.
     ///
     /// # Errors
     /// Those of the file system.
-    pub fn store(&self, env: &Env, dir: &Path, sstable: SstableId, number: u64) -> Result<MarksRecord> {
+    pub fn store(
+        &self,
+        env: &Env,
+        dir: &Path,
+        sstable: SstableId,
+        number: u64,
+    ) -> Result<(MarksRecord, Arc<dyn File>)> {
         let (bytes, checksum) = self.encode(sstable);
-        write_file(env.files.as_ref(), &marks_path(dir, sstable, number), &bytes)?;
-        Ok(MarksRecord { sstable, number, checksum })
+        let file = create_file(env.files.as_ref(), &marks_path(dir, sstable, number), &bytes)?;
+        Ok((MarksRecord { sstable, number, checksum }, file))
     }
 
     /// # Errors

@@ -10,10 +10,23 @@ use oribi_env::locks::{self, Mutex};
 use oribi_types::{Error, ErrorKind};
 use std::sync::{Arc, Weak};
 
+/// What a scan alone keeps in memory.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Bytes {
+    /// Of rows, which the row index [counts](oribi_index::held_bytes) too.
+    pub rows: usize,
+    pub others: usize,
+}
+
+impl Bytes {
+    fn all(self) -> usize {
+        self.rows + self.others
+    }
+}
+
 /// A scan, or a part of one.
 pub(crate) trait Holder: Send + Sync {
-    /// Bytes of rows that it alone keeps in memory.
-    fn held_bytes(&self) -> usize;
+    fn held_bytes(&self) -> Bytes;
 
     /// Gives up its rows: whoever reads on is [told](given_up).
     fn give_up(&self);
@@ -42,12 +55,12 @@ impl Holders {
     /// Has those that began first give up what they hold, until that is not more than `bytes_max`. In all, `counted` bytes are
     /// held, but what no scan has any more is being freed, and nobody else's to give up.
     fn give_up(&self, counted: usize, bytes_max: usize) {
-        let holders: Vec<Arc<dyn Holder>> = self.0.lock().iter().filter_map(Weak::upgrade).collect();
-        let holders: Vec<_> = holders.iter().map(|holder| (holder, holder.held_bytes())).collect();
+        let holders: Vec<_> =
+            self.live().into_iter().map(|holder| (holder.held_bytes().all(), holder)).collect();
         // A row that several hold is counted for each.
-        let by_scans: usize = holders.iter().map(|(_, held)| held).sum();
+        let by_scans: usize = holders.iter().map(|(held, _)| held).sum();
         let mut excess = counted.min(by_scans).saturating_sub(bytes_max);
-        for (holder, held) in holders.into_iter().filter(|(_, held)| *held > 0) {
+        for (held, holder) in holders.into_iter().filter(|(held, _)| *held > 0) {
             if excess == 0 {
                 return;
             }
@@ -56,16 +69,26 @@ impl Holders {
             excess = excess.saturating_sub(held);
         }
     }
+
+    fn live(&self) -> Vec<Arc<dyn Holder>> {
+        self.0.lock().iter().filter_map(Weak::upgrade).collect()
+    }
+
+    /// What they hold that is no row.
+    fn others(&self) -> usize {
+        self.live().iter().map(|holder| holder.held_bytes().others).sum()
+    }
 }
 
 impl Engine {
     /// Tells the budget what is held of rows that the row index does not have any more, and sees that it is not too much.
     pub(crate) fn measure_held(&self) {
-        let (held, held_max) = (oribi_index::held_bytes(), self.budget.held_max() as usize);
-        if held > held_max {
-            self.holders.give_up(held, held_max);
+        let held = || oribi_index::held_bytes() + self.holders.others();
+        let (now, held_max) = (held(), self.budget.held_max() as usize);
+        if now > held_max {
+            self.holders.give_up(now, held_max);
         }
-        self.budget.set_held(oribi_index::held_bytes() as u64);
+        self.budget.set_held(held() as u64);
     }
 }
 
@@ -77,8 +100,9 @@ mod tests {
     struct Scan(AtomicUsize);
 
     impl Holder for Scan {
-        fn held_bytes(&self) -> usize {
-            self.0.load(Relaxed)
+        fn held_bytes(&self) -> Bytes {
+            let others = self.0.load(Relaxed) / 2;
+            Bytes { rows: self.0.load(Relaxed) - others, others }
         }
 
         fn give_up(&self) {
@@ -94,7 +118,7 @@ mod tests {
             let scan: Weak<dyn Holder> = Arc::downgrade(&(scan.clone() as Arc<dyn Holder>));
             holders.add(scan);
         }
-        let held = || scans.each_ref().map(|scan| scan.held_bytes());
+        let held = || scans.each_ref().map(|scan| scan.held_bytes().all());
         holders.give_up(1000, 120);
         assert_eq!(held(), [50, 30, 40], "the others' were given up by now");
         holders.give_up(1000, 60);

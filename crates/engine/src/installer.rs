@@ -1,14 +1,14 @@
 //! The installer: the one path by which a tablet's files and marks change.
 //!
-//! Order: new files and marks files, their folder, the log through the highest LSN in them, one manifest record, the
-//! state in memory. Whoever calls holds the tablet's installer lock from reading the state that it changes.
+//! Order: new files; marks files, the folder, and what was not synced of new files, at once; the log through the highest LSN in
+//! them, one manifest record, the state in memory. Whoever calls holds the tablet's installer lock from reading the state that it changes.
 
 use crate::catalog::Table;
 use crate::deletions::{Deletions, MarksRecord, marks_path, parse_marks_name};
 use crate::engine::Engine;
 use crate::manifest::{Edit, FileRecord, Install, ManifestState};
 use crate::tablet::{FileSet, LiveFile, Tablet, TabletState};
-use oribi_env::Env;
+use oribi_env::{Env, File};
 use oribi_sstable::{Sstable, SstableId, SstableMeta};
 use oribi_types::{Result, Schema, Timestamp};
 use oribi_wal::Lsn;
@@ -21,6 +21,8 @@ use std::sync::Arc;
 pub(crate) struct FileChange {
     /// Finished and not yet published SSTables, with the marks that they start with.
     pub added: Vec<(SstableMeta, Vec<(u32, Timestamp)>)>,
+    /// What was not synced of them.
+    pub unsynced: Vec<Arc<dyn File>>,
     pub removed: Vec<SstableId>,
     /// Further marks on files that stay.
     pub marks: HashMap<SstableId, Vec<(u32, Timestamp)>>,
@@ -122,7 +124,14 @@ impl Engine {
             history_from: horizon,
             ..Install::default()
         };
-        let mut files: Vec<Arc<LiveFile>> = Vec::new();
+        let (mut files, mut unsynced) = (Vec::<Arc<LiveFile>>::new(), change.unsynced);
+        let mut store = |file: LiveFile| -> Result<LiveFile> {
+            let number = self.manifest.next_id();
+            marks_paths.push(marks_path(&tablet.dir, file.id(), number));
+            let (record, written) = file.deletions.store(&self.env, &tablet.dir, file.id(), number)?;
+            unsynced.push(written);
+            Ok(LiveFile { marks: Some(record), ..file })
+        };
         for file in &state.files.files {
             if install.removed.contains(&file.id()) {
                 continue;
@@ -132,7 +141,7 @@ impl Engine {
                 Some(marks) => {
                     let deletions = file.deletions.with(marks.iter().copied(), horizon);
                     let file = LiveFile { deletions: Arc::new(deletions), ..(**file).clone() };
-                    files.push(Arc::new(self.store_marks(tablet, file, marks_paths)?));
+                    files.push(Arc::new(store(file)?));
                 }
             }
         }
@@ -143,7 +152,7 @@ impl Engine {
             let deletions = Arc::new(Deletions::default().with(marks, horizon));
             let file = LiveFile { sstable, deletions, marks: None, visible_from: change.visible_from };
             let marked = file.deletions.len() > 0;
-            files.push(Arc::new(if marked { self.store_marks(tablet, file, marks_paths)? } else { file }));
+            files.push(Arc::new(if marked { store(file)? } else { file }));
         }
         install.marks = files
             .iter()
@@ -152,16 +161,9 @@ impl Engine {
             })
             .filter_map(|file| file.marks.clone())
             .collect();
-        self.env.files.sync_dir(&tablet.dir)?;
+        self.env.files.sync_all(&unsynced, Some(&tablet.dir))?;
         let flushed_lsn = install.flushed_lsn;
         Ok(PreparedChange { install, files: FileSet { files, flushed_lsn } })
-    }
-
-    fn store_marks(&self, tablet: &Tablet, file: LiveFile, paths: &mut Vec<PathBuf>) -> Result<LiveFile> {
-        let number = self.manifest.next_id();
-        paths.push(marks_path(&tablet.dir, file.id(), number));
-        let record = file.deletions.store(&self.env, &tablet.dir, file.id(), number)?;
-        Ok(LiveFile { marks: Some(record), ..file })
     }
 
     /// Makes a prepared change count: on disk, then for readers. `publish` makes the new state from the current one

@@ -76,7 +76,7 @@ pub use range::{KeyRange, RangeCounts, RangePart, RangeReader};
 pub use read::{Lookup, Pinned, Presence, Probe, ReadView, RowVersion, Sighting, UpTo};
 pub use rows::EncodedRows;
 pub use scan::{
-    FileOutline, FileScan, GroupRows, MemoryOutline, MemoryState, Outline, SeenBatches, TabletScan,
+    FileOutline, FileScan, GroupRows, MemoryOutline, MemoryState, Outline, SeenBatch, SeenBatches, TabletScan,
 };
 pub use timeline::Snapshot;
 pub use tracker::{Answered, CLIENT_ID_BYTES_MAX, Request, Tracked, UnderWay};

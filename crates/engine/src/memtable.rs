@@ -1,18 +1,24 @@
 //! A memtable: which keys a tablet wrote since its last flush. The rows themselves are in the row index.
 
+mod blocks;
+mod counted;
 mod covered;
 mod list;
+mod replaced;
 
 use crate::index::{Applied, KeyRef, Lineage, NewVersion, Older, Placed, RowIndex};
 use crate::memory::MemoryBudget;
 use crate::ordered::OrderedView;
 use crate::tablet::TabletState;
 use crate::walk::Walks;
+pub(crate) use blocks::{BLOCK_ROWS, Block, Blocks, Wanted};
+pub(crate) use counted::Counted;
 use covered::Covered;
 use list::KeyList;
 pub(crate) use list::{Listed, Listing};
 use oribi_env::locks::{self, Mutex};
 use oribi_types::Timestamp;
+use replaced::ReplacedRows;
 use std::ops::Range;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock, Weak};
@@ -45,6 +51,9 @@ pub(crate) struct Memtable {
     pub walks: Walks,
     /// Made by the first range read.
     ordered: OnceLock<Box<OrderedView>>,
+    /// Made by the first scan.
+    replaced: OnceLock<Box<ReplacedRows>>,
+    blocks: OnceLock<Box<Blocks>>,
 }
 
 impl Memtable {
@@ -75,6 +84,8 @@ impl Memtable {
             seen: Mutex::default(),
             walks: Walks::default(),
             ordered: OnceLock::new(),
+            replaced: OnceLock::new(),
+            blocks: OnceLock::new(),
         })
     }
 
@@ -134,9 +145,9 @@ impl Memtable {
         self.hashes_from(0)
     }
 
-    /// Of [`hashes`](Self::hashes), those of rows that may replace one of a file.
-    pub fn replacing(&self) -> impl Iterator<Item = u64> {
-        self.replacing.iter_from(0).map(|word| self.listing.hash(self.generation, word))
+    /// Hashes of rows that may replace one of a file, without the first `skip`.
+    fn replacing_from(&self, skip: usize) -> impl Iterator<Item = u64> {
+        self.replacing.iter_from(skip).map(|word| self.listing.hash(self.generation, word))
     }
 
     /// Some of the hashes with these numbers, from the first on; none only if there are none.
@@ -162,32 +173,61 @@ impl Memtable {
     /// Whether a look at the row index is to tell what a scan sees of the key that is listed as `word`: if not, it is the first
     /// version that came, which has a row.
     pub fn is_covered(&self, word: u64) -> bool {
-        !self.covered.is_empty() && self.covered.has(self.listing.hash(self.generation, word))
+        self.has_covered() && self.covered.has(self.listing.hash(self.generation, word))
+    }
+
+    /// As [`is_covered`](Self::is_covered), of the keys with a hash.
+    pub fn is_hash_covered(&self, hash: u64) -> bool {
+        self.covered.has(hash)
+    }
+
+    /// Whether any key may be covered.
+    pub fn has_covered(&self) -> bool {
+        !self.covered.is_empty()
     }
 
     /// Of the first `len` of [`hashes`](Self::hashes), those that have all keys of which more than one version came, and perhaps
     /// others.
     pub fn covered_hashes(&self, len: usize) -> Vec<u64> {
-        if self.covered.is_empty() {
+        if !self.has_covered() {
             return Vec::new();
         }
         self.hashes().take(len).filter(|hash| self.covered.has(*hash)).collect()
     }
 
     /// Notes, before it is published, that of this key more has come than one version with a row.
+    #[inline]
     fn cover(&self, hash: u64, placed: &Placed) {
-        if placed.before == self.id || placed.is_deleted {
+        if placed.before == self.id {
             self.covered.add(hash);
-        }
-        if placed.before != self.id && placed.before != Lineage::CLEAN && self.listing.key_len().is_some() {
-            // One that is in a file by now has no scans.
-            let before = self.older.iter().filter_map(Weak::upgrade).find(|m| m.id == placed.before);
-            before.inspect(|memtable| memtable.covered.add(hash));
+        } else if placed.before != Lineage::CLEAN || placed.is_deleted {
+            self.cover_first(hash, placed);
         }
     }
 
+    /// As [`cover`](Self::cover), by the first version in this memtable.
+    #[cold]
+    fn cover_first(&self, hash: u64, placed: &Placed) {
+        if placed.is_deleted {
+            self.covered.add(hash);
+        }
+        // One that is in a file by now has no scans.
+        let before = self.older.iter().filter_map(Weak::upgrade).find(|m| m.id == placed.before);
+        before.inspect(|memtable| memtable.covered.add(hash));
+    }
+
     pub fn ordered(&self, budget: &Arc<MemoryBudget>) -> &OrderedView {
-        self.ordered.get_or_init(|| Box::new(OrderedView::new(budget.clone())))
+        self.ordered.get_or_init(|| Box::new(OrderedView::new(budget)))
+    }
+
+    /// What its rows replace in files.
+    pub fn replaced(&self, budget: &Arc<MemoryBudget>) -> &ReplacedRows {
+        self.replaced.get_or_init(|| Box::new(ReplacedRows::new(budget)))
+    }
+
+    /// Its rows as columns, as far as scans have made them.
+    pub fn blocks(&self, budget: &Arc<MemoryBudget>) -> &Blocks {
+        self.blocks.get_or_init(|| Box::new(Blocks::new(budget)))
     }
 
     /// How many keys the next range read sorts first.

@@ -9,7 +9,7 @@
 
 use crate::index::RowIndex;
 use crate::memory::MemoryBudget;
-use crate::memtable::Memtable;
+use crate::memtable::{Counted, Memtable};
 use oribi_env::locks::{self, Mutex};
 use oribi_types::batch::EncodedKeys;
 use std::sync::Arc;
@@ -17,11 +17,7 @@ use std::sync::Arc;
 /// Distinct keys in order.
 pub(crate) type Run = Arc<EncodedKeys>;
 
-/// Counted as memory of memtables.
-pub(crate) struct OrderedView {
-    budget: Arc<MemoryBudget>,
-    runs: Mutex<Runs, { locks::ORDER }>,
-}
+pub(crate) struct OrderedView(Mutex<(Runs, Counted), { locks::ORDER }>);
 
 #[derive(Default)]
 struct Runs {
@@ -29,17 +25,16 @@ struct Runs {
     taken: usize,
     /// Longest first. A key of two rows with one hash can be in two of them.
     runs: Vec<Run>,
-    bytes: u64,
 }
 
 impl OrderedView {
-    pub fn new(budget: Arc<MemoryBudget>) -> Self {
-        OrderedView { budget, runs: Mutex::default() }
+    pub fn new(budget: &Arc<MemoryBudget>) -> Self {
+        OrderedView(Mutex::new((Runs::default(), Counted::new(budget))))
     }
 
     /// Runs that together have every key that `memtable`, whose view this is, has by now.
     pub fn runs(&self, memtable: &Memtable, index: &RowIndex) -> Vec<Run> {
-        let mut runs = self.runs.lock();
+        let (runs, counted) = &mut *self.0.lock();
         let mut taken = runs.taken;
         let mut keys = EncodedKeys::default();
         let hashes = memtable.hashes_from(taken).inspect(|_| taken += 1);
@@ -47,29 +42,14 @@ impl OrderedView {
         runs.taken = taken;
         if !keys.is_empty() {
             runs.push(Arc::new(sort(keys)));
-            self.count(memtable, &mut runs);
+            counted.set(memtable, runs.runs.iter().map(|run| run.memory_bytes() as u64).sum());
         }
         runs.runs.clone()
     }
 
     /// How many of its memtable's keys the runs have by now.
     pub fn taken(&self) -> usize {
-        self.runs.lock().taken
-    }
-
-    /// Tells the budget what the runs take now.
-    fn count(&self, memtable: &Memtable, runs: &mut Runs) {
-        let bytes = runs.runs.iter().map(|run| run.memory_bytes() as u64).sum();
-        let before = std::mem::replace(&mut runs.bytes, bytes);
-        memtable.grew(bytes as i64 - before as i64);
-        self.budget.memtables_grew(bytes);
-        self.budget.memtables_shrank(before);
-    }
-}
-
-impl Drop for OrderedView {
-    fn drop(&mut self) {
-        self.budget.memtables_shrank(self.runs.get_mut().bytes);
+        self.0.lock().0.taken
     }
 }
 

@@ -7,7 +7,7 @@ use crate::catalog::Table;
 use crate::engine::{Engine, Obligation};
 use crate::expiry::expired_rows;
 use crate::hidden::Hidden;
-use crate::index::{Location, Older, Version, VersionRef, version_at};
+use crate::index::{Location, Older, VersionRef};
 use crate::reading::Reading;
 use crate::tablet::{FileSet, LiveFile};
 use crate::timeline::Snapshot;
@@ -79,8 +79,7 @@ impl FileScan {
         Ok(Some(GroupRows { selected, seen: Some(seen) }))
     }
 
-    /// The [rows](Self::rows) of a row group, without those that the snapshot does not see; columns as [`Sstable::batches`] has
-    /// them.
+    /// The [rows](Self::rows) of a row group; columns as [`Sstable::batches`] has them.
     ///
     /// # Errors
     /// `Corrupt`, here or from the iterator; `Invalid` for a row group that does not exist.
@@ -92,9 +91,24 @@ impl FileScan {
         group: usize,
         within: Option<RowSelection>,
     ) -> Result<Option<SeenBatches>> {
-        let Some(rows) = self.rows(group, within)? else { return Ok(None) };
+        let rows = self.rows(group, within)?;
+        rows.map(|rows| self.read(schema, projection, with_ts, group, rows)).transpose()
+    }
+
+    /// As [`batches`](Self::batches), of rows that were chosen by now.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn read(
+        &self,
+        schema: &Schema,
+        projection: &[usize],
+        with_ts: bool,
+        group: usize,
+        rows: GroupRows,
+    ) -> Result<SeenBatches> {
         let batches = self.sstable.group_batches(schema, projection, with_ts, group, rows.selected)?;
-        Ok(Some(SeenBatches { batches, seen: rows.seen, next: 0 }))
+        Ok(SeenBatches { batches, seen: rows.seen, next: 0 })
     }
 }
 
@@ -107,7 +121,7 @@ pub struct GroupRows {
     pub seen: Option<BooleanBuffer>,
 }
 
-/// Batches of the rows of a row group that a snapshot sees; some may have none.
+/// Batches of rows of a row group.
 pub struct SeenBatches {
     batches: Batches,
     seen: Option<BooleanBuffer>,
@@ -115,16 +129,48 @@ pub struct SeenBatches {
     next: usize,
 }
 
+/// A batch of a row group, which may have rows that the snapshot does not see: whoever tests rows leaves out those too, by one copy.
+pub struct SeenBatch {
+    pub batch: RecordBatch,
+    /// Which it sees, if not all.
+    pub seen: Option<BooleanBuffer>,
+}
+
+impl SeenBatch {
+    /// The rows that the snapshot sees, perhaps none.
+    ///
+    /// # Errors
+    /// Those of Arrow.
+    pub fn rows(self) -> Result<RecordBatch> {
+        match self.seen {
+            Some(seen) => Ok(filter_record_batch(&self.batch, &BooleanArray::from(seen))?),
+            None => Ok(self.batch),
+        }
+    }
+}
+
+impl From<RecordBatch> for SeenBatch {
+    fn from(batch: RecordBatch) -> Self {
+        SeenBatch { batch, seen: None }
+    }
+}
+
+impl SeenBatches {
+    /// Bytes of pages that were read from the file by now.
+    pub fn bytes_read(&self) -> u64 {
+        self.batches.bytes_read()
+    }
+}
+
 impl Iterator for SeenBatches {
-    type Item = Result<RecordBatch>;
+    type Item = Result<SeenBatch>;
 
     fn next(&mut self) -> Option<Self::Item> {
         let batch = self.batches.next()?;
-        let Some(seen) = &self.seen else { return Some(batch) };
-        Some(batch.and_then(|batch| {
-            let seen = seen.slice(self.next, batch.num_rows());
+        Some(batch.map(|batch| {
+            let seen = self.seen.as_ref().map(|seen| seen.slice(self.next, batch.num_rows()));
             self.next += batch.num_rows();
-            Ok(filter_record_batch(&batch, &BooleanArray::from(seen))?)
+            SeenBatch { batch, seen }
         }))
     }
 }
@@ -320,17 +366,14 @@ impl Engine {
     }
 
     fn replaced(&self, reading: &Reading, snapshot: &Snapshot) -> Replaced {
-        let (first_unflushed, files) = (reading.state.first_unflushed(), &reading.state.files);
-        let mut replaced = Replaced { known: vec![Vec::new(); files.files.len()], open: Vec::new() };
+        let files = (&*reading.state.files, reading.state.first_unflushed());
+        let mut replaced = Replaced { known: vec![Vec::new(); files.0.files.len()], open: Vec::new() };
+        let Replaced { known, open } = &mut replaced;
         for memtable in reading.state.memtables() {
-            self.index.visit(reading.generation(), memtable.replacing(), |_, newest| {
-                let seen = version_at(newest, snapshot.ts());
-                let Some(version) = seen.filter(|v| v.meta.memtable() >= first_unflushed) else { return };
-                let oldest = oldest_unflushed(version, first_unflushed);
-                // A key that is listed by several memtables is taken with the one that has its oldest version.
-                if oldest.meta.memtable() == memtable.id {
-                    replaced.add(files, version, oldest);
-                }
+            let found = memtable.replaced(&self.budget);
+            found.find((memtable, &self.index), files, snapshot.ts(), known, |newest, oldest| {
+                let older = oldest.meta.lineage.older();
+                open.push(Replacing { version: newest.hold(), older, oldest_ts: oldest.meta.ts });
             });
         }
         replaced
@@ -372,33 +415,6 @@ impl Engine {
                 let key = self.index.key(reading.generation(), r.version.key());
                 self.index.resolve(key, r.oldest_ts, r.older, found);
             }
-        }
-    }
-}
-
-/// The last of the unflushed versions from `version` down.
-fn oldest_unflushed(version: &Version, first_unflushed: u64) -> &Version {
-    let mut oldest = version;
-    while let Some(below) = oldest.previous()
-        && below.meta.memtable() >= first_unflushed
-    {
-        oldest = below;
-    }
-    oldest
-}
-
-impl Replaced {
-    /// What a version that a snapshot sees may replace, with the unflushed versions below it, of which `oldest` is the last.
-    fn add(&mut self, files: &FileSet, version: &Version, oldest: &Version) {
-        let older = oldest.meta.lineage.older();
-        let known = match older {
-            Older::Nothing => return,
-            Older::At(location) => files.position(location.file).map(|file| (file, location.row)),
-            Older::Unresolved { .. } => None,
-        };
-        match known {
-            Some((file, row)) => self.known[file].push(row),
-            None => self.open.push(Replacing { version: version.hold(), older, oldest_ts: oldest.meta.ts }),
         }
     }
 }

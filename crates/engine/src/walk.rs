@@ -12,6 +12,7 @@
 //! - Who wants keys alone finds most of them in the memtable's list. A key that is not [covered](Memtable::is_covered) has one
 //!   version there, which has a row, and if that is not newer than the snapshot, the snapshot sees it: whatever it sees besides would
 //!   have been noted before it was published.
+//! - So it is of rows that were made into columns before, in [blocks](crate::memtable::Block).
 //! - Rows are unpinned by a flush, or swept by a truncate or drop. All of them first publish it: a state of the tablet without
 //!   the memtable. Then, still with the tablet's installer, they [end](Walks::end) the walks of
 //!   the memtable: each holds what is left of its rows from then on, in *all* memtables, and needs the index no more. Then
@@ -21,17 +22,18 @@
 //!   was registered: had it taken the lock before, the scan would have seen the change.
 
 use crate::catalog::Table;
-use crate::holders::{Holder, given_up};
+use crate::holders::{Bytes, Holder, given_up};
 use crate::index::{GROUP, KeyRef, RowIndex, Version, VersionRef, version_at};
-use crate::memtable::Memtable;
+use crate::memtable::{BLOCK_ROWS, Block, Memtable, Wanted};
 use crate::range::KeyRange;
 use crate::reading::Reading;
 use crate::scan::MemoryState;
 use crate::timeline::Snapshot;
 use arrow::array::RecordBatch;
+use arrow::buffer::BooleanBuffer;
 use oribi_env::locks::{self, Mutex};
 use oribi_types::batch::{BatchBuilder, EncodedRow};
-use oribi_types::{ColumnSource, Result, Schema};
+use oribi_types::{ColumnSource, Result};
 use smallvec::SmallVec;
 use std::sync::{Arc, Weak};
 
@@ -42,18 +44,19 @@ use std::sync::{Arc, Weak};
 /// new to the process, and cleared by the system first, would cost more than all else.
 pub struct MemoryColumns {
     rest: Arc<Shared>,
-    schema: Arc<Schema>,
-    projection: Vec<usize>,
-    with_ts: bool,
+    wanted: Arc<Wanted>,
     /// Of a row of the batch before, on the average.
     row_bytes: usize,
 }
 
 /// A batch that is being made.
 struct Filling<'s> {
+    wanted: &'s Wanted,
     builder: BatchBuilder<'s>,
     bytes: usize,
     row_bytes: usize,
+    /// The batch, if it was made before.
+    made: Option<RecordBatch>,
 }
 
 /// Rows of a batch, of this many bytes at most, about: as many as builders of columns have room for from the start.
@@ -76,7 +79,7 @@ impl MemoryColumns {
         snapshot: &Snapshot,
     ) -> Self {
         let mut parts: Vec<Part> =
-            reading.state.memtables().map(Part::of).filter(|part| part.len > 0).collect();
+            reading.state.memtables().map(Part::of).filter(|part| part.keys_left() > 0).collect();
         // The last is the next.
         parts.reverse();
         let memtables: Vec<_> = parts.iter().map(|part| part.memtable.clone()).collect();
@@ -87,11 +90,24 @@ impl MemoryColumns {
         let is_key = |p: &usize| is(p, |source| matches!(source, ColumnSource::Key(_)));
         let keys_alone = !with_ts && table.expiry().never() && projection.iter().all(is_key);
         let generation = reading.generation();
-        let walk = Walk { index, table, generation, snapshot, with_rows, keys_alone, keys: None, parts };
-        let rest = Rest::Walk(walk);
-        let rest = Arc::new(Shared::new(rest));
+        let in_blocks = table.expiry().never() && !table.is_uncommitted();
+        let wanted = Arc::new(Wanted { schema, projection: projection.to_vec(), with_ts });
+        let walk = Walk {
+            index,
+            table,
+            generation,
+            snapshot,
+            wanted: wanted.clone(),
+            with_rows,
+            keys_alone,
+            in_blocks,
+            has_begun: false,
+            keys: None,
+            parts,
+        };
+        let rest = Arc::new(Shared::new(Rest::Walk(walk)));
         memtables.iter().for_each(|memtable| memtable.walks.add(&rest));
-        MemoryColumns { rest, schema, projection: projection.to_vec(), with_ts, row_bytes: ROW_BYTES_FIRST }
+        MemoryColumns { rest, wanted, row_bytes: ROW_BYTES_FIRST }
     }
 
     /// What may have to give up the rows that it holds.
@@ -100,11 +116,12 @@ impl MemoryColumns {
         rest
     }
 
-    /// Leaves out the rows with other keys.
+    /// Leaves out the rows with other keys, before the first batch is asked for.
     pub fn retain(&mut self, keys: &KeyRange) {
         match &mut *self.rest.lock() {
             Rest::Walk(walk) => walk.keys = Some(keys.clone()),
-            Rest::Held(rows) => {
+            Rest::Held(Held { rows, blocks }) => {
+                debug_assert!(blocks.is_empty(), "blocks are held once a batch was asked for");
                 let mut held: Vec<VersionRef> = std::mem::take(rows).collect();
                 held.retain(|version| keys.contains(version.key()));
                 *rows = held.into_iter();
@@ -112,7 +129,7 @@ impl MemoryColumns {
             Rest::HeldKeys(held) => {
                 let (mut left, len) = (std::mem::take(&mut held.keys).collect::<Vec<u64>>(), held.len);
                 left.retain(|key| keys.contains(&key.to_be_bytes()[KEY_BYTES - len..]));
-                held.keys = left.into_iter();
+                *held = HeldKeys::new(left, len);
             }
             Rest::GivenUp => {}
         }
@@ -121,7 +138,7 @@ impl MemoryColumns {
     /// Leaves out rows that a quiet state had, and that have not changed since.
     pub(crate) fn leave_out(&self, state: &MemoryState) {
         if let Rest::Walk(walk) = &mut *self.rest.lock() {
-            walk.keys_alone = false;
+            (walk.keys_alone, walk.in_blocks) = (false, false);
             walk.parts.iter_mut().for_each(|part| part.leave_out(state.keys_of(part.memtable.id)));
         }
     }
@@ -130,7 +147,7 @@ impl MemoryColumns {
     pub fn keys_left(&self) -> usize {
         match &*self.rest.lock() {
             Rest::Walk(walk) => walk.keys_left(),
-            Rest::Held(rows) => rows.len(),
+            Rest::Held(held) => held.rows.len() + held.blocks.len() * BLOCK_ROWS,
             Rest::HeldKeys(held) => held.keys.len(),
             Rest::GivenUp => 0,
         }
@@ -141,9 +158,13 @@ impl MemoryColumns {
     /// # Errors
     /// `Corrupt` for a key that does not decode; `Conflict` if it held rows for too long.
     pub fn next_batch(&mut self) -> Result<Option<RecordBatch>> {
-        let builder = BatchBuilder::new(&self.schema, &self.projection, self.with_ts);
-        let mut filling = Filling { builder, bytes: 0, row_bytes: self.row_bytes };
+        let wanted = &self.wanted;
+        let builder = BatchBuilder::new(&wanted.schema, &wanted.projection, wanted.with_ts);
+        let mut filling = Filling { wanted, builder, bytes: 0, row_bytes: self.row_bytes, made: None };
         while self.rest.lock().fill(&mut filling)? {}
+        if filling.made.is_some() {
+            return Ok(filling.made);
+        }
         if filling.builder.rows() == 0 {
             return Ok(None);
         }
@@ -153,6 +174,13 @@ impl MemoryColumns {
 }
 
 impl Filling<'_> {
+    /// Makes the batch one of rows of a block; whether there are any.
+    fn take(&mut self, block: &Block, seen: Option<&BooleanBuffer>) -> Result<bool> {
+        debug_assert_eq!(self.builder.rows(), 0, "a block is a batch of its own");
+        self.made = Some(block.rows(self.wanted, seen)?).filter(|rows| rows.num_rows() > 0);
+        Ok(self.made.is_some())
+    }
+
     /// For how many rows there is room, about.
     fn room(&self) -> usize {
         let rows = self.builder.rows();
@@ -185,10 +213,14 @@ pub(crate) struct Walks(Mutex<Vec<Weak<Shared>>, { locks::WALKS }>);
 type Shared = Mutex<Rest, { locks::WALK }>;
 
 impl Holder for Shared {
-    fn held_bytes(&self) -> usize {
+    fn held_bytes(&self) -> Bytes {
         match &*self.lock() {
-            Rest::Held(rows) => rows.as_slice().iter().map(VersionRef::held_bytes).sum(),
-            Rest::Walk(_) | Rest::HeldKeys(_) | Rest::GivenUp => 0,
+            Rest::Held(Held { rows, blocks }) => Bytes {
+                rows: rows.as_slice().iter().map(VersionRef::held_bytes).sum(),
+                others: blocks.iter().map(|(block, _)| block.bytes()).sum(),
+            },
+            Rest::HeldKeys(held) => Bytes { rows: 0, others: held.bytes },
+            Rest::Walk(_) | Rest::GivenUp => Bytes::default(),
         }
     }
 
@@ -216,7 +248,7 @@ impl Walks {
 /// The rows that were not yielded yet.
 enum Rest {
     Walk(Walk),
-    Held(std::vec::IntoIter<VersionRef>),
+    Held(Held),
     /// Where nothing else is wanted.
     HeldKeys(HeldKeys),
     /// Memory was needed for them.
@@ -227,54 +259,53 @@ impl Rest {
     /// Goes on by [`KEYS_AT_ONCE`], about; whether there is more, and room for it.
     fn fill(&mut self, filling: &mut Filling<'_>) -> Result<bool> {
         match self {
-            Rest::Walk(walk) => {
-                let mut pushed = Ok(());
-                let mut keys = 0;
-                while pushed.is_ok() && !filling.is_nearly_full() && !walk.parts.is_empty() {
-                    if keys >= KEYS_AT_ONCE {
-                        return Ok(true);
+            Rest::Walk(walk) => walk.fill(filling),
+            Rest::Held(held) => {
+                while filling.builder.rows() == 0
+                    && let Some((block, seen)) = held.blocks.pop()
+                {
+                    if filling.take(&block, seen.as_ref())? {
+                        return Ok(false);
                     }
-                    let room = filling.room();
-                    keys += match walk.listed_key_len() {
-                        Some(len) => walk.step_keys(len, room, |keys| {
-                            if pushed.is_ok() {
-                                pushed = filling.push_keys(keys, len);
-                            }
-                        }),
-                        None => walk.step(room, |versions| {
-                            if pushed.is_ok() {
-                                pushed = filling.push(versions.iter().map(|version| encoded(version)));
-                            }
-                        }),
-                    };
                 }
-                pushed.map(|()| false)
+                fill_held(&mut held.rows, filling).map(|()| false)
             }
-            Rest::Held(rows) => fill_held(rows, filling).map(|()| false),
             Rest::HeldKeys(held) => held.fill(filling).map(|()| false),
             Rest::GivenUp => Err(given_up()),
         }
     }
 
     fn hold(&mut self) {
-        if let Rest::Walk(walk) = self {
-            let left = walk.keys_left();
-            if let Some(len) = walk.listed_key_len() {
-                let mut keys = Vec::with_capacity(left);
-                while !walk.parts.is_empty() {
-                    walk.step_keys(len, KEYS_AT_ONCE, |seen| keys.extend_from_slice(seen));
-                }
-                *self = Rest::HeldKeys(HeldKeys { keys: keys.into_iter(), len });
-                return;
-            }
-            let mut rows = Vec::with_capacity(left);
+        let Rest::Walk(walk) = self else { return };
+        if let Some(len) = walk.listed_key_len() {
+            let mut keys = Vec::with_capacity(walk.keys_left());
             while !walk.parts.is_empty() {
-                walk.step(KEYS_AT_ONCE, |versions| rows.extend(versions.iter().map(|v| v.hold())));
+                walk.step_keys(len, KEYS_AT_ONCE, |seen| keys.extend_from_slice(seen));
             }
-            *self = Rest::Held(rows.into_iter());
+            *self = Rest::HeldKeys(HeldKeys::new(keys, len));
+            return;
         }
+        let (mut rows, mut blocks) = (Vec::new(), Vec::new());
+        while !walk.parts.is_empty() {
+            match walk.held_block() {
+                Some(block) => blocks.push(block),
+                None => {
+                    walk.step(KEYS_AT_ONCE, |versions| rows.extend(versions.iter().map(|v| v.hold())));
+                }
+            }
+        }
+        *self = Rest::Held(Held { rows: rows.into_iter(), blocks });
     }
 }
+
+/// What is left of a walk that has ended.
+struct Held {
+    rows: std::vec::IntoIter<VersionRef>,
+    blocks: Vec<SeenBlock>,
+}
+
+/// A block, and which of its rows are seen, if not all.
+type SeenBlock = (Arc<Block>, Option<BooleanBuffer>);
 
 fn fill_held(rows: &mut std::vec::IntoIter<VersionRef>, filling: &mut Filling<'_>) -> Result<()> {
     rows.as_slice().iter().take(GROUP).for_each(VersionRef::prefetch);
@@ -310,12 +341,18 @@ fn encoded(version: &Version) -> EncodedRow<'_> {
 struct HeldKeys {
     keys: std::vec::IntoIter<u64>,
     len: usize,
+    /// What they take.
+    bytes: usize,
 }
 
 /// The longest key that a memtable lists.
 const KEY_BYTES: usize = size_of::<u64>();
 
 impl HeldKeys {
+    fn new(keys: Vec<u64>, len: usize) -> Self {
+        HeldKeys { bytes: keys.capacity() * size_of::<u64>(), keys: keys.into_iter(), len }
+    }
+
     fn fill(&mut self, filling: &mut Filling<'_>) -> Result<()> {
         while self.keys.len() > 0 && !filling.is_nearly_full() {
             let keys: SmallVec<[u64; GROUP]> = self.keys.by_ref().take(GROUP.min(filling.room())).collect();
@@ -332,22 +369,30 @@ struct Walk {
     snapshot: Snapshot,
     /// Whether more is read of rows than their keys and timestamps.
     with_rows: bool,
+    wanted: Arc<Wanted>,
     /// Whether nothing is asked of a row that is not deleted but its key.
     keys_alone: bool,
+    /// Whether blocks have what is wanted.
+    in_blocks: bool,
+    /// Whether a batch was asked for: no others are left out from then on.
+    has_begun: bool,
     /// Others are left out.
     keys: Option<KeyRange>,
     /// The last is the next; those that are done are gone.
     parts: Vec<Part>,
 }
 
-/// A memtable on the way.
+/// A memtable on the way. Its keys are seen in stretches of a block, the last first: what has the hash of a row in a block, and is not
+/// in that block, [came later](crate::memtable::Block).
 struct Part {
     memtable: Arc<Memtable>,
-    /// Keys when the walk began.
-    len: usize,
-    /// Keys seen.
+    /// Those before are left out.
+    first: usize,
+    /// The stretch, of which the keys from `next` on are left.
+    start: usize,
     next: usize,
-    /// Hashes of some of these that are to be seen nevertheless.
+    end: usize,
+    /// Hashes of keys that are to be looked up when all stretches were seen.
     again: Vec<u64>,
     /// Hashes of several rows that were seen.
     shared: Vec<u64>,
@@ -355,29 +400,114 @@ struct Part {
 
 impl Part {
     fn of(memtable: &Arc<Memtable>) -> Self {
-        Part {
-            memtable: memtable.clone(),
-            len: memtable.len(),
-            next: 0,
-            again: Vec::new(),
-            shared: Vec::new(),
-        }
+        let (again, shared) = (Vec::new(), Vec::new());
+        let mut part =
+            Part { memtable: memtable.clone(), first: 0, start: 0, next: 0, end: 0, again, shared };
+        part.go_to_end(memtable.len());
+        part
     }
 
     /// Leaves out the first keys, but for those of which more than one version came.
     fn leave_out(&mut self, keys: usize) {
-        self.next = keys.min(self.len);
-        self.again = self.memtable.covered_hashes(self.next);
+        let end = self.end;
+        self.first = keys.min(end);
+        self.again = self.memtable.covered_hashes(self.first);
+        self.go_to_end(end);
+    }
+
+    /// To the stretch that ends there.
+    fn go_to_end(&mut self, end: usize) {
+        self.end = end;
+        self.start = self.first.max(end.saturating_sub(1) / BLOCK_ROWS * BLOCK_ROWS).min(end);
+        self.next = self.start;
+    }
+
+    fn pass(&mut self, count: usize) {
+        self.next += count;
+        if self.next >= self.end {
+            self.go_to_end(self.start);
+        }
+    }
+
+    fn is_at_block(&self) -> bool {
+        self.next.is_multiple_of(BLOCK_ROWS) && self.end - self.next == BLOCK_ROWS
     }
 
     fn keys_left(&self) -> usize {
-        self.again.len() + self.len - self.next
+        self.again.len() + self.end - self.next + self.start - self.first
     }
 }
 
 impl Walk {
     fn keys_left(&self) -> usize {
         self.parts.iter().map(Part::keys_left).sum()
+    }
+
+    /// As [`Rest::fill`].
+    fn fill(&mut self, filling: &mut Filling<'_>) -> Result<bool> {
+        self.has_begun = true;
+        let (mut keys, mut pushed) = (0, Ok(()));
+        while pushed.is_ok() && !filling.is_nearly_full() && !self.parts.is_empty() {
+            if keys >= KEYS_AT_ONCE {
+                return Ok(true);
+            }
+            if self.is_at_block() {
+                if filling.builder.rows() > 0 {
+                    break;
+                }
+                if let Some((block, seen)) = self.next_block()? {
+                    keys += BLOCK_ROWS;
+                    if filling.take(&block, seen.as_ref())? {
+                        break;
+                    }
+                    continue;
+                }
+            }
+            let room = filling.room();
+            keys += match self.listed_key_len() {
+                Some(len) => self.step_keys(len, room, |keys| {
+                    if pushed.is_ok() {
+                        pushed = filling.push_keys(keys, len);
+                    }
+                }),
+                None => self.step(room, |versions| {
+                    if pushed.is_ok() {
+                        pushed = filling.push(versions.iter().map(|version| encoded(version)));
+                    }
+                }),
+            };
+        }
+        pushed.map(|()| false)
+    }
+
+    fn is_at_block(&self) -> bool {
+        let may_be = self.in_blocks && self.keys.is_none() && self.listed_key_len().is_none();
+        may_be && self.parts.last().is_some_and(Part::is_at_block)
+    }
+
+    /// The block of the next keys, if there is one; then they are passed.
+    fn next_block(&mut self) -> Result<Option<SeenBlock>> {
+        let Some(Part { memtable, start, .. }) = self.parts.last() else { return Ok(None) };
+        let blocks = memtable.blocks(self.index.budget());
+        let block = blocks.get_or_make(start / BLOCK_ROWS, (memtable, &self.index), &self.wanted)?;
+        Ok(block.map(|block| self.pass_block(block)))
+    }
+
+    /// As [`next_block`](Self::next_block), of those that were made.
+    fn held_block(&mut self) -> Option<SeenBlock> {
+        let Part { memtable, start, .. } = self.parts.last()?;
+        let may_be = self.has_begun && self.is_at_block();
+        let block =
+            may_be.then(|| memtable.blocks(self.index.budget()).get(start / BLOCK_ROWS, &self.wanted))??;
+        Some(self.pass_block(block))
+    }
+
+    fn pass_block(&mut self, block: Arc<Block>) -> SeenBlock {
+        let ts = self.snapshot.ts();
+        let part = self.parts.last_mut().expect("the block is of one");
+        let seen = block.seen(&part.memtable, ts, &part.shared, &mut part.again);
+        self.passed(BLOCK_ROWS);
+        (block, seen)
     }
 
     /// The length of the keys that [`step_keys`](Self::step_keys) finds in the memtable, if they are there and enough.
@@ -397,28 +527,30 @@ impl Walk {
                 && keys.is_none_or(|keys| keys.contains(version.key()))
                 && version.row().is_some_and(|row| !table.is_expired(row, version.meta.ts, now_micros))
         };
-        let again = part.again.split_off(part.again.len().saturating_sub(keys_max));
-        let (count, shared) = (again.len(), &mut part.shared);
+        let shared = &mut part.shared;
         let visit = |newest: &[&Version]| {
             let seen = newest.iter().filter_map(|newest| version_at(newest, ts));
             let seen: SmallVec<[&Version; GROUP]> = seen.filter(|version| is_wanted(version)).collect();
             visit(&seen);
         };
-        if count > 0 {
-            self.index.visit_part(self.generation, again.into_iter(), self.with_rows, shared, visit);
-            return count;
+        if part.next < part.end {
+            let hashes = memtable.hashes_of(part.next..part.end.min(part.next.saturating_add(keys_max)));
+            let count = hashes.len();
+            self.index.visit_part(self.generation, hashes, self.with_rows, shared, visit);
+            return self.passed(count);
         }
-        let hashes = memtable.hashes_of(part.next..part.len.min(part.next.saturating_add(keys_max)));
-        let count = hashes.len();
-        self.index.visit_part(self.generation, hashes, self.with_rows, shared, visit);
-        self.passed(count)
+        let again = part.again.split_off(part.again.len().saturating_sub(keys_max));
+        let count = again.len();
+        self.index.visit_part(self.generation, again.into_iter(), self.with_rows, shared, visit);
+        self.passed(0);
+        count
     }
 
     /// As [`step`](Self::step), without rows: of the keys, which have this length, as they are listed.
     fn step_keys(&mut self, len: usize, keys_max: usize, mut visit: impl FnMut(&[u64])) -> usize {
         let Some(part) = self.parts.last() else { return 0 };
         let (memtable, ts) = (&part.memtable, self.snapshot.ts());
-        let listed = memtable.keys_of(part.next..part.len.min(part.next.saturating_add(keys_max)));
+        let listed = memtable.keys_of(part.next..part.end.min(part.next.saturating_add(keys_max)));
         let is_later = listed.newest > ts;
         for keys in listed.words.chunks(GROUP) {
             let is_open = |key: &u64| is_later || memtable.is_covered(*key);
@@ -459,11 +591,11 @@ impl Walk {
         self.keys.as_ref().is_none_or(|keys| keys.contains(&key.to_be_bytes()[KEY_BYTES - len..]))
     }
 
-    /// Notes that so many keys of the memtable were seen.
+    /// Notes that so many of the next keys of the memtable were seen.
     fn passed(&mut self, count: usize) -> usize {
         if let Some(part) = self.parts.last_mut() {
-            part.next += count;
-            if part.next == part.len || count == 0 {
+            part.pass(count);
+            if part.keys_left() == 0 {
                 self.parts.pop();
             }
         }

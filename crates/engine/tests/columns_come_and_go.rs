@@ -168,8 +168,9 @@ fn a_dropped_column_is_never_read_as_null() {
     assert_eq!(late.read(1, |_| Ok(())).unwrap_err().kind(), ErrorKind::Conflict);
     // Who had begun reads on.
     let batches = scan.files[0].batches(old.schema_ref(), &[2], false, 0, None).unwrap().unwrap();
-    let values: Vec<i64> =
-        batches.flat_map(|b| b.unwrap().column(0).as_primitive::<Int64Type>().values().to_vec()).collect();
+    let values: Vec<i64> = batches
+        .flat_map(|b| b.unwrap().batch.column(0).as_primitive::<Int64Type>().values().to_vec())
+        .collect();
     assert_eq!(values, [42, 42, 42]);
     // A write that leaves its row as it is was decided by what it could not see.
     let op = WriteOp { table: &old, key: &key(1), read: Read::Existing, row: &[] };
@@ -289,7 +290,7 @@ fn what_is_dropped_is_gone_and_its_name_is_free() {
     assert_eq!(get(&engine, &new, 2), None);
     // Who was reading reads on.
     let batches = scan.files[0].batches(table.schema_ref(), &[0, 1], false, 0, None).unwrap().unwrap();
-    assert_eq!(batches.map(|b| b.unwrap().num_rows()).sum::<usize>(), 1);
+    assert_eq!(batches.map(|b| b.unwrap().batch.num_rows()).sum::<usize>(), 1);
     put(&engine, &new, 1, "new").unwrap();
     let commit = put(&engine, &new, 2, "new").unwrap();
     engine.settle(commit.obligation).unwrap();

@@ -698,7 +698,7 @@ fn add_scan(rows: &mut BTreeMap<i64, Shown>, table: &Table, scan: &mut TabletSca
     for file in &scan.files {
         for (group, within) in file.groups(0..file.sstable.meta().rows as u32) {
             let batches = file.batches(table.schema_ref(), &columns, false, group, within).unwrap();
-            batches.into_iter().flatten().for_each(|batch| add(rows, &batch.unwrap()));
+            batches.into_iter().flatten().for_each(|batch| add(rows, &batch.unwrap().rows().unwrap()));
         }
     }
     while let Some(batch) = scan.memory.next_batch().unwrap() {

@@ -89,4 +89,16 @@ fn rows_that_scans_hold_stay_within_the_budget() {
     assert!(yielded >= KEYS as usize);
     drop((scans, last));
     until_held(&engine, &table, |held| held == 0);
+
+    // Keys alone are no rows, and count as well.
+    overwrite(&engine, &table, 0);
+    let mut keys = engine.scan_tablet(&table, 0, &[0], false, &engine.snapshot()).unwrap().memory;
+    until_held(&engine, &table, |held| held >= KEYS as u64 * 8 && held < KEYS as u64 * 9);
+    let mut yielded = 0;
+    while let Some(batch) = keys.next_batch().unwrap() {
+        yielded += batch.num_rows();
+    }
+    assert!(yielded >= KEYS as usize);
+    drop(keys);
+    until_held(&engine, &table, |held| held == 0);
 }

@@ -43,6 +43,12 @@ pub trait Files: Send + Sync + 'static {
     fn rename(&self, from: &Path, to: &Path) -> Result<()>;
     fn remove(&self, path: &Path) -> Result<()>;
     fn sync_dir(&self, dir: &Path) -> Result<()>;
+    /// Makes contents of files durable, and names of a folder, in any order: all at once, where one would wait for the disk as long
+    /// as all do. After an error it is not known of any.
+    fn sync_all(&self, files: &[Arc<dyn File>], dir: Option<&Path>) -> Result<()> {
+        files.iter().try_for_each(|file| file.sync())?;
+        dir.map_or(Ok(()), |dir| self.sync_dir(dir))
+    }
     /// Takes the exclusive lock of a lock file, creating it, until the guard is dropped; `text` is left in the file.
     ///
     /// # Errors
@@ -88,9 +94,17 @@ pub fn read_file(files: &dyn Files, path: &Path) -> Result<Vec<u8>> {
 /// # Errors
 /// Those of the file system.
 pub fn write_file(files: &dyn Files, path: &Path, bytes: &[u8]) -> Result<()> {
+    create_file(files, path, bytes)?.sync()
+}
+
+/// Creates `path` with `bytes`, which the caller syncs.
+///
+/// # Errors
+/// Those of the file system.
+pub fn create_file(files: &dyn Files, path: &Path, bytes: &[u8]) -> Result<Arc<dyn File>> {
     let file = files.create(path)?;
     file.write_at(bytes, 0)?;
-    file.sync()
+    Ok(file)
 }
 
 /// Time. Wall-clock time may jump; monotonic time does not.

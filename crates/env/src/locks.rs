@@ -19,9 +19,9 @@
 //! | [`MANIFEST`] | of the engine | writes a record |
 //! | [`LOG_TRIMMING`], [`LOG_WRITER`], [`LOG_ACTIVE`], [`LOG_SEGMENTS`], [`LOG_SPARES`], [`LOG_CONTROL`] | of the log | see `oribi_wal` |
 //! | [`WALK`] | of a scan | makes the next batch of rows in memory, or holds what is left of them |
-//! | [`ORDER`] | of a memtable | sorts keys that came since the last range read |
+//! | [`ORDER`] | of a memtable | sorts keys that came since the last range read, or looks up what those replace that came since the last scan |
 //! | [`SHARD`] | of the row index | changes a row's versions |
-//! | [`KEYS`], [`WALKS`] | of a memtable | adds to its list of keys; of scans |
+//! | [`KEYS`], [`WALKS`] | of a memtable | adds to its list of keys, or to its rows as columns; of scans |
 //! | [`WRITES`], [`SNAPSHOTS`] | of the timeline | takes or completes a timestamp; registers a snapshot, asks for the horizon |
 //! | [`ROOM`], [`STALLED`] | of the memory budget | waits for room; says why there is none |
 //! | [`TRANSACTIONS`] | of the engine | looks up, begins or ends a transaction |

@@ -11,6 +11,9 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
 
+/// Files that are synced at once by a thread each: a disk of today takes some dozens.
+const SYNCS_MAX: usize = 16;
+
 /// The operating system's file system.
 pub struct RealFiles;
 
@@ -46,6 +49,31 @@ impl Files for RealFiles {
 
     fn sync_dir(&self, dir: &Path) -> Result<()> {
         fs::File::open(dir)?.sync_all()
+    }
+
+    fn sync_all(&self, files: &[Arc<dyn File>], dir: Option<&Path>) -> Result<()> {
+        std::thread::scope(|scope| {
+            let spawn = |file| std::thread::Builder::new().spawn_scoped(scope, move || File::sync(file));
+            let (mut syncing, mut own) = (Vec::new(), files);
+            // One of them is the caller's, and those for which there is no thread.
+            while let [file, rest @ ..] = own
+                && (dir.is_some() || !rest.is_empty())
+                && syncing.len() < SYNCS_MAX
+                && let Ok(thread) = spawn(&**file)
+            {
+                syncing.push(thread);
+                own = rest;
+            }
+            let mut synced = own.iter().try_for_each(|file| file.sync());
+            if let Some(dir) = dir {
+                synced = synced.and(self.sync_dir(dir));
+            }
+            for thread in syncing {
+                let of_file = thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+                synced = synced.and(of_file);
+            }
+            synced
+        })
     }
 
     fn lock(&self, path: &Path, text: &str) -> Result<Box<dyn Any + Send + Sync>> {
@@ -183,6 +211,56 @@ mod tests {
             let now = RealClock.now_micros();
             (before..=system()).contains(&now)
         }));
+    }
+
+    struct Fake {
+        fails: bool,
+        synced: std::sync::atomic::AtomicUsize,
+    }
+
+    impl File for Fake {
+        fn read_at(&self, _: &mut [u8], _: u64) -> Result<()> {
+            Ok(())
+        }
+
+        fn write_at(&self, _: &[u8], _: u64) -> Result<()> {
+            Ok(())
+        }
+
+        fn sync(&self) -> Result<()> {
+            self.synced.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+            if self.fails { Err(Error::other("it fails")) } else { Ok(()) }
+        }
+
+        fn len(&self) -> Result<u64> {
+            Ok(0)
+        }
+
+        fn allocate(&self, _: u64) -> Result<()> {
+            Ok(())
+        }
+
+        fn set_len(&self, _: u64) -> Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn all_is_synced_at_once_or_one_of_it_fails() {
+        let (folder, none) = (std::env::temp_dir(), std::env::temp_dir().join("no such folder of ours"));
+        for (dir, exists) in [(None, true), (Some(&folder), true), (Some(&none), false)] {
+            for (files, failing) in (0..4).flat_map(|files| (0..=files).map(move |failing| (files, failing)))
+            {
+                let fake = |n| Arc::new(Fake { fails: n == failing, synced: 0.into() });
+                let fakes: Vec<Arc<Fake>> = (0..files).map(fake).collect();
+                let all: Vec<Arc<dyn File>> =
+                    fakes.iter().map(|file| file.clone() as Arc<dyn File>).collect();
+                let synced = RealFiles.sync_all(&all, dir.map(|dir| dir.as_path()));
+                assert_eq!(synced.is_ok(), exists && failing == files, "{files} files, {failing}");
+                let times = |file: &Fake| file.synced.load(std::sync::atomic::Ordering::Relaxed);
+                assert!(synced.is_err() || fakes.iter().all(|file| times(file) == 1));
+            }
+        }
     }
 
     #[test]

@@ -7,7 +7,7 @@ use crate::index::{DATA_MAGIC, Index};
 use crate::meta::SstableId;
 use crate::page::{OpenPage, Page, PageHeader};
 use crate::reads::ReadCounters;
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use oribi_env::File;
 use oribi_types::{Error, Result};
 use parquet::errors::Result as ParquetResult;
@@ -40,6 +40,11 @@ impl DataFile {
     /// # Errors
     /// `Corrupt`, naming the damaged page; `Invalid` for a range outside the file.
     pub fn read(&self, range: Range<u64>) -> Result<Bytes> {
+        self.read_again(range, BytesMut::new())
+    }
+
+    /// As [`read`](Self::read), in the memory of what was read before, which need not be cleared.
+    fn read_again(&self, range: Range<u64>, mut bytes: BytesMut) -> Result<Bytes> {
         if range.start > range.end || range.end > self.index.data_bytes {
             return Err(Error::invalid(format!("sstable {}: range {range:?} is outside the file", self.id)));
         }
@@ -50,7 +55,7 @@ impl DataFile {
         let in_magic = range.start < DATA_MAGIC.len() as u64;
         let whole = if in_magic { 0 } else { self.index.extents[extents.start].offset };
         let whole = whole..extents.clone().last().map_or(range.end, |e| self.index.extent_range(e).end);
-        let mut bytes = vec![0; (whole.end - whole.start) as usize];
+        bytes.resize((whole.end - whole.start) as usize, 0);
         self.read_into(&mut bytes, whole.start)?;
         if in_magic && !bytes.starts_with(DATA_MAGIC) {
             return Err(self.corrupt("wrong magic at offset 0"));
@@ -60,7 +65,7 @@ impl DataFile {
             self.verify(extent, &bytes[(at.start - whole.start) as usize..(at.end - whole.start) as usize])?;
         }
         let slice = (range.start - whole.start) as usize..(range.end - whole.start) as usize;
-        Ok(Bytes::from(bytes).slice(slice))
+        Ok(bytes.freeze().slice(slice))
     }
 
     /// Reads a page and compares its checksum; its contents are decompressed when they are asked for.
@@ -158,8 +163,14 @@ impl ChunkReader for VerifiedReader {
     }
 
     fn get_bytes(&self, start: u64, length: usize) -> ParquetResult<Bytes> {
-        let end = start.saturating_add(length as u64);
-        self.0.read(start..end).map_err(|e| parquet::errors::ParquetError::External(Box::new(e)))
+        self.get_again(start, length, BytesMut::new())
+    }
+}
+
+impl VerifiedReader {
+    fn get_again(&self, start: u64, length: usize, before: BytesMut) -> ParquetResult<Bytes> {
+        let range = start..start.saturating_add(length as u64);
+        self.0.read_again(range, before).map_err(|e| parquet::errors::ParquetError::External(Box::new(e)))
     }
 }
 
@@ -191,9 +202,9 @@ impl ChunksReader {
         ChunksReader { file: VerifiedReader(file), chunks, bytes_read }
     }
 
-    fn read(&self, start: u64, length: usize) -> ParquetResult<Bytes> {
+    fn read(&self, start: u64, length: usize, before: BytesMut) -> ParquetResult<Bytes> {
         self.bytes_read.fetch_add(length as u64, Ordering::Relaxed);
-        self.file.get_bytes(start, length)
+        self.file.get_again(start, length, before)
     }
 
     /// Where to read to, from the page at `range` on: to the end of a page.
@@ -221,14 +232,16 @@ impl ChunkReader for ChunksReader {
 
     fn get_bytes(&self, start: u64, length: usize) -> ParquetResult<Bytes> {
         let Some(chunk) = self.chunks.iter().find(|chunk| chunk.range.contains(&start)) else {
-            return self.read(start, length);
+            return self.read(start, length, BytesMut::new());
         };
         let range = start..start.saturating_add(length as u64);
         // What a thread that panicked left is whole.
         let mut read = chunk.read.lock().unwrap_or_else(PoisonError::into_inner);
         let (first, bytes) = &*read;
         if start < *first || range.end > first + bytes.len() as u64 {
-            *read = (start, self.read(start, (self.end(chunk, &range) - start) as usize)?);
+            // As a rule its pages were decompressed by now, and nobody has it any more.
+            let before = std::mem::take(&mut *read).1.try_into_mut().unwrap_or_default();
+            *read = (start, self.read(start, (self.end(chunk, &range) - start) as usize, before)?);
         }
         let (first, bytes) = &*read;
         Ok(bytes.slice((start - first) as usize..(range.end - first) as usize))

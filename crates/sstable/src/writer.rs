@@ -11,7 +11,7 @@ use crate::{Paths, bloom, parquet_error};
 use arrow::array::{AsArray, RecordBatch};
 use arrow::datatypes::{SchemaRef, UInt64Type};
 use bytes::Bytes;
-use oribi_env::{Env, File, Files, write_file};
+use oribi_env::{Env, File, Files, create_file};
 use oribi_types::batch::{BatchBuilder, EncodedKeys, EncodedRow};
 use oribi_types::schema::TS_COLUMN;
 use oribi_types::{Error, Result, Schema, Timestamp};
@@ -177,7 +177,15 @@ impl SstableWriter {
     ///
     /// # Errors
     /// `Invalid` if there is no row; those of [`push`](Self::push).
-    pub fn finish(mut self) -> Result<SstableMeta> {
+    pub fn finish(self) -> Result<SstableMeta> {
+        self.finish_late(0).map(|(meta, _)| meta)
+    }
+
+    /// As [`finish`](Self::finish), but if the data file has no more than so many bytes, the caller syncs the files.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn finish_late(mut self, bytes_max: u64) -> Result<(SstableMeta, Vec<Arc<dyn File>>)> {
         self.flush_pending()?;
         if self.group_rows > 0 {
             self.end_row_group()?;
@@ -191,10 +199,13 @@ impl SstableWriter {
         self.index.separators = Separators { ends: keys.separator_ends, bytes: Bytes::from(keys.separators) };
         self.index.filters = Bytes::from(keys.filters);
         let (index, index_checksum) = self.index.encode();
-        write_file(self.files.as_ref(), &self.paths.index_tmp, &index)?;
-        self.parquet.inner().file.sync()?;
+        let index_file = create_file(self.files.as_ref(), &self.paths.index_tmp, &index)?;
+        let mut unsynced = vec![self.parquet.inner().file.clone(), index_file];
+        if self.index.data_bytes > bytes_max {
+            self.files.sync_all(&std::mem::take(&mut unsynced), None)?;
+        }
         self.finished = true;
-        Ok(SstableMeta {
+        let meta = SstableMeta {
             id: self.id,
             rows: keys.rows,
             data_bytes: self.index.data_bytes,
@@ -204,7 +215,8 @@ impl SstableWriter {
             max_key: keys.last_key,
             min_ts: keys.min_ts,
             max_ts: keys.max_ts,
-        })
+        };
+        Ok((meta, unsynced))
     }
 
     fn flush_pending(&mut self) -> Result<()> {

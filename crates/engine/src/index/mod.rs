@@ -171,6 +171,10 @@ impl RowIndex {
         KeyRef { hash: self.hasher.hash(generation, key), generation, key }
     }
 
+    pub fn budget(&self) -> &Arc<MemoryBudget> {
+        &self.budget
+    }
+
     pub fn hasher(&self) -> &KeyHasher {
         &self.hasher
     }

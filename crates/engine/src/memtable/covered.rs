@@ -1,77 +1,67 @@
 //! The keys of which a memtable may have more than one version, or one without a row, and those of which a later memtable has another:
 //! what a snapshot sees of these, and since when, only the row index tells.
 //!
-//! A set of hashes that may say yes of others, too. It is small, and no cache miss as a rule; once it has so many that it says yes of
-//! most, scans are as slow as without it.
+//! A set of hashes that says yes of some others, too: of 3 in a hundred for each of its parts. It is small, and no cache miss as a rule.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 
-/// Most memtables have none, and many of those that have some are small: where there are more than [`FEW_MAX`], they have a larger
-/// set besides.
+/// Most memtables have none, and many of those that have some are small: what does not fit a part is in the next, which is made then.
 #[derive(Default)]
 pub(super) struct Covered {
-    few: OnceLock<Bits<FEW_WORDS>>,
-    few_len: AtomicUsize,
-    many: OnceLock<Bits<MANY_WORDS>>,
+    parts: [Part; WORDS.len()],
 }
 
-const FEW_WORDS: usize = 64;
-/// An eighth of its bits.
-const FEW_MAX: usize = FEW_WORDS * u64::BITS as usize / 8;
-/// 32 KiB.
-const MANY_WORDS: usize = 4096;
+/// Of each part: 512 bytes, 8 KiB, 128 KiB. The last takes all that comes.
+const WORDS: [usize; 3] = [64, 1 << 10, 16 << 10];
+/// One in so many bits is set, at most.
+const BITS_A_HASH: usize = 32;
 
-/// A bit for all hashes with the same upper bits.
-struct Bits<const WORDS: usize>(Box<[AtomicU64]>);
+#[derive(Default)]
+struct Part {
+    /// A bit for all hashes with the same upper bits.
+    words: OnceLock<Box<[AtomicU64]>>,
+    len: AtomicUsize,
+}
 
 impl Covered {
     /// Before the version that covers another is published, or the one without a row: whoever sees it is told of it.
+    #[inline]
     pub fn add(&self, hash: u64) {
-        let few = self.few.get_or_init(Bits::new);
-        if few.has(hash) {
-            return;
+        // As a rule it is there: rows that are written more than once are written often.
+        if !self.has(hash) {
+            self.add_new(hash);
         }
-        if self.few_len.load(Relaxed) < FEW_MAX {
-            few.set(hash);
-            self.few_len.fetch_add(1, Relaxed);
-            return;
-        }
-        let many = self.many.get_or_init(Bits::new);
-        if !many.has(hash) {
-            many.set(hash);
+    }
+
+    #[cold]
+    fn add_new(&self, hash: u64) {
+        let is_full = |(part, words): &(&Part, usize)| part.len.load(Relaxed) >= words * 64 / BITS_A_HASH;
+        let parts = self.parts.iter().zip(WORDS);
+        let not_full = parts.clone().find(|part| !is_full(part)).or(parts.last());
+        if let Some((part, words)) = not_full {
+            let words = part.words.get_or_init(|| (0..words).map(|_| AtomicU64::new(0)).collect());
+            let (word, bit) = place(words, hash);
+            word.fetch_or(bit, Relaxed);
+            part.len.fetch_add(1, Relaxed);
         }
     }
 
     pub fn is_empty(&self) -> bool {
-        self.few.get().is_none()
+        self.parts[0].words.get().is_none()
     }
 
+    #[inline]
     pub fn has(&self, hash: u64) -> bool {
-        self.few.get().is_some_and(|few| few.has(hash)) || self.many.get().is_some_and(|many| many.has(hash))
+        let parts = self.parts.iter().map_while(|part| part.words.get());
+        parts.map(|words| place(words, hash)).any(|(word, bit)| word.load(Relaxed) & bit != 0)
     }
 }
 
-impl<const WORDS: usize> Bits<WORDS> {
-    fn new() -> Self {
-        const { assert!(WORDS.is_power_of_two()) };
-        Bits((0..WORDS).map(|_| AtomicU64::new(0)).collect())
-    }
-
-    fn place(&self, hash: u64) -> (&AtomicU64, u64) {
-        let bits = u64::BITS as usize;
-        (&self.0[(hash >> 40) as usize / bits % WORDS], 1 << ((hash >> 40) as usize % bits))
-    }
-
-    fn has(&self, hash: u64) -> bool {
-        let (word, bit) = self.place(hash);
-        word.load(Relaxed) & bit != 0
-    }
-
-    fn set(&self, hash: u64) {
-        let (word, bit) = self.place(hash);
-        word.fetch_or(bit, Relaxed);
-    }
+fn place(words: &[AtomicU64], hash: u64) -> (&AtomicU64, u64) {
+    const { assert!(WORDS[0].is_power_of_two() && WORDS[1].is_power_of_two() && WORDS[2].is_power_of_two()) };
+    let bits = u64::BITS as usize;
+    (&words[(hash >> 40) as usize / bits & (words.len() - 1)], 1 << ((hash >> 40) as usize % bits))
 }
 
 #[cfg(test)]
@@ -83,7 +73,7 @@ mod tests {
         let hash = |i: u64| (i + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         let covered = Covered::default();
         assert!(covered.is_empty() && !covered.has(hash(0)));
-        for (len, others_max) in [(100, 50), (20_000, 250)] {
+        for (len, others_max) in [(100, 50), (2000, 90), (20_000, 120)] {
             (0..len).for_each(|i| covered.add(hash(i)));
             assert!(!covered.is_empty() && (0..len).all(|i| covered.has(hash(i))));
             let others = (len..len + 1000).filter(|i| covered.has(hash(*i))).count();

@@ -259,7 +259,7 @@ fn add_files(rows: &mut Rows, table: &Table, files: &[FileScan], columns: &[usiz
     for file in files {
         for (group, within) in file.groups(0..file.sstable.meta().rows as u32) {
             for batch in file.batches(&table.schema(), columns, false, group, within)?.into_iter().flatten() {
-                let batch = batch?;
+                let batch = batch?.rows()?;
                 (0..batch.num_rows()).for_each(|i| add(rows, &batch, i));
             }
         }

@@ -43,10 +43,15 @@ impl ColumnarBlock {
         ColumnarBlock::with_buffers(columns, Vec::new)
     }
 
-    /// As [`new`](Self::new), with the sidecars in the memory of empty buffers from `buffer`.
+    /// As [`new`](Self::new), with the sidecars in the memory of buffers from `buffer`, whatever is in them.
     pub fn with_buffers(columns: Vec<WireColumn>, mut buffer: impl FnMut() -> Vec<u8>) -> Self {
         let sidecars = |column: &WireColumn| {
             let slices = is_slice(column.column_type);
+            let mut buffer = || {
+                let mut bytes = buffer();
+                bytes.clear();
+                bytes
+            };
             let mut data = buffer();
             // The first value begins where the strings do.
             data.resize(if slices { OFFSET_BYTES } else { 0 }, 0);
@@ -89,6 +94,7 @@ impl ColumnarBlock {
         for ((column, sidecars), array) in self.columns.iter().zip(&mut self.sidecars).zip(batch.columns()) {
             match &mut sidecars.varlen {
                 Some(varlen) => append_slices(column, array, &mut sidecars.data, varlen)?,
+                None if scatter::append_dense(array, column.column_type, &mut sidecars.data) => {}
                 None => {
                     let (start, width) = (sidecars.data.len(), cell_bytes(column.column_type));
                     sidecars.data.resize(start + array.len() * width, 0);

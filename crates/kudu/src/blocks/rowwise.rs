@@ -28,20 +28,23 @@ pub struct RowwiseLayout {
     nulls: usize,
     /// Bytes of a row.
     stride: usize,
+    /// Whether all bytes in front of the bitmap are those of values.
+    is_dense: bool,
 }
 
 impl RowwiseLayout {
     /// The layout of rows of a projection; `flags` are the scan's row format flags.
     pub fn new(columns: Vec<WireColumn>, flags: u64) -> Self {
-        let mut nulls = 0;
+        let (mut nulls, mut is_dense) = (0, true);
         let mut offsets = Vec::with_capacity(columns.len());
         for column in &columns {
             offsets.push(nulls);
             let padded = flags & PAD_UNIXTIME != 0 && column.column_type == ColumnType::Timestamp;
             nulls += if padded { 16 } else { cell_bytes(column.column_type) };
+            is_dense &= !padded;
         }
         let bitmap_bytes = if columns.iter().any(|c| c.nullable) { columns.len().div_ceil(8) } else { 0 };
-        RowwiseLayout { columns, offsets, nulls, stride: nulls + bitmap_bytes }
+        RowwiseLayout { columns, offsets, nulls, stride: nulls + bitmap_bytes, is_dense }
     }
 
     /// Bytes of a row, without its strings.
@@ -57,22 +60,33 @@ impl RowwiseLayout {
 /// The two sidecars of a row-wise answer. Both are there even if empty: a projection of no columns counts rows.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RowwiseBlock {
-    pub num_rows: usize,
-    pub rows: Vec<u8>,
-    pub indirect: Vec<u8>,
+    num_rows: usize,
+    /// Of the rows that are there; what comes behind is from before.
+    filled: usize,
+    rows: Vec<u8>,
+    indirect: Vec<u8>,
 }
 
 impl RowwiseBlock {
-    /// A block without rows, which has its sidecars in the memory of these buffers.
-    pub fn with_buffers(mut rows: Vec<u8>, mut indirect: Vec<u8>) -> Self {
-        rows.clear();
+    /// A block without rows, which has its sidecars in the memory of these buffers. What is in them need not be cleared.
+    pub fn with_buffers(rows: Vec<u8>, mut indirect: Vec<u8>) -> Self {
         indirect.clear();
-        RowwiseBlock { num_rows: 0, rows, indirect }
+        RowwiseBlock { num_rows: 0, filled: 0, rows, indirect }
+    }
+
+    pub fn num_rows(&self) -> usize {
+        self.num_rows
     }
 
     /// Bytes of both sidecars.
     pub fn bytes(&self) -> usize {
-        self.rows.len() + self.indirect.len()
+        self.filled + self.indirect.len()
+    }
+
+    /// The sidecars: rows, and what their slices point into.
+    pub fn into_sidecars(mut self) -> (Vec<u8>, Vec<u8>) {
+        self.rows.truncate(self.filled);
+        (self.rows, self.indirect)
     }
 
     /// Appends all rows of a batch, whose columns are those of the layout by position. The sidecars grow
@@ -82,12 +96,23 @@ impl RowwiseBlock {
     /// `Internal` for a batch of other columns.
     pub fn append(&mut self, layout: &RowwiseLayout, batch: &RecordBatch) -> Result<()> {
         check(&layout.columns, batch)?;
-        let (start, stride) = (self.rows.len(), layout.stride);
-        self.rows.resize(start + batch.num_rows() * stride, 0);
+        let (start, stride) = (self.filled, layout.stride);
+        self.filled += batch.num_rows() * stride;
         self.num_rows += batch.num_rows();
-        let rows = &mut self.rows[start..];
+        if self.rows.len() < self.filled {
+            self.rows.resize(self.filled, 0);
+        }
+        let rows = &mut self.rows[start..self.filled];
         if rows.is_empty() {
             return Ok(());
+        }
+        // What no value is written to is zero.
+        match layout.is_dense && batch.columns().iter().all(|array| array.null_count() == 0) {
+            true if layout.nulls < stride => {
+                rows.chunks_exact_mut(stride).for_each(|row| row[layout.nulls..].fill(0));
+            }
+            true => {}
+            false => rows.fill(0),
         }
         for (i, (column, array)) in layout.columns.iter().zip(batch.columns()).enumerate() {
             let offset = layout.offsets[i];

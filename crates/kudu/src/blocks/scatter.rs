@@ -50,6 +50,30 @@ pub(super) fn fixed(
     }
 }
 
+/// Appends all values of `array` as cells without gaps, if they lie so in it, by one copy; else it does nothing. Whether it did.
+pub(super) fn append_dense(array: &dyn Array, column_type: ColumnType, out: &mut Vec<u8>) -> bool {
+    if array.null_count() > 0 || cfg!(target_endian = "big") {
+        return false;
+    }
+    macro_rules! primitive {
+        ($arrow:ty) => {
+            array.as_primitive::<$arrow>().values().inner().as_slice()
+        };
+    }
+    out.extend_from_slice(match column_type {
+        ColumnType::Int8 => primitive!(at::Int8Type),
+        ColumnType::Int16 => primitive!(at::Int16Type),
+        ColumnType::Int32 => primitive!(at::Int32Type),
+        ColumnType::Int64 => primitive!(at::Int64Type),
+        ColumnType::Float => primitive!(at::Float32Type),
+        ColumnType::Double => primitive!(at::Float64Type),
+        ColumnType::Date => primitive!(at::Date32Type),
+        ColumnType::Timestamp => primitive!(at::TimestampMicrosecondType),
+        _ => return false,
+    });
+    true
+}
+
 /// Appends the bytes of all values that are not null to `out`, and calls `put` for each row with its place, where its bytes
 /// begin in `out` and how many they are: null has none. The type is one of slices.
 pub(super) fn append<P>(

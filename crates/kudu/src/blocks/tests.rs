@@ -55,9 +55,8 @@ fn a_rowwise_block_has_these_bytes() {
     block.append(&layout, &batch(&columns, &rows)).unwrap();
     let expected = b"\x01\0\0\0\0\0\0\0\0\0\x03\0\0\0\0\0\0\0\0\x04\
         \xff\xff\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\x01\x02";
-    assert_eq!(block.rows, expected);
-    assert_eq!(block.indirect, b"abc");
-    assert_eq!((block.num_rows, layout.stride(), block.bytes()), (2, 20, 43));
+    assert_eq!((block.num_rows(), layout.stride(), block.bytes()), (2, 20, 43));
+    assert_eq!(block.into_sidecars(), (expected.to_vec(), b"abc".to_vec()));
 }
 
 #[test]
@@ -87,8 +86,9 @@ fn a_timestamp_is_padded_on_request() {
     let mut block = RowwiseBlock::default();
     let rows = batch(&columns, &[vec![Value::Timestamp(-2), Value::Int8(3)]]);
     block.append(&layout, &rows).unwrap();
-    assert_eq!(block.rows, [&[0xfe], &[0xff; 7][..], &[0; 8], &[3]].concat());
-    assert_eq!(super::rowwise::decode(&layout, 1, &block.rows, &Bytes::new()).unwrap(), rows);
+    let (bytes, _) = block.into_sidecars();
+    assert_eq!(bytes, [&[0xfe], &[0xff; 7][..], &[0; 8], &[3]].concat());
+    assert_eq!(super::rowwise::decode(&layout, 1, &bytes, &Bytes::new()).unwrap(), rows);
 }
 
 #[test]
@@ -96,7 +96,7 @@ fn a_projection_of_no_columns_counts_rows() {
     let layout = RowwiseLayout::new(vec![], 0);
     let mut block = RowwiseBlock::default();
     block.append(&layout, &batch(&[], &[vec![], vec![], vec![]])).unwrap();
-    assert_eq!((block.num_rows, block.bytes()), (3, 0));
+    assert_eq!((block.num_rows(), block.bytes()), (3, 0));
     assert_eq!(super::rowwise::decode(&layout, 3, b"", &Bytes::new()).unwrap().num_rows(), 3);
 }
 
@@ -115,13 +115,14 @@ fn a_block_of_another_length_is_refused() {
     let layout = RowwiseLayout::new(columns.clone(), 0);
     let mut block = RowwiseBlock::default();
     block.append(&layout, &batch(&columns, &rows)).unwrap();
-    let indirect = Bytes::from(block.indirect);
+    let (bytes, indirect) = block.into_sidecars();
+    let indirect = Bytes::from(indirect);
     let decode = |rows: usize, bytes: &[u8]| super::rowwise::decode(&layout, rows, bytes, &indirect);
-    assert!(decode(2, &block.rows).is_ok());
-    assert!(decode(3, &block.rows).is_err());
-    assert!(decode(2, &block.rows[1..]).is_err());
-    assert!(decode(usize::MAX, &block.rows).is_err());
-    assert!(super::rowwise::decode(&layout, 2, &block.rows, &indirect.slice(1..)).is_err());
+    assert!(decode(2, &bytes).is_ok());
+    assert!(decode(3, &bytes).is_err());
+    assert!(decode(2, &bytes[1..]).is_err());
+    assert!(decode(usize::MAX, &bytes).is_err());
+    assert!(super::rowwise::decode(&layout, 2, &bytes, &indirect.slice(1..)).is_err());
 }
 
 fn columnar(columns: &[WireColumn], batches: &[RecordBatch]) -> (usize, Vec<ColumnSidecars<Bytes>>) {
@@ -213,28 +214,37 @@ fn strings_of_all_lengths_come_back() {
     let layout = RowwiseLayout::new(columns.clone(), 0);
     let mut block = RowwiseBlock::default();
     block.append(&layout, &whole).unwrap();
-    let indirect = Bytes::from(block.indirect);
-    let expected = decoded(&columns, &whole);
-    assert_eq!(super::rowwise::decode(&layout, block.num_rows, &block.rows, &indirect).unwrap(), expected);
+    let (bytes, indirect) = block.into_sidecars();
+    let (indirect, expected) = (Bytes::from(indirect), decoded(&columns, &whole));
+    assert_eq!(super::rowwise::decode(&layout, rows.len(), &bytes, &indirect).unwrap(), expected);
     let (n, sidecars) = columnar(&columns, std::slice::from_ref(&whole));
     assert_eq!(super::columnar::decode(&columns, n, &sidecars).unwrap(), expected);
 }
 
 proptest! {
     #[test]
-    fn batches_come_back(((columns, rows), cut, flags) in (rows(), any::<prop::sample::Index>(), 0_u64..2)) {
+    fn batches_come_back(
+        (columns, rows) in rows(),
+        cut: prop::sample::Index,
+        flags in 0_u64..2,
+        before in vec(any::<u8>(), 0..200),
+    ) {
         let whole = batch(&columns, &rows);
         // In two pieces, so that the second begins within a byte of a bitmap.
         let cut = cut.index(rows.len() + 1);
         let pieces = [whole.slice(0, cut), whole.slice(cut, rows.len() - cut)];
         let layout = RowwiseLayout::new(columns.clone(), flags);
-        let mut block = RowwiseBlock::default();
-        for piece in &pieces {
-            block.append(&layout, piece).unwrap();
-        }
-        let (indirect, expected) = (Bytes::from(block.indirect), decoded(&columns, &whole));
-        let rows = super::rowwise::decode(&layout, block.num_rows, &block.rows, &indirect);
-        prop_assert_eq!(&rows.unwrap(), &expected);
+        // What was in the memory before shows nowhere.
+        let blocks = [RowwiseBlock::default(), RowwiseBlock::with_buffers(before.clone(), before)];
+        let [bytes, in_used_memory] = blocks.map(|mut block| {
+            pieces.iter().for_each(|piece| block.append(&layout, piece).unwrap());
+            assert_eq!(block.num_rows(), rows.len());
+            block.into_sidecars()
+        });
+        prop_assert_eq!(&in_used_memory, &bytes);
+        let (indirect, expected) = (Bytes::from(bytes.1), decoded(&columns, &whole));
+        let decoded = super::rowwise::decode(&layout, rows.len(), &bytes.0, &indirect);
+        prop_assert_eq!(&decoded.unwrap(), &expected);
         let (n, sidecars) = columnar(&columns, &pieces);
         prop_assert_eq!(&super::columnar::decode(&columns, n, &sidecars).unwrap(), &expected);
     }

@@ -1,5 +1,5 @@
 //! What is known of a table's columns before they are read: of files by their metadata, and of rows in memory by a look at them.
-//! Both are looked at once: a file never changes, and what a tablet has in memory is remembered until it does.
+//! Both are looked at once: a file never changes, and of what a tablet has in memory those rows are looked at that changed since.
 
 use super::columns::{missing_value, positions, stored_id};
 use super::{OribiTable, TableColumns};
@@ -11,21 +11,23 @@ use datafusion::common::{ColumnStatistics, DataFusionError, Result, ScalarValue,
 use datafusion::datasource::physical_plan::parquet::metadata::DFParquetMetadata;
 use datafusion::logical_expr::Accumulator;
 use datafusion_functions_aggregate_common::min_max::{MaxAccumulator, MinAccumulator};
-use oribi_engine::{FileOutline, MemoryOutline, MemoryState, Outline, Snapshot, Table};
+use oribi_engine::{FileOutline, MemoryColumns, MemoryOutline, MemoryState, Outline, Snapshot, Table};
 use oribi_sstable::Sstable;
 use oribi_types::batch::TS_FIELD_ID;
 use oribi_types::schema::TS_COLUMN;
 use oribi_types::{Column, Error, Timestamp};
 use parquet::arrow::parquet_to_arrow_schema;
 use parquet::file::metadata::ParquetMetaData;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
-/// So many rows of so many bytes are looked at while a statement is planned though they changed since the one before: that takes
-/// some milliseconds. More are looked at only where nobody writes to them, and so as a rule once.
+/// So many rows of so many bytes are looked at while a statement is planned as they changed since the one before: that takes
+/// some milliseconds. Where there are no more of these, all others are looked at once.
 const SMALL_ROWS: u64 = 16 << 10;
 const SMALL_BYTES: u64 = 4 << 20;
+/// Of columns that nothing is known of, so many rows of a tablet are looked at while others write to it: some tens of milliseconds.
+const FIRST_ROWS: u64 = 256 << 10;
 /// A bound of more bytes is not kept.
 const BOUND_BYTES_MAX: usize = 1 << 10;
 
@@ -50,18 +52,21 @@ struct InMemory {
     /// The columns that the numbers in `bounds` are of.
     arrow: SchemaRef,
     state: MemoryState,
-    /// Of a snapshot that saw all of it. What later ones see that find the same state is the same.
+    /// Of a snapshot that saw all of it. What later ones see that find the same state is the same, and of another state, what
+    /// has not changed since.
     at: Timestamp,
     /// By column.
-    bounds: BTreeMap<usize, ColumnStatistics>,
+    bounds: BTreeMap<usize, Bounds>,
 }
 
 /// What is known of the rows that a tablet has in memory, and what is not.
 struct Known<'a> {
     memory: &'a MemoryOutline,
-    bounds: BTreeMap<usize, ColumnStatistics>,
+    /// Of the rows of the state that an earlier statement has found.
+    bounds: BTreeMap<usize, Bounds>,
+    found: Option<MemoryState>,
     lacking: Vec<usize>,
-    /// An earlier statement has found the same rows.
+    /// It has found the same rows.
     is_unchanged: bool,
 }
 
@@ -79,29 +84,41 @@ impl StatisticsCache {
         let is_quiet = is_quiet && !table.is_uncommitted();
         let known = tablets
             .get(&tablet)
-            .filter(|known| !table.is_uncommitted() && known.holds(memory, snapshot, schema.arrow()));
-        let is_unchanged = known.is_some();
+            .filter(|known| !table.is_uncommitted() && known.is_before(snapshot, schema.arrow()));
+        let is_unchanged = known.is_some_and(|known| known.state.covers(&memory.state));
         let bounds = known.map(|known| known.bounds.clone()).unwrap_or_default();
-        if !is_unchanged && is_quiet {
+        let found = known.map(|known| known.state.clone());
+        if found.is_none() && is_quiet {
             tablets.retain(|_, known| known.table.strong_count() > 0);
-            let (arrow, state) = (Arc::clone(schema.arrow()), memory.state.clone());
-            let (table, at) = (Arc::downgrade(table), snapshot.ts());
-            tablets.insert(tablet, InMemory { table, arrow, state, at, bounds: BTreeMap::new() });
+            tablets.insert(tablet, InMemory::new(table, memory, snapshot, BTreeMap::new()));
         }
         let lacking = wanted.iter().copied().filter(|column| !bounds.contains_key(column)).collect();
-        Known { memory, bounds, lacking, is_unchanged }
+        Known { memory, bounds, found, lacking, is_unchanged }
     }
 
-    /// Keeps what a look at the rows that `snapshot` sees has found.
-    fn keep(&self, table: &Arc<Table>, known: &Known<'_>, snapshot: &Snapshot) {
-        let (tablet, schema) = (tablet_id(table, known.memory), table.schema());
+    /// Keeps what looks at the rows that `snapshot` sees have found, if `is_quiet` of the state that they are in. Else it holds for the
+    /// state that was found: what has not changed since is the same.
+    fn keep(&self, table: &Arc<Table>, (known, is_quiet): (&Known<'_>, bool), snapshot: &Snapshot) {
+        if table.is_uncommitted() {
+            return;
+        }
+        let tablet = tablet_id(table, known.memory);
         let mut tablets = self.lock_memory();
-        let kept = tablets.get_mut(&tablet);
-        // What covers this state may have had rows besides, that have become files since.
-        let is_same = |kept: &&mut InMemory| kept.state == known.memory.state;
-        let kept = kept.filter(is_same).filter(|_| !table.is_uncommitted());
-        if let Some(kept) = kept.filter(|kept| kept.holds(known.memory, snapshot, schema.arrow())) {
+        if is_quiet {
+            tablets.insert(tablet, InMemory::new(table, known.memory, snapshot, known.bounds.clone()));
+            return;
+        }
+        let kept = tablets.get_mut(&tablet).filter(|kept| known.found.as_ref() == Some(&kept.state));
+        if let Some(kept) = kept.filter(|kept| kept.is_before(snapshot, table.schema().arrow())) {
             kept.bounds.extend(known.bounds.clone());
+        }
+    }
+
+    /// Has statements that come look at all rows again, if `is_quiet`: too many changed.
+    fn begin_anew(&self, table: &Arc<Table>, (known, is_quiet): (&Known<'_>, bool), snapshot: &Snapshot) {
+        if is_quiet && !known.is_unchanged && !table.is_uncommitted() {
+            let anew = InMemory::new(table, known.memory, snapshot, BTreeMap::new());
+            self.lock_memory().insert(tablet_id(table, known.memory), anew);
         }
     }
 
@@ -111,9 +128,20 @@ impl StatisticsCache {
 }
 
 impl InMemory {
-    /// Whether `snapshot`, which finds `memory`, sees the rows that this is about.
-    fn holds(&self, memory: &MemoryOutline, snapshot: &Snapshot, arrow: &SchemaRef) -> bool {
-        self.at <= snapshot.ts() && self.state.covers(&memory.state) && self.arrow.fields() == arrow.fields()
+    /// What `snapshot` finds, which sees all of it.
+    fn new(
+        table: &Arc<Table>,
+        memory: &MemoryOutline,
+        snapshot: &Snapshot,
+        bounds: BTreeMap<usize, Bounds>,
+    ) -> Self {
+        let (arrow, state) = (Arc::clone(table.schema().arrow()), memory.state.clone());
+        InMemory { table: Arc::downgrade(table), arrow, state, at: snapshot.ts(), bounds }
+    }
+
+    /// Whether `snapshot` sees the rows that this is about, or what became of them since.
+    fn is_before(&self, snapshot: &Snapshot, arrow: &SchemaRef) -> bool {
+        self.at <= snapshot.ts() && self.arrow.fields() == arrow.fields()
     }
 }
 
@@ -121,7 +149,7 @@ impl Known<'_> {
     fn statistics(&self, columns: &SchemaRef) -> Statistics {
         let mut statistics = unknown(columns, self.memory.rows, self.memory.bytes);
         for (column, bounds) in &self.bounds {
-            statistics.column_statistics[*column] = bounds.clone();
+            statistics.column_statistics[*column] = bounds.statistics(self.memory.rows as usize);
         }
         statistics
     }
@@ -224,49 +252,77 @@ impl OribiTable {
             .filter(|column| is_wanted(column) && is_bounded(fields[*column].data_type()))
             .collect();
         let (cache, snapshot) = (&view.statistics, view.snapshot());
-        let look_up = |memory| cache.of_memory(&self.table, (memory, outline.is_quiet), snapshot, &wanted);
+        let (table, is_quiet) = (&self.table, outline.is_quiet);
+        let look_up = |memory| cache.of_memory(table, (memory, is_quiet), snapshot, &wanted);
         let mut known: Vec<Known<'_>> = outline.memory.iter().map(look_up).collect();
-        let changed = known.iter().filter(|known| !known.is_unchanged && !known.lacking.is_empty());
-        let (rows, bytes) = changed
-            .fold((0, 0), |(rows, bytes), known| (rows + known.memory.rows, bytes + known.memory.bytes));
-        if rows > SMALL_ROWS || bytes > SMALL_BYTES {
+        let Some(looked) = self.look(view, self.looks(&known)?).await? else {
+            known.iter().for_each(|known| cache.begin_anew(table, (known, is_quiet), snapshot));
             return Ok(None);
+        };
+        let looked_at: BTreeSet<usize> = looked.iter().map(|(of, _)| *of).collect();
+        for (of, found) in looked {
+            known[of].bounds.extend(found);
         }
-        let lacking = known.iter_mut().filter(|known| !known.lacking.is_empty()).collect::<Vec<_>>();
-        if lacking.is_empty() {
-            return Ok(Some(known));
-        }
-        let places = lacking.iter().map(|known| (known.memory.tablet, known.lacking.clone())).collect();
-        for (known, bounds) in lacking.into_iter().zip(self.bounds_in_memory(view, places).await?) {
-            for (column, bounds) in known.lacking.iter().zip(bounds) {
-                known.bounds.insert(*column, bounds.statistics()?);
-            }
-            cache.keep(&self.table, known, snapshot);
+        for of in looked_at {
+            cache.keep(table, (&known[of], is_quiet), snapshot);
         }
         Ok(Some(known))
     }
 
-    /// The bounds of columns of the rows that some tablets have in memory.
-    async fn bounds_in_memory(
-        &self,
-        view: &Arc<StatementView>,
-        places: Vec<(usize, Vec<usize>)>,
-    ) -> Result<Vec<Vec<Bounds>>> {
+    /// What is to be looked at of rows in memory.
+    fn looks(&self, known: &[Known<'_>]) -> Result<Looks> {
+        let fields = self.columns.schema.arrow().fields();
+        let mut looks = Looks::default();
+        for (i, of) in known.iter().enumerate() {
+            let (tablet, rows, bytes) = (of.memory.tablet, of.memory.rows, of.memory.bytes);
+            let mut add = |columns: Columns, since: Option<MemoryState>| {
+                looks.looks.push(Look { known: i, tablet, rows, bytes, since, columns });
+            };
+            if let Some(found) = of.found.as_ref().filter(|_| !of.is_unchanged) {
+                add(of.bounds.clone().into_iter().collect(), Some(found.clone()));
+            }
+            if !of.lacking.is_empty() && (of.is_unchanged || rows <= FIRST_ROWS) {
+                let empty = |column: &usize| Ok((*column, Bounds::new(fields[*column].data_type())?));
+                add(of.lacking.iter().map(empty).collect::<Result<_>>()?, None);
+            }
+            if of.found.is_none() && !of.lacking.is_empty() {
+                looks.changed.add(rows, bytes);
+            }
+        }
+        Ok(looks)
+    }
+
+    /// What looks find, and of which of the tablets; `None` if the rows that changed are too many.
+    async fn look(&self, view: &Arc<StatementView>, looks: Looks) -> Result<Option<Vec<(usize, Columns)>>> {
+        if looks.changed.is_much() {
+            return Ok(None);
+        }
+        if looks.looks.is_empty() {
+            return Ok(Some(Vec::new()));
+        }
         let (engine, table, snapshot) =
             (Arc::clone(&view.engine), Arc::clone(&self.table), Arc::clone(view.snapshot()));
-        let fields = self.columns.schema.arrow().fields().clone();
-        let failed = |e: DataFusionError| Error::internal(e.to_string());
-        let of_tablet = move |(tablet, columns): (usize, Vec<usize>)| {
-            let bounds = columns.iter().map(|n| Bounds::new(fields[*n].data_type()));
-            let mut bounds = bounds.collect::<Result<Vec<_>>>().map_err(failed)?;
-            let mut rows = engine.memory_columns(&table, tablet, &columns, &snapshot, None)?;
-            while let Some(batch) = rows.next_batch()? {
-                let columns = bounds.iter_mut().zip(batch.columns());
-                columns.into_iter().try_for_each(|(bounds, values)| bounds.add(values)).map_err(failed)?;
+        let look = move || {
+            let Looks { looks, mut changed } = looks;
+            let mut open = Vec::with_capacity(looks.len());
+            for look in looks {
+                let columns: Vec<usize> = look.columns.iter().map(|(column, _)| *column).collect();
+                let since = look.since.as_ref();
+                let memory = engine.memory_columns(&table, look.tablet, &columns, &snapshot, since)?;
+                if since.is_some() {
+                    let rows = memory.keys_left() as u64;
+                    changed.add(rows, look.bytes * rows / look.rows.max(1));
+                }
+                open.push((look, memory));
             }
-            Ok(bounds)
+            if changed.is_much() {
+                return Ok(None);
+            }
+            open.into_iter()
+                .map(|(look, memory)| look.at(memory))
+                .collect::<oribi_types::Result<_>>()
+                .map(Some)
         };
-        let look = move || places.into_iter().map(of_tablet).collect();
         view.runtime.lookup(look).await.map_err(|e| DataFusionError::External(Box::new(e)))
     }
 }
@@ -331,34 +387,111 @@ fn is_bounded(data_type: &DataType) -> bool {
     has_order && !matches!(data_type, DataType::Interval(_))
 }
 
+/// Rows in memory that are to be looked at.
+#[derive(Default)]
+struct Looks {
+    looks: Vec<Look>,
+    /// Of those of which nothing is known.
+    changed: Changed,
+}
+
+/// Rows that changed since the statement before.
+#[derive(Default)]
+struct Changed {
+    rows: u64,
+    bytes: u64,
+}
+
+impl Changed {
+    fn add(&mut self, rows: u64, bytes: u64) {
+        self.rows += rows;
+        self.bytes += bytes;
+    }
+
+    fn is_much(&self) -> bool {
+        self.rows > SMALL_ROWS || self.bytes > SMALL_BYTES
+    }
+}
+
+/// Rows of a tablet, all or those that changed since it was in a state: what is found widens the bounds of these columns.
+struct Look {
+    /// For which of the tablets of which something is known.
+    known: usize,
+    tablet: usize,
+    /// Of all rows that it has in memory.
+    rows: u64,
+    bytes: u64,
+    since: Option<MemoryState>,
+    columns: Columns,
+}
+
+type Columns = Vec<(usize, Bounds)>;
+
+impl Look {
+    fn at(mut self, mut memory: MemoryColumns) -> oribi_types::Result<(usize, Columns)> {
+        let failed = |e: DataFusionError| Error::internal(e.to_string());
+        while !self.columns.is_empty()
+            && let Some(batch) = memory.next_batch()?
+        {
+            let mut columns = self.columns.iter_mut().zip(batch.columns());
+            columns.try_for_each(|((_, bounds), values)| bounds.add(values)).map_err(failed)?;
+        }
+        self.columns.iter_mut().for_each(|(_, bounds)| bounds.forget_if_long());
+        Ok((self.known, self.columns))
+    }
+}
+
 /// What is known of the values of a column.
+#[derive(Clone)]
 struct Bounds {
     min: MinAccumulator,
     max: MaxAccumulator,
     nulls: usize,
+    /// A bound would take too much to be kept.
+    is_long: bool,
 }
 
 impl Bounds {
     fn new(data_type: &DataType) -> Result<Self> {
         let (min, max) = (MinAccumulator::try_new(data_type)?, MaxAccumulator::try_new(data_type)?);
-        Ok(Bounds { min, max, nulls: 0 })
+        Ok(Bounds { min, max, nulls: 0, is_long: false })
     }
 
     fn add(&mut self, values: &ArrayRef) -> Result<()> {
         self.nulls += values.null_count();
+        if self.is_long {
+            return Ok(());
+        }
         self.min.update_batch(std::slice::from_ref(values))?;
         self.max.update_batch(std::slice::from_ref(values))
     }
 
-    fn statistics(mut self) -> Result<ColumnStatistics> {
+    /// The least and the greatest value, null if there is none.
+    fn ends(&self) -> [ScalarValue; 2] {
+        let (mut min, mut max) = (self.min.clone(), self.max.clone());
+        [min.evaluate(), max.evaluate()].map(|end| end.unwrap_or(ScalarValue::Null))
+    }
+
+    fn forget_if_long(&mut self) {
+        if self.ends().iter().any(|end| end.size() > BOUND_BYTES_MAX) {
+            self.is_long = true;
+            let data_type = self.ends()[0].data_type();
+            if let Ok(empty) = Bounds::new(&data_type) {
+                (self.min, self.max) = (empty.min, empty.max);
+            }
+        }
+    }
+
+    /// Of so many rows.
+    fn statistics(&self, rows: usize) -> ColumnStatistics {
         let mut statistics = ColumnStatistics::new_unknown();
-        statistics.null_count = Precision::Inexact(self.nulls);
-        let (min, max) = (self.min.evaluate()?, self.max.evaluate()?);
-        let is_kept = |bound: &ScalarValue| !bound.is_null() && bound.size() <= BOUND_BYTES_MAX;
-        if is_kept(&min) && is_kept(&max) {
+        // A row that was looked at again counts twice.
+        statistics.null_count = Precision::Inexact(self.nulls.min(rows));
+        let [min, max] = self.ends();
+        if !self.is_long && !min.is_null() && !max.is_null() {
             statistics.min_value = Precision::Inexact(min);
             statistics.max_value = Precision::Inexact(max);
         }
-        Ok(statistics)
+        statistics
     }
 }

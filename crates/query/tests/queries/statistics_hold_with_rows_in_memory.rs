@@ -108,3 +108,22 @@ async fn what_is_known_now_is_not_told_to_older_snapshots() {
     }
     other.run("commit").await;
 }
+
+#[tokio::test]
+async fn bounds_of_many_rows_in_memory_are_known_while_they_change() {
+    let db = in_files().await;
+    db.run("insert into t select i, i, 'w' from generate_series(2001, 42000) as s(i)").await;
+    db.run("create table u (k bigint primary key)").await;
+    db.run("insert into u select i from generate_series(1, 1000) as s(i)").await;
+    let query = "select count(*) from t join u on t.k = u.k where t.n > 41990";
+    // The join keeps in memory the side that is thought to be the smaller one: nothing is known when the rows are first found.
+    let mut is_known = Vec::new();
+    for round in 0..4 {
+        db.run(&format!("update t set n = {round} where k = 30000")).await;
+        db.run(&format!("insert into t values ({0}, {0}, 'x')", 42001 + round)).await;
+        let plan = db.explain(&format!("explain {query}")).await;
+        let place = |table| plan.find(table).expect("it is scanned");
+        is_known.push(place("public.t ") < place("public.u "));
+    }
+    assert_eq!(is_known, [false, true, true, true]);
+}

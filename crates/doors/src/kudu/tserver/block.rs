@@ -35,7 +35,7 @@ impl Block {
 
     pub fn rows(&self) -> usize {
         match self {
-            Block::Rows(_, block) => block.num_rows,
+            Block::Rows(_, block) => block.num_rows(),
             Block::Columns { block, .. } => block.num_rows(),
         }
     }
@@ -84,11 +84,12 @@ impl Block {
         match self {
             Block::Rows(_, block) => {
                 response.data = Some(RowwiseRowBlock {
-                    num_rows: Some(block.num_rows as i32),
+                    num_rows: Some(block.num_rows() as i32),
                     rows_sidecar: Some(0),
                     indirect_data_sidecar: Some(1),
                 });
-                vec![buffers.fill(block.rows), buffers.fill(block.indirect)]
+                let (rows, indirect) = block.into_sidecars();
+                vec![buffers.fill(rows), buffers.fill(indirect)]
             }
             Block::Columns { block, .. } => {
                 let num_rows = Some(block.num_rows() as i64);

@@ -19,7 +19,8 @@ struct Filled {
 }
 
 impl Buffers {
-    /// An empty one, which takes its part of `room`; without memory if those that are kept have more than that.
+    /// One with what it was filled with before, which takes its part of `room`; without memory if those that are kept have more than
+    /// that.
     pub fn take(&self, room: &mut usize) -> Vec<u8> {
         let mut buffers = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(at) = buffers.iter().rposition(|buffer| buffer.capacity() <= *room) else {
@@ -53,9 +54,7 @@ impl Drop for Filled {
         if (BUFFER_BYTES_MIN..=BUFFER_BYTES_MAX).contains(&self.bytes.capacity()) {
             let mut buffers = self.of.0.lock().unwrap_or_else(PoisonError::into_inner);
             if buffers.len() < BUFFERS_MAX {
-                let mut bytes = std::mem::take(&mut self.bytes);
-                bytes.clear();
-                buffers.push(bytes);
+                buffers.push(std::mem::take(&mut self.bytes));
             }
         }
     }
@@ -81,7 +80,7 @@ mod tests {
         assert!(buffers.take(&mut (BUFFER_BYTES_MIN - 1)).capacity() == 0);
         let again = buffers.take(&mut room);
         assert_eq!(room, BUFFER_BYTES_MAX - again.capacity());
-        assert_eq!((again.as_ptr(), again.len()), (place, 0));
+        assert_eq!((again.as_ptr(), again.len()), (place, BUFFER_BYTES_MIN));
         // Neither what is small nor more than some is kept.
         drop(buffers.fill(vec![1]));
         let many: Vec<Bytes> =

@@ -131,7 +131,7 @@ impl Scanner {
                 self.has_ended = true;
                 break;
             };
-            let rows = batch.num_rows().max(batch.get_array_memory_size() / ROW_BYTES);
+            let rows = batch.batch.num_rows().max(batch.batch.get_array_memory_size() / ROW_BYTES);
             *rows_left = rows_left.saturating_sub(rows);
             let mut batch = self.spec.filter(batch)?;
             if batch.num_rows() as u64 >= self.limit_left {

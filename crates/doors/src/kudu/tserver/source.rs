@@ -5,7 +5,7 @@ use super::spec::ScanSpec;
 use arrow::array::RecordBatch;
 use oribi_engine::{
     Engine, FileScan, KeyRange, MemoryColumns, Obligation, OwnRows, RangeReader, RowSelection, RowVersion,
-    Snapshot, TabletScan,
+    SeenBatch, SeenBatches, Snapshot, TabletScan,
 };
 use oribi_types::batch::BatchBuilder;
 use oribi_types::{Result, Timestamp};
@@ -16,7 +16,6 @@ const BATCH_ROWS: usize = 1024;
 const BATCH_BYTES: usize = 8 << 20;
 const ROWS_AT_ONCE: usize = 64;
 
-type Batches = Box<dyn Iterator<Item = Result<RecordBatch>> + Send>;
 /// Row groups, and what is read of each.
 type Groups = std::vec::IntoIter<(usize, Option<RowSelection>)>;
 
@@ -41,7 +40,7 @@ pub(super) struct TabletSource {
     /// The file that is being read, and what of it was not begun.
     file: Option<(FileScan, Groups)>,
     /// Of the row group that is being read.
-    batches: Option<Batches>,
+    batches: Option<SeenBatches>,
     memory: MemoryColumns,
     obligation: Obligation,
 }
@@ -78,10 +77,10 @@ impl Source {
     ///
     /// # Errors
     /// `Corrupt`; those of the file system; `Conflict` if the table was truncated meanwhile.
-    pub fn next(&mut self, spec: &ScanSpec) -> Result<Option<RecordBatch>> {
-        match self {
-            Source::Nothing => Ok(None),
-            Source::Tablet(tablet) => tablet.next(spec),
+    pub fn next(&mut self, spec: &ScanSpec) -> Result<Option<SeenBatch>> {
+        let batch = match self {
+            Source::Nothing => None,
+            Source::Tablet(tablet) => return tablet.next(spec),
             Source::Range(reader) => {
                 let mut builder = BatchBuilder::new(spec.table.schema_ref(), &spec.read, false);
                 let mut bytes = 0;
@@ -94,10 +93,11 @@ impl Source {
                         break;
                     }
                 }
-                if builder.rows() == 0 { Ok(None) } else { builder.finish().map(Some) }
+                if builder.rows() == 0 { None } else { Some(builder.finish()?) }
             }
-            Source::Merged(merged) => merged.next(spec),
-        }
+            Source::Merged(merged) => merged.next(spec)?,
+        };
+        Ok(batch.map(SeenBatch::from))
     }
 
     /// What must be settled before the rows read so far may be answered.
@@ -168,7 +168,7 @@ impl Merged {
 }
 
 impl TabletSource {
-    fn next(&mut self, spec: &ScanSpec) -> Result<Option<RecordBatch>> {
+    fn next(&mut self, spec: &ScanSpec) -> Result<Option<SeenBatch>> {
         loop {
             if let Some(batches) = &mut self.batches {
                 match batches.next() {
@@ -181,8 +181,7 @@ impl TabletSource {
                     self.file = None;
                     continue;
                 };
-                let batches = file.batches(spec.table.schema_ref(), &spec.read, false, group, within)?;
-                self.batches = batches.map(|batches| Box::new(batches) as Batches);
+                self.batches = file.batches(spec.table.schema_ref(), &spec.read, false, group, within)?;
                 continue;
             }
             let Some(file) = self.files.next() else { break };
@@ -193,7 +192,7 @@ impl TabletSource {
             let groups = file.groups(rows).into_iter();
             self.file = Some((file, groups));
         }
-        self.memory.next_batch()
+        Ok(self.memory.next_batch()?.map(SeenBatch::from))
     }
 }
 
@@ -232,7 +231,7 @@ mod tests {
         let mut source = Source::open(&node.engine, scanner.spec(), &scanner.snapshot).unwrap();
         let mut keys = Vec::new();
         while let Some(batch) = source.next(scanner.spec()).unwrap() {
-            keys.extend(batch.column(0).as_primitive::<Int64Type>().values());
+            keys.extend(batch.rows().unwrap().column(0).as_primitive::<Int64Type>().values());
         }
         (matches!(source, Source::Range(_)), keys)
     }

@@ -5,7 +5,7 @@ use crate::kudu::directory::TableEntry;
 use crate::kudu::{schema, transaction_table};
 use arrow::array::{BooleanArray, RecordBatch};
 use arrow::compute::{and, filter_record_batch};
-use oribi_engine::{Changes, KeyRange, Table, Transaction};
+use oribi_engine::{Changes, KeyRange, SeenBatch, Table, Transaction};
 use oribi_kudu::column::WireColumn;
 use oribi_kudu::key;
 use oribi_kudu::messages::common::ColumnSchema;
@@ -122,9 +122,9 @@ impl ScanSpec {
         self.key.is_some()
     }
 
-    /// The rows of a batch of the columns `read` that pass all predicates.
-    pub fn filter(&self, batch: RecordBatch) -> Result<RecordBatch> {
-        let mut passes: Option<BooleanArray> = None;
+    /// The rows of a batch of the columns `read` that are seen and pass all predicates.
+    pub fn filter(&self, SeenBatch { batch, seen }: SeenBatch) -> Result<RecordBatch> {
+        let mut passes: Option<BooleanArray> = seen.map(BooleanArray::from);
         for test in &self.tests {
             let these = test.test.evaluate(test.column_type, batch.column(test.column))?;
             passes = Some(match passes {

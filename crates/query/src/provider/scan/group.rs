@@ -11,8 +11,7 @@ use arrow::array::{ArrayRef, BooleanBufferBuilder, RecordBatch, RecordBatchOptio
 use arrow::buffer::BooleanBuffer;
 use arrow::compute::{concat_batches, filter_record_batch};
 use datafusion::common::{DataFusionError, Result};
-use oribi_engine::{FileScan, GroupRows, RowSelection};
-use oribi_sstable::Batches;
+use oribi_engine::{FileScan, GroupRows, RowSelection, SeenBatch, SeenBatches};
 use std::collections::BTreeSet;
 use std::ops::Range;
 use std::sync::Arc;
@@ -59,13 +58,10 @@ impl Tested {
 
 /// Columns of a row group, some rows of it.
 pub(super) struct Group {
-    batches: Batches,
+    batches: SeenBatches,
     /// Their positions among the table's.
     columns: Vec<usize>,
     test: Test,
-    /// A bit for each row.
-    seen: Option<BooleanBuffer>,
-    next: usize,
     places: Selected,
 }
 
@@ -79,8 +75,8 @@ impl Group {
     ) -> Result<Self> {
         let test = filter.test(&columns)?;
         let places = Selected::new(source, (file, group), &columns, &rows.selected);
-        let batches = open(source, (file, group), &columns, rows.selected)?;
-        Ok(Group { batches, columns, test, seen: rows.seen, next: 0, places })
+        let batches = open(source, (file, group), &columns, rows)?;
+        Ok(Group { batches, columns, test, places })
     }
 
     pub(super) fn bytes_read(&self) -> u64 {
@@ -94,15 +90,9 @@ impl Group {
         filter: &mut Filter,
     ) -> Result<Option<(RecordBatch, Option<BooleanBuffer>, Tested)>> {
         let Some(batch) = self.batches.next() else { return Ok(None) };
-        let places = &mut self.places;
-        let batch = batch.and_then(|batch| {
-            let places = places.take(batch.num_rows());
-            source.columns.arrange(&self.columns, batch, places)
-        });
-        let batch = batch.map_err(external)?;
+        let SeenBatch { batch, seen } = batch.map_err(external)?;
         let rows = batch.num_rows();
-        let seen = self.seen.as_ref().map(|seen| seen.slice(self.next, rows));
-        self.next += rows;
+        let batch = source.columns.arrange(&self.columns, batch, self.places.take(rows)).map_err(external)?;
         let seen_rows = seen.as_ref().map_or(rows, BooleanBuffer::count_set_bits);
         let passing = filter.passing(&self.test, &batch, seen)?;
         let tested = Tested::new(rows, seen_rows, passing.as_ref());
@@ -122,7 +112,7 @@ pub(super) struct Late {
     tested_columns: Vec<usize>,
     next: usize,
     /// The other columns.
-    rest: Batches,
+    rest: SeenBatches,
     rest_columns: Vec<usize>,
     places: Selected,
 }
@@ -162,7 +152,7 @@ impl Late {
             tested_columns: kept,
             next: 0,
             places: Selected::new(source, (file, number), &rest_columns, &selected),
-            rest: open(source, (file, number), &rest_columns, selected)?,
+            rest: open(source, (file, number), &rest_columns, GroupRows { selected, seen: None })?,
             rest_columns,
         }))
     }
@@ -174,13 +164,10 @@ impl Late {
     /// The next batch, as projected.
     pub(super) fn next(&mut self, source: &TableSource) -> Result<Option<RecordBatch>> {
         let Some(rest) = self.rest.next() else { return Ok(None) };
-        let places = &mut self.places;
-        let rest = rest.and_then(|batch| {
-            let places = places.take(batch.num_rows());
-            source.columns.arrange(&self.rest_columns, batch, places)
-        });
-        let rest = rest.map_err(external)?;
+        let rest = rest.map_err(external)?.batch;
         let rows = rest.num_rows();
+        let rest =
+            source.columns.arrange(&self.rest_columns, rest, self.places.take(rows)).map_err(external)?;
         let tested = self.tested.slice(self.next, rows);
         self.next += rows;
         let column = |position: &usize| -> ArrayRef {
@@ -266,11 +253,10 @@ fn open(
     source: &TableSource,
     (file, group): (&FileScan, usize),
     columns: &[usize],
-    selected: RowSelection,
-) -> Result<Batches> {
+    rows: GroupRows,
+) -> Result<SeenBatches> {
     let (stored, with_ts) = source.columns.stored(columns);
-    let schema = &source.columns.schema;
-    file.sstable.group_batches(schema, &stored, with_ts, group, selected).map_err(external)
+    file.read(&source.columns.schema, &stored, with_ts, group, rows).map_err(external)
 }
 
 pub(super) fn external(error: oribi_types::Error) -> DataFusionError {
