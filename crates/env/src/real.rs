@@ -191,8 +191,10 @@ fn sched_attr() -> libc::sched_attr {
 #[cfg(test)]
 #[cfg(target_os = "linux")]
 mod tests {
-    use super::{RealClock, sched_attr, set_slice};
-    use crate::{Clock, Priority, run_idle, run_idle_until, spawn};
+    use super::{RealClock, RealFiles, sched_attr, set_slice};
+    use crate::{Clock, File, Files, Priority, run_idle, run_idle_until, spawn};
+    use std::io::{Error, Result};
+    use std::sync::Arc;
 
     /// The scheduling policy of the calling thread: field 41 of its `stat` (proc_pid_stat(5)), of which the thread's
     /// name, in parentheses, is the second.
