@@ -178,7 +178,7 @@ impl Engine {
             TabletState { active: state.active.clone(), sealed, files }
         })?;
         // Before its rows are unpinned, and before a truncate, which knows the memtable no more, can sweep them.
-        memtable.walks.end();
+        memtable.end_walks();
         Ok(())
     }
 

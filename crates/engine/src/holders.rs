@@ -10,23 +10,13 @@ use oribi_env::locks::{self, Mutex};
 use oribi_types::{Error, ErrorKind};
 use std::sync::{Arc, Weak};
 
-/// What a scan alone keeps in memory.
-#[derive(Clone, Copy, Default)]
-pub(crate) struct Bytes {
-    /// Of rows, which the row index [counts](oribi_index::held_bytes) too.
-    pub rows: usize,
-    pub others: usize,
-}
-
-impl Bytes {
-    fn all(self) -> usize {
-        self.rows + self.others
-    }
-}
-
 /// A scan, or a part of one.
 pub(crate) trait Holder: Send + Sync {
-    fn held_bytes(&self) -> Bytes;
+    /// What it keeps of rows, which the row index [counts](oribi_index::held_bytes) too: each is looked at.
+    fn row_bytes(&self) -> usize;
+
+    /// What it keeps besides, of which what others keep too counts in part.
+    fn other_bytes(&self) -> usize;
 
     /// Gives up its rows: whoever reads on is [told](given_up).
     fn give_up(&self);
@@ -55,8 +45,8 @@ impl Holders {
     /// Has those that began first give up what they hold, until that is not more than `bytes_max`. In all, `counted` bytes are
     /// held, but what no scan has any more is being freed, and nobody else's to give up.
     fn give_up(&self, counted: usize, bytes_max: usize) {
-        let holders: Vec<_> =
-            self.live().into_iter().map(|holder| (holder.held_bytes().all(), holder)).collect();
+        let held = |holder: &Arc<dyn Holder>| holder.row_bytes() + holder.other_bytes();
+        let holders: Vec<_> = self.live().into_iter().map(|holder| (held(&holder), holder)).collect();
         // A row that several hold is counted for each.
         let by_scans: usize = holders.iter().map(|(held, _)| held).sum();
         let mut excess = counted.min(by_scans).saturating_sub(bytes_max);
@@ -76,7 +66,7 @@ impl Holders {
 
     /// What they hold that is no row.
     fn others(&self) -> usize {
-        self.live().iter().map(|holder| holder.held_bytes().others).sum()
+        self.live().iter().map(|holder| holder.other_bytes()).sum()
     }
 }
 
@@ -100,9 +90,12 @@ mod tests {
     struct Scan(AtomicUsize);
 
     impl Holder for Scan {
-        fn held_bytes(&self) -> Bytes {
-            let others = self.0.load(Relaxed) / 2;
-            Bytes { rows: self.0.load(Relaxed) - others, others }
+        fn row_bytes(&self) -> usize {
+            self.0.load(Relaxed) - self.other_bytes()
+        }
+
+        fn other_bytes(&self) -> usize {
+            self.0.load(Relaxed) / 2
         }
 
         fn give_up(&self) {
@@ -118,7 +111,7 @@ mod tests {
             let scan: Weak<dyn Holder> = Arc::downgrade(&(scan.clone() as Arc<dyn Holder>));
             holders.add(scan);
         }
-        let held = || scans.each_ref().map(|scan| scan.held_bytes().all());
+        let held = || scans.each_ref().map(|scan| scan.row_bytes() + scan.other_bytes());
         holders.give_up(1000, 120);
         assert_eq!(held(), [50, 30, 40], "the others' were given up by now");
         holders.give_up(1000, 60);

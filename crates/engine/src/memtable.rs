@@ -220,7 +220,15 @@ impl Memtable {
         self.ordered.get_or_init(|| Box::new(OrderedView::new(budget)))
     }
 
-    /// What its rows replace in files.
+    /// Its rows leave memory, as was published: see [`Walks::end`]. What readers have made of them goes, since who has it open still may
+    /// keep it for long.
+    pub fn end_walks(&self) {
+        self.walks.end();
+        self.replaced.get().inspect(|replaced| replaced.forget(self));
+        self.blocks.get().inspect(|blocks| blocks.forget(self));
+    }
+
+    /// What its rows replace in files, as far as scans have asked.
     pub fn replaced(&self, budget: &Arc<MemoryBudget>) -> &ReplacedRows {
         self.replaced.get_or_init(|| Box::new(ReplacedRows::new(budget)))
     }

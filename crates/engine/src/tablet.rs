@@ -112,7 +112,7 @@ impl TabletState {
 
     /// Ends the walks over its memtables; see [`Walks::end`](crate::walk::Walks::end).
     pub fn end_walks(&self) {
-        self.memtables().for_each(|memtable| memtable.walks.end());
+        self.memtables().for_each(|memtable| memtable.end_walks());
     }
 
     /// Versions of memtables with ids at or above this are not in the files yet.

@@ -479,10 +479,12 @@ impl Timeline {
 
     /// Whether all writes that have a timestamp by now are at or below `ts`, and complete.
     ///
-    /// By the lock: whoever had seen a trace of another write, made after that took its timestamp, finds it here.
+    /// By the lock: whoever had seen a trace of another write, made after that took its timestamp or its appointment, finds it here.
     pub fn is_quiet_at(&self, ts: Timestamp) -> bool {
         let writes = self.writes.lock();
-        writes.in_flight.is_empty() && self.last() <= ts
+        // A bulk write takes its timestamp after its rows are applied, and has an appointment before.
+        let is_bulk_under_way = writes.appointed.iter().any(|appointed| appointed.is_fixed);
+        writes.in_flight.is_empty() && !is_bulk_under_way && self.last() <= ts
     }
 
     /// The highest timestamp taken so far.

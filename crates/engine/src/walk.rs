@@ -22,7 +22,7 @@
 //!   was registered: had it taken the lock before, the scan would have seen the change.
 
 use crate::catalog::Table;
-use crate::holders::{Bytes, Holder, given_up};
+use crate::holders::{Holder, given_up};
 use crate::index::{GROUP, KeyRef, RowIndex, Version, VersionRef, version_at};
 use crate::memtable::{BLOCK_ROWS, Block, Memtable, Wanted};
 use crate::range::KeyRange;
@@ -213,14 +213,20 @@ pub(crate) struct Walks(Mutex<Vec<Weak<Shared>>, { locks::WALKS }>);
 type Shared = Mutex<Rest, { locks::WALK }>;
 
 impl Holder for Shared {
-    fn held_bytes(&self) -> Bytes {
+    fn row_bytes(&self) -> usize {
         match &*self.lock() {
-            Rest::Held(Held { rows, blocks }) => Bytes {
-                rows: rows.as_slice().iter().map(VersionRef::held_bytes).sum(),
-                others: blocks.iter().map(|(block, _)| block.bytes()).sum(),
-            },
-            Rest::HeldKeys(held) => Bytes { rows: 0, others: held.bytes },
-            Rest::Walk(_) | Rest::GivenUp => Bytes::default(),
+            Rest::Held(Held { rows, .. }) => rows.as_slice().iter().map(VersionRef::held_bytes).sum(),
+            Rest::HeldKeys(_) | Rest::Walk(_) | Rest::GivenUp => 0,
+        }
+    }
+
+    fn other_bytes(&self) -> usize {
+        match &*self.lock() {
+            Rest::Held(Held { blocks, .. }) => {
+                blocks.iter().map(|(block, _)| block.bytes() / Arc::strong_count(block)).sum()
+            }
+            Rest::HeldKeys(held) => held.bytes,
+            Rest::Walk(_) | Rest::GivenUp => 0,
         }
     }
 

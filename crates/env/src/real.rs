@@ -53,7 +53,12 @@ impl Files for RealFiles {
 
     fn sync_all(&self, files: &[Arc<dyn File>], dir: Option<&Path>) -> Result<()> {
         std::thread::scope(|scope| {
-            let spawn = |file| std::thread::Builder::new().spawn_scoped(scope, move || File::sync(file));
+            // A sync takes no time of a processor, and its thread would have the priority of who waits for it, which may be raised meanwhile.
+            let sync = |file| {
+                set_sched(0, libc::SCHED_OTHER);
+                File::sync(file)
+            };
+            let spawn = |file| std::thread::Builder::new().spawn_scoped(scope, move || sync(file));
             let (mut syncing, mut own) = (Vec::new(), files);
             // One of them is the caller's, and those for which there is no thread.
             while let [file, rest @ ..] = own

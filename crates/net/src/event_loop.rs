@@ -26,8 +26,9 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
 /// Clients that have their turns before those answers leave that wait for the log.
 const EVENTS_MAX: usize = 128;
-/// For so long clients come in, and have their first turns, between two rounds, in which those that were heard have theirs. Of a crowd
-/// that comes in one moment each takes some 100 µs, of a processor that its other threads want too.
+/// Clients that come in, and that have their first turns, between two rounds, in which those that were heard have theirs, …
+const WELCOMES_MAX: usize = 16;
+/// … and none any more once that has taken so long: of a crowd each takes some 100 µs, of a processor that other threads want too.
 const NEWCOMERS_TIME: Duration = Duration::from_micros(250);
 /// At shutdown, clients that always have more to ask are heard so often.
 const LAST_ROUNDS_MAX: usize = 64;
@@ -162,13 +163,19 @@ impl<S: Service> EventLoop<S> {
         if !self.has_newcomers() {
             return;
         }
-        let begun = Instant::now();
-        while begun.elapsed() < NEWCOMERS_TIME {
-            if let Some((seat, is_closed)) = self.unheard.pop_front() {
-                self.hear(seat, is_closed);
-            } else if let Some(arrival) = self.arrivals.pop_front() {
-                self.welcome(arrival);
-            } else {
+        let (begun, shuts) = (Instant::now(), self.shuts);
+        let has_time = || shuts || begun.elapsed() < NEWCOMERS_TIME;
+        for _ in 0..WELCOMES_MAX {
+            let Some((seat, is_closed)) = self.unheard.pop_front() else { break };
+            self.hear(seat, is_closed);
+            if !has_time() {
+                return;
+            }
+        }
+        for _ in 0..WELCOMES_MAX {
+            let Some(arrival) = self.arrivals.pop_front() else { return };
+            self.welcome(arrival);
+            if !has_time() {
                 return;
             }
         }

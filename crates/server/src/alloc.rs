@@ -56,7 +56,7 @@ pub fn keep_what_is_free() {
     unsafe { libmimalloc_sys::mi_option_set(PURGE_DELAY, 600_000) }
 }
 
-/// Gives back to the system what is free, in whole pages, of all threads.
+/// Gives back to the system what is free, in pages that no thread has.
 pub fn give_back() {
     // SAFETY: it may be called by any thread, and touches no memory that somebody has.
     unsafe { libmimalloc_sys::mi_collect(true) }

@@ -41,7 +41,7 @@ pub fn run(layers: &Layers) -> Result<()> {
     let metrics = PrometheusBuilder::new()
         .install_recorder()
         .map_err(|e| Error::internal(format!("metrics recorder: {e}")))?;
-    trim::begin(config.memory_bytes)?;
+    trim::begin(config.memory_bytes + config.network_memory() as u64)?;
     let runtime = runtime()?;
     runtime.block_on(serve(&config, metrics))
 }

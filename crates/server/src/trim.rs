@@ -13,19 +13,20 @@ use std::time::Duration;
 
 /// For so long what is free is kept for whoever wants it next, who would pay for a page fault each 4 KiB.
 const KEPT: Duration = Duration::from_secs(1);
-/// While more is resident than the budget, it is kept for no longer than this.
+/// While more is resident than may be, it is kept for no longer than this.
 const KEPT_BEYOND: Duration = Duration::from_millis(50);
 
-/// Begins with it; it ends with the process. `budget_bytes` is what the engine may take, of all that is resident.
+/// Begins with it; it ends with the process. `bytes_max` is what the engine and the network may take, of all that
+/// is resident.
 ///
 /// # Errors
 /// If the system refuses a thread.
-pub fn begin(budget_bytes: u64) -> Result<()> {
+pub fn begin(bytes_max: u64) -> Result<()> {
     alloc::keep_what_is_free();
     oribi_env::spawn("trim", Priority::Normal, move || {
         for turn in 1.. {
             sleep(KEPT_BEYOND);
-            if turn % (KEPT.as_millis() / KEPT_BEYOND.as_millis()) == 0 || resident_bytes() > budget_bytes {
+            if turn % (KEPT.as_millis() / KEPT_BEYOND.as_millis()) == 0 || resident_bytes() > bytes_max {
                 alloc::give_back();
             }
         }

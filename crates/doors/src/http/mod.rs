@@ -166,12 +166,15 @@ fn begin(
     shutdown: &watch::Receiver<bool>,
     connections: &mut Tasks,
 ) {
-    match (shared.visitors.enter(), Socket::new(socket)) {
-        (_, Err(error)) => tracing::debug!(%error, "an http client cannot be served"),
-        (Some((visitor, gives_way)), Ok(socket)) => {
+    let socket = match Socket::new(socket) {
+        Ok(socket) => socket,
+        Err(error) => return tracing::debug!(%error, "an http client cannot be served"),
+    };
+    match shared.visitors.enter() {
+        Some((visitor, gives_way)) => {
             connections.spawn(serve(socket, visitor, gives_way, shared.clone(), shutdown.clone()));
         }
-        (None, Ok(socket)) => end(socket.last_words, TOO_MANY),
+        None => end(socket.last_words, TOO_MANY),
     }
 }
 

@@ -137,7 +137,8 @@ impl PostgresDoor {
 
 async fn accept(mut reception: Reception, shared: Arc<Shared>, shutdown: watch::Receiver<bool>) {
     let mut connections = Tasks::of("postgres");
-    while let Some(socket) = connections.beside(reception.next(|socket, _| TcpStream::from_std(socket))).await {
+    while let Some(socket) = connections.beside(reception.next(|socket, _| TcpStream::from_std(socket))).await
+    {
         admit(socket, &shared, &shutdown, &mut connections);
     }
     drop(reception);

@@ -31,11 +31,11 @@ pub(crate) struct Blocks(Mutex<Made, { locks::KEYS }>);
 struct Made {
     counted: Counted,
     /// By number.
-    places: Vec<Place>,
+    states: Vec<BlockState>,
 }
 
 #[derive(Default)]
-enum Place {
+enum BlockState {
     #[default]
     New,
     /// Rows that are read once are made into columns for who reads them, and not kept.
@@ -67,13 +67,20 @@ pub(crate) struct Block {
 
 impl Blocks {
     pub fn new(budget: &Arc<MemoryBudget>) -> Self {
-        Blocks(Mutex::new(Made { counted: Counted::new(budget), places: Vec::new() }))
+        Blocks(Mutex::new(Made { counted: Counted::new(budget), states: Vec::new() }))
+    }
+
+    /// The rows of `memtable` are in a file: no scan that begins now asks for them.
+    pub fn forget(&self, memtable: &Memtable) {
+        let Made { counted, states } = &mut *self.0.lock();
+        *states = Vec::new();
+        counted.set(memtable, 0);
     }
 
     /// The block of a number, whose keys `memtable` all has by now, with the columns that are wanted; `None` if there is none.
     pub fn get(&self, number: usize, wanted: &Wanted) -> Option<Arc<Block>> {
-        match self.0.lock().places.get(number) {
-            Some(Place::Block(block)) if block.has(wanted) => Some(block.clone()),
+        match self.0.lock().states.get(number) {
+            Some(BlockState::Block(block)) if block.has(wanted) => Some(block.clone()),
             _ => None,
         }
     }
@@ -89,30 +96,35 @@ impl Blocks {
         wanted: &Wanted,
     ) -> Result<Option<Arc<Block>>> {
         let before = {
-            let Made { counted, places } = &mut *self.0.lock();
-            if places.len() <= number {
-                places.resize_with(number + 1, Place::default);
+            let Made { counted, states } = &mut *self.0.lock();
+            if states.len() <= number {
+                states.resize_with(number + 1, BlockState::default);
             }
-            match &places[number] {
-                Place::New => {
-                    places[number] = Place::Read;
+            match &states[number] {
+                BlockState::New => {
+                    states[number] = BlockState::Read;
                     return Ok(None);
                 }
-                Place::Unfit => return Ok(None),
-                Place::Block(block) if block.has(wanted) => return Ok(Some(block.clone())),
+                BlockState::Unfit => return Ok(None),
+                BlockState::Block(block) if block.has(wanted) => return Ok(Some(block.clone())),
                 _ if counted.is_scarce() => return Ok(None),
-                Place::Read => None,
-                Place::Block(block) => Some(block.clone()),
+                BlockState::Read => None,
+                BlockState::Block(block) => Some(block.clone()),
             }
         };
         // Others go on meanwhile. One that makes it too is heard as well.
         let made = Block::make(number, (memtable, index), wanted, before.as_deref())?.map(Arc::new);
-        let Made { counted, places } = &mut *self.0.lock();
-        let place = made.clone().map_or(Place::Unfit, Place::Block);
-        let bytes = |place: &Place| if let Place::Block(block) = place { block.bytes() as u64 } else { 0 };
-        let grown = bytes(&place);
-        let replaced = std::mem::replace(&mut places[number], place);
-        counted.set(memtable, counted.bytes() + grown - bytes(&replaced));
+        let Made { counted, states } = &mut *self.0.lock();
+        // Unless all were forgotten meanwhile.
+        if let Some(state) = states.get_mut(number) {
+            let bytes = |state: &BlockState| match state {
+                BlockState::Block(block) => block.bytes() as u64,
+                _ => 0,
+            };
+            let before = counted.bytes() - bytes(state);
+            *state = made.clone().map_or(BlockState::Unfit, BlockState::Block);
+            counted.set(memtable, before + bytes(state));
+        }
         Ok(made)
     }
 }
@@ -145,6 +157,9 @@ impl Block {
                 match version.row().filter(|_| is_only && pushed.is_ok()) {
                     Some(row) => {
                         bytes += version.key().len() + row.len();
+                        if bytes > BLOCK_BYTES_MAX {
+                            return;
+                        }
                         newest = newest.max(version.meta.ts);
                         hashes.push(version.hash());
                         pushed = builder.push(version.key(), row, version.meta.ts);

@@ -1,5 +1,5 @@
 //! What readers have made of a memtable's rows to have it once, and what that takes: it counts as memory of memtables, and goes
-//! with the memtable.
+//! when its rows leave memory.
 
 use super::Memtable;
 use crate::memory::MemoryBudget;

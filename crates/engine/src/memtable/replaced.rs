@@ -32,6 +32,13 @@ impl ReplacedRows {
         ReplacedRows(Mutex::new(Found { counted, taken: 0, open: Vec::new(), rows: HashMap::new() }))
     }
 
+    /// The rows of `memtable` are in a file: no scan that begins now asks for them.
+    pub fn forget(&self, memtable: &Memtable) {
+        let mut found = self.0.lock();
+        (found.open, found.rows, found.taken) = (Vec::new(), HashMap::new(), 0);
+        found.counted.set(memtable, 0);
+    }
+
     /// Adds to `known`, which has a list for each of `files`, the rows that a snapshot at `ts` sees replaced by keys of `memtable`,
     /// whose rows these are. Calls `open` with the newest and the oldest unflushed version of those that have to be looked up. Of a
     /// key that several memtables have, the one counts that has its oldest version: `first_unflushed` is the id of the first.
