@@ -189,6 +189,8 @@ fn others_write_and_read_while_a_bulk_write_is_applied() {
             assert_eq!(v(&engine, &table, 3, view).as_deref(), Some("memory"));
             assert_eq!(v(&engine, &table, 999, view), None);
         }
+        // Who has looked at all that this snapshot sees has not seen all that is there.
+        assert!(!engine.timeline.is_quiet_at(engine.snapshot().ts()));
         // Who sees what it wrote itself before others do.
         let own = engine.read_view_from(small[99]);
         assert_eq!(v(&engine, &other, 99, own).as_deref(), Some("v"));
@@ -203,6 +205,7 @@ fn others_write_and_read_while_a_bulk_write_is_applied() {
         assert_eq!(v(&engine, &table, k, engine.read_view()).as_deref(), Some("bulk"));
     }
     assert_eq!(v(&engine, &table, 3, before.view()).as_deref(), Some("memory"));
+    assert!(engine.timeline.is_quiet_at(engine.snapshot().ts()));
 }
 
 /// Nor does a seal: it waits, and whoever writes few rows does not.
