@@ -61,7 +61,7 @@ impl Covered {
 fn place(words: &[AtomicU64], hash: u64) -> (&AtomicU64, u64) {
     const { assert!(WORDS[0].is_power_of_two() && WORDS[1].is_power_of_two() && WORDS[2].is_power_of_two()) };
     let bits = u64::BITS as usize;
-    (&words[(hash >> 40) as usize / bits & (words.len() - 1)], 1 << ((hash >> 40) as usize % bits))
+    (&words[((hash >> 40) as usize / bits) & (words.len() - 1)], 1 << ((hash >> 40) as usize % bits))
 }
 
 #[cfg(test)]
