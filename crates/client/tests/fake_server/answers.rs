@@ -342,10 +342,12 @@ fn block(batch: &RecordBatch, projection: &[ColumnSchema], is_columnar: bool) ->
     } else {
         let (layout, mut block) = (RowwiseLayout::new(wire, 0), RowwiseBlock::default());
         block.append(&layout, batch).unwrap();
+        let num_rows = Some(block.num_rows() as i32);
+        let (rows, indirect) = block.into_sidecars();
         response.data = Some(common::RowwiseRowBlock {
-            num_rows: Some(block.num_rows as i32),
-            rows_sidecar: Some(add(block.rows)),
-            indirect_data_sidecar: Some(add(block.indirect)),
+            num_rows,
+            rows_sidecar: Some(add(rows)),
+            indirect_data_sidecar: Some(add(indirect)),
         });
     }
     (response, sidecars)
