@@ -149,7 +149,10 @@ impl Known<'_> {
     fn statistics(&self, columns: &SchemaRef) -> Statistics {
         let mut statistics = unknown(columns, self.memory.rows, self.memory.bytes);
         for (column, bounds) in &self.bounds {
-            statistics.column_statistics[*column] = bounds.statistics(self.memory.rows as usize);
+            // The number of a row that has no key is a column that no query knows.
+            if let Some(known) = statistics.column_statistics.get_mut(*column) {
+                *known = bounds.statistics(self.memory.rows as usize);
+            }
         }
         statistics
     }
