@@ -6,7 +6,7 @@ mod common;
 use common::*;
 use oribi_engine::{Decision, Engine, Read, Table, WriteOp};
 use oribi_sim::{Hooked, Operation, SimClock};
-use oribi_types::{Durability, Error, Timestamp};
+use oribi_types::{Durability, Error, ErrorKind, Timestamp};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::mpsc;
@@ -32,8 +32,21 @@ fn look(
     (found, commit.map(|commit| commit.ts))
 }
 
-/// While a large write waits for its segment of the log with a timestamp taken, a small one behind it is applied, and cannot be
-/// seen by a snapshot yet. A third finds it and keeps it.
+/// Puts a row that shares no latch with what others write, who do not end before, and waits for nobody. The row's `k`.
+fn put_beside(engine: &Engine, table: &Arc<Table>, v: &str) -> i64 {
+    let put = |k: i64| {
+        let key = key(k);
+        let op = WriteOp { table, key: &key, read: Read::Blind, row: &[] };
+        engine.try_write(&[op], &mut |_, _, row| {
+            encode(table, v, k, row);
+            Ok(Decision::Put)
+        })
+    };
+    let is_refused = |k: &i64| matches!(put(*k), Err(error) if error.kind() == ErrorKind::WouldBlock);
+    (2..64).find(|k| !is_refused(k)).expect("a row with a latch of its own")
+}
+
+/// While a large write, latched, waits for its segment of the log, a small one behind it is applied. A third finds it and keeps it.
 fn meet_a_row_above_the_watermark(refuse: bool) {
     let hooked = Hooked::default();
     let engine = Engine::open(hooked.env(&Arc::new(SimClock::new())), Path::new(DIR), quiet()).unwrap();
@@ -52,16 +65,12 @@ fn meet_a_row_above_the_watermark(refuse: bool) {
     std::thread::scope(|scope| {
         scope.spawn(|| put(&engine, &table, 1, &"x".repeat(2 << 20)).unwrap());
         has_begun.recv().unwrap();
-        scope.spawn(|| put(&engine, &table, 2, "small").unwrap());
-        let (written, told) = loop {
-            if let (Some(ts), told) = look(&engine, &table, 2, &seen, refuse) {
-                break (ts, told);
-            }
-            std::thread::yield_now();
-        };
+        let small = put_beside(&engine, &table, "small");
+        let (written, told) = look(&engine, &table, small, &seen, refuse);
+        let written = written.expect("the small row is applied");
         let snapshot = engine.snapshot();
         assert!(snapshot.ts() >= written, "{:?} lacks what was written at {written:?}", snapshot.ts());
-        assert_eq!(scan(&engine, &table, &snapshot).get(&2).map(String::as_str), Some("small"));
+        assert_eq!(scan(&engine, &table, &snapshot).get(&small).map(String::as_str), Some("small"));
         match told {
             Ok(ts) => assert!(!refuse && ts >= written),
             Err(error) => assert!(refuse, "{error}"),
