@@ -36,12 +36,11 @@ pub fn begin(bytes_max: u64) -> Result<()> {
 
 /// What the process has in memory; 0 where the system does not say.
 fn resident_bytes() -> u64 {
-    let pages = fs::read_to_string("/proc/self/statm").ok();
-    let pages = pages.and_then(|statm| statm.split(' ').nth(1)?.parse::<u64>().ok());
-    pages.unwrap_or(0) * PAGE_BYTES
+    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let resident =
+        status.lines().find_map(|line| line.strip_prefix("VmRSS:")?.strip_suffix("kB")?.trim().parse().ok());
+    resident.unwrap_or(0) * 1024
 }
-
-const PAGE_BYTES: u64 = 4096;
 
 #[cfg(test)]
 mod tests {

@@ -35,7 +35,7 @@ impl ReplacedRows {
     /// The rows of `memtable` are in a file: no scan that begins now asks for them.
     pub fn forget(&self, memtable: &Memtable) {
         let mut found = self.0.lock();
-        (found.open, found.rows, found.taken) = (Vec::new(), HashMap::new(), 0);
+        found.forget();
         found.counted.set(memtable, 0);
     }
 
@@ -84,11 +84,9 @@ impl ReplacedRows {
 }
 
 impl Found {
-    /// A file was compacted: its rows lie elsewhere by now.
+    /// What was found is not so any more, as where a file was compacted, whose rows lie elsewhere by now.
     fn forget(&mut self) {
-        self.taken = 0;
-        self.open.clear();
-        self.rows.clear();
+        (self.open, self.rows, self.taken) = (Vec::new(), HashMap::new(), 0);
     }
 }
 

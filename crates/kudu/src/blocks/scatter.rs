@@ -7,6 +7,24 @@ use arrow::datatypes as at;
 use arrow::datatypes::ByteViewType;
 use oribi_types::ColumnType;
 
+/// A match of column types, of which those whose values have one length and lie in Arrow as they do in a cell, of a little-endian
+/// machine, are taken by `$do!` with their Arrow type; the other arms follow.
+macro_rules! of_plain {
+    ($column_type:expr, $do:ident, match { $($others:tt)* }) => {
+        match $column_type {
+            ColumnType::Int8 => $do!(at::Int8Type),
+            ColumnType::Int16 => $do!(at::Int16Type),
+            ColumnType::Int32 => $do!(at::Int32Type),
+            ColumnType::Int64 => $do!(at::Int64Type),
+            ColumnType::Float => $do!(at::Float32Type),
+            ColumnType::Double => $do!(at::Float64Type),
+            ColumnType::Date => $do!(at::Date32Type),
+            ColumnType::Timestamp => $do!(at::TimestampMicrosecondType),
+            $($others)*
+        }
+    };
+}
+
 /// Writes the values of `array` as cells of fixed width into rows of `stride` bytes, each `offset` bytes behind its row's
 /// begin. Null writes nothing. The type is not one of slices.
 pub(super) fn fixed(
@@ -16,25 +34,17 @@ pub(super) fn fixed(
     offset: usize,
     stride: usize,
 ) {
-    macro_rules! primitive {
+    macro_rules! put_plain {
         ($arrow:ty) => {{
             let array = array.as_primitive::<$arrow>();
             put(array.values().iter().map(|v| v.to_le_bytes()), array.nulls(), rows, offset, stride);
         }};
     }
-    match column_type {
+    of_plain!(column_type, put_plain, match {
         ColumnType::Bool => {
             let array = array.as_boolean();
             put(array.values().iter().map(|v| [u8::from(v)]), array.nulls(), rows, offset, stride);
         }
-        ColumnType::Int8 => primitive!(at::Int8Type),
-        ColumnType::Int16 => primitive!(at::Int16Type),
-        ColumnType::Int32 => primitive!(at::Int32Type),
-        ColumnType::Int64 => primitive!(at::Int64Type),
-        ColumnType::Float => primitive!(at::Float32Type),
-        ColumnType::Double => primitive!(at::Float64Type),
-        ColumnType::Date => primitive!(at::Date32Type),
-        ColumnType::Timestamp => primitive!(at::TimestampMicrosecondType),
         ColumnType::Decimal { .. } => {
             let array = array.as_primitive::<at::Decimal128Type>();
             let (values, nulls) = (array.values().iter(), array.nulls());
@@ -47,7 +57,7 @@ pub(super) fn fixed(
         ColumnType::String | ColumnType::Json | ColumnType::Binary | ColumnType::Uuid => {
             unreachable!("a slice has no fixed width")
         }
-    }
+    })
 }
 
 /// Appends all values of `array` as cells without gaps, if they lie so in it, by one copy; else it does nothing. Whether it did.
@@ -55,22 +65,14 @@ pub(super) fn append_dense(array: &dyn Array, column_type: ColumnType, out: &mut
     if array.null_count() > 0 || cfg!(target_endian = "big") {
         return false;
     }
-    macro_rules! primitive {
+    macro_rules! bytes {
         ($arrow:ty) => {
             array.as_primitive::<$arrow>().values().inner().as_slice()
         };
     }
-    out.extend_from_slice(match column_type {
-        ColumnType::Int8 => primitive!(at::Int8Type),
-        ColumnType::Int16 => primitive!(at::Int16Type),
-        ColumnType::Int32 => primitive!(at::Int32Type),
-        ColumnType::Int64 => primitive!(at::Int64Type),
-        ColumnType::Float => primitive!(at::Float32Type),
-        ColumnType::Double => primitive!(at::Float64Type),
-        ColumnType::Date => primitive!(at::Date32Type),
-        ColumnType::Timestamp => primitive!(at::TimestampMicrosecondType),
+    out.extend_from_slice(of_plain!(column_type, bytes, match {
         _ => return false,
-    });
+    }));
     true
 }
 

@@ -149,10 +149,7 @@ impl Known<'_> {
     fn statistics(&self, columns: &SchemaRef) -> Statistics {
         let mut statistics = unknown(columns, self.memory.rows, self.memory.bytes);
         for (column, bounds) in &self.bounds {
-            // The number of a row that has no key is a column that no query knows.
-            if let Some(known) = statistics.column_statistics.get_mut(*column) {
-                *known = bounds.statistics(self.memory.rows as usize);
-            }
+            statistics.column_statistics[*column] = bounds.statistics(self.memory.rows as usize);
         }
         statistics
     }
@@ -251,7 +248,8 @@ impl OribiTable {
     ) -> Result<Option<Vec<Known<'a>>>> {
         let fields = self.columns.schema.arrow().fields();
         let is_wanted = |column: &usize| projection.is_none_or(|projection| projection.contains(column));
-        let wanted: Vec<usize> = (0..fields.len())
+        // The number of a row that has no key is a column, behind all others, that no query knows.
+        let wanted: Vec<usize> = (0..fields.len().min(self.columns.arrow.fields().len()))
             .filter(|column| is_wanted(column) && is_bounded(fields[*column].data_type()))
             .collect();
         let (cache, snapshot) = (&view.statistics, view.snapshot());
