@@ -602,6 +602,7 @@ fn base_state(
     let mut state = SessionStateBuilder::new_with_default_features()
         .with_config(config)
         .with_analyzer_rules(rules)
+        .with_optimizer_rules(number::rules())
         .with_optimizer_rule(Arc::new(OrderedLimits))
         .with_type_planner(Arc::new(ColumnTypes))
         .with_runtime_env(runtime_env)

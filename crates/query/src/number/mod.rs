@@ -28,6 +28,7 @@ pub(crate) use casts::{NumberCasts, bare_cast, bare_numeric, convert};
 pub(crate) use literals::{mark, marked_type};
 pub(crate) use operators::ours;
 pub(crate) use ranges::ranges;
+pub(crate) use sums::rules;
 
 use arrow::datatypes::DataType;
 use arrow::error::ArrowError;

@@ -265,6 +265,17 @@ async fn aggregates_have_postgresqls_types() {
     assert_eq!(db.rows(&format!("select {all} from t where false")).await, [nothing]);
     let distinct = all.replace('(', "(distinct ");
     assert_eq!(db.rows(&format!("select {distinct} from t")).await, [one]);
+    let sums = "sum(s), sum(i), sum(b), sum(n), sum(r), sum(d)";
+    let beside = |groups: &str| format!("select count(distinct i), {sums}, max(i) from t {groups}");
+    assert_eq!(
+        types(&beside("")).await,
+        format!("bigint bigint bigint {numeric} {numeric} real {double} integer")
+    );
+    assert_eq!(db.rows(&beside("")).await, ["2|3|3|3|3.30|4.0|4.0|2"]);
+    assert_eq!(
+        db.rows(&beside("group by g + 1 order by g + 1")).await,
+        ["2|3|3|3|3.30|4.0|4.0|2", "0|||||||"]
+    );
     let filtered = "sum(i) filter (where id > 1), avg(n) filter (where id > 1), sum(b) filter (where false)";
     assert_eq!(db.rows(&format!("select {filtered} from t")).await, ["2|2.2000000000000000|"]);
     let sliding = "select sum(i) over w, sum(d) over w, avg(n) over w from t window w as (order by id rows 1 preceding) order by id";

@@ -5,7 +5,10 @@
 
 mod accumulators;
 mod adding;
+mod beside_distinct;
 mod groups;
+
+pub(crate) use beside_distinct::rules;
 
 use super::decimal::{DIGITS_MAX, Shape};
 use super::operators::{digits_of, integer_type, type_name};
