@@ -181,7 +181,7 @@ fn flush_all_empties_the_bucket_now_or_later() {
         "STORED\r\nOK\r\nEND\r\nSTORED\r\nVALUE a 0 1\r\ny\r\nEND\r\n",
     );
     client.ask("flush_all 1\r\nget a\r\n", "OK\r\nVALUE a 0 1\r\ny\r\nEND\r\n");
-    let gone = (0..100).any(|_| {
+    let gone = (0..1200).any(|_| {
         std::thread::sleep(Duration::from_millis(50));
         client.send("mg a\r\n");
         let mut answer = [0; 4];

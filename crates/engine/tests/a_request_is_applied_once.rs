@@ -347,7 +347,8 @@ fn the_log_of_writes_that_keep_everything_is_trimmed() {
         engine.write_tracked(&request, &[op], &mut keep, &mut answer).unwrap();
     }
     engine.settle(engine.everything().1.must_be_durable()).unwrap();
-    for _ in 0..1000 {
+    // What runs by itself may take long where the processor is busy with others.
+    for _ in 0..60_000 {
         if engine.stats().log_bytes <= 4 << 20 {
             return;
         }

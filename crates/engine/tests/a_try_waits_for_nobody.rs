@@ -77,17 +77,28 @@ fn a_write_that_waits_for_the_log_holds_up_nobody() {
         let (beside, of) = (engine.clone(), table.clone());
         let (done, is_done) = mpsc::channel();
         std::thread::spawn(move || {
-            let commit = put(&beside, &of, 2, "small").unwrap();
+            // Of the first few rows, two that share no latch with the long one.
+            let is_free = |k: &i64| match try_put(&beside, &of, *k, "small") {
+                Ok(_) => true,
+                Err(error) => {
+                    assert_eq!(error.kind(), ErrorKind::WouldBlock);
+                    false
+                }
+            };
+            let free: Vec<i64> = (4..8).filter(is_free).take(2).collect();
+            let commit = put(&beside, &of, free[0], "small").unwrap();
             assert!(beside.snapshot().ts() >= commit.ts && commit.obligation.visible <= commit.ts);
             beside.seal(&of);
-            try_put(&beside, &of, 4, "small").unwrap();
+            try_put(&beside, &of, free[1], "small").unwrap();
             done.send(()).unwrap();
         });
-        is_done.recv_timeout(Duration::from_secs(120)).expect("it waits for the other's segment");
+        let done = is_done.recv_timeout(Duration::from_secs(120));
         // Another of that length is not waited for, either.
-        let long = try_put(&engine, &table, 3, &"x".repeat(2 << 20)).unwrap_err();
-        assert_eq!(long.kind(), ErrorKind::WouldBlock);
+        let long = try_put(&engine, &table, 3, &"x".repeat(2 << 20));
+        // Before anything is found to be wrong: the first one's thread is waited for then.
         end.send(()).unwrap();
+        done.expect("it waits for the other's segment");
+        assert_eq!(long.unwrap_err().kind(), ErrorKind::WouldBlock);
     });
     hooked.clear();
     let is_written = (0..12_000).any(|_| match try_put(&engine, &table, 3, &"x".repeat(2 << 20)) {
