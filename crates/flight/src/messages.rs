@@ -7,7 +7,7 @@ use bytes::{Buf, Bytes, BytesMut};
 use futures::Stream;
 use http_body_util::{BodyExt, StreamBody};
 use hyper::body::{Body, Frame};
-use oribi_net::{FrameRoom, LONG_REQUEST_SILENCE_MAX, Load, TURN_SILENCE_MAX, UNCOUNTED_BYTES};
+use oribi_net::{FrameRoom, LONG_REQUEST_SILENCE_MAX, Load, TURN_SILENCE_MAX, UNCOUNTED_REQUEST_BYTES};
 use std::sync::Arc;
 use tonic::Status;
 
@@ -69,7 +69,7 @@ where
                 let rest = std::mem::take(&mut self.input);
                 return Ok((!rest.is_empty()).then(|| rest.freeze()));
             }
-            match len.filter(|len| *len > UNCOUNTED_BYTES) {
+            match len.filter(|len| *len > UNCOUNTED_REQUEST_BYTES) {
                 Some(len) => self.receive_long(len).await?,
                 None => self.receive().await?,
             }
@@ -148,7 +148,7 @@ mod tests {
 
     #[tokio::test]
     async fn messages_are_handed_on_whole_however_they_come() {
-        let long = UNCOUNTED_BYTES * 3;
+        let long = UNCOUNTED_REQUEST_BYTES * 3;
         let sent = [message(0), message(3), message(long)].concat();
         for piece in [1, 4, 5, 6, 8192, sent.len()] {
             let lens = handed_on(&sent, piece, long).await;

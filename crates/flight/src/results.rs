@@ -19,7 +19,7 @@ use arrow_flight::error::FlightError;
 use bytes::Bytes;
 use futures::stream::BoxStream;
 use futures::{StreamExt, TryStreamExt};
-use oribi_net::{FrameRoom, Load, UNCOUNTED_BYTES};
+use oribi_net::{FrameRoom, Load, UNCOUNTED_ANSWER_BYTES};
 use oribi_session::sql::{RowStream, SqlError, Suspended, Suspension};
 use oribi_types::ErrorKind;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
@@ -282,7 +282,7 @@ impl Sending {
             },
         };
         let (rows, bytes) = rows_of_message(&batch);
-        if bytes > UNCOUNTED_BYTES {
+        if bytes > UNCOUNTED_ANSWER_BYTES {
             self.make_room().await?;
         }
         if rows < batch.num_rows() {

@@ -3,7 +3,7 @@
 //! Buffers belong to the thread and are lent to the client that is being served. A client that is not keeps the
 //! beginning of a request, if it has sent one, and nothing else.
 
-use crate::UNCOUNTED_BYTES;
+use crate::UNCOUNTED_REQUEST_BYTES;
 use crate::input::{Input, RECEIVE_BYTES_MAX};
 use std::cell::RefCell;
 
@@ -11,9 +11,9 @@ use std::cell::RefCell;
 /// read its answers is not served more.
 pub(crate) const OUTPUT_BYTES_MAX: usize = 256 * 1024;
 /// The most that is received at once while there is little room for long requests: it is counted once it is there.
-pub(crate) const RECEIVE_BYTES_MAX_IF_SCARCE: usize = 16 * 1024;
+pub(crate) const RECEIVE_BYTES_MAX_IF_SCARCE: usize = 8 * 1024;
 /// The beginning of a request is copied out of a thread's buffer up to this many bytes; a longer one keeps it, and is counted.
-const COPIED_BYTES_MAX: usize = UNCOUNTED_BYTES;
+const COPIED_BYTES_MAX: usize = UNCOUNTED_REQUEST_BYTES;
 /// How many buffers of each kind a thread keeps.
 const IDLE_BUFFERS_MAX: usize = 8;
 

@@ -1,7 +1,7 @@
 //! Room for a long request that is being received, counted as it comes; and the turn, for those for which there is none.
 
 use crate::Exchange;
-use crate::load::{Held, Load, TURN_SILENCE_MAX, UNCOUNTED_BYTES};
+use crate::load::{Held, Load, TURN_SILENCE_MAX, UNCOUNTED_REQUEST_BYTES};
 use futures::future::BoxFuture;
 use std::sync::Arc;
 use tokio::time::Instant;
@@ -49,7 +49,7 @@ impl FrameRoom {
     /// Whether more may come of a frame of `len` bytes, of which `come` have: a long one waits until there is room for as much
     /// again as has come of it.
     pub fn has_more(&mut self, load: &Arc<Load>, len: usize, come: usize) -> bool {
-        if come <= UNCOUNTED_BYTES || self.held.bytes() > come {
+        if come <= UNCOUNTED_REQUEST_BYTES || self.held.bytes() > come {
             return true;
         }
         self.has(load, len.max(come).min(2 * come))

@@ -63,7 +63,10 @@ pub use host::{Host, Visit};
 pub use idle::Idle;
 pub use input::Input;
 pub use listener::{ClientLimits, Link};
-pub use load::{Held, LONG_REQUEST_SILENCE_MAX, Load, Loads, TURN_SILENCE_MAX, UNCOUNTED_BYTES};
+pub use load::{
+    Held, LONG_REQUEST_SILENCE_MAX, Load, Loads, TURN_SILENCE_MAX, UNCOUNTED_ANSWER_BYTES,
+    UNCOUNTED_REQUEST_BYTES,
+};
 pub use network::{Network, Room};
 pub use reception::Reception;
 pub use service::{Leave, Progress, Protocol, Service, Store};

@@ -12,8 +12,10 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-/// Of each connection, a request of so many bytes is not counted while it is received, nor answers of so many while they wait.
-pub const UNCOUNTED_BYTES: usize = 32 << 10;
+/// Of each connection, so many bytes of a request are not counted while it is received.
+pub const UNCOUNTED_REQUEST_BYTES: usize = 16 << 10;
+/// Of each connection, answers of so many bytes are not counted while they wait: where the tablets of a table are, and the like.
+pub const UNCOUNTED_ANSWER_BYTES: usize = 32 << 10;
 /// How long the client that has the turn may neither send nor take a byte. It keeps the turn from all others that wait, so
 /// this is far less than other clients have.
 pub const TURN_SILENCE_MAX: Duration = Duration::from_secs(5);

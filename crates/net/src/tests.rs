@@ -439,7 +439,7 @@ fn long_requests_take_so_much_room_and_come_whole_in_turn() {
     }
     let most = subject.long.most.load(Ordering::SeqCst);
     // Each thread receives from one at a time while there is much room.
-    let uncounted = CLIENTS * (UNCOUNTED_BYTES + RECEIVE_BYTES_MAX_IF_SCARCE) + THREADS * (256 << 10);
+    let uncounted = CLIENTS * (UNCOUNTED_REQUEST_BYTES + RECEIVE_BYTES_MAX_IF_SCARCE) + THREADS * (256 << 10);
     assert!(most <= ROOM_BYTES + TURN_BYTES + uncounted, "{most}");
     subject.end();
 }

@@ -7,7 +7,7 @@
 //! Who has room that others want and takes nothing for too long is dropped.
 
 use crate::exchange::OUTPUT_BYTES_MAX;
-use crate::load::{Held, Load, TURN_SILENCE_MAX, UNCOUNTED_BYTES};
+use crate::load::{Held, Load, TURN_SILENCE_MAX, UNCOUNTED_ANSWER_BYTES};
 use crate::turn::{ByteTurn, TURN_BYTES};
 use oribi_types::{Error, Result};
 use std::sync::Arc;
@@ -19,7 +19,7 @@ use tokio::net::TcpStream;
 pub(crate) const SHORT_VALUE_BYTES_MAX: usize = OUTPUT_BYTES_MAX;
 /// Likewise, where there is little room.
 pub(crate) const SHORT_VALUE_BYTES_MAX_IF_SCARCE: usize = 16 << 10;
-const _: () = assert!(SHORT_VALUE_BYTES_MAX_IF_SCARCE <= UNCOUNTED_BYTES);
+const _: () = assert!(SHORT_VALUE_BYTES_MAX_IF_SCARCE <= UNCOUNTED_ANSWER_BYTES);
 /// How long a client may take nothing of a long answer, or of another while there is little room.
 const SILENCE_MAX: Duration = Duration::from_secs(10);
 
@@ -41,7 +41,7 @@ impl Unsent {
     /// For short answers of so many bytes, of which the socket did not take all; without room if there is none.
     pub fn rest(load: &Arc<Load>, bytes: usize, metric: &metrics::Gauge) -> Self {
         let mut held = Held::default();
-        if bytes > UNCOUNTED_BYTES {
+        if bytes > UNCOUNTED_ANSWER_BYTES {
             held.grow(load, bytes);
         }
         Unsent::new(load, held, false, metric)
@@ -115,7 +115,7 @@ mod tests {
         let load = Arc::new(Load::new(&Room::new(3 * BYTES), BYTES));
         let metric = metrics::Gauge::noop();
         let rest = |bytes| Unsent::rest(&load, bytes, &metric);
-        let little = rest(UNCOUNTED_BYTES);
+        let little = rest(UNCOUNTED_ANSWER_BYTES);
         let first = rest(BYTES);
         assert_eq!((little.held.bytes(), first.held.bytes()), (0, BYTES));
         // Nobody else wants it yet.

@@ -21,7 +21,7 @@ use futures::{FutureExt, future::BoxFuture};
 use oribi_engine::Obligation;
 use oribi_kudu::frame::{self, FRAME_BYTES_MAX, Frame};
 use oribi_kudu::rpc::{ErrorStatus, RequestHeader};
-use oribi_net::{ByteTurn, FrameRoom, Held, Idle, Link, Stream, UNCOUNTED_BYTES, Waited, holds};
+use oribi_net::{ByteTurn, FrameRoom, Held, Idle, Link, Stream, UNCOUNTED_ANSWER_BYTES, Waited, holds};
 use oribi_types::{Error, Result};
 use std::future::poll_fn;
 use std::pin::{Pin, pin};
@@ -214,7 +214,7 @@ impl Connection {
 
     /// Counts answers of so many bytes; whether there is room for them.
     fn count(&mut self, waiting: usize) -> bool {
-        let counted = waiting.saturating_sub(UNCOUNTED_BYTES);
+        let counted = waiting.saturating_sub(UNCOUNTED_ANSWER_BYTES);
         self.answers_room.shrink(counted);
         self.answers_room.grow(&self.port.node.load, counted)
     }
@@ -250,7 +250,7 @@ impl Connection {
         match handled {
             Handled::Now(answer) => {
                 let waiting = self.outbox.bytes() + self.held_bytes + answer.bytes();
-                let fits = answer.bytes() <= UNCOUNTED_BYTES || self.count(waiting);
+                let fits = answer.bytes() <= UNCOUNTED_ANSWER_BYTES || self.count(waiting);
                 self.hold(if fits { answer } else { refuse(header.call_id) });
             }
             Handled::Later(work) => self.run(work, request_room),

@@ -20,7 +20,8 @@ use bytes::{BufMut, Bytes, BytesMut};
 use metrics::{counter, histogram};
 use oribi_engine::Obligation;
 use oribi_net::{
-    ByteTurn, FrameRoom, LONG_REQUEST_SILENCE_MAX, Load, TURN_BYTES, TURN_SILENCE_MAX, UNCOUNTED_BYTES, holds,
+    ByteTurn, FrameRoom, LONG_REQUEST_SILENCE_MAX, Load, TURN_BYTES, TURN_SILENCE_MAX,
+    UNCOUNTED_REQUEST_BYTES, holds,
 };
 use oribi_session::sql::{SqlEngine, SqlError};
 use oribi_types::Timestamp;
@@ -155,7 +156,7 @@ impl Wire {
     /// # Errors
     /// Fatal if the client is silent in the middle of one, for which it has room that others want.
     async fn receive(&mut self) -> Result<(), Fault> {
-        if self.input.len() <= UNCOUNTED_BYTES {
+        if self.input.len() <= UNCOUNTED_REQUEST_BYTES {
             return self.fill().await;
         }
         // The buffer doubles as it grows.
