@@ -14,6 +14,7 @@ use crate::engine::Engine;
 use crate::index::KeyRef;
 use arc_swap::ArcSwap;
 use hashbrown::HashTable;
+use hashbrown::hash_table::Entry;
 use oribi_env::locks::{self, Condvar, Mutex};
 use oribi_types::{Error, ErrorKind, Result};
 use std::collections::{HashMap, HashSet};
@@ -98,6 +99,11 @@ impl Blocked {
     }
 }
 
+/// A stripe's table goes by the lowest bits and the highest.
+fn stripe_of(hash: u64) -> usize {
+    (hash >> 24) as usize % STRIPES
+}
+
 impl Default for RowLocks {
     fn default() -> Self {
         let stripes = (0..STRIPES).map(|_| Stripe::default()).collect();
@@ -107,7 +113,7 @@ impl Default for RowLocks {
 
 impl RowLocks {
     fn stripe(&self, hash: u64) -> &Stripe {
-        &self.stripes[hash as usize % STRIPES]
+        &self.stripes[stripe_of(hash)]
     }
 
     /// The lock that another than `transaction` has on a row.
@@ -131,9 +137,10 @@ impl RowLocks {
         if !is_known {
             self.many.rcu(|all| all.iter().chain([many]).cloned().collect::<Vec<_>>());
         }
+        many.begin(keys.iter().map(|key| key.generation));
         for key in keys {
             // In this order: who looks finds it here or there.
-            many.insert(key.as_ref());
+            many.insert(key.hash);
             let mut rows = self.stripe(key.hash).rows.lock();
             if let Ok(lock) = rows.find_entry(key.hash, |lock| lock.key == *key && lock.holder == many.holder)
             {
@@ -160,11 +167,10 @@ impl RowLocks {
     /// Locks a row for `holder`, under its latch; false if it is locked already.
     pub fn lock(&self, key: &LockedKey, holder: u64, now_micros: u64) -> bool {
         let mut rows = self.stripe(key.hash).rows.lock();
-        if rows.find(key.hash, |lock| lock.key == *key).is_some() {
+        let Entry::Vacant(free) = rows.entry(key.hash, |lock| lock.key == *key, |lock| lock.key.hash) else {
             return false;
-        }
-        let lock = RowLock { key: key.clone(), holder, since_micros: now_micros };
-        rows.insert_unique(key.hash, lock, |lock| lock.key.hash);
+        };
+        free.insert(RowLock { key: key.clone(), holder, since_micros: now_micros });
         true
     }
 
@@ -176,7 +182,7 @@ impl RowLocks {
             if let Ok(lock) = rows.find_entry(key.hash, |lock| lock.key == *key && lock.holder == holder) {
                 lock.remove();
             }
-            given_back[key.hash as usize % STRIPES] = true;
+            given_back[stripe_of(key.hash)] = true;
         }
         let told = self.stripes.iter().zip(given_back).filter(|(_, given_back)| *given_back);
         told.for_each(|(stripe, _)| stripe.tell());

@@ -2,7 +2,6 @@
 //!
 //! Two rows of one hash are taken for the same. So another row may be locked too, about once in 2⁶⁴ ÷ (rows locked) rows.
 
-use crate::index::KeyRef;
 use hashbrown::HashTable;
 use oribi_env::locks::{self, Mutex};
 use std::collections::HashSet;
@@ -32,13 +31,18 @@ impl ManyLocks {
         &self.shards[(hash >> 24) as usize % SHARDS]
     }
 
-    /// Takes in a row that is locked.
-    pub fn insert(&self, key: KeyRef<'_>) {
-        self.generations.lock().insert(key.generation);
-        let mut shard = self.shard(key.hash).lock();
-        if shard.find(key.hash, |hash| *hash == key.hash).is_none() {
-            shard.insert_unique(key.hash, key.hash, |hash| *hash);
+    /// Rows of the tablets of these generations are about to be taken in.
+    pub fn begin(&self, generations: impl Iterator<Item = u64>) {
+        let mut known = self.generations.lock();
+        let mut last = None;
+        for generation in generations.filter(|generation| last.replace(*generation) != Some(*generation)) {
+            known.insert(generation);
         }
+    }
+
+    /// Takes in the hash of a row that is locked.
+    pub fn insert(&self, hash: u64) {
+        self.shard(hash).lock().entry(hash, |of| *of == hash, |hash| *hash).or_insert(hash);
         self.count.fetch_add(1, Relaxed);
     }
 

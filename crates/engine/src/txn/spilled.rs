@@ -17,7 +17,6 @@ use crate::engine::Engine;
 use crate::tablet::{Tablet, TabletId};
 use crate::write::WriteOp;
 use oribi_types::{Error, Result};
-use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -102,21 +101,28 @@ impl Spilled {
     /// # Errors
     /// Those of the file system. Nothing has changed then.
     pub fn put(&mut self, engine: &Engine, path: PathBuf, first: usize, changes: &[Change]) -> Result<()> {
-        let tablet = |change: &Change| change.table.tablet_of(&change.key).id;
-        let mut order: Vec<(TabletId, usize)> =
-            changes.iter().enumerate().map(|(n, change)| (tablet(change), n)).collect();
-        order.sort_unstable_by(|(a_tablet, a), (b_tablet, b)| {
-            let (a_key, b_key) = (&changes[*a].key, &changes[*b].key);
-            (a_tablet, a_key, Reverse(a)).cmp(&(b_tablet, b_key, Reverse(b)))
+        // With the first bytes of its key: most keys differ in them, and are not looked up to be compared.
+        let mut order: Vec<(TabletId, u64, usize)> = Vec::with_capacity(changes.len());
+        // By table, as each was, and tablet: one of the changes, and how many there are.
+        let mut parts: hashbrown::HashMap<_, (usize, usize)> = hashbrown::HashMap::new();
+        for (n, change) in changes.iter().enumerate() {
+            let tablet = change.table.tablet_of(&change.key).id;
+            order.push((tablet, first_bytes(&change.key), n));
+            parts.entry((Arc::as_ptr(&change.table), tablet, change.generation)).or_insert((n, 0)).1 += 1;
+        }
+        order.sort_unstable_by(|(a_tablet, a_first, a), (b_tablet, b_first, b)| {
+            let by_key = || changes[*a].key.cmp(&changes[*b].key);
+            (a_tablet, a_first).cmp(&(b_tablet, b_first)).then_with(by_key).then(b.cmp(a))
         });
-        let entries = order.iter().map(|&(tablet, n)| {
+        let entries = order.iter().map(|&(tablet, _, n)| {
             let Change { key, row, seen, .. } = &changes[n];
             Entry { tablet, key, number: (first + n) as u64, seen: *seen, row: row.as_deref() }
         });
         let run = Run::write(&engine.env, path, first as u64, entries)?;
         self.runs.push(RunView { run: Arc::new(run), below: u64::MAX });
-        for change in changes {
-            *self.changes.entry(change.table.rows_of()).or_default() += 1;
+        for (n, count) in parts.into_values() {
+            let change = &changes[n];
+            *self.changes.entry(change.table.rows_of()).or_default() += count;
             if !self.tables.iter().any(|known| Arc::ptr_eq(known, &change.table)) {
                 self.tables.push(change.table.clone());
             }
@@ -129,6 +135,14 @@ impl Spilled {
         }
         Ok(())
     }
+}
+
+/// In the order of keys, as far as they differ there.
+fn first_bytes(key: &[u8]) -> u64 {
+    let mut bytes = [0; 8];
+    let len = key.len().min(bytes.len());
+    bytes[..len].copy_from_slice(&key[..len]);
+    u64::from_be_bytes(bytes)
 }
 
 /// Runs, as far as they have the first `changes`.

@@ -4,9 +4,10 @@
 use crate::catalog::Table;
 use crate::read::RowVersion;
 use foldhash::fast::RandomState;
-use hashbrown::HashMap;
-use hashbrown::hash_map::EntryRef;
+use hashbrown::hash_table::Entry;
+use hashbrown::{HashMap, HashTable};
 use oribi_types::{Error, Result, Timestamp};
+use std::hash::BuildHasher;
 use std::sync::Arc;
 
 /// What was decided on.
@@ -50,12 +51,27 @@ pub(super) struct WriteSet {
     before: usize,
     changes: Vec<Change>,
     /// The last change of each key, by [whose rows](Table::rows_of) it is of.
-    last: HashMap<u64, HashMap<Arc<[u8]>, usize, RandomState>, RandomState>,
+    last: HashMap<u64, HashTable<Last>, RandomState>,
+    hasher: RandomState,
     bytes: usize,
 }
 
+/// Which change of a key is the last.
+#[derive(Clone, Copy)]
+struct Last {
+    /// Of the key, so that no key is looked at when a table grows.
+    hash: u64,
+    change: usize,
+}
+
+impl Last {
+    fn is(&self, hash: u64, key: &[u8], changes: &[Change]) -> bool {
+        self.hash == hash && *changes[self.change].key == *key
+    }
+}
+
 /// What a change takes beside its key and row, about.
-const CHANGE_BYTES: usize = size_of::<Change>() + size_of::<(Arc<[u8]>, usize)>() * 2;
+const CHANGE_BYTES: usize = size_of::<Change>() + size_of::<Last>() * 2;
 
 fn bytes_of(change: &Change) -> usize {
     bytes_of_change(&change.key, change.row.as_deref())
@@ -97,7 +113,8 @@ impl WriteSet {
 
     /// The last change of a key.
     pub fn last(&self, table: &Table, key: &[u8]) -> Option<&Change> {
-        self.last.get(&table.rows_of())?.get(key).map(|&i| &self.changes[i])
+        let (keys, hash) = (self.last.get(&table.rows_of())?, self.hasher.hash_one(key));
+        keys.find(hash, |last| last.is(hash, key, &self.changes)).map(|last| &self.changes[last.change])
     }
 
     /// How many keys are changed, by table.
@@ -107,9 +124,9 @@ impl WriteSet {
 
     /// The last changes of all keys of a table, of the first `len`, those before included.
     pub fn of_table(&self, table: &Table, len: usize) -> impl Iterator<Item = &Change> {
-        let last = self.last.get(&table.rows_of()).into_iter().flat_map(|keys| keys.values());
-        last.filter_map(move |&last| {
-            let mut at = Some(last);
+        let last = self.last.get(&table.rows_of()).into_iter().flatten();
+        last.filter_map(move |last| {
+            let mut at = Some(last.change);
             while let Some(i) = at.filter(|i| self.before + i >= len) {
                 at = self.changes[i].before;
             }
@@ -118,13 +135,16 @@ impl WriteSet {
     }
 
     pub fn push(&mut self, table: &Arc<Table>, key: &[u8], row: Option<Arc<[u8]>>, seen: Seen) -> &Arc<[u8]> {
+        let (hash, changes) = (self.hasher.hash_one(key), &self.changes);
         let keys = self.last.entry(table.rows_of()).or_default();
-        let (key, before) = match keys.entry_ref(key) {
-            EntryRef::Occupied(mut last) => (last.key().clone(), Some(last.insert(self.changes.len()))),
-            EntryRef::Vacant(none) => {
-                let key: Arc<[u8]> = key.into();
-                none.insert_with_key(key.clone(), self.changes.len());
-                (key, None)
+        let (key, before) = match keys.entry(hash, |last| last.is(hash, key, changes), |last| last.hash) {
+            Entry::Occupied(mut last) => {
+                let before = std::mem::replace(&mut last.get_mut().change, changes.len());
+                (changes[before].key.clone(), Some(before))
+            }
+            Entry::Vacant(none) => {
+                none.insert(Last { hash, change: changes.len() });
+                (key.into(), None)
             }
         };
         let generation = table.tablet_of(&key).generation();
@@ -140,18 +160,19 @@ impl WriteSet {
         while self.len() > len {
             let Some(change) = self.changes.pop() else { return };
             self.bytes -= bytes_of(&change);
-            if let Some(keys) = self.last.get_mut(&change.table.rows_of()) {
-                match change.before {
-                    Some(before) => keys.insert(change.key, before),
-                    None => keys.remove(&change.key),
-                };
+            let (hash, at) = (self.hasher.hash_one(&*change.key), self.changes.len());
+            let Some(keys) = self.last.get_mut(&change.table.rows_of()) else { continue };
+            let Ok(mut last) = keys.find_entry(hash, |last| last.change == at) else { continue };
+            match change.before {
+                Some(before) => last.get_mut().change = before,
+                None => drop(last.remove()),
             }
         }
     }
 
     /// What is to be written: of each key its last change, decided on what the first saw. Keys that came and went are none.
     pub fn into_last(self) -> Vec<Change> {
-        let mut last: Vec<usize> = self.last.values().flat_map(|keys| keys.values().copied()).collect();
+        let mut last: Vec<usize> = self.last.values().flatten().map(|last| last.change).collect();
         last.sort_unstable();
         let mut changes: Vec<Option<Change>> = self.changes.into_iter().map(Some).collect();
         let mut written = Vec::with_capacity(last.len());
