@@ -37,7 +37,9 @@ class Oribi:
 
     def __enter__(self):
         self.folder = tempfile.TemporaryDirectory(prefix="oribi-bench-")
-        self.server = Server(pathlib.Path(self.folder.name) / "data", "--durability", "sync", "--log", "error")
+        # pgbench empties and fills a table of a million rows in one block.
+        room = "--memory", "4GiB", "--statement-bytes-max", "512MiB"
+        self.server = Server(pathlib.Path(self.folder.name) / "data", "--durability", "sync", "--log", "error", *room)
         self.port = self.server.ports["postgres"]
         return self
 
@@ -90,7 +92,6 @@ def address(system):
 
 
 def make_tables(system):
-    # The client's rows come in one block: what it may have depends on memory.
     command = [binaries() / "pgbench", *address(system), "-i", "-I", "dtGvp", "-s", SCALE, "-q", "oribi"]
     subprocess.run([str(word) for word in command], capture_output=True, check=True)
     with connect(system.port) as db:
