@@ -383,7 +383,9 @@ mod tests {
     fn who_waits_for_a_row_is_not_woken_for_each_that_is_given_back() {
         const HOLDER: u64 = 7;
         let locks = RowLocks::default();
-        let keys = [0, 1, 2].map(|hash| LockedKey { hash, generation: 1, key: Arc::from([hash as u8]) });
+        let key = |n: u8| LockedKey { hash: u64::from(n) << 24, generation: 1, key: Arc::from([n]) };
+        let keys = [0, 1, 2].map(key);
+        assert!(keys.iter().map(|key| stripe_of(key.hash)).eq(0..3));
         for key in &keys {
             assert!(locks.lock(key, HOLDER, 0));
         }

@@ -149,7 +149,10 @@ impl Known<'_> {
     fn statistics(&self, columns: &SchemaRef) -> Statistics {
         let mut statistics = unknown(columns, self.memory.rows, self.memory.bytes);
         for (column, bounds) in &self.bounds {
-            statistics.column_statistics[*column] = bounds.statistics(self.memory.rows as usize);
+            // A change of rows that have no key may have asked for their numbers, which this statement does not know.
+            if let Some(known) = statistics.column_statistics.get_mut(*column) {
+                *known = bounds.statistics(self.memory.rows as usize);
+            }
         }
         statistics
     }
@@ -248,7 +251,7 @@ impl OribiTable {
     ) -> Result<Option<Vec<Known<'a>>>> {
         let fields = self.columns.schema.arrow().fields();
         let is_wanted = |column: &usize| projection.is_none_or(|projection| projection.contains(column));
-        // The number of a row that has no key is a column, behind all others, that no query knows.
+        // The number of a row that has no key is a column behind all others.
         let wanted: Vec<usize> = (0..fields.len().min(self.columns.arrow.fields().len()))
             .filter(|column| is_wanted(column) && is_bounded(fields[*column].data_type()))
             .collect();
