@@ -104,7 +104,7 @@ impl Spilled {
         // With the first bytes of its key: most keys differ in them, and are not looked up to be compared.
         let mut order: Vec<(TabletId, u64, usize)> = Vec::with_capacity(changes.len());
         // By table, as each was, and tablet: one of the changes, and how many there are.
-        let mut parts: hashbrown::HashMap<_, (usize, usize)> = hashbrown::HashMap::new();
+        let mut parts: HashMap<_, (usize, usize)> = HashMap::new();
         for (n, change) in changes.iter().enumerate() {
             let tablet = change.table.tablet_of(&change.key).id;
             order.push((tablet, first_bytes(&change.key), n));
