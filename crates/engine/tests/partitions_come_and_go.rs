@@ -356,8 +356,10 @@ fn writers_and_readers_meet_drops() {
         }
         let reads = scope.spawn(|| {
             let mut reads = 0;
-            // At least one, however late the thread gets the processor.
-            while !stopped.load(Relaxed) || reads == 0 {
+            // Once more when all is over, however late the thread gets the processor.
+            let mut is_over = false;
+            while !is_over {
+                is_over = stopped.load(Relaxed);
                 let snapshot = engine.snapshot();
                 match try_scan(&engine, &latest(&engine), &snapshot) {
                     Ok(rows) => {
@@ -370,6 +372,7 @@ fn writers_and_readers_meet_drops() {
                     Err(error) => assert_eq!(error.kind(), ErrorKind::Conflict, "{error}"),
                 }
             }
+            assert!(reads > 0, "nothing is in the way of the last");
         });
         let jobs = scope.spawn(|| {
             while !stopped.load(Relaxed) {

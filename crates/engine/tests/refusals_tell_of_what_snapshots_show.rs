@@ -32,7 +32,7 @@ fn look(
     (found, commit.map(|commit| commit.ts))
 }
 
-/// Puts a row that shares no latch with what others write, who do not end before, and waits for nobody. The row's `k`.
+/// Puts the first row whose latch is free; returns its `k`.
 fn put_beside(engine: &Engine, table: &Arc<Table>, v: &str) -> i64 {
     let put = |k: i64| {
         let key = key(k);
@@ -47,7 +47,7 @@ fn put_beside(engine: &Engine, table: &Arc<Table>, v: &str) -> i64 {
 }
 
 /// While a large write, latched, waits for its segment of the log, a small one behind it is applied. A third finds it and keeps it.
-fn meet_a_row_above_the_watermark(refuse: bool) {
+fn meet_a_row_beside_a_write_that_waits(refuse: bool) {
     let hooked = Hooked::default();
     let engine = Engine::open(hooked.env(&Arc::new(SimClock::new())), Path::new(DIR), quiet()).unwrap();
     let table = engine.create_table(definition("t", 1, Durability::Sync)).unwrap();
@@ -59,7 +59,7 @@ fn meet_a_row_above_the_watermark(refuse: bool) {
     hooked.once(Operation::Sync, "segment.tmp", move || {
         begun.send(()).unwrap();
         was_seen.recv().unwrap();
-        // Whoever does not wait for the watermark has returned by now, or nearly so.
+        // Whoever is not sure of what the next snapshot shows has returned by now, or nearly so.
         (0..1000).for_each(|_| std::thread::yield_now());
     });
     std::thread::scope(|scope| {
@@ -81,10 +81,10 @@ fn meet_a_row_above_the_watermark(refuse: bool) {
 
 #[test]
 fn a_row_that_was_kept_is_in_the_next_snapshot() {
-    meet_a_row_above_the_watermark(false);
+    meet_a_row_beside_a_write_that_waits(false);
 }
 
 #[test]
 fn a_row_for_which_a_write_was_refused_is_in_the_next_snapshot() {
-    meet_a_row_above_the_watermark(true);
+    meet_a_row_beside_a_write_that_waits(true);
 }

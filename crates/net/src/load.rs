@@ -12,9 +12,11 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-/// Of each connection, so many bytes of a request are not counted while it is received.
+/// Of each connection, so many bytes of a request are not counted while it is received. It is as little as most requests take: of
+/// thousands of connections that send half a frame it makes up most of the memory.
 pub const UNCOUNTED_REQUEST_BYTES: usize = 16 << 10;
-/// Of each connection, answers of so many bytes are not counted while they wait: where the tablets of a table are, and the like.
+/// Of each connection, answers of so many bytes are not counted while they wait. An answer that says where the tablets of a table are
+/// is within it.
 pub const UNCOUNTED_ANSWER_BYTES: usize = 32 << 10;
 /// How long the client that has the turn may neither send nor take a byte. It keeps the turn from all others that wait, so
 /// this is far less than other clients have.

@@ -84,7 +84,7 @@ impl ReplacedRows {
 }
 
 impl Found {
-    /// What was found is not so any more, as where a file was compacted, whose rows lie elsewhere by now.
+    /// What was found holds no more: a file was compacted, so that its rows lie elsewhere, or the memtable was flushed.
     fn forget(&mut self) {
         (self.open, self.rows, self.taken) = (Vec::new(), HashMap::new(), 0);
     }

@@ -87,7 +87,15 @@ impl Run {
         let mut run = Run { files: env.files.clone(), path, file, blocks: Vec::new(), first };
         let (mut written, mut block_from, mut buf) = (0, 0, Vec::new());
         let mut begin = None;
+        #[cfg(debug_assertions)]
+        let mut last: Option<(TabletId, Vec<u8>, Reverse<u64>)> = None;
         for entry in entries {
+            #[cfg(debug_assertions)]
+            {
+                let next = (entry.tablet, entry.key.to_vec(), Reverse(entry.number));
+                assert!(last.as_ref().is_none_or(|last| *last < next), "changes come in order");
+                last = Some(next);
+            }
             begin.get_or_insert_with(|| (entry.tablet, Box::from(entry.key)));
             push(&mut buf, &entry);
             if buf.len() - block_from >= BLOCK_BYTES {

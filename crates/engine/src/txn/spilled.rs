@@ -14,6 +14,7 @@ use super::writes::Change;
 use super::{State, Transaction};
 use crate::catalog::Table;
 use crate::engine::Engine;
+use crate::memory::Reserved;
 use crate::tablet::{Tablet, TabletId};
 use crate::write::WriteOp;
 use oribi_types::{Error, Result};
@@ -101,6 +102,8 @@ impl Spilled {
     /// # Errors
     /// Those of the file system. Nothing has changed then.
     pub fn put(&mut self, engine: &Engine, path: PathBuf, first: usize, changes: &[Change]) -> Result<()> {
+        let order_bytes = changes.len() * size_of::<(TabletId, u64, usize)>();
+        let _counted = Reserved::new(&engine.budget, order_bytes as u64);
         // With the first bytes of its key: most keys differ in them, and are not looked up to be compared.
         let mut order: Vec<(TabletId, u64, usize)> = Vec::with_capacity(changes.len());
         // By table, as each was, and tablet: one of the changes, and how many there are.
@@ -120,7 +123,9 @@ impl Spilled {
         });
         let run = Run::write(&engine.env, path, first as u64, entries)?;
         self.runs.push(RunView { run: Arc::new(run), below: u64::MAX });
-        for (n, count) in parts.into_values() {
+        let mut parts: Vec<(usize, usize)> = parts.into_values().collect();
+        parts.sort_unstable();
+        for (n, count) in parts {
             let change = &changes[n];
             *self.changes.entry(change.table.rows_of()).or_default() += count;
             if !self.tables.iter().any(|known| Arc::ptr_eq(known, &change.table)) {
@@ -313,5 +318,22 @@ impl Transaction {
         state.spill(&self.engine, self.id)?;
         state.reserved.clear();
         state.reserve(&self.engine, 0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::first_bytes;
+    use proptest::prelude::*;
+
+    fn key() -> impl Strategy<Value = Vec<u8>> {
+        proptest::collection::vec(prop_oneof![Just(0), Just(1), Just(0xff)], 0..12)
+    }
+
+    proptest! {
+        #[test]
+        fn first_bytes_are_in_the_order_of_keys(a in key(), b in key()) {
+            prop_assert_eq!((first_bytes(&a), &a).cmp(&(first_bytes(&b), &b)), a.cmp(&b));
+        }
     }
 }

@@ -7,8 +7,8 @@ use arrow::datatypes as at;
 use arrow::datatypes::ByteViewType;
 use oribi_types::ColumnType;
 
-/// A match of column types, of which those whose values have one length and lie in Arrow as they do in a cell, of a little-endian
-/// machine, are taken by `$do!` with their Arrow type; the other arms follow.
+/// A match of column types. Those whose values have one length, and lie in Arrow as they do in a cell where the machine's order is
+/// little-endian, yield what `$do!` makes of their Arrow type; the other arms follow.
 macro_rules! of_plain {
     ($column_type:expr, $do:ident, match { $($others:tt)* }) => {
         match $column_type {

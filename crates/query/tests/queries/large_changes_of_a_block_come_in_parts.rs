@@ -166,3 +166,20 @@ async fn what_stays_in_memory_is_refused_as_before() {
     db.run("rollback").await;
     assert_eq!(db.rows("select sum(n) from t").await, [(ROWS / 10 * 45).to_string()]);
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn keys_that_begin_alike_keep_their_rows() {
+    let db = db(SMALL).await;
+    db.run("create table u (k text primary key, n bigint not null)").await;
+    db.run("insert into u select 'account-' || g, g from generate_series(1, 4000) as s(g)").await;
+    let expected = "select 'account-' || g, g + 2 from generate_series(1, 4000) as s(g) where (g + 2) % 3 <> 0 order by 1";
+    let expected = db.rows(expected).await;
+    let rows = "select k, n from u order by k";
+    db.run("begin").await;
+    db.run("update u set n = n + 1").await;
+    db.run("update u set n = n + 1").await;
+    db.run("delete from u where n % 3 = 0").await;
+    assert_eq!(db.rows(rows).await, expected);
+    db.run("commit").await;
+    assert_eq!(db.rows(rows).await, expected);
+}

@@ -276,6 +276,30 @@ async fn aggregates_have_postgresqls_types() {
         db.rows(&beside("group by g + 1 order by g + 1")).await,
         ["2|3|3|3|3.30|4.0|4.0|2", "0|||||||"]
     );
+    let grouped_twice = "select count(distinct i), sum(b), sum(n), sum(r), sum(d), max(i) from t";
+    for groups in [
+        "",
+        "group by g order by g",
+        "group by t.g order by t.g",
+        "group by g + 1 order by g + 1",
+        "having sum(n) > 1",
+    ] {
+        let sql = format!("{grouped_twice} {groups}");
+        assert!(db.explain(&sql).await.contains("as alias1"), "{sql}");
+        assert_eq!(db.rows(&sql).await[0], "2|3|3.30|4.0|4.0|2", "{sql}");
+        let told = db.prepare(&sql).await.columns().unwrap().clone();
+        for batch in db.try_rows(&sql, &[]).await.unwrap() {
+            let types =
+                batch.schema().fields().iter().map(|field| field.data_type().clone()).collect::<Vec<_>>();
+            assert!(types.iter().eq(told.fields().iter().map(|field| field.data_type())), "{sql}: {types:?}");
+        }
+    }
+    db.run("create table named (alias1 integer primary key, b integer)").await;
+    db.run("insert into named values (1, 1), (2, 1)").await;
+    assert_eq!(
+        db.rows("select alias1, count(distinct b) from named group by alias1 order by 1").await,
+        ["1|1", "2|1"]
+    );
     let filtered = "sum(i) filter (where id > 1), avg(n) filter (where id > 1), sum(b) filter (where false)";
     assert_eq!(db.rows(&format!("select {filtered} from t")).await, ["2|2.2000000000000000|"]);
     let sliding = "select sum(i) over w, sum(d) over w, avg(n) over w from t window w as (order by id rows 1 preceding) order by id";
