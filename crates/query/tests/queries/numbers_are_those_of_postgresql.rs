@@ -285,7 +285,7 @@ async fn aggregates_have_postgresqls_types() {
         "having sum(n) > 1",
     ] {
         let sql = format!("{grouped_twice} {groups}");
-        assert!(db.explain(&sql).await.contains("as alias1"), "{sql}");
+        assert!(db.explain(&format!("explain {sql}")).await.contains("as alias1"), "{sql}");
         assert_eq!(db.rows(&sql).await[0], "2|3|3.30|4.0|4.0|2", "{sql}");
         let told = db.prepare(&sql).await.columns().unwrap().clone();
         for batch in db.try_rows(&sql, &[]).await.unwrap() {
