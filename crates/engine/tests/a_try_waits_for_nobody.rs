@@ -5,24 +5,15 @@
 mod common;
 
 use common::*;
-use oribi_engine::{Commit, Decision, Engine, Read, Table, WriteOp};
+use oribi_engine::{Decision, Engine, Read, WriteOp};
 use oribi_sim::{Hooked, Operation, SimClock};
-use oribi_types::{Durability, ErrorKind, Result};
+use oribi_types::{Durability, ErrorKind};
 use std::future::Future;
 use std::path::Path;
 use std::pin::pin;
 use std::sync::{Arc, mpsc};
 use std::task::{Context, Waker};
 use std::time::Duration;
-
-fn try_put(engine: &Engine, table: &Arc<Table>, k: i64, v: &str) -> Result<Commit> {
-    let key = key(k);
-    let op = WriteOp { table, key: &key, read: Read::Blind, row: &[] };
-    engine.try_write(&[op], &mut |_, _, row| {
-        encode(table, v, k, row);
-        Ok(Decision::Put)
-    })
-}
 
 #[test]
 fn a_row_of_a_table_that_others_hold_is_not_waited_for() {

@@ -34,15 +34,7 @@ fn look(
 
 /// Puts the first row whose latch is free; returns its `k`.
 fn put_beside(engine: &Engine, table: &Arc<Table>, v: &str) -> i64 {
-    let put = |k: i64| {
-        let key = key(k);
-        let op = WriteOp { table, key: &key, read: Read::Blind, row: &[] };
-        engine.try_write(&[op], &mut |_, _, row| {
-            encode(table, v, k, row);
-            Ok(Decision::Put)
-        })
-    };
-    let is_refused = |k: &i64| matches!(put(*k), Err(error) if error.kind() == ErrorKind::WouldBlock);
+    let is_refused = |k: &i64| matches!(try_put(engine, table, *k, v), Err(error) if error.kind() == ErrorKind::WouldBlock);
     (2..64).find(|k| !is_refused(k)).expect("a row with a latch of its own")
 }
 

@@ -106,6 +106,16 @@ pub fn put(engine: &Engine, table: &Arc<Table>, k: i64, v: &str) -> Result<Commi
     })
 }
 
+/// As [`put`], and waits for nobody.
+pub fn try_put(engine: &Engine, table: &Arc<Table>, k: i64, v: &str) -> Result<Commit> {
+    let key = key(k);
+    let op = WriteOp { table, key: &key, read: Read::Blind, row: &[] };
+    engine.try_write(&[op], &mut |_, _, row| {
+        encode(table, v, k, row);
+        Ok(Decision::Put)
+    })
+}
+
 /// Deletes a row; whether it was there.
 pub fn delete(engine: &Engine, table: &Arc<Table>, k: i64) -> Result<bool> {
     let key = key(k);
