@@ -1,6 +1,6 @@
-//! What runs by itself: flushes, compactions, trimming the log, reserving timestamps, huge pages.
+//! What runs by itself: flushes, compactions, trimming the log, reserving timestamps, huge pages, telling the store.
 //!
-//! Four threads coordinate at normal priority, because they take locks that writers take; the heavy part of each job
+//! Four threads, five where there is a store, coordinate at normal priority, because they take locks that writers take; the heavy part of each job
 //! runs at idle priority. Flushes never wait for compactions, and the ceiling for neither.
 
 use crate::catalog::Table;
@@ -38,6 +38,7 @@ pub(crate) struct Background {
     /// Somebody needs a timestamp, after a pause in which none was reserved.
     needs_ceiling: AtomicBool,
     pages: Alarm,
+    publish: Alarm,
     pub troubles: Troubles,
     threads: Mutex<Vec<JoinHandle<()>>, { locks::LEAF }>,
 }
@@ -93,6 +94,10 @@ impl Background {
             }
             Ok(TICK)
         };
+        if engine.published.is_some() {
+            let publish = |engine: &Engine| Ok(engine.publish_tick());
+            spawn(engine, "oribi-publish", |background| &background.publish, publish)?;
+        }
         spawn(engine, "oribi-pages", |background| &background.pages, pages)?;
         spawn(engine, "oribi-ceiling", |background| &background.ceiling, ceiling)
     }
@@ -111,7 +116,7 @@ impl Background {
 
     pub fn stop(&self) {
         self.stopped.store(true, Relaxed);
-        for alarm in [&self.flush, &self.compaction, &self.ceiling, &self.pages] {
+        for alarm in [&self.flush, &self.compaction, &self.ceiling, &self.pages, &self.publish] {
             alarm.ring();
         }
         let current = std::thread::current().id();
@@ -459,7 +464,8 @@ impl Engine {
             }
         }
         self.trim_log()?;
-        self.lower_ceiling()
+        self.lower_ceiling()?;
+        self.publish()
     }
 }
 

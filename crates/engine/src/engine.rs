@@ -2,6 +2,7 @@
 
 use crate::background::Background;
 use crate::catalog::{Catalog, Table};
+use crate::depot::Published;
 use crate::gate::Gate;
 use crate::holders::Holders;
 use crate::index::RowIndex;
@@ -70,6 +71,7 @@ pub struct Engine {
     pub(crate) holders: Holders,
     /// Files of changes that failed, while the manifest may name them.
     pub(crate) given_up: Mutex<Vec<GivenUp>, { locks::GIVEN_UP }>,
+    pub(crate) published: Option<Published>,
     /// Held until the engine is gone.
     pub(crate) _lock: Box<dyn Any + Send + Sync>,
 }

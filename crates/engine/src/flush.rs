@@ -115,7 +115,7 @@ impl Engine {
         let mut output = Output::new(self, table, tablet);
         let mut rows = Vec::new();
         for chunk in 0..keys.len().div_ceil(CHUNK_KEYS) {
-            keys.take_rows(&self.index, chunk, horizon, &mut rows);
+            keys.take_rows(&self.index, chunk, horizon, self.published.is_some(), &mut rows);
             self.run_heavy(|| output.write(&rows))?;
             rows.clear();
         }

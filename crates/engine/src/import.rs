@@ -189,7 +189,7 @@ impl Import {
                 part.finished.push(writer.finish()?);
             }
             let (engine, dir) = (&self.engine, &self.table.tablets[tablet].dir);
-            let id = engine.manifest.next_id();
+            let id = engine.manifest.next_file_id();
             let options = SstableOptions::default();
             let writer = SstableWriter::create(&engine.env, dir, id, self.table.schema_ref(), &options)?;
             part.open = Some((writer, Vec::new()));

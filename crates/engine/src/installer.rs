@@ -126,7 +126,7 @@ impl Engine {
         };
         let (mut files, mut unsynced) = (Vec::<Arc<LiveFile>>::new(), change.unsynced);
         let mut store = |file: LiveFile| -> Result<LiveFile> {
-            let number = self.manifest.next_id();
+            let number = self.manifest.next_file_id();
             marks_paths.push(marks_path(&tablet.dir, file.id(), number));
             let (record, written) = file.deletions.store(&self.env, &tablet.dir, file.id(), number)?;
             unsynced.push(written);

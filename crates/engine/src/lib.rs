@@ -18,6 +18,7 @@ mod columns;
 mod compaction;
 mod ddl;
 mod deletions;
+mod depot;
 mod engine;
 mod expiry;
 mod flush;
@@ -61,6 +62,7 @@ pub use catalog::{
     Alteration, Catalog, CatalogChange, DEFAULT_BUCKET, DRAFT, PUBLIC_SCHEMA, SEQUENCE, Table,
 };
 pub use check::{CheckReport, check};
+pub use depot::{Depot, restore};
 pub use engine::{Engine, EngineStats, Obligation};
 pub use held::Held;
 pub use hidden::Hidden;

@@ -25,9 +25,11 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Release};
 use std::sync::atomic::{AtomicBool, AtomicU64};
 
-const CURRENT: &str = "CURRENT";
+pub(crate) const CURRENT: &str = "CURRENT";
 const CURRENT_TMP: &str = "CURRENT.tmp";
 const PREFIX: &str = "MANIFEST-";
+/// Below the term, in the id of a file. There are never so many ids.
+const FILE_NUMBER_BITS: u32 = 32;
 
 /// A change of the manifest.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -289,6 +291,18 @@ impl ManifestState {
         schemas.chain(tables).chain(installs).chain([results, log_start, ceiling]).chain(undecided).collect()
     }
 
+    /// One record that makes this state from nothing.
+    pub fn to_record(&self) -> Vec<u8> {
+        encode(self, &self.edits())
+    }
+
+    /// # Errors
+    /// `Corrupt` for what [`to_record`](Self::to_record) does not write.
+    pub fn of_record(payload: &[u8]) -> Result<Self> {
+        let mut state = ManifestState::default();
+        state.apply_record(payload).map(|()| state)
+    }
+
     fn apply_record(&mut self, payload: &[u8]) -> Result<()> {
         let record: Record = serde_json::from_slice(payload)
             .map_err(|e| Error::corrupt(format!("record is not understood: {e}")))?;
@@ -332,6 +346,10 @@ pub(crate) struct Manifest {
     inner: Mutex<Inner, { locks::MANIFEST }>,
     /// The last id that was given out. What a record names was given out before.
     last_id: AtomicU64,
+    /// The owner's, where files are kept in a store; 0 else.
+    term: u64,
+    /// How often the state has changed since it was opened.
+    changes: AtomicU64,
     /// Whether there is no writer …
     failed: AtomicBool,
     /// … and why, as of the last attempt to write.
@@ -393,7 +411,7 @@ impl Manifest {
     ///
     /// # Errors
     /// Those of the file system.
-    pub fn start(env: &Env, dir: &Path, state: ManifestState, bytes_max: u64) -> Result<Self> {
+    pub fn start(env: &Env, dir: &Path, state: ManifestState, bytes_max: u64, term: u64) -> Result<Self> {
         let writer = start_file(env, dir, &state).map_err(|not_begun| not_begun.error)?;
         let end = end_of(&writer, bytes_max);
         Ok(Manifest {
@@ -401,6 +419,8 @@ impl Manifest {
             dir: dir.to_owned(),
             bytes_max,
             last_id: AtomicU64::new(state.next_id),
+            term,
+            changes: AtomicU64::new(0),
             inner: Mutex::new(Inner { writer: Some(writer), end, state }),
             failed: AtomicBool::new(false),
             why: Mutex::default(),
@@ -464,6 +484,8 @@ impl Manifest {
         let has_failed = inner.writer.is_none();
         *self.why.lock() = written.as_ref().err().filter(|_| has_failed).cloned();
         self.failed.store(has_failed, Release);
+        // The state is changed before the lock is given back, without which nobody sees it.
+        self.changes.fetch_add(1, AcqRel);
         written
     }
 
@@ -522,6 +544,23 @@ impl Manifest {
     pub fn next_id(&self) -> u64 {
         self.last_id.fetch_add(1, AcqRel) + 1
     }
+
+    /// Of an SSTable, or the number of a marks file: with the owner's term, so that no other owner has given it out either.
+    pub fn next_file_id(&self) -> u64 {
+        self.term << FILE_NUMBER_BITS | self.next_id()
+    }
+
+    /// How often the state has changed.
+    pub fn changes(&self) -> u64 {
+        self.changes.load(Acquire)
+    }
+
+    /// What was committed, but for what is not decided.
+    pub fn decided(&self) -> ManifestState {
+        let inner = self.inner.lock();
+        let next_id = self.last_id.load(Acquire);
+        ManifestState { undecided: None, next_id, ..inner.state.clone() }
+    }
 }
 
 /// Writes `state` as the first record of the next file, and has `CURRENT` name it. Until that is durable, the file
@@ -558,7 +597,7 @@ fn prepare_file(
 ) -> Result<FrameWriter> {
     let files = env.files.as_ref();
     let mut writer = FrameWriter::create(files, &dir.join(name))?;
-    writer.append(&encode(state, &state.edits()))?;
+    writer.append(&state.to_record())?;
     let tmp = dir.join(CURRENT_TMP);
     if names.iter().any(|n| n == CURRENT_TMP) {
         files.remove(&tmp)?;

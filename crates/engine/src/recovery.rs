@@ -8,6 +8,7 @@ use crate::background::Background;
 use crate::catalog::{Catalog, Table};
 use crate::ddl::TABLES_DIR;
 use crate::deletions::Deletions;
+use crate::depot::{Depot, Published};
 use crate::engine::{Counters, Engine};
 use crate::fragments::Fragments;
 use crate::gate::Gate;
@@ -54,16 +55,28 @@ impl Engine {
     /// `Unavailable`, naming the holder, if another process has it open; `Corrupt`, naming the file, if stored bytes
     /// are damaged: nothing is changed then; `Invalid` for options; those of the file system.
     pub fn open(env: Env, dir: &Path, options: EngineOptions) -> Result<Arc<Engine>> {
+        Engine::open_with(env, dir, options, None)
+    }
+
+    /// As [`open`](Self::open), of a folder whose tables are kept in `depot` too.
+    ///
+    /// # Errors
+    /// As there; those of [`Depot::claim`].
+    pub fn open_with(
+        env: Env,
+        dir: &Path,
+        options: EngineOptions,
+        depot: Option<Arc<dyn Depot>>,
+    ) -> Result<Arc<Engine>> {
         options.validate()?;
         create_folder(&env, dir)?;
         let lock = lock(&env, dir, &format!("process {}", std::process::id()))?;
-        for folder in [LOG_DIR, TABLES_DIR, RUNS_DIR] {
-            env.files.create_dir_all(&dir.join(folder))?;
-        }
-        env.files.sync_dir(dir)?;
+        // Nobody else has the folder, and so nobody who goes on is taken to be gone.
+        let term = depot.as_ref().map_or(Ok(0), |depot| depot.claim())?;
+        create_folders(&env, dir)?;
         let mut state = Manifest::recover(&env, dir)?;
         settle_undecided(&env, dir, &mut state)?;
-        let engine = Arc::new(Engine::recover(env, dir, options, state, lock)?);
+        let engine = Arc::new(Engine::recover(env, dir, options, state, (lock, depot, term))?);
         engine.create_defaults()?;
         engine.reserve_timestamps(engine.timeline.now_micros(), || true)?;
         if engine.options.background {
@@ -77,7 +90,7 @@ impl Engine {
         dir: &Path,
         options: EngineOptions,
         mut state: ManifestState,
-        lock: Box<dyn Any + Send + Sync>,
+        (lock, depot, term): (Box<dyn Any + Send + Sync>, Option<Arc<dyn Depot>>, u64),
     ) -> Result<Engine> {
         let next_memtable = AtomicU64::new(1);
         let budget = Arc::new(MemoryBudget::new(options.memory_bytes));
@@ -120,7 +133,7 @@ impl Engine {
             log: Arc::new(log),
             catalog: ArcSwap::from_pointee(catalog_of(&state, &tablets)),
             catalog_version: AtomicU64::new(0),
-            manifest: Manifest::start(&env, dir, state, options.manifest_bytes_max)?,
+            manifest: Manifest::start(&env, dir, state, options.manifest_bytes_max, term)?,
             ddl: Mutex::new(()),
             gate: Gate::default(),
             row_locks: RowLocks::default(),
@@ -138,6 +151,7 @@ impl Engine {
             closed: AtomicBool::new(false),
             holders: Holders::default(),
             given_up: Mutex::default(),
+            published: depot.map(Published::new),
             _lock: lock,
             env,
             options,
@@ -180,8 +194,16 @@ pub(crate) fn settle_undecided(env: &Env, dir: &Path, state: &mut ManifestState)
     Ok(())
 }
 
+/// Creates the folders that every folder of tables has.
+pub(crate) fn create_folders(env: &Env, dir: &Path) -> Result<()> {
+    for folder in [LOG_DIR, TABLES_DIR, RUNS_DIR] {
+        env.files.create_dir_all(&dir.join(folder))?;
+    }
+    Ok(env.files.sync_dir(dir)?)
+}
+
 /// Creates `dir`; its name, and those of the folders above that were missing, are durable then.
-fn create_folder(env: &Env, dir: &Path) -> Result<()> {
+pub(crate) fn create_folder(env: &Env, dir: &Path) -> Result<()> {
     let missing = dir.ancestors().take_while(|folder| env.files.list(folder).is_err()).count();
     env.files.create_dir_all(dir)?;
     // A process that was killed may have left the folder itself without its name being durable.

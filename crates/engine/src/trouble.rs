@@ -15,10 +15,12 @@ pub enum Part {
     Flush,
     /// The files of some tablet cannot be compacted.
     Compaction,
+    /// What the tables are made of cannot be told to the store: it has what it had before.
+    Store,
 }
 
 impl Part {
-    pub const ALL: [Part; 4] = [Part::Log, Part::Manifest, Part::Flush, Part::Compaction];
+    pub const ALL: [Part; 5] = [Part::Log, Part::Manifest, Part::Flush, Part::Compaction, Part::Store];
 
     pub fn name(self) -> &'static str {
         match self {
@@ -26,6 +28,7 @@ impl Part {
             Part::Manifest => "manifest",
             Part::Flush => "flush",
             Part::Compaction => "compaction",
+            Part::Store => "store",
         }
     }
 }
@@ -44,6 +47,7 @@ pub struct Trouble {
 pub(crate) struct Troubles {
     flush: Mutex<Option<Error>, { locks::LEAF }>,
     compaction: Mutex<Option<Error>, { locks::LEAF }>,
+    store: Mutex<Option<Error>, { locks::LEAF }>,
 }
 
 impl Troubles {
@@ -51,6 +55,7 @@ impl Troubles {
         match part {
             Part::Flush => *self.flush.lock() = error,
             Part::Compaction => *self.compaction.lock() = error,
+            Part::Store => *self.store.lock() = error,
             Part::Log | Part::Manifest => {}
         }
     }
@@ -61,6 +66,10 @@ impl Troubles {
 
     fn compaction(&self) -> Option<Error> {
         self.compaction.lock().clone()
+    }
+
+    fn store(&self) -> Option<Error> {
+        self.store.lock().clone()
     }
 }
 
@@ -76,6 +85,7 @@ impl Engine {
             (Part::Manifest, manifest, true),
             (Part::Flush, flush, self.budget.is_full()),
             (Part::Compaction, compaction, false),
+            (Part::Store, background.store(), false),
         ];
         let found = found.into_iter().filter_map(|(part, error, refuses)| Some((part, error?, refuses)));
         found.map(|(part, error, refuses)| Trouble { part, error, refuses }).collect()

@@ -49,6 +49,12 @@ pub trait Files: Send + Sync + 'static {
         files.iter().try_for_each(|file| file.sync())?;
         dir.map_or(Ok(()), |dir| self.sync_dir(dir))
     }
+    /// Where files are kept elsewhere too, has the finished file `path` kept under the name `name`, which is its own or the one
+    /// that it is about to have; returns once it is there. Does nothing for one that is. Files that are kept in their folder alone
+    /// are safe as they are.
+    fn keep(&self, _path: &Path, _name: &Path) -> Result<()> {
+        Ok(())
+    }
     /// Takes the exclusive lock of a lock file, creating it, until the guard is dropped; `text` is left in the file.
     ///
     /// # Errors

@@ -15,6 +15,9 @@ use std::path::{Path, PathBuf};
 #[derive(Clone, Debug)]
 pub struct Config {
     pub data: PathBuf,
+    /// Where the tables' files are kept; empty: in the folder alone, unless that was made with another.
+    pub store: String,
+    pub store_cache_bytes: u64,
     /// Addresses of the doors; `None` for a door that stays shut.
     pub memcached: Option<SocketAddr>,
     pub couchbase: Option<SocketAddr>,
@@ -110,6 +113,25 @@ const SETTINGS: &[Setting] = &[
             config.data = PathBuf::from(text);
             Ok(())
         },
+    },
+    Setting {
+        name: "store",
+        metavar: "URL",
+        default: "",
+        help: "Store that keeps the tables' files, s3://bucket/prefix or file:///folder: the folder has the log, and a cache of the \
+               files. A folder goes on with the store that it began with. S3 is reached as AWS_ACCESS_KEY_ID, \
+               AWS_SECRET_ACCESS_KEY, AWS_REGION and AWS_ENDPOINT_URL say",
+        apply: |config, text| {
+            config.store = text.to_owned();
+            Ok(())
+        },
+    },
+    Setting {
+        name: "store-cache",
+        metavar: "SIZE",
+        default: "16GiB",
+        help: "Most bytes of the tables' files that the folder has, where a store keeps them; what is being written and read comes on top",
+        apply: |config, text| parse_size(text).map(|bytes| config.store_cache_bytes = bytes),
     },
     Setting {
         name: "memcached",
@@ -499,6 +521,8 @@ impl Layers {
     pub fn config(&self) -> Result<Config> {
         let mut config = Config {
             data: PathBuf::new(),
+            store: String::new(),
+            store_cache_bytes: 0,
             memcached: None,
             couchbase: None,
             postgres: None,

@@ -1,11 +1,13 @@
 //! Opens a folder: the engine, and the SQL engine over it.
 
 use crate::config::{Config, parse_size};
+use crate::store;
 use oribi_doors::kudu::random_id;
 use oribi_engine::{Engine, EngineOptions};
 use oribi_env::{Env, Priority, read_file, write_file};
 use oribi_query::{QueryEngine, QueryOptions};
 use oribi_session::Database;
+use oribi_store::{Store, StoreOptions};
 use oribi_types::{Error, Result};
 use std::path::Path;
 
@@ -40,14 +42,14 @@ fn open_flushing(dir: &Path, memory: &str, flush_quiet_ms: u64, file_tables: boo
     // Whoever runs the command may read the files that it names; a client of a server may not. And
     // nobody is served beside it, to whom queries would yield.
     let options = QueryOptions { file_tables, priority: Priority::Normal, ..QueryOptions::default() };
-    open_engines(&config, options)
+    open_engines(&config, options).map(|(database, _)| database)
 }
 
-/// Opens the folder that `config` names.
+/// Opens the folder that `config` names; and the store of its tables' files, if there is one.
 ///
 /// # Errors
 /// As [`open`].
-pub fn open_configured(config: &Config) -> Result<Database> {
+pub fn open_configured(config: &Config) -> Result<(Database, Option<Store>)> {
     open_engines(config, QueryOptions::default())
 }
 
@@ -104,7 +106,7 @@ fn parse_node_line(line: &[u8]) -> Option<[u8; 16]> {
         .then_some(id)
 }
 
-fn open_engines(config: &Config, query: QueryOptions) -> Result<Database> {
+fn open_engines(config: &Config, query: QueryOptions) -> Result<(Database, Option<Store>)> {
     let mut options = EngineOptions::with_memory(config.memory_bytes);
     options.durability = config.durability;
     options.flush_quiet_ms = config.flush_quiet_ms;
@@ -115,9 +117,22 @@ fn open_engines(config: &Config, query: QueryOptions) -> Result<Database> {
     // Nobody else names timestamps.
     options.keeps_history = config.kudu_master.is_some() || config.kudu_tserver.is_some();
     (options.prefetch, options.one_source) = (config.prefetch, config.one_source);
-    let engine = Engine::open(Env::real(), &config.data, options)?;
+    let cache = StoreOptions { cache_bytes_max: config.store_cache_bytes, ..StoreOptions::default() };
+    let store = store::of_folder(&Env::real(), &config.data, &config.store, cache)?;
+    let env = store.as_ref().map_or_else(Env::real, Store::env);
+    let depot = store.as_ref().map(Store::depot);
+    let engine = Engine::open_with(env, &config.data, options, depot)?;
     let sql = QueryEngine::new(engine.clone(), query)?;
-    Ok(Database { engine, sql })
+    Ok((Database { engine, sql }, store))
+}
+
+/// What a folder that nobody changes is looked at by.
+///
+/// # Errors
+/// Those of its store, if it has one.
+pub fn env_of(dir: &Path) -> Result<Env> {
+    let store = store::of_folder(&Env::real(), dir, "", StoreOptions::default())?;
+    store.map_or_else(|| Ok(Env::real()), |store| store.look().map(|()| store.env()))
 }
 
 #[cfg(test)]

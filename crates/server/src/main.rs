@@ -15,6 +15,7 @@ mod perf;
 mod serve;
 mod sql;
 mod stdout;
+mod store;
 mod tpch;
 mod trim;
 
@@ -57,6 +58,18 @@ enum Command {
         #[arg(long, value_name = "SIZE", default_value = "1GiB")]
         memory: String,
     },
+    /// Makes a new folder the owner of the tables that a store keeps, as they were last told to it
+    Restore {
+        #[arg(long, value_name = "URL")]
+        store: String,
+        #[arg(long, value_name = "DIR")]
+        data: PathBuf,
+    },
+    /// Checks that a store does what it must for tables to be kept in it
+    Doctor {
+        #[arg(long, value_name = "URL")]
+        store: String,
+    },
     /// Writes the tables of TPC-H as Parquet files
     Generate {
         /// 1 is 8.7 million rows
@@ -94,6 +107,8 @@ fn run(command: Command) -> Result<ExitCode> {
         }
         Command::Check { data } => check(&data),
         Command::Compact { data, memory } => compact(&data, &memory),
+        Command::Restore { store, data } => store::restore(&store, &data),
+        Command::Doctor { store } => store::doctor(&store),
         Command::Generate { scale, out } => {
             tpch::generate(scale, &out, |table, rows| say!("{table}: {rows} rows"))
         }
@@ -110,7 +125,7 @@ fn show_config(layers: &Layers) -> Result<()> {
 }
 
 fn check(dir: &Path) -> Result<()> {
-    let mut report = oribi_engine::check(oribi_env::Env::real(), dir)?;
+    let mut report = oribi_engine::check(database::env_of(dir)?, dir)?;
     report.findings.extend(database::stored_node_id(dir).err().map(|error| error.to_string()));
     for finding in &report.findings {
         say!("{finding}")?;

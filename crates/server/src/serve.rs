@@ -2,7 +2,7 @@
 
 use crate::config::{Config, Layers};
 use crate::sql::connection::{connect, describe};
-use crate::{database, logging, runtime, trim};
+use crate::{database, logging, runtime, store, trim};
 use metrics::{counter, gauge};
 use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
 use oribi_doors::couchbase::cluster::ClusterMap;
@@ -17,6 +17,7 @@ use oribi_flight::{Credentials, FlightDoor, FlightLimits};
 use oribi_net::{ClientLimits, Network, TlsIdentity, bind};
 use oribi_session::Database;
 use oribi_session::kv::{KvLimits, Locks};
+use oribi_store::Store;
 use oribi_types::{Error, Result};
 use std::io::Write;
 use std::net::SocketAddr;
@@ -49,12 +50,12 @@ pub fn run(layers: &Layers) -> Result<()> {
 async fn serve(config: &Config, metrics: PrometheusHandle) -> Result<()> {
     let mut stop = StopSignals::listen()?;
     let opening = config.clone();
-    let database = tokio::task::spawn_blocking(move || database::open_configured(&opening))
+    let (database, store) = tokio::task::spawn_blocking(move || database::open_configured(&opening))
         .await
         .map_err(|e| Error::internal(format!("opening the folder: {e}")))??;
     let ready = Arc::new(AtomicBool::new(false));
     let (shutdown, shut) = watch::channel(false);
-    let doors = Doors::open(config, &database, metrics, ready.clone(), &shut)?;
+    let doors = Doors::open(config, (&database, store), metrics, ready.clone(), &shut)?;
     doors.announce();
     doors.round_trip().await?;
     ready.store(true, Ordering::Release);
@@ -126,7 +127,7 @@ struct Doors {
 impl Doors {
     fn open(
         config: &Config,
-        database: &Database,
+        (database, store): (&Database, Option<Store>),
         metrics: PrometheusHandle,
         ready: Arc<AtomicBool>,
         shut: &watch::Receiver<bool>,
@@ -161,6 +162,7 @@ impl Doors {
             let refresh = Arc::new(move || {
                 publish(&engine.stats(), &engine.troubles(), sql.unread_bytes());
                 publish_network(&network);
+                store.iter().for_each(|store| store::publish(&store.stats()));
             });
             let state = HttpState { metrics, refresh, ready, troubles: Arc::new(move || asked.troubles()) };
             HttpDoor::start(bind(address)?, state, HttpLimits::default(), shut.clone())

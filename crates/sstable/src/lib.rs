@@ -72,6 +72,12 @@ impl Paths {
     }
 }
 
+/// The two files of a published SSTable.
+pub fn paths(dir: &Path, id: SstableId) -> [PathBuf; 2] {
+    let Paths { data, index, .. } = Paths::new(dir, id);
+    [data, index]
+}
+
 /// Gives the files of a finished SSTable their final names, the index first, so that whoever sees a `.parquet` finds
 /// the index beside it. The caller syncs `dir`.
 ///

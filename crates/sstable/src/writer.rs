@@ -204,6 +204,7 @@ impl SstableWriter {
         if self.index.data_bytes > bytes_max {
             self.files.sync_all(&std::mem::take(&mut unsynced), None)?;
         }
+        self.keep()?;
         self.finished = true;
         let meta = SstableMeta {
             id: self.id,
@@ -217,6 +218,17 @@ impl SstableWriter {
             max_ts: keys.max_ts,
         };
         Ok((meta, unsynced))
+    }
+
+    /// Has the files kept where others are that the folder may lack one day: before anybody names them.
+    fn keep(&self) -> Result<()> {
+        let (files, paths) = (&self.files, &self.paths);
+        let kept = files.keep(&paths.index_tmp, &paths.index);
+        kept.and_then(|()| files.keep(&paths.data_tmp, &paths.data)).map_err(|error| {
+            // One of them may be there.
+            let _ = (files.remove(&paths.index), files.remove(&paths.data));
+            Error::from(error).context(format!("sstable {}", self.id))
+        })
     }
 
     fn flush_pending(&mut self) -> Result<()> {

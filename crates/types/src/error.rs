@@ -114,7 +114,7 @@ impl From<std::io::Error> for Error {
             Io::NotFound => ErrorKind::NotFound,
             Io::AlreadyExists => ErrorKind::AlreadyExists,
             Io::StorageFull | Io::QuotaExceeded => ErrorKind::DiskFull,
-            Io::ReadOnlyFilesystem => ErrorKind::Unavailable,
+            Io::ReadOnlyFilesystem | Io::TimedOut => ErrorKind::Unavailable,
             _ => ErrorKind::Internal,
         };
         Error::new(kind, error.to_string())

@@ -62,12 +62,15 @@ impl FlushKeys {
         self.keys.sort_unstable_by(|a, b| a.of(bytes).cmp(b.of(bytes)));
     }
 
-    /// Takes those versions of the `chunk`-th [`CHUNK_KEYS`] keys that somebody may read; newest first, key by key.
+    /// Takes those versions of the `chunk`-th [`CHUNK_KEYS`] keys that somebody may read; newest first, key by key. Where others
+    /// are told of the file, it is complete without the log: the newest version of the memtable is taken although a later
+    /// memtable has another, which is to mark it.
     pub fn take_rows(
         &mut self,
         index: &RowIndex,
         chunk: usize,
         horizon: Timestamp,
+        is_told: bool,
         rows: &mut Vec<FlushVersion>,
     ) {
         let (generation, memtable, bytes) = (self.generation, self.memtable, &self.bytes);
@@ -76,7 +79,7 @@ impl FlushKeys {
             let refs: Group<'_> = group.iter().map(|key| key.key_ref(generation, bytes)).collect();
             index.visit_keys(&refs, |i, newest| {
                 self.newest = self.newest.max(newest.meta.ts);
-                group[i].take(newest, memtable, horizon, rows);
+                group[i].take(newest, (memtable, horizon, is_told), rows);
             });
         }
     }
@@ -150,7 +153,12 @@ impl FlushKey {
         KeyRef { hash: self.hash, generation, key: self.of(bytes) }
     }
 
-    fn take(&mut self, newest: &Version, memtable: u64, horizon: Timestamp, rows: &mut Vec<FlushVersion>) {
+    fn take(
+        &mut self,
+        newest: &Version,
+        (memtable, horizon, is_told): (u64, Timestamp, bool),
+        rows: &mut Vec<FlushVersion>,
+    ) {
         let (mut superseded, mut taking): (Option<Timestamp>, _) = (None, Taking::default());
         for version in chain(newest, memtable) {
             let (ts, lineage) = (version.meta.ts, &version.meta.lineage);
@@ -161,7 +169,7 @@ impl FlushKey {
                     self.versions += 1;
                 }
             }
-            superseded = Some(ts);
+            superseded = (!is_told || lineage.memtable() == memtable).then_some(ts);
         }
     }
 }

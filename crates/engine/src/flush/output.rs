@@ -34,7 +34,7 @@ pub(super) struct Output<'a> {
 
 impl<'a> Output<'a> {
     pub fn new(engine: &'a Engine, table: &'a Table, tablet: &'a Tablet) -> Self {
-        let id = engine.manifest.next_id();
+        let id = engine.manifest.next_file_id();
         Output { engine, table, tablet, id, writer: None, rows: 0, marks: Vec::new(), places: Vec::new() }
     }
 

@@ -1,0 +1,170 @@
+//! The files of a folder whose tables are kept in a store: all are the folder's own, but for those of tables, which may be in the
+//! store alone.
+
+use crate::cache::{Cache, Cached, FETCHED, OpenFile};
+use crate::owner::is_of_later_term;
+use oribi_env::{File, Files};
+use std::any::Any;
+use std::collections::BTreeSet;
+use std::io::{ErrorKind, Result};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
+/// The folder of tables in that of the data, and in the store: `tables/<table>/<file>`.
+pub(crate) const TABLES: &str = "tables";
+/// Files that are not finished.
+const UNFINISHED: &str = ".tmp";
+
+pub(crate) struct StoreFiles {
+    pub local: Arc<dyn Files>,
+    /// The folder of the data.
+    pub dir: PathBuf,
+    pub cache: Arc<Cache>,
+    /// Whether the store may have what is not known: it has another owner.
+    pub is_guest: AtomicBool,
+}
+
+impl StoreFiles {
+    /// What the store calls a file of a table.
+    fn name(&self, path: &Path) -> Option<String> {
+        let below = path.strip_prefix(&self.dir).ok()?.to_str()?;
+        let parts: Vec<&str> = below.split('/').collect();
+        let is_object = parts.len() == 3 && parts[0] == TABLES && !below.ends_with(UNFINISHED);
+        is_object.then(|| below.to_owned())
+    }
+
+    fn is_of_table(&self, folder: &Path) -> bool {
+        folder.parent() == Some(&self.dir.join(TABLES))
+    }
+
+    fn known(&self, path: &Path) -> Option<Arc<Cached>> {
+        self.cache.known(&self.name(path)?)
+    }
+
+    /// As [`known`](Self::known), also of what its owner has put there since one looked.
+    fn find(&self, path: &Path) -> Result<Arc<Cached>> {
+        let known = self.known(path);
+        let Some(name) = self.name(path).filter(|_| known.is_none() && self.is_guest.load(Relaxed)) else {
+            return known.ok_or_else(|| ErrorKind::NotFound.into());
+        };
+        let found = self.cache.list(&name)?.into_iter().find(|object| object.name == name);
+        let file = self.cache.file(&name, path);
+        self.cache.note_kept(&file, found.ok_or(ErrorKind::NotFound)?.bytes)?;
+        Ok(file)
+    }
+
+    /// Notes what the folder has; `kept` are the store's objects.
+    ///
+    /// # Errors
+    /// Those of the file system.
+    pub fn note_all(&self, kept: Vec<crate::bucket::Listed>, term: u64) -> Result<()> {
+        for folder in list_if_there(&*self.local, &self.dir.join(TABLES))? {
+            let folder = self.dir.join(TABLES).join(folder);
+            for name in list_if_there(&*self.local, &folder)? {
+                let path = folder.join(&name);
+                if name.ends_with(FETCHED) {
+                    self.local.remove(&path)?;
+                }
+                if let Some(name) = self.name(&path) {
+                    self.cache.note_here(&self.cache.file(&name, &path))?;
+                }
+            }
+        }
+        for object in kept {
+            let path = self.dir.join(&object.name);
+            if self.name(&path).is_some() && !is_of_later_term(&object.name, term) {
+                self.cache.note_kept(&self.cache.file(&object.name, &path), object.bytes)?;
+            }
+        }
+        self.cache.evict(0);
+        Ok(())
+    }
+}
+
+fn list_if_there(files: &dyn Files, dir: &Path) -> Result<Vec<String>> {
+    match files.list(dir) {
+        Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => {
+            Ok(Vec::new())
+        }
+        listed => listed,
+    }
+}
+
+impl Files for StoreFiles {
+    fn create_dir_all(&self, path: &Path) -> Result<()> {
+        self.local.create_dir_all(path)
+    }
+
+    fn list(&self, dir: &Path) -> Result<Vec<String>> {
+        let below = dir.strip_prefix(&self.dir).ok().and_then(Path::to_str);
+        let Some(below) = below.filter(|below| below.split('/').next() == Some(TABLES)) else {
+            return self.local.list(dir);
+        };
+        let mut names: BTreeSet<String> = list_if_there(&*self.local, dir)?.into_iter().collect();
+        let prefix = format!("{below}/");
+        let part = |name: &String| name[prefix.len()..].split('/').next().map(str::to_owned);
+        names.extend(self.cache.names(&prefix).iter().filter_map(part));
+        Ok(names.into_iter().collect())
+    }
+
+    fn create(&self, path: &Path) -> Result<Arc<dyn File>> {
+        if let Some(folder) = path.parent().filter(|folder| self.is_of_table(folder)) {
+            // It is nobody's loss, and so may be lost.
+            self.local.create_dir_all(folder)?;
+        }
+        let file = self.local.create(path)?;
+        if let Some(name) = self.name(path) {
+            self.cache.note_here(&self.cache.file(&name, path))?;
+        }
+        Ok(file)
+    }
+
+    fn open(&self, path: &Path, write: bool) -> Result<Arc<dyn File>> {
+        match self.name(path) {
+            Some(_) if !write => Ok(Arc::new(OpenFile::open(&self.cache, self.find(path)?)?)),
+            _ => self.local.open(path, write),
+        }
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> Result<()> {
+        self.local.rename(from, to)?;
+        match self.name(to) {
+            Some(name) => {
+                self.cache.note_here(&self.cache.file(&name, to))?;
+                self.cache.evict(0);
+                Ok(())
+            }
+            None => Ok(()),
+        }
+    }
+
+    fn remove(&self, path: &Path) -> Result<()> {
+        match self.name(path) {
+            Some(_) => self.cache.remove(&self.known(path).ok_or(ErrorKind::NotFound)?),
+            None => self.local.remove(path),
+        }
+    }
+
+    fn sync_dir(&self, dir: &Path) -> Result<()> {
+        if self.is_of_table(dir) {
+            self.local.create_dir_all(dir)?;
+        }
+        self.local.sync_dir(dir)
+    }
+
+    fn keep(&self, path: &Path, name: &Path) -> Result<()> {
+        match self.name(name) {
+            Some(_) if path == name => {
+                let file = self.known(path).ok_or(ErrorKind::NotFound)?;
+                self.cache.keep(&file, path)
+            }
+            Some(object) => self.cache.keep(&self.cache.file(&object, name), path),
+            None => Ok(()),
+        }
+    }
+
+    fn lock(&self, path: &Path, text: &str) -> Result<Box<dyn Any + Send + Sync>> {
+        self.local.lock(path, text)
+    }
+}

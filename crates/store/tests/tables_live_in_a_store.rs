@@ -1,0 +1,133 @@
+//! A folder is a cache of what the store has: whatever of the tables' files it lacks is read from there, and what nobody names any
+//! more goes from both.
+#![allow(clippy::unwrap_used, clippy::disallowed_methods)]
+
+mod common;
+
+use common::*;
+use oribi_engine::KeyRange;
+use std::sync::Arc;
+
+fn expected(keys: i64) -> Rows {
+    (0..keys).map(|k| (k, format!("v{k}"))).collect()
+}
+
+#[test]
+fn rows_are_read_from_the_store_where_the_folder_has_lost_their_files() {
+    let (bucket, dir) = (Arc::<Memory>::default(), tempfile::tempdir().unwrap());
+    let Opened { engine, .. } = open(&bucket, dir.path()).unwrap();
+    create(&engine);
+    (0..500).for_each(|k| put(&engine, k, &format!("v{k}")));
+    flush(&engine).unwrap();
+    // Marks on rows of the first files, which become files of their own.
+    (0..500).step_by(7).for_each(|k| put(&engine, k, "again"));
+    engine.close().unwrap();
+    drop(engine);
+    lose_files(dir.path());
+    let Opened { engine, store } = open(&bucket, dir.path()).unwrap();
+    let mut all = expected(500);
+    (0..500).step_by(7).for_each(|k| drop(all.insert(k, "again".to_owned())));
+    assert_eq!(rows(&engine).unwrap(), all);
+    let fetches = store.stats().fetches;
+    assert!(fetches > 0);
+    assert_eq!(rows(&engine).unwrap(), all);
+    assert_eq!(store.stats().fetches, fetches, "what was fetched is here");
+    // What the process before was killed in the middle of, or forgot, is no obstacle.
+    drop(engine);
+    let engine = open(&bucket, dir.path()).unwrap().engine;
+    assert_eq!(rows(&engine).unwrap(), all);
+}
+
+#[test]
+fn the_folder_has_no_more_than_it_may() {
+    let (bucket, dir) = (Arc::<Memory>::default(), tempfile::tempdir().unwrap());
+    let Opened { engine, store } = open_with(&bucket, dir.path(), 1).unwrap();
+    create(&engine);
+    for round in 0..5 {
+        (round * 100..round * 100 + 100).for_each(|k| put(&engine, k, &format!("v{k}")));
+        flush(&engine).unwrap();
+    }
+    assert_eq!(rows(&engine).unwrap(), expected(500));
+    assert_eq!(rows(&engine).unwrap(), expected(500));
+    let stats = store.stats();
+    assert!(stats.evictions > 10 && stats.fetches > 10, "{stats:?}");
+    // The one that was read last has not been asked to go.
+    assert!(local_files(dir.path()).len() <= 1, "{:?}", local_files(dir.path()));
+    let bytes: u64 = 4096;
+    assert!(stats.cache_bytes < bytes, "{stats:?}");
+}
+
+#[test]
+fn what_nobody_names_goes_once_nobody_reads_it() {
+    let (bucket, dir) = (Arc::<Memory>::default(), tempfile::tempdir().unwrap());
+    let Opened { engine, .. } = open_with(&bucket, dir.path(), 1).unwrap();
+    let table = create(&engine);
+    for round in 0..4 {
+        (round * 100..round * 100 + 100).for_each(|k| put(&engine, k, &format!("v{k}")));
+        flush(&engine).unwrap();
+    }
+    let before = bucket.names();
+    assert_eq!(before.len(), 1 + 4 * 2 * 2, "{before:?}");
+    let snapshot = Arc::new(engine.snapshot());
+    let mut reader = engine.range(&table, 0, KeyRange::default(), &[1], &snapshot);
+    let mut seen = 0;
+    reader.read(10, |_| Ok(seen += 1)).unwrap();
+    engine.compact(&table).unwrap();
+    engine.publish().unwrap();
+    assert!(before.iter().filter(|name| bucket.names().contains(name)).count() > 1, "one reads");
+    reader.read(usize::MAX, |_| Ok(seen += 1)).unwrap();
+    assert!((150..250).contains(&seen), "{seen}");
+    drop(reader);
+    put(&engine, 0, "v0");
+    flush(&engine).unwrap();
+    let after = bucket.names();
+    let stay: Vec<_> = before.iter().filter(|name| after.contains(name)).collect();
+    assert_eq!(stay, ["MANIFEST"], "{after:?}");
+    assert_eq!(rows(&engine).unwrap(), expected(400));
+}
+
+#[test]
+fn what_a_crash_left_in_the_store_goes_and_what_a_later_owner_makes_stays() {
+    let (bucket, dir) = (Arc::<Memory>::default(), tempfile::tempdir().unwrap());
+    let Opened { engine, .. } = open(&bucket, dir.path()).unwrap();
+    create(&engine);
+    put(&engine, 1, "v1");
+    flush(&engine).unwrap();
+    let named = bucket.names();
+    let table = named.iter().find(|name| name.ends_with(".parquet")).unwrap();
+    let folder = table.rsplit_once('/').unwrap().0;
+    let (left, later) =
+        (format!("{folder}/000000010000ffff.parquet"), format!("{folder}/0000ffff00000001.index"));
+    bucket.set(&left, b"left");
+    bucket.set(&later, b"later");
+    bucket.set("tables/99999/0000000100000001.parquet", b"of a table that was dropped");
+    drop(engine);
+    let Opened { engine, .. } = open(&bucket, dir.path()).unwrap();
+    engine.publish().unwrap();
+    let now = bucket.names();
+    assert!(
+        !now.contains(&left)
+            && now.contains(&later)
+            && !now.contains(&"tables/99999/0000000100000001.parquet".to_owned()),
+        "{now:?}"
+    );
+    assert!(named.iter().all(|name| now.contains(name)), "{now:?}");
+    assert_eq!(rows(&engine).unwrap()[&1], "v1");
+}
+
+#[test]
+fn a_folder_that_had_no_store_has_its_files_kept_in_one() {
+    let (bucket, dir) = (Arc::<Memory>::default(), tempfile::tempdir().unwrap());
+    let options = oribi_engine::EngineOptions { background: false, ..Default::default() };
+    let engine = oribi_engine::Engine::open(oribi_env::Env::real(), dir.path(), options).unwrap();
+    create(&engine);
+    (0..50).for_each(|k| put(&engine, k, &format!("v{k}")));
+    engine.close().unwrap();
+    drop(engine);
+    let Opened { engine, .. } = open(&bucket, dir.path()).unwrap();
+    engine.close().unwrap();
+    drop(engine);
+    lose_files(dir.path());
+    let engine = open(&bucket, dir.path()).unwrap().engine;
+    assert_eq!(rows(&engine).unwrap(), expected(50));
+}

@@ -1,0 +1,139 @@
+"""Tables in a bucket of an S3-compatible server: they come back from it, also where requests fail in between; it has one owner."""
+
+import subprocess
+import urllib.request
+
+import pytest
+import versitygw
+from conftest import ORIBI, Server
+
+STORE = "s3://tables/some/prefix"
+
+
+@pytest.fixture
+def gateway(folder):
+    started = versitygw.Gateway(folder / "s3")
+    yield started
+    started.stop()
+
+
+@pytest.fixture
+def endpoint(gateway, monkeypatch):
+    for name, value in versitygw.KEYS.items():
+        monkeypatch.setenv(name, value)
+
+    def use(port):
+        monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{port}")
+
+    use(gateway.port)
+    return use
+
+
+def oribi(*arguments):
+    return subprocess.run([ORIBI, *map(str, arguments)], capture_output=True, text=True)
+
+
+def metric(server, name):
+    page = urllib.request.urlopen(f"http://127.0.0.1:{server.ports['http']}/metrics").read().decode()
+    return next(float(line.split()[-1]) for line in page.splitlines() if line.startswith(name + " "))
+
+
+def fill(connection, first, upto):
+    connection.execute(
+        "insert into t select i, i % 100, repeat('v', 500) from generate_series(%d, %d) as g(i)" % (first, upto)
+    )
+
+
+def figures(connection):
+    return connection.execute("select count(*), sum(id), sum(n), sum(length(v)) from t").fetchone()
+
+
+def test_the_doctor_finds_nothing(gateway, endpoint):
+    done = oribi("doctor", "--store", STORE)
+    assert done.returncode == 0, done.stderr
+    assert "exactly one has won" in done.stdout
+    assert list((gateway.folder / "tables").glob("some/prefix/doctor/*/*")) == []
+
+
+def test_what_the_store_refuses_is_said(gateway, endpoint, monkeypatch):
+    done = oribi("doctor", "--store", "s3://no-such-bucket")
+    assert done.returncode == 1 and "NoSuchBucket" in done.stderr
+    done = oribi("doctor", "--store", "gs://tables")
+    assert done.returncode == 1 and "is neither s3://" in done.stderr
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "another")
+    done = oribi("doctor", "--store", STORE)
+    assert done.returncode == 1 and "403" in done.stderr, done.stderr
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://192.0.2.1:9000")
+    done = oribi("doctor", "--store", STORE)
+    assert done.returncode == 1 and "is beyond loopback" in done.stderr
+    monkeypatch.delenv("AWS_SECRET_ACCESS_KEY")
+    done = oribi("doctor", "--store", STORE)
+    assert done.returncode == 1 and "needs the variable AWS_SECRET_ACCESS_KEY" in done.stderr
+
+
+def test_tables_come_back_from_the_bucket(gateway, endpoint, folder):
+    server = Server(folder / "data", "--store", STORE, "--store-cache", "1MiB", "--memory", "64MiB")
+    connection = server.sql()
+    connection.execute("create table t (id bigint primary key, n int, v text)")
+    for first in range(1, 100_001, 10_000):
+        fill(connection, first, first + 9_999)
+    connection.execute("update t set n = n + 1 where id % 3 = 0")
+    connection.execute("delete from t where id % 10 = 7")
+    before = figures(connection)
+    server.restart()
+    assert figures(server.sql()) == before
+    assert metric(server, "oribi_store_fetches_total") > 0
+    assert metric(server, "oribi_store_cache_used_bytes") < 20 << 20
+    # Killed, with files that nobody has told of.
+    fill(server.sql(), 200_001, 210_000)
+    before = figures(server.sql())
+    server.kill()
+    server.start()
+    assert figures(server.sql()) == before
+    # Another folder is refused, until the tables are restored to it.
+    done = oribi("serve", "--data", folder / "other", "--store", STORE, "--postgres", "127.0.0.1:0", "--http", "off",
+                 "--memcached", "off", "--couchbase", "off", "--kudu-master", "off", "--kudu-tserver", "off", "--flight", "off")
+    assert done.returncode == 1 and "belongs to another owner" in done.stderr, done.stderr
+    assert server.stop() == 0, server.log_text()
+    done = oribi("restore", "--store", STORE, "--data", folder / "found")
+    assert done.returncode == 0, done.stderr
+    found = Server(folder / "found")
+    assert figures(found.sql()) == before
+    assert found.stop() == 0
+
+
+def test_faults_in_between_change_nothing(gateway, endpoint, folder):
+    meddler = versitygw.Meddler(gateway.port, 100)
+    endpoint(meddler.port)
+    server = Server(folder / "data", "--store", STORE, "--store-cache", "1MiB", "--memory", "16MiB")
+    connection = server.sql()
+    connection.execute("create table t (id bigint primary key, n int, v text)")
+    for first in range(1, 60_001, 2_000):
+        fill(connection, first, first + 1_999)
+        connection.execute("update t set n = n + 1 where id %% 7 = 0 and id < %s", (first,))
+    before = figures(connection)
+    assert metric(server, "oribi_store_retries_total") > 0
+    assert metric(server, "oribi_store_failures_total") == 0
+    server.kill()
+    server.start()
+    assert figures(server.sql()) == before
+    assert server.stop() == 0, server.log_text()
+    meddler.close()
+
+
+def test_a_store_that_is_down_is_named_and_nothing_is_lost(gateway, endpoint, folder):
+    server = Server(folder / "data", "--store", STORE, "--memory", "64MiB")
+    connection = server.sql()
+    connection.execute("create table t (id bigint primary key, n int, v text)")
+    gateway.stop()
+    fill(connection, 1, 20_000)
+    while metric(server, "oribi_store_failing_seconds") == 0:
+        pass
+    assert figures(connection)[0] == 20_000
+    gateway.start()
+    while metric(server, "oribi_store_failing_seconds") > 0:
+        pass
+    assert server.stop() == 0, server.log_text()
+    assert "which is tried again" in server.log_text()
+    server.start()
+    assert figures(server.sql())[0] == 20_000
