@@ -150,9 +150,8 @@ pub fn restore(env: &Env, dir: &Path, manifest: &[u8]) -> Result<()> {
         env.files.create_dir_all(&tables.join(table.to_string()))?;
     }
     env.files.sync_dir(&tables)?;
-    // Whatever the lost log had above is not in the new one.
-    let flushed = state.tablets.values().map(|tablet| tablet.flushed_lsn).max().unwrap_or(0);
-    state.log_start = flushed.max(state.ceiling_lsn) + 1;
+    // There is no log: a new one begins, above all that was flushed.
+    state.log_start = 0;
     Manifest::start(env, dir, state, EngineOptions::default().manifest_bytes_max, 0).map(drop)
 }
 

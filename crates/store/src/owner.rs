@@ -14,11 +14,10 @@
 //! one before finds, when it tells of its next change or looks, ten seconds later at most, that it is not, and stops.
 
 use crate::bucket::{Body, Bucket, Expected, get_small, hex, if_there};
-use crate::cache::Cache;
 use crate::files::StoreFiles;
 use crate::patient::Patient;
 use oribi_engine::Depot;
-use oribi_env::{Env, Files, read_file, write_file};
+use oribi_env::{Env, read_file, write_file};
 use oribi_types::{Error, ErrorKind, Result};
 use ring::digest::{SHA256, digest};
 use ring::rand::{SecureRandom, SystemRandom};

@@ -12,7 +12,7 @@ use std::sync::atomic::Ordering::SeqCst;
 
 #[test]
 fn a_fault_now_and_then_changes_nothing() {
-    for every in [2, 3, 5, 7, 100] {
+    for every in [2, 7, 100] {
         let (bucket, dir) = (Arc::<Memory>::default(), tempfile::tempdir().unwrap());
         bucket.fails_every.store(every, SeqCst);
         let mut expected = Rows::new();
