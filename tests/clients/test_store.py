@@ -39,9 +39,8 @@ def metric(server, name):
 
 
 def fill(connection, first, upto):
-    connection.execute(
-        "insert into t select i, i % 100, repeat('v', 500) from generate_series(%d, %d) as g(i)" % (first, upto)
-    )
+    rows = f"generate_series({first}, {upto}) as g(i)"
+    connection.execute(f"insert into t select i, i % 100, repeat('v', 500) from {rows}")
 
 
 def figures(connection):

@@ -14,7 +14,7 @@ use std::sync::Mutex;
 const FLAGS: [&str; 4] = ["--memory", "8MiB", "--store-cache", "1MiB"];
 
 fn start(data: &Path, store: &str) -> Server {
-    Server::start(data, &[&FLAGS[..], &["--store", store]].concat())
+    Server::start(data, &[&FLAGS[..], &["--store", store][..]].concat())
 }
 
 fn count(sql: &Sql) -> (u64, u64) {
