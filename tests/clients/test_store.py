@@ -71,11 +71,11 @@ def test_what_the_store_refuses_is_said(gateway, endpoint, monkeypatch):
 
 
 def test_tables_come_back_from_the_bucket(gateway, endpoint, folder):
-    server = Server(folder / "data", "--store", STORE, "--store-cache", "1MiB", "--memory", "64MiB")
+    server = Server(folder / "data", "--store", STORE, "--store-cache", "64KiB", "--memory", "128MiB")
     connection = server.sql()
     connection.execute("create table t (id bigint primary key, n int, v text)")
-    for first in range(1, 100_001, 10_000):
-        fill(connection, first, first + 9_999)
+    for first in range(1, 60_001, 5_000):
+        fill(connection, first, first + 4_999)
     connection.execute("update t set n = n + 1 where id % 3 = 0")
     connection.execute("delete from t where id % 10 = 7")
     before = figures(connection)
@@ -84,7 +84,7 @@ def test_tables_come_back_from_the_bucket(gateway, endpoint, folder):
     assert metric(server, "oribi_store_fetches_total") > 0
     assert metric(server, "oribi_store_cache_used_bytes") < 20 << 20
     # Killed, with files that nobody has told of.
-    fill(server.sql(), 200_001, 210_000)
+    fill(server.sql(), 200_001, 205_000)
     before = figures(server.sql())
     server.kill()
     server.start()
@@ -102,13 +102,13 @@ def test_tables_come_back_from_the_bucket(gateway, endpoint, folder):
 
 
 def test_faults_in_between_change_nothing(gateway, endpoint, folder):
-    meddler = versitygw.Meddler(gateway.port, 100)
+    meddler = versitygw.Meddler(gateway.port, 10)
     endpoint(meddler.port)
-    server = Server(folder / "data", "--store", STORE, "--store-cache", "1MiB", "--memory", "16MiB")
+    server = Server(folder / "data", "--store", STORE, "--store-cache", "64KiB", "--memory", "64MiB", "--flush-quiet-ms", "50")
     connection = server.sql()
     connection.execute("create table t (id bigint primary key, n int, v text)")
-    for first in range(1, 60_001, 2_000):
-        fill(connection, first, first + 1_999)
+    for first in range(1, 30_001, 1_000):
+        fill(connection, first, first + 999)
         connection.execute("update t set n = n + 1 where id %% 7 = 0 and id < %s", (first,))
     before = figures(connection)
     assert metric(server, "oribi_store_retries_total") > 0
@@ -121,18 +121,18 @@ def test_faults_in_between_change_nothing(gateway, endpoint, folder):
 
 
 def test_a_store_that_is_down_is_named_and_nothing_is_lost(gateway, endpoint, folder):
-    server = Server(folder / "data", "--store", STORE, "--memory", "64MiB")
+    server = Server(folder / "data", "--store", STORE, "--memory", "128MiB", "--flush-quiet-ms", "100")
     connection = server.sql()
     connection.execute("create table t (id bigint primary key, n int, v text)")
     gateway.stop()
-    fill(connection, 1, 20_000)
+    fill(connection, 1, 8_000)
     while metric(server, "oribi_store_failing_seconds") == 0:
         pass
-    assert figures(connection)[0] == 20_000
+    assert figures(connection)[0] == 8_000
     gateway.start()
     while metric(server, "oribi_store_failing_seconds") > 0:
         pass
     assert server.stop() == 0, server.log_text()
     assert "which is tried again" in server.log_text()
     server.start()
-    assert figures(server.sql())[0] == 20_000
+    assert figures(server.sql())[0] == 8_000
