@@ -1,11 +1,20 @@
 """Tables in a bucket of an S3-compatible server: they come back from it, also where requests fail in between; it has one owner."""
 
+import pathlib
+import socket
+import struct
 import subprocess
 import urllib.request
 
+import adbc_driver_flightsql.dbapi
+import kudu_frames
+import psycopg
 import pytest
 import versitygw
 from conftest import ORIBI, Server
+from couchbase.exceptions import CouchbaseException, DocumentNotFoundException
+from couchbase_sdk import SHORT, cluster_of
+from pymemcache.exceptions import MemcacheServerError
 
 STORE = "s3://tables/some/prefix"
 
@@ -21,6 +30,11 @@ def gateway(folder):
 def endpoint(gateway, monkeypatch):
     for name, value in versitygw.KEYS.items():
         monkeypatch.setenv(name, value)
+    # Rows do not leave the machine by way of a proxy.
+    for name in ("http_proxy", "HTTP_PROXY", "all_proxy"):
+        monkeypatch.setenv(name, "http://192.0.2.1:9")
+    for name in ("no_proxy", "NO_PROXY"):
+        monkeypatch.delenv(name, raising=False)
 
     def use(port):
         monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{port}")
@@ -136,3 +150,58 @@ def test_a_store_that_is_down_is_named_and_nothing_is_lost(gateway, endpoint, fo
     assert "which is tried again" in server.log_text()
     server.start()
     assert figures(server.sql())[0] == 8_000
+
+
+def test_a_file_in_parts_and_a_crowd_of_files(gateway, endpoint, folder):
+    """Of more than 8 MiB, and more than a page of a list has."""
+    server = Server(folder / "data", "--store", STORE, "--store-cache", "1MiB", "--memory", "128MiB")
+    connection = server.sql()
+    connection.execute("create table t (id bigint primary key, v text)")
+    rows = "generate_series(1, 3000) as g(i)"
+    noise = " || ".join(f"md5((i * {n})::text)" for n in range(2, 202))
+    connection.execute(f"insert into t select i, {noise} from {rows}")
+    figures = "select count(*), sum(length(v)), min(md5(v)), max(md5(v)) from t"
+    before = connection.execute(figures).fetchone()
+    server.restart()
+    assert server.sql().execute(figures).fetchone() == before
+    assert max(path.stat().st_size for path in (gateway.folder / "tables").rglob("*.parquet")) > 9 << 20
+    assert server.stop() == 0, server.log_text()
+
+
+def binary_get(server, key):
+    with socket.create_connection(("127.0.0.1", server.ports["memcached"])) as client:
+        client.sendall(struct.pack(">BBHBBHIIQ", 0x80, 0, len(key), 0, 0, 0, len(key), 0, 0) + key)
+        return struct.unpack(">BBHBBHIIQ", client.recv(24, socket.MSG_WAITALL))[5]
+
+
+def test_rows_that_the_store_has_lost_are_not_absent_by_any_door(folder):
+    server = Server(folder / "data", "--store", f"file://{folder}/store", "--store-cache", "1")
+    server.memcached().set("k", "v")
+    server.sql().execute("create table t (k bigint primary key, v text)")
+    server.sql().execute("insert into t values (1, 'v')")
+    server.restart()
+    assert server.memcached().get("k") == b"v" and binary_get(server, b"k") == 0 and binary_get(server, b"z") == 1
+    server.restart()
+    for where in ("store", "data"):
+        for path in pathlib.Path(folder / where).rglob("*.parquet"):
+            path.unlink()
+    while metric(server, "oribi_store_cache_used_bytes") > 0:
+        pass
+    with pytest.raises(MemcacheServerError):
+        server.memcached().get("k")
+    assert binary_get(server, b"k") == 0x84
+    for statement in ("select v from t where k = 1", "select v from t", "update t set v = 'w' where k = 1"):
+        with pytest.raises(psycopg.Error) as error:
+            server.sql().execute(statement)
+        assert error.value.sqlstate == "XX001" and "the store has lost tables/" in str(error.value)
+    with cluster_of(server) as cluster, pytest.raises(CouchbaseException) as error:
+        cluster.bucket("default").default_collection().get("k", timeout=SHORT)
+    assert not isinstance(error.value, DocumentNotFoundException)
+    with adbc_driver_flightsql.dbapi.connect(f"grpc://127.0.0.1:{server.ports['flight']}") as flight:
+        with pytest.raises(adbc_driver_flightsql.dbapi.Error, match="the store has lost tables/"):
+            flight.cursor().execute("select v from t").fetchall()
+    with kudu_frames.connect(server) as client:
+        # Of the server of tablets, which is the master too.
+        client.sendall(kudu_frames.scan(kudu_frames.tablet(client, "t")))
+        assert b"the store has lost tables/" in kudu_frames.receive(client)
+    server.kill()

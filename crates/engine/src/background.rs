@@ -11,7 +11,7 @@ use crate::tablet::{LiveFile, Tablet, TabletId};
 use crate::trouble::{Part, Troubles};
 use oribi_env::Priority;
 use oribi_env::locks::{self, Condvar, Mutex};
-use oribi_types::{Error, ErrorKind, Result};
+use oribi_types::{Error, Result};
 use oribi_wal::Lsn;
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -459,8 +459,9 @@ impl Engine {
         self.end_all_kept("the engine is closed");
         for table in self.catalog().all_tables() {
             match self.flush(table) {
-                Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
-                _ => {}
+                // Of a table that was dropped meanwhile the folder may be gone.
+                Err(_) if self.latest(table.id()).is_none() => {}
+                flushed => flushed?,
             }
         }
         self.trim_log()?;

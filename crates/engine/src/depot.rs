@@ -7,25 +7,25 @@
 use crate::ddl::TABLES_DIR;
 use crate::deletions::marks_path;
 use crate::engine::Engine;
-use crate::manifest::{Manifest, ManifestState};
+use crate::manifest::{CURRENT, Manifest, ManifestState};
 use crate::options::EngineOptions;
-use crate::recovery::{create_folder, create_folders, lock};
+use crate::recovery::{LOG_DIR, create_folder, create_folders, lock};
 use crate::trouble::Part;
 use oribi_env::Env;
 use oribi_env::locks::{self, Mutex};
 use oribi_types::{Error, ErrorKind, Result};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 /// Where the copy is. There is one owner at a time, who alone changes it.
 pub trait Depot: Send + Sync + 'static {
-    /// Makes this process the owner. The folder is locked; its files are neither read nor made before. Returns the term, which is
-    /// below 2^30 and above that of each owner before: ids of files have it.
+    /// Makes this process the owner. The folder is locked; its files are neither read nor made before.
     ///
     /// # Errors
     /// `Forbidden` if it belongs to another folder; those of reaching it.
-    fn claim(&self) -> Result<u64>;
+    fn claim(&self) -> Result<Claimed>;
 
     /// Tells what the tables are made of, as `manifest` says when it is called. What was removed before that call, and nobody has
     /// open, goes for good once it is told.
@@ -34,11 +34,38 @@ pub trait Depot: Send + Sync + 'static {
     /// `Conflict` if there is another owner by now; those of `manifest`; those of reaching it: it is not known then what is told.
     fn publish(&self, manifest: &dyn Fn() -> Result<Vec<u8>>) -> Result<()>;
 
-    /// Whether this process is the owner still.
+    /// Whether this process is the owner still. May be called while another thread, or `manifest`, is at it.
     ///
     /// # Errors
     /// As [`publish`](Self::publish).
     fn check(&self) -> Result<()>;
+
+    /// Is called now and then: what goes may go, and what the folder has of files is brought within its bounds; `is_full` says that
+    /// the folder's disk was found to be full.
+    fn tend(&self, is_full: bool);
+}
+
+/// What an owner finds.
+#[derive(Clone, Debug)]
+pub struct Claimed {
+    /// Below 2^30, and above that of each owner before: ids of files have it.
+    pub term: u64,
+    /// What the tables were made of when that was last told; `None` before the first time.
+    pub told: Option<Vec<u8>>,
+}
+
+/// A folder names all that it has told of. One that does not is a copy from before, to whose manifest files would seem to be
+/// left over that are all there is of rows.
+///
+/// # Errors
+/// `Corrupt` for such a one, and for what no owner told.
+pub(crate) fn check_told(dir: &Path, state: &ManifestState, told: &[u8]) -> Result<()> {
+    if ManifestState::of_record(told)?.named_id_max() <= state.next_id {
+        return Ok(());
+    }
+    let message = "is older than what was told to its store, of which nothing is removed: a copy from before was put in its \
+                   place. What was told is restored to a new folder by oribi restore";
+    Err(Error::corrupt(format!("folder {} {message}", dir.display())))
 }
 
 /// How often the owner looks whether it still is, where it has nothing to tell.
@@ -51,20 +78,25 @@ const TICK: Duration = Duration::from_millis(50);
 /// The depot of an engine, and what it was told.
 pub(crate) struct Published {
     depot: Arc<dyn Depot>,
-    told: Mutex<Told, { locks::LEAF }>,
-}
-
-#[derive(Clone, Copy, Default)]
-struct Told {
-    /// How often the manifest had changed then; `None` before the first time.
-    changes: Option<u64>,
-    /// When it was told, or looked at, by the monotonic clock.
-    at_micros: u64,
+    /// How often the manifest had changed when it was told last; `None` before the first time.
+    told: Mutex<Option<u64>, { locks::LEAF }>,
+    /// When the owner was last found to be one, by the monotonic clock.
+    checked_micros: AtomicU64,
 }
 
 impl Published {
     pub fn new(depot: Arc<dyn Depot>) -> Self {
-        Published { depot, told: Mutex::default() }
+        Published { depot, told: Mutex::default(), checked_micros: AtomicU64::new(0) }
+    }
+
+    /// Looks whether the owner still is one, unless that was done a moment ago.
+    fn check(&self, env: &Env) -> Result<()> {
+        let now = env.clock.monotonic_micros();
+        if now.saturating_sub(self.checked_micros.load(Relaxed)) >= CHECK_MICROS {
+            self.depot.check()?;
+            self.checked_micros.store(now, Relaxed);
+        }
+        Ok(())
     }
 }
 
@@ -76,47 +108,65 @@ impl Engine {
     pub fn publish(&self) -> Result<()> {
         let Some(published) = &self.published else { return Ok(()) };
         let told = *published.told.lock();
-        let now = self.env.clock.monotonic_micros();
-        let changes = self.manifest.changes();
-        if told.changes != Some(changes) {
-            published.depot.publish(&|| self.kept_manifest())?;
-        } else if now.saturating_sub(told.at_micros) >= CHECK_MICROS {
-            published.depot.check()?;
-        } else {
-            return Ok(());
+        if told == Some(self.manifest.changes()) {
+            return published.check(&self.env);
         }
-        *published.told.lock() = Told { changes: Some(changes), at_micros: now };
+        let changes = AtomicU64::new(0);
+        published.depot.publish(&|| {
+            let (count, record) = self.kept_manifest(published)?;
+            changes.store(count, Relaxed);
+            Ok(record)
+        })?;
+        published.checked_micros.store(self.env.clock.monotonic_micros(), Relaxed);
+        *published.told.lock() = Some(changes.into_inner());
         Ok(())
     }
 
     /// As [`publish`](Self::publish), by the thread that is there for it; returns how long it may rest.
     pub(crate) fn publish_tick(&self) -> Duration {
         let Some(published) = &self.published else { return REST };
-        let has_news = published.told.lock().changes != Some(self.manifest.changes());
+        let has_news = *published.told.lock() != Some(self.manifest.changes());
         let result = self.publish();
-        if let Err(error) = &result {
-            match error.kind() {
-                // Another owner: whatever this one would still answer is not what others read.
-                ErrorKind::Conflict => self.fail(error.clone()),
-                // A file went while it was about to be kept. The manifest is another by now.
-                ErrorKind::NotFound => return TICK,
-                _ => tracing::error!(%error, "the store cannot be told what the tables are made of"),
-            }
+        match &result {
+            // Another owner: whatever this one would still answer is not what others read.
+            Err(error) if error.kind() == ErrorKind::Conflict => self.fail(error.clone()),
+            Err(error) => tracing::error!(%error, "the store cannot be told what the tables are made of"),
+            Ok(()) => {}
         }
         let failed = result.is_err();
         self.background.troubles.set(Part::Store, result.err());
+        let is_full = self.troubles().iter().any(|trouble| trouble.error.kind() == ErrorKind::DiskFull);
+        published.depot.tend(is_full);
         if has_news || failed { REST } else { TICK }
     }
 
-    /// The manifest as one record. All that it names is kept: SSTables were when they were finished, unless the folder had none
-    /// of this then; files of marks are now.
-    fn kept_manifest(&self) -> Result<Vec<u8>> {
-        let state = self.manifest.decided();
-        for path in files_of(&self.dir, &state) {
-            self.env.files.keep(&path, &path)?;
+    /// How often the manifest had changed, and then, as one record, what it was. All that it names is kept: SSTables were when they
+    /// were finished, unless the folder had no depot then; files of marks are now.
+    fn kept_manifest(&self, published: &Published) -> Result<(u64, Vec<u8>)> {
+        'changed: loop {
+            let changes = self.manifest.changes();
+            let state = self.manifest.decided();
+            for path in files_of(&self.dir, &state) {
+                match self.env.files.keep(&path, &path) {
+                    // It was replaced meanwhile.
+                    Err(error) if is_missing(&error) && changes != self.manifest.changes() => {
+                        continue 'changed;
+                    }
+                    Err(error) if is_missing(&error) => {
+                        return Err(Error::corrupt(format!("{} is missing", path.display())));
+                    }
+                    kept => kept?,
+                }
+                // There may be many, and the first of a large folder takes long.
+                published.check(&self.env)?;
+            }
+            return Ok((changes, state.to_record()));
         }
-        Ok(state.to_record())
     }
+}
+
+fn is_missing(error: &std::io::Error) -> bool {
+    error.kind() == std::io::ErrorKind::NotFound
 }
 
 /// All files that a state names.
@@ -132,20 +182,32 @@ fn files_of(dir: &Path, state: &ManifestState) -> Vec<PathBuf> {
     paths
 }
 
-/// Makes the folder `dir` one of the tables that an owner told of, in `manifest`, whose folder is lost: with all that was flushed
-/// and told, and without what only the log had. The files are not read.
+/// Makes the folder `dir`, which has neither tables nor a log, one of the tables that an owner told of and whose folder is lost: with
+/// all that was flushed and told, and without what only the log had. `told` is asked for what the owner told once it is certain that
+/// the folder can be made so; where that is nothing, there are no tables. The files are not read.
 ///
 /// # Errors
-/// `AlreadyExists` if there are tables; `Corrupt` for another manifest; those of the file system.
-pub fn restore(env: &Env, dir: &Path, manifest: &[u8]) -> Result<()> {
+/// `AlreadyExists` if there are tables, files of tables or a log: it would be taken for that of what is restored; `Corrupt` for what
+/// no owner told; those of `told`, and of the file system.
+pub fn restore(env: &Env, dir: &Path, told: impl FnOnce() -> Result<Option<Vec<u8>>>) -> Result<()> {
     create_folder(env, dir)?;
     let _lock = lock(env, dir, "oribi restore")?;
-    if is_begun(env, dir) {
-        return Err(Error::already_exists(format!("folder {} has tables", dir.display())));
+    let has = |what: &str| Err(Error::already_exists(format!("folder {} has {what}", dir.display())));
+    if is_begun(env, dir)? {
+        return has("tables");
     }
-    let mut state = ManifestState::of_record(manifest)?;
-    create_folders(env, dir)?;
+    if !list_if_there(env, &dir.join(LOG_DIR))?.is_empty() {
+        return has("a log, which no other tables may have");
+    }
     let tables = dir.join(TABLES_DIR);
+    for table in list_if_there(env, &tables)? {
+        if !list_if_there(env, &tables.join(table))?.is_empty() {
+            return has("files of tables");
+        }
+    }
+    let Some(manifest) = told()? else { return Ok(()) };
+    let mut state = ManifestState::of_record(&manifest)?;
+    create_folders(env, dir)?;
     for table in state.tables.keys() {
         env.files.create_dir_all(&tables.join(table.to_string()))?;
     }
@@ -155,7 +217,20 @@ pub fn restore(env: &Env, dir: &Path, manifest: &[u8]) -> Result<()> {
     Manifest::start(env, dir, state, EngineOptions::default().manifest_bytes_max, 0).map(drop)
 }
 
-/// Whether the folder has, or had, a manifest.
-pub(crate) fn is_begun(env: &Env, dir: &Path) -> bool {
-    env.files.open(&dir.join(crate::manifest::CURRENT), false).is_ok()
+fn list_if_there(env: &Env, dir: &Path) -> Result<Vec<String>> {
+    match env.files.list(dir) {
+        Err(error) if is_missing(&error) => Ok(Vec::new()),
+        listed => Ok(listed?),
+    }
+}
+
+/// Whether the folder `dir` has a manifest.
+///
+/// # Errors
+/// Those of the file system.
+pub fn is_begun(env: &Env, dir: &Path) -> Result<bool> {
+    match env.files.open(&dir.join(CURRENT), false) {
+        Err(error) if is_missing(&error) => Ok(false),
+        opened => Ok(opened.map(|_| true)?),
+    }
 }

@@ -296,6 +296,16 @@ impl ManifestState {
         encode(self, &self.edits())
     }
 
+    /// The highest id that it names, of whatever kind, without the terms of owners.
+    pub fn named_id_max(&self) -> u64 {
+        let tables = self.tables.values().flat_map(|table| table.tablets.iter().chain([&table.id])).copied();
+        let files = self.tablets.values().flat_map(|tablet| {
+            let marks = tablet.marks.values().map(|marks| marks.number);
+            tablet.files.keys().copied().chain(marks).map(|id| id & ((1 << FILE_NUMBER_BITS) - 1))
+        });
+        tables.chain(files).max().unwrap_or(0)
+    }
+
     /// # Errors
     /// `Corrupt` for what [`to_record`](Self::to_record) does not write.
     pub fn of_record(payload: &[u8]) -> Result<Self> {

@@ -8,7 +8,7 @@ use crate::background::Background;
 use crate::catalog::{Catalog, Table};
 use crate::ddl::TABLES_DIR;
 use crate::deletions::Deletions;
-use crate::depot::{Depot, Published};
+use crate::depot::{Depot, Published, check_told};
 use crate::engine::{Counters, Engine};
 use crate::fragments::Fragments;
 use crate::gate::Gate;
@@ -72,9 +72,13 @@ impl Engine {
         create_folder(&env, dir)?;
         let lock = lock(&env, dir, &format!("process {}", std::process::id()))?;
         // Nobody else has the folder, and so nobody who goes on is taken to be gone.
-        let term = depot.as_ref().map_or(Ok(0), |depot| depot.claim())?;
+        let claimed = depot.as_ref().map(|depot| depot.claim()).transpose()?;
         create_folders(&env, dir)?;
         let mut state = Manifest::recover(&env, dir)?;
+        if let Some(told) = claimed.as_ref().and_then(|claimed| claimed.told.as_deref()) {
+            check_told(dir, &state, told)?;
+        }
+        let term = claimed.map_or(0, |claimed| claimed.term);
         settle_undecided(&env, dir, &mut state)?;
         let engine = Arc::new(Engine::recover(env, dir, options, state, (lock, depot, term))?);
         engine.create_defaults()?;

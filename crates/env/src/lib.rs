@@ -55,11 +55,23 @@ pub trait Files: Send + Sync + 'static {
     fn keep(&self, _path: &Path, _name: &Path) -> Result<()> {
         Ok(())
     }
+    /// The disk that a folder is on; `None` if that is not known.
+    fn space(&self, _dir: &Path) -> Result<Option<Space>> {
+        Ok(None)
+    }
     /// Takes the exclusive lock of a lock file, creating it, until the guard is dropped; `text` is left in the file.
     ///
     /// # Errors
     /// `WouldBlock`, with the text of the holder, if another process or guard has it.
     fn lock(&self, path: &Path, text: &str) -> Result<Box<dyn Any + Send + Sync>>;
+}
+
+/// Of a disk, in bytes.
+#[derive(Clone, Copy, Debug)]
+pub struct Space {
+    pub total: u64,
+    /// What this process may still write.
+    pub free: u64,
 }
 
 /// An open file. Offsets are in bytes; concurrent calls are allowed.

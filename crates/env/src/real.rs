@@ -2,7 +2,7 @@
 
 #![allow(clippy::disallowed_methods, reason = "this is where they are called")]
 
-use crate::{Clock, File, Files};
+use crate::{Clock, File, Files, Space};
 use std::any::Any;
 use std::fs;
 use std::io::{Error, ErrorKind, Result};
@@ -79,6 +79,12 @@ impl Files for RealFiles {
             }
             synced
         })
+    }
+
+    fn space(&self, dir: &Path) -> Result<Option<Space>> {
+        let disk = rustix::fs::statvfs(dir)?;
+        let bytes = |blocks: u64| blocks.saturating_mul(disk.f_frsize);
+        Ok(Some(Space { total: bytes(disk.f_blocks), free: bytes(disk.f_bavail) }))
     }
 
     fn lock(&self, path: &Path, text: &str) -> Result<Box<dyn Any + Send + Sync>> {

@@ -119,6 +119,8 @@ impl DataFile {
     fn read_into(&self, bytes: &mut [u8], offset: u64) -> Result<()> {
         self.file.read_at(bytes, offset).map_err(|e| match e.kind() {
             IoErrorKind::UnexpectedEof => self.corrupt("the data file is too short"),
+            // It was there when it was opened: its rows are not absent.
+            IoErrorKind::NotFound => self.corrupt("the data file is missing"),
             _ => Error::from(e).context(format!("sstable {}", self.id)),
         })
     }

@@ -118,7 +118,12 @@ pub(crate) fn parquet_error(error: ParquetError) -> Error {
     match error {
         ParquetError::External(source) => match source.downcast::<Error>() {
             Ok(ours) => *ours,
-            Err(other) => Error::corrupt(other.to_string()),
+            Err(other) => match other.downcast::<std::io::Error>() {
+                // Ours, on its way through a reader.
+                Ok(read) if read.get_ref().is_some_and(|inner| inner.is::<Error>()) => Error::from(*read),
+                Ok(read) => Error::corrupt(read.to_string()),
+                Err(other) => Error::corrupt(other.to_string()),
+            },
         },
         other => Error::corrupt(other.to_string()),
     }

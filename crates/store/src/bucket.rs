@@ -3,6 +3,7 @@
 use oribi_env::File;
 use oribi_types::{Error, ErrorKind, Result};
 use ring::digest::{Context, SHA256};
+use ring::rand::{SecureRandom, SystemRandom};
 
 /// Bytes that are read or sent at a time.
 pub(crate) const CHUNK_BYTES: usize = 256 << 10;
@@ -28,6 +29,8 @@ pub enum Expected<'a> {
 pub enum Body<'a> {
     Bytes(&'a [u8]),
     File(&'a dyn File),
+    /// With what is called after each part that was read, and taken.
+    Watched(&'a dyn File, &'a dyn Fn()),
 }
 
 /// Takes bytes of an object at their offset in it. An attempt that failed is followed by one from 0.
@@ -41,8 +44,8 @@ pub trait Bucket: Send + Sync + 'static {
     /// What the store is called, for messages.
     fn url(&self) -> &str;
 
-    /// All objects whose names begin so, in the order of their names.
-    fn list(&self, prefix: &str) -> Result<Vec<Listed>>;
+    /// All objects below `folder`, which ends with a slash, in the order of their names.
+    fn list(&self, folder: &str) -> Result<Vec<Listed>>;
 
     /// Gives all bytes of an object to `sink`; returns its tag.
     ///
@@ -64,6 +67,12 @@ pub trait Bucket: Send + Sync + 'static {
 
     /// Removes an object, if there is one.
     fn remove(&self, name: &str) -> Result<()>;
+
+    /// Removes what requests have left that did not come to their end, and no object. One that is under way may fail by it, with
+    /// `Unavailable`.
+    fn remove_leftovers(&self) -> Result<()> {
+        Ok(())
+    }
 }
 
 impl Body<'_> {
@@ -72,7 +81,7 @@ impl Body<'_> {
     pub fn len(&self) -> Result<u64> {
         match self {
             Body::Bytes(bytes) => Ok(bytes.len() as u64),
-            Body::File(file) => Ok(file.len()?),
+            Body::File(file) | Body::Watched(file, _) => Ok(file.len()?),
         }
     }
 
@@ -83,13 +92,16 @@ impl Body<'_> {
     pub fn read(&self, take: &mut dyn FnMut(&[u8]) -> Result<()>) -> Result<()> {
         match self {
             Body::Bytes(bytes) => take(bytes),
-            Body::File(file) => {
+            Body::File(file) | Body::Watched(file, _) => {
                 let (mut at, len) = (0, file.len()?);
                 let mut part = vec![0; CHUNK_BYTES.min(len as usize)];
                 while at < len {
                     let part = &mut part[..CHUNK_BYTES.min((len - at) as usize)];
                     file.read_at(part, at)?;
                     take(part)?;
+                    if let Body::Watched(_, moved) = self {
+                        moved();
+                    }
                     at += part.len() as u64;
                 }
                 Ok(())
@@ -109,6 +121,14 @@ impl Body<'_> {
         })?;
         Ok(hex(context.finish().as_ref()))
     }
+}
+
+/// 32 digits.
+pub(crate) fn random_text() -> Result<String> {
+    let mut bytes = [0; 16];
+    let filled = SystemRandom::new().fill(&mut bytes);
+    filled.map_err(|_| Error::internal("the system gives no random numbers"))?;
+    Ok(hex(&bytes))
 }
 
 pub(crate) fn hex(bytes: &[u8]) -> String {

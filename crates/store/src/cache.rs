@@ -1,71 +1,63 @@
 //! What the store has of the tables' files, and which of them are in the folder too, which is a cache of so many bytes.
 //!
-//! | a file is | |
-//! |---|---|
-//! | here | in the folder: it was written here, or was fetched because somebody read it |
-//! | kept | in the store |
-//! | gone | removed by the engine, while somebody has it open |
-//!
 //! A file that is not kept yet stays here. Of those that are, the one goes first that nobody has read for the longest time; none
-//! in which somebody is reading.
+//! in which somebody is reading. They also make room where the disk has none: what else is written to it cannot go.
+//!
+//! A guest, who looks at a folder that others may use, removes nothing, but for what it has fetched itself.
 
 use crate::bucket::{Body, Bucket, Expected, Listed, Sink};
+use crate::cached::{Cached, CachedState};
 use crate::patient::{Patient, as_io};
 use oribi_env::{File, Files};
-use oribi_types::Error;
+use oribi_types::{Error, ErrorKind, Result};
 use std::collections::BTreeMap;
-use std::io::{Error as IoError, ErrorKind as IoErrorKind, Result as IoResult};
+use std::io::{ErrorKind as IoErrorKind, Result as IoResult};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed, Ordering::SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// A file of a table.
-pub(crate) struct Cached {
-    pub name: String,
-    path: PathBuf,
-    state: Mutex<State>,
-    /// A number that grows with each read of any file.
-    used: AtomicU64,
-    /// How many have it open.
-    readers: AtomicUsize,
-    is_gone: AtomicBool,
-}
-
-#[derive(Default)]
-struct State {
-    bytes: u64,
-    is_here: bool,
-    is_kept: bool,
-    /// Whether the store may have it, though nobody was told.
-    is_sent: bool,
-    /// Open, once somebody has read it.
-    file: Option<Arc<dyn File>>,
-}
+/// What the name of a file ends with that is being fetched.
+pub(crate) const FETCHED: &str = ".fetched.tmp";
+/// Of the disk, that the cache leaves to the log and to what is being written; of a small disk a tenth.
+const RESERVE_BYTES: u64 = 1 << 30;
+/// Objects that are removed from the store in one go.
+const SWEPT_MAX: usize = 256;
 
 pub(crate) struct Cache {
     store: Arc<Patient>,
     local: Arc<dyn Files>,
+    /// The folder of the data.
+    dir: PathBuf,
     bytes_max: u64,
+    is_guest: AtomicBool,
     files: Mutex<BTreeMap<String, Arc<Cached>>>,
     /// Of files that are here.
     bytes: AtomicU64,
     clock: AtomicU64,
-    /// Names of objects that the engine has removed, and that the store's manifest may name yet.
+    /// What the engine has removed, and the store's manifest may name yet.
     removed: Mutex<Vec<Arc<Cached>>>,
+    /// What nobody names any more.
+    unnamed: Mutex<Vec<Arc<Cached>>>,
 }
-
-/// What the name of a file ends with that is being fetched.
-pub(crate) const FETCHED: &str = ".fetched.tmp";
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Cache {
-    pub fn new(store: Arc<Patient>, local: Arc<dyn Files>, bytes_max: u64) -> Self {
-        let (files, removed) = (Mutex::default(), Mutex::default());
-        let (bytes, clock) = (AtomicU64::new(0), AtomicU64::new(1));
-        Cache { store, local, bytes_max, files, bytes, clock, removed }
+    pub fn new(store: Arc<Patient>, local: Arc<dyn Files>, dir: &Path, bytes_max: u64) -> Self {
+        Cache {
+            store,
+            local,
+            dir: dir.to_owned(),
+            bytes_max,
+            is_guest: AtomicBool::new(false),
+            files: Mutex::default(),
+            bytes: AtomicU64::new(0),
+            clock: AtomicU64::new(1),
+            removed: Mutex::default(),
+            unnamed: Mutex::default(),
+        }
     }
 
     pub fn bytes(&self) -> u64 {
@@ -76,20 +68,18 @@ impl Cache {
         self.bytes_max
     }
 
+    pub fn is_guest(&self) -> bool {
+        self.is_guest.load(Relaxed)
+    }
+
+    pub fn set_guest(&self) {
+        self.is_guest.store(true, Relaxed);
+    }
+
     /// The file of this name, which is at `path` if it is here; it is made known if it was not.
     pub fn file(&self, name: &str, path: &Path) -> Arc<Cached> {
         let mut files = lock(&self.files);
-        let new = || {
-            Arc::new(Cached {
-                name: name.to_owned(),
-                path: path.to_owned(),
-                state: Mutex::default(),
-                used: AtomicU64::new(0),
-                readers: AtomicUsize::new(0),
-                is_gone: AtomicBool::new(false),
-            })
-        };
-        files.entry(name.to_owned()).or_insert_with(new).clone()
+        files.entry(name.to_owned()).or_insert_with(|| Arc::new(Cached::new(name, path))).clone()
     }
 
     /// What the store has below a name.
@@ -98,41 +88,63 @@ impl Cache {
     }
 
     pub fn known(&self, name: &str) -> Option<Arc<Cached>> {
-        lock(&self.files).get(name).filter(|file| !file.is_gone.load(SeqCst)).cloned()
+        lock(&self.files).get(name).filter(|file| !file.is_gone()).cloned()
     }
 
     /// Names that begin so of files that the store has, or the folder.
     pub fn names(&self, prefix: &str) -> Vec<String> {
         let files = lock(&self.files);
         let from = files.range(prefix.to_owned()..).take_while(|(name, _)| name.starts_with(prefix));
-        from.filter(|(_, file)| !file.is_gone.load(SeqCst)).map(|(name, _)| name.clone()).collect()
+        from.filter(|(_, file)| !file.is_gone()).map(|(name, _)| name.clone()).collect()
     }
 
-    /// Notes what the store has. What is here of another length is not that.
-    pub fn note_kept(&self, file: &Cached, bytes: u64) -> IoResult<()> {
-        let mut state = lock(&file.state);
+    /// Notes what the store has. What is here of another length is not that: a file that an owner has made is fetched in its
+    /// place; one from before the folder had a store is all that there is of it, and stays.
+    pub fn note_kept(&self, file: &Cached, bytes: u64) {
+        let mut state = file.state();
         if state.is_here && state.bytes != bytes {
-            self.forget_local(file, &mut state)?;
+            let (here, name) = (state.bytes, &file.name);
+            tracing::warn!(
+                file = name,
+                here,
+                bytes,
+                "the folder and the store have files of different lengths"
+            );
+            if crate::owner::term_of(name).unwrap_or(0) == 0 {
+                return;
+            }
+            self.note_absent(&mut state);
         }
         (state.bytes, state.is_kept, state.is_sent) = (bytes, true, true);
-        Ok(())
     }
 
     /// Notes a file that has come to be here.
     pub fn note_here(&self, file: &Cached) -> IoResult<()> {
+        let mut state = file.state();
         let bytes = self.local.open(&file.path, false)?.len()?;
-        let mut state = lock(&file.state);
-        let before = if state.is_here { state.bytes } else { 0 };
+        self.note_absent(&mut state);
         (state.bytes, state.is_here) = (bytes, true);
         self.bytes.fetch_add(bytes, Relaxed);
-        self.bytes.fetch_sub(before, Relaxed);
-        file.used.store(self.clock.fetch_add(1, Relaxed), Relaxed);
+        self.use_now(file);
         Ok(())
     }
 
+    fn note_absent(&self, state: &mut CachedState) {
+        if std::mem::take(&mut state.is_here) {
+            self.bytes.fetch_sub(state.bytes, Relaxed);
+        }
+    }
+
+    fn use_now(&self, file: &Cached) {
+        file.used.store(self.clock.fetch_add(1, Relaxed), Relaxed);
+    }
+
     /// Has the bytes of `from` kept as `file`, unless it is.
+    ///
+    /// # Errors
+    /// `NotFound` if there is no `from`; `Corrupt` if the store has other bytes by that name; those of the store.
     pub fn keep(&self, file: &Cached, from: &Path) -> IoResult<()> {
-        if lock(&file.state).is_kept {
+        if file.state().is_kept {
             return Ok(());
         }
         let source = self.local.open(from, false)?;
@@ -140,10 +152,13 @@ impl Cache {
             // It may have been written to since it was made.
             self.note_here(file)?;
         }
-        lock(&file.state).is_sent = true;
-        let body = Body::File(&*source);
-        self.store.put(&file.name, body, Expected::Nothing).map_err(as_io)?;
-        let mut state = lock(&file.state);
+        file.state().is_sent = true;
+        let put = self.store.put(&file.name, Body::File(&*source), Expected::Nothing);
+        put.map_err(|error| match error.kind() {
+            ErrorKind::Conflict | ErrorKind::NotFound => as_io(Error::corrupt(error.message())),
+            _ => as_io(error),
+        })?;
+        let mut state = file.state();
         state.is_kept = true;
         if !state.is_here {
             state.bytes = source.len()?;
@@ -153,27 +168,23 @@ impl Cache {
         Ok(())
     }
 
-    /// The engine removes the file: from the folder now, or when the last who has it open is done; from the store at some
-    /// [`sweep`](Self::sweep) after that.
+    /// The engine removes the file: from the folder now, or when the last who has it open is done; from the store once the
+    /// store's manifest does not name it.
     pub fn remove(&self, file: &Arc<Cached>) -> IoResult<()> {
-        file.is_gone.store(true, SeqCst);
-        let mut state = lock(&file.state);
-        let is_read = file.readers.load(SeqCst) > 0;
-        if is_read && state.is_here && !state.is_kept && state.file.is_none() {
-            // Whoever has it open goes on.
-            state.file = Some(self.local.open(&file.path, false)?);
-        }
-        if !is_read || !state.is_kept {
-            self.forget_local_but_open(file, &mut state)?;
-        }
-        drop(state);
         lock(&self.removed).push(file.clone());
-        Ok(())
-    }
-
-    /// It is not known whether they are named still.
-    pub fn remove_later(&self, removed: Vec<Arc<Cached>>) {
-        lock(&self.removed).extend(removed);
+        let mut state = file.state();
+        file.set_gone();
+        match (file.is_read(), state.is_kept) {
+            (false, _) => self.forget_local(file, &mut state),
+            (true, true) => Ok(()),
+            (true, false) => {
+                if state.is_here && file.open_file().is_none() {
+                    // Whoever has it open goes on.
+                    file.set_open(&self.local.open(&file.path, false)?);
+                }
+                self.remove_local(file, &mut state)
+            }
+        }
     }
 
     /// What the engine has removed by now.
@@ -181,54 +192,96 @@ impl Cache {
         std::mem::take(&mut lock(&self.removed))
     }
 
-    /// Removes from the store what nobody names any more, unless somebody has it open: that is done another time.
-    pub fn sweep(&self, removed: Vec<Arc<Cached>>) {
-        for file in removed {
-            let is_read = file.readers.load(SeqCst) > 0;
-            let is_sent = lock(&file.state).is_sent;
-            let swept = match is_read {
-                true => false,
-                false if !is_sent => true,
-                false => match self.store.remove(&file.name) {
-                    Ok(()) => true,
-                    Err(error) => {
-                        tracing::warn!(%error, "cannot remove a file from the store");
-                        false
-                    }
-                },
-            };
-            if !swept {
-                lock(&self.removed).push(file);
-                continue;
+    /// It is not known whether the store's manifest names them still.
+    pub fn remove_later(&self, removed: Vec<Arc<Cached>>) {
+        lock(&self.removed).extend(removed);
+    }
+
+    /// The store's manifest does not name them, and none will.
+    pub fn note_unnamed(&self, removed: Vec<Arc<Cached>>) {
+        lock(&self.unnamed).extend(removed);
+    }
+
+    /// Removes from the store what nobody names any more, unless somebody has it open: some of it, until a request fails. The
+    /// rest is removed another time.
+    pub fn sweep(&self) {
+        let mut left = std::mem::take(&mut *lock(&self.unnamed));
+        let mut requests = 0;
+        let mut is_down = false;
+        left.retain(|file| {
+            if file.is_read() || is_down || requests == SWEPT_MAX {
+                return true;
             }
-            let forgotten = self.forget_local(&file, &mut lock(&file.state));
-            if let Err(error) = forgotten {
+            if file.state().is_sent {
+                requests += 1;
+                if let Err(error) = self.store.remove(&file.name) {
+                    tracing::warn!(%error, "cannot remove a file from the store");
+                    is_down = true;
+                    return true;
+                }
+            }
+            if let Err(error) = self.forget_local(file, &mut file.state()) {
                 tracing::warn!(%error, file = file.name, "cannot remove a file");
             }
             lock(&self.files).remove(&file.name);
-        }
+            false
+        });
+        lock(&self.unnamed).extend(left);
     }
 
     /// The bytes of a file, which is fetched if it is not here.
-    fn local(&self, file: &Cached) -> IoResult<Arc<dyn File>> {
-        file.used.store(self.clock.fetch_add(1, Relaxed), Relaxed);
-        let mut state = lock(&file.state);
-        if let Some(open) = &state.file {
-            return Ok(open.clone());
+    ///
+    /// # Errors
+    /// `Corrupt` if it is nowhere; those of the store, and of the file system.
+    pub fn local(&self, file: &Cached) -> IoResult<Arc<dyn File>> {
+        self.use_now(file);
+        loop {
+            if let Some(open) = file.open_file() {
+                return Ok(open);
+            }
+            let mut state = file.state();
+            if state.is_here {
+                match self.local.open(&file.path, false) {
+                    Ok(open) => {
+                        file.set_open(&open);
+                        return Ok(open);
+                    }
+                    // Whoever has removed it from a cache has done no harm.
+                    Err(error) if error.kind() == IoErrorKind::NotFound => self.note_absent(&mut state),
+                    Err(error) => return Err(error),
+                }
+            }
+            if !state.is_kept {
+                let message = format!("{}: neither the folder nor the store has it", file.name);
+                return Err(as_io(Error::corrupt(message)));
+            }
+            let bytes = state.bytes;
+            if let Some(open) = file.fetch(state, || self.fetch(file, bytes)).map_err(as_io)? {
+                return Ok(open);
+            }
         }
-        if !state.is_here {
-            self.evict(state.bytes);
-            self.fetch(file, state.bytes)?;
-            state.is_here = true;
-            self.bytes.fetch_add(state.bytes, Relaxed);
-        }
-        let open = self.local.open(&file.path, false)?;
-        state.file = Some(open.clone());
-        Ok(open)
     }
 
-    fn fetch(&self, file: &Cached, bytes: u64) -> IoResult<()> {
-        let folder = file.path.parent().ok_or_else(|| IoError::other("a file without a folder"))?;
+    fn fetch(&self, file: &Cached, bytes: u64) -> Result<Arc<dyn File>> {
+        self.evict(bytes);
+        let fetched = match self.try_fetch(file, bytes) {
+            Err(error) if error.kind() == ErrorKind::DiskFull && self.free_up(bytes) > 0 => {
+                self.try_fetch(file, bytes)
+            }
+            fetched => fetched,
+        };
+        let fetched = fetched.map_err(|error| match error.kind() {
+            // A row of it is not absent.
+            ErrorKind::NotFound => Error::corrupt(format!("the store has lost {}: {error}", file.name)),
+            _ => error,
+        })?;
+        self.bytes.fetch_add(bytes, Relaxed);
+        self.store.counters.fetches.fetch_add(1, Relaxed);
+        Ok(fetched)
+    }
+
+    fn try_fetch(&self, file: &Cached, bytes: u64) -> Result<Arc<dyn File>> {
+        let folder = file.path.parent().ok_or_else(|| Error::internal("a file without a folder"))?;
         self.local.create_dir_all(folder)?;
         let new = PathBuf::from(format!("{}{FETCHED}", file.path.display()));
         let _ = self.local.remove(&new);
@@ -242,48 +295,65 @@ impl Cache {
             true => Ok(into.sync()?),
             false => Err(Error::corrupt(format!("{}: the store has {end} bytes of {bytes}", file.name))),
         });
-        fetched.map_err(as_io).and_then(|()| self.local.rename(&new, &file.path)).inspect_err(|_| {
+        fetched.and_then(|()| Ok(self.local.rename(&new, &file.path)?)).inspect_err(|_| {
             let _ = self.local.remove(&new);
         })?;
-        self.store.counters.fetches.fetch_add(1, Relaxed);
-        Ok(())
+        Ok(into)
     }
 
-    /// Makes room for so many bytes more.
+    /// Makes room for so many bytes more, in the cache and on the disk.
     pub fn evict(&self, bytes: u64) {
-        let most = self.bytes_max.saturating_sub(bytes);
-        if self.bytes() <= most {
-            return;
+        let over = (self.bytes() + bytes).saturating_sub(self.bytes_max);
+        let short = self.local.space(&self.dir).ok().flatten().map_or(0, |disk| {
+            let reserve = RESERVE_BYTES.min(disk.total / 10);
+            (reserve + bytes).saturating_sub(disk.free)
+        });
+        self.free_up(over.max(short));
+    }
+
+    /// Has an eighth of the cache go: the disk is full, whatever it says of its space.
+    pub fn evict_some(&self) {
+        self.free_up(self.bytes() / 8);
+    }
+
+    /// Has so many bytes go, if there are as many that may; returns how many went.
+    fn free_up(&self, bytes: u64) -> u64 {
+        if bytes == 0 {
+            return 0;
         }
         let mut candidates: Vec<_> = lock(&self.files).values().cloned().collect();
-        candidates.sort_by_key(|file| file.used.load(Relaxed));
+        candidates.sort_by_cached_key(|file| file.used.load(Relaxed));
+        let mut freed = 0;
         for file in candidates {
-            if self.bytes() <= most {
-                return;
+            if freed >= bytes {
+                break;
             }
-            // One that is being fetched is wanted.
-            let Ok(mut state) = file.state.try_lock() else { continue };
-            let is_being_read = state.file.as_ref().is_some_and(|open| Arc::strong_count(open) > 1);
-            if !state.is_here || !state.is_kept || is_being_read {
+            let mut state = file.state();
+            let may_go = state.is_here && state.is_kept && (state.is_own || !self.is_guest());
+            if !may_go || file.is_being_read() {
                 continue;
             }
             match self.forget_local(&file, &mut state) {
-                Ok(()) => drop(self.store.counters.evictions.fetch_add(1, Relaxed)),
+                Ok(()) => {
+                    freed += state.bytes;
+                    self.store.counters.evictions.fetch_add(1, Relaxed);
+                }
                 Err(error) => tracing::warn!(%error, file = file.name, "cannot evict a file"),
             }
         }
+        freed
     }
 
-    fn forget_local(&self, file: &Cached, state: &mut State) -> IoResult<()> {
-        state.file = None;
-        self.forget_local_but_open(file, state)
+    fn forget_local(&self, file: &Cached, state: &mut CachedState) -> IoResult<()> {
+        file.open.store(None);
+        self.remove_local(file, state)
     }
 
-    fn forget_local_but_open(&self, file: &Cached, state: &mut State) -> IoResult<()> {
-        if !std::mem::take(&mut state.is_here) {
+    fn remove_local(&self, file: &Cached, state: &mut CachedState) -> IoResult<()> {
+        if !state.is_here {
             return Ok(());
         }
-        self.bytes.fetch_sub(state.bytes, Relaxed);
+        self.note_absent(state);
         match self.local.remove(&file.path) {
             Err(error) if error.kind() != IoErrorKind::NotFound => Err(error),
             _ => Ok(()),
@@ -301,24 +371,23 @@ impl OpenFile {
     /// # Errors
     /// `NotFound`.
     pub fn open(cache: &Arc<Cache>, file: Arc<Cached>) -> IoResult<Self> {
-        file.readers.fetch_add(1, SeqCst);
+        let is_there = file.begin_reading();
         let open = OpenFile { cache: cache.clone(), file };
         let (is_here, is_kept) = {
-            let state = lock(&open.file.state);
+            let state = open.file.state();
             (state.is_here, state.is_kept)
         };
         if is_here && !is_kept {
             // It may have been written to since it was made.
             cache.note_here(&open.file)?;
         }
-        let is_there = (is_here || is_kept) && !open.file.is_gone.load(SeqCst);
-        if is_there { Ok(open) } else { Err(IoErrorKind::NotFound.into()) }
+        if is_there && (is_here || is_kept) { Ok(open) } else { Err(IoErrorKind::NotFound.into()) }
     }
 }
 
 impl Drop for OpenFile {
     fn drop(&mut self) {
-        self.file.readers.fetch_sub(1, SeqCst);
+        self.file.end_reading();
     }
 }
 
@@ -336,7 +405,7 @@ impl File for OpenFile {
     }
 
     fn len(&self) -> IoResult<u64> {
-        Ok(lock(&self.file.state).bytes)
+        Ok(self.file.state().bytes)
     }
 
     fn allocate(&self, _: u64) -> IoResult<()> {

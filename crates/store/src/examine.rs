@@ -1,14 +1,16 @@
 //! Whether a store does what its manifest needs: of several who put at the same time, exactly one may succeed.
 
-use crate::bucket::{Body, Bucket, Expected, get_small, if_there};
+use crate::bucket::{Body, Bucket, Expected, get_small, if_there, random_text};
 use crate::patient::{Patience, Patient};
-use oribi_env::Env;
+use oribi_env::{Env, File};
 use oribi_types::{Error, ErrorKind, Result};
 use std::sync::{Arc, Barrier, Mutex, PoisonError};
 
 /// Who put at the same time.
 const RACERS: usize = 8;
 const BYTES_MAX: usize = 1 << 20;
+/// Of an object that comes in parts.
+const LONG_BYTES: u64 = 17 << 20;
 
 /// Races for objects `rounds` times, below a name of its own that is removed at the end. Nothing else is touched.
 ///
@@ -17,10 +19,11 @@ const BYTES_MAX: usize = 1 << 20;
 pub fn examine(bucket: Arc<dyn Bucket>, rounds: usize) -> Result<()> {
     // Some stores tell all but one to try again.
     let bucket = &Patient::new(bucket, Env::real().clock, Patience::default());
-    let id = crate::owner::random_claim()?;
+    let id = random_text()?;
     let names: Vec<String> = (0..rounds).map(|round| format!("doctor/{id}/{round:04}")).collect();
     let examined = examine_plain(bucket, &format!("doctor/{id}/plain"))
         .and_then(|()| names.iter().try_for_each(|name| examine_races(bucket, name)))
+        .and_then(|()| examine_long(bucket, &format!("doctor/{id}/long")))
         .and_then(|()| examine_list(bucket, &format!("doctor/{id}/"), &names));
     let objects = bucket.list(&format!("doctor/{id}/"));
     for object in objects.iter().flatten() {
@@ -120,6 +123,55 @@ fn race(
         1 => Ok(won.remove(0)),
         n => Err(wrong(format!("{n} of {RACERS} have won who put at the same time with {condition}"))),
     }
+}
+
+/// A file of which all bytes are the same.
+struct Long(u8);
+
+impl File for Long {
+    fn read_at(&self, buf: &mut [u8], _: u64) -> std::io::Result<()> {
+        buf.fill(self.0);
+        Ok(())
+    }
+
+    fn write_at(&self, _: &[u8], _: u64) -> std::io::Result<()> {
+        Err(std::io::ErrorKind::Unsupported.into())
+    }
+
+    fn sync(&self) -> std::io::Result<()> {
+        Ok(())
+    }
+
+    fn len(&self) -> std::io::Result<u64> {
+        Ok(LONG_BYTES)
+    }
+
+    fn allocate(&self, _: u64) -> std::io::Result<()> {
+        Err(std::io::ErrorKind::Unsupported.into())
+    }
+
+    fn set_len(&self, _: u64) -> std::io::Result<()> {
+        Err(std::io::ErrorKind::Unsupported.into())
+    }
+}
+
+/// A long object is what was put, whole, and is not put on another.
+fn examine_long(bucket: &dyn Bucket, name: &str) -> Result<()> {
+    bucket.put(name, Body::File(&Long(1)), Expected::Nothing)?;
+    is_refused(
+        bucket.put(name, Body::File(&Long(2)), Expected::Nothing),
+        "If-None-Match: *, of a long object",
+    )?;
+    let (mut end, mut is_right) = (0, true);
+    bucket.get(name, &mut |part, at| {
+        is_right &= (at == 0 || at == end) && part.iter().all(|byte| *byte == 1);
+        end = at + part.len() as u64;
+        Ok(())
+    })?;
+    if end != LONG_BYTES || !is_right {
+        return Err(wrong("a long object that was put is not what is there"));
+    }
+    bucket.remove(name)
 }
 
 fn examine_list(bucket: &dyn Bucket, prefix: &str, names: &[String]) -> Result<()> {

@@ -1,15 +1,16 @@
 //! The files of a folder whose tables are kept in a store: all are the folder's own, but for those of tables, which may be in the
 //! store alone.
 
-use crate::cache::{Cache, Cached, FETCHED, OpenFile};
-use crate::owner::is_of_later_term;
-use oribi_env::{File, Files};
+use crate::bucket::Listed;
+use crate::cache::{Cache, FETCHED, OpenFile};
+use crate::cached::Cached;
+use crate::owner::term_of;
+use oribi_env::{File, Files, Space};
 use std::any::Any;
 use std::collections::BTreeSet;
 use std::io::{ErrorKind, Result};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 /// The folder of tables in that of the data, and in the store: `tables/<table>/<file>`.
 pub(crate) const TABLES: &str = "tables";
@@ -21,8 +22,6 @@ pub(crate) struct StoreFiles {
     /// The folder of the data.
     pub dir: PathBuf,
     pub cache: Arc<Cache>,
-    /// Whether the store may have what is not known: it has another owner.
-    pub is_guest: AtomicBool,
 }
 
 impl StoreFiles {
@@ -38,6 +37,12 @@ impl StoreFiles {
         folder.parent() == Some(&self.dir.join(TABLES))
     }
 
+    /// # Errors
+    /// `PermissionDenied` for a guest, who changes nothing of tables.
+    fn check_owner(&self) -> Result<()> {
+        if self.cache.is_guest() { Err(ErrorKind::PermissionDenied.into()) } else { Ok(()) }
+    }
+
     fn known(&self, path: &Path) -> Option<Arc<Cached>> {
         self.cache.known(&self.name(path)?)
     }
@@ -45,25 +50,26 @@ impl StoreFiles {
     /// As [`known`](Self::known), also of what its owner has put there since one looked.
     fn find(&self, path: &Path) -> Result<Arc<Cached>> {
         let known = self.known(path);
-        let Some(name) = self.name(path).filter(|_| known.is_none() && self.is_guest.load(Relaxed)) else {
+        let Some(name) = self.name(path).filter(|_| known.is_none() && self.cache.is_guest()) else {
             return known.ok_or_else(|| ErrorKind::NotFound.into());
         };
-        let found = self.cache.list(&name)?.into_iter().find(|object| object.name == name);
+        let folder = &name[..=name.rfind('/').unwrap_or(0)];
+        let found = self.cache.list(folder)?.into_iter().find(|object| object.name == name);
         let file = self.cache.file(&name, path);
-        self.cache.note_kept(&file, found.ok_or(ErrorKind::NotFound)?.bytes)?;
+        self.cache.note_kept(&file, found.ok_or(ErrorKind::NotFound)?.bytes);
         Ok(file)
     }
 
-    /// Notes what the folder has; `kept` are the store's objects.
+    /// Notes what the folder has, and the store: of its objects those that owners up to `term` have made.
     ///
     /// # Errors
     /// Those of the file system.
-    pub fn note_all(&self, kept: Vec<crate::bucket::Listed>, term: u64) -> Result<()> {
+    pub fn note_all(&self, kept: Vec<Listed>, term: u64) -> Result<()> {
         for folder in list_if_there(&*self.local, &self.dir.join(TABLES))? {
             let folder = self.dir.join(TABLES).join(folder);
             for name in list_if_there(&*self.local, &folder)? {
                 let path = folder.join(&name);
-                if name.ends_with(FETCHED) {
+                if name.ends_with(FETCHED) && !self.cache.is_guest() {
                     self.local.remove(&path)?;
                 }
                 if let Some(name) = self.name(&path) {
@@ -73,8 +79,8 @@ impl StoreFiles {
         }
         for object in kept {
             let path = self.dir.join(&object.name);
-            if self.name(&path).is_some() && !is_of_later_term(&object.name, term) {
-                self.cache.note_kept(&self.cache.file(&object.name, &path), object.bytes)?;
+            if self.name(&path).is_some() && term_of(&object.name).is_none_or(|of| of <= term) {
+                self.cache.note_kept(&self.cache.file(&object.name, &path), object.bytes);
             }
         }
         self.cache.evict(0);
@@ -110,6 +116,7 @@ impl Files for StoreFiles {
 
     fn create(&self, path: &Path) -> Result<Arc<dyn File>> {
         if let Some(folder) = path.parent().filter(|folder| self.is_of_table(folder)) {
+            self.check_owner()?;
             // It is nobody's loss, and so may be lost.
             self.local.create_dir_all(folder)?;
         }
@@ -128,20 +135,19 @@ impl Files for StoreFiles {
     }
 
     fn rename(&self, from: &Path, to: &Path) -> Result<()> {
+        let Some(name) = self.name(to) else { return self.local.rename(from, to) };
+        self.check_owner()?;
         self.local.rename(from, to)?;
-        match self.name(to) {
-            Some(name) => {
-                self.cache.note_here(&self.cache.file(&name, to))?;
-                self.cache.evict(0);
-                Ok(())
-            }
-            None => Ok(()),
-        }
+        // Writers may wait for this: others have what goes for it go.
+        self.cache.note_here(&self.cache.file(&name, to))
     }
 
     fn remove(&self, path: &Path) -> Result<()> {
         match self.name(path) {
-            Some(_) => self.cache.remove(&self.known(path).ok_or(ErrorKind::NotFound)?),
+            Some(_) => {
+                self.check_owner()?;
+                self.cache.remove(&self.known(path).ok_or(ErrorKind::NotFound)?)
+            }
             None => self.local.remove(path),
         }
     }
@@ -153,7 +159,19 @@ impl Files for StoreFiles {
         self.local.sync_dir(dir)
     }
 
+    fn sync_all(&self, files: &[Arc<dyn File>], dir: Option<&Path>) -> Result<()> {
+        if let Some(dir) = dir.filter(|dir| self.is_of_table(dir)) {
+            self.local.create_dir_all(dir)?;
+        }
+        self.local.sync_all(files, dir)
+    }
+
+    fn space(&self, dir: &Path) -> Result<Option<Space>> {
+        self.local.space(dir)
+    }
+
     fn keep(&self, path: &Path, name: &Path) -> Result<()> {
+        self.check_owner()?;
         match self.name(name) {
             Some(_) if path == name => {
                 let file = self.known(path).ok_or(ErrorKind::NotFound)?;

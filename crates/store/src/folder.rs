@@ -4,7 +4,9 @@
 
 #![allow(clippy::disallowed_methods, reason = "a store is outside of the engine's folder")]
 
-use crate::bucket::{Body, Bucket, CHUNK_BYTES, Expected, Listed, Sink, get_small, hex, if_there};
+use crate::bucket::{
+    Body, Bucket, CHUNK_BYTES, Expected, Listed, Sink, get_small, hex, if_there, random_text,
+};
 use oribi_env::{Files, RealFiles};
 use oribi_types::{Error, Result};
 use ring::digest::{SHA256, digest};
@@ -12,7 +14,6 @@ use std::any::Any;
 use std::fs;
 use std::io::{ErrorKind as IoErrorKind, Read, Write};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::thread::sleep;
 use std::time::Duration;
 
@@ -20,11 +21,15 @@ use std::time::Duration;
 const TAGGED_BYTES_MAX: usize = 1 << 30;
 /// Names that begin so are not objects'.
 const HIDDEN: char = '.';
+/// So do those of files that are no objects yet. What follows is chosen at random: processes of several machines, or of containers,
+/// may have the same number.
+const NEW: &str = ".new-";
+/// Who replaces an object has the lock for as long as it takes to read that one.
+const LOCKED_MAX: Duration = Duration::from_secs(20);
 
 pub struct FolderBucket {
     root: PathBuf,
     url: String,
-    next: AtomicU64,
 }
 
 impl FolderBucket {
@@ -32,9 +37,13 @@ impl FolderBucket {
     /// Those of the file system.
     pub fn open(root: &Path) -> Result<Self> {
         let failed = |error| Error::from(error).context(root.display());
+        let missing = root.ancestors().take_while(|folder| !folder.exists()).count();
         fs::create_dir_all(root).map_err(failed)?;
         let root = fs::canonicalize(root).map_err(failed)?;
-        Ok(FolderBucket { url: format!("file://{}", root.display()), root, next: AtomicU64::new(0) })
+        // A process that was killed may have left the folder itself without its name being durable.
+        let mut above = root.ancestors().skip(1).take(missing.max(1));
+        above.try_for_each(|folder| RealFiles.sync_dir(folder)).map_err(failed)?;
+        Ok(FolderBucket { url: format!("file://{}", root.display()), root })
     }
 
     fn path(&self, name: &str) -> PathBuf {
@@ -43,9 +52,8 @@ impl FolderBucket {
 
     /// Writes `body` to a file that is no object yet.
     fn prepare(&self, body: Body<'_>) -> Result<PathBuf> {
-        let number = self.next.fetch_add(1, Relaxed);
-        let path = self.root.join(format!("{HIDDEN}{}-{number}", std::process::id()));
-        let mut file = fs::File::create(&path)?;
+        let path = self.root.join(format!("{NEW}{}", random_text()?));
+        let mut file = fs::File::create_new(&path)?;
         body.read(&mut |part| Ok(file.write_all(part)?))?;
         file.sync_all()?;
         Ok(path)
@@ -56,31 +64,33 @@ impl FolderBucket {
         let folder = path.parent().unwrap_or(&self.root);
         fs::create_dir_all(folder)?;
         match expected {
-            Expected::Nothing => match fs::hard_link(new, &path) {
-                Err(error) if error.kind() == IoErrorKind::AlreadyExists => {
-                    return Err(Error::conflict(format!("{name} is there already")));
-                }
-                linked => linked?,
-            },
+            Expected::Nothing => fs::hard_link(new, &path).map_err(|error| match error.kind() {
+                IoErrorKind::AlreadyExists => Error::conflict(format!("{name} is there already")),
+                _ => lost(error, name),
+            })?,
             Expected::Tag(tag) => {
                 let _alone = self.lock()?;
                 if if_there(self.tag(name))?.as_deref() != Some(tag) {
                     return Err(Error::conflict(format!("{name} has changed")));
                 }
-                fs::rename(new, &path)?;
+                fs::rename(new, &path).map_err(|error| lost(error, name))?;
             }
         }
-        Ok(RealFiles.sync_dir(folder)?)
+        // Those above may be new, or their names not durable since whoever made them ended.
+        let folders = folder.ancestors().take_while(|folder| folder.starts_with(&self.root));
+        Ok(folders.into_iter().try_for_each(|folder| RealFiles.sync_dir(folder))?)
     }
 
     /// Of all processes, one at a time.
     fn lock(&self) -> Result<Box<dyn Any + Send + Sync>> {
-        loop {
+        let pause = Duration::from_millis(1);
+        for _ in 0..LOCKED_MAX.as_millis() {
             match RealFiles.lock(&self.root.join(format!("{HIDDEN}lock")), "") {
-                Err(error) if error.kind() == IoErrorKind::WouldBlock => sleep(Duration::from_millis(1)),
+                Err(error) if error.kind() == IoErrorKind::WouldBlock => sleep(pause),
                 locked => return Ok(locked?),
             }
         }
+        Err(Error::unavailable(format!("{}: somebody keeps its lock", self.root.display())))
     }
 
     fn list_folder(&self, folder: &Path, listed: &mut Vec<Listed>) -> Result<()> {
@@ -93,8 +103,11 @@ impl FolderBucket {
             if entry.file_name().to_string_lossy().starts_with(HIDDEN) {
                 continue;
             }
-            // One that went meanwhile is not there.
-            let Ok(metadata) = entry.metadata() else { continue };
+            let metadata = match entry.metadata() {
+                // It went meanwhile.
+                Err(error) if error.kind() == IoErrorKind::NotFound => continue,
+                metadata => metadata?,
+            };
             if metadata.is_dir() {
                 self.list_folder(&entry.path(), listed)?;
             } else if let Ok(name) = entry.path().strip_prefix(&self.root) {
@@ -105,15 +118,22 @@ impl FolderBucket {
     }
 }
 
+/// What becomes of a file that is no object yet, where somebody has taken it for [left over](Bucket::remove_leftovers).
+fn lost(error: std::io::Error, name: &str) -> Error {
+    match error.kind() {
+        IoErrorKind::NotFound => Error::unavailable(format!("{name}: {error}")),
+        _ => Error::from(error).context(name),
+    }
+}
+
 impl Bucket for FolderBucket {
     fn url(&self) -> &str {
         &self.url
     }
 
-    fn list(&self, prefix: &str) -> Result<Vec<Listed>> {
+    fn list(&self, folder: &str) -> Result<Vec<Listed>> {
         let mut listed = Vec::new();
-        self.list_folder(&self.root, &mut listed)?;
-        listed.retain(|object| object.name.starts_with(prefix));
+        self.list_folder(&self.path(folder), &mut listed)?;
         listed.sort();
         Ok(listed)
     }
@@ -150,5 +170,15 @@ impl Bucket for FolderBucket {
             Err(error) if error.kind() != IoErrorKind::NotFound => Err(error.into()),
             _ => Ok(()),
         }
+    }
+
+    fn remove_leftovers(&self) -> Result<()> {
+        for entry in fs::read_dir(&self.root)? {
+            let entry = entry?;
+            if entry.file_name().to_string_lossy().starts_with(NEW) {
+                self.remove(&entry.file_name().to_string_lossy())?;
+            }
+        }
+        Ok(())
     }
 }

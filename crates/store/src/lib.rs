@@ -7,6 +7,7 @@
 
 mod bucket;
 mod cache;
+mod cached;
 mod examine;
 mod files;
 mod folder;
@@ -30,7 +31,7 @@ use owner::Owner;
 use patient::Patient;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 /// How a store is used.
 #[derive(Clone, Copy, Debug)]
@@ -77,13 +78,9 @@ impl Store {
     /// The store that keeps the tables of the folder `dir`, whose own files are `env`'s. Nothing is read or written yet.
     pub fn new(bucket: Arc<dyn Bucket>, env: &Env, dir: &Path, options: StoreOptions) -> Self {
         let patient = Arc::new(Patient::new(bucket, env.clock.clone(), options.patience));
-        let cache = Arc::new(Cache::new(patient.clone(), env.files.clone(), options.cache_bytes_max));
-        let files = Arc::new(StoreFiles {
-            local: env.files.clone(),
-            dir: dir.to_owned(),
-            cache,
-            is_guest: AtomicBool::new(false),
-        });
+        let cache = Cache::new(patient.clone(), env.files.clone(), dir, options.cache_bytes_max);
+        let files =
+            Arc::new(StoreFiles { local: env.files.clone(), dir: dir.to_owned(), cache: Arc::new(cache) });
         let owner = Arc::new(Owner::new(patient.clone(), env.clone(), dir, files.clone()));
         Store { patient, files, owner, clock: env.clock.clone() }
     }
@@ -99,21 +96,21 @@ impl Store {
         self.owner.clone()
     }
 
-    /// Makes the files of the store known without owning them: to look at a folder that nobody changes, or from one that is a
-    /// cache and no more, with files that the owner adds meanwhile.
+    /// Makes the files of the store known without owning them, also those that the owner adds meanwhile: to look at a folder, of
+    /// which nothing is removed or changed. What is read and not there is fetched.
     ///
     /// # Errors
     /// Those of the store, and of the file system.
     pub fn look(&self) -> Result<()> {
-        self.files.is_guest.store(true, Relaxed);
+        self.files.cache.set_guest();
         let kept = self.patient.list(&format!("{}/", files::TABLES))?;
         Ok(self.files.note_all(kept, u64::MAX)?)
     }
 
-    /// Makes the folder, which has no tables, the owner of those in the store, as they were last told.
+    /// Makes the folder, which has neither tables nor a log, the owner of the tables in the store, as they were last told.
     ///
     /// # Errors
-    /// `AlreadyExists` if it has some; `NotFound` if the store has none; those of both.
+    /// `AlreadyExists` if it has some of these; `NotFound` if the store has no tables; those of both.
     pub fn restore(&self) -> Result<()> {
         self.owner.restore()
     }

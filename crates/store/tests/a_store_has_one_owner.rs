@@ -5,7 +5,9 @@
 mod common;
 
 use common::*;
+use oribi_store::MANIFEST;
 use oribi_types::ErrorKind;
+use std::path::Path;
 use std::sync::{Arc, Barrier};
 
 fn refused(opened: oribi_types::Result<Opened>) -> String {
@@ -163,9 +165,6 @@ fn a_restore_that_was_not_completed_is_not_taken_for_an_empty_folder() {
     std::fs::remove_file(found.join("CURRENT")).unwrap();
     let said = open(&bucket, &found).map(drop).unwrap_err().to_string();
     assert!(said.contains("has lost its tables") && said.contains("oribi restore"), "{said}");
-    for table in std::fs::read_dir(found.join("tables")).unwrap() {
-        std::fs::remove_dir_all(table.unwrap().path()).unwrap();
-    }
     restore(&bucket, &found).unwrap();
     assert_eq!(rows(&open(&bucket, &found).unwrap().engine).unwrap()[&1], "v1");
     assert!(restore(&bucket, &found).unwrap_err().to_string().contains("has tables"));
@@ -187,4 +186,192 @@ fn a_store_that_has_lost_its_manifest_is_not_begun_anew() {
         let error = open(&bucket, dir.path()).map(drop).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Corrupt, "{error}");
     }
+}
+
+/// Has the folder's `STORE` say that it is being restored.
+fn set_restoring(dir: &Path) {
+    let path = dir.join("STORE");
+    let text = std::fs::read_to_string(&path).unwrap();
+    assert!(text.contains("\"is_restoring\":false"), "{text}");
+    std::fs::write(&path, text.replace("\"is_restoring\":false", "\"is_restoring\":true")).unwrap();
+}
+
+#[test]
+fn a_restore_that_ended_before_it_said_so_goes_on_unless_another_came() {
+    let (bucket, dirs) = (Arc::<Memory>::default(), tempfile::tempdir().unwrap());
+    let [lost, found, other] = ["lost", "found", "other"].map(|name| dirs.path().join(name));
+    let Opened { engine, .. } = open(&bucket, &lost).unwrap();
+    create(&engine);
+    put(&engine, 1, "v1");
+    engine.close().unwrap();
+    drop(engine);
+    restore(&bucket, &found).unwrap();
+    set_restoring(&found);
+    let said = open(&bucket, &found).map(drop).unwrap_err().to_string();
+    assert!(said.contains("was not restored to the end: oribi restore"), "{said}");
+    restore(&bucket, &found).unwrap();
+    assert_eq!(rows(&open(&bucket, &found).unwrap().engine).unwrap()[&1], "v1");
+    set_restoring(&found);
+    restore(&bucket, &other).unwrap();
+    let error = restore(&bucket, &found).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Forbidden, "{error}");
+    assert!(open(&bucket, &found).is_err());
+    open(&bucket, &other).unwrap();
+}
+
+#[test]
+fn nothing_is_restored_to_a_folder_that_has_a_log_or_files() {
+    let (bucket, dirs) = (Arc::<Memory>::default(), tempfile::tempdir().unwrap());
+    let [lost, logged, filed] = ["lost", "logged", "filed"].map(|name| dirs.path().join(name));
+    let Opened { engine, .. } = open(&bucket, &lost).unwrap();
+    create(&engine);
+    put(&engine, 1, "v1");
+    flush(&engine).unwrap();
+    let before = bucket.bytes_of(MANIFEST);
+    // Whose log would be replayed over the tables of another.
+    let options = oribi_engine::EngineOptions { background: false, ..Default::default() };
+    let other = oribi_engine::Engine::open(oribi_env::Env::real(), &logged, options).unwrap();
+    create(&other);
+    put(&other, 1, "of another table");
+    drop(other);
+    std::fs::remove_file(logged.join("CURRENT")).unwrap();
+    std::fs::create_dir_all(filed.join("tables/7")).unwrap();
+    std::fs::write(filed.join("tables/7/0000000100000001.parquet"), b"of another").unwrap();
+    for (dir, what) in [(&logged, "has a log"), (&filed, "has files of tables"), (&lost, "in use")] {
+        let error = restore(&bucket, dir).unwrap_err();
+        assert!(error.to_string().contains(what), "{error}");
+    }
+    assert_eq!(bucket.bytes_of(MANIFEST), before, "nobody has claimed it");
+    put(&engine, 2, "v2");
+    flush(&engine).unwrap();
+}
+
+#[test]
+fn objects_without_a_manifest_are_not_taken_for_an_empty_store() {
+    let (bucket, dirs) = (Arc::<Memory>::default(), tempfile::tempdir().unwrap());
+    let Opened { engine, .. } = open(&bucket, &dirs.path().join("owner")).unwrap();
+    create(&engine);
+    put(&engine, 1, "v1");
+    flush(&engine).unwrap();
+    drop(engine);
+    let manifest = bucket.bytes_of(MANIFEST);
+    bucket.lose(MANIFEST);
+    let left = bucket.names();
+    for name in ["owner", "new"] {
+        let error = open(&bucket, &dirs.path().join(name)).map(drop).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Corrupt);
+        assert!(error.to_string().contains("has lost its MANIFEST"), "{error}");
+    }
+    assert_eq!(restore(&bucket, &dirs.path().join("found")).unwrap_err().kind(), ErrorKind::Corrupt);
+    assert_eq!(bucket.names(), left);
+    // It is found again.
+    bucket.set(MANIFEST, &manifest);
+    assert_eq!(rows(&open(&bucket, &dirs.path().join("owner")).unwrap().engine).unwrap()[&1], "v1");
+}
+
+#[test]
+fn a_claim_that_comes_through_late_locks_nobody_out() {
+    let (bucket, dirs) = (Arc::<Memory>::default(), tempfile::tempdir().unwrap());
+    let dir = dirs.path().join("owner");
+    // The first, on nothing; and one on a manifest.
+    for round in 0..2 {
+        bucket.delay(MANIFEST);
+        let error = open(&bucket, &dir).map(drop).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+        bucket.land();
+        let Opened { engine, .. } = open(&bucket, &dir).unwrap();
+        if round == 0 {
+            create(&engine);
+        }
+        put(&engine, round, "v");
+        engine.close().unwrap();
+    }
+    // Two are under way, and the first comes through when a third has looked at what is there.
+    bucket.delay(MANIFEST);
+    for _ in 0..2 {
+        assert!(open(&bucket, &dir).is_err());
+    }
+    let folder = dir.clone();
+    let held = bucket.clone();
+    let gate = bucket.gate("put", MANIFEST);
+    let third = std::thread::spawn(move || open(&held, &folder).map(|opened| rows(&opened.engine).unwrap()));
+    gate.wait_for_one();
+    bucket.land();
+    gate.open();
+    assert_eq!(third.join().unwrap().unwrap().len(), 2);
+    open(&bucket, &dir).unwrap();
+}
+
+#[test]
+fn what_was_told_and_comes_through_late_is_not_taken_for_another_owner() {
+    let (bucket, dir) = (Arc::<Memory>::default(), tempfile::tempdir().unwrap());
+    let Opened { engine, .. } = open(&bucket, dir.path()).unwrap();
+    create(&engine);
+    put(&engine, 1, "v1");
+    bucket.delay(MANIFEST);
+    assert_eq!(flush(&engine).unwrap_err().kind(), ErrorKind::Unavailable);
+    put(&engine, 2, "v2");
+    assert_eq!(flush(&engine).unwrap_err().kind(), ErrorKind::Unavailable);
+    bucket.land();
+    put(&engine, 3, "v3");
+    flush(&engine).unwrap();
+    drop(engine);
+    lose_files(dir.path());
+    assert_eq!(rows(&open(&bucket, dir.path()).unwrap().engine).unwrap().len(), 3);
+}
+
+#[test]
+fn who_puts_many_files_is_told_in_between_that_another_owns_them() {
+    /// Each look at it finds that six seconds have passed.
+    struct Hurried(std::sync::atomic::AtomicU64);
+    impl oribi_env::Clock for Hurried {
+        fn now_micros(&self) -> u64 {
+            oribi_env::Env::real().clock.now_micros()
+        }
+
+        fn monotonic_micros(&self) -> u64 {
+            self.0.fetch_add(6_000_000, std::sync::atomic::Ordering::SeqCst)
+        }
+    }
+    let (bucket, dirs) = (Arc::<Memory>::default(), tempfile::tempdir().unwrap());
+    let dir = dirs.path().join("first");
+    let options = oribi_engine::EngineOptions { background: false, ..Default::default() };
+    let engine = oribi_engine::Engine::open(oribi_env::Env::real(), &dir, options).unwrap();
+    let table = create(&engine);
+    for k in 0..20 {
+        put(&engine, k, "v");
+        engine.flush(&table).unwrap();
+    }
+    let files = engine.stats().sstables as usize;
+    drop(engine);
+    let clock = Arc::new(Hurried(1.into()));
+    let env = oribi_env::Env { clock, ..oribi_env::Env::real() };
+    let Opened { engine, .. } = open_in(&env, &bucket, &dir, 1 << 30).unwrap();
+    restore(&bucket, &dirs.path().join("second")).unwrap();
+    let error = engine.publish().unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Conflict, "{error}");
+    let put = bucket.ending(".parquet").len();
+    assert!(put < files / 2, "{put} of {files} were put");
+}
+
+#[test]
+fn a_copy_from_before_that_takes_the_place_of_the_folder_removes_nothing() {
+    let (bucket, dirs) = (Arc::<Memory>::default(), tempfile::tempdir().unwrap());
+    let [dir, before, found] = ["owner", "before", "found"].map(|name| dirs.path().join(name));
+    let Opened { engine, .. } = open(&bucket, &dir).unwrap();
+    create(&engine);
+    // As a disk that is set back is, under a process that is killed.
+    copy(&dir, &before);
+    (0..10).for_each(|k| put(&engine, k, "v"));
+    flush(&engine).unwrap();
+    drop(engine);
+    let told = bucket.names();
+    std::fs::remove_dir_all(&dir).unwrap();
+    copy(&before, &dir);
+    let error = open(&bucket, &dir).map(drop).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Corrupt, "{error}");
+    assert!(error.to_string().contains("is older than what was told"), "{error}");
+    assert_eq!(bucket.names(), told);
+    restore(&bucket, &found).unwrap();
+    assert_eq!(rows(&open(&bucket, &found).unwrap().engine).unwrap().len(), 10);
 }

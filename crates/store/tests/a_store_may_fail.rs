@@ -65,6 +65,7 @@ fn while_a_store_is_down_nothing_is_flushed_and_nothing_lost() {
     create(&engine);
     put(&engine, 1, "v1");
     flush(&engine).unwrap();
+    store.depot().tend(false);
     put(&engine, 2, "v2");
     bucket.is_down.store(true, SeqCst);
     let said = flush(&engine).unwrap_err();

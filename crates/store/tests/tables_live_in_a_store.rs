@@ -6,6 +6,7 @@ mod common;
 
 use common::*;
 use oribi_engine::KeyRange;
+use oribi_types::ErrorKind;
 use std::sync::Arc;
 
 fn expected(keys: i64) -> Rows {
@@ -130,4 +131,76 @@ fn a_folder_that_had_no_store_has_its_files_kept_in_one() {
     lose_files(dir.path());
     let engine = open(&bucket, dir.path()).unwrap().engine;
     assert_eq!(rows(&engine).unwrap(), expected(50));
+}
+
+/// A folder that had no store, with a table of one row in a file.
+fn before_it_had_a_store(dir: &std::path::Path) {
+    let options = oribi_engine::EngineOptions { background: false, ..Default::default() };
+    let engine = oribi_engine::Engine::open(oribi_env::Env::real(), dir, options).unwrap();
+    create(&engine);
+    put(&engine, 1, "v1");
+    engine.close().unwrap();
+}
+
+#[test]
+fn what_a_folder_had_before_its_store_is_never_given_up_for_an_object_of_that_name() {
+    let (bucket, dir) = (Arc::<Memory>::default(), tempfile::tempdir().unwrap());
+    before_it_had_a_store(dir.path());
+    // The folder is the owner, and nobody has put its files yet.
+    drop(open(&bucket, dir.path()).unwrap());
+    let names = local_files(dir.path());
+    let table = std::fs::read_dir(dir.path().join("tables")).unwrap().map(|table| table.unwrap().path());
+    let table = table.into_iter().find(|table| table.read_dir().unwrap().count() > 0).unwrap();
+    let table = table.file_name().unwrap().to_str().unwrap();
+    for name in &names {
+        bucket.set(&format!("tables/{table}/{name}"), b"of somebody else");
+    }
+    let Opened { engine, .. } = open_with(&bucket, dir.path(), 1).unwrap();
+    assert_eq!(rows(&engine).unwrap()[&1], "v1");
+    let error = engine.publish().unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Corrupt, "{error}");
+    assert_eq!(local_files(dir.path()), names);
+    assert_eq!(rows(&engine).unwrap()[&1], "v1");
+    assert!(
+        bucket.names().iter().all(|name| name == "MANIFEST" || bucket.bytes_of(name) == b"of somebody else")
+    );
+}
+
+#[test]
+fn a_file_that_is_missing_before_it_was_kept_is_told_of() {
+    let (bucket, dir) = (Arc::<Memory>::default(), tempfile::tempdir().unwrap());
+    before_it_had_a_store(dir.path());
+    let Opened { engine, .. } = open(&bucket, dir.path()).unwrap();
+    lose_files(dir.path());
+    let error = engine.publish().unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Corrupt, "{error}");
+    assert!(error.to_string().contains(" is missing"), "{error}");
+}
+
+#[test]
+fn an_operation_on_a_lost_row_fails_and_so_does_a_stop_that_cannot_flush() {
+    let (bucket, dir) = (Arc::<Memory>::default(), tempfile::tempdir().unwrap());
+    let Opened { engine, .. } = open_with(&bucket, dir.path(), 1).unwrap();
+    create(&engine);
+    (0..100).for_each(|k| put(&engine, k, "v"));
+    flush(&engine).unwrap();
+    drop(engine);
+    let Opened { engine, store } = open_with(&bucket, dir.path(), 1).unwrap();
+    bucket.ending(".parquet").iter().for_each(|name| bucket.lose(name));
+    store.depot().tend(false);
+    let is_damage = |what: &str, result: oribi_types::Result<()>| {
+        let error = result.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Corrupt, "{what}: {error}");
+        assert!(error.to_string().contains("the store has lost tables/"), "{what}: {error}");
+    };
+    is_damage("scan", rows(&engine).map(drop));
+    is_damage("read for a write", write(&engine, 5, None));
+    let table = engine.table("public", "t").unwrap();
+    let key = key(5);
+    let got = engine.get(&table, &key, engine.read_view(), |row| row.row.to_vec());
+    is_damage("get", got.map(drop));
+    // The version in the file is looked for when this one is flushed.
+    put_blindly(&engine, 5, "w");
+    is_damage("flush", engine.flush(&table));
+    is_damage("close", engine.close());
 }

@@ -110,11 +110,15 @@ impl std::error::Error for Error {}
 impl From<std::io::Error> for Error {
     fn from(error: std::io::Error) -> Self {
         use std::io::ErrorKind as Io;
+        // Ours, on its way through the seam for files.
+        if let Some(ours) = error.get_ref().and_then(|inner| inner.downcast_ref::<Error>()) {
+            return ours.clone();
+        }
         let kind = match error.kind() {
             Io::NotFound => ErrorKind::NotFound,
             Io::AlreadyExists => ErrorKind::AlreadyExists,
             Io::StorageFull | Io::QuotaExceeded => ErrorKind::DiskFull,
-            Io::ReadOnlyFilesystem | Io::TimedOut => ErrorKind::Unavailable,
+            Io::ReadOnlyFilesystem => ErrorKind::Unavailable,
             _ => ErrorKind::Internal,
         };
         Error::new(kind, error.to_string())

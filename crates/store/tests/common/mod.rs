@@ -12,7 +12,7 @@ use oribi_types::{
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
 /// A store in memory.
@@ -22,9 +22,59 @@ pub struct Memory {
     next_tag: AtomicU64,
     /// As long as it is set, nothing succeeds.
     pub is_down: AtomicBool,
+    /// As long as it is set, nothing is removed.
+    pub keeps_all: AtomicBool,
     /// Every so-manieth request fails, or is done without a word; 0 for none.
     pub fails_every: AtomicU64,
     requests: AtomicU64,
+    gates: Mutex<Vec<Arc<Gate>>>,
+    /// Objects whose puts nobody is told of.
+    delayed: Mutex<Option<String>>,
+    late: Mutex<Vec<LatePut>>,
+}
+
+/// Where requests of one kind about one object stand until the test has them go on.
+pub struct Gate {
+    kind: &'static str,
+    name: String,
+    state: Mutex<GateState>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct GateState {
+    came: usize,
+    is_open: bool,
+}
+
+/// A put that has not come through yet.
+struct LatePut {
+    name: String,
+    bytes: Vec<u8>,
+    expected: Option<String>,
+}
+
+impl Gate {
+    fn pass(&self) {
+        let mut state = self.state.lock().unwrap();
+        state.came += 1;
+        self.changed.notify_all();
+        drop(self.changed.wait_while(state, |state| !state.is_open).unwrap());
+    }
+
+    /// Until a request stands there.
+    pub fn wait_for_one(&self) {
+        drop(self.changed.wait_while(self.state.lock().unwrap(), |state| state.came == 0).unwrap());
+    }
+
+    pub fn came(&self) -> usize {
+        self.state.lock().unwrap().came
+    }
+
+    pub fn open(&self) {
+        self.state.lock().unwrap().is_open = true;
+        self.changed.notify_all();
+    }
 }
 
 impl Memory {
@@ -32,18 +82,65 @@ impl Memory {
         self.objects.lock().unwrap().keys().cloned().collect()
     }
 
+    /// Names of objects that end so.
+    pub fn ending(&self, end: &str) -> Vec<String> {
+        self.names().into_iter().filter(|name| name.ends_with(end)).collect()
+    }
+
     pub fn set(&self, name: &str, bytes: &[u8]) {
         self.objects.lock().unwrap().insert(name.to_owned(), (bytes.to_vec(), 0));
+    }
+
+    pub fn lose(&self, name: &str) {
+        self.objects.lock().unwrap().remove(name).unwrap();
+    }
+
+    pub fn bytes_of(&self, name: &str) -> Vec<u8> {
+        self.objects.lock().unwrap()[name].0.clone()
     }
 
     pub fn requests(&self) -> u64 {
         self.requests.load(SeqCst)
     }
 
+    /// Has requests of a kind, such as `put`, about an object stand until the gate is opened.
+    pub fn gate(&self, kind: &'static str, name: &str) -> Arc<Gate> {
+        let (state, changed) = (Mutex::default(), Condvar::new());
+        let gate = Arc::new(Gate { kind, name: name.to_owned(), state, changed });
+        self.gates.lock().unwrap().push(gate.clone());
+        gate
+    }
+
+    /// From now on nobody is told of what becomes of puts of the object, and they come through when the test says.
+    pub fn delay(&self, name: &str) {
+        *self.delayed.lock().unwrap() = Some(name.to_owned());
+    }
+
+    /// What was put and not told of comes through, if what it expects is there.
+    pub fn land(&self) {
+        *self.delayed.lock().unwrap() = None;
+        for LatePut { name, bytes, expected } in self.late.lock().unwrap().drain(..) {
+            let _ = self.put_on(&name, bytes, expected);
+        }
+    }
+
+    fn put_on(&self, name: &str, bytes: Vec<u8>, expected: Option<String>) -> Result<String> {
+        let mut objects = self.objects.lock().unwrap();
+        let there = objects.get(name).map(|(_, tag)| tag.to_string());
+        if there != expected {
+            return Err(Error::conflict(format!("{name} is another")));
+        }
+        let tag = self.next_tag.fetch_add(1, SeqCst) + 1;
+        objects.insert(name.to_owned(), (bytes, tag));
+        Ok(tag.to_string())
+    }
+
     /// Fails before the request, or behind it.
-    fn meddle<T>(&self, request: impl FnOnce() -> Result<T>) -> Result<T> {
+    fn meddle<T>(&self, kind: &str, name: &str, request: impl FnOnce() -> Result<T>) -> Result<T> {
         let fault = || Err(Error::unavailable("a fault of the test's"));
         let number = self.requests.fetch_add(1, SeqCst) + 1;
+        let gates = self.gates.lock().unwrap().clone();
+        gates.iter().filter(|gate| gate.kind == kind && gate.name == name).for_each(|gate| gate.pass());
         if self.is_down.load(SeqCst) {
             return fault();
         }
@@ -61,10 +158,10 @@ impl Bucket for Memory {
         "memory"
     }
 
-    fn list(&self, prefix: &str) -> Result<Vec<Listed>> {
-        self.meddle(|| {
+    fn list(&self, folder: &str) -> Result<Vec<Listed>> {
+        self.meddle("list", folder, || {
             let objects = self.objects.lock().unwrap();
-            let of = objects.iter().filter(|(name, _)| name.starts_with(prefix));
+            let of = objects.iter().filter(|(name, _)| name.starts_with(folder));
             Ok(of
                 .map(|(name, (bytes, _))| Listed { name: name.clone(), bytes: bytes.len() as u64 })
                 .collect())
@@ -72,9 +169,9 @@ impl Bucket for Memory {
     }
 
     fn get(&self, name: &str, sink: &mut Sink<'_>) -> Result<String> {
-        self.meddle(|| {
-            let objects = self.objects.lock().unwrap();
-            let (bytes, tag) = objects.get(name).ok_or_else(|| Error::not_found(name))?;
+        self.meddle("get", name, || {
+            let there = self.objects.lock().unwrap().get(name).cloned();
+            let (bytes, tag) = there.ok_or_else(|| Error::not_found(name))?;
             let half = bytes.len() / 2;
             sink(&bytes[..half], 0)?;
             sink(&bytes[half..], half as u64)?;
@@ -83,36 +180,37 @@ impl Bucket for Memory {
     }
 
     fn tag(&self, name: &str) -> Result<String> {
-        self.meddle(|| {
+        self.meddle("tag", name, || {
             let objects = self.objects.lock().unwrap();
             objects.get(name).map(|(_, tag)| tag.to_string()).ok_or_else(|| Error::not_found(name))
         })
     }
 
     fn put(&self, name: &str, body: Body<'_>, expected: Expected<'_>) -> Result<String> {
-        self.meddle(|| {
+        self.meddle("put", name, || {
             let mut bytes = Vec::new();
             body.read(&mut |part| {
                 bytes.extend_from_slice(part);
                 Ok(())
             })?;
-            let mut objects = self.objects.lock().unwrap();
-            let there = objects.get(name).map(|(_, tag)| tag.to_string());
             let expected = match expected {
                 Expected::Nothing => None,
                 Expected::Tag(tag) => Some(tag.to_owned()),
             };
-            if there != expected {
-                return Err(Error::conflict(format!("{name} is another")));
+            if self.delayed.lock().unwrap().as_deref() == Some(name) {
+                let late = LatePut { name: name.to_owned(), bytes, expected };
+                self.late.lock().unwrap().push(late);
+                return Err(Error::unavailable("no answer"));
             }
-            let tag = self.next_tag.fetch_add(1, SeqCst) + 1;
-            objects.insert(name.to_owned(), (bytes, tag));
-            Ok(tag.to_string())
+            self.put_on(name, bytes, expected)
         })
     }
 
     fn remove(&self, name: &str) -> Result<()> {
-        self.meddle(|| {
+        self.meddle("remove", name, || {
+            if self.keeps_all.load(SeqCst) {
+                return Err(Error::unavailable("nothing is removed"));
+            }
             self.objects.lock().unwrap().remove(name);
             Ok(())
         })
@@ -136,10 +234,19 @@ pub struct Opened {
     pub store: Store,
 }
 
+/// The store of a folder that lives in `env`.
+pub fn store_of(bucket: &Arc<Memory>, env: &Env, dir: &Path, cache_bytes_max: u64) -> Store {
+    let bucket: Arc<dyn Bucket> = bucket.clone();
+    Store::new(bucket, env, dir, options(cache_bytes_max))
+}
+
 /// Opens a folder without background threads.
 pub fn open_with(bucket: &Arc<Memory>, dir: &Path, cache_bytes_max: u64) -> Result<Opened> {
-    let bucket: Arc<dyn Bucket> = bucket.clone();
-    let store = Store::new(bucket, &Env::real(), dir, options(cache_bytes_max));
+    open_in(&Env::real(), bucket, dir, cache_bytes_max)
+}
+
+pub fn open_in(env: &Env, bucket: &Arc<Memory>, dir: &Path, cache_bytes_max: u64) -> Result<Opened> {
+    let store = store_of(bucket, env, dir, cache_bytes_max);
     let options = EngineOptions { background: false, ..EngineOptions::with_memory(64 << 20) };
     let engine = Engine::open_with(store.env(), dir, options, Some(store.depot()))?;
     Ok(Opened { engine, store })
@@ -150,8 +257,7 @@ pub fn open(bucket: &Arc<Memory>, dir: &Path) -> Result<Opened> {
 }
 
 pub fn restore(bucket: &Arc<Memory>, dir: &Path) -> Result<()> {
-    let bucket: Arc<dyn Bucket> = bucket.clone();
-    Store::new(bucket, &Env::real(), dir, options(1 << 30)).restore()
+    store_of(bucket, &Env::real(), dir, 1 << 30).restore()
 }
 
 /// A table (k bigint primary key, v text).
@@ -168,7 +274,7 @@ pub fn create(engine: &Engine) -> Arc<Table> {
     engine.create_table(definition).unwrap()
 }
 
-fn key(k: i64) -> Vec<u8> {
+pub fn key(k: i64) -> Vec<u8> {
     let mut key = Vec::new();
     oribi_types::key::encode_component(ValueRef::Int64(k), true, &mut key);
     key
@@ -176,8 +282,17 @@ fn key(k: i64) -> Vec<u8> {
 
 /// Puts a row, or deletes it.
 pub fn write(engine: &Engine, k: i64, v: Option<&str>) -> Result<()> {
+    write_reading(engine, Read::Existing, k, v)
+}
+
+/// Puts a row, whatever is there.
+pub fn put_blindly(engine: &Engine, k: i64, v: &str) {
+    write_reading(engine, Read::Blind, k, Some(v)).unwrap();
+}
+
+fn write_reading(engine: &Engine, read: Read, k: i64, v: Option<&str>) -> Result<()> {
     let (table, key) = (engine.table("public", "t")?, key(k));
-    let op = WriteOp { table: &table, key: &key, read: Read::Existing, row: &[] };
+    let op = WriteOp { table: &table, key: &key, read, row: &[] };
     let committed = engine.write(&[op], &mut |_, current, row| match v {
         Some(v) => {
             table.schema_ref().layout().encode(&[ValueRef::String(v)], row);
