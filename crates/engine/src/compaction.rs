@@ -24,38 +24,30 @@ use std::sync::atomic::Ordering::Relaxed;
 const GONE_SHARE_MAX: f64 = 0.3;
 /// A tablet with this many times the files that make a compaction worth it needs one urgently.
 const FILES_FACTOR_MAX: usize = 4;
-/// Of a file that is kept in a store: S3 takes 5 GiB at once.
-const KEPT_BYTES_MAX: u64 = 4 << 30;
 /// An SSTable is written in batches of so many rows.
 pub(crate) const OUTPUT_BATCH_ROWS: usize = 8192;
 /// In a row map: the row was not kept.
 const DROPPED: u32 = u32::MAX;
 
 impl Engine {
-    /// Rewrites all SSTables of each tablet of `table` as one, now; as few as may be, where a store keeps them.
+    /// Rewrites all SSTables of each tablet of `table` as one, now.
     ///
     /// # Errors
     /// `Corrupt`; those of the file system. The files stay as they were.
     pub fn compact(&self, table: &Arc<Table>) -> Result<()> {
         for tablet in &table.tablets {
             let _compaction = tablet.compaction.lock();
-            let files = tablet.state().files.files.clone();
-            for inputs in groups(files, self.file_bytes_max()) {
-                let worth = match inputs.as_slice() {
-                    [lone] => lone.deletions.len() > 0 || self.has_expired(table, lone)?,
-                    _ => true,
-                };
-                if worth {
-                    self.compact_files(table, tablet, &inputs)?;
-                }
+            let inputs = tablet.state().files.files.clone();
+            let worth = match inputs.as_slice() {
+                [] => false,
+                [lone] => lone.deletions.len() > 0 || self.has_expired(table, lone)?,
+                _ => true,
+            };
+            if worth {
+                self.compact_files(table, tablet, &inputs)?;
             }
         }
         Ok(())
-    }
-
-    /// What a compaction may become.
-    fn file_bytes_max(&self) -> u64 {
-        if self.published.is_some() { KEPT_BYTES_MAX } else { u64::MAX }
     }
 
     fn has_expired(&self, table: &Table, file: &LiveFile) -> Result<bool> {
@@ -74,9 +66,7 @@ impl Engine {
             let expired = self.look_for_expired(table, tablet, file, looks)?;
             gone.insert(file.id(), file.deletions.gone_at(horizon) + expired);
         }
-        let Some(inputs) =
-            pick(&files.files, &gone, (self.options.compaction_files, self.file_bytes_max()), horizon)
-        else {
+        let Some(inputs) = pick(&files.files, &gone, self.options.compaction_files, horizon) else {
             return Ok(false);
         };
         self.compact_files(table, tablet, &inputs)
@@ -195,7 +185,7 @@ struct Merged {
 fn pick(
     files: &[Arc<LiveFile>],
     gone: &HashMap<SstableId, u64>,
-    (enough, bytes_max): (usize, u64),
+    enough: usize,
     horizon: Timestamp,
 ) -> Option<Vec<Arc<LiveFile>>> {
     let files = || files.iter().filter(|f| f.visible_from <= horizon);
@@ -209,25 +199,7 @@ fn pick(
         let tier = file.sstable.meta().data_bytes.max(1).ilog2() / 2;
         tiers.entry(tier).or_default().push(file.clone());
     }
-    tiers.into_values().flat_map(|tier| groups(tier, bytes_max)).find(|group| group.len() >= enough)
-}
-
-/// Divides files into groups that become no more than `bytes_max` each, unless one alone is more.
-fn groups(files: Vec<Arc<LiveFile>>, bytes_max: u64) -> Vec<Vec<Arc<LiveFile>>> {
-    let mut groups: Vec<Vec<Arc<LiveFile>>> = Vec::new();
-    let mut room = 0;
-    for file in files {
-        let bytes = file.sstable.meta().data_bytes;
-        match groups.last_mut().filter(|_| bytes <= room) {
-            Some(group) => group.push(file),
-            None => {
-                groups.push(vec![file]);
-                room = bytes_max;
-            }
-        }
-        room = room.saturating_sub(bytes);
-    }
-    groups
+    tiers.into_values().find(|tier| tier.len() >= enough)
 }
 
 /// One input of a merge: its current batch and the next row in it.

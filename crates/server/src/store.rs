@@ -3,13 +3,10 @@
 use crate::stdout::say;
 use metrics::{counter, gauge};
 use oribi_env::Env;
-use oribi_store::{Bucket, Credentials, S3Options, Store, StoreOptions, StoreStats, open_bucket, store_of};
+use oribi_store::{Bucket, S3Options, Store, StoreOptions, StoreStats, open_bucket, store_of};
 use oribi_types::{Error, Result};
-use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::path::Path;
 
-/// As systems with Debian's or Red Hat's layout have the certificates that they trust.
-const CERTIFICATES: [&str; 2] = ["/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt"];
 const ROUNDS: usize = 25;
 
 /// The store of the folder `dir`: that which it had before, and else the one of this URL, if it is not empty.
@@ -19,7 +16,7 @@ const ROUNDS: usize = 25;
 pub fn of_folder(env: &Env, dir: &Path, url: &str, options: StoreOptions) -> Result<Option<Store>> {
     let before = store_of(env, dir)?;
     let Some(named) = Some(url).filter(|url| !url.is_empty()).or(before.as_deref()) else { return Ok(None) };
-    let bucket = open(named, env)?;
+    let bucket = open_bucket(named, s3_options)?;
     if let Some(before) = before.filter(|before| before != bucket.url()) {
         let (dir, named) = (dir.display(), bucket.url());
         return Err(Error::invalid(format!(
@@ -29,30 +26,15 @@ pub fn of_folder(env: &Env, dir: &Path, url: &str, options: StoreOptions) -> Res
     Ok(Some(Store::new(bucket, env, dir, options)))
 }
 
-fn open(url: &str, env: &Env) -> Result<Arc<dyn Bucket>> {
-    open_bucket(url, env.clock.clone(), s3_options)
-}
-
 /// What Amazon's tools and libraries read from the environment too.
 fn s3_options() -> Result<S3Options> {
-    let variable = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
-    let needed = |name: &str| {
-        variable(name).ok_or_else(|| Error::invalid(format!("a store in S3 needs the variable {name}")))
+    let variables: Vec<_> = std::env::vars().filter(|(name, _)| name.starts_with("AWS_")).collect();
+    let bundle = variables.iter().find(|(name, path)| name == "AWS_CA_BUNDLE" && !path.is_empty());
+    let read = |(_, path): &(String, String)| {
+        std::fs::read(path).map_err(|error| Error::from(error).context(format!("AWS_CA_BUNDLE {path}")))
     };
-    let certificates = variable("AWS_CA_BUNDLE").map(PathBuf::from);
-    let systems = || CERTIFICATES.map(PathBuf::from).into_iter().find(|path| path.exists());
-    Ok(S3Options {
-        credentials: Credentials {
-            access_key: needed("AWS_ACCESS_KEY_ID")?,
-            secret_key: needed("AWS_SECRET_ACCESS_KEY")?,
-            session_token: variable("AWS_SESSION_TOKEN"),
-        },
-        region: variable("AWS_REGION")
-            .or_else(|| variable("AWS_DEFAULT_REGION"))
-            .unwrap_or_else(|| "us-east-1".to_owned()),
-        endpoint: variable("AWS_ENDPOINT_URL_S3").or_else(|| variable("AWS_ENDPOINT_URL")),
-        certificates: certificates.or_else(systems).unwrap_or_else(|| CERTIFICATES[0].into()),
-    })
+    let certificates = bundle.map(read).transpose()?.unwrap_or_default();
+    Ok(S3Options { variables, certificates })
 }
 
 /// Says whether a store does what it must.
@@ -60,7 +42,7 @@ fn s3_options() -> Result<S3Options> {
 /// # Errors
 /// `Unsupported` for one that does not; those of reaching it.
 pub fn doctor(url: &str) -> Result<()> {
-    let bucket = open(url, &Env::real())?;
+    let bucket = open_bucket(url, s3_options)?;
     oribi_store::examine(bucket.clone(), ROUNDS)?;
     say!("{}: of 8 who put at the same time exactly one has won, {} times", bucket.url(), 2 * ROUNDS)
 }

@@ -20,7 +20,7 @@ pub use examine::examine;
 pub use folder::FolderBucket;
 pub use owner::{MANIFEST, store_of, told};
 pub use patient::Patience;
-pub use s3::{Credentials, S3Bucket, S3Options};
+pub use s3::{S3Bucket, S3Options};
 
 use cache::Cache;
 use files::StoreFiles;
@@ -137,11 +137,7 @@ impl Store {
 ///
 /// # Errors
 /// `Invalid` for another; those of `s3`; those of opening it.
-pub fn open_bucket(
-    url: &str,
-    clock: Arc<dyn Clock>,
-    s3: impl FnOnce() -> Result<S3Options>,
-) -> Result<Arc<dyn Bucket>> {
+pub fn open_bucket(url: &str, s3: impl FnOnce() -> Result<S3Options>) -> Result<Arc<dyn Bucket>> {
     if let Some(folder) = url.strip_prefix("file://").filter(|folder| folder.starts_with('/')) {
         return Ok(Arc::new(FolderBucket::open(Path::new(folder))?));
     }
@@ -149,5 +145,5 @@ pub fn open_bucket(
     let Some((bucket, prefix)) = of_s3.filter(|(bucket, _)| !bucket.is_empty()) else {
         return Err(Error::invalid(format!("{url} is neither s3://bucket/prefix nor file:///folder")));
     };
-    Ok(Arc::new(S3Bucket::open(bucket, prefix.trim_matches('/'), s3()?, clock)?))
+    Ok(Arc::new(S3Bucket::open(bucket, prefix.trim_matches('/'), &s3()?)?))
 }
