@@ -10,7 +10,7 @@ KUDU := $(CACHE)/kudu
 JARS := $(CACHE)/jars
 GO_MODULES := $(CACHE)/go
 
-.PHONY: demo test check rust-test client-test pytest clients build bench bench-kv bench-kudu fuzz clean-cache
+.PHONY: demo test check rust-test client-test pytest clients build bench bench-kv bench-kudu bench-exchange fuzz clean-cache
 
 demo: build
 	ORIBI=$(ORIBI) scripts/demo
@@ -81,6 +81,11 @@ bench-kv:
 bench-kudu: $(KUDU)/ready
 	cargo build --release --locked -p oribi-server
 	ORIBI=$(CARGO_TARGET_DIR)/release/oribi KUDU_CLI=$(KUDU) scripts/bench-kudu $(BENCH_KUDU)
+
+# TPC-H over an owner and compute nodes, with rows handed over in a process and sent. BENCH_EXCHANGE holds arguments of the script.
+bench-exchange:
+	cargo build --release --locked -p oribi-server
+	ORIBI=$(CARGO_TARGET_DIR)/release/oribi scripts/bench-exchange $(BENCH_EXCHANGE)
 
 # FUZZ_SECONDS per target, of all or of FUZZ_TARGETS; needs the nightly toolchain and cargo-fuzz.
 fuzz:

@@ -1,5 +1,6 @@
 """Latency of point reads through the memcached door: on an idle server, and while queries of TPC-H run back to back on
-the same server through the PostgreSQL door. The two take turns; prints medians of the rounds and their ratio."""
+the same server through the PostgreSQL door; with --nodes they are executed by compute nodes. The two take turns; prints
+medians of the rounds and their ratio."""
 
 import argparse
 import contextlib
@@ -8,6 +9,7 @@ import pathlib
 import statistics
 import tempfile
 import threading
+import time
 
 import psycopg
 from conftest import Server, run_oribi
@@ -45,6 +47,26 @@ class Scans:
             connection.cancel()
             thread.join()
             connection.close()
+
+
+@contextlib.contextmanager
+def compute_nodes(owner, options):
+    """Compute nodes of a server, which share its queries."""
+    nodes = [
+        Server(
+            owner.data, "--owner", f"127.0.0.1:{owner.ports['nodes']}", "--nodes", "127.0.0.1:0",
+            "--node", f"node{number}", "--memory", options.memory,
+        )
+        for number in range(options.nodes)
+    ]  # fmt: skip
+    try:
+        with owner.sql() as sql:
+            while options.nodes and not sql.execute(f"explain {QUERIES[1]}").fetchone()[0].startswith(f"nodes: {options.nodes} ("):
+                time.sleep(0.1)
+        yield
+    finally:
+        for node in nodes:
+            node.kill()
 
 
 def point_reads(server, options, *flags):
@@ -86,6 +108,7 @@ def print_table(idle, busy):
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--scale", type=float, default=0.1, help="of TPC-H")
+    parser.add_argument("--nodes", type=int, default=0, help="compute nodes on this machine that execute the queries; two at least")
     parser.add_argument("--sessions", type=int, default=1, help="that run queries")
     parser.add_argument("--protocol", default="binary")
     parser.add_argument("--batch", type=int, default=1, help="operations in a batch")
@@ -99,10 +122,12 @@ def main():
     with tempfile.TemporaryDirectory(prefix="oribi-bench-isolation-") as folder:
         folder = pathlib.Path(folder)
         load_folder(folder / "data", generate(folder / "tpch", options.scale))
-        server = Server(folder / "data", "--memory", options.memory, "--log", "warn")
+        flags = ["--nodes", "127.0.0.1:0", "--nodes-rows-min", "1"] if options.nodes else []
+        server = Server(folder / "data", "--memory", options.memory, "--log", "warn", *flags)
         try:
             point_reads(server, options, "--operations", 0)
-            idle, busy = alternate(server, options)
+            with compute_nodes(server, options):
+                idle, busy = alternate(server, options)
         finally:
             # Nobody wants the data: no need to wait until they are flushed.
             server.kill()

@@ -11,6 +11,7 @@ use crate::latches::{Latches, Released};
 use crate::long_reads::LongReads;
 use crate::manifest::Manifest;
 use crate::memory::MemoryBudget;
+use crate::named_files::Names;
 use crate::options::EngineOptions;
 use crate::read::ReadView;
 use crate::timeline::{Snapshot, Timeline};
@@ -69,6 +70,8 @@ pub struct Engine {
     pub(crate) history: Mutex<Option<Snapshot>, { locks::LEAF }>,
     pub(crate) closed: AtomicBool,
     pub(crate) holders: Holders,
+    /// Of files that were replaced.
+    pub(crate) names: Names,
     /// Files of changes that failed, while the manifest may name them.
     pub(crate) given_up: Mutex<Vec<GivenUp>, { locks::GIVEN_UP }>,
     pub(crate) published: Option<Published>,

@@ -5,6 +5,7 @@
 use arrow::array::BooleanBufferBuilder;
 use arrow::buffer::{BooleanBuffer, MutableBuffer};
 use oribi_sstable::RowSelection;
+use oribi_types::{Error, Result};
 use std::ops::Range;
 
 /// Positions in a file that a snapshot does not see.
@@ -35,6 +36,27 @@ impl Hidden {
         more.for_each(|row| seen.set_bit(row as usize, false));
         let seen = seen.finish();
         Hidden { rows: (len - seen.count_set_bits()) as u64, seen: Some(seen) }
+    }
+
+    /// A bit for each row of the file, set if the snapshot sees it; `None` if it sees all. For another process.
+    pub fn to_bytes(&self) -> Option<Vec<u8>> {
+        let seen = self.seen.as_ref()?;
+        let mut bytes = BooleanBufferBuilder::new(seen.len());
+        bytes.append_buffer(seen);
+        Some(bytes.finish().values().to_vec())
+    }
+
+    /// What [`to_bytes`](Self::to_bytes) gave for a file of `len` rows.
+    ///
+    /// # Errors
+    /// `Corrupt` for too few bytes.
+    pub fn from_bytes(len: usize, bytes: Option<Vec<u8>>) -> Result<Self> {
+        let Some(bytes) = bytes else { return Ok(Hidden::default()) };
+        if bytes.len() < len.div_ceil(8) {
+            return Err(Error::corrupt(format!("{} bytes say which of {len} rows are hidden", bytes.len())));
+        }
+        let seen = BooleanBuffer::new(bytes.into(), 0, len);
+        Ok(Hidden { rows: (len - seen.count_set_bits()) as u64, seen: Some(seen) })
     }
 
     /// How many there are.
@@ -91,6 +113,9 @@ mod tests {
         let seen = hidden.seen(&(8..16), None).unwrap();
         assert_eq!(seen.iter().collect::<Vec<_>>(), [true, false, true, true, true, true, true, true]);
         assert!(hidden.seen(&(10..17), None).is_none());
+        assert_eq!(Hidden::from_bytes(20, hidden.to_bytes()).unwrap(), hidden);
+        assert_eq!(Hidden::from_bytes(20, none.to_bytes()).unwrap(), none);
+        assert!(Hidden::from_bytes(25, hidden.to_bytes()).is_err());
         let within = RowSelection::from_consecutive_ranges([1..3, 6..7].into_iter(), 8);
         let seen = hidden.seen(&(8..16), Some(&within)).unwrap();
         assert_eq!(seen.iter().collect::<Vec<_>>(), [false, true, true]);

@@ -190,12 +190,14 @@ impl Engine {
         Ok(())
     }
 
-    /// Removes files that are in `before` and not in `after`. Readers that hold them open read on.
+    /// Removes files that are in `before` and not in `after`, unless somebody [needs their names](crate::named_files). Readers that
+    /// hold them open read on.
     pub(crate) fn remove_replaced(&self, tablet: &Tablet, before: &FileSet, after: &FileSet) {
         for old in &before.files {
             let now = after.file(old.id());
             if now.is_none() {
-                self.remove_quietly(|| oribi_sstable::remove(&self.env, &tablet.dir, old.id()));
+                let may_go = self.names.replaced((tablet.dir.clone(), old.id()));
+                may_go.iter().for_each(|(dir, id)| self.remove_sstable(dir, *id));
             }
             if let Some(marks) = &old.marks
                 && now.is_none_or(|now| now.marks.as_ref() != Some(marks))
@@ -247,6 +249,10 @@ impl Engine {
                 tables.retain(|dropped| dropped.id() != table.id());
             }
         }
+    }
+
+    pub(crate) fn remove_sstable(&self, dir: &Path, id: SstableId) {
+        self.remove_quietly(|| oribi_sstable::remove(&self.env, dir, id));
     }
 
     /// A file that cannot be removed only takes space; the next open tries again.

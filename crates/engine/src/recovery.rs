@@ -20,6 +20,7 @@ use crate::long_reads::LongReads;
 use crate::manifest::{Manifest, ManifestState, TableRecord};
 use crate::memory::MemoryBudget;
 use crate::memtable::{Listing, Memtable};
+use crate::named_files::Names;
 use crate::options::EngineOptions;
 use crate::record::{self, BulkCommit, Change, Contents, FilesCommit};
 use crate::tablet::{FileSet, LiveFile, Tablet, TabletId};
@@ -154,6 +155,7 @@ impl Engine {
             history: Mutex::new(history),
             closed: AtomicBool::new(false),
             holders: Holders::default(),
+            names: Names::default(),
             given_up: Mutex::default(),
             published: depot.map(Published::new),
             _lock: lock,

@@ -10,6 +10,7 @@ use crate::grouped_order::keep_grouped_order;
 use crate::literals::{ColumnTypes, TypedLiterals, TypedOperands};
 use crate::long_rows;
 use crate::memory::QueryMemory;
+use crate::nodes::{Nodes, Offers, Place, values};
 use crate::number::{self, NumberCasts};
 use crate::one_type::TypedRelations;
 use crate::pg_catalog;
@@ -25,6 +26,7 @@ use arrow::compute::concat_batches;
 use arrow::datatypes::SchemaRef;
 use arrow::temporal_conversions::timestamp_us_to_datetime;
 use datafusion::common::{DataFusionError, ParamValues, internal_datafusion_err};
+use datafusion::config::ConfigOptions;
 use datafusion::execution::disk_manager::{DiskManagerBuilder, DiskManagerMode};
 use datafusion::execution::memory_pool::MemoryPool;
 use datafusion::execution::runtime_env::{RuntimeEnv, RuntimeEnvBuilder};
@@ -40,7 +42,7 @@ use oribi_session::sql::{AdvisoryLocks, CursorRows, RowStream, SqlError, SqlSess
 use oribi_types::{Error, Result};
 use std::collections::{BTreeSet, HashSet};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 
 /// How queries run.
 #[derive(Clone, Debug)]
@@ -89,6 +91,9 @@ pub struct QueryEngine {
     file_tables: bool,
     statistics: Arc<StatisticsCache>,
     remembered: Remembered,
+    /// Who shares the work, if anybody does.
+    nodes: OnceLock<Arc<dyn Nodes>>,
+    offers: Arc<Offers>,
 }
 
 impl QueryEngine {
@@ -118,6 +123,8 @@ impl QueryEngine {
             file_tables: options.file_tables,
             statistics: Arc::default(),
             remembered,
+            nodes: OnceLock::new(),
+            offers: Arc::default(),
         }))
     }
 
@@ -156,6 +163,19 @@ impl QueryEngine {
     /// So many threads may share the work of one statement.
     pub(crate) fn threads(&self) -> usize {
         self.states.base().config().target_partitions()
+    }
+
+    pub(crate) fn nodes(&self) -> &OnceLock<Arc<dyn Nodes>> {
+        &self.nodes
+    }
+
+    /// Scans that others read for queries that run.
+    pub(crate) fn offers(&self) -> &Arc<Offers> {
+        &self.offers
+    }
+
+    pub(crate) fn states(&self) -> &Arc<States> {
+        &self.states
     }
 
     /// What clients have not taken of their rows.
@@ -228,6 +248,15 @@ impl QueryEngine {
     /// # Errors
     /// Those of the catalog's construction; none are expected.
     pub(crate) fn enter(&self, view: Arc<StatementView>) -> Result<StatementContext, SqlError> {
+        self.enter_with(view, |_| {})
+    }
+
+    /// As [`enter`](Self::enter), with options of the statement's own.
+    fn enter_with(
+        &self,
+        view: Arc<StatementView>,
+        set: impl FnOnce(&mut ConfigOptions),
+    ) -> Result<StatementContext, SqlError> {
         let session = Arc::clone(&view.session);
         let zone = session.time_zone();
         let state = self.states.take(zone, |state| {
@@ -238,6 +267,7 @@ impl QueryEngine {
             options.execution.time_zone = zone.map(|zone| zone.name().to_owned());
             options.catalog.default_catalog = database_name(&session).to_owned();
             options.catalog.default_schema = SEARCH_PATH_SCHEMA.to_owned();
+            set(options);
             state.register_catalog_list(Arc::new(Catalogs::new(Arc::clone(&view))));
             // With these options.
             state.mark_start_execution();
@@ -329,9 +359,20 @@ impl QueryEngine {
         let query = self.shared();
         let length = Length::of_plan(&plan);
         let physical = async move {
-            let context = query.enter(view)?;
-            let planned = plan_for(&context.state, plan, values, is_analyzed).await;
-            Ok(context.into_physical(planned.map_err(sql_error)?))
+            let Some(nodes) = query.nodes.get() else {
+                let context = query.enter(view)?;
+                let planned = plan_for(&context.state, plan, values, is_analyzed).await.map_err(sql_error)?;
+                return Ok(context.into_physical(planned));
+            };
+            let is_apart = view.session.open_transaction().is_none();
+            let may_be = is_apart && nodes.may_share(&|name| view.session.setting(name));
+            let joins_values = may_be && values::can_be_joined(&plan).map_err(sql_error)?;
+            let context = query.enter_with(view, |options| {
+                options.optimizer.enable_physical_uncorrelated_scalar_subquery = !joins_values;
+            })?;
+            let planned = plan_for(&context.state, plan, values, is_analyzed).await.map_err(sql_error)?;
+            let place = context.place(nodes, &planned).await.map_err(sql_error)?;
+            Ok(context.into_placed(planned, place))
         };
         self.runtime.plan(length, Box::pin(physical)).await
     }
@@ -417,7 +458,38 @@ impl StatementContext {
     /// The statement's `plan` with what that is executed with. The rest is for planning.
     pub(crate) fn into_physical(self, plan: Arc<dyn ExecutionPlan>) -> Physical {
         let task = self.task(&plan);
-        Physical { plan, task, held: Executed { _view: self.view, _files: self.files } }
+        Physical { plan, task, held: Executed { _view: self.view, _files: self.files }, told: None }
+    }
+
+    /// Where the statement's `plan` is executed.
+    async fn place(
+        &self,
+        nodes: &Arc<dyn Nodes>,
+        plan: &Arc<dyn ExecutionPlan>,
+    ) -> datafusion::common::Result<Place> {
+        let here = |why: &str| Ok(Place::Here(why.to_owned()));
+        if self.view.narrowed.is_some() || self.view.session.open_transaction().is_some() {
+            return here("what a transaction sees does not travel");
+        }
+        if self.files.is_some() {
+            return here("files on the command line do not travel");
+        }
+        nodes.distribute(plan, &self.state, &|name| self.view.session.setting(name)).await
+    }
+
+    /// As [`into_physical`](Self::into_physical), for the place where it is executed.
+    fn into_placed(self, plan: Arc<dyn ExecutionPlan>, place: Place) -> Physical {
+        match place {
+            Place::Here(why) => {
+                Physical { told: Some(format!("here alone: {why}")), ..self.into_physical(plan) }
+            }
+            Place::Shared(shared, config, told) => {
+                let physical = self.into_physical(shared);
+                // That has the length of batches, too, by scans that are not seen in the plan any more.
+                let task = with_config(&physical.task, *config);
+                Physical { task, told: Some(told), ..physical }
+            }
+        }
     }
 
     fn task(&self, plan: &Arc<dyn ExecutionPlan>) -> Arc<TaskContext> {
@@ -444,6 +516,14 @@ pub(crate) struct Physical {
     pub(crate) task: Arc<TaskContext>,
     /// Until it was executed.
     pub(crate) held: Executed,
+    /// Where it is executed, and why, if there is a choice.
+    pub(crate) told: Option<String>,
+}
+
+fn with_config(task: &TaskContext, config: SessionConfig) -> Arc<TaskContext> {
+    let (session, runtime) = (task.session_id(), task.runtime_env());
+    let (scalar, higher, aggregate, window) = Default::default();
+    Arc::new(TaskContext::new(None, session, config, scalar, higher, aggregate, window, runtime))
 }
 
 /// What a statement holds while it is executed.

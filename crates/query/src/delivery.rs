@@ -56,7 +56,7 @@ fn start<F: Future<Output = ()> + Send + 'static>(
 }
 
 /// Executes a plan until it ends, fails, or nobody listens.
-async fn execute(Physical { plan, task, held: _held }: Physical, pump: Pump) {
+async fn execute(Physical { plan, task, held: _held, .. }: Physical, pump: Pump) {
     let told = match execute_stream_partitioned(plan, task) {
         Ok(partitions) => {
             let mut pumps: JoinSet<bool> =

@@ -32,6 +32,7 @@ mod limits;
 mod literals;
 mod long_rows;
 mod memory;
+pub mod nodes;
 mod number;
 mod one_type;
 mod only_call;

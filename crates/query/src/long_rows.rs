@@ -26,7 +26,7 @@ pub(crate) fn rows_of(row_bytes: u64, rows: usize) -> usize {
 }
 
 /// How many rows a batch of `plan` may have, by its scans; any number if it has none, or joins what they give.
-pub(crate) fn batch_rows(plan: &Arc<dyn ExecutionPlan>) -> usize {
+pub fn batch_rows(plan: &Arc<dyn ExecutionPlan>) -> usize {
     let rows = |source: &Arc<dyn DataSource>| {
         let table = source.downcast_ref::<TableSource>().map(TableSource::batch_rows);
         let range = source.downcast_ref::<RangeSource>().map(RangeSource::batch_rows);

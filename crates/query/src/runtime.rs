@@ -142,7 +142,10 @@ impl QueryRuntime {
         self.lookups.as_ref().expect("the runtime lives until drop").spawn(async move { drop(value) });
     }
 
-    fn spawn<T: Send + 'static>(&self, work: impl Future<Output = T> + Send + 'static) -> JoinHandle<T> {
+    pub(crate) fn spawn<T: Send + 'static>(
+        &self,
+        work: impl Future<Output = T> + Send + 'static,
+    ) -> JoinHandle<T> {
         self.queries.as_ref().expect("the runtime lives until drop").spawn(work)
     }
 

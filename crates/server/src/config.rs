@@ -6,6 +6,7 @@
 //! can never disagree. Values travel as text until [`Layers::config`] parses the winning ones into a [`Config`].
 
 use clap::{Arg, ArgMatches, Command};
+use oribi_exchange::ExchangeOptions;
 use oribi_types::{Durability, Error, Result};
 use std::fmt;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -27,6 +28,15 @@ pub struct Config {
     pub kudu_tserver: Option<SocketAddr>,
     pub flight: Option<SocketAddr>,
     pub http: Option<SocketAddr>,
+    /// Where other nodes come to this one; `None`: it shares its queries with nobody.
+    pub nodes: Option<SocketAddr>,
+    /// Whose compute node this is; `None`: it owns its folder.
+    pub owner: Option<SocketAddr>,
+    /// By which a compute node is known; empty: its address.
+    pub node: String,
+    /// By what nodes of one cluster know each other; none: they are on one machine.
+    pub cluster_secret_file: PathBuf,
+    pub exchange: ExchangeOptions,
     /// Budget for memtables, row cache and queries together.
     pub memory_bytes: u64,
     /// For long requests and answers; `None`: by the other memory.
@@ -181,6 +191,67 @@ const SETTINGS: &[Setting] = &[
         default: "127.0.0.1:8080",
         help: "Address of the HTTP door: /healthz, /readyz, /metrics",
         apply: |config, text| parse_address(text).map(|address| config.http = address),
+    },
+    Setting {
+        name: "nodes",
+        metavar: "ADDR",
+        default: "off",
+        help: "Address where compute nodes come to the owner, or tasks to a compute node; off: queries are executed here alone",
+        apply: |config, text| parse_any_address(text).map(|address| config.nodes = address),
+    },
+    Setting {
+        name: "owner",
+        metavar: "ADDR",
+        default: "off",
+        help: "Makes this a compute node, which holds nothing: the address where the owner listens to nodes. --data is the owner's folder or, with --store, one for a cache of the files",
+        apply: |config, text| parse_any_address(text).map(|address| config.owner = address),
+    },
+    Setting {
+        name: "node",
+        metavar: "NAME",
+        default: "",
+        help: "What a compute node is called, which says what it reads: the same after a restart; nothing: by its address",
+        apply: |config, text| {
+            config.node = text.to_owned();
+            Ok(())
+        },
+    },
+    Setting {
+        name: "cluster-secret-file",
+        metavar: "FILE",
+        default: "",
+        help: "File with what nodes of a cluster prove who they are by; none: nodes listen on loopback alone",
+        apply: |config, text| {
+            config.cluster_secret_file = PathBuf::from(text);
+            Ok(())
+        },
+    },
+    Setting {
+        name: "nodes-rows-min",
+        metavar: "N",
+        default: "1000000",
+        help: "Queries whose scans read fewer rows are executed by the owner alone",
+        apply: |config, text| parse_count(text).map(|count| config.exchange.rows_min = count),
+    },
+    Setting {
+        name: "exchange-local",
+        metavar: "handover|loopback|loopback_compressed",
+        default: "handover",
+        help: "How rows go to a task of the same process: as they are, or, to measure the difference, as to another",
+        apply: |config, text| {
+            config.exchange.local = text.parse()?;
+            Ok(())
+        },
+    },
+    Setting {
+        name: "exchange-compression",
+        metavar: "lz4|zstd|none",
+        default: "lz4",
+        help: "How rows are compressed on their way to another process",
+        apply: |config, text| {
+            config.exchange.compression = text.parse()?;
+            Ok(())
+        },
     },
     Setting {
         name: "memory",
@@ -530,6 +601,11 @@ impl Layers {
             kudu_tserver: None,
             flight: None,
             http: None,
+            nodes: None,
+            owner: None,
+            node: String::new(),
+            cluster_secret_file: PathBuf::new(),
+            exchange: ExchangeOptions::default(),
             memory_bytes: 0,
             network_memory_bytes: None,
             durability: Durability::Sync,
@@ -614,15 +690,7 @@ impl clap::FromArgMatches for Flags {
 /// # Errors
 /// `Invalid` if it is no address; `Forbidden` for one beyond loopback.
 fn parse_address(text: &str) -> Result<Option<SocketAddr>> {
-    if text == "off" {
-        return Ok(None);
-    }
-    let numeric = match text.strip_prefix("localhost:") {
-        Some(port) => format!("{}:{port}", Ipv4Addr::LOCALHOST),
-        None => text.to_owned(),
-    };
-    let address: SocketAddr =
-        numeric.parse().map_err(|_| Error::invalid("is not an address such as 127.0.0.1:11211, nor off"))?;
+    let Some(address) = parse_any_address(text)? else { return Ok(None) };
     if !address.ip().is_loopback() {
         return Err(Error::new(
             oribi_types::ErrorKind::Forbidden,
@@ -631,6 +699,22 @@ fn parse_address(text: &str) -> Result<Option<SocketAddr>> {
         ));
     }
     Ok(Some(address))
+}
+
+/// Parses the address of a node, which [may be](oribi_exchange::bind) beyond loopback: `HOST:PORT`, or `off`.
+///
+/// # Errors
+/// `Invalid` if it is no address.
+fn parse_any_address(text: &str) -> Result<Option<SocketAddr>> {
+    if text == "off" {
+        return Ok(None);
+    }
+    let numeric = match text.strip_prefix("localhost:") {
+        Some(port) => format!("{}:{port}", Ipv4Addr::LOCALHOST),
+        None => text.to_owned(),
+    };
+    let address = numeric.parse();
+    address.map(Some).map_err(|_| Error::invalid("is not an address such as 127.0.0.1:11211, nor off"))
 }
 
 /// Parses a number of bytes: `64MiB`, `2GB`, `1048576`.

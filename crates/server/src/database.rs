@@ -10,6 +10,16 @@ use oribi_session::Database;
 use oribi_store::{Store, StoreOptions};
 use oribi_types::{Error, Result};
 use std::path::Path;
+use std::sync::Arc;
+
+/// A folder that is open.
+pub struct Opened {
+    pub database: Database,
+    /// What `database` has its statements executed by.
+    pub query: Arc<QueryEngine>,
+    /// Where the tables' files are, if not in the folder.
+    pub store: Option<Store>,
+}
 
 /// Opens `dir`, creating it if absent, with the defaults and a memory budget such as `512MiB`.
 ///
@@ -42,15 +52,25 @@ fn open_flushing(dir: &Path, memory: &str, flush_quiet_ms: u64, file_tables: boo
     // Whoever runs the command may read the files that it names; a client of a server may not. And
     // nobody is served beside it, to whom queries would yield.
     let options = QueryOptions { file_tables, priority: Priority::Normal, ..QueryOptions::default() };
-    open_engines(&config, options).map(|(database, _)| database)
+    open_engines(&config, options).map(|opened| opened.database)
 }
 
 /// Opens the folder that `config` names; and the store of its tables' files, if there is one.
 ///
 /// # Errors
 /// As [`open`].
-pub fn open_configured(config: &Config) -> Result<(Database, Option<Store>)> {
+pub fn open_configured(config: &Config) -> Result<Opened> {
     open_engines(config, QueryOptions::default())
+}
+
+/// Opens an empty folder for a compute node, beside which nobody is served.
+///
+/// # Errors
+/// As [`open`].
+pub fn open_compute(config: &Config, dir: &Path) -> Result<Opened> {
+    let doors = Config { kudu_master: None, kudu_tserver: None, ..config.clone() };
+    let config = Config { data: dir.to_owned(), store: String::new(), ..doors };
+    open_engines(&config, QueryOptions { priority: Priority::Normal, ..QueryOptions::default() })
 }
 
 /// The file that says who the server of a folder is (`docs/format/node.md`).
@@ -106,7 +126,7 @@ fn parse_node_line(line: &[u8]) -> Option<[u8; 16]> {
         .then_some(id)
 }
 
-fn open_engines(config: &Config, query: QueryOptions) -> Result<(Database, Option<Store>)> {
+fn open_engines(config: &Config, query: QueryOptions) -> Result<Opened> {
     let mut options = EngineOptions::with_memory(config.memory_bytes);
     options.durability = config.durability;
     options.flush_quiet_ms = config.flush_quiet_ms;
@@ -122,8 +142,8 @@ fn open_engines(config: &Config, query: QueryOptions) -> Result<(Database, Optio
     let env = store.as_ref().map_or_else(Env::real, Store::env);
     let depot = store.as_ref().map(Store::depot);
     let engine = Engine::open_with(env, &config.data, options, depot)?;
-    let sql = QueryEngine::new(engine.clone(), query)?;
-    Ok((Database { engine, sql }, store))
+    let query = QueryEngine::new(engine.clone(), query)?;
+    Ok(Opened { database: Database { engine, sql: query.clone() }, query, store })
 }
 
 /// What a folder that nobody changes is looked at by.

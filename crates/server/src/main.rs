@@ -11,6 +11,7 @@ mod database;
 mod encryption;
 mod import;
 mod logging;
+mod nodes;
 mod perf;
 mod serve;
 mod sql;

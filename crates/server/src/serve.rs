@@ -1,8 +1,9 @@
 //! `oribi serve`: opens the folder, opens the doors, says so, and serves until it is told to stop.
 
 use crate::config::{Config, Layers};
+use crate::database::Opened;
 use crate::sql::connection::{connect, describe};
-use crate::{database, logging, runtime, store, trim};
+use crate::{database, logging, nodes, runtime, store, trim};
 use metrics::{counter, gauge};
 use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
 use oribi_doors::couchbase::cluster::ClusterMap;
@@ -13,6 +14,7 @@ use oribi_doors::kudu::{KuduAddresses, KuduDoor, KuduOptions};
 use oribi_doors::memcached::{MemcachedDoor, MemcachedLimits};
 use oribi_doors::postgres::{PostgresDoor, PostgresLimits};
 use oribi_engine::{EngineStats, Part, Trouble};
+use oribi_exchange::OwnerDoor;
 use oribi_flight::{Credentials, FlightDoor, FlightLimits};
 use oribi_net::{ClientLimits, Network, TlsIdentity, bind};
 use oribi_session::Database;
@@ -44,19 +46,27 @@ pub fn run(layers: &Layers) -> Result<()> {
         .map_err(|e| Error::internal(format!("metrics recorder: {e}")))?;
     trim::begin(config.memory_bytes + config.network_memory() as u64)?;
     let runtime = runtime()?;
-    runtime.block_on(serve(&config, metrics))
+    match config.owner {
+        Some(owner) => runtime.block_on(serve_compute(&config, owner, metrics)),
+        None => runtime.block_on(serve(&config, metrics)),
+    }
 }
 
 async fn serve(config: &Config, metrics: PrometheusHandle) -> Result<()> {
     let mut stop = StopSignals::listen()?;
     let opening = config.clone();
-    let (database, store) = tokio::task::spawn_blocking(move || database::open_configured(&opening))
+    let opened = tokio::task::spawn_blocking(move || database::open_configured(&opening))
         .await
         .map_err(|e| Error::internal(format!("opening the folder: {e}")))??;
     let ready = Arc::new(AtomicBool::new(false));
     let (shutdown, shut) = watch::channel(false);
+    let nodes = nodes::listen(config, &opened, &shut)?;
+    let Opened { database, store, .. } = opened;
     let doors = Doors::open(config, (&database, store), metrics, ready.clone(), &shut)?;
     doors.announce();
+    if let Some(nodes) = &nodes {
+        say(&format!("listening nodes {}", nodes.local_addr()));
+    }
     doors.round_trip().await?;
     ready.store(true, Ordering::Release);
     say("ready");
@@ -72,6 +82,7 @@ async fn serve(config: &Config, metrics: PrometheusHandle) -> Result<()> {
     tracing::info!(reason, "stopping");
     ready.store(false, Ordering::Release);
     shutdown.send_replace(true);
+    nodes.into_iter().for_each(OwnerDoor::close);
     // A door that failed is no reason to leave the folder unflushed.
     // What clients were told of is not left out of files now: they come again.
     let snapshots = doors.kudu.as_ref().map(KuduDoor::snapshots);
@@ -83,6 +94,55 @@ async fn serve(config: &Config, metrics: PrometheusHandle) -> Result<()> {
     joined?;
     tracing::info!("stopped");
     Ok(())
+}
+
+/// Runs tasks of an owner's queries until it is told to stop.
+async fn serve_compute(config: &Config, owner: SocketAddr, metrics: PrometheusHandle) -> Result<()> {
+    let mut stop = StopSignals::listen()?;
+    let opening = config.clone();
+    let node = tokio::task::spawn_blocking(move || nodes::open(&opening));
+    let node = node.await.map_err(|e| Error::internal(format!("opening the node: {e}")))??;
+    let ready = Arc::new(AtomicBool::new(false));
+    let (shutdown, shut) = watch::channel(false);
+    let network = Network::new(config.network_memory())?;
+    let http = config.http.map(|address| {
+        let state = http_state(&node.database, node.store.clone(), metrics, &ready, &network);
+        HttpDoor::start(bind(address)?, state, HttpLimits::default(), shut.clone())
+    });
+    let http = http.transpose().map_err(|e| e.context("http door"))?;
+    let tasks = nodes::start(config, owner, &node, &shut).await?;
+    say(&format!("listening nodes {}", tasks.local_addr()));
+    if let Some(http) = &http {
+        say(&format!("listening http {}", http.local_addr()));
+    }
+    ready.store(true, Ordering::Release);
+    say("ready");
+    let reason = stop.wait().await;
+    tracing::info!(reason, "stopping");
+    shutdown.send_replace(true);
+    tasks.close();
+    match http {
+        Some(http) => http.join().await,
+        None => Ok(()),
+    }
+}
+
+/// What the HTTP door shows.
+fn http_state(
+    database: &Database,
+    store: Option<Store>,
+    metrics: PrometheusHandle,
+    ready: &Arc<AtomicBool>,
+    network: &Network,
+) -> HttpState {
+    let (engine, sql, network) = (database.engine.clone(), database.sql.clone(), network.clone());
+    let asked = engine.clone();
+    let refresh = Arc::new(move || {
+        publish(&engine.stats(), &engine.troubles(), sql.unread_bytes());
+        publish_network(&network);
+        store.iter().for_each(|store| store::publish(&store.stats()));
+    });
+    HttpState { metrics, refresh, ready: ready.clone(), troubles: Arc::new(move || asked.troubles()) }
 }
 
 /// A line for whoever waits for the server to come up. Nobody need read it: a server outlives whoever started it.
@@ -157,14 +217,7 @@ impl Doors {
             .any()
             .then(|| KuduDoor::start(addresses, engine, kudu_options(config, &network)?, shut.clone()));
         let http = config.http.map(|address| {
-            let (engine, sql) = (database.engine.clone(), database.sql.clone());
-            let asked = engine.clone();
-            let refresh = Arc::new(move || {
-                publish(&engine.stats(), &engine.troubles(), sql.unread_bytes());
-                publish_network(&network);
-                store.iter().for_each(|store| store::publish(&store.stats()));
-            });
-            let state = HttpState { metrics, refresh, ready, troubles: Arc::new(move || asked.troubles()) };
+            let state = http_state(database, store, metrics, &ready, &network);
             HttpDoor::start(bind(address)?, state, HttpLimits::default(), shut.clone())
         });
         Ok(Doors {

@@ -3,7 +3,7 @@
 use crate::stdout::say;
 use metrics::{counter, gauge};
 use oribi_env::Env;
-use oribi_store::{Bucket, S3Options, Store, StoreOptions, StoreStats, open_bucket, store_of};
+use oribi_store::{S3Options, Store, StoreOptions, StoreStats, open_bucket, store_of};
 use oribi_types::{Error, Result};
 use std::path::Path;
 
@@ -24,6 +24,16 @@ pub fn of_folder(env: &Env, dir: &Path, url: &str, options: StoreOptions) -> Res
         )));
     }
     Ok(Some(Store::new(bucket, env, dir, options)))
+}
+
+/// The store of this URL, to be read by who does not own it, with what was fetched in `cache`.
+///
+/// # Errors
+/// Those of opening it, and of listing what it has.
+pub fn to_read(cache: &Path, url: &str, options: StoreOptions) -> Result<Store> {
+    let store = Store::new(open_bucket(url, s3_options)?, &Env::real(), cache, options);
+    store.look()?;
+    Ok(store)
 }
 
 /// What Amazon's tools and libraries read from the environment too.

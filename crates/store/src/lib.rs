@@ -85,6 +85,10 @@ impl Store {
         Store { patient, files, owner, clock: env.clock.clone() }
     }
 
+    pub fn url(&self) -> &str {
+        self.patient.url()
+    }
+
     /// What the engine of the folder is to live in.
     pub fn env(&self) -> Env {
         let files: Arc<dyn Files> = self.files.clone();

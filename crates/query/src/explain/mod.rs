@@ -173,6 +173,9 @@ struct Explained {
     logical: String,
     plan: Arc<dyn ExecutionPlan>,
     planning: Duration,
+    /// Where it is executed, and what became of it there, if there is a choice.
+    place: Option<String>,
+    nodes: Option<String>,
     ran: Option<Ran>,
 }
 
@@ -190,21 +193,30 @@ impl Explained {
             false => String::new(),
         };
         let physical = run.query.plan_physical(Arc::clone(&view), logical).await?;
-        let plan = Arc::clone(&physical.plan);
+        let (plan, place) = (Arc::clone(&physical.plan), physical.told.clone());
         let planning = explain.planned + start.elapsed();
         let ran = match explain.options.analyze {
             true => Some(execute(run.query, physical).await?),
             false => None,
         };
-        Ok(Explained { view, logical: shown, plan, planning, ran })
+        let nodes = match run.query.nodes().get().filter(|_| ran.is_some()) {
+            Some(nodes) => nodes.explain(&plan).await,
+            None => None,
+        };
+        Ok(Explained { view, logical: shown, plan, planning, place, nodes, ran })
     }
 
     fn text(&self, verbose: bool) -> String {
         let Some(Ran { rows, time }) = &self.ran else {
             let physical = DisplayableExecutionPlan::new(self.plan.as_ref());
-            return format!("{}{}{}", self.logical, tablets(&self.view), physical.indent(verbose));
+            let place = self.place_line();
+            return format!("{}{place}{}{}", self.logical, tablets(&self.view), physical.indent(verbose));
         };
-        let mut text = String::new();
+        let mut text = self.place_line();
+        if let Some(nodes) = &self.nodes {
+            let _ = write!(text, "rows: {rows}, time: {}\n{nodes}", milliseconds(*time));
+            return text;
+        }
         let read = reads::by_table(&self.plan);
         for (table, reads) in &read {
             let _ = writeln!(text, "scan of {table}: {reads}");
@@ -217,6 +229,10 @@ impl Explained {
         let _ =
             write!(text, "{}", DisplayableExecutionPlan::with_metrics(self.plan.as_ref()).indent(verbose));
         text
+    }
+
+    fn place_line(&self) -> String {
+        self.place.as_ref().map(|place| format!("nodes: {place}\n")).unwrap_or_default()
     }
 
     fn json(&self) -> Value {
@@ -241,7 +257,7 @@ fn tablets(view: &StatementView) -> String {
 async fn execute(query: &QueryEngine, physical: Physical) -> Result<Ran, SqlError> {
     let run = async move {
         let start = Instant::now();
-        let Physical { plan, task, held: _held } = physical;
+        let Physical { plan, task, held: _held, .. } = physical;
         let mut batches = execute_stream(plan, task).map_err(sql_error)?;
         let mut rows = 0;
         while let Some(batch) = batches.next().await {

@@ -36,7 +36,9 @@ pub(crate) use itself::{CELL, UNARY_PLUS, cell, sort_key};
 pub(crate) use kinds::{Kind, is_json};
 #[cfg(test)]
 pub(crate) use large::aside;
-pub(crate) use large::{ValueMemory, is_postponed, may_be_large, planned, planning};
+pub(crate) use large::{
+    ValueMemory, is_postponed, may_be_large, measured_function, planned, planning, unmeasured,
+};
 pub(crate) use moment_fields::extracted_scale;
 pub(crate) use moment_operators::{arithmetic, interval_literal};
 pub(crate) use moments::assigned as assigned_moments;

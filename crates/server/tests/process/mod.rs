@@ -5,6 +5,7 @@
 use std::collections::HashMap;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
 
@@ -81,6 +82,16 @@ impl Server {
         self.addresses.len()
     }
 
+    /// What `/metrics` says of one; 0 if it says nothing.
+    pub fn metric(&self, name: &str) -> f64 {
+        let mut socket = TcpStream::connect(self.address("http")).unwrap();
+        write!(socket, "GET /metrics HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n").unwrap();
+        let mut page = String::new();
+        socket.read_to_string(&mut page).unwrap();
+        let value = page.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+        value.map_or(0.0, |value| value.parse().unwrap())
+    }
+
     pub fn memcached(&self) -> Memcached {
         Memcached::connect(self.address("memcached"))
     }
@@ -89,6 +100,12 @@ impl Server {
         let pid = self.child.id().to_string();
         assert!(Command::new("kill").args(["-TERM", &pid]).status().unwrap().success());
         self.child.wait().unwrap()
+    }
+
+    /// Sends the process a signal: `STOP`, `CONT`.
+    pub fn signal(&self, name: &str) {
+        let pid = self.child.id().to_string();
+        assert!(Command::new("kill").args([&format!("-{name}"), &pid]).status().unwrap().success());
     }
 
     /// Ends the process without warning (SIGKILL).
@@ -218,6 +235,19 @@ impl Sql {
 
     pub fn execute(&self, script: &str) -> Result<(), tokio_postgres::Error> {
         self.runtime.block_on(self.client.batch_execute(script))
+    }
+
+    /// How a query ends that is cancelled once `begun` returns.
+    pub fn cancelled(&self, query: &str, begun: impl FnOnce()) -> tokio_postgres::Error {
+        let token = self.client.cancel_token();
+        std::thread::scope(|threads| {
+            let asked = threads.spawn(|| self.execute(query).unwrap_err());
+            let begun = catch_unwind(AssertUnwindSafe(begun));
+            self.runtime.block_on(token.cancel_query(tokio_postgres::NoTls)).unwrap();
+            let ended = asked.join().unwrap();
+            begun.unwrap_or_else(|panic| resume_unwind(panic));
+            ended
+        })
     }
 
     /// The rows of a query, as text.

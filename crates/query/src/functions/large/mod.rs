@@ -17,6 +17,7 @@ mod scalar;
 pub(super) use aggregate::{Bounded, NAMES as AGGREGATES};
 pub(super) use concatenation::Concatenation;
 pub(super) use scalar::measured;
+pub(crate) use scalar::{measured_function, unmeasured};
 
 use crate::carried::{Carried, Carry};
 use arrow::array::{ArrayData, ArrayRef, UInt32Array, make_array};

@@ -55,13 +55,22 @@ const MEASURES: &[(&str, Measure)] = &[
 
 /// The call with its function measured, if it is one of those.
 pub(in crate::functions) fn measured(call: &ScalarFunction) -> Option<Expr> {
-    if call.func.inner().is::<Measured>() {
+    let function = Arc::new(measured_function(&call.func)?);
+    Some(Expr::ScalarFunction(ScalarFunction::new_udf(function, call.args.clone())))
+}
+
+/// The function measured, if it is one of those, and is not.
+pub(crate) fn measured_function(function: &Arc<ScalarUDF>) -> Option<ScalarUDF> {
+    if unmeasured(function).is_some() {
         return None;
     }
-    let (_, measure) = MEASURES.iter().find(|(name, _)| *name == call.func.name())?;
-    let function = Measured { inner: Arc::clone(&call.func), measure: *measure };
-    let function = Arc::new(ScalarUDF::new_from_impl(function));
-    Some(Expr::ScalarFunction(ScalarFunction::new_udf(function, call.args.clone())))
+    let (_, measure) = MEASURES.iter().find(|(name, _)| *name == function.name())?;
+    Some(ScalarUDF::new_from_impl(Measured { inner: Arc::clone(function), measure: *measure }))
+}
+
+/// The function that `function` is with its measure.
+pub(crate) fn unmeasured(function: &ScalarUDF) -> Option<&Arc<ScalarUDF>> {
+    function.inner().downcast_ref::<Measured>().map(|measured| &measured.inner)
 }
 
 /// The bytes of all arguments.

@@ -9,10 +9,12 @@ mod filter;
 mod group;
 mod prune;
 mod reader;
+mod share;
 mod work;
 
 pub(super) use filter::learns;
 pub(crate) use reader::{FILE_BYTES, FILE_ROWS, FILES, MEMORY_ROWS, MEMTABLE_BYTES};
+pub(crate) use share::{Assigned, Rows, Share, Side};
 
 use super::{TableColumns, projected_again};
 use crate::context::StatementView;
@@ -40,7 +42,7 @@ use reader::Reader;
 use std::any::Any;
 use std::fmt;
 use std::sync::Arc;
-use work::Work;
+use work::Runs;
 
 /// The rows of some tablets of a table.
 #[derive(Clone)]
@@ -61,6 +63,8 @@ pub(crate) struct TableSource {
     batch_rows: usize,
     /// Of all columns of `columns.arrow`.
     statistics: Arc<Statistics>,
+    /// The part of it that a task reads, if several processes do.
+    share: Option<Share>,
     metrics: ExecutionPlanMetricsSet,
 }
 
@@ -92,6 +96,7 @@ impl TableSource {
             partitions: plan.partitions,
             batch_rows: plan.batch_rows,
             statistics: Arc::new(plan.statistics),
+            share: None,
             metrics: ExecutionPlanMetricsSet::new(),
         })
     }
@@ -100,6 +105,41 @@ impl TableSource {
     pub(super) fn passing(self, parts: Vec<Arc<dyn PhysicalExpr>>) -> Self {
         let predicate = conjunction_opt(self.predicate.iter().cloned().chain(parts));
         TableSource { predicate, ..self }
+    }
+
+    /// The same without what operators above learn, which check it themselves.
+    pub(crate) fn exact(&self) -> Self {
+        let parts = self.predicate.iter().flat_map(split_conjunction).filter(|part| !learns(part));
+        TableSource { predicate: conjunction_opt(parts.map(Arc::clone)), ..self.clone() }
+    }
+
+    /// The part of it that a task reads.
+    pub(crate) fn shared(&self, share: Share) -> Self {
+        let metrics = ExecutionPlanMetricsSet::new();
+        TableSource { share: Some(share), metrics, ..self.clone() }
+    }
+
+    pub(crate) fn share(&self) -> Option<&Share> {
+        self.share.as_ref()
+    }
+
+    /// Whether rows are to be told of where they lie.
+    pub(crate) fn tells_places(&self) -> bool {
+        self.columns.has_places(&self.read())
+    }
+
+    pub(crate) fn partitions(&self) -> usize {
+        self.partitions
+    }
+
+    /// How many rows there are, about.
+    pub(crate) fn rows(&self) -> Option<usize> {
+        self.statistics.num_rows.get_value().copied()
+    }
+
+    /// What is to be opened: for whom, of which table, and which tablets.
+    pub(crate) fn to_open(&self) -> (Arc<StatementView>, Arc<Table>, Arc<[usize]>) {
+        (Arc::clone(&self.view), Arc::clone(&self.table), Arc::clone(&self.tablets))
     }
 
     /// Name of the table that is scanned.
@@ -141,12 +181,14 @@ impl DataSource for TableSource {
     }
 
     fn create_sibling_state(&self, _config: &ConfigOptions) -> Option<Arc<dyn Any + Send + Sync>> {
-        Some(Arc::new(Work::new(Arc::clone(&self.view))))
+        Some(Arc::new(Runs::new(&self.view, self.partitions)))
     }
 
     fn open_with_args(&self, args: OpenArgs) -> Result<SendableRecordBatchStream> {
-        let shared = args.sibling_state.and_then(|state| state.downcast::<Work>().ok());
-        let Some(work) = shared else { return self.open(args.partition, args.context) };
+        let runs = args.sibling_state.and_then(|state| state.downcast::<Runs>().ok());
+        let Some(work) = runs.and_then(|runs| runs.begin(args.partition)) else {
+            return self.open(args.partition, args.context);
+        };
         let reader = Reader::new(self.clone(), work, args.partition, &args.context);
         let batches = stream::try_unfold(reader, Reader::next);
         Ok(Box::pin(RecordBatchStreamAdapter::new(Arc::clone(&self.projected), batches)))
@@ -162,6 +204,9 @@ impl DataSource for TableSource {
         write!(f, "projection=[{}]", columns.join(", "))?;
         if let Some(predicate) = &self.predicate {
             write!(f, ", filter={predicate}")?;
+        }
+        if let Some(share) = &self.share {
+            write!(f, ", {share}")?;
         }
         self.fetch.map_or(Ok(()), |fetch| write!(f, ", limit={fetch}"))
     }

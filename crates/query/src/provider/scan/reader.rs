@@ -4,6 +4,7 @@ use super::TableSource;
 use super::filter::{Filter, learns};
 use super::group::{Group, Late, Tested, all_columns, external, projected};
 use super::prune::Pruner;
+use super::share::Rows;
 use super::work::{Piece, Work};
 use crate::long_rows::BATCH_BYTES;
 use arrow::array::{
@@ -17,6 +18,7 @@ use datafusion::datasource::physical_plan::parquet::ParquetFileMetrics;
 use datafusion::execution::TaskContext;
 use datafusion::execution::memory_pool::{MemoryConsumer, MemoryReservation};
 use datafusion::physical_plan::metrics::{BaselineMetrics, Count, MetricBuilder};
+use futures::StreamExt;
 use oribi_engine::{FileScan, MemoryColumns, RowSelection};
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -64,6 +66,7 @@ enum Current {
     Group(Group),
     Late(Late),
     Memory(Box<MemoryColumns>),
+    Sent(Rows),
 }
 
 struct Counts {
@@ -125,6 +128,7 @@ impl Reader {
             Some(Current::Group(group)) => self.read_group(group)?,
             Some(Current::Late(group)) => self.read_late(group)?,
             Some(Current::Memory(rows)) => self.read_memory(rows).await?,
+            Some(Current::Sent(rows)) => self.read_sent(rows).await?,
             None => match self.work.next(&self.source, &self.counts.pruning, &self.reservation).await? {
                 Some(Piece::Group { file, group, within }) => {
                     self.begin_group(&file, group, within)?;
@@ -132,6 +136,7 @@ impl Reader {
                     tokio::task::yield_now().await;
                 }
                 Some(Piece::Memory(rows)) => self.current = Some(Current::Memory(rows)),
+                Some(Piece::Sent(rows)) => self.current = Some(Current::Sent(rows)),
                 None => {
                     self.gathered.finish_buffered_batch()?;
                     self.ready.extend(self.gathered.next_completed_batch());
@@ -256,6 +261,18 @@ impl Reader {
             return Ok(());
         }
         self.current = Some(Current::Memory(rows));
+        self.take_in(batches)
+    }
+
+    /// Those that another process has in memory.
+    async fn read_sent(&mut self, mut rows: Rows) -> Result<()> {
+        let Some(batch) = rows.next().await.transpose().map_err(external)? else { return Ok(()) };
+        self.current = Some(Current::Sent(rows));
+        self.take_in(vec![batch])
+    }
+
+    /// Hands on what passes of rows in memory, with the columns that are read.
+    fn take_in(&mut self, batches: Vec<RecordBatch>) -> Result<()> {
         let columns = self.source.read();
         self.filter.columns()?;
         let test = self.filter.test(&columns)?;

@@ -1,9 +1,11 @@
 //! What the partitions of a scan share: the pieces that nobody has begun.
 
 use super::TableSource;
+use super::group::external;
 use super::prune::Pruner;
+use super::share::{Rows, Share};
 use crate::context::StatementView;
-use datafusion::common::{DataFusionError, Result};
+use datafusion::common::Result;
 use datafusion::datasource::physical_plan::parquet::ParquetFileMetrics;
 use datafusion::execution::memory_pool::MemoryReservation;
 use oribi_engine::{FileScan, MemoryColumns, Obligation, RowSelection};
@@ -17,6 +19,34 @@ pub(super) enum Piece {
     Group { file: Arc<FileScan>, group: usize, within: Option<RowSelection> },
     /// What a tablet has in memory.
     Memory(Box<MemoryColumns>),
+    /// What it has in the memory of another process.
+    Sent(Rows),
+}
+
+/// A scan that is executed, and again: a nested loop without room for the rows of its left side reads those once more from the beginning.
+pub(super) struct Runs {
+    view: Arc<StatementView>,
+    state: Mutex<(Vec<Arc<Work>>, Vec<usize>)>,
+}
+
+impl Runs {
+    /// Of a scan with so many partitions.
+    pub(super) fn new(view: &Arc<StatementView>, partitions: usize) -> Self {
+        Runs { view: Arc::clone(view), state: Mutex::new((Vec::new(), vec![0; partitions])) }
+    }
+
+    /// What a partition shares with the others that are executed for the same time. `None`: there is no such partition.
+    pub(super) fn begin(&self, partition: usize) -> Option<Arc<Work>> {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let (runs, begun) = &mut *state;
+        let run = begun.get_mut(partition)?;
+        if *run == runs.len() {
+            runs.push(Arc::new(Work::new(Arc::clone(&self.view))));
+        }
+        let work = Arc::clone(&runs[*run]);
+        *run += 1;
+        Some(work)
+    }
 }
 
 pub(super) struct Work {
@@ -62,7 +92,9 @@ impl Drop for Work {
 impl TableSource {
     /// Opens the scan. What is in memory comes first: it is not divided any further.
     async fn open_pieces(&self, metrics: &ParquetFileMetrics, hidden: MemoryReservation) -> Result<Opened> {
-        let external = |e| DataFusionError::External(Box::new(e));
+        if let Some(share) = &self.share {
+            return self.open_share(share, metrics, hidden).await;
+        }
         let (engine, snapshot) = (Arc::clone(&self.view.engine), Arc::clone(self.view.snapshot()));
         let (table, tablets) = (Arc::clone(&self.table), Arc::clone(&self.tablets));
         let (stored, with_ts) = self.columns.stored(&self.read());
@@ -79,13 +111,45 @@ impl TableSource {
         }
         hidden.try_resize(files.iter().map(|file| file.hidden.memory_bytes()).sum())?;
         for file in files {
-            let groups = match &self.predicate {
-                Some(predicate) => Pruner::new(predicate, &self.columns, &file, metrics)?.groups(metrics),
-                None => file.groups(0..file.sstable.meta().rows as u32),
-            };
-            let piece = |(group, within)| Piece::Group { file: Arc::clone(&file), group, within };
-            pieces.extend(groups.into_iter().map(piece));
+            pieces.extend(self.groups(&file, metrics)?);
         }
         Ok(Opened { pieces: Mutex::new(pieces), _hidden: hidden })
+    }
+
+    /// As [`open_pieces`](Self::open_pieces), of what a task has to read of a scan that another process has opened.
+    async fn open_share(
+        &self,
+        share: &Share,
+        metrics: &ParquetFileMetrics,
+        hidden: MemoryReservation,
+    ) -> Result<Opened> {
+        let (stored, with_ts) = self.columns.stored(&self.read());
+        let assigned = share.open(&self.view, &self.columns, &stored, with_ts).await.map_err(external)?;
+        let mut pieces: VecDeque<Piece> = assigned.memory.into_iter().map(Piece::Sent).collect();
+        hidden.try_resize(assigned.files.iter().map(|(file, _)| file.hidden.memory_bytes()).sum())?;
+        for (file, groups) in assigned.files {
+            let is_ours =
+                |piece: &Piece| matches!(piece, Piece::Group { group, .. } if groups.contains(group));
+            pieces.extend(self.groups(&file, metrics)?.filter(is_ours));
+        }
+        Ok(Opened { pieces: Mutex::new(pieces), _hidden: hidden })
+    }
+
+    /// The row groups of a file that may have rows that pass.
+    fn groups(
+        &self,
+        file: &Arc<FileScan>,
+        metrics: &ParquetFileMetrics,
+    ) -> Result<impl Iterator<Item = Piece> + use<>> {
+        let groups = match &self.predicate {
+            Some(predicate) => Pruner::new(predicate, &self.columns, file, metrics)?.groups(metrics),
+            None => file.groups(0..file.sstable.meta().rows as u32),
+        };
+        let file = Arc::clone(file);
+        Ok(groups.into_iter().map(move |(group, within)| Piece::Group {
+            file: Arc::clone(&file),
+            group,
+            within,
+        }))
     }
 }

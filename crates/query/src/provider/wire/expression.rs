@@ -3,8 +3,7 @@
 
 use super::super::TableColumns;
 use super::external;
-use crate::functions::LikeInParts;
-use crate::number;
+use crate::nodes::functions::{called_function, function, stays};
 use arrow::array::{ArrayRef, RecordBatch, RecordBatchOptions, new_empty_array};
 use arrow::compute::CastOptions;
 use arrow::datatypes::{FieldRef, Schema};
@@ -14,7 +13,7 @@ use datafusion::common::format::DEFAULT_CAST_OPTIONS;
 use datafusion::common::metadata::FieldMetadata;
 use datafusion::common::{DataFusionError, Result, ScalarValue};
 use datafusion::execution::session_state::SessionState;
-use datafusion::logical_expr::{Operator, ScalarUDF, Volatility};
+use datafusion::logical_expr::Operator;
 use datafusion::physical_expr::expressions::{
     BinaryExpr, CaseExpr, CastExpr, Column, InListExpr, IsNotNullExpr, IsNullExpr, LikeExpr, Literal,
     NegativeExpr, NotExpr, TryCastExpr,
@@ -162,7 +161,7 @@ impl<'a> Writer<'a> {
             Node { number: self.type_number(cast.target_field()), ..of(Kind::TryCast) }
         } else if let Some(call) = expr.downcast_ref::<ScalarFunctionExpr>() {
             let number = self.type_number(&call.return_field(&self.columns.arrow)?);
-            Node { number, word: self.function(call)?, ..of(Kind::Call) }
+            Node { number, word: called_function(self.state, call)?, ..of(Kind::Call) }
         } else if expr.is::<NotExpr>() {
             of(Kind::Not)
         } else if expr.is::<NegativeExpr>() {
@@ -185,24 +184,6 @@ impl<'a> Writer<'a> {
         self.types.push(Arc::clone(field));
         self.types.len() as u32 - 1
     }
-
-    /// What names a function of a call.
-    fn function(&self, call: &ScalarFunctionExpr) -> Result<String> {
-        let function = call.fun();
-        let is_known = |known: &Arc<ScalarUDF>| known.as_ref() == function;
-        let is_same = self.state.scalar_functions().get(function.name()).is_some_and(is_known)
-            || number::is_by_name(function)
-            || function.inner().is::<LikeInParts>();
-        // What the other answers by are its own catalog, session and clock.
-        match is_same && function.signature().volatility == Volatility::Immutable {
-            true => Ok(function.name().to_owned()),
-            false => Err(stays(&format!("the function {}", function.name()))),
-        }
-    }
-}
-
-fn stays(what: &str) -> DataFusionError {
-    external(Error::unsupported(format!("{what} does not travel to another process")))
 }
 
 fn operator(word: &str) -> Option<Operator> {
@@ -278,9 +259,11 @@ impl<'a> Reader<'a> {
                 Arc::new(TryCastExpr::new_with_target_field(Arc::clone(operand), self.field(node)?))
             }
             (Kind::Call, _) => {
-                let (function, result) = (self.function(node)?, self.field(node)?);
+                let result = self.field(node)?;
+                let function = function(self.state, &node.word, result.data_type())?;
                 let options = Arc::clone(self.state.config_options());
-                Arc::new(ScalarFunctionExpr::new(&node.word, function, operands, result, options))
+                let name = function.name().to_owned();
+                Arc::new(ScalarFunctionExpr::new(&name, function, operands, result, options))
             }
             _ => return Err(damaged()),
         })
@@ -300,17 +283,6 @@ impl<'a> Reader<'a> {
 
     fn field(&self, node: &Node) -> Result<FieldRef> {
         self.types.schema_ref().fields().get(node.number as usize).cloned().ok_or_else(damaged)
-    }
-
-    fn function(&self, node: &Node) -> Result<Arc<ScalarUDF>> {
-        let missing = || external(Error::not_found(format!("function {}", node.word)));
-        if node.word == LikeInParts::NAME {
-            return Ok(Arc::new(LikeInParts::function()));
-        }
-        if let Some(function) = self.state.scalar_functions().get(&node.word) {
-            return Ok(Arc::clone(function));
-        }
-        number::by_name(&node.word, self.field(node)?.data_type()).map(Arc::new).ok_or_else(missing)
     }
 }
 

@@ -12,10 +12,10 @@ mod expression;
 
 use super::key_bounds::KeyBounds;
 use super::overlay::OverlayExec;
-use super::scan::learns;
+use super::scan::{Plan, learns};
 use super::{OribiTable, RangeSource, TableColumns, TableSource};
 use crate::context::StatementView;
-use datafusion::common::{DataFusionError, Result, project_schema};
+use datafusion::common::{DataFusionError, Result, Statistics, project_schema};
 use datafusion::datasource::source::DataSourceExec;
 use datafusion::execution::session_state::SessionState;
 use datafusion::physical_expr::utils::split_conjunction;
@@ -103,7 +103,7 @@ pub(crate) fn scans(
     Ok(scans)
 }
 
-fn of_table(source: &TableSource, view: &StatementView, state: &SessionState) -> Result<Vec<u8>> {
+pub(crate) fn of_table(source: &TableSource, view: &StatementView, state: &SessionState) -> Result<Vec<u8>> {
     let columns = &source.columns;
     let parts = source.predicate.iter().flat_map(split_conjunction).filter(|part| !learns(part));
     let mut writer = Writer::new(state, columns);
@@ -176,6 +176,29 @@ impl Received {
     /// The snapshot that it is to be opened at: its timestamp, and the clock by which it judges expiry.
     pub(crate) fn snapshot(&self) -> (Timestamp, u64) {
         (Timestamp(self.0.ts), self.0.now_micros)
+    }
+
+    /// The scan of a table that this process does not have, as `plan` says.
+    ///
+    /// # Errors
+    /// `NotFound` for a column that the table does not have; `Corrupt`.
+    pub(crate) fn elsewhere(
+        &self,
+        table: Arc<Table>,
+        view: &Arc<StatementView>,
+        state: &SessionState,
+        (partitions, batch_rows): (usize, usize),
+    ) -> Result<TableSource> {
+        let Received(scan) = self;
+        let OribiTable { table, columns, .. } = OribiTable::new(table, scan.with_ts);
+        let projection = scan.projection.iter().map(|id| columns.position_of(*id));
+        let projection = projection.collect::<oribi_types::Result<Vec<_>>>().map_err(external)?;
+        let nothing = expression::Expressions::default();
+        let parts = Reader::new(state, &columns, scan.predicate.as_ref().unwrap_or(&nothing))?.all()?;
+        let fetch = scan.fetch.map(|rows| usize::try_from(rows).unwrap_or(usize::MAX));
+        let statistics = Statistics::new_unknown(&columns.arrow);
+        let plan = Plan { tablets: vec![0], partitions, batch_rows, statistics };
+        Ok(TableSource::new((view, &table, &columns), plan, Some(&projection), fetch)?.passing(parts))
     }
 
     /// The plan that reads its rows, at the snapshot of `view`.

@@ -3,6 +3,7 @@
 
 mod answer;
 mod change;
+mod cluster;
 mod figures;
 
 use super::kv::CpuTime;
@@ -14,6 +15,7 @@ use crate::stdout::say;
 use crate::tpch::{QUERIES, SCHEMA, TABLES, generate};
 use answer::Answer;
 use change::Updates;
+use cluster::Cluster;
 use figures::{Figures, Table};
 use oribi_query::ParquetReference;
 use oribi_types::{Error, Result};
@@ -49,6 +51,9 @@ pub struct TpchCommand {
     /// Update about so many rows of lineitem each second while the queries run
     #[arg(long, value_name = "ROWS", default_value_t = 0)]
     updates_per_second: u64,
+    /// Run an owner and so many compute nodes, as processes over a folder of their own; each has --memory
+    #[arg(long, value_name = "N", default_value_t = 0, conflicts_with_all = ["host", "data", "flush"])]
+    nodes: usize,
     /// Write the figures to a file
     #[arg(long, value_name = "FILE")]
     save: Option<PathBuf>,
@@ -62,11 +67,20 @@ enum Compare {
     Parquet,
 }
 
+/// How long compute nodes may take to be known to their owner.
+const NODES_WITHIN: Duration = Duration::from_secs(30);
+
 pub fn run(command: &TpchCommand) -> Result<()> {
     let baseline = command.baseline.as_deref().map(Table::read).transpose()?;
     let runtime = runtime()?;
+    let mut command = command.clone();
+    let cluster = match command.nodes {
+        0 => None,
+        nodes => Some(Cluster::start(nodes, &command.target.memory)?),
+    };
+    command.target.host = cluster.as_ref().map(|cluster| cluster.host.clone()).or(command.target.host);
     let connection = runtime.block_on(Connection::open_unflushed(&command.target))?;
-    let result = measure(&runtime, &connection, command, baseline.as_ref());
+    let result = measure(&runtime, &connection, &command, baseline.as_ref());
     let closed = connection.close();
     result.and(closed)
 }
@@ -81,6 +95,7 @@ fn measure(
         true => format!("scale {}", command.scale),
         false => "tables that were there".to_owned(),
     };
+    runtime.block_on(wait_for_nodes(connection, command.nodes))?;
     if command.changed_pct > 0 {
         let started = Instant::now();
         change::change(runtime, connection, command.changed_pct)?;
@@ -129,13 +144,31 @@ fn measure(
     command.save.as_deref().map_or(Ok(()), |path| table.save(path))
 }
 
+/// Until the owner shares queries out over as many.
+async fn wait_for_nodes(connection: &Connection, nodes: usize) -> Result<()> {
+    let begun = Instant::now();
+    while nodes > 0 {
+        let explained = answer(connection, "explain select count(l_comment) from lineitem").await?;
+        let said = explained.value().unwrap_or_default();
+        if said.starts_with(&format!("nodes: {nodes} (")) {
+            return Ok(());
+        }
+        if begun.elapsed() > NODES_WITHIN {
+            return Err(Error::unavailable(format!("the compute nodes do not come: {said}")));
+        }
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    Ok(())
+}
+
 /// How the figures were taken, in words.
 fn taken(scale: &str, command: &TpchCommand) -> String {
-    let TpchCommand { changed_pct, updates_per_second, runs, .. } = command;
+    let TpchCommand { changed_pct, updates_per_second, runs, nodes, .. } = command;
     let profile = if cfg!(debug_assertions) { "development" } else { "release" };
     let flushed = if command.flush { " and flushed" } else { "" };
+    let over = if *nodes > 0 { format!("an owner and {nodes} compute nodes, ") } else { String::new() };
     format!(
-        "{scale}, {changed_pct} % of the rows changed{flushed}, {updates_per_second} updated a second, \
+        "{over}{scale}, {changed_pct} % of the rows changed{flushed}, {updates_per_second} updated a second, \
          median of {runs}, {profile} build"
     )
 }

@@ -1,0 +1,231 @@
+//! Plans as bytes.
+//!
+//! datafusion-distributed reads and writes plans with a list of codecs that leaves out expressions, and asks its own about all functions
+//! first. So a plan travels as one node of ours, in whose bytes the whole plan is, written and read by this codec alone.
+
+use crate::expressions;
+use async_trait::async_trait;
+use datafusion::arrow::datatypes::Schema;
+use datafusion::common::{DataFusionError, Result, internal_err};
+use datafusion::execution::TaskContext;
+use datafusion::logical_expr::{AggregateUDF, ScalarUDF, WindowUDF};
+use datafusion::physical_expr::PhysicalExpr;
+use datafusion::physical_expr_common::physical_expr::proto_decode::PhysicalExprDecodeCtx;
+use datafusion::physical_plan::ExecutionPlan;
+use datafusion_distributed::DistributedCodec;
+use datafusion_proto::bytes::{
+    physical_plan_from_bytes_with_proto_converter, physical_plan_to_bytes_with_proto_converter,
+};
+use datafusion_proto::physical_plan::to_proto::serialize_physical_expr_with_converter;
+use datafusion_proto::physical_plan::{
+    DeduplicatingProtoConverter, PhysicalExtensionCodec, PhysicalPlanDecodeContext, PhysicalPlanNodeExt,
+    PhysicalProtoConverterExtension,
+};
+use datafusion_proto::protobuf::physical_expr_node::ExprType;
+use datafusion_proto::protobuf::physical_plan_node::PhysicalPlanType;
+use datafusion_proto::protobuf::{
+    PhysicalExprNode, PhysicalExtensionExprNode, PhysicalExtensionNode, PhysicalPlanNode,
+};
+use oribi_query::QueryEngine;
+use oribi_query::nodes::{Owner, SharedFolder};
+use oribi_types::Error;
+use prost::Message;
+use std::fmt;
+use std::path::PathBuf;
+use std::sync::{Arc, Weak};
+
+/// What follows in the bytes of a node.
+const WHOLE: u8 = 1;
+const SCAN: u8 = 2;
+const THEIRS: u8 = 3;
+
+/// As datafusion-distributed's list of codecs has it: the first is its own, the second this one.
+#[derive(Clone, PartialEq, Message)]
+struct OfCodec {
+    #[prost(uint32, tag = "1")]
+    position: u32,
+    #[prost(bytes = "vec", tag = "2")]
+    node: Vec<u8>,
+}
+
+#[derive(Clone)]
+pub(crate) struct Codec {
+    query: Weak<QueryEngine>,
+    /// Whom scans ask that are read here.
+    owner: Arc<dyn Owner>,
+    folder: Arc<SharedFolder>,
+}
+
+/// Of a process in which no task runs.
+struct Nobody;
+
+#[async_trait]
+impl Owner for Nobody {
+    async fn open(&self, _: u64, _: u32, _: &[usize], _: bool) -> oribi_types::Result<Vec<u8>> {
+        Err(Error::internal("a scan of the owner's plan asks nobody"))
+    }
+
+    async fn rows(
+        &self,
+        _: u64,
+        _: u32,
+    ) -> oribi_types::Result<
+        futures::stream::BoxStream<'static, oribi_types::Result<arrow::array::RecordBatch>>,
+    > {
+        Err(Error::internal("a scan of the owner's plan asks nobody"))
+    }
+}
+
+impl Codec {
+    /// Of the owner, who reads plans only to see whether they have come through.
+    pub(crate) fn of_owner(query: &Arc<QueryEngine>) -> Self {
+        let folder = SharedFolder::new(oribi_env::Env::real(), PathBuf::new());
+        Codec::new(query, Arc::new(Nobody), folder)
+    }
+
+    pub(crate) fn new(query: &Arc<QueryEngine>, owner: Arc<dyn Owner>, folder: Arc<SharedFolder>) -> Self {
+        Codec { query: Arc::downgrade(query), owner, folder }
+    }
+
+    pub(crate) fn query(&self) -> Result<Arc<QueryEngine>> {
+        let stopped = || external(Error::unavailable("the process is about to end"));
+        self.query.upgrade().ok_or_else(stopped)
+    }
+
+    /// # Errors
+    /// `Unsupported`, naming what does not travel.
+    pub(crate) fn encode(&self, plan: &Arc<dyn ExecutionPlan>) -> Result<Vec<u8>> {
+        let converter = Converter(self.query()?);
+        let plan = physical_plan_to_bytes_with_proto_converter(Arc::clone(plan), self, &converter)?;
+        let node = OfCodec { position: 1, node: [&[WHOLE][..], plan.as_ref()].concat() }.encode_to_vec();
+        let node = PhysicalPlanType::Extension(PhysicalExtensionNode { node, inputs: Vec::new() });
+        Ok(PhysicalPlanNode { physical_plan_type: Some(node) }.encode_to_vec())
+    }
+
+    /// What [`encode`](Self::encode) made.
+    ///
+    /// # Errors
+    /// `Corrupt`, or DataFusion's for a plan that is none.
+    pub(crate) fn decode(&self, bytes: &[u8], context: &TaskContext) -> Result<Arc<dyn ExecutionPlan>> {
+        let damaged = || external(Error::corrupt("a plan: it is none"));
+        let node = PhysicalPlanNode::decode(bytes).map_err(|_| damaged())?;
+        let Some(PhysicalPlanType::Extension(node)) = node.physical_plan_type else { return Err(damaged()) };
+        let node = OfCodec::decode(node.node.as_slice()).map_err(|_| damaged())?;
+        self.try_decode(&node.node, &[], context, &DeduplicatingProtoConverter::default())
+    }
+}
+
+fn external(error: Error) -> DataFusionError {
+    DataFusionError::External(Box::new(error))
+}
+
+impl PhysicalExtensionCodec for Codec {
+    fn try_decode(
+        &self,
+        bytes: &[u8],
+        inputs: &[Arc<dyn ExecutionPlan>],
+        context: &TaskContext,
+        converter: &dyn PhysicalProtoConverterExtension,
+    ) -> Result<Arc<dyn ExecutionPlan>> {
+        match bytes.split_first() {
+            Some((&WHOLE, plan)) => {
+                let converter = DeduplicatingProtoConverter::default();
+                physical_plan_from_bytes_with_proto_converter(plan, context, self, &converter)
+            }
+            Some((&SCAN, scan)) => self.query()?.decode_scan(scan, &self.owner, &self.folder),
+            Some((&THEIRS, node)) => DistributedCodec.try_decode(node, inputs, context, converter),
+            _ => Err(external(Error::corrupt("a plan: a node of it is none"))),
+        }
+    }
+
+    fn try_encode(
+        &self,
+        node: Arc<dyn ExecutionPlan>,
+        bytes: &mut Vec<u8>,
+        converter: &dyn PhysicalProtoConverterExtension,
+    ) -> Result<()> {
+        if let Some(scan) = self.query()?.encode_scan(&node)? {
+            bytes.push(SCAN);
+            bytes.extend(scan);
+            return Ok(());
+        }
+        let (name, mut theirs) = (node.name().to_owned(), Vec::new());
+        if DistributedCodec.try_encode(node, &mut theirs, converter).is_err() {
+            return Err(external(Error::unsupported(format!("{name} does not travel to another process"))));
+        }
+        bytes.push(THEIRS);
+        bytes.extend(theirs);
+        Ok(())
+    }
+
+    fn try_decode_expr(
+        &self,
+        bytes: &[u8],
+        operands: &[Arc<dyn PhysicalExpr>],
+        _context: &PhysicalExprDecodeCtx<'_>,
+    ) -> Result<Arc<dyn PhysicalExpr>> {
+        expressions::decode(bytes, operands, self.query()?.as_ref())
+    }
+
+    // Scalar functions travel in expressions; where else there is one, it is none of ours.
+    fn try_encode_udf(&self, function: &ScalarUDF, _bytes: &mut Vec<u8>) -> Result<()> {
+        self.query()?.function_name(function).map(drop)
+    }
+
+    fn try_encode_udaf(&self, aggregate: &AggregateUDF, _bytes: &mut Vec<u8>) -> Result<()> {
+        self.query()?.check_aggregate(aggregate)
+    }
+
+    fn try_encode_udwf(&self, window: &WindowUDF, _bytes: &mut Vec<u8>) -> Result<()> {
+        self.query()?.check_window(window)
+    }
+}
+
+impl fmt::Debug for Codec {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Codec")
+    }
+}
+
+/// Writes plans, with expressions of ours.
+struct Converter(Arc<QueryEngine>);
+
+impl PhysicalProtoConverterExtension for Converter {
+    fn execution_plan_to_proto(
+        &self,
+        plan: &Arc<dyn ExecutionPlan>,
+        codec: &dyn PhysicalExtensionCodec,
+    ) -> Result<PhysicalPlanNode> {
+        PhysicalPlanNode::try_from_physical_plan_with_converter(Arc::clone(plan), codec, self)
+    }
+
+    fn physical_expr_to_proto(
+        &self,
+        expr: &Arc<dyn PhysicalExpr>,
+        codec: &dyn PhysicalExtensionCodec,
+    ) -> Result<PhysicalExprNode> {
+        let Some(bytes) = expressions::encode(expr, &self.0)? else {
+            return serialize_physical_expr_with_converter(expr, codec, self);
+        };
+        let inputs = expr.children().into_iter().map(|operand| self.physical_expr_to_proto(operand, codec));
+        let node = PhysicalExtensionExprNode { expr: bytes, inputs: inputs.collect::<Result<_>>()? };
+        Ok(PhysicalExprNode { expr_id: None, expr_type: Some(ExprType::Extension(node)) })
+    }
+
+    fn proto_to_execution_plan(
+        &self,
+        _proto: &PhysicalPlanNode,
+        _context: &PhysicalPlanDecodeContext<'_>,
+    ) -> Result<Arc<dyn ExecutionPlan>> {
+        internal_err!("this only writes plans")
+    }
+
+    fn proto_to_physical_expr(
+        &self,
+        _proto: &PhysicalExprNode,
+        _schema: &Schema,
+        _context: &PhysicalPlanDecodeContext<'_>,
+    ) -> Result<Arc<dyn PhysicalExpr>> {
+        internal_err!("this only writes plans")
+    }
+}

@@ -1,0 +1,248 @@
+//! One query over several processes.
+//!
+//! One process owns the tables and takes writes. Others, compute nodes, hold nothing: they read the same files, and are sent what the
+//! owner has in memory. How a plan is cut up and travels is no business of this crate: whoever knows implements [`Nodes`], and is asked
+//! about each query. What is here is the scan: as the owner [offers](offers) it, as a task [reads](opened) its part of it, and what a
+//! [function](functions) is called on its way.
+
+pub(crate) mod functions;
+mod offers;
+mod opened;
+mod retried;
+pub(crate) mod values;
+
+pub(crate) use offers::{Offer, Offers};
+pub use opened::SharedFolder;
+pub use retried::Retried;
+
+pub use crate::long_rows::batch_rows;
+
+use crate::context::QueryEngine;
+use crate::provider::{Rows, Share, Side, TableSource, wire};
+use arrow::array::RecordBatch;
+use async_trait::async_trait;
+use datafusion::common::{DataFusionError, Result};
+use datafusion::datasource::source::DataSourceExec;
+use datafusion::execution::runtime_env::RuntimeEnv;
+use datafusion::execution::session_state::SessionState;
+use datafusion::physical_plan::ExecutionPlan;
+use datafusion::prelude::SessionConfig;
+use futures::stream::BoxStream;
+use oribi_engine::Table;
+use oribi_session::sql::SqlSession;
+use oribi_types::Error;
+use prost::Message;
+use std::future::Future;
+use std::sync::{Arc, LazyLock};
+use tokio::task::JoinHandle;
+
+/// What a session has set, by name.
+pub type Settings<'s> = &'s (dyn Fn(&str) -> Option<String> + Send + Sync);
+
+/// Those who share the work of the owner's queries.
+#[async_trait]
+pub trait Nodes: Send + Sync + 'static {
+    /// Whether a query of a session with such settings may be shared out, whatever it is.
+    fn may_share(&self, settings: Settings<'_>) -> bool;
+
+    /// Where a query is executed that has this plan, in a session with such settings.
+    ///
+    /// # Errors
+    /// `Invalid` for a setting that says nothing.
+    async fn distribute(
+        &self,
+        plan: &Arc<dyn ExecutionPlan>,
+        state: &SessionState,
+        settings: Settings<'_>,
+    ) -> Result<Place>;
+
+    /// What became of a plan that was distributed, once it was executed; `None` for another.
+    async fn explain(&self, plan: &Arc<dyn ExecutionPlan>) -> Option<String>;
+}
+
+/// Where a query is executed.
+pub enum Place {
+    /// In this process, because of what is said here.
+    Here(String),
+    /// By several, as is said here; and with what the plan is executed.
+    Shared(Arc<dyn ExecutionPlan>, Box<SessionConfig>, String),
+}
+
+/// The process that owns the tables, as one of the others asks it.
+#[async_trait]
+pub trait Owner: Send + Sync + 'static {
+    /// What a task has to read of a scan, with the columns of its table at these places: [`QueryEngine::open_offer`] there.
+    async fn open(
+        &self,
+        offer: u64,
+        task: u32,
+        stored: &[usize],
+        with_ts: bool,
+    ) -> oribi_types::Result<Vec<u8>>;
+
+    /// The rows of it that a tablet has in memory: [`QueryEngine::offered_rows`] there.
+    async fn rows(&self, offer: u64, tablet: u32) -> oribi_types::Result<Rows>;
+}
+
+/// A task's part of a scan, as bytes.
+#[derive(Clone, PartialEq, Message)]
+struct Leaf {
+    #[prost(uint64, tag = "1")]
+    offer: u64,
+    #[prost(uint32, tag = "2")]
+    task: u32,
+    #[prost(uint32, tag = "3")]
+    tasks: u32,
+    /// The table's definition, as JSON.
+    #[prost(bytes = "vec", tag = "4")]
+    definition: Vec<u8>,
+    /// As [`wire`] has it.
+    #[prost(bytes = "vec", tag = "5")]
+    scan: Vec<u8>,
+    #[prost(uint32, tag = "6")]
+    partitions: u32,
+    #[prost(uint32, tag = "7")]
+    batch_rows: u32,
+}
+
+/// Scans have this many partitions at most: a message that says otherwise is none of ours.
+const PARTITIONS_MAX: u32 = 4096;
+
+/// Nobody asks what compute nodes' sessions are called.
+static SESSION: LazyLock<Arc<SqlSession>> = LazyLock::new(|| SqlSession::new("oribi", "oribi"));
+
+fn table_source(plan: &Arc<dyn ExecutionPlan>) -> Option<&TableSource> {
+    plan.downcast_ref::<DataSourceExec>()?.data_source().downcast_ref::<TableSource>()
+}
+
+/// How many rows a scan of a table reads, about; `None` if `plan` is none that can be shared out.
+pub fn scanned_rows(plan: &Arc<dyn ExecutionPlan>) -> Option<usize> {
+    let source = table_source(plan).filter(|source| !source.tells_places())?;
+    Some(source.rows().unwrap_or(usize::MAX))
+}
+
+/// A scan without what operators above it learn, who may be in another process.
+pub fn exact_scan(plan: &Arc<dyn ExecutionPlan>) -> Option<Arc<dyn ExecutionPlan>> {
+    table_source(plan).map(|source| DataSourceExec::from_data_source(source.exact()) as _)
+}
+
+impl QueryEngine {
+    /// Has queries executed by several processes from now on, once.
+    pub fn connect(&self, nodes: Arc<dyn Nodes>) {
+        let _ = self.nodes().set(nodes);
+    }
+
+    /// A scan's parts, one for each of the nodes with these names.
+    pub fn share_scan(
+        &self,
+        plan: &Arc<dyn ExecutionPlan>,
+        names: &[String],
+    ) -> Option<Vec<Arc<dyn ExecutionPlan>>> {
+        let source = table_source(plan)?.exact();
+        let offer = self.offers().make(&source, names, self.memory_pool());
+        let part = |task| {
+            let side = Side::Offers(Arc::clone(&offer));
+            let share = Share { offer: offer.id(), task, tasks: names.len() as u32, side };
+            DataSourceExec::from_data_source(source.shared(share)) as Arc<dyn ExecutionPlan>
+        };
+        Some((0..names.len() as u32).map(part).collect())
+    }
+
+    /// A scan, or a part of one, as bytes; `None` if `plan` is none.
+    ///
+    /// # Errors
+    /// `Unsupported`, naming what does not travel.
+    pub fn encode_scan(&self, plan: &Arc<dyn ExecutionPlan>) -> Result<Option<Vec<u8>>> {
+        let Some(source) = table_source(plan) else { return Ok(None) };
+        let (view, table, _) = source.to_open();
+        let (offer, task, tasks) =
+            source.share().map_or((0, 0, 1), |share| (share.offer, share.task, share.tasks));
+        let definition = serde_json::to_vec(table.definition().as_ref());
+        let leaf = Leaf {
+            offer,
+            task,
+            tasks,
+            definition: definition.map_err(|e| external(Error::internal(e.to_string())))?,
+            scan: wire::of_table(source, &view, self.base_state())?,
+            partitions: source.partitions() as u32,
+            batch_rows: source.batch_rows() as u32,
+        };
+        Ok(Some(leaf.encode_to_vec()))
+    }
+
+    /// What [`encode_scan`](Self::encode_scan) made, for who reads it here.
+    ///
+    /// # Errors
+    /// `Corrupt`.
+    pub fn decode_scan(
+        &self,
+        bytes: &[u8],
+        owner: &Arc<dyn Owner>,
+        folder: &Arc<SharedFolder>,
+    ) -> Result<Arc<dyn ExecutionPlan>> {
+        let damaged = |why: &str| external(Error::corrupt(format!("a part of a scan: {why}")));
+        let leaf = Leaf::decode(bytes).map_err(|e| damaged(&e.to_string()))?;
+        let definition = serde_json::from_slice(&leaf.definition).map_err(|e| damaged(&e.to_string()))?;
+        if leaf.partitions == 0 || leaf.partitions > PARTITIONS_MAX || leaf.batch_rows == 0 {
+            return Err(damaged("it has no partitions, or too many"));
+        }
+        let table = Table::outside_catalog(definition);
+        let view = self.view(&SESSION);
+        let scan = wire::Received::read(&leaf.scan).map_err(external)?;
+        let sizes = (leaf.partitions as usize, leaf.batch_rows as usize);
+        let source = scan.elsewhere(table, &view, self.base_state(), sizes)?;
+        let side = Side::Reads(Arc::clone(owner), Arc::clone(folder));
+        let share = Share { offer: leaf.offer, task: leaf.task, tasks: leaf.tasks, side };
+        Ok(DataSourceExec::from_data_source(source.shared(share)))
+    }
+
+    /// What a task has to read of a scan that was offered, as bytes. The first who asks has it opened for all.
+    ///
+    /// # Errors
+    /// `NotFound` if the query has ended; those of a scan.
+    pub async fn open_offer(
+        &self,
+        offer: u64,
+        task: u32,
+        stored: &[usize],
+        with_ts: bool,
+    ) -> oribi_types::Result<Vec<u8>> {
+        self.offers().find(offer)?.open(task, stored, with_ts).await
+    }
+
+    /// The rows of it that a tablet has in memory. They are given once.
+    ///
+    /// # Errors
+    /// As [`open_offer`](Self::open_offer).
+    pub fn offered_rows(
+        &self,
+        offer: u64,
+        tablet: u32,
+    ) -> oribi_types::Result<BoxStream<'static, oribi_types::Result<RecordBatch>>> {
+        self.offers().find(offer)?.rows(tablet)
+    }
+
+    /// Scans that are offered now.
+    pub fn offers_count(&self) -> usize {
+        self.offers().count()
+    }
+
+    /// Functions, rules and configuration of statements.
+    pub fn base_state(&self) -> &SessionState {
+        self.states().base()
+    }
+
+    /// The memory that queries share, and where they spill.
+    pub fn runtime_env(&self) -> &Arc<RuntimeEnv> {
+        self.base_state().runtime_env()
+    }
+
+    /// Runs `work` on the threads of queries.
+    pub fn spawn<T: Send + 'static>(&self, work: impl Future<Output = T> + Send + 'static) -> JoinHandle<T> {
+        self.runtime().spawn(work)
+    }
+}
+
+fn external(error: Error) -> DataFusionError {
+    DataFusionError::External(Box::new(error))
+}

@@ -1,0 +1,133 @@
+//! A plan for several processes, and the same for this one alone, to which it comes if a node fails before there were rows.
+//!
+//! So what clients see of a node that went away is a query that takes longer; of one that went away behind the first rows, an error. An
+//! error of the query itself comes twice, and is then told as it is here: errors lose their SQLSTATEs on their way between processes.
+
+use datafusion::common::tree_node::TreeNodeRecursion;
+use datafusion::common::{DataFusionError, Result, internal_err};
+use datafusion::execution::{SendableRecordBatchStream, TaskContext};
+use datafusion::physical_expr::{EquivalenceProperties, Partitioning, PhysicalExpr};
+use datafusion::physical_plan::coalesce_partitions::CoalescePartitionsExec;
+use datafusion::physical_plan::execution_plan::reset_plan_states;
+use datafusion::physical_plan::metrics::{Count, ExecutionPlanMetricsSet, MetricBuilder, MetricsSet};
+use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
+use datafusion::physical_plan::{
+    DisplayAs, DisplayFormatType, ExecutionPlan, ExecutionPlanProperties, PlanProperties,
+};
+use futures::{StreamExt, TryStreamExt, stream};
+use std::fmt;
+use std::sync::Arc;
+
+/// A plan of one partition.
+#[derive(Debug)]
+pub struct Retried {
+    shared: Arc<dyn ExecutionPlan>,
+    alone: Arc<dyn ExecutionPlan>,
+    properties: Arc<PlanProperties>,
+    metrics: ExecutionPlanMetricsSet,
+    retries: Count,
+    noted: fn(),
+}
+
+impl Retried {
+    /// `shared` has one partition; `alone` has the same rows, and `noted` is called when it is executed.
+    ///
+    /// # Errors
+    /// None are expected.
+    pub fn new(shared: Arc<dyn ExecutionPlan>, alone: &Arc<dyn ExecutionPlan>, noted: fn()) -> Result<Self> {
+        let mut alone = reset_plan_states(Arc::clone(alone))?;
+        if alone.output_partitioning().partition_count() > 1 {
+            alone = Arc::new(CoalescePartitionsExec::new(alone));
+        }
+        let properties = PlanProperties::new(
+            EquivalenceProperties::new(shared.schema()),
+            Partitioning::UnknownPartitioning(1),
+            shared.pipeline_behavior(),
+            shared.boundedness(),
+        );
+        let metrics = ExecutionPlanMetricsSet::new();
+        let retries = MetricBuilder::new(&metrics).global_counter("retries");
+        Ok(Retried { shared, alone, properties: Arc::new(properties), metrics, retries, noted })
+    }
+
+    /// The plan for several processes.
+    pub fn shared(&self) -> &Arc<dyn ExecutionPlan> {
+        &self.shared
+    }
+
+    /// How often it was executed here after all.
+    pub fn retries(&self) -> usize {
+        self.retries.value()
+    }
+}
+
+impl DisplayAs for Retried {
+    fn fmt_as(&self, _: DisplayFormatType, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Nodes: if one fails before there are rows, here alone")
+    }
+}
+
+impl ExecutionPlan for Retried {
+    fn name(&self) -> &str {
+        "Nodes"
+    }
+
+    fn properties(&self) -> &Arc<PlanProperties> {
+        &self.properties
+    }
+
+    fn children(&self) -> Vec<&Arc<dyn ExecutionPlan>> {
+        vec![&self.shared]
+    }
+
+    fn apply_expressions(
+        &self,
+        _f: &mut dyn FnMut(&Arc<dyn PhysicalExpr>) -> Result<TreeNodeRecursion>,
+    ) -> Result<TreeNodeRecursion> {
+        Ok(TreeNodeRecursion::Continue)
+    }
+
+    fn with_new_children(
+        self: Arc<Self>,
+        children: Vec<Arc<dyn ExecutionPlan>>,
+    ) -> Result<Arc<dyn ExecutionPlan>> {
+        match <[_; 1]>::try_from(children) {
+            Ok([shared]) => Ok(Arc::new(Retried::new(shared, &self.alone, self.noted)?)),
+            Err(_) => internal_err!("a plan for several processes is one"),
+        }
+    }
+
+    fn execute(&self, partition: usize, context: Arc<TaskContext>) -> Result<SendableRecordBatchStream> {
+        if partition > 0 {
+            return internal_err!("a plan for several processes has one partition");
+        }
+        let (shared, alone) = (Arc::clone(&self.shared), Arc::clone(&self.alone));
+        let (schema, retries, noted) = (shared.schema(), self.retries.clone(), self.noted);
+        let adapted = Arc::clone(&schema);
+        let batches = async move {
+            let first = async {
+                let mut batches = shared.execute(0, Arc::clone(&context))?;
+                Ok::<_, DataFusionError>((batches.next().await.transpose()?, batches))
+            };
+            match first.await {
+                Ok((first, batches)) => {
+                    let batches = stream::iter(first.map(Ok)).chain(batches);
+                    Ok::<_, DataFusionError>(RecordBatchStreamAdapter::new(adapted, batches.boxed()))
+                }
+                Err(error) => {
+                    tracing::warn!(%error, "several processes did not come to rows; the query is executed here");
+                    retries.add(1);
+                    noted();
+                    let batches = alone.execute(0, context)?;
+                    Ok(RecordBatchStreamAdapter::new(adapted, batches.boxed()))
+                }
+            }
+        };
+        let batches = stream::once(batches).try_flatten();
+        Ok(Box::pin(RecordBatchStreamAdapter::new(schema, batches)))
+    }
+
+    fn metrics(&self) -> Option<MetricsSet> {
+        Some(self.metrics.clone_inner())
+    }
+}

@@ -1,0 +1,494 @@
+//! An owner and two compute nodes, as processes, answer TPC-H as the owner does alone, whatever is done to tables and nodes meanwhile.
+
+#![allow(clippy::unwrap_used)] // a test that cannot go on panics
+#![allow(clippy::disallowed_methods)]
+
+mod process;
+
+use process::{ORIBI, Server, Sql, oribi_ok};
+use std::io::Write;
+use std::net::TcpStream;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+const TABLES: [&str; 8] =
+    ["region", "nation", "supplier", "customer", "part", "partsupp", "orders", "lineitem"];
+
+/// After it, a query with a node that does not answer has been executed by the owner alone, on a machine that is busy with others.
+const RETRIED_WITHIN: Duration = Duration::from_secs(120);
+
+struct Cluster {
+    folder: tempfile::TempDir,
+    owner: Server,
+    nodes: Vec<Server>,
+}
+
+/// Nothing is written to files by itself.
+const UNFLUSHED: [&str; 2] = ["--flush-quiet-ms", "600000"];
+
+impl Cluster {
+    /// TPC-H's tables, a tenth of whose larger rows is changed and only in memory, and no compute node.
+    fn new(scale: &str) -> Self {
+        Cluster::with(scale, &[])
+    }
+
+    /// The same, with more flags for the owner.
+    fn with(scale: &str, flags: &[&str]) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let (data, files) = (folder.path().join("data"), folder.path().join("files"));
+        let text = |path: &Path| path.to_str().unwrap().to_owned();
+        oribi_ok(&["generate", "--scale", scale, "--out", &text(&files)]);
+        let schema = std::fs::read_to_string(queries().join("schema.sql")).unwrap();
+        oribi_ok(&["sql", "--data", &text(&data), "-c", &schema]);
+        for table in TABLES {
+            let file = text(&files.join(format!("{table}.parquet")));
+            oribi_ok(&["import", table, &file, "--data", &text(&data)]);
+        }
+        let owner = owner(&data, "127.0.0.1:0", &[&UNFLUSHED[..], flags].concat());
+        let sql = Sql::connect(owner.address("postgres"));
+        sql.execute("update lineitem set l_quantity = l_quantity + 1 where l_orderkey % 10 = 3").unwrap();
+        sql.execute("update orders set o_totalprice = o_totalprice + 1 where o_orderkey % 10 = 3").unwrap();
+        sql.execute("delete from lineitem where l_orderkey % 50 = 7").unwrap();
+        Cluster { folder, owner, nodes: Vec::new() }
+    }
+
+    /// Kills the owner, and starts it again where its nodes look for it.
+    fn owner_comes_again(&mut self, flags: &[&str]) {
+        let address = self.owner.address("nodes").to_owned();
+        self.owner.kill();
+        self.owner = owner(&self.data(), &address, flags);
+    }
+
+    fn sql(&self) -> Sql {
+        Sql::connect(self.owner.address("postgres"))
+    }
+
+    fn data(&self) -> PathBuf {
+        self.folder.path().join("data")
+    }
+
+    fn flags<'a>(&'a self, name: &'a str) -> [&'a str; 6] {
+        ["--owner", self.owner.address("nodes"), "--nodes", "127.0.0.1:0", "--node", name]
+    }
+
+    fn add(&mut self, name: &str) {
+        self.add_with(name, &[]);
+    }
+
+    fn add_with(&mut self, name: &str, flags: &[&str]) {
+        let node = Server::start(&self.data(), &[&self.flags(name)[..], flags].concat());
+        self.nodes.push(node);
+    }
+
+    /// Adds one that reads the store, with a folder of its own.
+    fn add_over(&mut self, store: &str, name: &str) {
+        let own = self.folder.path().join(name);
+        let node = Server::start(&own, &[&self.flags(name)[..], &["--store", store]].concat());
+        self.nodes.push(node);
+    }
+
+    /// How many queries were executed by the owner after all.
+    fn retries(&self) -> f64 {
+        self.owner.metric("oribi_exchange_retries_total")
+    }
+
+    /// Runs a node that is to be refused.
+    fn refused(&self, data: &Path, flags: &[&str]) -> String {
+        let mut command = Command::new(ORIBI);
+        command.args(["serve", "--http", "off", "--log", "warn", "--data"]).arg(data).args(flags);
+        let Output { status, stderr, .. } = command.output().unwrap();
+        assert!(!status.success());
+        String::from_utf8(stderr).unwrap()
+    }
+}
+
+fn owner(data: &Path, address: &str, flags: &[&str]) -> Server {
+    Server::start(data, &[&["--nodes", address, "--nodes-rows-min", "1"][..], flags].concat())
+}
+
+fn queries() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("queries")
+}
+
+fn query(number: usize) -> String {
+    std::fs::read_to_string(queries().join(format!("q{number}.sql"))).unwrap()
+}
+
+type Rows = Vec<Vec<Option<String>>>;
+
+fn answer(sql: &Sql, query: &str) -> Rows {
+    let mut rows = sql.rows(query);
+    rows.sort();
+    rows
+}
+
+fn answers(sql: &Sql) -> Vec<Rows> {
+    (1..=22).map(|number| answer(sql, &query(number))).collect()
+}
+
+/// What `EXPLAIN` says of where a query is executed.
+fn place(sql: &Sql, query: &str) -> String {
+    let plan = sql.rows(&format!("explain {query}"));
+    plan[0][0].clone().unwrap()
+}
+
+fn until(is_so: &dyn Fn() -> bool) {
+    let begun = Instant::now();
+    while !is_so() {
+        assert!(begun.elapsed() < Duration::from_secs(120));
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+/// Whether a node executes something.
+fn is_running(node: &Server) -> bool {
+    node.metric("oribi_exchange_partitions_running_count") > 0.0
+}
+
+/// Until as many nodes share a query.
+fn wait_for_nodes(sql: &Sql, count: usize) {
+    let begun = Instant::now();
+    loop {
+        let said = place(sql, "select sum(l_quantity) from lineitem");
+        let is_alone = count < 2 && said.contains("fewer than two compute nodes");
+        if said.starts_with(&format!("nodes: {count} (")) || is_alone {
+            return;
+        }
+        assert!(begun.elapsed() < Duration::from_secs(60), "{said}");
+        std::thread::sleep(Duration::from_millis(100));
+    }
+}
+
+#[test]
+fn answers_are_those_of_one_process() {
+    let mut cluster = Cluster::new("0.01");
+    let sql = cluster.sql();
+    let alone = answers(&sql);
+    assert!(place(&sql, &query(1)).contains("fewer than two compute nodes"));
+    cluster.add("a");
+    cluster.add("b");
+    wait_for_nodes(&sql, 2);
+    let places: Vec<String> = (1..=22).map(|number| place(&sql, &query(number))).collect();
+    let is_shared = |number: usize| places[number - 1].starts_with("nodes: 2 (a, b)");
+    // Of small tables one thread reads all.
+    let is_small = |number: usize| places[number - 1].contains("nothing to share");
+    assert!((1..=22).all(|number| is_shared(number) || is_small(number)), "{places:#?}");
+    assert!([1, 3, 6].into_iter().all(is_shared), "{places:#?}");
+    for (number, alone) in (1..).zip(&alone) {
+        assert_eq!(&answer(&sql, &query(number)), alone, "query {number} with two nodes");
+    }
+    let in_order = [
+        "select l_orderkey, l_linenumber from lineitem order by l_orderkey desc, l_linenumber",
+        "select o_custkey, count(*) c, max(o_totalprice) from orders group by o_custkey order by c desc, o_custkey",
+        "select l_partkey, sum(l_tax) from lineitem group by l_partkey order by l_partkey limit 20 offset 5",
+    ];
+    for query in in_order {
+        assert!(place(&sql, query).starts_with("nodes: 2"), "{}", place(&sql, query));
+        let shared = sql.rows(query);
+        sql.execute("set oribi.nodes = 'off'").unwrap();
+        assert!(sql.rows(query) == shared, "{query}");
+        sql.execute("set oribi.nodes = 'on'").unwrap();
+    }
+    assert_eq!(cluster.retries(), 0.0);
+    assert!(cluster.nodes[0].metric("oribi_exchange_handed_over_bytes_total") > 0.0);
+    let sent = |cluster: &Cluster| cluster.nodes[0].metric("oribi_exchange_sent_bytes_total");
+    for setting in [
+        "exchange_local = 'loopback'",
+        "exchange_local = 'loopback_compressed'",
+        "exchange_compression = 'zstd'",
+        "exchange_compression = 'none'",
+    ] {
+        sql.execute(&format!("set oribi.{setting}")).unwrap();
+        let before = sent(&cluster);
+        for number in [3, 5, 18] {
+            assert_eq!(answer(&sql, &query(number)), alone[number - 1], "query {number}, {setting}");
+        }
+        assert!(sent(&cluster) > before, "{setting}");
+    }
+    assert_eq!(cluster.retries(), 0.0);
+    // The owner dies; its nodes wait until it is there again. What was in its memory is in its log.
+    cluster.owner_comes_again(&["--flush-quiet-ms", "50"]);
+    let sql = cluster.sql();
+    wait_for_nodes(&sql, 2);
+    while_rows_move(&cluster, || {
+        for (number, alone) in (1..).zip(&alone) {
+            assert_eq!(&answer(&sql, &query(number)), alone, "query {number} while rows move");
+        }
+    });
+    assert_eq!(cluster.retries(), 0.0);
+    assert!(cluster.owner.metric("oribi_engine_flushes_total") > 0.0);
+    until(&|| cluster.owner.metric("oribi_engine_compactions_total") > 0.0);
+}
+
+/// Statements that change nothing, and pauses in which rows move from memory to files, and files become one.
+fn while_rows_move(cluster: &Cluster, work: impl FnOnce()) {
+    let (ends, writer) = (AtomicBool::new(false), cluster.sql());
+    std::thread::scope(|threads| {
+        threads.spawn(|| {
+            for share in (0..10).cycle() {
+                if ends.load(Ordering::Relaxed) {
+                    break;
+                }
+                let change = format!(
+                    "update lineitem set l_quantity = l_quantity + 0 where l_orderkey % 10 = {share}"
+                );
+                writer.execute(&change).unwrap();
+                std::thread::sleep(Duration::from_millis(200));
+            }
+        });
+        let worked = catch_unwind(AssertUnwindSafe(work));
+        ends.store(true, Ordering::Relaxed);
+        worked.unwrap_or_else(|panic| resume_unwind(panic));
+    });
+}
+
+#[test]
+fn nodes_read_a_store_by_themselves() {
+    let bucket = tempfile::tempdir().unwrap();
+    let store = format!("file://{}", bucket.path().display());
+    let mut cluster = Cluster::with("0.01", &["--store", &store]);
+    let sql = cluster.sql();
+    let alone = answers(&sql);
+    cluster.add_over(&store, "a");
+    cluster.add_over(&store, "b");
+    wait_for_nodes(&sql, 2);
+    for (number, alone) in (1..).zip(&alone) {
+        assert_eq!(&answer(&sql, &query(number)), alone, "query {number} over a store");
+    }
+    for node in &cluster.nodes {
+        assert!(node.metric("oribi_store_fetches_total") > 0.0);
+    }
+    // One that was killed has left files, which are not taken for its own.
+    cluster.nodes.remove(0).kill();
+    wait_for_nodes(&sql, 1);
+    cluster.add_over(&store, "a");
+    wait_for_nodes(&sql, 2);
+    // What the owner writes meanwhile, and what it removes.
+    cluster.owner_comes_again(&["--flush-quiet-ms", "50"]);
+    let sql = cluster.sql();
+    wait_for_nodes(&sql, 2);
+    while_rows_move(&cluster, || {
+        for (number, alone) in (1..).zip(&alone) {
+            assert_eq!(&answer(&sql, &query(number)), alone, "query {number} while rows move");
+        }
+    });
+    assert_eq!(cluster.retries(), 0.0);
+    // The store is the owner's: a node of its folder reads something else.
+    let said = cluster.refused(&cluster.data(), &cluster.flags("c"));
+    assert!(said.contains("reads other files than the owner's"), "{said}");
+}
+
+#[test]
+fn exchanges_are_told_of() {
+    let mut cluster = Cluster::new("0.01");
+    let sql = cluster.sql();
+    cluster.add("a");
+    cluster.add("b");
+    wait_for_nodes(&sql, 2);
+    let told = |query: &str| -> String {
+        let told = sql.rows(&format!("explain analyze {query}"));
+        let told: Vec<&str> = told.iter().map(|line| line[0].as_deref().unwrap()).collect();
+        told.join("\n")
+    };
+    let shuffled = told("select l_partkey, count(*) from lineitem group by l_partkey");
+    for word in ["NetworkShuffleExec", "waiting_for_network=", "waiting_for_receiver="] {
+        assert!(shuffled.contains(word), "{word}: {shuffled}");
+    }
+    for counter in ["batches", "bytes_handed_over", "bytes_sent", "bytes_before_compression", "encoding"] {
+        let is_counted = |digit: char| ('1'..='9').contains(&digit);
+        let named = format!(" {counter}=");
+        assert!(
+            shuffled.split(&named).skip(1).any(|value| value.starts_with(is_counted)),
+            "{counter}: {shuffled}"
+        );
+    }
+    assert!(!shuffled.contains("executed here alone"), "{shuffled}");
+}
+
+#[test]
+fn what_cannot_travel_stays() {
+    let mut cluster = Cluster::new("0.01");
+    let sql = cluster.sql();
+    cluster.add("a");
+    cluster.add("b");
+    wait_for_nodes(&sql, 2);
+    // What a transaction sees of its own.
+    let count = "select count(*) from lineitem where l_quantity >= 0";
+    let before: i64 = sql.rows(count)[0][0].as_deref().unwrap().parse().unwrap();
+    sql.execute("begin; delete from lineitem where l_orderkey = 1").unwrap();
+    assert!(place(&sql, count).contains("what a transaction sees"), "{}", place(&sql, count));
+    let after: i64 = sql.rows(count)[0][0].as_deref().unwrap().parse().unwrap();
+    assert!(after < before);
+    sql.execute("rollback").unwrap();
+    // What a session does not want to be shared.
+    sql.execute("set oribi.nodes = 'off'").unwrap();
+    assert!(place(&sql, count).contains("oribi.nodes = off"), "{}", place(&sql, count));
+    sql.execute("set oribi.nodes = 'on'; set oribi.exchange_local = 'by pigeon'").unwrap();
+    let error = sql.execute(count).unwrap_err();
+    assert!(error.as_db_error().unwrap().message().contains("by pigeon"), "{error:?}");
+    sql.execute("set oribi.exchange_local = 'handover'").unwrap();
+    let stays = |query: &str, why: &str| {
+        let place = place(&sql, query);
+        assert!(place.starts_with("nodes: here alone: ") && place.contains(why), "{query}: {place}");
+    };
+    stays("select * from lineitem where l_orderkey = 1", "read by key");
+    stays("select count(*) from lineitem where pg_get_userbyid(l_linenumber) is null", "pg_get_userbyid");
+    stays("select count(*) from lineitem where random() < 2", "random");
+    // Both lose something on their way as DataFusion writes them.
+    stays(
+        "select sum(l_tax) filter (where l_linenumber > 1) over (partition by l_suppkey) from lineitem",
+        "Window",
+    );
+    stays(
+        "select count(*) from lineitem where l_tax > (select l_tax from lineitem limit 1)",
+        "ScalarSubquery",
+    );
+    // Wherever they are joined, each task has the same ones.
+    for join in ["join orders on k = o_orderkey", "cross join orders", "join orders on k <> o_orderkey"] {
+        let first = format!(
+            "select count(distinct 10 * k + n) from
+            (select l_orderkey k, l_linenumber n from lineitem limit 10) x {join}"
+        );
+        assert_eq!(answer(&sql, &first), [[Some("10".to_owned())]], "{first}");
+    }
+    let error = sql.execute("select (select l_tax from lineitem) from orders").unwrap_err();
+    assert_eq!(error.code().unwrap().code(), "21000", "{error:?}");
+    sql.execute("set time zone 'Asia/Tokyo'").unwrap();
+    assert!(place(&sql, count).starts_with("nodes: 2"), "{}", place(&sql, count));
+    // Arithmetic is checked wherever it is done, and the error is the owner's.
+    let overflow = "select sum((l_orderkey + 9223372036854775000)::numeric) from lineitem";
+    assert!(place(&sql, overflow).starts_with("nodes: 2"), "{}", place(&sql, overflow));
+    let error = sql.execute(overflow).unwrap_err();
+    assert_eq!(error.code().unwrap().code(), "22003", "{error:?}");
+    assert_eq!(cluster.retries(), 1.0);
+}
+
+/// Rows of a join of all with many others, which takes long.
+const LONG: &str = "select count(*), sum(a.l_quantity + b.l_quantity) from lineitem a join lineitem b
+    on a.l_suppkey = b.l_suppkey and a.l_partkey % 3 = b.l_partkey % 3";
+
+#[test]
+fn who_cancels_cancels_everywhere() {
+    let mut cluster = Cluster::new("0.01");
+    let sql = cluster.sql();
+    cluster.add("a");
+    cluster.add("b");
+    wait_for_nodes(&sql, 2);
+    let long = "select count(*) from lineitem a join lineitem b on a.l_linenumber = b.l_linenumber where a.l_tax + b.l_tax > 7";
+    let error = sql.cancelled(long, || until(&|| cluster.nodes.iter().all(is_running)));
+    assert_eq!(error.code().unwrap().code(), "57014", "{error:?}");
+    until(&|| !cluster.nodes.iter().any(is_running));
+    assert_eq!(cluster.retries(), 0.0);
+    assert_eq!(sql.rows("select count(*) from region")[0][0].as_deref(), Some("5"));
+}
+
+#[test]
+fn a_node_keeps_to_its_memory() {
+    let mut cluster = Cluster::new("0.01");
+    let sql = cluster.sql();
+    // All of it is in memory at once.
+    let large = "select array_length(array_agg(repeat(l_comment, 40)), 1) from lineitem";
+    let alone = answer(&sql, large);
+    cluster.add_with("a", &["--memory", "16MiB"]);
+    cluster.add_with("b", &["--memory", "16MiB"]);
+    wait_for_nodes(&sql, 2);
+    assert!(place(&sql, large).starts_with("nodes: 2"), "{}", place(&sql, large));
+    assert_eq!(answer(&sql, large), alone);
+    assert_eq!(cluster.retries(), 1.0, "the nodes had no room");
+    let count = "select count(*) from lineitem where l_tax >= 0";
+    assert_eq!(answer(&sql, count), answer(&sql, "select count(*) from lineitem"));
+    assert_eq!(cluster.retries(), 1.0, "they have room again");
+}
+
+#[test]
+fn nodes_that_die_or_freeze_change_no_answer() {
+    let mut cluster = Cluster::new("0.01");
+    let sql = cluster.sql();
+    let alone = answer(&sql, LONG);
+    cluster.add("a");
+    cluster.add("b");
+    wait_for_nodes(&sql, 2);
+    assert_eq!(answer(&sql, LONG), alone);
+    for (name, freezes) in [("b", false), ("c", true)] {
+        let mut node = cluster.nodes.pop().unwrap();
+        let (begun, retries) = (Instant::now(), cluster.retries());
+        std::thread::scope(|threads| {
+            let asked = threads.spawn(|| answer(&cluster.sql(), LONG));
+            until(&|| is_running(&node));
+            if freezes {
+                node.signal("STOP")
+            } else {
+                node.kill()
+            }
+            assert_eq!(asked.join().unwrap(), alone, "with {name} gone");
+        });
+        assert!(begun.elapsed() < RETRIED_WITHIN, "{:?}", begun.elapsed());
+        assert!(cluster.retries() > retries, "{name} was not needed");
+        assert_eq!(answer(&sql, LONG), alone, "the query after {name} has gone");
+        wait_for_nodes(&sql, 1);
+        if freezes {
+            node.signal("CONT");
+            wait_for_nodes(&sql, 2);
+            assert_eq!(answer(&sql, LONG), alone, "{name} is back");
+        } else {
+            cluster.add("c");
+            wait_for_nodes(&sql, 2);
+        }
+    }
+}
+
+#[test]
+fn garbage_on_a_port_hurts_nobody() {
+    let mut cluster = Cluster::new("0.01");
+    let sql = cluster.sql();
+    cluster.add("a");
+    cluster.add("b");
+    wait_for_nodes(&sql, 2);
+    let count = "select count(*) from lineitem where l_tax >= 0";
+    let before = answer(&sql, count);
+    let mut random = 0x0123_4567_89ab_cdef_u64;
+    for address in [cluster.owner.address("nodes"), cluster.nodes[0].address("nodes")] {
+        for round in 0..50 {
+            let mut socket = TcpStream::connect(address).unwrap();
+            if round % 2 == 0 {
+                // What comes then is taken for frames.
+                let _ = socket.write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0");
+            }
+            let bytes = std::iter::repeat_with(|| {
+                random ^= random << 13;
+                random ^= random >> 7;
+                random ^= random << 17;
+                random as u8
+            });
+            let _ = socket.write_all(&bytes.take(1000).collect::<Vec<_>>());
+        }
+    }
+    assert_eq!(answer(&sql, count), before);
+    assert_eq!(cluster.retries(), 0.0);
+}
+
+#[test]
+fn who_is_no_node_of_the_cluster_is_refused() {
+    let cluster = Cluster::new("0.01");
+    let (secret, other) = (cluster.folder.path().join("secret"), cluster.folder.path().join("other"));
+    std::fs::write(&secret, "something else\n").unwrap();
+    let flags = [&cluster.flags("a")[..], &["--cluster-secret-file", secret.to_str().unwrap()]].concat();
+    let said = cluster.refused(&cluster.data(), &flags);
+    assert!(said.contains("has not the secret of this cluster"), "{said}");
+    // A folder that is another server's.
+    Server::start(&other, &["--nodes", "127.0.0.1:0"]).terminate();
+    let said = cluster.refused(&other, &cluster.flags("a"));
+    assert!(said.contains("reads other files than the owner's"), "{said}");
+    let said = cluster.refused(cluster.folder.path(), &cluster.flags("a"));
+    assert!(said.contains("is not the folder of an owner"), "{said}");
+    let beyond = ["--owner", cluster.owner.address("nodes"), "--nodes", "0.0.0.0:0"];
+    let said = cluster.refused(&cluster.data(), &beyond);
+    assert!(said.contains("is not loopback") && said.contains("cluster_secret_file"), "{said}");
+    // A server that is no node: it speaks gRPC, and knows no nodes.
+    let flight = ["--owner", cluster.owner.address("flight"), "--nodes", "127.0.0.1:0"];
+    let said = cluster.refused(&cluster.data(), &flight);
+    assert!(said.contains("owner 127.0.0.1"), "{said}");
+}

@@ -1,0 +1,139 @@
+"""One setting of the exchange against another, over an owner and compute nodes: see scripts/bench-exchange."""
+
+import argparse
+import math
+import pathlib
+import statistics
+import tempfile
+import time
+import urllib.request
+
+from conftest import ROOT, Server, run_oribi
+
+TABLES = ["region", "nation", "supplier", "customer", "part", "partsupp", "orders", "lineitem"]
+# Nearly all rows change their places, and there are nearly as many groups.
+SHUFFLE = """select count(*), sum(lines), sum(total) from (
+    select l_partkey, l_suppkey, count(*) as lines, sum(o_totalprice) as total
+    from lineitem join orders on l_orderkey = o_orderkey group by l_partkey, l_suppkey) as groups"""
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--scale", type=float, default=1)
+    parser.add_argument("--nodes", type=int, default=3, help="compute nodes beside the owner")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--query", type=int, action="append", help="may be given again; 0 is one that is all shuffle")
+    parser.add_argument("--memory", default="2GiB", help="of each process")
+    parser.add_argument("--base", default="oribi.exchange_local=loopback_compressed")
+    parser.add_argument("--new", default="oribi.exchange_local=handover")
+    options = parser.parse_args()
+    numbers = options.query if options.query is not None else [*range(1, 23), 0]
+    with tempfile.TemporaryDirectory(prefix="oribi-bench-exchange-") as folder:
+        owner = loaded(pathlib.Path(folder), options)
+        nodes = [
+            Server(
+                owner.data, "--owner", f"127.0.0.1:{owner.ports['nodes']}", "--nodes", "127.0.0.1:0",
+                "--node", f"node{number}", "--memory", options.memory,
+            )
+            for number in range(options.nodes)
+        ]  # fmt: skip
+        with owner.sql() as sql:
+            wait(sql, options.nodes)
+            table = measure(sql, numbers, [owner, *nodes], options)
+        for server in [*nodes, owner]:
+            server.kill()
+    report(table, options)
+
+
+def loaded(folder, options):
+    data, files = folder / "data", folder / "files"
+    run_oribi("generate", "--scale", options.scale, "--out", files)
+    run_oribi("sql", "--data", data, "-c", (ROOT / "crates/server/queries/schema.sql").read_text())
+    for table in TABLES:
+        run_oribi("import", table, files / f"{table}.parquet", "--data", data)
+    return Server(data, "--nodes", "127.0.0.1:0", "--nodes-rows-min", "1", "--memory", options.memory)
+
+
+def wait(sql, nodes):
+    while not explained(sql, "select sum(l_quantity) from lineitem").startswith(f"nodes: {nodes} ("):
+        time.sleep(0.1)
+
+
+def explained(sql, query):
+    return sql.execute(f"explain {query}").fetchone()[0]
+
+
+def text(number):
+    return SHUFFLE if number == 0 else (ROOT / f"crates/server/queries/q{number}.sql").read_text()
+
+
+COUNTERS = ["handed_over_bytes", "sent_bytes", "encoding_nanoseconds"]
+
+
+def counters(servers):
+    """What the processes have counted together."""
+    sums = dict.fromkeys(COUNTERS, 0.0)
+    for server in servers:
+        with urllib.request.urlopen(f"http://127.0.0.1:{server.ports['http']}/metrics") as page:
+            lines = [line.split() for line in page.read().decode().splitlines()]
+        for name in COUNTERS:
+            sums[name] += sum(float(line[1]) for line in lines if line[:1] == [f"oribi_exchange_{name}_total"])
+    return sums
+
+
+def measure(sql, numbers, servers, options):
+    """Of each query its times and counters with either setting, who is first changing from round to round."""
+    ways = {"base": options.base.split("="), "new": options.new.split("=")}
+    table = {number: {way: [] for way in ["base", "new", "base counters", "new counters"]} for number in numbers}
+    answers = {}
+    for round_number in range(-1, options.rounds):
+        order = list(ways) if round_number % 2 else list(ways)[::-1]
+        for number in numbers:
+            for way in order:
+                name, value = ways[way]
+                sql.execute(f"set {name} = '{value}'")
+                before = counters(servers)
+                begin = time.perf_counter()
+                rows = sorted(map(str, sql.execute(text(number)).fetchall()))
+                taken = time.perf_counter() - begin
+                assert answers.setdefault(number, rows) == rows, f"query {number} has another answer with {name} = {value}"
+                # The first round warms up.
+                if round_number >= 0:
+                    table[number][way].append(taken)
+                    after = counters(servers)
+                    table[number][f"{way} counters"].append({name: after[name] - before[name] for name in COUNTERS})
+    return table
+
+
+def report(table, options):
+    print(f"base: {options.base}, new: {options.new}, scale {options.scale}, {options.nodes} nodes, {options.rounds} rounds")
+    heads = ["handed MiB", "sent MiB", "enc. ms"] * 2
+    print(f"{'':51}{'new:':33}base:")
+    print(f"{'query':>8} {'avg s':>8} {'base s':>8} {'delta':>8} {'stddev':>8} {'base':>8}" + "".join(f"{head:>11}" for head in heads))
+    ratios, sums = [], [0.0, 0.0]
+    for number, times in table.items():
+        new, base = statistics.mean(times["new"]), statistics.mean(times["base"])
+        name = f"Q{number}" if number else "shuffle"
+        print(
+            f"{name:>8} {new:8.3f} {base:8.3f} {new / base - 1:8.2%} {spread(times['new']):8.2%} {spread(times['base']):8.2%}"
+            + told(times["new counters"]) + told(times["base counters"])
+        )  # fmt: skip
+        if number:
+            ratios.append(new / base)
+            sums = [sums[0] + new, sums[1] + base]
+    if ratios:
+        geometric = math.exp(statistics.mean(map(math.log, ratios)))
+        print(f"average {sums[0] / sums[1] - 1:+.2%}, geometric mean {geometric - 1:+.2%}")
+
+
+def told(counted):
+    mean = {name: statistics.mean(counts[name] for counts in counted) for name in COUNTERS}
+    figures = [mean["handed_over_bytes"] / 2**20, mean["sent_bytes"] / 2**20, mean["encoding_nanoseconds"] / 1e6]
+    return "".join(f"{figure:11.1f}" for figure in figures)
+
+
+def spread(times):
+    return statistics.stdev(times) / statistics.mean(times) if len(times) > 1 else 0.0
+
+
+main()
