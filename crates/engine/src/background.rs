@@ -114,6 +114,10 @@ impl Background {
         !self.threads.lock().is_empty()
     }
 
+    pub fn is_stopped(&self) -> bool {
+        self.stopped.load(Relaxed)
+    }
+
     pub fn stop(&self) {
         self.stopped.store(true, Relaxed);
         for alarm in [&self.flush, &self.compaction, &self.ceiling, &self.pages, &self.publish] {
@@ -466,7 +470,7 @@ impl Engine {
         }
         self.trim_log()?;
         self.lower_ceiling()?;
-        self.publish()
+        self.publish_last()
     }
 }
 

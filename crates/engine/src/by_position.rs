@@ -245,7 +245,7 @@ impl Engine {
         let read: Vec<usize> = stored.iter().copied().filter(|p| !values.columns().contains(p)).collect();
         let fields = stored.iter().map(|p| schema.arrow().field(*p).clone());
         let arrow = Arc::new(ArrowSchema::new(fields.chain([ts_field()]).collect::<Vec<_>>()));
-        let id = self.manifest.next_file_id();
+        let id = self.manifest.next_file_id()?;
         let mut writer = SstableWriter::create(&self.env, dir, id, schema, &SstableOptions::default())?;
         let mut merged = Merged::new(change, part, &read);
         while let Some((batch, numbers)) = merged.next()? {

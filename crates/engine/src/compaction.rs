@@ -84,7 +84,7 @@ impl Engine {
             return Ok(false);
         }
         self.manifest.retry()?;
-        let id = self.manifest.next_file_id();
+        let id = self.manifest.next_file_id()?;
         let rows: u64 = inputs.iter().map(|f| f.sstable.meta().rows).sum();
         // For the row maps.
         let _held = self.budget.hold(rows as usize * size_of::<u32>());
@@ -110,7 +110,8 @@ impl Engine {
         let current: Vec<&Arc<LiveFile>> = inputs.iter().filter_map(|f| state.files.file(f.id())).collect();
         if current.len() < inputs.len() || tablet.is_dropped() {
             // Truncated or dropped meanwhile.
-            return oribi_sstable::remove(&self.env, &tablet.dir, id).map(|()| false);
+            self.remove_sstable(&tablet.dir, id);
+            return Ok(false);
         }
         let mut marks = merged.marks;
         for ((input, now), map) in inputs.iter().zip(current).zip(&merged.row_maps) {

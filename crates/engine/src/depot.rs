@@ -14,6 +14,7 @@ use crate::trouble::Part;
 use oribi_env::Env;
 use oribi_env::locks::{self, Mutex};
 use oribi_types::{Error, ErrorKind, Result};
+use std::cell::Cell;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -72,6 +73,8 @@ pub(crate) fn check_told(dir: &Path, state: &ManifestState, told: &[u8]) -> Resu
 const CHECK_MICROS: u64 = 10_000_000;
 /// What is told contains all of the manifest: not more often than so.
 const REST: Duration = Duration::from_secs(1);
+/// So long a stop waits for files that a folder had before its depot, and which are not kept yet. There may be any number of them.
+const LAST_MICROS: u64 = 10_000_000;
 /// How often the manifest is looked at.
 const TICK: Duration = Duration::from_millis(50);
 
@@ -106,6 +109,29 @@ impl Engine {
     /// # Errors
     /// Those of [`Depot::publish`].
     pub fn publish(&self) -> Result<()> {
+        self.publish_while(&|| Ok(()))
+    }
+
+    /// As [`publish`](Self::publish), when the engine is closed. What was not told in this process may take as long as there are files:
+    /// some of them are kept then, and the next who opens the folder goes on.
+    pub(crate) fn publish_last(&self) -> Result<()> {
+        let was_told = self.published.as_ref().is_none_or(|published| published.told.lock().is_some());
+        let (begun, is_late) = (self.env.clock.monotonic_micros(), Cell::new(false));
+        let result = self.publish_while(&|| {
+            is_late.set(!was_told && self.env.clock.monotonic_micros().saturating_sub(begun) > LAST_MICROS);
+            if is_late.get() { Err(Error::unavailable("not all files are there yet")) } else { Ok(()) }
+        });
+        match result {
+            Err(error) if is_late.get() => {
+                tracing::warn!(%error, "the store is told the next time what the tables are made of");
+                Ok(())
+            }
+            result => result,
+        }
+    }
+
+    /// `go_on` is asked between two files, and its error is what this ends with.
+    fn publish_while(&self, go_on: &dyn Fn() -> Result<()>) -> Result<()> {
         let Some(published) = &self.published else { return Ok(()) };
         let told = *published.told.lock();
         if told == Some(self.manifest.changes()) {
@@ -113,7 +139,7 @@ impl Engine {
         }
         let changes = AtomicU64::new(0);
         published.depot.publish(&|| {
-            let (count, record) = self.kept_manifest(published)?;
+            let (count, record) = self.kept_manifest(published, go_on)?;
             changes.store(count, Relaxed);
             Ok(record)
         })?;
@@ -126,10 +152,15 @@ impl Engine {
     pub(crate) fn publish_tick(&self) -> Duration {
         let Some(published) = &self.published else { return REST };
         let has_news = *published.told.lock() != Some(self.manifest.changes());
-        let result = self.publish();
+        let result = self.publish_while(&|| match self.background.is_stopped() {
+            true => Err(Error::unavailable("the engine is being closed")),
+            false => Ok(()),
+        });
         match &result {
             // Another owner: whatever this one would still answer is not what others read.
             Err(error) if error.kind() == ErrorKind::Conflict => self.fail(error.clone()),
+            // Whoever closes it tells once more.
+            Err(_) if self.background.is_stopped() => return REST,
             Err(error) => tracing::error!(%error, "the store cannot be told what the tables are made of"),
             Ok(()) => {}
         }
@@ -142,7 +173,7 @@ impl Engine {
 
     /// How often the manifest had changed, and then, as one record, what it was. All that it names is kept: SSTables were when they
     /// were finished, unless the folder had no depot then; files of marks are now.
-    fn kept_manifest(&self, published: &Published) -> Result<(u64, Vec<u8>)> {
+    fn kept_manifest(&self, published: &Published, go_on: &dyn Fn() -> Result<()>) -> Result<(u64, Vec<u8>)> {
         'changed: loop {
             let changes = self.manifest.changes();
             let state = self.manifest.decided();
@@ -158,6 +189,7 @@ impl Engine {
                     kept => kept?,
                 }
                 // There may be many, and the first of a large folder takes long.
+                go_on()?;
                 published.check(&self.env)?;
             }
             return Ok((changes, state.to_record()));

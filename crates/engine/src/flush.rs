@@ -112,7 +112,7 @@ impl Engine {
         let mut keys = FlushKeys::of(&self.index, memtable);
         let _held = self.budget.hold(keys.memory_bytes());
         self.run_heavy(|| keys.sort());
-        let mut output = Output::new(self, table, tablet);
+        let mut output = Output::new(self, table, tablet)?;
         let mut rows = Vec::new();
         for chunk in 0..keys.len().div_ceil(CHUNK_KEYS) {
             keys.take_rows(&self.index, chunk, horizon, self.published.is_some(), &mut rows);

@@ -189,7 +189,7 @@ impl Import {
                 part.finished.push(writer.finish()?);
             }
             let (engine, dir) = (&self.engine, &self.table.tablets[tablet].dir);
-            let id = engine.manifest.next_file_id();
+            let id = engine.manifest.next_file_id()?;
             let options = SstableOptions::default();
             let writer = SstableWriter::create(&engine.env, dir, id, self.table.schema_ref(), &options)?;
             part.open = Some((writer, Vec::new()));
@@ -477,9 +477,7 @@ impl Drop for Import {
     fn drop(&mut self) {
         for (tablet, part) in self.table.tablets.iter().zip(&self.tablets) {
             for meta in &part.finished {
-                if let Err(error) = oribi_sstable::remove(&self.engine.env, &tablet.dir, meta.id) {
-                    tracing::warn!(%error, "cannot remove a file of an import that was given up");
-                }
+                self.engine.remove_sstable(&tablet.dir, meta.id);
             }
         }
     }

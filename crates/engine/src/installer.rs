@@ -126,7 +126,7 @@ impl Engine {
         };
         let (mut files, mut unsynced) = (Vec::<Arc<LiveFile>>::new(), change.unsynced);
         let mut store = |file: LiveFile| -> Result<LiveFile> {
-            let number = self.manifest.next_file_id();
+            let number = self.manifest.next_file_id()?;
             marks_paths.push(marks_path(&tablet.dir, file.id(), number));
             let (record, written) = file.deletions.store(&self.env, &tablet.dir, file.id(), number)?;
             unsynced.push(written);
@@ -255,11 +255,12 @@ impl Engine {
         self.remove_quietly(|| oribi_sstable::remove(&self.env, dir, id));
     }
 
-    /// A file that cannot be removed only takes space; the next open tries again.
+    /// A file that cannot be removed only takes space; the next open tries again. From a depot it goes when that is told again.
     fn remove_quietly(&self, remove: impl FnOnce() -> Result<()>) {
         if let Err(error) = remove() {
-            tracing::warn!(%error, "cannot remove a replaced file");
+            tracing::warn!(%error, "cannot remove a file that nobody names");
         }
+        self.manifest.note_removal();
     }
 }
 

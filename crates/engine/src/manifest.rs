@@ -28,7 +28,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64};
 pub(crate) const CURRENT: &str = "CURRENT";
 const CURRENT_TMP: &str = "CURRENT.tmp";
 const PREFIX: &str = "MANIFEST-";
-/// Below the term, in the id of a file. There are never so many ids.
+/// Below the term, in the id of a file.
 const FILE_NUMBER_BITS: u32 = 32;
 
 /// A change of the manifest.
@@ -358,7 +358,7 @@ pub(crate) struct Manifest {
     last_id: AtomicU64,
     /// The owner's, where files are kept in a store; 0 else.
     term: u64,
-    /// How often the state has changed since it was opened.
+    /// How often the state has changed since it was opened, or files went that it does not name.
     changes: AtomicU64,
     /// Whether there is no writer …
     failed: AtomicBool,
@@ -556,13 +556,25 @@ impl Manifest {
     }
 
     /// Of an SSTable, or the number of a marks file: with the owner's term, so that no other owner has given it out either.
-    pub fn next_file_id(&self) -> u64 {
-        self.term << FILE_NUMBER_BITS | self.next_id()
+    ///
+    /// # Errors
+    /// `TooLarge` once there is no room below the term for what the folder has given out.
+    pub fn next_file_id(&self) -> Result<u64> {
+        let id = self.next_id();
+        match id >> FILE_NUMBER_BITS {
+            0 => Ok(self.term << FILE_NUMBER_BITS | id),
+            _ => Err(Error::too_large("there were 2^32 ids of files, and there are no others")),
+        }
     }
 
-    /// How often the state has changed.
+    /// How often the state has changed, or files went.
     pub fn changes(&self) -> u64 {
         self.changes.load(Acquire)
+    }
+
+    /// Notes that a file went which the state does not name.
+    pub fn note_removal(&self) {
+        self.changes.fetch_add(1, AcqRel);
     }
 
     /// What was committed, but for what is not decided.
@@ -669,6 +681,17 @@ mod tests {
             format!("{:?}", (&again.tables, &again.tablets)),
             format!("{:?}", (&state.tables, &state.tablets))
         );
+    }
+
+    #[test]
+    fn ids_of_files_never_reach_into_the_term() {
+        let dir = tempfile::tempdir().unwrap();
+        let state = ManifestState { next_id: (1 << FILE_NUMBER_BITS) - 2, ..ManifestState::default() };
+        let manifest = Manifest::start(&Env::real(), dir.path(), state, 1 << 20, 5).unwrap();
+        assert_eq!(manifest.next_file_id().unwrap(), 0x5_ffff_ffff);
+        for _ in 0..2 {
+            assert_eq!(manifest.next_file_id().unwrap_err().kind(), ErrorKind::TooLarge);
+        }
     }
 
     #[test]

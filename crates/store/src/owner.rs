@@ -405,6 +405,9 @@ fn write_bond(env: &Env, dir: &Path, bond: &Bond) -> Result<()> {
 /// The term of the owner who has made an object; 0 for a file from before the folder had a store.
 pub(crate) fn term_of(name: &str) -> Option<u64> {
     let file = name.rsplit('/').next().unwrap_or_default();
-    let digits = file.split('.').next().unwrap_or_default();
+    let mut parts = file.split('.');
+    let id = parts.next().unwrap_or_default();
+    // Marks on rows of a file may be a later owner's.
+    let digits = if file.ends_with(".marks") { parts.next().unwrap_or_default() } else { id };
     u64::from_str_radix(digits, 16).ok().map(|id| id >> 32)
 }

@@ -5,9 +5,11 @@
 mod common;
 
 use common::*;
-use oribi_engine::KeyRange;
+use oribi_engine::{Engine, EngineOptions, KeyRange};
+use oribi_env::{Clock, Env};
 use oribi_types::ErrorKind;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 
 fn expected(keys: i64) -> Rows {
     (0..keys).map(|k| (k, format!("v{k}"))).collect()
@@ -88,6 +90,27 @@ fn what_nobody_names_goes_once_nobody_reads_it() {
 }
 
 #[test]
+fn what_was_held_by_its_name_goes_when_the_last_lets_go_of_it() {
+    let (bucket, dir) = (Arc::<Memory>::default(), tempfile::tempdir().unwrap());
+    let Opened { engine, .. } = open(&bucket, dir.path()).unwrap();
+    let table = create(&engine);
+    for round in 0..4 {
+        (round * 100..round * 100 + 100).for_each(|k| put(&engine, k, &format!("v{k}")));
+        flush(&engine).unwrap();
+    }
+    let before = bucket.ending(".parquet");
+    let held = engine.named_files();
+    engine.compact(&table).unwrap();
+    engine.publish().unwrap();
+    assert!(before.iter().all(|name| bucket.names().contains(name)), "somebody may open them");
+    drop(held);
+    // Nothing else has changed.
+    engine.publish().unwrap();
+    assert!(before.iter().all(|name| !bucket.names().contains(name)), "{:?}", bucket.names());
+    assert_eq!(rows(&engine).unwrap(), expected(400));
+}
+
+#[test]
 fn what_a_crash_left_in_the_store_goes_and_what_a_later_owner_makes_stays() {
     let (bucket, dir) = (Arc::<Memory>::default(), tempfile::tempdir().unwrap());
     let Opened { engine, .. } = open(&bucket, dir.path()).unwrap();
@@ -101,6 +124,12 @@ fn what_a_crash_left_in_the_store_goes_and_what_a_later_owner_makes_stays() {
         (format!("{folder}/000000010000ffff.parquet"), format!("{folder}/0000ffff00000001.index"));
     bucket.set(&left, b"left");
     bucket.set(&later, b"later");
+    // On rows of a file that the owner has made; by the owner, and by a later one.
+    let id = table.rsplit_once('/').unwrap().1.strip_suffix(".parquet").unwrap();
+    let [left_marks, later_marks] =
+        ["10000ffff", "ffff00000001"].map(|number| format!("{folder}/{id}.{number}.marks"));
+    bucket.set(&left_marks, b"left");
+    bucket.set(&later_marks, b"later");
     bucket.set("tables/99999/0000000100000001.parquet", b"of a table that was dropped");
     drop(engine);
     let Opened { engine, .. } = open(&bucket, dir.path()).unwrap();
@@ -108,7 +137,9 @@ fn what_a_crash_left_in_the_store_goes_and_what_a_later_owner_makes_stays() {
     let now = bucket.names();
     assert!(
         !now.contains(&left)
+            && !now.contains(&left_marks)
             && now.contains(&later)
+            && now.contains(&later_marks)
             && !now.contains(&"tables/99999/0000000100000001.parquet".to_owned()),
         "{now:?}"
     );
@@ -131,6 +162,58 @@ fn a_folder_that_had_no_store_has_its_files_kept_in_one() {
     lose_files(dir.path());
     let engine = open(&bucket, dir.path()).unwrap().engine;
     assert_eq!(rows(&engine).unwrap(), expected(50));
+}
+
+/// Of which each look finds that six seconds have passed, once that is set.
+struct Hurried(AtomicBool, AtomicU64);
+
+impl Clock for Hurried {
+    fn now_micros(&self) -> u64 {
+        Env::real().clock.now_micros()
+    }
+
+    fn monotonic_micros(&self) -> u64 {
+        self.1.fetch_add(if self.0.load(SeqCst) { 6_000_000 } else { 1 }, SeqCst)
+    }
+}
+
+#[test]
+fn a_stop_does_not_wait_until_all_of_a_folder_is_in_its_store() {
+    let (bucket, dir) = (Arc::<Memory>::default(), tempfile::tempdir().unwrap());
+    let options = EngineOptions { background: false, ..Default::default() };
+    let engine = Engine::open(Env::real(), dir.path(), options).unwrap();
+    let table = create(&engine);
+    for k in 0..20 {
+        put(&engine, k, &format!("v{k}"));
+        engine.flush(&table).unwrap();
+    }
+    engine.close().unwrap();
+    drop(engine);
+    let first = local_files(dir.path()).into_iter().filter(|name| name.ends_with(".parquet")).min().unwrap();
+    let gate = bucket.gate("put", &format!("tables/{}/{first}", table.id()));
+    let clock = Arc::new(Hurried(false.into(), 1.into()));
+    let env = Env { clock: clock.clone(), ..Env::real() };
+    let store = store_of(&bucket, &env, dir.path(), 1 << 30);
+    let engine =
+        Engine::open_with(store.env(), dir.path(), EngineOptions::default(), Some(store.depot())).unwrap();
+    // The thread that is there for it has begun.
+    gate.wait_for_one();
+    clock.0.store(true, SeqCst);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            // Until the engine is being closed, as nobody can see from outside.
+            std::thread::sleep(std::time::Duration::from_millis(500));
+            gate.open();
+        });
+        engine.close().unwrap();
+    });
+    drop(engine);
+    let put = bucket.ending(".parquet").len();
+    assert!(put < 15, "{put} were put");
+    let Opened { engine, .. } = open(&bucket, dir.path()).unwrap();
+    engine.publish().unwrap();
+    assert_eq!(bucket.ending(".parquet").len(), 20);
+    assert_eq!(rows(&engine).unwrap(), expected(20));
 }
 
 /// A folder that had no store, with a table of one row in a file.

@@ -33,9 +33,12 @@ pub(super) struct Output<'a> {
 }
 
 impl<'a> Output<'a> {
-    pub fn new(engine: &'a Engine, table: &'a Table, tablet: &'a Tablet) -> Self {
-        let id = engine.manifest.next_file_id();
-        Output { engine, table, tablet, id, writer: None, rows: 0, marks: Vec::new(), places: Vec::new() }
+    /// # Errors
+    /// `TooLarge` if there is no id for it.
+    pub fn new(engine: &'a Engine, table: &'a Table, tablet: &'a Tablet) -> Result<Self> {
+        let id = engine.manifest.next_file_id()?;
+        let (marks, places) = (Vec::new(), Vec::new());
+        Ok(Output { engine, table, tablet, id, writer: None, rows: 0, marks, places })
     }
 
     /// Writes rows that come behind those written, by key and, newest first, by version.

@@ -248,7 +248,7 @@ impl<'e> FilesWrite<'e> {
 
     fn begin_file(&self, tablet: TabletId) -> Result<SstableWriter> {
         let OfTablet { table, tablet, .. } = &self.tablets[&tablet];
-        let (env, id) = (&self.engine.env, self.engine.manifest.next_file_id());
+        let (env, id) = (&self.engine.env, self.engine.manifest.next_file_id()?);
         SstableWriter::create(env, &tablet.dir, id, table.schema_ref(), &SstableOptions::default())
     }
 
