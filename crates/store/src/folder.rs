@@ -13,6 +13,7 @@ use ring::digest::{SHA256, digest};
 use std::any::Any;
 use std::fs;
 use std::io::{ErrorKind as IoErrorKind, Read, Write};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::thread::sleep;
 use std::time::Duration;
@@ -29,6 +30,8 @@ const LOCKED_MAX: Duration = Duration::from_secs(20);
 
 pub struct FolderBucket {
     root: PathBuf,
+    /// The device and the number of the root as it was opened: where another file system was mounted, its place is another folder.
+    id: (u64, u64),
     url: String,
 }
 
@@ -43,7 +46,28 @@ impl FolderBucket {
         // A process that was killed may have left the folder itself without its name being durable.
         let mut above = root.ancestors().skip(1).take(missing.max(1));
         above.try_for_each(|folder| RealFiles.sync_dir(folder)).map_err(failed)?;
-        Ok(FolderBucket { url: format!("file://{}", root.display()), root })
+        let id = id_of(&root).map_err(failed)?;
+        Ok(FolderBucket { url: format!("file://{}", root.display()), root, id })
+    }
+
+    /// Does something in the folder that was opened. What was found, or not found, in another that is in its place by then says
+    /// nothing.
+    fn at_home<T>(&self, act: impl FnOnce() -> Result<T>) -> Result<T> {
+        self.check_home()?;
+        let result = act();
+        self.check_home()?;
+        result
+    }
+
+    fn check_home(&self) -> Result<()> {
+        let gone = |what: &str| Err(Error::unavailable(format!("{}: {what}", self.root.display())));
+        match id_of(&self.root) {
+            Ok(id) if id == self.id => Ok(()),
+            Ok(_) => {
+                gone("it is another folder than when it was opened, as if its file system were not mounted")
+            }
+            Err(error) => gone(&error.to_string()),
+        }
     }
 
     fn path(&self, name: &str) -> PathBuf {
@@ -118,6 +142,11 @@ impl FolderBucket {
     }
 }
 
+fn id_of(folder: &Path) -> std::io::Result<(u64, u64)> {
+    let metadata = fs::metadata(folder)?;
+    Ok((metadata.dev(), metadata.ino()))
+}
+
 /// What becomes of a file that is no object yet, where somebody has taken it for [left over](Bucket::remove_leftovers).
 fn lost(error: std::io::Error, name: &str) -> Error {
     match error.kind() {
@@ -133,13 +162,14 @@ impl Bucket for FolderBucket {
 
     fn list(&self, folder: &str) -> Result<Vec<Listed>> {
         let mut listed = Vec::new();
-        self.list_folder(&self.path(folder), &mut listed)?;
+        self.at_home(|| self.list_folder(&self.path(folder), &mut listed))?;
         listed.sort();
         Ok(listed)
     }
 
     fn get(&self, name: &str, sink: &mut Sink<'_>) -> Result<String> {
-        let mut file = fs::File::open(self.path(name)).map_err(|error| Error::from(error).context(name))?;
+        let open = || fs::File::open(self.path(name)).map_err(|error| Error::from(error).context(name));
+        let mut file = self.at_home(open)?;
         let mut context = ring::digest::Context::new(&SHA256);
         let (mut part, mut at) = (vec![0; CHUNK_BYTES], 0);
         loop {
@@ -159,26 +189,30 @@ impl Bucket for FolderBucket {
 
     fn put(&self, name: &str, body: Body<'_>, expected: Expected<'_>) -> Result<String> {
         let tag = body.digest()?;
-        let new = self.prepare(body)?;
-        let published = self.publish(&new, name, expected);
-        let _ = fs::remove_file(&new);
-        published.map(|()| tag)
+        self.at_home(|| {
+            let new = self.prepare(body)?;
+            let published = self.publish(&new, name, expected);
+            let _ = fs::remove_file(&new);
+            published.map(|()| tag)
+        })
     }
 
     fn remove(&self, name: &str) -> Result<()> {
-        match fs::remove_file(self.path(name)) {
+        self.at_home(|| match fs::remove_file(self.path(name)) {
             Err(error) if error.kind() != IoErrorKind::NotFound => Err(error.into()),
             _ => Ok(()),
-        }
+        })
     }
 
     fn remove_leftovers(&self) -> Result<()> {
-        for entry in fs::read_dir(&self.root)? {
-            let entry = entry?;
-            if entry.file_name().to_string_lossy().starts_with(NEW) {
-                self.remove(&entry.file_name().to_string_lossy())?;
+        self.at_home(|| {
+            for entry in fs::read_dir(&self.root)? {
+                let entry = entry?;
+                if entry.file_name().to_string_lossy().starts_with(NEW) {
+                    self.remove(&entry.file_name().to_string_lossy())?;
+                }
             }
-        }
-        Ok(())
+            Ok(())
+        })
     }
 }

@@ -71,6 +71,38 @@ fn what_a_process_left_is_removed_and_never_written_to() {
 }
 
 #[test]
+fn a_folder_that_goes_away_is_not_an_empty_one() {
+    let dirs = tempfile::tempdir().unwrap();
+    let [root, away] = ["store", "away"].map(|name| dirs.path().join(name));
+    let bucket = bucket(&root);
+    bucket.put("a/b", Body::Bytes(b"whole"), Expected::Nothing).unwrap();
+    std::fs::rename(&root, &away).unwrap();
+    let is_away = |what: &str| {
+        let failures = [
+            bucket.get("a/b", &mut |_, _| Ok(())).map(drop),
+            bucket.tag("a/b").map(drop),
+            bucket.list("a/").map(drop),
+            bucket.put("a/c", Body::Bytes(b"new"), Expected::Nothing).map(drop),
+            bucket.remove("a/b"),
+            bucket.remove_leftovers(),
+        ];
+        for failure in failures {
+            let error = failure.unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Unavailable, "{what}: {error}");
+            assert!(error.to_string().contains(what), "{what}: {error}");
+        }
+    };
+    is_away("No such file");
+    // As the folder is on which something was mounted.
+    std::fs::create_dir(&root).unwrap();
+    is_away("is another folder than when it was opened");
+    assert_eq!(std::fs::read_dir(&root).unwrap().count(), 0);
+    std::fs::remove_dir(&root).unwrap();
+    std::fs::rename(&away, &root).unwrap();
+    assert_eq!(get(&bucket, "a/b"), b"whole");
+}
+
+#[test]
 fn a_put_whose_file_was_taken_for_left_over_may_be_made_again() {
     let dir = tempfile::tempdir().unwrap();
     let (putting, opening) = (bucket(dir.path()), bucket(dir.path()));
