@@ -15,7 +15,7 @@ mod places;
 use crate::bucket::{Body, Bucket, Expected, Listed, Sink};
 use asking::{OneAttempt, error_of};
 use bytes::Bytes;
-use endpoint::is_plain;
+use endpoint::{check_keys_come_from_near, is_plain};
 use futures::stream::BoxStream;
 use futures::{StreamExt, TryStreamExt};
 use object_store::aws::{AmazonS3, AmazonS3Builder, AmazonS3ConfigKey, S3ConditionalPut};
@@ -24,6 +24,7 @@ use object_store::{
     Certificate, ClientOptions, GetOptions, ObjectStore, ObjectStoreExt, PutMode, PutOptions, PutPayload,
     RetryConfig, UpdateVersion,
 };
+use oribi_env::{Clock, Env};
 use oribi_types::{Error, ErrorKind, Result};
 use parts::PART_BYTES_MIN;
 use places::Places;
@@ -60,6 +61,7 @@ pub struct S3Bucket {
     store: Arc<AmazonS3>,
     /// `None` once it is being dropped.
     runtime: Option<Runtime>,
+    clock: Arc<dyn Clock>,
     sending: Places,
     asking: Places,
     /// Ends with a slash, or is empty.
@@ -83,6 +85,7 @@ impl S3Bucket {
         Ok(S3Bucket {
             store: Arc::new(store),
             runtime: Some(runtime),
+            clock: Env::real().clock,
             sending: Places::new(SENDING_MAX),
             asking: Places::new(ASKING_MAX),
             prefix,
@@ -165,7 +168,13 @@ fn builder(bucket: &str, options: &S3Options) -> Result<AmazonS3Builder> {
         match name.to_ascii_lowercase().parse() {
             // How it is spoken to is not a matter of the environment.
             Ok(AmazonS3ConfigKey::Client(_) | AmazonS3ConfigKey::Bucket) | Err(_) => {}
-            Ok(key) => builder = builder.with_config(key, value),
+            Ok(key) => {
+                use AmazonS3ConfigKey::{ContainerCredentialsFullUri, MetadataEndpoint};
+                if matches!(key, ContainerCredentialsFullUri | MetadataEndpoint) {
+                    check_keys_come_from_near(name, value)?;
+                }
+                builder = builder.with_config(key, value);
+            }
         }
     }
     if let Some(endpoint) = endpoint {

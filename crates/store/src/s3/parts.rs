@@ -16,6 +16,8 @@ const _: () = assert!(PART_BYTES_MIN.is_multiple_of(CHUNK_BYTES as u64));
 /// How often a part is sent, before the whole is given up, which may be put again from its beginning.
 const ATTEMPTS_MAX: u32 = 4;
 const PAUSE: Duration = Duration::from_millis(50);
+/// Once a part has been under way for so long, it is not sent again: an attempt may take longer than that by itself.
+const AGAIN_MICROS: u64 = 30_000_000;
 
 /// An object that has been begun.
 struct Upload {
@@ -58,6 +60,11 @@ impl S3Bucket {
 
     fn send_part(&self, upload: &mut Upload, part: Vec<u8>) -> Result<()> {
         let (limit, part) = (time_to_send(part.len() as u64), PutPayload::from(part));
+        let begun = self.clock.monotonic_micros();
+        let may_come_again = |attempt| {
+            let passed = self.clock.monotonic_micros().saturating_sub(begun);
+            attempt < ATTEMPTS_MAX && passed < AGAIN_MICROS
+        };
         for attempt in 1.. {
             let (store, path, id) = (self.store.clone(), upload.path.clone(), upload.id.clone());
             let (number, part) = (upload.parts.len(), part.clone());
@@ -68,7 +75,7 @@ impl S3Bucket {
             };
             match sent {
                 // The same part again takes the place of one that has come through.
-                Err(error) if error.kind() == ErrorKind::Unavailable && attempt < ATTEMPTS_MAX => {
+                Err(error) if error.kind() == ErrorKind::Unavailable && may_come_again(attempt) => {
                     std::thread::sleep(attempt * PAUSE);
                 }
                 sent => {
