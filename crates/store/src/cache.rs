@@ -10,7 +10,7 @@ use crate::cached::{Cached, CachedState};
 use crate::patient::{Patient, as_io};
 use oribi_env::{File, Files};
 use oribi_types::{Error, ErrorKind, Result};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::{ErrorKind as IoErrorKind, Result as IoResult};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
@@ -20,8 +20,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 pub(crate) const FETCHED: &str = ".fetched.tmp";
 /// Of the disk, that the cache leaves to the log and to what is being written; of a small disk a tenth.
 const RESERVE_BYTES: u64 = 1 << 30;
-/// Objects that are removed from the store in one go.
-const SWEPT_MAX: usize = 256;
+/// What nobody names goes from the store for so long in one go: others wait for whoever removes it.
+const SWEEP_MICROS: u64 = 1_000_000;
+/// A store that has removed nothing when it was asked is asked again so much later.
+const REST_MICROS: u64 = 10_000_000;
 
 pub(crate) struct Cache {
     store: Arc<Patient>,
@@ -38,6 +40,8 @@ pub(crate) struct Cache {
     removed: Mutex<Vec<Arc<Cached>>>,
     /// What nobody names any more.
     unnamed: Mutex<Vec<Arc<Cached>>>,
+    /// Until when nothing is removed from the store, by the monotonic clock.
+    rests_until_micros: AtomicU64,
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -57,6 +61,7 @@ impl Cache {
             clock: AtomicU64::new(1),
             removed: Mutex::default(),
             unnamed: Mutex::default(),
+            rests_until_micros: AtomicU64::new(0),
         }
     }
 
@@ -96,6 +101,26 @@ impl Cache {
         let files = lock(&self.files);
         let from = files.range(prefix.to_owned()..).take_while(|(name, _)| name.starts_with(prefix));
         from.filter(|(_, file)| !file.is_gone()).map(|(name, _)| name.clone()).collect()
+    }
+
+    /// Forgets what a guest knows of a folder and the store's list of it does not have any more, unless somebody has it open.
+    pub fn forget_missing(&self, folder: &str, listed: &[Listed]) {
+        let listed: BTreeSet<&str> = listed.iter().map(|object| object.name.as_str()).collect();
+        let mut files = lock(&self.files);
+        let known = files.range(folder.to_owned()..).take_while(|(name, _)| name.starts_with(folder));
+        let missing = known.filter(|(name, file)| {
+            // Whoever has one of them has a handle, and gets none while the map is locked.
+            let is_idle = Arc::strong_count(file) == 1 && !listed.contains(name.as_str());
+            is_idle && self.forget_fetched(file)
+        });
+        let missing: Vec<String> = missing.map(|(name, _)| name.clone()).collect();
+        missing.iter().for_each(|name| drop(files.remove(name)));
+    }
+
+    /// Removes a file from the folder that came there from the store; false for one of somebody else's.
+    fn forget_fetched(&self, file: &Cached) -> bool {
+        let mut state = file.state();
+        state.is_kept && (state.is_own || !state.is_here) && self.forget_local(file, &mut state).is_ok()
     }
 
     /// Notes what the store has. What is here of another length is not that: a file that an owner has made is fetched in its
@@ -202,21 +227,26 @@ impl Cache {
         lock(&self.unnamed).extend(removed);
     }
 
-    /// Removes from the store what nobody names any more, unless somebody has it open: some of it, until a request fails. The
-    /// rest is removed another time.
+    /// Removes from the store what nobody names any more, unless somebody has it open: some of it, for a second or until a request
+    /// fails, and nothing for a while after that. The rest is removed another time.
     pub fn sweep(&self) {
+        let begun = self.store.now_micros();
+        if begun < self.rests_until_micros.load(Relaxed) {
+            return;
+        }
         let mut left = std::mem::take(&mut *lock(&self.unnamed));
-        let mut requests = 0;
-        let mut is_down = false;
+        let mut is_over = false;
         left.retain(|file| {
-            if file.is_read() || is_down || requests == SWEPT_MAX {
+            if file.is_read() || is_over {
                 return true;
             }
             if file.state().is_sent {
-                requests += 1;
-                if let Err(error) = self.store.remove(&file.name) {
+                let removed = self.store.remove_once(&file.name);
+                let now = self.store.now_micros();
+                is_over = removed.is_err() || now.saturating_sub(begun) >= SWEEP_MICROS;
+                if let Err(error) = removed {
                     tracing::warn!(%error, "cannot remove a file from the store");
-                    is_down = true;
+                    self.rests_until_micros.store(now + REST_MICROS, Relaxed);
                     return true;
                 }
             }
@@ -388,6 +418,11 @@ impl OpenFile {
 impl Drop for OpenFile {
     fn drop(&mut self) {
         self.file.end_reading();
+        // Whoever opens it from here on opens it anew; whoever is reading goes on.
+        let _state = self.file.state();
+        if !self.file.is_read() {
+            self.file.open.store(None);
+        }
     }
 }
 

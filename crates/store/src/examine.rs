@@ -4,6 +4,7 @@ use crate::bucket::{Body, Bucket, Expected, get_small, if_there, random_text};
 use crate::patient::{Patience, Patient};
 use oribi_env::{Env, File};
 use oribi_types::{Error, ErrorKind, Result};
+use std::cell::OnceCell;
 use std::sync::{Arc, Barrier, Mutex, PoisonError};
 
 /// Who put at the same time.
@@ -155,7 +156,7 @@ impl File for Long {
     }
 }
 
-/// A long object is what was put, whole, and is not put on another.
+/// A long object is what was put, whole, and is not put on another: one that is there, or comes while it is put.
 fn examine_long(bucket: &dyn Bucket, name: &str) -> Result<()> {
     bucket.put(name, Body::File(&Long(1)), Expected::Nothing)?;
     is_refused(
@@ -171,7 +172,18 @@ fn examine_long(bucket: &dyn Bucket, name: &str) -> Result<()> {
     if end != LONG_BYTES || !is_right {
         return Err(wrong("a long object that was put is not what is there"));
     }
-    bucket.remove(name)
+    bucket.remove(name)?;
+    let other = OnceCell::new();
+    let put_other = || {
+        other.get_or_init(|| bucket.put(name, Body::Bytes(b"other"), Expected::Nothing));
+    };
+    let late = bucket.put(name, Body::Watched(&Long(3), &put_other), Expected::Nothing);
+    other.into_inner().ok_or_else(|| wrong("it takes a long object without reading it"))??;
+    is_refused(late, "If-None-Match: *, of a long object while it comes")?;
+    match get_small(bucket, name, BYTES_MAX)?.0.as_slice() {
+        b"other" => bucket.remove(name),
+        _ => Err(wrong("a long object that was refused is there")),
+    }
 }
 
 fn examine_list(bucket: &dyn Bucket, prefix: &str, names: &[String]) -> Result<()> {

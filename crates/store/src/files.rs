@@ -54,9 +54,12 @@ impl StoreFiles {
             return known.ok_or_else(|| ErrorKind::NotFound.into());
         };
         let folder = &name[..=name.rfind('/').unwrap_or(0)];
-        let found = self.cache.list(folder)?.into_iter().find(|object| object.name == name);
+        let listed = self.cache.list(folder)?;
+        self.cache.forget_missing(folder, &listed);
+        // Only what is there is made known: who asks too early asks again.
+        let found = listed.iter().find(|object| object.name == name).ok_or(ErrorKind::NotFound)?;
         let file = self.cache.file(&name, path);
-        self.cache.note_kept(&file, found.ok_or(ErrorKind::NotFound)?.bytes);
+        self.cache.note_kept(&file, found.bytes);
         Ok(file)
     }
 

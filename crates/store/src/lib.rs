@@ -55,9 +55,9 @@ pub struct StoreStats {
     pub fetches: u64,
     pub evictions: u64,
     pub requests: u64,
-    /// Attempts that were followed by another.
+    /// Attempts that failed and are followed by another.
     pub retries: u64,
-    /// Requests that were given up.
+    /// Requests that were given up, or refused.
     pub failures: u64,
     pub sent_bytes: u64,
     pub received_bytes: u64,

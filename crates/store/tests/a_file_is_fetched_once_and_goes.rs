@@ -123,11 +123,63 @@ fn once_a_store_was_given_up_nobody_tries_for_long() {
     assert_eq!(store.stats().failing_micros, 0);
 }
 
+#[test]
+fn while_one_tries_whether_a_store_answers_nobody_else_waits() {
+    let (bucket, dir) = (Arc::<Memory>::default(), tempfile::tempdir().unwrap());
+    let store = with_two_files(&bucket, &Env::real(), dir.path(), 1 << 30);
+    let files = store.env().files;
+    let [first, second] = [FIRST, SECOND].map(|name| files.open(&dir.path().join(name), false).unwrap());
+    bucket.is_down.store(true, SeqCst);
+    assert_eq!(read(&*first).unwrap_err().kind(), ErrorKind::Unavailable);
+    let gate = bucket.gate("get", FIRST);
+    let probing = std::thread::spawn(move || read(&*first));
+    gate.wait_for_one();
+    let before = bucket.requests();
+    let error = read(&*second).unwrap_err();
+    assert_eq!((error.kind(), bucket.requests()), (ErrorKind::Unavailable, before));
+    assert!(error.to_string().contains(&format!("store memory does not give {SECOND}")), "{error}");
+    assert!(error.to_string().contains("a fault of the test's"), "{error}");
+    bucket.is_down.store(false, SeqCst);
+    gate.open();
+    assert_eq!(probing.join().unwrap().unwrap(), 1);
+    assert_eq!(read(&*second).unwrap(), 2);
+}
+
+/// Files of the folder `dir` that this process has open.
+fn open_descriptors(dir: &Path) -> usize {
+    let descriptors = std::fs::read_dir("/proc/self/fd").unwrap();
+    let links = descriptors.filter_map(|entry| std::fs::read_link(entry.unwrap().path()).ok());
+    links.filter(|link| link.starts_with(dir)).count()
+}
+
+#[test]
+fn what_nobody_has_open_is_not_open() {
+    let (bucket, dir) = (Arc::<Memory>::default(), tempfile::tempdir().unwrap());
+    let store = with_two_files(&bucket, &Env::real(), dir.path(), 1 << 30);
+    let open = || store.env().files.open(&dir.path().join(FIRST), false).unwrap();
+    let (one, other) = (open(), open());
+    assert_eq!((read(&*one).unwrap(), read(&*other).unwrap()), (1, 1));
+    drop(one);
+    assert_eq!(open_descriptors(dir.path()), 1);
+    drop(other);
+    assert_eq!(open_descriptors(dir.path()), 0);
+    assert_eq!((read(&*open()).unwrap(), store.stats().fetches), (1, 1), "it is here still");
+}
+
 /// As files are on a disk that has so many bytes left, and is full for so long.
 struct Cramped {
     free: AtomicU64,
     /// Until a file is removed that is not a new one.
     is_full: AtomicBool,
+    /// As long as it is set, nothing is written.
+    takes_nothing: AtomicBool,
+}
+
+impl Cramped {
+    fn new(free: u64) -> Arc<Self> {
+        let (is_full, takes_nothing) = (AtomicBool::new(false), AtomicBool::new(false));
+        Arc::new(Cramped { free: AtomicU64::new(free), is_full, takes_nothing })
+    }
 }
 
 impl Files for Cramped {
@@ -142,7 +194,10 @@ impl Files for Cramped {
     fn create(&self, path: &Path) -> IoResult<Arc<dyn File>> {
         match path.to_string_lossy().ends_with(".fetched.tmp") && self.is_full.load(SeqCst) {
             true => Err(std::io::ErrorKind::StorageFull.into()),
-            false => RealFiles.create(path),
+            false => {
+                let file = RealFiles.create(path)?;
+                if self.takes_nothing.load(SeqCst) { RealFiles.open(path, false) } else { Ok(file) }
+            }
         }
     }
 
@@ -176,7 +231,7 @@ impl Files for Cramped {
 #[test]
 fn where_the_disk_is_full_the_cache_makes_room() {
     let (bucket, dir) = (Arc::<Memory>::default(), tempfile::tempdir().unwrap());
-    let cramped = Arc::new(Cramped { free: AtomicU64::new(5000), is_full: AtomicBool::new(false) });
+    let cramped = Cramped::new(5000);
     let env = Env { files: cramped.clone(), ..Env::real() };
     let store = with_two_files(&bucket, &env, dir.path(), 1 << 30);
     let files = store.env().files;
@@ -198,6 +253,24 @@ fn where_the_disk_is_full_the_cache_makes_room() {
     assert_eq!((read(&*first).unwrap(), read(&*second).unwrap()), (1, 2));
     store.depot().tend(true);
     assert_eq!(local_files(dir.path()).len(), 1);
+}
+
+#[test]
+fn what_the_folder_does_not_take_says_nothing_of_the_store() {
+    let (bucket, dir) = (Arc::<Memory>::default(), tempfile::tempdir().unwrap());
+    let cramped = Cramped::new(5000);
+    let store = with_two_files(&bucket, &Env { files: cramped.clone(), ..Env::real() }, dir.path(), 1 << 30);
+    let file = store.env().files.open(&dir.path().join(FIRST), false).unwrap();
+    bucket.refuses.store(true, SeqCst);
+    assert_eq!(read(&*file).unwrap_err().kind(), ErrorKind::Forbidden);
+    bucket.refuses.store(false, SeqCst);
+    cramped.takes_nothing.store(true, SeqCst);
+    assert_eq!(read(&*file).unwrap_err().kind(), ErrorKind::Internal);
+    let stats = store.stats();
+    assert!(stats.failing_micros > 0 && stats.failures == 1, "{stats:?}");
+    cramped.takes_nothing.store(false, SeqCst);
+    assert_eq!(read(&*file).unwrap(), 1);
+    assert_eq!(store.stats().failing_micros, 0);
 }
 
 #[test]
@@ -236,9 +309,28 @@ fn a_guest_leaves_the_folder_of_a_running_server_as_it_is() {
 }
 
 #[test]
+fn a_guest_finds_what_comes_later_and_forgets_what_has_gone() {
+    let (bucket, dir) = (Arc::<Memory>::default(), tempfile::tempdir().unwrap());
+    bucket.set(FIRST, &[1; 1000]);
+    let guest = store_of(&bucket, &Env::real(), dir.path(), 1 << 30);
+    guest.look().unwrap();
+    let open = |name: &str| guest.env().files.open(&dir.path().join(name), false);
+    assert_eq!(read(&*open(FIRST).unwrap()).unwrap(), 1);
+    assert_eq!(open(SECOND).map(drop).unwrap_err().kind(), std::io::ErrorKind::NotFound);
+    bucket.set(SECOND, &[2; 500]);
+    bucket.lose(FIRST);
+    assert_eq!(open(SECOND).unwrap().len().unwrap(), 500, "it is there by now");
+    assert_eq!(guest.stats().cache_bytes, 0);
+    assert_eq!(open(FIRST).map(drop).unwrap_err().kind(), std::io::ErrorKind::NotFound);
+    assert!(local_files(dir.path()).is_empty());
+}
+
+#[test]
 fn nothing_more_is_removed_while_the_store_removes_nothing() {
     let (bucket, dir) = (Arc::<Memory>::default(), tempfile::tempdir().unwrap());
-    let store = with_two_files(&bucket, &Env::real(), dir.path(), 1 << 30);
+    let watch = Arc::new(Watch(AtomicU64::new(1)));
+    let env = Env { clock: watch.clone(), ..Env::real() };
+    let store = with_two_files(&bucket, &env, dir.path(), 1 << 30);
     let files = store.env().files;
     for name in [FIRST, SECOND] {
         files.remove(&dir.path().join(name)).unwrap();
@@ -246,10 +338,15 @@ fn nothing_more_is_removed_while_the_store_removes_nothing() {
     bucket.keeps_all.store(true, SeqCst);
     let depot = store.depot();
     depot.publish(&|| Ok(b"{}".to_vec())).unwrap();
-    assert_eq!(store.stats().failures, 1, "it ends with the first that is given up");
+    assert_eq!(store.stats().retries, 1, "it ends with the first, which is asked for once");
     assert_eq!(bucket.ending(".parquet").len(), 2);
     depot.check().unwrap();
     bucket.keeps_all.store(false, SeqCst);
+    let before = bucket.requests();
+    watch.0.fetch_add(9_000_000, SeqCst);
+    depot.tend(false);
+    assert_eq!(bucket.requests(), before, "nothing is asked for so soon");
+    watch.0.fetch_add(2_000_000, SeqCst);
     depot.tend(false);
     assert_eq!(bucket.ending(".parquet").len(), 0);
 }

@@ -141,7 +141,9 @@ fn the_owner_before_stops_by_itself() {
     create(&engine);
     restore(&bucket, &dirs.path().join("second")).unwrap();
     // Told at the next change of the manifest.
+    let begun = std::time::Instant::now();
     while write(&engine, 1, Some("v")).is_ok() {
+        assert!(begun.elapsed() < std::time::Duration::from_secs(60), "it goes on: {:?}", engine.troubles());
         if let Ok(table) = engine.table("public", "t") {
             let _ = engine.flush(&table);
         }

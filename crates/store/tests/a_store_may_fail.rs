@@ -5,10 +5,12 @@
 mod common;
 
 use common::*;
-use oribi_store::{Bucket, FolderBucket, Listed, examine};
+use oribi_env::Env;
+use oribi_store::{Bucket, FolderBucket, Listed, Patience, Store, StoreOptions, examine};
 use oribi_types::{ErrorKind, Result};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::SeqCst;
+use std::time::Duration;
 
 #[test]
 fn a_fault_now_and_then_changes_nothing() {
@@ -18,7 +20,11 @@ fn a_fault_now_and_then_changes_nothing() {
         let mut expected = Rows::new();
         let mut random = every;
         for round in 0..4 {
-            let Opened { engine, store } = open_with(&bucket, dir.path(), 1).unwrap();
+            // However slow the machine is.
+            let patience = Patience { limit: Duration::MAX, ..PATIENCE };
+            let options = StoreOptions { patience, ..options(1) };
+            let store = Store::new(bucket.clone(), &Env::real(), dir.path(), options);
+            let Opened { engine, store } = open_store(store, dir.path()).unwrap();
             if round == 0 {
                 create(&engine);
             }
@@ -50,6 +56,7 @@ fn a_fault_now_and_then_changes_nothing() {
             }
         }
         // All that is there is what the tables are made of.
+        bucket.fails_every.store(0, SeqCst);
         let Opened { engine, .. } = open(&bucket, dir.path()).unwrap();
         engine.publish().unwrap();
         let stats = engine.stats();
@@ -98,8 +105,31 @@ fn while_a_store_is_down_nothing_is_flushed_and_nothing_lost() {
     assert_eq!(rows(&engine).unwrap().len(), 4);
 }
 
+#[test]
+fn a_store_that_refuses_who_asks_fails_from_then_on() {
+    let (bucket, dir) = (Arc::<Memory>::default(), tempfile::tempdir().unwrap());
+    let Opened { engine, store } = open_with(&bucket, dir.path(), 1).unwrap();
+    create(&engine);
+    put(&engine, 1, "v1");
+    flush(&engine).unwrap();
+    store.depot().tend(false);
+    let before = bucket.requests();
+    bucket.refuses.store(true, SeqCst);
+    assert_eq!(rows(&engine).unwrap_err().kind(), ErrorKind::Forbidden);
+    assert_eq!(bucket.requests() - before, 1, "it is not tried again");
+    assert!(store.stats().failing_micros > 0);
+    assert_eq!(store.stats().failures, 1);
+    bucket.refuses.store(false, SeqCst);
+    assert_eq!(rows(&engine).unwrap().len(), 1);
+    assert_eq!(store.stats().failing_micros, 0);
+}
+
 /// Looks, and then puts: as stores do that take no heed of who else puts.
-struct Racing(Memory);
+struct Racing {
+    memory: Memory,
+    /// It takes heed where an object is short.
+    is_long_only: bool,
+}
 
 impl Bucket for Racing {
     fn url(&self) -> &str {
@@ -107,15 +137,15 @@ impl Bucket for Racing {
     }
 
     fn list(&self, prefix: &str) -> Result<Vec<Listed>> {
-        self.0.list(prefix)
+        self.memory.list(prefix)
     }
 
     fn get(&self, name: &str, sink: &mut oribi_store::Sink<'_>) -> Result<String> {
-        self.0.get(name, sink)
+        self.memory.get(name, sink)
     }
 
     fn tag(&self, name: &str) -> Result<String> {
-        self.0.tag(name)
+        self.memory.tag(name)
     }
 
     fn put(
@@ -124,8 +154,11 @@ impl Bucket for Racing {
         body: oribi_store::Body<'_>,
         expected: oribi_store::Expected<'_>,
     ) -> Result<String> {
-        use oribi_store::Expected;
-        let there = self.0.tag(name).ok();
+        use oribi_store::{Body, Expected};
+        if self.is_long_only && matches!(body, Body::Bytes(_)) {
+            return self.memory.put(name, body, expected);
+        }
+        let there = self.memory.tag(name).ok();
         let is_expected = match expected {
             Expected::Nothing => there.is_none(),
             Expected::Tag(tag) => there.as_deref() == Some(tag),
@@ -135,9 +168,9 @@ impl Bucket for Racing {
         }
         std::thread::sleep(std::time::Duration::from_millis(1));
         loop {
-            let now = self.0.tag(name).ok();
+            let now = self.memory.tag(name).ok();
             let expected = now.as_deref().map_or(Expected::Nothing, Expected::Tag);
-            match self.0.put(name, body, expected) {
+            match self.memory.put(name, body, expected) {
                 Err(error) if error.kind() == ErrorKind::Conflict => {}
                 put => return put,
             }
@@ -145,7 +178,7 @@ impl Bucket for Racing {
     }
 
     fn remove(&self, name: &str) -> Result<()> {
-        self.0.remove(name)
+        self.memory.remove(name)
     }
 }
 
@@ -156,13 +189,12 @@ fn a_store_that_lets_several_win_is_named() {
     assert!(memory.names().is_empty(), "nothing is left");
     let dir = tempfile::tempdir().unwrap();
     examine(Arc::new(FolderBucket::open(dir.path()).unwrap()), 20).unwrap();
-    let racing = Arc::new(Racing(Memory::default()));
-    let error = examine(racing.clone(), 20).unwrap_err();
-    assert_eq!(error.kind(), ErrorKind::Unsupported);
-    assert!(
-        error.to_string().contains("store racing cannot be used: ")
-            && error.to_string().contains("of 8 have won"),
-        "{error}"
-    );
-    assert!(racing.0.names().is_empty());
+    for (is_long_only, why) in [(false, "of 8 have won"), (true, "of a long object while it comes")] {
+        let racing = Arc::new(Racing { memory: Memory::default(), is_long_only });
+        let error = examine(racing.clone(), 20).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Unsupported);
+        let said = error.to_string();
+        assert!(said.contains("store racing cannot be used: ") && said.contains(why), "{said}");
+        assert!(racing.memory.names().is_empty());
+    }
 }

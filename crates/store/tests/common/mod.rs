@@ -6,8 +6,8 @@ use oribi_env::Env;
 use oribi_store::{Body, Bucket, Expected, Listed, Patience, Sink, Store, StoreOptions};
 use oribi_types::schema::ColumnSpec;
 use oribi_types::{
-    ColumnType, Durability, Error, Partitioning, Result, RowRef, Schema, TableDefinition, TableOptions,
-    ValueRef,
+    ColumnType, Durability, Error, ErrorKind, Partitioning, Result, RowRef, Schema, TableDefinition,
+    TableOptions, ValueRef,
 };
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -22,6 +22,8 @@ pub struct Memory {
     next_tag: AtomicU64,
     /// As long as it is set, nothing succeeds.
     pub is_down: AtomicBool,
+    /// As long as it is set, whoever asks is refused.
+    pub refuses: AtomicBool,
     /// As long as it is set, nothing is removed.
     pub keeps_all: AtomicBool,
     /// Every so-manieth request fails, or is done without a word; 0 for none.
@@ -144,6 +146,9 @@ impl Memory {
         if self.is_down.load(SeqCst) {
             return fault();
         }
+        if self.refuses.load(SeqCst) {
+            return Err(Error::new(ErrorKind::Forbidden, "refused by the test"));
+        }
         match self.fails_every.load(SeqCst) {
             0 => request(),
             every if number % every != 0 => request(),
@@ -246,7 +251,10 @@ pub fn open_with(bucket: &Arc<Memory>, dir: &Path, cache_bytes_max: u64) -> Resu
 }
 
 pub fn open_in(env: &Env, bucket: &Arc<Memory>, dir: &Path, cache_bytes_max: u64) -> Result<Opened> {
-    let store = store_of(bucket, env, dir, cache_bytes_max);
+    open_store(store_of(bucket, env, dir, cache_bytes_max), dir)
+}
+
+pub fn open_store(store: Store, dir: &Path) -> Result<Opened> {
     let options = EngineOptions { background: false, ..EngineOptions::with_memory(64 << 20) };
     let engine = Engine::open_with(store.env(), dir, options, Some(store.depot()))?;
     Ok(Opened { engine, store })
