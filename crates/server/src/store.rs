@@ -38,7 +38,12 @@ pub fn to_read(cache: &Path, url: &str, options: StoreOptions) -> Result<Store> 
 
 /// What Amazon's tools and libraries read from the environment too.
 fn s3_options() -> Result<S3Options> {
-    let variables: Vec<_> = std::env::vars().filter(|(name, _)| name.starts_with("AWS_")).collect();
+    let mut variables = Vec::new();
+    for (name, value) in std::env::vars_os() {
+        let Some(name) = name.to_str().filter(|name| name.starts_with("AWS_")) else { continue };
+        let value = value.to_str().ok_or_else(|| Error::invalid(format!("{name} is not UTF-8")))?;
+        variables.push((name.to_owned(), value.to_owned()));
+    }
     let bundle = variables.iter().find(|(name, path)| name == "AWS_CA_BUNDLE" && !path.is_empty());
     let read = |(_, path): &(String, String)| {
         std::fs::read(path).map_err(|error| Error::from(error).context(format!("AWS_CA_BUNDLE {path}")))
