@@ -37,7 +37,7 @@ client-test: build pytest
 # With the binary as it is.
 pytest: clients
 	ORIBI=$(ORIBI) NODE_CLIENTS=$(NODE) KUDU_CLI=$(KUDU) JARS=$(JARS) GO_MODULES=$(GO_MODULES) \
-		$(VENV)/bin/python -m pytest -q tests/clients
+		$(VENV)/bin/python -m pytest -q -rs tests/clients
 
 # The clients, in versions that are pinned, outside the repository.
 clients: $(VENV)/ready $(NODE)/ready $(KUDU)/ready $(JARS)/ready $(GO_MODULES)/ready

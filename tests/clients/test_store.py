@@ -4,6 +4,7 @@ import pathlib
 import socket
 import struct
 import subprocess
+import time
 import urllib.request
 
 import adbc_driver_flightsql.dbapi
@@ -52,6 +53,13 @@ def metric(server, name):
     return next(float(line.split()[-1]) for line in page.splitlines() if line.startswith(name + " "))
 
 
+def wait_until(condition, seconds=60):
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, f"not within {seconds} s"
+        time.sleep(0.02)
+
+
 def fill(connection, first, upto):
     rows = f"generate_series({first}, {upto}) as g(i)"
     connection.execute(f"insert into t select i, i % 100, repeat('v', 500) from {rows}")
@@ -96,7 +104,11 @@ def test_tables_come_back_from_the_bucket(gateway, endpoint, folder):
     server.restart()
     assert figures(server.sql()) == before
     assert metric(server, "oribi_store_fetches_total") > 0
-    assert metric(server, "oribi_store_cache_used_bytes") < 20 << 20
+    # All was read, of which the folder keeps what it may.
+    objects = (gateway.folder / "tables/some/prefix/tables").rglob("*.parquet")
+    assert sum(path.stat().st_size for path in objects) > 128 << 10
+    wait_until(lambda: metric(server, "oribi_store_cache_used_bytes") <= 64 << 10)
+    assert metric(server, "oribi_store_evictions_total") > 0
     # Killed, with files that nobody has told of.
     fill(server.sql(), 200_001, 205_000)
     before = figures(server.sql())
@@ -134,18 +146,62 @@ def test_faults_in_between_change_nothing(gateway, endpoint, folder):
     meddler.close()
 
 
+SHARED = [
+    "select count(*), sum(id), sum(n), sum(length(v)) from t",
+    "select n, count(*), sum(id), min(v) from t group by n order by n",
+    "select count(*), sum(t.id), sum(u.id) from t join u on t.n = u.n where u.id % 3 = 0",
+    "select u.n, count(*), sum(t.n + u.id) from t join u on t.id = u.id group by u.n order by u.n",
+    "select count(*) from t where id not in (select id from u)",
+]
+
+
+def test_compute_nodes_read_the_bucket_by_themselves(gateway, endpoint, folder):
+    """And answer as the owner does alone, while requests fail in between."""
+    meddler = versitygw.Meddler(gateway.port, 100)
+    endpoint(meddler.port)
+    owner = Server(folder / "data", "--store", STORE, "--nodes", "127.0.0.1:0", "--nodes-rows-min", "1",
+                   "--memory", "128MiB", "--flush-quiet-ms", "50")  # fmt: skip
+    connection = owner.sql()
+    connection.execute("create table t (id bigint primary key, n int, v text)")
+    connection.execute("create table u (id bigint primary key, n int)")
+    for first in range(1, 20_001, 2_000):
+        fill(connection, first, first + 1_999)
+    connection.execute("insert into u select i * 3, i % 100 from generate_series(1, 5000) as g(i)")
+    connection.execute("update t set n = n + 1 where id % 7 = 0")
+    connection.execute("delete from t where id % 10 = 7")
+    nodes = [
+        Server(folder / name, "--store", STORE, "--store-cache", "64KiB", "--owner", f"127.0.0.1:{owner.ports['nodes']}",
+               "--nodes", "127.0.0.1:0", "--node", name)
+        for name in ("a", "b")
+    ]  # fmt: skip
+    wait_until(lambda: connection.execute(f"explain {SHARED[0]}").fetchone()[0].startswith("nodes: 2 ("))
+    for turn in range(3):
+        # Files come and go meanwhile, and some rows are in memory.
+        fill(connection, 30_001 + 1_000 * turn, 31_000 + 1_000 * turn)
+        connection.execute("update t set n = n - 1 where id %% 11 = %s", (turn,))
+        for statement in SHARED:
+            shared = connection.execute(statement).fetchall()
+            connection.execute("set oribi.nodes = 'off'")
+            assert shared == connection.execute(statement).fetchall(), statement
+            connection.execute("set oribi.nodes = 'on'")
+    assert metric(owner, "oribi_exchange_queries_total") > 0
+    assert all(metric(node, "oribi_store_fetches_total") > 0 for node in nodes)
+    assert sum(metric(server, "oribi_store_retries_total") for server in [owner, *nodes]) > 0
+    for server in [*nodes, owner]:
+        assert server.stop() == 0, server.log_text()
+    meddler.close()
+
+
 def test_a_store_that_is_down_is_named_and_nothing_is_lost(gateway, endpoint, folder):
     server = Server(folder / "data", "--store", STORE, "--memory", "128MiB", "--flush-quiet-ms", "100")
     connection = server.sql()
     connection.execute("create table t (id bigint primary key, n int, v text)")
     gateway.stop()
     fill(connection, 1, 8_000)
-    while metric(server, "oribi_store_failing_seconds") == 0:
-        pass
+    wait_until(lambda: metric(server, "oribi_store_failing_seconds") > 0)
     assert figures(connection)[0] == 8_000
     gateway.start()
-    while metric(server, "oribi_store_failing_seconds") > 0:
-        pass
+    wait_until(lambda: metric(server, "oribi_store_failing_seconds") == 0)
     assert server.stop() == 0, server.log_text()
     assert "which is tried again" in server.log_text()
     server.start()
@@ -185,8 +241,7 @@ def test_rows_that_the_store_has_lost_are_not_absent_by_any_door(folder):
     for where in ("store", "data"):
         for path in pathlib.Path(folder / where).rglob("*.parquet"):
             path.unlink()
-    while metric(server, "oribi_store_cache_used_bytes") > 0:
-        pass
+    wait_until(lambda: metric(server, "oribi_store_cache_used_bytes") == 0)
     with pytest.raises(MemcacheServerError):
         server.memcached().get("k")
     assert binary_get(server, b"k") == 0x84

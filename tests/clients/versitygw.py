@@ -12,15 +12,17 @@ import pytest
 from conftest import DIES_WITH_US
 
 CACHE = pathlib.Path(os.environ.get("GO_MODULES", str(pathlib.Path.home() / ".cache/oribi/go")))
+# As scripts/prepare-go has it.
+VERSION = "v1.8.0"
 KEYS = {"AWS_ACCESS_KEY_ID": "oribi", "AWS_SECRET_ACCESS_KEY": "a-secret-of-tests", "AWS_REGION": "us-east-1"}
 
 
 def binary():
     """As scripts/prepare-go has built it."""
-    built = sorted(CACHE.glob("versitygw-*/versitygw"))
-    if not built:
-        pytest.skip("scripts/prepare-go has built no versitygw, which needs Go 1.25")
-    return built[-1]
+    built = CACHE / f"versitygw-{VERSION}" / "versitygw"
+    if not built.exists():
+        pytest.skip(f"scripts/prepare-go has built no versitygw {VERSION}, which needs Go 1.25")
+    return built
 
 
 def free_port():
