@@ -78,7 +78,7 @@ pub trait Bucket: Send + Sync + 'static {
 impl Body<'_> {
     /// # Errors
     /// Those of the file system.
-    pub fn len(&self) -> Result<u64> {
+    pub(crate) fn len(&self) -> Result<u64> {
         match self {
             Body::Bytes(bytes) => Ok(bytes.len() as u64),
             Body::File(file) | Body::Watched(file, _) => Ok(file.len()?),

@@ -74,11 +74,19 @@ fn what_nobody_names_goes_once_nobody_reads_it() {
     let snapshot = Arc::new(engine.snapshot());
     let mut reader = engine.range(&table, 0, KeyRange::default(), &[1], &snapshot);
     let mut seen = 0;
-    reader.read(10, |_| Ok(seen += 1)).unwrap();
+    let counted = reader.read(10, |_| {
+        seen += 1;
+        Ok(())
+    });
+    counted.unwrap();
     engine.compact(&table).unwrap();
     engine.publish().unwrap();
     assert!(before.iter().filter(|name| bucket.names().contains(name)).count() > 1, "one reads");
-    reader.read(usize::MAX, |_| Ok(seen += 1)).unwrap();
+    let counted = reader.read(usize::MAX, |_| {
+        seen += 1;
+        Ok(())
+    });
+    counted.unwrap();
     assert!((150..250).contains(&seen), "{seen}");
     drop(reader);
     put(&engine, 0, "v0");

@@ -151,8 +151,8 @@ impl Memory {
         }
         match self.fails_every.load(SeqCst) {
             0 => request(),
-            every if number % every != 0 => request(),
-            every if (number / every) % 2 == 0 => fault(),
+            every if !number.is_multiple_of(every) => request(),
+            every if (number / every).is_multiple_of(2) => fault(),
             _ => request().and_then(|_| fault()),
         }
     }
