@@ -87,13 +87,14 @@ def test_what_the_store_refuses_is_said(gateway, endpoint, monkeypatch):
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://192.0.2.1:9000")
     done = oribi("doctor", "--store", STORE)
     assert done.returncode == 1 and "is beyond loopback" in done.stderr
+    endpoint(gateway.port)
     monkeypatch.delenv("AWS_SECRET_ACCESS_KEY")
     done = oribi("doctor", "--store", STORE)
     assert done.returncode == 1 and "needs the variable AWS_SECRET_ACCESS_KEY" in done.stderr
 
 
 def test_tables_come_back_from_the_bucket(gateway, endpoint, folder):
-    server = Server(folder / "data", "--store", STORE, "--store-cache", "64KiB", "--memory", "128MiB")
+    server = Server(folder / "data", "--store", STORE, "--store-cache", "8KiB", "--memory", "128MiB")
     connection = server.sql()
     connection.execute("create table t (id bigint primary key, n int, v text)")
     for first in range(1, 60_001, 5_000):
@@ -106,8 +107,8 @@ def test_tables_come_back_from_the_bucket(gateway, endpoint, folder):
     assert metric(server, "oribi_store_fetches_total") > 0
     # All was read, of which the folder keeps what it may.
     objects = (gateway.folder / "tables/some/prefix/tables").rglob("*.parquet")
-    assert sum(path.stat().st_size for path in objects) > 128 << 10
-    wait_until(lambda: metric(server, "oribi_store_cache_used_bytes") <= 64 << 10)
+    assert sum(path.stat().st_size for path in objects) > 16 << 10
+    wait_until(lambda: metric(server, "oribi_store_cache_used_bytes") <= 8 << 10)
     assert metric(server, "oribi_store_evictions_total") > 0
     # Killed, with files that nobody has told of.
     fill(server.sql(), 200_001, 205_000)
@@ -157,15 +158,16 @@ SHARED = [
 
 def test_compute_nodes_read_the_bucket_by_themselves(gateway, endpoint, folder):
     """And answer as the owner does alone, while requests fail in between."""
-    meddler = versitygw.Meddler(gateway.port, 100)
+    meddler = versitygw.Meddler(gateway.port, 20)
     endpoint(meddler.port)
     owner = Server(folder / "data", "--store", STORE, "--nodes", "127.0.0.1:0", "--nodes-rows-min", "1",
                    "--memory", "128MiB", "--flush-quiet-ms", "50")  # fmt: skip
     connection = owner.sql()
     connection.execute("create table t (id bigint primary key, n int, v text)")
     connection.execute("create table u (id bigint primary key, n int)")
-    for first in range(1, 20_001, 2_000):
-        fill(connection, first, first + 1_999)
+    # So many rows that two threads would read them: else there is nothing to share.
+    for first in range(1, 80_001, 5_000):
+        fill(connection, first, first + 4_999)
     connection.execute("insert into u select i * 3, i % 100 from generate_series(1, 5000) as g(i)")
     connection.execute("update t set n = n + 1 where id % 7 = 0")
     connection.execute("delete from t where id % 10 = 7")
@@ -177,7 +179,7 @@ def test_compute_nodes_read_the_bucket_by_themselves(gateway, endpoint, folder):
     wait_until(lambda: connection.execute(f"explain {SHARED[0]}").fetchone()[0].startswith("nodes: 2 ("))
     for turn in range(3):
         # Files come and go meanwhile, and some rows are in memory.
-        fill(connection, 30_001 + 1_000 * turn, 31_000 + 1_000 * turn)
+        fill(connection, 100_001 + 1_000 * turn, 101_000 + 1_000 * turn)
         connection.execute("update t set n = n - 1 where id %% 11 = %s", (turn,))
         for statement in SHARED:
             shared = connection.execute(statement).fetchall()
@@ -213,8 +215,8 @@ def test_a_file_in_parts_and_a_crowd_of_files(gateway, endpoint, folder):
     server = Server(folder / "data", "--store", STORE, "--store-cache", "1MiB", "--memory", "128MiB")
     connection = server.sql()
     connection.execute("create table t (id bigint primary key, v text)")
-    rows = "generate_series(1, 3000) as g(i)"
-    noise = " || ".join(f"md5((i * {n})::text)" for n in range(2, 202))
+    rows = "generate_series(1, 30000) as g(i)"
+    noise = " || ".join(f"md5((i * {n})::text)" for n in range(2, 22))
     connection.execute(f"insert into t select i, {noise} from {rows}")
     figures = "select count(*), sum(length(v)), min(md5(v)), max(md5(v)) from t"
     before = connection.execute(figures).fetchone()
