@@ -27,6 +27,8 @@ def main():
     parser.add_argument("--base", default="oribi.exchange_local=loopback_compressed")
     parser.add_argument("--new", default="oribi.exchange_local=handover")
     options = parser.parse_args()
+    if options.nodes < 2:
+        parser.error("--nodes: nothing is shared out over fewer than two")
     numbers = options.query if options.query is not None else [*range(1, 23), 0]
     with tempfile.TemporaryDirectory(prefix="oribi-bench-exchange-") as folder:
         owner = loaded(pathlib.Path(folder), options)

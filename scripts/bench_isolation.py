@@ -119,6 +119,8 @@ def main():
     parser.add_argument("--memory", default="4GiB")
     parser.add_argument("--json", type=pathlib.Path, help="file to write all results into")
     options = parser.parse_args()
+    if options.nodes == 1:
+        parser.error("--nodes: nothing is shared out over fewer than two")
     with tempfile.TemporaryDirectory(prefix="oribi-bench-isolation-") as folder:
         folder = pathlib.Path(folder)
         load_folder(folder / "data", generate(folder / "tpch", options.scale))

@@ -33,6 +33,9 @@ impl Members {
         if members.insert(name.to_owned(), (url, now)).is_none() {
             tracing::info!(name, "a compute node has come");
         }
+        drop(members);
+        // Those who are silent are found by who is not.
+        self.present(now);
         Ok(())
     }
 

@@ -27,10 +27,9 @@ pub fn examine(bucket: Arc<dyn Bucket>, rounds: usize) -> Result<()> {
         .and_then(|()| examine_long(bucket, &format!("doctor/{id}/long")))
         .and_then(|()| examine_list(bucket, &format!("doctor/{id}/"), &names));
     let objects = bucket.list(&format!("doctor/{id}/"));
-    for object in objects.iter().flatten() {
-        bucket.remove(&object.name)?;
-    }
-    examined.map_err(|error| match error.kind() {
+    let removed = objects.iter().flatten().try_for_each(|object| bucket.remove(&object.name));
+    // What was found says more than that what is left cannot be removed.
+    examined.and(removed).map_err(|error| match error.kind() {
         ErrorKind::Unsupported => error.context(format!("store {} cannot be used", bucket.url())),
         _ => error,
     })

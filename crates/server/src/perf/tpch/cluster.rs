@@ -19,7 +19,7 @@ impl Cluster {
     ///
     /// # Errors
     /// `Unavailable` for a process that does not come up; those of the file system.
-    pub fn start(nodes: usize, memory: &str) -> Result<Self> {
+    pub fn start(nodes: u8, memory: &str) -> Result<Self> {
         let dir = tempfile::tempdir()?;
         let mut cluster = Cluster { host: String::new(), processes: Vec::new(), dir };
         let data = cluster.dir.path().join("data");
