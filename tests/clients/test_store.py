@@ -128,6 +128,13 @@ def test_tables_come_back_from_the_bucket(gateway, endpoint, folder):
     assert found.stop() == 0
 
 
+def has_met_a_fault(connection, servers):
+    """If not, there is something more to be written to the store."""
+    connection.execute("update t set n = n + 0 where id = 1")
+    time.sleep(0.3)
+    return sum(metric(server, "oribi_store_retries_total") for server in servers) > 0
+
+
 def test_faults_in_between_change_nothing(gateway, endpoint, folder):
     meddler = versitygw.Meddler(gateway.port, 10)
     endpoint(meddler.port)
@@ -138,7 +145,7 @@ def test_faults_in_between_change_nothing(gateway, endpoint, folder):
         fill(connection, first, first + 999)
         connection.execute("update t set n = n + 1 where id %% 7 = 0 and id < %s", (first,))
     before = figures(connection)
-    assert metric(server, "oribi_store_retries_total") > 0
+    wait_until(lambda: has_met_a_fault(connection, [server]))
     assert metric(server, "oribi_store_failures_total") == 0
     server.kill()
     server.start()
@@ -163,9 +170,9 @@ def test_compute_nodes_read_the_bucket_by_themselves(gateway, endpoint, folder):
     owner = Server(folder / "data", "--store", STORE, "--nodes", "127.0.0.1:0", "--nodes-rows-min", "1",
                    "--memory", "128MiB", "--flush-quiet-ms", "50")  # fmt: skip
     connection = owner.sql()
-    connection.execute("create table t (id bigint primary key, n int, v text)")
-    connection.execute("create table u (id bigint primary key, n int)")
-    # So many rows that two threads would read them: else there is nothing to share.
+    # Of one file with one row group there would be nothing to share.
+    connection.execute("create table t (id bigint primary key, n int, v text) partition by hash (id) partitions 4")
+    connection.execute("create table u (id bigint primary key, n int) partition by hash (id) partitions 4")
     for first in range(1, 80_001, 5_000):
         fill(connection, first, first + 4_999)
     connection.execute("insert into u select i * 3, i % 100 from generate_series(1, 5000) as g(i)")
@@ -188,7 +195,7 @@ def test_compute_nodes_read_the_bucket_by_themselves(gateway, endpoint, folder):
             connection.execute("set oribi.nodes = 'on'")
     assert metric(owner, "oribi_exchange_queries_total") > 0
     assert all(metric(node, "oribi_store_fetches_total") > 0 for node in nodes)
-    assert sum(metric(server, "oribi_store_retries_total") for server in [owner, *nodes]) > 0
+    wait_until(lambda: has_met_a_fault(connection, [owner, *nodes]))
     for server in [*nodes, owner]:
         assert server.stop() == 0, server.log_text()
     meddler.close()
