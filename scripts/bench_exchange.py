@@ -8,9 +8,9 @@ import tempfile
 import time
 import urllib.request
 
-from conftest import ROOT, Server, run_oribi
+from conftest import Server
+from tpch import QUERIES, SHARES, compute_nodes, generate, load_folder
 
-TABLES = ["region", "nation", "supplier", "customer", "part", "partsupp", "orders", "lineitem"]
 # Nearly all rows change their places, and there are nearly as many groups.
 SHUFFLE = """select count(*), sum(lines), sum(total) from (
     select l_partkey, l_suppkey, count(*) as lines, sum(o_totalprice) as total
@@ -31,42 +31,13 @@ def main():
         parser.error("--nodes: nothing is shared out over fewer than two")
     numbers = options.query if options.query is not None else [*range(1, 23), 0]
     with tempfile.TemporaryDirectory(prefix="oribi-bench-exchange-") as folder:
-        owner = loaded(pathlib.Path(folder), options)
-        nodes = [
-            Server(
-                owner.data, "--owner", f"127.0.0.1:{owner.ports['nodes']}", "--nodes", "127.0.0.1:0",
-                "--node", f"node{number}", "--memory", options.memory,
-            )
-            for number in range(options.nodes)
-        ]  # fmt: skip
-        with owner.sql() as sql:
-            wait(sql, options.nodes)
+        folder = pathlib.Path(folder)
+        load_folder(folder / "data", generate(folder / "tpch", options.scale))
+        owner = Server(folder / "data", "--memory", options.memory, *SHARES)
+        with compute_nodes(owner, options.nodes, options.memory) as nodes, owner.sql() as sql:
             table = measure(sql, numbers, [owner, *nodes], options)
-        for server in [*nodes, owner]:
-            server.kill()
+        owner.kill()
     report(table, options)
-
-
-def loaded(folder, options):
-    data, files = folder / "data", folder / "files"
-    run_oribi("generate", "--scale", options.scale, "--out", files)
-    run_oribi("sql", "--data", data, "-c", (ROOT / "crates/server/queries/schema.sql").read_text())
-    for table in TABLES:
-        run_oribi("import", table, files / f"{table}.parquet", "--data", data)
-    return Server(data, "--nodes", "127.0.0.1:0", "--nodes-rows-min", "1", "--memory", options.memory)
-
-
-def wait(sql, nodes):
-    while not explained(sql, "select sum(l_quantity) from lineitem").startswith(f"nodes: {nodes} ("):
-        time.sleep(0.1)
-
-
-def explained(sql, query):
-    return sql.execute(f"explain {query}").fetchone()[0]
-
-
-def text(number):
-    return SHUFFLE if number == 0 else (ROOT / f"crates/server/queries/q{number}.sql").read_text()
 
 
 COUNTERS = ["handed_over_bytes", "sent_bytes", "encoding_nanoseconds"]
@@ -96,7 +67,7 @@ def measure(sql, numbers, servers, options):
                 sql.execute(f"set {name} = '{value}'")
                 before = counters(servers)
                 begin = time.perf_counter()
-                rows = sorted(map(str, sql.execute(text(number)).fetchall()))
+                rows = sorted(map(str, sql.execute(SHUFFLE if number == 0 else QUERIES[number]).fetchall()))
                 taken = time.perf_counter() - begin
                 assert answers.setdefault(number, rows) == rows, f"query {number} has another answer with {name} = {value}"
                 # The first round warms up.

@@ -9,11 +9,10 @@ import pathlib
 import statistics
 import tempfile
 import threading
-import time
 
 import psycopg
 from conftest import Server, run_oribi
-from tpch import QUERIES, generate, load_folder
+from tpch import QUERIES, SHARES, compute_nodes, generate, load_folder
 
 QUANTILES = ("p50", "p90", "p99", "p99.9", "max")
 
@@ -47,26 +46,6 @@ class Scans:
             connection.cancel()
             thread.join()
             connection.close()
-
-
-@contextlib.contextmanager
-def compute_nodes(owner, options):
-    """Compute nodes of a server, which share its queries."""
-    nodes = [
-        Server(
-            owner.data, "--owner", f"127.0.0.1:{owner.ports['nodes']}", "--nodes", "127.0.0.1:0",
-            "--node", f"node{number}", "--memory", options.memory,
-        )
-        for number in range(options.nodes)
-    ]  # fmt: skip
-    try:
-        with owner.sql() as sql:
-            while options.nodes and not sql.execute(f"explain {QUERIES[1]}").fetchone()[0].startswith(f"nodes: {options.nodes} ("):
-                time.sleep(0.1)
-        yield
-    finally:
-        for node in nodes:
-            node.kill()
 
 
 def point_reads(server, options, *flags):
@@ -124,11 +103,11 @@ def main():
     with tempfile.TemporaryDirectory(prefix="oribi-bench-isolation-") as folder:
         folder = pathlib.Path(folder)
         load_folder(folder / "data", generate(folder / "tpch", options.scale))
-        flags = ["--nodes", "127.0.0.1:0", "--nodes-rows-min", "1"] if options.nodes else []
+        flags = SHARES if options.nodes else []
         server = Server(folder / "data", "--memory", options.memory, "--log", "warn", *flags)
         try:
             point_reads(server, options, "--operations", 0)
-            with compute_nodes(server, options):
+            with compute_nodes(server, options.nodes, options.memory) if options.nodes else contextlib.nullcontext():
                 idle, busy = alternate(server, options)
         finally:
             # Nobody wants the data: no need to wait until they are flushed.

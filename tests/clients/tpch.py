@@ -1,5 +1,6 @@
 """TPC-H in both databases: Oribi under test, and DuckDB, whose answers count as right."""
 
+import contextlib
 import datetime
 import decimal
 import math
@@ -9,7 +10,7 @@ import urllib.request
 
 import duckdb
 
-from conftest import ROOT, run_oribi
+from conftest import ROOT, Server, run_oribi
 
 QUERIES = {n: (ROOT / f"crates/server/queries/q{n}.sql").read_text() for n in range(1, 23)}
 SCHEMA = (ROOT / "crates/server/queries/schema.sql").read_text()
@@ -41,6 +42,30 @@ def load_folder(data, files, tables=KEYS):
     """Imports into a folder that nobody serves: straight to SSTables."""
     for table in tables:
         run_oribi("import", table, files[table], "--primary-key", KEYS[table], "--data", data)
+
+
+# Of an owner that is to share queries out, whatever they read.
+SHARES = ["--nodes", "127.0.0.1:0", "--nodes-rows-min", "1"]
+
+
+@contextlib.contextmanager
+def compute_nodes(owner, count, memory):
+    """So many compute nodes, two at least, of a server that [shares](SHARES) queries of these tables out by now."""
+    nodes = [
+        Server(
+            owner.data, "--owner", f"127.0.0.1:{owner.ports['nodes']}", "--nodes", "127.0.0.1:0",
+            "--node", f"node{number}", "--memory", memory,
+        )
+        for number in range(count)
+    ]  # fmt: skip
+    try:
+        with owner.sql() as sql:
+            while not sql.execute(f"explain {QUERIES[1]}").fetchone()[0].startswith(f"nodes: {count} ("):
+                time.sleep(0.1)
+        yield nodes
+    finally:
+        for node in nodes:
+            node.kill()
 
 
 def normal(value):
