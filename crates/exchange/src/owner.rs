@@ -17,7 +17,7 @@ use arrow_flight::flight_service_client::FlightServiceClient;
 use arrow_flight::flight_service_server::FlightServiceServer;
 use arrow_flight::{Action, FlightData, Ticket};
 use async_trait::async_trait;
-use futures::stream::{BoxStream, StreamExt, TryStreamExt};
+use futures::stream::{self, BoxStream, StreamExt, TryStreamExt};
 use oribi_query::QueryEngine;
 use oribi_query::nodes::Owner;
 use oribi_types::{Error, Result};
@@ -25,7 +25,7 @@ use prost::Message;
 use std::net::{SocketAddr, TcpListener};
 use std::sync::{Arc, Weak};
 use std::time::Instant;
-use tokio::sync::watch;
+use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 use tonic::Status;
 use tonic::service::interceptor::InterceptedService;
@@ -161,7 +161,8 @@ impl Door for Service {
 
     async fn give(&self, ticket: &[u8]) -> Result<Answers<FlightData>, Status> {
         let Rows { offer, tablet } = Rows::decode(ticket).map_err(garbage)?;
-        let rows = self.query()?.offered_rows(offer, tablet).map_err(|error| to_status(&error))?;
+        let query = self.query()?;
+        let rows = query.offered_rows(offer, tablet).map_err(|error| to_status(&error))?;
         let compressed = IpcWriteOptions::default().try_with_compression(Some(CompressionType::LZ4_FRAME));
         let compressed = compressed.map_err(|error| Status::internal(error.to_string()))?;
         let rows = rows.map_err(|error| FlightError::Tonic(Box::new(to_status(&error))));
@@ -170,8 +171,30 @@ impl Door for Service {
             FlightError::Tonic(status) => *status,
             other => Status::internal(other.to_string()),
         });
-        Ok(messages.boxed())
+        Ok(made_by_queries(&query, messages.boxed()))
     }
+}
+
+/// The messages, as they are made by threads of queries: those on which they leave serve clients, too.
+fn made_by_queries(query: &QueryEngine, mut messages: Answers<FlightData>) -> Answers<FlightData> {
+    let (give, taken) = mpsc::channel(1);
+    query.spawn(async move {
+        while let Some(message) = messages.next().await {
+            if give.send(Some(message)).await.is_err() {
+                return;
+            }
+        }
+        let _ = give.send(None).await;
+    });
+    let next = |taken: Option<mpsc::Receiver<_>>| async move {
+        let mut taken = taken?;
+        match taken.recv().await {
+            Some(message) => Some((message?, Some(taken))),
+            // A panic is not the end of the rows.
+            None => Some((Err(Status::internal("rows in memory were not read to their end")), None)),
+        }
+    };
+    stream::unfold(Some(taken), next).boxed()
 }
 
 /// The owner, as compute nodes ask it.

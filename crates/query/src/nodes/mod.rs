@@ -207,7 +207,10 @@ impl QueryEngine {
         stored: &[usize],
         with_ts: bool,
     ) -> oribi_types::Result<Vec<u8>> {
-        self.offers().find(offer)?.open(task, stored, with_ts).await
+        let (offer, stored) = (self.offers().find(offer)?, stored.to_vec());
+        // Whoever asks may be on a thread that serves clients.
+        let opened = self.spawn(async move { offer.open(task, &stored, with_ts).await });
+        opened.await.unwrap_or_else(|_| Err(Error::internal("a scan could not be opened: a panic")))
     }
 
     /// The rows of it that a tablet has in memory. They are given once.
@@ -220,11 +223,6 @@ impl QueryEngine {
         tablet: u32,
     ) -> oribi_types::Result<BoxStream<'static, oribi_types::Result<RecordBatch>>> {
         self.offers().find(offer)?.rows(tablet)
-    }
-
-    /// Scans that are offered now.
-    pub fn offers_count(&self) -> usize {
-        self.offers().count()
     }
 
     /// Functions, rules and configuration of statements.

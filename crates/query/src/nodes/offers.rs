@@ -80,10 +80,6 @@ impl Offers {
         offer.ok_or_else(|| Error::not_found(format!("scan {id}: the query that it is of has ended")))
     }
 
-    pub(crate) fn count(&self) -> usize {
-        self.lock().len()
-    }
-
     fn lock(&self) -> MutexGuard<'_, HashMap<u64, Weak<Offer>>> {
         self.offered.lock().unwrap_or_else(PoisonError::into_inner)
     }
