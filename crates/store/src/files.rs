@@ -56,11 +56,19 @@ impl StoreFiles {
         let folder = &name[..=name.rfind('/').unwrap_or(0)];
         let listed = self.cache.list(folder)?;
         self.cache.forget_missing(folder, &listed);
-        // Only what is there is made known: who asks too early asks again.
-        let found = listed.iter().find(|object| object.name == name).ok_or(ErrorKind::NotFound)?;
-        let file = self.cache.file(&name, path);
-        self.cache.note_kept(&file, found.bytes);
-        Ok(file)
+        // Only what is there is made known, and all of that: who asks too early asks again, and a burst of new files is listed once.
+        self.note_objects(listed, u64::MAX);
+        self.known(path).ok_or_else(|| ErrorKind::NotFound.into())
+    }
+
+    /// Notes of objects those that owners up to `term` have made.
+    fn note_objects(&self, objects: Vec<Listed>, term: u64) {
+        for object in objects {
+            let path = self.dir.join(&object.name);
+            if self.name(&path).is_some() && term_of(&object.name).is_none_or(|of| of <= term) {
+                self.cache.note_kept(&self.cache.file(&object.name, &path), object.bytes);
+            }
+        }
     }
 
     /// Notes what the folder has, and the store: of its objects those that owners up to `term` have made.
@@ -80,12 +88,7 @@ impl StoreFiles {
                 }
             }
         }
-        for object in kept {
-            let path = self.dir.join(&object.name);
-            if self.name(&path).is_some() && term_of(&object.name).is_none_or(|of| of <= term) {
-                self.cache.note_kept(&self.cache.file(&object.name, &path), object.bytes);
-            }
-        }
+        self.note_objects(kept, term);
         self.cache.evict(0);
         Ok(())
     }

@@ -18,7 +18,7 @@ mod s3;
 pub use bucket::{Body, Bucket, Expected, Listed, Sink};
 pub use examine::examine;
 pub use folder::FolderBucket;
-pub use owner::{MANIFEST, store_of, told};
+pub use owner::{MANIFEST, store_of};
 pub use patient::Patience;
 pub use s3::{S3Bucket, S3Options};
 

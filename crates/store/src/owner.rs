@@ -331,14 +331,6 @@ impl Owner {
     }
 }
 
-/// What a store's manifest says of the tables: the record of the engine's manifest, for who reads files by it.
-///
-/// # Errors
-/// `NotFound` if there is none; `Corrupt`; those of the store.
-pub fn told(bucket: &dyn Bucket) -> Result<Option<Vec<u8>>> {
-    read(bucket).map(|manifest| manifest.record)
-}
-
 fn read(bucket: &dyn Bucket) -> Result<Manifest> {
     let (bytes, tag) = get_small(bucket, MANIFEST, MANIFEST_BYTES_MAX)?;
     let (header, record) = decode(&bytes).map_err(|error| error.context(bucket.url()))?;
