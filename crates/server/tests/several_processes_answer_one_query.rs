@@ -55,6 +55,16 @@ impl Cluster {
         Cluster { folder, owner, nodes: Vec::new() }
     }
 
+    /// With two nodes, which share queries by now, and a session.
+    fn of_two() -> (Self, Sql) {
+        let mut cluster = Cluster::new("0.01");
+        let sql = cluster.sql();
+        cluster.add("a");
+        cluster.add("b");
+        wait_for_nodes(&sql, 2);
+        (cluster, sql)
+    }
+
     /// Kills the owner, and starts it again where its nodes look for it.
     fn owner_comes_again(&mut self, flags: &[&str]) {
         let address = self.owner.address("nodes").to_owned();
@@ -129,6 +139,13 @@ fn answers(sql: &Sql) -> Vec<Rows> {
     (1..=22).map(|number| answer(sql, &query(number))).collect()
 }
 
+/// That these are the answers.
+fn assert_answers(sql: &Sql, expected: &[Rows], when: &str) {
+    for (number, expected) in (1..).zip(expected) {
+        assert_eq!(&answer(sql, &query(number)), expected, "query {number} {when}");
+    }
+}
+
 /// What `EXPLAIN` says of where a query is executed.
 fn place(sql: &Sql, query: &str) -> String {
     let plan = sql.rows(&format!("explain {query}"));
@@ -177,9 +194,7 @@ fn answers_are_those_of_one_process() {
     let is_small = |number: usize| places[number - 1].contains("nothing to share");
     assert!((1..=22).all(|number| is_shared(number) || is_small(number)), "{places:#?}");
     assert!([1, 3, 6].into_iter().all(is_shared), "{places:#?}");
-    for (number, alone) in (1..).zip(&alone) {
-        assert_eq!(&answer(&sql, &query(number)), alone, "query {number} with two nodes");
-    }
+    assert_answers(&sql, &alone, "with two nodes");
     let in_order = [
         "select l_orderkey, l_linenumber from lineitem order by l_orderkey desc, l_linenumber",
         "select o_custkey, count(*) c, max(o_totalprice) from orders group by o_custkey order by c desc, o_custkey",
@@ -213,11 +228,7 @@ fn answers_are_those_of_one_process() {
     cluster.owner_comes_again(&["--flush-quiet-ms", "50"]);
     let sql = cluster.sql();
     wait_for_nodes(&sql, 2);
-    while_rows_move(&cluster, || {
-        for (number, alone) in (1..).zip(&alone) {
-            assert_eq!(&answer(&sql, &query(number)), alone, "query {number} while rows move");
-        }
-    });
+    while_rows_move(&cluster, || assert_answers(&sql, &alone, "while rows move"));
     assert_eq!(cluster.retries(), 0.0);
     assert!(cluster.owner.metric("oribi_engine_flushes_total") > 0.0);
     until(&|| cluster.owner.metric("oribi_engine_compactions_total") > 0.0);
@@ -255,9 +266,7 @@ fn nodes_read_a_store_by_themselves() {
     cluster.add_over(&store, "a");
     cluster.add_over(&store, "b");
     wait_for_nodes(&sql, 2);
-    for (number, alone) in (1..).zip(&alone) {
-        assert_eq!(&answer(&sql, &query(number)), alone, "query {number} over a store");
-    }
+    assert_answers(&sql, &alone, "over a store");
     for node in &cluster.nodes {
         assert!(node.metric("oribi_store_fetches_total") > 0.0);
     }
@@ -270,11 +279,7 @@ fn nodes_read_a_store_by_themselves() {
     cluster.owner_comes_again(&["--flush-quiet-ms", "50"]);
     let sql = cluster.sql();
     wait_for_nodes(&sql, 2);
-    while_rows_move(&cluster, || {
-        for (number, alone) in (1..).zip(&alone) {
-            assert_eq!(&answer(&sql, &query(number)), alone, "query {number} while rows move");
-        }
-    });
+    while_rows_move(&cluster, || assert_answers(&sql, &alone, "while rows move"));
     assert_eq!(cluster.retries(), 0.0);
     // The store is the owner's: a node of its folder reads something else.
     let said = cluster.refused(&cluster.data(), &cluster.flags("c"));
@@ -283,11 +288,7 @@ fn nodes_read_a_store_by_themselves() {
 
 #[test]
 fn exchanges_are_told_of() {
-    let mut cluster = Cluster::new("0.01");
-    let sql = cluster.sql();
-    cluster.add("a");
-    cluster.add("b");
-    wait_for_nodes(&sql, 2);
+    let (_cluster, sql) = Cluster::of_two();
     let told = |query: &str| -> String {
         let told = sql.rows(&format!("explain analyze {query}"));
         let told: Vec<&str> = told.iter().map(|line| line[0].as_deref().unwrap()).collect();
@@ -310,11 +311,7 @@ fn exchanges_are_told_of() {
 
 #[test]
 fn what_cannot_travel_stays() {
-    let mut cluster = Cluster::new("0.01");
-    let sql = cluster.sql();
-    cluster.add("a");
-    cluster.add("b");
-    wait_for_nodes(&sql, 2);
+    let (cluster, sql) = Cluster::of_two();
     // What a transaction sees of its own.
     let count = "select count(*) from lineitem where l_quantity >= 0";
     let before: i64 = sql.rows(count)[0][0].as_deref().unwrap().parse().unwrap();
@@ -372,11 +369,7 @@ const LONG: &str = "select count(*), sum(a.l_quantity + b.l_quantity) from linei
 
 #[test]
 fn who_cancels_cancels_everywhere() {
-    let mut cluster = Cluster::new("0.01");
-    let sql = cluster.sql();
-    cluster.add("a");
-    cluster.add("b");
-    wait_for_nodes(&sql, 2);
+    let (cluster, sql) = Cluster::of_two();
     let long = "select count(*) from lineitem a join lineitem b on a.l_linenumber = b.l_linenumber where a.l_tax + b.l_tax > 7";
     let error = sql.cancelled(long, || until(&|| cluster.nodes.iter().all(is_running)));
     assert_eq!(error.code().unwrap().code(), "57014", "{error:?}");
@@ -442,11 +435,7 @@ fn nodes_that_die_or_freeze_change_no_answer() {
 
 #[test]
 fn garbage_on_a_port_hurts_nobody() {
-    let mut cluster = Cluster::new("0.01");
-    let sql = cluster.sql();
-    cluster.add("a");
-    cluster.add("b");
-    wait_for_nodes(&sql, 2);
+    let (cluster, sql) = Cluster::of_two();
     let count = "select count(*) from lineitem where l_tax >= 0";
     let before = answer(&sql, count);
     let mut random = 0x0123_4567_89ab_cdef_u64;

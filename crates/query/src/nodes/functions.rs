@@ -7,7 +7,7 @@ use crate::number;
 use arrow::datatypes::DataType;
 use datafusion::common::{DataFusionError, Result};
 use datafusion::execution::session_state::SessionState;
-use datafusion::logical_expr::{AggregateUDF, ScalarUDF, Volatility, WindowUDF};
+use datafusion::logical_expr::{AggregateUDF, ScalarUDF, Volatility};
 use datafusion::physical_expr::ScalarFunctionExpr;
 use oribi_types::Error;
 use std::sync::Arc;
@@ -105,16 +105,6 @@ impl QueryEngine {
         match known.is_some_and(|known| known.as_ref() == aggregate) {
             true => Ok(()),
             false => Err(stays(&format!("the aggregate {}", aggregate.name()))),
-        }
-    }
-
-    /// # Errors
-    /// `Unsupported`, naming a window function that every process does not have by its name.
-    pub fn check_window(&self, window: &WindowUDF) -> Result<()> {
-        let known = self.base_state().window_functions().get(window.name());
-        match known.is_some_and(|known| known.as_ref() == window) {
-            true => Ok(()),
-            false => Err(stays(&format!("the window function {}", window.name()))),
         }
     }
 }
