@@ -29,7 +29,7 @@ use datafusion_distributed::{
 };
 use http::{HeaderMap, HeaderValue};
 use oribi_query::QueryEngine;
-use oribi_query::nodes::{Nodes, Place, Retried, Settings, batch_rows, exact_scan, scanned_rows};
+use oribi_query::nodes::{Attempt, Nodes, Place, Retried, Settings, batch_rows, exact_scan, scanned_rows};
 use oribi_types::{Error, ErrorKind};
 use std::net::TcpListener;
 use std::sync::{Arc, Weak};
@@ -258,10 +258,9 @@ impl Nodes for Coordinator {
         let Some((shared, config)) = self.shared(exact, state, (&members, &options)).await? else {
             return here("there is nothing to share".to_owned());
         };
-        metrics::counter!("oribi_exchange_queries_total").increment(1);
         let names: Vec<&str> = members.iter().map(|member| member.name.as_str()).collect();
         let told = format!("{} ({})", names.len(), names.join(", "));
-        Ok(Place::Shared(Arc::new(Retried::new(shared, plan, retried)?), Box::new(config), told))
+        Ok(Place::Shared(Arc::new(Retried::new(shared, plan, noted)?), Box::new(config), told))
     }
 
     async fn explain(&self, plan: &Arc<dyn ExecutionPlan>) -> Option<String> {
@@ -292,8 +291,11 @@ fn without_lone_broadcast(node: Arc<dyn ExecutionPlan>) -> Result<Transformed<Ar
     }
 }
 
-fn retried() {
-    metrics::counter!("oribi_exchange_retries_total").increment(1);
+fn noted(attempt: Attempt) {
+    match attempt {
+        Attempt::Shared => metrics::counter!("oribi_exchange_queries_total").increment(1),
+        Attempt::Alone => metrics::counter!("oribi_exchange_retries_total").increment(1),
+    }
 }
 
 fn is_unsupported(error: &(dyn std::error::Error + 'static)) -> bool {

@@ -288,13 +288,19 @@ fn nodes_read_a_store_by_themselves() {
 
 #[test]
 fn exchanges_are_told_of() {
-    let (_cluster, sql) = Cluster::of_two();
+    let (cluster, sql) = Cluster::of_two();
     let told = |query: &str| -> String {
         let told = sql.rows(&format!("explain analyze {query}"));
         let told: Vec<&str> = told.iter().map(|line| line[0].as_deref().unwrap()).collect();
         told.join("\n")
     };
-    let shuffled = told("select l_partkey, count(*) from lineitem group by l_partkey");
+    let executed = || cluster.owner.metric("oribi_exchange_queries_total");
+    let query = "select l_partkey, count(*) from lineitem group by l_partkey";
+    let before = executed();
+    assert!(place(&sql, query).starts_with("nodes: 2 (a, b)"), "{}", place(&sql, query));
+    assert_eq!(executed(), before, "a plan is no query");
+    let shuffled = told(query);
+    assert_eq!(executed(), before + 1.0);
     for word in ["NetworkShuffleExec", "waiting_for_network=", "waiting_for_receiver="] {
         assert!(shuffled.contains(word), "{word}: {shuffled}");
     }

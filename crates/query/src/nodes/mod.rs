@@ -13,7 +13,7 @@ pub(crate) mod values;
 
 pub(crate) use offers::{Offer, Offers};
 pub use opened::SharedFolder;
-pub use retried::Retried;
+pub use retried::{Attempt, Retried};
 
 pub use crate::long_rows::batch_rows;
 

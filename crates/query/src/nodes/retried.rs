@@ -18,6 +18,13 @@ use futures::{StreamExt, TryStreamExt, stream};
 use std::fmt;
 use std::sync::Arc;
 
+/// What is executed of the two.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Attempt {
+    Shared,
+    Alone,
+}
+
 /// A plan of one partition.
 #[derive(Debug)]
 pub struct Retried {
@@ -26,15 +33,19 @@ pub struct Retried {
     properties: Arc<PlanProperties>,
     metrics: ExecutionPlanMetricsSet,
     retries: Count,
-    noted: fn(),
+    noted: fn(Attempt),
 }
 
 impl Retried {
-    /// `shared` has one partition; `alone` has the same rows, and `noted` is called when it is executed.
+    /// `shared` has one partition; `alone` has the same rows, and `noted` is told when either is executed.
     ///
     /// # Errors
     /// None are expected.
-    pub fn new(shared: Arc<dyn ExecutionPlan>, alone: &Arc<dyn ExecutionPlan>, noted: fn()) -> Result<Self> {
+    pub fn new(
+        shared: Arc<dyn ExecutionPlan>,
+        alone: &Arc<dyn ExecutionPlan>,
+        noted: fn(Attempt),
+    ) -> Result<Self> {
         let mut alone = reset_plan_states(Arc::clone(alone))?;
         if alone.output_partitioning().partition_count() > 1 {
             alone = Arc::new(CoalescePartitionsExec::new(alone));
@@ -55,7 +66,12 @@ impl Retried {
         &self.shared
     }
 
-    /// How often it was executed here after all.
+    /// The same for this process.
+    pub fn alone(&self) -> &Arc<dyn ExecutionPlan> {
+        &self.alone
+    }
+
+    /// How often that was executed after all.
     pub fn retries(&self) -> usize {
         self.retries.value()
     }
@@ -106,6 +122,7 @@ impl ExecutionPlan for Retried {
         let adapted = Arc::clone(&schema);
         let batches = async move {
             let first = async {
+                noted(Attempt::Shared);
                 let mut batches = shared.execute(0, Arc::clone(&context))?;
                 Ok::<_, DataFusionError>((batches.next().await.transpose()?, batches))
             };
@@ -117,7 +134,7 @@ impl ExecutionPlan for Retried {
                 Err(error) => {
                     tracing::warn!(%error, "several processes did not come to rows; the query is executed here");
                     retries.add(1);
-                    noted();
+                    noted(Attempt::Alone);
                     let batches = alone.execute(0, context)?;
                     Ok(RecordBatchStreamAdapter::new(adapted, batches.boxed()))
                 }
