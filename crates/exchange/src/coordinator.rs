@@ -5,7 +5,7 @@ use crate::codec::Codec;
 use crate::members::{Member, Members};
 use crate::owner::OwnerDoor;
 use crate::secret::Secret;
-use crate::{Compression, LOCAL_HEADER, Local, plans};
+use crate::{Compression, LOCAL_HEADER, Local, measured, plans};
 use async_trait::async_trait;
 use datafusion::catalog::Session;
 use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode, TreeNodeRecursion};
@@ -23,22 +23,20 @@ use datafusion::physical_plan::{
 use datafusion::prelude::SessionConfig;
 use datafusion_distributed::{
     BroadcastExec, CompressionType, DesiredTaskCountEvent, DesiredTaskCountEventResponse, DistributedExec,
-    DistributedExt, DistributedLeafExec, DistributedMetricsFormat, RouteTasksEvent, RouteTasksEventResponse,
-    ScaleUpLeafNodeEvent, ScaleUpLeafNodeEventResponse, SessionStateBuilderExt, WorkerResolver,
-    explain_analyze,
+    DistributedExt, DistributedLeafExec, RouteTasksEvent, RouteTasksEventResponse, ScaleUpLeafNodeEvent,
+    ScaleUpLeafNodeEventResponse, SessionStateBuilderExt, WorkerResolver,
 };
 use http::{HeaderMap, HeaderValue};
 use oribi_query::QueryEngine;
-use oribi_query::nodes::{Attempt, Nodes, Place, Retried, Settings, batch_rows, exact_scan, scanned_rows};
+use oribi_query::nodes::{
+    Attempt, Became, Nodes, Place, Retried, Settings, batch_rows, exact_scan, scanned_rows,
+};
 use oribi_types::{Error, ErrorKind};
 use std::net::TcpListener;
 use std::sync::{Arc, Weak};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 use tokio::sync::watch;
 use url::Url;
-
-/// Metrics of nodes that do not come are not waited for any longer.
-const METRICS_WAIT_MAX: Duration = Duration::from_secs(5);
 
 #[derive(Clone, Copy, Debug)]
 pub struct ExchangeOptions {
@@ -258,22 +256,15 @@ impl Nodes for Coordinator {
         let Some((shared, config)) = self.shared(exact, state, (&members, &options)).await? else {
             return here("there is nothing to share".to_owned());
         };
-        let names: Vec<&str> = members.iter().map(|member| member.name.as_str()).collect();
-        let told = format!("{} ({})", names.len(), names.join(", "));
-        Ok(Place::Shared(Arc::new(Retried::new(shared, plan, noted)?), Box::new(config), told))
+        let names = members.into_iter().map(|member| member.name).collect();
+        Ok(Place::Shared(Arc::new(Retried::new(shared, plan, noted)?), Box::new(config), names))
     }
 
-    async fn explain(&self, plan: &Arc<dyn ExecutionPlan>) -> Option<String> {
+    async fn explain(&self, plan: &Arc<dyn ExecutionPlan>) -> Option<Became> {
         let retried = plan.downcast_ref::<Retried>()?;
-        if retried.retries() > 0 {
-            return Some("a node failed before there were rows; executed here alone\n".to_owned());
-        }
-        let told = explain_analyze(Arc::clone(retried.shared()), DistributedMetricsFormat::Aggregated);
-        let told = tokio::time::timeout(METRICS_WAIT_MAX, told).await;
-        Some(match told {
-            Ok(Ok(told)) => told,
-            Ok(Err(error)) => format!("metrics of nodes: {}\n", error.strip_backtrace()),
-            Err(_) => "metrics of nodes did not come\n".to_owned(),
+        Some(match retried.retries() {
+            0 => measured::became(retried.shared()).await,
+            _ => Became::Alone(Arc::clone(retried.alone())),
         })
     }
 }

@@ -13,6 +13,7 @@ mod door;
 mod expressions;
 mod given;
 mod guarded;
+mod measured;
 mod members;
 mod owner;
 mod plans;

@@ -14,7 +14,7 @@ use datafusion::common::{DataFusionError, Result};
 use datafusion::execution::memory_pool::MemoryReservation;
 use datafusion::physical_expr::expressions::Column;
 use datafusion::physical_expr::{Partitioning, PhysicalExpr};
-use datafusion::physical_plan::metrics::{Count, ExecutionPlanMetricsSet, MetricBuilder, Time};
+use datafusion::physical_plan::metrics::{Count, ExecutionPlanMetricsSet, MetricBuilder, MetricsSet, Time};
 use datafusion_distributed::{ExecuteTaskRequest, MaybeEncoded, ProducerHead, TaskKey};
 use futures::stream::{self, BoxStream, StreamExt};
 use oribi_types::Error;
@@ -156,6 +156,9 @@ pub(crate) struct Beside {
     pub(crate) rows: Option<u64>,
 }
 
+const HANDED_OVER: &str = "bytes_handed_over";
+const BEFORE_COMPRESSION: &str = "bytes_before_compression";
+
 /// What is told of an exchange in `EXPLAIN ANALYZE`, where its rows are taken, and of all in `/metrics`.
 #[derive(Clone)]
 pub(crate) struct Counts {
@@ -174,21 +177,34 @@ impl Counts {
         let time = |name| MetricBuilder::new(metrics).subset_time(name, 0);
         Counts {
             batches: count("batches"),
-            handed_over: count("bytes_handed_over"),
+            handed_over: count(HANDED_OVER),
             sent: count("bytes_sent"),
-            before_compression: count("bytes_before_compression"),
+            before_compression: count(BEFORE_COMPRESSION),
             encoding: time("encoding"),
             network: time("waiting_for_network"),
             receiver: time("waiting_for_receiver"),
         }
     }
 
+    /// The bytes in `metrics` that an exchange gave to a task, before they were compressed.
+    pub(crate) fn bytes_of(metrics: &MetricsSet) -> usize {
+        let sum = |name| metrics.sum_by_name(name).map_or(0, |value| value.as_usize());
+        sum(HANDED_OVER) + sum(BEFORE_COMPRESSION)
+    }
+
     pub(crate) fn handed_over(&self, batch: &RecordBatch) {
         let bytes = slice_bytes(batch);
         self.batches.add(1);
         self.handed_over.add(bytes);
+        metrics::counter!("oribi_exchange_handed_over_batches_total").increment(1);
         metrics::counter!("oribi_exchange_handed_over_rows_total").increment(batch.num_rows() as u64);
         metrics::counter!("oribi_exchange_handed_over_bytes_total").increment(bytes as u64);
+    }
+
+    fn waited_for_network(&self, time: Duration) {
+        self.network.add_duration(time);
+        metrics::counter!("oribi_exchange_waiting_for_network_nanoseconds_total")
+            .increment(time.as_nanos() as u64);
     }
 
     fn sent(&self, batch: &RecordBatch, message: &FlightData, beside: &Beside) {
@@ -198,10 +214,13 @@ impl Counts {
         self.before_compression.add(beside.bytes as usize);
         self.encoding.add_duration(Duration::from_nanos(beside.encoding_nanos));
         self.receiver.add_duration(Duration::from_nanos(beside.waited_nanos));
+        metrics::counter!("oribi_exchange_sent_batches_total").increment(1);
         metrics::counter!("oribi_exchange_sent_rows_total").increment(batch.num_rows() as u64);
         metrics::counter!("oribi_exchange_sent_bytes_total").increment(sent as u64);
         metrics::counter!("oribi_exchange_before_compression_bytes_total").increment(beside.bytes);
         metrics::counter!("oribi_exchange_encoding_nanoseconds_total").increment(beside.encoding_nanos);
+        metrics::counter!("oribi_exchange_waiting_for_receiver_nanoseconds_total")
+            .increment(beside.waited_nanos);
     }
 }
 
@@ -232,7 +251,7 @@ pub(crate) fn batches(
             loop {
                 let asked = Instant::now();
                 let message = decoder.next().await;
-                counts.network.add_duration(asked.elapsed());
+                counts.waited_for_network(asked.elapsed());
                 let Some(message) = message else { return Err(broken("they ended before their end")) };
                 let message = message.map_err(|error| match error {
                     FlightError::Tonic(status) => failed(&status),

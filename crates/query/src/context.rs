@@ -10,7 +10,7 @@ use crate::grouped_order::keep_grouped_order;
 use crate::literals::{ColumnTypes, TypedLiterals, TypedOperands};
 use crate::long_rows;
 use crate::memory::QueryMemory;
-use crate::nodes::{Nodes, Offers, Place, values};
+use crate::nodes::{Executors, Nodes, Offers, Place, values};
 use crate::number::{self, NumberCasts};
 use crate::one_type::TypedRelations;
 use crate::pg_catalog;
@@ -458,7 +458,7 @@ impl StatementContext {
     /// The statement's `plan` with what that is executed with. The rest is for planning.
     pub(crate) fn into_physical(self, plan: Arc<dyn ExecutionPlan>) -> Physical {
         let task = self.task(&plan);
-        Physical { plan, task, held: Executed { _view: self.view, _files: self.files }, told: None }
+        Physical { plan, task, held: Executed { _view: self.view, _files: self.files }, executors: None }
     }
 
     /// Where the statement's `plan` is executed.
@@ -481,13 +481,13 @@ impl StatementContext {
     fn into_placed(self, plan: Arc<dyn ExecutionPlan>, place: Place) -> Physical {
         match place {
             Place::Here(why) => {
-                Physical { told: Some(format!("here alone: {why}")), ..self.into_physical(plan) }
+                Physical { executors: Some(Executors::Here(why)), ..self.into_physical(plan) }
             }
-            Place::Shared(shared, config, told) => {
+            Place::Shared(shared, config, names) => {
                 let physical = self.into_physical(shared);
                 // That has the length of batches, too, by scans that are not seen in the plan any more.
                 let task = with_config(&physical.task, *config);
-                Physical { task, told: Some(told), ..physical }
+                Physical { task, executors: Some(Executors::Nodes(names)), ..physical }
             }
         }
     }
@@ -516,8 +516,8 @@ pub(crate) struct Physical {
     pub(crate) task: Arc<TaskContext>,
     /// Until it was executed.
     pub(crate) held: Executed,
-    /// Where it is executed, and why, if there is a choice.
-    pub(crate) told: Option<String>,
+    /// Who executes it, if there is a choice.
+    pub(crate) executors: Option<Executors>,
 }
 
 fn with_config(task: &TaskContext, config: SessionConfig) -> Arc<TaskContext> {

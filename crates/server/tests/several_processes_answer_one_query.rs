@@ -6,6 +6,7 @@
 mod process;
 
 use process::{ORIBI, Server, Sql, oribi_ok};
+use serde_json::{Value, json};
 use std::io::Write;
 use std::net::TcpStream;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -297,11 +298,20 @@ fn exchanges_are_told_of() {
     let executed = || cluster.owner.metric("oribi_exchange_queries_total");
     let query = "select l_partkey, count(*) from lineitem group by l_partkey";
     let before = executed();
+    let planned = as_json(&sql, &format!("explain (format json) {query}"));
     assert!(place(&sql, query).starts_with("nodes: 2 (a, b)"), "{}", place(&sql, query));
     assert_eq!(executed(), before, "a plan is no query");
     let shuffled = told(query);
     assert_eq!(executed(), before + 1.0);
-    for word in ["NetworkShuffleExec", "waiting_for_network=", "waiting_for_receiver="] {
+    for word in [
+        "NetworkShuffleExec",
+        "waiting_for_network=",
+        "waiting_for_receiver=",
+        " (min ",
+        "scan of public.lineitem: memtable ",
+        "exchanged: ",
+        " of those scanned",
+    ] {
         assert!(shuffled.contains(word), "{word}: {shuffled}");
     }
     for counter in ["batches", "bytes_handed_over", "bytes_sent", "bytes_before_compression", "encoding"] {
@@ -312,7 +322,35 @@ fn exchanges_are_told_of() {
             "{counter}: {shuffled}"
         );
     }
-    assert!(!shuffled.contains("executed here alone"), "{shuffled}");
+    assert!(!shuffled.contains("here alone"), "{shuffled}");
+    // So are programs.
+    assert_eq!((&planned["Nodes"], &planned["Node Names"]), (&json!(2), &json!(["a", "b"])), "{planned}");
+    let ran = as_json(&sql, &format!("explain (analyze, format json) {query}"));
+    assert_eq!(ran["Nodes"], 2, "{ran}");
+    assert!(ran["Exchange Scan Ratio"].as_f64() > Some(0.0), "{ran}");
+    let operators = operators(&ran["Plan"]);
+    let sum = |key: &str| operators.iter().filter_map(|operator| operator[key].as_u64()).sum::<u64>();
+    assert_eq!(
+        Some(sum("Bytes Handed Over") + sum("Bytes Before Compression")),
+        ran["Exchanged Bytes"].as_u64()
+    );
+    let rows: u64 = sql.rows("select count(*) from lineitem")[0][0].as_deref().unwrap().parse().unwrap();
+    assert_eq!(sum("File Rows") + sum("Memory Rows"), rows, "{ran}");
+    sql.execute("set oribi.nodes = 'off'").unwrap();
+    let alone = as_json(&sql, &format!("explain (format json) {query}"));
+    assert_eq!((&alone["Nodes"], &alone["Reason"]), (&json!(0), &json!("oribi.nodes = off")), "{alone}");
+}
+
+/// What `EXPLAIN (FORMAT JSON)` says.
+fn as_json(sql: &Sql, explain: &str) -> Value {
+    let told: Value = serde_json::from_str(sql.rows(explain)[0][0].as_deref().unwrap()).unwrap();
+    told[0].clone()
+}
+
+/// All operators of a plan.
+fn operators(plan: &Value) -> Vec<&Value> {
+    let below = plan["Plans"].as_array().into_iter().flatten();
+    std::iter::once(plan).chain(below.flat_map(operators)).collect()
 }
 
 #[test]

@@ -7,6 +7,19 @@ use serde_json::{Value, json};
 use std::sync::Arc;
 use std::time::Duration;
 
+/// What is told of an exchange between processes, and by which metrics.
+const EXCHANGED: [(&str, &str); 4] = [
+    ("Batches", "batches"),
+    ("Bytes Handed Over", "bytes_handed_over"),
+    ("Bytes Sent", "bytes_sent"),
+    ("Bytes Before Compression", "bytes_before_compression"),
+];
+const EXCHANGE_TIMES: [(&str, &str); 3] = [
+    ("Encoding Time", "encoding"),
+    ("Network Wait Time", "waiting_for_network"),
+    ("Receiver Wait Time", "waiting_for_receiver"),
+];
+
 /// An operator and those below it; with what they did, if the plan was `executed`.
 pub(super) fn tree(plan: &Arc<dyn ExecutionPlan>, executed: bool) -> Value {
     let line = DisplayableExecutionPlan::new(plan.as_ref()).one_line().to_string();
@@ -25,6 +38,16 @@ pub(super) fn tree(plan: &Arc<dyn ExecutionPlan>, executed: bool) -> Value {
             node["Files"] = json!(reads.files);
             node["File Rows"] = json!(reads.file_rows);
             node["File Bytes"] = json!(reads.file_bytes);
+        }
+    }
+    let metrics = plan.metrics().unwrap_or_default();
+    if executed && metrics.sum_by_name("bytes_handed_over").is_some() {
+        let sum = |name: &str| metrics.sum_by_name(name).map_or(0, |value| value.as_usize());
+        for (key, name) in EXCHANGED {
+            node[key] = json!(sum(name));
+        }
+        for (key, name) in EXCHANGE_TIMES {
+            node[key] = json!(milliseconds(Duration::from_nanos(sum(name) as u64)));
         }
     }
     let below: Vec<Value> = plan.children().into_iter().map(|child| tree(child, executed)).collect();

@@ -10,6 +10,7 @@ mod reads;
 use crate::context::{Physical, QueryEngine, StatementView};
 use crate::dml::{Run, SourceQuery};
 use crate::error::sql_error;
+use crate::nodes::{Became, Executors};
 use crate::point::PointRead;
 use arrow::array::{RecordBatch, StringArray};
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
@@ -173,9 +174,9 @@ struct Explained {
     logical: String,
     plan: Arc<dyn ExecutionPlan>,
     planning: Duration,
-    /// Where it is executed, and what became of it there, if there is a choice.
-    place: Option<String>,
-    nodes: Option<String>,
+    /// Who executes it, if there is a choice, and what became of it there.
+    executors: Option<Executors>,
+    became: Option<Became>,
     ran: Option<Ran>,
 }
 
@@ -193,59 +194,96 @@ impl Explained {
             false => String::new(),
         };
         let physical = run.query.plan_physical(Arc::clone(&view), logical).await?;
-        let (plan, place) = (Arc::clone(&physical.plan), physical.told.clone());
+        let (plan, mut executors) = (Arc::clone(&physical.plan), physical.executors.clone());
         let planning = explain.planned + start.elapsed();
         let ran = match explain.options.analyze {
             true => Some(execute(run.query, physical).await?),
             false => None,
         };
-        let nodes = match run.query.nodes().get().filter(|_| ran.is_some()) {
+        let became = match run.query.nodes().get().filter(|_| ran.is_some()) {
             Some(nodes) => nodes.explain(&plan).await,
             None => None,
         };
-        Ok(Explained { view, logical: shown, plan, planning, place, nodes, ran })
+        if matches!(became, Some(Became::Alone(_))) {
+            executors = Some(Executors::Here("a node failed before there were rows".to_owned()));
+        }
+        Ok(Explained { view, logical: shown, plan, planning, executors, became, ran })
     }
 
     fn text(&self, verbose: bool) -> String {
         let Some(Ran { rows, time }) = &self.ran else {
             let physical = DisplayableExecutionPlan::new(self.plan.as_ref());
-            let place = self.place_line();
-            return format!("{}{place}{}{}", self.logical, tablets(&self.view), physical.indent(verbose));
+            let executors = self.executors_line();
+            return format!("{}{executors}{}{}", self.logical, tablets(&self.view), physical.indent(verbose));
         };
-        let mut text = self.place_line();
-        if let Some(nodes) = &self.nodes {
-            let _ = write!(text, "rows: {rows}, time: {}\n{nodes}", milliseconds(*time));
-            return text;
-        }
-        let read = reads::by_table(&self.plan);
+        let mut text = self.executors_line();
+        let ran = format!("rows: {rows}, time: {}\n", milliseconds(*time));
+        let (plan, told) = match &self.became {
+            None => (&self.plan, None),
+            Some(Became::Shared { plan, text, .. }) => (plan, Some(text)),
+            Some(Became::Alone(plan)) => (plan, None),
+            Some(Became::Unknown(why)) => return format!("{text}{ran}{why}\n"),
+        };
+        let read = reads::by_table(plan);
         for (table, reads) in &read {
             let _ = writeln!(text, "scan of {table}: {reads}");
         }
         for table in self.view.scanned_tables().into_iter().filter(|table| !read.contains_key(table)) {
             let _ = writeln!(text, "scan of {table}: none, statistics answered");
         }
+        if let Some(Became::Shared { exchanged_bytes, .. }) = self.became {
+            let ratio = scan_ratio(plan, exchanged_bytes);
+            let ratio = ratio.map(|ratio| format!(", {ratio:.4} of those scanned")).unwrap_or_default();
+            let _ = writeln!(text, "exchanged: {exchanged_bytes} bytes{ratio}");
+        }
         text += &tablets(&self.view);
-        let _ = writeln!(text, "rows: {rows}, time: {}", milliseconds(*time));
-        let _ =
-            write!(text, "{}", DisplayableExecutionPlan::with_metrics(self.plan.as_ref()).indent(verbose));
-        text
+        text += &ran;
+        let plan = || DisplayableExecutionPlan::with_metrics(plan.as_ref()).indent(verbose).to_string();
+        text + &told.cloned().unwrap_or_else(plan)
     }
 
-    fn place_line(&self) -> String {
-        self.place.as_ref().map(|place| format!("nodes: {place}\n")).unwrap_or_default()
+    fn executors_line(&self) -> String {
+        self.executors.as_ref().map(|executors| format!("nodes: {executors}\n")).unwrap_or_default()
     }
 
     fn json(&self) -> Value {
+        let plan = match &self.became {
+            Some(Became::Shared { plan, .. } | Became::Alone(plan)) => plan,
+            Some(Became::Unknown(_)) | None => &self.plan,
+        };
+        let is_known = self.ran.is_some() && !matches!(self.became, Some(Became::Unknown(_)));
         let mut told = json!({
-            "Plan": json::tree(&self.plan, self.ran.is_some()),
+            "Plan": json::tree(plan, is_known),
             "Planning Time": json::milliseconds(self.planning),
         });
+        match &self.executors {
+            Some(Executors::Nodes(names)) => {
+                told["Nodes"] = json!(names.len());
+                told["Node Names"] = json!(names);
+            }
+            Some(Executors::Here(why)) => {
+                told["Nodes"] = json!(0);
+                told["Reason"] = json!(why);
+            }
+            None => {}
+        }
+        if let Some(Became::Shared { exchanged_bytes, .. }) = self.became {
+            told["Exchanged Bytes"] = json!(exchanged_bytes);
+            told["Exchange Scan Ratio"] = json!(scan_ratio(plan, exchanged_bytes));
+        }
         if let Some(Ran { rows, time }) = &self.ran {
             told["Plan"]["Actual Rows"] = json!(rows);
             told["Execution Time"] = json!(json::milliseconds(*time));
         }
         told
     }
+}
+
+/// How many bytes were exchanged for each that was scanned, if any was.
+fn scan_ratio(plan: &Arc<dyn ExecutionPlan>, exchanged_bytes: usize) -> Option<f64> {
+    let bytes = |reads: &reads::Reads| reads.memory_bytes + reads.file_bytes;
+    let scanned: usize = reads::by_table(plan).values().map(bytes).sum();
+    (scanned > 0).then(|| exchanged_bytes as f64 / scanned as f64)
 }
 
 /// A line for each scan of a table with several tablets. A range of keys says itself how many it reads.

@@ -26,12 +26,14 @@ use datafusion::datasource::source::DataSourceExec;
 use datafusion::execution::runtime_env::RuntimeEnv;
 use datafusion::execution::session_state::SessionState;
 use datafusion::physical_plan::ExecutionPlan;
+use datafusion::physical_plan::metrics::MetricsSet;
 use datafusion::prelude::SessionConfig;
 use futures::stream::BoxStream;
 use oribi_engine::Table;
 use oribi_session::sql::SqlSession;
 use oribi_types::Error;
 use prost::Message;
+use std::fmt;
 use std::future::Future;
 use std::sync::{Arc, LazyLock};
 use tokio::task::JoinHandle;
@@ -57,15 +59,46 @@ pub trait Nodes: Send + Sync + 'static {
     ) -> Result<Place>;
 
     /// What became of a plan that was distributed, once it was executed; `None` for another.
-    async fn explain(&self, plan: &Arc<dyn ExecutionPlan>) -> Option<String>;
+    async fn explain(&self, plan: &Arc<dyn ExecutionPlan>) -> Option<Became>;
 }
 
 /// Where a query is executed.
 pub enum Place {
     /// In this process, because of what is said here.
     Here(String),
-    /// By several, as is said here; and with what the plan is executed.
-    Shared(Arc<dyn ExecutionPlan>, Box<SessionConfig>, String),
+    /// By the compute nodes with these names; and with what the plan is executed.
+    Shared(Arc<dyn ExecutionPlan>, Box<SessionConfig>, Vec<String>),
+}
+
+/// Who executes a query where there is a choice, as [`Place`] has it.
+#[derive(Clone, Debug)]
+pub(crate) enum Executors {
+    Here(String),
+    Nodes(Vec<String>),
+}
+
+impl fmt::Display for Executors {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Executors::Here(why) => write!(f, "here alone: {why}"),
+            Executors::Nodes(names) => write!(f, "{} ({})", names.len(), names.join(", ")),
+        }
+    }
+}
+
+/// What became of a plan that was distributed.
+pub enum Became {
+    /// Nodes executed it: all stages in one plan, with the metrics of all tasks, and the same as text.
+    Shared {
+        plan: Arc<dyn ExecutionPlan>,
+        text: String,
+        /// Of rows that tasks had from others, before they were compressed.
+        exchanged_bytes: usize,
+    },
+    /// In the end this process executed it, as this plan.
+    Alone(Arc<dyn ExecutionPlan>),
+    /// What nodes have measured is not known, because of what is said here.
+    Unknown(String),
 }
 
 /// The process that owns the tables, as one of the others asks it.
@@ -124,6 +157,11 @@ pub fn scanned_rows(plan: &Arc<dyn ExecutionPlan>) -> Option<usize> {
 /// A scan without what operators above it learn, who may be in another process.
 pub fn exact_scan(plan: &Arc<dyn ExecutionPlan>) -> Option<Arc<dyn ExecutionPlan>> {
     table_source(plan).map(|source| DataSourceExec::from_data_source(source.exact()) as _)
+}
+
+/// A scan as it was executed elsewhere, with what was measured there; `None` if `plan` is none.
+pub fn executed_scan(plan: &Arc<dyn ExecutionPlan>, metrics: &MetricsSet) -> Option<Arc<dyn ExecutionPlan>> {
+    table_source(plan).map(|source| DataSourceExec::from_data_source(source.executed(metrics)) as _)
 }
 
 impl QueryEngine {

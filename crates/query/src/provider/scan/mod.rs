@@ -34,7 +34,7 @@ use datafusion::physical_expr::{ConstExpr, EquivalenceProperties, Partitioning, 
 use datafusion::physical_expr_common::physical_expr::is_volatile;
 use datafusion::physical_plan::DisplayFormatType;
 use datafusion::physical_plan::filter_pushdown::{FilterPushdownPropagation, PushedDown};
-use datafusion::physical_plan::metrics::ExecutionPlanMetricsSet;
+use datafusion::physical_plan::metrics::{ExecutionPlanMetricsSet, MetricsSet};
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use futures::stream;
 use oribi_engine::Table;
@@ -117,6 +117,13 @@ impl TableSource {
     pub(crate) fn shared(&self, share: Share) -> Self {
         let metrics = ExecutionPlanMetricsSet::new();
         TableSource { share: Some(share), metrics, ..self.clone() }
+    }
+
+    /// The scan with what was measured of its parts.
+    pub(crate) fn executed(&self, measured: &MetricsSet) -> Self {
+        let metrics = ExecutionPlanMetricsSet::new();
+        measured.iter().for_each(|metric| metrics.register(Arc::clone(metric)));
+        TableSource { metrics, ..self.clone() }
     }
 
     pub(crate) fn share(&self) -> Option<&Share> {
