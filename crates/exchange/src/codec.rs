@@ -162,9 +162,9 @@ impl PhysicalExtensionCodec for Codec {
         &self,
         bytes: &[u8],
         operands: &[Arc<dyn PhysicalExpr>],
-        _context: &PhysicalExprDecodeCtx<'_>,
+        context: &PhysicalExprDecodeCtx<'_>,
     ) -> Result<Arc<dyn PhysicalExpr>> {
-        expressions::decode(bytes, operands, self.query()?.as_ref())
+        self.query()?.decode_expression(bytes, operands, context.schema())
     }
 
     // Scalar functions travel in expressions; where else there is one, it is none of ours.
@@ -204,9 +204,10 @@ impl PhysicalProtoConverterExtension for Converter {
         expr: &Arc<dyn PhysicalExpr>,
         codec: &dyn PhysicalExtensionCodec,
     ) -> Result<PhysicalExprNode> {
-        let Some(bytes) = expressions::encode(expr, &self.0)? else {
+        if !expressions::would_be_changed(expr) {
             return serialize_physical_expr_with_converter(expr, codec, self);
-        };
+        }
+        let bytes = self.0.encode_expression(expr)?;
         let inputs = expr.children().into_iter().map(|operand| self.physical_expr_to_proto(operand, codec));
         let node = PhysicalExtensionExprNode { expr: bytes, inputs: inputs.collect::<Result<_>>()? };
         Ok(PhysicalExprNode { expr_id: None, expr_type: Some(ExprType::Extension(node)) })

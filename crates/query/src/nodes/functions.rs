@@ -90,14 +90,6 @@ impl QueryEngine {
         function_name(self.base_state(), function)
     }
 
-    /// The function that is called so, with results of this type.
-    ///
-    /// # Errors
-    /// `NotFound`.
-    pub fn function(&self, name: &str, result: &DataType) -> Result<Arc<ScalarUDF>> {
-        function(self.base_state(), name, result)
-    }
-
     /// # Errors
     /// `Unsupported`, naming an aggregate that every process does not have by its name.
     pub fn check_aggregate(&self, aggregate: &AggregateUDF) -> Result<()> {

@@ -1,5 +1,5 @@
 //! A predicate as a message: a tree of few kinds of nodes. Values and types are Arrow's, beside the tree, and the nodes name them by
-//! number.
+//! number. Or a [node](encode_node) alone, whose operands travel otherwise.
 
 use super::super::TableColumns;
 use super::external;
@@ -53,6 +53,9 @@ struct Node {
     other_flag: bool,
     #[prost(message, repeated, tag = "6")]
     operands: Vec<Node>,
+    /// What a call is shown as.
+    #[prost(string, tag = "7")]
+    name: String,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, prost::Enumeration)]
@@ -74,48 +77,44 @@ enum Kind {
     Call = 13,
 }
 
-const OPERATORS: [Operator; 28] = [
-    Operator::Eq,
-    Operator::NotEq,
-    Operator::Lt,
-    Operator::LtEq,
-    Operator::Gt,
-    Operator::GtEq,
-    Operator::Plus,
-    Operator::Minus,
-    Operator::Multiply,
-    Operator::Divide,
-    Operator::Modulo,
-    Operator::And,
-    Operator::Or,
-    Operator::IsDistinctFrom,
-    Operator::IsNotDistinctFrom,
-    Operator::RegexMatch,
-    Operator::RegexIMatch,
-    Operator::RegexNotMatch,
-    Operator::RegexNotIMatch,
-    Operator::LikeMatch,
-    Operator::ILikeMatch,
-    Operator::NotLikeMatch,
-    Operator::NotILikeMatch,
-    Operator::BitwiseAnd,
-    Operator::BitwiseOr,
-    Operator::BitwiseXor,
-    Operator::BitwiseShiftLeft,
-    Operator::StringConcat,
-];
+/// An expression without its operands, which is none of a column.
+///
+/// # Errors
+/// `Unsupported`, naming what does not travel.
+pub(super) fn encode_node(state: &SessionState, expr: &Arc<dyn PhysicalExpr>) -> Result<Vec<u8>> {
+    let mut writer = Writer::new(state, None);
+    let node = writer.head(expr)?;
+    writer.parts.push(node);
+    Ok(writer.finish()?.encode_to_vec())
+}
+
+/// What [`encode_node`] wrote, of `operands` whose columns are those of `schema`.
+///
+/// # Errors
+/// `Corrupt`; `NotFound`, naming a function that is not there.
+pub(super) fn decode_node(
+    state: &SessionState,
+    bytes: &[u8],
+    operands: Vec<Arc<dyn PhysicalExpr>>,
+    schema: &Schema,
+) -> Result<Arc<dyn PhysicalExpr>> {
+    let expressions = Expressions::decode(bytes).map_err(|_| damaged())?;
+    let reader = Reader::new(state, None, &expressions)?;
+    let [node] = reader.parts else { return Err(damaged()) };
+    reader.built(node, operands, schema)
+}
 
 pub(super) struct Writer<'a> {
     state: &'a SessionState,
-    columns: &'a TableColumns,
+    columns: Option<&'a TableColumns>,
     parts: Vec<Node>,
     values: Vec<(FieldRef, ArrayRef)>,
     types: Vec<FieldRef>,
 }
 
 impl<'a> Writer<'a> {
-    /// Of expressions about `columns`, with functions of `state`.
-    pub(super) fn new(state: &'a SessionState, columns: &'a TableColumns) -> Self {
+    /// Of expressions with functions of `state` and, if they name columns, `columns`.
+    pub(super) fn new(state: &'a SessionState, columns: Option<&'a TableColumns>) -> Self {
         Writer { state, columns, parts: Vec::new(), values: Vec::new(), types: Vec::new() }
     }
 
@@ -135,17 +134,29 @@ impl<'a> Writer<'a> {
     }
 
     fn node(&mut self, expr: &Arc<dyn PhysicalExpr>) -> Result<Node> {
+        let operands = expr.children().into_iter().map(|operand| self.node(operand));
+        let operands = operands.collect::<Result<_>>()?;
+        Ok(Node { operands, ..self.head(expr)? })
+    }
+
+    /// Without its operands.
+    fn head(&mut self, expr: &Arc<dyn PhysicalExpr>) -> Result<Node> {
         let of = |kind: Kind| Node { kind: kind.into(), ..Node::default() };
-        let head = if let Some(column) = expr.downcast_ref::<Column>() {
-            Node { number: self.columns.id(column.index()), ..of(Kind::Column) }
+        // What asks for it has it at hand.
+        let schema = Schema::empty();
+        Ok(if let (Some(column), Some(columns)) = (expr.downcast_ref::<Column>(), self.columns) {
+            Node { number: columns.id(column.index()), ..of(Kind::Column) }
         } else if let Some(literal) = expr.downcast_ref::<Literal>() {
-            let field = literal.return_field(&self.columns.arrow)?;
-            self.values.push((field, literal.value().to_array()?));
+            self.values.push((literal.return_field(&schema)?, literal.value().to_array()?));
             Node { number: self.values.len() as u32 - 1, ..of(Kind::Literal) }
         } else if let Some(binary) = expr.downcast_ref::<BinaryExpr>() {
             // It does not tell otherwise.
             let flag = *binary == binary.clone().with_fail_on_overflow(true);
-            Node { word: binary.op().to_string(), flag, ..of(Kind::Binary) }
+            let word = format!("{:?}", binary.op());
+            if Operator::from_proto_name(&word).is_none() {
+                return Err(stays(&format!("the operator {}", binary.op())));
+            }
+            Node { word, flag, ..of(Kind::Binary) }
         } else if let Some(list) = expr.downcast_ref::<InListExpr>() {
             Node { flag: list.negated(), ..of(Kind::InList) }
         } else if let Some(like) = expr.downcast_ref::<LikeExpr>() {
@@ -160,8 +171,9 @@ impl<'a> Writer<'a> {
         } else if let Some(cast) = expr.downcast_ref::<TryCastExpr>() {
             Node { number: self.type_number(cast.target_field()), ..of(Kind::TryCast) }
         } else if let Some(call) = expr.downcast_ref::<ScalarFunctionExpr>() {
-            let number = self.type_number(&call.return_field(&self.columns.arrow)?);
-            Node { number, word: called_function(self.state, call)?, ..of(Kind::Call) }
+            let number = self.type_number(&call.return_field(&schema)?);
+            let (word, name) = (called_function(self.state, call)?, call.name().to_owned());
+            Node { number, word, name, ..of(Kind::Call) }
         } else if expr.is::<NotExpr>() {
             of(Kind::Not)
         } else if expr.is::<NegativeExpr>() {
@@ -172,12 +184,7 @@ impl<'a> Writer<'a> {
             of(Kind::IsNotNull)
         } else {
             return Err(stays(&format!("the condition {expr}")));
-        };
-        if head.kind() == Kind::Binary && operator(&head.word).is_none() {
-            return Err(stays(&format!("the operator {}", head.word)));
-        }
-        let operands = expr.children().into_iter().map(|operand| self.node(operand));
-        Ok(Node { operands: operands.collect::<Result<_>>()?, ..head })
+        })
     }
 
     fn type_number(&mut self, field: &FieldRef) -> u32 {
@@ -186,14 +193,10 @@ impl<'a> Writer<'a> {
     }
 }
 
-fn operator(word: &str) -> Option<Operator> {
-    OPERATORS.into_iter().find(|operator| operator.to_string() == word)
-}
-
 /// Reads what a [`Writer`] wrote.
 pub(super) struct Reader<'a> {
     state: &'a SessionState,
-    columns: &'a TableColumns,
+    columns: Option<&'a TableColumns>,
     parts: &'a [Node],
     values: RecordBatch,
     types: RecordBatch,
@@ -202,7 +205,7 @@ pub(super) struct Reader<'a> {
 impl<'a> Reader<'a> {
     pub(super) fn new(
         state: &'a SessionState,
-        columns: &'a TableColumns,
+        columns: Option<&'a TableColumns>,
         expressions: &'a Expressions,
     ) -> Result<Self> {
         let Expressions { parts, values, types } = expressions;
@@ -217,12 +220,21 @@ impl<'a> Reader<'a> {
 
     fn expression(&self, node: &Node) -> Result<Arc<dyn PhysicalExpr>> {
         let operands = node.operands.iter().map(|operand| self.expression(operand));
-        let mut operands = operands.collect::<Result<Vec<_>>>()?;
-        Ok(match (node.kind(), operands.as_mut_slice()) {
-            (Kind::Column, []) => {
-                let position = self.columns.position_of(node.number).map_err(external)?;
-                Arc::new(Column::new(self.columns.arrow.field(position).name(), position))
-            }
+        let (operands, columns) = (operands.collect::<Result<Vec<_>>>()?, self.columns.ok_or_else(damaged)?);
+        if node.kind() == Kind::Column && operands.is_empty() {
+            let position = columns.position_of(node.number).map_err(external)?;
+            return Ok(Arc::new(Column::new(columns.arrow.field(position).name(), position)));
+        }
+        self.built(node, operands, &columns.arrow)
+    }
+
+    fn built(
+        &self,
+        node: &Node,
+        operands: Vec<Arc<dyn PhysicalExpr>>,
+        schema: &Schema,
+    ) -> Result<Arc<dyn PhysicalExpr>> {
+        Ok(match (node.kind(), operands.as_slice()) {
             (Kind::Literal, []) => {
                 let column = self.values.columns().get(node.number as usize).ok_or_else(damaged)?;
                 let metadata = FieldMetadata::from(self.values.schema_ref().field(node.number as usize));
@@ -230,7 +242,7 @@ impl<'a> Reader<'a> {
                 Arc::new(Literal::new_with_metadata(ScalarValue::try_from_array(column, 0)?, metadata))
             }
             (Kind::Binary, [left, right]) => {
-                let operator = operator(&node.word).ok_or_else(damaged)?;
+                let operator = Operator::from_proto_name(&node.word).ok_or_else(damaged)?;
                 let binary = BinaryExpr::new(Arc::clone(left), operator, Arc::clone(right));
                 Arc::new(binary.with_fail_on_overflow(node.flag))
             }
@@ -240,7 +252,7 @@ impl<'a> Reader<'a> {
             (Kind::IsNotNull, [operand]) => Arc::new(IsNotNullExpr::new(Arc::clone(operand))),
             (Kind::InList, [operand, list @ ..]) => {
                 let (operand, list) = (Arc::clone(operand), list.to_vec());
-                Arc::new(InListExpr::try_new(operand, list, node.flag, &self.columns.arrow)?)
+                Arc::new(InListExpr::try_new(operand, list, node.flag, schema)?)
             }
             (Kind::Like, [text, pattern]) => {
                 let (text, pattern) = (Arc::clone(text), Arc::clone(pattern));
@@ -262,8 +274,7 @@ impl<'a> Reader<'a> {
                 let result = self.field(node)?;
                 let function = function(self.state, &node.word, result.data_type())?;
                 let options = Arc::clone(self.state.config_options());
-                let name = function.name().to_owned();
-                Arc::new(ScalarFunctionExpr::new(&name, function, operands, result, options))
+                Arc::new(ScalarFunctionExpr::new(&node.name, function, operands, result, options))
             }
             _ => return Err(damaged()),
         })
@@ -287,7 +298,7 @@ impl<'a> Reader<'a> {
 }
 
 fn damaged() -> DataFusionError {
-    external(Error::corrupt("a scan: its predicate is none"))
+    external(Error::corrupt("an expression: it is none"))
 }
 
 /// A batch in Arrow's format of streams; nothing, if it has no columns.

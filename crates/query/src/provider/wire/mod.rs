@@ -14,20 +14,22 @@ use super::key_bounds::KeyBounds;
 use super::overlay::OverlayExec;
 use super::scan::{Plan, learns};
 use super::{OribiTable, RangeSource, TableColumns, TableSource};
-use crate::context::StatementView;
+use crate::context::{QueryEngine, StatementView};
+use arrow::datatypes::Schema;
 use datafusion::common::{DataFusionError, Result, Statistics, project_schema};
 use datafusion::datasource::source::DataSourceExec;
 use datafusion::execution::session_state::SessionState;
+use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr::utils::split_conjunction;
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::empty::EmptyExec;
-use expression::{Reader, Writer};
+use expression::{Reader, Writer, decode_node, encode_node};
 use oribi_engine::{KeyRange, Table};
 use oribi_types::{Error, Timestamp};
 use prost::Message;
 use std::sync::Arc;
 
-const FORMAT: u32 = 1;
+const FORMAT: u32 = 2;
 /// A CRC32C of all before, in the end.
 const CHECKSUM_BYTES: usize = 4;
 
@@ -106,7 +108,7 @@ pub(crate) fn scans(
 pub(crate) fn of_table(source: &TableSource, view: &StatementView, state: &SessionState) -> Result<Vec<u8>> {
     let columns = &source.columns;
     let parts = source.predicate.iter().flat_map(split_conjunction).filter(|part| !learns(part));
-    let mut writer = Writer::new(state, columns);
+    let mut writer = Writer::new(state, Some(columns));
     parts.into_iter().try_for_each(|part| writer.add(part))?;
     let tablets = source.tablets.iter().copied();
     let mut scan = scan(view, (&source.table, columns), tablets, &source.projection, source.fetch);
@@ -194,7 +196,7 @@ impl Received {
         let projection = scan.projection.iter().map(|id| columns.position_of(*id));
         let projection = projection.collect::<oribi_types::Result<Vec<_>>>().map_err(external)?;
         let nothing = expression::Expressions::default();
-        let parts = Reader::new(state, &columns, scan.predicate.as_ref().unwrap_or(&nothing))?.all()?;
+        let parts = Reader::new(state, Some(&columns), scan.predicate.as_ref().unwrap_or(&nothing))?.all()?;
         let fetch = scan.fetch.map(|rows| usize::try_from(rows).unwrap_or(usize::MAX));
         let statistics = Statistics::new_unknown(&columns.arrow);
         let plan = Plan { tablets: vec![0], partitions, batch_rows, statistics };
@@ -231,8 +233,31 @@ impl Received {
         }
         let nothing = expression::Expressions::default();
         let predicate = scan.predicate.as_ref().unwrap_or(&nothing);
-        let parts = Reader::new(state, columns, predicate)?.all()?;
+        let parts = Reader::new(state, Some(columns), predicate)?.all()?;
         table.planned(state, view, tablets, (&projection, fetch), parts)
+    }
+}
+
+impl QueryEngine {
+    /// An expression as bytes, without its operands.
+    ///
+    /// # Errors
+    /// `Unsupported`, naming what does not travel.
+    pub fn encode_expression(&self, expr: &Arc<dyn PhysicalExpr>) -> Result<Vec<u8>> {
+        encode_node(self.base_state(), expr)
+    }
+
+    /// What [`encode_expression`](Self::encode_expression) made, of `operands` whose columns are those of `schema`.
+    ///
+    /// # Errors
+    /// `Corrupt`; `NotFound`, naming a function that is not there.
+    pub fn decode_expression(
+        &self,
+        bytes: &[u8],
+        operands: &[Arc<dyn PhysicalExpr>],
+        schema: &Schema,
+    ) -> Result<Arc<dyn PhysicalExpr>> {
+        decode_node(self.base_state(), bytes, operands.to_vec(), schema)
     }
 }
 
