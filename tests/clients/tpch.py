@@ -1,8 +1,10 @@
 """TPC-H in both databases: Oribi under test, and DuckDB, whose answers count as right."""
 
 import contextlib
+import csv
 import datetime
 import decimal
+import io
 import math
 import pathlib
 import time
@@ -48,16 +50,17 @@ def load_folder(data, files, tables=KEYS):
 SHARES = ["--nodes", "127.0.0.1:0", "--nodes-rows-min", "1"]
 
 
+def compute_node(owner, name, memory, *store):
+    """A process over the owner's folder or, with the flag `--store`, with one of its own."""
+    data = owner.data.with_name(name) if store else owner.data
+    there = f"127.0.0.1:{owner.ports['nodes']}"
+    return Server(data, *store, "--owner", there, "--nodes", "127.0.0.1:0", "--node", name, "--memory", memory)
+
+
 @contextlib.contextmanager
-def compute_nodes(owner, count, memory):
-    """So many compute nodes, two at least, of a server that [shares](SHARES) queries of these tables out by now."""
-    nodes = [
-        Server(
-            owner.data, "--owner", f"127.0.0.1:{owner.ports['nodes']}", "--nodes", "127.0.0.1:0",
-            "--node", f"node{number}", "--memory", memory,
-        )
-        for number in range(count)
-    ]  # fmt: skip
+def compute_nodes(owner, count, memory, *store):
+    """So many [compute nodes](compute_node), two at least, of a server that [shares](SHARES) queries of these tables out by now."""
+    nodes = [compute_node(owner, f"node{number}", memory, *store) for number in range(count)]
     try:
         with owner.sql() as sql:
             while not sql.execute(f"explain {QUERIES[1]}").fetchone()[0].startswith(f"nodes: {count} ("):
@@ -66,6 +69,29 @@ def compute_nodes(owner, count, memory):
     finally:
         for node in nodes:
             node.kill()
+
+
+def change_a_tenth(server, duck):
+    """Updates a twentieth of orders and lineitem, deletes a twentieth, and puts most of that back, changed."""
+    with server.sql() as connection:
+        for statement in [
+            "update orders set o_totalprice = o_totalprice + 1, o_orderpriority = '1-URGENT' where o_orderkey % 20 = 3",
+            "update lineitem set l_quantity = l_quantity + 1, l_discount = 0.06 where l_orderkey % 20 = 3",
+            "update lineitem set l_extendedprice = l_extendedprice * 2 where l_orderkey in "
+            "(select o_orderkey from orders where o_orderkey % 20 = 3 and o_orderpriority = '1-URGENT')",
+        ]:
+            ours = connection.execute(statement).rowcount
+            assert ours == duck.execute(statement).fetchone()[0], statement
+        for table, key in [("orders", "o_orderkey"), ("lineitem", "l_orderkey")]:
+            duck.execute(f"create or replace table moved as select * from {table} where {key} % 20 = 7")
+            delete = f"delete from {table} where {key} % 20 = 7"
+            assert connection.execute(delete).rowcount == duck.execute(delete).fetchone()[0]
+            duck.execute(f"delete from moved where {key} % 100 = 27")
+            duck.execute(f"insert into {table} select * from moved")
+            lines = io.StringIO()
+            csv.writer(lines).writerows(duck.execute("select * from moved").fetchall())
+            with connection.cursor().copy(f"copy {table} from stdin (format csv)") as copy:
+                copy.write(lines.getvalue())
 
 
 def normal(value):
