@@ -14,7 +14,7 @@ pub(crate) fn kind(expr: &Expr, schema: &DFSchema) -> Result<Kind> {
         Expr::Literal(ScalarValue::Utf8(_) | ScalarValue::Utf8View(_) | ScalarValue::Null, None)
         | Expr::Placeholder(_) => Ok(Kind::Unknown),
         Expr::Alias(alias) => kind(&alias.expr, schema),
-        expr => match Kind::of(&field(expr, schema)?) {
+        expr => match Kind::of(field(expr, schema)?.as_ref()) {
             Kind::Text => Ok(json_among(expr, schema)?.unwrap_or(Kind::Text)),
             Kind::Array(item) if *item == Kind::Text => {
                 Ok(Kind::Array(Box::new(json_among(expr, schema)?.unwrap_or(Kind::Text))))
