@@ -109,7 +109,7 @@ def measure(ways, answers, rounds):
 
 
 def print_small(ways):
-    """Milliseconds of queries that are small, which go over nodes here because they are told to."""
+    """Milliseconds of small queries. The last goes over nodes because it is told to; the others stay with the owner all the same."""
     print(f"{'':18}" + "".join(f"{way + ' ms':>12}" for way in ways))
     for name, query in SMALL.items():
         times = {way: [] for way in ways}

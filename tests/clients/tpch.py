@@ -46,8 +46,9 @@ def load_folder(data, files, tables=KEYS):
         run_oribi("import", table, files[table], "--primary-key", KEYS[table], "--data", data)
 
 
-# Of an owner that is to share queries out, whatever they read.
-SHARES = ["--nodes", "127.0.0.1:0", "--nodes-rows-min", "1"]
+# Of an owner that is to share queries out, whatever they read; and where it listens to nodes.
+SHARES_ALL = ["--nodes-rows-min", "1"]
+SHARES = ["--nodes", "127.0.0.1:0", *SHARES_ALL]
 
 
 def compute_node(owner, name, memory, *store):
