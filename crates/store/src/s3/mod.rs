@@ -219,16 +219,15 @@ impl Bucket for S3Bucket {
     fn list(&self, folder: &str) -> Result<Vec<Listed>> {
         let _place = self.asking.take();
         let folder = self.path(folder.trim_end_matches('/'))?;
-        let mut pages = self.store.list(Some(&folder)).try_ready_chunks(LISTED_MAX).boxed();
+        // What came before an error is looked at before it.
+        let mut pages = self.store.list(Some(&folder)).ready_chunks(LISTED_MAX).boxed();
         let mut listed = BTreeMap::new();
         loop {
-            let (page, rest) = self.wait(SILENCE_MAX, async move {
-                let page = pages.next().await.transpose();
-                page.map(|page| (page, pages)).map_err(|error| error.1)
-            })?;
+            let (page, rest) = self.wait(SILENCE_MAX, async move { Ok((pages.next().await, pages)) })?;
             let Some(page) = page else { break };
             pages = rest;
             for object in page {
+                let object = object.map_err(error_of)?;
                 let Some(name) = object.location.as_ref().strip_prefix(&self.prefix) else { continue };
                 if listed.insert(name.to_owned(), object.size).is_some() {
                     return Err(Error::invalid("the store's list does not go on"));
