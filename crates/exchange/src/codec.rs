@@ -2,16 +2,21 @@
 //!
 //! datafusion-distributed reads and writes plans with a list of codecs that leaves out expressions, and asks its own about all functions
 //! first. So a plan travels as one node of ours, in whose bytes the whole plan is, written and read by this codec alone.
+//!
+//! What comes need not be what was sent. Messages in messages are so deep at most; bytes in them begin anew, so there is one whole plan in
+//! them, and nothing of ours beside it.
 
 use crate::expressions;
+use crate::taken::PARTITIONS_MAX;
 use async_trait::async_trait;
 use datafusion::arrow::datatypes::Schema;
+use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
 use datafusion::common::{DataFusionError, Result, internal_err};
 use datafusion::execution::TaskContext;
 use datafusion::logical_expr::{AggregateUDF, ScalarUDF, WindowUDF};
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr_common::physical_expr::proto_decode::PhysicalExprDecodeCtx;
-use datafusion::physical_plan::ExecutionPlan;
+use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties};
 use datafusion_distributed::DistributedCodec;
 use datafusion_proto::bytes::{
     physical_plan_from_bytes_with_proto_converter, physical_plan_to_bytes_with_proto_converter,
@@ -31,6 +36,7 @@ use oribi_query::nodes::{Owner, SharedFolder};
 use oribi_types::Error;
 use prost::Message;
 use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
 use std::sync::{Arc, Weak};
 
@@ -54,6 +60,8 @@ pub(crate) struct Codec {
     /// Whom scans ask that are read here.
     owner: Arc<dyn Owner>,
     folder: Arc<SharedFolder>,
+    /// Whether it reads the bytes of a whole plan.
+    is_inside: bool,
 }
 
 /// Of a process in which no task runs.
@@ -84,7 +92,7 @@ impl Codec {
     }
 
     pub(crate) fn new(query: &Arc<QueryEngine>, owner: Arc<dyn Owner>, folder: Arc<SharedFolder>) -> Self {
-        Codec { query: Arc::downgrade(query), owner, folder }
+        Codec { query: Arc::downgrade(query), owner, folder, is_inside: false }
     }
 
     pub(crate) fn query(&self) -> Result<Arc<QueryEngine>> {
@@ -107,12 +115,30 @@ impl Codec {
     /// # Errors
     /// `Corrupt`, or DataFusion's for a plan that is none.
     pub(crate) fn decode(&self, bytes: &[u8], context: &TaskContext) -> Result<Arc<dyn ExecutionPlan>> {
-        let damaged = || external(Error::corrupt("a plan: it is none"));
         let node = PhysicalPlanNode::decode(bytes).map_err(|_| damaged())?;
         let Some(PhysicalPlanType::Extension(node)) = node.physical_plan_type else { return Err(damaged()) };
         let node = OfCodec::decode(node.node.as_slice()).map_err(|_| damaged())?;
         self.try_decode(&node.node, &[], context, &DeduplicatingProtoConverter::default())
     }
+
+    /// DataFusion and Arrow index and unwrap in bytes that they take for their own, and make room for what a node says it has.
+    fn decode_whole(&self, bytes: &[u8], context: &TaskContext) -> Result<Arc<dyn ExecutionPlan>> {
+        let inside = Codec { is_inside: true, ..self.clone() };
+        let converter = DeduplicatingProtoConverter::default();
+        let read = || {
+            let plan = physical_plan_from_bytes_with_proto_converter(bytes, context, &inside, &converter)?;
+            plan.apply(|node| match node.output_partitioning().partition_count() as u64 {
+                0..=PARTITIONS_MAX => Ok(TreeNodeRecursion::Continue),
+                _ => Err(damaged()),
+            })?;
+            Ok(plan)
+        };
+        catch_unwind(AssertUnwindSafe(read)).unwrap_or_else(|_| Err(damaged()))
+    }
+}
+
+pub(crate) fn damaged() -> DataFusionError {
+    external(Error::corrupt("a plan: it is none"))
 }
 
 fn external(error: Error) -> DataFusionError {
@@ -127,13 +153,10 @@ impl PhysicalExtensionCodec for Codec {
         context: &TaskContext,
         converter: &dyn PhysicalProtoConverterExtension,
     ) -> Result<Arc<dyn ExecutionPlan>> {
-        match bytes.split_first() {
-            Some((&WHOLE, plan)) => {
-                let converter = DeduplicatingProtoConverter::default();
-                physical_plan_from_bytes_with_proto_converter(plan, context, self, &converter)
-            }
-            Some((&SCAN, scan)) => self.query()?.decode_scan(scan, &self.owner, &self.folder),
-            Some((&THEIRS, node)) => DistributedCodec.try_decode(node, inputs, context, converter),
+        match (self.is_inside, bytes.split_first()) {
+            (false, Some((&WHOLE, plan))) => self.decode_whole(plan, context),
+            (true, Some((&SCAN, scan))) => self.query()?.decode_scan(scan, &self.owner, &self.folder),
+            (true, Some((&THEIRS, node))) => DistributedCodec.try_decode(node, inputs, context, converter),
             _ => Err(external(Error::corrupt("a plan: a node of it is none"))),
         }
     }
@@ -164,6 +187,9 @@ impl PhysicalExtensionCodec for Codec {
         operands: &[Arc<dyn PhysicalExpr>],
         context: &PhysicalExprDecodeCtx<'_>,
     ) -> Result<Arc<dyn PhysicalExpr>> {
+        if !self.is_inside {
+            return Err(damaged());
+        }
         self.query()?.decode_expression(bytes, operands, context.schema())
     }
 

@@ -16,11 +16,13 @@ use datafusion_distributed::{
     DistributedConfig, DistributedExt, Worker, WorkerPlanRewriteEvent, WorkerPlanRewriteEventResponse,
     WorkerQueryContext,
 };
-use futures::future::{Either, Ready, ready};
+use futures::FutureExt;
+use futures::future::{CatchUnwind, Either, Map, Ready, ready};
 use oribi_query::QueryEngine;
 use oribi_query::nodes::{Owner, SharedFolder};
 use oribi_types::{Error, ErrorKind, Result};
 use std::net::{SocketAddr, TcpListener};
+use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll};
 use tokio::sync::watch;
@@ -151,9 +153,16 @@ async fn serve(listener: TcpListener, worker: Worker, secret: Secret, mut shutdo
 }
 
 /// The service of datafusion-distributed's workers without its call for rows: nodes have one of their own, and this one would make room for as
-/// many partitions as whoever asks says.
+/// many partitions as whoever asks says. A call that panics is an error: it reads plans before our codec does.
 #[derive(Clone)]
 struct OnlyPlans<S>(S);
+
+/// A future whose panic is an answer, too.
+type Caught<F, O> = Map<CatchUnwind<AssertUnwindSafe<F>>, fn(std::thread::Result<O>) -> O>;
+
+fn panicked<E>() -> Result<http::Response<tonic::body::Body>, E> {
+    Ok(tonic::Status::internal("a plan could not be read: a panic").into_http())
+}
 
 impl<S: NamedService> NamedService for OnlyPlans<S> {
     const NAME: &'static str = S::NAME;
@@ -165,7 +174,8 @@ where
 {
     type Response = S::Response;
     type Error = S::Error;
-    type Future = Either<S::Future, Ready<Result<S::Response, S::Error>>>;
+    type Future =
+        Either<Caught<S::Future, Result<S::Response, S::Error>>, Ready<Result<S::Response, S::Error>>>;
 
     fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
         self.0.poll_ready(context)
@@ -174,7 +184,10 @@ where
     fn call(&mut self, request: http::Request<B>) -> Self::Future {
         match request.uri().path().ends_with("/ExecuteTask") {
             true => Either::Right(ready(Ok(is_not_asked().into_http()))),
-            false => Either::Left(self.0.call(request)),
+            false => {
+                let answered = AssertUnwindSafe(self.0.call(request)).catch_unwind();
+                Either::Left(answered.map(|answered| answered.unwrap_or_else(|_| panicked())))
+            }
         }
     }
 }

@@ -18,6 +18,7 @@ mod members;
 mod owner;
 mod plans;
 mod secret;
+mod sent;
 mod status;
 mod taken;
 
@@ -25,6 +26,7 @@ pub use compute::{ComputeNode, ComputeOptions};
 pub use coordinator::{Coordinator, ExchangeOptions};
 pub use owner::OwnerDoor;
 pub use secret::{Secret, bind};
+pub use sent::{SentPlans, asks_for_rows};
 
 use oribi_types::{Error, Result};
 use std::str::FromStr;

@@ -25,7 +25,7 @@ use tonic::Status;
 use uuid::Uuid;
 
 /// Tasks have so many partitions at most: a message that says otherwise is none of ours.
-const PARTITIONS_MAX: u64 = 1 << 16;
+pub(crate) const PARTITIONS_MAX: u64 = 1 << 16;
 
 /// Asks for a partition of a task's rows.
 #[derive(Clone, PartialEq, Message)]

@@ -5,7 +5,7 @@
 
 use crate::advisory::Advisory;
 use crate::block;
-use crate::context::{MadeFor, QueryEngine};
+use crate::context::{MadeFor, QueryEngine, StatementView};
 use crate::copy::Copy;
 use crate::cursor::{Declare, Fetch};
 use crate::ddl::Ddl;
@@ -23,6 +23,7 @@ use crate::syntax::{self, Parsed};
 use crate::timeout;
 use arrow::datatypes::SchemaRef;
 use async_trait::async_trait;
+use datafusion::physical_plan::ExecutionPlan;
 use datafusion::sql::sqlparser::ast::{self, SetExpr, Statement};
 use futures::future::BoxFuture;
 use futures::{FutureExt, stream};
@@ -132,6 +133,29 @@ impl QueryEngine {
         session: &Arc<SqlSession>,
         sql: &str,
     ) -> Result<(Vec<Vec<u8>>, Arc<Snapshot>), SqlError> {
+        let (view, plan) = self.planned(session, sql).await?;
+        let scans = self.encoded_scans(&plan, &view).map_err(QueryEngine::error)?;
+        Ok((scans, Arc::clone(view.snapshot())))
+    }
+
+    /// The plan of a query, before it is shared out, and the snapshot that it is at, to be kept as long.
+    ///
+    /// # Errors
+    /// Those of a query.
+    pub async fn plan_of(
+        &self,
+        session: &Arc<SqlSession>,
+        sql: &str,
+    ) -> Result<(Arc<dyn ExecutionPlan>, Arc<Snapshot>), SqlError> {
+        let (view, plan) = self.planned(session, sql).await?;
+        Ok((plan, Arc::clone(view.snapshot())))
+    }
+
+    async fn planned(
+        &self,
+        session: &Arc<SqlSession>,
+        sql: &str,
+    ) -> Result<(Arc<StatementView>, Arc<dyn ExecutionPlan>), SqlError> {
         let (query, sql) = (&self.shared(), Arc::from(sql));
         session.begin_statement(|| query.now_micros());
         let parsed = syntax::parse(&sql)?;
@@ -140,8 +164,7 @@ impl QueryEngine {
         let run = Run { query, session, parameters: Parameters::default(), narrowed: None };
         let (view, logical) = source.begin(run).await?;
         let plan = self.plan_physical(Arc::clone(&view), logical).await?.plan;
-        let scans = self.encoded_scans(&plan, &view).map_err(QueryEngine::error)?;
-        Ok((scans, Arc::clone(view.snapshot())))
+        Ok((view, plan))
     }
 
     fn executable(&self, preparation: Arc<Preparation>) -> Arc<dyn Prepared> {
