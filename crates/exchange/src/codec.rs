@@ -32,7 +32,7 @@ use datafusion_proto::protobuf::{
     PhysicalExprNode, PhysicalExtensionExprNode, PhysicalExtensionNode, PhysicalPlanNode,
 };
 use oribi_query::QueryEngine;
-use oribi_query::nodes::{Owner, SharedFolder};
+use oribi_query::nodes::{Owner, RuntimeFilter, SharedFolder};
 use oribi_types::Error;
 use prost::Message;
 use std::fmt;
@@ -70,6 +70,10 @@ struct Nobody;
 #[async_trait]
 impl Owner for Nobody {
     async fn open(&self, _: u64, _: u32, _: &[usize], _: bool) -> oribi_types::Result<Vec<u8>> {
+        Err(Error::internal("a scan of the owner's plan asks nobody"))
+    }
+
+    async fn runtime_filter(&self, _: u64, _: u64) -> oribi_types::Result<RuntimeFilter> {
         Err(Error::internal("a scan of the owner's plan asks nobody"))
     }
 

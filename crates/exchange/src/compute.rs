@@ -7,19 +7,20 @@ use crate::given::Given;
 use crate::guarded::guarded;
 use crate::members::HELLOS_APART;
 use crate::owner::RemoteOwner;
+use crate::runtime_filters::Teller;
 use crate::secret::Secret;
-use crate::{LOCAL_HEADER, Local};
+use crate::{LOCAL_HEADER, Local, QUERY_HEADER};
 use arrow_flight::flight_service_server::FlightServiceServer;
 use datafusion::common::{DataFusionError, Result as DataFusionResult};
 use datafusion::execution::{SessionState, SessionStateBuilder};
 use datafusion_distributed::{
-    DistributedConfig, DistributedExt, Worker, WorkerPlanRewriteEvent, WorkerPlanRewriteEventResponse,
-    WorkerQueryContext,
+    DistributedConfig, DistributedExt, DistributedTaskContext, Worker, WorkerPlanRewriteEvent,
+    WorkerPlanRewriteEventResponse, WorkerQueryContext,
 };
 use futures::FutureExt;
 use futures::future::{CatchUnwind, Either, Map, Ready, ready};
 use oribi_query::QueryEngine;
-use oribi_query::nodes::{Owner, SharedFolder};
+use oribi_query::nodes::{Owner, SharedFolder, VALUES_MAX};
 use oribi_types::{Error, ErrorKind, Result};
 use std::net::{SocketAddr, TcpListener};
 use std::panic::AssertUnwindSafe;
@@ -197,6 +198,7 @@ fn worker(
     (owner, url): (&Arc<RemoteOwner>, &Url),
     options: &ComputeOptions,
 ) -> Worker {
+    let told = Arc::clone(owner);
     let owner: Arc<dyn Owner> = Arc::clone(owner) as _;
     let codec = Arc::new(Codec::new(query, owner, Arc::clone(&options.files)));
     let channels = Channels::new(&codec);
@@ -204,8 +206,9 @@ fn worker(
     let own: Arc<OnceLock<Own>> = Arc::default();
     let itself = Arc::clone(&own);
     let build = move |context: WorkerQueryContext| {
-        let made =
-            weak.upgrade().map(|query| state(&query, context, (&codec, &channels), (&itself, &headers)));
+        let made = weak
+            .upgrade()
+            .map(|query| state(&query, context, (&codec, &channels, &told), (&itself, &headers)));
         let stopped = || DataFusionError::External(Box::new(Error::unavailable("the node is about to end")));
         std::future::ready(made.unwrap_or_else(|| Err(stopped())))
     };
@@ -219,7 +222,7 @@ fn worker(
 fn state(
     query: &QueryEngine,
     mut context: WorkerQueryContext,
-    (codec, channels): (&Arc<Codec>, &Arc<Channels>),
+    (codec, channels, owner): (&Arc<Codec>, &Arc<Channels>, &Arc<RemoteOwner>),
     (own, headers): (&OnceLock<Own>, &http::HeaderMap),
 ) -> DataFusionResult<SessionState> {
     let base = query.base_state();
@@ -231,6 +234,11 @@ fn state(
     if batch_rows > 0 {
         config = config.with_batch_size(batch_rows);
     }
+    // Of few keys all are told, not just between which they lie.
+    config.options_mut().optimizer.hash_join_inlist_pushdown_max_distinct_values = VALUES_MAX;
+    config.options_mut().optimizer.hash_join_inlist_pushdown_max_size = VALUES_MAX * size_of::<u64>();
+    let query = context.headers.get(QUERY_HEADER).and_then(|query| query.to_str().ok()?.parse().ok());
+    let teller = query.map(|query| Teller { owner: Arc::clone(owner), query });
     let (mut headers, said) = (headers.clone(), context.headers.get(LOCAL_HEADER));
     let local: Local = said.and_then(|said| said.to_str().ok()?.parse().ok()).unwrap_or_default();
     if let Some(said) = said {
@@ -240,8 +248,13 @@ fn state(
         .with_config(config)
         .with_distributed_user_codec_arc(Arc::clone(codec) as _)
         .with_distributed_channel_resolver(Resolver::of_task(channels, own.get().cloned(), local))
-        .with_distributed_worker_plan_rewrite_handler(|event: WorkerPlanRewriteEvent<'_>| {
-            guarded(event.plan).map(WorkerPlanRewriteEventResponse::new)
+        .with_distributed_worker_plan_rewrite_handler(move |event: WorkerPlanRewriteEvent<'_>| {
+            let task = event.session_config.get_extension::<DistributedTaskContext>();
+            let plan = match (&teller, task) {
+                (Some(teller), Some(task)) => teller.telling(event.plan, task.task_index as u32)?,
+                _ => event.plan,
+            };
+            guarded(plan).map(WorkerPlanRewriteEventResponse::new)
         })
         .with_distributed_passthrough_headers(headers)?;
     if let (Some(own), Ok(nowhere)) = (own.get(), Url::parse("http://nowhere.invalid")) {

@@ -5,7 +5,7 @@ use crate::codec::Codec;
 use crate::members::{Member, Members};
 use crate::owner::OwnerDoor;
 use crate::secret::Secret;
-use crate::{Compression, LOCAL_HEADER, Local, measured, plans};
+use crate::{Compression, LOCAL_HEADER, Local, QUERY_HEADER, measured, plans, runtime_filters};
 use async_trait::async_trait;
 use datafusion::catalog::Session;
 use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode, TreeNodeRecursion};
@@ -29,7 +29,7 @@ use datafusion_distributed::{
 use http::{HeaderMap, HeaderValue};
 use oribi_query::QueryEngine;
 use oribi_query::nodes::{
-    Attempt, Became, Nodes, Place, Retried, Settings, batch_rows, exact_scan, scanned_rows,
+    Attempt, Became, Nodes, Place, Retried, RuntimeFilters, Settings, batch_rows, exact_scan, scanned_rows,
 };
 use oribi_types::{Error, ErrorKind};
 use std::net::TcpListener;
@@ -141,6 +141,7 @@ impl Coordinator {
         &self,
         state: &SessionState,
         (members, options): (&[Member], &ExchangeOptions),
+        filters: &Arc<RuntimeFilters>,
         batch_rows: usize,
     ) -> Result<SessionConfig> {
         let count = members.len();
@@ -153,11 +154,11 @@ impl Coordinator {
             }))
         };
         let names: Vec<String> = members.iter().map(|member| member.name.clone()).collect();
-        let query = Weak::clone(&self.query);
+        let (query, filters_of) = (Weak::clone(&self.query), Arc::clone(filters));
         let scale = move |event: ScaleUpLeafNodeEvent<'_>| {
             scanned_rows(event.plan)?;
-            let parts =
-                query.upgrade()?.share_scan(event.plan, &names[..event.task_count.min(names.len())])?;
+            let names = &names[..event.task_count.min(names.len())];
+            let parts = query.upgrade()?.share_scan(event.plan, names, &filters_of)?;
             let leaf = DistributedLeafExec::try_new(Arc::clone(event.plan), parts);
             Some(leaf.map(|leaf| ScaleUpLeafNodeEventResponse::new(Arc::new(leaf))))
         };
@@ -170,6 +171,7 @@ impl Coordinator {
         };
         let mut headers = self.headers.clone();
         headers.insert(LOCAL_HEADER, HeaderValue::from_static(options.local.word()));
+        headers.insert(QUERY_HEADER, HeaderValue::from(filters.id()));
         let compression = match options.compression {
             Compression::Lz4 => Some(CompressionType::LZ4_FRAME),
             Compression::Zstd => Some(CompressionType::ZSTD),
@@ -197,7 +199,9 @@ impl Coordinator {
         (members, options): (&[Member], &ExchangeOptions),
     ) -> Result<Option<(Arc<dyn ExecutionPlan>, SessionConfig)>> {
         let batch_rows = batch_rows(&plan).min(state.config().batch_size());
-        let config = self.config(state, (members, options), batch_rows)?;
+        let stopped = || DataFusionError::External(Box::new(Error::unavailable("the owner is about to end")));
+        let filters = self.query.upgrade().ok_or_else(stopped)?.make_runtime_filters();
+        let config = self.config(state, (members, options), &filters, batch_rows)?;
         let state = SessionStateBuilder::new_from_existing(state.clone())
             .with_config(config.with_batch_size(batch_rows))
             .with_query_planner(Arc::new(Planned(plan)))
@@ -207,6 +211,7 @@ impl Coordinator {
         let planner = Arc::clone(state.query_planner());
         let plan = planner.create_physical_plan(&LogicalPlan::EmptyRelation(nothing), &state).await?;
         let plan = plan.transform_down(without_lone_broadcast).data()?;
+        runtime_filters::expect(&plan, &filters)?;
         Ok(plan.is::<DistributedExec>().then(|| (plan, state.config().clone())))
     }
 }
@@ -240,8 +245,9 @@ impl Nodes for Coordinator {
         if rows < options.rows_min.max(1) {
             return here(format!("about {rows} rows are scanned, fewer than {}", options.rows_min));
         }
+        let joins = runtime_filters::joins(plan)?;
         let exact = |node: Arc<dyn ExecutionPlan>| {
-            Ok(exact_scan(&node).map_or_else(|| Transformed::no(node), Transformed::yes))
+            Ok(exact_scan(&node, &joins).map_or_else(|| Transformed::no(node), Transformed::yes))
         };
         let exact = Arc::clone(plan).transform_up(exact).data()?;
         let context = TaskContext::from(state);

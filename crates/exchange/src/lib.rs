@@ -17,6 +17,7 @@ mod measured;
 mod members;
 mod owner;
 mod plans;
+mod runtime_filters;
 mod secret;
 mod sent;
 mod status;
@@ -33,6 +34,9 @@ use std::str::FromStr;
 
 /// What a query says to its tasks about [`Local`].
 const LOCAL_HEADER: &str = "x-oribi-exchange-local";
+
+/// Which query a task is of, where it tells the owner what its joins learn.
+const QUERY_HEADER: &str = "x-oribi-query";
 
 /// How rows go to a task of the same process: what is no handover is for measurements alone.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -19,7 +19,7 @@ use arrow_flight::{Action, FlightData, Ticket};
 use async_trait::async_trait;
 use futures::stream::{self, BoxStream, StreamExt, TryStreamExt};
 use oribi_query::QueryEngine;
-use oribi_query::nodes::Owner;
+use oribi_query::nodes::{Owner, RuntimeFilter};
 use oribi_types::{Error, Result};
 use prost::Message;
 use std::net::{SocketAddr, TcpListener};
@@ -36,6 +36,8 @@ use url::Url;
 /// What nodes ask the owner, as actions of Flight.
 const HELLO: &str = "oribi.hello";
 const OPEN: &str = "oribi.open";
+const TELL_FILTER: &str = "oribi.tell_filter";
+const WANT_FILTER: &str = "oribi.want_filter";
 
 /// The longest answer: what is hidden of files, a bit for each row.
 const ANSWER_BYTES_MAX: usize = 1 << 30;
@@ -61,6 +63,28 @@ struct Open {
     stored: Vec<u32>,
     #[prost(bool, tag = "4")]
     with_ts: bool,
+}
+
+/// What a task's join has learned.
+#[derive(Clone, PartialEq, Message)]
+struct TellFilter {
+    #[prost(uint64, tag = "1")]
+    query: u64,
+    #[prost(uint64, tag = "2")]
+    filter: u64,
+    #[prost(uint32, tag = "3")]
+    task: u32,
+    #[prost(bytes = "vec", tag = "4")]
+    told: Vec<u8>,
+}
+
+/// What joins have learned, for a scan.
+#[derive(Clone, PartialEq, Message)]
+struct WantFilter {
+    #[prost(uint64, tag = "1")]
+    offer: u64,
+    #[prost(uint64, tag = "2")]
+    filter: u64,
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -154,6 +178,17 @@ impl Door for Service {
                 let stored: Vec<usize> = stored.into_iter().map(|column| column as usize).collect();
                 self.query()?.open_offer(offer, task, &stored, with_ts).await
             }
+            TELL_FILTER => {
+                let TellFilter { query, filter, task, told } = TellFilter::decode(body).map_err(garbage)?;
+                let told = RuntimeFilter::from_bytes(&told).map_err(garbage)?;
+                self.query()?.tell_runtime_filter(query, filter, task, told);
+                Ok(Vec::new())
+            }
+            WANT_FILTER => {
+                let WantFilter { offer, filter } = WantFilter::decode(body).map_err(garbage)?;
+                let known = self.query()?.runtime_filter(offer, filter).await;
+                known.and_then(|known| known.to_bytes().map_err(|e| Error::internal(e.strip_backtrace())))
+            }
             _ => return Err(is_not_asked()),
         };
         answer.map_err(|error| to_status(&error))
@@ -218,6 +253,20 @@ impl RemoteOwner {
         self.ask(HELLO, hello.encode_to_vec()).await.map(drop)
     }
 
+    /// What a join of a task has learned, by its filter.
+    ///
+    /// # Errors
+    /// `Unavailable` if nobody answers.
+    pub(crate) async fn tell(
+        &self,
+        query: u64,
+        (filter, task): (u64, u32),
+        told: &RuntimeFilter,
+    ) -> Result<()> {
+        let told = told.to_bytes().map_err(|e| Error::internal(e.strip_backtrace()))?;
+        self.ask(TELL_FILTER, TellFilter { query, filter, task, told }.encode_to_vec()).await.map(drop)
+    }
+
     async fn ask(&self, what: &str, body: Vec<u8>) -> Result<Vec<u8>> {
         let action = Action { r#type: what.to_owned(), body: body.into() };
         let answers = self.client.clone().do_action(action).await.map_err(|status| from_status(&status))?;
@@ -231,6 +280,10 @@ impl Owner for RemoteOwner {
     async fn open(&self, offer: u64, task: u32, stored: &[usize], with_ts: bool) -> Result<Vec<u8>> {
         let stored = stored.iter().map(|column| *column as u32).collect();
         self.ask(OPEN, Open { offer, task, stored, with_ts }.encode_to_vec()).await
+    }
+
+    async fn runtime_filter(&self, offer: u64, filter: u64) -> Result<RuntimeFilter> {
+        RuntimeFilter::from_bytes(&self.ask(WANT_FILTER, WantFilter { offer, filter }.encode_to_vec()).await?)
     }
 
     async fn rows(&self, offer: u64, tablet: u32) -> Result<BoxStream<'static, Result<RecordBatch>>> {

@@ -2,23 +2,25 @@
 //!
 //! One process owns the tables and takes writes. Others, compute nodes, hold nothing: they read the same files, and are sent what the
 //! owner has in memory. How a plan is cut up and travels is no business of this crate: whoever knows implements [`Nodes`], and is asked
-//! about each query. What is here is the scan: as the owner [offers](offers) it, as a task [reads](opened) its part of it, and what a
-//! [function](functions) is called on its way.
+//! about each query. What is here is the scan: as the owner [offers](offers) it, as a task [reads](opened) its part of it, what it is told by
+//! [joins](runtime_filters), and what a [function](functions) is called on its way.
 
 pub(crate) mod functions;
 mod offers;
 mod opened;
 mod retried;
+mod runtime_filters;
 pub(crate) mod values;
 
 pub(crate) use offers::{Offer, Offers};
 pub use opened::SharedFolder;
 pub use retried::{Attempt, Retried};
+pub use runtime_filters::{RuntimeFilter, RuntimeFilters, VALUES_MAX};
 
 pub use crate::long_rows::batch_rows;
 
 use crate::context::QueryEngine;
-use crate::provider::{Rows, Share, Side, TableSource, wire};
+use crate::provider::{Awaited, Rows, Share, Side, TableSource, wire};
 use arrow::array::RecordBatch;
 use async_trait::async_trait;
 use datafusion::common::{DataFusionError, Result};
@@ -33,6 +35,7 @@ use oribi_engine::Table;
 use oribi_session::sql::SqlSession;
 use oribi_types::Error;
 use prost::Message;
+use std::collections::HashSet;
 use std::fmt;
 use std::future::Future;
 use std::sync::{Arc, LazyLock};
@@ -113,6 +116,9 @@ pub trait Owner: Send + Sync + 'static {
         with_ts: bool,
     ) -> oribi_types::Result<Vec<u8>>;
 
+    /// What joins have told of the rows that they want of it: [`QueryEngine::runtime_filter`] there.
+    async fn runtime_filter(&self, offer: u64, filter: u64) -> oribi_types::Result<RuntimeFilter>;
+
     /// The rows of it that a tablet has in memory: [`QueryEngine::offered_rows`] there.
     async fn rows(&self, offer: u64, tablet: u32) -> oribi_types::Result<Rows>;
 }
@@ -136,6 +142,18 @@ struct Leaf {
     partitions: u32,
     #[prost(uint32, tag = "7")]
     batch_rows: u32,
+    #[prost(message, repeated, tag = "8")]
+    awaited: Vec<Wanted>,
+}
+
+/// A runtime filter that a scan waits for.
+#[derive(Clone, PartialEq, Message)]
+struct Wanted {
+    #[prost(uint64, tag = "1")]
+    filter: u64,
+    /// By their places in the table.
+    #[prost(uint32, repeated, tag = "2")]
+    columns: Vec<u32>,
 }
 
 /// Scans have this many partitions at most: a message that says otherwise is none of ours.
@@ -143,6 +161,15 @@ const PARTITIONS_MAX: u32 = 4096;
 
 /// Nobody asks what compute nodes' sessions are called.
 static SESSION: LazyLock<Arc<SqlSession>> = LazyLock::new(|| SqlSession::new("oribi", "oribi"));
+
+impl Awaited {
+    fn to_wanted(&self) -> Wanted {
+        Wanted {
+            filter: self.id(),
+            columns: self.columns().into_iter().map(|column| column as u32).collect(),
+        }
+    }
+}
 
 fn table_source(plan: &Arc<dyn ExecutionPlan>) -> Option<&TableSource> {
     plan.downcast_ref::<DataSourceExec>()?.data_source().downcast_ref::<TableSource>()
@@ -154,9 +181,9 @@ pub fn scanned_rows(plan: &Arc<dyn ExecutionPlan>) -> Option<usize> {
     Some(source.rows().unwrap_or(usize::MAX))
 }
 
-/// A scan without what operators above it learn, who may be in another process.
-pub fn exact_scan(plan: &Arc<dyn ExecutionPlan>) -> Option<Arc<dyn ExecutionPlan>> {
-    table_source(plan).map(|source| DataSourceExec::from_data_source(source.exact()) as _)
+/// A scan without what operators above it learn, who may be in another process; from `joins`, by their filters, it waits to be told.
+pub fn exact_scan(plan: &Arc<dyn ExecutionPlan>, joins: &HashSet<u64>) -> Option<Arc<dyn ExecutionPlan>> {
+    table_source(plan).map(|source| DataSourceExec::from_data_source(source.exact(joins)) as _)
 }
 
 /// A scan as it was executed elsewhere, with what was measured there; `None` if `plan` is none.
@@ -170,14 +197,20 @@ impl QueryEngine {
         let _ = self.nodes().set(nodes);
     }
 
+    /// Place for what the joins of a query tell.
+    pub fn make_runtime_filters(&self) -> Arc<RuntimeFilters> {
+        self.offers().make_filters(self.view(&SESSION).snapshot().ts())
+    }
+
     /// A scan's parts, one for each of the nodes with these names.
     pub fn share_scan(
         &self,
         plan: &Arc<dyn ExecutionPlan>,
         names: &[String],
+        filters: &Arc<RuntimeFilters>,
     ) -> Option<Vec<Arc<dyn ExecutionPlan>>> {
-        let source = table_source(plan)?.exact();
-        let offer = self.offers().make(&source, names, self.memory_pool());
+        let source = table_source(plan)?;
+        let offer = self.offers().make(source, (names, filters), self.memory_pool());
         let part = |task| {
             let side = Side::Offers(Arc::clone(&offer));
             let share = Share { offer: offer.id(), task, tasks: names.len() as u32, side };
@@ -204,6 +237,7 @@ impl QueryEngine {
             scan: wire::of_table(source, &view, self.base_state())?,
             partitions: source.partitions() as u32,
             batch_rows: source.batch_rows() as u32,
+            awaited: source.awaited().iter().map(Awaited::to_wanted).collect(),
         };
         Ok(Some(leaf.encode_to_vec()))
     }
@@ -229,6 +263,13 @@ impl QueryEngine {
         let scan = wire::Received::read(&leaf.scan).map_err(external)?;
         let sizes = (leaf.partitions as usize, leaf.batch_rows as usize);
         let source = scan.elsewhere(table, &view, self.base_state(), sizes)?;
+        let awaited = leaf.awaited.iter().map(|wanted| {
+            let columns = wanted.columns.iter().map(|column| *column as usize).collect::<Vec<_>>();
+            source
+                .awaits(wanted.filter, &columns)
+                .ok_or_else(|| damaged("it waits for columns that it has not"))
+        });
+        let source = source.awaiting(awaited.collect::<Result<_>>()?);
         let side = Side::Reads(Arc::clone(owner), Arc::clone(folder));
         let share = Share { offer: leaf.offer, task: leaf.task, tasks: leaf.tasks, side };
         Ok(DataSourceExec::from_data_source(source.shared(share)))
@@ -249,6 +290,23 @@ impl QueryEngine {
         // Whoever asks may be on a thread that serves clients.
         let opened = self.spawn(async move { offer.open(task, &stored, with_ts).await });
         opened.await.unwrap_or_else(|_| Err(Error::internal("a scan could not be opened: a panic")))
+    }
+
+    /// What joins have told of the rows that they want of it, once all of their tasks have.
+    ///
+    /// # Errors
+    /// `NotFound` if the query has ended.
+    pub async fn runtime_filter(&self, offer: u64, filter: u64) -> oribi_types::Result<RuntimeFilter> {
+        let filters = self.offers().find(offer)?.filters();
+        let ended = || Error::not_found(format!("scan {offer}: the query that it is of has ended"));
+        RuntimeFilters::wait(filters, filter).await.ok_or_else(ended)
+    }
+
+    /// A task of a join tells what it has learned.
+    pub fn tell_runtime_filter(&self, query: u64, filter: u64, task: u32, told: RuntimeFilter) {
+        if let Some(filters) = self.offers().filters(query) {
+            filters.tell(filter, task, told);
+        }
     }
 
     /// The rows of it that a tablet has in memory. They are given once.

@@ -5,12 +5,13 @@
 //! shared out: row groups by rendezvous hashing, so that a file's row groups are read by the same nodes in each query, and the rows that
 //! a tablet has in memory in the same way.
 
+use super::RuntimeFilters;
 use super::opened::{File, Opened};
 use crate::provider::{Rows, TableSource};
 use datafusion::execution::memory_pool::{MemoryConsumer, MemoryPool, MemoryReservation};
 use futures::stream::{self, StreamExt, TryStreamExt};
 use oribi_engine::{FileScan, MemoryColumns, NamedFiles, Obligation};
-use oribi_types::{Error, Result};
+use oribi_types::{Error, Result, Timestamp};
 use prost::Message;
 use std::collections::HashMap;
 use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
@@ -26,6 +27,8 @@ const BATCHES_A_VISIT: usize = 4;
 pub(crate) struct Offers {
     next: AtomicU64,
     offered: Mutex<HashMap<u64, Weak<Offer>>>,
+    /// By query.
+    filters: Mutex<HashMap<u64, Weak<RuntimeFilters>>>,
 }
 
 /// A scan that tasks in other processes read.
@@ -37,6 +40,8 @@ pub struct Offer {
     opened: OnceCell<Found>,
     /// Of what is kept of it.
     memory: MemoryReservation,
+    /// What joins of the query tell.
+    filters: Arc<RuntimeFilters>,
     offers: Weak<Offers>,
     _files: NamedFiles,
 }
@@ -54,23 +59,48 @@ impl Offers {
     pub(crate) fn make(
         self: &Arc<Self>,
         source: &TableSource,
-        names: &[String],
+        (names, filters): (&[String], &Arc<RuntimeFilters>),
         memory: &Arc<dyn MemoryPool>,
     ) -> Arc<Offer> {
         let (view, ..) = source.to_open();
-        // Numbers of another run of the process are not met again.
-        let _ = self.next.compare_exchange(0, view.snapshot().ts().0, Ordering::Relaxed, Ordering::Relaxed);
         let offer = Arc::new(Offer {
-            id: self.next.fetch_add(1, Ordering::Relaxed),
+            id: self.number(view.snapshot().ts()),
             source: source.clone(),
             names: names.to_vec(),
             opened: OnceCell::new(),
             memory: MemoryConsumer::new("scan for other processes").register(memory),
+            filters: Arc::clone(filters),
             offers: Arc::downgrade(self),
             _files: view.engine.named_files(),
         });
         self.lock().insert(offer.id, Arc::downgrade(&offer));
         offer
+    }
+
+    /// Place for what the joins of a query tell.
+    pub(crate) fn make_filters(self: &Arc<Self>, now: Timestamp) -> Arc<RuntimeFilters> {
+        let filters = Arc::new(RuntimeFilters::new(self.number(now), self));
+        self.lock_filters().insert(filters.id(), Arc::downgrade(&filters));
+        filters
+    }
+
+    /// `None` if the query has ended.
+    pub(crate) fn filters(&self, query: u64) -> Option<Arc<RuntimeFilters>> {
+        self.lock_filters().get(&query).and_then(Weak::upgrade)
+    }
+
+    pub(super) fn forget_filters(&self, query: u64) {
+        self.lock_filters().remove(&query);
+    }
+
+    /// One that was not given before, nor by another run of the process, which was at earlier timestamps.
+    fn number(&self, now: Timestamp) -> u64 {
+        let _ = self.next.compare_exchange(0, now.0, Ordering::Relaxed, Ordering::Relaxed);
+        self.next.fetch_add(1, Ordering::Relaxed)
+    }
+
+    fn lock_filters(&self) -> MutexGuard<'_, HashMap<u64, Weak<RuntimeFilters>>> {
+        self.filters.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// # Errors
@@ -99,6 +129,10 @@ impl Drop for Offer {
 impl Offer {
     pub(crate) fn id(&self) -> u64 {
         self.id
+    }
+
+    pub(super) fn filters(&self) -> Weak<RuntimeFilters> {
+        Arc::downgrade(&self.filters)
     }
 
     /// What a task has to read.

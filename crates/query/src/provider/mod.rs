@@ -16,7 +16,8 @@ pub(crate) mod wire;
 pub(crate) use ordered_limit::OrderedLimits;
 pub(crate) use range::RangeSource;
 pub(crate) use scan::{
-    Assigned, FILE_BYTES, FILE_ROWS, FILES, MEMORY_ROWS, MEMTABLE_BYTES, Rows, Share, Side, TableSource,
+    Assigned, Awaited, FILE_BYTES, FILE_ROWS, FILES, MEMORY_ROWS, MEMTABLE_BYTES, Rows, Share, Side,
+    TableSource,
 };
 pub(crate) use statistics::StatisticsCache;
 

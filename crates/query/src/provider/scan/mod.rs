@@ -14,7 +14,7 @@ mod work;
 
 pub(super) use filter::learns;
 pub(crate) use reader::{FILE_BYTES, FILE_ROWS, FILES, MEMORY_ROWS, MEMTABLE_BYTES};
-pub(crate) use share::{Assigned, Rows, Share, Side};
+pub(crate) use share::{Assigned, Awaited, Rows, Share, Side};
 
 use super::{TableColumns, projected_again};
 use crate::context::StatementView;
@@ -25,7 +25,7 @@ use datafusion::config::ConfigOptions;
 use datafusion::datasource::source::{DataSource, OpenArgs};
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::logical_expr::Operator;
-use datafusion::physical_expr::expressions::{BinaryExpr, Column};
+use datafusion::physical_expr::expressions::{BinaryExpr, Column, DynamicFilterPhysicalExpr};
 use datafusion::physical_expr::projection::{ProjectionExprs, ProjectionMapping};
 use datafusion::physical_expr::utils::{
     collect_columns, conjunction_opt, reassign_expr_columns, split_conjunction,
@@ -40,6 +40,7 @@ use futures::stream;
 use oribi_engine::Table;
 use reader::Reader;
 use std::any::Any;
+use std::collections::HashSet;
 use std::fmt;
 use std::sync::Arc;
 use work::Runs;
@@ -65,6 +66,8 @@ pub(crate) struct TableSource {
     statistics: Arc<Statistics>,
     /// The part of it that a task reads, if several processes do.
     share: Option<Share>,
+    /// What it waits to be told then, and reads no other rows.
+    awaited: Arc<[Awaited]>,
     metrics: ExecutionPlanMetricsSet,
 }
 
@@ -97,6 +100,7 @@ impl TableSource {
             batch_rows: plan.batch_rows,
             statistics: Arc::new(plan.statistics),
             share: None,
+            awaited: Arc::default(),
             metrics: ExecutionPlanMetricsSet::new(),
         })
     }
@@ -107,10 +111,31 @@ impl TableSource {
         TableSource { predicate, ..self }
     }
 
-    /// The same without what operators above learn, which check it themselves.
-    pub(crate) fn exact(&self) -> Self {
-        let parts = self.predicate.iter().flat_map(split_conjunction).filter(|part| !learns(part));
-        TableSource { predicate: conjunction_opt(parts.map(Arc::clone)), ..self.clone() }
+    /// The same without what operators above learn, which check it themselves. From `joins`, by their filters, it waits to be told.
+    pub(crate) fn exact(&self, joins: &HashSet<u64>) -> Self {
+        let parts = self.predicate.iter().flat_map(split_conjunction);
+        let (learned, exact): (Vec<_>, Vec<_>) = parts.partition(|part| learns(part));
+        let awaited = learned.into_iter().filter_map(|part| {
+            let id = part.downcast_ref::<DynamicFilterPhysicalExpr>()?.expression_id()?;
+            let column = |key: &Arc<dyn PhysicalExpr>| key.downcast_ref::<Column>().map(Column::index);
+            let places = part.children().into_iter().map(column).collect::<Option<Vec<_>>>()?;
+            self.awaits(id, &places).filter(|_| joins.contains(&id))
+        });
+        let awaited = awaited.collect();
+        TableSource { predicate: conjunction_opt(exact.into_iter().map(Arc::clone)), awaited, ..self.clone() }
+    }
+
+    /// A filter about columns at these places; `None` if there are none.
+    pub(crate) fn awaits(&self, filter: u64, places: &[usize]) -> Option<Awaited> {
+        Awaited::new(filter, places, &self.columns.arrow)
+    }
+
+    pub(crate) fn awaiting(self, awaited: Arc<[Awaited]>) -> Self {
+        TableSource { awaited, ..self }
+    }
+
+    pub(crate) fn awaited(&self) -> &[Awaited] {
+        &self.awaited
     }
 
     /// The part of it that a task reads.
@@ -196,7 +221,8 @@ impl DataSource for TableSource {
         let Some(work) = runs.and_then(|runs| runs.begin(args.partition)) else {
             return self.open(args.partition, args.context);
         };
-        let reader = Reader::new(self.clone(), work, args.partition, &args.context);
+        let told = self.awaited.iter().map(Awaited::filter).collect();
+        let reader = Reader::new(self.clone().passing(told), work, args.partition, &args.context);
         let batches = stream::try_unfold(reader, Reader::next);
         Ok(Box::pin(RecordBatchStreamAdapter::new(Arc::clone(&self.projected), batches)))
     }
@@ -211,6 +237,11 @@ impl DataSource for TableSource {
         write!(f, "projection=[{}]", columns.join(", "))?;
         if let Some(predicate) = &self.predicate {
             write!(f, ", filter={predicate}")?;
+        }
+        if !self.awaited.is_empty() {
+            let name = |place: usize| self.columns.arrow.field(place).name().as_str();
+            let keys = self.awaited.iter().flat_map(Awaited::columns).map(name);
+            write!(f, ", runtime_filters=[{}]", keys.collect::<Vec<_>>().join(", "))?;
         }
         if let Some(share) = &self.share {
             write!(f, ", {share}")?;

@@ -8,11 +8,17 @@ use super::super::TableColumns;
 use crate::context::StatementView;
 use crate::nodes::{Offer, Owner, SharedFolder};
 use arrow::array::RecordBatch;
+use arrow::datatypes::SchemaRef;
+use datafusion::physical_expr::PhysicalExpr;
+use datafusion::physical_expr::expressions::{Column, DynamicFilterPhysicalExpr, lit};
+use futures::future::join_all;
 use futures::stream::BoxStream;
 use oribi_engine::FileScan;
 use oribi_types::{Error, Result};
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
+use tokio::time::timeout;
 
 /// Rows that another process sends, with the columns that a scan reads.
 pub(crate) type Rows = BoxStream<'static, Result<RecordBatch>>;
@@ -22,6 +28,59 @@ pub(crate) struct Assigned {
     /// With the row groups of each.
     pub(crate) files: Vec<(Arc<FileScan>, Vec<usize>)>,
     pub(crate) memory: Vec<Rows>,
+}
+
+/// A join that is not done by then, or has failed, has its rows read all. In one process the scan would wait as long as it takes.
+const WAIT_MAX: Duration = Duration::from_secs(10);
+
+/// What a join in another process will tell of the rows that it wants.
+#[derive(Clone)]
+pub(crate) struct Awaited {
+    /// By which its filter is known to the owner.
+    id: u64,
+    filter: Arc<DynamicFilterPhysicalExpr>,
+    columns: SchemaRef,
+}
+
+impl Awaited {
+    /// About columns at these places of `columns`; `None` if there are none.
+    pub(super) fn new(id: u64, places: &[usize], columns: &SchemaRef) -> Option<Self> {
+        let column = |place: &usize| {
+            let field = columns.fields().get(*place)?;
+            Some(Arc::new(Column::new(field.name(), *place)) as Arc<dyn PhysicalExpr>)
+        };
+        let keys = places.iter().map(column).collect::<Option<Vec<_>>>().filter(|keys| !keys.is_empty())?;
+        let filter = Arc::new(DynamicFilterPhysicalExpr::new(keys, lit(true)));
+        Some(Awaited { id, filter, columns: Arc::clone(columns) })
+    }
+
+    pub(crate) fn id(&self) -> u64 {
+        self.id
+    }
+
+    /// Places of its columns.
+    pub(crate) fn columns(&self) -> Vec<usize> {
+        let keys = self.filter.children().into_iter();
+        keys.filter_map(|key| key.downcast_ref::<Column>().map(Column::index)).collect()
+    }
+
+    /// As a part of a predicate, which says nothing before it is told.
+    pub(super) fn filter(&self) -> Arc<dyn PhysicalExpr> {
+        Arc::clone(&self.filter) as _
+    }
+
+    async fn wait(&self, owner: &dyn Owner, offer: u64) {
+        let told = match timeout(WAIT_MAX, owner.runtime_filter(offer, self.id)).await {
+            Ok(Ok(told)) => told,
+            Ok(Err(error)) => return tracing::debug!(%error, "a runtime filter did not come"),
+            Err(_) => return tracing::debug!("a runtime filter did not come in time"),
+        };
+        let keys: Vec<_> = self.filter.children().into_iter().cloned().collect();
+        let known = told.condition(&keys, &self.columns).and_then(|known| self.filter.update(known));
+        if let Err(error) = known {
+            tracing::debug!(%error, "a runtime filter says nothing about this scan");
+        }
+    }
 }
 
 /// A task's part of a scan.
@@ -43,12 +102,12 @@ pub(crate) enum Side {
 }
 
 impl Share {
+    /// Opens the scan when joins have told what they want of it.
     pub(super) async fn open(
         &self,
         view: &StatementView,
-        columns: &TableColumns,
-        stored: &[usize],
-        with_ts: bool,
+        (columns, awaited): (&TableColumns, &[Awaited]),
+        (stored, with_ts): (&[usize], bool),
     ) -> Result<Assigned> {
         match &self.side {
             Side::Offers(offer) => {
@@ -56,6 +115,7 @@ impl Share {
                 Err(Error::internal(format!("scan {}: {why}", offer.id())))
             }
             Side::Reads(owner, folder) => {
+                join_all(awaited.iter().map(|awaited| awaited.wait(owner.as_ref(), self.offer))).await;
                 let opened = owner.open(self.offer, self.task, stored, with_ts).await?;
                 folder.assigned(view, columns, self.offer, owner, &opened).await
             }

@@ -124,7 +124,8 @@ impl TableSource {
         hidden: MemoryReservation,
     ) -> Result<Opened> {
         let (stored, with_ts) = self.columns.stored(&self.read());
-        let assigned = share.open(&self.view, &self.columns, &stored, with_ts).await.map_err(external)?;
+        let of = (&self.columns, self.awaited());
+        let assigned = share.open(&self.view, of, (&stored, with_ts)).await.map_err(external)?;
         let mut pieces: VecDeque<Piece> = assigned.memory.into_iter().map(Piece::Sent).collect();
         hidden.try_resize(assigned.files.iter().map(|(file, _)| file.hidden.memory_bytes()).sum())?;
         for (file, groups) in assigned.files {

@@ -1,0 +1,395 @@
+//! What hash joins learn of their keys, on its way to scans in other processes.
+//!
+//! A join that has read its first side knows which keys rows of the second may have, and where all is in one process DataFusion tells the
+//! scan of these rows. Over several, each task of the join knows some of the keys: it tells the owner ([`RuntimeFilter`]), and the owner the
+//! scan, once all tasks have told ([`RuntimeFilters`]). A scan that is told nothing reads all of its rows: the join looks at them itself.
+
+use super::Offers;
+use arrow::array::{Array, ArrayRef, RecordBatch};
+use arrow::compute::concat;
+use arrow::datatypes::{Field, Schema, SchemaRef};
+use arrow::ipc::reader::StreamReader;
+use arrow::ipc::writer::StreamWriter;
+use datafusion::common::{Result, ScalarValue};
+use datafusion::logical_expr::Operator;
+use datafusion::physical_expr::PhysicalExpr;
+use datafusion::physical_expr::expressions::{
+    BinaryExpr, CaseExpr, DynamicFilterPhysicalExpr, InListExpr, Literal, lit,
+};
+use datafusion::physical_expr::utils::{conjunction, split_conjunction};
+use oribi_types::Error;
+use prost::Message;
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use tokio::sync::watch;
+
+/// The most values of a key that are told one by one, and their bytes.
+pub const VALUES_MAX: usize = 65_536;
+const VALUES_BYTES_MAX: usize = 1 << 20;
+
+/// Longer bounds are not told.
+const BOUND_BYTES_MAX: usize = 4 << 10;
+
+/// Which rows of its second side may have a partner in a join.
+#[derive(Clone, Debug, PartialEq)]
+pub enum RuntimeFilter {
+    Any,
+    None,
+    /// Those whose keys, in the join's order, lie so.
+    Keys(Vec<Between>),
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub struct Between {
+    least: ScalarValue,
+    greatest: ScalarValue,
+    /// All that there are, if they are few, and the key is the only one.
+    values: Option<ArrayRef>,
+}
+
+impl RuntimeFilter {
+    /// What a join knows by now.
+    ///
+    /// # Errors
+    /// Those of the expression.
+    pub fn learned(filter: &DynamicFilterPhysicalExpr) -> Result<Self> {
+        let keys: Vec<_> = filter.children().into_iter().cloned().collect();
+        Ok(Self::of(&filter.current()?, &keys))
+    }
+
+    /// As DataFusion writes it (`hash_join/shared_bounds.rs` of 55.2). What is written otherwise says nothing.
+    fn of(known: &Arc<dyn PhysicalExpr>, keys: &[Arc<dyn PhysicalExpr>]) -> Self {
+        if let Some(literal) = known.downcast_ref::<Literal>() {
+            let is_none = *literal.value() == ScalarValue::Boolean(Some(false));
+            return if is_none { RuntimeFilter::None } else { RuntimeFilter::Any };
+        }
+        if let Some(case) = known.downcast_ref::<CaseExpr>() {
+            // Which partition of the join a row goes to is another one here than there.
+            let Some(rest) = case.else_expr() else { return RuntimeFilter::Any };
+            let partitions = case.when_then_expr().iter().map(|(_, then)| then).chain([rest]);
+            return partitions.map(|of| Self::of(of, keys)).fold(RuntimeFilter::None, Self::or);
+        }
+        let place = |operand: &Arc<dyn PhysicalExpr>| keys.iter().position(|key| key == operand);
+        let mut bounds = vec![(None, None, None); keys.len()];
+        for part in split_conjunction(known) {
+            if let Some(binary) = part.downcast_ref::<BinaryExpr>()
+                && let (Some(key), Some(bound)) =
+                    (place(binary.left()), binary.right().downcast_ref::<Literal>())
+            {
+                match binary.op() {
+                    Operator::GtEq => bounds[key].0 = Some(bound.value().clone()),
+                    Operator::LtEq => bounds[key].1 = Some(bound.value().clone()),
+                    _ => {}
+                }
+            } else if let Some(list) = part.downcast_ref::<InListExpr>()
+                && let ([_], Some(key), false) = (keys, place(list.expr()), list.negated())
+            {
+                bounds[key].2 = values(list);
+            }
+        }
+        let is_short = |bound: &ScalarValue| bound.size() <= BOUND_BYTES_MAX;
+        let between = bounds.into_iter().map(|(least, greatest, values)| {
+            Some(Between { least: least.filter(is_short)?, greatest: greatest.filter(is_short)?, values })
+        });
+        between.collect::<Option<Vec<_>>>().map_or(RuntimeFilter::Any, RuntimeFilter::Keys)
+    }
+
+    /// Rows that pass either.
+    #[must_use]
+    pub fn or(self, other: Self) -> Self {
+        match (self, other) {
+            (RuntimeFilter::Any, _) | (_, RuntimeFilter::Any) => RuntimeFilter::Any,
+            (RuntimeFilter::None, other) | (other, RuntimeFilter::None) => other,
+            (RuntimeFilter::Keys(left), RuntimeFilter::Keys(right)) if left.len() == right.len() => {
+                let keys = left.into_iter().zip(right).map(|(left, right)| left.or(right));
+                keys.collect::<Option<Vec<_>>>().map_or(RuntimeFilter::Any, RuntimeFilter::Keys)
+            }
+            _ => RuntimeFilter::Any,
+        }
+    }
+
+    /// As a condition on `columns` of `schema`, which have the keys.
+    ///
+    /// # Errors
+    /// Those of the expressions.
+    pub(crate) fn condition(
+        &self,
+        columns: &[Arc<dyn PhysicalExpr>],
+        schema: &Schema,
+    ) -> Result<Arc<dyn PhysicalExpr>> {
+        let keys = match self {
+            RuntimeFilter::Keys(keys) if keys.len() == columns.len() => keys,
+            RuntimeFilter::None => return Ok(lit(false)),
+            _ => return Ok(lit(true)),
+        };
+        let mut parts = Vec::new();
+        for (column, key) in columns.iter().zip(keys) {
+            if column.data_type(schema)? != key.least.data_type() {
+                return Ok(lit(true));
+            }
+            for (operator, bound) in [(Operator::GtEq, &key.least), (Operator::LtEq, &key.greatest)] {
+                let compared = BinaryExpr::new(Arc::clone(column), operator, lit(bound.clone()));
+                parts.push(Arc::new(compared) as Arc<dyn PhysicalExpr>);
+            }
+            if let Some(values) = &key.values {
+                let (column, values) = (Arc::clone(column), Arc::clone(values));
+                parts.push(Arc::new(InListExpr::try_new_from_array(column, values, false, schema)?));
+            }
+        }
+        Ok(conjunction(parts))
+    }
+
+    /// # Errors
+    /// Those of Arrow's format.
+    pub fn to_bytes(&self) -> Result<Vec<u8>> {
+        let (kind, keys) = match self {
+            RuntimeFilter::Any => (Kind::Any, &[][..]),
+            RuntimeFilter::None => (Kind::None, &[][..]),
+            RuntimeFilter::Keys(keys) => (Kind::Keys, keys.as_slice()),
+        };
+        let has_values = keys.iter().any(|key| key.values.is_some());
+        let columns = keys.iter().map(Between::to_array).collect::<Result<Vec<_>>>()?;
+        let fields = columns.iter().map(|column| Field::new("", column.data_type().clone(), true));
+        let schema: SchemaRef = Arc::new(Schema::new(fields.collect::<Vec<_>>()));
+        let mut batch = Vec::new();
+        if !columns.is_empty() {
+            let mut writer = StreamWriter::try_new(&mut batch, &schema)?;
+            writer.write(&RecordBatch::try_new(Arc::clone(&schema), columns)?)?;
+            writer.finish()?;
+        }
+        Ok(Told { kind: kind as i32, has_values, keys: batch }.encode_to_vec())
+    }
+
+    /// What [`to_bytes`](Self::to_bytes) made.
+    ///
+    /// # Errors
+    /// `Corrupt`.
+    pub fn from_bytes(bytes: &[u8]) -> oribi_types::Result<Self> {
+        let damaged = |why: &dyn std::fmt::Display| Error::corrupt(format!("a runtime filter: {why}"));
+        let told = Told::decode(bytes).map_err(|e| damaged(&e))?;
+        match Kind::try_from(told.kind) {
+            Ok(Kind::Any) => return Ok(RuntimeFilter::Any),
+            Ok(Kind::None) => return Ok(RuntimeFilter::None),
+            Ok(Kind::Keys) => {}
+            Err(error) => return Err(damaged(&error)),
+        }
+        let mut batches = StreamReader::try_new(told.keys.as_slice(), None).map_err(|e| damaged(&e))?;
+        let batch = batches.next().ok_or_else(|| damaged(&"it has no keys"))?.map_err(|e| damaged(&e))?;
+        let is_read = batch.num_rows() >= 2 && (!told.has_values || batch.num_columns() == 1);
+        if !is_read || batch.columns().iter().any(|column| column.null_count() > 0) {
+            return Err(damaged(&"its keys have no bounds"));
+        }
+        let keys = batch.columns().iter().map(|column| Between::from_array(column, told.has_values));
+        Ok(RuntimeFilter::Keys(keys.collect::<Result<_>>().map_err(|e| damaged(&e))?))
+    }
+}
+
+fn values(list: &InListExpr) -> Option<ArrayRef> {
+    let values = list.list().iter().map(|value| Some(value.downcast_ref::<Literal>()?.value().clone()));
+    let values = values.collect::<Option<Vec<_>>>()?;
+    ScalarValue::iter_to_array(values).ok().filter(|values| values.null_count() == 0 && are_few(values))
+}
+
+fn are_few(values: &ArrayRef) -> bool {
+    values.len() <= VALUES_MAX && values.get_array_memory_size() <= VALUES_BYTES_MAX
+}
+
+impl Between {
+    /// `None` if one cannot be compared with the other.
+    fn or(self, other: Self) -> Option<Self> {
+        let least = if self.least <= other.least { self.least.clone() } else { other.least.clone() };
+        let greatest = if self.greatest >= other.greatest { &self.greatest } else { &other.greatest };
+        let greatest = greatest.clone();
+        self.least.partial_cmp(&other.least)?;
+        self.greatest.partial_cmp(&other.greatest)?;
+        let values = self.values.zip(other.values);
+        let values = values.and_then(|(left, right)| concat(&[left.as_ref(), right.as_ref()]).ok());
+        let values = values.filter(are_few);
+        Some(Between { least, greatest, values })
+    }
+
+    /// Its bounds, and behind them its values.
+    fn to_array(&self) -> Result<ArrayRef> {
+        let bounds = ScalarValue::iter_to_array([self.least.clone(), self.greatest.clone()])?;
+        match &self.values {
+            Some(values) => Ok(concat(&[bounds.as_ref(), values.as_ref()])?),
+            None => Ok(bounds),
+        }
+    }
+
+    fn from_array(array: &ArrayRef, has_values: bool) -> Result<Self> {
+        let bound = |place| ScalarValue::try_from_array(array, place);
+        let values = has_values.then(|| array.slice(2, array.len() - 2));
+        Ok(Between { least: bound(0)?, greatest: bound(1)?, values })
+    }
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct Told {
+    #[prost(enumeration = "Kind", tag = "1")]
+    kind: i32,
+    #[prost(bool, tag = "2")]
+    has_values: bool,
+    /// In Arrow's format of streams: a column for each key.
+    #[prost(bytes = "vec", tag = "3")]
+    keys: Vec<u8>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, prost::Enumeration)]
+#[repr(i32)]
+enum Kind {
+    Any = 0,
+    None = 1,
+    Keys = 2,
+}
+
+/// What the joins of one query have told so far.
+pub struct RuntimeFilters {
+    id: u64,
+    /// By the filter, as DataFusion numbers its expressions.
+    of_joins: Mutex<HashMap<u64, OfJoin>>,
+    told: watch::Sender<()>,
+    offers: Weak<Offers>,
+}
+
+/// By task. The filter is known when all have told.
+struct OfJoin {
+    tasks: usize,
+    told: HashMap<u32, RuntimeFilter>,
+}
+
+impl RuntimeFilters {
+    pub(super) fn new(id: u64, offers: &Arc<Offers>) -> Self {
+        let (of_joins, told) = (Mutex::default(), watch::Sender::new(()));
+        RuntimeFilters { id, of_joins, told, offers: Arc::downgrade(offers) }
+    }
+
+    /// By which tasks name the query.
+    pub fn id(&self) -> u64 {
+        self.id
+    }
+
+    /// A filter that comes from so many tasks. For others nobody waits.
+    pub fn expect(&self, filter: u64, tasks: usize) {
+        self.lock().insert(filter, OfJoin { tasks, told: HashMap::new() });
+    }
+
+    pub(super) fn tell(&self, filter: u64, task: u32, told: RuntimeFilter) {
+        if let Some(of_join) = self.lock().get_mut(&filter)
+            && (task as usize) < of_join.tasks
+        {
+            of_join.told.insert(task, told);
+        }
+        self.told.send_replace(());
+    }
+
+    fn known(&self, filter: u64) -> Option<RuntimeFilter> {
+        let of_joins = self.lock();
+        let Some(OfJoin { tasks, told }) = of_joins.get(&filter) else { return Some(RuntimeFilter::Any) };
+        (told.len() == *tasks).then(|| told.values().cloned().fold(RuntimeFilter::None, RuntimeFilter::or))
+    }
+
+    /// A filter when all tasks have told; `None` if the query ends before.
+    pub(super) async fn wait(of: Weak<Self>, filter: u64) -> Option<RuntimeFilter> {
+        let mut told = of.upgrade()?.told.subscribe();
+        loop {
+            if let Some(known) = of.upgrade()?.known(filter) {
+                return Some(known);
+            }
+            told.changed().await.ok()?;
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<u64, OfJoin>> {
+        self.of_joins.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for RuntimeFilters {
+    fn drop(&mut self) {
+        if let Some(offers) = self.offers.upgrade() {
+            offers.forget_filters(self.id);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use arrow::array::Int64Array;
+    use arrow::datatypes::DataType;
+    use datafusion::physical_expr::expressions::Column;
+
+    fn between(least: i64, greatest: i64, values: Option<Vec<i64>>) -> RuntimeFilter {
+        let values = values.map(|values| Arc::new(Int64Array::from(values)) as ArrayRef);
+        RuntimeFilter::Keys(vec![Between { least: least.into(), greatest: greatest.into(), values }])
+    }
+
+    fn key() -> Vec<Arc<dyn PhysicalExpr>> {
+        vec![Arc::new(Column::new("k", 0))]
+    }
+
+    fn schema() -> Schema {
+        Schema::new(vec![Field::new("k", DataType::Int64, true)])
+    }
+
+    #[test]
+    fn what_is_written_is_read_again() {
+        for filter in [
+            RuntimeFilter::Any,
+            RuntimeFilter::None,
+            between(-7, 9, None),
+            between(-7, 9, Some(vec![-7, 3, 9])),
+        ] {
+            assert_eq!(RuntimeFilter::from_bytes(&filter.to_bytes().unwrap()).unwrap(), filter);
+            // A condition says what it was made from.
+            let condition = filter.condition(&key(), &schema()).unwrap();
+            assert_eq!(RuntimeFilter::of(&condition, &key()), filter);
+        }
+    }
+
+    #[test]
+    fn garbage_is_no_filter() {
+        let bytes = between(-7, 9, Some(vec![-7, 3, 9])).to_bytes().unwrap();
+        for at in 0..bytes.len() {
+            assert!(RuntimeFilter::from_bytes(&bytes[..at]).is_err() || at == 0, "cut at {at}");
+            let mut damaged = bytes.clone();
+            damaged[at] ^= 0x15;
+            let _ = RuntimeFilter::from_bytes(&damaged);
+        }
+    }
+
+    #[test]
+    fn rows_of_all_tasks_pass() {
+        let (any, none) = (RuntimeFilter::Any, RuntimeFilter::None);
+        let (left, right) = (between(1, 5, Some(vec![1, 5])), between(3, 9, Some(vec![3, 9])));
+        assert_eq!(left.clone().or(right), between(1, 9, Some(vec![1, 5, 3, 9])));
+        assert_eq!(left.clone().or(between(0, 2, None)), between(0, 5, None));
+        assert_eq!(left.clone().or(none.clone()), left);
+        assert_eq!(left.clone().or(any.clone()), any);
+        assert_eq!(none.clone().or(none.clone()), none);
+        let other = ScalarValue::from("x");
+        let other = Between { least: other.clone(), greatest: other, values: None };
+        assert_eq!(left.or(RuntimeFilter::Keys(vec![other])), any);
+    }
+
+    #[tokio::test]
+    async fn a_filter_is_known_when_all_tasks_have_told() {
+        let filters = Arc::new(RuntimeFilters::new(1, &Arc::default()));
+        filters.expect(7, 2);
+        let wait = |filter| RuntimeFilters::wait(Arc::downgrade(&filters), filter);
+        assert_eq!(wait(8).await, Some(RuntimeFilter::Any), "nobody tells of that");
+        filters.tell(7, 0, between(1, 2, None));
+        filters.tell(7, 0, between(1, 2, None));
+        let waiting = tokio::spawn(wait(7));
+        tokio::task::yield_now().await;
+        assert!(!waiting.is_finished(), "the other task has not told");
+        filters.tell(7, 1, between(4, 5, None));
+        assert_eq!(waiting.await.unwrap(), Some(between(1, 5, None)));
+        filters.expect(9, 1);
+        let waiting = tokio::spawn(wait(9));
+        tokio::task::yield_now().await;
+        drop(filters);
+        assert_eq!(waiting.await.unwrap(), None, "the query has ended");
+    }
+}
