@@ -5,6 +5,7 @@ use crate::codec::Codec;
 use crate::members::{Member, Members};
 use crate::owner::OwnerDoor;
 use crate::secret::Secret;
+use crate::status::told;
 use crate::{Compression, LOCAL_HEADER, Local, QUERY_HEADER, measured, plans, runtime_filters};
 use async_trait::async_trait;
 use datafusion::catalog::Session;
@@ -263,7 +264,7 @@ impl Nodes for Coordinator {
             return here("there is nothing to share".to_owned());
         };
         let names = members.into_iter().map(|member| member.name).collect();
-        Ok(Place::Shared(Arc::new(Retried::new(shared, plan, noted)?), Box::new(config), names))
+        Ok(Place::Shared(Arc::new(Retried::new(shared, plan, (noted, told))?), Box::new(config), names))
     }
 
     async fn explain(&self, plan: &Arc<dyn ExecutionPlan>) -> Option<Became> {

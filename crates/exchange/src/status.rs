@@ -25,7 +25,9 @@ pub(crate) fn from_status(status: &Status) -> Error {
         Code::Unauthenticated => ErrorKind::Unauthenticated,
         Code::FailedPrecondition => ErrorKind::Forbidden,
         // Of a connection that broke: nobody here says these.
-        Code::Unknown | Code::Cancelled | Code::DeadlineExceeded => ErrorKind::Unavailable,
+        Code::Unknown | Code::Cancelled | Code::DeadlineExceeded => {
+            return Error::unavailable(format!("a compute node is gone: {}", status.message()));
+        }
         code => KINDS.iter().find(|(_, of)| *of == code).map_or(ErrorKind::Internal, |(kind, _)| *kind),
     };
     Error::new(kind, status.message())
@@ -45,4 +47,33 @@ pub(crate) fn of_failure(error: &DataFusionError) -> Status {
 
 pub(crate) fn failed(status: &Status) -> DataFusionError {
     DataFusionError::External(Box::new(from_status(status)))
+}
+
+/// As clients are told of it: datafusion-distributed hands on what a connection said.
+pub(crate) fn told(error: DataFusionError) -> DataFusionError {
+    let status = match error.find_root() {
+        DataFusionError::External(root) => root.downcast_ref::<Status>(),
+        _ => None,
+    };
+    match status {
+        Some(status) => failed(status),
+        None => error,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_connection_that_broke_is_a_node_that_is_gone() {
+        let broke = DataFusionError::External(Box::new(Status::unknown("h2 protocol error")));
+        let error = told(broke.context("rows of a stage"));
+        let DataFusionError::External(error) = error else { panic!("{error}") };
+        let error = error.downcast::<Error>().unwrap();
+        assert_eq!(error.kind(), ErrorKind::Unavailable);
+        assert_eq!(error.message(), "a compute node is gone: h2 protocol error");
+        let other = told(DataFusionError::ResourcesExhausted("no room".to_owned()));
+        assert!(matches!(other, DataFusionError::ResourcesExhausted(_)), "{other}");
+    }
 }

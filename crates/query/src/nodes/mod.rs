@@ -269,7 +269,8 @@ impl QueryEngine {
                 .awaits(wanted.filter, &columns)
                 .ok_or_else(|| damaged("it waits for columns that it has not"))
         });
-        let source = source.awaiting(awaited.collect::<Result<_>>()?);
+        let awaited = awaited.collect::<Result<_>>()?;
+        let source = source.awaiting(awaited);
         let side = Side::Reads(Arc::clone(owner), Arc::clone(folder));
         let share = Share { offer: leaf.offer, task: leaf.task, tasks: leaf.tasks, side };
         Ok(DataSourceExec::from_data_source(source.shared(share)))

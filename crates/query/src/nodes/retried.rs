@@ -34,17 +34,19 @@ pub struct Retried {
     metrics: ExecutionPlanMetricsSet,
     retries: Count,
     noted: fn(Attempt),
+    told: fn(DataFusionError) -> DataFusionError,
 }
 
 impl Retried {
-    /// `shared` has one partition; `alone` has the same rows, and `noted` is told when either is executed.
+    /// `shared` has one partition; `alone` has the same rows, and `noted` is told when either is executed. What becomes of the first when
+    /// there are rows already is an error, as `told` says it.
     ///
     /// # Errors
     /// None are expected.
     pub fn new(
         shared: Arc<dyn ExecutionPlan>,
         alone: &Arc<dyn ExecutionPlan>,
-        noted: fn(Attempt),
+        (noted, told): (fn(Attempt), fn(DataFusionError) -> DataFusionError),
     ) -> Result<Self> {
         let mut alone = reset_plan_states(Arc::clone(alone))?;
         if alone.output_partitioning().partition_count() > 1 {
@@ -58,7 +60,7 @@ impl Retried {
         );
         let metrics = ExecutionPlanMetricsSet::new();
         let retries = MetricBuilder::new(&metrics).global_counter("retries");
-        Ok(Retried { shared, alone, properties: Arc::new(properties), metrics, retries, noted })
+        Ok(Retried { shared, alone, properties: Arc::new(properties), metrics, retries, noted, told })
     }
 
     /// The plan for several processes.
@@ -108,7 +110,7 @@ impl ExecutionPlan for Retried {
         children: Vec<Arc<dyn ExecutionPlan>>,
     ) -> Result<Arc<dyn ExecutionPlan>> {
         match <[_; 1]>::try_from(children) {
-            Ok([shared]) => Ok(Arc::new(Retried::new(shared, &self.alone, self.noted)?)),
+            Ok([shared]) => Ok(Arc::new(Retried::new(shared, &self.alone, (self.noted, self.told))?)),
             Err(_) => internal_err!("a plan for several processes is one"),
         }
     }
@@ -118,7 +120,7 @@ impl ExecutionPlan for Retried {
             return internal_err!("a plan for several processes has one partition");
         }
         let (shared, alone) = (Arc::clone(&self.shared), Arc::clone(&self.alone));
-        let (schema, retries, noted) = (shared.schema(), self.retries.clone(), self.noted);
+        let (schema, retries, noted, told) = (shared.schema(), self.retries.clone(), self.noted, self.told);
         let adapted = Arc::clone(&schema);
         let batches = async move {
             let first = async {
@@ -128,7 +130,7 @@ impl ExecutionPlan for Retried {
             };
             match first.await {
                 Ok((first, batches)) => {
-                    let batches = stream::iter(first.map(Ok)).chain(batches);
+                    let batches = stream::iter(first.map(Ok)).chain(batches.map_err(told));
                     Ok::<_, DataFusionError>(RecordBatchStreamAdapter::new(adapted, batches.boxed()))
                 }
                 Err(error) => {
