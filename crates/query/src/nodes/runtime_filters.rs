@@ -23,8 +23,9 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use tokio::sync::watch;
 
-/// The most values of a key that are told one by one, and their bytes.
-pub const VALUES_MAX: usize = 65_536;
+/// The most values of a key that are told one by one, and their bytes. A list of them is copied for each row group that asks it, so of more
+/// it costs more than it saves.
+pub const VALUES_MAX: usize = 4096;
 const VALUES_BYTES_MAX: usize = 1 << 20;
 
 /// Longer bounds are not told.
