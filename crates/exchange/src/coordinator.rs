@@ -264,7 +264,7 @@ impl Nodes for Coordinator {
             return here("there is nothing to share".to_owned());
         };
         let names = members.into_iter().map(|member| member.name).collect();
-        Ok(Place::Shared(Arc::new(Retried::new(shared, plan, (noted, told))?), Box::new(config), names))
+        Ok(Place::Shared(Arc::new(Retried::new(shared, plan, noted, told)?), Box::new(config), names))
     }
 
     async fn explain(&self, plan: &Arc<dyn ExecutionPlan>) -> Option<Became> {

@@ -24,6 +24,7 @@ mod foreign_words;
 mod forms;
 mod functions;
 mod grouped_order;
+mod ipc;
 mod json;
 mod json_text;
 mod jsonb;

@@ -46,7 +46,8 @@ impl Retried {
     pub fn new(
         shared: Arc<dyn ExecutionPlan>,
         alone: &Arc<dyn ExecutionPlan>,
-        (noted, told): (fn(Attempt), fn(DataFusionError) -> DataFusionError),
+        noted: fn(Attempt),
+        told: fn(DataFusionError) -> DataFusionError,
     ) -> Result<Self> {
         let mut alone = reset_plan_states(Arc::clone(alone))?;
         if alone.output_partitioning().partition_count() > 1 {
@@ -110,7 +111,7 @@ impl ExecutionPlan for Retried {
         children: Vec<Arc<dyn ExecutionPlan>>,
     ) -> Result<Arc<dyn ExecutionPlan>> {
         match <[_; 1]>::try_from(children) {
-            Ok([shared]) => Ok(Arc::new(Retried::new(shared, &self.alone, (self.noted, self.told))?)),
+            Ok([shared]) => Ok(Arc::new(Retried::new(shared, &self.alone, self.noted, self.told)?)),
             Err(_) => internal_err!("a plan for several processes is one"),
         }
     }

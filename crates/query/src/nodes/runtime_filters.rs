@@ -5,11 +5,10 @@
 //! scan, once all tasks have told ([`RuntimeFilters`]). A scan that is told nothing reads all of its rows: the join looks at them itself.
 
 use super::Offers;
+use crate::ipc;
 use arrow::array::{Array, ArrayRef, RecordBatch};
 use arrow::compute::concat;
 use arrow::datatypes::{Field, Schema, SchemaRef};
-use arrow::ipc::reader::StreamReader;
-use arrow::ipc::writer::StreamWriter;
 use datafusion::common::{Result, ScalarValue};
 use datafusion::logical_expr::Operator;
 use datafusion::physical_expr::PhysicalExpr;
@@ -152,13 +151,11 @@ impl RuntimeFilter {
         let columns = keys.iter().map(Between::to_array).collect::<Result<Vec<_>>>()?;
         let fields = columns.iter().map(|column| Field::new("", column.data_type().clone(), true));
         let schema: SchemaRef = Arc::new(Schema::new(fields.collect::<Vec<_>>()));
-        let mut batch = Vec::new();
-        if !columns.is_empty() {
-            let mut writer = StreamWriter::try_new(&mut batch, &schema)?;
-            writer.write(&RecordBatch::try_new(Arc::clone(&schema), columns)?)?;
-            writer.finish()?;
-        }
-        Ok(Told { kind: kind as i32, has_values, keys: batch }.encode_to_vec())
+        let keys = match columns.is_empty() {
+            true => Vec::new(),
+            false => ipc::to_bytes(&RecordBatch::try_new(schema, columns)?)?,
+        };
+        Ok(Told { kind: kind as i32, has_values, keys }.encode_to_vec())
     }
 
     /// What [`to_bytes`](Self::to_bytes) made.
@@ -174,8 +171,7 @@ impl RuntimeFilter {
             Ok(Kind::Keys) => {}
             Err(error) => return Err(damaged(&error)),
         }
-        let mut batches = StreamReader::try_new(told.keys.as_slice(), None).map_err(|e| damaged(&e))?;
-        let batch = batches.next().ok_or_else(|| damaged(&"it has no keys"))?.map_err(|e| damaged(&e))?;
+        let batch = ipc::from_bytes(&told.keys)?;
         let is_read = batch.num_rows() >= 2 && (!told.has_values || batch.num_columns() == 1);
         if !is_read || batch.columns().iter().any(|column| column.null_count() > 0) {
             return Err(damaged(&"its keys have no bounds"));

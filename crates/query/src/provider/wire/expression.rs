@@ -3,12 +3,11 @@
 
 use super::super::TableColumns;
 use super::external;
+use crate::ipc;
 use crate::nodes::functions::{called_function, function, stays};
 use arrow::array::{ArrayRef, RecordBatch, RecordBatchOptions, new_empty_array};
 use arrow::compute::CastOptions;
 use arrow::datatypes::{FieldRef, Schema};
-use arrow::ipc::reader::StreamReader;
-use arrow::ipc::writer::StreamWriter;
 use datafusion::common::format::DEFAULT_CAST_OPTIONS;
 use datafusion::common::metadata::FieldMetadata;
 use datafusion::common::{DataFusionError, Result, ScalarValue};
@@ -301,23 +300,19 @@ fn damaged() -> DataFusionError {
     external(Error::corrupt("an expression: it is none"))
 }
 
-/// A batch in Arrow's format of streams; nothing, if it has no columns.
+/// A batch as bytes; none, if it has no columns.
 fn stream(fields: Vec<FieldRef>, columns: Vec<ArrayRef>, rows: usize) -> Result<Vec<u8>> {
-    let mut bytes = Vec::new();
-    if !fields.is_empty() {
-        let options = RecordBatchOptions::new().with_row_count(Some(rows));
-        let batch = RecordBatch::try_new_with_options(Arc::new(Schema::new(fields)), columns, &options)?;
-        let mut writer = StreamWriter::try_new(&mut bytes, batch.schema_ref())?;
-        writer.write(&batch)?;
-        writer.finish()?;
+    if fields.is_empty() {
+        return Ok(Vec::new());
     }
-    Ok(bytes)
+    let options = RecordBatchOptions::new().with_row_count(Some(rows));
+    let batch = RecordBatch::try_new_with_options(Arc::new(Schema::new(fields)), columns, &options)?;
+    Ok(ipc::to_bytes(&batch)?)
 }
 
 fn batch(bytes: &[u8]) -> Result<RecordBatch> {
     if bytes.is_empty() {
         return Ok(RecordBatch::new_empty(Arc::new(Schema::empty())));
     }
-    let mut batches = StreamReader::try_new(bytes, None)?;
-    Ok(batches.next().ok_or_else(damaged)??)
+    ipc::from_bytes(bytes).map_err(external)
 }
