@@ -22,9 +22,10 @@ const TABLES: [&str; 8] =
 const RETRIED_WITHIN: Duration = Duration::from_secs(120);
 
 struct Cluster {
-    folder: tempfile::TempDir,
     owner: Server,
     nodes: Vec<Server>,
+    /// Goes when they have ended.
+    folder: tempfile::TempDir,
 }
 
 /// Nothing is written to files by itself.

@@ -99,6 +99,18 @@ async fn long_chains_are_read() {
     assert_eq!(db.rows(&chain("#", "1")).await, ["1"]);
     assert_eq!(db.rows(&chain("and 1 =", "1").replace("select 1", "select true")).await, ["true"]);
     assert_eq!(db.state(&chain("=", "1")).await, "42601");
+    // These took minutes once, as each operator had all before it looked at again.
+    db.run("set statement_timeout = '60s'").await;
+    db.run("create table t (id int primary key, s text)").await;
+    db.run("insert into t values (1, 'x'), (2, null)").await;
+    let texts = format!("s{}", " || '-' || s".repeat(240));
+    assert_eq!(
+        db.rows(&format!("select {texts} from t where id = 1")).await,
+        [format!("x{}", "-x".repeat(240))]
+    );
+    assert_eq!(db.rows(&format!("select ({texts}) is null from t where id = 2")).await, ["true"]);
+    let any = (1..480).map(|id| format!("id = {id}")).collect::<Vec<_>>().join(" or ");
+    assert_eq!(db.rows(&format!("select count(*) from t where {any}")).await, ["2"]);
     assert_eq!(db.rows(&format!("select {}1", "- ".repeat(50))).await, ["1"]);
     assert_eq!(db.state(&format!("select {}1", "~ ".repeat(200))).await, "54001");
 }

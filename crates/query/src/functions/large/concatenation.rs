@@ -1,14 +1,14 @@
 //! `||` of texts.
 
 use super::arguments::Argument;
-use super::{Grant, Size, repeated};
-use arrow::array::{ArrayRef, AsArray};
-use arrow::compute::kernels::concat_elements::concat_elements_string_view_array;
+use super::{Grant, Size};
+use arrow::array::{Array, ArrayRef, AsArray, StringBuilder, StringViewArray};
 use arrow::datatypes::DataType;
 use datafusion::common::Result;
 use datafusion::logical_expr::{
     ColumnarValue, Expr, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, Volatility,
 };
+use std::fmt::Write;
 use std::sync::{Arc, LazyLock};
 
 /// The operator as a function, for what it makes may be larger than a text can be.
@@ -20,13 +20,19 @@ pub(in crate::functions) struct Concatenation {
 impl Concatenation {
     pub(in crate::functions) const NAME: &'static str = "||";
 
-    /// `left || right`.
+    /// `left || right`. A chain is one call of many arguments: a call in a call would be typed, named and copied anew for
+    /// each.
     pub(in crate::functions) fn of(left: Expr, right: Expr) -> Expr {
         static FUNCTION: LazyLock<Arc<ScalarUDF>> = LazyLock::new(|| {
             let signature = Signature::user_defined(Volatility::Immutable);
             Arc::new(ScalarUDF::new_from_impl(Concatenation { signature }))
         });
-        FUNCTION.call(vec![left, right])
+        let mut texts = match left {
+            Expr::ScalarFunction(chain) if chain.func.name() == Concatenation::NAME => chain.args,
+            left => vec![left],
+        };
+        texts.push(right);
+        FUNCTION.call(texts)
     }
 }
 
@@ -50,22 +56,34 @@ impl ScalarUDFImpl for Concatenation {
     fn invoke_with_args(&self, args: ScalarFunctionArgs) -> Result<ColumnarValue> {
         let constant = args.args.iter().all(|arg| matches!(arg, ColumnarValue::Scalar(_)));
         let rows = if constant { 1 } else { args.number_rows };
-        let sides = args.args.iter().map(Argument::of).collect::<Result<Vec<_>>>()?;
+        let texts = args.args.iter().map(Argument::of).collect::<Result<Vec<_>>>()?;
+        let mut lengths = vec![0; rows];
+        for text in &texts {
+            let views = text.values.as_string_view().views();
+            lengths.iter_mut().enumerate().for_each(|(row, length)| {
+                *length += views[text.place(row)] as u32 as usize;
+            });
+        }
         let mut size = Size::default();
-        let lengths = |argument: &Argument| -> Vec<usize> {
-            argument.values.as_string_view().views().iter().map(|view| *view as u32 as usize).collect()
-        };
-        let [left, right] = [lengths(&sides[0]), lengths(&sides[1])];
-        (0..rows).for_each(|row| size.push(left[sides[0].place(row)] + right[sides[1].place(row)]));
+        lengths.into_iter().for_each(|length| size.push(length));
         let grant = Grant::of(self.name(), &args.config_options, size)?;
-        grant.answer(constant, args.number_rows, || {
-            let [left, right] = [spread(&sides[0], rows)?, spread(&sides[1], rows)?];
-            let answers = concat_elements_string_view_array(left.as_string_view(), right.as_string_view())?;
-            Ok(Arc::new(answers))
-        })
+        grant.answer(constant, args.number_rows, || concatenated(&texts, rows, size.batch))
     }
 }
 
-fn spread(argument: &Argument, rows: usize) -> Result<ArrayRef> {
-    if argument.constant { repeated(&argument.values, rows) } else { Ok(Arc::clone(&argument.values)) }
+/// The texts of each row one after the other, null if one of them is, in one buffer of `bytes`.
+fn concatenated(texts: &[Argument], rows: usize, bytes: usize) -> Result<ArrayRef> {
+    let parts: Vec<_> = texts.iter().map(|text| (text, text.values.as_string_view())).collect();
+    let mut answers = StringBuilder::with_capacity(rows, bytes);
+    for row in 0..rows {
+        if parts.iter().any(|(text, values)| values.is_null(text.place(row))) {
+            answers.append_null();
+            continue;
+        }
+        for (text, values) in &parts {
+            answers.write_str(values.value(text.place(row)))?;
+        }
+        answers.append_value("");
+    }
+    Ok(Arc::new(StringViewArray::from(&answers.finish())))
 }
