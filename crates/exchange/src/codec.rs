@@ -131,14 +131,16 @@ impl Codec {
         let converter = DeduplicatingProtoConverter::default();
         let read = || {
             let plan = physical_plan_from_bytes_with_proto_converter(bytes, context, &inside, &converter)?;
-            plan.apply(|node| match node.output_partitioning().partition_count() as u64 {
-                0..=PARTITIONS_MAX => Ok(TreeNodeRecursion::Continue),
-                _ => Err(damaged()),
-            })?;
+            plan.apply(|node| check_partitions(node).map(|()| TreeNodeRecursion::Continue))?;
             Ok(plan)
         };
         catch_unwind(AssertUnwindSafe(read)).unwrap_or_else(|_| Err(damaged()))
     }
+}
+
+fn check_partitions(node: &Arc<dyn ExecutionPlan>) -> Result<()> {
+    let is_ours = node.output_partitioning().partition_count() as u64 <= PARTITIONS_MAX;
+    if is_ours { Ok(()) } else { Err(damaged()) }
 }
 
 pub(crate) fn damaged() -> DataFusionError {
@@ -160,7 +162,10 @@ impl PhysicalExtensionCodec for Codec {
         match (self.is_inside, bytes.split_first()) {
             (false, Some((&WHOLE, plan))) => self.decode_whole(plan, context),
             (true, Some((&SCAN, scan))) => self.query()?.decode_scan(scan, &self.owner, &self.folder),
-            (true, Some((&THEIRS, node))) => DistributedCodec.try_decode(node, inputs, context, converter),
+            (true, Some((&THEIRS, node))) => {
+                inputs.iter().try_for_each(check_partitions)?;
+                DistributedCodec.try_decode(node, inputs, context, converter)
+            }
             _ => Err(external(Error::corrupt("a plan: a node of it is none"))),
         }
     }

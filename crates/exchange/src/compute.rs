@@ -20,7 +20,7 @@ use datafusion_distributed::{
 use futures::FutureExt;
 use futures::future::{CatchUnwind, Either, Map, Ready, ready};
 use oribi_query::QueryEngine;
-use oribi_query::nodes::{Owner, SharedFolder, VALUES_MAX};
+use oribi_query::nodes::{Owner, SharedFolder, VALUES_BYTES_MAX, VALUES_MAX};
 use oribi_types::{Error, ErrorKind, Result};
 use std::net::{SocketAddr, TcpListener};
 use std::panic::AssertUnwindSafe;
@@ -198,7 +198,7 @@ fn worker(
     (owner, url): (&Arc<RemoteOwner>, &Url),
     options: &ComputeOptions,
 ) -> Worker {
-    let told = Arc::clone(owner);
+    let of_tasks = Arc::clone(owner);
     let owner: Arc<dyn Owner> = Arc::clone(owner) as _;
     let codec = Arc::new(Codec::new(query, owner, Arc::clone(&options.files)));
     let channels = Channels::new(&codec);
@@ -208,7 +208,7 @@ fn worker(
     let build = move |context: WorkerQueryContext| {
         let made = weak
             .upgrade()
-            .map(|query| state(&query, context, (&codec, &channels, &told), (&itself, &headers)));
+            .map(|query| state(&query, context, (&codec, &channels, &of_tasks), (&itself, &headers)));
         let stopped = || DataFusionError::External(Box::new(Error::unavailable("the node is about to end")));
         std::future::ready(made.unwrap_or_else(|| Err(stopped())))
     };
@@ -236,7 +236,7 @@ fn state(
     }
     // Of few keys all are told, not just between which they lie.
     config.options_mut().optimizer.hash_join_inlist_pushdown_max_distinct_values = VALUES_MAX;
-    config.options_mut().optimizer.hash_join_inlist_pushdown_max_size = VALUES_MAX * size_of::<u64>();
+    config.options_mut().optimizer.hash_join_inlist_pushdown_max_size = VALUES_BYTES_MAX;
     let query = context.headers.get(QUERY_HEADER).and_then(|query| query.to_str().ok()?.parse().ok());
     let teller = query.map(|query| Teller { owner: Arc::clone(owner), query });
     let (mut headers, said) = (headers.clone(), context.headers.get(LOCAL_HEADER));

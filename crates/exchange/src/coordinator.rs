@@ -5,7 +5,7 @@ use crate::codec::Codec;
 use crate::members::{Member, Members};
 use crate::owner::OwnerDoor;
 use crate::secret::Secret;
-use crate::status::told;
+use crate::status::for_client;
 use crate::{Compression, LOCAL_HEADER, Local, QUERY_HEADER, measured, plans, runtime_filters};
 use async_trait::async_trait;
 use datafusion::catalog::Session;
@@ -251,6 +251,7 @@ impl Nodes for Coordinator {
             Ok(exact_scan(&node, &joins).map_or_else(|| Transformed::no(node), Transformed::yes))
         };
         let exact = Arc::clone(plan).transform_up(exact).data()?;
+        let exact = runtime_filters::without_unawaited(exact)?;
         let context = TaskContext::from(state);
         match plans::check(&self.codec, &exact, &context) {
             Err(DataFusionError::External(error)) if is_unsupported(error.as_ref()) => {
@@ -264,7 +265,7 @@ impl Nodes for Coordinator {
             return here("there is nothing to share".to_owned());
         };
         let names = members.into_iter().map(|member| member.name).collect();
-        Ok(Place::Shared(Arc::new(Retried::new(shared, plan, noted, told)?), Box::new(config), names))
+        Ok(Place::Shared(Arc::new(Retried::new(shared, plan, noted, for_client)?), Box::new(config), names))
     }
 
     async fn explain(&self, plan: &Arc<dyn ExecutionPlan>) -> Option<Became> {

@@ -3,7 +3,6 @@
 //! Of each metric stands what all tasks have together and, where they differ, the least, the median (of an even number the upper one) and
 //! the most that one of them has: a task that has more than the others is what a query waits for.
 
-use crate::taken::Counts;
 use datafusion::common::Result;
 use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode};
 use datafusion::physical_plan::metrics::{Metric, MetricValue, MetricsSet};
@@ -30,9 +29,9 @@ pub(crate) async fn became(shared: &Arc<dyn ExecutionPlan>) -> Became {
     };
     match tokio::time::timeout(METRICS_WAIT_MAX, measured).await {
         Ok(Ok(plan)) => {
-            let (mut text, mut exchanged_bytes) = (String::new(), 0);
-            tell(&plan, 0, &mut text, &mut exchanged_bytes);
-            Became::Shared { plan, text, exchanged_bytes }
+            let mut text = String::new();
+            tell(&plan, 0, &mut text);
+            Became::Shared { plan, text }
         }
         Ok(Err(error)) => Became::Unknown(format!("metrics of nodes: {}", error.strip_backtrace())),
         Err(_) => Became::Unknown("metrics of nodes did not come".to_owned()),
@@ -47,12 +46,11 @@ fn scan_of_parts(node: Arc<dyn ExecutionPlan>) -> Result<Transformed<Arc<dyn Exe
     Ok(scan.map_or_else(|| Transformed::no(node), Transformed::yes))
 }
 
-fn tell(plan: &Arc<dyn ExecutionPlan>, depth: usize, text: &mut String, exchanged_bytes: &mut usize) {
+fn tell(plan: &Arc<dyn ExecutionPlan>, depth: usize, text: &mut String) {
     let (line, metrics) =
         (displayable(plan.as_ref()).one_line().to_string(), plan.metrics().unwrap_or_default());
     let _ = writeln!(text, "{}{}, metrics=[{}]", "  ".repeat(depth), line.trim_end(), by_task(&metrics));
-    *exchanged_bytes += Counts::bytes_of(&metrics);
-    plan.children().into_iter().for_each(|input| tell(input, depth + 1, text, exchanged_bytes));
+    plan.children().into_iter().for_each(|input| tell(input, depth + 1, text));
 }
 
 fn by_task(metrics: &MetricsSet) -> String {

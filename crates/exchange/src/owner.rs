@@ -180,14 +180,12 @@ impl Door for Service {
             }
             TELL_FILTER => {
                 let TellFilter { query, filter, task, told } = TellFilter::decode(body).map_err(garbage)?;
-                let told = RuntimeFilter::from_bytes(&told).map_err(garbage)?;
-                self.query()?.tell_runtime_filter(query, filter, task, told);
-                Ok(Vec::new())
+                let told = self.query()?.tell_runtime_filter(query, (filter, task), told).await;
+                told.map(|()| Vec::new())
             }
             WANT_FILTER => {
                 let WantFilter { offer, filter } = WantFilter::decode(body).map_err(garbage)?;
-                let known = self.query()?.runtime_filter(offer, filter).await;
-                known.and_then(|known| known.to_bytes().map_err(|e| Error::internal(e.strip_backtrace())))
+                self.query()?.runtime_filter(offer, filter).await
             }
             _ => return Err(is_not_asked()),
         };

@@ -10,7 +10,7 @@ use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode, Tr
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr::expressions::DynamicFilterPhysicalExpr;
-use datafusion::physical_plan::joins::HashJoinExec;
+use datafusion::physical_plan::joins::{HashJoinExec, PartitionMode};
 use datafusion::physical_plan::metrics::MetricsSet;
 use datafusion::physical_plan::union::UnionExec;
 use datafusion::physical_plan::{
@@ -18,7 +18,7 @@ use datafusion::physical_plan::{
     ReplaceChildrenOptions,
 };
 use datafusion_distributed::NetworkBoundaryExt;
-use oribi_query::nodes::{RuntimeFilter, RuntimeFilters};
+use oribi_query::nodes::{RuntimeFilter, RuntimeFilters, awaited_filters};
 use std::any::Any;
 use std::collections::HashSet;
 use std::fmt;
@@ -47,7 +47,21 @@ pub(crate) fn joins(plan: &Arc<dyn ExecutionPlan>) -> Result<HashSet<u64>> {
     Ok(joins)
 }
 
-/// Says from how many tasks the filters of a plan's joins will come. The last stage, which is the owner's, tells nothing.
+/// The plan with those of its joins alone telling that a scan waits for: who tells gives no rows before all of a task's partitions have keys.
+pub(crate) fn without_unawaited(plan: Arc<dyn ExecutionPlan>) -> Result<Arc<dyn ExecutionPlan>> {
+    let mut awaited = HashSet::new();
+    plan.apply(|node| {
+        awaited.extend(awaited_filters(node));
+        Ok(TreeNodeRecursion::Continue)
+    })?;
+    plan.transform_up(|node| match filter_of(&node).and_then(|filter| filter.expression_id()) {
+        Some(filter) if !awaited.contains(&filter) => node.reset_state().map(Transformed::yes),
+        _ => Ok(Transformed::no(node)),
+    })
+    .data()
+}
+
+/// Says from how many tasks the filters of a plan's joins will come, and that tasks which all have a join's whole first side have the same keys. The last stage, which is the owner's, tells nothing.
 pub(crate) fn expect(plan: &Arc<dyn ExecutionPlan>, filters: &RuntimeFilters) -> Result<()> {
     expect_of(plan, 0, filters)
 }
@@ -62,7 +76,9 @@ fn expect_of(plan: &Arc<dyn ExecutionPlan>, tasks: usize, filters: &RuntimeFilte
         if let Some(filter) = filter_of(node).and_then(|filter| filter.expression_id())
             && tasks > 0
         {
-            filters.expect(filter, tasks);
+            let join = node.downcast_ref::<HashJoinExec>();
+            let is_same = join.is_some_and(|join| *join.partition_mode() == PartitionMode::CollectLeft);
+            filters.expect(filter, tasks, is_same);
         }
         Ok(TreeNodeRecursion::Continue)
     })
@@ -98,6 +114,8 @@ impl Teller {
         let told = RuntimeFilter::learned(&filter).unwrap_or(RuntimeFilter::Any);
         if let Err(error) = self.owner.tell(self.query, (id, task), &told).await {
             tracing::debug!(%error, "the owner is not told what a join has learned");
+            // Scans wait for each task, and one that cannot say has to say that.
+            let _ = self.owner.tell(self.query, (id, task), &RuntimeFilter::Any).await;
         }
     }
 }

@@ -26,7 +26,7 @@ pub(crate) fn from_status(status: &Status) -> Error {
         Code::FailedPrecondition => ErrorKind::Forbidden,
         // Of a connection that broke: nobody here says these.
         Code::Unknown | Code::Cancelled | Code::DeadlineExceeded => {
-            return Error::unavailable(format!("a compute node is gone: {}", status.message()));
+            return Error::unavailable(format!("another node is gone: {}", status.message()));
         }
         code => KINDS.iter().find(|(_, of)| *of == code).map_or(ErrorKind::Internal, |(kind, _)| *kind),
     };
@@ -50,7 +50,7 @@ pub(crate) fn failed(status: &Status) -> DataFusionError {
 }
 
 /// As clients are told of it: datafusion-distributed hands on what a connection said.
-pub(crate) fn told(error: DataFusionError) -> DataFusionError {
+pub(crate) fn for_client(error: DataFusionError) -> DataFusionError {
     let status = match error.find_root() {
         DataFusionError::External(root) => root.downcast_ref::<Status>(),
         _ => None,
@@ -68,12 +68,12 @@ mod tests {
     #[test]
     fn a_connection_that_broke_is_a_node_that_is_gone() {
         let broke = DataFusionError::External(Box::new(Status::unknown("h2 protocol error")));
-        let error = told(broke.context("rows of a stage"));
+        let error = for_client(broke.context("rows of a stage"));
         let DataFusionError::External(error) = error else { panic!("{error}") };
         let error = error.downcast::<Error>().unwrap();
         assert_eq!(error.kind(), ErrorKind::Unavailable);
-        assert_eq!(error.message(), "a compute node is gone: h2 protocol error");
-        let other = told(DataFusionError::ResourcesExhausted("no room".to_owned()));
+        assert_eq!(error.message(), "another node is gone: h2 protocol error");
+        let other = for_client(DataFusionError::ResourcesExhausted("no room".to_owned()));
         assert!(matches!(other, DataFusionError::ResourcesExhausted(_)), "{other}");
     }
 }

@@ -14,9 +14,10 @@ use datafusion::common::{DataFusionError, Result};
 use datafusion::execution::memory_pool::MemoryReservation;
 use datafusion::physical_expr::expressions::Column;
 use datafusion::physical_expr::{Partitioning, PhysicalExpr};
-use datafusion::physical_plan::metrics::{Count, ExecutionPlanMetricsSet, MetricBuilder, MetricsSet, Time};
+use datafusion::physical_plan::metrics::{Count, ExecutionPlanMetricsSet, MetricBuilder, Time};
 use datafusion_distributed::{ExecuteTaskRequest, MaybeEncoded, ProducerHead, TaskKey};
 use futures::stream::{self, BoxStream, StreamExt};
+use oribi_query::nodes::exchanged;
 use oribi_types::Error;
 use prost::Message;
 use std::sync::Arc;
@@ -156,9 +157,6 @@ pub(crate) struct Beside {
     pub(crate) rows: Option<u64>,
 }
 
-const HANDED_OVER: &str = "bytes_handed_over";
-const BEFORE_COMPRESSION: &str = "bytes_before_compression";
-
 /// What is told of an exchange in `EXPLAIN ANALYZE`, where its rows are taken, and of all in `/metrics`.
 #[derive(Clone)]
 pub(crate) struct Counts {
@@ -176,20 +174,14 @@ impl Counts {
         let count = |name| MetricBuilder::new(metrics).global_counter(name);
         let time = |name| MetricBuilder::new(metrics).subset_time(name, 0);
         Counts {
-            batches: count("batches"),
-            handed_over: count(HANDED_OVER),
-            sent: count("bytes_sent"),
-            before_compression: count(BEFORE_COMPRESSION),
-            encoding: time("encoding"),
-            network: time("waiting_for_network"),
-            receiver: time("waiting_for_receiver"),
+            batches: count(exchanged::BATCHES),
+            handed_over: count(exchanged::BYTES_HANDED_OVER),
+            sent: count(exchanged::BYTES_SENT),
+            before_compression: count(exchanged::BYTES_BEFORE_COMPRESSION),
+            encoding: time(exchanged::ENCODING),
+            network: time(exchanged::WAITING_FOR_NETWORK),
+            receiver: time(exchanged::WAITING_FOR_RECEIVER),
         }
-    }
-
-    /// The bytes in `metrics` that an exchange gave to a task, before they were compressed.
-    pub(crate) fn bytes_of(metrics: &MetricsSet) -> usize {
-        let sum = |name| metrics.sum_by_name(name).map_or(0, |value| value.as_usize());
-        sum(HANDED_OVER) + sum(BEFORE_COMPRESSION)
     }
 
     pub(crate) fn handed_over(&self, batch: &RecordBatch) {

@@ -8,6 +8,7 @@ use crate::error::{sql_error, sql_error_in};
 use crate::functions::{ValueMemory, is_postponed};
 use crate::grouped_order::keep_grouped_order;
 use crate::literals::{ColumnTypes, TypedLiterals, TypedOperands};
+use crate::lone_joins::LoneJoins;
 use crate::long_rows;
 use crate::memory::QueryMemory;
 use crate::nodes::{Executors, Nodes, Offers, Place, values};
@@ -16,6 +17,7 @@ use crate::one_type::TypedRelations;
 use crate::pg_catalog;
 use crate::planners::Length;
 use crate::provider::{OrderedLimits, StatisticsCache, wire};
+use crate::queries::{Begun, Queries};
 use crate::remembered::Remembered;
 use crate::runtime::QueryRuntime;
 use crate::sequences::Numbers;
@@ -94,6 +96,7 @@ pub struct QueryEngine {
     /// Who shares the work, if anybody does.
     nodes: OnceLock<Arc<dyn Nodes>>,
     offers: Arc<Offers>,
+    queries: Arc<Queries>,
 }
 
 impl QueryEngine {
@@ -125,6 +128,7 @@ impl QueryEngine {
             remembered,
             nodes: OnceLock::new(),
             offers: Arc::default(),
+            queries: Arc::default(),
         }))
     }
 
@@ -224,6 +228,7 @@ impl QueryEngine {
             snapshot: Some(snapshot),
             runtime: Arc::clone(&self.runtime),
             statistics: Arc::clone(&self.statistics),
+            queries: Arc::clone(&self.queries),
             scans: Mutex::default(),
             narrowed,
         })
@@ -282,7 +287,7 @@ impl QueryEngine {
         Ok(StatementContext { state: files.state().into(), view, files: Some(files) })
     }
 
-    /// Executes a plan on the query threads. The rows come over a bounded channel once everything they show is
+    /// Executes a plan, of a statement with this text, on the query threads. The rows come over a bounded channel once everything they show is
     /// settled; dropping the stream cancels. Those for a client, which `admitted` says, count as unread.
     ///
     /// # Errors
@@ -290,11 +295,19 @@ impl QueryEngine {
     pub(crate) async fn run(
         &self,
         view: Arc<StatementView>,
-        plan: Logical,
+        (plan, text): (Logical, &str),
         admitted: Option<Admitted>,
     ) -> Result<RowStream, SqlError> {
+        let session = Arc::clone(&view.session);
         let physical = self.plan_physical(view, plan).await?;
-        Ok(deliver(&self.runtime, physical, admitted))
+        let begun = Begun {
+            plan: Arc::clone(&physical.plan),
+            executors: physical.executors.clone(),
+            nodes: self.nodes.get().cloned(),
+            runtime: Arc::clone(&self.runtime),
+        };
+        let rows = deliver(&self.runtime, physical, admitted);
+        Ok(self.queries.watch((&session, text), begun, rows))
     }
 
     /// The row of a [constant](crate::planners::is_constant), computed where it is planned; `None` if it is larger than what planning may make.
@@ -544,6 +557,7 @@ pub(crate) struct StatementView {
     snapshot: Option<Arc<Snapshot>>,
     pub(crate) runtime: Arc<QueryRuntime>,
     pub(crate) statistics: Arc<StatisticsCache>,
+    pub(crate) queries: Arc<Queries>,
     scans: Mutex<Scans>,
     narrowed: Option<Arc<Narrowed>>,
 }
@@ -684,6 +698,7 @@ fn base_state(
         .with_analyzer_rules(rules)
         .with_optimizer_rules(number::rules())
         .with_optimizer_rule(Arc::new(OrderedLimits))
+        .with_physical_optimizer_rule(Arc::new(LoneJoins))
         .with_type_planner(Arc::new(ColumnTypes))
         .with_runtime_env(runtime_env)
         .build();

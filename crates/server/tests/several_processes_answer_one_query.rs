@@ -335,6 +335,14 @@ fn exchanges_are_told_of() {
         Some(sum("Bytes Handed Over") + sum("Bytes Before Compression")),
         ran["Exchanged Bytes"].as_u64()
     );
+    // And whoever asks afterwards, a moment later.
+    let parts = sql.rows(query).len();
+    let listed = format!(
+        "select nodes, state, rows from system.queries where query = '{query}' and exchanged_rows >= rows \
+         and handed_over_bytes + before_compression_bytes > 0 and exchange_scan_ratio > 0"
+    );
+    let listed = || sql.rows(&listed);
+    until(&|| listed() == [["2 (a, b)", "done", &parts.to_string()].map(|cell| Some(cell.to_owned()))]);
     let rows: u64 = sql.rows("select count(*) from lineitem")[0][0].as_deref().unwrap().parse().unwrap();
     assert_eq!(sum("File Rows") + sum("Memory Rows"), rows, "{ran}");
     sql.execute("set oribi.nodes = 'off'").unwrap();

@@ -451,7 +451,7 @@ impl Matching {
         if let Some(numbers) = again.filter(|numbers| numbers.len() <= KEYS_NAMED_MAX) {
             logical.plan = Arc::new(with_keys(logical.plan, target, numbers)?);
         }
-        run.query.run(view, logical, None).await
+        run.query.run(view, (logical, self.query.text()), None).await
     }
 }
 

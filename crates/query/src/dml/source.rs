@@ -85,13 +85,18 @@ impl SourceQuery {
         &self.schema
     }
 
+    /// Of the statement that it is part of.
+    pub(crate) fn text(&self) -> &str {
+        &self.sql
+    }
+
     /// Its rows, for a statement that takes all of them.
     ///
     /// # Errors
     /// Those of planning.
     pub(crate) async fn run(&self, run: Run<'_>) -> Result<RowStream, SqlError> {
         let (view, logical) = self.begin(run).await?;
-        run.query.run(view, logical, None).await
+        run.query.run(view, (logical, &self.sql), None).await
     }
 
     /// Its rows, for a client that may leave them unread.
@@ -111,7 +116,7 @@ impl SourceQuery {
             false => Some(run.query.unread().admit().await?),
         };
         let (view, logical) = self.begin(run).await?;
-        run.query.run(view, logical, admitted).await
+        run.query.run(view, (logical, &self.sql), admitted).await
     }
 
     /// As [`run_for_client`](Self::run_for_client), for one that will leave them unread for long, of however few bytes they are.
@@ -121,7 +126,7 @@ impl SourceQuery {
     pub(crate) async fn run_for_cursor(&self, run: Run<'_>) -> Result<RowStream, SqlError> {
         let admitted = run.query.unread().admit().await?;
         let (view, logical) = self.begin(run).await?;
-        run.query.run(view, logical, Some(admitted)).await
+        run.query.run(view, (logical, &self.sql), Some(admitted)).await
     }
 
     /// Whether what a constant is computed from is short.

@@ -1,24 +1,12 @@
 //! A plan as a tree of JSON, for programs. Names are PostgreSQL's where it has one; times are milliseconds.
 
 use super::reads::Reads;
+use crate::nodes::Exchanged;
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::display::DisplayableExecutionPlan;
 use serde_json::{Value, json};
 use std::sync::Arc;
 use std::time::Duration;
-
-/// What is told of an exchange between processes, and by which metrics.
-const EXCHANGED: [(&str, &str); 4] = [
-    ("Batches", "batches"),
-    ("Bytes Handed Over", "bytes_handed_over"),
-    ("Bytes Sent", "bytes_sent"),
-    ("Bytes Before Compression", "bytes_before_compression"),
-];
-const EXCHANGE_TIMES: [(&str, &str); 3] = [
-    ("Encoding Time", "encoding"),
-    ("Network Wait Time", "waiting_for_network"),
-    ("Receiver Wait Time", "waiting_for_receiver"),
-];
 
 /// An operator and those below it; with what they did, if the plan was `executed`.
 pub(super) fn tree(plan: &Arc<dyn ExecutionPlan>, executed: bool) -> Value {
@@ -40,15 +28,14 @@ pub(super) fn tree(plan: &Arc<dyn ExecutionPlan>, executed: bool) -> Value {
             node["File Bytes"] = json!(reads.file_bytes);
         }
     }
-    let metrics = plan.metrics().unwrap_or_default();
-    if executed && metrics.sum_by_name("bytes_handed_over").is_some() {
-        let sum = |name: &str| metrics.sum_by_name(name).map_or(0, |value| value.as_usize());
-        for (key, name) in EXCHANGED {
-            node[key] = json!(sum(name));
-        }
-        for (key, name) in EXCHANGE_TIMES {
-            node[key] = json!(milliseconds(Duration::from_nanos(sum(name) as u64)));
-        }
+    if let Some(exchanged) = plan.metrics().as_ref().and_then(Exchanged::of).filter(|_| executed) {
+        node["Batches"] = json!(exchanged.batches);
+        node["Bytes Handed Over"] = json!(exchanged.bytes_handed_over);
+        node["Bytes Sent"] = json!(exchanged.bytes_sent);
+        node["Bytes Before Compression"] = json!(exchanged.bytes_before_compression);
+        node["Encoding Time"] = json!(milliseconds(exchanged.encoding));
+        node["Network Wait Time"] = json!(milliseconds(exchanged.waiting_for_network));
+        node["Receiver Wait Time"] = json!(milliseconds(exchanged.waiting_for_receiver));
     }
     let below: Vec<Value> = plan.children().into_iter().map(|child| tree(child, executed)).collect();
     if !below.is_empty() {

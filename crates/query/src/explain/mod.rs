@@ -10,7 +10,7 @@ mod reads;
 use crate::context::{Physical, QueryEngine, StatementView};
 use crate::dml::{Run, SourceQuery};
 use crate::error::sql_error;
-use crate::nodes::{Became, Executors};
+use crate::nodes::{Became, Exchanged, Executors, NODE_FAILED};
 use crate::point::PointRead;
 use arrow::array::{RecordBatch, StringArray};
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
@@ -205,7 +205,7 @@ impl Explained {
             None => None,
         };
         if matches!(became, Some(Became::Alone(_))) {
-            executors = Some(Executors::Here("a node failed before there were rows".to_owned()));
+            executors = Some(Executors::Here(NODE_FAILED.to_owned()));
         }
         Ok(Explained { view, logical: shown, plan, planning, executors, became, ran })
     }
@@ -231,10 +231,11 @@ impl Explained {
         for table in self.view.scanned_tables().into_iter().filter(|table| !read.contains_key(table)) {
             let _ = writeln!(text, "scan of {table}: none, statistics answered");
         }
-        if let Some(Became::Shared { exchanged_bytes, .. }) = self.became {
-            let ratio = scan_ratio(plan, exchanged_bytes);
+        if let Some(Became::Shared { .. }) = self.became {
+            let exchanged = Exchanged::by(plan);
+            let ratio = scan_ratio(plan, &exchanged);
             let ratio = ratio.map(|ratio| format!(", {ratio:.4} of those scanned")).unwrap_or_default();
-            let _ = writeln!(text, "exchanged: {exchanged_bytes} bytes{ratio}");
+            let _ = writeln!(text, "exchanged: {} bytes{ratio}", exchanged.bytes());
         }
         text += &tablets(&self.view);
         text += &ran;
@@ -267,9 +268,10 @@ impl Explained {
             }
             None => {}
         }
-        if let Some(Became::Shared { exchanged_bytes, .. }) = self.became {
-            told["Exchanged Bytes"] = json!(exchanged_bytes);
-            told["Exchange Scan Ratio"] = json!(scan_ratio(plan, exchanged_bytes));
+        if let Some(Became::Shared { .. }) = self.became {
+            let exchanged = Exchanged::by(plan);
+            told["Exchanged Bytes"] = json!(exchanged.bytes());
+            told["Exchange Scan Ratio"] = json!(scan_ratio(plan, &exchanged));
         }
         if let Some(Ran { rows, time }) = &self.ran {
             told["Plan"]["Actual Rows"] = json!(rows);
@@ -280,10 +282,10 @@ impl Explained {
 }
 
 /// How many bytes were exchanged for each that was scanned, if any was.
-fn scan_ratio(plan: &Arc<dyn ExecutionPlan>, exchanged_bytes: usize) -> Option<f64> {
+pub(crate) fn scan_ratio(plan: &Arc<dyn ExecutionPlan>, exchanged: &Exchanged) -> Option<f64> {
     let bytes = |reads: &reads::Reads| reads.memory_bytes + reads.file_bytes;
     let scanned: usize = reads::by_table(plan).values().map(bytes).sum();
-    (scanned > 0).then(|| exchanged_bytes as f64 / scanned as f64)
+    (scanned > 0).then(|| exchanged.bytes() as f64 / scanned as f64)
 }
 
 /// A line for each scan of a table with several tablets. A range of keys says itself how many it reads.

@@ -3,8 +3,9 @@
 //! One process owns the tables and takes writes. Others, compute nodes, hold nothing: they read the same files, and are sent what the
 //! owner has in memory. How a plan is cut up and travels is no business of this crate: whoever knows implements [`Nodes`], and is asked
 //! about each query. What is here is the scan: as the owner [offers](offers) it, as a task [reads](opened) its part of it, what it is told by
-//! [joins](runtime_filters), and what a [function](functions) is called on its way.
+//! [joins](runtime_filters), what a [function](functions) is called on its way, and what [exchanges](exchanged) have measured.
 
+pub mod exchanged;
 pub(crate) mod functions;
 mod offers;
 mod opened;
@@ -12,10 +13,11 @@ mod retried;
 mod runtime_filters;
 pub(crate) mod values;
 
+pub(crate) use exchanged::Exchanged;
 pub(crate) use offers::{Offer, Offers};
 pub use opened::SharedFolder;
 pub use retried::{Attempt, Retried};
-pub use runtime_filters::{RuntimeFilter, RuntimeFilters, VALUES_MAX};
+pub use runtime_filters::{RuntimeFilter, RuntimeFilters, VALUES_BYTES_MAX, VALUES_MAX};
 
 pub use crate::long_rows::batch_rows;
 
@@ -73,6 +75,9 @@ pub enum Place {
     Shared(Arc<dyn ExecutionPlan>, Box<SessionConfig>, Vec<String>),
 }
 
+/// Why the owner executed what was to be shared out.
+pub(crate) const NODE_FAILED: &str = "a node failed before there were rows";
+
 /// Who executes a query where there is a choice, as [`Place`] has it.
 #[derive(Clone, Debug)]
 pub(crate) enum Executors {
@@ -92,12 +97,7 @@ impl fmt::Display for Executors {
 /// What became of a plan that was distributed.
 pub enum Became {
     /// Nodes executed it: all stages in one plan, with the metrics of all tasks, and the same as text.
-    Shared {
-        plan: Arc<dyn ExecutionPlan>,
-        text: String,
-        /// Of rows that tasks had from others, before they were compressed.
-        exchanged_bytes: usize,
-    },
+    Shared { plan: Arc<dyn ExecutionPlan>, text: String },
     /// In the end this process executed it, as this plan.
     Alone(Arc<dyn ExecutionPlan>),
     /// What nodes have measured is not known, because of what is said here.
@@ -156,8 +156,9 @@ struct Wanted {
     columns: Vec<u32>,
 }
 
-/// Scans have this many partitions at most: a message that says otherwise is none of ours.
+/// Scans have this many partitions at most, and batches so many rows: a message that says otherwise is none of ours.
 const PARTITIONS_MAX: u32 = 4096;
+const BATCH_ROWS_MAX: u32 = 1 << 20;
 
 /// Nobody asks what compute nodes' sessions are called.
 static SESSION: LazyLock<Arc<SqlSession>> = LazyLock::new(|| SqlSession::new("oribi", "oribi"));
@@ -184,6 +185,11 @@ pub fn scanned_rows(plan: &Arc<dyn ExecutionPlan>) -> Option<usize> {
 /// A scan without what operators above it learn, who may be in another process; from `joins`, by their filters, it waits to be told.
 pub fn exact_scan(plan: &Arc<dyn ExecutionPlan>, joins: &HashSet<u64>) -> Option<Arc<dyn ExecutionPlan>> {
     table_source(plan).map(|source| DataSourceExec::from_data_source(source.exact(joins)) as _)
+}
+
+/// From which filters of joins a scan waits to be told.
+pub fn awaited_filters(plan: &Arc<dyn ExecutionPlan>) -> Vec<u64> {
+    table_source(plan).map_or_else(Vec::new, |source| source.awaited().iter().map(Awaited::id).collect())
 }
 
 /// A scan as it was executed elsewhere, with what was measured there; `None` if `plan` is none.
@@ -255,8 +261,9 @@ impl QueryEngine {
         let damaged = |why: &str| external(Error::corrupt(format!("a part of a scan: {why}")));
         let leaf = Leaf::decode(bytes).map_err(|e| damaged(&e.to_string()))?;
         let definition = serde_json::from_slice(&leaf.definition).map_err(|e| damaged(&e.to_string()))?;
-        if leaf.partitions == 0 || leaf.partitions > PARTITIONS_MAX || leaf.batch_rows == 0 {
-            return Err(damaged("it has no partitions, or too many"));
+        let is_within = |count, max| (1..=max).contains(&count);
+        if !is_within(leaf.partitions, PARTITIONS_MAX) || !is_within(leaf.batch_rows, BATCH_ROWS_MAX) {
+            return Err(damaged("it has no partitions or rows, or too many"));
         }
         let table = Table::outside_catalog(definition);
         let view = self.view(&SESSION);
@@ -293,21 +300,35 @@ impl QueryEngine {
         opened.await.unwrap_or_else(|_| Err(Error::internal("a scan could not be opened: a panic")))
     }
 
-    /// What joins have told of the rows that they want of it, once all of their tasks have.
+    /// What joins have told of the rows that they want of it, once that is known, as [`RuntimeFilter::to_bytes`] writes it.
     ///
     /// # Errors
     /// `NotFound` if the query has ended.
-    pub async fn runtime_filter(&self, offer: u64, filter: u64) -> oribi_types::Result<RuntimeFilter> {
+    pub async fn runtime_filter(&self, offer: u64, filter: u64) -> oribi_types::Result<Vec<u8>> {
         let filters = self.offers().find(offer)?.filters();
         let ended = || Error::not_found(format!("scan {offer}: the query that it is of has ended"));
-        RuntimeFilters::wait(filters, filter).await.ok_or_else(ended)
+        let known = RuntimeFilters::wait(filters, filter).await.ok_or_else(ended)?;
+        let written = self.spawn(async move { known.to_bytes() }).await;
+        let failed = |why: String| Error::internal(format!("a runtime filter cannot be written: {why}"));
+        written.map_err(|_| failed("a panic".to_owned()))?.map_err(|e| failed(e.strip_backtrace()))
     }
 
-    /// A task of a join tells what it has learned.
-    pub fn tell_runtime_filter(&self, query: u64, filter: u64, task: u32, told: RuntimeFilter) {
-        if let Some(filters) = self.offers().filters(query) {
-            filters.tell(filter, task, told);
-        }
+    /// A task of a join tells what it has learned, in these bytes. Threads of queries read them.
+    ///
+    /// # Errors
+    /// `Corrupt` for bytes that are none.
+    pub async fn tell_runtime_filter(
+        &self,
+        query: u64,
+        (filter, task): (u64, u32),
+        told: Vec<u8>,
+    ) -> oribi_types::Result<()> {
+        let Some(filters) = self.offers().filters(query) else { return Ok(()) };
+        let read = self.spawn(async move {
+            filters.tell(filter, task, RuntimeFilter::from_bytes(&told)?);
+            Ok(())
+        });
+        read.await.unwrap_or_else(|_| Err(Error::internal("a runtime filter cannot be read: a panic")))
     }
 
     /// The rows of it that a tablet has in memory. They are given once.

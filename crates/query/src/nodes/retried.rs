@@ -34,12 +34,12 @@ pub struct Retried {
     metrics: ExecutionPlanMetricsSet,
     retries: Count,
     noted: fn(Attempt),
-    told: fn(DataFusionError) -> DataFusionError,
+    for_client: fn(DataFusionError) -> DataFusionError,
 }
 
 impl Retried {
     /// `shared` has one partition; `alone` has the same rows, and `noted` is told when either is executed. What becomes of the first when
-    /// there are rows already is an error, as `told` says it.
+    /// there are rows already is an error, as `for_client` says it.
     ///
     /// # Errors
     /// None are expected.
@@ -47,7 +47,7 @@ impl Retried {
         shared: Arc<dyn ExecutionPlan>,
         alone: &Arc<dyn ExecutionPlan>,
         noted: fn(Attempt),
-        told: fn(DataFusionError) -> DataFusionError,
+        for_client: fn(DataFusionError) -> DataFusionError,
     ) -> Result<Self> {
         let mut alone = reset_plan_states(Arc::clone(alone))?;
         if alone.output_partitioning().partition_count() > 1 {
@@ -61,7 +61,7 @@ impl Retried {
         );
         let metrics = ExecutionPlanMetricsSet::new();
         let retries = MetricBuilder::new(&metrics).global_counter("retries");
-        Ok(Retried { shared, alone, properties: Arc::new(properties), metrics, retries, noted, told })
+        Ok(Retried { shared, alone, properties: Arc::new(properties), metrics, retries, noted, for_client })
     }
 
     /// The plan for several processes.
@@ -111,7 +111,7 @@ impl ExecutionPlan for Retried {
         children: Vec<Arc<dyn ExecutionPlan>>,
     ) -> Result<Arc<dyn ExecutionPlan>> {
         match <[_; 1]>::try_from(children) {
-            Ok([shared]) => Ok(Arc::new(Retried::new(shared, &self.alone, self.noted, self.told)?)),
+            Ok([shared]) => Ok(Arc::new(Retried::new(shared, &self.alone, self.noted, self.for_client)?)),
             Err(_) => internal_err!("a plan for several processes is one"),
         }
     }
@@ -121,7 +121,8 @@ impl ExecutionPlan for Retried {
             return internal_err!("a plan for several processes has one partition");
         }
         let (shared, alone) = (Arc::clone(&self.shared), Arc::clone(&self.alone));
-        let (schema, retries, noted, told) = (shared.schema(), self.retries.clone(), self.noted, self.told);
+        let (schema, retries) = (shared.schema(), self.retries.clone());
+        let (noted, for_client) = (self.noted, self.for_client);
         let adapted = Arc::clone(&schema);
         let batches = async move {
             let first = async {
@@ -131,7 +132,7 @@ impl ExecutionPlan for Retried {
             };
             match first.await {
                 Ok((first, batches)) => {
-                    let batches = stream::iter(first.map(Ok)).chain(batches.map_err(told));
+                    let batches = stream::iter(first.map(Ok)).chain(batches.map_err(for_client));
                     Ok::<_, DataFusionError>(RecordBatchStreamAdapter::new(adapted, batches.boxed()))
                 }
                 Err(error) => {

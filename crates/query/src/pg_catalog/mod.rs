@@ -9,6 +9,7 @@ mod empty;
 mod functions;
 mod names;
 mod picture;
+mod queries;
 mod relations;
 mod rewrite;
 mod server;

@@ -5,6 +5,7 @@ use super::relations::literal;
 use super::table::{SystemTable, system_tables};
 use crate::catalog::{database_name, search_path};
 use crate::context::StatementView;
+use crate::queries::Queries;
 use crate::sequences::Rules;
 use crate::settings;
 use oribi_engine::Engine;
@@ -35,6 +36,7 @@ pub struct Picture {
     pub settings: Vec<(String, String)>,
     /// For what is asked of the engine when it is looked at; `None` in tests.
     pub engine: Option<Arc<Engine>>,
+    pub queries: Option<Arc<Queries>>,
     /// Its cursors, and whether each is held.
     pub cursors: Vec<(String, bool)>,
 }
@@ -69,6 +71,7 @@ impl Picture {
         picture.path = search_path(&view.session);
         picture.settings = settings::all(&view.session);
         picture.engine = Some(Arc::clone(&view.engine));
+        picture.queries = Some(Arc::clone(&view.queries));
         picture.cursors = view.session.cursors().names();
         for schema in view.catalog.schemas() {
             for table in view.catalog.tables(schema).filter(|table| !table.is_draft()) {
@@ -104,6 +107,7 @@ impl Picture {
             sequences: Vec::new(),
             settings: Vec::new(),
             engine: None,
+            queries: None,
             cursors: Vec::new(),
         }
     }

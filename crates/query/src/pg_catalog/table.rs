@@ -35,6 +35,7 @@ pub type Row = Vec<(&'static str, Cell)>;
 pub enum Cell {
     Null,
     Int(i64),
+    Real(f32),
     Bool(bool),
     Text(String),
     Ints(Vec<i64>),
@@ -70,6 +71,7 @@ pub fn system_tables() -> &'static [SystemTable] {
             super::empty::TABLES,
             super::standard::TABLES,
             super::transactions::TABLES,
+            super::queries::TABLES,
         ];
         declared.into_iter().flatten().map(|declaration| SystemTable::declare(*declaration)).collect()
     });
@@ -224,7 +226,11 @@ impl Kind {
             }
             Kind::Int8 | Kind::Oid => Arc::new(cells.map(int).collect::<Option<Int64Array>>()?),
             Kind::Float4 => {
-                Arc::new(cells.map(|c| Some(int(c)?.map(|n| n as f32))).collect::<Option<Float32Array>>()?)
+                let values = cells.map(|cell| match cell {
+                    Cell::Real(x) => Some(Some(*x)),
+                    other => Some(int(other)?.map(|n| n as f32)),
+                });
+                Arc::new(values.collect::<Option<Float32Array>>()?)
             }
             Kind::Int2Array => {
                 list(ListBuilder::new(Int16Builder::new()), cells, |b, n| b.append_value(n as i16))?

@@ -40,7 +40,7 @@ use futures::stream;
 use oribi_engine::Table;
 use reader::Reader;
 use std::any::Any;
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 use std::fmt;
 use std::sync::Arc;
 use work::Runs;
@@ -240,8 +240,8 @@ impl DataSource for TableSource {
         }
         if !self.awaited.is_empty() {
             let name = |place: usize| self.columns.arrow.field(place).name().as_str();
-            let keys = self.awaited.iter().flat_map(Awaited::columns).map(name);
-            write!(f, ", runtime_filters=[{}]", keys.collect::<Vec<_>>().join(", "))?;
+            let keys: BTreeSet<&str> = self.awaited.iter().flat_map(Awaited::columns).map(name).collect();
+            write!(f, ", runtime_filters=[{}]", Vec::from_iter(keys).join(", "))?;
         }
         if let Some(share) = &self.share {
             write!(f, ", {share}")?;

@@ -9,6 +9,7 @@ use crate::context::StatementView;
 use crate::nodes::{Offer, Owner, SharedFolder};
 use arrow::array::RecordBatch;
 use arrow::datatypes::SchemaRef;
+use datafusion::common::runtime::SpawnedTask;
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr::expressions::{Column, DynamicFilterPhysicalExpr, lit};
 use futures::future::join_all;
@@ -30,7 +31,8 @@ pub(crate) struct Assigned {
     pub(crate) memory: Vec<Rows>,
 }
 
-/// A join that is not done by then, or has failed, has its rows read all. In one process the scan would wait as long as it takes.
+/// So long a scan waits for joins before it begins. What they tell later it learns while it reads. In one process it would not begin before
+/// its join is done, however long that takes; here that may never be.
 const WAIT_MAX: Duration = Duration::from_secs(10);
 
 /// What a join in another process will tell of the rows that it wants.
@@ -69,11 +71,10 @@ impl Awaited {
         Arc::clone(&self.filter) as _
     }
 
-    async fn wait(&self, owner: &dyn Owner, offer: u64) {
-        let told = match timeout(WAIT_MAX, owner.runtime_filter(offer, self.id)).await {
-            Ok(Ok(told)) => told,
-            Ok(Err(error)) => return tracing::debug!(%error, "a runtime filter did not come"),
-            Err(_) => return tracing::debug!("a runtime filter did not come in time"),
+    async fn wait(self, owner: Arc<dyn Owner>, offer: u64) {
+        let told = match owner.runtime_filter(offer, self.id).await {
+            Ok(told) => told,
+            Err(error) => return tracing::debug!(%error, "a runtime filter did not come"),
         };
         let keys: Vec<_> = self.filter.children().into_iter().cloned().collect();
         let known = told.condition(&keys, &self.columns).and_then(|known| self.filter.update(known));
@@ -102,22 +103,24 @@ pub(crate) enum Side {
 }
 
 impl Share {
-    /// Opens the scan when joins have told what they want of it.
+    /// Opens the scan when joins have told what they want of it. What they tell later it learns as long as the tasks live that come back.
     pub(super) async fn open(
         &self,
         view: &StatementView,
         (columns, awaited): (&TableColumns, &[Awaited]),
         (stored, with_ts): (&[usize], bool),
-    ) -> Result<Assigned> {
+    ) -> Result<(Assigned, Vec<SpawnedTask<()>>)> {
         match &self.side {
             Side::Offers(offer) => {
                 let why = "a task's part of it is read where the task runs";
                 Err(Error::internal(format!("scan {}: {why}", offer.id())))
             }
             Side::Reads(owner, folder) => {
-                join_all(awaited.iter().map(|awaited| awaited.wait(owner.as_ref(), self.offer))).await;
+                let wait = |awaited: &Awaited| awaited.clone().wait(Arc::clone(owner), self.offer);
+                let mut told: Vec<_> = awaited.iter().map(wait).map(SpawnedTask::spawn).collect();
+                let _ = timeout(WAIT_MAX, join_all(&mut told)).await;
                 let opened = owner.open(self.offer, self.task, stored, with_ts).await?;
-                folder.assigned(view, columns, self.offer, owner, &opened).await
+                Ok((folder.assigned(view, columns, self.offer, owner, &opened).await?, told))
             }
         }
     }

@@ -6,6 +6,7 @@ use super::prune::Pruner;
 use super::share::{Rows, Share};
 use crate::context::StatementView;
 use datafusion::common::Result;
+use datafusion::common::runtime::SpawnedTask;
 use datafusion::datasource::physical_plan::parquet::ParquetFileMetrics;
 use datafusion::execution::memory_pool::MemoryReservation;
 use oribi_engine::{FileScan, MemoryColumns, Obligation, RowSelection};
@@ -58,6 +59,8 @@ struct Opened {
     pieces: Mutex<VecDeque<Piece>>,
     /// Of the bits that say which rows of files are hidden.
     _hidden: MemoryReservation,
+    /// What joins in other processes may tell yet.
+    _told: Vec<SpawnedTask<()>>,
 }
 
 impl Work {
@@ -113,7 +116,7 @@ impl TableSource {
         for file in files {
             pieces.extend(self.groups(&file, metrics)?);
         }
-        Ok(Opened { pieces: Mutex::new(pieces), _hidden: hidden })
+        Ok(Opened { pieces: Mutex::new(pieces), _hidden: hidden, _told: Vec::new() })
     }
 
     /// As [`open_pieces`](Self::open_pieces), of what a task has to read of a scan that another process has opened.
@@ -125,7 +128,7 @@ impl TableSource {
     ) -> Result<Opened> {
         let (stored, with_ts) = self.columns.stored(&self.read());
         let of = (&self.columns, self.awaited());
-        let assigned = share.open(&self.view, of, (&stored, with_ts)).await.map_err(external)?;
+        let (assigned, told) = share.open(&self.view, of, (&stored, with_ts)).await.map_err(external)?;
         let mut pieces: VecDeque<Piece> = assigned.memory.into_iter().map(Piece::Sent).collect();
         hidden.try_resize(assigned.files.iter().map(|(file, _)| file.hidden.memory_bytes()).sum())?;
         for (file, groups) in assigned.files {
@@ -133,7 +136,7 @@ impl TableSource {
                 |piece: &Piece| matches!(piece, Piece::Group { group, .. } if groups.contains(group));
             pieces.extend(self.groups(&file, metrics)?.filter(is_ours));
         }
-        Ok(Opened { pieces: Mutex::new(pieces), _hidden: hidden })
+        Ok(Opened { pieces: Mutex::new(pieces), _hidden: hidden, _told: told })
     }
 
     /// The row groups of a file that may have rows that pass.

@@ -5,7 +5,8 @@
 //! memory are found where the scan is opened. Who sends a scan keeps its snapshot for as long as the bytes are of use; who opens it
 //! on an engine that was opened later has that engine keep [history](oribi_engine::EngineOptions::keeps_history).
 //!
-//! What operators above a scan learn stays where they are: they check it themselves. What a transaction has written does not
+//! What operators above a scan learn stays where they are: they check it themselves. What joins tell it comes [otherwise](crate::nodes).
+//! What a transaction has written does not
 //! travel, nor does a function that is not the same everywhere; scans with them are refused.
 
 mod expression;

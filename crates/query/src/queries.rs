@@ -1,0 +1,198 @@
+//! Queries that are executed now, and the last ones that were, as `system.queries` shows them. Statements about single rows, which need
+//! no plan, are not among them.
+
+use crate::explain::scan_ratio;
+use crate::nodes::{Became, Exchanged, Executors, NODE_FAILED, Nodes};
+use crate::runtime::QueryRuntime;
+use arrow::array::RecordBatch;
+use datafusion::physical_plan::ExecutionPlan;
+use futures::{Stream, StreamExt};
+use oribi_session::sql::{RowStream, SqlError, SqlSession};
+use std::collections::{BTreeMap, VecDeque};
+use std::pin::Pin;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, ready};
+use std::time::{Duration, Instant};
+
+/// So many that have ended are remembered, the last ones, and so much of the text of each.
+const ENDED_MAX: usize = 256;
+const TEXT_BYTES_MAX: usize = 1024;
+
+/// At most 256 KiB of texts, and what runs.
+#[derive(Default)]
+pub(crate) struct Queries(Mutex<Known>);
+
+#[derive(Default)]
+struct Known {
+    last_id: i64,
+    running: BTreeMap<i64, Query>,
+    ended: VecDeque<Query>,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct Query {
+    pub(crate) id: i64,
+    pub(crate) user: String,
+    pub(crate) text: String,
+    pub(crate) begun: Instant,
+    /// Who executes it, if there is a choice.
+    pub(crate) executors: Option<Executors>,
+    /// That the client has taken.
+    pub(crate) rows: Arc<AtomicU64>,
+    pub(crate) end: Option<End>,
+    /// What processes exchanged for it, and how much that is for each byte that was scanned; once it has ended.
+    pub(crate) exchanged: Option<(Exchanged, Option<f64>)>,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct End {
+    pub(crate) time: Duration,
+    pub(crate) how: How,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum How {
+    Done,
+    Failed(String),
+    /// The client took no more rows.
+    Left,
+}
+
+/// What is executed, and what asks nodes afterwards what they did.
+pub(crate) struct Begun {
+    pub(crate) plan: Arc<dyn ExecutionPlan>,
+    pub(crate) executors: Option<Executors>,
+    pub(crate) nodes: Option<Arc<dyn Nodes>>,
+    pub(crate) runtime: Arc<QueryRuntime>,
+}
+
+impl Queries {
+    /// All that are known, by their numbers.
+    pub(crate) fn list(&self) -> Vec<Query> {
+        let known = self.lock();
+        let mut list: Vec<_> = known.ended.iter().chain(known.running.values()).cloned().collect();
+        list.sort_by_key(|query| query.id);
+        list
+    }
+
+    /// The rows of a query, which is known from now on.
+    pub(crate) fn watch(
+        self: &Arc<Self>,
+        (session, text): (&SqlSession, &str),
+        begun: Begun,
+        rows: RowStream,
+    ) -> RowStream {
+        let counted = Arc::new(AtomicU64::new(0));
+        let mut known = self.lock();
+        known.last_id += 1;
+        let query = Query {
+            id: known.last_id,
+            user: session.user.clone(),
+            text: text[..text.floor_char_boundary(TEXT_BYTES_MAX)].to_owned(),
+            begun: Instant::now(),
+            executors: begun.executors.clone(),
+            rows: Arc::clone(&counted),
+            end: None,
+            exchanged: None,
+        };
+        let id = query.id;
+        known.running.insert(id, query);
+        drop(known);
+        let shared = begun.nodes.filter(|_| matches!(begun.executors, Some(Executors::Nodes(_))));
+        let shared = shared.map(|nodes| Shared { nodes, plan: begun.plan, runtime: begun.runtime });
+        let watched = Watched { queries: Arc::clone(self), id, rows: counted, shared };
+        Box::pin(Rows { rows, watched: Some(watched) })
+    }
+
+    fn end(&self, id: i64, how: How) {
+        let mut known = self.lock();
+        let Some(mut query) = known.running.remove(&id) else { return };
+        query.end = Some(End { time: query.begun.elapsed(), how });
+        known.ended.push_back(query);
+        if known.ended.len() > ENDED_MAX {
+            known.ended.pop_front();
+        }
+    }
+
+    fn note(&self, id: i64, became: &Became) {
+        let mut known = self.lock();
+        let Some(query) = known.ended.iter_mut().find(|query| query.id == id) else { return };
+        match became {
+            Became::Shared { plan, .. } => {
+                let exchanged = Exchanged::by(plan);
+                query.exchanged = Some((exchanged, scan_ratio(plan, &exchanged)));
+            }
+            Became::Alone(_) => query.executors = Some(Executors::Here(NODE_FAILED.to_owned())),
+            Became::Unknown(_) => {}
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Known> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+struct Watched {
+    queries: Arc<Queries>,
+    id: i64,
+    rows: Arc<AtomicU64>,
+    /// `None` if this process executes it.
+    shared: Option<Shared>,
+}
+
+struct Shared {
+    nodes: Arc<dyn Nodes>,
+    plan: Arc<dyn ExecutionPlan>,
+    runtime: Arc<QueryRuntime>,
+}
+
+impl Watched {
+    fn end(self, how: How) {
+        let Watched { queries, id, shared, .. } = self;
+        let is_done = how == How::Done;
+        queries.end(id, how);
+        let Some(Shared { nodes, plan, runtime }) = shared else { return };
+        // What nodes have measured may come later than the last row, and nobody waits for it.
+        let note = async move {
+            if is_done && let Some(became) = nodes.explain(&plan).await {
+                queries.note(id, &became);
+            }
+        };
+        drop(runtime.spawn(note));
+    }
+}
+
+struct Rows {
+    rows: RowStream,
+    /// Until it ends.
+    watched: Option<Watched>,
+}
+
+impl Stream for Rows {
+    type Item = Result<RecordBatch, SqlError>;
+
+    fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        let next = ready!(self.rows.poll_next_unpin(context));
+        if let Some(watched) = self.watched.take() {
+            match &next {
+                Some(Ok(batch)) => {
+                    watched.rows.fetch_add(batch.num_rows() as u64, Relaxed);
+                    self.watched = Some(watched);
+                }
+                Some(Err(error)) => watched.end(How::Failed(error.error.message().to_owned())),
+                None => watched.end(How::Done),
+            }
+        }
+        Poll::Ready(next)
+    }
+}
+
+impl Drop for Rows {
+    fn drop(&mut self) {
+        if let Some(watched) = self.watched.take() {
+            watched.end(How::Left);
+        }
+    }
+}
