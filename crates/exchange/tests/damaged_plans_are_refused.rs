@@ -42,7 +42,8 @@ struct Tpch {
 
 impl Tpch {
     async fn new(dir: &Path) -> Self {
-        let of_server = Path::new(env!("CARGO_MANIFEST_DIR")).join("../server/queries");
+        // From the folder of the package, where Cargo runs its tests.
+        let of_server = Path::new("../server/queries");
         let text = |name: String| std::fs::read_to_string(of_server.join(name)).unwrap();
         let engine = Engine::open(Env::real(), dir, EngineOptions::with_memory(256 << 20)).unwrap();
         let query = QueryEngine::new(engine, QueryOptions { threads: 2, ..QueryOptions::default() }).unwrap();

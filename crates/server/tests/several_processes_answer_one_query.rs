@@ -121,8 +121,9 @@ fn owner(data: &Path, address: &str, flags: &[&str]) -> Server {
     Server::start(data, &[&["--nodes", address, "--nodes-rows-min", "1"][..], flags].concat())
 }
 
+/// In the folder of the package, where Cargo runs its tests.
 fn queries() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("queries")
+    PathBuf::from("queries")
 }
 
 fn query(number: usize) -> String {

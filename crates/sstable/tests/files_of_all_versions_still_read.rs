@@ -10,8 +10,9 @@ use oribi_sstable::{Compression, Sstable, SstableMeta, SstableOptions};
 use oribi_types::{ColumnType, Schema, Value};
 use std::path::{Path, PathBuf};
 
+/// In the folder of the package, where Cargo runs its tests: a name that was built in would be that of another clone, if that has built them.
 fn fixtures(version: &str) -> PathBuf {
-    [env!("CARGO_MANIFEST_DIR"), "tests", "fixtures", version].iter().collect()
+    ["tests", "fixtures", version].iter().collect()
 }
 
 fn rows(schema: &Schema) -> Vec<TestRow> {

@@ -16,8 +16,9 @@ const STORE_1: &str = "store-1";
 /// And the folder's `STORE`.
 const FOLDER_1: &str = "folder-1-STORE";
 
+/// In the folder of the package, where Cargo runs its tests.
 fn fixture(name: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures").join(name)
+    Path::new("tests/fixtures").join(name)
 }
 
 fn fill(bucket: &Memory, dir: &Path, prefix: &str) {
