@@ -424,8 +424,12 @@ const LONG: &str = "select count(*), sum(a.l_quantity + b.l_quantity) from linei
 #[test]
 fn who_cancels_cancels_everywhere() {
     let (cluster, sql) = Cluster::of_two();
-    let long = "select count(*) from lineitem a join lineitem b on a.l_linenumber = b.l_linenumber where a.l_tax + b.l_tax > 7";
-    let error = sql.cancelled(long, || until(&|| cluster.nodes.iter().all(is_running)));
+    // Long, in batches, between which it is heard: a join whose pairs all fail its condition would not hear for minutes.
+    let parts: Vec<_> = (50..110).map(|times| format!("md5(repeat(l_comment, {times})) <> ''")).collect();
+    let long =
+        format!("select l_partkey, count(*) from lineitem where {} group by l_partkey", parts.join(" and "));
+    assert!(place(&sql, &long).starts_with("nodes: 2 (a, b)"), "{}", place(&sql, &long));
+    let error = sql.cancelled(&long, || until(&|| cluster.nodes.iter().all(is_running)));
     assert_eq!(error.code().unwrap().code(), "57014", "{error:?}");
     until(&|| !cluster.nodes.iter().any(is_running));
     assert_eq!(cluster.retries(), 0.0);
