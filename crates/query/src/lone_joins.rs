@@ -13,7 +13,9 @@ use datafusion::physical_plan::coalesce_partitions::CoalescePartitionsExec;
 use datafusion::physical_plan::joins::{HashJoinExec, PartitionMode, SortMergeJoinExec};
 use datafusion::physical_plan::repartition::RepartitionExec;
 use datafusion::physical_plan::sorts::sort_preserving_merge::SortPreservingMergeExec;
-use datafusion::physical_plan::{ChildrenPropertiesMode, ExecutionPlan, ReplaceChildrenOptions};
+use datafusion::physical_plan::{
+    ChildrenPropertiesMode, ExecutionPlan, ExecutionPlanProperties, ReplaceChildrenOptions,
+};
 use std::sync::Arc;
 
 /// Runs after DataFusion's own rules, one of which has joins tell.
@@ -36,10 +38,15 @@ impl PhysicalOptimizerRule for LoneJoins {
 
 /// `is_partly`: there may be partitions that nobody asks for rows while others are.
 fn without_lone(plan: Arc<dyn ExecutionPlan>, is_partly: bool) -> Result<Arc<dyn ExecutionPlan>> {
-    let mode = plan.downcast_ref::<HashJoinExec>().map(|join| *join.partition_mode());
-    let is_asked_partly = |input: usize| match (mode, input) {
-        (Some(PartitionMode::Partitioned), 1) => true,
-        (Some(PartitionMode::CollectLeft), 0) => false,
+    let join = plan.downcast_ref::<HashJoinExec>();
+    let is_asked_partly = |input: usize| match (join.map(|join| (join, join.partition_mode())), input) {
+        // Others have rows without a partner.
+        (Some((join, PartitionMode::Partitioned)), 1)
+            if join.join_type().empty_build_side_produces_empty_result() =>
+        {
+            true
+        }
+        (Some((_, PartitionMode::CollectLeft)), 0) => false,
         _ if plan.is::<SortMergeJoinExec>() => true,
         _ => is_partly && !asks_all(&plan),
     };
@@ -56,6 +63,7 @@ fn without_lone(plan: Arc<dyn ExecutionPlan>, is_partly: bool) -> Result<Arc<dyn
     };
     let tells = plan.downcast_ref::<HashJoinExec>().is_some_and(|join| {
         *join.partition_mode() == PartitionMode::CollectLeft
+            && plan.output_partitioning().partition_count() > 1
             && !join.dynamic_expressions_produced().is_empty()
     });
     if tells && is_partly { plan.reset_state() } else { Ok(plan) }

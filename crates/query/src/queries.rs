@@ -16,11 +16,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant};
 
-/// So many that have ended are remembered, the last ones, and so much of the text of each.
+/// So many that have ended are remembered, the last ones, and so much of the text of each, and of its error's.
 const ENDED_MAX: usize = 256;
 const TEXT_BYTES_MAX: usize = 1024;
 
-/// At most 256 KiB of texts, and what runs.
+/// At most 512 KiB of texts, and what runs.
 #[derive(Default)]
 pub(crate) struct Queries(Mutex<Known>);
 
@@ -84,13 +84,13 @@ impl Queries {
         begun: Begun,
         rows: RowStream,
     ) -> RowStream {
-        let counted = Arc::new(AtomicU64::new(0));
+        let (text, counted) = (cut(text), Arc::new(AtomicU64::new(0)));
         let mut known = self.lock();
         known.last_id += 1;
         let query = Query {
             id: known.last_id,
             user: session.user.clone(),
-            text: text[..text.floor_char_boundary(TEXT_BYTES_MAX)].to_owned(),
+            text,
             begun: Instant::now(),
             executors: begun.executors.clone(),
             rows: Arc::clone(&counted),
@@ -117,21 +117,29 @@ impl Queries {
     }
 
     fn note(&self, id: i64, became: &Became) {
-        let mut known = self.lock();
-        let Some(query) = known.ended.iter_mut().find(|query| query.id == id) else { return };
-        match became {
+        // Plans may be large: nobody waits meanwhile.
+        let exchanged = match became {
             Became::Shared { plan, .. } => {
                 let exchanged = Exchanged::by(plan);
-                query.exchanged = Some((exchanged, scan_ratio(plan, &exchanged)));
+                Some((exchanged, scan_ratio(plan, &exchanged)))
             }
-            Became::Alone(_) => query.executors = Some(Executors::Here(NODE_FAILED.to_owned())),
-            Became::Unknown(_) => {}
+            Became::Alone(_) | Became::Unknown(_) => None,
+        };
+        let mut known = self.lock();
+        let Some(query) = known.ended.iter_mut().find(|query| query.id == id) else { return };
+        query.exchanged = exchanged;
+        if matches!(became, Became::Alone(_)) {
+            query.executors = Some(Executors::Here(NODE_FAILED.to_owned()));
         }
     }
 
     fn lock(&self) -> MutexGuard<'_, Known> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+fn cut(text: &str) -> String {
+    text[..text.floor_char_boundary(TEXT_BYTES_MAX)].to_owned()
 }
 
 struct Watched {
@@ -181,7 +189,7 @@ impl Stream for Rows {
                     watched.rows.fetch_add(batch.num_rows() as u64, Relaxed);
                     self.watched = Some(watched);
                 }
-                Some(Err(error)) => watched.end(How::Failed(error.error.message().to_owned())),
+                Some(Err(error)) => watched.end(How::Failed(cut(error.error.message()))),
                 None => watched.end(How::Done),
             }
         }
@@ -194,5 +202,35 @@ impl Drop for Rows {
         if let Some(watched) = self.watched.take() {
             watched.end(How::Left);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use arrow::datatypes::Schema;
+    use datafusion::physical_plan::empty::EmptyExec;
+    use futures::stream;
+    use oribi_env::Priority;
+    use oribi_types::ErrorKind;
+
+    #[tokio::test]
+    async fn texts_are_cut() {
+        let (queries, session) = (Arc::<Queries>::default(), SqlSession::new("oribi", "oribi"));
+        let plan = Arc::new(EmptyExec::new(Arc::new(Schema::empty())));
+        let runtime = Arc::new(QueryRuntime::new(1, Priority::Normal).unwrap());
+        let begun = Begun { plan, executors: None, nodes: None, runtime };
+        // The last character would go over the limit.
+        let long = "é".repeat(TEXT_BYTES_MAX / 2) + "x";
+        let long = format!("x{long}");
+        let fails = stream::iter([Err(SqlError::new(ErrorKind::Invalid, long.clone()))]);
+        let rows = queries.watch((&session, &long), begun, Box::pin(fails));
+        assert_eq!(rows.collect::<Vec<_>>().await.len(), 1);
+        let cut = &long[..TEXT_BYTES_MAX - 1];
+        let [query] = &queries.list()[..] else { panic!() };
+        assert_eq!(
+            (query.text.as_str(), &query.end.as_ref().unwrap().how),
+            (cut, &How::Failed(cut.to_owned()))
+        );
     }
 }
