@@ -18,8 +18,10 @@ use datafusion_distributed::{
     WorkerPlanRewriteEventResponse, WorkerQueryContext,
 };
 use futures::FutureExt;
-use futures::future::{CatchUnwind, Either, Map, Ready, ready};
+use futures::future::{BoxFuture, ready};
+use http_body_util::BodyExt;
 use oribi_query::QueryEngine;
+use oribi_query::interest::{Interest, interested};
 use oribi_query::nodes::{Owner, SharedFolder, VALUES_BYTES_MAX, VALUES_MAX};
 use oribi_types::{Error, ErrorKind, Result};
 use std::net::{SocketAddr, TcpListener};
@@ -28,6 +30,8 @@ use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
+use tonic::Status;
+use tonic::body::Body;
 use tonic::codegen::Service;
 use tonic::server::NamedService;
 use tonic::service::interceptor::InterceptedService;
@@ -153,17 +157,15 @@ async fn serve(listener: TcpListener, worker: Worker, secret: Secret, mut shutdo
     }
 }
 
+tokio::task_local! {
+    /// Lost when the call ends by which a plan came: that is when its query has ended, or was cancelled.
+    static CALL: Interest;
+}
+
 /// The service of datafusion-distributed's workers without its call for rows: nodes have one of their own, and this one would make room for as
 /// many partitions as whoever asks says. A call that panics is an error: it reads plans before our codec does.
 #[derive(Clone)]
 struct OnlyPlans<S>(S);
-
-/// A future whose panic is an answer, too.
-type Caught<F, O> = Map<CatchUnwind<AssertUnwindSafe<F>>, fn(std::thread::Result<O>) -> O>;
-
-fn panicked<E>() -> Result<http::Response<tonic::body::Body>, E> {
-    Ok(tonic::Status::internal("a plan could not be read: a panic").into_http())
-}
 
 impl<S: NamedService> NamedService for OnlyPlans<S> {
     const NAME: &'static str = S::NAME;
@@ -171,25 +173,35 @@ impl<S: NamedService> NamedService for OnlyPlans<S> {
 
 impl<S, B> Service<http::Request<B>> for OnlyPlans<S>
 where
-    S: Service<http::Request<B>, Response = http::Response<tonic::body::Body>>,
+    S: Service<http::Request<B>, Response = http::Response<Body>>,
+    S::Error: Send + 'static,
+    S::Future: Send + 'static,
 {
     type Response = S::Response;
     type Error = S::Error;
-    type Future =
-        Either<Caught<S::Future, Result<S::Response, S::Error>>, Ready<Result<S::Response, S::Error>>>;
+    type Future = BoxFuture<'static, Result<S::Response, S::Error>>;
 
     fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
         self.0.poll_ready(context)
     }
 
     fn call(&mut self, request: http::Request<B>) -> Self::Future {
-        match request.uri().path().ends_with("/ExecuteTask") {
-            true => Either::Right(ready(Ok(is_not_asked().into_http()))),
-            false => {
-                let answered = AssertUnwindSafe(self.0.call(request)).catch_unwind();
-                Either::Left(answered.map(|answered| answered.unwrap_or_else(|_| panicked())))
-            }
+        if request.uri().path().ends_with("/ExecuteTask") {
+            return Box::pin(ready(Ok(is_not_asked().into_http())));
         }
+        let interest = Interest::default();
+        let interested = interest.until_dropped();
+        let answered = CALL.scope(interest, AssertUnwindSafe(self.0.call(request)).catch_unwind());
+        Box::pin(async move {
+            let panicked = || Ok(Status::internal("a plan could not be read: a panic").into_http());
+            let answer = answered.await.unwrap_or_else(|_| panicked())?;
+            Ok(answer.map(|told| {
+                Body::new(told.map_frame(move |frame| {
+                    let _ends_with_the_answer = &interested;
+                    frame
+                }))
+            }))
+        })
     }
 }
 
@@ -239,6 +251,9 @@ fn state(
     config.options_mut().optimizer.hash_join_inlist_pushdown_max_size = VALUES_BYTES_MAX;
     let query = context.headers.get(QUERY_HEADER).and_then(|query| query.to_str().ok()?.parse().ok());
     let teller = query.map(|query| Teller { owner: Arc::clone(owner), query });
+    let interest = CALL.try_with(Interest::clone);
+    debug_assert!(interest.is_ok(), "a plan comes by a call");
+    let interest = interest.unwrap_or_default();
     let (mut headers, said) = (headers.clone(), context.headers.get(LOCAL_HEADER));
     let local: Local = said.and_then(|said| said.to_str().ok()?.parse().ok()).unwrap_or_default();
     if let Some(said) = said {
@@ -250,9 +265,12 @@ fn state(
         .with_distributed_channel_resolver(Resolver::of_task(channels, own.get().cloned(), local))
         .with_distributed_worker_plan_rewrite_handler(move |event: WorkerPlanRewriteEvent<'_>| {
             let task = event.session_config.get_extension::<DistributedTaskContext>();
+            let plan = interested(event.plan, &interest)?;
             let plan = match (&teller, task) {
-                (Some(teller), Some(task)) => teller.telling(event.plan, task.task_index as u32)?,
-                _ => event.plan,
+                (Some(teller), Some(task)) => {
+                    teller.telling(plan, (task.task_index as u32, task.task_count))?
+                }
+                _ => plan,
             };
             guarded(plan).map(WorkerPlanRewriteEventResponse::new)
         })

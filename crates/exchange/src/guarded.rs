@@ -3,22 +3,16 @@
 //! datafusion-distributed sends what a task of tokio polls, and takes one that panicked for one that has ended: whoever takes the rows would
 //! have some of them, and not know.
 
-use datafusion::common::tree_node::TreeNodeRecursion;
 use datafusion::common::{DataFusionError, Result};
 use datafusion::execution::memory_pool::{MemoryConsumer, MemoryReservation};
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
-use datafusion::physical_expr::PhysicalExpr;
-use datafusion::physical_plan::metrics::MetricsSet;
 use datafusion::physical_plan::repartition::RepartitionExec;
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
-use datafusion::physical_plan::{
-    ChildrenPropertiesMode, DisplayAs, DisplayFormatType, ExecutionPlan, PlanProperties,
-    ReplaceChildrenOptions,
-};
+use datafusion::physical_plan::{ChildrenPropertiesMode, ExecutionPlan, ReplaceChildrenOptions};
 use datafusion_distributed::BroadcastExec;
 use futures::StreamExt;
+use oribi_query::wrapped::{Addition, wrapped};
 use oribi_types::Error;
-use std::fmt;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 
@@ -26,70 +20,27 @@ use std::sync::Arc;
 pub(crate) fn guarded(plan: Arc<dyn ExecutionPlan>) -> Result<Arc<dyn ExecutionPlan>> {
     // It is replaced by another that gives as many tasks their rows.
     if !plan.is::<RepartitionExec>() && !plan.is::<BroadcastExec>() {
-        return Ok(Arc::new(Guarded { plan, asks: false }));
+        return Ok(wrapped(plan, Guard { asks: false }));
     }
     let asks = plan.is::<BroadcastExec>();
-    let guarded = |input: &Arc<dyn ExecutionPlan>| Arc::new(Guarded { plan: Arc::clone(input), asks }) as _;
-    let inputs = plan.children().into_iter().map(guarded).collect();
+    let inputs = plan.children().into_iter().map(|input| wrapped(Arc::clone(input), Guard { asks }));
+    let inputs = inputs.collect();
     plan.replace_children(inputs, ReplaceChildrenOptions::new(ChildrenPropertiesMode::Recompute))
 }
 
-/// Is taken for the node in it by whoever looks.
-#[derive(Debug)]
-struct Guarded {
-    plan: Arc<dyn ExecutionPlan>,
+struct Guard {
     /// Whether there has to be room for a batch before it is handed on, to one who keeps it without asking.
     asks: bool,
 }
 
-impl DisplayAs for Guarded {
-    fn fmt_as(&self, format: DisplayFormatType, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.plan.fmt_as(format, f)
-    }
-}
-
-impl ExecutionPlan for Guarded {
-    fn name(&self) -> &str {
-        self.plan.name()
-    }
-
-    fn downcast_delegate(&self) -> Option<&dyn ExecutionPlan> {
-        Some(self.plan.as_ref())
-    }
-
-    fn properties(&self) -> &Arc<PlanProperties> {
-        self.plan.properties()
-    }
-
-    fn children(&self) -> Vec<&Arc<dyn ExecutionPlan>> {
-        self.plan.children()
-    }
-
-    fn apply_expressions(
+impl Addition for Guard {
+    fn batches(
         &self,
-        f: &mut dyn FnMut(&Arc<dyn PhysicalExpr>) -> Result<TreeNodeRecursion>,
-    ) -> Result<TreeNodeRecursion> {
-        self.plan.apply_expressions(f)
-    }
-
-    fn with_new_children(
-        self: Arc<Self>,
-        children: Vec<Arc<dyn ExecutionPlan>>,
-    ) -> Result<Arc<dyn ExecutionPlan>> {
-        let options = ReplaceChildrenOptions::new(ChildrenPropertiesMode::Recompute);
-        Ok(Arc::new(Guarded {
-            plan: Arc::clone(&self.plan).replace_children(children, options)?,
-            asks: self.asks,
-        }))
-    }
-
-    fn execute(&self, partition: usize, context: Arc<TaskContext>) -> Result<SendableRecordBatchStream> {
+        batches: SendableRecordBatchStream,
+        context: &TaskContext,
+    ) -> SendableRecordBatchStream {
         let room = self.asks.then(|| MemoryConsumer::new("rows for all").register(context.memory_pool()));
-        self.plan.execute(partition, context).map(|batches| caught(batches, room))
-    }
-
-    fn metrics(&self) -> Option<MetricsSet> {
-        self.plan.metrics()
+        caught(batches, room)
     }
 }
 

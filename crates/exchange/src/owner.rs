@@ -19,7 +19,7 @@ use arrow_flight::{Action, FlightData, Ticket};
 use async_trait::async_trait;
 use futures::stream::{self, BoxStream, StreamExt, TryStreamExt};
 use oribi_query::QueryEngine;
-use oribi_query::nodes::{Owner, RuntimeFilter};
+use oribi_query::nodes::{BLOOM_BYTES_MAX, Owner, RuntimeFilter, VALUES_BYTES_MAX};
 use oribi_types::{Error, Result};
 use prost::Message;
 use std::net::{SocketAddr, TcpListener};
@@ -41,6 +41,10 @@ const WANT_FILTER: &str = "oribi.want_filter";
 
 /// The longest answer: what is hidden of files, a bit for each row.
 const ANSWER_BYTES_MAX: usize = 1 << 30;
+
+/// The longest that a node tells: what a join has learned.
+const ASKED_BYTES_MAX: usize = 16 << 20;
+const _: () = assert!(ASKED_BYTES_MAX > 2 * (BLOOM_BYTES_MAX + VALUES_BYTES_MAX));
 
 #[derive(Clone, PartialEq, Message)]
 struct Hello {
@@ -117,7 +121,8 @@ impl OwnerDoor {
         let incoming =
             TcpIncoming::from(tokio::net::TcpListener::from_std(listener)?).with_nodelay(Some(true));
         let service = Service { query: Arc::downgrade(query), members: Arc::clone(members), folder };
-        let service = InterceptedService::new(FlightServiceServer::new(Flight(service)), secret.checking());
+        let service = FlightServiceServer::new(Flight(service)).max_decoding_message_size(ASKED_BYTES_MAX);
+        let service = InterceptedService::new(service, secret.checking());
         let ends = async move {
             let _ = shutdown.wait_for(|shut| *shut).await;
         };

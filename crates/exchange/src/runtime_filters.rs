@@ -4,25 +4,25 @@
 //! that asks is put below it.
 
 use crate::owner::RemoteOwner;
-use datafusion::common::Result;
+use arrow::array::RecordBatch;
 use datafusion::common::runtime::SpawnedTask;
 use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode, TreeNodeRecursion};
+use datafusion::common::{NullEquality, Result};
+use datafusion::execution::memory_pool::{MemoryConsumer, MemoryPool, MemoryReservation};
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr::expressions::DynamicFilterPhysicalExpr;
 use datafusion::physical_plan::joins::{HashJoinExec, PartitionMode};
-use datafusion::physical_plan::metrics::MetricsSet;
+use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::physical_plan::union::UnionExec;
-use datafusion::physical_plan::{
-    ChildrenPropertiesMode, DisplayAs, DisplayFormatType, ExecutionPlan, PlanProperties,
-    ReplaceChildrenOptions,
-};
+use datafusion::physical_plan::{ChildrenPropertiesMode, ExecutionPlan, ReplaceChildrenOptions};
 use datafusion_distributed::NetworkBoundaryExt;
-use oribi_query::nodes::{RuntimeFilter, RuntimeFilters, awaited_filters};
+use futures::StreamExt;
+use oribi_query::nodes::{Bloom, KEYS_MAX, RuntimeFilter, RuntimeFilters, awaited_filters, hashes};
+use oribi_query::wrapped::{Addition, wrapped};
 use std::any::Any;
 use std::collections::HashSet;
-use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// What a hash join will learn.
 fn filter_of(node: &Arc<dyn ExecutionPlan>) -> Option<Arc<DynamicFilterPhysicalExpr>> {
@@ -94,24 +94,38 @@ pub(crate) struct Teller {
 
 impl Teller {
     /// The plan of a task whose joins tell what they learn.
-    pub(crate) fn telling(&self, plan: Arc<dyn ExecutionPlan>, task: u32) -> Result<Arc<dyn ExecutionPlan>> {
+    pub(crate) fn telling(
+        &self,
+        plan: Arc<dyn ExecutionPlan>,
+        (task, tasks): (u32, usize),
+    ) -> Result<Arc<dyn ExecutionPlan>> {
         plan.transform_up(|node| {
             let Some(filter) = filter_of(&node) else { return Ok(Transformed::no(node)) };
             let [left, right] = node.children()[..] else { return Ok(Transformed::no(node)) };
+            let Some(join) = node.downcast_ref::<HashJoinExec>() else { return Ok(Transformed::no(node)) };
+            let seen = Seen::of(join, tasks);
+            let left = match &seen {
+                Some(seen) => wrapped(Arc::clone(left), Sees(Arc::clone(seen))),
+                None => Arc::clone(left),
+            };
             let asked = Arc::clone(&filter) as Arc<dyn PhysicalExpr>;
-            let telling = Arc::new(SpawnedTask::spawn(self.clone().tell(filter, task)));
-            let asks = Asks { plan: Arc::clone(right), asked, telling };
-            let inputs = vec![Arc::clone(left), Arc::new(asks) as _];
+            let telling = SpawnedTask::spawn(self.clone().tell(filter, task, seen));
+            let asks = wrapped(Arc::clone(right), Asks { asked, _telling: telling });
+            let inputs = vec![left, asks];
             let options = ReplaceChildrenOptions::new(ChildrenPropertiesMode::Recompute);
             node.replace_children(inputs, options).map(Transformed::yes)
         })
         .data()
     }
 
-    async fn tell(self, filter: Arc<DynamicFilterPhysicalExpr>, task: u32) {
+    async fn tell(self, filter: Arc<DynamicFilterPhysicalExpr>, task: u32, seen: Option<Arc<Seen>>) {
         filter.wait_complete().await;
         let Some(id) = filter.expression_id() else { return };
         let told = RuntimeFilter::learned(&filter).unwrap_or(RuntimeFilter::Any);
+        let told = match seen.and_then(|seen| seen.bloom()) {
+            Some(bloom) => told.with(bloom),
+            None => told,
+        };
         if let Err(error) = self.owner.tell(self.query, (id, task), &told).await {
             tracing::debug!(%error, "the owner is not told what a join has learned");
             // Scans wait for each task, and one that cannot say has to say that.
@@ -120,70 +134,155 @@ impl Teller {
     }
 }
 
-/// Is taken for the node in it by whoever looks.
+/// So many of a filter are there while it is told: itself, in a message, in another, and as that is sent.
+const COPIES: usize = 4;
+
+/// The keys that a join has seen in its first side.
+struct Seen {
+    keys: Vec<Arc<dyn PhysicalExpr>>,
+    /// Who have a part of them each, this one among them.
+    tasks: usize,
+    hashes: Mutex<Hashes>,
+}
+
+#[derive(Default)]
+enum Hashes {
+    #[default]
+    None,
+    /// Of each batch, and how many; counted by the reservation.
+    Few(Vec<Vec<u64>>, usize, MemoryReservation),
+    /// More than there is room for, or they were told.
+    Over,
+}
+
+impl Seen {
+    /// Those of a join of a task; `None` if its keys are not told one by one: NULL is no key here.
+    fn of(join: &HashJoinExec, tasks: usize) -> Option<Arc<Self>> {
+        let tasks = match join.partition_mode() {
+            PartitionMode::CollectLeft => 1,
+            _ => tasks,
+        };
+        let keys = join.on().iter().map(|(left, _)| Arc::clone(left)).collect();
+        let is_told = join.null_equality() == NullEquality::NullEqualsNothing;
+        is_told.then(|| Arc::new(Seen { keys, tasks, hashes: Mutex::default() }))
+    }
+
+    /// Costs some nanoseconds and eight bytes a row.
+    fn see(&self, rows: &RecordBatch, pool: &Arc<dyn MemoryPool>) -> Result<()> {
+        if matches!(*self.lock(), Hashes::Over) {
+            return Ok(());
+        }
+        let keys = self.keys.iter().map(|key| key.evaluate(rows)?.into_array(rows.num_rows()));
+        let (mut of_rows, whole) = hashes(&keys.collect::<Result<Vec<_>>>()?)?;
+        if let Some(whole) = whole {
+            let mut row = 0..;
+            of_rows.retain(|_| row.next().is_some_and(|row| whole.is_valid(row)));
+        }
+        let mut seen = self.lock();
+        if matches!(*seen, Hashes::None) {
+            *seen = Hashes::Few(Vec::new(), 0, MemoryConsumer::new("keys of a join").register(pool));
+        }
+        if let Hashes::Few(hashes, count, room) = &mut *seen {
+            *count += of_rows.len();
+            let is_told = count.saturating_mul(self.tasks) <= KEYS_MAX;
+            if is_told && room.try_grow(of_rows.capacity() * size_of::<u64>()).is_ok() {
+                hashes.push(of_rows);
+            } else {
+                *seen = Hashes::Over;
+            }
+        }
+        Ok(())
+    }
+
+    /// A filter of them, with room for the copies that are made of it until it is told.
+    fn bloom(&self) -> Option<Bloom> {
+        let seen = std::mem::replace(&mut *self.lock(), Hashes::Over);
+        let Hashes::Few(hashes, count, room) = seen else { return None };
+        let keys = count.saturating_mul(self.tasks);
+        let copies = room.new_empty();
+        copies.try_grow(COPIES * Bloom::bytes_of(keys)).ok()?;
+        Some(Bloom::new(hashes.into_iter().flatten(), keys).counted(copies))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Hashes> {
+        self.hashes.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Stands around the first side of a join.
+struct Sees(Arc<Seen>);
+
+impl Addition for Sees {
+    fn batches(
+        &self,
+        batches: SendableRecordBatchStream,
+        context: &TaskContext,
+    ) -> SendableRecordBatchStream {
+        let (seen, pool) = (Arc::clone(&self.0), Arc::clone(context.memory_pool()));
+        let schema = batches.schema();
+        let batches = batches.map(move |batch| {
+            let batch = batch?;
+            seen.see(&batch, &pool)?;
+            Ok(batch)
+        });
+        Box::pin(RecordBatchStreamAdapter::new(schema, batches))
+    }
+}
+
 struct Asks {
-    plan: Arc<dyn ExecutionPlan>,
     asked: Arc<dyn PhysicalExpr>,
     /// Ends with the plan.
-    telling: Arc<SpawnedTask<()>>,
+    _telling: SpawnedTask<()>,
 }
 
-impl fmt::Debug for Asks {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.plan.fmt(f)
+impl Addition for Asks {
+    fn asks(&self) -> Option<&Arc<dyn PhysicalExpr>> {
+        Some(&self.asked)
+    }
+
+    fn batches(&self, batches: SendableRecordBatchStream, _: &TaskContext) -> SendableRecordBatchStream {
+        batches
     }
 }
 
-impl DisplayAs for Asks {
-    fn fmt_as(&self, format: DisplayFormatType, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.plan.fmt_as(format, f)
-    }
-}
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use arrow::array::{ArrayRef, Int64Array};
+    use datafusion::execution::memory_pool::{GreedyMemoryPool, UnboundedMemoryPool};
+    use datafusion::physical_expr::expressions::Column;
 
-impl ExecutionPlan for Asks {
-    fn name(&self) -> &str {
-        self.plan.name()
-    }
-
-    fn downcast_delegate(&self) -> Option<&dyn ExecutionPlan> {
-        Some(self.plan.as_ref())
+    fn seen(tasks: usize) -> Seen {
+        Seen { keys: vec![Arc::new(Column::new("k", 0))], tasks, hashes: Mutex::default() }
     }
 
-    fn properties(&self) -> &Arc<PlanProperties> {
-        self.plan.properties()
+    fn rows(keys: Vec<Option<i64>>) -> RecordBatch {
+        RecordBatch::try_from_iter([("k", Arc::new(Int64Array::from(keys)) as ArrayRef)]).unwrap()
     }
 
-    fn children(&self) -> Vec<&Arc<dyn ExecutionPlan>> {
-        self.plan.children()
+    fn with_room_for(bytes: usize) -> Arc<dyn MemoryPool> {
+        Arc::new(GreedyMemoryPool::new(bytes))
     }
 
-    fn apply_expressions(
-        &self,
-        f: &mut dyn FnMut(&Arc<dyn PhysicalExpr>) -> Result<TreeNodeRecursion>,
-    ) -> Result<TreeNodeRecursion> {
-        match f(&self.asked)? {
-            TreeNodeRecursion::Continue => self.plan.apply_expressions(f),
-            other => Ok(other),
+    #[test]
+    fn keys_that_were_seen_are_told() {
+        let (seen, pool) = (seen(2), Arc::new(UnboundedMemoryPool::default()) as Arc<dyn MemoryPool>);
+        seen.see(&rows(vec![Some(1), None, Some(2)]), &pool).unwrap();
+        seen.see(&rows(vec![Some(3)]), &pool).unwrap();
+        let (of_keys, _) = hashes(rows(vec![Some(1), Some(2), Some(3)]).columns()).unwrap();
+        assert_eq!(seen.bloom(), Some(Bloom::new(of_keys, 6)));
+        assert_eq!(pool.reserved(), 0);
+        seen.see(&rows(vec![Some(4)]), &pool).unwrap();
+        assert!(seen.bloom().is_none(), "they were told");
+    }
+
+    #[test]
+    fn too_many_keys_are_not_told() {
+        for (seen, pool) in [(seen(KEYS_MAX / 2), with_room_for(1 << 20)), (seen(1), with_room_for(16))] {
+            seen.see(&rows(vec![Some(1), Some(2)]), &pool).unwrap();
+            seen.see(&rows(vec![Some(3)]), &pool).unwrap();
+            assert_eq!(pool.reserved(), 0);
+            assert!(seen.bloom().is_none());
         }
-    }
-
-    fn with_new_children(
-        self: Arc<Self>,
-        children: Vec<Arc<dyn ExecutionPlan>>,
-    ) -> Result<Arc<dyn ExecutionPlan>> {
-        let options = ReplaceChildrenOptions::new(ChildrenPropertiesMode::Recompute);
-        Ok(Arc::new(Asks {
-            plan: Arc::clone(&self.plan).replace_children(children, options)?,
-            asked: Arc::clone(&self.asked),
-            telling: Arc::clone(&self.telling),
-        }))
-    }
-
-    fn execute(&self, partition: usize, context: Arc<TaskContext>) -> Result<SendableRecordBatchStream> {
-        self.plan.execute(partition, context)
-    }
-
-    fn metrics(&self) -> Option<MetricsSet> {
-        self.plan.metrics()
     }
 }

@@ -2,9 +2,10 @@
 
 use crate::context::Physical;
 use crate::error::sql_error;
+use crate::interest::Interested;
 use crate::long_rows::reads_short_ranges;
 use crate::runtime::{AbortOnDrop, QueryRuntime};
-use crate::unread::{Admitted, Counted, Made, Place, Unread};
+use crate::unread::{Admitted, Counted, Made, Place, Turn, Unread};
 use arrow::array::RecordBatch;
 use datafusion::execution::SendableRecordBatchStream;
 use datafusion::physical_plan::execute_stream_partitioned;
@@ -37,9 +38,10 @@ pub(crate) fn deliver(
 ) -> RowStream {
     let made = if reads_short_ranges(&physical.plan) { Made::Aside } else { Made::WhenPolled };
     let unread = admitted.as_ref().map(Admitted::unread).cloned();
-    let line = Arc::new(Mutex::new(admitted.as_mut().and_then(Admitted::take_turn)));
-    start(runtime, |asked, sender| async move {
-        execute(physical, Pump { unread, made, line, asked, sender }).await;
+    let line = Arc::new(Line::new(admitted.as_mut().and_then(Admitted::take_turn)));
+    let interested = physical.interest.until_dropped();
+    start(runtime, interested, |asked, sender| async move {
+        execute(physical, Pump { unread, made, line, had: None, asked, sender }).await;
         drop(admitted);
     })
 }
@@ -47,12 +49,13 @@ pub(crate) fn deliver(
 /// Starts what `tells` by the channel that it is given, and hears whether the client waits.
 fn start<F: Future<Output = ()> + Send + 'static>(
     runtime: &QueryRuntime,
+    interested: Interested,
     tells: impl FnOnce(watch::Receiver<bool>, mpsc::Sender<Told>) -> F,
 ) -> RowStream {
     let (sender, receiver) = mpsc::channel(BATCHES_AHEAD);
     let (asks, asked) = watch::channel(false);
     let task = runtime.start(tells(asked, sender));
-    Box::pin(rows(Client { receiver, asks, taken: None, _task: task }))
+    Box::pin(rows(Client { receiver, asks, taken: None, _task: task, _interested: interested }))
 }
 
 /// Executes a plan until it ends, fails, or nobody listens.
@@ -73,14 +76,69 @@ async fn execute(Physical { plan, task, held: _held, .. }: Physical, pump: Pump)
     let _ = pump.sender.send(told).await;
 }
 
+/// What the partitions of a statement have in common.
+#[derive(Default)]
+struct Line {
+    /// One waits for a place at a time: each would have to wait for what those before it have made, until the client has taken that.
+    /// The first to look has the place that the statement was admitted with.
+    first: Mutex<Option<Place>>,
+    /// With which one of them makes a batch. It may wait for the others, as partitions of a join go on once all have read its first side:
+    /// so each of them may make one, too.
+    turn: watch::Sender<Option<Turn>>,
+}
+
+impl Line {
+    fn new(first: Option<Place>) -> Self {
+        Line { first: Mutex::new(first), ..Line::default() }
+    }
+
+    /// Others may make batches, until this is dropped.
+    fn with(&self, turn: Turn) -> WithTurn<'_> {
+        self.turn.send_replace(Some(turn));
+        WithTurn(self)
+    }
+}
+
+struct WithTurn<'l>(&'l Line);
+
+impl Drop for WithTurn<'_> {
+    fn drop(&mut self) {
+        self.0.turn.send_replace(None);
+    }
+}
+
+/// Leave to make a batch.
+enum Leave {
+    Own(Place),
+    /// While another partition makes one with the turn.
+    Beside(Arc<Unread>, Turn),
+}
+
+impl Leave {
+    fn holds(&self, line: &Line) -> bool {
+        match self {
+            Leave::Own(place) => place.holds(),
+            Leave::Beside(unread, turn) => line.turn.borrow().as_ref() == Some(turn) || unread.has_room(),
+        }
+    }
+
+    /// Counts the batch that was made.
+    fn count(self, batch: &RecordBatch) -> Option<Counted> {
+        match self {
+            Leave::Own(place) => place.count(batch),
+            Leave::Beside(unread, turn) => unread.count_beside(batch, &turn),
+        }
+    }
+}
+
 /// Hands on the batches of a partition.
 #[derive(Clone)]
 struct Pump {
     unread: Option<Arc<Unread>>,
     made: Made,
-    /// Of the statement's, one waits for a place at a time: each would have to wait for what those before it have made, until the
-    /// client has taken that. The first to look has the place that the statement was admitted with.
-    line: Arc<Mutex<Option<Place>>>,
+    line: Arc<Line>,
+    /// Beside which it has made its batch.
+    had: Option<Turn>,
     /// Whether the client waits for a batch.
     asked: watch::Receiver<bool>,
     sender: mpsc::Sender<Told>,
@@ -92,8 +150,11 @@ impl Pump {
         while let Some(next) = self.next(&mut batches).await {
             let failed = next.is_err();
             let told = match next {
-                Ok((batch, place)) => {
-                    let counted = place.and_then(|place| place.count(&batch));
+                Ok((batch, leave)) => {
+                    if let Some(Leave::Beside(_, turn)) = &leave {
+                        self.had = Some(turn.clone());
+                    }
+                    let counted = leave.and_then(|leave| leave.count(&batch));
                     Told::Batch(batch, counted)
                 }
                 Err(error) => Told::Failed(error),
@@ -105,45 +166,65 @@ impl Pump {
         true
     }
 
-    /// The next batch, with the place that it was made in.
+    /// The next batch, with the leave that it was made by.
     async fn next(
         &mut self,
         batches: &mut SendableRecordBatchStream,
-    ) -> Option<Result<(RecordBatch, Option<Place>), SqlError>> {
+    ) -> Option<Result<(RecordBatch, Option<Leave>), SqlError>> {
         loop {
-            let place = match self.place().await.transpose() {
-                Ok(place) => place,
+            let leave = match self.leave().await.transpose() {
+                Ok(leave) => leave,
                 Err(error) => return Some(Err(error)),
             };
-            let next = poll_fn(|context| match &place {
+            let turn = match &leave {
+                Some(Leave::Own(place)) => place.turn(),
+                _ => None,
+            };
+            let _with_turn = turn.map(|turn| self.line.with(turn));
+            let next = poll_fn(|context| match &leave {
                 // Others have taken the room since.
-                Some(place) if !place.holds() => Poll::Ready(None),
+                Some(leave) if !leave.holds(&self.line) => Poll::Ready(None),
                 _ => batches.poll_next_unpin(context).map(Some),
             });
             if let Some(batch) = next.await {
-                return batch.map(|batch| Ok((batch.map_err(sql_error)?, place)));
+                return batch.map(|batch| Ok((batch.map_err(sql_error)?, leave)));
             }
         }
     }
 
-    /// Where there is no room, waits for it only while the client waits for rows: nobody is seen off for its own sake.
-    async fn place(&mut self) -> Option<Result<Place, SqlError>> {
-        let unread = self.unread.as_ref()?;
-        if let Some(place) = self.line.try_lock().ok().and_then(|mut first| first.take()) {
-            return Some(Ok(place));
+    async fn leave(&mut self) -> Option<Result<Leave, SqlError>> {
+        let unread = self.unread.clone()?;
+        let line = Arc::clone(&self.line);
+        if let Some(place) = line.first.try_lock().ok().and_then(|mut first| first.take()) {
+            return Some(Ok(Leave::Own(place)));
         }
+        let (mut turns, had) = (line.turn.subscribe(), self.had.clone());
+        let may_beside = self.made == Made::WhenPolled;
+        let beside = async {
+            let turn = turns.wait_for(|turn| turn.is_some() && *turn != had).await.ok()?;
+            turn.clone().map(|turn| Leave::Beside(Arc::clone(&unread), turn))
+        };
+        tokio::select! {
+            biased;
+            place = self.place(&unread, &line) => Some(place.map(Leave::Own)),
+            Some(leave) = beside, if may_beside => Some(Ok(leave)),
+        }
+    }
+
+    /// Where there is no room, waits for it only while the client waits for rows: nobody is seen off for its own sake.
+    async fn place(&mut self, unread: &Arc<Unread>, line: &Line) -> Result<Place, SqlError> {
         loop {
             if let Some(place) = unread.try_place(self.made) {
-                return Some(Ok(place));
+                return Ok(place);
             }
             until(&mut self.asked, true).await;
             let place = async {
-                let _first = self.line.lock().await;
+                let _first = line.first.lock().await;
                 unread.place(self.made).await
             };
             tokio::select! {
                 biased;
-                place = place => return Some(place),
+                place = place => return place,
                 () = until(&mut self.asked, false) => {}
             }
         }
@@ -163,6 +244,7 @@ struct Client {
     /// Counts the batch that the client had last.
     taken: Option<Counted>,
     _task: AbortOnDrop,
+    _interested: Interested,
 }
 
 impl Client {
@@ -213,6 +295,7 @@ pub(crate) fn made(batch: RecordBatch, counted: impl IntoIterator<Item = Counted
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::interest::Interest;
     use crate::runtime::LOOKUPS_MAX;
     use arrow::array::StringArray;
     use arrow::datatypes::Schema;
@@ -221,6 +304,7 @@ mod tests {
     use oribi_engine::{Engine, EngineOptions};
     use oribi_env::{Env, Priority};
     use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+    use tokio::sync::Barrier;
 
     fn empty() -> Told {
         Told::Batch(RecordBatch::new_empty(Arc::new(Schema::empty())), None)
@@ -229,7 +313,7 @@ mod tests {
     #[tokio::test]
     async fn a_query_that_panics_has_failed() {
         let runtime = QueryRuntime::new(1, Priority::Normal).unwrap();
-        let rows = start(&runtime, |_, sender| async move {
+        let rows = start(&runtime, Interest::default().until_dropped(), |_, sender| async move {
             let _ = sender.send(empty()).await;
             panic!("in the second batch");
         });
@@ -240,7 +324,7 @@ mod tests {
     #[tokio::test]
     async fn a_query_that_ends_has_told_all() {
         let runtime = QueryRuntime::new(1, Priority::Normal).unwrap();
-        let rows = start(&runtime, |asked, sender| async move {
+        let rows = start(&runtime, Interest::default().until_dropped(), |asked, sender| async move {
             let _asked = asked;
             for told in [empty(), Told::End] {
                 let _ = sender.send(told).await;
@@ -270,14 +354,21 @@ mod tests {
         let turn = unread.place(Made::WhenPolled).await.ok().unwrap();
         let (_asks, asked) = watch::channel(true);
         let (sender, _receiver) = mpsc::channel(1);
-        let pump = |line: &Arc<Mutex<Option<Place>>>| {
+        let pump = |line: &Arc<Line>| {
             let (unread, line) = (Some(Arc::clone(&unread)), Arc::clone(line));
-            Pump { unread, made: Made::WhenPolled, line, asked: asked.clone(), sender: sender.clone() }
+            Pump {
+                unread,
+                made: Made::WhenPolled,
+                line,
+                had: None,
+                asked: asked.clone(),
+                sender: sender.clone(),
+            }
         };
-        let lines: [Arc<Mutex<Option<Place>>>; 2] = Default::default();
+        let lines: [Arc<Line>; 2] = Default::default();
         // Two of one statement, and then one of another.
         let mut pumps = [pump(&lines[0]), pump(&lines[0]), pump(&lines[1])];
-        let mut waiting = Vec::from_iter(pumps.iter_mut().map(|pump| Box::pin(pump.place())));
+        let mut waiting = Vec::from_iter(pumps.iter_mut().map(|pump| Box::pin(pump.leave())));
         for place in &mut waiting {
             assert!(place.as_mut().now_or_never().is_none());
         }
@@ -288,6 +379,43 @@ mod tests {
         assert!(waiting[1].as_mut().now_or_never().is_none());
         assert!(waiting[2].as_mut().now_or_never().is_some());
         assert!(waiting[1].as_mut().now_or_never().is_some());
+        drop(full);
+    }
+
+    /// A batch of 1 MiB once all have come to the barrier.
+    fn behind(barrier: &Arc<Barrier>) -> SendableRecordBatchStream {
+        let (batch, barrier) = (batch(1 << 20), Arc::clone(barrier));
+        let schema = batch.schema();
+        let made = async move {
+            barrier.wait().await;
+            Ok(batch)
+        };
+        Box::pin(RecordBatchStreamAdapter::new(schema, stream::once(made)))
+    }
+
+    #[tokio::test]
+    async fn partitions_that_wait_for_each_other_share_the_turn() {
+        let (unread, _dir) = unread();
+        let full = unread.count(&batch(4 << 20));
+        let (_asks, asked) = watch::channel(true);
+        let (sender, mut receiver) = mpsc::channel(1);
+        let (line, barrier) = (Arc::<Line>::default(), Arc::new(Barrier::new(3)));
+        let mut pumps = JoinSet::new();
+        // Every other one waits for nobody.
+        for n in 0..6 {
+            let (unread, line, asked) = (Some(Arc::clone(&unread)), Arc::clone(&line), asked.clone());
+            let batches = if n % 2 == 0 { behind(&Arc::new(Barrier::new(1))) } else { behind(&barrier) };
+            let pump =
+                Pump { unread, made: Made::WhenPolled, line, had: None, asked, sender: sender.clone() };
+            pumps.spawn(pump.run(batches));
+        }
+        drop(sender);
+        let mut batches = 0;
+        while let Some(told) = receiver.recv().await {
+            assert!(matches!(told, Told::Batch(..)));
+            batches += 1;
+        }
+        assert_eq!(batches, 6);
         drop(full);
     }
 
@@ -313,7 +441,7 @@ mod tests {
         let mut pumps = JoinSet::new();
         for _ in 0..100 {
             let (unread, asked, sender) = (Some(Arc::clone(&unread)), asked.clone(), sender.clone());
-            let pump = Pump { unread, made: Made::Aside, line: Arc::default(), asked, sender };
+            let pump = Pump { unread, made: Made::Aside, line: Arc::default(), had: None, asked, sender };
             pumps.spawn(pump.run(aside(&begun, done.clone())));
         }
         // Each has its turn on this thread.

@@ -24,6 +24,7 @@ mod foreign_words;
 mod forms;
 mod functions;
 mod grouped_order;
+pub mod interest;
 mod ipc;
 mod json;
 mod json_text;
@@ -60,6 +61,7 @@ mod table_names;
 mod timeout;
 mod unread;
 mod upkeep;
+pub mod wrapped;
 
 pub use context::{QueryEngine, QueryOptions};
 pub use point::PointRead;

@@ -2,7 +2,7 @@
 //!
 //! A client may ask for much and read nothing. What is made for it counts in the memory of queries until it asks for what
 //! comes next. Once clients have left so much that there is no [room](Unread::bytes_max), no more is made for any of them
-//! but for one at a time, whose turn it is, until others have taken theirs. Doors see off those that take nothing while others
+//! but for one statement at a time, whose turn it is, until others have taken theirs. Doors see off those that take nothing while others
 //! [wait](Unread::is_awaited). Those come in in order of arrival, and who has waited for longer than that takes is refused.
 //!
 //! A statement that is executed for such a client has a plan, tasks and what these fetch, which takes memory that nobody counts. So it is
@@ -10,7 +10,7 @@
 //! that has nothing but its text and what was made of it.
 //!
 //! How large rows are is known once they are made. So what is made at the same moment comes on top of the room: one batch on each
-//! thread, and one for each of the [few](LOOKUPS_MAX) places for plans that read [aside](Made::Aside). Results of
+//! thread, one for each partition of the statement whose turn it is, and one for each of the [few](LOOKUPS_MAX) places for plans that read [aside](Made::Aside). Results of
 //! [few bytes](is_short) neither wait nor count.
 
 use crate::runtime::LOOKUPS_MAX;
@@ -20,8 +20,8 @@ use oribi_engine::MemoryBudget;
 use oribi_session::sql::SqlError;
 use oribi_types::ErrorKind;
 use std::pin::pin;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::SeqCst};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 
@@ -65,7 +65,7 @@ pub(crate) struct Unread {
 /// Leave to make a batch: as long as there is room, with the turn, or aside.
 pub(crate) struct Place {
     unread: Arc<Unread>,
-    turn: Option<OwnedSemaphorePermit>,
+    turn: Option<Arc<OwnedSemaphorePermit>>,
     aside: Option<OwnedSemaphorePermit>,
 }
 
@@ -73,7 +73,17 @@ pub(crate) struct Place {
 pub(crate) struct Counted {
     unread: Arc<Unread>,
     bytes: u64,
-    turn: Option<OwnedSemaphorePermit>,
+    turn: Option<Arc<OwnedSemaphorePermit>>,
+}
+
+/// The turn, of who does not hold it.
+#[derive(Clone)]
+pub(crate) struct Turn(Weak<OwnedSemaphorePermit>);
+
+impl PartialEq for Turn {
+    fn eq(&self, other: &Self) -> bool {
+        self.0.ptr_eq(&other.0)
+    }
 }
 
 /// A statement that may be executed for a client; it counts until this is dropped.
@@ -191,7 +201,7 @@ impl Unread {
             }
             tokio::select! {
                 () = freed => {}
-                Ok(turn) = &mut turn => return Place { unread: Arc::clone(self), turn: Some(turn), aside: None },
+                Ok(turn) = &mut turn => return Place { unread: Arc::clone(self), turn: Some(Arc::new(turn)), aside: None },
             }
         }
     }
@@ -219,10 +229,15 @@ impl Unread {
         self.count_with(batch, None)
     }
 
+    /// As [`count`](Self::count), of one that was made while another was made with the turn: that is over when both were taken.
+    pub(crate) fn count_beside(self: &Arc<Self>, batch: &RecordBatch, turn: &Turn) -> Option<Counted> {
+        self.count_with(batch, turn.0.upgrade())
+    }
+
     fn count_with(
         self: &Arc<Self>,
         batch: &RecordBatch,
-        turn: Option<OwnedSemaphorePermit>,
+        turn: Option<Arc<OwnedSemaphorePermit>>,
     ) -> Option<Counted> {
         let bytes = batch_bytes(batch);
         if bytes < SHORT_BATCH_BYTES {
@@ -231,7 +246,7 @@ impl Unread {
         Some(self.count_bytes(BYTES_PER_BYTE * bytes, turn))
     }
 
-    fn count_bytes(self: &Arc<Self>, bytes: u64, turn: Option<OwnedSemaphorePermit>) -> Counted {
+    fn count_bytes(self: &Arc<Self>, bytes: u64, turn: Option<Arc<OwnedSemaphorePermit>>) -> Counted {
         self.bytes.fetch_add(bytes, SeqCst);
         self.budget.reserve(bytes);
         Counted { unread: self.clone(), bytes, turn }
@@ -241,6 +256,10 @@ impl Unread {
 impl Place {
     pub(crate) fn holds(&self) -> bool {
         self.turn.is_some() || self.aside.is_some() || self.unread.has_room()
+    }
+
+    pub(crate) fn turn(&self) -> Option<Turn> {
+        self.turn.as_ref().map(|turn| Turn(Arc::downgrade(turn)))
     }
 
     /// Counts the batch that was made. The turn goes with it, or is over.

@@ -422,17 +422,68 @@ const LONG: &str = "select count(*), sum(a.l_quantity + b.l_quantity) from linei
     on a.l_suppkey = b.l_suppkey and a.l_partkey % 3 = b.l_partkey % 3";
 
 #[test]
+fn operators_and_casts_are_the_same_elsewhere() {
+    let (_cluster, sql) = Cluster::of_two();
+    // Each of some rows.
+    for condition in [
+        "l_comment || l_linenumber || '!' like '%e3!'",
+        "l_shipdate + interval '1 month' > '1995-06-17'",
+        "l_shipdate - l_commitdate < 10",
+        "l_comment ~ 'a.*b' or l_comment ~* 'FOX' or l_comment !~ 'e'",
+        "l_comment similar to '%(fox|deposits)%'",
+        "l_comment like '%' || lower(l_shipmode) || '%' escape '!' or l_comment like '%s'",
+        "l_linenumber::text::bigint > 3",
+        "(l_linenumber || '.5')::numeric(10, 1) > 3.5",
+        "l_linenumber = any (array[l_suppkey % 7, l_partkey % 7])",
+        "l_shipdate::text like '1995%'",
+        "(l_linenumber > 3)::text = 'true'",
+    ] {
+        let query = format!("select count(*), min(l_comment || '!') from lineitem where {condition}");
+        assert!(place(&sql, &query).starts_with("nodes: 2"), "{query}: {}", place(&sql, &query));
+        let over_nodes = answer(&sql, &query);
+        let count: usize = over_nodes[0][0].as_deref().unwrap().parse().unwrap();
+        assert!((1..55_000).contains(&count), "{query}: {count}");
+        sql.execute("set oribi.nodes = 'off'").unwrap();
+        assert_eq!(answer(&sql, &query), over_nodes, "{query}");
+        sql.execute("set oribi.nodes = 'on'").unwrap();
+    }
+}
+
+#[test]
+fn scans_leave_out_what_joins_of_other_processes_do_not_want() {
+    let (_cluster, sql) = Cluster::of_two();
+    // More keys than are told one by one, and between them many others.
+    let query = "select count(*), sum(l_tax) from orders join lineitem on o_orderkey = l_orderkey where o_custkey % 5 in (1, 2)";
+    let plan = sql.rows(&format!("explain (analyze, format json) {query}"));
+    let plan: Value = serde_json::from_str(plan[0][0].as_deref().unwrap()).unwrap();
+    let rows = rows_of_scan(&plan[0]["Plan"], "public.lineitem").expect("it is scanned");
+    let all: u64 = sql.rows("select count(*) from lineitem")[0][0].as_deref().unwrap().parse().unwrap();
+    assert!(rows * 2 < all, "{rows} of {all}: {plan}");
+}
+
+fn rows_of_scan(node: &Value, table: &str) -> Option<u64> {
+    if node["Relation Name"] == table {
+        return node["Actual Rows"].as_u64();
+    }
+    node["Plans"].as_array()?.iter().find_map(|node| rows_of_scan(node, table))
+}
+
+#[test]
 fn who_cancels_cancels_everywhere() {
     let (cluster, sql) = Cluster::of_two();
-    // Long, in batches, between which it is heard: a join whose pairs all fail its condition would not hear for minutes.
     let parts: Vec<_> = (50..110).map(|times| format!("md5(repeat(l_comment, {times})) <> ''")).collect();
-    let long =
+    let in_batches =
         format!("select l_partkey, count(*) from lineitem where {} group by l_partkey", parts.join(" and "));
-    assert!(place(&sql, &long).starts_with("nodes: 2 (a, b)"), "{}", place(&sql, &long));
-    let error = sql.cancelled(&long, || until(&|| cluster.nodes.iter().all(is_running)));
-    assert_eq!(error.code().unwrap().code(), "57014", "{error:?}");
-    until(&|| !cluster.nodes.iter().any(is_running));
-    assert_eq!(cluster.retries(), 0.0);
+    // None of ten trillion rows meets its condition.
+    let in_pairs = "select count(*) from lineitem a join lineitem b using (l_linestatus) join lineitem c using (l_linestatus)
+        where length(a.l_comment) + length(b.l_comment) + length(c.l_comment) < 0";
+    for long in [&in_batches, in_pairs] {
+        assert!(place(&sql, long).starts_with("nodes: 2 (a, b)"), "{}", place(&sql, long));
+        let error = sql.cancelled(long, || until(&|| cluster.nodes.iter().all(is_running)));
+        assert_eq!(error.code().unwrap().code(), "57014", "{error:?}");
+        until(&|| !cluster.nodes.iter().any(is_running));
+        assert_eq!(cluster.retries(), 0.0);
+    }
     assert_eq!(sql.rows("select count(*) from region")[0][0].as_deref(), Some("5"));
 }
 

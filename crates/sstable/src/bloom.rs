@@ -24,8 +24,13 @@ pub fn hash(key: &[u8]) -> u64 {
 /// A filter, as the bytes of its blocks, that contains `hashes`.
 pub fn build(hashes: &[u64]) -> Vec<u8> {
     let blocks = (hashes.len() * BITS_PER_KEY).div_ceil(BLOCK_BYTES * 8).max(1);
+    build_of(blocks, hashes.iter().copied())
+}
+
+/// As [`build`], of so many blocks. In a filter of twice as many, a key's block is one of the two that have the place of this one.
+pub fn build_of(blocks: usize, hashes: impl IntoIterator<Item = u64>) -> Vec<u8> {
     let mut filter = vec![0; blocks * BLOCK_BYTES];
-    for &hash in hashes {
+    for hash in hashes {
         let start = block_of(hash, blocks) * BLOCK_BYTES;
         for (word, salt) in SALT.iter().enumerate() {
             let bit = bit_of(hash, *salt);

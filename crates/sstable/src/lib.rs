@@ -10,7 +10,7 @@
 //! Rows lie in key order. A key may have several copies (superseded versions that some snapshot still reads); the
 //! newest comes first. Which copy is live is not known here: the engine keeps deletion marks outside.
 
-mod bloom;
+pub mod bloom;
 mod data_file;
 mod delta;
 mod index;

@@ -295,6 +295,7 @@ fn tablets(view: &StatementView) -> String {
 
 /// Runs a query to its end, for nobody.
 async fn execute(query: &QueryEngine, physical: Physical) -> Result<Ran, SqlError> {
+    let _interested = physical.interest.until_dropped();
     let run = async move {
         let start = Instant::now();
         let Physical { plan, task, held: _held, .. } = physical;

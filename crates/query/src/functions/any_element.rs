@@ -32,16 +32,21 @@ pub(super) fn compared(call: ScalarFunction) -> Expr {
             Expr::InList(InList { expr: Box::new(element), list, negated: false })
         }
         _ => {
-            let function = IsAnyOf { signature: Signature::user_defined(Volatility::Immutable) };
-            let function = Arc::new(ScalarUDF::new_from_impl(function));
+            let function = Arc::new(IsAnyOf::function());
             Expr::ScalarFunction(ScalarFunction::new_udf(function, vec![array, element]))
         }
     }
 }
 
 #[derive(Debug, PartialEq, Eq, Hash)]
-struct IsAnyOf {
+pub(super) struct IsAnyOf {
     signature: Signature,
+}
+
+impl IsAnyOf {
+    pub(super) fn function() -> ScalarUDF {
+        ScalarUDF::new_from_impl(IsAnyOf { signature: Signature::user_defined(Volatility::Immutable) })
+    }
 }
 
 impl ScalarUDFImpl for IsAnyOf {

@@ -131,6 +131,19 @@ impl TextCast {
         TextCast { jsonb: true, ..TextCast::new(Some(ColumnType::Json)) }
     }
 
+    /// All that it is.
+    pub(super) fn word(&self) -> Option<String> {
+        let of = serde_json::to_string(&(self.reads, self.shown, self.jsonb)).ok()?;
+        Some(format!("{} {of}", self.name()))
+    }
+
+    /// What [`word`](Self::word) said.
+    pub(super) fn by_word(word: &str) -> Option<Self> {
+        let (name, of) = word.split_once(' ')?;
+        let (reads, shown, jsonb) = serde_json::from_str(of).ok()?;
+        Some(TextCast { shown, jsonb, ..TextCast::new(reads) }).filter(|cast| cast.name() == name)
+    }
+
     pub(super) fn call(self, arguments: Vec<Expr>) -> Expr {
         let function = Arc::new(ScalarUDF::new_from_impl(self));
         Expr::ScalarFunction(ScalarFunction::new_udf(function, arguments))

@@ -10,6 +10,7 @@ mod array_literal;
 mod array_or_empty;
 mod casts;
 mod check;
+mod internal;
 mod itself;
 mod kinds;
 mod large;
@@ -32,6 +33,7 @@ pub(crate) use check::{
     check_arguments, check_cells, check_join, check_order, check_union, check_zones, checked, is_int4,
     is_of_one_type, kind,
 };
+pub(crate) use internal::{by_word, word_of};
 pub(crate) use itself::{CELL, UNARY_PLUS, cell, sort_key};
 pub(crate) use kinds::{Kind, is_json};
 #[cfg(test)]
@@ -43,7 +45,6 @@ pub(crate) use moment_fields::extracted_scale;
 pub(crate) use moment_operators::{arithmetic, interval_literal};
 pub(crate) use moments::assigned as assigned_moments;
 pub(crate) use names::check_names;
-pub(crate) use parts::LikeInParts;
 pub(crate) use table::{callable, parameter_type};
 pub(crate) use texts::{json_has_key, long_text, register};
 pub(crate) use value_or_null::of_subquery;

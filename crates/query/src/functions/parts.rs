@@ -85,9 +85,7 @@ pub(crate) struct LikeInParts {
 }
 
 impl LikeInParts {
-    pub(crate) const NAME: &str = NAME;
-
-    pub(crate) fn function() -> ScalarUDF {
+    pub(super) fn function() -> ScalarUDF {
         ScalarUDF::new_from_impl(LikeInParts::new())
     }
 

@@ -69,7 +69,7 @@ pub(super) const FUNCTIONS: &[RowFunction] = &[
 ];
 
 /// Functions that stand for operators.
-const OPERATORS: &[RowFunction] = &[
+pub(super) const OPERATORS: &[RowFunction] = &[
     RowFunction::strict("matches", Returns::Bool, |args| {
         Ok(Answer::Bool(pattern(args[1].text(), Flags::default())?.is_match(args[0].text())))
     }),

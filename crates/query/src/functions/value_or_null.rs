@@ -9,9 +9,13 @@ use std::sync::{Arc, LazyLock};
 /// What stands around the subquery; no client can call it.
 pub(super) const NAME: &str = "value_or_null";
 
+pub(super) fn function() -> ScalarUDF {
+    itself::or_null(NAME)
+}
+
 /// The value of `subquery`, if it may be null though the selected column has none.
 pub(crate) fn of_subquery(subquery: Subquery) -> (Expr, bool) {
-    static FUNCTION: LazyLock<Arc<ScalarUDF>> = LazyLock::new(|| Arc::new(itself::or_null(NAME)));
+    static FUNCTION: LazyLock<Arc<ScalarUDF>> = LazyLock::new(|| Arc::new(function()));
     let certain = has_row(&subquery.subquery);
     let value = Expr::ScalarSubquery(subquery);
     if certain {

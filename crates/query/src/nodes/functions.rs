@@ -2,7 +2,7 @@
 
 use super::external;
 use crate::context::QueryEngine;
-use crate::functions::{LikeInParts, measured_function, sort_key, unmeasured};
+use crate::functions::{by_word, measured_function, unmeasured, word_of};
 use crate::number;
 use arrow::datatypes::DataType;
 use datafusion::common::{DataFusionError, Result};
@@ -15,6 +15,9 @@ use std::sync::Arc;
 /// Stands before the name of a function that tells ahead how much it will make.
 const MEASURED: &str = "measured ";
 
+/// Stands before the word for a function that is an operator or a cast.
+const INTERNAL: &str = "internal ";
+
 /// # Errors
 /// `Unsupported`, naming a function that answers by what only one process has: its own catalog, session and clock.
 pub(crate) fn function_name(state: &SessionState, function: &ScalarUDF) -> Result<String> {
@@ -22,14 +25,14 @@ pub(crate) fn function_name(state: &SessionState, function: &ScalarUDF) -> Resul
         return Ok(format!("{MEASURED}{}", function_name(state, inner)?));
     }
     let is_known = |known: &Arc<ScalarUDF>| known.as_ref() == function;
-    let is_same = state.scalar_functions().get(function.name()).is_some_and(is_known)
-        || number::is_by_name(function)
-        || function.inner().is::<LikeInParts>()
-        || *function == sort_key();
-    match is_same && function.signature().volatility == Volatility::Immutable {
-        true => Ok(function.name().to_owned()),
-        false => Err(stays(&format!("the function {}", function.name()))),
-    }
+    let is_by_name =
+        state.scalar_functions().get(function.name()).is_some_and(is_known) || number::is_by_name(function);
+    let name = match is_by_name {
+        true => Some(function.name().to_owned()),
+        false => word_of(function).map(|word| format!("{INTERNAL}{word}")),
+    };
+    name.filter(|_| function.signature().volatility == Volatility::Immutable)
+        .ok_or_else(|| stays(&format!("the function {}", function.name())))
 }
 
 /// What the function of a call is called.
@@ -57,11 +60,8 @@ pub(crate) fn function(state: &SessionState, name: &str, result: &DataType) -> R
         let inner = state.scalar_functions().get(inner).and_then(measured_function);
         return inner.map(Arc::new).ok_or_else(missing);
     }
-    if name == LikeInParts::NAME {
-        return Ok(Arc::new(LikeInParts::function()));
-    }
-    if name == sort_key().name() {
-        return Ok(Arc::new(sort_key()));
+    if let Some(word) = name.strip_prefix(INTERNAL) {
+        return by_word(word).map(Arc::new).ok_or_else(missing);
     }
     if let Some(function) = state.scalar_functions().get(name) {
         return Ok(Arc::clone(function));

@@ -5,14 +5,17 @@
 //! about each query. What is here is the scan: as the owner [offers](offers) it, as a task [reads](opened) its part of it, what it is told by
 //! [joins](runtime_filters), what a [function](functions) is called on its way, and what [exchanges](exchanged) have measured.
 
+mod bloom;
 pub mod exchanged;
 pub(crate) mod functions;
 mod offers;
 mod opened;
 mod retried;
 mod runtime_filters;
+mod shares;
 pub(crate) mod values;
 
+pub use bloom::{BLOOM_BYTES_MAX, Bloom, KEYS_MAX, hashes};
 pub(crate) use exchanged::Exchanged;
 pub(crate) use offers::{Offer, Offers};
 pub use opened::SharedFolder;
@@ -27,6 +30,7 @@ use arrow::array::RecordBatch;
 use async_trait::async_trait;
 use datafusion::common::{DataFusionError, Result};
 use datafusion::datasource::source::DataSourceExec;
+use datafusion::execution::memory_pool::MemoryConsumer;
 use datafusion::execution::runtime_env::RuntimeEnv;
 use datafusion::execution::session_state::SessionState;
 use datafusion::physical_plan::ExecutionPlan;
@@ -324,8 +328,9 @@ impl QueryEngine {
         told: Vec<u8>,
     ) -> oribi_types::Result<()> {
         let Some(filters) = self.offers().filters(query) else { return Ok(()) };
+        let room = MemoryConsumer::new("runtime filters").register(self.memory_pool());
         let read = self.spawn(async move {
-            filters.tell(filter, task, RuntimeFilter::from_bytes(&told)?);
+            filters.tell(filter, task, RuntimeFilter::from_bytes(&told)?.within(room));
             Ok(())
         });
         read.await.unwrap_or_else(|_| Err(Error::internal("a runtime filter cannot be read: a panic")))

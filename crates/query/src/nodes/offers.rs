@@ -2,11 +2,11 @@
 //!
 //! An [`Offer`] lives in the plan of its query, and ends with that, however it ends: a task that asks later is told so. As long as it is
 //! there it keeps the query's snapshot and the names of files. It is opened once, by the first task that asks, and what was found is
-//! shared out: row groups by rendezvous hashing, so that a file's row groups are read by the same nodes in each query, and the rows that
-//! a tablet has in memory in the same way.
+//! [shared out](super::shares).
 
 use super::RuntimeFilters;
 use super::opened::{File, Opened};
+use super::shares::{MEMORY, Shares, shares as shares_of};
 use crate::provider::{Rows, TableSource};
 use datafusion::execution::memory_pool::{MemoryConsumer, MemoryPool, MemoryReservation};
 use futures::stream::{self, StreamExt, TryStreamExt};
@@ -14,7 +14,6 @@ use oribi_engine::{FileScan, MemoryColumns, NamedFiles, Obligation};
 use oribi_types::{Error, Result, Timestamp};
 use prost::Message;
 use std::collections::HashMap;
-use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use tokio::sync::OnceCell;
@@ -52,6 +51,23 @@ struct Found {
     files: Vec<FileScan>,
     /// By tablet, of those that have some, until a task has come for it.
     memory: Vec<Option<Mutex<Option<MemoryColumns>>>>,
+    shares: Shares,
+}
+
+impl Found {
+    /// The part of a file that is a task's.
+    fn file(&self, file: &FileScan, task: usize) -> Result<Option<File>> {
+        let meta = file.sstable.meta();
+        let groups = 0..file.sstable.row_groups().count() as u32;
+        let groups: Vec<u32> =
+            groups.filter(|group| self.shares.get(&(meta.id, *group)) == Some(&task)).collect();
+        if groups.is_empty() {
+            return Ok(None);
+        }
+        let json = serde_json::to_vec(meta).map_err(|e| Error::internal(e.to_string()))?;
+        let folder = super::opened::folder_of(file.sstable.path())?;
+        Ok(Some(File { folder, meta: json, seen: file.hidden.to_bytes(), groups }))
+    }
 }
 
 impl Offers {
@@ -148,8 +164,8 @@ impl Offer {
         if (found.stored.0.as_slice(), found.stored.1) != (stored, with_ts) {
             return Err(Error::invalid(format!("scan {}: tasks ask for different columns", self.id)));
         }
-        let files = found.files.iter().filter_map(|file| self.file(file, task).transpose());
-        let is_ours = |tablet: &u32| self.task_of(u64::MAX, *tablet) == task;
+        let files = found.files.iter().filter_map(|file| found.file(file, task).transpose());
+        let is_ours = |tablet: &u32| found.shares.get(&(MEMORY, *tablet)) == Some(&task);
         let memory = (0..).zip(&found.memory).filter_map(|(tablet, rows)| rows.as_ref().map(|_| tablet));
         let memory = memory.filter(is_ours);
         Ok(Opened { files: files.collect::<Result<_>>()?, memory: memory.collect() }.encode_to_vec())
@@ -167,35 +183,23 @@ impl Offer {
         let mut obligation = Obligation::default();
         tablets.iter().for_each(|tablet| obligation.merge(tablet.obligation));
         view.engine.settled(obligation).await?;
-        let mut found = Found { stored: (stored.to_vec(), with_ts), files: Vec::new(), memory: Vec::new() };
-        for tablet in tablets {
-            found.files.extend(tablet.files.into_iter().filter(|file| file.live_rows() > 0));
-            let has_rows = tablet.memory.keys_left() > 0;
-            found.memory.push(has_rows.then(|| Mutex::new(Some(tablet.memory))));
+        let (stored, mut parts) = ((stored.to_vec(), with_ts), Vec::new());
+        let (files, memory, shares) = Default::default();
+        let mut found = Found { stored, files, memory, shares };
+        for (tablet, of_tablet) in (0..).zip(tablets) {
+            found.files.extend(of_tablet.files.into_iter().filter(|file| file.live_rows() > 0));
+            let rows = of_tablet.memory.keys_left();
+            found.memory.push((rows > 0).then(|| Mutex::new(Some(of_tablet.memory))));
+            parts.push(((MEMORY, tablet), rows as u64));
         }
+        for file in &found.files {
+            let groups = (0..).zip(file.sstable.row_groups());
+            parts.extend(groups.map(|(group, rows)| ((file.sstable.meta().id, group), rows.len() as u64)));
+        }
+        found.shares = shares_of(&self.names, parts);
         let hidden = found.files.iter().map(|file| file.hidden.memory_bytes()).sum();
         self.memory.try_resize(hidden).map_err(|e| Error::too_large(e.strip_backtrace()))?;
         Ok(found)
-    }
-
-    /// The part of a file that is a task's.
-    fn file(&self, file: &FileScan, task: usize) -> Result<Option<File>> {
-        let meta = file.sstable.meta();
-        let groups = 0..file.sstable.row_groups().count() as u32;
-        let groups: Vec<u32> = groups.filter(|group| self.task_of(meta.id, *group) == task).collect();
-        if groups.is_empty() {
-            return Ok(None);
-        }
-        let json = serde_json::to_vec(meta).map_err(|e| Error::internal(e.to_string()))?;
-        let folder = super::opened::folder_of(file.sstable.path())?;
-        Ok(Some(File { folder, meta: json, seen: file.hidden.to_bytes(), groups }))
-    }
-
-    /// Whose a part of a file is, or of memory: the node's whose name and it have the highest hash.
-    fn task_of(&self, file: u64, part: u32) -> usize {
-        let hash = BuildHasherDefault::<DefaultHasher>::default();
-        let weight = |task: &usize| hash.hash_one((&self.names[*task], file, part));
-        (0..self.names.len()).max_by_key(weight).unwrap_or_default()
     }
 
     /// The rows that a tablet has in memory.

@@ -74,6 +74,19 @@ impl Retried {
         &self.alone
     }
 
+    /// The same with another for this process.
+    pub(crate) fn with_alone(&self, alone: Arc<dyn ExecutionPlan>) -> Self {
+        Retried {
+            shared: Arc::clone(&self.shared),
+            alone,
+            properties: Arc::clone(&self.properties),
+            metrics: self.metrics.clone(),
+            retries: self.retries.clone(),
+            noted: self.noted,
+            for_client: self.for_client,
+        }
+    }
+
     /// How often that was executed after all.
     pub fn retries(&self) -> usize {
         self.retries.value()

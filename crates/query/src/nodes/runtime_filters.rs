@@ -5,11 +5,13 @@
 //! scan, once all tasks have told ([`RuntimeFilters`]). A scan that is told nothing reads all of its rows: the join looks at them itself.
 
 use super::Offers;
+use super::bloom::{Bloom, MayBeIn};
 use crate::ipc;
 use arrow::array::{Array, ArrayRef, RecordBatch};
 use arrow::compute::concat;
 use arrow::datatypes::{Field, Schema, SchemaRef};
 use datafusion::common::{Result, ScalarValue};
+use datafusion::execution::memory_pool::MemoryReservation;
 use datafusion::logical_expr::Operator;
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr::expressions::{
@@ -35,8 +37,8 @@ const BOUND_BYTES_MAX: usize = 4 << 10;
 pub enum RuntimeFilter {
     Any,
     None,
-    /// Those whose keys, in the join's order, lie so.
-    Keys(Vec<Between>),
+    /// Those whose keys, in the join's order, lie so, and may be among those of a filter.
+    Keys(Vec<Between>, Option<Arc<Bloom>>),
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -95,7 +97,28 @@ impl RuntimeFilter {
         let between = bounds.into_iter().map(|(least, greatest, values)| {
             Some(Between { least: least.filter(is_short)?, greatest: greatest.filter(is_short)?, values })
         });
-        between.collect::<Option<Vec<_>>>().map_or(RuntimeFilter::Any, RuntimeFilter::Keys)
+        between.collect::<Option<Vec<_>>>().map_or(RuntimeFilter::Any, |keys| RuntimeFilter::Keys(keys, None))
+    }
+
+    /// The same of keys with these [hashes](hashes), if it is about keys.
+    #[must_use]
+    pub fn with(self, bloom: Bloom) -> Self {
+        match self {
+            RuntimeFilter::Keys(keys, _) => RuntimeFilter::Keys(keys, Some(Arc::new(bloom))),
+            other => other,
+        }
+    }
+
+    /// The same, counted in `room`, or what of it takes none.
+    #[must_use]
+    pub(crate) fn within(self, room: MemoryReservation) -> Self {
+        match self {
+            RuntimeFilter::Keys(keys, bloom) => {
+                let bloom = bloom.and_then(|bloom| Arc::unwrap_or_clone(bloom).within(room));
+                RuntimeFilter::Keys(keys, bloom.map(Arc::new))
+            }
+            other => other,
+        }
     }
 
     /// Rows that pass either.
@@ -104,9 +127,14 @@ impl RuntimeFilter {
         match (self, other) {
             (RuntimeFilter::Any, _) | (_, RuntimeFilter::Any) => RuntimeFilter::Any,
             (RuntimeFilter::None, other) | (other, RuntimeFilter::None) => other,
-            (RuntimeFilter::Keys(left), RuntimeFilter::Keys(right)) if left.len() == right.len() => {
+            (RuntimeFilter::Keys(left, of_left), RuntimeFilter::Keys(right, of_right))
+                if left.len() == right.len() =>
+            {
+                let bloom = of_left.map(Arc::unwrap_or_clone).zip(of_right.map(Arc::unwrap_or_clone));
+                let bloom = bloom.map(|(left, right)| Arc::new(left.or(right)));
                 let keys = left.into_iter().zip(right).map(|(left, right)| left.or(right));
-                keys.collect::<Option<Vec<_>>>().map_or(RuntimeFilter::Any, RuntimeFilter::Keys)
+                let keys = keys.collect::<Option<Vec<_>>>();
+                keys.map_or(RuntimeFilter::Any, |keys| RuntimeFilter::Keys(keys, bloom))
             }
             _ => RuntimeFilter::Any,
         }
@@ -121,8 +149,8 @@ impl RuntimeFilter {
         columns: &[Arc<dyn PhysicalExpr>],
         schema: &Schema,
     ) -> Result<Arc<dyn PhysicalExpr>> {
-        let keys = match self {
-            RuntimeFilter::Keys(keys) if keys.len() == columns.len() => keys,
+        let (keys, bloom) = match self {
+            RuntimeFilter::Keys(keys, bloom) if keys.len() == columns.len() => (keys, bloom),
             RuntimeFilter::None => return Ok(lit(false)),
             _ => return Ok(lit(true)),
         };
@@ -140,16 +168,21 @@ impl RuntimeFilter {
                 parts.push(Arc::new(InListExpr::try_new_from_array(column, values, false, schema)?));
             }
         }
+        if let Some(bloom) = bloom
+            && keys.iter().all(|key| key.values.is_none())
+        {
+            parts.push(Arc::new(MayBeIn { keys: columns.to_vec(), bloom: Arc::clone(bloom) }));
+        }
         Ok(conjunction(parts))
     }
 
     /// # Errors
     /// Those of Arrow's format.
     pub fn to_bytes(&self) -> Result<Vec<u8>> {
-        let (kind, keys) = match self {
-            RuntimeFilter::Any => (Kind::Any, &[][..]),
-            RuntimeFilter::None => (Kind::None, &[][..]),
-            RuntimeFilter::Keys(keys) => (Kind::Keys, keys.as_slice()),
+        let (kind, keys, bloom) = match self {
+            RuntimeFilter::Any => (Kind::Any, &[][..], None),
+            RuntimeFilter::None => (Kind::None, &[][..], None),
+            RuntimeFilter::Keys(keys, bloom) => (Kind::Keys, keys.as_slice(), bloom.as_deref()),
         };
         let has_values = keys.iter().any(|key| key.values.is_some());
         let columns = keys.iter().map(Between::to_array).collect::<Result<Vec<_>>>()?;
@@ -159,7 +192,8 @@ impl RuntimeFilter {
             true => Vec::new(),
             false => ipc::to_bytes(&RecordBatch::try_new(schema, columns)?)?,
         };
-        Ok(Told { kind: kind as i32, has_values, keys }.encode_to_vec())
+        let bloom = bloom.map(|bloom| bloom.bytes().to_vec()).unwrap_or_default();
+        Ok(Told { kind: kind as i32, has_values, keys, bloom }.encode_to_vec())
     }
 
     /// What [`to_bytes`](Self::to_bytes) made.
@@ -181,7 +215,12 @@ impl RuntimeFilter {
             return Err(damaged(&"its keys have no bounds"));
         }
         let keys = batch.columns().iter().map(|column| Between::from_array(column, told.has_values));
-        Ok(RuntimeFilter::Keys(keys.collect::<Result<_>>().map_err(|e| damaged(&e))?))
+        let bloom = match told.bloom.is_empty() {
+            true => None,
+            false => Some(Bloom::from_bytes(told.bloom).ok_or_else(|| damaged(&"its bits are none"))?),
+        };
+        let bloom = bloom.map(Arc::new);
+        Ok(RuntimeFilter::Keys(keys.collect::<Result<_>>().map_err(|e| damaged(&e))?, bloom))
     }
 }
 
@@ -236,6 +275,9 @@ struct Told {
     /// In Arrow's format of streams: a column for each key.
     #[prost(bytes = "vec", tag = "3")]
     keys: Vec<u8>,
+    /// If it is not empty.
+    #[prost(bytes = "vec", tag = "4")]
+    bloom: Vec<u8>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, prost::Enumeration)]
@@ -336,13 +378,14 @@ impl Drop for RuntimeFilters {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use arrow::array::Int64Array;
+    use crate::nodes::hashes;
+    use arrow::array::{AsArray, Int64Array};
     use arrow::datatypes::DataType;
     use datafusion::physical_expr::expressions::Column;
 
     fn between(least: i64, greatest: i64, values: Option<Vec<i64>>) -> RuntimeFilter {
         let values = values.map(|values| Arc::new(Int64Array::from(values)) as ArrayRef);
-        RuntimeFilter::Keys(vec![Between { least: least.into(), greatest: greatest.into(), values }])
+        RuntimeFilter::Keys(vec![Between { least: least.into(), greatest: greatest.into(), values }], None)
     }
 
     fn key() -> Vec<Arc<dyn PhysicalExpr>> {
@@ -365,6 +408,8 @@ mod tests {
             // A condition says what it was made from.
             let condition = filter.condition(&key(), &schema()).unwrap();
             assert_eq!(RuntimeFilter::of(&condition, &key()), filter);
+            let with_bloom = filter.with(Bloom::new([7, 9], 1000));
+            assert_eq!(RuntimeFilter::from_bytes(&with_bloom.to_bytes().unwrap()).unwrap(), with_bloom);
         }
     }
 
@@ -380,9 +425,12 @@ mod tests {
 
     #[test]
     fn garbage_is_no_filter() {
-        let bytes = between(-7, 9, Some(vec![-7, 3, 9])).to_bytes().unwrap();
+        let filter = between(-7, 9, Some(vec![-7, 3, 9]));
+        let bytes = filter.clone().with(Bloom::new([7, 9], 10)).to_bytes().unwrap();
+        let shorter = [Some(RuntimeFilter::Any), Some(filter)];
         for at in 0..bytes.len() {
-            assert!(RuntimeFilter::from_bytes(&bytes[..at]).is_err() || at == 0, "cut at {at}");
+            let read = RuntimeFilter::from_bytes(&bytes[..at]).ok();
+            assert!(read.is_none() || shorter.contains(&read), "cut at {at}: {read:?}");
             let mut damaged = bytes.clone();
             damaged[at] ^= 0x15;
             let _ = RuntimeFilter::from_bytes(&damaged);
@@ -400,7 +448,31 @@ mod tests {
         assert_eq!(none.clone().or(none.clone()), none);
         let other = ScalarValue::from("x");
         let other = Between { least: other.clone(), greatest: other, values: None };
-        assert_eq!(left.or(RuntimeFilter::Keys(vec![other])), any);
+        assert_eq!(left.or(RuntimeFilter::Keys(vec![other], None)), any);
+    }
+
+    #[test]
+    fn many_keys_pass_by_their_bits() {
+        let keys = |from: i64| {
+            Arc::new(Int64Array::from_iter_values((from..from + 5000).map(|n| 3 * n))) as ArrayRef
+        };
+        let bloom = |from| Bloom::new(hashes(&[keys(from)]).unwrap().0, 10_000);
+        let of = |from: i64| between(3 * from, 3 * (from + 5000), None).with(bloom(from));
+        let both = of(0).or(of(5000));
+        let rows = Int64Array::from_iter_values(0..30_000);
+        let rows = RecordBatch::try_from_iter([("k", Arc::new(rows) as ArrayRef)]).unwrap();
+        let passed = |filter: &RuntimeFilter| {
+            let passed = filter.condition(&key(), &schema()).unwrap().evaluate(&rows).unwrap();
+            let passed = passed.into_array(rows.num_rows()).unwrap();
+            passed.as_boolean().clone()
+        };
+        let of_both = passed(&both);
+        assert!((0..30_000).step_by(3).all(|key| of_both.value(key)));
+        assert!(of_both.true_count() < 12_000, "{} of 30,000", of_both.true_count());
+        // Of one that has none, all between its bounds may be there.
+        for filter in [both.clone().or(between(1, 2, None)), between(1, 2, None).or(both)] {
+            assert_eq!(passed(&filter).true_count(), 30_000);
+        }
     }
 
     #[tokio::test]

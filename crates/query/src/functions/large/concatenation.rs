@@ -20,13 +20,14 @@ pub(in crate::functions) struct Concatenation {
 impl Concatenation {
     pub(in crate::functions) const NAME: &'static str = "||";
 
+    pub(in crate::functions) fn function() -> ScalarUDF {
+        ScalarUDF::new_from_impl(Concatenation { signature: Signature::user_defined(Volatility::Immutable) })
+    }
+
     /// `left || right`. A chain is one call of many arguments: a call in a call would be typed, named and copied anew for
     /// each.
     pub(in crate::functions) fn of(left: Expr, right: Expr) -> Expr {
-        static FUNCTION: LazyLock<Arc<ScalarUDF>> = LazyLock::new(|| {
-            let signature = Signature::user_defined(Volatility::Immutable);
-            Arc::new(ScalarUDF::new_from_impl(Concatenation { signature }))
-        });
+        static FUNCTION: LazyLock<Arc<ScalarUDF>> = LazyLock::new(|| Arc::new(Concatenation::function()));
         let mut texts = match left {
             Expr::ScalarFunction(chain) if chain.func.name() == Concatenation::NAME => chain.args,
             left => vec![left],

@@ -10,6 +10,7 @@ use crate::nodes::{Offer, Owner, SharedFolder};
 use arrow::array::RecordBatch;
 use arrow::datatypes::SchemaRef;
 use datafusion::common::runtime::SpawnedTask;
+use datafusion::execution::memory_pool::MemoryReservation;
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr::expressions::{Column, DynamicFilterPhysicalExpr, lit};
 use futures::future::join_all;
@@ -71,9 +72,9 @@ impl Awaited {
         Arc::clone(&self.filter) as _
     }
 
-    async fn wait(self, owner: Arc<dyn Owner>, offer: u64) {
+    async fn wait(self, owner: Arc<dyn Owner>, offer: u64, room: MemoryReservation) {
         let told = match owner.runtime_filter(offer, self.id).await {
-            Ok(told) => told,
+            Ok(told) => told.within(room),
             Err(error) => return tracing::debug!(%error, "a runtime filter did not come"),
         };
         let keys: Vec<_> = self.filter.children().into_iter().cloned().collect();
@@ -109,6 +110,7 @@ impl Share {
         view: &StatementView,
         (columns, awaited): (&TableColumns, &[Awaited]),
         (stored, with_ts): (&[usize], bool),
+        room: &MemoryReservation,
     ) -> Result<(Assigned, Vec<SpawnedTask<()>>)> {
         match &self.side {
             Side::Offers(offer) => {
@@ -116,7 +118,8 @@ impl Share {
                 Err(Error::internal(format!("scan {}: {why}", offer.id())))
             }
             Side::Reads(owner, folder) => {
-                let wait = |awaited: &Awaited| awaited.clone().wait(Arc::clone(owner), self.offer);
+                let wait =
+                    |awaited: &Awaited| awaited.clone().wait(Arc::clone(owner), self.offer, room.new_empty());
                 let mut told: Vec<_> = awaited.iter().map(wait).map(SpawnedTask::spawn).collect();
                 let _ = timeout(WAIT_MAX, join_all(&mut told)).await;
                 let opened = owner.open(self.offer, self.task, stored, with_ts).await?;

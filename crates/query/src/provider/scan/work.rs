@@ -128,7 +128,8 @@ impl TableSource {
     ) -> Result<Opened> {
         let (stored, with_ts) = self.columns.stored(&self.read());
         let of = (&self.columns, self.awaited());
-        let (assigned, told) = share.open(&self.view, of, (&stored, with_ts)).await.map_err(external)?;
+        let (assigned, told) =
+            share.open(&self.view, of, (&stored, with_ts), &hidden).await.map_err(external)?;
         let mut pieces: VecDeque<Piece> = assigned.memory.into_iter().map(Piece::Sent).collect();
         hidden.try_resize(assigned.files.iter().map(|(file, _)| file.hidden.memory_bytes()).sum())?;
         for (file, groups) in assigned.files {
