@@ -7,7 +7,7 @@ use crate::dml::Writers;
 use crate::error::{sql_error, sql_error_in};
 use crate::functions::{ValueMemory, is_postponed};
 use crate::grouped_order::keep_grouped_order;
-use crate::interest::{Interest, interested};
+use crate::interest::{Interest, Interested, interested};
 use crate::literals::{ColumnTypes, TypedLiterals, TypedOperands};
 use crate::lone_joins::LoneJoins;
 use crate::long_rows;
@@ -300,10 +300,10 @@ impl QueryEngine {
         admitted: Option<Admitted>,
     ) -> Result<RowStream, SqlError> {
         let session = Arc::clone(&view.session);
-        let physical = self.plan_physical(view, plan).await?;
+        let physical = self.plan_physical(view, plan).await?.interested()?;
         let begun = Begun {
-            plan: Arc::clone(&physical.plan),
-            executors: physical.executors.clone(),
+            plan: Arc::clone(&physical.0.plan),
+            executors: physical.0.executors.clone(),
             nodes: self.nodes.get().cloned(),
             runtime: Arc::clone(&self.runtime),
         };
@@ -361,7 +361,8 @@ impl QueryEngine {
         let view = self.view_at(session, Arc::new(snapshot.ok_or_else(gone)?), None);
         let context = self.enter(view)?;
         let plan = scan.plan(&context.view, &context.state).map_err(sql_error)?;
-        Ok((plan.schema(), deliver(&self.runtime, context.into_physical(plan)?, None)))
+        let (schema, physical) = (plan.schema(), context.into_physical(plan).interested()?);
+        Ok((schema, deliver(&self.runtime, physical, None)))
     }
 
     /// The physical plan; its scans are resolved, so `view` knows what must be settled.
@@ -376,7 +377,7 @@ impl QueryEngine {
             let Some(nodes) = query.nodes.get() else {
                 let context = query.enter(view)?;
                 let planned = plan_for(&context.state, plan, values, is_analyzed).await.map_err(sql_error)?;
-                return context.into_physical(planned);
+                return Ok(context.into_physical(planned));
             };
             let is_apart = view.session.open_transaction().is_none();
             let may_be = is_apart && nodes.may_share(&|name| view.session.setting(name));
@@ -386,7 +387,7 @@ impl QueryEngine {
             })?;
             let planned = plan_for(&context.state, plan, values, is_analyzed).await.map_err(sql_error)?;
             let place = context.place(nodes, &planned).await.map_err(sql_error)?;
-            context.into_placed(planned, place)
+            Ok(context.into_placed(planned, place))
         };
         self.runtime.plan(length, Box::pin(physical)).await
     }
@@ -470,14 +471,9 @@ pub(crate) struct StatementContext {
 
 impl StatementContext {
     /// The statement's `plan` with what that is executed with. The rest is for planning.
-    ///
-    /// # Errors
-    /// None are expected.
-    pub(crate) fn into_physical(self, plan: Arc<dyn ExecutionPlan>) -> Result<Physical, SqlError> {
-        let (task, interest) = (self.task(&plan), Interest::default());
-        let plan = interested(plan, &interest).map_err(sql_error)?;
-        let held = Executed { _view: self.view, _files: self.files };
-        Ok(Physical { plan, task, held, interest, executors: None })
+    pub(crate) fn into_physical(self, plan: Arc<dyn ExecutionPlan>) -> Physical {
+        let task = self.task(&plan);
+        Physical { plan, task, held: Executed { _view: self.view, _files: self.files }, executors: None }
     }
 
     /// Where the statement's `plan` is executed.
@@ -497,16 +493,16 @@ impl StatementContext {
     }
 
     /// As [`into_physical`](Self::into_physical), for the place where it is executed.
-    fn into_placed(self, plan: Arc<dyn ExecutionPlan>, place: Place) -> Result<Physical, SqlError> {
+    fn into_placed(self, plan: Arc<dyn ExecutionPlan>, place: Place) -> Physical {
         match place {
             Place::Here(why) => {
-                Ok(Physical { executors: Some(Executors::Here(why)), ..self.into_physical(plan)? })
+                Physical { executors: Some(Executors::Here(why)), ..self.into_physical(plan) }
             }
             Place::Shared(shared, config, names) => {
-                let physical = self.into_physical(shared)?;
+                let physical = self.into_physical(shared);
                 // That has the length of batches, too, by scans that are not seen in the plan any more.
                 let task = with_config(&physical.task, *config);
-                Ok(Physical { task, executors: Some(Executors::Nodes(names)), ..physical })
+                Physical { task, executors: Some(Executors::Nodes(names)), ..physical }
             }
         }
     }
@@ -535,10 +531,20 @@ pub(crate) struct Physical {
     pub(crate) task: Arc<TaskContext>,
     /// Until it was executed.
     pub(crate) held: Executed,
-    /// Whether somebody wants its rows.
-    pub(crate) interest: Interest,
     /// Who executes it, if there is a choice.
     pub(crate) executors: Option<Executors>,
+}
+
+impl Physical {
+    /// The same, whose joins end when whoever wants its rows has gone.
+    ///
+    /// # Errors
+    /// None are expected.
+    pub(crate) fn interested(self) -> Result<(Physical, Interested), SqlError> {
+        let interest = Interest::default();
+        let plan = interested(self.plan, &interest).map_err(sql_error)?;
+        Ok((Physical { plan, ..self }, interest.until_dropped()))
+    }
 }
 
 fn with_config(task: &TaskContext, config: SessionConfig) -> Arc<TaskContext> {

@@ -33,13 +33,12 @@ enum Told {
 /// `admitted` says, and not for a statement that takes all of it, counts as unread.
 pub(crate) fn deliver(
     runtime: &QueryRuntime,
-    physical: Physical,
+    (physical, interested): (Physical, Interested),
     mut admitted: Option<Admitted>,
 ) -> RowStream {
     let made = if reads_short_ranges(&physical.plan) { Made::Aside } else { Made::WhenPolled };
     let unread = admitted.as_ref().map(Admitted::unread).cloned();
     let line = Arc::new(Line::new(admitted.as_mut().and_then(Admitted::take_turn)));
-    let interested = physical.interest.until_dropped();
     start(runtime, interested, |asked, sender| async move {
         execute(physical, Pump { unread, made, line, had: None, asked, sender }).await;
         drop(admitted);

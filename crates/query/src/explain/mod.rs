@@ -193,7 +193,8 @@ impl Explained {
             true => format!("{}\n\n", logical.plan.display_indent_schema()),
             false => String::new(),
         };
-        let physical = run.query.plan_physical(Arc::clone(&view), logical).await?;
+        let (physical, _interested) =
+            run.query.plan_physical(Arc::clone(&view), logical).await?.interested()?;
         let (plan, mut executors) = (Arc::clone(&physical.plan), physical.executors.clone());
         let planning = explain.planned + start.elapsed();
         let ran = match explain.options.analyze {
@@ -295,7 +296,6 @@ fn tablets(view: &StatementView) -> String {
 
 /// Runs a query to its end, for nobody.
 async fn execute(query: &QueryEngine, physical: Physical) -> Result<Ran, SqlError> {
-    let _interested = physical.interest.until_dropped();
     let run = async move {
         let start = Instant::now();
         let Physical { plan, task, held: _held, .. } = physical;
