@@ -16,15 +16,20 @@ use datafusion::logical_expr::ColumnarValue;
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr::expressions::lit;
 use datafusion::physical_plan::ExecutionPlan;
-use datafusion::physical_plan::coop::make_cooperative;
 use datafusion::physical_plan::joins::utils::JoinFilter;
 use datafusion::physical_plan::joins::{
     CrossJoinExec, HashJoinExec, NestedLoopJoinExec, NestedLoopJoinExecBuilder,
 };
+use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
+use futures::{Stream, StreamExt, stream};
 use std::fmt;
+use std::future::Future;
 use std::hash::{Hash, Hasher};
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::task::{Poll, ready};
+use tokio::task::coop;
 
 /// Whether somebody wants the rows of a plan.
 #[derive(Clone, Debug, Default)]
@@ -98,8 +103,23 @@ impl Addition for Yielding {
     }
 
     fn batches(&self, batches: SendableRecordBatchStream, _: &TaskContext) -> SendableRecordBatchStream {
-        make_cooperative(batches)
+        Box::pin(RecordBatchStreamAdapter::new(batches.schema(), yielding(batches)))
     }
+}
+
+/// DataFusion's own (`make_cooperative`) uses up some of the time before it looks for rows, and gives that back: of 128 joins in each other the
+/// innermost would never look.
+fn yielding(mut batches: SendableRecordBatchStream) -> impl Stream<Item = Result<RecordBatch>> {
+    stream::poll_fn(move |context| {
+        if !coop::has_budget_remaining() {
+            context.waker().wake_by_ref();
+            return Poll::Pending;
+        }
+        let next = ready!(batches.poll_next_unpin(context));
+        // What is left of it others may have used.
+        let _ = pin!(coop::consume_budget()).poll(context);
+        Poll::Ready(next)
+    })
 }
 
 /// What a join asks of pairs of rows.
