@@ -18,7 +18,7 @@ use datafusion::physical_plan::union::UnionExec;
 use datafusion::physical_plan::{ChildrenPropertiesMode, ExecutionPlan, ReplaceChildrenOptions};
 use datafusion_distributed::NetworkBoundaryExt;
 use futures::StreamExt;
-use oribi_query::nodes::{Bloom, KEYS_MAX, RuntimeFilter, RuntimeFilters, awaited_filters, hashes};
+use oribi_query::nodes::{Bloom, KEYS_MAX, RuntimeFilter, RuntimeFilters, awaited_filters, hashes_of};
 use oribi_query::wrapped::{Addition, wrapped};
 use std::any::Any;
 use std::collections::HashSet;
@@ -172,8 +172,7 @@ impl Seen {
         if matches!(*self.lock(), Hashes::Over) {
             return Ok(());
         }
-        let keys = self.keys.iter().map(|key| key.evaluate(rows)?.into_array(rows.num_rows()));
-        let (mut of_rows, whole) = hashes(&keys.collect::<Result<Vec<_>>>()?)?;
+        let (mut of_rows, whole) = hashes_of(&self.keys, rows)?;
         if let Some(whole) = whole {
             let mut row = 0..;
             of_rows.retain(|_| row.next().is_some_and(|row| whole.is_valid(row)));
@@ -269,7 +268,7 @@ mod tests {
         let (seen, pool) = (seen(2), Arc::new(UnboundedMemoryPool::default()) as Arc<dyn MemoryPool>);
         seen.see(&rows(vec![Some(1), None, Some(2)]), &pool).unwrap();
         seen.see(&rows(vec![Some(3)]), &pool).unwrap();
-        let (of_keys, _) = hashes(rows(vec![Some(1), Some(2), Some(3)]).columns()).unwrap();
+        let (of_keys, _) = hashes_of(&seen.keys, &rows(vec![Some(1), Some(2), Some(3)])).unwrap();
         assert_eq!(seen.bloom(), Some(Bloom::new(of_keys, 6)));
         assert_eq!(pool.reserved(), 0);
         seen.see(&rows(vec![Some(4)]), &pool).unwrap();

@@ -197,9 +197,9 @@ impl Pump {
         if let Some(place) = line.first.try_lock().ok().and_then(|mut first| first.take()) {
             return Some(Ok(Leave::Own(place)));
         }
-        let (mut turns, had) = (line.turn.subscribe(), self.had.clone());
-        let may_beside = self.made == Made::WhenPolled;
+        let (had, may_beside) = (self.had.clone(), self.made == Made::WhenPolled);
         let beside = async {
+            let mut turns = line.turn.subscribe();
             let turn = turns.wait_for(|turn| turn.is_some() && *turn != had).await.ok()?;
             turn.clone().map(|turn| Leave::Beside(Arc::clone(&unread), turn))
         };

@@ -221,8 +221,7 @@ mod tests {
         let runtime = Arc::new(QueryRuntime::new(1, Priority::Normal).unwrap());
         let begun = Begun { plan, executors: None, nodes: None, runtime };
         // The last character would go over the limit.
-        let long = "é".repeat(TEXT_BYTES_MAX / 2) + "x";
-        let long = format!("x{long}");
+        let long = format!("x{}", "é".repeat(TEXT_BYTES_MAX / 2));
         let fails = stream::iter([Err(SqlError::new(ErrorKind::Invalid, long.clone()))]);
         let rows = queries.watch((&session, &long), begun, Box::pin(fails));
         assert_eq!(rows.collect::<Vec<_>>().await.len(), 1);

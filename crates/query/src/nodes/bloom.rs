@@ -8,6 +8,7 @@ use datafusion::common::{Result, exec_err};
 use datafusion::execution::memory_pool::MemoryReservation;
 use datafusion::logical_expr::ColumnarValue;
 use datafusion::physical_expr::PhysicalExpr;
+use datafusion::physical_expr_common::utils::evaluate_expressions_to_arrays;
 use oribi_sstable::bloom::{BLOCK_BYTES, build_of, contains};
 use std::fmt;
 use std::hash::{Hash, Hasher};
@@ -42,7 +43,7 @@ impl PartialEq for Bloom {
 }
 
 impl Bloom {
-    /// Of keys with these [`hashes`], among `keys` that there will be in all.
+    /// Of keys with these [hashes](hashes_of), among `keys` that there will be in all.
     pub fn new(hashes: impl IntoIterator<Item = u64>, keys: usize) -> Self {
         Bloom { bytes: build_of(Self::bytes_of(keys) / BLOCK_BYTES, hashes), counted: None }
     }
@@ -90,11 +91,22 @@ impl Bloom {
     }
 }
 
+/// As [`hashes`], of the keys that `rows` have.
+///
+/// # Errors
+/// Those of the keys too.
+pub fn hashes_of(
+    keys: &[Arc<dyn PhysicalExpr>],
+    rows: &RecordBatch,
+) -> Result<(Vec<u64>, Option<NullBuffer>)> {
+    hashes(&evaluate_expressions_to_arrays(keys, rows)?)
+}
+
 /// Of each row, by its values; and which rows have none that is null, which equals nothing.
 ///
 /// # Errors
 /// Those of types that have no hash.
-pub fn hashes(keys: &[ArrayRef]) -> Result<(Vec<u64>, Option<NullBuffer>)> {
+pub(super) fn hashes(keys: &[ArrayRef]) -> Result<(Vec<u64>, Option<NullBuffer>)> {
     let mut hashes = vec![0; keys.first().map_or(0, |key| key.len())];
     create_hashes(keys, &RandomState::with_seed(SEED), &mut hashes)?;
     let whole =
@@ -140,8 +152,7 @@ impl PhysicalExpr for MayBeIn {
     }
 
     fn evaluate(&self, rows: &RecordBatch) -> Result<ColumnarValue> {
-        let keys = self.keys.iter().map(|key| key.evaluate(rows)?.into_array(rows.num_rows()));
-        let (hashes, whole) = hashes(&keys.collect::<Result<Vec<_>>>()?)?;
+        let (hashes, whole) = hashes_of(&self.keys, rows)?;
         let may_be =
             BooleanBuffer::collect_bool(hashes.len(), |row| contains(&self.bloom.bytes, hashes[row]));
         let may_be = match whole {

@@ -15,7 +15,7 @@ mod runtime_filters;
 mod shares;
 pub(crate) mod values;
 
-pub use bloom::{BLOOM_BYTES_MAX, Bloom, KEYS_MAX, hashes};
+pub use bloom::{BLOOM_BYTES_MAX, Bloom, KEYS_MAX, hashes_of};
 pub(crate) use exchanged::Exchanged;
 pub(crate) use offers::{Offer, Offers};
 pub use opened::SharedFolder;

@@ -100,7 +100,7 @@ impl RuntimeFilter {
         between.collect::<Option<Vec<_>>>().map_or(RuntimeFilter::Any, |keys| RuntimeFilter::Keys(keys, None))
     }
 
-    /// The same of keys with these [hashes](hashes), if it is about keys.
+    /// The same of keys with these [hashes](super::hashes_of), if it is about keys.
     #[must_use]
     pub fn with(self, bloom: Bloom) -> Self {
         match self {
@@ -378,7 +378,7 @@ impl Drop for RuntimeFilters {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::nodes::hashes;
+    use crate::nodes::bloom::hashes;
     use arrow::array::{AsArray, Int64Array};
     use arrow::datatypes::DataType;
     use datafusion::physical_expr::expressions::Column;
