@@ -9,9 +9,10 @@ use oribi_engine::{Engine, EngineOptions, Table};
 use oribi_env::{Env, Priority};
 use oribi_query::{QueryEngine, QueryOptions};
 use oribi_session::sql::{Outcome, SqlEngine, SqlError, SqlSession};
-use oribi_types::Value;
+use oribi_types::{ErrorKind, Value};
 use std::path::Path;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 pub struct Db {
     pub engine: Arc<Engine>,
@@ -51,7 +52,7 @@ impl Db {
     }
 
     fn open_in(dir: &Path, options: EngineOptions, file_tables: bool) -> Self {
-        let engine = Engine::open(Env::real(), &dir.join("data"), options).unwrap();
+        let engine = engine(dir, &options);
         let options = QueryOptions {
             threads: 2,
             // So that a test ends in time on a machine that is busy with others.
@@ -186,4 +187,17 @@ pub fn int(value: i64) -> Value {
 
 pub fn text(value: &str) -> Value {
     Value::String(value.to_owned())
+}
+
+/// Once the thread of a query that has just ended has let go of the one before, which has the folder as long.
+fn engine(dir: &Path, options: &EngineOptions) -> Arc<Engine> {
+    let begun = Instant::now();
+    loop {
+        match Engine::open(Env::real(), &dir.join("data"), options.clone()) {
+            Err(e) if e.kind() == ErrorKind::Unavailable && begun.elapsed() < Duration::from_secs(60) => {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            opened => return opened.unwrap(),
+        }
+    }
 }
