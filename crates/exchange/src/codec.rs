@@ -202,6 +202,14 @@ impl PhysicalExtensionCodec for Codec {
         self.query()?.decode_expression(bytes, operands, context.schema())
     }
 
+    fn try_decode_udf(&self, name: &str, _bytes: &[u8]) -> Result<Arc<ScalarUDF>> {
+        self.query()?.base_state().scalar_functions().get(name).cloned().ok_or_else(damaged)
+    }
+
+    fn try_decode_udaf(&self, name: &str, _bytes: &[u8]) -> Result<Arc<AggregateUDF>> {
+        self.query()?.base_state().aggregate_functions().get(name).cloned().ok_or_else(damaged)
+    }
+
     // Scalar functions travel in expressions; where else there is one, it is none of ours.
     fn try_encode_udf(&self, function: &ScalarUDF, _bytes: &mut Vec<u8>) -> Result<()> {
         self.query()?.function_name(function).map(drop)

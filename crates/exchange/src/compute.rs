@@ -24,6 +24,7 @@ use oribi_query::QueryEngine;
 use oribi_query::interest::{Interest, interested};
 use oribi_query::nodes::{Owner, SharedFolder, VALUES_BYTES_MAX, VALUES_MAX};
 use oribi_types::{Error, ErrorKind, Result};
+use std::fmt;
 use std::net::{SocketAddr, TcpListener};
 use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, OnceLock};
@@ -81,9 +82,10 @@ impl ComputeNode {
             return Err(Error::invalid(format!("nodes = {local_addr} {why}: name one of this machine")));
         }
         let url = Url::parse(&format!("http://{local_addr}")).map_err(|e| Error::internal(e.to_string()))?;
-        let channel = connection(&format!("http://{}", options.owner));
-        let channel = channel.map_err(|e| Error::invalid(format!("owner {}: {e}", options.owner)))?;
-        let owner = Arc::new(RemoteOwner::new(channel, &options.secret));
+        let no_address = |e: &dyn fmt::Display| Error::invalid(format!("owner {}: {e}", options.owner));
+        let at = Url::parse(&format!("http://{}", options.owner)).map_err(|e| no_address(&e))?;
+        let channel = connection(at.as_str()).map_err(|e| no_address(&e))?;
+        let owner = Arc::new(RemoteOwner::new(channel, &at, &options.secret));
         let worker = worker(query, (&owner, &url), &options);
         // What it does it does where queries run.
         let serving = query.spawn(serve(listener, worker, options.secret.clone(), shutdown.clone()));
@@ -229,8 +231,8 @@ fn worker(
     worker
 }
 
-/// The state in which a task's plan is read and executed: this process's functions and options, with what says which task it is, and the ways
-/// to others.
+/// The state in which a task's plan is read and executed: this process's options, with what says which task it is, and the ways to others. The
+/// codec has the functions: to fill a state with them takes longer than some tasks do.
 fn state(
     query: &QueryEngine,
     mut context: WorkerQueryContext,
@@ -249,8 +251,8 @@ fn state(
     // Of few keys all are told, not just between which they lie.
     config.options_mut().optimizer.hash_join_inlist_pushdown_max_distinct_values = VALUES_MAX;
     config.options_mut().optimizer.hash_join_inlist_pushdown_max_size = VALUES_BYTES_MAX;
-    let query = context.headers.get(QUERY_HEADER).and_then(|query| query.to_str().ok()?.parse().ok());
-    let teller = query.map(|query| Teller { owner: Arc::clone(owner), query });
+    let number = context.headers.get(QUERY_HEADER).and_then(|query| query.to_str().ok()?.parse().ok());
+    let teller = number.map(|query| Teller { owner: Arc::clone(owner), query });
     let interest = CALL.try_with(Interest::clone);
     debug_assert!(interest.is_ok(), "a plan comes by a call");
     let interest = interest.unwrap_or_default();
@@ -259,8 +261,12 @@ fn state(
     if let Some(said) = said {
         headers.insert(LOCAL_HEADER, said.clone());
     }
-    let mut builder = SessionStateBuilder::new_from_existing(base.clone())
+    let mut builder = SessionStateBuilder::new()
         .with_config(config)
+        .with_runtime_env(Arc::clone(query.runtime_env()))
+        .with_analyzer_rules(Vec::new())
+        .with_optimizer_rules(Vec::new())
+        .with_physical_optimizer_rules(Vec::new())
         .with_distributed_user_codec_arc(Arc::clone(codec) as _)
         .with_distributed_channel_resolver(Resolver::of_task(channels, own.get().cloned(), local))
         .with_distributed_worker_plan_rewrite_handler(move |event: WorkerPlanRewriteEvent<'_>| {

@@ -6,7 +6,7 @@ use crate::members::{Member, Members};
 use crate::owner::OwnerDoor;
 use crate::secret::Secret;
 use crate::status::for_client;
-use crate::{Compression, LOCAL_HEADER, Local, QUERY_HEADER, measured, plans, runtime_filters};
+use crate::{Compression, LOCAL_HEADER, Local, QUERY_HEADER, is_near, measured, plans, runtime_filters};
 use async_trait::async_trait;
 use datafusion::catalog::Session;
 use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode, TreeNodeRecursion};
@@ -44,13 +44,14 @@ pub struct ExchangeOptions {
     /// Queries whose scans read fewer rows stay in one process.
     pub rows_min: usize,
     pub local: Local,
-    pub compression: Compression,
+    /// `None`: as the machines of the nodes make it [best](Compression::chosen).
+    pub compression: Option<Compression>,
 }
 
 impl Default for ExchangeOptions {
     /// A query that is shared out takes some 10 ms more: as long as one thread takes for a million rows of few columns.
     fn default() -> Self {
-        ExchangeOptions { rows_min: 1_000_000, local: Local::default(), compression: Compression::default() }
+        ExchangeOptions { rows_min: 1_000_000, local: Local::default(), compression: None }
     }
 }
 
@@ -83,7 +84,7 @@ impl ExchangeOptions {
             self.local = text.parse().map_err(|e: Error| wrong(name, &text, e.message()))?;
         }
         if let Some((name, text)) = of(COMPRESSION) {
-            self.compression = text.parse().map_err(|e: Error| wrong(name, &text, e.message()))?;
+            self.compression = Compression::chosen(&text).map_err(|e| wrong(name, &text, e.message()))?;
         }
         Ok(Some(self))
     }
@@ -173,7 +174,11 @@ impl Coordinator {
         let mut headers = self.headers.clone();
         headers.insert(LOCAL_HEADER, HeaderValue::from_static(options.local.word()));
         headers.insert(QUERY_HEADER, HeaderValue::from(filters.id()));
-        let compression = match options.compression {
+        let between = || match members.iter().all(|member| is_near(&member.url)) {
+            true => Compression::None,
+            false => Compression::Lz4,
+        };
+        let compression = match options.compression.unwrap_or_else(between) {
             Compression::Lz4 => Some(CompressionType::LZ4_FRAME),
             Compression::Zstd => Some(CompressionType::ZSTD),
             Compression::None => None,
@@ -203,8 +208,9 @@ impl Coordinator {
         let stopped = || DataFusionError::External(Box::new(Error::unavailable("the owner is about to end")));
         let filters = self.query.upgrade().ok_or_else(stopped)?.make_runtime_filters();
         let config = self.config(state, (members, options), &filters, batch_rows)?;
-        let state = SessionStateBuilder::new_from_existing(state.clone())
+        let state = SessionStateBuilder::new()
             .with_config(config.with_batch_size(batch_rows))
+            .with_runtime_env(Arc::clone(state.runtime_env()))
             .with_query_planner(Arc::new(Planned(plan)))
             .with_distributed_planner()
             .build();

@@ -31,6 +31,17 @@ pub use sent::{SentPlans, asks_for_rows};
 
 use oribi_types::{Error, Result};
 use std::str::FromStr;
+use url::{Host, Url};
+
+/// Whether who is found there is on this machine.
+fn is_near(url: &Url) -> bool {
+    match url.host() {
+        Some(Host::Ipv4(address)) => address.is_loopback(),
+        Some(Host::Ipv6(address)) => address.is_loopback(),
+        Some(Host::Domain(name)) => name == "localhost",
+        None => false,
+    }
+}
 
 /// What a query says to its tasks about [`Local`].
 const LOCAL_HEADER: &str = "x-oribi-exchange-local";
@@ -78,6 +89,22 @@ pub enum Compression {
     Lz4 = 0,
     Zstd = 1,
     None = 2,
+}
+
+impl Compression {
+    /// The one that is chosen, or `auto`: LZ4 between machines, and none between processes of one, where bytes are quicker sent than compressed.
+    ///
+    /// # Errors
+    /// `Invalid` for another word.
+    pub fn chosen(text: &str) -> Result<Option<Self>> {
+        match text {
+            "auto" => Ok(None),
+            _ => text
+                .parse()
+                .map(Some)
+                .map_err(|_| Error::invalid("is neither auto nor lz4 nor zstd nor none")),
+        }
+    }
 }
 
 impl FromStr for Compression {

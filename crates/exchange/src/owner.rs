@@ -4,6 +4,7 @@
 use crate::channels::{ASKED_APART, SILENCE_MAX};
 use crate::compute::STREAMS_MAX;
 use crate::door::{Answers, Door, Flight, garbage, is_not_asked};
+use crate::is_near;
 use crate::members::Members;
 use crate::secret::Secret;
 use crate::status::{from_status, to_status};
@@ -19,7 +20,7 @@ use arrow_flight::{Action, FlightData, Ticket};
 use async_trait::async_trait;
 use futures::stream::{self, BoxStream, StreamExt, TryStreamExt};
 use oribi_query::QueryEngine;
-use oribi_query::nodes::{BLOOM_BYTES_MAX, Owner, RuntimeFilter, VALUES_BYTES_MAX};
+use oribi_query::nodes::{KEY_SET_BYTES_MAX, Owner, RuntimeFilter, VALUES_BYTES_MAX};
 use oribi_types::{Error, Result};
 use prost::Message;
 use std::net::{SocketAddr, TcpListener};
@@ -44,7 +45,7 @@ const ANSWER_BYTES_MAX: usize = 1 << 30;
 
 /// The longest that a node tells: what a join has learned.
 const ASKED_BYTES_MAX: usize = 16 << 20;
-const _: () = assert!(ASKED_BYTES_MAX > 2 * (BLOOM_BYTES_MAX + VALUES_BYTES_MAX));
+const _: () = assert!(ASKED_BYTES_MAX > 2 * (KEY_SET_BYTES_MAX + VALUES_BYTES_MAX));
 
 #[derive(Clone, PartialEq, Message)]
 struct Hello {
@@ -97,6 +98,9 @@ struct Rows {
     offer: u64,
     #[prost(uint32, tag = "2")]
     tablet: u32,
+    /// Whether who asks is on the owner's machine: then they are not compressed.
+    #[prost(bool, tag = "3")]
+    is_near: bool,
 }
 
 /// The owner's door for compute nodes.
@@ -198,13 +202,14 @@ impl Door for Service {
     }
 
     async fn give(&self, ticket: &[u8]) -> Result<Answers<FlightData>, Status> {
-        let Rows { offer, tablet } = Rows::decode(ticket).map_err(garbage)?;
+        let Rows { offer, tablet, is_near } = Rows::decode(ticket).map_err(garbage)?;
         let query = self.query()?;
         let rows = query.offered_rows(offer, tablet).map_err(|error| to_status(&error))?;
-        let compressed = IpcWriteOptions::default().try_with_compression(Some(CompressionType::LZ4_FRAME));
-        let compressed = compressed.map_err(|error| Status::internal(error.to_string()))?;
+        let compression = (!is_near).then_some(CompressionType::LZ4_FRAME);
+        let options = IpcWriteOptions::default().try_with_compression(compression);
+        let options = options.map_err(|error| Status::internal(error.to_string()))?;
         let rows = rows.map_err(|error| FlightError::Tonic(Box::new(to_status(&error))));
-        let messages = FlightDataEncoderBuilder::new().with_options(compressed).build(rows);
+        let messages = FlightDataEncoderBuilder::new().with_options(options).build(rows);
         let messages = messages.map_err(|error| match error {
             FlightError::Tonic(status) => *status,
             other => Status::internal(other.to_string()),
@@ -239,12 +244,14 @@ fn made_by_queries(query: &QueryEngine, mut messages: Answers<FlightData>) -> An
 #[derive(Clone)]
 pub(crate) struct RemoteOwner {
     client: FlightServiceClient<InterceptedService<Channel, crate::secret::Signing>>,
+    is_near: bool,
 }
 
 impl RemoteOwner {
-    pub(crate) fn new(channel: Channel, secret: &Secret) -> Self {
+    /// Found at `url`, by `channel`.
+    pub(crate) fn new(channel: Channel, url: &Url, secret: &Secret) -> Self {
         let client = FlightServiceClient::with_interceptor(channel, secret.signing());
-        RemoteOwner { client: client.max_decoding_message_size(ANSWER_BYTES_MAX) }
+        RemoteOwner { client: client.max_decoding_message_size(ANSWER_BYTES_MAX), is_near: is_near(url) }
     }
 
     /// Says that a node is there, which reads the files of `folder`.
@@ -290,7 +297,7 @@ impl Owner for RemoteOwner {
     }
 
     async fn rows(&self, offer: u64, tablet: u32) -> Result<BoxStream<'static, Result<RecordBatch>>> {
-        let ticket = Ticket { ticket: Rows { offer, tablet }.encode_to_vec().into() };
+        let ticket = Ticket { ticket: Rows { offer, tablet, is_near: self.is_near }.encode_to_vec().into() };
         let rows = self.client.clone().do_get(ticket).await.map_err(|status| from_status(&status))?;
         let rows = rows.into_inner().map_err(|status| FlightError::Tonic(Box::new(status)));
         let rows = FlightRecordBatchStream::new_from_flight_data(rows);

@@ -18,7 +18,9 @@ use datafusion::physical_plan::union::UnionExec;
 use datafusion::physical_plan::{ChildrenPropertiesMode, ExecutionPlan, ReplaceChildrenOptions};
 use datafusion_distributed::NetworkBoundaryExt;
 use futures::StreamExt;
-use oribi_query::nodes::{Bloom, KEYS_MAX, RuntimeFilter, RuntimeFilters, awaited_filters, hashes_of};
+use oribi_query::nodes::{
+    Codes, KEYS_MAX, KeySet, RuntimeFilter, RuntimeFilters, awaited_filters, scanned_rows, whole_table,
+};
 use oribi_query::wrapped::{Addition, wrapped};
 use std::any::Any;
 use std::collections::HashSet;
@@ -32,6 +34,21 @@ fn filter_of(node: &Arc<dyn ExecutionPlan>) -> Option<Arc<DynamicFilterPhysicalE
         .find_map(|learned| (learned as Arc<dyn Any + Send + Sync>).downcast().ok())
 }
 
+/// A first side that is a whole table leaves out little of a second with so many times its rows at most: most likely all of its keys are
+/// foreign keys of that table.
+const WHOLE_TIMES: usize = 32;
+
+/// Whether too few rows of a join's second side have no partner for that to be told.
+fn leaves_little_out(join: &HashJoinExec) -> bool {
+    let Some(whole) = whole_table(join.left()) else { return false };
+    let mut scanned = 0;
+    let counted = join.right().apply(|node| {
+        scanned = scanned.max(scanned_rows(node).unwrap_or(0));
+        Ok(TreeNodeRecursion::Continue)
+    });
+    counted.is_ok() && scanned / WHOLE_TIMES < whole
+}
+
 /// The joins of a plan that have something to tell, by their filters.
 pub(crate) fn joins(plan: &Arc<dyn ExecutionPlan>) -> Result<HashSet<u64>> {
     let mut joins = HashSet::new();
@@ -41,7 +58,9 @@ pub(crate) fn joins(plan: &Arc<dyn ExecutionPlan>) -> Result<HashSet<u64>> {
             joins.clear();
             return Ok(TreeNodeRecursion::Stop);
         }
-        joins.extend(filter_of(node).and_then(|filter| filter.expression_id()));
+        if !node.downcast_ref::<HashJoinExec>().is_some_and(leaves_little_out) {
+            joins.extend(filter_of(node).and_then(|filter| filter.expression_id()));
+        }
         Ok(TreeNodeRecursion::Continue)
     })?;
     Ok(joins)
@@ -122,8 +141,8 @@ impl Teller {
         filter.wait_complete().await;
         let Some(id) = filter.expression_id() else { return };
         let told = RuntimeFilter::learned(&filter).unwrap_or(RuntimeFilter::Any);
-        let told = match seen.and_then(|seen| seen.bloom()) {
-            Some(bloom) => told.with(bloom),
+        let told = match seen.and_then(|seen| seen.key_set()) {
+            Some(set) => told.with(set),
             None => told,
         };
         if let Err(error) = self.owner.tell(self.query, (id, task), &told).await {
@@ -142,15 +161,15 @@ struct Seen {
     keys: Vec<Arc<dyn PhysicalExpr>>,
     /// Who have a part of them each, this one among them.
     tasks: usize,
-    hashes: Mutex<Hashes>,
+    seen: Mutex<Keys>,
 }
 
 #[derive(Default)]
-enum Hashes {
+enum Keys {
     #[default]
     None,
     /// Of each batch, and how many; counted by the reservation.
-    Few(Vec<Vec<u64>>, usize, MemoryReservation),
+    Few(Vec<Codes>, usize, MemoryReservation),
     /// More than there is room for, or they were told.
     Over,
 }
@@ -164,47 +183,43 @@ impl Seen {
         };
         let keys = join.on().iter().map(|(left, _)| Arc::clone(left)).collect();
         let is_told = join.null_equality() == NullEquality::NullEqualsNothing;
-        is_told.then(|| Arc::new(Seen { keys, tasks, hashes: Mutex::default() }))
+        is_told.then(|| Arc::new(Seen { keys, tasks, seen: Mutex::default() }))
     }
 
     /// Costs some nanoseconds and eight bytes a row.
     fn see(&self, rows: &RecordBatch, pool: &Arc<dyn MemoryPool>) -> Result<()> {
-        if matches!(*self.lock(), Hashes::Over) {
+        if matches!(*self.lock(), Keys::Over) {
             return Ok(());
         }
-        let (mut of_rows, whole) = hashes_of(&self.keys, rows)?;
-        if let Some(whole) = whole {
-            let mut row = 0..;
-            of_rows.retain(|_| row.next().is_some_and(|row| whole.is_valid(row)));
-        }
+        let of_rows = Codes::of(&self.keys, rows)?;
         let mut seen = self.lock();
-        if matches!(*seen, Hashes::None) {
-            *seen = Hashes::Few(Vec::new(), 0, MemoryConsumer::new("keys of a join").register(pool));
+        if matches!(*seen, Keys::None) {
+            *seen = Keys::Few(Vec::new(), 0, MemoryConsumer::new("keys of a join").register(pool));
         }
-        if let Hashes::Few(hashes, count, room) = &mut *seen {
+        if let Keys::Few(codes, count, room) = &mut *seen {
             *count += of_rows.len();
             let is_told = count.saturating_mul(self.tasks) <= KEYS_MAX;
-            if is_told && room.try_grow(of_rows.capacity() * size_of::<u64>()).is_ok() {
-                hashes.push(of_rows);
+            if is_told && room.try_grow(of_rows.bytes()).is_ok() {
+                codes.push(of_rows);
             } else {
-                *seen = Hashes::Over;
+                *seen = Keys::Over;
             }
         }
         Ok(())
     }
 
-    /// A filter of them, with room for the copies that are made of it until it is told.
-    fn bloom(&self) -> Option<Bloom> {
-        let seen = std::mem::replace(&mut *self.lock(), Hashes::Over);
-        let Hashes::Few(hashes, count, room) = seen else { return None };
+    /// A set of them, with room for the copies that are made of it until it is told.
+    fn key_set(&self) -> Option<KeySet> {
+        let seen = std::mem::replace(&mut *self.lock(), Keys::Over);
+        let Keys::Few(codes, count, room) = seen else { return None };
         let keys = count.saturating_mul(self.tasks);
         let copies = room.new_empty();
-        copies.try_grow(COPIES * Bloom::bytes_of(keys)).ok()?;
-        Some(Bloom::new(hashes.into_iter().flatten(), keys).counted(copies))
+        copies.try_grow(COPIES * KeySet::bytes_of(keys)).ok()?;
+        Some(KeySet::new(&codes, keys).counted(copies))
     }
 
-    fn lock(&self) -> MutexGuard<'_, Hashes> {
-        self.hashes.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, Keys> {
+        self.seen.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -252,7 +267,7 @@ mod tests {
     use datafusion::physical_expr::expressions::Column;
 
     fn seen(tasks: usize) -> Seen {
-        Seen { keys: vec![Arc::new(Column::new("k", 0))], tasks, hashes: Mutex::default() }
+        Seen { keys: vec![Arc::new(Column::new("k", 0))], tasks, seen: Mutex::default() }
     }
 
     fn rows(keys: Vec<Option<i64>>) -> RecordBatch {
@@ -268,11 +283,10 @@ mod tests {
         let (seen, pool) = (seen(2), Arc::new(UnboundedMemoryPool::default()) as Arc<dyn MemoryPool>);
         seen.see(&rows(vec![Some(1), None, Some(2)]), &pool).unwrap();
         seen.see(&rows(vec![Some(3)]), &pool).unwrap();
-        let (of_keys, _) = hashes_of(&seen.keys, &rows(vec![Some(1), Some(2), Some(3)])).unwrap();
-        assert_eq!(seen.bloom(), Some(Bloom::new(of_keys, 6)));
+        assert_eq!(seen.key_set(), Some(KeySet::new(&[Codes::Integers(vec![1, 2, 3])], 6)));
         assert_eq!(pool.reserved(), 0);
         seen.see(&rows(vec![Some(4)]), &pool).unwrap();
-        assert!(seen.bloom().is_none(), "they were told");
+        assert!(seen.key_set().is_none(), "they were told");
     }
 
     #[test]
@@ -281,7 +295,7 @@ mod tests {
             seen.see(&rows(vec![Some(1), Some(2)]), &pool).unwrap();
             seen.see(&rows(vec![Some(3)]), &pool).unwrap();
             assert_eq!(pool.reserved(), 0);
-            assert!(seen.bloom().is_none());
+            assert!(seen.key_set().is_none());
         }
     }
 }

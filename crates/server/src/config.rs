@@ -6,7 +6,7 @@
 //! can never disagree. Values travel as text until [`Layers::config`] parses the winning ones into a [`Config`].
 
 use clap::{Arg, ArgMatches, Command};
-use oribi_exchange::ExchangeOptions;
+use oribi_exchange::{Compression, ExchangeOptions};
 use oribi_types::{Durability, Error, Result};
 use std::fmt;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -245,11 +245,11 @@ const SETTINGS: &[Setting] = &[
     },
     Setting {
         name: "exchange-compression",
-        metavar: "lz4|zstd|none",
-        default: "lz4",
-        help: "How rows are compressed on their way to another process",
+        metavar: "auto|lz4|zstd|none",
+        default: "auto",
+        help: "How rows are compressed on their way to another process; auto: by LZ4, and not at all if all nodes are on the owner's machine",
         apply: |config, text| {
-            config.exchange.compression = text.parse()?;
+            config.exchange.compression = Compression::chosen(text)?;
             Ok(())
         },
     },

@@ -5,9 +5,9 @@
 //! about each query. What is here is the scan: as the owner [offers](offers) it, as a task [reads](opened) its part of it, what it is told by
 //! [joins](runtime_filters), what a [function](functions) is called on its way, and what [exchanges](exchanged) have measured.
 
-mod bloom;
 pub mod exchanged;
 pub(crate) mod functions;
+mod key_set;
 mod offers;
 mod opened;
 mod retried;
@@ -15,8 +15,8 @@ mod runtime_filters;
 mod shares;
 pub(crate) mod values;
 
-pub use bloom::{BLOOM_BYTES_MAX, Bloom, KEYS_MAX, hashes_of};
 pub(crate) use exchanged::Exchanged;
+pub use key_set::{Codes, KEY_SET_BYTES_MAX, KEYS_MAX, KeySet};
 pub(crate) use offers::{Offer, Offers};
 pub use opened::SharedFolder;
 pub use retried::{Attempt, Retried};
@@ -34,7 +34,10 @@ use datafusion::execution::memory_pool::MemoryConsumer;
 use datafusion::execution::runtime_env::RuntimeEnv;
 use datafusion::execution::session_state::SessionState;
 use datafusion::physical_plan::ExecutionPlan;
+use datafusion::physical_plan::coalesce_partitions::CoalescePartitionsExec;
 use datafusion::physical_plan::metrics::MetricsSet;
+use datafusion::physical_plan::projection::ProjectionExec;
+use datafusion::physical_plan::repartition::RepartitionExec;
 use datafusion::prelude::SessionConfig;
 use futures::stream::BoxStream;
 use oribi_engine::Table;
@@ -184,6 +187,19 @@ fn table_source(plan: &Arc<dyn ExecutionPlan>) -> Option<&TableSource> {
 pub fn scanned_rows(plan: &Arc<dyn ExecutionPlan>) -> Option<usize> {
     let source = table_source(plan).filter(|source| !source.tells_places())?;
     Some(source.rows().unwrap_or(usize::MAX))
+}
+
+/// How many rows a plan gives, about, that are all rows of a table; `None` for another.
+pub fn whole_table(plan: &Arc<dyn ExecutionPlan>) -> Option<usize> {
+    match (plan.children().as_slice(), table_source(plan)) {
+        ([], Some(source)) => source.rows().filter(|_| source.is_whole()),
+        ([input], _) if hands_on_all(plan) => whole_table(input),
+        _ => None,
+    }
+}
+
+fn hands_on_all(plan: &Arc<dyn ExecutionPlan>) -> bool {
+    plan.is::<RepartitionExec>() || plan.is::<CoalescePartitionsExec>() || plan.is::<ProjectionExec>()
 }
 
 /// A scan without what operators above it learn, who may be in another process; from `joins`, by their filters, it waits to be told.

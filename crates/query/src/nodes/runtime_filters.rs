@@ -5,7 +5,7 @@
 //! scan, once all tasks have told ([`RuntimeFilters`]). A scan that is told nothing reads all of its rows: the join looks at them itself.
 
 use super::Offers;
-use super::bloom::{Bloom, MayBeIn};
+use super::key_set::{KeySet, MayBeIn};
 use crate::ipc;
 use arrow::array::{Array, ArrayRef, RecordBatch};
 use arrow::compute::concat;
@@ -29,6 +29,9 @@ use tokio::sync::watch;
 pub const VALUES_MAX: usize = 4096;
 pub const VALUES_BYTES_MAX: usize = 1 << 20;
 
+/// Of so many values DataFusion looks for each in the statistics of pages and row groups.
+const SOUGHT_MAX: usize = 20;
+
 /// Longer bounds are not told: what is told of a key without values is a few KiB.
 const BOUND_BYTES_MAX: usize = 4 << 10;
 
@@ -37,8 +40,8 @@ const BOUND_BYTES_MAX: usize = 4 << 10;
 pub enum RuntimeFilter {
     Any,
     None,
-    /// Those whose keys, in the join's order, lie so, and may be among those of a filter.
-    Keys(Vec<Between>, Option<Arc<Bloom>>),
+    /// Those whose keys, in the join's order, lie so, and may be in a set.
+    Keys(Vec<Between>, Option<Arc<KeySet>>),
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -100,11 +103,11 @@ impl RuntimeFilter {
         between.collect::<Option<Vec<_>>>().map_or(RuntimeFilter::Any, |keys| RuntimeFilter::Keys(keys, None))
     }
 
-    /// The same of keys with these [hashes](super::hashes_of), if it is about keys.
+    /// The same of the keys of a set, if it is about keys.
     #[must_use]
-    pub fn with(self, bloom: Bloom) -> Self {
+    pub fn with(self, set: KeySet) -> Self {
         match self {
-            RuntimeFilter::Keys(keys, _) => RuntimeFilter::Keys(keys, Some(Arc::new(bloom))),
+            RuntimeFilter::Keys(keys, _) => RuntimeFilter::Keys(keys, Some(Arc::new(set))),
             other => other,
         }
     }
@@ -113,9 +116,9 @@ impl RuntimeFilter {
     #[must_use]
     pub(crate) fn within(self, room: MemoryReservation) -> Self {
         match self {
-            RuntimeFilter::Keys(keys, bloom) => {
-                let bloom = bloom.and_then(|bloom| Arc::unwrap_or_clone(bloom).within(room));
-                RuntimeFilter::Keys(keys, bloom.map(Arc::new))
+            RuntimeFilter::Keys(keys, set) => {
+                let set = set.and_then(|set| Arc::unwrap_or_clone(set).within(room));
+                RuntimeFilter::Keys(keys, set.map(Arc::new))
             }
             other => other,
         }
@@ -130,11 +133,11 @@ impl RuntimeFilter {
             (RuntimeFilter::Keys(left, of_left), RuntimeFilter::Keys(right, of_right))
                 if left.len() == right.len() =>
             {
-                let bloom = of_left.map(Arc::unwrap_or_clone).zip(of_right.map(Arc::unwrap_or_clone));
-                let bloom = bloom.map(|(left, right)| Arc::new(left.or(right)));
+                let set = of_left.map(Arc::unwrap_or_clone).zip(of_right.map(Arc::unwrap_or_clone));
+                let set = set.map(|(left, right)| Arc::new(left.or(right)));
                 let keys = left.into_iter().zip(right).map(|(left, right)| left.or(right));
                 let keys = keys.collect::<Option<Vec<_>>>();
-                keys.map_or(RuntimeFilter::Any, |keys| RuntimeFilter::Keys(keys, bloom))
+                keys.map_or(RuntimeFilter::Any, |keys| RuntimeFilter::Keys(keys, set))
             }
             _ => RuntimeFilter::Any,
         }
@@ -149,11 +152,17 @@ impl RuntimeFilter {
         columns: &[Arc<dyn PhysicalExpr>],
         schema: &Schema,
     ) -> Result<Arc<dyn PhysicalExpr>> {
-        let (keys, bloom) = match self {
-            RuntimeFilter::Keys(keys, bloom) if keys.len() == columns.len() => (keys, bloom),
+        let (keys, set) = match self {
+            RuntimeFilter::Keys(keys, set) if keys.len() == columns.len() => (keys, set),
             RuntimeFilter::None => return Ok(lit(false)),
             _ => return Ok(lit(true)),
         };
+        // Bits are quicker than a list.
+        let is_sought = |values: &ArrayRef| match set {
+            Some(set) if set.has_bits() => values.len() <= SOUGHT_MAX,
+            _ => true,
+        };
+        let values = |key: &Between| key.values.clone().filter(is_sought);
         let mut parts = Vec::new();
         for (column, key) in columns.iter().zip(keys) {
             if column.data_type(schema)? != key.least.data_type() {
@@ -163,15 +172,15 @@ impl RuntimeFilter {
                 let compared = BinaryExpr::new(Arc::clone(column), operator, lit(bound.clone()));
                 parts.push(Arc::new(compared) as Arc<dyn PhysicalExpr>);
             }
-            if let Some(values) = &key.values {
-                let (column, values) = (Arc::clone(column), Arc::clone(values));
-                parts.push(Arc::new(InListExpr::try_new_from_array(column, values, false, schema)?));
+            if let Some(values) = values(key) {
+                let list = InListExpr::try_new_from_array(Arc::clone(column), values, false, schema)?;
+                parts.push(Arc::new(list));
             }
         }
-        if let Some(bloom) = bloom
-            && keys.iter().all(|key| key.values.is_none())
+        if let Some(set) = set
+            && keys.iter().all(|key| values(key).is_none())
         {
-            parts.push(Arc::new(MayBeIn { keys: columns.to_vec(), bloom: Arc::clone(bloom) }));
+            parts.push(Arc::new(MayBeIn { keys: columns.to_vec(), set: Arc::clone(set) }));
         }
         Ok(conjunction(parts))
     }
@@ -179,10 +188,10 @@ impl RuntimeFilter {
     /// # Errors
     /// Those of Arrow's format.
     pub fn to_bytes(&self) -> Result<Vec<u8>> {
-        let (kind, keys, bloom) = match self {
+        let (kind, keys, set) = match self {
             RuntimeFilter::Any => (Kind::Any, &[][..], None),
             RuntimeFilter::None => (Kind::None, &[][..], None),
-            RuntimeFilter::Keys(keys, bloom) => (Kind::Keys, keys.as_slice(), bloom.as_deref()),
+            RuntimeFilter::Keys(keys, set) => (Kind::Keys, keys.as_slice(), set.as_deref()),
         };
         let has_values = keys.iter().any(|key| key.values.is_some());
         let columns = keys.iter().map(Between::to_array).collect::<Result<Vec<_>>>()?;
@@ -192,8 +201,8 @@ impl RuntimeFilter {
             true => Vec::new(),
             false => ipc::to_bytes(&RecordBatch::try_new(schema, columns)?)?,
         };
-        let bloom = bloom.map(|bloom| bloom.bytes().to_vec()).unwrap_or_default();
-        Ok(Told { kind: kind as i32, has_values, keys, bloom }.encode_to_vec())
+        let (set, first) = set.map_or((&[][..], None), KeySet::parts);
+        Ok(Told { kind: kind as i32, has_values, keys, first, set: set.to_vec() }.encode_to_vec())
     }
 
     /// What [`to_bytes`](Self::to_bytes) made.
@@ -215,12 +224,13 @@ impl RuntimeFilter {
             return Err(damaged(&"its keys have no bounds"));
         }
         let keys = batch.columns().iter().map(|column| Between::from_array(column, told.has_values));
-        let bloom = match told.bloom.is_empty() {
+        let set = match told.set.is_empty() {
             true => None,
-            false => Some(Bloom::from_bytes(told.bloom).ok_or_else(|| damaged(&"its bits are none"))?),
+            false => {
+                Some(KeySet::from_parts(told.set, told.first).ok_or_else(|| damaged(&"its bits are none"))?)
+            }
         };
-        let bloom = bloom.map(Arc::new);
-        Ok(RuntimeFilter::Keys(keys.collect::<Result<_>>().map_err(|e| damaged(&e))?, bloom))
+        Ok(RuntimeFilter::Keys(keys.collect::<Result<_>>().map_err(|e| damaged(&e))?, set.map(Arc::new)))
     }
 }
 
@@ -275,9 +285,11 @@ struct Told {
     /// In Arrow's format of streams: a column for each key.
     #[prost(bytes = "vec", tag = "3")]
     keys: Vec<u8>,
-    /// If it is not empty.
-    #[prost(bytes = "vec", tag = "4")]
-    bloom: Vec<u8>,
+    /// Of the set: the integer of its first bit, if it is of integers; and its bits, if there are some.
+    #[prost(sint64, optional, tag = "4")]
+    first: Option<i64>,
+    #[prost(bytes = "vec", tag = "5")]
+    set: Vec<u8>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, prost::Enumeration)]
@@ -378,7 +390,7 @@ impl Drop for RuntimeFilters {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::nodes::bloom::hashes;
+    use crate::nodes::Codes;
     use arrow::array::{AsArray, Int64Array};
     use arrow::datatypes::DataType;
     use datafusion::physical_expr::expressions::Column;
@@ -408,8 +420,10 @@ mod tests {
             // A condition says what it was made from.
             let condition = filter.condition(&key(), &schema()).unwrap();
             assert_eq!(RuntimeFilter::of(&condition, &key()), filter);
-            let with_bloom = filter.with(Bloom::new([7, 9], 1000));
-            assert_eq!(RuntimeFilter::from_bytes(&with_bloom.to_bytes().unwrap()).unwrap(), with_bloom);
+            for codes in [Codes::Integers(vec![-7, 9]), Codes::Hashes(vec![7, 9])] {
+                let with_set = filter.clone().with(KeySet::new(&[codes], 1000));
+                assert_eq!(RuntimeFilter::from_bytes(&with_set.to_bytes().unwrap()).unwrap(), with_set);
+            }
         }
     }
 
@@ -426,14 +440,16 @@ mod tests {
     #[test]
     fn garbage_is_no_filter() {
         let filter = between(-7, 9, Some(vec![-7, 3, 9]));
-        let bytes = filter.clone().with(Bloom::new([7, 9], 10)).to_bytes().unwrap();
-        let shorter = [Some(RuntimeFilter::Any), Some(filter)];
-        for at in 0..bytes.len() {
-            let read = RuntimeFilter::from_bytes(&bytes[..at]).ok();
-            assert!(read.is_none() || shorter.contains(&read), "cut at {at}: {read:?}");
-            let mut damaged = bytes.clone();
-            damaged[at] ^= 0x15;
-            let _ = RuntimeFilter::from_bytes(&damaged);
+        let shorter = [Some(RuntimeFilter::Any), Some(filter.clone())];
+        for codes in [Codes::Integers(vec![-7, 3, 9]), Codes::Hashes(vec![7, 9])] {
+            let bytes = filter.clone().with(KeySet::new(&[codes], 10)).to_bytes().unwrap();
+            for at in 0..bytes.len() {
+                let read = RuntimeFilter::from_bytes(&bytes[..at]).ok();
+                assert!(read.is_none() || shorter.contains(&read), "cut at {at}: {read:?}");
+                let mut damaged = bytes.clone();
+                damaged[at] ^= 0x15;
+                let _ = RuntimeFilter::from_bytes(&damaged);
+            }
         }
     }
 
@@ -452,26 +468,43 @@ mod tests {
     }
 
     #[test]
-    fn many_keys_pass_by_their_bits() {
-        let keys = |from: i64| {
-            Arc::new(Int64Array::from_iter_values((from..from + 5000).map(|n| 3 * n))) as ArrayRef
-        };
-        let bloom = |from| Bloom::new(hashes(&[keys(from)]).unwrap().0, 10_000);
-        let of = |from: i64| between(3 * from, 3 * (from + 5000), None).with(bloom(from));
-        let both = of(0).or(of(5000));
-        let rows = Int64Array::from_iter_values(0..30_000);
-        let rows = RecordBatch::try_from_iter([("k", Arc::new(rows) as ArrayRef)]).unwrap();
-        let passed = |filter: &RuntimeFilter| {
-            let passed = filter.condition(&key(), &schema()).unwrap().evaluate(&rows).unwrap();
-            let passed = passed.into_array(rows.num_rows()).unwrap();
-            passed.as_boolean().clone()
-        };
-        let of_both = passed(&both);
-        assert!((0..30_000).step_by(3).all(|key| of_both.value(key)));
-        assert!(of_both.true_count() < 12_000, "{} of 30,000", of_both.true_count());
-        // Of one that has none, all between its bounds may be there.
-        for filter in [both.clone().or(between(1, 2, None)), between(1, 2, None).or(both)] {
-            assert_eq!(passed(&filter).true_count(), 30_000);
+    fn many_keys_pass_by_a_set_of_them() {
+        // Close together, and far apart.
+        for apart in [3, 300] {
+            let of = |from: i64| {
+                let keys: Vec<i64> = (from..from + 5000).map(|n| apart * n).collect();
+                let (least, greatest) = (keys[0], keys[4999]);
+                between(least, greatest, None).with(KeySet::new(&[Codes::Integers(keys)], 10_000))
+            };
+            let both = of(0).or(of(5000));
+            let rows = Int64Array::from_iter_values(0..10_000 * apart);
+            let rows = RecordBatch::try_from_iter([("k", Arc::new(rows) as ArrayRef)]).unwrap();
+            let passed = |filter: &RuntimeFilter| {
+                let passed = filter.condition(&key(), &schema()).unwrap().evaluate(&rows).unwrap();
+                let passed = passed.into_array(rows.num_rows()).unwrap();
+                passed.as_boolean().clone()
+            };
+            let of_both = passed(&both);
+            assert!((0..rows.num_rows()).step_by(apart as usize).all(|key| of_both.value(key)));
+            let wrong = of_both.true_count() - 10_000;
+            assert!(wrong < rows.num_rows() / 15, "{wrong} of {}", rows.num_rows());
+            // Of one that has none, all between its bounds may be there.
+            for filter in [both.clone().or(between(1, 2, None)), between(1, 2, None).or(both)] {
+                assert_eq!(passed(&filter).true_count(), rows.num_rows() - apart as usize + 1);
+            }
+        }
+    }
+
+    #[test]
+    fn few_values_are_sought_and_more_have_bits() {
+        for count in [20, 21] {
+            let keys: Vec<i64> = (0..count).collect();
+            let set = KeySet::new(&[Codes::Integers(keys.clone())], keys.len());
+            let filter = between(0, count - 1, Some(keys)).with(set);
+            let condition = filter.condition(&key(), &schema()).unwrap();
+            let parts = split_conjunction(&condition);
+            assert_eq!(parts.iter().any(|part| part.is::<InListExpr>()), count == 20);
+            assert_eq!(parts.iter().any(|part| part.is::<MayBeIn>()), count == 21);
         }
     }
 

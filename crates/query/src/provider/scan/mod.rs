@@ -164,6 +164,11 @@ impl TableSource {
         self.partitions
     }
 
+    /// Whether all rows of its tablets are handed on.
+    pub(crate) fn is_whole(&self) -> bool {
+        self.predicate.is_none() && self.fetch.is_none()
+    }
+
     /// How many rows there are, about.
     pub(crate) fn rows(&self) -> Option<usize> {
         self.statistics.num_rows.get_value().copied()
