@@ -32,7 +32,8 @@ use datafusion_proto::protobuf::{
     PhysicalExprNode, PhysicalExtensionExprNode, PhysicalExtensionNode, PhysicalPlanNode,
 };
 use oribi_query::QueryEngine;
-use oribi_query::nodes::{Owner, RuntimeFilter, SharedFolder};
+use oribi_query::nodes::{Owner, SharedFolder};
+use oribi_query::runtime_filters::RuntimeFilter;
 use oribi_types::Error;
 use prost::Message;
 use std::fmt;
@@ -143,6 +144,10 @@ fn check_partitions(node: &Arc<dyn ExecutionPlan>) -> Result<()> {
     if is_ours { Ok(()) } else { Err(damaged()) }
 }
 
+fn is_missing(what: &str, name: &str) -> DataFusionError {
+    external(Error::not_found(format!("{what} {name}")))
+}
+
 pub(crate) fn damaged() -> DataFusionError {
     external(Error::corrupt("a plan: it is none"))
 }
@@ -203,11 +208,18 @@ impl PhysicalExtensionCodec for Codec {
     }
 
     fn try_decode_udf(&self, name: &str, _bytes: &[u8]) -> Result<Arc<ScalarUDF>> {
-        self.query()?.base_state().scalar_functions().get(name).cloned().ok_or_else(damaged)
+        let query = self.query()?;
+        query.base_state().scalar_functions().get(name).cloned().ok_or_else(|| is_missing("function", name))
     }
 
     fn try_decode_udaf(&self, name: &str, _bytes: &[u8]) -> Result<Arc<AggregateUDF>> {
-        self.query()?.base_state().aggregate_functions().get(name).cloned().ok_or_else(damaged)
+        let query = self.query()?;
+        query
+            .base_state()
+            .aggregate_functions()
+            .get(name)
+            .cloned()
+            .ok_or_else(|| is_missing("aggregate", name))
     }
 
     // Scalar functions travel in expressions; where else there is one, it is none of ours.

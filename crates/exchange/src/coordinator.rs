@@ -6,7 +6,7 @@ use crate::members::{Member, Members};
 use crate::owner::OwnerDoor;
 use crate::secret::Secret;
 use crate::status::for_client;
-use crate::{Compression, LOCAL_HEADER, Local, QUERY_HEADER, is_near, measured, plans, runtime_filters};
+use crate::{Compression, LOCAL_HEADER, Local, QUERY_HEADER, measured, plans, runtime_filters};
 use async_trait::async_trait;
 use datafusion::catalog::Session;
 use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode, TreeNodeRecursion};
@@ -165,6 +165,11 @@ impl Coordinator {
             Some(leaf.map(|leaf| ScaleUpLeafNodeEventResponse::new(Arc::new(leaf))))
         };
         let urls: Vec<Url> = members.iter().map(|member| member.url.clone()).collect();
+        let compression = match options.compression.unwrap_or_else(|| Compression::between(&urls)) {
+            Compression::Lz4 => Some(CompressionType::LZ4_FRAME),
+            Compression::Zstd => Some(CompressionType::ZSTD),
+            Compression::None => None,
+        };
         let routed = urls.clone();
         // A task of a number is where its scans' files are cached.
         let route = move |event: RouteTasksEvent<'_>| {
@@ -174,15 +179,6 @@ impl Coordinator {
         let mut headers = self.headers.clone();
         headers.insert(LOCAL_HEADER, HeaderValue::from_static(options.local.word()));
         headers.insert(QUERY_HEADER, HeaderValue::from(filters.id()));
-        let between = || match members.iter().all(|member| is_near(&member.url)) {
-            true => Compression::None,
-            false => Compression::Lz4,
-        };
-        let compression = match options.compression.unwrap_or_else(between) {
-            Compression::Lz4 => Some(CompressionType::LZ4_FRAME),
-            Compression::Zstd => Some(CompressionType::ZSTD),
-            Compression::None => None,
-        };
         state
             .config()
             .clone()
@@ -211,6 +207,9 @@ impl Coordinator {
         let state = SessionStateBuilder::new()
             .with_config(config.with_batch_size(batch_rows))
             .with_runtime_env(Arc::clone(state.runtime_env()))
+            .with_analyzer_rules(Vec::new())
+            .with_optimizer_rules(Vec::new())
+            .with_physical_optimizer_rules(Vec::new())
             .with_query_planner(Arc::new(Planned(plan)))
             .with_distributed_planner()
             .build();
@@ -258,7 +257,8 @@ impl Nodes for Coordinator {
         };
         let exact = Arc::clone(plan).transform_up(exact).data()?;
         let exact = runtime_filters::without_unawaited(exact)?;
-        let context = TaskContext::from(state);
+        // As tasks have it: without functions.
+        let context = TaskContext::default().with_session_config(state.config().clone());
         match plans::check(&self.codec, &exact, &context) {
             Err(DataFusionError::External(error)) if is_unsupported(error.as_ref()) => {
                 return here(error.to_string());

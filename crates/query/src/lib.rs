@@ -51,6 +51,7 @@ mod queries;
 mod reference;
 mod remembered;
 mod runtime;
+pub mod runtime_filters;
 mod sequences;
 mod settings;
 mod shape;

@@ -247,7 +247,7 @@ const SETTINGS: &[Setting] = &[
         name: "exchange-compression",
         metavar: "auto|lz4|zstd|none",
         default: "auto",
-        help: "How rows are compressed on their way to another process; auto: by LZ4, and not at all if all nodes are on the owner's machine",
+        help: "How rows are compressed on their way to another process; auto: by LZ4, and not at all if all nodes have loopback addresses",
         apply: |config, text| {
             config.exchange.compression = Compression::chosen(text)?;
             Ok(())

@@ -3,29 +3,28 @@
 //! One process owns the tables and takes writes. Others, compute nodes, hold nothing: they read the same files, and are sent what the
 //! owner has in memory. How a plan is cut up and travels is no business of this crate: whoever knows implements [`Nodes`], and is asked
 //! about each query. What is here is the scan: as the owner [offers](offers) it, as a task [reads](opened) its part of it, what it is told by
-//! [joins](runtime_filters), what a [function](functions) is called on its way, and what [exchanges](exchanged) have measured.
+//! [joins](told), what a [function](functions) is called on its way, and what [exchanges](exchanged) have measured.
 
 pub mod exchanged;
 pub(crate) mod functions;
-mod key_set;
 mod offers;
 mod opened;
 mod retried;
-mod runtime_filters;
 mod shares;
+mod told;
 pub(crate) mod values;
 
 pub(crate) use exchanged::Exchanged;
-pub use key_set::{Codes, KEY_SET_BYTES_MAX, KEYS_MAX, KeySet};
 pub(crate) use offers::{Offer, Offers};
 pub use opened::SharedFolder;
 pub use retried::{Attempt, Retried};
-pub use runtime_filters::{RuntimeFilter, RuntimeFilters, VALUES_BYTES_MAX, VALUES_MAX};
+pub use told::RuntimeFilters;
 
 pub use crate::long_rows::batch_rows;
 
 use crate::context::QueryEngine;
-use crate::provider::{Awaited, Rows, Share, Side, TableSource, wire};
+use crate::provider::{Awaited, Rows, Share, Side, table_source, wire};
+use crate::runtime_filters::RuntimeFilter;
 use arrow::array::RecordBatch;
 use async_trait::async_trait;
 use datafusion::common::{DataFusionError, Result};
@@ -179,10 +178,6 @@ impl Awaited {
     }
 }
 
-fn table_source(plan: &Arc<dyn ExecutionPlan>) -> Option<&TableSource> {
-    plan.downcast_ref::<DataSourceExec>()?.data_source().downcast_ref::<TableSource>()
-}
-
 /// How many rows a scan of a table reads, about; `None` if `plan` is none that can be shared out.
 pub fn scanned_rows(plan: &Arc<dyn ExecutionPlan>) -> Option<usize> {
     let source = table_source(plan).filter(|source| !source.tells_places())?;
@@ -199,7 +194,9 @@ pub fn whole_table(plan: &Arc<dyn ExecutionPlan>) -> Option<usize> {
 }
 
 fn hands_on_all(plan: &Arc<dyn ExecutionPlan>) -> bool {
-    plan.is::<RepartitionExec>() || plan.is::<CoalescePartitionsExec>() || plan.is::<ProjectionExec>()
+    let is_one =
+        plan.is::<RepartitionExec>() || plan.is::<CoalescePartitionsExec>() || plan.is::<ProjectionExec>();
+    is_one && plan.fetch().is_none()
 }
 
 /// A scan without what operators above it learn, who may be in another process; from `joins`, by their filters, it waits to be told.

@@ -17,7 +17,7 @@ pub(crate) use ordered_limit::OrderedLimits;
 pub(crate) use range::RangeSource;
 pub(crate) use scan::{
     Assigned, Awaited, FILE_BYTES, FILE_ROWS, FILES, MEMORY_ROWS, MEMTABLE_BYTES, Rows, Share, Side,
-    TableSource,
+    TableSource, asked_filters, table_source, with_seen,
 };
 pub(crate) use statistics::StatisticsCache;
 

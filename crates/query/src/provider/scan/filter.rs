@@ -4,6 +4,7 @@
 //! checks the others again. What operators above *learn* while they run, a join the keys that it wants, an `ORDER BY … LIMIT` the
 //! values that can still come first, they check themselves: it is asked only as long as it leaves out many rows.
 
+use crate::runtime_filters::{RuntimeFilter, Seen};
 use arrow::array::{Array, BooleanArray, RecordBatch};
 use arrow::buffer::BooleanBuffer;
 use arrow::datatypes::SchemaRef;
@@ -12,11 +13,11 @@ use datafusion::common::{Result, ScalarValue, project_schema};
 use datafusion::logical_expr::{ColumnarValue, Operator};
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr::expressions::{
-    BinaryExpr, CaseExpr, Column, DynamicFilterTracking, InListExpr, Literal,
+    BinaryExpr, CaseExpr, Column, DynamicFilterPhysicalExpr, DynamicFilterTracking, InListExpr, Literal,
 };
 use datafusion::physical_expr::utils::{collect_columns, reassign_expr_columns, split_conjunction};
 use datafusion::physical_expr_common::physical_expr::{snapshot_generation, snapshot_physical_expr};
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
 /// After so many rows it is known how many of them what was learned leaves out.
@@ -40,6 +41,8 @@ pub(super) struct Filter {
 
 struct Learned {
     part: Arc<dyn PhysicalExpr>,
+    /// By the join whose filter it is.
+    seen: Option<Arc<Seen>>,
     generation: u64,
     /// `None` while nothing is.
     known: Option<Arc<dyn PhysicalExpr>>,
@@ -65,11 +68,19 @@ struct Part {
 }
 
 impl Filter {
-    /// A predicate about `columns`.
-    pub(super) fn new(predicate: Option<&Arc<dyn PhysicalExpr>>, columns: &SchemaRef) -> Self {
+    /// A predicate about `columns`, with what joins have seen whose filters are in it.
+    pub(super) fn new(
+        predicate: Option<&Arc<dyn PhysicalExpr>>,
+        columns: &SchemaRef,
+        seen: &HashMap<u64, Arc<Seen>>,
+    ) -> Self {
         let parts = predicate.map(split_conjunction).unwrap_or_default().into_iter().cloned();
         let (learned, exact): (Vec<_>, Vec<_>) = parts.partition(learns);
-        let nothing = |part| Learned { part, generation: 0, known: None, tested: 0, passed: 0 };
+        let nothing = |part: Arc<dyn PhysicalExpr>| {
+            let filter = part.downcast_ref::<DynamicFilterPhysicalExpr>();
+            let seen = filter.and_then(|filter| seen.get(&filter.expression_id()?)).cloned();
+            Learned { part, seen, generation: 0, known: None, tested: 0, passed: 0 }
+        };
         Filter { exact, learned: learned.into_iter().map(nothing).collect(), columns: Arc::clone(columns) }
     }
 
@@ -158,14 +169,26 @@ impl Learned {
     fn look(&mut self, columns: &SchemaRef) -> Result<()> {
         let generation = snapshot_generation(&self.part);
         if generation != self.generation {
-            let known = without_partitions(snapshot_physical_expr(Arc::clone(&self.part))?, columns)?;
+            let known = match self.known_keys(columns)? {
+                Some(keys) => keys,
+                None => without_partitions(snapshot_physical_expr(Arc::clone(&self.part))?, columns)?,
+            };
             let is_nothing = known
                 .downcast_ref::<Literal>()
                 .is_some_and(|literal| matches!(literal.value(), ScalarValue::Boolean(Some(true))));
             let known = (!is_nothing).then_some(known);
-            *self = Learned { part: Arc::clone(&self.part), generation, known, tested: 0, passed: 0 };
+            let (part, seen) = (Arc::clone(&self.part), self.seen.clone());
+            *self = Learned { part, seen, generation, known, tested: 0, passed: 0 };
         }
         Ok(())
+    }
+
+    /// What is known of a join by the keys that it has seen.
+    fn known_keys(&self, columns: &SchemaRef) -> Result<Option<Arc<dyn PhysicalExpr>>> {
+        match (&self.seen, self.part.downcast_ref::<DynamicFilterPhysicalExpr>()) {
+            (Some(seen), Some(filter)) => RuntimeFilter::seen(filter, seen, columns),
+            _ => Ok(None),
+        }
     }
 
     /// What is asked, if it is worth it.

@@ -18,11 +18,12 @@ pub(crate) use share::{Assigned, Awaited, Rows, Share, Side};
 
 use super::{TableColumns, projected_again};
 use crate::context::StatementView;
+use crate::runtime_filters::Seen;
 use arrow::datatypes::SchemaRef;
 use datafusion::common::tree_node::TreeNodeRecursion;
 use datafusion::common::{Result, Statistics, internal_err, project_schema};
 use datafusion::config::ConfigOptions;
-use datafusion::datasource::source::{DataSource, OpenArgs};
+use datafusion::datasource::source::{DataSource, DataSourceExec, OpenArgs};
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::logical_expr::Operator;
 use datafusion::physical_expr::expressions::{BinaryExpr, Column, DynamicFilterPhysicalExpr};
@@ -32,15 +33,15 @@ use datafusion::physical_expr::utils::{
 };
 use datafusion::physical_expr::{ConstExpr, EquivalenceProperties, Partitioning, PhysicalExpr};
 use datafusion::physical_expr_common::physical_expr::is_volatile;
-use datafusion::physical_plan::DisplayFormatType;
 use datafusion::physical_plan::filter_pushdown::{FilterPushdownPropagation, PushedDown};
 use datafusion::physical_plan::metrics::{ExecutionPlanMetricsSet, MetricsSet};
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
+use datafusion::physical_plan::{DisplayFormatType, ExecutionPlan};
 use futures::stream;
 use oribi_engine::Table;
 use reader::Reader;
 use std::any::Any;
-use std::collections::{BTreeSet, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::fmt;
 use std::sync::Arc;
 use work::Runs;
@@ -68,7 +69,30 @@ pub(crate) struct TableSource {
     share: Option<Share>,
     /// What it waits to be told then, and reads no other rows.
     awaited: Arc<[Awaited]>,
+    /// What joins of the same process have seen that have a part in the predicate, by their filters.
+    seen: Arc<HashMap<u64, Arc<Seen>>>,
     metrics: ExecutionPlanMetricsSet,
+}
+
+/// A scan of a table; `None` if `plan` is none.
+pub(crate) fn table_source(plan: &Arc<dyn ExecutionPlan>) -> Option<&TableSource> {
+    plan.downcast_ref::<DataSourceExec>()?.data_source().downcast_ref::<TableSource>()
+}
+
+/// The filters of what operators above a scan learn.
+pub(crate) fn asked_filters(plan: &Arc<dyn ExecutionPlan>) -> Vec<u64> {
+    table_source(plan).map_or_else(Vec::new, TableSource::asked_filters)
+}
+
+/// A scan that knows what joins have seen, of these by their filters; `None` if it asks for none of that.
+pub(crate) fn with_seen(
+    plan: &Arc<dyn ExecutionPlan>,
+    of_joins: &HashMap<u64, Arc<Seen>>,
+) -> Option<Arc<dyn ExecutionPlan>> {
+    let source = table_source(plan)?;
+    let seen = source.asked_filters().into_iter();
+    let seen: HashMap<_, _> = seen.filter_map(|id| Some((id, Arc::clone(of_joins.get(&id)?)))).collect();
+    (!seen.is_empty()).then(|| DataSourceExec::from_data_source(source.with_seen(seen)) as _)
 }
 
 /// How a table is scanned.
@@ -101,6 +125,7 @@ impl TableSource {
             statistics: Arc::new(plan.statistics),
             share: None,
             awaited: Arc::default(),
+            seen: Arc::default(),
             metrics: ExecutionPlanMetricsSet::new(),
         })
     }
@@ -123,6 +148,17 @@ impl TableSource {
         });
         let awaited = awaited.collect();
         TableSource { predicate: conjunction_opt(exact.into_iter().map(Arc::clone)), awaited, ..self.clone() }
+    }
+
+    /// The filters of what operators above learn.
+    fn asked_filters(&self) -> Vec<u64> {
+        let parts = self.predicate.iter().flat_map(split_conjunction);
+        parts.filter_map(|part| part.downcast_ref::<DynamicFilterPhysicalExpr>()?.expression_id()).collect()
+    }
+
+    /// The same, knowing what joins have seen.
+    fn with_seen(&self, seen: HashMap<u64, Arc<Seen>>) -> Self {
+        TableSource { seen: Arc::new(seen), ..self.clone() }
     }
 
     /// A filter about columns at these places; `None` if there are none.

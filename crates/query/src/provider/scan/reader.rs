@@ -90,7 +90,7 @@ impl Reader {
         let gathered = BatchCoalescer::new(Arc::clone(&source.projected), rows);
         Reader {
             work,
-            filter: Filter::new(source.predicate.as_ref(), &source.columns.arrow),
+            filter: Filter::new(source.predicate.as_ref(), &source.columns.arrow, &source.seen),
             current: None,
             tested: Tested::default(),
             gathered: gathered.with_biggest_coalesce_batch_size(Some((rows / 2).min(GATHERED_ROWS - 1))),

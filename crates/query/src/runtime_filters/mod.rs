@@ -1,11 +1,17 @@
-//! What hash joins learn of their keys, on its way to scans in other processes.
+//! What hash joins learn of their keys, for scans.
 //!
-//! A join that has read its first side knows which keys rows of the second may have, and where all is in one process DataFusion tells the
-//! scan of these rows. Over several, each task of the join knows some of the keys: it tells the owner ([`RuntimeFilter`]), and the owner the
-//! scan, once all tasks have told ([`RuntimeFilters`]). A scan that is told nothing reads all of its rows: the join looks at them itself.
+//! A join that has read its first side knows which keys rows of the second may have. DataFusion tells the scan of these rows: between which
+//! values they lie, which they are if they are few, and else to look each up in the join's hash table, once it is known which partition of
+//! the join that is in. That takes longer than the rest of many scans: so what a join has [seen](seen) is told as a [set](key_set) of its keys
+//! instead, in one process ([`with_key_sets`]) and over [several](crate::nodes), where the hash table is somewhere else.
 
-use super::Offers;
-use super::key_set::{KeySet, MayBeIn};
+mod key_set;
+mod seen;
+
+pub use key_set::KEY_SET_BYTES_MAX;
+pub(crate) use seen::with_key_sets;
+pub use seen::{Seen, filter_of, leaves_little_out};
+
 use crate::ipc;
 use arrow::array::{Array, ArrayRef, RecordBatch};
 use arrow::compute::concat;
@@ -18,11 +24,11 @@ use datafusion::physical_expr::expressions::{
     BinaryExpr, CaseExpr, DynamicFilterPhysicalExpr, InListExpr, Literal, lit,
 };
 use datafusion::physical_expr::utils::{conjunction, split_conjunction};
+use key_set::{KeySet, MayBeIn};
 use oribi_types::Error;
 use prost::Message;
-use std::collections::{HashMap, HashSet};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
-use tokio::sync::watch;
+use std::collections::HashSet;
+use std::sync::Arc;
 
 /// The most values of a key that are told one by one, and the most bytes of a join's keys, each counted as often as it is there. A list is
 /// copied for each row group that asks it: with 65,536 values TPC-H at scale 1 took longer than with bounds alone.
@@ -103,11 +109,37 @@ impl RuntimeFilter {
         between.collect::<Option<Vec<_>>>().map_or(RuntimeFilter::Any, |keys| RuntimeFilter::Keys(keys, None))
     }
 
-    /// The same of the keys of a set, if it is about keys.
+    /// What a join has learned, of which `filter` tells a scan, with the keys that it has seen; `None` if these are not known.
+    ///
+    /// # Errors
+    /// Those of the expressions.
+    pub(crate) fn seen(
+        filter: &DynamicFilterPhysicalExpr,
+        seen: &Seen,
+        schema: &Schema,
+    ) -> Result<Option<Arc<dyn PhysicalExpr>>> {
+        let told = Self::learned(filter)?.of_seen(seen);
+        match told {
+            RuntimeFilter::Keys(_, Some(_)) => {
+                let keys: Vec<_> = filter.children().into_iter().cloned().collect();
+                told.condition(&keys, schema).map(Some)
+            }
+            _ => Ok(None),
+        }
+    }
+
+    /// The same of the keys that a join has seen, if it is about keys.
     #[must_use]
-    pub fn with(self, set: KeySet) -> Self {
+    pub fn of_seen(self, seen: &Seen) -> Self {
+        match seen.key_set() {
+            Some(set) => self.with(set),
+            None => self,
+        }
+    }
+
+    fn with(self, set: Arc<KeySet>) -> Self {
         match self {
-            RuntimeFilter::Keys(keys, _) => RuntimeFilter::Keys(keys, Some(Arc::new(set))),
+            RuntimeFilter::Keys(keys, _) => RuntimeFilter::Keys(keys, Some(set)),
             other => other,
         }
     }
@@ -201,8 +233,9 @@ impl RuntimeFilter {
             true => Vec::new(),
             false => ipc::to_bytes(&RecordBatch::try_new(schema, columns)?)?,
         };
-        let (set, first) = set.map_or((&[][..], None), KeySet::parts);
-        Ok(Told { kind: kind as i32, has_values, keys, first, set: set.to_vec() }.encode_to_vec())
+        let (set, first, in_all) = set.map_or((&[][..], None, 0), KeySet::parts);
+        let in_all = in_all as u64;
+        Ok(Told { kind: kind as i32, has_values, keys, first, in_all, set: set.to_vec() }.encode_to_vec())
     }
 
     /// What [`to_bytes`](Self::to_bytes) made.
@@ -227,7 +260,8 @@ impl RuntimeFilter {
         let set = match told.set.is_empty() {
             true => None,
             false => {
-                Some(KeySet::from_parts(told.set, told.first).ok_or_else(|| damaged(&"its bits are none"))?)
+                let set = KeySet::from_parts(told.set, told.first, told.in_all as usize);
+                Some(set.ok_or_else(|| damaged(&"its bits are none"))?)
             }
         };
         Ok(RuntimeFilter::Keys(keys.collect::<Result<_>>().map_err(|e| damaged(&e))?, set.map(Arc::new)))
@@ -285,10 +319,12 @@ struct Told {
     /// In Arrow's format of streams: a column for each key.
     #[prost(bytes = "vec", tag = "3")]
     keys: Vec<u8>,
-    /// Of the set: the integer of its first bit, if it is of integers; and its bits, if there are some.
+    /// Of the set: the integer of its first bit, if it is of integers; how many keys there will be in all; and its bits, if there are some.
     #[prost(sint64, optional, tag = "4")]
     first: Option<i64>,
-    #[prost(bytes = "vec", tag = "5")]
+    #[prost(uint64, tag = "5")]
+    in_all: u64,
+    #[prost(bytes = "vec", tag = "6")]
     set: Vec<u8>,
 }
 
@@ -300,102 +336,15 @@ enum Kind {
     Keys = 2,
 }
 
-/// What the joins of one query have told so far.
-pub struct RuntimeFilters {
-    id: u64,
-    /// By the filter, as DataFusion numbers its expressions.
-    of_joins: Mutex<HashMap<u64, OfJoin>>,
-    told: watch::Sender<()>,
-    offers: Weak<Offers>,
-}
-
-/// By task.
-struct OfJoin {
-    tasks: usize,
-    /// Whether each task has the same keys.
-    is_same: bool,
-    told: HashMap<u32, RuntimeFilter>,
-    /// Once all have told, or one of those that have the same.
-    known: Option<RuntimeFilter>,
-}
-
-impl OfJoin {
-    fn tell(&mut self, task: u32, told: RuntimeFilter) {
-        if self.known.is_some() || task as usize >= self.tasks {
-            return;
-        }
-        if self.is_same && told != RuntimeFilter::Any {
-            self.known = Some(told);
-            return;
-        }
-        self.told.insert(task, told);
-        if self.told.len() == self.tasks {
-            let told = std::mem::take(&mut self.told).into_values();
-            self.known = Some(told.fold(RuntimeFilter::None, RuntimeFilter::or));
-        }
-    }
-}
-
-impl RuntimeFilters {
-    pub(super) fn new(id: u64, offers: &Arc<Offers>) -> Self {
-        let (of_joins, told) = (Mutex::default(), watch::Sender::new(()));
-        RuntimeFilters { id, of_joins, told, offers: Arc::downgrade(offers) }
-    }
-
-    /// By which tasks name the query.
-    pub fn id(&self) -> u64 {
-        self.id
-    }
-
-    /// A filter that comes from so many tasks, which all have the same keys if it `is_same`. For others nobody waits.
-    pub fn expect(&self, filter: u64, tasks: usize, is_same: bool) {
-        self.lock().insert(filter, OfJoin { tasks, is_same, told: HashMap::new(), known: None });
-    }
-
-    pub(super) fn tell(&self, filter: u64, task: u32, told: RuntimeFilter) {
-        if let Some(of_join) = self.lock().get_mut(&filter) {
-            of_join.tell(task, told);
-        }
-        self.told.send_replace(());
-    }
-
-    fn known(&self, filter: u64) -> Option<RuntimeFilter> {
-        self.lock().get(&filter).map_or(Some(RuntimeFilter::Any), |of_join| of_join.known.clone())
-    }
-
-    /// A filter when it is known; `None` if the query ends before.
-    pub(super) async fn wait(of: Weak<Self>, filter: u64) -> Option<RuntimeFilter> {
-        let mut told = of.upgrade()?.told.subscribe();
-        loop {
-            if let Some(known) = of.upgrade()?.known(filter) {
-                return Some(known);
-            }
-            told.changed().await.ok()?;
-        }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, HashMap<u64, OfJoin>> {
-        self.of_joins.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl Drop for RuntimeFilters {
-    fn drop(&mut self) {
-        if let Some(offers) = self.offers.upgrade() {
-            offers.forget_filters(self.id);
-        }
-    }
-}
-
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
+    use super::key_set::Codes;
     use super::*;
-    use crate::nodes::Codes;
     use arrow::array::{AsArray, Int64Array};
     use arrow::datatypes::DataType;
     use datafusion::physical_expr::expressions::Column;
 
-    fn between(least: i64, greatest: i64, values: Option<Vec<i64>>) -> RuntimeFilter {
+    pub(crate) fn between(least: i64, greatest: i64, values: Option<Vec<i64>>) -> RuntimeFilter {
         let values = values.map(|values| Arc::new(Int64Array::from(values)) as ArrayRef);
         RuntimeFilter::Keys(vec![Between { least: least.into(), greatest: greatest.into(), values }], None)
     }
@@ -421,7 +370,7 @@ mod tests {
             let condition = filter.condition(&key(), &schema()).unwrap();
             assert_eq!(RuntimeFilter::of(&condition, &key()), filter);
             for codes in [Codes::Integers(vec![-7, 9]), Codes::Hashes(vec![7, 9])] {
-                let with_set = filter.clone().with(KeySet::new(&[codes], 1000));
+                let with_set = filter.clone().with(Arc::new(KeySet::new(&[codes], 1000)));
                 assert_eq!(RuntimeFilter::from_bytes(&with_set.to_bytes().unwrap()).unwrap(), with_set);
             }
         }
@@ -442,7 +391,7 @@ mod tests {
         let filter = between(-7, 9, Some(vec![-7, 3, 9]));
         let shorter = [Some(RuntimeFilter::Any), Some(filter.clone())];
         for codes in [Codes::Integers(vec![-7, 3, 9]), Codes::Hashes(vec![7, 9])] {
-            let bytes = filter.clone().with(KeySet::new(&[codes], 10)).to_bytes().unwrap();
+            let bytes = filter.clone().with(Arc::new(KeySet::new(&[codes], 10))).to_bytes().unwrap();
             for at in 0..bytes.len() {
                 let read = RuntimeFilter::from_bytes(&bytes[..at]).ok();
                 assert!(read.is_none() || shorter.contains(&read), "cut at {at}: {read:?}");
@@ -474,7 +423,7 @@ mod tests {
             let of = |from: i64| {
                 let keys: Vec<i64> = (from..from + 5000).map(|n| apart * n).collect();
                 let (least, greatest) = (keys[0], keys[4999]);
-                between(least, greatest, None).with(KeySet::new(&[Codes::Integers(keys)], 10_000))
+                between(least, greatest, None).with(Arc::new(KeySet::new(&[Codes::Integers(keys)], 10_000)))
             };
             let both = of(0).or(of(5000));
             let rows = Int64Array::from_iter_values(0..10_000 * apart);
@@ -487,7 +436,8 @@ mod tests {
             let of_both = passed(&both);
             assert!((0..rows.num_rows()).step_by(apart as usize).all(|key| of_both.value(key)));
             let wrong = of_both.true_count() - 10_000;
-            assert!(wrong < rows.num_rows() / 15, "{wrong} of {}", rows.num_rows());
+            let allowed = if apart == 3 { 0 } else { rows.num_rows() / 15 };
+            assert!(wrong <= allowed && (apart == 3 || wrong > 0), "{wrong} of {}", rows.num_rows());
             // Of one that has none, all between its bounds may be there.
             for filter in [both.clone().or(between(1, 2, None)), between(1, 2, None).or(both)] {
                 assert_eq!(passed(&filter).true_count(), rows.num_rows() - apart as usize + 1);
@@ -500,39 +450,11 @@ mod tests {
         for count in [20, 21] {
             let keys: Vec<i64> = (0..count).collect();
             let set = KeySet::new(&[Codes::Integers(keys.clone())], keys.len());
-            let filter = between(0, count - 1, Some(keys)).with(set);
+            let filter = between(0, count - 1, Some(keys)).with(Arc::new(set));
             let condition = filter.condition(&key(), &schema()).unwrap();
             let parts = split_conjunction(&condition);
             assert_eq!(parts.iter().any(|part| part.is::<InListExpr>()), count == 20);
             assert_eq!(parts.iter().any(|part| part.is::<MayBeIn>()), count == 21);
         }
-    }
-
-    #[tokio::test]
-    async fn a_filter_is_known_when_all_tasks_have_told() {
-        let filters = Arc::new(RuntimeFilters::new(1, &Arc::default()));
-        filters.expect(7, 2, false);
-        let wait = |filter| RuntimeFilters::wait(Arc::downgrade(&filters), filter);
-        assert_eq!(wait(6).await, Some(RuntimeFilter::Any), "nobody tells of that");
-        filters.tell(7, 0, between(1, 2, None));
-        filters.tell(7, 0, between(1, 2, None));
-        let waiting = tokio::spawn(wait(7));
-        tokio::task::yield_now().await;
-        assert!(!waiting.is_finished(), "the other task has not told");
-        filters.tell(7, 1, between(4, 5, None));
-        assert_eq!(waiting.await.unwrap(), Some(between(1, 5, None)));
-        filters.expect(8, 2, true);
-        filters.tell(8, 0, RuntimeFilter::Any);
-        filters.tell(8, 1, between(1, 2, None));
-        assert_eq!(
-            wait(8).await,
-            Some(between(1, 2, None)),
-            "the other has the same keys, and could not say"
-        );
-        filters.expect(9, 1, false);
-        let waiting = tokio::spawn(wait(9));
-        tokio::task::yield_now().await;
-        drop(filters);
-        assert_eq!(waiting.await.unwrap(), None, "the query has ended");
     }
 }

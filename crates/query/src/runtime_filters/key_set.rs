@@ -16,10 +16,17 @@ use std::fmt;
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
-/// As long as one is at most; more keys are not told, so that each has a byte at least, and of those that are not there a Bloom filter has 3 %.
-pub const KEY_SET_BYTES_MAX: usize = 4 << 20;
-pub const KEYS_MAX: usize = KEY_SET_BYTES_MAX;
-const _: () = assert!((KEY_SET_BYTES_MAX / BLOCK_BYTES).is_power_of_two());
+/// More keys are not told, so that each has a byte of a Bloom filter at least, which has 3 % of those that are not there.
+pub(super) const KEYS_MAX: usize = 4 << 20;
+const _: () = assert!((KEYS_MAX / BLOCK_BYTES).is_power_of_two());
+
+/// As long as a set is at most.
+pub const KEY_SET_BYTES_MAX: usize = 8 << 20;
+
+/// So long are bits of integers at most, for each key: scans ask them in a fifth of the time that a Bloom filter takes.
+const BITS_BYTES_A_KEY: usize = 8;
+/// And for few keys.
+const BITS_BYTES_MIN: usize = 64 << 10;
 
 /// All processes of a cluster are of one release, and hash alike with it.
 const SEED: u64 = 0x6f72_6962;
@@ -30,12 +37,14 @@ pub struct KeySet {
     bytes: Vec<u8>,
     /// The integer, a multiple of eight, that has the first bit; `None` for a Bloom filter.
     first: Option<i64>,
+    /// That there will be in all, in the sets of all tasks: so long it may [be](Self::bytes_max).
+    keys: usize,
     /// What counts it, where it is kept.
     counted: Option<Arc<MemoryReservation>>,
 }
 
 /// The keys of rows, by which a set knows them.
-pub enum Codes {
+pub(super) enum Codes {
     /// Of one column: themselves.
     Integers(Vec<i64>),
     Hashes(Vec<u64>),
@@ -46,10 +55,14 @@ impl Codes {
     ///
     /// # Errors
     /// Those of the keys, and of types that have no hash.
-    pub fn of(keys: &[Arc<dyn PhysicalExpr>], rows: &RecordBatch) -> Result<Self> {
+    pub(super) fn of(keys: &[Arc<dyn PhysicalExpr>], rows: &RecordBatch) -> Result<Self> {
         let keys = evaluate_expressions_to_arrays(keys, rows)?;
         if let Some(integers) = integers(&keys)? {
-            return Ok(Codes::Integers(integers.as_primitive::<Int64Type>().iter().flatten().collect()));
+            let integers = integers.as_primitive::<Int64Type>();
+            return Ok(Codes::Integers(match integers.null_count() {
+                0 => integers.values().to_vec(),
+                _ => integers.iter().flatten().collect(),
+            }));
         }
         let (mut hashes, whole) = hashes(&keys)?;
         if let Some(whole) = whole {
@@ -59,19 +72,19 @@ impl Codes {
         Ok(Codes::Hashes(hashes))
     }
 
-    pub fn len(&self) -> usize {
+    pub(super) fn len(&self) -> usize {
         match self {
             Codes::Integers(codes) => codes.len(),
             Codes::Hashes(codes) => codes.len(),
         }
     }
 
-    pub fn is_empty(&self) -> bool {
+    fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
     /// That it takes.
-    pub fn bytes(&self) -> usize {
+    pub(super) fn bytes(&self) -> usize {
         size_of::<u64>()
             * match self {
                 Codes::Integers(codes) => codes.capacity(),
@@ -105,22 +118,32 @@ impl fmt::Debug for KeySet {
 
 impl PartialEq for KeySet {
     fn eq(&self, other: &Self) -> bool {
-        (self.first, &self.bytes) == (other.first, &other.bytes)
+        (self.first, self.keys, &self.bytes) == (other.first, other.keys, &other.bytes)
     }
 }
 
 impl KeySet {
     /// Of these keys, among `keys` that there will be in all.
-    pub fn new(codes: &[Codes], keys: usize) -> Self {
+    pub(super) fn new(codes: &[Codes], keys: usize) -> Self {
         let bounds = codes.iter().filter(|codes| !codes.is_empty()).map(Codes::bounds);
         let bounds = bounds.reduce(|left, right| {
             let ((least, greatest), (other_least, other_greatest)) = (left?, right?);
             Some((least.min(other_least), greatest.max(other_greatest)))
         });
-        let bytes = Self::bytes_of(keys);
         match bounds.flatten().map(|(least, greatest)| Self::between(least, greatest)) {
-            Some((first, bits)) if bits <= bytes => Self::of_bits((first, bits), codes),
-            _ => Self::bloom(bytes, codes.iter().flat_map(Codes::hashes)),
+            Some((first, bytes)) if bytes <= Self::bytes_max(keys) => {
+                let mut bits = vec![0; bytes];
+                let integers = codes.iter().filter_map(|codes| match codes {
+                    Codes::Integers(integers) => Some(integers),
+                    Codes::Hashes(_) => None,
+                });
+                for integer in integers.flatten() {
+                    let bit = integer.wrapping_sub(first) as u64;
+                    bits[(bit / 8) as usize] |= 1 << (bit % 8);
+                }
+                KeySet { bytes: bits, first: Some(first), keys, counted: None }
+            }
+            _ => Self::bloom(codes.iter().flat_map(Codes::hashes), keys),
         }
     }
 
@@ -130,25 +153,22 @@ impl KeySet {
         (first, (greatest.wrapping_sub(first) as u64 / 8) as usize + 1)
     }
 
-    fn of_bits((first, bytes): (i64, usize), codes: &[Codes]) -> Self {
-        let mut bits = vec![0; bytes];
-        for codes in codes {
-            let Codes::Integers(codes) = codes else { continue };
-            for code in codes {
-                let bit = code.wrapping_sub(first) as u64;
-                bits[(bit / 8) as usize] |= 1 << (bit % 8);
-            }
-        }
-        KeySet { bytes: bits, first: Some(first), counted: None }
-    }
-
-    fn bloom(bytes: usize, hashes: impl IntoIterator<Item = u64>) -> Self {
-        KeySet { bytes: build_of(bytes / BLOCK_BYTES, hashes), first: None, counted: None }
+    fn bloom(hashes: impl IntoIterator<Item = u64>, keys: usize) -> Self {
+        let bytes = build_of(Self::bloom_bytes(keys) / BLOCK_BYTES, hashes);
+        KeySet { bytes, first: None, keys, counted: None }
     }
 
     /// How long one is of so many keys, at most.
-    pub fn bytes_of(keys: usize) -> usize {
-        keys.clamp(BLOCK_BYTES, KEY_SET_BYTES_MAX).next_power_of_two()
+    pub(super) fn bytes_max(keys: usize) -> usize {
+        keys.saturating_mul(BITS_BYTES_A_KEY).clamp(BITS_BYTES_MIN, KEY_SET_BYTES_MAX)
+    }
+
+    fn bloom_bytes(keys: usize) -> usize {
+        keys.clamp(BLOCK_BYTES, KEYS_MAX).next_power_of_two()
+    }
+
+    pub(super) fn bytes(&self) -> usize {
+        self.bytes.len()
     }
 
     /// One for each integer that there could be.
@@ -158,7 +178,7 @@ impl KeySet {
 
     /// As long as it lives, `room` is kept.
     #[must_use]
-    pub fn counted(mut self, room: MemoryReservation) -> Self {
+    pub(super) fn counted(mut self, room: MemoryReservation) -> Self {
         self.counted = Some(Arc::new(room));
         self
     }
@@ -171,17 +191,20 @@ impl KeySet {
 
     /// Of the keys of both.
     pub(super) fn or(self, other: Self) -> Self {
-        match (self.first, other.first) {
-            (None, None) => self.or_bloom(other),
-            (Some(left), Some(right)) => {
-                let (first, bytes) = Self::between(left.min(right), self.last(left).max(other.last(right)));
-                match bytes <= KEY_SET_BYTES_MAX {
-                    true => Self::of_both((first, bytes), [(left, self), (right, other)]),
-                    false => self.into_bloom().or_bloom(other.into_bloom()),
+        let keys = self.keys.max(other.keys);
+        if let (Some(left), Some(right)) = (self.first, other.first) {
+            let (first, bytes) = Self::between(left.min(right), self.last(left).max(other.last(right)));
+            if bytes <= Self::bytes_max(keys) {
+                let counted = self.counted.clone().or_else(|| other.counted.clone());
+                let mut bits = vec![0; bytes];
+                for (of_first, set) in [(left, self), (right, other)] {
+                    let bits = bits[(of_first.wrapping_sub(first) as u64 / 8) as usize..].iter_mut();
+                    bits.zip(set.bytes).for_each(|(byte, other)| *byte |= other);
                 }
+                return KeySet { bytes: bits, first: Some(first), keys, counted: None }.in_place_of(counted);
             }
-            _ => self.into_bloom().or_bloom(other.into_bloom()),
         }
+        self.into_bloom(keys).or_bloom(other.into_bloom(keys))
     }
 
     /// The integer that has the last bit.
@@ -189,29 +212,19 @@ impl KeySet {
         first.saturating_add_unsigned(self.bytes.len() as u64 * 8 - 1)
     }
 
-    fn of_both((first, bytes): (i64, usize), both: [(i64, Self); 2]) -> Self {
-        let mut bits = vec![0; bytes];
-        let counted = both.iter().find_map(|(_, set)| set.counted.clone());
-        for (of_first, set) in both {
-            let bits = bits[(of_first.wrapping_sub(first) as u64 / 8) as usize..].iter_mut();
-            bits.zip(set.bytes).for_each(|(byte, other)| *byte |= other);
-        }
-        KeySet { bytes: bits, first: Some(first), counted: None }.in_place_of(counted)
-    }
-
-    fn into_bloom(self) -> Self {
+    /// With room for so many keys, if it is none yet.
+    fn into_bloom(self, keys: usize) -> Self {
         let Some(first) = self.first else { return self };
-        let keys = self.bytes.iter().map(|byte| byte.count_ones() as usize).sum();
         let bits = self.bytes.len() * 8;
         let bits = BooleanBuffer::new(self.bytes.into(), 0, bits);
         let hashes = bits.set_indices().map(|bit| mixed(first.wrapping_add_unsigned(bit as u64)));
-        Self::bloom(Self::bytes_of(keys), hashes).in_place_of(self.counted)
+        Self::bloom(hashes, keys).in_place_of(self.counted)
     }
 
     /// Counted, beyond what there is room for if it must be, where one was that is no more.
     fn in_place_of(self, counted: Option<Arc<MemoryReservation>>) -> Self {
         if let Some(room) = &counted {
-            room.grow(self.bytes.len());
+            room.resize(self.bytes.len());
         }
         KeySet { counted, ..self }
     }
@@ -229,18 +242,18 @@ impl KeySet {
         large
     }
 
-    /// Its bits, and the integer of the first if they are of integers.
-    pub(super) fn parts(&self) -> (&[u8], Option<i64>) {
-        (&self.bytes, self.first)
+    /// Its bits, the integer of the first if they are of integers, and how many keys there will be in all.
+    pub(super) fn parts(&self) -> (&[u8], Option<i64>, usize) {
+        (&self.bytes, self.first, self.keys)
     }
 
     /// One of these [`parts`](Self::parts); `None` for some that none has.
-    pub(super) fn from_parts(bytes: Vec<u8>, first: Option<i64>) -> Option<Self> {
+    pub(super) fn from_parts(bytes: Vec<u8>, first: Option<i64>, keys: usize) -> Option<Self> {
         let is_one = match first {
-            Some(first) => first % 8 == 0 && (1..=KEY_SET_BYTES_MAX).contains(&bytes.len()),
-            None => bytes.len().is_power_of_two() && (BLOCK_BYTES..=KEY_SET_BYTES_MAX).contains(&bytes.len()),
+            Some(first) => first % 8 == 0 && (1..=Self::bytes_max(keys)).contains(&bytes.len()),
+            None => bytes.len() == Self::bloom_bytes(keys),
         };
-        is_one.then_some(KeySet { bytes, first, counted: None })
+        is_one.then_some(KeySet { bytes, first, keys, counted: None })
     }
 
     /// Which rows have keys that may be there: a nanosecond or two each where they have bits, and some more by a Bloom filter.
@@ -366,6 +379,7 @@ mod tests {
     use super::*;
     use arrow::array::{Int32Array, Int64Array, StringViewArray};
     use arrow::datatypes::Field;
+    use datafusion::execution::memory_pool::{GreedyMemoryPool, MemoryConsumer, MemoryPool};
     use datafusion::physical_expr::expressions::Column;
     use proptest::prelude::*;
 
@@ -395,35 +409,41 @@ mod tests {
             (few, many) in (0..100usize, 0..100_000usize),
         ) {
             let both = of(&left, few).or(of(&right, many));
-            prop_assert!(both.bytes.len() <= KEY_SET_BYTES_MAX);
+            prop_assert!(both.bytes.len() <= KeySet::bytes_max(few.max(many)));
             prop_assert!(left.iter().chain(&right).all(|key| has(&both, *key)));
             if both.first.is_some() {
-                let others = left.iter().map(|key| key ^ 5).filter(|key| !left.contains(key) && !right.contains(key));
-                prop_assert!(others.into_iter().all(|key| !has(&both, key)), "bits are exact");
+                let mut others = left.iter().map(|key| key ^ 5).filter(|key| !left.contains(key) && !right.contains(key));
+                prop_assert!(others.all(|key| !has(&both, key)), "bits are exact");
             }
-            let (bytes, first) = both.parts();
-            prop_assert_eq!(KeySet::from_parts(bytes.to_vec(), first), Some(both));
+            let (bytes, first, keys) = both.parts();
+            prop_assert_eq!(KeySet::from_parts(bytes.to_vec(), first, keys), Some(both));
         }
 
         #[test]
-        fn garbage_is_none(bytes in proptest::collection::vec(any::<u8>(), 0..300), first: i64, key: i64) {
-            let is_one = [32, 64, 128, 256].contains(&bytes.len());
-            prop_assert_eq!(KeySet::from_parts(bytes.clone(), None).is_some(), is_one);
-            let set = KeySet::from_parts(bytes.clone(), Some(first));
-            prop_assert_eq!(set.is_some(), first % 8 == 0 && !bytes.is_empty());
-            let set = KeySet::from_parts(bytes, Some(first & !7));
-            let _ = set.map(|set| has(&set.clone().or(of(&[key], 1)).or(set), key));
+        fn garbage_is_none(
+            bytes in proptest::collection::vec(any::<u8>(), 0..300),
+            first in prop_oneof![any::<i64>(), i64::MIN..i64::MIN + 99, i64::MAX - 2000..=i64::MAX],
+            keys in 0..300usize,
+            key: i64,
+        ) {
+            let is_one = bytes.len() == KeySet::bloom_bytes(keys);
+            prop_assert_eq!(KeySet::from_parts(bytes.clone(), None, keys).is_some(), is_one);
+            let is_one = first % 8 == 0 && (1..=KeySet::bytes_max(keys)).contains(&bytes.len());
+            prop_assert_eq!(KeySet::from_parts(bytes.clone(), Some(first), keys).is_some(), is_one);
+            if let Some(set) = KeySet::from_parts(bytes, Some(first & !7), keys) {
+                prop_assert!(has(&set.clone().or(of(&[key], 1)).or(set), key));
+            }
         }
     }
 
     #[test]
     fn few_others_are_found() {
-        let keys: Vec<i64> = (0..100_000).map(|key| key * 1000).collect();
+        let keys: Vec<i64> = (0..100_000).map(|key| key * 100_000).collect();
         let bloom = of(&keys, keys.len());
         assert_eq!(bloom.first, None);
-        let found = (1_000_000..1_100_000).filter(|key| has(&bloom, key * 1000)).count();
+        let found = (1_000_000..1_100_000).filter(|key| has(&bloom, key * 100_000)).count();
         assert!(found < 4_000, "{found} of 100,000");
-        assert_eq!(KeySet::bytes_of(usize::MAX), KEY_SET_BYTES_MAX);
+        assert_eq!(KeySet::bytes_max(usize::MAX), KEY_SET_BYTES_MAX);
     }
 
     #[test]
@@ -435,11 +455,57 @@ mod tests {
             Arc::new(Int32Array::from(vec![Some(-50), None, Some(-49), Some(997), Some(i32::MIN)]));
         let passed = set.may_have(&[asked]).unwrap();
         assert_eq!(passed.iter().collect::<Vec<_>>(), [true, false, false, true, false]);
-        // Of those that lie too far apart when they are put together there is a Bloom filter.
+        // Of those that lie too far apart when they are put together there is a Bloom filter, with room for all.
         let far = of(&[1 << 40], 1);
         assert!(far.first.is_some());
         let both = set.or(far);
         assert!(both.first.is_none() && has(&both, 1 << 40) && has(&both, 997) && !has(&both, 996));
+        assert_eq!(both.bytes.len(), KeySet::bloom_bytes(keys.len()));
+    }
+
+    #[test]
+    fn keys_of_each_type_are_found() {
+        let integers = Int64Array::from(vec![Some(9), Some(-3), None, Some(300), Some(5), Some(7)]);
+        for (data_type, has_bits) in [
+            (DataType::Int16, true),
+            (DataType::Int32, true),
+            (DataType::Int64, true),
+            (DataType::Date32, true),
+            (DataType::Float64, false),
+            (DataType::Utf8View, false),
+        ] {
+            let column = cast(&cast(&integers, &DataType::Int32).unwrap(), &data_type).unwrap();
+            // Not from the first value on.
+            let seen = RecordBatch::try_from_iter([("k", column.slice(1, 3))]).unwrap();
+            let asked = RecordBatch::try_from_iter([("k", column)]).unwrap();
+            let keys: Vec<Arc<dyn PhysicalExpr>> = vec![Arc::new(Column::new("k", 0))];
+            let set = KeySet::new(&[Codes::of(&keys, &seen).unwrap()], 300);
+            assert_eq!(set.has_bits(), has_bits, "{data_type}");
+            let passed = set.may_have(asked.columns()).unwrap();
+            assert_eq!(
+                passed.iter().collect::<Vec<_>>(),
+                [false, true, false, true, false, false],
+                "{data_type}"
+            );
+        }
+        // What has bits says nothing about others.
+        let texts: ArrayRef = Arc::new(StringViewArray::from(vec!["a"]));
+        assert!(of(&[1], 1).may_have(&[texts]).unwrap().value(0));
+    }
+
+    #[test]
+    fn what_is_there_is_counted() {
+        let pool: Arc<dyn MemoryPool> = Arc::new(GreedyMemoryPool::new(1 << 20));
+        let counted =
+            |set: KeySet| set.within(MemoryConsumer::new("keys").register(&pool)).expect("there is room");
+        let mut all = counted(of(&[0], 1000));
+        for key in [1, 900, 70_000, 1 << 40] {
+            all = all.or(counted(of(&[key], 1000)));
+            assert_eq!(pool.reserved(), all.bytes.len());
+        }
+        assert!(!all.has_bits());
+        drop(all);
+        assert_eq!(pool.reserved(), 0);
     }
 
     #[test]
