@@ -59,6 +59,8 @@ pub(crate) fn connection(url: &str) -> Result<Channel, tonic::transport::Error> 
         .keep_alive_timeout(SILENCE_MAX)
         .keep_alive_while_idle(true)
         .initial_stream_window_size(STREAM_WINDOW_BYTES)
+        // A batch comes by fewer writes and reads than in frames of 16 KiB, as they are otherwise.
+        .max_frame_size(STREAM_WINDOW_BYTES)
         .initial_connection_window_size(CONNECTION_WINDOW_BYTES);
     Ok(endpoint.connect_lazy())
 }

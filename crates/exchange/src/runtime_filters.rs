@@ -15,7 +15,7 @@ use datafusion::physical_plan::union::UnionExec;
 use datafusion::physical_plan::{ChildrenPropertiesMode, ExecutionPlan, ReplaceChildrenOptions};
 use datafusion_distributed::NetworkBoundaryExt;
 use oribi_query::nodes::{RuntimeFilters, awaited_filters};
-use oribi_query::runtime_filters::{RuntimeFilter, Seen, filter_of, leaves_little_out};
+use oribi_query::runtime_filters::{KeysSeen, RuntimeFilter, filter_of, leaves_little_out};
 use oribi_query::wrapped::{Addition, wrapped};
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -93,7 +93,7 @@ impl Teller {
             let Some(filter) = filter_of(&node) else { return Ok(Transformed::no(node)) };
             let [left, right] = node.children()[..] else { return Ok(Transformed::no(node)) };
             let Some(join) = node.downcast_ref::<HashJoinExec>() else { return Ok(Transformed::no(node)) };
-            let seen = Seen::of(join, tasks, COPIES);
+            let seen = KeysSeen::of(join, tasks, COPIES);
             let left = match &seen {
                 Some(seen) => seen.around(left),
                 None => Arc::clone(left),
@@ -108,7 +108,7 @@ impl Teller {
         .data()
     }
 
-    async fn tell(self, filter: Arc<DynamicFilterPhysicalExpr>, task: u32, seen: Option<Arc<Seen>>) {
+    async fn tell(self, filter: Arc<DynamicFilterPhysicalExpr>, task: u32, seen: Option<Arc<KeysSeen>>) {
         filter.wait_complete().await;
         let Some(id) = filter.expression_id() else { return };
         let told = RuntimeFilter::learned(&filter).unwrap_or(RuntimeFilter::Any);

@@ -543,8 +543,7 @@ impl Physical {
     /// None are expected.
     pub(crate) fn interested(self) -> Result<(Physical, Interested), SqlError> {
         let interest = Interest::default();
-        let plan =
-            with_key_sets(self.plan).and_then(|plan| interested(plan, &interest)).map_err(sql_error)?;
+        let plan = interested(self.plan, &interest).and_then(with_key_sets).map_err(sql_error)?;
         Ok((Physical { plan, ..self }, interest.until_dropped()))
     }
 }

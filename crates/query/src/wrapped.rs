@@ -9,6 +9,7 @@ use datafusion::physical_plan::{
     ChildrenPropertiesMode, DisplayAs, DisplayFormatType, ExecutionPlan, PlanProperties,
     ReplaceChildrenOptions,
 };
+use std::any::Any;
 use std::fmt;
 use std::sync::Arc;
 
@@ -90,6 +91,10 @@ impl ExecutionPlan for Wrapped {
     ) -> Result<Arc<dyn ExecutionPlan>> {
         let options = ReplaceChildrenOptions::new(ChildrenPropertiesMode::Recompute);
         Ok(self.around(Arc::clone(&self.plan).replace_children(children, options)?))
+    }
+
+    fn with_new_state(&self, state: Arc<dyn Any + Send + Sync>) -> Option<Arc<dyn ExecutionPlan>> {
+        self.plan.with_new_state(state).map(|plan| self.around(plan))
     }
 
     fn reset_state(self: Arc<Self>) -> Result<Arc<dyn ExecutionPlan>> {

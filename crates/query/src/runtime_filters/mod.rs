@@ -10,7 +10,7 @@ mod seen;
 
 pub use key_set::KEY_SET_BYTES_MAX;
 pub(crate) use seen::with_key_sets;
-pub use seen::{Seen, filter_of, leaves_little_out};
+pub use seen::{KeysSeen, filter_of, leaves_little_out};
 
 use crate::ipc;
 use arrow::array::{Array, ArrayRef, RecordBatch};
@@ -115,25 +115,25 @@ impl RuntimeFilter {
     /// Those of the expressions.
     pub(crate) fn seen(
         filter: &DynamicFilterPhysicalExpr,
-        seen: &Seen,
+        seen: &KeysSeen,
         schema: &Schema,
     ) -> Result<Option<Arc<dyn PhysicalExpr>>> {
         let told = Self::learned(filter)?.of_seen(seen);
-        match told {
-            RuntimeFilter::Keys(_, Some(_)) => {
-                let keys: Vec<_> = filter.children().into_iter().cloned().collect();
-                told.condition(&keys, schema).map(Some)
-            }
-            _ => Ok(None),
-        }
+        let RuntimeFilter::Keys(_, Some(_)) = told else { return Ok(None) };
+        let keys: Vec<_> = filter.children().into_iter().cloned().collect();
+        let condition = told.condition(&keys, schema)?;
+        Ok(Some(condition).filter(|condition| !condition.is::<Literal>()))
     }
 
-    /// The same of the keys that a join has seen, if it is about keys.
+    /// The same of the keys that a join has seen, if it is about keys: it is not before the join has seen all.
     #[must_use]
-    pub fn of_seen(self, seen: &Seen) -> Self {
-        match seen.key_set() {
-            Some(set) => self.with(set),
-            None => self,
+    pub fn of_seen(self, seen: &KeysSeen) -> Self {
+        match self {
+            RuntimeFilter::Keys(..) => match seen.key_set() {
+                Some(set) => self.with(set),
+                None => self,
+            },
+            other => other,
         }
     }
 

@@ -7,11 +7,12 @@ use crate::wrapped::{Addition, wrapped};
 use arrow::array::RecordBatch;
 use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode, TreeNodeRecursion};
 use datafusion::common::{NullEquality, Result};
-use datafusion::execution::memory_pool::{MemoryConsumer, MemoryPool, MemoryReservation};
+use datafusion::execution::memory_pool::{MemoryConsumer, MemoryLimit, MemoryPool, MemoryReservation};
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr::expressions::DynamicFilterPhysicalExpr;
 use datafusion::physical_plan::joins::{HashJoinExec, PartitionMode};
+use datafusion::physical_plan::recursive_query::RecursiveQueryExec;
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::physical_plan::{ChildrenPropertiesMode, ExecutionPlan, ReplaceChildrenOptions};
 use futures::StreamExt;
@@ -27,7 +28,7 @@ pub fn filter_of(node: &Arc<dyn ExecutionPlan>) -> Option<Arc<DynamicFilterPhysi
         .find_map(|learned| (learned as Arc<dyn Any + Send + Sync>).downcast().ok())
 }
 
-/// A first side that is a whole table, and not much smaller than the second, is told nothing of: most likely the second has foreign keys of
+/// Of a first side that is a whole table, and not much smaller than the second, no set is made, and other processes are told nothing: most likely the second has foreign keys of
 /// that table, and all of its rows pass. Without that, TPC-H's Q9 (all orders, all that suppliers offer, and lineitem) took a tenth longer.
 const WHOLE_TIMES: usize = 8;
 
@@ -45,46 +46,51 @@ pub fn leaves_little_out(join: &HashJoinExec) -> Result<bool> {
     Ok(largest / WHOLE_TIMES < whole)
 }
 
-/// A plan of one process whose scans look for keys of joins in sets of them. Of one for several processes that is the plan for this one alone.
+/// A plan whose scans look for keys of joins in sets of them. It is executed once.
 ///
 /// # Errors
 /// None are expected.
 pub(crate) fn with_key_sets(plan: Arc<dyn ExecutionPlan>) -> Result<Arc<dyn ExecutionPlan>> {
-    if let Some(retried) = plan.downcast_ref::<Retried>() {
-        let alone = with_key_sets(Arc::clone(retried.alone()))?;
-        return Ok(Arc::new(retried.with_alone(alone)));
-    }
-    let mut asked = HashSet::new();
+    let (mut asked, mut of_joins) = (HashSet::new(), HashMap::new());
     plan.apply(|node| {
+        // What is executed again and again has other joins each time. Tasks of other processes see to theirs.
+        if node.is::<RecursiveQueryExec>() || node.is::<Retried>() {
+            return Ok(TreeNodeRecursion::Jump);
+        }
         asked.extend(asked_filters(node));
+        if let Some(join) = node.downcast_ref::<HashJoinExec>()
+            && let Some(id) = filter_of(node).and_then(|filter| filter.expression_id())
+            && !leaves_little_out(join)?
+        {
+            of_joins.extend(KeysSeen::of(join, 1, 1).map(|seen| (id, seen)));
+        }
         Ok(TreeNodeRecursion::Continue)
     })?;
-    if asked.is_empty() {
+    of_joins.retain(|id, _| asked.contains(id));
+    if of_joins.is_empty() {
         return Ok(plan);
     }
-    let mut of_joins: HashMap<u64, Arc<Seen>> = HashMap::new();
-    let seeing = plan.transform_up(|node| {
-        let Some(id) = filter_of(&node).and_then(|filter| filter.expression_id()) else {
-            return Ok(Transformed::no(node));
-        };
-        match node.downcast_ref::<HashJoinExec>() {
-            Some(join) if asked.contains(&id) && !leaves_little_out(join)? => {
-                let Some(seen) = Seen::of(join, 1, 1) else { return Ok(Transformed::no(node)) };
-                let inputs = vec![seen.around(join.left()), Arc::clone(join.right())];
-                of_joins.insert(id, seen);
-                let options = ReplaceChildrenOptions::new(ChildrenPropertiesMode::Recompute);
-                node.replace_children(inputs, options).map(Transformed::yes)
-            }
-            _ => Ok(Transformed::no(node)),
+    plan.transform_up(|node| {
+        if let Some(scan) = with_seen(&node, &of_joins) {
+            return Ok(Transformed::yes(scan));
         }
-    });
-    let (seeing, of_joins) = (seeing.data()?, of_joins);
-    let told = |node| Ok(with_seen(&node, &of_joins).map_or_else(|| Transformed::no(node), Transformed::yes));
-    seeing.transform_up(told).data()
+        let id = filter_of(&node).and_then(|filter| filter.expression_id());
+        let Some(seen) = id.and_then(|id| of_joins.get(&id)) else { return Ok(Transformed::no(node)) };
+        let mut inputs: Vec<_> = node.children().into_iter().cloned().collect();
+        if let Some(first) = inputs.first_mut() {
+            *first = seen.around(first);
+        }
+        let options = ReplaceChildrenOptions::new(ChildrenPropertiesMode::Keep);
+        node.replace_children(inputs, options).map(Transformed::yes)
+    })
+    .data()
 }
 
+/// Of the rest of the memory for queries, codes of keys take so small a part: joins that are beside them cannot do without theirs.
+const SPARE_TIMES: usize = 16;
+
 /// The keys of the rows that have come.
-pub struct Seen {
+pub struct KeysSeen {
     keys: Vec<Arc<dyn PhysicalExpr>>,
     /// Who have a part of them each, this one among them.
     tasks: usize,
@@ -104,7 +110,7 @@ enum Came {
     Over,
 }
 
-impl Seen {
+impl KeysSeen {
     /// Those of a join of one of several tasks, whose set will be there so many times; `None` if its keys are not told one by one: NULL is no
     /// key here.
     pub fn of(join: &HashJoinExec, tasks: usize, copies: usize) -> Option<Arc<Self>> {
@@ -114,11 +120,16 @@ impl Seen {
         };
         let keys = join.on().iter().map(|(left, _)| Arc::clone(left)).collect();
         let is_told = join.null_equality() == NullEquality::NullEqualsNothing;
-        is_told.then(|| Arc::new(Seen::new(keys, tasks, copies)))
+        is_told.then(|| Arc::new(KeysSeen::new(keys, tasks, copies)))
     }
 
     fn new(keys: Vec<Arc<dyn PhysicalExpr>>, tasks: usize, copies: usize) -> Self {
-        Seen { keys, tasks, copies, came: Mutex::default(), set: OnceLock::new() }
+        KeysSeen { keys, tasks, copies, came: Mutex::default(), set: OnceLock::new() }
+    }
+
+    #[cfg(test)]
+    pub(crate) fn of_keys(keys: Vec<Arc<dyn PhysicalExpr>>) -> Self {
+        KeysSeen::new(keys, 1, 1)
     }
 
     /// The first side of the join, whose rows are seen as they come.
@@ -128,7 +139,7 @@ impl Seen {
     }
 
     /// Costs some nanoseconds and eight bytes a row.
-    fn see(&self, rows: &RecordBatch, pool: &Arc<dyn MemoryPool>) -> Result<()> {
+    pub(crate) fn see(&self, rows: &RecordBatch, pool: &Arc<dyn MemoryPool>) -> Result<()> {
         if matches!(*self.lock(), Came::Over) {
             return Ok(());
         }
@@ -139,7 +150,8 @@ impl Seen {
         }
         if let Came::Few(codes, count, room) = &mut *came {
             *count += of_rows.len();
-            let is_told = count.saturating_mul(self.tasks) <= KEYS_MAX;
+            let is_told =
+                count.saturating_mul(self.tasks) <= KEYS_MAX && is_spare(pool, room.size() + of_rows.bytes());
             if is_told && room.try_grow(of_rows.bytes()).is_ok() {
                 codes.push(of_rows);
             } else {
@@ -149,7 +161,7 @@ impl Seen {
         Ok(())
     }
 
-    /// A set of them, once all rows have come; `None` if they were too many.
+    /// A set of them, whoever asks first, which is nobody before all rows have come; `None` if they were too many.
     pub(super) fn key_set(&self) -> Option<Arc<KeySet>> {
         self.set.get_or_init(|| self.make().map(Arc::new)).clone()
     }
@@ -171,8 +183,15 @@ impl Seen {
     }
 }
 
+fn is_spare(pool: &Arc<dyn MemoryPool>, bytes: usize) -> bool {
+    match pool.memory_limit() {
+        MemoryLimit::Finite(limit) => limit.saturating_sub(pool.reserved()) / SPARE_TIMES >= bytes,
+        _ => true,
+    }
+}
+
 /// Stands around the first side of a join.
-struct Sees(Arc<Seen>);
+struct Sees(Arc<KeysSeen>);
 
 impl Addition for Sees {
     fn batches(
@@ -198,8 +217,8 @@ mod tests {
     use datafusion::execution::memory_pool::{GreedyMemoryPool, UnboundedMemoryPool};
     use datafusion::physical_expr::expressions::Column;
 
-    fn seen(tasks: usize) -> Seen {
-        Seen::new(vec![Arc::new(Column::new("k", 0))], tasks, 3)
+    fn seen(tasks: usize) -> KeysSeen {
+        KeysSeen::new(vec![Arc::new(Column::new("k", 0))], tasks, 3)
     }
 
     fn rows(keys: Vec<Option<i64>>) -> RecordBatch {
@@ -226,7 +245,7 @@ mod tests {
 
     #[test]
     fn too_many_keys_are_not_told() {
-        for (seen, pool) in [(seen(KEYS_MAX / 2), with_room_for(1 << 20)), (seen(1), with_room_for(16))] {
+        for (seen, pool) in [(seen(KEYS_MAX / 2), with_room_for(1 << 20)), (seen(1), with_room_for(300))] {
             seen.see(&rows(vec![Some(1), Some(2)]), &pool).unwrap();
             seen.see(&rows(vec![Some(3)]), &pool).unwrap();
             assert_eq!(pool.reserved(), 0);

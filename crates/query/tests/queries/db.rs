@@ -30,6 +30,14 @@ impl Db {
         Db::open(tempfile::tempdir().unwrap(), options)
     }
 
+    /// Of a machine with one processor.
+    pub fn with_one_thread() -> Self {
+        let (dir, options) = (tempfile::tempdir().unwrap(), EngineOptions::default());
+        let mut db = Db::open_in(dir.path(), options, (1, false));
+        db.dir = Some(dir);
+        db
+    }
+
     /// As on the command line: `FROM 'file'` reads the file.
     pub fn with_file_tables() -> Self {
         let options = EngineOptions { memory_bytes: 256 << 20, ..EngineOptions::default() };
@@ -38,7 +46,7 @@ impl Db {
 
     /// In a folder that is somebody else's to remove. It is not closed.
     pub fn at(dir: &Path, options: EngineOptions) -> Self {
-        Db::open_in(dir, options, false)
+        Db::open_in(dir, options, (2, false))
     }
 
     fn open(dir: tempfile::TempDir, options: EngineOptions) -> Self {
@@ -46,15 +54,15 @@ impl Db {
     }
 
     fn open_with(dir: tempfile::TempDir, options: EngineOptions, file_tables: bool) -> Self {
-        let mut db = Db::open_in(dir.path(), options, file_tables);
+        let mut db = Db::open_in(dir.path(), options, (2, file_tables));
         db.dir = Some(dir);
         db
     }
 
-    fn open_in(dir: &Path, options: EngineOptions, file_tables: bool) -> Self {
+    fn open_in(dir: &Path, options: EngineOptions, (threads, file_tables): (usize, bool)) -> Self {
         let engine = engine(dir, &options);
         let options = QueryOptions {
-            threads: 2,
+            threads,
             // So that a test ends in time on a machine that is busy with others.
             priority: Priority::Normal,
             spill_dir: Some(dir.join("spill")),

@@ -22,6 +22,7 @@ mod forms_of_postgresql_are_read;
 mod functions_in_from_give_columns;
 mod groups_by_key_show_other_columns;
 mod joins_hear_when_nobody_waits;
+mod joins_tell_scans_their_keys;
 mod joins_without_keys_end;
 mod json_is_taken_apart;
 mod large_changes_of_a_block_come_in_parts;

@@ -4,7 +4,7 @@
 //! checks the others again. What operators above *learn* while they run, a join the keys that it wants, an `ORDER BY … LIMIT` the
 //! values that can still come first, they check themselves: it is asked only as long as it leaves out many rows.
 
-use crate::runtime_filters::{RuntimeFilter, Seen};
+use crate::runtime_filters::{KeysSeen, RuntimeFilter};
 use arrow::array::{Array, BooleanArray, RecordBatch};
 use arrow::buffer::BooleanBuffer;
 use arrow::datatypes::SchemaRef;
@@ -42,7 +42,7 @@ pub(super) struct Filter {
 struct Learned {
     part: Arc<dyn PhysicalExpr>,
     /// By the join whose filter it is.
-    seen: Option<Arc<Seen>>,
+    seen: Option<Arc<KeysSeen>>,
     generation: u64,
     /// `None` while nothing is.
     known: Option<Arc<dyn PhysicalExpr>>,
@@ -72,7 +72,7 @@ impl Filter {
     pub(super) fn new(
         predicate: Option<&Arc<dyn PhysicalExpr>>,
         columns: &SchemaRef,
-        seen: &HashMap<u64, Arc<Seen>>,
+        seen: &HashMap<u64, Arc<KeysSeen>>,
     ) -> Self {
         let parts = predicate.map(split_conjunction).unwrap_or_default().into_iter().cloned();
         let (learned, exact): (Vec<_>, Vec<_>) = parts.partition(learns);
@@ -264,6 +264,7 @@ mod tests {
     use super::*;
     use arrow::array::{ArrayRef, Int64Array};
     use arrow::datatypes::{DataType, Field, Schema};
+    use datafusion::execution::memory_pool::{MemoryPool, UnboundedMemoryPool};
     use datafusion::physical_expr::expressions::{binary, in_list, lit};
 
     #[test]
@@ -290,5 +291,39 @@ mod tests {
         assert_eq!(rows(&plain), rows(&of(false)));
         assert_eq!(rows(&plain).iter().collect::<Vec<_>>(), [true, true, false, false, true, false]);
         assert!(without_partitions(of(true), &schema).unwrap().is::<CaseExpr>());
+    }
+
+    #[test]
+    fn keys_that_a_join_has_seen_are_asked_for_in_a_set() {
+        let schema: SchemaRef = Arc::new(Schema::new(vec![Field::new("k", DataType::Int64, true)]));
+        let key: Arc<dyn PhysicalExpr> = Arc::new(Column::new("k", 0));
+        let batch = |keys: Vec<Option<i64>>| {
+            let keys: ArrayRef = Arc::new(Int64Array::from(keys));
+            RecordBatch::try_new(Arc::clone(&schema), vec![keys]).unwrap()
+        };
+        let told = Arc::new(DynamicFilterPhysicalExpr::new(vec![Arc::clone(&key)], lit(true)));
+        let pool: Arc<dyn MemoryPool> = Arc::new(UnboundedMemoryPool::default());
+        let seen = Arc::new(KeysSeen::of_keys(vec![Arc::clone(&key)]));
+        let keys = |from: i64| batch((from..from + 50).map(|n| Some(2 * n)).collect());
+        seen.see(&keys(0), &pool).unwrap();
+        let of_joins = HashMap::from([(told.expression_id().unwrap(), Arc::clone(&seen))]);
+        let predicate: Arc<dyn PhysicalExpr> = Arc::clone(&told) as _;
+        let mut filter = Filter::new(Some(&predicate), &schema, &of_joins);
+        // Whoever looks before all have come knows nothing.
+        assert_eq!(filter.columns().unwrap(), BTreeSet::new());
+        seen.see(&keys(50), &pool).unwrap();
+        // As DataFusion writes it, what each of two partitions wants. That the first wants nothing is not heeded.
+        let bound = |operator, bound: i64| binary(Arc::clone(&key), operator, lit(bound), &schema).unwrap();
+        let between = binary(bound(Operator::GtEq, 0), Operator::And, bound(Operator::LtEq, 198), &schema);
+        let nothing = binary(bound(Operator::GtEq, 5), Operator::And, bound(Operator::LtEq, 5), &schema);
+        let modulo = binary(Arc::clone(&key), Operator::Modulo, lit(2_i64), &schema).unwrap();
+        let branches = vec![(lit(0_i64), nothing.unwrap()), (lit(1_i64), between.unwrap())];
+        let known = CaseExpr::try_new(Some(modulo), branches, Some(lit(false))).unwrap();
+        told.update(Arc::new(known)).unwrap();
+        assert_eq!(filter.columns().unwrap(), BTreeSet::from([0]));
+        let test = filter.test(&[0]).unwrap();
+        let asked = batch(vec![Some(4), Some(5), None, Some(198), Some(200), Some(-2)]);
+        let passing = filter.passing(&test, &asked, None).unwrap().unwrap();
+        assert_eq!(passing.iter().collect::<Vec<_>>(), [true, false, false, true, false, false]);
     }
 }

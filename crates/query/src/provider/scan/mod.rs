@@ -18,7 +18,7 @@ pub(crate) use share::{Assigned, Awaited, Rows, Share, Side};
 
 use super::{TableColumns, projected_again};
 use crate::context::StatementView;
-use crate::runtime_filters::Seen;
+use crate::runtime_filters::KeysSeen;
 use arrow::datatypes::SchemaRef;
 use datafusion::common::tree_node::TreeNodeRecursion;
 use datafusion::common::{Result, Statistics, internal_err, project_schema};
@@ -70,7 +70,7 @@ pub(crate) struct TableSource {
     /// What it waits to be told then, and reads no other rows.
     awaited: Arc<[Awaited]>,
     /// What joins of the same process have seen that have a part in the predicate, by their filters.
-    seen: Arc<HashMap<u64, Arc<Seen>>>,
+    seen: Arc<HashMap<u64, Arc<KeysSeen>>>,
     metrics: ExecutionPlanMetricsSet,
 }
 
@@ -87,7 +87,7 @@ pub(crate) fn asked_filters(plan: &Arc<dyn ExecutionPlan>) -> Vec<u64> {
 /// A scan that knows what joins have seen, of these by their filters; `None` if it asks for none of that.
 pub(crate) fn with_seen(
     plan: &Arc<dyn ExecutionPlan>,
-    of_joins: &HashMap<u64, Arc<Seen>>,
+    of_joins: &HashMap<u64, Arc<KeysSeen>>,
 ) -> Option<Arc<dyn ExecutionPlan>> {
     let source = table_source(plan)?;
     let seen = source.asked_filters().into_iter();
@@ -157,7 +157,7 @@ impl TableSource {
     }
 
     /// The same, knowing what joins have seen.
-    fn with_seen(&self, seen: HashMap<u64, Arc<Seen>>) -> Self {
+    fn with_seen(&self, seen: HashMap<u64, Arc<KeysSeen>>) -> Self {
         TableSource { seen: Arc::new(seen), ..self.clone() }
     }
 
