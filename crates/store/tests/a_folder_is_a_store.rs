@@ -109,11 +109,16 @@ fn a_put_whose_file_was_taken_for_left_over_may_be_made_again() {
     let stop = std::sync::atomic::AtomicBool::new(false);
     std::thread::scope(|scope| {
         let removing = scope.spawn(|| {
-            while !stop.load(std::sync::atomic::Ordering::Relaxed) {
+            // With pauses, some of which are longer than a file takes to be synced: else no put would ever come through.
+            for pause in (0..20).cycle() {
+                if stop.load(std::sync::atomic::Ordering::Relaxed) {
+                    return;
+                }
                 opening.remove_leftovers().unwrap();
+                std::thread::sleep(std::time::Duration::from_millis(pause));
             }
         });
-        for n in 0..200 {
+        for n in 0..100 {
             let name = format!("a/{n}");
             loop {
                 match putting.put(&name, Body::Bytes(b"whole"), Expected::Nothing) {
