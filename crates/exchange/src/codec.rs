@@ -12,11 +12,13 @@ use async_trait::async_trait;
 use datafusion::arrow::datatypes::Schema;
 use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
 use datafusion::common::{DataFusionError, Result, internal_err};
-use datafusion::execution::TaskContext;
+use datafusion::execution::runtime_env::RuntimeEnv;
+use datafusion::execution::{SessionStateBuilder, TaskContext};
 use datafusion::logical_expr::{AggregateUDF, ScalarUDF, WindowUDF};
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr_common::physical_expr::proto_decode::PhysicalExprDecodeCtx;
 use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties};
+use datafusion::prelude::SessionConfig;
 use datafusion_distributed::DistributedCodec;
 use datafusion_proto::bytes::{
     physical_plan_from_bytes_with_proto_converter, physical_plan_to_bytes_with_proto_converter,
@@ -137,6 +139,17 @@ impl Codec {
         };
         catch_unwind(AssertUnwindSafe(read)).unwrap_or_else(|_| Err(damaged()))
     }
+}
+
+/// A state in which plans are read and executed. It has no functions, which the codec finds by their names, and no rules: to fill a state with
+/// them takes longer than some tasks do.
+pub(crate) fn bare_state(config: SessionConfig, runtime: &Arc<RuntimeEnv>) -> SessionStateBuilder {
+    SessionStateBuilder::new()
+        .with_config(config)
+        .with_runtime_env(Arc::clone(runtime))
+        .with_analyzer_rules(Vec::new())
+        .with_optimizer_rules(Vec::new())
+        .with_physical_optimizer_rules(Vec::new())
 }
 
 fn check_partitions(node: &Arc<dyn ExecutionPlan>) -> Result<()> {

@@ -1,7 +1,7 @@
 //! A compute node: a process that holds nothing, and runs tasks of the owner's queries.
 
 use crate::channels::{ASKED_APART, Channels, Own, Resolver, SILENCE_MAX, connection};
-use crate::codec::Codec;
+use crate::codec::{Codec, bare_state};
 use crate::door::{Flight, is_not_asked};
 use crate::given::Given;
 use crate::guarded::guarded;
@@ -12,7 +12,7 @@ use crate::secret::Secret;
 use crate::{LOCAL_HEADER, Local, QUERY_HEADER};
 use arrow_flight::flight_service_server::FlightServiceServer;
 use datafusion::common::{DataFusionError, Result as DataFusionResult};
-use datafusion::execution::{SessionState, SessionStateBuilder};
+use datafusion::execution::SessionState;
 use datafusion_distributed::{
     DistributedConfig, DistributedExt, DistributedTaskContext, Worker, WorkerPlanRewriteEvent,
     WorkerPlanRewriteEventResponse, WorkerQueryContext,
@@ -232,8 +232,7 @@ fn worker(
     worker
 }
 
-/// The state in which a task's plan is read and executed: this process's options, with what says which task it is, and the ways to others. The
-/// codec has the functions: to fill a state with them takes longer than some tasks do.
+/// The state in which a task's plan is read and executed: this process's options, with what says which task it is, and the ways to others.
 fn state(
     query: &QueryEngine,
     mut context: WorkerQueryContext,
@@ -252,8 +251,8 @@ fn state(
     // Of few keys all are told, not just between which they lie.
     config.options_mut().optimizer.hash_join_inlist_pushdown_max_distinct_values = VALUES_MAX;
     config.options_mut().optimizer.hash_join_inlist_pushdown_max_size = VALUES_BYTES_MAX;
-    let number = context.headers.get(QUERY_HEADER).and_then(|query| query.to_str().ok()?.parse().ok());
-    let teller = number.map(|query| Teller { owner: Arc::clone(owner), query });
+    let query_id = context.headers.get(QUERY_HEADER).and_then(|query| query.to_str().ok()?.parse().ok());
+    let teller = query_id.map(|query| Teller { owner: Arc::clone(owner), query });
     let interest = CALL.try_with(Interest::clone);
     debug_assert!(interest.is_ok(), "a plan comes by a call");
     let interest = interest.unwrap_or_default();
@@ -262,12 +261,7 @@ fn state(
     if let Some(said) = said {
         headers.insert(LOCAL_HEADER, said.clone());
     }
-    let mut builder = SessionStateBuilder::new()
-        .with_config(config)
-        .with_runtime_env(Arc::clone(query.runtime_env()))
-        .with_analyzer_rules(Vec::new())
-        .with_optimizer_rules(Vec::new())
-        .with_physical_optimizer_rules(Vec::new())
+    let mut builder = bare_state(config, query.runtime_env())
         .with_distributed_user_codec_arc(Arc::clone(codec) as _)
         .with_distributed_channel_resolver(Resolver::of_task(channels, own.get().cloned(), local))
         .with_distributed_worker_plan_rewrite_handler(move |event: WorkerPlanRewriteEvent<'_>| {

@@ -1,7 +1,7 @@
 //! The owner's side: whether a query is shared out, and how.
 
 use crate::channels::{Channels, Resolver};
-use crate::codec::Codec;
+use crate::codec::{Codec, bare_state};
 use crate::members::{Member, Members};
 use crate::owner::OwnerDoor;
 use crate::secret::Secret;
@@ -11,9 +11,9 @@ use async_trait::async_trait;
 use datafusion::catalog::Session;
 use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode, TreeNodeRecursion};
 use datafusion::common::{DFSchema, DataFusionError, Result};
+use datafusion::execution::TaskContext;
 use datafusion::execution::context::QueryPlanner;
 use datafusion::execution::session_state::SessionState;
-use datafusion::execution::{SessionStateBuilder, TaskContext};
 use datafusion::logical_expr::{EmptyRelation, LogicalPlan};
 use datafusion::physical_plan::coalesce_partitions::CoalescePartitionsExec;
 use datafusion::physical_plan::empty::EmptyExec;
@@ -204,12 +204,7 @@ impl Coordinator {
         let stopped = || DataFusionError::External(Box::new(Error::unavailable("the owner is about to end")));
         let filters = self.query.upgrade().ok_or_else(stopped)?.make_runtime_filters();
         let config = self.config(state, (members, options), &filters, batch_rows)?;
-        let state = SessionStateBuilder::new()
-            .with_config(config.with_batch_size(batch_rows))
-            .with_runtime_env(Arc::clone(state.runtime_env()))
-            .with_analyzer_rules(Vec::new())
-            .with_optimizer_rules(Vec::new())
-            .with_physical_optimizer_rules(Vec::new())
+        let state = bare_state(config.with_batch_size(batch_rows), state.runtime_env())
             .with_query_planner(Arc::new(Planned(plan)))
             .with_distributed_planner()
             .build();

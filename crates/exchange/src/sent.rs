@@ -1,9 +1,9 @@
 //! Plans as the owner sends them and as compute nodes read them, without nodes: what tests and a fuzzer call.
 
-use crate::codec::{Codec, damaged};
+use crate::codec::{Codec, bare_state, damaged};
 use crate::taken::Take;
 use datafusion::common::Result;
-use datafusion::execution::{SessionStateBuilder, TaskContext};
+use datafusion::execution::TaskContext;
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion_distributed::{DistributedCodec, DistributedExt};
 use datafusion_proto::bytes::physical_plan_from_bytes_with_proto_converter;
@@ -22,7 +22,7 @@ pub struct SentPlans {
 impl SentPlans {
     pub fn new(query: &Arc<QueryEngine>) -> Self {
         let codec = Arc::new(Codec::of_owner(query));
-        let state = SessionStateBuilder::new_from_existing(query.base_state().clone())
+        let state = bare_state(query.base_state().config().clone(), query.runtime_env())
             .with_distributed_user_codec_arc(Arc::clone(&codec) as _)
             .build();
         SentPlans { codec, context: TaskContext::from(&state) }

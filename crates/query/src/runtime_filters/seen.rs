@@ -28,8 +28,9 @@ pub fn filter_of(node: &Arc<dyn ExecutionPlan>) -> Option<Arc<DynamicFilterPhysi
         .find_map(|learned| (learned as Arc<dyn Any + Send + Sync>).downcast().ok())
 }
 
-/// Of a first side that is a whole table, and not much smaller than the second, no set is made, and other processes are told nothing: most likely the second has foreign keys of
-/// that table, and all of its rows pass. Without that, TPC-H's Q9 (all orders, all that suppliers offer, and lineitem) took a tenth longer.
+/// Of a first side that is a whole table, and not much smaller than the second, no set is made, and other processes are told nothing: most
+/// likely the second has foreign keys of that table, and all of its rows pass. Without that, TPC-H's Q9 (all orders, all that suppliers offer,
+/// and lineitem) took a tenth longer.
 const WHOLE_TIMES: usize = 8;
 
 /// Whether too few rows of a join's second side have no partner for that to be told.
