@@ -134,3 +134,42 @@ def test_one_statement_of_a_block_changes_more_than_its_memory(small):
     small.start()
     with connect(small) as again:
         assert count(again) == left
+
+
+def test_a_block_that_makes_alters_and_empties_tables_fills_them_with_any_number_of_rows(small):
+    with connect(small, autocommit=True) as other:
+        other.execute("create table emptied (k bigint primary key, v int)")
+        other.execute("insert into emptied select g, 1 from generate_series(0, 999) g(g)")
+        with connect(small) as block:
+            # As a dump is restored by `psql -1`.
+            block.execute("create table t (k bigint not null, v int)")
+            fill(block, 0, ROWS, 1)
+            block.execute("alter table t add primary key (k)")
+            block.execute("alter table t add column more int")
+            block.execute("update t set more = v + 1")
+            block.execute("truncate emptied")
+            block.execute("insert into emptied select k, v from t")
+            block.execute("savepoint s")
+            block.execute("create table undone as select * from t")
+            block.execute("drop table emptied")
+            block.execute("alter table t drop column more")
+            block.execute("rollback to savepoint s")
+            assert count(block) == (ROWS, ROWS)
+            assert other.execute("select count(*) from emptied").fetchone() == (1000,)
+            with pytest.raises(psycopg.errors.UndefinedTable):
+                other.execute("select * from t")
+        check_filled(other)
+    small.kill()
+    small.start()
+    assert not list((small.data / "transactions").iterdir())
+    with connect(small, autocommit=True) as again:
+        check_filled(again)
+
+
+def check_filled(other):
+    assert other.execute("select count(*), sum(more), max(k) from t").fetchone() == (ROWS, 2 * ROWS, ROWS - 1)
+    assert other.execute("select count(*), sum(v) from emptied").fetchone() == (ROWS, ROWS)
+    with pytest.raises(psycopg.errors.UniqueViolation):
+        other.execute("insert into t values (7, 0, 0)")
+    with pytest.raises(psycopg.errors.UndefinedTable):
+        other.execute("select * from undone")

@@ -7,14 +7,15 @@ mod common;
 use common::transactions::own;
 use common::*;
 use oribi_engine::{
-    Alteration, Author, CatalogChange, Commit, DRAFT, Decision, Engine, InTransaction, Read, ReadAhead,
-    RowVersion, Table, Transaction, WriteOp,
+    Alteration, Author, CatalogChange, Commit, DRAFT, Decision, Engine, EngineOptions, InTransaction, Read,
+    ReadAhead, RowVersion, Table, Transaction, WriteOp,
 };
 use oribi_env::Env;
 use oribi_sim::{SimClock, SimFiles};
 use oribi_types::schema::ColumnSpec;
 use oribi_types::{ColumnType, Durability, ErrorKind, Result};
 use std::cell::Cell;
+use std::path::Path;
 use std::sync::Arc;
 
 fn write_in(
@@ -70,12 +71,19 @@ fn everything(engine: &Arc<Engine>) -> Vec<(String, Vec<String>, Rows)> {
 
 fn reopened(files: &SimFiles) -> Arc<Engine> {
     assert_eq!(findings(files), [""; 0]);
-    open(&sim_env(files, &Arc::new(SimClock::new()))).unwrap()
+    let engine = open(&sim_env(files, &Arc::new(SimClock::new()))).unwrap();
+    assert_eq!(runs(files), 0);
+    engine
+}
+
+/// Of a transaction that keeps its rows in memory, and of one that puts them aside as they come.
+fn in_memory_and_aside() -> [EngineOptions; 2] {
+    [quiet(), EngineOptions { statement_bytes_max: 1400, ..quiet() }]
 }
 
 /// A migration: of `t`, which has a row in a file and one in memory, `gone` and `emptied`.
-fn prepare(env: &Env) -> Arc<Engine> {
-    let engine = open(env).unwrap();
+fn prepare(env: &Env, options: &EngineOptions) -> Arc<Engine> {
+    let engine = Engine::open(env.clone(), Path::new(DIR), options.clone()).unwrap();
     for name in ["t", "gone", "emptied"] {
         let table = engine.create_table(definition(name, 2, Durability::Sync)).unwrap();
         put(&engine, &table, 1, "filed").unwrap();
@@ -112,80 +120,124 @@ fn migrate(engine: &Arc<Engine>) -> Result<Arc<Transaction>> {
 
 #[test]
 fn a_transaction_sees_its_catalog_and_nobody_else_does() {
-    let (files, clock) = (SimFiles::new(), Arc::new(SimClock::new()));
-    let engine = prepare(&sim_env(&files, &clock));
-    let (before, version) = (everything(&engine), engine.catalog_version());
-    let transaction = migrate(&engine).unwrap();
-    let catalog = transaction.catalog();
-    assert!(catalog.version() > engine.catalog_version());
-    let names: Vec<&str> = catalog.tables("public").map(|table| table.name()).collect();
-    assert_eq!(names, ["emptied", "made", "renamed"]);
-    assert!(catalog.schemas().any(|schema| schema == "other"));
-    assert_eq!((everything(&engine), engine.catalog_version()), (before.clone(), version));
-    // What others create meanwhile, it sees too.
-    engine.create_table(definition("others", 1, Durability::Sync)).unwrap();
-    assert!(transaction.catalog().table("public", "others").is_some());
-    assert!(transaction.catalog().table("public", "made").is_some());
-    engine.drop_table("public", "others").unwrap();
-    transaction.roll_back();
-    assert_eq!(everything(&engine), before);
-    let engine = reopened(&files.kill());
-    assert_eq!(everything(&engine), before);
-    // Whoever was about to drop it has left nothing that keeps others from writing.
-    put(&engine, &engine.table("public", "gone").unwrap(), 9, "written").unwrap();
+    for options in in_memory_and_aside() {
+        let (files, clock) = (SimFiles::new(), Arc::new(SimClock::new()));
+        let engine = prepare(&sim_env(&files, &clock), &options);
+        let (before, version) = (everything(&engine), engine.catalog_version());
+        let transaction = migrate(&engine).unwrap();
+        let catalog = transaction.catalog();
+        assert!(catalog.version() > engine.catalog_version());
+        let names: Vec<&str> = catalog.tables("public").map(|table| table.name()).collect();
+        assert_eq!(names, ["emptied", "made", "renamed"]);
+        assert!(catalog.schemas().any(|schema| schema == "other"));
+        assert_eq!((everything(&engine), engine.catalog_version()), (before.clone(), version));
+        // What others create meanwhile, it sees too.
+        engine.create_table(definition("others", 1, Durability::Sync)).unwrap();
+        assert!(transaction.catalog().table("public", "others").is_some());
+        assert!(transaction.catalog().table("public", "made").is_some());
+        engine.drop_table("public", "others").unwrap();
+        transaction.roll_back();
+        assert_eq!(everything(&engine), before);
+        let engine = reopened(&files.kill());
+        assert_eq!(everything(&engine), before);
+        // Whoever was about to drop it has left nothing that keeps others from writing.
+        put(&engine, &engine.table("public", "gone").unwrap(), 9, "written").unwrap();
+    }
 }
 
 #[test]
 fn what_came_after_a_mark_is_undone() {
-    let (files, clock) = (SimFiles::new(), Arc::new(SimClock::new()));
-    let engine = prepare(&sim_env(&files, &clock));
-    let transaction = engine.begin();
-    let within = transaction.begin_statement(None);
-    transaction.change(&create("made")).unwrap();
-    transaction.set_savepoint("a");
-    let made = transaction.catalog().table("public", "made").unwrap().clone();
-    write_in(&within, &engine, &made, &[(1, "undone")]).unwrap();
-    transaction.change(&CatalogChange::Truncate(made.clone())).unwrap();
-    transaction.change(&drop_table("t")).unwrap();
-    transaction.change(&create("t")).unwrap();
-    assert!(transaction.roll_back_to("a"));
-    let within = transaction.begin_statement(None);
-    let t = transaction.catalog().table("public", "t").unwrap().clone();
-    assert_eq!(scan_now(&engine, &t), model(&[(1, "filed"), (2, "remembered")]));
-    write_in(&within, &engine, &made, &[(2, "kept")]).unwrap();
-    commit(&engine, &transaction).unwrap();
-    let made = engine.table("public", "made").unwrap();
-    assert_eq!(scan_now(&engine, &made), model(&[(2, "kept")]));
-    let engine = reopened(&files.crash(1));
-    assert_eq!(scan_now(&engine, &engine.table("public", "made").unwrap()), model(&[(2, "kept")]));
+    for options in in_memory_and_aside() {
+        let (files, clock) = (SimFiles::new(), Arc::new(SimClock::new()));
+        let engine = prepare(&sim_env(&files, &clock), &options);
+        let transaction = engine.begin();
+        let within = transaction.begin_statement(None);
+        transaction.change(&create("made")).unwrap();
+        transaction.set_savepoint("a");
+        let made = transaction.catalog().table("public", "made").unwrap().clone();
+        write_in(&within, &engine, &made, &[(1, "undone")]).unwrap();
+        transaction.change(&CatalogChange::Truncate(made.clone())).unwrap();
+        transaction.change(&drop_table("t")).unwrap();
+        transaction.change(&create("t")).unwrap();
+        assert!(transaction.roll_back_to("a"));
+        let within = transaction.begin_statement(None);
+        let t = transaction.catalog().table("public", "t").unwrap().clone();
+        assert_eq!(scan_now(&engine, &t), model(&[(1, "filed"), (2, "remembered")]));
+        write_in(&within, &engine, &made, &[(2, "kept")]).unwrap();
+        commit(&engine, &transaction).unwrap();
+        let made = engine.table("public", "made").unwrap();
+        assert_eq!(scan_now(&engine, &made), model(&[(2, "kept")]));
+        let engine = reopened(&files.crash(1));
+        assert_eq!(scan_now(&engine, &engine.table("public", "made").unwrap()), model(&[(2, "kept")]));
+    }
+}
+
+/// What is left of a table then is what everybody knows, and of one that it has made, nothing.
+#[test]
+fn rows_of_definitions_that_are_undone_are_undone() {
+    for options in in_memory_and_aside() {
+        let (files, clock) = (SimFiles::new(), Arc::new(SimClock::new()));
+        let engine = prepare(&sim_env(&files, &clock), &options);
+        let transaction = engine.begin();
+        transaction.set_savepoint("a");
+        transaction.change(&add_column("t", "undone")).unwrap();
+        transaction.change(&create("made")).unwrap();
+        let emptied = engine.table("public", "emptied").unwrap();
+        transaction.change(&CatalogChange::Truncate(emptied)).unwrap();
+        let write_all = |value: &str| {
+            let within = transaction.begin_statement(None);
+            for table in transaction.catalog().tables("public") {
+                for k in 0..6 {
+                    write_in(&within, &engine, table, &[(k, value)]).unwrap();
+                }
+            }
+        };
+        write_all("undone");
+        assert!(transaction.roll_back_to("a"));
+        write_all("kept");
+        transaction.change(&add_column("gone", "more")).unwrap();
+        write_all("kept");
+        commit(&engine, &transaction).unwrap();
+        engine.change(&add_column("t", "more")).unwrap();
+        let engine = reopened(&files.crash(1));
+        let kept: Rows = (0..6).map(|k| (k, "kept".to_owned())).collect();
+        let found = everything(&engine);
+        let found: Vec<_> =
+            found.iter().map(|(name, columns, rows)| (&**name, columns.len(), rows)).collect();
+        assert_eq!(found, [("emptied", 3, &kept), ("gone", 4, &kept), ("t", 4, &kept)]);
+    }
 }
 
 #[test]
 fn whoever_changes_the_same_meanwhile_makes_the_commit_fail() {
-    type Others = fn(&Arc<Engine>);
-    let others: [(CatalogChange, Others); 5] = [
-        (add_column("t", "mine"), |engine| engine.alter_table("public", "t", &rename_to("theirs")).unwrap()),
-        (drop_table("t"), |engine| engine.drop_table("public", "t").unwrap()),
-        (create("made"), |engine| {
-            engine.create_table(definition("made", 1, Durability::Sync)).unwrap();
-        }),
-        (rename("t", "made"), |engine| {
-            engine.create_table(definition("made", 1, Durability::Sync)).unwrap();
-        }),
-        (CatalogChange::CreateSchema { name: "s".into() }, |engine| engine.create_schema("s").unwrap()),
-    ];
-    for (change, meanwhile) in others {
-        let (files, clock) = (SimFiles::new(), Arc::new(SimClock::new()));
-        let engine = prepare(&sim_env(&files, &clock));
-        let transaction = engine.begin();
-        let within = transaction.begin_statement(None);
-        write_in(&within, &engine, &engine.table("public", "gone").unwrap(), &[(1, "mine")]).unwrap();
-        transaction.change(&change).unwrap();
-        meanwhile(&engine);
-        let theirs = everything(&engine);
-        assert_eq!(commit(&engine, &transaction).unwrap_err().kind(), ErrorKind::Conflict);
-        assert_eq!(everything(&engine), theirs);
-        assert_eq!(everything(&reopened(&files.crash(2))), theirs);
+    for options in in_memory_and_aside() {
+        type Others = fn(&Arc<Engine>);
+        let others: [(CatalogChange, Others); 5] = [
+            (add_column("t", "mine"), |engine| {
+                engine.alter_table("public", "t", &rename_to("theirs")).unwrap()
+            }),
+            (drop_table("t"), |engine| engine.drop_table("public", "t").unwrap()),
+            (create("made"), |engine| {
+                engine.create_table(definition("made", 1, Durability::Sync)).unwrap();
+            }),
+            (rename("t", "made"), |engine| {
+                engine.create_table(definition("made", 1, Durability::Sync)).unwrap();
+            }),
+            (CatalogChange::CreateSchema { name: "s".into() }, |engine| engine.create_schema("s").unwrap()),
+        ];
+        for (change, meanwhile) in others {
+            let (files, clock) = (SimFiles::new(), Arc::new(SimClock::new()));
+            let engine = prepare(&sim_env(&files, &clock), &options);
+            let transaction = engine.begin();
+            let within = transaction.begin_statement(None);
+            write_in(&within, &engine, &engine.table("public", "gone").unwrap(), &[(1, "mine")]).unwrap();
+            transaction.change(&change).unwrap();
+            meanwhile(&engine);
+            let theirs = everything(&engine);
+            assert_eq!(commit(&engine, &transaction).unwrap_err().kind(), ErrorKind::Conflict);
+            assert_eq!(everything(&engine), theirs);
+            assert_eq!(everything(&reopened(&files.crash(2))), theirs);
+        }
     }
 }
 
@@ -195,50 +247,56 @@ fn rename_to(to: &str) -> Alteration {
 
 #[test]
 fn rows_that_others_change_make_the_commit_fail_and_leave_the_catalog() {
-    let (files, clock) = (SimFiles::new(), Arc::new(SimClock::new()));
-    let engine = prepare(&sim_env(&files, &clock));
-    let transaction = migrate(&engine).unwrap();
-    // A truncate takes no heed of locks.
-    engine.truncate(&engine.table("public", "t").unwrap()).unwrap();
-    let theirs = everything(&engine);
-    assert!(matches!(
-        commit(&engine, &transaction).unwrap_err().kind(),
-        ErrorKind::Conflict | ErrorKind::Retry
-    ));
-    assert_eq!(everything(&engine), theirs);
-    drop(transaction);
-    put(&engine, &engine.table("public", "gone").unwrap(), 9, "written").unwrap();
-    let again = migrate(&engine).unwrap();
-    commit(&engine, &again).unwrap();
-    let after = everything(&engine);
-    assert_eq!(after.len(), 3);
-    assert_eq!(everything(&reopened(&files.crash(3))), after);
+    for options in in_memory_and_aside() {
+        let (files, clock) = (SimFiles::new(), Arc::new(SimClock::new()));
+        let engine = prepare(&sim_env(&files, &clock), &options);
+        let transaction = migrate(&engine).unwrap();
+        // A truncate takes no heed of locks.
+        engine.truncate(&engine.table("public", "t").unwrap()).unwrap();
+        let theirs = everything(&engine);
+        assert!(matches!(
+            commit(&engine, &transaction).unwrap_err().kind(),
+            ErrorKind::Conflict | ErrorKind::Retry
+        ));
+        assert_eq!(everything(&engine), theirs);
+        drop(transaction);
+        put(&engine, &engine.table("public", "gone").unwrap(), 9, "written").unwrap();
+        let again = migrate(&engine).unwrap();
+        commit(&engine, &again).unwrap();
+        let after = everything(&engine);
+        assert_eq!(after.len(), 3);
+        assert_eq!(everything(&reopened(&files.crash(3))), after);
+    }
 }
 
 #[test]
 fn a_commit_that_failed_leaves_nothing_in_the_manifest() {
-    let (files, clock) = (SimFiles::new(), Arc::new(SimClock::new()));
-    let engine = prepare(&sim_env(&files, &clock));
-    let transaction = migrate(&engine).unwrap();
-    engine.truncate(&engine.table("public", "t").unwrap()).unwrap();
-    commit(&engine, &transaction).unwrap_err();
-    drop(transaction);
-    // What it would have dropped is gone when the manifest is begun anew.
-    engine.drop_table("public", "gone").unwrap();
-    for n in 0..20 {
-        engine.create_table(definition(&format!("later{n}"), 2, Durability::Sync)).unwrap();
+    for options in in_memory_and_aside() {
+        let (files, clock) = (SimFiles::new(), Arc::new(SimClock::new()));
+        let engine = prepare(&sim_env(&files, &clock), &options);
+        let transaction = migrate(&engine).unwrap();
+        engine.truncate(&engine.table("public", "t").unwrap()).unwrap();
+        commit(&engine, &transaction).unwrap_err();
+        drop(transaction);
+        // What it would have dropped is gone when the manifest is begun anew.
+        engine.drop_table("public", "gone").unwrap();
+        for n in 0..20 {
+            engine.create_table(definition(&format!("later{n}"), 2, Durability::Sync)).unwrap();
+        }
+        let after = everything(&engine);
+        assert_eq!(everything(&reopened(&files.crash(3))), after);
     }
-    let after = everything(&engine);
-    assert_eq!(everything(&reopened(&files.crash(3))), after);
 }
 
-fn stops_at_any_point(stop: impl Fn(&SimFiles, u64) -> SimFiles) {
+fn stops_at_any_point(options: EngineOptions, stop: impl Fn(&SimFiles, u64) -> SimFiles) {
+    let is_put_aside = options.statement_bytes_max < quiet().statement_bytes_max;
     let (mut seen, mut at) = ([false; 2], 1);
     loop {
         let (files, clock) = (SimFiles::new(), Arc::new(SimClock::new()));
-        let engine = prepare(&sim_env(&files, &clock));
+        let engine = prepare(&sim_env(&files, &clock), &options);
         let before = everything(&engine);
         let transaction = migrate(&engine).unwrap();
+        assert_eq!(runs(&files) > 0, is_put_aside);
         files.stop_at(files.changes() + at);
         let acknowledged = commit(&engine, &transaction).is_ok();
         drop((engine, transaction));
@@ -290,10 +348,11 @@ fn rewrite(engine: &Arc<Engine>) -> Result<Commit> {
 
 #[test]
 fn a_table_takes_the_place_of_another_whole_or_not_at_all() {
+    let options = quiet();
     let (mut seen, mut at) = ([false; 2], 1);
     loop {
         let (files, clock) = (SimFiles::new(), Arc::new(SimClock::new()));
-        let engine = prepare(&sim_env(&files, &clock));
+        let engine = prepare(&sim_env(&files, &clock), &options);
         files.stop_at(files.changes() + at);
         let acknowledged = rewrite(&engine).is_ok();
         drop(engine);
@@ -314,53 +373,61 @@ fn a_table_takes_the_place_of_another_whole_or_not_at_all() {
 
 #[test]
 fn rows_that_come_while_a_table_is_made_from_others_are_not_lost() {
-    let (files, clock) = (SimFiles::new(), Arc::new(SimClock::new()));
-    let engine = prepare(&sim_env(&files, &clock));
-    let t = engine.table("public", "t").unwrap();
-    let made_from = Arc::new(engine.as_it_is(&t));
-    let draft = engine.create_table(definition("draft", 1, Durability::Sync)).unwrap();
-    put(&engine, &t, 3, "theirs").unwrap();
-    let replace = CatalogChange::Replace { table: t.clone(), by: draft, made_from };
-    assert_eq!(engine.change(&replace).map(drop).unwrap_err().kind(), ErrorKind::Conflict);
-    put(&engine, &t, 4, "later").unwrap();
-    let theirs = model(&[(1, "filed"), (2, "remembered"), (3, "theirs"), (4, "later")]);
-    assert_eq!(scan_now(&engine, &engine.table("public", "t").unwrap()), theirs);
+    for options in in_memory_and_aside() {
+        let (files, clock) = (SimFiles::new(), Arc::new(SimClock::new()));
+        let engine = prepare(&sim_env(&files, &clock), &options);
+        let t = engine.table("public", "t").unwrap();
+        let made_from = Arc::new(engine.as_it_is(&t));
+        let draft = engine.create_table(definition("draft", 1, Durability::Sync)).unwrap();
+        put(&engine, &t, 3, "theirs").unwrap();
+        let replace = CatalogChange::Replace { table: t.clone(), by: draft, made_from };
+        assert_eq!(engine.change(&replace).map(drop).unwrap_err().kind(), ErrorKind::Conflict);
+        put(&engine, &t, 4, "later").unwrap();
+        let theirs = model(&[(1, "filed"), (2, "remembered"), (3, "theirs"), (4, "later")]);
+        assert_eq!(scan_now(&engine, &engine.table("public", "t").unwrap()), theirs);
+    }
 }
 
 #[test]
 fn a_power_cut_at_any_point_finds_catalog_and_rows_or_neither() {
     for seed in 0..oribi_sim::cases(8) {
-        stops_at_any_point(|files, at| files.crash(seed * 1000 + at));
+        for options in in_memory_and_aside() {
+            stops_at_any_point(options, |files, at| files.crash(seed * 1000 + at));
+        }
     }
 }
 
 #[test]
 fn a_process_that_is_killed_at_any_point_leaves_catalog_and_rows_or_neither() {
-    stops_at_any_point(|files, _| files.kill());
+    for options in in_memory_and_aside() {
+        stops_at_any_point(options, |files, _| files.kill());
+    }
 }
 
 /// The manifest cannot be told that the log has the record, and the log is needed for longer.
 #[test]
 fn a_manifest_that_is_told_later_loses_nothing() {
-    for nth in 0..8 {
-        let (files, clock) = (SimFiles::new(), Arc::new(SimClock::new()));
-        let engine = prepare(&sim_env(&files, &clock));
-        let before = everything(&engine);
-        let transaction = migrate(&engine).unwrap();
-        files.fail(oribi_sim::Operation::Sync, nth, "MANIFEST");
-        let committed = commit(&engine, &transaction);
-        files.forgive();
-        let found = everything(&reopened(&files.crash(nth)));
-        match committed {
-            Ok(_) => assert_eq!(found.len(), 3, "{nth}"),
-            Err(_) => assert_eq!(found, before, "{nth}"),
+    for options in in_memory_and_aside() {
+        for nth in 0..8 {
+            let (files, clock) = (SimFiles::new(), Arc::new(SimClock::new()));
+            let engine = prepare(&sim_env(&files, &clock), &options);
+            let before = everything(&engine);
+            let transaction = migrate(&engine).unwrap();
+            files.fail(oribi_sim::Operation::Sync, nth, "MANIFEST");
+            let committed = commit(&engine, &transaction);
+            files.forgive();
+            let found = everything(&reopened(&files.crash(nth)));
+            match committed {
+                Ok(_) => assert_eq!(found.len(), 3, "{nth}"),
+                Err(_) => assert_eq!(found, before, "{nth}"),
+            }
+            drop(transaction);
+            let now = everything(&engine);
+            for table in engine.catalog().tables("public") {
+                engine.flush(table).unwrap();
+            }
+            engine.close().unwrap();
+            assert_eq!(everything(&reopened(&files.crash(nth))), now);
         }
-        drop(transaction);
-        let now = everything(&engine);
-        for table in engine.catalog().tables("public") {
-            engine.flush(table).unwrap();
-        }
-        engine.close().unwrap();
-        assert_eq!(everything(&reopened(&files.crash(nth))), now);
     }
 }

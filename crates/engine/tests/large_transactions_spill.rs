@@ -35,10 +35,6 @@ fn fresh_tiny(buckets: u32) -> (SimFiles, Arc<SimClock>, Arc<Engine>, Arc<Table>
     (files, clock, engine, table)
 }
 
-fn runs(files: &SimFiles) -> usize {
-    files.all_files().iter().filter(|path| path.starts_with(Path::new(DIR).join("transactions"))).count()
-}
-
 /// Puts (some value) or deletes, in a transaction or at once.
 fn write_in(
     within: Option<&InTransaction>,
@@ -277,12 +273,6 @@ fn one_that_must_stay_in_memory_says_so() {
     let within = transaction.begin_statement(None);
     let refused = (0..50).find_map(|k| write_in(Some(&within), &engine, &table, &[(k, Some("v"))]).err());
     assert_eq!(refused.unwrap().0, ErrorKind::TooLarge);
-
-    let transaction = engine.begin();
-    put_all(&transaction, &engine, &table, &(100..150).collect::<Vec<_>>(), "v");
-    let change = CatalogChange::CreateTable(definition("u", 1, Durability::Sync));
-    assert_eq!(transaction.change(&change).err().unwrap().kind(), ErrorKind::Unsupported);
-    commit(&engine, &transaction).unwrap();
 }
 
 #[test]

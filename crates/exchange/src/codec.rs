@@ -34,10 +34,14 @@ use datafusion_proto::protobuf::{
     PhysicalExprNode, PhysicalExtensionExprNode, PhysicalExtensionNode, PhysicalPlanNode,
 };
 use oribi_query::QueryEngine;
+use oribi_query::ipc::are_batches;
 use oribi_query::nodes::{Owner, SharedFolder};
 use oribi_query::runtime_filters::RuntimeFilter;
 use oribi_types::Error;
 use prost::Message;
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
@@ -122,18 +126,16 @@ impl Codec {
     /// # Errors
     /// `Corrupt`, or DataFusion's for a plan that is none.
     pub(crate) fn decode(&self, bytes: &[u8], context: &TaskContext) -> Result<Arc<dyn ExecutionPlan>> {
-        let node = PhysicalPlanNode::decode(bytes).map_err(|_| damaged())?;
-        let Some(PhysicalPlanType::Extension(node)) = node.physical_plan_type else { return Err(damaged()) };
-        let node = OfCodec::decode(node.node.as_slice()).map_err(|_| damaged())?;
-        self.try_decode(&node.node, &[], context, &DeduplicatingProtoConverter::default())
+        let node = outermost(bytes)?;
+        self.try_decode(&node, &[], context, &DeduplicatingProtoConverter::default())
     }
 
     /// DataFusion and Arrow index and unwrap in bytes that they take for their own, and make room for what a node says it has.
     fn decode_whole(&self, bytes: &[u8], context: &TaskContext) -> Result<Arc<dyn ExecutionPlan>> {
         let inside = Codec { is_inside: true, ..self.clone() };
-        let converter = DeduplicatingProtoConverter::default();
         let read = || {
-            let plan = physical_plan_from_bytes_with_proto_converter(bytes, context, &inside, &converter)?;
+            let reader = Reader::default();
+            let plan = physical_plan_from_bytes_with_proto_converter(bytes, context, &inside, &reader)?;
             plan.apply(|node| check_partitions(node).map(|()| TreeNodeRecursion::Continue))?;
             Ok(plan)
         };
@@ -152,6 +154,16 @@ pub(crate) fn bare_state(config: SessionConfig, runtime: &Arc<RuntimeEnv>) -> Se
         .with_physical_optimizer_rules(Vec::new())
 }
 
+/// The bytes of the one node of ours that a plan is.
+///
+/// # Errors
+/// `Corrupt`.
+pub(crate) fn outermost(plan: &[u8]) -> Result<Vec<u8>> {
+    let node = PhysicalPlanNode::decode(plan).map_err(|_| damaged())?;
+    let Some(PhysicalPlanType::Extension(node)) = node.physical_plan_type else { return Err(damaged()) };
+    Ok(OfCodec::decode(node.node.as_slice()).map_err(|_| damaged())?.node)
+}
+
 fn check_partitions(node: &Arc<dyn ExecutionPlan>) -> Result<()> {
     let is_ours = node.output_partitioning().partition_count() as u64 <= PARTITIONS_MAX;
     if is_ours { Ok(()) } else { Err(damaged()) }
@@ -159,6 +171,10 @@ fn check_partitions(node: &Arc<dyn ExecutionPlan>) -> Result<()> {
 
 fn is_missing(what: &str, name: &str) -> DataFusionError {
     external(Error::not_found(format!("{what} {name}")))
+}
+
+fn does_not_travel(node: &str) -> DataFusionError {
+    external(Error::unsupported(format!("{node} does not travel to another process")))
 }
 
 pub(crate) fn damaged() -> DataFusionError {
@@ -201,7 +217,7 @@ impl PhysicalExtensionCodec for Codec {
         }
         let (name, mut theirs) = (node.name().to_owned(), Vec::new());
         if DistributedCodec.try_encode(node, &mut theirs, converter).is_err() {
-            return Err(external(Error::unsupported(format!("{name} does not travel to another process"))));
+            return Err(does_not_travel(&name));
         }
         bytes.push(THEIRS);
         bytes.extend(theirs);
@@ -255,6 +271,87 @@ impl fmt::Debug for Codec {
     }
 }
 
+/// Whether a node is one that comes to be in another process, by what it is there.
+fn travels(node: &PhysicalPlanNode) -> bool {
+    match &node.physical_plan_type {
+        Some(
+            PhysicalPlanType::Aggregate(_)
+            | PhysicalPlanType::CrossJoin(_)
+            | PhysicalPlanType::Empty(_)
+            | PhysicalPlanType::Extension(_)
+            | PhysicalPlanType::Filter(_)
+            | PhysicalPlanType::GlobalLimit(_)
+            | PhysicalPlanType::HashJoin(_)
+            | PhysicalPlanType::LocalLimit(_)
+            | PhysicalPlanType::Merge(_)
+            | PhysicalPlanType::NestedLoopJoin(_)
+            | PhysicalPlanType::PlaceholderRow(_)
+            | PhysicalPlanType::Projection(_)
+            | PhysicalPlanType::Repartition(_)
+            | PhysicalPlanType::Sort(_)
+            | PhysicalPlanType::SortPreservingMerge(_)
+            | PhysicalPlanType::Union(_),
+        ) => true,
+        // DataFusion makes room for as much as these say they are.
+        Some(PhysicalPlanType::MemoryScan(scan)) => scan.partitions.iter().all(|rows| are_batches(rows)),
+        _ => false,
+    }
+}
+
+/// Reads whole plans. An expression that stands in several places, as a filter of a join
+/// does, is the same in all of them.
+#[derive(Default)]
+struct Reader {
+    /// By their numbers.
+    expressions: RefCell<HashMap<u64, Arc<dyn PhysicalExpr>>>,
+}
+
+impl PhysicalProtoConverterExtension for Reader {
+    fn proto_to_execution_plan(
+        &self,
+        proto: &PhysicalPlanNode,
+        context: &PhysicalPlanDecodeContext<'_>,
+    ) -> Result<Arc<dyn ExecutionPlan>> {
+        if !travels(proto) {
+            return Err(damaged());
+        }
+        proto.try_into_physical_plan_with_context(context, self)
+    }
+
+    fn proto_to_physical_expr(
+        &self,
+        proto: &PhysicalExprNode,
+        schema: &Schema,
+        context: &PhysicalPlanDecodeContext<'_>,
+    ) -> Result<Arc<dyn PhysicalExpr>> {
+        let read = self.default_proto_to_physical_expr(proto, schema, context)?;
+        let Some(id) = proto.expr_id else { return Ok(read) };
+        match self.expressions.borrow_mut().entry(id) {
+            Entry::Vacant(first) => Ok(first.insert(read).clone()),
+            Entry::Occupied(first) => {
+                let operands = read.children().into_iter().map(Arc::clone).collect();
+                Arc::clone(first.get()).with_new_children(operands)
+            }
+        }
+    }
+
+    fn execution_plan_to_proto(
+        &self,
+        _plan: &Arc<dyn ExecutionPlan>,
+        _codec: &dyn PhysicalExtensionCodec,
+    ) -> Result<PhysicalPlanNode> {
+        internal_err!("this only reads plans")
+    }
+
+    fn physical_expr_to_proto(
+        &self,
+        _expr: &Arc<dyn PhysicalExpr>,
+        _codec: &dyn PhysicalExtensionCodec,
+    ) -> Result<PhysicalExprNode> {
+        internal_err!("this only reads plans")
+    }
+}
+
 /// Writes plans, with expressions of ours.
 struct Converter(Arc<QueryEngine>);
 
@@ -264,7 +361,11 @@ impl PhysicalProtoConverterExtension for Converter {
         plan: &Arc<dyn ExecutionPlan>,
         codec: &dyn PhysicalExtensionCodec,
     ) -> Result<PhysicalPlanNode> {
-        PhysicalPlanNode::try_from_physical_plan_with_converter(Arc::clone(plan), codec, self)
+        let node = PhysicalPlanNode::try_from_physical_plan_with_converter(Arc::clone(plan), codec, self)?;
+        if !travels(&node) {
+            return Err(does_not_travel(plan.name()));
+        }
+        Ok(node)
     }
 
     fn physical_expr_to_proto(

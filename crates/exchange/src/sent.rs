@@ -1,6 +1,6 @@
 //! Plans as the owner sends them and as compute nodes read them, without nodes: what tests and a fuzzer call.
 
-use crate::codec::{Codec, bare_state, damaged};
+use crate::codec::{Codec, bare_state, damaged, outermost};
 use crate::taken::Take;
 use datafusion::common::Result;
 use datafusion::execution::TaskContext;
@@ -35,11 +35,12 @@ impl SentPlans {
     }
 
     /// As datafusion-distributed does it with a plan that a node is sent: with a list of codecs, of which the first is its own. A
-    /// panic is an error, as it is to who sends a plan.
+    /// panic is an error, as it is to who sends a plan. What is no node of ours is refused here, and there left to DataFusion.
     ///
     /// # Errors
     /// `Corrupt`, or DataFusion's for a plan that is none.
     pub fn decode(&self, bytes: &[u8]) -> Result<Arc<dyn ExecutionPlan>> {
+        outermost(bytes)?;
         let codecs = DistributedCodec::new_combined_with_user(self.context.session_config());
         let converter = DeduplicatingProtoConverter::default();
         let read =

@@ -34,6 +34,11 @@ pub(crate) fn from_bytes(bytes: &[u8]) -> Result<RecordBatch> {
         .ok_or_else(|| Error::corrupt("rows within a message: they are none"))
 }
 
+/// Whether these are messages that fill no more room than the bytes do.
+pub fn are_batches(bytes: &[u8]) -> bool {
+    catch_unwind(AssertUnwindSafe(|| only_plain(bytes))).ok().flatten().is_some()
+}
+
 /// `None` if there is a message of compressed rows, which says itself how long they are, or none at all.
 fn only_plain(mut bytes: &[u8]) -> Option<()> {
     while let Some((mark, rest)) = bytes.split_first_chunk() {

@@ -25,7 +25,7 @@ mod forms;
 mod functions;
 mod grouped_order;
 pub mod interest;
-mod ipc;
+pub mod ipc;
 mod json;
 mod json_text;
 mod jsonb;

@@ -5,7 +5,7 @@ use crate::value::Physical;
 use arrow::datatypes::{DataType, Field, Schema as ArrowSchema, SchemaRef};
 use oribi_types::batch::{TS_FIELD_ID, ts_field};
 use oribi_types::{ColumnId, ColumnSource, ColumnType, Error, Result, Schema};
-use parquet::arrow::ArrowSchemaConverter;
+use parquet::arrow::{ArrowSchemaConverter, PARQUET_FIELD_ID_META_KEY};
 use parquet::basic::{LogicalType, Repetition, Type as PhysicalType};
 use parquet::schema::types::{SchemaDescriptor, Type, TypePtr};
 use std::sync::Arc;
@@ -19,12 +19,18 @@ pub fn stored_columns(schema: &Schema) -> Vec<usize> {
     (0..schema.columns().len()).filter(stored).collect()
 }
 
-/// What a batch for an SSTable looks like: the stored columns in SQL order, then the commit timestamps.
+/// What a batch for an SSTable looks like: the stored columns in SQL order, then the commit timestamps. Each has the
+/// column's id as Parquet's field id.
 pub fn arrow_schema(schema: &Schema) -> SchemaRef {
-    let mut fields: Vec<Arc<Field>> =
-        stored_columns(schema).into_iter().map(|i| schema.arrow().fields()[i].clone()).collect();
-    fields.push(Arc::new(ts_field()));
-    Arc::new(ArrowSchema::new(fields))
+    let with_id = |field: Field, id: ColumnId| {
+        let mut metadata = field.metadata().clone();
+        metadata.insert(PARQUET_FIELD_ID_META_KEY.to_owned(), id.to_string());
+        field.with_metadata(metadata)
+    };
+    let stored = stored_columns(schema).into_iter();
+    let fields = stored.map(|i| with_id(schema.arrow().field(i).clone(), schema.columns()[i].id));
+    let ts = with_id(ts_field(), TS_COLUMN_ID);
+    Arc::new(ArrowSchema::new(fields.chain([ts]).collect::<Vec<_>>()))
 }
 
 /// The Parquet schema of the data file: what the Parquet crate makes of [`arrow_schema`], with the logical types

@@ -2,7 +2,7 @@
 
 use crate::cells::Cells;
 use crate::key::KeyDecoder;
-use crate::schema::{FIELD_ID_METADATA, TS_COLUMN};
+use crate::schema::TS_COLUMN;
 use crate::{
     Column, ColumnSource, ColumnType, Error, Result, RowLayout, RowRef, Schema, Timestamp, ValueRef,
 };
@@ -15,7 +15,6 @@ use arrow::array::{Array, ArrayRef, RecordBatch, RecordBatchOptions};
 use arrow::datatypes as at;
 use arrow::datatypes::{DataType, Field, FieldRef, SchemaRef};
 use smallvec::SmallVec;
-use std::collections::HashMap;
 use std::sync::Arc;
 
 /// Parquet field id of the hidden [`TS_COLUMN`].
@@ -24,7 +23,6 @@ pub const TS_FIELD_ID: i32 = i32::MAX;
 /// The hidden column that SSTables keep behind all others: the commit timestamp of each row.
 pub fn ts_field() -> Field {
     Field::new(TS_COLUMN, DataType::UInt64, false)
-        .with_metadata(HashMap::from([(FIELD_ID_METADATA.to_owned(), TS_FIELD_ID.to_string())]))
 }
 
 /// Values that are added to a column by one copy.

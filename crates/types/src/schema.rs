@@ -608,15 +608,16 @@ pub fn check_value(column: &Column, value: ValueRef<'_>) -> Result<()> {
 pub const TYPE_METADATA: &str = "oribi.type";
 /// Arrow field metadata key of JSON that a query writes as PostgreSQL writes `jsonb`.
 pub const JSONB_METADATA: &str = "oribi.jsonb";
-/// Arrow field metadata key under which Parquet keeps field ids; ours are the column ids.
-pub const FIELD_ID_METADATA: &str = "PARQUET:field_id";
 
+/// The column as statements see it: nothing in it tells it from a value of its type that comes from elsewhere.
 fn arrow_field(column: &Column) -> Field {
-    let mut metadata = HashMap::from([(FIELD_ID_METADATA.to_owned(), column.id.to_string())]);
-    if matches!(column.column_type, ColumnType::Json | ColumnType::Uuid) {
-        metadata.insert(TYPE_METADATA.to_owned(), column.column_type.to_string());
+    let field = Field::new(&column.name, column.column_type.arrow(), column.nullable);
+    match column.column_type {
+        ColumnType::Json | ColumnType::Uuid => {
+            field.with_metadata(HashMap::from([(TYPE_METADATA.to_owned(), column.column_type.to_string())]))
+        }
+        _ => field,
     }
-    Field::new(&column.name, column.column_type.arrow(), column.nullable).with_metadata(metadata)
 }
 
 /// When a write is acknowledged.

@@ -32,7 +32,7 @@ use crate::manifest::{Edit, TableRecord};
 use crate::record;
 use crate::tablet::Tablet;
 use crate::tracked::Tracks;
-use crate::undecided::Change as UndecidedChange;
+use crate::undecided::{Change as UndecidedChange, Deciding};
 use crate::write::{Commit, Decide, ReadAhead, WriteOp};
 use oribi_types::{Error, ErrorKind, Result, TableDefinition, Timestamp};
 use oribi_wal::Lsn;
@@ -96,20 +96,11 @@ impl Transaction {
     /// Changes the catalog for this transaction, until it commits; returns the table that was created, if one was.
     ///
     /// # Errors
-    /// Those of [`Engine::change`], but for what only the commit finds; `Unsupported` for the bucket that always exists, behind what was
-    /// spilled, and in a serializable transaction: a commit with a catalog does not compare what was read.
+    /// Those of [`Engine::change`], but for what only the commit finds; `Unsupported` for the bucket that always exists, and in a
+    /// serializable transaction: a commit with a catalog does not compare what was read.
     pub fn change(&self, change: &CatalogChange) -> Result<Option<Arc<Table>>> {
-        let (is_serializable, has_spilled) = {
-            let state = self.state.lock();
-            (state.reads.is_some(), state.spilled.is_some())
-        };
-        if is_serializable {
+        if self.state.lock().reads.is_some() {
             return Err(not_compared());
-        }
-        if has_spilled {
-            let message =
-                "a change of the catalog behind changes of more rows than memory is for is not supported yet";
-            return Err(Error::new(ErrorKind::Unsupported, message));
         }
         let catalog = self.catalog();
         let mut changed = self.state.lock().catalogs.last().map(|last| (**last).clone()).unwrap_or_default();
@@ -151,8 +142,13 @@ impl Changed {
     }
 
     /// Whether a table was created or changed.
-    fn knows(&self, id: u64) -> bool {
+    pub(super) fn knows(&self, id: u64) -> bool {
         self.created.contains(&id) || self.before.contains_key(&id)
+    }
+
+    /// The tables that it has created and that are still there.
+    pub(super) fn created(&self) -> impl Iterator<Item = &Arc<Table>> {
+        self.tables.values().flatten().filter(|table| self.created.contains(&table.id()))
     }
 
     /// The table of this id, if it was created or changed and is still there.
@@ -270,9 +266,9 @@ impl Changed {
 }
 
 /// What a commit does to the catalog.
-struct Plan<'c> {
+pub(super) struct Plan<'c> {
     changed: &'c Changed,
-    edits: Vec<Edit>,
+    pub edits: Vec<Edit>,
     created: Vec<Arc<Table>>,
     /// Tables of others, as they were, and as the transaction has them.
     altered: Vec<(Arc<Table>, Arc<Table>)>,
@@ -281,9 +277,14 @@ struct Plan<'c> {
 }
 
 impl<'c> Plan<'c> {
+    /// To be asked for while the catalog stays as it is.
+    ///
     /// # Errors
-    /// `Conflict` if others have changed what the transaction has.
-    fn of(changed: &'c Changed, newest: &Catalog) -> Result<Self> {
+    /// `Conflict` if others have changed what the transaction has; those of the log.
+    pub fn of(changed: &'c Changed, engine: &Engine) -> Result<Self> {
+        // One that has stopped may have the record of an earlier change, which the manifest has to keep.
+        engine.log.wait_durable(engine.log.appended())?;
+        let newest = &engine.catalog();
         let mut plan =
             Plan { changed, edits: Vec::new(), created: Vec::new(), altered: Vec::new(), gone: Vec::new() };
         for before in changed.before.values() {
@@ -343,20 +344,38 @@ impl<'c> Plan<'c> {
     }
 
     /// All tablets that are made, changed or go.
-    fn tablets(&self) -> Vec<&Arc<Tablet>> {
+    pub fn tablets(&self) -> Vec<&Arc<Tablet>> {
         let now = self.altered.iter().map(|(_, now)| now).chain(&self.created);
         now.flat_map(|table| &table.tablets).chain(&self.gone).collect()
     }
 
+    /// Those of others' tables that are altered, as they were.
+    pub fn altered_tablets(&self) -> impl Iterator<Item = &Arc<Tablet>> {
+        self.altered.iter().flat_map(|(before, _)| &before.tablets)
+    }
+
+    /// Has nobody write to the tablets that are to go, until what this returns is dropped or they are to [stay](Self::stay).
+    ///
+    /// # Errors
+    /// `Conflict` if rows from which the transaction has made others were changed since. They stay then.
+    pub fn leave<'e>(&self, engine: &'e Engine) -> Result<Deciding<'e>> {
+        let undecided = engine.begin_deciding(UndecidedChange::goes(&self.gone));
+        let _gate = engine.gate.alone();
+        self.gone.iter().for_each(|tablet| tablet.set_leaving());
+        let is_same = self.changed.made_from.iter().try_for_each(|made_from| made_from.check(engine));
+        is_same.inspect_err(|_| self.stay())?;
+        Ok(undecided)
+    }
+
     /// They are not to go, after all.
-    fn stay(&self) {
+    pub fn stay(&self) {
         for table in self.changed.before.values() {
             table.tablets.iter().for_each(|tablet| tablet.set_staying(table.version()));
         }
     }
 
     /// Has everybody see the catalog as the transaction does, from `at` on. The caller has the gate alone.
-    fn publish(&self, engine: &Engine, at: Timestamp) -> Vec<Emptied<'_>> {
+    pub fn publish(&self, engine: &Engine, at: Timestamp) -> Vec<Emptied<'_>> {
         let mut tables = self.created.clone();
         for (before, now) in &self.altered {
             let stays = |tablet: &Arc<Tablet>| before.tablets.iter().any(|stays| stays.id == tablet.id);
@@ -401,24 +420,18 @@ impl Engine {
         if committing.compares_reads() {
             return Err(not_compared());
         }
+        if let Some((spilled, before)) = &committing.spilled {
+            return self.commit_files(committing, (spilled, *before), Some(changed), None);
+        }
         // Later it must not be waited for: whose files are held cannot be flushed.
         self.budget.wait_for_room(true)?;
         self.reserve_timestamps(self.timeline.now_micros(), || true)?;
         let _ddl = self.begin_ddl();
-        // A log that has stopped may have the record of an earlier one, which the manifest has to keep.
-        self.log.wait_durable(self.log.appended())?;
-        let plan = Plan::of(changed, &self.catalog())?;
-        self.create_folders(&plan.created)?;
+        let plan = Plan::of(changed, self)?;
+        self.create_folders(changed.created())?;
         // Nobody installs files of tablets that the manifest does not know yet, or knows no more.
         let _installers: Vec<_> = plan.tablets().iter().map(|tablet| tablet.installer.lock()).collect();
-        let undecided = self.begin_deciding(UndecidedChange::goes(&plan.gone));
-        {
-            let _gate = self.gate.alone();
-            plan.gone.iter().for_each(|tablet| tablet.set_leaving());
-            // Nobody writes to these from here on.
-            let is_same = changed.made_from.iter().try_for_each(|made_from| made_from.check(self));
-            is_same.inspect_err(|_| plan.stay())?;
-        }
+        let undecided = plan.leave(self)?;
         let kept = self.fragmented.keep(&*self.log);
         let (commit, emptied) = self.decide(committing, &plan).inspect_err(|_| plan.stay())?;
         drop(undecided);

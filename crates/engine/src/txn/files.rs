@@ -15,7 +15,11 @@
 //!
 //! A crash before the record is durable leaves files that the manifest does not name, and a number that the log does not have: both are
 //! removed. One behind it finds the record, as for a [changed catalog](super::catalog).
+//!
+//! Of a transaction that has changed the catalog too, that is told the manifest under the same number, and is published with the files.
+//! Rows of tablets that nobody else knows are looked for nowhere, and those of tablets that go are written nowhere.
 
+use super::catalog::{Changed, Plan};
 use super::runs::Merge;
 use super::spilled::{Spilled, new_path};
 use super::writes::Seen;
@@ -28,12 +32,13 @@ use crate::manifest::Edit;
 use crate::memory::Reserved;
 use crate::record::{self, FilesCommit};
 use crate::tablet::{FileSet, LiveFile, Tablet, TabletId, TabletState};
+use crate::undecided::Deciding;
 use crate::write::Commit;
 use oribi_sstable::{SstableId, SstableMeta, SstableOptions, SstableWriter};
 use oribi_types::batch::EncodedKeys;
 use oribi_types::{Error, Result, Timestamp};
 use oribi_wal::Lsn;
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -73,6 +78,8 @@ struct Found {
 struct FilesWrite<'e> {
     engine: &'e Engine,
     all: Spilled,
+    /// What the transaction does to the catalog.
+    changed: Option<&'e Changed>,
     /// When the transaction did.
     began: Timestamp,
     tablets: BTreeMap<TabletId, OfTablet>,
@@ -145,11 +152,13 @@ impl Drop for Promised<'_> {
 }
 
 impl Engine {
-    /// As [`commit`](Self::commit), of a transaction that has spilled, and made so many changes before those that are in memory.
+    /// As [`commit`](Self::commit) or [`commit_with_catalog`](Self::commit_with_catalog), of a transaction that has spilled, and made so
+    /// many changes before those that are in memory.
     pub(super) fn commit_files(
         &self,
         committing: &Committing,
         (spilled, before): (&Spilled, usize),
+        catalog: Option<&Changed>,
         mut tracked: Option<TrackedCommit<'_>>,
     ) -> Result<Commit> {
         let mut all = spilled.clone();
@@ -163,8 +172,9 @@ impl Engine {
         // That of the rows: from before they are seen, and above that of what they replace.
         let ts = self.timeline.begin(now_micros);
         self.timeline.complete(ts);
-        let mut write = FilesWrite::new(self, all, Timestamp::from_micros(committing.transaction.id));
-        write.check_tables()?;
+        self.create_folders(catalog.iter().flat_map(|changed| changed.created()))?;
+        let began = Timestamp::from_micros(committing.transaction.id);
+        let mut write = FilesWrite::new(self, all, catalog, began)?;
         write.flush()?;
         let _room = Reserved::new(&self.budget, WRITING_BYTES);
         write.write(ts)?;
@@ -179,35 +189,55 @@ impl Engine {
 }
 
 impl<'e> FilesWrite<'e> {
-    fn new(engine: &'e Engine, all: Spilled, began: Timestamp) -> Self {
-        let of_tablet = |(table, tablet, generation): &(Arc<Table>, Arc<Tablet>, u64)| OfTablet {
-            table: table.clone(),
-            tablet: tablet.clone(),
-            generation: *generation,
-            added: None,
-            existing: 0,
-            searched: HashSet::new(),
-            found: HashMap::new(),
-            hashes: Vec::new(),
+    fn new(engine: &'e Engine, all: Spilled, changed: Option<&'e Changed>, began: Timestamp) -> Result<Self> {
+        let tablets = BTreeMap::new();
+        let mut write =
+            FilesWrite { engine, all, changed, began, tablets, room: Vec::new(), replaced: 0, rows: 0 };
+        for (id, part) in &write.all.tablets {
+            let Some(table) = write.table_of_rows(&part.table)? else { continue };
+            let of = OfTablet {
+                table,
+                tablet: part.tablet.clone(),
+                generation: part.generation,
+                added: None,
+                existing: 0,
+                searched: HashSet::new(),
+                found: HashMap::new(),
+                hashes: Vec::new(),
+            };
+            write.tablets.insert(*id, of);
+        }
+        write.check_tables()?;
+        Ok(write)
+    }
+
+    /// The table to commit rows to that the transaction has written to `table`; `None` if those went with it.
+    fn table_of_rows(&self, table: &Arc<Table>) -> Result<Option<Arc<Table>>> {
+        let now = match self.changed.filter(|changed| changed.knows(table.id())) {
+            Some(changed) => changed.table_of_rows(table),
+            None => Some(self.engine.latest(table.id()).ok_or_else(altered)?),
         };
-        let tablets = all.tablets.iter().map(|(id, of)| (*id, of_tablet(of))).collect();
-        FilesWrite { engine, all, began, tablets, room: Vec::new(), replaced: 0, rows: 0 }
+        match now.as_ref().is_none_or(|now| now.version() == table.version()) {
+            true => Ok(now),
+            false => Err(altered()),
+        }
     }
 
     /// Whether rows were written for what the tables are.
     fn check_tables(&self) -> Result<()> {
-        let is_latest = |table: &Arc<Table>| {
-            self.engine.latest(table.id()).is_some_and(|now| now.version() == table.version())
-        };
+        self.all.tables.iter().try_for_each(|(table, _)| self.table_of_rows(table).map(drop))?;
         let is_same = |of: &OfTablet| of.tablet.generation() == of.generation;
-        match self.all.tables.iter().all(is_latest) && self.tablets.values().all(is_same) {
-            true => Ok(()),
-            false => Err(Error::retry("a table was altered or truncated meanwhile")),
-        }
+        if self.tablets.values().all(is_same) { Ok(()) } else { Err(altered()) }
     }
 
+    /// As everybody knows the tables. What nobody else knows has nothing in memory.
     fn flush(&self) -> Result<()> {
-        self.tablets.values().try_for_each(|of| self.engine.flush_tablet(&of.table, &of.tablet))
+        self.tablets.values().try_for_each(|of| match self.engine.latest(of.table.id()) {
+            Some(table) if table.tablets.iter().any(|tablet| tablet.id == of.tablet.id) => {
+                self.engine.flush_tablet(&table, &of.tablet)
+            }
+            _ => Ok(()),
+        })
     }
 
     /// Writes the files, and looks for the rows that they replace.
@@ -228,6 +258,10 @@ impl<'e> FilesWrite<'e> {
             }
             if !has_more {
                 return Ok(());
+            }
+            if !self.tablets.contains_key(&merge.tablet) {
+                tablet = None;
+                continue;
             }
             if !goes_on {
                 let files = self.tablets[&merge.tablet].tablet.state().files.files.clone();
@@ -338,9 +372,13 @@ impl<'e> FilesWrite<'e> {
 
         // In this order, which all others keep to. No key is between a memtable and its file, and the set of files stays as it is.
         let _ddl = engine.begin_ddl();
-        let tablets: Vec<Arc<Tablet>> = self.tablets.values().map(|of| of.tablet.clone()).collect();
-        let _flushes: Vec<_> = tablets.iter().map(|tablet| tablet.flush.lock()).collect();
-        let _installers: Vec<_> = tablets.iter().map(|tablet| tablet.installer.lock()).collect();
+        let plan = self.changed.map(|changed| Plan::of(changed, engine)).transpose()?;
+        let mut tablets: BTreeMap<TabletId, Arc<Tablet>> =
+            self.tablets.iter().map(|(id, of)| (*id, of.tablet.clone())).collect();
+        let written: Vec<Arc<Tablet>> = tablets.values().cloned().collect();
+        tablets.extend(plan.iter().flat_map(Plan::tablets).map(|tablet| (tablet.id, tablet.clone())));
+        let _flushes: Vec<_> = written.iter().map(|tablet| tablet.flush.lock()).collect();
+        let _installers: Vec<_> = tablets.values().map(|tablet| tablet.installer.lock()).collect();
         engine.manifest.retry()?;
         if engine.closed.load(Relaxed) {
             return Err(Error::unavailable("the engine is closed"));
@@ -355,7 +393,10 @@ impl<'e> FilesWrite<'e> {
             return Ok(None);
         }
         self.tablets.values_mut().try_for_each(OfTablet::check)?;
-        self.install(&mut promised, tracked).map(Some)
+        let Some(plan) = plan else { return self.install(&mut promised, None, tracked).map(Some) };
+        let undecided = plan.leave(engine)?;
+        let commit = self.install(&mut promised, Some((&plan, undecided)), tracked);
+        commit.inspect_err(|_| plan.stay()).map(Some)
     }
 
     /// Whether a memtable has a version of one of the keys.
@@ -371,10 +412,12 @@ impl<'e> FilesWrite<'e> {
         })
     }
 
-    /// Tells the manifest and the log, and then has readers see it. The caller keeps others from the tablets' files.
+    /// Tells the manifest and the log, and then has readers see it. The caller keeps others from the tablets' files, and from those that
+    /// are to go with the catalog's change.
     fn install(
         &mut self,
         promised: &mut Promised<'_>,
+        catalog: Option<(&Plan<'_>, Deciding<'_>)>,
         tracked: &mut Option<TrackedCommit<'_>>,
     ) -> Result<Commit> {
         let engine = self.engine;
@@ -385,24 +428,30 @@ impl<'e> FilesWrite<'e> {
         let at = appointment.at();
         let changes =
             self.tablets.values().map(|of| (&*of.tablet, of.table.schema_ref(), of.file_change(at)));
-        let PreparedChanges { files: mut prepared, edits, left } = engine.prepare_all(changes)?;
+        let PreparedChanges { files: mut prepared, edits: of_files, left } = engine.prepare_all(changes)?;
         let number = engine.manifest.next_id();
+        // Tables come before the files that they get.
+        let mut edits = catalog.as_ref().map(|(plan, _)| plan.edits.clone()).unwrap_or_default();
+        edits.extend(of_files);
         let undecided = engine.manifest.commit(vec![Edit::Undecided { number, edits }]);
         undecided.inspect_err(|_| engine.give_up_all(left))?;
         // If the log fails, or this panics, the record may be on the disk all the same: the files stay.
         self.tablets.values_mut().for_each(|of| of.added = None);
         let before: Vec<Arc<FileSet>> = self.states();
-        let commit = {
-            // Whoever has decided on a row looked at the files as they were.
-            let generations: Vec<u64> = self.tablets.values().map(|of| of.generation).collect();
-            let _latches = engine.latches.take_sets(&generations);
-            let _gate = engine.gate.share(usize::MAX, true);
+        let (commit, emptied) = {
+            // Whoever has decided on a row looked at the files, and at the catalog, as they were.
+            let altered = catalog.iter().flat_map(|(plan, _)| plan.altered_tablets());
+            let tablets = self.tablets.values().map(|of| &of.tablet).chain(altered);
+            let generations: BTreeSet<u64> = tablets.map(|tablet| tablet.generation()).collect();
+            let _latches = engine.latches.take_sets(&Vec::from_iter(generations));
+            let gate = engine.gate.share(usize::MAX, true);
             let ts = appointment.keep();
             let record = FilesCommit { ts, number, tracked: tracked.as_ref().map(TrackedCommit::record) };
             let logged = promised.append(|buf| record::commit_files(buf, record));
             // Nobody has seen anything of it before that.
             let lsn = logged.and_then(|lsn| engine.log.wait_durable(lsn).map(|()| lsn));
             let lsn = lsn.inspect_err(|error| engine.fail(error.clone()))?;
+            drop(gate);
             for (n, of) in self.tablets.values().enumerate() {
                 if ts != at {
                     let marks = |id| of.marks(id, ts);
@@ -411,16 +460,26 @@ impl<'e> FilesWrite<'e> {
                 let files = &prepared[n];
                 of.tablet.change(|state| TabletState { files: files.clone(), ..state.clone() });
             }
+            let emptied = catalog.as_ref().map(|(plan, _)| {
+                let _gate = engine.gate.alone();
+                plan.publish(engine, ts)
+            });
             let commit = Commit { ts, obligation: Obligation { durable: lsn, ..Obligation::default() } };
             if let Some(tracked) = tracked {
                 tracked.execution.finish(commit, tracked.result.clone());
             }
             engine.timeline.complete(ts);
-            commit
+            (commit, emptied)
         };
         if let Err(error) = engine.manifest.decide(number) {
             tracing::warn!(%error, "the manifest is told later of the files of a transaction");
         }
+        if catalog.is_some() {
+            engine.apply_sync_interval();
+        }
+        // Whoever waits for what goes learns that it has.
+        drop(catalog.map(|(_, undecided)| undecided));
+        engine.sweep(emptied.unwrap_or_default());
         engine.timeline.wait_for_watermark(commit.ts)?;
         drop(changing);
         engine.released.tell();
@@ -469,6 +528,11 @@ fn record_bytes(tracked: Option<&TrackedCommit<'_>>) -> usize {
     let tracked = tracked.map(TrackedCommit::record);
     record::commit_files(&mut buf, FilesCommit { ts: Timestamp::MIN, number: 0, tracked });
     buf.len()
+}
+
+/// A table is another than rows were written for.
+fn altered() -> Error {
+    Error::retry("a table was altered or truncated meanwhile")
 }
 
 /// A row is another than was decided on.

@@ -467,7 +467,7 @@ impl Engine {
     ) -> Result<Commit> {
         if let Some((spilled, before)) = &committing.spilled {
             return match waits {
-                true => self.commit_files(committing, (spilled, *before), tracked),
+                true => self.commit_files(committing, (spilled, *before), None, tracked),
                 false => Err(would_block("rows are written to files")),
             };
         }
@@ -574,7 +574,7 @@ impl Committing {
 
     /// One of the tables.
     pub fn table(&self) -> Option<&Arc<Table>> {
-        let spilled = self.spilled.iter().flat_map(|(spilled, _)| &spilled.tables);
+        let spilled = self.spilled.iter().flat_map(|(spilled, _)| &spilled.tables).map(|(table, _)| table);
         self.changes.iter().map(|change| &change.table).chain(spilled).next()
     }
 

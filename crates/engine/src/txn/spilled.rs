@@ -5,8 +5,7 @@
 //! undoing cuts runs off without a look into them. Rows stay locked then, unless all is undone. Who reads for the transaction looks into
 //! memory, then at the hashes, and into runs only if they have the row's.
 //!
-//! Transactions that are serializable, or have changed the catalog, put nothing aside: their commits compare and log rows. They have room
-//! in memory, or end with an error.
+//! Transactions that are serializable put nothing aside: their commits compare rows. They have room in memory, or end with an error.
 
 use super::many_locks::ManyLocks;
 use super::runs::{Entry, Merge, ReadBlock, Run, RunView};
@@ -35,15 +34,26 @@ pub(crate) const RUNS_DIR: &str = "transactions";
 pub(super) struct Spilled {
     /// From the oldest on.
     pub runs: Vec<RunView>,
-    /// Each definition for which rows were written.
-    pub tables: Vec<Arc<Table>>,
-    /// The tablets that have changed rows, with their generations then; [`SEVERAL`] of one that was emptied in between.
-    pub tablets: BTreeMap<TabletId, (Arc<Table>, Arc<Tablet>, u64)>,
+    /// Each definition for which rows were written, and the number of the first change.
+    pub tables: Vec<(Arc<Table>, u64)>,
+    /// The tablets that have changed rows.
+    pub tablets: BTreeMap<TabletId, Part>,
     pub locks: Arc<ManyLocks>,
     /// How many changes were put aside, by table.
     pub changes: HashMap<u64, usize>,
     /// What it takes in memory, about.
     pub bytes: usize,
+}
+
+/// Of a tablet.
+#[derive(Clone)]
+pub(super) struct Part {
+    pub table: Arc<Table>,
+    pub tablet: Arc<Tablet>,
+    /// That of the tablet when its rows were changed; [`SEVERAL`] if it was emptied in between.
+    pub generation: u64,
+    /// The number of the first change.
+    first: u64,
 }
 
 /// What of a table a transaction had put aside at some moment.
@@ -74,14 +84,14 @@ impl Spilled {
     #[allow(clippy::option_option, reason = "whether it was changed, and whether there is a row then")]
     pub fn find(&self, engine: &Engine, table: &Table, key: &[u8]) -> Result<Option<Option<Vec<u8>>>> {
         let tablet = table.tablet_of(key).id;
-        let Some((_, _, generation)) = self.tablets.get(&tablet) else { return Ok(None) };
+        let Some(Part { generation, .. }) = self.tablets.get(&tablet) else { return Ok(None) };
         find((&self.runs, &self.locks), engine, (tablet, *generation), key, &mut Reader::default())
     }
 
     /// What it has of a table, of the first `changes`.
     pub fn rows(&self, engine: &Arc<Engine>, table: &Arc<Table>, changes: usize) -> Option<SpilledRows> {
-        let of_table =
-            || table.tablets.iter().filter_map(|tablet| Some((tablet.id, self.tablets.get(&tablet.id)?.2)));
+        let generation = |tablet: &Arc<Tablet>| Some((tablet.id, self.tablets.get(&tablet.id)?.generation));
+        let of_table = || table.tablets.iter().filter_map(generation);
         let rows = || SpilledRows {
             engine: engine.clone(),
             table: table.clone(),
@@ -92,9 +102,11 @@ impl Spilled {
         self.writes_to(table).then(rows)
     }
 
-    /// Undoes all but the first `len` changes.
+    /// Undoes all but the first `len` changes. What the transaction has made since is known no more.
     pub fn truncate(&mut self, len: usize) {
         self.runs = first(&self.runs, len).collect();
+        self.tables.retain(|(_, first)| *first < len as u64);
+        self.tablets.retain(|_, part| part.first < len as u64);
     }
 
     /// Puts changes aside, which come in the order of their numbers, from `first` on.
@@ -126,16 +138,17 @@ impl Spilled {
         let mut parts: Vec<(usize, usize)> = parts.into_values().collect();
         parts.sort_unstable();
         for (n, count) in parts {
-            let change = &changes[n];
-            *self.changes.entry(change.table.rows_of()).or_default() += count;
-            if !self.tables.iter().any(|known| Arc::ptr_eq(known, &change.table)) {
-                self.tables.push(change.table.clone());
+            let Change { table, key, generation, .. } = &changes[n];
+            let first = (first + n) as u64;
+            *self.changes.entry(table.rows_of()).or_default() += count;
+            if !self.tables.iter().any(|(known, _)| Arc::ptr_eq(known, table)) {
+                self.tables.push((table.clone(), first));
             }
-            let tablet = change.table.tablet_of(&change.key);
-            let of_tablet = || (change.table.clone(), tablet.clone(), change.generation);
-            let (_, _, generation) = self.tablets.entry(tablet.id).or_insert_with(of_tablet);
-            if *generation != change.generation {
-                *generation = SEVERAL;
+            let (tablet, generation) = (table.tablet_of(key), *generation);
+            let part = || Part { table: table.clone(), tablet: tablet.clone(), generation, first };
+            let part = self.tablets.entry(tablet.id).or_insert_with(part);
+            if part.generation != generation {
+                part.generation = SEVERAL;
             }
         }
         Ok(())
@@ -247,9 +260,6 @@ impl SpilledIter {
 impl State {
     /// Why what it has cannot be put aside, if so.
     pub(super) fn stays_in_memory(&self) -> Option<&'static str> {
-        if !self.catalogs.is_empty() {
-            return Some("one that changes the catalog");
-        }
         self.reads.is_some().then_some("a serializable one")
     }
 

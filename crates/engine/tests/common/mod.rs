@@ -45,6 +45,11 @@ pub fn open(env: &Env) -> Result<Arc<Engine>> {
     Engine::open(env.clone(), Path::new(DIR), quiet())
 }
 
+/// How many files there are of what transactions have put aside.
+pub fn runs(files: &SimFiles) -> usize {
+    files.all_files().iter().filter(|path| path.starts_with(Path::new(DIR).join("transactions"))).count()
+}
+
 /// A new disk, its clock, and an engine with table `t`.
 pub fn fresh(buckets: u32, durability: Durability) -> (SimFiles, Arc<SimClock>, Arc<Engine>, Arc<Table>) {
     let (files, clock) = (SimFiles::new(), Arc::new(SimClock::new()));

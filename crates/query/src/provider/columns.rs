@@ -12,8 +12,9 @@ use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr::expressions::{CastExpr, Column as ColumnExpr, Literal};
 use datafusion::physical_expr_adapter::{PhysicalExprAdapter, PhysicalExprAdapterFactory};
 use oribi_types::batch::{ColumnBuilder, TS_FIELD_ID};
-use oribi_types::schema::{FIELD_ID_METADATA, TS_COLUMN};
+use oribi_types::schema::TS_COLUMN;
 use oribi_types::{Column, ColumnSource, Schema, Value};
+use parquet::arrow::PARQUET_FIELD_ID_META_KEY;
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
@@ -52,7 +53,7 @@ pub(super) fn stored_id(column: &Column) -> i64 {
 }
 
 fn field_id(field: &Field) -> Option<i64> {
-    field.metadata().get(FIELD_ID_METADATA)?.parse().ok()
+    field.metadata().get(PARQUET_FIELD_ID_META_KEY)?.parse().ok()
 }
 
 impl PhysicalExprAdapterFactory for ColumnsById {

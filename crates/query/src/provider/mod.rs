@@ -90,6 +90,13 @@ pub(crate) struct TableColumns {
 /// Where the rows of a batch lie.
 pub(crate) type Places = Option<(u64, Vec<u32>)>;
 
+impl PartialEq for TableColumns {
+    /// Another column of the same name and type is another column.
+    fn eq(&self, other: &Self) -> bool {
+        self.arrow.fields() == other.arrow.fields() && self.schema.columns() == other.schema.columns()
+    }
+}
+
 impl TableColumns {
     fn new(schema: Arc<Schema>, ts: bool) -> Self {
         if !ts {

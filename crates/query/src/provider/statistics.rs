@@ -15,7 +15,7 @@ use oribi_engine::{FileOutline, MemoryColumns, MemoryOutline, MemoryState, Outli
 use oribi_sstable::Sstable;
 use oribi_types::batch::TS_FIELD_ID;
 use oribi_types::schema::TS_COLUMN;
-use oribi_types::{Column, Error, Timestamp};
+use oribi_types::{Column, Error, Schema, Timestamp};
 use parquet::arrow::parquet_to_arrow_schema;
 use parquet::file::metadata::ParquetMetaData;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -41,16 +41,16 @@ pub(crate) struct StatisticsCache {
 
 struct Entry {
     sstable: Weak<Sstable>,
-    /// The table's columns that the statistics are about.
-    arrow: SchemaRef,
+    /// The columns that the statistics are about.
+    columns: TableColumns,
     statistics: Arc<Statistics>,
 }
 
 /// What was found of the rows that a tablet had in memory.
 struct InMemory {
     table: Weak<Table>,
-    /// The columns that the numbers in `bounds` are of.
-    arrow: SchemaRef,
+    /// Of the columns that the numbers in `bounds` are of.
+    schema: Arc<Schema>,
     state: MemoryState,
     /// Of a snapshot that saw all of it. What later ones see that find the same state is the same, and of another state, what
     /// has not changed since.
@@ -84,7 +84,7 @@ impl StatisticsCache {
         let is_quiet = is_quiet && !table.is_uncommitted();
         let known = tablets
             .get(&tablet)
-            .filter(|known| !table.is_uncommitted() && known.is_before(snapshot, schema.arrow()));
+            .filter(|known| !table.is_uncommitted() && known.is_before(snapshot, &schema));
         let is_unchanged = known.is_some_and(|known| known.state.covers(&memory.state));
         let bounds = known.map(|known| known.bounds.clone()).unwrap_or_default();
         let found = known.map(|known| known.state.clone());
@@ -109,7 +109,7 @@ impl StatisticsCache {
             return;
         }
         let kept = tablets.get_mut(&tablet).filter(|kept| known.found.as_ref() == Some(&kept.state));
-        if let Some(kept) = kept.filter(|kept| kept.is_before(snapshot, table.schema().arrow())) {
+        if let Some(kept) = kept.filter(|kept| kept.is_before(snapshot, table.schema_ref())) {
             kept.bounds.extend(known.bounds.clone());
         }
     }
@@ -135,13 +135,13 @@ impl InMemory {
         snapshot: &Snapshot,
         bounds: BTreeMap<usize, Bounds>,
     ) -> Self {
-        let (arrow, state) = (Arc::clone(table.schema().arrow()), memory.state.clone());
-        InMemory { table: Arc::downgrade(table), arrow, state, at: snapshot.ts(), bounds }
+        let (schema, state) = (table.schema(), memory.state.clone());
+        InMemory { table: Arc::downgrade(table), schema, state, at: snapshot.ts(), bounds }
     }
 
     /// Whether `snapshot` sees the rows that this is about, or what became of them since.
-    fn is_before(&self, snapshot: &Snapshot, arrow: &SchemaRef) -> bool {
-        self.at <= snapshot.ts() && self.arrow.fields() == arrow.fields()
+    fn is_before(&self, snapshot: &Snapshot, schema: &Schema) -> bool {
+        self.at <= snapshot.ts() && self.schema.columns() == schema.columns()
     }
 }
 
@@ -177,14 +177,14 @@ impl StatisticsCache {
         metadata: &ParquetMetaData,
     ) -> Result<Arc<Statistics>> {
         if let Some(entry) = self.lock().get(sstable.path())
-            && entry.arrow.fields() == columns.arrow.fields()
+            && entry.columns == *columns
         {
             return Ok(Arc::clone(&entry.statistics));
         }
         let statistics = Arc::new(compute(columns, metadata)?);
         let entry = Entry {
             sstable: Arc::downgrade(sstable),
-            arrow: Arc::clone(&columns.arrow),
+            columns: columns.clone(),
             statistics: Arc::clone(&statistics),
         };
         let mut files = self.lock();

@@ -39,6 +39,13 @@ STATEMENTS = [
     "SELECT id FROM numbers ORDER BY id FETCH FIRST ROW ONLY",
     "SELECT id FROM numbers ORDER BY id OFFSET 2 ROWS FETCH NEXT 2 ROWS ONLY",
     "SELECT g FROM numbers ORDER BY id FETCH FIRST 2 ROWS WITH TIES",
+    "WITH RECURSIVE r(n) AS (VALUES (1) UNION ALL SELECT n + 1 FROM r WHERE n < 5) SELECT sum(n) FROM r",
+    "WITH RECURSIVE r AS (SELECT 1 AS id, 0 AS depth UNION ALL SELECT m.id, r.depth + 1 FROM numbers m JOIN r ON m.id = r.id + 1)"
+    " SELECT * FROM r ORDER BY 1",
+    "WITH RECURSIVE r AS (SELECT id, a FROM texts WHERE id = 1 UNION SELECT t.id, t.a FROM texts t JOIN r ON t.id = r.id + 1)"
+    " SELECT * FROM r ORDER BY 1",
+    "WITH RECURSIVE r AS (SELECT id, ARRAY[id] AS path FROM texts WHERE id = 1 UNION ALL"
+    " SELECT t.id, r.path || t.id FROM texts t JOIN r ON t.id = r.id + 1) SELECT path FROM r ORDER BY id",
     "SELECT 1 UNION SELECT 1",
     "SELECT 1 UNION ALL SELECT 1",
     "SELECT id FROM numbers INTERSECT SELECT 2",
