@@ -24,6 +24,7 @@ use crate::runtime::QueryRuntime;
 use crate::runtime_filters::with_key_sets;
 use crate::sequences::Numbers;
 use crate::states::{States, Taken};
+use crate::unique_keys::by_unique_keys;
 use crate::unread::{Admitted, Unread};
 use arrow::array::RecordBatch;
 use arrow::compute::concat_batches;
@@ -423,7 +424,7 @@ async fn plan_for(
         true => state.optimizer().optimize(plan, state, |_, _| {})?,
         false => state.optimize(&plan)?,
     };
-    let plan = keep_grouped_order(optimized)?;
+    let plan = keep_grouped_order(by_unique_keys(optimized)?)?;
     let physical = state.query_planner().create_physical_plan(&plan, state).await?;
     long_rows::fitted(physical, state.config().batch_size())
 }

@@ -60,6 +60,7 @@ mod states;
 mod syntax;
 mod table_names;
 mod timeout;
+mod unique_keys;
 mod unread;
 mod upkeep;
 pub mod wrapped;

@@ -229,7 +229,7 @@ const SETTINGS: &[Setting] = &[
     Setting {
         name: "nodes-rows-min",
         metavar: "N",
-        default: "1000000",
+        default: "2000000",
         help: "Queries whose scans read fewer rows are executed by the owner alone",
         apply: |config, text| parse_count(text).map(|count| config.exchange.rows_min = count),
     },

@@ -114,3 +114,46 @@ async fn a_recursive_query_joins_what_it_has_found_by_one_thread() {
     let sql = "with recursive r as (select id from t where id = 1 union all select t.id from r join t on t.parent = r.id) select count(*), sum(id) from r";
     assert_eq!(db.rows(sql).await, ["3000|4501500"]);
 }
+
+/// Such a join goes by the unique key alone, and tells it to a scan that has not the others.
+#[tokio::test]
+async fn a_join_by_a_unique_key_and_more_has_the_same_rows() {
+    let db = Db::new();
+    for sql in [
+        "create table suppliers (id bigint primary key, nation int, part int, rate double precision)",
+        "create table orders (id bigint primary key, nation int, rate double precision)",
+        "create table lines (id bigint primary key, an_order bigint, supplier bigint, part int)",
+        "create table offers (supplier bigint, part int, nation int, primary key (supplier, part))",
+        "insert into suppliers select n, n % 5, n % 3, n % 2 from generate_series(1, 200) as g(n)",
+        "insert into orders select n, nullif(n % 6, 5), n % 2 from generate_series(1, 3000) as g(n)",
+        "insert into lines select n, n % 3001, n * 7 % 250, n % 4 from generate_series(1, 9000) as g(n)",
+        "insert into offers select id, part, nation from suppliers",
+    ] {
+        db.run(sql).await;
+    }
+    let lines = "from lines join orders on orders.id = lines.an_order";
+    for (joined, keys, is_alone) in [
+        ("suppliers", "suppliers.id = lines.supplier and suppliers.nation = orders.nation", true),
+        ("suppliers", "suppliers.nation = orders.nation and lines.supplier = suppliers.id", true),
+        ("suppliers", "suppliers.id = lines.supplier and suppliers.rate = orders.rate", false),
+        ("suppliers", "suppliers.part = lines.part and suppliers.nation = orders.nation", false),
+        (
+            "offers",
+            "offers.supplier = lines.supplier and offers.part = lines.part and offers.nation = orders.nation",
+            true,
+        ),
+    ] {
+        for sums in ["count(*), sum(lines.id)", "count(*), sum(lines.id), min(JOINED.nation)"] {
+            let sums = sums.replace("JOINED", joined);
+            let query = format!("select {sums} {lines} join {joined} on {keys} where orders.id % 10 < 7");
+            let plan = db.explain(&format!("explain {query}")).await;
+            let by_more = plan.lines().any(|line| {
+                let on = line.split(" on=[").nth(1).and_then(|on| on.split(']').next()).unwrap_or_default();
+                on.contains("nation") || on.contains("rate")
+            });
+            assert_eq!(by_more, !is_alone, "{plan}");
+            let looped = query.replace(keys, &keys.replace(" = ", " - 1 = -1 + "));
+            assert_eq!(db.rows(&query).await, db.rows(&looped).await, "{query}");
+        }
+    }
+}
