@@ -5,12 +5,19 @@
 
 mod common;
 
+use common::transactions::write_as;
 use common::*;
-use oribi_engine::{Author, Decision, Engine, Read, ReadAhead, Snapshot, Table, Transaction, WriteOp};
+use oribi_engine::{
+    Author, CatalogChange, Decision, Engine, EngineOptions, Read, ReadAhead, Snapshot, Table, Transaction,
+    WriteOp,
+};
+use oribi_sim::{Hooked, Operation, SimClock};
 use oribi_types::{Durability, ErrorKind, Result};
 use std::cell::Cell;
-use std::sync::Arc;
+use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::{Arc, mpsc};
+use std::time::Duration;
 
 /// A transaction that reads as `read` says and then writes row 100, and what becomes of it if `meanwhile` comes between.
 fn outcome(
@@ -168,4 +175,47 @@ fn leave(transaction: &Arc<Transaction>, table: &Arc<Table>, k: i64, snapshot: &
     let decide =
         &mut |_: usize, _: Option<oribi_engine::RowVersion<'_>>, _: &mut Vec<u8>| Ok(Decision::Delete);
     engine.write_as(&author, true, &ops, decide, &mut ReadAhead::default()).unwrap();
+}
+
+/// A commit that writes files has its timestamp while others pass the gate, and everybody sees it later.
+#[test]
+fn what_a_commit_is_about_to_change_has_changed() {
+    let (disk, clock) = (Hooked::default(), Arc::new(SimClock::new()));
+    let options = EngineOptions { statement_bytes_max: 1400, ..quiet() };
+    let engine = Engine::open(disk.env(&clock), Path::new(DIR), options).unwrap();
+    let [scanned, other] =
+        ["t", "u"].map(|name| engine.create_table(definition(name, 2, Durability::Sync)).unwrap());
+    put(&engine, &scanned, 1, "there").unwrap();
+    let reader = engine.begin();
+    let snapshot = reader.serialize();
+    scans(&reader, &scanned);
+    write(&reader, &other, 1, &snapshot, &engine).unwrap();
+
+    let writer = engine.begin();
+    writer.change(&CatalogChange::Truncate(scanned)).unwrap();
+    let emptied = writer.catalog().table("public", "t").unwrap().clone();
+    let within = writer.begin_statement(None);
+    for k in 0..20 {
+        write_as(Some(&within), true, &engine, &emptied, &[(k, Some("new"))]).unwrap();
+    }
+    // While the record is synced, which comes behind the manifest.
+    let (told, committed) = mpsc::channel();
+    let (e, is_next) = (engine.clone(), AtomicUsize::new(0));
+    disk.set(move |operation, path| {
+        match operation {
+            Operation::Sync if path.contains("MANIFEST") => is_next.store(1, Relaxed),
+            Operation::Sync if path.contains("wal") && is_next.swap(2, Relaxed) == 1 => {
+                let (e, reader) = (e.clone(), reader.clone());
+                told.send(std::thread::spawn(move || commit(&e, &reader))).unwrap();
+                // Until it waits to have the gate alone.
+                std::thread::sleep(Duration::from_millis(100));
+            }
+            _ => {}
+        }
+    });
+    engine.commit_with_catalog(&writer.into_commit()).unwrap();
+    disk.clear();
+    assert!(is_refused(committed.recv().unwrap().join().unwrap()));
+    assert_eq!(get(&engine, &other, 1), None);
+    assert_eq!(scan_now(&engine, &engine.table("public", "t").unwrap()).len(), 20);
 }

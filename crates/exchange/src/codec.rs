@@ -31,10 +31,10 @@ use datafusion_proto::physical_plan::{
 use datafusion_proto::protobuf::physical_expr_node::ExprType;
 use datafusion_proto::protobuf::physical_plan_node::PhysicalPlanType;
 use datafusion_proto::protobuf::{
-    PhysicalExprNode, PhysicalExtensionExprNode, PhysicalExtensionNode, PhysicalPlanNode,
+    PhysicalExprNode, PhysicalExtensionExprNode, PhysicalExtensionNode, PhysicalPlanNode, ScalarValue,
 };
 use oribi_query::QueryEngine;
-use oribi_query::ipc::are_batches;
+use oribi_query::ipc::{are_batches, is_plain};
 use oribi_query::nodes::{Owner, SharedFolder};
 use oribi_query::runtime_filters::RuntimeFilter;
 use oribi_types::Error;
@@ -116,9 +116,7 @@ impl Codec {
     pub(crate) fn encode(&self, plan: &Arc<dyn ExecutionPlan>) -> Result<Vec<u8>> {
         let converter = Converter(self.query()?);
         let plan = physical_plan_to_bytes_with_proto_converter(Arc::clone(plan), self, &converter)?;
-        let node = OfCodec { position: 1, node: [&[WHOLE][..], plan.as_ref()].concat() }.encode_to_vec();
-        let node = PhysicalPlanType::Extension(PhysicalExtensionNode { node, inputs: Vec::new() });
-        Ok(PhysicalPlanNode { physical_plan_type: Some(node) }.encode_to_vec())
+        Ok(of_node(&plan))
     }
 
     /// What [`encode`](Self::encode) made.
@@ -154,7 +152,14 @@ pub(crate) fn bare_state(config: SessionConfig, runtime: &Arc<RuntimeEnv>) -> Se
         .with_physical_optimizer_rules(Vec::new())
 }
 
-/// The bytes of the one node of ours that a plan is.
+/// A plan that is one node of ours, with a whole plan in its bytes.
+pub(crate) fn of_node(plan: &[u8]) -> Vec<u8> {
+    let node = OfCodec { position: 1, node: [&[WHOLE], plan].concat() }.encode_to_vec();
+    let node = PhysicalPlanType::Extension(PhysicalExtensionNode { node, inputs: Vec::new() });
+    PhysicalPlanNode { physical_plan_type: Some(node) }.encode_to_vec()
+}
+
+/// The bytes of the node that a plan is, as [`of_node`] makes it.
 ///
 /// # Errors
 /// `Corrupt`.
@@ -298,6 +303,29 @@ fn travels(node: &PhysicalPlanNode) -> bool {
     }
 }
 
+/// Whether a value is none within whose bytes rows are compressed: Arrow makes room for as much as these say they are.
+fn is_plain_value(value: &ScalarValue) -> bool {
+    use datafusion_proto_common::protobuf_common::scalar_value::Value::{
+        FixedSizeListValue, LargeListValue, LargeListViewValue, ListValue, ListViewValue, MapValue,
+        StructValue,
+    };
+    match &value.value {
+        Some(
+            FixedSizeListValue(nested)
+            | LargeListValue(nested)
+            | LargeListViewValue(nested)
+            | ListValue(nested)
+            | ListViewValue(nested)
+            | MapValue(nested)
+            | StructValue(nested),
+        ) => {
+            let dictionaries = nested.dictionaries.iter().map(|dictionary| &dictionary.ipc_message);
+            dictionaries.chain([&nested.ipc_message]).all(|message| is_plain(message))
+        }
+        _ => true,
+    }
+}
+
 /// Reads whole plans. An expression that stands in several places, as a filter of a join
 /// does, is the same in all of them.
 #[derive(Default)]
@@ -324,6 +352,11 @@ impl PhysicalProtoConverterExtension for Reader {
         schema: &Schema,
         context: &PhysicalPlanDecodeContext<'_>,
     ) -> Result<Arc<dyn PhysicalExpr>> {
+        if let Some(ExprType::Literal(value)) = &proto.expr_type
+            && !is_plain_value(value)
+        {
+            return Err(damaged());
+        }
         let read = self.default_proto_to_physical_expr(proto, schema, context)?;
         let Some(id) = proto.expr_id else { return Ok(read) };
         match self.expressions.borrow_mut().entry(id) {

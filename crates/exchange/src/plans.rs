@@ -176,11 +176,13 @@ fn is_same_expression(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::codec::of_node;
     use arrow::datatypes::{DataType, Field, Schema};
     use datafusion::logical_expr::Operator;
     use datafusion::physical_expr::expressions::{BinaryExpr, CastExpr};
     use datafusion::physical_expr::projection::ProjectionExpr;
     use datafusion::physical_plan::empty::EmptyExec;
+    use datafusion::physical_plan::explain::ExplainExec;
     use datafusion_proto::bytes::{physical_plan_from_bytes, physical_plan_to_bytes};
     use oribi_engine::{Engine, EngineOptions};
     use oribi_env::Env;
@@ -245,6 +247,23 @@ mod tests {
         check(&codec, &joined(None), &context).unwrap();
         let error = check(&codec, &joined(Some(10)), &context).unwrap_err();
         assert!(error.to_string().contains("the first rows that come"), "{error}");
+    }
+
+    /// DataFusion's bytes have it.
+    #[test]
+    fn a_node_that_does_not_travel_is_neither_written_nor_read() {
+        let dir = tempfile::tempdir().unwrap();
+        let query = engine(&dir);
+        let (codec, context) = (Codec::of_owner(&query), TaskContext::from(query.base_state()));
+        let explained = ExplainExec::new(Arc::new(Schema::empty()), Vec::new(), false);
+        let plan: Arc<dyn ExecutionPlan> = Arc::new(explained);
+        let error = codec.encode(&plan).unwrap_err();
+        assert!(error.to_string().contains("ExplainExec does not travel"), "{error}");
+        let theirs = physical_plan_to_bytes(Arc::clone(&plan)).unwrap();
+        assert!(physical_plan_from_bytes(&theirs, &context).is_ok());
+        assert!(codec.decode(&of_node(&theirs), &context).is_err());
+        let travels = physical_plan_to_bytes(computing(column("a", 0))).unwrap();
+        assert!(codec.decode(&of_node(&travels), &context).is_ok());
     }
 
     #[test]

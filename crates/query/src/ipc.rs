@@ -4,8 +4,8 @@ use arrow::array::RecordBatch;
 use arrow::buffer::Buffer;
 use arrow::error::ArrowError;
 use arrow::ipc::reader::StreamDecoder;
-use arrow::ipc::root_as_message;
 use arrow::ipc::writer::StreamWriter;
+use arrow::ipc::{Message, root_as_message};
 use oribi_types::{Error, Result};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -50,15 +50,22 @@ fn only_plain(mut bytes: &[u8]) -> Option<()> {
         if message.is_empty() {
             break;
         }
-        let message = root_as_message(message).ok()?;
-        let of_dictionary = message.header_as_dictionary_batch().and_then(|dictionary| dictionary.data());
-        let rows = message.header_as_record_batch().or(of_dictionary);
-        if rows.is_some_and(|rows| rows.compression().is_some()) {
-            return None;
-        }
+        let message = plain(message)?;
         bytes = rest.get(usize::try_from(message.bodyLength()).ok()?..)?;
     }
     Some(())
+}
+
+/// Whether this is the head of a message whose rows are not compressed.
+pub fn is_plain(message: &[u8]) -> bool {
+    catch_unwind(|| plain(message).is_some()).unwrap_or(false)
+}
+
+fn plain(message: &[u8]) -> Option<Message<'_>> {
+    let message = root_as_message(message).ok()?;
+    let of_dictionary = message.header_as_dictionary_batch().and_then(|dictionary| dictionary.data());
+    let rows = message.header_as_record_batch().or(of_dictionary);
+    rows.is_none_or(|rows| rows.compression().is_none()).then_some(message)
 }
 
 #[cfg(test)]
@@ -99,6 +106,16 @@ mod tests {
                 let _ = from_bytes(&damaged);
             }
         }
+    }
+
+    #[test]
+    fn what_says_that_it_is_longer_is_refused() {
+        let bytes = to_bytes(&rows()).unwrap();
+        assert!(are_batches(&bytes) && are_batches(&[]));
+        // How long the first message is, Arrow's reader believes, and makes room.
+        let mut longer = bytes.clone();
+        longer[4..8].copy_from_slice(&(i32::MAX as u32).to_le_bytes());
+        assert!(!are_batches(&longer) && !are_batches(&bytes[..bytes.len() / 2]));
     }
 
     #[test]

@@ -10,7 +10,8 @@
 //!
 //! # The commit
 //!
-//! The log decides: a change of the catalog and the rows of its transaction count together, or not at all.
+//! The log decides: a change of the catalog and the rows of its transaction count together, or not at all. Here that is of a transaction
+//! whose rows are in memory; one that has spilled [writes files](super::files) before.
 //!
 //! 1. The manifest is told what is to be done, under a number: it does not count yet.
 //! 2. The rows are logged, in one record that has that number. With the gate held alone, the catalog becomes what it is to be,
@@ -277,14 +278,9 @@ pub(super) struct Plan<'c> {
 }
 
 impl<'c> Plan<'c> {
-    /// To be asked for while the catalog stays as it is.
-    ///
     /// # Errors
-    /// `Conflict` if others have changed what the transaction has; those of the log.
-    pub fn of(changed: &'c Changed, engine: &Engine) -> Result<Self> {
-        // One that has stopped may have the record of an earlier change, which the manifest has to keep.
-        engine.log.wait_durable(engine.log.appended())?;
-        let newest = &engine.catalog();
+    /// `Conflict` if others have changed what the transaction has.
+    pub fn of(changed: &'c Changed, newest: &Catalog) -> Result<Self> {
         let mut plan =
             Plan { changed, edits: Vec::new(), created: Vec::new(), altered: Vec::new(), gone: Vec::new() };
         for before in changed.before.values() {
@@ -376,7 +372,10 @@ impl<'c> Plan<'c> {
 
     /// Has everybody see the catalog as the transaction does, from `at` on. The caller has the gate alone.
     pub fn publish(&self, engine: &Engine, at: Timestamp) -> Vec<Emptied<'_>> {
-        let mut tables = self.created.clone();
+        let made = |table: &Arc<Table>| {
+            Arc::new(Table::new(&table.record(), table.tablets.clone(), table.version()))
+        };
+        let mut tables: Vec<Arc<Table>> = self.created.iter().map(made).collect();
         for (before, now) in &self.altered {
             let stays = |tablet: &Arc<Tablet>| before.tablets.iter().any(|stays| stays.id == tablet.id);
             let mut range_dropped = before.range_dropped();
@@ -427,7 +426,9 @@ impl Engine {
         self.budget.wait_for_room(true)?;
         self.reserve_timestamps(self.timeline.now_micros(), || true)?;
         let _ddl = self.begin_ddl();
-        let plan = Plan::of(changed, self)?;
+        // A log that has stopped may have the record of an earlier one, which the manifest has to keep.
+        self.log.wait_durable(self.log.appended())?;
+        let plan = Plan::of(changed, &self.catalog())?;
         self.create_folders(changed.created())?;
         // Nobody installs files of tablets that the manifest does not know yet, or knows no more.
         let _installers: Vec<_> = plan.tablets().iter().map(|tablet| tablet.installer.lock()).collect();

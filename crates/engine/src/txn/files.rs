@@ -32,7 +32,6 @@ use crate::manifest::Edit;
 use crate::memory::Reserved;
 use crate::record::{self, FilesCommit};
 use crate::tablet::{FileSet, LiveFile, Tablet, TabletId, TabletState};
-use crate::undecided::Deciding;
 use crate::write::Commit;
 use oribi_sstable::{SstableId, SstableMeta, SstableOptions, SstableWriter};
 use oribi_types::batch::EncodedKeys;
@@ -372,7 +371,9 @@ impl<'e> FilesWrite<'e> {
 
         // In this order, which all others keep to. No key is between a memtable and its file, and the set of files stays as it is.
         let _ddl = engine.begin_ddl();
-        let plan = self.changed.map(|changed| Plan::of(changed, engine)).transpose()?;
+        // A log that has stopped may have the record of an earlier change, which the manifest has to keep.
+        engine.log.wait_durable(engine.log.appended())?;
+        let plan = self.changed.map(|changed| Plan::of(changed, &engine.catalog())).transpose()?;
         let mut tablets: BTreeMap<TabletId, Arc<Tablet>> =
             self.tablets.iter().map(|(id, of)| (*id, of.tablet.clone())).collect();
         let written: Vec<Arc<Tablet>> = tablets.values().cloned().collect();
@@ -394,9 +395,9 @@ impl<'e> FilesWrite<'e> {
         }
         self.tablets.values_mut().try_for_each(OfTablet::check)?;
         let Some(plan) = plan else { return self.install(&mut promised, None, tracked).map(Some) };
-        let undecided = plan.leave(engine)?;
-        let commit = self.install(&mut promised, Some((&plan, undecided)), tracked);
-        commit.inspect_err(|_| plan.stay()).map(Some)
+        // Who waits for what goes finds that it has, or stays.
+        let _undecided = plan.leave(engine)?;
+        self.install(&mut promised, Some(&plan), tracked).inspect_err(|_| plan.stay()).map(Some)
     }
 
     /// Whether a memtable has a version of one of the keys.
@@ -417,7 +418,7 @@ impl<'e> FilesWrite<'e> {
     fn install(
         &mut self,
         promised: &mut Promised<'_>,
-        catalog: Option<(&Plan<'_>, Deciding<'_>)>,
+        catalog: Option<&Plan<'_>>,
         tracked: &mut Option<TrackedCommit<'_>>,
     ) -> Result<Commit> {
         let engine = self.engine;
@@ -431,7 +432,7 @@ impl<'e> FilesWrite<'e> {
         let PreparedChanges { files: mut prepared, edits: of_files, left } = engine.prepare_all(changes)?;
         let number = engine.manifest.next_id();
         // Tables come before the files that they get.
-        let mut edits = catalog.as_ref().map(|(plan, _)| plan.edits.clone()).unwrap_or_default();
+        let mut edits = catalog.map(|plan| plan.edits.clone()).unwrap_or_default();
         edits.extend(of_files);
         let undecided = engine.manifest.commit(vec![Edit::Undecided { number, edits }]);
         undecided.inspect_err(|_| engine.give_up_all(left))?;
@@ -440,30 +441,30 @@ impl<'e> FilesWrite<'e> {
         let before: Vec<Arc<FileSet>> = self.states();
         let (commit, emptied) = {
             // Whoever has decided on a row looked at the files, and at the catalog, as they were.
-            let altered = catalog.iter().flat_map(|(plan, _)| plan.altered_tablets());
+            let altered = catalog.iter().flat_map(|plan| plan.altered_tablets());
             let tablets = self.tablets.values().map(|of| &of.tablet).chain(altered);
             let generations: BTreeSet<u64> = tablets.map(|tablet| tablet.generation()).collect();
             let _latches = engine.latches.take_sets(&Vec::from_iter(generations));
-            let gate = engine.gate.share(usize::MAX, true);
+            let mut shared = engine.gate.share(usize::MAX, true);
             let ts = appointment.keep();
             let record = FilesCommit { ts, number, tracked: tracked.as_ref().map(TrackedCommit::record) };
             let logged = promised.append(|buf| record::commit_files(buf, record));
             // Nobody has seen anything of it before that.
             let lsn = logged.and_then(|lsn| engine.log.wait_durable(lsn).map(|()| lsn));
             let lsn = lsn.inspect_err(|error| engine.fail(error.clone()))?;
-            drop(gate);
-            for (n, of) in self.tablets.values().enumerate() {
-                if ts != at {
-                    let marks = |id| of.marks(id, ts);
-                    prepared[n] = Arc::new(engine.moved(&before[n], &prepared[n], ts, marks));
-                }
-                let files = &prepared[n];
+            for (n, of) in self.tablets.values().enumerate().filter(|_| ts != at) {
+                let marks = |id| of.marks(id, ts);
+                prepared[n] = Arc::new(engine.moved(&before[n], &prepared[n], ts, marks));
+            }
+            let alone = catalog.map(|_| {
+                shared.take();
+                engine.gate.alone()
+            });
+            for (of, files) in self.tablets.values().zip(&prepared) {
                 of.tablet.change(|state| TabletState { files: files.clone(), ..state.clone() });
             }
-            let emptied = catalog.as_ref().map(|(plan, _)| {
-                let _gate = engine.gate.alone();
-                plan.publish(engine, ts)
-            });
+            let emptied = catalog.map(|plan| plan.publish(engine, ts)).unwrap_or_default();
+            drop(alone);
             let commit = Commit { ts, obligation: Obligation { durable: lsn, ..Obligation::default() } };
             if let Some(tracked) = tracked {
                 tracked.execution.finish(commit, tracked.result.clone());
@@ -477,9 +478,7 @@ impl<'e> FilesWrite<'e> {
         if catalog.is_some() {
             engine.apply_sync_interval();
         }
-        // Whoever waits for what goes learns that it has.
-        drop(catalog.map(|(_, undecided)| undecided));
-        engine.sweep(emptied.unwrap_or_default());
+        engine.sweep(emptied);
         engine.timeline.wait_for_watermark(commit.ts)?;
         drop(changing);
         engine.released.tell();

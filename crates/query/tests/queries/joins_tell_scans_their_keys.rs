@@ -137,6 +137,7 @@ async fn a_join_by_a_unique_key_and_more_has_the_same_rows() {
         ("suppliers", "suppliers.nation = orders.nation and lines.supplier = suppliers.id", true),
         ("suppliers", "suppliers.id = lines.supplier and suppliers.rate = orders.rate", false),
         ("suppliers", "suppliers.part = lines.part and suppliers.nation = orders.nation", false),
+        ("suppliers", "suppliers.id = lines.supplier and suppliers.nation = lines.part", false),
         (
             "offers",
             "offers.supplier = lines.supplier and offers.part = lines.part and offers.nation = orders.nation",
@@ -156,4 +157,9 @@ async fn a_join_by_a_unique_key_and_more_has_the_same_rows() {
             assert_eq!(db.rows(&query).await, db.rows(&looped).await, "{query}");
         }
     }
+    // Both sides have a column of the name, and one of them no table.
+    let twice = "select count(*), sum(id) from (select id, id % 2 as part from orders)
+        where part in (select offers.part from offers where offers.supplier = id)";
+    let once = "select count(*), sum(id) from suppliers where id % 2 = part";
+    assert_eq!(db.rows(twice).await, db.rows(once).await);
 }
