@@ -41,6 +41,8 @@ const QUERIES: [&str; 10] = [
 ];
 
 struct Sent {
+    /// Without it no scan and no function is read.
+    _query: Arc<QueryEngine>,
     plans: SentPlans,
     bytes: Vec<Vec<u8>>,
 }
@@ -54,7 +56,8 @@ static SENT: LazyLock<Sent> = LazyLock::new(|| {
     let plans = SentPlans::new(&query);
     let of_query = Arc::clone(&query);
     let sent = block_on(query.spawn(async move { sent(&of_query).await })).expect("queries are planned");
-    Sent { plans, bytes: sent }
+    assert!(sent.iter().all(|plan| plans.decode(plan).is_ok()), "what is sent comes");
+    Sent { _query: query, plans, bytes: sent }
 });
 
 async fn sent(query: &Arc<QueryEngine>) -> Vec<Vec<u8>> {

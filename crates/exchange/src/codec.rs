@@ -281,6 +281,7 @@ fn travels(node: &PhysicalPlanNode) -> bool {
     match &node.physical_plan_type {
         Some(
             PhysicalPlanType::Aggregate(_)
+            | PhysicalPlanType::Cooperative(_)
             | PhysicalPlanType::CrossJoin(_)
             | PhysicalPlanType::Empty(_)
             | PhysicalPlanType::Extension(_)

@@ -1,6 +1,7 @@
 //! Reading many rows, as Arrow batches in file order.
 
 use crate::data_file::{ChunksReader, DataFile};
+use crate::meta::PAGE_ROWS;
 use crate::parquet_error;
 use crate::parquet_schema::TS_COLUMN_ID;
 use crate::sstable::Sstable;
@@ -251,6 +252,21 @@ struct GroupRead {
     batch_rows: usize,
 }
 
+/// Whether rows are selected of most of the pages that so many rows are in, as they are written by default.
+fn has_most_pages(selection: &RowSelection, rows: usize) -> bool {
+    let (mut row, mut pages, mut end) = (0, 0, 0);
+    for run in selection.iter() {
+        let next = row + run.row_count;
+        if !run.skip && run.row_count > 0 {
+            let first = (row / PAGE_ROWS).max(end);
+            end = next.div_ceil(PAGE_ROWS);
+            pages += end.saturating_sub(first);
+        }
+        row = next;
+    }
+    2 * pages > rows.div_ceil(PAGE_ROWS)
+}
+
 /// Where a column of a batch comes from: a position among the columns that are read, or nowhere.
 enum Source {
     File(usize),
@@ -324,7 +340,7 @@ impl Batches {
     /// The column chunks of which most pages will be read.
     fn whole_chunks(&self, next: &GroupRead) -> impl Iterator<Item = Range<u64>> {
         let group = self.metadata.metadata().row_group(next.group);
-        let is_whole = 2 * next.selection.row_count() > group.num_rows() as usize;
+        let is_whole = has_most_pages(&next.selection, group.num_rows() as usize);
         let chunks = group.columns().iter().enumerate().filter(move |_| is_whole);
         let chunks = chunks.filter(|(column, _)| self.mask.leaf_included(*column));
         chunks.map(|(_, chunk)| {
@@ -409,5 +425,25 @@ impl Iterator for Keys<'_> {
         let ts = batch.column(batch.num_columns() - 1).as_primitive::<UInt64Type>();
         let ts = ts.values().iter().map(|ts| Timestamp(*ts)).collect();
         Some(encode_keys(self.schema, &batch).map(|keys| (keys, ts)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(runs: &[Range<usize>], rows: usize) -> bool {
+        has_most_pages(&RowSelection::from_consecutive_ranges(runs.iter().cloned(), rows), rows)
+    }
+
+    #[test]
+    fn pages_are_counted_once() {
+        let rows = 10 * PAGE_ROWS;
+        let one_in_each = |pages: usize| Vec::from_iter((0..pages).map(|p| p * PAGE_ROWS..p * PAGE_ROWS + 1));
+        assert!(of(&one_in_each(6), rows) && !of(&one_in_each(5), rows));
+        let in_one = Vec::from_iter((0..500).map(|n| 2 * n..2 * n + 1));
+        assert!(!of(&in_one, rows));
+        assert!(of(&[0..rows / 2 + 1], rows) && !of(&[0..rows / 2], rows) && !of(&[], rows));
+        assert!(of(&[PAGE_ROWS - 1..PAGE_ROWS + 1], 3 * PAGE_ROWS), "a run over the end of a page");
     }
 }
