@@ -358,6 +358,8 @@ impl Engine {
             // Whoever has decided on a row looked at the files as they were.
             let generations: Vec<u64> = tablets.iter().map(|of| of.tablet.generation()).collect();
             let _latches = self.latches.take_sets(&generations);
+            // Who has it alone finds that all is changed, or nothing.
+            let _gate = self.gate.share(usize::MAX, true);
             let ts = appointment.keep();
             for (n, of) in tablets.iter().enumerate() {
                 if ts != at {

@@ -47,6 +47,8 @@ pub struct Engine {
     pub(crate) results: ResultTracker,
     pub(crate) log: Arc<dyn Log>,
     pub(crate) manifest: Manifest,
+    /// Whether a commit has its timestamp and has let go of the gate, which it is about to have alone.
+    pub(crate) publishing: AtomicBool,
     pub(crate) catalog: ArcSwap<Catalog>,
     /// The catalog's version: each prepared statement asks for it. It is set when the catalog is.
     pub(crate) catalog_version: AtomicU64,

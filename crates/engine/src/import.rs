@@ -316,6 +316,8 @@ impl Import {
         let ts = committed.is_ok().then(|| {
             // Whoever has decided on a row looked at the files as they were.
             let _latches = self.latch_table();
+            // Who has it alone finds that all has come, or nothing.
+            let _gate = engine.gate.share(usize::MAX, true);
             let ts = appointment.keep();
             for (tablet, PreparedChange { files, .. }) in changes(ts) {
                 let files = Arc::new(files);

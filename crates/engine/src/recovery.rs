@@ -154,6 +154,7 @@ impl Engine {
             counters: Counters::default(),
             history: Mutex::new(history),
             closed: AtomicBool::new(false),
+            publishing: AtomicBool::new(false),
             holders: Holders::default(),
             names: Names::default(),
             given_up: Mutex::default(),

@@ -17,7 +17,6 @@ use std::cell::Cell;
 use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, mpsc};
-use std::time::Duration;
 
 /// A transaction that reads as `read` says and then writes row 100, and what becomes of it if `meanwhile` comes between.
 fn outcome(
@@ -177,6 +176,13 @@ fn leave(transaction: &Arc<Transaction>, table: &Arc<Table>, k: i64, snapshot: &
     engine.write_as(&author, true, &ops, decide, &mut ReadAhead::default()).unwrap();
 }
 
+fn try_put(engine: &Engine, table: &Arc<Table>, k: i64) -> Result<()> {
+    let (key, mut row) = (key(k), Vec::new());
+    encode(table, "beside", k, &mut row);
+    let op = WriteOp { table, key: &key, read: Read::Blind, row: &row };
+    engine.try_write(&[op], &mut |_, _, _| Ok(Decision::Proposed)).map(drop)
+}
+
 /// A commit that writes files has its timestamp while others pass the gate, and everybody sees it later.
 #[test]
 fn what_a_commit_is_about_to_change_has_changed() {
@@ -200,15 +206,17 @@ fn what_a_commit_is_about_to_change_has_changed() {
     }
     // While the record is synced, which comes behind the manifest.
     let (told, committed) = mpsc::channel();
-    let (e, is_next) = (engine.clone(), AtomicUsize::new(0));
+    let (e, u, is_next) = (engine.clone(), other.clone(), AtomicUsize::new(0));
     disk.set(move |operation, path| {
         match operation {
             Operation::Sync if path.contains("MANIFEST") => is_next.store(1, Relaxed),
             Operation::Sync if path.contains("wal") && is_next.swap(2, Relaxed) == 1 => {
-                let (e, reader) = (e.clone(), reader.clone());
-                told.send(std::thread::spawn(move || commit(&e, &reader))).unwrap();
-                // Until it waits to have the gate alone.
-                std::thread::sleep(Duration::from_millis(100));
+                let (of_reader, reader) = (e.clone(), reader.clone());
+                told.send(std::thread::spawn(move || commit(&of_reader, &reader))).unwrap();
+                // Until it waits to have the gate alone, which lets no other write in.
+                while try_put(&e, &u, 2).is_ok() {
+                    std::thread::yield_now();
+                }
             }
             _ => {}
         }

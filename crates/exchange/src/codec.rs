@@ -28,6 +28,7 @@ use datafusion_proto::physical_plan::{
     DeduplicatingProtoConverter, PhysicalExtensionCodec, PhysicalPlanDecodeContext, PhysicalPlanNodeExt,
     PhysicalProtoConverterExtension,
 };
+use datafusion_proto::protobuf::partitioning::PartitionMethod;
 use datafusion_proto::protobuf::physical_expr_node::ExprType;
 use datafusion_proto::protobuf::physical_plan_node::PhysicalPlanType;
 use datafusion_proto::protobuf::{
@@ -293,22 +294,28 @@ fn travels(node: &PhysicalPlanNode) -> bool {
             | PhysicalPlanType::NestedLoopJoin(_)
             | PhysicalPlanType::PlaceholderRow(_)
             | PhysicalPlanType::Projection(_)
-            | PhysicalPlanType::Repartition(_)
             | PhysicalPlanType::Sort(_)
             | PhysicalPlanType::SortPreservingMerge(_)
             | PhysicalPlanType::Union(_),
         ) => true,
+        // The values of ranges are read past the [`Reader`].
+        Some(PhysicalPlanType::Repartition(shuffle)) => {
+            let by = shuffle.partitioning.as_ref().and_then(|by| by.partition_method.as_ref());
+            !matches!(by, Some(PartitionMethod::Range(_)))
+        }
         // DataFusion makes room for as much as these say they are.
         Some(PhysicalPlanType::MemoryScan(scan)) => scan.partitions.iter().all(|rows| are_batches(rows)),
         _ => false,
     }
 }
 
-/// Whether a value is none within whose bytes rows are compressed: Arrow makes room for as much as these say they are.
+/// Whether a value is none that takes more room than its bytes do: Arrow believes what compressed rows say they are, and how long lists are
+/// that have one length.
 fn is_plain_value(value: &ScalarValue) -> bool {
+    use datafusion_proto_common::protobuf_common::arrow_type::ArrowTypeEnum::FixedSizeList;
     use datafusion_proto_common::protobuf_common::scalar_value::Value::{
-        FixedSizeListValue, LargeListValue, LargeListViewValue, ListValue, ListViewValue, MapValue,
-        StructValue,
+        DictionaryValue, FixedSizeListValue, LargeListValue, LargeListViewValue, ListValue, ListViewValue,
+        MapValue, NullValue, RunEndEncodedValue, StructValue, UnionValue,
     };
     match &value.value {
         Some(
@@ -323,6 +330,9 @@ fn is_plain_value(value: &ScalarValue) -> bool {
             let dictionaries = nested.dictionaries.iter().map(|dictionary| &dictionary.ipc_message);
             dictionaries.chain([&nested.ipc_message]).all(|message| is_plain(message))
         }
+        Some(DictionaryValue(of)) => of.value.as_ref().is_none_or(|value| is_plain_value(value)),
+        Some(NullValue(of)) => !matches!(of.arrow_type_enum, Some(FixedSizeList(_))),
+        Some(RunEndEncodedValue(_) | UnionValue(_)) => false,
         _ => true,
     }
 }

@@ -10,11 +10,13 @@ use oribi_query::nodes::SharedFolder;
 use oribi_session::Database;
 use oribi_store::{Store, StoreOptions};
 use oribi_types::{Error, Result};
+use std::any::Any;
 use std::fs;
 use std::io::ErrorKind;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 use tokio::sync::watch;
 
 /// What nodes of a cluster know each other by, and whether they do.
@@ -62,7 +64,7 @@ pub struct Node {
     /// What the owner calls where they are.
     read: String,
     /// Where its own engine is, which has no tables, unless that is beside a cache.
-    _dir: Option<tempfile::TempDir>,
+    _scratch: Option<Scratch>,
 }
 
 /// Makes one that reads the owner's folder, or the store that has the tables' files.
@@ -74,10 +76,46 @@ pub fn open(config: &Config) -> Result<Node> {
         return open_with_cache(config);
     }
     let read = owners_folder(&config.data)?;
-    let dir = tempfile::tempdir()?;
-    let Opened { database, query, .. } = database::open_compute(config, dir.path())?;
+    let scratch = Scratch::new(&std::env::temp_dir())?;
+    let Opened { database, query, .. } = database::open_compute(config, scratch.dir.path())?;
     let files = SharedFolder::new(Env::real(), config.data.clone());
-    Ok(Node { database, store: None, query, files, read, _dir: Some(dir) })
+    Ok(Node { database, store: None, query, files, read, _scratch: Some(scratch) })
+}
+
+/// A folder for what a node puts aside while it runs, which goes with it.
+struct Scratch {
+    dir: tempfile::TempDir,
+    /// While it is held the folder is in use.
+    _lock: Box<dyn Any + Send + Sync>,
+}
+
+impl Scratch {
+    const PREFIX: &str = "oribi-node-";
+    const LOCK: &str = "IN_USE";
+    /// A younger one may be about to be locked.
+    const AGE_MIN: Duration = Duration::from_secs(60);
+
+    /// One in `above`, from which those go that nodes have left which were killed.
+    fn new(above: &Path) -> Result<Self> {
+        let left_over = fs::read_dir(above)?.flatten().filter(|entry| {
+            entry.file_name().to_string_lossy().starts_with(Self::PREFIX) && Self::is_left_over(&entry.path())
+        });
+        for entry in left_over {
+            // What is not ours to remove stays.
+            if let Err(error) = fs::remove_dir_all(entry.path()) {
+                tracing::debug!(%error, folder = %entry.path().display(), "a folder of another node stays");
+            }
+        }
+        let dir = tempfile::Builder::new().prefix(Self::PREFIX).tempdir_in(above)?;
+        let lock = Env::real().files.lock(&dir.path().join(Self::LOCK), "a compute node")?;
+        Ok(Scratch { dir, _lock: lock })
+    }
+
+    fn is_left_over(dir: &Path) -> bool {
+        let age = dir.metadata().and_then(|of| of.modified()).ok().and_then(|at| at.elapsed().ok());
+        age.is_some_and(|age| age >= Self::AGE_MIN)
+            && Env::real().files.lock(&dir.join(Self::LOCK), "a node that removes what another left").is_ok()
+    }
 }
 
 /// A node's own files in the folder that it is given, which is another's if there are others.
@@ -92,7 +130,7 @@ fn open_with_cache(config: &Config) -> Result<Node> {
     let options = StoreOptions { cache_bytes_max: config.store_cache_bytes, ..StoreOptions::default() };
     let store = store::to_read(&cache, &config.store, options)?;
     let (files, read) = (SharedFolder::new(store.env(), cache), store.url().to_owned());
-    Ok(Node { database, store: Some(store), query, files, read, _dir: None })
+    Ok(Node { database, store: Some(store), query, files, read, _scratch: None })
 }
 
 /// A folder without what a process that was killed has left there.
@@ -129,4 +167,35 @@ pub async fn start(
     let (files, read) = (Arc::clone(&node.files), node.read.clone());
     let options = ComputeOptions { name, owner, files, read, secret };
     ComputeNode::start(&node.query, listener, options, shut.clone()).await
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs::File;
+    use std::time::SystemTime;
+
+    fn grown_old(dir: &Path) {
+        File::open(dir).unwrap().set_modified(SystemTime::now() - 2 * Scratch::AGE_MIN).unwrap();
+    }
+
+    #[test]
+    fn what_killed_nodes_have_left_goes() {
+        let above = tempfile::tempdir().unwrap();
+        let path = |name: &str| above.path().join(format!("{}{name}", Scratch::PREFIX));
+        let running = Scratch::new(above.path()).unwrap();
+        grown_old(running.dir.path());
+        for name in ["killed", "just made"] {
+            fs::create_dir_all(path(name).join("spilled")).unwrap();
+        }
+        grown_old(&path("killed"));
+        let others = above.path().join("of others");
+        fs::create_dir(&others).unwrap();
+        grown_old(&others);
+        let next = Scratch::new(above.path()).unwrap();
+        assert!(!path("killed").exists() && path("just made").exists() && others.exists());
+        assert!(running.dir.path().exists());
+        drop((running, next));
+        assert_eq!(fs::read_dir(above.path()).unwrap().count(), 2);
+    }
 }

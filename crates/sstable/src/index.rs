@@ -139,6 +139,14 @@ impl Index {
         (page, self.extents[page].first_row..end(page))
     }
 
+    /// The rows with which the pages of a column begin, counted from the first of the row group.
+    pub fn page_starts(&self, row_group: usize, column: usize) -> impl ExactSizeIterator<Item = usize> + '_ {
+        let first = self.row_groups[row_group].first_row;
+        self.extents[self.chunk(row_group, column).pages]
+            .iter()
+            .map(move |page| (page.first_row - first) as usize)
+    }
+
     /// The bytes of an extent.
     pub fn extent_range(&self, extent: usize) -> Range<u64> {
         let end = self.extents.get(extent + 1).map_or(self.data_bytes, |e| e.offset);

@@ -53,9 +53,6 @@ pub struct SstableOptions {
 /// A row group is in memory, compressed, until it is written: this bounds what a writer takes.
 pub const ROW_GROUP_BYTES_MAX: usize = 32 << 20;
 
-/// The rows of a page, unless it is said otherwise.
-pub(crate) const PAGE_ROWS: usize = 1_024;
-
 impl Default for SstableOptions {
     /// A point read reads one page per column, and decompresses half of it, so pages are small. Ten columns of 51 bytes,
     /// LZ4: a row costs 87 µs with pages of 16 KiB, 61 with 8 and 47 with 4, while the file grows by 4 and by 10 of a
@@ -63,7 +60,7 @@ impl Default for SstableOptions {
     fn default() -> Self {
         SstableOptions {
             row_group_rows: 65_536,
-            page_rows: PAGE_ROWS,
+            page_rows: 1_024,
             page_bytes_max: 8 << 10,
             compression: Compression::Lz4,
         }

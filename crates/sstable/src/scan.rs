@@ -1,7 +1,6 @@
 //! Reading many rows, as Arrow batches in file order.
 
 use crate::data_file::{ChunksReader, DataFile};
-use crate::meta::PAGE_ROWS;
 use crate::parquet_error;
 use crate::parquet_schema::TS_COLUMN_ID;
 use crate::sstable::Sstable;
@@ -252,19 +251,27 @@ struct GroupRead {
     batch_rows: usize,
 }
 
-/// Whether rows are selected of most of the pages that so many rows are in, as they are written by default.
-fn has_most_pages(selection: &RowSelection, rows: usize) -> bool {
-    let (mut row, mut pages, mut end) = (0, 0, 0);
+/// Whether rows are selected of most pages, which begin at these rows.
+fn has_most_pages(selection: &RowSelection, starts: impl ExactSizeIterator<Item = usize>) -> bool {
+    let (pages, mut wanted) = (starts.len(), 0);
+    let mut starts = starts.peekable();
+    let mut row = 0;
     for run in selection.iter() {
         let next = row + run.row_count;
         if !run.skip && run.row_count > 0 {
-            let first = (row / PAGE_ROWS).max(end);
-            end = next.div_ceil(PAGE_ROWS);
-            pages += end.saturating_sub(first);
+            // The page that the run begins in, if none before did, and those that begin in it.
+            let mut is_in_one = false;
+            while starts.next_if(|start| *start <= row).is_some() {
+                is_in_one = true;
+            }
+            wanted += usize::from(is_in_one);
+            while starts.next_if(|start| *start < next).is_some() {
+                wanted += 1;
+            }
         }
         row = next;
     }
-    2 * pages > rows.div_ceil(PAGE_ROWS)
+    2 * wanted > pages
 }
 
 /// Where a column of a batch comes from: a position among the columns that are read, or nowhere.
@@ -340,9 +347,12 @@ impl Batches {
     /// The column chunks of which most pages will be read.
     fn whole_chunks(&self, next: &GroupRead) -> impl Iterator<Item = Range<u64>> {
         let group = self.metadata.metadata().row_group(next.group);
-        let is_whole = has_most_pages(&next.selection, group.num_rows() as usize);
-        let chunks = group.columns().iter().enumerate().filter(move |_| is_whole);
+        let chunks = group.columns().iter().enumerate();
         let chunks = chunks.filter(|(column, _)| self.mask.leaf_included(*column));
+        let chunks = chunks.filter(|(column, _)| {
+            let pages = self.data.index().page_starts(next.group, *column);
+            has_most_pages(&next.selection, pages)
+        });
         chunks.map(|(_, chunk)| {
             let (start, bytes) = chunk.byte_range();
             start..start.saturating_add(bytes)
@@ -432,18 +442,23 @@ impl Iterator for Keys<'_> {
 mod tests {
     use super::*;
 
+    const PAGE_ROWS: usize = 100;
+
     fn of(runs: &[Range<usize>], rows: usize) -> bool {
-        has_most_pages(&RowSelection::from_consecutive_ranges(runs.iter().cloned(), rows), rows)
+        let selection = RowSelection::from_consecutive_ranges(runs.iter().cloned(), rows);
+        has_most_pages(&selection, (0..rows.div_ceil(PAGE_ROWS)).map(|page| page * PAGE_ROWS))
     }
 
     #[test]
     fn pages_are_counted_once() {
         let rows = 10 * PAGE_ROWS;
-        let one_in_each = |pages: usize| Vec::from_iter((0..pages).map(|p| p * PAGE_ROWS..p * PAGE_ROWS + 1));
+        let one_in_each =
+            |pages: usize| Vec::from_iter((0..pages).map(|p| p * PAGE_ROWS + 7..p * PAGE_ROWS + 8));
         assert!(of(&one_in_each(6), rows) && !of(&one_in_each(5), rows));
-        let in_one = Vec::from_iter((0..500).map(|n| 2 * n..2 * n + 1));
+        let in_one = Vec::from_iter((0..PAGE_ROWS / 2).map(|n| 2 * n..2 * n + 1));
         assert!(!of(&in_one, rows));
         assert!(of(&[0..rows / 2 + 1], rows) && !of(&[0..rows / 2], rows) && !of(&[], rows));
         assert!(of(&[PAGE_ROWS - 1..PAGE_ROWS + 1], 3 * PAGE_ROWS), "a run over the end of a page");
+        assert!(!of(&[PAGE_ROWS - 2..PAGE_ROWS - 1, PAGE_ROWS - 1..PAGE_ROWS], 2 * PAGE_ROWS));
     }
 }

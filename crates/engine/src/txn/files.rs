@@ -26,6 +26,7 @@ use super::writes::Seen;
 use super::{Committing, TrackedCommit};
 use crate::by_position::Changing;
 use crate::catalog::Table;
+use crate::ddl::Emptied;
 use crate::engine::{Engine, Obligation};
 use crate::installer::{FileChange, PreparedChanges};
 use crate::manifest::Edit;
@@ -39,7 +40,7 @@ use oribi_types::{Error, Result, Timestamp};
 use oribi_wal::Lsn;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::Ordering::{Relaxed, Release};
 
 /// Keys that are looked for together.
 const GROUP_KEYS: usize = 8192;
@@ -94,6 +95,17 @@ impl Drop for FilesWrite<'_> {
             of.added.take().into_iter().for_each(|meta| self.engine.give_up(&of.tablet, meta.id));
         }
     }
+}
+
+/// What everybody sees.
+struct Installed<'e, 'p> {
+    commit: Commit,
+    /// Tablets that went with the catalog's change.
+    emptied: Vec<Emptied<'p>>,
+    changing: Changing<'e>,
+    /// The tablets' files.
+    before: Vec<Arc<FileSet>>,
+    after: Vec<Arc<FileSet>>,
 }
 
 /// Keys of a tablet, and what was decided on.
@@ -394,10 +406,12 @@ impl<'e> FilesWrite<'e> {
             return Ok(None);
         }
         self.tablets.values_mut().try_for_each(OfTablet::check)?;
-        let Some(plan) = plan else { return self.install(&mut promised, None, tracked).map(Some) };
+        let undecided = plan.as_ref().map(|plan| plan.leave(engine)).transpose()?;
+        let installed = self.install(&mut promised, plan.as_ref(), tracked);
         // Who waits for what goes finds that it has, or stays.
-        let _undecided = plan.leave(engine)?;
-        self.install(&mut promised, Some(&plan), tracked).inspect_err(|_| plan.stay()).map(Some)
+        let installed = installed.inspect_err(|_| plan.iter().for_each(Plan::stay))?;
+        drop(undecided);
+        self.settle(installed).map(Some)
     }
 
     /// Whether a memtable has a version of one of the keys.
@@ -415,12 +429,12 @@ impl<'e> FilesWrite<'e> {
 
     /// Tells the manifest and the log, and then has readers see it. The caller keeps others from the tablets' files, and from those that
     /// are to go with the catalog's change.
-    fn install(
+    fn install<'p>(
         &mut self,
         promised: &mut Promised<'_>,
-        catalog: Option<&Plan<'_>>,
+        catalog: Option<&'p Plan<'_>>,
         tracked: &mut Option<TrackedCommit<'_>>,
-    ) -> Result<Commit> {
+    ) -> Result<Installed<'e, 'p>> {
         let engine = self.engine;
         let _whole = engine.stop_on_panic("a commit of files");
         let replaced = self.tablets.values().map(|of| (&of.tablet, &of.hashes[..]));
@@ -452,13 +466,18 @@ impl<'e> FilesWrite<'e> {
             // Nobody has seen anything of it before that.
             let lsn = logged.and_then(|lsn| engine.log.wait_durable(lsn).map(|()| lsn));
             let lsn = lsn.inspect_err(|error| engine.fail(error.clone()))?;
-            for (n, of) in self.tablets.values().enumerate().filter(|_| ts != at) {
-                let marks = |id| of.marks(id, ts);
-                prepared[n] = Arc::new(engine.moved(&before[n], &prepared[n], ts, marks));
+            if ts != at {
+                for (n, of) in self.tablets.values().enumerate() {
+                    let marks = |id| of.marks(id, ts);
+                    prepared[n] = Arc::new(engine.moved(&before[n], &prepared[n], ts, marks));
+                }
             }
             let alone = catalog.map(|_| {
+                engine.publishing.store(true, Release);
                 shared.take();
-                engine.gate.alone()
+                let alone = engine.gate.alone();
+                engine.publishing.store(false, Release);
+                alone
             });
             for (of, files) in self.tablets.values().zip(&prepared) {
                 of.tablet.change(|state| TabletState { files: files.clone(), ..state.clone() });
@@ -475,14 +494,19 @@ impl<'e> FilesWrite<'e> {
         if let Err(error) = engine.manifest.decide(number) {
             tracing::warn!(%error, "the manifest is told later of the files of a transaction");
         }
-        if catalog.is_some() {
-            engine.apply_sync_interval();
-        }
+        Ok(Installed { commit, emptied, changing, before, after: prepared })
+    }
+
+    /// Does what comes behind, while others are told. Returns once snapshots see the commit.
+    fn settle(&self, installed: Installed<'_, '_>) -> Result<Commit> {
+        let engine = self.engine;
+        let Installed { commit, emptied, changing, before, after } = installed;
+        engine.apply_sync_interval();
         engine.sweep(emptied);
         engine.timeline.wait_for_watermark(commit.ts)?;
         drop(changing);
         engine.released.tell();
-        for ((of, before), after) in self.tablets.values().zip(&before).zip(&prepared) {
+        for ((of, before), after) in self.tablets.values().zip(&before).zip(&after) {
             engine.remove_replaced(&of.tablet, before, after);
         }
         engine.settle_given_up();

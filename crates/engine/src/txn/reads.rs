@@ -16,6 +16,7 @@ use oribi_types::{Error, Result, Timestamp};
 use oribi_wal::Lsn;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Acquire;
 
 /// What a key in the set takes beside its bytes, about.
 const KEY_BYTES: usize = 2 * size_of::<Arc<[u8]>>();
@@ -117,9 +118,8 @@ impl Scanned {
     /// # Errors
     /// `Conflict`.
     pub fn check(&self, engine: &Engine) -> Result<()> {
-        // A change of files has its timestamp before everybody sees it, and passes the gate in between.
-        let is_changing = |scan: &Scan| scan.tablet.is_changing() || scan.tablet.is_leaving();
-        match self.are_same(engine) && !self.scans.iter().any(is_changing) {
+        // A commit of files with a catalog has its timestamp, and waits to have the gate alone.
+        match self.are_same(engine) && !engine.publishing.load(Acquire) {
             true => Ok(()),
             false => Err(changed()),
         }
@@ -131,8 +131,11 @@ impl Scanned {
 
     fn is_same(&self, engine: &Engine, scan: &Scan) -> bool {
         // A partition that was added since may have rows that the scan would have read.
-        let is_same_table =
-            engine.latest(scan.table.id()).is_some_and(|now| now.version() == scan.table.version());
+        let ids = |table: &Table| Vec::from_iter(table.tablet_ids());
+        let is_same_table = engine.latest(scan.table.id()).is_some_and(|now| {
+            Arc::ptr_eq(&now, &scan.table)
+                || now.version() == scan.table.version() && ids(&now) == ids(&scan.table)
+        });
         let state = scan.tablet.state();
         is_same_table
             && scan.tablet.generation() == scan.generation
