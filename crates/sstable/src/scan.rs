@@ -444,21 +444,22 @@ mod tests {
 
     const PAGE_ROWS: usize = 100;
 
-    fn of(runs: &[Range<usize>], rows: usize) -> bool {
-        let selection = RowSelection::from_consecutive_ranges(runs.iter().cloned(), rows);
+    /// By the first row of each run, and how many there are.
+    fn of(runs: &[(usize, usize)], rows: usize) -> bool {
+        let runs = runs.iter().map(|(first, rows)| *first..first + rows);
+        let selection = RowSelection::from_consecutive_ranges(runs, rows);
         has_most_pages(&selection, (0..rows.div_ceil(PAGE_ROWS)).map(|page| page * PAGE_ROWS))
     }
 
     #[test]
     fn pages_are_counted_once() {
         let rows = 10 * PAGE_ROWS;
-        let one_in_each =
-            |pages: usize| Vec::from_iter((0..pages).map(|p| p * PAGE_ROWS + 7..p * PAGE_ROWS + 8));
+        let one_in_each = |pages: usize| Vec::from_iter((0..pages).map(|page| (page * PAGE_ROWS + 7, 1)));
         assert!(of(&one_in_each(6), rows) && !of(&one_in_each(5), rows));
-        let in_one = Vec::from_iter((0..PAGE_ROWS / 2).map(|n| 2 * n..2 * n + 1));
+        let in_one = Vec::from_iter((0..PAGE_ROWS / 2).map(|n| (2 * n, 1)));
         assert!(!of(&in_one, rows));
-        assert!(of(&[0..rows / 2 + 1], rows) && !of(&[0..rows / 2], rows) && !of(&[], rows));
-        assert!(of(&[PAGE_ROWS - 1..PAGE_ROWS + 1], 3 * PAGE_ROWS), "a run over the end of a page");
-        assert!(!of(&[PAGE_ROWS - 2..PAGE_ROWS - 1, PAGE_ROWS - 1..PAGE_ROWS], 2 * PAGE_ROWS));
+        assert!(of(&[(0, rows / 2 + 1)], rows) && !of(&[(0, rows / 2)], rows) && !of(&[], rows));
+        assert!(of(&[(PAGE_ROWS - 1, 2)], 3 * PAGE_ROWS), "a run over the end of a page");
+        assert!(!of(&[(PAGE_ROWS - 4, 1), (PAGE_ROWS - 1, 1)], 2 * PAGE_ROWS));
     }
 }
