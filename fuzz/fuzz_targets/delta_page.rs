@@ -2,6 +2,10 @@
 #![no_main]
 
 #[allow(dead_code)]
+#[path = "../../crates/sstable/src/bits.rs"]
+mod bits;
+
+#[allow(dead_code)]
 #[path = "../../crates/sstable/src/value.rs"]
 mod value;
 

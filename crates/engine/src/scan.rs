@@ -117,7 +117,7 @@ pub struct GroupRows {
     pub selected: RowSelection,
     /// A bit for each selected row: whether the snapshot sees it. `None` if it sees them all.
     ///
-    /// Not taken out of `selected`: Parquet's reader would unpack the values between any two hidden rows by themselves.
+    /// Not taken out of `selected`, as most are seen: they are left out together with those that do not pass.
     pub seen: Option<BooleanBuffer>,
 }
 

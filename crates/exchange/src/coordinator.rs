@@ -36,13 +36,15 @@ use oribi_types::{Error, ErrorKind};
 use std::net::TcpListener;
 use std::sync::{Arc, Weak};
 use std::time::Instant;
-use tokio::sync::watch;
+use tokio::sync::{Semaphore, watch};
 use url::Url;
 
 #[derive(Clone, Copy, Debug)]
 pub struct ExchangeOptions {
     /// Queries whose scans read fewer rows stay in one process.
     pub rows_min: usize,
+    /// So many queries are executed over the nodes at a time. All tasks of one run together, as each takes the rows of others.
+    pub queries_max: usize,
     pub local: Local,
     /// `None`: as the machines of the nodes make it [best](Compression::chosen).
     pub compression: Option<Compression>,
@@ -51,7 +53,7 @@ pub struct ExchangeOptions {
 impl Default for ExchangeOptions {
     /// A query of several joins that is shared out takes some 20 ms more: as long as two threads take for two million rows of few columns.
     fn default() -> Self {
-        ExchangeOptions { rows_min: 2_000_000, local: Local::default(), compression: None }
+        ExchangeOptions { rows_min: 2_000_000, queries_max: 64, local: Local::default(), compression: None }
     }
 }
 
@@ -98,6 +100,7 @@ pub struct Coordinator {
     codec: Arc<Codec>,
     channels: Arc<Channels>,
     headers: HeaderMap,
+    places: Arc<Semaphore>,
 }
 
 impl Coordinator {
@@ -117,8 +120,10 @@ impl Coordinator {
         let codec = Arc::new(Codec::of_owner(query));
         let channels = Channels::new(&codec);
         let headers = secret.headers();
+        let places = Arc::new(Semaphore::new(options.queries_max.min(Semaphore::MAX_PERMITS)));
         let query_of = Arc::downgrade(query);
-        query.connect(Arc::new(Coordinator { query: query_of, members, options, codec, channels, headers }));
+        let coordinator = Coordinator { query: query_of, members, options, codec, channels, headers, places };
+        query.connect(Arc::new(coordinator));
         Ok(door)
     }
 
@@ -266,14 +271,15 @@ impl Nodes for Coordinator {
             return here("there is nothing to share".to_owned());
         };
         let names = members.into_iter().map(|member| member.name).collect();
-        Ok(Place::Shared(Arc::new(Retried::new(shared, plan, noted, for_client)?), Box::new(config), names))
+        let retried = Retried::new(shared, plan, Arc::clone(&self.places), noted, for_client)?;
+        Ok(Place::Shared(Arc::new(retried), Box::new(config), names))
     }
 
     async fn explain(&self, plan: &Arc<dyn ExecutionPlan>) -> Option<Became> {
         let retried = plan.downcast_ref::<Retried>()?;
-        Some(match retried.retries() {
-            0 => measured::became(retried.shared()).await,
-            _ => Became::Alone(Arc::clone(retried.alone())),
+        Some(match retried.why_alone() {
+            None => measured::became(retried.shared()).await,
+            Some(why) => Became::Alone(Arc::clone(retried.alone()), why),
         })
     }
 }
@@ -294,6 +300,7 @@ fn without_lone_broadcast(node: Arc<dyn ExecutionPlan>) -> Result<Transformed<Ar
 fn noted(attempt: Attempt) {
     match attempt {
         Attempt::Shared => metrics::counter!("oribi_exchange_queries_total").increment(1),
+        Attempt::Refused => metrics::counter!("oribi_exchange_refusals_total").increment(1),
         Attempt::Alone => metrics::counter!("oribi_exchange_retries_total").increment(1),
     }
 }

@@ -2,7 +2,7 @@
 //! no plan, are not among them.
 
 use crate::explain::scan_ratio;
-use crate::nodes::{Became, Exchanged, Executors, NODE_FAILED, Nodes};
+use crate::nodes::{Became, Exchanged, Executors, Nodes};
 use crate::runtime::QueryRuntime;
 use arrow::array::RecordBatch;
 use datafusion::physical_plan::ExecutionPlan;
@@ -123,13 +123,13 @@ impl Queries {
                 let exchanged = Exchanged::by(plan);
                 Some((exchanged, scan_ratio(plan, &exchanged)))
             }
-            Became::Alone(_) | Became::Unknown(_) => None,
+            Became::Alone(..) | Became::Unknown(_) => None,
         };
         let mut known = self.lock();
         let Some(query) = known.ended.iter_mut().find(|query| query.id == id) else { return };
         query.exchanged = exchanged;
-        if matches!(became, Became::Alone(_)) {
-            query.executors = Some(Executors::Here(NODE_FAILED.to_owned()));
+        if let Became::Alone(_, why) = became {
+            query.executors = Some(Executors::Here((*why).to_owned()));
         }
     }
 

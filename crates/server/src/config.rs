@@ -234,6 +234,13 @@ const SETTINGS: &[Setting] = &[
         apply: |config, text| parse_count(text).map(|count| config.exchange.rows_min = count),
     },
     Setting {
+        name: "nodes-queries-max",
+        metavar: "N",
+        default: "64",
+        help: "So many queries are executed over the compute nodes at a time; others are executed by the owner alone",
+        apply: |config, text| parse_count(text).map(|count| config.exchange.queries_max = count),
+    },
+    Setting {
         name: "exchange-local",
         metavar: "handover|loopback|loopback_compressed",
         default: "handover",

@@ -487,16 +487,17 @@ fn rows_of_scan(node: &Value, table: &str) -> Option<u64> {
     node["Plans"].as_array()?.iter().find_map(|node| rows_of_scan(node, table))
 }
 
+/// None of ten trillion rows meets its condition.
+const IN_TRIPLES: &str = "select count(*) from lineitem a join lineitem b using (l_linestatus) join lineitem c using (l_linestatus)
+    where length(a.l_comment) + length(b.l_comment) + length(c.l_comment) < 0";
+
 #[test]
 fn who_cancels_cancels_everywhere() {
     let (cluster, sql) = Cluster::of_two();
     let parts: Vec<_> = (50..110).map(|times| format!("md5(repeat(l_comment, {times})) <> ''")).collect();
     let in_batches =
         format!("select l_partkey, count(*) from lineitem where {} group by l_partkey", parts.join(" and "));
-    // None of ten trillion rows meets its condition.
-    let in_pairs = "select count(*) from lineitem a join lineitem b using (l_linestatus) join lineitem c using (l_linestatus)
-        where length(a.l_comment) + length(b.l_comment) + length(c.l_comment) < 0";
-    for long in [&in_batches, in_pairs] {
+    for long in [&in_batches, IN_TRIPLES] {
         assert!(place(&sql, long).starts_with("nodes: 2 (a, b)"), "{}", place(&sql, long));
         let error = sql.cancelled(long, || until(&|| cluster.nodes.iter().all(is_running)));
         assert_eq!(error.code().unwrap().code(), "57014", "{error:?}");
@@ -522,6 +523,31 @@ fn a_node_keeps_to_its_memory() {
     let count = "select count(*) from lineitem where l_tax >= 0";
     assert_eq!(answer(&sql, count), answer(&sql, "select count(*) from lineitem"));
     assert_eq!(cluster.retries(), 1.0, "they have room again");
+}
+
+#[test]
+fn as_many_queries_go_over_nodes_as_may() {
+    let mut cluster = Cluster::with("0.01", &["--nodes-queries-max", "1"]);
+    let sql = cluster.sql();
+    let count = "select count(*) from lineitem where l_tax >= 0";
+    let alone = answer(&sql, count);
+    cluster.add("a");
+    cluster.add("b");
+    wait_for_nodes(&sql, 2);
+    let refusals = || cluster.owner.metric("oribi_exchange_refusals_total");
+    let error = sql.cancelled(IN_TRIPLES, || {
+        until(&|| cluster.nodes.iter().all(is_running));
+        let other = cluster.sql();
+        assert_eq!(answer(&other, count), alone);
+        assert_eq!(refusals(), 1.0, "one is executed over them");
+        let explained = other.rows(&format!("explain analyze {count}"));
+        let said: Vec<_> = explained.iter().flatten().flatten().map(String::as_str).collect();
+        assert!(said.join("\n").contains("nodes_queries_max"), "{said:?}");
+    });
+    assert_eq!(error.code().unwrap().code(), "57014", "{error:?}");
+    let refused = refusals();
+    assert_eq!(answer(&sql, count), alone);
+    assert_eq!((refusals(), cluster.retries()), (refused, 0.0), "there is a place again");
 }
 
 #[test]

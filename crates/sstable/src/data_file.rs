@@ -7,15 +7,14 @@ use crate::index::{DATA_MAGIC, Index};
 use crate::meta::SstableId;
 use crate::page::{OpenPage, Page, PageHeader};
 use crate::reads::ReadCounters;
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use oribi_env::File;
 use oribi_types::{Error, Result};
 use parquet::errors::Result as ParquetResult;
 use parquet::file::reader::{ChunkReader, Length};
 use std::io::{ErrorKind as IoErrorKind, Read};
 use std::ops::Range;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 pub struct DataFile {
     file: Arc<dyn File>,
@@ -40,11 +39,6 @@ impl DataFile {
     /// # Errors
     /// `Corrupt`, naming the damaged page; `Invalid` for a range outside the file.
     pub fn read(&self, range: Range<u64>) -> Result<Bytes> {
-        self.read_again(range, BytesMut::new())
-    }
-
-    /// As [`read`](Self::read), in the memory of what was read before, which need not be cleared.
-    fn read_again(&self, range: Range<u64>, mut bytes: BytesMut) -> Result<Bytes> {
         if range.start > range.end || range.end > self.index.data_bytes {
             return Err(Error::invalid(format!("sstable {}: range {range:?} is outside the file", self.id)));
         }
@@ -55,7 +49,7 @@ impl DataFile {
         let in_magic = range.start < DATA_MAGIC.len() as u64;
         let whole = if in_magic { 0 } else { self.index.extents[extents.start].offset };
         let whole = whole..extents.clone().last().map_or(range.end, |e| self.index.extent_range(e).end);
-        bytes.resize((whole.end - whole.start) as usize, 0);
+        let mut bytes = vec![0; (whole.end - whole.start) as usize];
         self.read_into(&mut bytes, whole.start)?;
         if in_magic && !bytes.starts_with(DATA_MAGIC) {
             return Err(self.corrupt("wrong magic at offset 0"));
@@ -65,7 +59,23 @@ impl DataFile {
             self.verify(extent, &bytes[(at.start - whole.start) as usize..(at.end - whole.start) as usize])?;
         }
         let slice = (range.start - whole.start) as usize..(range.end - whole.start) as usize;
-        Ok(bytes.freeze().slice(slice))
+        Ok(Bytes::from(bytes).slice(slice))
+    }
+
+    /// Replaces `bytes` by those of extents that follow each other.
+    ///
+    /// # Errors
+    /// `Corrupt`, naming the damaged page.
+    pub fn read_extents(&self, extents: Range<usize>, bytes: &mut Vec<u8>) -> Result<()> {
+        let start = self.index.extents[extents.start].offset;
+        let end = extents.clone().last().map_or(start, |last| self.index.extent_range(last).end);
+        bytes.resize((end - start) as usize, 0);
+        self.read_into(bytes, start)?;
+        for extent in extents {
+            let at = self.index.extent_range(extent);
+            self.verify(extent, &bytes[(at.start - start) as usize..(at.end - start) as usize])?;
+        }
+        Ok(())
     }
 
     /// Reads a page and compares its checksum; its contents are decompressed when they are asked for.
@@ -165,88 +175,8 @@ impl ChunkReader for VerifiedReader {
     }
 
     fn get_bytes(&self, start: u64, length: usize) -> ParquetResult<Bytes> {
-        self.get_again(start, length, BytesMut::new())
-    }
-}
-
-impl VerifiedReader {
-    fn get_again(&self, start: u64, length: usize, before: BytesMut) -> ParquetResult<Bytes> {
         let range = start..start.saturating_add(length as u64);
-        self.0.read_again(range, before).map_err(|e| parquet::errors::ParquetError::External(Box::new(e)))
-    }
-}
-
-/// The data file as the Parquet crate reads whole column chunks: it asks for page after page, and has some of them read by one
-/// call of the operating system.
-pub struct ChunksReader {
-    file: VerifiedReader,
-    chunks: Vec<ReadChunk>,
-    bytes_read: Arc<AtomicU64>,
-}
-
-struct ReadChunk {
-    range: Range<u64>,
-    /// What was read last, and where it begins.
-    read: Mutex<(u64, Bytes)>,
-}
-
-/// Bytes of a column chunk that are read at a time, about.
-const AHEAD_BYTES: u64 = 128 << 10;
-
-impl ChunksReader {
-    /// Reads ahead within each of `chunks`, and adds to `bytes_read`.
-    pub fn new(
-        file: Arc<DataFile>,
-        chunks: impl Iterator<Item = Range<u64>>,
-        bytes_read: Arc<AtomicU64>,
-    ) -> Self {
-        let chunks = chunks.map(|range| ReadChunk { range, read: Mutex::default() }).collect();
-        ChunksReader { file: VerifiedReader(file), chunks, bytes_read }
-    }
-
-    fn read(&self, start: u64, length: usize, before: BytesMut) -> ParquetResult<Bytes> {
-        self.bytes_read.fetch_add(length as u64, Ordering::Relaxed);
-        self.file.get_again(start, length, before)
-    }
-
-    /// Where to read to, from the page at `range` on: to the end of a page.
-    fn end(&self, chunk: &ReadChunk, range: &Range<u64>) -> u64 {
-        let extents = &self.file.0.index.extents;
-        let end_max = (range.start + AHEAD_BYTES).min(chunk.range.end);
-        let next = extents.partition_point(|extent| extent.offset <= end_max);
-        let end = next.checked_sub(1).map_or(0, |last| extents[last].offset);
-        end.max(range.end)
-    }
-}
-
-impl Length for ChunksReader {
-    fn len(&self) -> u64 {
-        self.file.len()
-    }
-}
-
-impl ChunkReader for ChunksReader {
-    type T = SequentialReader;
-
-    fn get_read(&self, start: u64) -> ParquetResult<SequentialReader> {
-        self.file.get_read(start)
-    }
-
-    fn get_bytes(&self, start: u64, length: usize) -> ParquetResult<Bytes> {
-        let Some(chunk) = self.chunks.iter().find(|chunk| chunk.range.contains(&start)) else {
-            return self.read(start, length, BytesMut::new());
-        };
-        let range = start..start.saturating_add(length as u64);
-        // What a thread that panicked left is whole.
-        let mut read = chunk.read.lock().unwrap_or_else(PoisonError::into_inner);
-        let (first, bytes) = &*read;
-        if start < *first || range.end > first + bytes.len() as u64 {
-            // As a rule its pages were decompressed by now, and nobody has it any more.
-            let before = std::mem::take(&mut *read).1.try_into_mut().unwrap_or_default();
-            *read = (start, self.read(start, (self.end(chunk, &range) - start) as usize, before)?);
-        }
-        let (first, bytes) = &*read;
-        Ok(bytes.slice((start - first) as usize..(range.end - first) as usize))
+        self.0.read(range).map_err(|e| parquet::errors::ParquetError::External(Box::new(e)))
     }
 }
 

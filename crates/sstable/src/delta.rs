@@ -5,15 +5,9 @@
 //! or near the value before it, takes a few bits, and neither reading nor writing it looks anything up.
 //! (Apache Parquet, Encodings.md, "Delta Encoding".)
 
+use crate::bits::{GROUP, unpack};
 use crate::value::{malformed, varint};
 use oribi_types::Result;
-
-/// Values that are unpacked at a time; each miniblock has a multiple of as many.
-const GROUP: usize = 32;
-/// A group of the widest values, and what a load of the last of them may read beyond it.
-const GROUP_BYTES: usize = GROUP * 8 + size_of::<u128>();
-/// Wider values may cross the end of an eight-byte word that begins with the byte they begin in.
-const NARROW: usize = 57;
 
 /// Value `n` of `values`.
 ///
@@ -48,7 +42,7 @@ fn append<const N: usize>(group: &[i64], plain: impl Fn(i64) -> [u8; N], out: &m
 
 /// Calls `each` with the first `count` values, some at a time; `None` if there are fewer. Sums wrap, so what is summed here
 /// for 32 bits is right in its lower half.
-fn walk(values: &[u8], count: usize, mut each: impl FnMut(&[i64])) -> Option<()> {
+pub fn walk(values: &[u8], count: usize, mut each: impl FnMut(&[i64])) -> Option<()> {
     let mut rest = values;
     let block = usize::try_from(varint(&mut rest)?).ok()?;
     let miniblocks = usize::try_from(varint(&mut rest)?).ok()?;
@@ -72,10 +66,10 @@ fn walk(values: &[u8], count: usize, mut each: impl FnMut(&[i64])) -> Option<()>
                 if left == 0 {
                     return Some(());
                 }
-                let (packed, behind) = rest.split_at_checked(GROUP / 8 * usize::from(width))?;
-                unpack(packed, width.into(), &mut group)?;
+                let behind = rest.get(GROUP / 8 * usize::from(width)..)?;
+                unpack(rest, width.into(), &mut group)?;
                 for sum in &mut group {
-                    value = value.wrapping_add(least).wrapping_add(*sum);
+                    value = value.wrapping_add(least.wrapping_add(*sum));
                     *sum = value;
                 }
                 let wanted = left.min(GROUP);
@@ -83,27 +77,6 @@ fn walk(values: &[u8], count: usize, mut each: impl FnMut(&[i64])) -> Option<()>
                 (rest, left) = (behind, left - wanted);
             }
         }
-    }
-    Some(())
-}
-
-/// Unpacks a group of values of `width` bits; `None` for a width that there is not.
-fn unpack(packed: &[u8], width: usize, group: &mut [i64; GROUP]) -> Option<()> {
-    if width == 0 {
-        *group = [0; GROUP];
-        return Some(());
-    }
-    let mut bytes = [0; GROUP_BYTES];
-    bytes.get_mut(..packed.len())?.copy_from_slice(packed);
-    let mask = u64::MAX >> (u64::BITS as usize).checked_sub(width)?;
-    for (i, value) in group.iter_mut().enumerate() {
-        let (at, shift) = (i * width / 8, i * width % 8);
-        let word = if width <= NARROW {
-            u64::from_le_bytes(*bytes[at..].first_chunk()?) >> shift
-        } else {
-            (u128::from_le_bytes(*bytes[at..].first_chunk()?) >> shift) as u64
-        };
-        *value = (word & mask) as i64;
     }
     Some(())
 }

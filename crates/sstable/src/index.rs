@@ -139,12 +139,15 @@ impl Index {
         (page, self.extents[page].first_row..end(page))
     }
 
-    /// The rows with which the pages of a column begin, counted from the first of the row group.
+    /// The rows with which the pages of a column begin.
     pub fn page_starts(&self, row_group: usize, column: usize) -> impl ExactSizeIterator<Item = usize> + '_ {
-        let first = self.row_groups[row_group].first_row;
-        self.extents[self.chunk(row_group, column).pages]
-            .iter()
-            .map(move |page| (page.first_row - first) as usize)
+        self.extents[self.chunk(row_group, column).pages].iter().map(|page| page.first_row as usize)
+    }
+
+    /// The rows of a row group, by their positions in the file.
+    pub fn rows_of_group(&self, row_group: usize) -> Range<usize> {
+        let [first, end] = [row_group, row_group + 1].map(|group| self.row_groups[group].first_row as usize);
+        first..end
     }
 
     /// The bytes of an extent.

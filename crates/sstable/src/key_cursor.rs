@@ -2,10 +2,10 @@
 
 use crate::delta;
 use crate::index::BLOCK_ROWS;
-use crate::page::{Encoding, OpenPage, Page};
+use crate::page::{OpenPage, Page};
 use crate::point::SCRATCH_BYTES_MAX;
 use crate::sstable::Sstable;
-use crate::value::{ByteStrings, Physical, plain, value_ref};
+use crate::value::{ByteStrings, Encoding, Physical, plain, value_ref};
 use oribi_types::key::encode_component;
 use oribi_types::{ColumnType, Result, Timestamp};
 use std::cell::RefCell;

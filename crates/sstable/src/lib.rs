@@ -10,7 +10,9 @@
 //! Rows lie in key order. A key may have several copies (superseded versions that some snapshot still reads); the
 //! newest comes first. Which copy is live is not known here: the engine keeps deletion marks outside.
 
+mod bits;
 pub mod bloom;
+mod column;
 mod data_file;
 mod delta;
 mod index;
@@ -18,12 +20,14 @@ mod key_cursor;
 mod lz4;
 mod meta;
 mod page;
+mod pages;
 mod parquet_schema;
 mod point;
 mod portions;
 mod reads;
 mod scan;
 mod sstable;
+mod unpack;
 mod value;
 mod verify;
 mod writer;

@@ -5,7 +5,7 @@
 use crate::lz4::{Progress, SLACK};
 use crate::meta::Compression;
 use crate::point::SCRATCH_BYTES_MAX;
-use crate::value::varint;
+use crate::value::{Encoding, varint};
 use oribi_types::{Error, Result};
 use std::cell::RefCell;
 use zstd::bulk::Decompressor;
@@ -13,15 +13,6 @@ use zstd::bulk::Decompressor;
 /// The most bytes that a page may claim to hold decompressed; beyond this the header lies. A page ends with the value
 /// that fills it, the log takes none above 256 MiB, and the writer refuses what the reader would not read.
 pub const PAGE_BYTES_MAX: usize = 257 << 20;
-
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Encoding {
-    #[default]
-    Plain,
-    Dictionary,
-    /// Parquet's `DELTA_BINARY_PACKED`.
-    Delta,
-}
 
 /// The header in front of a page.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -109,18 +100,7 @@ impl Page {
     /// # Errors
     /// `Corrupt`.
     pub fn open(&self, compression: Compression) -> Result<OpenPage> {
-        let header = PageHeader::read(self.stored())?;
-        if self.stored_bytes != header.header_bytes + header.stored_bytes {
-            return Err(Error::corrupt("page of wrong length"));
-        }
-        let block = header.stored_bytes;
-        let impossible = match compression {
-            Compression::None => block != header.plain_bytes,
-            // LZ4 turns a byte into at most 255.
-            Compression::Lz4 => header.plain_bytes / 256 > block,
-            Compression::Zstd => false,
-        };
-        if impossible { Err(undecompressed()) } else { Ok(OpenPage { header, compression }) }
+        Ok(OpenPage { header: header_of(self.stored(), compression)?, compression })
     }
 
     /// The first bytes of the contents: at least `wanted`, or all.
@@ -197,6 +177,42 @@ impl OpenPage {
         let share = self.header.plain_bytes as u64 * (n as u64 + 1) / u64::from(self.header.values.max(1));
         usize::try_from(share).unwrap_or(usize::MAX).saturating_add(MORE).min(self.header.plain_bytes)
     }
+}
+
+/// Replaces `contents` by those of a page as it is stored, header and all.
+///
+/// # Errors
+/// `Corrupt`.
+pub fn unpack(stored: &[u8], compression: Compression, contents: &mut Vec<u8>) -> Result<PageHeader> {
+    let header = header_of(stored, compression)?;
+    let block = &stored[header.header_bytes..];
+    if compression == Compression::None {
+        contents.clear();
+        contents.extend_from_slice(block);
+        return Ok(header);
+    }
+    contents.resize(header.plain_bytes, 0);
+    let written = match compression {
+        Compression::Zstd => decompress_zstd(block, contents),
+        _ => lz4_flex::block::decompress_into(block, contents).ok(),
+    };
+    if written == Some(header.plain_bytes) { Ok(header) } else { Err(undecompressed()) }
+}
+
+/// The header of a page, which may be what it says.
+fn header_of(stored: &[u8], compression: Compression) -> Result<PageHeader> {
+    let header = PageHeader::read(stored)?;
+    if stored.len() != header.header_bytes + header.stored_bytes {
+        return Err(Error::corrupt("page of wrong length"));
+    }
+    let block = header.stored_bytes;
+    let impossible = match compression {
+        Compression::None => block != header.plain_bytes,
+        // LZ4 turns a byte into at most 255.
+        Compression::Lz4 => header.plain_bytes / 256 > block,
+        Compression::Zstd => false,
+    };
+    if impossible { Err(undecompressed()) } else { Ok(header) }
 }
 
 fn undecompressed() -> Error {

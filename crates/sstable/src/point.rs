@@ -6,9 +6,11 @@
 use crate::delta;
 use crate::index::IndexColumn;
 use crate::key_cursor::KeyCursor;
-use crate::page::{Encoding, OpenPage, Page};
+use crate::page::{OpenPage, Page};
 use crate::sstable::Sstable;
-use crate::value::{Physical, dictionary_position, malformed, plain, rank, split_levels, value_ref};
+use crate::value::{
+    Encoding, Physical, dictionary_position, malformed, plain, rank, split_levels, value_ref,
+};
 use oribi_types::schema::ColumnId;
 use oribi_types::{ColumnSource, Error, Result, Schema, Timestamp, Value, ValueRef};
 use std::cell::RefCell;

@@ -1,5 +1,5 @@
-//! How much memory rows take while they are read together: a page is decoded whole, however few of its rows are wanted, and
-//! texts keep it until the batch goes that they are in.
+//! How much memory rows take while they are read together: a page is decompressed whole, however few of its rows are wanted, and
+//! texts keep it, or are copied, until the batch goes that they are in.
 
 use crate::index::Chunk;
 use crate::scan::VIEW_BYTES;
@@ -19,9 +19,9 @@ const VALUE_BYTES_UNDOUBTED: u64 = 16 << 10;
 pub struct Portion {
     /// How many.
     pub rows: usize,
-    /// These, and those that lie between two of them in the same pages: to pass over each would take longer.
+    /// Where they are.
     pub ranges: Vec<Range<u32>>,
-    /// What [`reading`](crate::Batches::of_few_pages) the ranges takes at any time, about: all of their pages, and the longest twice,
+    /// What [reading](Sstable::batches) the ranges takes at any time, about: all of their pages, and the longest twice,
     /// as it is decompressed or copied.
     pub bytes: u64,
 }
@@ -53,7 +53,7 @@ impl Sstable {
                 next = Growing::of(self, &columns)?;
                 next.open(row)?;
             }
-            next.add(row, opens);
+            next.add(row);
         }
         if next.portion.rows > 0 {
             portions.push(Portion { bytes: next.bytes(), ..next.portion });
@@ -95,8 +95,6 @@ struct Growing<'a> {
     /// What a row takes beside its pages.
     row_bytes: u64,
     portion: Portion,
-    /// How many its ranges have.
-    rows_read: u64,
 }
 
 /// What is counted of a column: all that rows before these need.
@@ -118,12 +116,13 @@ impl<'a> Growing<'a> {
             longest_bytes: 0,
             row_bytes: VIEW_BYTES * columns.iter().filter(is_text).count() as u64,
             portion: Portion::default(),
-            rows_read: 0,
         })
     }
 
     fn bytes(&self) -> u64 {
-        self.pages_bytes.saturating_add(self.longest_bytes).saturating_add(self.row_bytes * self.rows_read)
+        self.pages_bytes
+            .saturating_add(self.longest_bytes)
+            .saturating_add(self.row_bytes * self.portion.rows as u64)
     }
 
     /// Counts the pages that `row` needs; whether there are any that no row before needs.
@@ -151,20 +150,12 @@ impl<'a> Growing<'a> {
         Ok(opens)
     }
 
-    /// Adds a row, which opened some page or not.
-    fn add(&mut self, row: u32, opens: bool) {
+    fn add(&mut self, row: u32) {
         self.portion.rows += 1;
         let ranges = &mut self.portion.ranges;
-        let (start, end) = (row, row + 1);
-        match ranges.last_mut().filter(|last| !opens || last.end == start) {
-            Some(last) => {
-                self.rows_read += u64::from(end - last.end);
-                last.end = end;
-            }
-            None => {
-                self.rows_read += 1;
-                ranges.push(start..end);
-            }
+        match ranges.last_mut().filter(|last| last.end >= row) {
+            Some(last) => last.end = row + 1,
+            None => ranges.push(row..row + 1),
         }
     }
 }

@@ -1,20 +1,16 @@
 //! Reading many rows, as Arrow batches in file order.
 
-use crate::data_file::{ChunksReader, DataFile};
-use crate::parquet_error;
+use crate::column::ColumnReader;
+use crate::data_file::DataFile;
 use crate::parquet_schema::TS_COLUMN_ID;
 use crate::sstable::Sstable;
 use crate::value::Physical;
 use arrow::array::{Array, ArrayRef, AsArray, Int64Array, RecordBatch, RecordBatchOptions, new_null_array};
 use arrow::buffer::ScalarBuffer;
-use arrow::datatypes::{Schema as ArrowSchema, SchemaRef, UInt64Type};
+use arrow::datatypes::{DataType, Schema as ArrowSchema, SchemaRef, UInt64Type};
 use oribi_types::batch::{ColumnBuilder, EncodedKeys, encode_keys, ts_field};
 use oribi_types::{Column, ColumnSource, Error, Result, Schema, Timestamp, Value};
-use parquet::arrow::ProjectionMask;
-use parquet::arrow::arrow_reader::{
-    ArrowReaderMetadata, ParquetRecordBatchReader, ParquetRecordBatchReaderBuilder, RowSelection,
-    RowSelectionPolicy,
-};
+use parquet::arrow::arrow_reader::RowSelection;
 use parquet::file::metadata::ParquetMetaData;
 use std::ops::Range;
 use std::sync::Arc;
@@ -62,8 +58,20 @@ impl Sstable {
             if group >= metadata.num_row_groups() || group >= self.index().groups() {
                 return Err(Error::invalid(format!("sstable {}: no row group {group}", self.meta().id)));
             }
+            let bounds = self.index().rows_of_group(group);
+            let mut next = bounds.start;
+            let runs = selection.iter().filter_map(|run| {
+                let rows = next..next.saturating_add(run.row_count);
+                next = rows.end;
+                (!run.skip && run.row_count > 0).then_some(rows)
+            });
+            let rows: Vec<_> = runs.collect();
+            if rows.last().is_some_and(|last| last.end > bounds.end) {
+                let what = format!("more rows than row group {group} has");
+                return Err(Error::invalid(format!("sstable {}: {what}", self.meta().id)));
+            }
             let batch_rows = self.batch_rows(metadata, group, columns);
-            Ok(vec![GroupRead { group, selection, batch_rows }])
+            Ok(vec![GroupRead { group, rows, batch_rows }])
         })
     }
 
@@ -79,47 +87,46 @@ impl Sstable {
         with_ts: bool,
         groups: impl FnOnce(&ParquetMetaData, &[usize]) -> Result<Vec<GroupRead>>,
     ) -> Result<Batches> {
-        let metadata = self.arrow_metadata()?;
-        let mut file_columns = Vec::new();
-        let mut add = |position: usize| match file_columns.iter().position(|p| *p == position) {
-            Some(_) => {}
-            None => file_columns.push(position),
+        let mut columns: Vec<(usize, DataType)> = Vec::new();
+        let stored = self.arrow_metadata()?.schema();
+        let mut place_of = |position: usize, data_type: &DataType| {
+            let field = stored.field(position);
+            if field.data_type() != data_type {
+                let what = format!("column \"{}\" is of another type", field.name());
+                return Err(Error::corrupt(format!("sstable {}: {what}", self.meta().id)));
+            }
+            let place = columns.iter().position(|(other, _)| *other == position);
+            Ok(place.unwrap_or_else(|| {
+                columns.push((position, data_type.clone()));
+                columns.len() - 1
+            }))
         };
         let mut sources = Vec::with_capacity(projection.len() + 1);
         let mut fields = Vec::with_capacity(projection.len() + 1);
         for &position in projection {
-            let column = &schema.columns()[position];
-            let source = self.source_of(column)?;
-            if let Source::File(p) | Source::TsAsInt64(p) = source {
-                add(p);
-            }
-            sources.push(source);
-            fields.push(schema.arrow().field(position).clone());
+            let field = schema.arrow().field(position);
+            sources.push(match self.source_of(&schema.columns()[position])? {
+                Source::File(p) => Source::File(place_of(p, field.data_type())?),
+                Source::TsAsInt64(p) => Source::TsAsInt64(place_of(p, ts_field().data_type())?),
+                missing @ Source::Missing(_) => missing,
+            });
+            fields.push(field.clone());
         }
         if with_ts {
-            add(self.ts_column);
-            sources.push(Source::File(self.ts_column));
+            sources.push(Source::File(place_of(self.ts_column, ts_field().data_type())?));
             fields.push(ts_field());
         }
-        // The reader yields columns in file order whatever order was asked for.
-        file_columns.sort_unstable();
-        for source in &mut sources {
-            if let Source::File(p) | Source::TsAsInt64(p) = source {
-                *p = file_columns.binary_search(p).expect("it was added");
-            }
-        }
-        let groups = groups(metadata.metadata(), &file_columns)?;
+        let positions: Vec<usize> = columns.iter().map(|(position, _)| *position).collect();
+        let groups = groups(self.arrow_metadata()?.metadata(), &positions)?;
         Ok(Batches {
             data: self.data.clone(),
-            metadata: metadata.clone(),
-            mask: ProjectionMask::roots(metadata.parquet_schema(), file_columns),
+            columns,
             groups: groups.into_iter(),
-            reader: None,
+            group: None,
             bytes_read: Arc::default(),
             sources,
             arrow: Arc::new(ArrowSchema::new(fields)),
             id: self.meta().id,
-            policy: RowSelectionPolicy::default(),
         })
     }
 
@@ -182,19 +189,15 @@ impl Sstable {
             return Err(Error::invalid(wrong("invalid ranges of rows")));
         }
         let mut groups = Vec::new();
-        for (group, bounds) in index.row_groups.windows(2).enumerate() {
-            let (first, end) = (bounds[0].first_row, bounds[1].first_row);
-            let within = rows.iter().map(|r| r.start.max(first)..r.end.min(end)).filter(|r| !r.is_empty());
-            let within: Vec<_> =
-                within.map(|r| (r.start - first) as usize..(r.end - first) as usize).collect();
-            if !within.is_empty() {
-                let selection =
-                    RowSelection::from_consecutive_ranges(within.into_iter(), (end - first) as usize);
-                groups.push(GroupRead {
-                    group,
-                    selection,
-                    batch_rows: self.batch_rows(metadata, group, columns),
-                });
+        for group in 0..index.groups() {
+            let bounds = index.rows_of_group(group);
+            let within = |rows: &Range<u32>| {
+                let rows = (rows.start as usize).max(bounds.start)..(rows.end as usize).min(bounds.end);
+                (rows.start < rows.end).then_some(rows)
+            };
+            let rows: Vec<_> = rows.iter().filter_map(within).collect();
+            if !rows.is_empty() {
+                groups.push(GroupRead { group, rows, batch_rows: self.batch_rows(metadata, group, columns) });
             }
         }
         Ok(groups)
@@ -244,32 +247,27 @@ impl Sstable {
     }
 }
 
-/// A row group that is to be read.
+/// A row group that is to be read: some rows, by their positions in the file.
 struct GroupRead {
     group: usize,
-    selection: RowSelection,
+    rows: Vec<Range<usize>>,
     batch_rows: usize,
 }
 
-/// Whether rows are selected of most pages, which begin at these rows.
-fn has_most_pages(selection: &RowSelection, starts: impl ExactSizeIterator<Item = usize>) -> bool {
+/// Whether `rows` are of most pages, which begin at these rows.
+fn has_most_pages(rows: &[Range<usize>], starts: impl ExactSizeIterator<Item = usize>) -> bool {
     let (pages, mut wanted) = (starts.len(), 0);
     let mut starts = starts.peekable();
-    let mut row = 0;
-    for run in selection.iter() {
-        let next = row + run.row_count;
-        if !run.skip && run.row_count > 0 {
-            // The page that the run begins in, if none before did, and those that begin in it.
-            let mut is_in_one = false;
-            while starts.next_if(|start| *start <= row).is_some() {
-                is_in_one = true;
-            }
-            wanted += usize::from(is_in_one);
-            while starts.next_if(|start| *start < next).is_some() {
-                wanted += 1;
-            }
+    for run in rows {
+        // The page that the run begins in, if none before did, and those that begin in it.
+        let mut is_in_one = false;
+        while starts.next_if(|start| *start <= run.start).is_some() {
+            is_in_one = true;
         }
-        row = next;
+        wanted += usize::from(is_in_one);
+        while starts.next_if(|start| *start < run.end).is_some() {
+            wanted += 1;
+        }
     }
     2 * wanted > pages
 }
@@ -293,27 +291,45 @@ fn constant(column: &Column) -> Result<ArrayRef> {
 /// Batches of rows in file order; none crosses row groups. After an error it yields nothing more.
 pub struct Batches {
     data: Arc<DataFile>,
-    metadata: ArrowReaderMetadata,
-    mask: ProjectionMask,
+    /// Positions of the columns that are read, each once, and what becomes of them.
+    columns: Vec<(usize, DataType)>,
     /// Those that were not begun yet.
     groups: std::vec::IntoIter<GroupRead>,
-    /// The row group that is being read.
-    reader: Option<ParquetRecordBatchReader>,
+    group: Option<OpenGroup>,
     bytes_read: Arc<AtomicU64>,
     sources: Vec<Source>,
     arrow: SchemaRef,
     id: u64,
-    policy: RowSelectionPolicy,
+}
+
+/// The row group that is being read.
+struct OpenGroup {
+    columns: Vec<ColumnReader>,
+    /// The rows that are left, last first, by their positions in the file.
+    left: Vec<Range<usize>>,
+    batch_rows: usize,
+}
+
+impl OpenGroup {
+    /// Takes the rows of a batch.
+    fn take(&mut self) -> Vec<Range<usize>> {
+        let (mut taken, mut room) = (Vec::new(), self.batch_rows);
+        while room > 0
+            && let Some(rows) = self.left.last_mut()
+        {
+            let end = rows.end.min(rows.start + room);
+            room -= end - rows.start;
+            taken.push(rows.start..end);
+            rows.start = end;
+            if rows.start == rows.end {
+                self.left.pop();
+            }
+        }
+        taken
+    }
 }
 
 impl Batches {
-    /// Reads no pages but those that have some of the rows. Where these lie near each other, all between them are decoded and
-    /// thrown away otherwise, which is faster if they are in the same pages.
-    #[must_use]
-    pub fn of_few_pages(self) -> Self {
-        Batches { policy: RowSelectionPolicy::Selectors, ..self }
-    }
-
     /// The schema of the batches.
     pub fn schema(&self) -> &SchemaRef {
         &self.arrow
@@ -326,64 +342,46 @@ impl Batches {
 
     fn read_next(&mut self) -> Result<Option<RecordBatch>> {
         loop {
-            if let Some(reader) = &mut self.reader
-                && let Some(batch) = reader.next()
-            {
-                return self.convert(&batch.map_err(from_reader)?).map(Some);
+            if let Some(group) = &mut self.group {
+                let rows = group.take();
+                if !rows.is_empty() {
+                    let columns = group.columns.iter_mut().map(|column| column.read(&rows));
+                    let columns = columns.collect::<Result<Vec<_>>>()?;
+                    return self.batch(&columns, rows.iter().map(ExactSizeIterator::len).sum()).map(Some);
+                }
             }
+            self.group = None;
             let Some(next) = self.groups.next() else { return Ok(None) };
-            let bytes_read = Arc::clone(&self.bytes_read);
-            let reader = ChunksReader::new(self.data.clone(), self.whole_chunks(&next), bytes_read);
-            let reader = ParquetRecordBatchReaderBuilder::new_with_metadata(reader, self.metadata.clone())
-                .with_projection(self.mask.clone())
-                .with_row_groups(vec![next.group])
-                .with_row_selection(next.selection)
-                .with_row_selection_policy(self.policy)
-                .with_batch_size(next.batch_rows);
-            self.reader = Some(reader.build().map_err(parquet_error)?);
+            self.group = Some(self.open(next)?);
         }
     }
 
-    /// The column chunks of which most pages will be read.
-    fn whole_chunks(&self, next: &GroupRead) -> impl Iterator<Item = Range<u64>> {
-        let group = self.metadata.metadata().row_group(next.group);
-        let chunks = group.columns().iter().enumerate();
-        let chunks = chunks.filter(|(column, _)| self.mask.leaf_included(*column));
-        let chunks = chunks.filter(|(column, _)| {
-            let pages = self.data.index().page_starts(next.group, *column);
-            has_most_pages(&next.selection, pages)
-        });
-        chunks.map(|(_, chunk)| {
-            let (start, bytes) = chunk.byte_range();
-            start..start.saturating_add(bytes)
-        })
+    fn open(&self, next: GroupRead) -> Result<OpenGroup> {
+        let GroupRead { group, rows: mut left, batch_rows } = next;
+        let column = |(column, data_type): &(usize, DataType)| {
+            let is_read_ahead = has_most_pages(&left, self.data.index().page_starts(group, *column));
+            ColumnReader::open(&self.data, (group, *column), data_type, is_read_ahead, &self.bytes_read)
+        };
+        let columns = self.columns.iter().map(column).collect::<Result<_>>()?;
+        left.reverse();
+        Ok(OpenGroup { columns, left, batch_rows })
     }
 
-    fn convert(&self, batch: &RecordBatch) -> Result<RecordBatch> {
-        let rows = batch.num_rows();
-        let columns = self
-            .sources
-            .iter()
-            .zip(self.arrow.fields())
-            .map(|(source, field)| {
-                let array = match source {
-                    Source::File(i) => batch.column(*i).clone(),
-                    Source::TsAsInt64(i) => {
-                        let ts = batch.column(*i).as_primitive::<UInt64Type>().values();
-                        Arc::new(Int64Array::new(ScalarBuffer::from(ts.inner().clone()), None))
-                    }
-                    Source::Missing(value) if value.is_null(0) => new_null_array(field.data_type(), rows),
-                    Source::Missing(value) => {
-                        let copies = arrow::array::UInt32Array::from(vec![0; rows]);
-                        arrow::compute::take(value, &copies, None)?
-                    }
-                };
-                if array.data_type() != field.data_type() {
-                    return Err(Error::corrupt(format!("column \"{}\" is of another type", field.name())));
-                }
-                Ok(array)
-            })
-            .collect::<Result<Vec<ArrayRef>>>()?;
+    /// A batch of so many rows, of what was read.
+    fn batch(&self, read: &[ArrayRef], rows: usize) -> Result<RecordBatch> {
+        let columns = self.sources.iter().zip(self.arrow.fields()).map(|(source, field)| match source {
+            Source::File(place) => Ok(read[*place].clone()),
+            Source::TsAsInt64(place) => {
+                let ts = read[*place].as_primitive::<UInt64Type>().values();
+                Ok(Arc::new(Int64Array::new(ScalarBuffer::from(ts.inner().clone()), None)) as ArrayRef)
+            }
+            Source::Missing(value) if value.is_null(0) => Ok(new_null_array(field.data_type(), rows)),
+            Source::Missing(value) => {
+                let copies = arrow::array::UInt32Array::from(vec![0; rows]);
+                Ok(arrow::compute::take(value, &copies, None)?)
+            }
+        });
+        let columns = columns.collect::<Result<Vec<ArrayRef>>>()?;
         let options = RecordBatchOptions::new().with_row_count(Some(rows));
         RecordBatch::try_new_with_options(self.arrow.clone(), columns, &options)
             .map_err(|e| Error::corrupt(e.to_string()))
@@ -396,7 +394,7 @@ impl Iterator for Batches {
     fn next(&mut self) -> Option<Self::Item> {
         let batch = self.read_next();
         if batch.is_err() {
-            self.reader = None;
+            self.group = None;
             self.groups = Vec::new().into_iter();
         }
         let named = |e: Error| match e.message().starts_with("sstable ") {
@@ -404,17 +402,6 @@ impl Iterator for Batches {
             false => e.context(format!("sstable {}", self.id)),
         };
         batch.map_err(named).transpose()
-    }
-}
-
-/// An error of the Parquet reader, which wraps ours twice.
-fn from_reader(error: arrow::error::ArrowError) -> Error {
-    match error {
-        arrow::error::ArrowError::ExternalError(source) => match source.downcast::<Error>() {
-            Ok(ours) => *ours,
-            Err(other) => Error::corrupt(other.to_string()),
-        },
-        other => Error::corrupt(other.to_string()),
     }
 }
 
@@ -446,9 +433,8 @@ mod tests {
 
     /// By the first row of each run, and how many there are.
     fn of(runs: &[(usize, usize)], rows: usize) -> bool {
-        let runs = runs.iter().map(|(first, rows)| *first..first + rows);
-        let selection = RowSelection::from_consecutive_ranges(runs, rows);
-        has_most_pages(&selection, (0..rows.div_ceil(PAGE_ROWS)).map(|page| page * PAGE_ROWS))
+        let runs: Vec<_> = runs.iter().map(|(first, rows)| *first..first + rows).collect();
+        has_most_pages(&runs, (0..rows.div_ceil(PAGE_ROWS)).map(|page| page * PAGE_ROWS))
     }
 
     #[test]

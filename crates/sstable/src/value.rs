@@ -1,10 +1,21 @@
 //! Values inside a decompressed page: plain, or numbers of a dictionary behind definition levels.
 //!
 //! This is the subset of Parquet that our writer produces (data pages of version 1, flat columns), decoded for one
-//! row at a time: a reader for whole columns would spend its time on the other thousand rows.
+//! row at a time: what reads [whole columns](crate::column) would spend its time on the other thousand rows.
 
+use crate::bits;
 use oribi_types::{ColumnType, Error, Result, ValueRef};
 use std::ops::Range;
+
+/// How the values of a page are encoded.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Encoding {
+    #[default]
+    Plain,
+    Dictionary,
+    /// Parquet's `DELTA_BINARY_PACKED`.
+    Delta,
+}
 
 /// A Parquet physical type.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -150,6 +161,11 @@ impl<'a> ByteStrings<'a> {
     pub fn new(values: &'a [u8]) -> Self {
         ByteStrings { values, at: 0 }
     }
+
+    /// Where the next one begins, with its length.
+    pub fn at(&self) -> usize {
+        self.at
+    }
 }
 
 impl Iterator for ByteStrings<'_> {
@@ -232,13 +248,7 @@ pub fn dictionary_position(values: &[u8], n: usize) -> Result<usize> {
         match run? {
             Run::Repeated { count, value } if n - at < count => return Ok(value as usize),
             Run::Packed { count, bytes } if n - at < count => {
-                let first_bit = (n - at) * width;
-                let mut word = [0; 8];
-                let packed = &bytes[first_bit / 8..];
-                let len = packed.len().min(8);
-                word[..len].copy_from_slice(&packed[..len]);
-                let value = u64::from_le_bytes(word) >> (first_bit % 8);
-                return Ok((value & ((1 << width) - 1)) as usize);
+                return Ok(bits::nth(bytes, width, n - at) as usize);
             }
             Run::Repeated { count, .. } | Run::Packed { count, .. } => at += count,
         }
@@ -246,20 +256,20 @@ pub fn dictionary_position(values: &[u8], n: usize) -> Result<usize> {
     Err(malformed())
 }
 
-enum Run<'a> {
+pub enum Run<'a> {
     Repeated { count: usize, value: u32 },
     Packed { count: usize, bytes: &'a [u8] },
 }
 
 /// The runs of Parquet's hybrid of run-length encoding and bit packing. Yields one error, and ends, where the bytes
 /// are no such runs.
-struct Runs<'a> {
+pub struct Runs<'a> {
     rest: &'a [u8],
     width: usize,
 }
 
 impl<'a> Runs<'a> {
-    fn new(bytes: &'a [u8], width: usize) -> Self {
+    pub fn new(bytes: &'a [u8], width: usize) -> Self {
         Runs { rest: bytes, width }
     }
 

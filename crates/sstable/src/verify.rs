@@ -28,7 +28,7 @@ impl Sstable {
         Ok(())
     }
 
-    /// Parquet's own directory of pages must be the index's, or the two readers would read different rows.
+    /// Parquet's own directory of pages must be the index's, or others would read different rows than we do.
     fn verify_footer(&self) -> Result<()> {
         let metadata = self.metadata()?;
         let offsets = metadata.offset_index().ok_or_else(|| Error::corrupt("footer: no offset index"))?;

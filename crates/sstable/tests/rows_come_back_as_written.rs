@@ -3,9 +3,10 @@
 
 mod common;
 
-use arrow::array::AsArray;
+use arrow::array::{Array, AsArray};
 use common::{
-    TestRow, every_type, generate, get, row_of, scan, small_options, sorted, sstable, values, write,
+    TestRow, every_type, generate, get, row_of, scan, small_options, sorted, sstable, ts_at, values,
+    values_at, write,
 };
 use oribi_env::Env;
 use oribi_sstable::{Compression, Sstable, SstableOptions, SstableWriter};
@@ -91,6 +92,46 @@ proptest! {
         let dir = tempfile::tempdir().unwrap();
         let options = SstableOptions { row_group_rows, page_rows, page_bytes_max: 1 << 10, compression };
         check(&sstable(dir.path(), &schema, &options, &rows), &schema, &rows);
+    }
+
+    /// Of many rows few distinct values, which stand in a dictionary, or many; of a page one row or most.
+    #[test]
+    fn some_rows_of_every_type(
+        seed: u64,
+        repeats in 1..9usize,
+        compression in prop::sample::select(vec![Compression::None, Compression::Lz4, Compression::Zstd]),
+        page_rows in prop::sample::select(vec![7, 100, 1_000]),
+        steps in prop::collection::vec((0..60u32, 1..40u32), 1..60),
+    ) {
+        let schema = every_type();
+        let mut rows = Vec::new();
+        for (n, row) in generate(&schema, 600 / repeats, seed).into_iter().enumerate() {
+            for copy in 0..repeats {
+                let mut values = row.values.clone();
+                values[0] = Value::Int32((n * repeats + copy) as i32);
+                rows.push(row_of(&schema, values, 1));
+            }
+        }
+        let rows = sorted(rows);
+        let dir = tempfile::tempdir().unwrap();
+        let options = SstableOptions { row_group_rows: 350, page_rows, page_bytes_max: 1 << 14, compression };
+        let sstable = sstable(dir.path(), &schema, &options, &rows);
+        let mut at = 0;
+        let ranges = steps.iter().map(|(gap, len)| {
+            let start = at + gap;
+            at = start + len;
+            start..at
+        });
+        let ranges: Vec<_> = ranges.take_while(|range| range.end as usize <= rows.len()).collect();
+        let all: Vec<usize> = (0..schema.columns().len()).collect();
+        let mut found = Vec::new();
+        for batch in sstable.batches(&schema, &all, true, Some(&ranges)).unwrap() {
+            let batch = batch.unwrap();
+            batch.columns().iter().for_each(|column| column.to_data().validate_full().unwrap());
+            found.extend((0..batch.num_rows()).map(|i| (values_at(&schema, &batch, i), ts_at(&batch, i))));
+        }
+        let expected = ranges.into_iter().flatten().map(|row| &rows[row as usize]);
+        prop_assert_eq!(found, expected.map(|row| (row.values.clone(), row.ts)).collect::<Vec<_>>());
     }
 
     #[test]

@@ -2,7 +2,7 @@
 //! makes it, which opens a page once for all rows that it has of them, and not once for each.
 //!
 //! A row that is read alone costs a search for its key and a page of each column; here it costs its share of pages that are
-//! decoded from end to end. What the pages take is known before and counted, so much at a time; where there is no room for them, their
+//! decompressed. What the pages take is known before and counted, so much at a time; where there is no room for them, their
 //! rows are read alone, which the long ones among them [wait for](crate::long_reads).
 
 use super::cold::ReadAhead;
@@ -124,12 +124,10 @@ impl Engine {
     ) -> Result<()> {
         let (sstable, columns) = (&source.file.sstable, source.columns);
         let batches = sstable.batches(&columns.schema, columns.positions(), false, Some(read))?;
-        let mut places = read.iter().cloned().flatten();
-        let (mut these, mut row) = (these.iter().peekable(), Vec::new());
-        for batch in batches.of_few_pages() {
+        let (mut these, mut row) = (these.iter(), Vec::new());
+        for batch in batches {
             let batch = batch?;
-            for (n, place) in (0..batch.num_rows()).zip(places.by_ref()) {
-                let Some(found) = these.next_if(|found| found.row == place) else { continue };
+            for (n, found) in (0..batch.num_rows()).zip(these.by_ref()) {
                 row.clear();
                 columns.encode(&batch, n, &mut row);
                 self.keep_found(asked, found, &row, source, ahead);

@@ -10,7 +10,7 @@ mod reads;
 use crate::context::{Physical, QueryEngine, StatementView};
 use crate::dml::{Run, SourceQuery};
 use crate::error::sql_error;
-use crate::nodes::{Became, Exchanged, Executors, NODE_FAILED};
+use crate::nodes::{Became, Exchanged, Executors};
 use crate::point::PointRead;
 use arrow::array::{RecordBatch, StringArray};
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
@@ -205,8 +205,8 @@ impl Explained {
             Some(nodes) => nodes.explain(&plan).await,
             None => None,
         };
-        if matches!(became, Some(Became::Alone(_))) {
-            executors = Some(Executors::Here(NODE_FAILED.to_owned()));
+        if let Some(Became::Alone(_, why)) = became {
+            executors = Some(Executors::Here(why.to_owned()));
         }
         Ok(Explained { view, logical: shown, plan, planning, executors, became, ran })
     }
@@ -222,7 +222,7 @@ impl Explained {
         let (plan, told) = match &self.became {
             None => (&self.plan, None),
             Some(Became::Shared { plan, text, .. }) => (plan, Some(text)),
-            Some(Became::Alone(plan)) => (plan, None),
+            Some(Became::Alone(plan, _)) => (plan, None),
             Some(Became::Unknown(why)) => return format!("{text}{ran}{why}\n"),
         };
         let read = reads::by_table(plan);
@@ -250,7 +250,7 @@ impl Explained {
 
     fn json(&self) -> Value {
         let plan = match &self.became {
-            Some(Became::Shared { plan, .. } | Became::Alone(plan)) => plan,
+            Some(Became::Shared { plan, .. } | Became::Alone(plan, _)) => plan,
             Some(Became::Unknown(_)) | None => &self.plan,
         };
         let is_known = self.ran.is_some() && !matches!(self.became, Some(Became::Unknown(_)));

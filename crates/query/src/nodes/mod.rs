@@ -81,9 +81,6 @@ pub enum Place {
     Shared(Arc<dyn ExecutionPlan>, Box<SessionConfig>, Vec<String>),
 }
 
-/// Why the owner executed what was to be shared out.
-pub(crate) const NODE_FAILED: &str = "a node failed before there were rows";
-
 /// Who executes a query where there is a choice, as [`Place`] has it.
 #[derive(Clone, Debug)]
 pub(crate) enum Executors {
@@ -104,8 +101,8 @@ impl fmt::Display for Executors {
 pub enum Became {
     /// Nodes executed it: all stages in one plan, with the metrics of all tasks, and the same as text.
     Shared { plan: Arc<dyn ExecutionPlan>, text: String },
-    /// In the end this process executed it, as this plan.
-    Alone(Arc<dyn ExecutionPlan>),
+    /// In the end this process executed it, as this plan, for this reason.
+    Alone(Arc<dyn ExecutionPlan>, &'static str),
     /// What nodes have measured is not known, because of what is said here.
     Unknown(String),
 }

@@ -17,13 +17,21 @@ use datafusion::physical_plan::{
 use futures::{StreamExt, TryStreamExt, stream};
 use std::fmt;
 use std::sync::Arc;
+use tokio::sync::Semaphore;
 
 /// What is executed of the two.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Attempt {
     Shared,
+    /// As the other came to nothing.
     Alone,
+    /// As there was no place for the other.
+    Refused,
 }
+
+/// Why the plan for this process was executed after all, as clients read it.
+const NODE_FAILED: &str = "a node failed before there were rows";
+const NO_PLACE: &str = "nodes execute as many queries as they may at a time (nodes_queries_max)";
 
 /// A plan of one partition.
 #[derive(Debug)]
@@ -33,6 +41,9 @@ pub struct Retried {
     properties: Arc<PlanProperties>,
     metrics: ExecutionPlanMetricsSet,
     retries: Count,
+    refusals: Count,
+    /// A place for each query that may be executed over nodes at a time. None waits for one: a statement holds what others may want.
+    places: Arc<Semaphore>,
     noted: fn(Attempt),
     for_client: fn(DataFusionError) -> DataFusionError,
 }
@@ -46,6 +57,7 @@ impl Retried {
     pub fn new(
         shared: Arc<dyn ExecutionPlan>,
         alone: &Arc<dyn ExecutionPlan>,
+        places: Arc<Semaphore>,
         noted: fn(Attempt),
         for_client: fn(DataFusionError) -> DataFusionError,
     ) -> Result<Self> {
@@ -61,7 +73,9 @@ impl Retried {
         );
         let metrics = ExecutionPlanMetricsSet::new();
         let retries = MetricBuilder::new(&metrics).global_counter("retries");
-        Ok(Retried { shared, alone, properties: Arc::new(properties), metrics, retries, noted, for_client })
+        let refusals = MetricBuilder::new(&metrics).global_counter("refusals");
+        let properties = Arc::new(properties);
+        Ok(Retried { shared, alone, properties, metrics, retries, refusals, places, noted, for_client })
     }
 
     /// The plan for several processes.
@@ -82,14 +96,20 @@ impl Retried {
             properties: Arc::clone(&self.properties),
             metrics: self.metrics.clone(),
             retries: self.retries.clone(),
+            refusals: self.refusals.clone(),
+            places: Arc::clone(&self.places),
             noted: self.noted,
             for_client: self.for_client,
         }
     }
 
-    /// How often that was executed after all.
-    pub fn retries(&self) -> usize {
-        self.retries.value()
+    /// Why that was executed after all, if it was.
+    pub fn why_alone(&self) -> Option<&'static str> {
+        match (self.refusals.value(), self.retries.value()) {
+            (0, 0) => None,
+            (0, _) => Some(NODE_FAILED),
+            _ => Some(NO_PLACE),
+        }
     }
 }
 
@@ -124,7 +144,10 @@ impl ExecutionPlan for Retried {
         children: Vec<Arc<dyn ExecutionPlan>>,
     ) -> Result<Arc<dyn ExecutionPlan>> {
         match <[_; 1]>::try_from(children) {
-            Ok([shared]) => Ok(Arc::new(Retried::new(shared, &self.alone, self.noted, self.for_client)?)),
+            Ok([shared]) => {
+                let places = Arc::clone(&self.places);
+                Ok(Arc::new(Retried::new(shared, &self.alone, places, self.noted, self.for_client)?))
+            }
             Err(_) => internal_err!("a plan for several processes is one"),
         }
     }
@@ -134,10 +157,17 @@ impl ExecutionPlan for Retried {
             return internal_err!("a plan for several processes has one partition");
         }
         let (shared, alone) = (Arc::clone(&self.shared), Arc::clone(&self.alone));
-        let (schema, retries) = (shared.schema(), self.retries.clone());
+        let (schema, retries, refusals) = (shared.schema(), self.retries.clone(), self.refusals.clone());
+        let places = Arc::clone(&self.places);
         let (noted, for_client) = (self.noted, self.for_client);
         let adapted = Arc::clone(&schema);
         let batches = async move {
+            let Ok(place) = places.try_acquire_owned() else {
+                refusals.add(1);
+                noted(Attempt::Refused);
+                let batches = alone.execute(0, context)?;
+                return Ok(RecordBatchStreamAdapter::new(adapted, batches.boxed()));
+            };
             let first = async {
                 noted(Attempt::Shared);
                 let mut batches = shared.execute(0, Arc::clone(&context))?;
@@ -145,10 +175,15 @@ impl ExecutionPlan for Retried {
             };
             match first.await {
                 Ok((first, batches)) => {
+                    let for_client = move |error| {
+                        let _held_until_the_end = &place;
+                        for_client(error)
+                    };
                     let batches = stream::iter(first.map(Ok)).chain(batches.map_err(for_client));
                     Ok::<_, DataFusionError>(RecordBatchStreamAdapter::new(adapted, batches.boxed()))
                 }
                 Err(error) => {
+                    drop(place);
                     tracing::warn!(%error, "several processes did not come to rows; the query is executed here");
                     retries.add(1);
                     noted(Attempt::Alone);

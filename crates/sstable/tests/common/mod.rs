@@ -164,7 +164,11 @@ fn value_of(column_type: ColumnType, is_key: bool) -> BoxedStrategy<Value> {
             let max = 10i128.pow(u32::from(precision)) - 1;
             (-max..=max).prop_map(Value::Decimal).boxed()
         }
-        ColumnType::String => "[a\u{0}äz]{0,5}".prop_map(Value::String).boxed(),
+        ColumnType::String if is_key => "[a\u{0}äz]{0,5}".prop_map(Value::String).boxed(),
+        ColumnType::String => {
+            let text = prop_oneof![4 => "[a\u{0}äz]{0,5}", 2 => "[a-zä]{8,40}", 1 => "[aä]{100,140}"];
+            text.prop_map(Value::String).boxed()
+        }
         ColumnType::Json => (0..4).prop_map(|n| Value::Json(format!("{{\"n\":{n}}}"))).boxed(),
         ColumnType::Binary => bytes.prop_map(Value::Binary).boxed(),
         ColumnType::Date => any::<i32>().prop_map(Value::Date).boxed(),

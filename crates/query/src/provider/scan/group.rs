@@ -42,7 +42,7 @@ impl Tested {
         Tested { rows, seen, passed, pages, pages_passed }
     }
 
-    /// Whether most columns are read late of what is like this. Of a page with few rows that pass, Parquet's reader unpacks all.
+    /// Whether most columns are read late of what is like this. A page with few rows that pass is decompressed as a whole.
     pub(super) fn is_late(&self) -> bool {
         2 * self.pages_passed < self.pages
     }

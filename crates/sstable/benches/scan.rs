@@ -1,0 +1,114 @@
+//! What many rows cost, column by column: all of them, and four of forty, by our reader and by the Parquet crate's over the same file
+//! in the page cache. 500,000 rows, columns as TPC-H's largest table has them.
+#![allow(clippy::unwrap_used)]
+#![allow(clippy::disallowed_methods)] // a stranger reads the file
+
+use arrow::array::RecordBatchReader;
+use criterion::{Criterion, Throughput, criterion_group, criterion_main};
+use oribi_env::Env;
+use oribi_sstable::{RowSelection, Sstable, SstableOptions, SstableWriter, publish};
+use oribi_types::schema::ColumnSpec;
+use oribi_types::{ColumnType, Schema, Timestamp, Value, ValueRef};
+use parquet::arrow::ProjectionMask;
+use parquet::arrow::arrow_reader::{ArrowReaderMetadata, ParquetRecordBatchReaderBuilder};
+use std::fs::File;
+use std::ops::Range;
+use std::path::Path;
+use std::time::Duration;
+
+const ROWS: u32 = 500_000;
+const BATCH_ROWS: usize = 8_192;
+
+fn schema() -> Schema {
+    let money = ColumnType::Decimal { precision: 15, scale: 2 };
+    let columns = [
+        ("orderkey", ColumnType::Int64),
+        ("linenumber", ColumnType::Int32),
+        ("quantity", money),
+        ("price", money),
+        ("date", ColumnType::Date),
+        ("flag", ColumnType::String),
+        ("comment", ColumnType::String),
+    ];
+    let columns = columns.map(|(name, column_type)| ColumnSpec::new(name, column_type).not_null());
+    let nullable = ColumnSpec::new("nullable", ColumnType::Int64);
+    Schema::new(columns.into_iter().chain([nullable]).collect(), &["orderkey", "linenumber"]).unwrap()
+}
+
+/// A number that looks random, the same each time.
+fn scatter(n: i64) -> i64 {
+    (n as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15) as i64 >> 20 & 0xff_ffff_ffff
+}
+
+fn values(n: i64) -> [Value; 8] {
+    let random = scatter(n);
+    [
+        Value::Int64(n / 4 * 32),
+        Value::Int32((n % 4) as i32),
+        Value::Decimal(i128::from(random % 50) * 100),
+        Value::Decimal(i128::from(scatter(n + 1) % 10_000_000)),
+        Value::Date(8_000 + (random % 2_500) as i32),
+        Value::String(["A", "N", "R"][(random % 3) as usize].to_owned()),
+        Value::String(format!("of {random} pending {n}")[..(10 + random % 12) as usize].to_owned()),
+        if random % 5 == 0 { Value::Null } else { Value::Int64(random) },
+    ]
+}
+
+fn sstable(dir: &Path, schema: &Schema) -> Sstable {
+    let env = Env::real();
+    let mut writer = SstableWriter::create(&env, dir, 1, schema, &SstableOptions::default()).unwrap();
+    let (mut key, mut row) = (Vec::new(), Vec::new());
+    for n in 0..i64::from(ROWS) {
+        key.clear();
+        row.clear();
+        let values = values(n);
+        let refs: Vec<ValueRef<'_>> = values.iter().map(Value::as_ref).collect();
+        schema.encode(&refs, &mut key, &mut row).unwrap();
+        writer.push(&key, &row, Timestamp(1)).unwrap();
+    }
+    let meta = writer.finish().unwrap();
+    publish(&env, dir, 1).unwrap();
+    Sstable::open(&env, dir, &meta, schema).unwrap()
+}
+
+fn by_parquet(file: &Sstable, metadata: &ArrowReaderMetadata, column: usize, rows: &[Range<u32>]) -> usize {
+    let mask = ProjectionMask::roots(metadata.parquet_schema(), [column]);
+    let ranges = rows.iter().map(|rows| rows.start as usize..rows.end as usize);
+    let selection = RowSelection::from_consecutive_ranges(ranges, ROWS as usize);
+    let reader = ParquetRecordBatchReaderBuilder::new_with_metadata(
+        File::open(file.path()).unwrap(),
+        metadata.clone(),
+    )
+    .with_projection(mask)
+    .with_row_selection(selection)
+    .with_batch_size(BATCH_ROWS);
+    let reader = reader.build().unwrap();
+    assert_eq!(reader.schema().fields().len(), 1);
+    reader.map(|batch| batch.unwrap().num_rows()).sum()
+}
+
+fn scans(c: &mut Criterion) {
+    let (schema, dir) = (schema(), tempfile::tempdir().unwrap());
+    let file = sstable(dir.path(), &schema);
+    let options =
+        parquet::arrow::arrow_reader::ArrowReaderOptions::new().with_schema(file.arrow_schema().unwrap());
+    let metadata = ArrowReaderMetadata::try_new(file.metadata().unwrap(), options).unwrap();
+    let all = std::iter::once(0..ROWS).collect::<Vec<_>>();
+    let some: Vec<_> = (0..ROWS / 40).map(|n| n * 40..n * 40 + 4).collect();
+    for (column, spec) in schema.columns().iter().enumerate() {
+        for (rows, which) in [(&all, "all"), (&some, "a tenth")] {
+            let mut group = c.benchmark_group(format!("{}, {which}", spec.name));
+            group.sample_size(10).warm_up_time(Duration::from_millis(200));
+            group.measurement_time(Duration::from_millis(600)).throughput(Throughput::Elements(ROWS.into()));
+            group.bench_function("ours", |b| {
+                let read = || file.batches(&schema, &[column], false, Some(rows)).unwrap();
+                b.iter(|| read().map(|batch| batch.unwrap().num_rows()).sum::<usize>());
+            });
+            group.bench_function("parquet", |b| b.iter(|| by_parquet(&file, &metadata, column, rows)));
+            group.finish();
+        }
+    }
+}
+
+criterion_group!(benches, scans);
+criterion_main!(benches);
