@@ -8,6 +8,7 @@
 
 use crate::data_file::DataFile;
 use crate::index::{Chunk, IndexColumn};
+use crate::names_sstable;
 use crate::page::{PageHeader, unpack};
 use crate::pages::Pages;
 use crate::point::SCRATCH_BYTES_MAX;
@@ -144,7 +145,7 @@ impl ColumnReader {
     /// Names the page, unless that was done.
     fn named(&self, extent: usize, e: Error) -> Error {
         match e.kind() {
-            ErrorKind::Corrupt if !e.message().starts_with("sstable ") => self.pages.file.bad_page(extent, e),
+            ErrorKind::Corrupt if !names_sstable(&e) => self.pages.file.bad_page(extent, e),
             _ => e,
         }
     }

@@ -49,14 +49,10 @@ impl DataFile {
         let in_magic = range.start < DATA_MAGIC.len() as u64;
         let whole = if in_magic { 0 } else { self.index.extents[extents.start].offset };
         let whole = whole..extents.clone().last().map_or(range.end, |e| self.index.extent_range(e).end);
-        let mut bytes = vec![0; (whole.end - whole.start) as usize];
-        self.read_into(&mut bytes, whole.start)?;
+        let mut bytes = Vec::new();
+        self.read_verified(whole.clone(), extents, &mut bytes)?;
         if in_magic && !bytes.starts_with(DATA_MAGIC) {
             return Err(self.corrupt("wrong magic at offset 0"));
-        }
-        for extent in extents {
-            let at = self.index.extent_range(extent);
-            self.verify(extent, &bytes[(at.start - whole.start) as usize..(at.end - whole.start) as usize])?;
         }
         let slice = (range.start - whole.start) as usize..(range.end - whole.start) as usize;
         Ok(Bytes::from(bytes).slice(slice))
@@ -69,11 +65,16 @@ impl DataFile {
     pub fn read_extents(&self, extents: Range<usize>, bytes: &mut Vec<u8>) -> Result<()> {
         let start = self.index.extents[extents.start].offset;
         let end = extents.clone().last().map_or(start, |last| self.index.extent_range(last).end);
-        bytes.resize((end - start) as usize, 0);
-        self.read_into(bytes, start)?;
+        self.read_verified(start..end, extents, bytes)
+    }
+
+    /// Replaces `bytes` by those of a range, in which `extents` lie whole.
+    fn read_verified(&self, range: Range<u64>, extents: Range<usize>, bytes: &mut Vec<u8>) -> Result<()> {
+        bytes.resize((range.end - range.start) as usize, 0);
+        self.read_into(bytes, range.start)?;
         for extent in extents {
             let at = self.index.extent_range(extent);
-            self.verify(extent, &bytes[(at.start - start) as usize..(at.end - start) as usize])?;
+            self.verify(extent, &bytes[(at.start - range.start) as usize..(at.end - range.start) as usize])?;
         }
         Ok(())
     }

@@ -37,11 +37,11 @@ pub use parquet::arrow::arrow_reader::{RowSelection, RowSelector};
 
 pub use meta::{Compression, SstableId, SstableMeta, SstableOptions};
 pub use parquet_schema::stored_columns;
-pub use point::LONG_PAGE_BYTES;
 pub use portions::Portion;
 pub use reads::PointReads;
 pub use scan::{Batches, Keys};
 pub use sstable::{KeyHash, Sstable};
+pub use value::LONG_PAGE_BYTES;
 pub use writer::SstableWriter;
 
 use oribi_env::Env;
@@ -115,6 +115,11 @@ pub fn id_of_file_name(name: &str) -> Option<SstableId> {
     let known = [DATA_SUFFIX, INDEX_SUFFIX].contains(&suffix) || TMP_SUFFIXES.contains(&suffix);
     let hex = stem.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'));
     if known && hex { SstableId::from_str_radix(stem, 16).ok() } else { None }
+}
+
+/// Whether an error says already which SSTable it is about.
+fn names_sstable(error: &Error) -> bool {
+    error.message().starts_with("sstable ")
 }
 
 /// An error of the Parquet crate: our own if it came from below, else bytes that are not what was written.

@@ -9,7 +9,7 @@ use crate::key_cursor::KeyCursor;
 use crate::page::{OpenPage, Page};
 use crate::sstable::Sstable;
 use crate::value::{
-    Encoding, Physical, dictionary_position, malformed, plain, rank, split_levels, value_ref,
+    Encoding, LONG_PAGE_BYTES, Physical, dictionary_position, malformed, plain, rank, split_levels, value_ref,
 };
 use oribi_types::schema::ColumnId;
 use oribi_types::{ColumnSource, Error, Result, Schema, Timestamp, Value, ValueRef};
@@ -332,9 +332,6 @@ struct Scratch {
     /// What long pages of the row may still have.
     long_bytes_left: usize,
 }
-
-/// A page has more only if a value in it is long: others end before that, and so do dictionaries.
-pub const LONG_PAGE_BYTES: usize = 128 << 10;
 
 fn is_long(page_bytes: usize) -> bool {
     page_bytes > LONG_PAGE_BYTES

@@ -2,6 +2,7 @@
 
 use crate::column::ColumnReader;
 use crate::data_file::DataFile;
+use crate::names_sstable;
 use crate::parquet_schema::TS_COLUMN_ID;
 use crate::sstable::Sstable;
 use crate::value::Physical;
@@ -397,7 +398,7 @@ impl Iterator for Batches {
             self.group = None;
             self.groups = Vec::new().into_iter();
         }
-        let named = |e: Error| match e.message().starts_with("sstable ") {
+        let named = |e: Error| match names_sstable(&e) {
             true => e,
             false => e.context(format!("sstable {}", self.id)),
         };

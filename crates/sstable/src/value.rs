@@ -7,6 +7,9 @@ use crate::bits;
 use oribi_types::{ColumnType, Error, Result, ValueRef};
 use std::ops::Range;
 
+/// A page has more only if a value in it is long: others end before that, and so do dictionaries.
+pub const LONG_PAGE_BYTES: usize = 128 << 10;
+
 /// How the values of a page are encoded.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Encoding {

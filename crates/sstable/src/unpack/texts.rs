@@ -5,7 +5,7 @@
 
 use super::places::positions;
 use super::{PageValues, Values, spread};
-use crate::value::{ByteStrings, Encoding, malformed};
+use crate::value::{ByteStrings, Encoding, LONG_PAGE_BYTES, malformed};
 use arrow::array::{ArrayRef, GenericByteViewArray};
 use arrow::buffer::{BooleanBuffer, Buffer, NullBuffer, ScalarBuffer};
 use arrow::datatypes::{BinaryViewType, ByteViewType, DataType, StringViewType};
@@ -19,9 +19,6 @@ use std::sync::Arc;
 const COPIED: u32 = 0;
 const DICTIONARY: u32 = 1;
 const PAGES: usize = 2;
-
-/// A page has more only if a value in it is long.
-const LONG_PAGE_BYTES: usize = 128 << 10;
 
 /// The longest value that stands in its view.
 const INLINE_BYTES_MAX: usize = 12;
