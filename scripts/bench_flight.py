@@ -14,6 +14,8 @@ from conftest import Server
 
 COLUMNS = "(id bigint primary key, small integer, ratio double precision, name text)"
 PIECE_BYTES = 256 << 10
+# The driver sends a batch in one message, of at most 16 MiB.
+BATCH_ROWS = 65_536
 
 
 def main():
@@ -79,8 +81,9 @@ def copy_in(postgres, csv):
 
 
 def ingest(flight, table):
+    batches = pyarrow.RecordBatchReader.from_batches(table.schema, table.to_batches(BATCH_ROWS))
     with flight.cursor() as cursor:
-        assert cursor.adbc_ingest("t", table, mode="append") == table.num_rows
+        assert cursor.adbc_ingest("t", batches, mode="append") == table.num_rows
 
 
 def copy_out(postgres):

@@ -52,8 +52,8 @@ impl Deletions {
     pub fn with(&self, marks: impl IntoIterator<Item = (u32, Timestamp)>, horizon: Timestamp) -> Self {
         let mut recent = self.recent.clone();
         recent.extend(marks.into_iter().filter(|(row, _)| !self.folded.contains(*row)));
-        // By row, oldest mark first: the oldest counts.
-        recent.sort_unstable();
+        // By row, oldest mark first: the oldest counts. These are two runs, which this sort merges.
+        recent.sort();
         recent.dedup_by_key(|(row, _)| *row);
         let mut folded = self.folded.clone();
         let mut folded_to = self.folded_to;
