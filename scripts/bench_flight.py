@@ -14,7 +14,7 @@ from conftest import Server
 
 COLUMNS = "(id bigint primary key, small integer, ratio double precision, name text)"
 PIECE_BYTES = 256 << 10
-# The driver sends a batch in one message, of at most 16 MiB.
+# The driver sends a batch in one message, of at most 16 MiB: so many rows are some 2.
 BATCH_ROWS = 65_536
 
 
@@ -22,12 +22,13 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rows", type=int, default=1_000_000)
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--memory", default="1GiB", help="of the server")
     options = parser.parse_args()
     table = rows(options.rows)
     csv = io.BytesIO()
     pyarrow.csv.write_csv(table, csv, pyarrow.csv.WriteOptions(include_header=False))
     with tempfile.TemporaryDirectory(prefix="oribi-bench-flight-") as folder:
-        server = Server(pathlib.Path(folder) / "data")
+        server = Server(pathlib.Path(folder) / "data", "--memory", options.memory)
         uri = f"grpc://127.0.0.1:{server.ports['flight']}"
         with server.sql() as postgres, flightsql.connect(uri, autocommit=True) as flight:
             ways = {
@@ -35,6 +36,8 @@ def main():
                 "out": {"postgres": lambda: copy_out(postgres), "flight": lambda: fetch(flight, table)},
             }
             rounds = [one_round(postgres, ways, number) for number in range(options.rounds)]
+        lines = pathlib.Path(f"/proc/{server.process.pid}/status").read_text().splitlines()
+        resident = next(int(line.split()[1]) for line in lines if line.startswith("VmHWM:")) / 1024
         server.kill()
     for direction in ways:
         ratios = [taken[direction]["postgres"] / taken[direction]["flight"] for taken in rounds]
@@ -43,6 +46,7 @@ def main():
             f"{direction}: postgres {seconds['postgres']:.2f} s, flight {seconds['flight']:.2f} s, times as fast "
             f"{statistics.median(ratios):.2f} ({min(ratios):.2f} to {max(ratios):.2f})"
         )
+    print(f"most memory of the server: {resident:,.0f} MiB, with --memory {options.memory}")
 
 
 def rows(count):

@@ -1,6 +1,6 @@
 """What others see while one client keeps the server busy: for each noise, the latency of single requests of other clients
 (99th percentile and longest, in milliseconds; the former also as a multiple of what it is alone) and the most memory that the server
-had resident. Each noise has a server of its own, of which some is under a small budget. `crowds` names those of crowds of clients."""
+had resident, with what is of the program's file. Each noise has a server of its own, of which some is under a small budget. `crowds` names those of crowds of clients."""
 
 import argparse
 import contextlib
@@ -11,6 +11,7 @@ import os
 import pathlib
 import resource
 import selectors
+import signal
 import socket
 import struct
 import tempfile
@@ -78,32 +79,38 @@ PROBES = {
 
 def run_at_once():
     """A probe does not wait for the processor, which it shares with the noise and the server as no client elsewhere would: what is measured
-    is the server's answer. Where that is not allowed, what it waits for the processor is measured too."""
+    is the server's answer. Where that is not allowed, what it waits for the processor is measured too. Returns whether it is."""
     with contextlib.suppress(PermissionError):
         os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(1))
-
-
-AUTOGROUP = pathlib.Path("/proc/self/autogroup")
-
-
-@contextlib.contextmanager
-def from_elsewhere():
-    """A noise takes what the server leaves of the processors, as clients on other machines take none of them: of the kernel's shares, which
-    are by session, this one's is the least meanwhile. Where that could not be undone, a noise has as large a share as the server."""
-    share = AUTOGROUP.read_text().split()[-1] if os.geteuid() == 0 and AUTOGROUP.exists() else None
-    if share:
-        AUTOGROUP.write_text("19")
-    try:
-        yield
-    finally:
-        if share:
-            AUTOGROUP.write_text(share)
+        return True
+    return False
 
 
 def run_as_others():
     """Whoever is still waiting for an answer is not to wait for a probe that ends."""
     with contextlib.suppress(PermissionError):
         os.sched_setscheduler(0, os.SCHED_OTHER, os.sched_param(0))
+
+
+# This session's share of the processors, and whether the kernel shares them out by session.
+SHARE, BY_SESSION = pathlib.Path("/proc/self/autogroup"), pathlib.Path("/proc/sys/kernel/sched_autogroup_enabled")
+
+
+@contextlib.contextmanager
+def from_elsewhere():
+    """A noise takes what the server leaves of the processors, as clients on other machines take none of them: this session's share, which the
+    server has no part in, is the least meanwhile. Not where probes, which are of this session too, may not run at once. Yields whether it is."""
+    at_once = run_at_once()
+    run_as_others()
+    is_shared_out = at_once and BY_SESSION.exists() and BY_SESSION.read_text().strip() == "1"
+    share = SHARE.read_text().split()[-1:] if is_shared_out else []
+    try:
+        for _ in share:
+            SHARE.write_text("19")
+        yield bool(share)
+    finally:
+        for before in share:
+            SHARE.write_text(before)
 
 
 def probe(name, ports, ready, stop, report):
@@ -498,9 +505,9 @@ NOISES = [
 ]  # fmt: skip
 
 
-def resident_mib(server):
-    """The most that was resident, and what there is of the program itself now: pages of its file, which the kernel takes back when it wants
-    them, and reads again."""
+def memory_mib(server):
+    """The most that was resident, and what is of the program's file by now: pages that the kernel takes back when it wants them, and reads
+    again."""
     lines = map(str.split, pathlib.Path(f"/proc/{server.process.pid}/status").read_text().splitlines())
     kib = {line[0]: int(line[1]) for line in lines if line and line[0] in ("VmHWM:", "RssFile:")}
     return kib["VmHWM:"] / 1024, kib["RssFile:"] / 1024
@@ -539,7 +546,7 @@ def measure(kind, options):
                     make()
                     seconds = time.perf_counter() - started
                     time.sleep(0.2)
-                resident, program = resident_mib(server)
+                resident, program = memory_mib(server)
                 run[name] = {"seconds": seconds, "others": others.results(), "resident MiB": resident, "program MiB": program}
             return run
         finally:
@@ -590,13 +597,16 @@ def main():
     parser.add_argument("--seconds", type=int, default=5, help="of clients that drip")
     parser.add_argument("--json", type=pathlib.Path, help="file to write all results into")
     options = parser.parse_args()
+    # So that the session gets its share back.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     crowds = CROWDS if "crowds" in options.noises else []
     wanted = [kind for kind in NOISES if not options.noises or kind.__name__ in options.noises or kind in crowds]
     # The server inherits it.
     resource.setrlimit(resource.RLIMIT_NOFILE, (resource.getrlimit(resource.RLIMIT_NOFILE)[1],) * 2)
     results = {}
     print("milliseconds that others waited: alone | beside it | beside those who came and stay")
-    with from_elsewhere():
+    with from_elsewhere() as is_from_elsewhere:
+        print("noises take", "what the server leaves of the processors" if is_from_elsewhere else "their share of the processors")
         for kind in wanted:
             results[kind.__name__] = measure(kind, options)
             print_run(kind, results[kind.__name__])

@@ -52,7 +52,8 @@ impl Deletions {
     pub fn with(&self, marks: impl IntoIterator<Item = (u32, Timestamp)>, horizon: Timestamp) -> Self {
         let mut recent = self.recent.clone();
         recent.extend(marks.into_iter().filter(|(row, _)| !self.folded.contains(*row)));
-        // By row, oldest mark first: the oldest counts. These are two runs, which this sort merges.
+        // By row, oldest mark first: the oldest counts. They are a few ascending runs, which a stable sort finds and merges; sorting
+        // them otherwise took three of a hundred samples of the second and third update of a tenth of a table's rows.
         recent.sort();
         recent.dedup_by_key(|(row, _)| *row);
         let mut folded = self.folded.clone();

@@ -58,7 +58,7 @@ impl DataFile {
         Ok(Bytes::from(bytes).slice(slice))
     }
 
-    /// Replaces `bytes` by those of extents that follow each other.
+    /// Replaces `bytes` by those of extents that follow each other. After an error there are none.
     ///
     /// # Errors
     /// `Corrupt`, naming the damaged page.
@@ -71,12 +71,16 @@ impl DataFile {
     /// Replaces `bytes` by those of a range, in which `extents` lie whole.
     fn read_verified(&self, range: Range<u64>, extents: Range<usize>, bytes: &mut Vec<u8>) -> Result<()> {
         bytes.resize((range.end - range.start) as usize, 0);
-        self.read_into(bytes, range.start)?;
-        for extent in extents {
-            let at = self.index.extent_range(extent);
-            self.verify(extent, &bytes[(at.start - range.start) as usize..(at.end - range.start) as usize])?;
-        }
-        Ok(())
+        let verified = self.read_into(bytes, range.start).and_then(|()| {
+            extents.into_iter().try_for_each(|extent| {
+                let at = self.index.extent_range(extent);
+                self.verify(
+                    extent,
+                    &bytes[(at.start - range.start) as usize..(at.end - range.start) as usize],
+                )
+            })
+        });
+        verified.inspect_err(|_| bytes.clear())
     }
 
     /// Reads a page and compares its checksum; its contents are decompressed when they are asked for.

@@ -122,6 +122,11 @@ fn names_sstable(error: &Error) -> bool {
     error.message().starts_with("sstable ")
 }
 
+/// The error, which says which SSTable it is about.
+fn in_sstable(error: Error, id: SstableId) -> Error {
+    if names_sstable(&error) { error } else { error.context(format!("sstable {id}")) }
+}
+
 /// An error of the Parquet crate: our own if it came from below, else bytes that are not what was written.
 pub(crate) fn parquet_error(error: ParquetError) -> Error {
     match error {

@@ -2,7 +2,7 @@
 
 use crate::column::ColumnReader;
 use crate::data_file::DataFile;
-use crate::names_sstable;
+use crate::in_sstable;
 use crate::parquet_schema::TS_COLUMN_ID;
 use crate::sstable::Sstable;
 use crate::value::Physical;
@@ -398,11 +398,7 @@ impl Iterator for Batches {
             self.group = None;
             self.groups = Vec::new().into_iter();
         }
-        let named = |e: Error| match names_sstable(&e) {
-            true => e,
-            false => e.context(format!("sstable {}", self.id)),
-        };
-        batch.map_err(named).transpose()
+        batch.map_err(|e| in_sstable(e, self.id)).transpose()
     }
 }
 

@@ -5,7 +5,7 @@ use crate::index::{Index, IndexColumn};
 use crate::meta::SstableMeta;
 use crate::parquet_schema::{TS_COLUMN_ID, index_columns, read_schema};
 use crate::reads::PointReads;
-use crate::{Paths, bloom, names_sstable, parquet_error};
+use crate::{Paths, bloom, in_sstable, names_sstable, parquet_error};
 use arrow::datatypes::SchemaRef;
 use bytes::Bytes;
 use oribi_env::{Env, read_file};
@@ -185,10 +185,8 @@ impl Sstable {
             return Ok(metadata);
         }
         // Two threads that come here at once parse it twice and agree.
-        let metadata = self.parse_metadata().map_err(|e| match names_sstable(&e) {
-            true => e,
-            false => e.context(format!("sstable {}: footer", self.meta.id)),
-        })?;
+        let of_footer = |e: Error| if names_sstable(&e) { e } else { e.context("footer") };
+        let metadata = self.parse_metadata().map_err(|e| in_sstable(of_footer(e), self.meta.id))?;
         self.metadata_bytes.store(metadata.metadata().memory_size(), Ordering::Relaxed);
         Ok(self.arrow_metadata.get_or_init(|| metadata))
     }

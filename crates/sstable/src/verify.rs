@@ -1,5 +1,6 @@
 //! Checking a whole SSTable: every checksum, and every promise that readers rely on.
 
+use crate::in_sstable;
 use crate::index::Index;
 use crate::sstable::Sstable;
 use oribi_types::{Error, Result, Schema, Timestamp};
@@ -10,7 +11,7 @@ impl Sstable {
     /// # Errors
     /// `Corrupt`, naming the first thing that is wrong.
     pub fn verify(&self, schema: &Schema) -> Result<()> {
-        let of_this = |e: Error| e.context(format!("sstable {}", self.meta().id));
+        let of_this = |e: Error| in_sstable(e, self.meta().id);
         self.data.read(0..4)?;
         for extent in 0..self.index().extents.len() {
             self.data.read(self.index().extent_range(extent))?;

@@ -7,6 +7,7 @@ use crate::index::{BLOCK_ROWS, DATA_MAGIC, Extent, Index, RowGroup, Separators, 
 use crate::meta::{Compression, ROW_GROUP_BYTES_MAX, SstableId, SstableMeta, SstableOptions};
 use crate::page::PageHeader;
 use crate::parquet_schema::{arrow_schema, index_columns, parquet_schema, stored_columns};
+use crate::value::LONG_PAGE_BYTES;
 use crate::{Paths, bloom, parquet_error};
 use arrow::array::{AsArray, RecordBatch};
 use arrow::datatypes::{SchemaRef, UInt64Type};
@@ -29,6 +30,7 @@ use std::sync::Arc;
 /// A dictionary is decompressed by each point read of its column, so it may not be much larger than a page. Columns
 /// with more distinct values fall back to plain.
 const DICTIONARY_BYTES_MAX: usize = 64 << 10;
+const _: () = assert!(DICTIONARY_BYTES_MAX < LONG_PAGE_BYTES && ROW_PAGES_BYTES_MAX < LONG_PAGE_BYTES);
 
 /// A page of a key column is decompressed and walked to its end by each look-up, and again by those that a filter lets
 /// through for nothing. Timestamps are fetched from pages of the same size.
