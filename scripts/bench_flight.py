@@ -36,8 +36,7 @@ def main():
                 "out": {"postgres": lambda: copy_out(postgres), "flight": lambda: fetch(flight, table)},
             }
             rounds = [one_round(postgres, ways, number) for number in range(options.rounds)]
-        lines = pathlib.Path(f"/proc/{server.process.pid}/status").read_text().splitlines()
-        resident = next(int(line.split()[1]) for line in lines if line.startswith("VmHWM:")) / 1024
+        resident = server.memory_kib() / 1024
         server.kill()
     for direction in ways:
         ratios = [taken[direction]["postgres"] / taken[direction]["flight"] for taken in rounds]

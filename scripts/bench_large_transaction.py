@@ -36,11 +36,6 @@ class Reader(threading.Thread):
             time.sleep(0.001)
 
 
-def peak_mib(server):
-    status = pathlib.Path(f"/proc/{server.process.pid}/status").read_text()
-    return int(status.split("VmHWM:")[1].split()[0]) >> 10
-
-
 def percentile(times, share):
     times = sorted(times)
     return times[min(int(len(times) * share), len(times) - 1)] * 1000
@@ -87,7 +82,7 @@ def main():
             found = other.execute("select count(*) from t").fetchone()
             assert found == (BASE_ROWS + options.rows,), found
             phases.append("end")
-            print(f"{options.rows} rows, {options.memory}: {peak_mib(server)} MiB at most")
+            print(f"{options.rows} rows, {options.memory}: {server.memory_kib() >> 10} MiB at most")
             for name in ["alone", "rows", "commit"]:
                 took = [time for reader in readers for time in reader.took.get(name, [])]
                 took = took or [0]

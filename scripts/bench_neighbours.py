@@ -1,6 +1,7 @@
 """What others see while one client keeps the server busy: for each noise, the latency of single requests of other clients
 (99th percentile and longest, in milliseconds; the former also as a multiple of what it is alone) and the most memory that the server
-had resident, with what is of the program's file. Each noise has a server of its own, of which some is under a small budget. `crowds` names those of crowds of clients."""
+had resident, with what is of the program's file. Each noise has a server of its own, of which some is under a small budget. `crowds`
+names those of crowds of clients."""
 
 import argparse
 import contextlib
@@ -508,9 +509,7 @@ NOISES = [
 def memory_mib(server):
     """The most that was resident, and what is of the program's file by now: pages that the kernel takes back when it wants them, and reads
     again."""
-    lines = map(str.split, pathlib.Path(f"/proc/{server.process.pid}/status").read_text().splitlines())
-    kib = {line[0]: int(line[1]) for line in lines if line and line[0] in ("VmHWM:", "RssFile:")}
-    return kib["VmHWM:"] / 1024, kib["RssFile:"] / 1024
+    return tuple(server.memory_kib(what) / 1024 for what in ("VmHWM", "RssFile"))
 
 
 def load(server, rows):

@@ -84,6 +84,11 @@ class Server:
             host="127.0.0.1", port=self.ports["postgres"], user="oribi", dbname="oribi", autocommit=True, **options
         )
 
+    def memory_kib(self, what="VmHWM"):
+        """Of its memory the most that was resident, or another of the system's figures."""
+        status = pathlib.Path(f"/proc/{self.process.pid}/status").read_text()
+        return int(status.split(f"{what}:")[1].split()[0])
+
     def memcached(self, **options):
         """A pymemcache client."""
         return Client(("127.0.0.1", self.ports["memcached"]), connect_timeout=10, timeout=60, **options)
