@@ -22,6 +22,7 @@
 
 use crate::catalog::Table;
 use crate::compaction::OUTPUT_BATCH_ROWS;
+use crate::deletions::Marks;
 use crate::engine::{Engine, Obligation};
 use crate::index::Location;
 use crate::installer::{FileChange, GivenUp, PreparedChanges};
@@ -38,6 +39,7 @@ use oribi_sstable::{
 };
 use oribi_types::batch::{EncodedKeys, ts_field};
 use oribi_types::{Error, Result, Schema, Timestamp};
+use roaring::RoaringBitmap;
 use std::collections::HashMap;
 use std::ops::Range;
 use std::path::Path;
@@ -50,6 +52,8 @@ const FILES_FACTOR_MAX: usize = 4;
 const FILE_ROWS_MIN: usize = 16 << 10;
 /// What a file has at most that is synced with marks and folder at once: others wait meanwhile who write the rows.
 const SYNCED_LATE_BYTES_MAX: u64 = 4 << 20;
+/// A thread hashes so many keys at a time, and sorts them.
+const HASHED_ROWS: usize = 128 << 10;
 /// What a file that is being written takes in memory: a row group, and pages of the one that is read.
 const WRITING_BYTES: u64 = 16 << 20;
 
@@ -91,8 +95,9 @@ struct OfFile<'a> {
 struct OfTablet<'a> {
     tablet: &'a Arc<Tablet>,
     /// Of the keys of the rows, ascending.
-    hashes: Vec<u64>,
-    rows: HashMap<SstableId, &'a [(Location, u32)]>,
+    hashes: Arc<[u64]>,
+    /// In each file.
+    rows: HashMap<SstableId, Arc<RoaringBitmap>>,
     added: Vec<NewFile>,
 }
 
@@ -186,18 +191,33 @@ impl Engine {
 
     fn of_tablets<'a>(&self, change: &PositionChange<'a>, sources: &[OfFile<'a>]) -> Vec<OfTablet<'a>> {
         let with_rows = change.table.tablets.iter().filter_map(|tablet| {
-            let rows: HashMap<_, _> = sources
-                .iter()
-                .filter(|source| Arc::ptr_eq(source.tablet, tablet))
-                .map(|source| (source.file.id(), source.rows))
-                .collect();
-            let generation = tablet.generation();
-            let hash = |(_, number): &(Location, u32)| self.index.key(generation, (change.key)(*number)).hash;
-            let mut hashes: Vec<u64> = rows.values().flat_map(|rows| rows.iter().map(hash)).collect();
-            hashes.sort_unstable();
+            let sources: Vec<_> =
+                sources.iter().filter(|source| Arc::ptr_eq(source.tablet, tablet)).collect();
+            let of_file = |source: &&OfFile<'_>| {
+                let rows = source.rows.iter().map(|(place, _)| place.row);
+                let rows = RoaringBitmap::from_sorted_iter(rows).expect("they are in order, none twice");
+                (source.file.id(), Arc::new(rows))
+            };
+            let rows: HashMap<_, _> = sources.iter().map(of_file).collect();
+            let hashes = self.hashes(change, tablet.generation(), &sources).into();
             (!rows.is_empty()).then_some(OfTablet { tablet, hashes, rows, added: Vec::new() })
         });
         with_rows.collect()
+    }
+
+    /// Those of the keys of rows, ascending.
+    fn hashes(&self, change: &PositionChange<'_>, generation: u64, sources: &[&OfFile<'_>]) -> Vec<u64> {
+        let hash = |(_, number): &(Location, u32)| self.index.key(generation, (change.key)(*number)).hash;
+        let pieces: Vec<_> = sources.iter().flat_map(|source| source.rows.chunks(HASHED_ROWS)).collect();
+        let sorted = oribi_env::run_idle_each(change.threads, pieces.len(), |n| {
+            let mut hashes: Vec<u64> = pieces[n].iter().map(hash).collect();
+            hashes.sort_unstable();
+            hashes
+        });
+        let mut hashes = sorted.concat();
+        // Which merges what is sorted already.
+        hashes.sort();
+        hashes
     }
 
     /// Writes what the rows become: for each tablet a file, or a few if they are many.
@@ -384,19 +404,19 @@ impl Engine {
     }
 
     /// The files of a change that is made at another time than was told of, with the marks of each of those before.
-    pub(crate) fn moved<M: Iterator<Item = (u32, Timestamp)>>(
+    pub(crate) fn moved(
         &self,
         before: &FileSet,
         prepared: &FileSet,
         ts: Timestamp,
-        marks: impl Fn(SstableId) -> Option<M>,
+        marks: impl Fn(SstableId) -> Option<Marks>,
     ) -> FileSet {
         let horizon = self.timeline.horizon();
         let file = |file: &Arc<LiveFile>| match (before.file(file.id()), marks(file.id())) {
             (None, _) => Arc::new(LiveFile { visible_from: ts, ..LiveFile::clone(file) }),
             (Some(_), None) => file.clone(),
             (Some(before), Some(marks)) => {
-                let deletions = Arc::new(before.deletions.with(marks, horizon));
+                let deletions = Arc::new(before.deletions.with(&marks, horizon));
                 Arc::new(LiveFile { deletions, ..LiveFile::clone(file) })
             }
         };
@@ -408,25 +428,21 @@ impl OfTablet<'_> {
     /// Whether all rows are where they were.
     fn is_live(&self) -> bool {
         let state = self.tablet.state();
-        self.rows.iter().all(|(id, rows)| {
-            let is_marked =
-                |file: &LiveFile| rows.iter().any(|(place, _)| file.deletions.is_marked(place.row));
-            state.files.file(*id).is_some_and(|file| !is_marked(file))
-        })
+        self.rows
+            .iter()
+            .all(|(id, rows)| state.files.file(*id).is_some_and(|file| file.deletions.are_unmarked(rows)))
     }
 
     /// Marks on rows of the file `id`, if it has some of the change.
-    fn marks(&self, id: SstableId, ts: Timestamp) -> Option<impl Iterator<Item = (u32, Timestamp)>> {
-        let rows = self.rows.get(&id)?;
-        Some(rows.iter().map(move |(place, _)| (place.row, ts)))
+    fn marks(&self, id: SstableId, ts: Timestamp) -> Option<Marks> {
+        Some(Marks::At(ts, self.rows.get(&id)?.clone()))
     }
 
     fn file_change(&self, ts: Timestamp) -> FileChange {
-        let marks = |id: &SstableId| (*id, self.marks(*id, ts).into_iter().flatten().collect());
         FileChange {
-            added: self.added.iter().map(|file| (file.meta.clone(), Vec::new())).collect(),
+            added: self.added.iter().map(|file| (file.meta.clone(), Marks::default())).collect(),
             unsynced: self.added.iter().flat_map(|file| file.unsynced.iter().cloned()).collect(),
-            marks: self.rows.keys().map(marks).collect(),
+            marks: self.rows.keys().filter_map(|id| Some((*id, self.marks(*id, ts)?))).collect(),
             visible_from: ts,
             ..FileChange::default()
         }

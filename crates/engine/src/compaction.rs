@@ -4,6 +4,7 @@
 //! while the merge ran are carried over when it is installed.
 
 use crate::catalog::Table;
+use crate::deletions::Marks;
 use crate::engine::Engine;
 use crate::expiry::{Looks, expired_rows};
 use crate::installer::FileChange;
@@ -119,7 +120,11 @@ impl Engine {
             marks.extend(came.map(|(row, at)| (map[row as usize], at)).filter(|(row, _)| *row != DROPPED));
         }
         let change = FileChange {
-            added: merged.meta.into_iter().map(|meta| (meta, std::mem::take(&mut marks))).collect(),
+            added: merged
+                .meta
+                .into_iter()
+                .map(|meta| (meta, Marks::Each(std::mem::take(&mut marks))))
+                .collect(),
             removed: inputs.iter().map(|f| f.id()).collect(),
             visible_from: inputs.iter().map(|f| f.visible_from).max().unwrap_or_default(),
             ..FileChange::default()

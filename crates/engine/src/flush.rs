@@ -7,6 +7,7 @@ mod keys;
 mod output;
 
 use crate::catalog::Table;
+use crate::deletions::Marks;
 use crate::engine::Engine;
 use crate::index::{Older, VersionRef};
 use crate::installer::FileChange;
@@ -14,9 +15,11 @@ use crate::manifest::Edit;
 use crate::memtable::Memtable;
 use crate::tablet::{Tablet, TabletState};
 use keys::FlushKeys;
+use oribi_sstable::SstableId;
 use oribi_types::{Error, ErrorKind, Result, Timestamp};
 use oribi_wal::Lsn;
 use output::Output;
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -165,13 +168,18 @@ impl Engine {
             return Err(Error::retry("the memtable was truncated meanwhile"));
         }
         keys.resolve(&state.files)?;
-        let mut change = FileChange { flushed_lsn: memtable.last_lsn(), ..FileChange::default() };
+        let mut marks = HashMap::<SstableId, Vec<(u32, Timestamp)>>::new();
         for (older, ts) in keys.replaced() {
             if let Older::At(location) = older {
-                change.marks.entry(location.file).or_default().push((location.row, ts));
+                marks.entry(location.file).or_default().push((location.row, ts));
             }
         }
-        change.added.extend(file.map(|file| (file.meta, file.marks)));
+        let change = FileChange {
+            added: file.map(|file| (file.meta, Marks::Each(file.marks))).into_iter().collect(),
+            marks: marks.into_iter().map(|(id, marks)| (id, Marks::Each(marks))).collect(),
+            flushed_lsn: memtable.last_lsn(),
+            ..FileChange::default()
+        };
         let prepared = self.prepare(tablet, table.schema_ref(), change)?;
         self.commit_change(tablet, prepared, |state, files| {
             let sealed = state.sealed.iter().filter(|m| m.id != memtable.id).cloned().collect();

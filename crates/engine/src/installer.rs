@@ -4,7 +4,7 @@
 //! them, one manifest record, the state in memory. Whoever calls holds the tablet's installer lock from reading the state that it changes.
 
 use crate::catalog::Table;
-use crate::deletions::{Deletions, MarksRecord, marks_path, parse_marks_name};
+use crate::deletions::{Deletions, Marks, MarksRecord, marks_path, parse_marks_name};
 use crate::engine::Engine;
 use crate::manifest::{Edit, FileRecord, Install, ManifestState};
 use crate::tablet::{FileSet, LiveFile, Tablet, TabletState};
@@ -20,12 +20,12 @@ use std::sync::Arc;
 #[derive(Default)]
 pub(crate) struct FileChange {
     /// Finished and not yet published SSTables, with the marks that they start with.
-    pub added: Vec<(SstableMeta, Vec<(u32, Timestamp)>)>,
+    pub added: Vec<(SstableMeta, Marks)>,
     /// What was not synced of them.
     pub unsynced: Vec<Arc<dyn File>>,
     pub removed: Vec<SstableId>,
     /// Further marks on files that stay.
-    pub marks: HashMap<SstableId, Vec<(u32, Timestamp)>>,
+    pub marks: HashMap<SstableId, Marks>,
     pub flushed_lsn: Lsn,
     /// Snapshots below this do not see the added files.
     pub visible_from: Timestamp,
@@ -136,10 +136,10 @@ impl Engine {
             if install.removed.contains(&file.id()) {
                 continue;
             }
-            match change.marks.get(&file.id()).filter(|marks| !marks.is_empty()) {
+            match change.marks.get(&file.id()) {
                 None => files.push(file.clone()),
                 Some(marks) => {
-                    let deletions = file.deletions.with(marks.iter().copied(), horizon);
+                    let deletions = file.deletions.with(marks, horizon);
                     let file = LiveFile { deletions: Arc::new(deletions), ..(**file).clone() };
                     files.push(Arc::new(store(file)?));
                 }
@@ -149,7 +149,7 @@ impl Engine {
             oribi_sstable::publish(&self.env, &tablet.dir, meta.id)?;
             let sstable = Arc::new(Sstable::open(&self.env, &tablet.dir, &meta, schema)?);
             install.added.push(FileRecord { meta, visible_from: change.visible_from });
-            let deletions = Arc::new(Deletions::default().with(marks, horizon));
+            let deletions = Arc::new(Deletions::default().with(&marks, horizon));
             let file = LiveFile { sstable, deletions, marks: None, visible_from: change.visible_from };
             let marked = file.deletions.len() > 0;
             files.push(Arc::new(if marked { store(file)? } else { file }));

@@ -46,7 +46,7 @@ pub(crate) enum Change {
     /// Whether rows of these files come to these tablets.
     Comes(Vec<(TabletId, Vec<Arc<Sstable>>)>),
     /// Whether rows of these tablets are replaced or go, by the hashes of their keys, which ascend.
-    Replaced(Vec<(TabletId, Vec<u64>)>),
+    Replaced(Vec<(TabletId, Arc<[u64]>)>),
 }
 
 impl Change {

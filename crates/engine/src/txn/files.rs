@@ -27,6 +27,7 @@ use super::{Committing, TrackedCommit};
 use crate::by_position::Changing;
 use crate::catalog::Table;
 use crate::ddl::Emptied;
+use crate::deletions::Marks;
 use crate::engine::{Engine, Obligation};
 use crate::installer::{FileChange, PreparedChanges};
 use crate::manifest::Edit;
@@ -38,6 +39,7 @@ use oribi_sstable::{SstableId, SstableMeta, SstableOptions, SstableWriter};
 use oribi_types::batch::EncodedKeys;
 use oribi_types::{Error, Result, Timestamp};
 use oribi_wal::Lsn;
+use roaring::RoaringBitmap;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Relaxed, Release};
@@ -70,7 +72,7 @@ struct OfTablet {
 /// The rows of a file that go.
 #[derive(Default)]
 struct Found {
-    rows: Vec<u32>,
+    rows: RoaringBitmap,
     /// How many of them were decided on: others had expired by then.
     seen: u64,
 }
@@ -334,7 +336,7 @@ impl<'e> FilesWrite<'e> {
                     return Err(changed());
                 }
                 let found = of.found.entry(file.id()).or_default();
-                found.rows.push(row);
+                found.rows.insert(row);
                 found.seen += u64::from(is_it);
                 of.hashes.push(engine.index.key(of.generation, key).hash);
                 self.replaced += 1;
@@ -530,16 +532,14 @@ impl OfTablet {
     }
 
     /// Marks on rows of the file `id`, if some of it go.
-    fn marks(&self, id: SstableId, ts: Timestamp) -> Option<impl Iterator<Item = (u32, Timestamp)>> {
-        let found = self.found.get(&id)?;
-        Some(found.rows.iter().map(move |row| (*row, ts)))
+    fn marks(&self, id: SstableId, ts: Timestamp) -> Option<Marks> {
+        Some(Marks::At(ts, Arc::new(self.found.get(&id)?.rows.clone())))
     }
 
     fn file_change(&self, ts: Timestamp) -> FileChange {
-        let marks = |id: &SstableId| (*id, self.marks(*id, ts).into_iter().flatten().collect());
         FileChange {
-            added: self.added.iter().map(|meta| (meta.clone(), Vec::new())).collect(),
-            marks: self.found.keys().map(marks).collect(),
+            added: self.added.iter().map(|meta| (meta.clone(), Marks::default())).collect(),
+            marks: self.found.keys().filter_map(|id| Some((*id, self.marks(*id, ts)?))).collect(),
             visible_from: ts,
             ..FileChange::default()
         }

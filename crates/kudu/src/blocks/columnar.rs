@@ -43,7 +43,7 @@ impl ColumnarBlock {
         ColumnarBlock::with_buffers(columns, Vec::new)
     }
 
-    /// As [`new`](Self::new), with the sidecars in the memory of buffers from `buffer`, whatever is in them.
+    /// As [`new`](Self::new), with the sidecars in the memory of buffers from `buffer`, whatever is in them; it is asked in their order.
     pub fn with_buffers(columns: Vec<WireColumn>, mut buffer: impl FnMut() -> Vec<u8>) -> Self {
         let sidecars = |column: &WireColumn| {
             let slices = is_slice(column.column_type);
@@ -58,7 +58,7 @@ impl ColumnarBlock {
             ColumnSidecars {
                 data,
                 varlen: slices.then(&mut buffer),
-                non_null: column.nullable.then(Vec::new),
+                non_null: column.nullable.then(&mut buffer),
             }
         };
         let sidecars = columns.iter().map(sidecars).collect();

@@ -10,7 +10,6 @@ use super::rounds::Rounds;
 use super::rows::Written;
 use oribi_engine::{Commit, Engine, Location, NewValues, PositionChange, Table};
 use oribi_session::sql::SqlError;
-use oribi_types::Timestamp;
 use std::sync::{Arc, Mutex, Weak};
 
 /// Changes the rows that were found. `None` if that cannot be done, and nothing was.
@@ -26,8 +25,7 @@ pub(super) struct By<'a> {
 }
 
 /// What a change takes in memory for each row beside what is known of it.
-const ROW_BYTES: usize =
-    size_of::<(Location, u32)>() + 2 * size_of::<u64>() + 3 * size_of::<(u32, Timestamp)>();
+const ROW_BYTES: usize = 2 * size_of::<(Location, u32)>() + 3 * size_of::<u64>() + 3 * size_of::<u16>();
 
 impl Rounds<'_, (Commit, Written)> {
     /// Changes the rows of the statement's selection, which may be many: in files by `in_files` if they can be changed there.

@@ -303,8 +303,17 @@ impl Matched {
 
     /// Where the rows lie, in order, each with its number; `None` if one is not known to lie in a file.
     pub(crate) fn locations(&self) -> Option<Vec<(Location, u32)>> {
-        let mut rows: Vec<_> = self.locations.iter().copied().zip(0..).collect();
-        // In runs already, as a scan hands them on.
+        // A scan's threads take turns in handing on batches, each of rows that follow each other in a file: so batches are sorted
+        // first, and their rows hardly ever.
+        let mut start = 0;
+        let batches = self.places.chunk_by(|a, b| a.0 == b.0).map(|batch| {
+            let first = start;
+            start += batch.len();
+            first..start
+        });
+        let mut batches: Vec<_> = batches.collect();
+        batches.sort_unstable_by_key(|batch| self.locations[batch.start]);
+        let mut rows: Vec<_> = batches.into_iter().flatten().map(|n| (self.locations[n], n as u32)).collect();
         rows.sort();
         rows.first().is_some_and(|(first, _)| first.file != NO_FILE).then_some(rows)
     }

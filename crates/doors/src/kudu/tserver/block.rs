@@ -24,7 +24,8 @@ impl Block {
     /// For rows of about `bytes_max`.
     pub fn new(spec: &ScanSpec, buffers: &Buffers, bytes_max: usize) -> Self {
         let mut room = bytes_max.saturating_mul(BUFFERS_RATIO);
-        let mut take = || buffers.take(&mut room);
+        let mut numbers = 0..;
+        let mut take = || buffers.take(numbers.next().unwrap_or_default(), &mut room);
         let layout = RowwiseLayout::new(spec.columns.clone(), spec.format);
         if spec.format & COLUMNAR_LAYOUT == 0 {
             return Block::Rows(layout, RowwiseBlock::with_buffers(take(), take()));
@@ -89,13 +90,13 @@ impl Block {
                     indirect_data_sidecar: Some(1),
                 });
                 let (rows, indirect) = block.into_sidecars();
-                vec![buffers.fill(rows), buffers.fill(indirect)]
+                vec![buffers.fill(0, rows), buffers.fill(1, indirect)]
             }
             Block::Columns { block, .. } => {
                 let num_rows = Some(block.num_rows() as i64);
                 let mut sidecars: Vec<Bytes> = Vec::new();
                 let mut put = |bytes: Vec<u8>| {
-                    sidecars.push(buffers.fill(bytes));
+                    sidecars.push(buffers.fill(sidecars.len(), bytes));
                     Some(sidecars.len() as i32 - 1)
                 };
                 let columns = block.into_sidecars().into_iter().map(|column| ColumnarBlockColumn {
