@@ -215,6 +215,7 @@ impl Engine {
             hashes
         });
         let mut hashes = sorted.concat();
+        drop(sorted);
         // Which merges what is sorted already.
         hashes.sort();
         hashes
@@ -439,10 +440,11 @@ impl OfTablet<'_> {
     }
 
     fn file_change(&self, ts: Timestamp) -> FileChange {
+        let marks = self.rows.iter().map(|(id, rows)| (*id, Marks::At(ts, rows.clone())));
         FileChange {
             added: self.added.iter().map(|file| (file.meta.clone(), Marks::default())).collect(),
             unsynced: self.added.iter().flat_map(|file| file.unsynced.iter().cloned()).collect(),
-            marks: self.rows.keys().filter_map(|id| Some((*id, self.marks(*id, ts)?))).collect(),
+            marks: marks.collect(),
             visible_from: ts,
             ..FileChange::default()
         }

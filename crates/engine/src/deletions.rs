@@ -2,11 +2,11 @@
 //!
 //! Marks at or below the horizon no longer need their time: they are *folded* into a plain bitmap. Of the others, those that one
 //! statement gives to many rows are a bitmap and one time. A file's marks are immutable on disk; each installation that adds some
-//! writes the next `<sstable>.<number>.marks` file whole: two bits to two bytes for each of many, twelve bytes for one by itself.
+//! writes the next `<sstable>.<number>.marks` file whole: about two bytes at most for each of many, twelve for one by itself.
 //!
 //! Layout, little-endian, described in `docs/format/marks.md`:
 //! ```text
-//! 4  magic "ORBM"     4  version (2; 1 has no sets)
+//! 4  magic "ORBM"     4  version (2, or 1 without sets)
 //! 8  sstable          8  folded_to (timestamp)
 //! 4  bitmap bytes     4  single marks
 //! …  roaring bitmap, portable serialization
@@ -26,15 +26,16 @@ use std::sync::{Arc, OnceLock};
 
 const MAGIC: &[u8; 4] = b"ORBM";
 const VERSION: u32 = 2;
-/// Its files have no sets.
+/// Of files that have no sets.
 const VERSION_WITHOUT_SETS: u32 = 1;
 const HEADER_BYTES: usize = 32;
 const SINGLE_BYTES: usize = 12;
 const SET_HEADER_BYTES: usize = 12;
 
-/// So many rows that are marked at one time are a set. Each look-up of a mark asks every set; there are as many as such statements
-/// since the oldest snapshot.
-const SET_ROWS_MIN: u64 = 4 << 10;
+/// So many rows that are marked at one time are a set.
+const SET_ROWS_MIN: usize = 4 << 10;
+/// Each look-up of a mark asks every set. While snapshots of before keep so many apart, further marks are single ones.
+const SETS_MAX: usize = 32;
 
 /// What a change marks in one file.
 #[derive(Clone, Debug)]
@@ -51,15 +52,6 @@ impl Default for Marks {
     }
 }
 
-impl Marks {
-    pub fn is_empty(&self) -> bool {
-        match self {
-            Marks::Each(marks) => marks.is_empty(),
-            Marks::At(_, rows) => rows.is_empty(),
-        }
-    }
-}
-
 /// What the manifest says of a marks file.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct MarksRecord {
@@ -68,7 +60,7 @@ pub(crate) struct MarksRecord {
     pub checksum: u32,
 }
 
-/// No row has two marks, wherever they are kept.
+/// No row has two marks, wherever they are kept: so it is made, and what is read is refused otherwise.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Deletions {
     /// Rows deleted for every snapshot.
@@ -88,15 +80,28 @@ impl Deletions {
     pub fn with(&self, marks: &Marks, horizon: Timestamp) -> Self {
         let mut all = Deletions { hidden: OnceLock::new(), ..self.clone() };
         match marks {
-            marks if marks.is_empty() => {}
-            Marks::Each(marks) => all.add_singles(marks.iter().copied()),
-            Marks::At(ts, rows) if rows.len() < SET_ROWS_MIN => {
-                all.add_singles(rows.iter().map(|row| (row, *ts)));
+            Marks::Each(marks) if marks.len() < SET_ROWS_MIN => all.add_singles(marks.iter().copied()),
+            Marks::Each(marks) => {
+                let mut by_time = marks.clone();
+                by_time.sort_unstable_by_key(|(row, ts)| (*ts, *row));
+                for of_time in by_time.chunk_by(|a, b| a.1 == b.1).filter(|marks| is_set(marks.len())) {
+                    all.add_at(of_time[0].1, of_time.iter().map(|(row, _)| *row).collect());
+                }
+                let few = by_time.chunk_by(|a, b| a.1 == b.1).filter(|marks| !is_set(marks.len()));
+                all.add_singles(few.flatten().copied());
             }
-            Marks::At(ts, rows) => all.add_set(*ts, rows),
+            Marks::At(ts, rows) => all.add_at(*ts, RoaringBitmap::clone(rows)),
         }
         all.fold(horizon);
         all
+    }
+
+    fn add_at(&mut self, ts: Timestamp, rows: RoaringBitmap) {
+        if is_set(rows.len() as usize) && self.sets.len() < SETS_MAX {
+            self.add_set(ts, rows);
+        } else {
+            self.add_singles(rows.iter().map(|row| (row, ts)));
+        }
     }
 
     fn add_singles(&mut self, marks: impl Iterator<Item = (u32, Timestamp)>) {
@@ -105,20 +110,22 @@ impl Deletions {
             !self.folded.contains(mark.0) && !self.sets.iter().any(|set| is_older(set, *mark))
         };
         let added: Vec<_> = marks.filter(is_new).collect();
-        for (_, rows) in &mut self.sets {
+        let Some(oldest) = added.iter().map(|(_, ts)| *ts).min() else { return };
+        for (_, rows) in self.sets.iter_mut().filter(|(ts, _)| *ts > oldest) {
             if added.iter().any(|(row, _)| rows.contains(*row)) {
                 let rows = Arc::make_mut(rows);
                 added.iter().for_each(|(row, _)| _ = rows.remove(*row));
             }
         }
+        self.sets.retain(|(_, rows)| !rows.is_empty());
         self.singles.extend(added);
         // By row, oldest mark first: the oldest counts. They are a few ascending runs, which a stable sort finds and merges.
         self.singles.sort();
         self.singles.dedup_by_key(|(row, _)| *row);
     }
 
-    fn add_set(&mut self, ts: Timestamp, rows: &RoaringBitmap) {
-        let mut rows = rows - &*self.folded;
+    fn add_set(&mut self, ts: Timestamp, mut rows: RoaringBitmap) {
+        rows -= &*self.folded;
         for (at, others) in &mut self.sets {
             if *at <= ts {
                 rows -= &**others;
@@ -134,6 +141,7 @@ impl Deletions {
             stays
         });
         self.sets.push((ts, Arc::new(rows)));
+        self.sets.retain(|(_, rows)| !rows.is_empty());
     }
 
     fn fold(&mut self, horizon: Timestamp) {
@@ -237,20 +245,26 @@ impl Deletions {
     }
 
     /// # Errors
-    /// `Corrupt`, naming the file, if it is not what the manifest recorded.
-    pub fn load(env: &Env, dir: &Path, record: &MarksRecord) -> Result<Self> {
+    /// `Corrupt`, naming the file, if it is not what the manifest recorded, or marks rows that an SSTable of `rows` rows has not.
+    pub fn load(env: &Env, dir: &Path, record: &MarksRecord, rows: u64) -> Result<Self> {
         let path = marks_path(dir, record.sstable, record.number);
         let named = |e: Error| e.context(format!("marks file {}.{}", record.sstable, record.number));
         let bytes = read_file(env.files.as_ref(), &path).map_err(|e| named(e.into()))?;
-        Deletions::decode(&bytes, record).map_err(named)
+        let deletions = Deletions::decode(&bytes, record).map_err(named)?;
+        let are_rows = deletions.iter().all(|(row, _)| u64::from(row) < rows);
+        if are_rows { Ok(deletions) } else { Err(named(malformed())) }
     }
 
     fn encode(&self, sstable: SstableId) -> (Vec<u8>, u32) {
         let bitmap_bytes = self.folded.serialized_size();
-        let mut bytes =
-            Vec::with_capacity(HEADER_BYTES + bitmap_bytes + self.singles.len() * SINGLE_BYTES + 4);
+        let set_bytes =
+            |(_, rows): &(Timestamp, Arc<RoaringBitmap>)| SET_HEADER_BYTES + rows.serialized_size();
+        let sets_bytes = self.sets.iter().map(set_bytes).sum::<usize>();
+        let singles_bytes = self.singles.len() * SINGLE_BYTES;
+        let mut bytes = Vec::with_capacity(HEADER_BYTES + bitmap_bytes + singles_bytes + sets_bytes + 4);
+        let version = if self.sets.is_empty() { VERSION_WITHOUT_SETS } else { VERSION };
         bytes.extend_from_slice(MAGIC);
-        bytes.extend_from_slice(&VERSION.to_le_bytes());
+        bytes.extend_from_slice(&version.to_le_bytes());
         bytes.extend_from_slice(&sstable.to_le_bytes());
         bytes.extend_from_slice(&self.folded_to.0.to_le_bytes());
         bytes.extend_from_slice(&(bitmap_bytes as u32).to_le_bytes());
@@ -271,7 +285,6 @@ impl Deletions {
     }
 
     fn decode(bytes: &[u8], record: &MarksRecord) -> Result<Self> {
-        let malformed = || Error::corrupt("malformed");
         let (body, stored) = bytes.split_last_chunk::<4>().ok_or_else(malformed)?;
         let checksum = crc32c::crc32c(body);
         if checksum != u32::from_le_bytes(*stored) || checksum != record.checksum {
@@ -285,12 +298,11 @@ impl Deletions {
         {
             return Err(malformed());
         }
-        let bitmap = |bytes: &[u8]| RoaringBitmap::deserialize_from(bytes).map_err(|_| malformed());
         let (bitmap_bytes, singles) = (u32_at(header, 24) as usize, u32_at(header, 28) as usize);
         let (folded, rest) = rest.split_at_checked(bitmap_bytes).ok_or_else(malformed)?;
         let singles_bytes = singles.checked_mul(SINGLE_BYTES).ok_or_else(malformed)?;
         let (singles, mut rest) = rest.split_at_checked(singles_bytes).ok_or_else(malformed)?;
-        if version == VERSION_WITHOUT_SETS && !rest.is_empty() {
+        if (version == VERSION_WITHOUT_SETS) != rest.is_empty() {
             return Err(malformed());
         }
         let mut sets = Vec::new();
@@ -303,8 +315,48 @@ impl Deletions {
         let single = |mark: &[u8]| (u32_at(mark, 0), Timestamp(u64_at(mark, 4)));
         let singles = singles.chunks_exact(SINGLE_BYTES).map(single).collect();
         let (folded, folded_to) = (Arc::new(bitmap(folded)?), Timestamp(u64_at(header, 16)));
-        Ok(Deletions { folded, folded_to, sets, singles, hidden: OnceLock::new() })
+        let deletions = Deletions { folded, folded_to, sets, singles, hidden: OnceLock::new() };
+        if deletions.is_sound() { Ok(deletions) } else { Err(malformed()) }
     }
+
+    /// Whether no row has two marks, and each is where it is looked for.
+    fn is_sound(&self) -> bool {
+        let mut all = RoaringBitmap::clone(&self.folded);
+        let mut is_new = |rows: &RoaringBitmap| {
+            let is_new = !rows.is_empty() && all.is_disjoint(rows);
+            all |= rows;
+            is_new
+        };
+        self.sets.iter().all(|(_, rows)| is_new(rows))
+            && self.singles.is_sorted_by(|a, b| a.0 < b.0)
+            && !self.singles.iter().any(|(row, _)| all.contains(*row))
+    }
+}
+
+/// Whether so many rows of one time are a set.
+fn is_set(rows: usize) -> bool {
+    rows >= SET_ROWS_MIN
+}
+
+fn malformed() -> Error {
+    Error::corrupt("malformed")
+}
+
+fn bitmap(bytes: &[u8]) -> Result<RoaringBitmap> {
+    let mut rest = bytes;
+    let bitmap = RoaringBitmap::deserialize_from(&mut rest).map_err(|_| malformed())?;
+    if rest.is_empty() { Ok(bitmap) } else { Err(malformed()) }
+}
+
+/// Reads what stands before the checksum of a marks file, without keeping it; for fuzzing.
+///
+/// # Errors
+/// `Corrupt`.
+pub fn validate_marks(body: &[u8]) -> Result<()> {
+    let sstable = if body.len() < HEADER_BYTES { 0 } else { u64_at(body, 8) };
+    let checksum = crc32c::crc32c(body);
+    let bytes = [body, &checksum.to_le_bytes()].concat();
+    Deletions::decode(&bytes, &MarksRecord { sstable, number: 0, checksum }).map(drop)
 }
 
 fn u32_at(bytes: &[u8], at: usize) -> u32 {
@@ -346,7 +398,7 @@ mod tests {
         Marks::At(ts(n), Arc::new((first..).step_by(step).take(count).collect()))
     }
 
-    const MANY: usize = SET_ROWS_MIN as usize;
+    const MANY: usize = SET_ROWS_MIN;
 
     #[test]
     fn a_snapshot_sees_rows_marked_later() {
@@ -424,11 +476,51 @@ mod tests {
         for len in (0..body.len()).step_by(7).filter(|len| *len != body.len() - set) {
             assert!(decode(&sealed(body[..len].to_vec())).is_err(), "length {len}");
         }
-        for at in 0..HEADER_BYTES {
+        // Magic, version and id; lengths.
+        for at in (0..16).chain(24..HEADER_BYTES) {
             let mut damaged = body.to_vec();
             damaged[at] ^= 0x55;
-            let _ = decode(&sealed(damaged));
+            assert!(decode(&sealed(damaged)).is_err(), "byte {at}");
         }
+        let mut twice = mixed();
+        let set = twice.sets[0].clone();
+        twice.sets.push(set);
+        assert!(decode(&twice.encode(42).0).is_err());
+        twice.sets.pop();
+        twice.singles.push((2, ts(80)));
+        assert!(decode(&twice.encode(42).0).is_err(), "its rows do not ascend");
+    }
+
+    #[test]
+    fn files_of_today_are_read_tomorrow() {
+        // By their checksum these are all bytes as they were when this version was made.
+        let (bytes, checksum) = mixed().encode(42);
+        assert_eq!((bytes.len(), u32_at(&bytes, 4), checksum), (16_488, VERSION, 1_595_822_866));
+    }
+
+    #[test]
+    fn a_set_that_marks_nothing_new_is_none() {
+        let deletions = Deletions::default().with(&at(10, 0, 1, 2 * MANY), ts(0));
+        let again = deletions.with(&at(20, 0, 1, MANY), ts(0));
+        assert_eq!(again, deletions);
+        assert!(!again.has_marks_after(ts(10)));
+        // Nor is one whose rows all turn out to have older marks.
+        let older = deletions.with(&at(5, 0, 1, 2 * MANY), ts(0));
+        assert_eq!((older.sets.len(), older.deleted_at(7)), (1, Some(ts(5))));
+    }
+
+    #[test]
+    fn marks_of_many_rows_are_sets_whoever_tells_of_them_but_not_without_end() {
+        let marks: Vec<_> = (0..2 * MANY as u32).map(|row| (row, ts(10 + u64::from(row % 2)))).collect();
+        let one = (9 * MANY as u32, ts(1));
+        let deletions = Deletions::default().with(&Marks::Each([marks, vec![one]].concat()), ts(0));
+        assert_eq!((deletions.sets.len(), &deletions.singles[..]), (2, &[one][..]));
+        let mut all = Deletions::default();
+        for n in 0..2 * SETS_MAX {
+            all = all.with(&at(n as u64 + 10, (n * MANY) as u32, 1, MANY), ts(0));
+        }
+        assert_eq!((all.sets.len(), all.len()), (SETS_MAX, (2 * SETS_MAX * MANY) as u64));
+        assert_eq!(all.deleted_at((2 * SETS_MAX * MANY) as u32 - 1), Some(ts(2 * SETS_MAX as u64 + 9)));
     }
 
     #[test]

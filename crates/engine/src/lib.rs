@@ -63,6 +63,7 @@ pub use catalog::{
     Alteration, Catalog, CatalogChange, DEFAULT_BUCKET, DRAFT, PUBLIC_SCHEMA, SEQUENCE, Table,
 };
 pub use check::{CheckReport, check};
+pub use deletions::validate_marks;
 pub use depot::{Claimed, Depot, is_begun, restore};
 pub use engine::{Engine, EngineStats, Obligation};
 pub use held::Held;

@@ -318,7 +318,7 @@ pub(crate) fn open_files(
     for (id, file) in &record.files {
         let marks = record.marks.get(id).cloned();
         let deletions = match &marks {
-            Some(marks) => Deletions::load(env, dir, marks).map_err(missing_is_damage)?,
+            Some(marks) => Deletions::load(env, dir, marks, file.meta.rows).map_err(missing_is_damage)?,
             None => Deletions::default(),
         };
         let sstable = Sstable::open(env, dir, &file.meta, &table.definition.schema);

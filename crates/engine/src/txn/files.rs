@@ -49,7 +49,7 @@ const GROUP_KEYS: usize = 8192;
 const GROUP_BYTES: usize = 1 << 20;
 /// What the file that is being written takes in memory: a row group, and pages of those that are searched.
 const WRITING_BYTES: u64 = 24 << 20;
-/// A row that is replaced takes so much: its mark, as it is gathered and as it is told of, and the hash of its key.
+/// A row that is replaced takes so much: the hash of its key, twice as that grows, and its mark, at most so if it is alone far and wide.
 const REPLACED_BYTES: usize = 32;
 /// How often it looks again where memory had one of the rows.
 const ATTEMPTS: usize = 3;
@@ -72,7 +72,7 @@ struct OfTablet {
 /// The rows of a file that go.
 #[derive(Default)]
 struct Found {
-    rows: RoaringBitmap,
+    rows: Arc<RoaringBitmap>,
     /// How many of them were decided on: others had expired by then.
     seen: u64,
 }
@@ -336,7 +336,7 @@ impl<'e> FilesWrite<'e> {
                     return Err(changed());
                 }
                 let found = of.found.entry(file.id()).or_default();
-                found.rows.insert(row);
+                Arc::make_mut(&mut found.rows).insert(row);
                 found.seen += u64::from(is_it);
                 of.hashes.push(engine.index.key(of.generation, key).hash);
                 self.replaced += 1;
@@ -533,13 +533,14 @@ impl OfTablet {
 
     /// Marks on rows of the file `id`, if some of it go.
     fn marks(&self, id: SstableId, ts: Timestamp) -> Option<Marks> {
-        Some(Marks::At(ts, Arc::new(self.found.get(&id)?.rows.clone())))
+        Some(Marks::At(ts, self.found.get(&id)?.rows.clone()))
     }
 
     fn file_change(&self, ts: Timestamp) -> FileChange {
+        let marks = self.found.iter().map(|(id, found)| (*id, Marks::At(ts, found.rows.clone())));
         FileChange {
             added: self.added.iter().map(|meta| (meta.clone(), Marks::default())).collect(),
-            marks: self.found.keys().filter_map(|id| Some((*id, self.marks(*id, ts)?))).collect(),
+            marks: marks.collect(),
             visible_from: ts,
             ..FileChange::default()
         }

@@ -43,7 +43,8 @@ impl ColumnarBlock {
         ColumnarBlock::with_buffers(columns, Vec::new)
     }
 
-    /// As [`new`](Self::new), with the sidecars in the memory of buffers from `buffer`, whatever is in them; it is asked in their order.
+    /// As [`new`](Self::new), with the sidecars in the memory of buffers from `buffer`, whatever is in them; it is asked
+    /// in the order of the sidecars: of each column `data`, `varlen`, `non_null`.
     pub fn with_buffers(columns: Vec<WireColumn>, mut buffer: impl FnMut() -> Vec<u8>) -> Self {
         let sidecars = |column: &WireColumn| {
             let slices = is_slice(column.column_type);

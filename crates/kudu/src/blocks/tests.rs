@@ -126,7 +126,10 @@ fn a_block_of_another_length_is_refused() {
 }
 
 fn columnar(columns: &[WireColumn], batches: &[RecordBatch]) -> (usize, Vec<ColumnSidecars<Bytes>>) {
-    let mut block = ColumnarBlock::new(columns.to_vec());
+    filled(ColumnarBlock::new(columns.to_vec()), batches)
+}
+
+fn filled(mut block: ColumnarBlock, batches: &[RecordBatch]) -> (usize, Vec<ColumnSidecars<Bytes>>) {
     batches.iter().for_each(|batch| block.append(batch).unwrap());
     let shared = |s: ColumnSidecars<Vec<u8>>| ColumnSidecars {
         data: s.data.into(),
@@ -235,7 +238,7 @@ proptest! {
         let pieces = [whole.slice(0, cut), whole.slice(cut, rows.len() - cut)];
         let layout = RowwiseLayout::new(columns.clone(), flags);
         // What was in the memory before shows nowhere.
-        let blocks = [RowwiseBlock::default(), RowwiseBlock::with_buffers(before.clone(), before)];
+        let blocks = [RowwiseBlock::default(), RowwiseBlock::with_buffers(before.clone(), before.clone())];
         let [bytes, in_used_memory] = blocks.map(|mut block| {
             pieces.iter().for_each(|piece| block.append(&layout, piece).unwrap());
             assert_eq!(block.num_rows(), rows.len());
@@ -246,6 +249,8 @@ proptest! {
         let decoded = super::rowwise::decode(&layout, rows.len(), &bytes.0, &indirect);
         prop_assert_eq!(&decoded.unwrap(), &expected);
         let (n, sidecars) = columnar(&columns, &pieces);
+        let in_used_memory = ColumnarBlock::with_buffers(columns.clone(), || before.clone());
+        prop_assert_eq!(&filled(in_used_memory, &pieces).1, &sidecars);
         prop_assert_eq!(&super::columnar::decode(&columns, n, &sidecars).unwrap(), &expected);
     }
 

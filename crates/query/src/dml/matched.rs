@@ -313,7 +313,8 @@ impl Matched {
         });
         let mut batches: Vec<_> = batches.collect();
         batches.sort_unstable_by_key(|batch| self.locations[batch.start]);
-        let mut rows: Vec<_> = batches.into_iter().flatten().map(|n| (self.locations[n], n as u32)).collect();
+        let mut rows = Vec::with_capacity(self.len());
+        rows.extend(batches.into_iter().flatten().map(|n| (self.locations[n], n as u32)));
         rows.sort();
         rows.first().is_some_and(|(first, _)| first.file != NO_FILE).then_some(rows)
     }

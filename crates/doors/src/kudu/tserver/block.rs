@@ -24,8 +24,11 @@ impl Block {
     /// For rows of about `bytes_max`.
     pub fn new(spec: &ScanSpec, buffers: &Buffers, bytes_max: usize) -> Self {
         let mut room = bytes_max.saturating_mul(BUFFERS_RATIO);
-        let mut numbers = 0..;
-        let mut take = || buffers.take(numbers.next().unwrap_or_default(), &mut room);
+        let mut next = 0;
+        let mut take = || {
+            next += 1;
+            buffers.take(next - 1, &mut room)
+        };
         let layout = RowwiseLayout::new(spec.columns.clone(), spec.format);
         if spec.format & COLUMNAR_LAYOUT == 0 {
             return Block::Rows(layout, RowwiseBlock::with_buffers(take(), take()));

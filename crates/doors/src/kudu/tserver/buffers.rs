@@ -1,8 +1,9 @@
 //! Memory of answers to scans, which is used again: memory that the system has taken back costs a page fault and a cleared page
 //! for each 4 KiB, a quarter of what it takes to fill it.
 //!
-//! A buffer is again what it was, the strings of the third column, say: so it is long enough from its second use on. (Any buffer for
-//! anything grew, and was copied, at every other use; a fifth of a scan's samples were that.)
+//! A buffer is again what it was, the strings of the third column, say: where scans of one table follow each other it is long enough from
+//! its second use on. (Any buffer for anything grew, and was copied, at every other use; a fifth of a scan's samples were that.) Of
+//! those that are kept the oldest makes room, so that what nobody asks for any more goes.
 
 use bytes::Bytes;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -63,10 +64,12 @@ impl Drop for Filled {
     fn drop(&mut self) {
         let Buffer { number, bytes } = &mut self.buffer;
         if (BUFFER_BYTES_MIN..=BUFFER_BYTES_MAX).contains(&bytes.capacity()) {
+            let buffer = Buffer { number: *number, bytes: std::mem::take(bytes) };
             let mut buffers = self.of.0.lock().unwrap_or_else(PoisonError::into_inner);
-            if buffers.len() < BUFFERS_MAX {
-                buffers.push(Buffer { number: *number, bytes: std::mem::take(bytes) });
-            }
+            let oldest = (buffers.len() == BUFFERS_MAX).then(|| buffers.remove(0));
+            buffers.push(buffer);
+            drop(buffers);
+            drop(oldest);
         }
     }
 }
@@ -100,6 +103,9 @@ mod tests {
             (0..2 * BUFFERS_MAX).map(|_| buffers.fill(1, vec![0; BUFFER_BYTES_MIN])).collect();
         drop(many);
         assert_eq!(buffers.0.lock().unwrap().len(), BUFFERS_MAX);
+        drop(buffers.fill(2, vec![0; BUFFER_BYTES_MIN]));
+        assert_eq!(buffers.0.lock().unwrap().len(), BUFFERS_MAX);
+        assert_eq!(buffers.take(2, &mut room).len(), BUFFER_BYTES_MIN);
         buffers.clear();
         assert!(buffers.take(1, &mut room).capacity() == 0);
     }
