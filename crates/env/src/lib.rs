@@ -10,6 +10,7 @@ pub use real::RealFiles;
 
 use std::any::Any;
 use std::io::Result;
+use std::ops::Range;
 use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, mpsc};
@@ -84,6 +85,9 @@ pub trait File: Send + Sync + 'static {
     fn write_at(&self, bytes: &[u8], offset: u64) -> Result<()>;
     /// Makes contents and length durable (fdatasync).
     fn sync(&self) -> Result<()>;
+    /// Has the system begin to bring what was written to this range to the disk, a hint: [`sync`](Self::sync) finds less to do then, and
+    /// syncs of other files, as of the log, do not wait behind megabytes that come to the disk at once.
+    fn begin_sync(&self, _range: Range<u64>) {}
     fn len(&self) -> Result<u64>;
     /// Reserves disk space and sets the length to at least `len`, zero-filled, so that writes below it cannot find
     /// the disk full.

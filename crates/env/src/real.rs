@@ -6,6 +6,8 @@ use crate::{Clock, File, Files, Space};
 use std::any::Any;
 use std::fs;
 use std::io::{Error, ErrorKind, Result};
+use std::ops::Range;
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::Arc;
@@ -113,6 +115,14 @@ impl File for RealFile {
 
     fn sync(&self) -> Result<()> {
         self.0.sync_data()
+    }
+
+    #[allow(unsafe_code)]
+    fn begin_sync(&self, range: Range<u64>) {
+        let len = range.end.saturating_sub(range.start);
+        let (Ok(start), Ok(len)) = (range.start.try_into(), len.try_into()) else { return };
+        // SAFETY: it looks at no memory of ours, and the file is open. Where a file system cannot do it, `sync` does all.
+        unsafe { libc::sync_file_range(self.0.as_raw_fd(), start, len, libc::SYNC_FILE_RANGE_WRITE) };
     }
 
     fn len(&self) -> Result<u64> {

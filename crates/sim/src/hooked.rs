@@ -6,6 +6,7 @@ use parking_lot::Mutex;
 use std::any::Any;
 use std::cell::Cell;
 use std::io::Result;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -126,6 +127,10 @@ impl File for HookedFile {
     fn sync(&self) -> Result<()> {
         self.hooked.call(Operation::Sync, &self.path);
         self.file.sync()
+    }
+
+    fn begin_sync(&self, range: Range<u64>) {
+        self.file.begin_sync(range);
     }
 
     fn len(&self) -> Result<u64> {

@@ -453,7 +453,9 @@ struct Sink {
 impl Sink {
     fn write_out(&mut self) -> Result<()> {
         self.file.write_at(&self.buffer, self.offset)?;
-        self.offset += self.buffer.len() as u64;
+        let end = self.offset + self.buffer.len() as u64;
+        self.file.begin_sync(self.offset..end);
+        self.offset = end;
         self.buffer.clear();
         Ok(())
     }
