@@ -10,6 +10,7 @@ use super::rounds::Rounds;
 use super::rows::Written;
 use oribi_engine::{Commit, Engine, Location, NewValues, PositionChange, Table};
 use oribi_session::sql::SqlError;
+use oribi_types::Timestamp;
 use std::sync::{Arc, Mutex, Weak};
 
 /// Changes the rows that were found. `None` if that cannot be done, and nothing was.
@@ -24,8 +25,10 @@ pub(super) struct By<'a> {
     asked: &'a Weak<()>,
 }
 
-/// What a change takes in memory for each row beside what is known of it.
-const ROW_BYTES: usize = 2 * size_of::<(Location, u32)>() + 3 * size_of::<u64>() + 3 * size_of::<u16>();
+/// What a change takes in memory for each row beside what is known of it: its place, the hash of its key, and its mark, which is one by itself
+/// where snapshots keep too many sets of them.
+const ROW_BYTES: usize =
+    size_of::<(Location, u32)>() + 3 * size_of::<u64>() + 2 * size_of::<(u32, Timestamp)>();
 
 impl Rounds<'_, (Commit, Written)> {
     /// Changes the rows of the statement's selection, which may be many: in files by `in_files` if they can be changed there.
