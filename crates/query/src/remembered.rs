@@ -1,6 +1,6 @@
 //! Statements that come as text again and again, and are prepared once.
 //!
-//! They are those that take less to execute than to prepare: about one row, named by its primary key, and `BEGIN` and `COMMIT`. A
+//! They are those that take less to execute than to prepare: about one row, named by its primary key, of literals alone, and `BEGIN` and `COMMIT`. A
 //! text is remembered when it comes for the second time, for all sessions for which its names mean the same, and holds as any
 //! prepared statement does: for one version of the catalog and the settings that planning looks at.
 //!
@@ -103,8 +103,22 @@ impl Remembered {
         }
     }
 
-    /// As [`recall`](Self::recall), of a statement whose shape was remembered, with the values of its literals.
-    pub(crate) fn recall_shape(
+    /// As [`recall`](Self::recall), of a statement that was remembered as it stands, or whose shape was, with the values of its literals.
+    pub(crate) fn recall_with_literals(
+        &self,
+        query: &QueryEngine,
+        session: &SqlSession,
+        text: &str,
+    ) -> Option<(Arc<Preparation>, Vec<Value>)> {
+        self.recall_shape(query, session, text).or_else(|| {
+            let text = text.trim_ascii_end();
+            let text = text.strip_suffix(';').unwrap_or(text).trim_ascii();
+            let prepared = self.recall(query, session, text, &[])?;
+            prepared.is_literal().then(|| (prepared, Vec::new()))
+        })
+    }
+
+    fn recall_shape(
         &self,
         query: &QueryEngine,
         session: &SqlSession,

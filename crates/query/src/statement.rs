@@ -82,7 +82,7 @@ impl SqlEngine for QueryEngine {
         session: &SqlSession,
         sql: &str,
     ) -> Option<(Arc<dyn Prepared>, Vec<Value>)> {
-        let (prepared, values) = self.remembered().recall_shape(self, session, sql)?;
+        let (prepared, values) = self.remembered().recall_with_literals(self, session, sql)?;
         Some((self.executable(prepared), values))
     }
 
@@ -598,8 +598,13 @@ impl Preparation {
         match &self.plan {
             Plan::Point(_) => true,
             Plan::Control(control) => control.is_of_blocks(),
-            _ => self.write.is_some(),
+            _ => self.write.is_some() || self.is_literal(),
         }
+    }
+
+    /// Whether it asks for literals alone.
+    pub(crate) fn is_literal(&self) -> bool {
+        matches!(&self.plan, Plan::Query(query) if query.is_literal())
     }
 
     pub(crate) fn made_for(&self) -> MadeFor {

@@ -12,6 +12,7 @@ use crate::pg_catalog;
 use crate::planners::{self, Length};
 use crate::table_names;
 use crate::unread;
+use arrow::array::RecordBatch;
 use arrow::datatypes::{DataType, SchemaRef};
 use datafusion::common::ParamValues;
 use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
@@ -23,7 +24,7 @@ use oribi_session::sql::{RowStream, SqlError};
 use oribi_types::{ColumnType, ErrorKind, Value};
 use std::collections::HashMap;
 use std::ops::ControlFlow;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 /// Constants of longer texts, with those of their parameters, are computed as other queries are.
 const CONSTANT_BYTES_MAX: usize = 64 << 10;
@@ -38,6 +39,8 @@ pub(crate) struct SourceQuery {
     sql: Arc<str>,
     schema: SchemaRef,
     planned: Arc<Planned>,
+    /// The row, once it was computed; `None` for what is more than literals.
+    row: Option<Arc<OnceLock<RecordBatch>>>,
 }
 
 /// A query's plan.
@@ -58,6 +61,7 @@ impl SourceQuery {
         types: &mut ParameterTypes,
     ) -> Result<Self, SqlError> {
         check_written_width(&statement)?;
+        let row = is_literal(&statement).then(Arc::default);
         let statement = Arc::new(statement);
         let view = scope.query.view(scope.session);
         let planned = plan(scope.query, &view, &statement, scope.sql).await?;
@@ -73,7 +77,14 @@ impl SourceQuery {
             types.note_compared(n, column_type.or_else(|| casts.get(&name).copied()));
         }
         let schema = pg_catalog::output_schema(&statement, plan.schema().as_arrow());
-        Ok(SourceQuery { statement, sql: Arc::clone(scope.sql), schema, planned: Arc::new(planned) })
+        let row = row.filter(|_| planners::is_constant(plan));
+        Ok(SourceQuery { statement, sql: Arc::clone(scope.sql), schema, planned: Arc::new(planned), row })
+    }
+
+    /// Whether it is literals alone, as `SELECT 1` is, by which clients see whether there is somebody: from its second execution on, it waits
+    /// for no thread that plans.
+    pub(crate) fn is_literal(&self) -> bool {
+        self.row.is_some()
     }
 
     /// What the plan takes in memory, about.
@@ -104,6 +115,9 @@ impl SourceQuery {
     /// # Errors
     /// Those of planning; 53200 if there is no room for too long.
     pub(crate) async fn run_for_client(&self, run: Run<'_>) -> Result<RowStream, SqlError> {
+        if let Some(row) = self.row.as_ref().and_then(|row| row.get()) {
+            return Ok(made(row.clone(), run));
+        }
         if planners::is_constant(&self.planned.logical.plan)
             && self.is_computed_quickly(run.parameters.values)
             && let Some(row) = self.compute(run).await?
@@ -146,10 +160,10 @@ impl SourceQuery {
             return Ok(None);
         }
         let row = run.query.compute(view, logical).await?;
-        Ok(row.map(|row| {
-            let counted = run.query.unread().count(&row);
-            delivery::made(row, counted)
-        }))
+        if let (Some(computed), Some(row)) = (&self.row, &row) {
+            let _ = computed.set(row.clone());
+        }
+        Ok(row.map(|row| made(row, run)))
     }
 
     /// A new snapshot, and the plan for it.
@@ -164,6 +178,22 @@ impl SourceQuery {
         }
         Ok((view, with_parameters(&planned.logical, run)?))
     }
+}
+
+fn made(row: RecordBatch, run: Run<'_>) -> RowStream {
+    let counted = run.query.unread().count(&row);
+    delivery::made(row, counted)
+}
+
+/// Whether all expressions of a statement are literals.
+fn is_literal(statement: &ast::Statement) -> bool {
+    let literal = |expr: &ast::Expr| match expr {
+        ast::Expr::Value(value) if !matches!(value.value, ast::Value::Placeholder(_)) => {
+            ControlFlow::Continue(())
+        }
+        _ => ControlFlow::Break(()),
+    };
+    ast::visit_expressions(statement, literal).is_continue()
 }
 
 /// What a part of a plan takes: a column of a node with its name, or an expression with what is written there.

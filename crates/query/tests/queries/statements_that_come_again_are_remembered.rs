@@ -197,6 +197,8 @@ async fn what_comes_for_the_third_time_is_not_prepared() {
         ("update t set n = # where n = 1", false),
         ("insert into t (id, doc) values (#, '[]')", false),
         ("select n from t where id = # -- why", false),
+        // Of another text it is another row.
+        ("select #", false),
     ] {
         let mut was_remembered = thrice(&db, statement).await;
         if was_remembered != [false, false, remembers] {
@@ -211,6 +213,50 @@ async fn what_comes_for_the_third_time_is_not_prepared() {
         simple(&db, control).await;
         simple(&db, control).await;
         assert!(is_remembered(&db, control).await, "{control}");
+    }
+}
+
+#[tokio::test]
+async fn literals_are_computed_once() {
+    for (sql, column, row) in [
+        ("SELECT 1", "?column?", "1"),
+        ("select 1 as one, 'it''s', null ;", "one", "1|it's|"),
+        ("select 1.50, true;", "?column?", "1.50|true"),
+    ] {
+        let mut db = database().await;
+        let mut answers = vec![simple(&db, sql).await, simple(&db, sql).await, simple(&db, sql).await];
+        if !answers[2].1 {
+            // As above.
+            db = database().await;
+            answers = vec![simple(&db, sql).await, simple(&db, sql).await, simple(&db, sql).await];
+        }
+        answers.push(simple(&db, sql).await);
+        let was_remembered = Vec::from_iter(answers.iter().map(|(_, was_remembered)| *was_remembered));
+        assert_eq!(was_remembered, [false, false, true, true], "{sql}");
+        assert!(answers.iter().all(|(told, _)| *told == answers[0].0), "{answers:?}");
+        let (prepared, _) = db.query.recall_with_literals(&db.session, sql).unwrap();
+        assert_eq!(prepared.columns().unwrap().field(0).name(), column);
+        assert_eq!(db.rows(sql.trim_end_matches([';', ' '])).await, [row]);
+    }
+    let db = database().await;
+    // What is more than literals may be another at another time, or for somebody else.
+    for sql in [
+        "select now()",
+        "select current_user",
+        "select 'now'::timestamp",
+        "select 1 limit 0",
+        "select -1",
+        "select 1 from t",
+    ] {
+        for _ in 0..3 {
+            assert!(!simple(&db, sql).await.1, "{sql}");
+        }
+    }
+    let (sql, parameter) = ("select $1", [Some(ColumnType::Int32)]);
+    for value in [1, 2, 3] {
+        let prepared = db.query.prepare(&db.session, sql, &parameter).await.unwrap();
+        let told = told(prepared.execute(&db.session, &[Value::Int32(value)]).await).await;
+        assert!(told.contains(&format!("| {value} ")), "{told}");
     }
 }
 
