@@ -113,6 +113,9 @@ impl Remembered {
         self.recall_shape(query, session, text).or_else(|| {
             let text = text.trim_ascii_end();
             let text = text.strip_suffix(';').unwrap_or(text).trim_ascii();
+            if text.len() > TEXT_BYTES_MAX {
+                return None;
+            }
             let prepared = self.recall(query, session, text, &[])?;
             prepared.is_literal().then(|| (prepared, Vec::new()))
         })

@@ -175,7 +175,8 @@ impl QueryEngine {
     async fn remember(&self, session: &Arc<SqlSession>, prepared: &Arc<Preparation>) {
         let (remembered, sql, given) = (self.remembered(), &prepared.sql, &prepared.given);
         remembered.note(prepared, sql, given);
-        let shape = if given.is_empty() { Shape::of(sql) } else { None };
+        // Literals alone have none: their columns have the types that those have.
+        let shape = if given.is_empty() && !prepared.is_literal() { Shape::of(sql) } else { None };
         let shape = shape.filter(|shape| !shape.literals.is_empty());
         let Some(shape) = shape.filter(|shape| remembered.asks_for(prepared.made_for, shape)) else { return };
         let of_shape = self.prepare_shape(session, &shape).await.ok();

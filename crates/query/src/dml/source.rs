@@ -29,6 +29,9 @@ use std::sync::{Arc, OnceLock};
 /// Constants of longer texts, with those of their parameters, are computed as other queries are.
 const CONSTANT_BYTES_MAX: usize = 64 << 10;
 
+/// Whoever asks whether there is somebody wants fewer columns.
+const LITERALS_MAX: usize = 4;
+
 /// A query that was planned. Each run has a new snapshot, and plans it again if the catalog or the session's settings are
 /// others.
 #[derive(Clone)]
@@ -77,7 +80,7 @@ impl SourceQuery {
             types.note_compared(n, column_type.or_else(|| casts.get(&name).copied()));
         }
         let schema = pg_catalog::output_schema(&statement, plan.schema().as_arrow());
-        let row = row.filter(|_| planners::is_constant(plan));
+        let row = row.filter(|_| planners::is_constant(plan) && schema.fields().len() <= LITERALS_MAX);
         Ok(SourceQuery { statement, sql: Arc::clone(scope.sql), schema, planned: Arc::new(planned), row })
     }
 
@@ -116,6 +119,8 @@ impl SourceQuery {
     /// Those of planning; 53200 if there is no room for too long.
     pub(crate) async fn run_for_client(&self, run: Run<'_>) -> Result<RowStream, SqlError> {
         if let Some(row) = self.row.as_ref().and_then(|row| row.get()) {
+            // As with any statement, what its block sees begins here.
+            run.session.block_snapshot(run.query.engine());
             return Ok(made(row.clone(), run));
         }
         if planners::is_constant(&self.planned.logical.plan)
@@ -543,6 +548,25 @@ mod tests {
         for rows in join_all(waiting).await {
             let batches: Vec<_> = rows.ok().unwrap().map(|batch| batch.unwrap().num_rows()).collect().await;
             assert_eq!(batches.into_iter().sum::<usize>(), 2);
+        }
+    }
+
+    #[tokio::test]
+    async fn the_row_of_literals_is_kept() {
+        let db = Db::new();
+        let kept = async |sql: &str| {
+            let query = db.plan(sql).await;
+            let mut rows = query.run_for_client(run(&db, &[], &[])).await.ok().unwrap();
+            rows.next().await.unwrap().unwrap();
+            query.row.as_ref().is_some_and(|row| row.get().is_some())
+        };
+        for sql in ["select 1", "select 1 as a, 'x' as b, null, 1.5", "select true from (select 2) t"] {
+            assert!(kept(sql).await, "{sql}");
+        }
+        for sql in
+            ["select 1, 2, 3, 4, 5", "select now()", "select 1 + 1", "select date '2024-01-01'", "values (1)"]
+        {
+            assert!(!kept(sql).await, "{sql}");
         }
     }
 

@@ -253,6 +253,22 @@ async fn literals_are_computed_once() {
         }
     }
     let (sql, parameter) = ("select $1", [Some(ColumnType::Int32)]);
+    // What a block sees begins with it, whether or not it was computed before.
+    let (block, other) = (database().await, "insert into t (id) values (100)");
+    for computed in [false, true] {
+        if computed {
+            (simple(&block, "select 1").await, simple(&block, "select 1").await);
+        }
+        let client = block.client("tester");
+        client.run("begin isolation level repeatable read").await;
+        simple(&client, "select 1").await;
+        block.run(other).await;
+        assert_eq!(client.rows("select count(*) from t").await, ["2"], "{computed}");
+        let error = client.error("set transaction isolation level read committed").await;
+        assert_eq!(error.sqlstate, Some("25001"));
+        client.run("rollback").await;
+        block.run("delete from t where id = 100").await;
+    }
     for value in [1, 2, 3] {
         let prepared = db.query.prepare(&db.session, sql, &parameter).await.unwrap();
         let told = told(prepared.execute(&db.session, &[Value::Int32(value)]).await).await;
