@@ -591,15 +591,19 @@ CROWDS = [Silent, HalfFramesEverywhere, NobodyReads, Drip]
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("noises", nargs="*", help=f"of {', '.join(kind.__name__ for kind in NOISES)}; crowds; all")
+    names = [kind.__name__ for kind in NOISES]
+    parser.add_argument("noises", nargs="*", help=f"of {', '.join(names)}; crowds; all, as without any")
     parser.add_argument("--rows", type=int, default=200_000, help="that are updated or imported")
     parser.add_argument("--seconds", type=int, default=5, help="of clients that drip")
     parser.add_argument("--json", type=pathlib.Path, help="file to write all results into")
     options = parser.parse_args()
     # So that the session gets its share back.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
+    for unknown in set(options.noises) - {*names, "crowds", "all"}:
+        parser.error(f"there is no noise {unknown}")
     crowds = CROWDS if "crowds" in options.noises else []
-    wanted = [kind for kind in NOISES if not options.noises or kind.__name__ in options.noises or kind in crowds]
+    is_all = not options.noises or "all" in options.noises
+    wanted = [kind for kind in NOISES if is_all or kind.__name__ in options.noises or kind in crowds]
     # The server inherits it.
     resource.setrlimit(resource.RLIMIT_NOFILE, (resource.getrlimit(resource.RLIMIT_NOFILE)[1],) * 2)
     results = {}
