@@ -238,8 +238,11 @@ async fn literals_are_computed_once() {
         assert_eq!(prepared.columns().unwrap().field(0).name(), column);
         assert_eq!(db.rows(sql.trim_end_matches([';', ' '])).await, [row]);
     }
+}
+
+#[tokio::test]
+async fn what_is_more_than_literals_may_be_another_the_next_time() {
     let db = database().await;
-    // What is more than literals may be another at another time, or for somebody else.
     for sql in [
         "select now()",
         "select current_user",
@@ -253,28 +256,31 @@ async fn literals_are_computed_once() {
         }
     }
     let (sql, parameter) = ("select $1", [Some(ColumnType::Int32)]);
-    // What a block sees begins with it, whether or not it was computed before.
-    let (block, other) = (database().await, "insert into t (id) values (100)");
-    for computed in [false, true] {
-        if computed {
-            for _ in 0..2 {
-                simple(&block, "select 1").await;
-            }
-        }
-        let client = block.client("tester");
-        client.run("begin isolation level repeatable read").await;
-        simple(&client, "select 1").await;
-        block.run(other).await;
-        assert_eq!(client.rows("select count(*) from t").await, ["2"], "{computed}");
-        let error = client.error("set transaction isolation level read committed").await;
-        assert_eq!(error.sqlstate, Some("25001"));
-        client.run("rollback").await;
-        block.run("delete from t where id = 100").await;
-    }
     for value in [1, 2, 3] {
         let prepared = db.query.prepare(&db.session, sql, &parameter).await.unwrap();
         let told = told(prepared.execute(&db.session, &[Value::Int32(value)]).await).await;
         assert!(told.contains(&format!("| {value} ")), "{told}");
+    }
+}
+
+#[tokio::test]
+async fn what_a_block_sees_begins_with_literals_too() {
+    let db = database().await;
+    for computed in [false, true] {
+        if computed {
+            for _ in 0..2 {
+                simple(&db, "select 1").await;
+            }
+        }
+        let block = db.client("tester");
+        block.run("begin isolation level repeatable read").await;
+        simple(&block, "select 1").await;
+        db.run("insert into t (id) values (100)").await;
+        assert_eq!(block.rows("select count(*) from t").await, ["2"], "{computed}");
+        let error = block.error("set transaction isolation level read committed").await;
+        assert_eq!(error.sqlstate, Some("25001"));
+        block.run("rollback").await;
+        db.run("delete from t where id = 100").await;
     }
 }
 
