@@ -162,15 +162,6 @@ fn scan_slowly(engine: &Engine, table: &Arc<Table>, of_keys: bool, is_over: impl
     assert!((0..KEYS).all(|k| rows.contains_key(&k) == ((k + round) % 7 != 0)), "round {round}");
 }
 
-/// Nobody waits for a thread that panicked.
-struct End<'a>(&'a AtomicBool);
-
-impl Drop for End<'_> {
-    fn drop(&mut self) {
-        self.0.store(true, Relaxed);
-    }
-}
-
 #[test]
 fn scans_see_whole_writes_while_writers_and_flushes_go_on_beside_them() {
     let (_files, _, engine, table) = fresh(2, Durability::Sync);

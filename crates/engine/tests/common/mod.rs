@@ -20,6 +20,7 @@ use oribi_types::{
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 pub const DIR: &str = "/db";
 
@@ -286,4 +287,13 @@ fn add(rows: &mut Rows, batch: &RecordBatch, i: usize) {
     let k = batch.column(0).as_primitive::<arrow::datatypes::Int64Type>().value(i);
     let v = if batch.num_columns() > 1 { batch.column(1).as_string_view().value(i) } else { "" };
     assert!(rows.insert(k, v.to_owned()).is_none(), "key {k} comes twice");
+}
+
+/// Sets it when it is dropped: nobody waits for a thread that panicked.
+pub struct End<'a>(pub &'a AtomicBool);
+
+impl Drop for End<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::SeqCst);
+    }
 }
