@@ -1,5 +1,6 @@
 //! What many rows cost, column by column: all of them, and four of forty, by our reader and by the Parquet crate's over the same file
-//! in the page cache. 500,000 rows, columns as TPC-H's largest table has them.
+//! in the page cache; and writing them, with all columns, by our writer and by the crate's. 500,000 rows, columns as TPC-H's largest
+//! table has them.
 #![allow(clippy::unwrap_used)]
 #![allow(clippy::disallowed_methods)] // a stranger reads the file
 
@@ -7,10 +8,14 @@ use arrow::array::RecordBatchReader;
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use oribi_env::Env;
 use oribi_sstable::{RowSelection, Sstable, SstableOptions, SstableWriter, publish};
+use oribi_types::batch::encode_keys;
 use oribi_types::schema::ColumnSpec;
 use oribi_types::{ColumnType, Schema, Timestamp, Value, ValueRef};
-use parquet::arrow::ProjectionMask;
 use parquet::arrow::arrow_reader::{ArrowReaderMetadata, ParquetRecordBatchReaderBuilder};
+use parquet::arrow::{ArrowWriter, ProjectionMask};
+use parquet::basic::{Compression, Encoding};
+use parquet::file::properties::{EnabledStatistics, WriterProperties, WriterVersion};
+use parquet::schema::types::ColumnPath;
 use std::fs::File;
 use std::ops::Range;
 use std::path::Path;
@@ -110,5 +115,58 @@ fn scans(c: &mut Criterion) {
     }
 }
 
-criterion_group!(benches, scans);
+/// Ours with keys, filters and checksums, which the crate has not.
+fn writes(c: &mut Criterion) {
+    let (schema, dir) = (schema(), tempfile::tempdir().unwrap());
+    let file = sstable(dir.path(), &schema);
+    let all: Vec<usize> = (0..schema.columns().len()).collect();
+    let batches: Vec<_> = file.batches(&schema, &all, true, None).unwrap().map(Result::unwrap).collect();
+    let keys: Vec<_> = batches.iter().map(|batch| encode_keys(&schema, batch).unwrap()).collect();
+    let mut group = c.benchmark_group("write");
+    group.sample_size(10).throughput(Throughput::Elements(ROWS.into()));
+    group.bench_function("ours", |b| {
+        b.iter(|| {
+            let options = SstableOptions::default();
+            let mut writer = SstableWriter::create(&Env::real(), dir.path(), 2, &schema, &options).unwrap();
+            for (batch, keys) in batches.iter().zip(&keys) {
+                writer.push_batch(batch, keys).unwrap();
+            }
+            // Without a sync, as the other.
+            writer.finish_late(u64::MAX).unwrap()
+        });
+    });
+    group.bench_function("parquet", |b| {
+        b.iter(|| {
+            let out = File::create(dir.path().join("theirs")).unwrap();
+            let mut writer = ArrowWriter::try_new(out, batches[0].schema(), Some(as_ours(&schema))).unwrap();
+            batches.iter().for_each(|batch| writer.write(batch).unwrap());
+            writer.close().unwrap()
+        });
+    });
+    group.finish();
+}
+
+/// Pages and encodings as we have them.
+fn as_ours(schema: &Schema) -> WriterProperties {
+    let options = SstableOptions::default();
+    let mut properties = WriterProperties::builder()
+        .set_writer_version(WriterVersion::PARQUET_1_0)
+        .set_compression(Compression::LZ4_RAW)
+        .set_statistics_enabled(EnabledStatistics::Page)
+        .set_dictionary_page_size_limit(64 << 10)
+        .set_data_page_size_limit(options.page_bytes_max)
+        .set_data_page_row_count_limit(options.page_rows)
+        .set_write_batch_size(options.page_rows)
+        .set_max_row_group_row_count(Some(options.row_group_rows));
+    for column in schema.columns().iter().filter(|column| column.column_type != ColumnType::String) {
+        let path = ColumnPath::new(vec![column.name.clone()]);
+        properties = properties.set_column_encoding(path.clone(), Encoding::DELTA_BINARY_PACKED);
+        if schema.key_columns().any(|key| key.id == column.id) {
+            properties = properties.set_column_dictionary_enabled(path, false);
+        }
+    }
+    properties.build()
+}
+
+criterion_group!(benches, scans, writes);
 criterion_main!(benches);

@@ -88,6 +88,7 @@ fn zigzag(number: u64) -> i64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::pack::bits::differences;
     use parquet::basic::Encoding;
     use parquet::column::page::{Page, PageReader};
     use parquet::data_type::{DataType, Int32Type, Int64Type};
@@ -141,10 +142,14 @@ mod tests {
 
     proptest! {
         #[test]
-        fn gives_what_the_crate_encoded(values in numbers(), wanted: prop::sample::Index) {
+        fn gives_what_the_crate_encoded_as_we_do(values in numbers(), wanted: prop::sample::Index) {
             let narrow: Vec<i32> = values.iter().map(|v| *v as i32).collect();
             let (encoded, encoded_narrow) =
                 (encode::<Int64Type>("INT64", &values), encode::<Int32Type>("INT32", &narrow));
+            let (mut ours, mut ours_narrow) = (Vec::new(), Vec::new());
+            differences(&values, &mut ours);
+            differences(&narrow, &mut ours_narrow);
+            prop_assert_eq!((&ours, &ours_narrow), (&encoded, &encoded_narrow));
             let n = wanted.index(values.len());
             prop_assert_eq!(nth(&encoded, n).unwrap(), values[n]);
             prop_assert_eq!(nth(&encoded_narrow, n).unwrap() as i32, narrow[n]);

@@ -19,6 +19,7 @@ mod index;
 mod key_cursor;
 mod lz4;
 mod meta;
+mod pack;
 mod page;
 mod pages;
 mod parquet_schema;

@@ -4,6 +4,7 @@
 
 use crate::lz4::{Progress, SLACK};
 use crate::meta::Compression;
+use crate::pack::bits::zigzag;
 use crate::point::SCRATCH_BYTES_MAX;
 use crate::value::{Encoding, varint};
 use oribi_types::{Error, Result};
@@ -36,6 +37,32 @@ impl PageHeader {
     /// `Corrupt` if there is none of the kinds that the writer produces.
     pub fn read(bytes: &[u8]) -> Result<Self> {
         PageHeader::try_read(bytes).ok_or_else(|| Error::corrupt("malformed page header"))
+    }
+
+    /// Appends the header, all but its own length.
+    pub fn write(&self, out: &mut Vec<u8>) {
+        const LEVELS: i64 = 3;
+        let encoding = match self.encoding {
+            Encoding::Plain => 0,
+            Encoding::Dictionary => 8,
+            Encoding::Delta => 5,
+        };
+        let int = |out: &mut Vec<u8>, n: i64| {
+            out.push(0x10 | I32);
+            zigzag(n, out);
+        };
+        int(out, if self.dictionary { 2 } else { 0 });
+        int(out, self.plain_bytes as i64);
+        int(out, self.stored_bytes as i64);
+        // From field 3 to 7, or to 5.
+        out.push(if self.dictionary { 4 << 4 } else { 2 << 4 } | STRUCT);
+        int(out, self.values.into());
+        int(out, encoding);
+        if !self.dictionary {
+            int(out, LEVELS);
+            int(out, LEVELS);
+        }
+        out.extend_from_slice(&[0, 0]);
     }
 
     fn try_read(bytes: &[u8]) -> Option<Self> {
@@ -338,6 +365,9 @@ mod tests {
             encoding: Encoding::Dictionary,
         };
         assert_eq!(PageHeader::read(&header).unwrap(), expected);
+        let mut written = Vec::new();
+        expected.write(&mut written);
+        assert_eq!(written, header);
         for len in 0..header.len() {
             assert!(PageHeader::read(&header[..len]).is_err());
         }

@@ -3,8 +3,9 @@
 //! Checksums are taken from the bytes in memory, before they are given to the file system. The rows of one row group
 //! are in memory at a time, encoded and compressed.
 
-use crate::index::{BLOCK_ROWS, DATA_MAGIC, Extent, Index, RowGroup, Separators, separator};
-use crate::meta::{Compression, ROW_GROUP_BYTES_MAX, SstableId, SstableMeta, SstableOptions};
+use crate::index::{BLOCK_ROWS, DATA_MAGIC, Extent, Index, IndexColumn, RowGroup, Separators, separator};
+use crate::meta::{ROW_GROUP_BYTES_MAX, SstableId, SstableMeta, SstableOptions};
+use crate::pack::{self, ColumnOptions, ColumnPacker};
 use crate::page::PageHeader;
 use crate::parquet_schema::{arrow_schema, index_columns, parquet_schema, stored_columns};
 use crate::value::LONG_PAGE_BYTES;
@@ -16,12 +17,10 @@ use oribi_env::{Env, File, Files, create_file};
 use oribi_types::batch::{BatchBuilder, EncodedKeys, EncodedRow};
 use oribi_types::schema::TS_COLUMN;
 use oribi_types::{Error, Result, Schema, Timestamp};
-use parquet::arrow::ArrowWriter;
-use parquet::arrow::arrow_writer::ArrowWriterOptions;
-use parquet::basic::{Compression as Codec, Encoding, Type, ZstdLevel};
 use parquet::file::metadata::{KeyValue, SortingColumn};
-use parquet::file::properties::{EnabledStatistics, WriterProperties, WriterVersion};
-use parquet::schema::types::{ColumnPath, SchemaDescriptor};
+use parquet::file::properties::{WriterProperties, WriterVersion};
+use parquet::file::writer::SerializedFileWriter;
+use parquet::schema::types::{ColumnDescPtr, SchemaDescriptor};
 use std::cmp::Ordering;
 use std::io::Write;
 use std::path::Path;
@@ -50,7 +49,8 @@ pub struct SstableWriter {
     options: SstableOptions,
     stored: Vec<usize>,
     arrow: SchemaRef,
-    parquet: ArrowWriter<Sink>,
+    parquet: SerializedFileWriter<Sink>,
+    columns: Vec<ColumnPacker>,
     pending: Pending,
     index: Index,
     keys: KeyState,
@@ -117,13 +117,10 @@ impl SstableWriter {
             let _ = env.files.remove(stale);
         }
         let sink = Sink { file: env.files.create(&paths.data_tmp)?, offset: 0, buffer: Vec::new() };
-        let writer_options = ArrowWriterOptions::new()
-            .with_properties(properties(schema, &descriptor, options)?)
-            .with_parquet_schema(descriptor)
-            // Readers would be told of Arrow's view types; the Parquet types say all there is.
-            .with_skip_arrow_metadata(true);
-        let parquet =
-            ArrowWriter::try_new_with_options(sink, arrow.clone(), writer_options).map_err(parquet_error)?;
+        let columns = columns(schema, &descriptor, &index.columns, options)?;
+        let properties = Arc::new(properties(schema, options)?);
+        let parquet = SerializedFileWriter::new(sink, descriptor.root_schema_ptr(), properties)
+            .map_err(parquet_error)?;
         Ok(SstableWriter {
             files: env.files.clone(),
             paths,
@@ -133,6 +130,7 @@ impl SstableWriter {
             stored: stored_columns(schema),
             arrow,
             parquet,
+            columns,
             pending: Pending::default(),
             index,
             keys: KeyState::default(),
@@ -267,11 +265,13 @@ impl SstableWriter {
             for i in start..start + len {
                 self.keys.add(key(i), Timestamp(ts.value(i)), self.group_rows + i - start)?;
             }
-            self.parquet.write(&batch.slice(start, len)).map_err(parquet_error)?;
+            for (column, array) in self.columns.iter_mut().zip(batch.columns()) {
+                column.add(array, start..start + len)?;
+            }
             self.group_rows += len;
             start += len;
             if self.group_rows == self.options.row_group_rows
-                || self.parquet.in_progress_size() >= ROW_GROUP_BYTES_MAX
+                || self.columns.iter().map(ColumnPacker::bytes).sum::<usize>() >= ROW_GROUP_BYTES_MAX
             {
                 self.end_row_group()?;
             }
@@ -280,8 +280,12 @@ impl SstableWriter {
     }
 
     fn end_row_group(&mut self) -> Result<()> {
-        self.parquet.flush().map_err(parquet_error)?;
-        self.parquet.sync()?;
+        let mut group = self.parquet.next_row_group().map_err(parquet_error)?;
+        for column in &mut self.columns {
+            column.finish(&mut group)?;
+        }
+        group.close().map_err(parquet_error)?;
+        self.parquet.flush()?;
         let group = self.parquet.flushed_row_groups().last().expect("a row group was flushed");
         let sink = self.parquet.inner();
         let first_row = self.index.row_groups.last().expect("never empty").first_row;
@@ -304,7 +308,7 @@ impl SstableWriter {
     /// Writes Parquet's page index and footer.
     fn write_tail(&mut self) -> Result<()> {
         self.parquet.finish().map_err(parquet_error)?;
-        self.parquet.sync()?;
+        self.parquet.flush()?;
         let sink = self.parquet.inner_mut();
         self.index.push_chunk(false);
         self.index.extents.push(Extent {
@@ -384,51 +388,43 @@ fn index_chunk(index: &mut Index, chunk: &[u8], offset: u64, mut first_row: u32)
     Ok(())
 }
 
-fn properties(
+/// How each column is packed.
+fn columns(
     schema: &Schema,
     parquet: &SchemaDescriptor,
+    indexed: &[IndexColumn],
     options: &SstableOptions,
-) -> Result<WriterProperties> {
-    let codec = match options.compression {
-        Compression::None => Codec::UNCOMPRESSED,
-        Compression::Lz4 => Codec::LZ4_RAW,
-        Compression::Zstd => Codec::ZSTD(ZstdLevel::try_new(3).map_err(parquet_error)?),
-    };
-    let stored = stored_columns(schema);
-    let values = stored.len() - schema.key().len();
+) -> Result<Vec<ColumnPacker>> {
+    let values = stored_columns(schema).len() - schema.key().len();
     let page_bytes = (ROW_PAGES_BYTES_MAX / values.max(1)).max(PAGE_BYTES_MIN);
+    // A key is searched in its page, a timestamp fetched by row: both want no dictionary.
+    let is_bare = |name: &str| name == TS_COLUMN || schema.key_columns().any(|column| column.name == name);
+    let packer = |(column, indexed): (&ColumnDescPtr, &IndexColumn)| {
+        let (page_bytes, dictionary_bytes_max) = match is_bare(column.name()) {
+            true => (KEY_PAGE_BYTES_MAX, 0),
+            false => (page_bytes, DICTIONARY_BYTES_MAX),
+        };
+        let page_bytes = page_bytes.min(options.page_bytes_max);
+        let options_of = ColumnOptions { page_rows: options.page_rows, page_bytes, dictionary_bytes_max };
+        ColumnPacker::new(column.clone(), indexed.physical, options.compression, options_of)
+    };
+    parquet.columns().iter().zip(indexed).map(packer).collect()
+}
+
+fn properties(schema: &Schema, options: &SstableOptions) -> Result<WriterProperties> {
+    let stored = stored_columns(schema);
     let sorting = schema.key().iter().map(|key| SortingColumn {
         column_idx: stored.iter().position(|c| c == key).expect("keys are stored") as i32,
         descending: false,
         nulls_first: false,
     });
-    let mut builder = WriterProperties::builder()
-        // Version 1 pages, and behind dictionaries plain values or differences: what every reader understands.
+    let properties = WriterProperties::builder()
         .set_writer_version(WriterVersion::PARQUET_1_0)
-        .set_encoding(Encoding::PLAIN)
-        .set_compression(codec)
-        .set_statistics_enabled(EnabledStatistics::Page)
-        .set_dictionary_page_size_limit(DICTIONARY_BYTES_MAX)
-        .set_data_page_row_count_limit(options.page_rows)
-        .set_write_batch_size(options.page_rows)
-        .set_data_page_size_limit(page_bytes.min(options.page_bytes_max))
-        .set_max_row_group_row_count(None)
+        .set_compression(pack::codec(options.compression)?)
         .set_created_by(concat!("oribi version ", env!("CARGO_PKG_VERSION")).to_owned())
         .set_key_value_metadata(Some(vec![KeyValue::new("oribi.schema".to_owned(), describe(schema))]))
         .set_sorting_columns(Some(sorting.collect()));
-    // A key is searched in its page, a timestamp fetched by row: both want no dictionary.
-    for name in schema.key_columns().map(|c| c.name.as_str()).chain([TS_COLUMN]) {
-        let path = ColumnPath::new(vec![name.to_owned()]);
-        builder = builder
-            .set_column_dictionary_enabled(path.clone(), false)
-            .set_column_data_page_size_limit(path, options.page_bytes_max.min(KEY_PAGE_BYTES_MAX));
-    }
-    // What is near the value before it takes a few bits. A number of its own takes what it does plain.
-    for column in parquet.columns().iter().filter(|c| matches!(c.physical_type(), Type::INT32 | Type::INT64))
-    {
-        builder = builder.set_column_encoding(column.path().clone(), Encoding::DELTA_BINARY_PACKED);
-    }
-    Ok(builder.build())
+    Ok(properties.build())
 }
 
 /// The columns in SQL's words, for whoever finds the file; nothing reads it back.

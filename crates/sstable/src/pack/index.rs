@@ -1,0 +1,301 @@
+//! What Parquet keeps of the pages of a column chunk: where they lie, and between which bounds their values are.
+
+use super::PackedValues;
+use crate::parquet_error;
+use crate::value::Encoding;
+use oribi_types::Result;
+use parquet::basic::{
+    BoundaryOrder, Compression as Codec, Encoding as ParquetEncoding, LogicalType, PageType, Type,
+};
+use parquet::column::writer::ColumnCloseResult;
+use parquet::data_type::{
+    BoolType, ByteArray, ByteArrayType, DataType, DoubleType, FixedLenByteArrayType, FloatType, Int32Type,
+    Int64Type,
+};
+use parquet::file::metadata::{
+    ColumnChunkMetaData, ColumnIndexBuilder, OffsetIndexBuilder, PageEncodingStats,
+};
+use parquet::file::statistics::{Statistics, ValueStatistics};
+use parquet::schema::types::{ColumnDescPtr, ColumnDescriptor};
+use std::cmp::Ordering;
+
+/// Longer bounds are cut.
+const BOUND_BYTES_MAX: usize = 64;
+
+pub struct ChunkIndex {
+    pages: ColumnIndexBuilder,
+    /// Rows, stored bytes and bytes of texts of each page.
+    sizes: Vec<(i64, i32, Option<i64>)>,
+    encodings: Vec<PageEncodingStats>,
+    rows: u64,
+    nulls: u64,
+    bounds: Option<(Vec<u8>, Vec<u8>)>,
+    /// Those of the last page that has some, and whether all came in this order.
+    last: Option<(Vec<u8>, Vec<u8>)>,
+    ascends: bool,
+    descends: bool,
+    stored_bytes: i64,
+    plain_bytes: i64,
+    dictionary_bytes: usize,
+}
+
+impl ChunkIndex {
+    pub fn new(column: &ColumnDescriptor) -> Self {
+        ChunkIndex {
+            pages: ColumnIndexBuilder::new(column.physical_type()),
+            sizes: Vec::new(),
+            encodings: Vec::new(),
+            rows: 0,
+            nulls: 0,
+            bounds: None,
+            last: None,
+            ascends: true,
+            descends: true,
+            stored_bytes: 0,
+            plain_bytes: 0,
+            dictionary_bytes: 0,
+        }
+    }
+
+    pub fn has_dictionary(&self) -> bool {
+        self.encodings.iter().any(|pages| pages.encoding == ParquetEncoding::RLE_DICTIONARY)
+    }
+
+    /// Adds a page of so many rows, some of them null, and bytes, stored and before they were compressed.
+    pub fn page(
+        &mut self,
+        column: &ColumnDescriptor,
+        packed: PackedValues,
+        (rows, nulls): (usize, usize),
+        (stored, plain): (usize, usize),
+    ) {
+        let encoding = match packed.encoding {
+            Encoding::Plain => ParquetEncoding::PLAIN,
+            Encoding::Dictionary => ParquetEncoding::RLE_DICTIONARY,
+            Encoding::Delta => ParquetEncoding::DELTA_BINARY_PACKED,
+        };
+        match self.encodings.last_mut() {
+            Some(pages) if pages.encoding == encoding => pages.count += 1,
+            _ => {
+                self.encodings.push(PageEncodingStats { page_type: PageType::DATA_PAGE, encoding, count: 1 })
+            }
+        }
+        self.sizes.push((rows as i64, stored as i32, packed.text_bytes));
+        self.rows += rows as u64;
+        self.nulls += nulls as u64;
+        self.stored_bytes += stored as i64;
+        self.plain_bytes += plain as i64;
+        self.note_bounds(column, packed.bounds, rows == nulls, nulls);
+    }
+
+    fn note_bounds(
+        &mut self,
+        column: &ColumnDescriptor,
+        bounds: Option<(Vec<u8>, Vec<u8>)>,
+        is_null: bool,
+        nulls: usize,
+    ) {
+        let Some((least, greatest)) = bounds else {
+            // Of values without an order nothing can be said, nor of the other pages then.
+            return match is_null {
+                true if self.pages.valid() => self.pages.append(true, Vec::new(), Vec::new(), nulls as i64),
+                true => {}
+                false => self.pages.to_invalid(),
+            };
+        };
+        let order = |a: &[u8], b: &[u8]| compare(column, a, b);
+        if let Some((last_least, last_greatest)) = &self.last {
+            let (by_least, by_greatest) = (order(last_least, &least), order(last_greatest, &greatest));
+            self.ascends &= by_least.is_le() && by_greatest.is_le();
+            self.descends &= by_least.is_ge() && by_greatest.is_ge();
+        }
+        match &mut self.bounds {
+            Some((all_least, all_greatest)) => {
+                if order(&least, all_least).is_lt() {
+                    all_least.clone_from(&least);
+                }
+                if order(&greatest, all_greatest).is_gt() {
+                    all_greatest.clone_from(&greatest);
+                }
+            }
+            none => *none = Some((least.clone(), greatest.clone())),
+        }
+        if self.pages.valid() {
+            let (lower, upper) = (lower(column, &least), upper(column, &greatest));
+            self.pages.append(false, lower, upper, nulls as i64);
+        }
+        self.last = Some((least, greatest));
+    }
+
+    /// The dictionary before the pages.
+    pub fn dictionary(&mut self, stored: usize, plain: usize) {
+        self.dictionary_bytes = stored;
+        self.stored_bytes += stored as i64;
+        self.plain_bytes += plain as i64;
+        let (page_type, encoding) = (PageType::DICTIONARY_PAGE, ParquetEncoding::PLAIN);
+        self.encodings.insert(0, PageEncodingStats { page_type, encoding, count: 1 });
+    }
+
+    /// What the Parquet crate is told of the chunk.
+    ///
+    /// # Errors
+    /// `Internal`.
+    pub fn close(mut self, column: &ColumnDescPtr, codec: Codec) -> Result<ColumnCloseResult> {
+        let mut encodings: Vec<_> = self.encodings.iter().map(|pages| pages.encoding).collect();
+        encodings.push(ParquetEncoding::RLE);
+        encodings.dedup();
+        let mut places = OffsetIndexBuilder::new();
+        let mut offset = self.dictionary_bytes as i64;
+        for (rows, stored, text_bytes) in &self.sizes {
+            places.append_row_count(*rows);
+            places.append_offset_and_size(offset, *stored);
+            places.append_unencoded_byte_array_data_bytes(*text_bytes);
+            offset += i64::from(*stored);
+        }
+        let order = match (self.ascends, self.descends) {
+            (true, _) => BoundaryOrder::ASCENDING,
+            (false, true) => BoundaryOrder::DESCENDING,
+            (false, false) => BoundaryOrder::UNORDERED,
+        };
+        self.pages.set_boundary_order(order);
+        let texts = self.sizes.iter().map(|(_, _, text_bytes)| *text_bytes).sum();
+        let has_dictionary = self.dictionary_bytes > 0;
+        let metadata = ColumnChunkMetaData::builder(column.clone())
+            .set_compression(codec)
+            .set_encodings(encodings)
+            .set_page_encoding_stats(self.encodings)
+            .set_total_compressed_size(self.stored_bytes)
+            .set_total_uncompressed_size(self.plain_bytes)
+            .set_num_values(self.rows as i64)
+            .set_data_page_offset(self.dictionary_bytes as i64)
+            .set_dictionary_page_offset(has_dictionary.then_some(0))
+            .set_statistics(statistics(column, self.bounds, self.nulls))
+            .set_unencoded_byte_array_data_bytes(texts)
+            .build()
+            .map_err(parquet_error)?;
+        Ok(ColumnCloseResult {
+            bytes_written: self.stored_bytes as u64,
+            rows_written: self.rows,
+            metadata,
+            bloom_filter: None,
+            column_index: self
+                .pages
+                .valid()
+                .then(|| self.pages.build())
+                .transpose()
+                .map_err(parquet_error)?,
+            offset_index: Some(places.build()),
+        })
+    }
+}
+
+fn is_decimal(column: &ColumnDescriptor) -> bool {
+    matches!(column.logical_type_ref(), Some(LogicalType::Decimal(_)))
+}
+
+/// Whether a bound may be another than one of the values.
+fn may_be_cut(column: &ColumnDescriptor) -> bool {
+    column.physical_type() == Type::BYTE_ARRAY
+}
+
+fn is_text(column: &ColumnDescriptor) -> bool {
+    matches!(column.logical_type_ref(), Some(LogicalType::String | LogicalType::Json))
+}
+
+/// How two plain values are ordered.
+fn compare(column: &ColumnDescriptor, a: &[u8], b: &[u8]) -> Ordering {
+    fn little<const N: usize>(bytes: &[u8]) -> [u8; N] {
+        bytes.try_into().expect("values of the type have this length")
+    }
+    let is_signed = !matches!(column.logical_type_ref(), Some(LogicalType::Integer(kind)) if !kind.is_signed);
+    match column.physical_type() {
+        Type::INT32 => i32::from_le_bytes(little(a)).cmp(&i32::from_le_bytes(little(b))),
+        Type::INT64 if is_signed => i64::from_le_bytes(little(a)).cmp(&i64::from_le_bytes(little(b))),
+        Type::INT64 => u64::from_le_bytes(little(a)).cmp(&u64::from_le_bytes(little(b))),
+        Type::FLOAT => f32::from_le_bytes(little(a)).total_cmp(&f32::from_le_bytes(little(b))),
+        Type::DOUBLE => f64::from_le_bytes(little(a)).total_cmp(&f64::from_le_bytes(little(b))),
+        // The sign is the uppermost bit of the first byte.
+        Type::FIXED_LEN_BYTE_ARRAY if is_decimal(column) => {
+            let sign = |bytes: &[u8]| bytes.first().map_or(0, |first| first ^ 0x80);
+            sign(a).cmp(&sign(b)).then_with(|| a.cmp(b))
+        }
+        _ => a.cmp(b),
+    }
+}
+
+/// A short value that is not above `least`.
+fn lower(column: &ColumnDescriptor, least: &[u8]) -> Vec<u8> {
+    if least.len() <= BOUND_BYTES_MAX || !may_be_cut(column) {
+        return least.to_vec();
+    }
+    let len = match std::str::from_utf8(least) {
+        Ok(text) if is_text(column) => text.floor_char_boundary(BOUND_BYTES_MAX),
+        _ => BOUND_BYTES_MAX,
+    };
+    least[..len].to_vec()
+}
+
+/// A value that is not below `greatest`, a short one if there is one.
+fn upper(column: &ColumnDescriptor, greatest: &[u8]) -> Vec<u8> {
+    if greatest.len() <= BOUND_BYTES_MAX || !may_be_cut(column) {
+        return greatest.to_vec();
+    }
+    let upper = match std::str::from_utf8(greatest) {
+        Ok(text) if is_text(column) => text_above(&text[..text.floor_char_boundary(BOUND_BYTES_MAX)]),
+        _ => bytes_above(&greatest[..BOUND_BYTES_MAX]),
+    };
+    upper.unwrap_or_else(|| greatest.to_vec())
+}
+
+/// A text above all that begin with `text`, no longer than it.
+fn text_above(text: &str) -> Option<Vec<u8>> {
+    text.char_indices().rev().find_map(|(at, last)| {
+        let next = char::from_u32(u32::from(last) + 1).filter(|next| next.len_utf8() == last.len_utf8())?;
+        Some([&text.as_bytes()[..at], next.encode_utf8(&mut [0; 4]).as_bytes()].concat())
+    })
+}
+
+fn bytes_above(bytes: &[u8]) -> Option<Vec<u8>> {
+    let last = bytes.iter().rposition(|byte| *byte < u8::MAX)?;
+    let mut above = bytes[..=last].to_vec();
+    above[last] += 1;
+    Some(above)
+}
+
+fn statistics(column: &ColumnDescriptor, bounds: Option<(Vec<u8>, Vec<u8>)>, nulls: u64) -> Statistics {
+    fn of<T: DataType>(
+        column: &ColumnDescriptor,
+        bounds: Option<(Vec<u8>, Vec<u8>)>,
+        nulls: u64,
+        value: impl Fn(Vec<u8>) -> T::T,
+    ) -> Statistics {
+        let (cut_least, cut_greatest) = match &bounds {
+            Some((least, greatest)) => (lower(column, least), upper(column, greatest)),
+            None => Default::default(),
+        };
+        let is_exact =
+            bounds.as_ref().map(|(least, greatest)| (*least == cut_least, *greatest == cut_greatest));
+        let (least_is_exact, greatest_is_exact) = is_exact.unwrap_or_default();
+        let bounds = bounds.map(|_| (value(cut_least), value(cut_greatest)));
+        let (least, greatest) = bounds.unzip();
+        ValueStatistics::<T::T>::new(least, greatest, None, Some(nulls), false)
+            .with_min_is_exact(least_is_exact)
+            .with_max_is_exact(greatest_is_exact)
+            .with_backwards_compatible_min_max(column.sort_order().is_signed())
+            .into()
+    }
+    fn little<const N: usize>(bytes: Vec<u8>) -> [u8; N] {
+        bytes.try_into().expect("values of the type have this length")
+    }
+    match column.physical_type() {
+        Type::BOOLEAN => of::<BoolType>(column, bounds, nulls, |bytes| bytes[0] != 0),
+        Type::INT32 => of::<Int32Type>(column, bounds, nulls, |bytes| i32::from_le_bytes(little(bytes))),
+        Type::INT64 => of::<Int64Type>(column, bounds, nulls, |bytes| i64::from_le_bytes(little(bytes))),
+        Type::FLOAT => of::<FloatType>(column, bounds, nulls, |bytes| f32::from_le_bytes(little(bytes))),
+        Type::DOUBLE => of::<DoubleType>(column, bounds, nulls, |bytes| f64::from_le_bytes(little(bytes))),
+        Type::FIXED_LEN_BYTE_ARRAY => {
+            of::<FixedLenByteArrayType>(column, bounds, nulls, |bytes| ByteArray::from(bytes).into())
+        }
+        _ => of::<ByteArrayType>(column, bounds, nulls, ByteArray::from),
+    }
+}
