@@ -1,13 +1,12 @@
 //! Numbers packed in few bits, as Parquet wants them: side by side, as runs, as differences. (Apache Parquet, Encodings.md.)
 
-/// Fewer equal numbers in a row are packed side by side with the others.
-const RUN_MIN: usize = 16;
-/// Numbers that are packed side by side come in such groups.
+/// Numbers that are packed side by side come in such groups. A run that fills one is shorter by itself: its length is a byte or two, and as much
+/// stands before the stretch that it parts from the next.
 const GROUP: usize = 8;
 const MINI_BLOCKS: usize = 4;
 
 /// Bits that `n` needs.
-pub fn width_of(n: u64) -> usize {
+fn width_of(n: u64) -> usize {
     (u64::BITS - n.leading_zeros()) as usize
 }
 
@@ -43,12 +42,19 @@ pub fn pack(numbers: impl IntoIterator<Item = u64>, width: usize, out: &mut Vec<
     out.extend_from_slice(&word.to_le_bytes()[..filled.div_ceil(8)]);
 }
 
+/// Appends positions in a dictionary of so many entries, behind the bits that each takes.
+pub fn positions(positions: &[u32], entries: usize, out: &mut Vec<u8>) {
+    let width = width_of(entries.saturating_sub(1) as u64);
+    out.push(width as u8);
+    runs(positions, width, out);
+}
+
 /// Appends `numbers` as runs of one and stretches of many, none of which needs more than `width` bits.
-pub fn runs(numbers: &[u32], width: usize, out: &mut Vec<u8>) {
+fn runs(numbers: &[u32], width: usize, out: &mut Vec<u8>) {
     let (mut packed, mut at) = (0, 0);
     while at < numbers.len() {
         let run = numbers[at..].iter().take_while(|n| **n == numbers[at]).count();
-        if run < RUN_MIN {
+        if run < GROUP {
             at = (at + GROUP).min(numbers.len());
             continue;
         }

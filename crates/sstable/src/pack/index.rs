@@ -29,14 +29,21 @@ pub struct ChunkIndex {
     encodings: Vec<PageEncodingStats>,
     rows: u64,
     nulls: u64,
-    bounds: Option<(Vec<u8>, Vec<u8>)>,
+    bounds: Option<(Bound, Bound)>,
     /// Those of the last page that has some, and whether all came in this order.
-    last: Option<(Vec<u8>, Vec<u8>)>,
+    last: Option<(Bound, Bound)>,
     ascends: bool,
     descends: bool,
     stored_bytes: i64,
     plain_bytes: i64,
     dictionary_bytes: usize,
+}
+
+/// A value beyond which there is none, and whether there is this one.
+#[derive(Clone)]
+struct Bound {
+    value: Vec<u8>,
+    is_exact: bool,
 }
 
 impl ChunkIndex {
@@ -103,26 +110,28 @@ impl ChunkIndex {
                 false => self.pages.to_invalid(),
             };
         };
-        let order = |a: &[u8], b: &[u8]| compare(column, a, b);
+        // A bound may be long: from here on it is as it is stored.
+        let (least, greatest) = (lower(column, least), upper(column, greatest));
+        let order = |a: &Bound, b: &Bound| compare(column, &a.value, &b.value);
         if let Some((last_least, last_greatest)) = &self.last {
             let (by_least, by_greatest) = (order(last_least, &least), order(last_greatest, &greatest));
             self.ascends &= by_least.is_le() && by_greatest.is_le();
             self.descends &= by_least.is_ge() && by_greatest.is_ge();
         }
+        let beyond = |bound: &mut Bound, other: &Bound, beyond: Ordering| match order(other, bound) {
+            Ordering::Equal => bound.is_exact |= other.is_exact,
+            order if order == beyond => bound.clone_from(other),
+            _ => {}
+        };
         match &mut self.bounds {
             Some((all_least, all_greatest)) => {
-                if order(&least, all_least).is_lt() {
-                    all_least.clone_from(&least);
-                }
-                if order(&greatest, all_greatest).is_gt() {
-                    all_greatest.clone_from(&greatest);
-                }
+                beyond(all_least, &least, Ordering::Less);
+                beyond(all_greatest, &greatest, Ordering::Greater);
             }
             none => *none = Some((least.clone(), greatest.clone())),
         }
         if self.pages.valid() {
-            let (lower, upper) = (lower(column, &least), upper(column, &greatest));
-            self.pages.append(false, lower, upper, nulls as i64);
+            self.pages.append(false, least.value.clone(), greatest.value.clone(), nulls as i64);
         }
         self.last = Some((least, greatest));
     }
@@ -141,9 +150,8 @@ impl ChunkIndex {
     /// # Errors
     /// `Internal`.
     pub fn close(mut self, column: &ColumnDescPtr, codec: Codec) -> Result<ColumnCloseResult> {
-        let mut encodings: Vec<_> = self.encodings.iter().map(|pages| pages.encoding).collect();
-        encodings.push(ParquetEncoding::RLE);
-        encodings.dedup();
+        // Those of levels are runs.
+        let encodings = self.encodings.iter().map(|pages| pages.encoding).chain([ParquetEncoding::RLE]);
         let mut places = OffsetIndexBuilder::new();
         let mut offset = self.dictionary_bytes as i64;
         for (rows, stored, text_bytes) in &self.sizes {
@@ -162,7 +170,7 @@ impl ChunkIndex {
         let has_dictionary = self.dictionary_bytes > 0;
         let metadata = ColumnChunkMetaData::builder(column.clone())
             .set_compression(codec)
-            .set_encodings(encodings)
+            .set_encodings(encodings.collect())
             .set_page_encoding_stats(self.encodings)
             .set_total_compressed_size(self.stored_bytes)
             .set_total_uncompressed_size(self.plain_bytes)
@@ -193,15 +201,6 @@ fn is_decimal(column: &ColumnDescriptor) -> bool {
     matches!(column.logical_type_ref(), Some(LogicalType::Decimal(_)))
 }
 
-/// Whether a bound may be another than one of the values.
-fn may_be_cut(column: &ColumnDescriptor) -> bool {
-    column.physical_type() == Type::BYTE_ARRAY
-}
-
-fn is_text(column: &ColumnDescriptor) -> bool {
-    matches!(column.logical_type_ref(), Some(LogicalType::String | LogicalType::Json))
-}
-
 /// How two plain values are ordered.
 fn compare(column: &ColumnDescriptor, a: &[u8], b: &[u8]) -> Ordering {
     fn little<const N: usize>(bytes: &[u8]) -> [u8; N] {
@@ -223,28 +222,32 @@ fn compare(column: &ColumnDescriptor, a: &[u8], b: &[u8]) -> Ordering {
     }
 }
 
-/// A short value that is not above `least`.
-fn lower(column: &ColumnDescriptor, least: &[u8]) -> Vec<u8> {
-    if least.len() <= BOUND_BYTES_MAX || !may_be_cut(column) {
-        return least.to_vec();
+/// A value that is cut if it is too long; `cut` has the first characters of a text.
+fn bound(column: &ColumnDescriptor, value: Vec<u8>, cut: impl Fn(&[u8], bool) -> Option<Vec<u8>>) -> Bound {
+    // In the order of others what is shorter may be anywhere.
+    if value.len() <= BOUND_BYTES_MAX || column.physical_type() != Type::BYTE_ARRAY {
+        return Bound { value, is_exact: true };
     }
-    let len = match std::str::from_utf8(least) {
-        Ok(text) if is_text(column) => text.floor_char_boundary(BOUND_BYTES_MAX),
-        _ => BOUND_BYTES_MAX,
-    };
-    least[..len].to_vec()
+    let is_text = matches!(column.logical_type_ref(), Some(LogicalType::String | LogicalType::Json));
+    let is_begin = |at: &usize| !is_text || std::str::from_utf8(&value[..*at]).is_ok();
+    let at = (0..=BOUND_BYTES_MAX).rev().find(is_begin).unwrap_or_default();
+    match cut(&value[..at], is_text) {
+        Some(value) => Bound { value, is_exact: false },
+        None => Bound { value, is_exact: true },
+    }
+}
+
+/// A short value that is not above `least`.
+fn lower(column: &ColumnDescriptor, least: Vec<u8>) -> Bound {
+    bound(column, least, |first, _| Some(first.to_vec()))
 }
 
 /// A value that is not below `greatest`, a short one if there is one.
-fn upper(column: &ColumnDescriptor, greatest: &[u8]) -> Vec<u8> {
-    if greatest.len() <= BOUND_BYTES_MAX || !may_be_cut(column) {
-        return greatest.to_vec();
-    }
-    let upper = match std::str::from_utf8(greatest) {
-        Ok(text) if is_text(column) => text_above(&text[..text.floor_char_boundary(BOUND_BYTES_MAX)]),
-        _ => bytes_above(&greatest[..BOUND_BYTES_MAX]),
-    };
-    upper.unwrap_or_else(|| greatest.to_vec())
+fn upper(column: &ColumnDescriptor, greatest: Vec<u8>) -> Bound {
+    bound(column, greatest, |first, is_text| match std::str::from_utf8(first) {
+        Ok(text) if is_text => text_above(text),
+        _ => bytes_above(first),
+    })
 }
 
 /// A text above all that begin with `text`, no longer than it.
@@ -262,22 +265,18 @@ fn bytes_above(bytes: &[u8]) -> Option<Vec<u8>> {
     Some(above)
 }
 
-fn statistics(column: &ColumnDescriptor, bounds: Option<(Vec<u8>, Vec<u8>)>, nulls: u64) -> Statistics {
+fn statistics(column: &ColumnDescriptor, bounds: Option<(Bound, Bound)>, nulls: u64) -> Statistics {
     fn of<T: DataType>(
         column: &ColumnDescriptor,
-        bounds: Option<(Vec<u8>, Vec<u8>)>,
+        bounds: Option<(Bound, Bound)>,
         nulls: u64,
         value: impl Fn(Vec<u8>) -> T::T,
     ) -> Statistics {
-        let (cut_least, cut_greatest) = match &bounds {
-            Some((least, greatest)) => (lower(column, least), upper(column, greatest)),
-            None => Default::default(),
-        };
-        let is_exact =
-            bounds.as_ref().map(|(least, greatest)| (*least == cut_least, *greatest == cut_greatest));
-        let (least_is_exact, greatest_is_exact) = is_exact.unwrap_or_default();
-        let bounds = bounds.map(|_| (value(cut_least), value(cut_greatest)));
         let (least, greatest) = bounds.unzip();
+        let is_exact = |bound: &Option<Bound>| bound.as_ref().is_some_and(|bound| bound.is_exact);
+        let (least_is_exact, greatest_is_exact) = (is_exact(&least), is_exact(&greatest));
+        let (least, greatest) =
+            (least.map(|bound| value(bound.value)), greatest.map(|bound| value(bound.value)));
         ValueStatistics::<T::T>::new(least, greatest, None, Some(nulls), false)
             .with_min_is_exact(least_is_exact)
             .with_max_is_exact(greatest_is_exact)

@@ -8,7 +8,9 @@
 pub mod bits;
 mod fixed;
 mod index;
+mod layouts;
 mod slots;
+mod text_dictionary;
 mod texts;
 
 use crate::meta::Compression;
@@ -39,7 +41,7 @@ pub struct ColumnOptions {
 }
 
 /// The values of a page while they are gathered, and the dictionary of their column chunk.
-trait Values: Send {
+trait PagePacker: Send {
     /// Adds values of `array`, none of them null, until the page is full; how many.
     fn add(&mut self, array: &ArrayRef, rows: Range<usize>) -> usize;
 
@@ -49,8 +51,8 @@ trait Values: Send {
     /// Bytes in memory.
     fn bytes(&self) -> usize;
 
-    /// Appends the values as they are to be stored, and begins another page. `is_first`: the chunk has no page yet.
-    fn pack(&mut self, is_first: bool, out: &mut Vec<u8>) -> PackedValues;
+    /// Appends the values as they are to be stored, and begins another page.
+    fn pack(&mut self, out: &mut Vec<u8>) -> PackedValues;
 
     /// The plain values of the dictionary, and how many there are. The next values are of another chunk.
     fn take_dictionary(&mut self) -> (Vec<u8>, usize);
@@ -71,7 +73,7 @@ pub struct ColumnPacker {
     options: ColumnOptions,
     codec: Codec,
     compressor: Compressor,
-    values: Box<dyn Values>,
+    values: Box<dyn PagePacker>,
     /// Which rows of the page are not null, where some may be.
     valid: Option<Vec<bool>>,
     rows: usize,
@@ -84,22 +86,25 @@ pub struct ColumnPacker {
 
 impl ColumnPacker {
     /// # Errors
-    /// `Invalid` for an impossible compression.
+    /// Those of making a compressor.
     pub fn new(
         column: ColumnDescPtr,
         physical: Physical,
         compression: Compression,
-        options: ColumnOptions,
+        mut options: ColumnOptions,
     ) -> Result<Self> {
-        let values: Box<dyn Values> = match physical {
-            Physical::Bytes => Box::new(texts::Texts::new(&options)),
-            _ => fixed::fixed(physical, &column, &options),
-        };
+        let values = fixed::fixed(physical, &column, &options);
+        // Integers take less mostly, by their differences.
+        if let Physical::Float | Physical::Double | Physical::Fixed(_) = physical
+            && let Some(width) = physical.width()
+        {
+            options.page_rows = options.page_rows.min(options.page_bytes / width).max(1);
+        }
         Ok(ColumnPacker {
             index: ChunkIndex::new(&column),
-            codec: codec(compression)?,
+            codec: codec(compression),
             compressor: Compressor::new(compression)?,
-            values,
+            values: values.unwrap_or_else(|| Box::new(texts::TextPage::new(&options))),
             valid: (column.max_def_level() > 0).then(Vec::new),
             column,
             options,
@@ -163,12 +168,15 @@ impl ColumnPacker {
             levels(valid, nulls, &mut self.contents);
             valid.clear();
         }
-        let packed = self.values.pack(self.pages.is_empty(), &mut self.contents);
+        let packed = self.values.pack(&mut self.contents);
         let header =
             PageHeader { values: self.rows as u32, encoding: packed.encoding, ..PageHeader::default() };
         let begin = self.pages.len();
         let plain = self.compressor.page(header, &self.contents, &mut self.pages)?;
         let rows = std::mem::take(&mut self.rows);
+        if self.contents.capacity() > SCRATCH_BYTES_MAX {
+            self.contents = Vec::new();
+        }
         self.index.page(&self.column, packed, (rows, nulls), (self.pages.len() - begin, plain));
         Ok(())
     }
@@ -182,13 +190,14 @@ impl ColumnPacker {
             self.end_page()?;
         }
         let (entries, count) = self.values.take_dictionary();
-        let mut chunk = Vec::new();
+        let mut chunk = std::mem::take(&mut self.pages);
         if self.index.has_dictionary() {
             let header = PageHeader { values: count as u32, dictionary: true, ..PageHeader::default() };
-            let plain = self.compressor.page(header, &entries, &mut chunk)?;
-            self.index.dictionary(chunk.len(), plain);
+            let mut dictionary = Vec::new();
+            let plain = self.compressor.page(header, &entries, &mut dictionary)?;
+            self.index.dictionary(dictionary.len(), plain);
+            chunk.splice(..0, dictionary);
         }
-        chunk.append(&mut self.pages);
         let index = std::mem::replace(&mut self.index, ChunkIndex::new(&self.column));
         let close = index.close(&self.column, self.codec)?;
         group.append_column(&Bytes::from(chunk), close).map_err(parquet_error)
@@ -196,15 +205,12 @@ impl ColumnPacker {
 }
 
 /// What Parquet calls it.
-///
-/// # Errors
-/// None.
-pub fn codec(compression: Compression) -> Result<Codec> {
-    Ok(match compression {
+pub fn codec(compression: Compression) -> Codec {
+    match compression {
         Compression::None => Codec::UNCOMPRESSED,
         Compression::Lz4 => Codec::LZ4_RAW,
-        Compression::Zstd => Codec::ZSTD(ZstdLevel::try_new(ZSTD_LEVEL).map_err(parquet_error)?),
-    })
+        Compression::Zstd => Codec::ZSTD(ZstdLevel::try_new(ZSTD_LEVEL).expect("there is this level")),
+    }
 }
 
 /// Appends which rows have a value, behind the length of that.

@@ -1,35 +1,28 @@
 //! Texts and blobs.
 
 use super::bits;
-use super::slots::{Slots, mix};
-use super::{ColumnOptions, PackedValues, Values};
-use crate::bloom;
+use super::text_dictionary::TextDictionary;
+use super::{ColumnOptions, PackedValues, PagePacker};
+use crate::point::SCRATCH_BYTES_MAX;
 use crate::value::Encoding;
 use arrow::array::{Array, ArrayRef, AsArray};
 use arrow::buffer::Buffer;
 use arrow::datatypes::DataType;
-use std::collections::HashSet;
 use std::ops::Range;
 
 /// What stands before each value.
-const LENGTH_BYTES: usize = 4;
-/// Values that are looked at before there is a dictionary.
-const SAMPLE: usize = 256;
-const SAMPLE_MIN: usize = 64;
-
-pub struct Texts {
+pub const LENGTH_BYTES: usize = 4;
+pub struct TextPage {
     options: ColumnOptions,
     /// Of the page, plain, as far as they are not in the dictionary.
     plain: Vec<u8>,
     /// Of the page, in the dictionary.
     positions: Vec<u32>,
-    dictionary: Dictionary,
+    dictionary: TextDictionary,
     least: Bound,
     greatest: Bound,
     text_bytes: usize,
     is_full: bool,
-    /// Whether the chunk has no value yet.
-    is_new: bool,
 }
 
 /// A value, and its first bytes as a number.
@@ -71,18 +64,17 @@ fn prefix(value: &[u8]) -> u64 {
     }
 }
 
-impl Texts {
+impl TextPage {
     pub fn new(options: &ColumnOptions) -> Self {
-        Texts {
+        TextPage {
             options: options.clone(),
             plain: Vec::new(),
             positions: Vec::new(),
-            dictionary: Dictionary::new(options.dictionary_bytes_max),
+            dictionary: TextDictionary::new(options.dictionary_bytes_max),
             least: Bound::default(),
             greatest: Bound::default(),
             text_bytes: 0,
             is_full: false,
-            is_new: true,
         }
     }
 
@@ -112,15 +104,9 @@ impl Texts {
     }
 }
 
-impl Values for Texts {
+impl PagePacker for TextPage {
     fn add(&mut self, array: &ArrayRef, rows: Range<usize>) -> usize {
         let views = Views::of(array);
-        if std::mem::take(&mut self.is_new) && rows.len() >= SAMPLE_MIN {
-            let sample = rows.start..rows.end.min(rows.start + SAMPLE);
-            let count = sample.len();
-            let distinct: HashSet<&[u8]> = sample.map(|row| views.value(row)).collect();
-            self.dictionary.is_open &= distinct.len() <= count / 16 * 15;
-        }
         let count = rows.len();
         for (n, row) in rows.enumerate() {
             let value = views.value(row);
@@ -150,17 +136,20 @@ impl Values for Texts {
         self.plain.len() + size_of_val(self.positions.as_slice()) + self.dictionary.entries.len()
     }
 
-    fn pack(&mut self, _is_first: bool, out: &mut Vec<u8>) -> PackedValues {
-        let encoding = if self.positions.is_empty() {
-            out.append(&mut self.plain);
-            Encoding::Plain
-        } else {
-            let width = bits::width_of(self.dictionary.starts.len() as u64 - 1);
-            out.push(width as u8);
-            bits::runs(&self.positions, width, out);
+    fn pack(&mut self, out: &mut Vec<u8>) -> PackedValues {
+        // A page of nulls is as those around it.
+        let is_known = !self.positions.is_empty() || self.plain.is_empty() && self.dictionary.is_open;
+        let encoding = if is_known {
+            bits::positions(&self.positions, self.dictionary.starts.len(), out);
             self.positions.clear();
             Encoding::Dictionary
+        } else {
+            out.append(&mut self.plain);
+            Encoding::Plain
         };
+        if self.plain.capacity() > SCRATCH_BYTES_MAX {
+            self.plain = Vec::new();
+        }
         self.is_full = false;
         self.dictionary.page += 1;
         let bounds = self.least.value.take().zip(self.greatest.value.take());
@@ -169,8 +158,7 @@ impl Values for Texts {
     }
 
     fn take_dictionary(&mut self) -> (Vec<u8>, usize) {
-        self.is_new = true;
-        let dictionary = Dictionary::new(self.options.dictionary_bytes_max);
+        let dictionary = TextDictionary::new(self.options.dictionary_bytes_max);
         let dictionary = std::mem::replace(&mut self.dictionary, dictionary);
         (dictionary.entries, dictionary.starts.len())
     }
@@ -214,81 +202,4 @@ impl<'a> Views<'a> {
 }
 
 /// The most bytes that a view has in itself.
-const INLINE_MAX: usize = 12;
-
-/// Distinct values, by the order in which they came.
-struct Dictionary {
-    /// Whether values are still looked for in it.
-    is_open: bool,
-    bytes_max: usize,
-    /// The values, plain, and where each begins.
-    entries: Vec<u8>,
-    starts: Vec<u32>,
-    /// Short values, and of others the length, the first bytes and a hash.
-    keys: Vec<u128>,
-    /// The last page in which each came.
-    seen: Vec<u32>,
-    page: u32,
-    slots: Slots,
-    last: Option<(u128, u32)>,
-}
-
-impl Dictionary {
-    fn new(bytes_max: usize) -> Self {
-        Dictionary {
-            is_open: bytes_max > 0,
-            bytes_max,
-            entries: Vec::new(),
-            starts: Vec::new(),
-            keys: Vec::new(),
-            seen: Vec::new(),
-            page: 1,
-            slots: Slots::default(),
-            last: None,
-        }
-    }
-
-    /// The position of a value, which is added if there is room for it; otherwise nothing is looked for any more.
-    fn find(&mut self, view: u128, value: &[u8]) -> Option<u32> {
-        let is_short = value.len() <= INLINE_MAX;
-        // Values often come in runs.
-        if let Some((last, position)) = self.last
-            && last == view
-            && is_short
-        {
-            return Some(position);
-        }
-        let key =
-            if is_short { view } else { u128::from(view as u64) | u128::from(bloom::hash(value)) << 64 };
-        self.slots.reserve(self.keys.len(), |n| hash(self.keys[n]));
-        let is_it = |n: usize| self.keys[n] == key && (is_short || self.value(n, value.len()) == value);
-        let position = match self.slots.find(hash(key), is_it) {
-            Ok(n) => n,
-            Err(_) if self.entries.len() + LENGTH_BYTES + value.len() > self.bytes_max => {
-                self.is_open = false;
-                return None;
-            }
-            Err(free) => {
-                self.slots.set(free, self.keys.len());
-                self.starts.push(self.entries.len() as u32);
-                self.entries.extend_from_slice(&(value.len() as u32).to_le_bytes());
-                self.entries.extend_from_slice(value);
-                self.keys.push(key);
-                self.seen.push(0);
-                self.keys.len() - 1
-            }
-        } as u32;
-        self.last = Some((view, position));
-        Some(position)
-    }
-
-    /// The value at a position, which is so long.
-    fn value(&self, position: usize, len: usize) -> &[u8] {
-        let start = self.starts[position] as usize + LENGTH_BYTES;
-        &self.entries[start..start + len]
-    }
-}
-
-fn hash(key: u128) -> u64 {
-    mix(mix(key as u64) ^ (key >> 64) as u64)
-}
+pub const INLINE_MAX: usize = 12;
