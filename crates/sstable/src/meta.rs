@@ -42,7 +42,7 @@ pub enum Compression {
 pub struct SstableOptions {
     /// The most rows of a row group. A row group also ends at [`ROW_GROUP_BYTES_MAX`].
     pub row_group_rows: usize,
-    /// The rows of a page; a page may hold up to twice as many after one that was cut by its bytes.
+    /// The most rows of a page.
     pub page_rows: usize,
     /// A page ends with the row that takes it to this many bytes. Those of keys, and of tables with many columns, are
     /// smaller.

@@ -14,6 +14,7 @@ use oribi_types::schema::ColumnSpec;
 use oribi_types::{ColumnType, Schema, Value};
 use parquet::arrow::arrow_reader::statistics::StatisticsConverter;
 use parquet::arrow::arrow_reader::{ArrowReaderOptions, ParquetRecordBatchReaderBuilder};
+use parquet::basic::Encoding;
 use parquet::file::metadata::{PageIndexPolicy, ParquetMetaData};
 
 const ROWS: u64 = 2_200;
@@ -143,6 +144,68 @@ fn all_comes_back_and_the_bounds_hold() {
     }
 }
 
+/// So many distinct values that no dictionary takes them, each of them twice.
+#[test]
+fn a_dictionary_that_is_full_keeps_what_it_has() {
+    const MANY: u64 = 24_000;
+    let column_types = [ColumnType::Int64, ColumnType::Int32, ColumnType::Double, ColumnType::String];
+    let columns = column_types.iter().enumerate().map(|(n, t)| ColumnSpec::new(format!("c{n}"), *t));
+    let key = ColumnSpec::new("k", ColumnType::Int64).not_null();
+    let schema = Schema::new(std::iter::once(key).chain(columns).collect(), &["k"]).unwrap();
+    let row = |n: u64| {
+        let scattered = scatter(n / 2);
+        let values = [
+            Value::Int64(scattered as i64),
+            Value::Int32(scattered as i32),
+            Value::Double(scattered as f64),
+            Value::String(format!("{scattered:x}")),
+        ];
+        row_of(&schema, std::iter::once(Value::Int64(n as i64)).chain(values).collect(), 1)
+    };
+    let rows: Vec<TestRow> = (0..2 * MANY).map(row).collect();
+    let dir = tempfile::tempdir().unwrap();
+    let file = sstable(dir.path(), &schema, &SstableOptions::default(), &rows);
+    let back = scan(&file, &schema).unwrap();
+    assert!(back.into_iter().eq(rows.iter().map(|row| (row.values.clone(), row.ts))));
+    by_the_stock_reader(&file, &schema, "many values");
+    let metadata = file.metadata().unwrap();
+    for column in &metadata.row_group(0).columns()[1..5] {
+        let has_dictionary = column.encodings().any(|encoding| encoding == Encoding::RLE_DICTIONARY);
+        // Positions would take 15 bits at most.
+        let is_full = column.uncompressed_size() > 2 * metadata.row_group(0).num_rows() + (64 << 10);
+        assert!(has_dictionary && is_full, "{column:?}");
+    }
+}
+
+/// A point read reads a page of each column.
+#[test]
+fn pages_of_long_values_are_of_few_rows() {
+    let wide = ColumnType::Decimal { precision: 38, scale: 0 };
+    let columns = [
+        ColumnSpec::new("k", ColumnType::Uuid).not_null(),
+        ColumnSpec::new("a", ColumnType::Uuid),
+        ColumnSpec::new("b", wide),
+        ColumnSpec::new("c", ColumnType::Double),
+    ];
+    let schema = Schema::new(columns.into(), &["k"]).unwrap();
+    let row = |n: u64| {
+        let id = || Value::Uuid((u128::from(n) << 64).to_be_bytes());
+        row_of(&schema, vec![id(), id(), Value::Decimal(n.into()), Value::Double(n as f64)], 1)
+    };
+    let dir = tempfile::tempdir().unwrap();
+    let file =
+        sstable(dir.path(), &schema, &SstableOptions::default(), &(0..3_000).map(row).collect::<Vec<_>>());
+    by_the_stock_reader(&file, &schema, "long values");
+    let metadata = file.metadata().unwrap();
+    let places = &metadata.offset_index().unwrap()[0];
+    let rows_max = |column: usize| {
+        let starts: Vec<i64> =
+            places[column].page_locations().iter().map(|page| page.first_row_index).collect();
+        starts.windows(2).map(|page| page[1] - page[0]).max().unwrap()
+    };
+    assert_eq!((0..4).map(rows_max).collect::<Vec<_>>(), [256, 512, 512, 1024]);
+}
+
 /// Its rows are ours, and what the footer and the page index say of them is so.
 fn by_the_stock_reader(file: &Sstable, schema: &Schema, what: &str) {
     let open = || std::fs::File::open(file.path()).unwrap();
@@ -150,8 +213,7 @@ fn by_the_stock_reader(file: &Sstable, schema: &Schema, what: &str) {
     let builder = ParquetRecordBatchReaderBuilder::try_new_with_options(open(), options).unwrap();
     let (metadata, stored, parquet) =
         (builder.metadata().clone(), builder.schema().clone(), builder.parquet_schema().clone());
-    let batches: Vec<_> =
-        builder.with_batch_size(ROWS as usize).build().unwrap().map(Result::unwrap).collect();
+    let batches: Vec<_> = builder.with_batch_size(1 << 20).build().unwrap().map(Result::unwrap).collect();
     let theirs = arrow::compute::concat_batches(&stored, &batches).unwrap();
     let all: Vec<usize> = (0..schema.columns().len()).collect();
     let ours: Vec<RecordBatch> =

@@ -291,7 +291,7 @@ fn a_long_row_is_read_by_who_has_room_for_it() {
     let noise = |n| key_value(n, 1 << 20).values[1].clone();
     let same = || Value::Binary(vec![7; 1 << 20]);
     let short = || Value::Binary(vec![7; 100]);
-    // As stored, what is noise is long and what is always the same is not. The first value of a column is in a dictionary.
+    // As stored, what is noise is long and what is always the same is not.
     let values = [[noise(1), same()], [same(), noise(2)], [noise(3), Value::Null], [short(), Value::Null]];
     let row =
         |(k, [a, b]): (usize, [Value; 2])| row_of(&schema, vec![Value::Int64(k as i64), a, b], k as u64 + 1);

@@ -19,7 +19,7 @@ use parquet::file::statistics::{Statistics, ValueStatistics};
 use parquet::schema::types::{ColumnDescPtr, ColumnDescriptor};
 use std::cmp::Ordering;
 
-/// Longer bounds are cut.
+/// Longer bounds are cut: what the Parquet crate and others leave of them.
 const BOUND_BYTES_MAX: usize = 64;
 
 pub struct ChunkIndex {

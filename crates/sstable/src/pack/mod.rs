@@ -288,4 +288,5 @@ impl Compressor {
     }
 }
 
+/// The library's own choice.
 const ZSTD_LEVEL: i32 = 3;
