@@ -146,7 +146,7 @@ fn writes(c: &mut Criterion) {
     group.finish();
 }
 
-/// Pages and encodings as we have them.
+/// Pages and encodings about as we have them.
 fn as_ours(schema: &Schema) -> WriterProperties {
     let options = SstableOptions::default();
     let mut properties = WriterProperties::builder()

@@ -5,7 +5,7 @@
 
 use crate::index::{BLOCK_ROWS, DATA_MAGIC, Extent, Index, IndexColumn, RowGroup, Separators, separator};
 use crate::meta::{ROW_GROUP_BYTES_MAX, SstableId, SstableMeta, SstableOptions};
-use crate::pack::{self, ColumnOptions, ColumnPacker};
+use crate::pack::{ColumnOptions, ColumnPacker};
 use crate::page::PageHeader;
 use crate::parquet_schema::{arrow_schema, index_columns, parquet_schema, stored_columns};
 use crate::value::LONG_PAGE_BYTES;
@@ -118,7 +118,7 @@ impl SstableWriter {
         }
         let sink = Sink { file: env.files.create(&paths.data_tmp)?, offset: 0, buffer: Vec::new() };
         let columns = columns(schema, &descriptor, &index.columns, options)?;
-        let properties = Arc::new(properties(schema, options));
+        let properties = Arc::new(properties(schema));
         let parquet = SerializedFileWriter::new(sink, descriptor.root_schema_ptr(), properties)
             .map_err(parquet_error)?;
         Ok(SstableWriter {
@@ -411,7 +411,7 @@ fn columns(
     parquet.columns().iter().zip(indexed).map(packer).collect()
 }
 
-fn properties(schema: &Schema, options: &SstableOptions) -> WriterProperties {
+fn properties(schema: &Schema) -> WriterProperties {
     let stored = stored_columns(schema);
     let sorting = schema.key().iter().map(|key| SortingColumn {
         column_idx: stored.iter().position(|c| c == key).expect("keys are stored") as i32,
@@ -420,7 +420,6 @@ fn properties(schema: &Schema, options: &SstableOptions) -> WriterProperties {
     });
     let properties = WriterProperties::builder()
         .set_writer_version(WriterVersion::PARQUET_1_0)
-        .set_compression(pack::codec(options.compression))
         .set_created_by(concat!("oribi version ", env!("CARGO_PKG_VERSION")).to_owned())
         .set_key_value_metadata(Some(vec![KeyValue::new("oribi.schema".to_owned(), describe(schema))]))
         .set_sorting_columns(Some(sorting.collect()));

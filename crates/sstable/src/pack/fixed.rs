@@ -2,10 +2,9 @@
 
 use super::layouts::{Bools, Bytes, Doubles, Floats, Integers, Layout};
 use super::slots::{Slot, Slots};
-use super::{ColumnOptions, PackedValues, PagePacker, bits};
+use super::{ColumnOptions, PackedValues, PagePacker, bits, index};
 use crate::value::{Encoding, Physical};
 use arrow::array::ArrayRef;
-use parquet::basic::LogicalType;
 use parquet::schema::types::ColumnDescriptor;
 use std::ops::Range;
 
@@ -15,20 +14,19 @@ pub fn fixed(
     column: &ColumnDescriptor,
     options: &ColumnOptions,
 ) -> Option<Box<dyn PagePacker>> {
-    let is_signed = !matches!(column.logical_type_ref(), Some(LogicalType::Integer(kind)) if !kind.is_signed);
     let dictionary_bytes_max = options.dictionary_bytes_max;
     Some(match physical {
         Physical::Bool => Box::new(FixedPage::new(Bools, 0)),
         Physical::Int32 => Box::new(FixedPage::new(Integers { flip: 0_i32 }, dictionary_bytes_max)),
         Physical::Int64 => {
-            let flip = if is_signed { 0 } else { i64::MIN };
+            let flip = if index::is_signed(column) { 0 } else { i64::MIN };
             Box::new(FixedPage::new(Integers { flip }, dictionary_bytes_max))
         }
         Physical::Float => Box::new(FixedPage::new(Floats, dictionary_bytes_max)),
         Physical::Double => Box::new(FixedPage::new(Doubles, dictionary_bytes_max)),
         // Ids are distinct mostly, and such decimals are sums.
         Physical::Fixed(width) => {
-            let is_decimal = matches!(column.logical_type_ref(), Some(LogicalType::Decimal(_)));
+            let is_decimal = index::is_decimal(column);
             Box::new(FixedPage::new(Bytes { width: width.into(), is_decimal }, 0))
         }
         Physical::Bytes => return None,

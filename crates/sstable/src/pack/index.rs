@@ -197,19 +197,25 @@ impl ChunkIndex {
     }
 }
 
-fn is_decimal(column: &ColumnDescriptor) -> bool {
+pub fn is_decimal(column: &ColumnDescriptor) -> bool {
     matches!(column.logical_type_ref(), Some(LogicalType::Decimal(_)))
+}
+
+/// Whether numbers may be below zero.
+pub fn is_signed(column: &ColumnDescriptor) -> bool {
+    !matches!(column.logical_type_ref(), Some(LogicalType::Integer(kind)) if !kind.is_signed)
+}
+
+/// A plain number.
+fn little<const N: usize>(bytes: &[u8]) -> [u8; N] {
+    bytes.try_into().expect("values of the type have this length")
 }
 
 /// How two plain values are ordered.
 fn compare(column: &ColumnDescriptor, a: &[u8], b: &[u8]) -> Ordering {
-    fn little<const N: usize>(bytes: &[u8]) -> [u8; N] {
-        bytes.try_into().expect("values of the type have this length")
-    }
-    let is_signed = !matches!(column.logical_type_ref(), Some(LogicalType::Integer(kind)) if !kind.is_signed);
     match column.physical_type() {
         Type::INT32 => i32::from_le_bytes(little(a)).cmp(&i32::from_le_bytes(little(b))),
-        Type::INT64 if is_signed => i64::from_le_bytes(little(a)).cmp(&i64::from_le_bytes(little(b))),
+        Type::INT64 if is_signed(column) => i64::from_le_bytes(little(a)).cmp(&i64::from_le_bytes(little(b))),
         Type::INT64 => u64::from_le_bytes(little(a)).cmp(&u64::from_le_bytes(little(b))),
         Type::FLOAT => f32::from_le_bytes(little(a)).total_cmp(&f32::from_le_bytes(little(b))),
         Type::DOUBLE => f64::from_le_bytes(little(a)).total_cmp(&f64::from_le_bytes(little(b))),
@@ -283,15 +289,12 @@ fn statistics(column: &ColumnDescriptor, bounds: Option<(Bound, Bound)>, nulls: 
             .with_backwards_compatible_min_max(column.sort_order().is_signed())
             .into()
     }
-    fn little<const N: usize>(bytes: Vec<u8>) -> [u8; N] {
-        bytes.try_into().expect("values of the type have this length")
-    }
     match column.physical_type() {
         Type::BOOLEAN => of::<BoolType>(column, bounds, nulls, |bytes| bytes[0] != 0),
-        Type::INT32 => of::<Int32Type>(column, bounds, nulls, |bytes| i32::from_le_bytes(little(bytes))),
-        Type::INT64 => of::<Int64Type>(column, bounds, nulls, |bytes| i64::from_le_bytes(little(bytes))),
-        Type::FLOAT => of::<FloatType>(column, bounds, nulls, |bytes| f32::from_le_bytes(little(bytes))),
-        Type::DOUBLE => of::<DoubleType>(column, bounds, nulls, |bytes| f64::from_le_bytes(little(bytes))),
+        Type::INT32 => of::<Int32Type>(column, bounds, nulls, |bytes| i32::from_le_bytes(little(&bytes))),
+        Type::INT64 => of::<Int64Type>(column, bounds, nulls, |bytes| i64::from_le_bytes(little(&bytes))),
+        Type::FLOAT => of::<FloatType>(column, bounds, nulls, |bytes| f32::from_le_bytes(little(&bytes))),
+        Type::DOUBLE => of::<DoubleType>(column, bounds, nulls, |bytes| f64::from_le_bytes(little(&bytes))),
         Type::FIXED_LEN_BYTE_ARRAY => {
             of::<FixedLenByteArrayType>(column, bounds, nulls, |bytes| ByteArray::from(bytes).into())
         }

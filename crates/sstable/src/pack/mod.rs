@@ -205,7 +205,7 @@ impl ColumnPacker {
 }
 
 /// What Parquet calls it.
-pub fn codec(compression: Compression) -> Codec {
+fn codec(compression: Compression) -> Codec {
     match compression {
         Compression::None => Codec::UNCOMPRESSED,
         Compression::Lz4 => Codec::LZ4_RAW,

@@ -1,8 +1,9 @@
 //! A dictionary of texts.
 
 use super::slots::{Slot, Slots, mix};
-use super::texts::{INLINE_MAX, LENGTH_BYTES};
+use super::texts::LENGTH_BYTES;
 use crate::bloom;
+use crate::unpack::INLINE_BYTES_MAX;
 
 /// Distinct values, by the order in which they came.
 pub struct TextDictionary {
@@ -38,7 +39,7 @@ impl TextDictionary {
 
     /// The position of a value, which is added if there is room for it; otherwise nothing is looked for any more.
     pub fn find(&mut self, view: u128, value: &[u8]) -> Option<u32> {
-        let is_short = value.len() <= INLINE_MAX;
+        let is_short = value.len() <= INLINE_BYTES_MAX;
         // Values often come in runs.
         if let Some((last, position)) = self.last
             && last == view

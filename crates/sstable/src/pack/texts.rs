@@ -4,6 +4,7 @@ use super::bits;
 use super::text_dictionary::TextDictionary;
 use super::{ColumnOptions, PackedValues, PagePacker};
 use crate::point::SCRATCH_BYTES_MAX;
+use crate::unpack::INLINE_BYTES_MAX;
 use crate::value::Encoding;
 use arrow::array::{Array, ArrayRef, AsArray};
 use arrow::buffer::Buffer;
@@ -12,6 +13,8 @@ use std::ops::Range;
 
 /// What stands before each value.
 pub const LENGTH_BYTES: usize = 4;
+
+/// Values of any length.
 pub struct TextPage {
     options: ColumnOptions,
     /// Of the page, plain, as far as they are not in the dictionary.
@@ -192,7 +195,7 @@ impl<'a> Views<'a> {
     fn value(&self, n: usize) -> &'a [u8] {
         let view = self.views[n];
         let len = view as u32 as usize;
-        if len <= INLINE_MAX {
+        if len <= INLINE_BYTES_MAX {
             let start = n * size_of::<u128>() + size_of::<u32>();
             return &self.bytes[start..start + len];
         }
@@ -200,6 +203,3 @@ impl<'a> Views<'a> {
         &self.buffers[buffer][offset..offset + len]
     }
 }
-
-/// The most bytes that a view has in itself.
-pub const INLINE_MAX: usize = 12;

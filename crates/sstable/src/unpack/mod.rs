@@ -15,6 +15,7 @@ use oribi_types::Result;
 use std::ops::Range;
 
 pub use places::{Wanted, valid};
+pub use texts::INLINE_BYTES_MAX;
 
 /// What unpacks the values of one type.
 pub trait Values: Send {

@@ -21,7 +21,7 @@ const DICTIONARY: u32 = 1;
 const PAGES: usize = 2;
 
 /// The longest value that stands in its view.
-const INLINE_BYTES_MAX: usize = 12;
+pub const INLINE_BYTES_MAX: usize = 12;
 
 struct Texts<T> {
     dictionary: Vec<u128>,
