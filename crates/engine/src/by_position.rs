@@ -1,11 +1,11 @@
-//! Changes by position: many rows of files are replaced or deleted where they lie, past log and memtable.
+//! Changes by position: many rows of files are patched or deleted where they lie, past log and memtable.
 //!
-//! A statement's scan has found each row in a file, and knows its place. So nothing is looked up: the columns of the rows that are not
-//! set are read, and merged by key into SSTables of what they become. Marks on the old rows and the new files count by one manifest
-//! record. A delete is marks alone.
+//! A statement's scan has found each row in a file, and knows its place. So nothing is looked up, and what is not set is not read: the new
+//! values become a [patch](oribi_sstable::Patch) of each file. A delete is marks. Patches and marks count by one manifest record.
 //!
-//! A row at a place is one version of its key and never changes. It is still the newest if
+//! A row at a place is one version of its key, and it is still the newest, as it was found, if
 //! - its file is the tablet's, and has no mark on it: each flush since would have left one;
+//! - no patch of the file that the statement's snapshot does not see has the row;
 //! - its key is in no memtable.
 //!
 //! Where one row is not, or a transaction has locked it, nothing is done: the statement then goes the other way, which waits for
@@ -13,10 +13,10 @@
 //!
 //! | what | others meanwhile |
 //! |---|---|
-//! | the new files are written | do all they like |
+//! | the patches are written | do all they like |
 //! | flushes and other changes of the tablets' files end; none begins until this has | write, read |
 //! | the change is [undecided](crate::undecided): keys in memtables are compared, marks and the record are synced | who would write one of these rows waits |
-//! | the files become the tablets' | who would write any row of them waits, for microseconds |
+//! | the patches become the tablets' | who would write any row of them waits, for microseconds |
 //!
 //! Rows that are cached are forgotten between; what is read of the tablets' files is not cached until all is done.
 
@@ -25,36 +25,28 @@ use crate::compaction::OUTPUT_BATCH_ROWS;
 use crate::deletions::Marks;
 use crate::engine::{Engine, Obligation};
 use crate::index::Location;
-use crate::installer::{FileChange, GivenUp, PreparedChanges};
+use crate::installer::{FileChange, GivenUp, NewPatch, PreparedChanges};
 use crate::memory::Reserved;
-use crate::tablet::{FileSet, LiveFile, Tablet, TabletState};
+use crate::tablet::{FileSet, LiveFile, PATCHES_MAX, Tablet, TabletState};
 use crate::undecided::Change;
 use crate::write::Commit;
-use arrow::array::{ArrayRef, RecordBatch, UInt64Array};
-use arrow::compute::interleave_record_batch;
-use arrow::datatypes::Schema as ArrowSchema;
+use arrow::array::ArrayRef;
 use oribi_env::File;
-use oribi_sstable::{
-    Batches, RowSelection, SstableId, SstableMeta, SstableOptions, SstableWriter, stored_columns,
-};
-use oribi_types::batch::{EncodedKeys, ts_field};
-use oribi_types::{Error, Result, Schema, Timestamp};
+use oribi_sstable::{Patch, PatchWriter, SstableId, SstableMeta};
+use oribi_types::{Result, Timestamp};
 use roaring::RoaringBitmap;
 use std::collections::HashMap;
-use std::ops::Range;
-use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
-/// A tablet with so many times the files that are worth a compaction gets no more in this way.
-const FILES_FACTOR_MAX: usize = 4;
-/// A file of fewer rows is not worth a thread.
-const FILE_ROWS_MIN: usize = 16 << 10;
-/// What a file has at most that is synced with marks and folder at once: others wait meanwhile who write the rows.
+/// What patches have at most, together, that are synced with marks and folder at once: others wait meanwhile who write the rows.
 const SYNCED_LATE_BYTES_MAX: u64 = 4 << 20;
+/// A tablet with so many times the files that are worth a compaction gets no more patches: a compaction gives up where it gets one
+/// meanwhile, and not where rows are written the other way.
+const FILES_FACTOR_MAX: usize = 4;
 /// A thread hashes so many keys at a time, and sorts them.
 const HASHED_ROWS: usize = 128 << 10;
-/// What a file that is being written takes in memory: a row group, and pages of the one that is read.
+/// What a patch that is being written takes in memory: a row group of some columns.
 const WRITING_BYTES: u64 = 16 << 20;
 
 /// Rows of files that a statement replaces or deletes.
@@ -62,11 +54,13 @@ pub struct PositionChange<'a> {
     pub table: &'a Arc<Table>,
     /// In order, none twice; with each the number that the row has in the statement.
     pub rows: &'a [(Location, u32)],
+    /// Of the snapshot that found them so.
+    pub found_at: Timestamp,
     /// The encoded key of the row of a number.
     pub key: &'a (dyn Fn(u32) -> &'a [u8] + Sync),
     /// What the rows become; `None`: they are deleted.
     pub values: Option<&'a (dyn NewValues + 'a)>,
-    /// That write files.
+    /// That write patches.
     pub threads: usize,
     /// Whether somebody still waits for it: otherwise it is given up.
     pub is_asked: &'a (dyn Fn() -> bool + Sync),
@@ -98,24 +92,29 @@ struct OfTablet<'a> {
     hashes: Arc<[u64]>,
     /// In each file.
     rows: HashMap<SstableId, Arc<RoaringBitmap>>,
-    added: Vec<NewFile>,
+    found_at: Timestamp,
+    /// Nothing if they are deleted.
+    patches: Vec<Written>,
+    is_deletion: bool,
 }
 
+/// A patch that is finished and not published.
 #[derive(Clone)]
-struct NewFile {
+struct Written {
+    of: SstableId,
     meta: SstableMeta,
     unsynced: Vec<Arc<dyn File>>,
 }
 
-/// Files that nobody knows yet. Dropped, they are given up.
-struct NewFiles<'e, 'a> {
+/// Patches that nobody knows yet. Dropped, they are given up.
+struct NewPatches<'e, 'a> {
     engine: &'e Engine,
-    files: Vec<(&'a Arc<Tablet>, NewFile)>,
+    patches: Vec<(&'a Arc<Tablet>, Written)>,
 }
 
-impl Drop for NewFiles<'_, '_> {
+impl Drop for NewPatches<'_, '_> {
     fn drop(&mut self) {
-        self.files.drain(..).for_each(|(tablet, file)| self.engine.give_up(tablet, file.meta.id));
+        self.patches.drain(..).for_each(|(tablet, patch)| self.engine.give_up(tablet, patch.meta.id));
     }
 }
 
@@ -152,7 +151,7 @@ impl Engine {
     pub fn change_by_position(&self, change: &PositionChange<'_>) -> Result<Option<Commit>> {
         let Some(sources) = self.sources(change) else { return Ok(None) };
         let mut tablets = self.of_tablets(change, &sources);
-        // Before the files are written in vain.
+        // Before patches are written in vain.
         if !tablets.iter().all(|of| of.is_live()) || tablets.iter().any(|of| self.is_in_memtable(of)) {
             return Ok(None);
         }
@@ -161,15 +160,15 @@ impl Engine {
         // As that of an import's rows: from before they are seen, and above that of what they replace.
         let ts = self.timeline.begin(now_micros);
         self.timeline.complete(ts);
-        let mut files = NewFiles { engine: self, files: Vec::new() };
+        let mut patches = NewPatches { engine: self, patches: Vec::new() };
         if let Some(values) = change.values.filter(|_| (change.is_asked)()) {
-            self.write_files(change, values, &sources, ts, &mut files)?;
+            self.write_patches(change, values, &sources, ts, &mut patches)?;
         }
         for of in &mut tablets {
-            let added = files.files.iter().filter(|(tablet, _)| Arc::ptr_eq(tablet, of.tablet));
-            of.added = added.map(|(_, file)| file.clone()).collect();
+            let added = patches.patches.iter().filter(|(tablet, _)| Arc::ptr_eq(tablet, of.tablet));
+            of.patches = added.map(|(_, patch)| patch.clone()).collect();
         }
-        self.commit_by_position(change, tablets, files)
+        self.commit_by_position(change, tablets, patches)
     }
 
     /// The files that have the rows.
@@ -177,12 +176,16 @@ impl Engine {
         if !change.table.expiry().never() {
             return None;
         }
-        let files_max = FILES_FACTOR_MAX * self.options.compaction_files;
+        let is_full = |files: &FileSet, file: &LiveFile| {
+            change.values.is_some()
+                && (file.sstable.patches().len() >= PATCHES_MAX
+                    || files.files.len() >= FILES_FACTOR_MAX * self.options.compaction_files)
+        };
         let of_file = |rows: &'a [(Location, u32)]| {
             let id = rows[0].0.file;
             change.table.tablets.iter().find_map(|tablet| {
                 let state = tablet.state();
-                let file = state.files.file(id).filter(|_| state.files.files.len() < files_max)?;
+                let file = state.files.file(id).filter(|file| !is_full(&state.files, file))?;
                 Some(OfFile { tablet, file: file.clone(), rows })
             })
         };
@@ -195,12 +198,15 @@ impl Engine {
                 sources.iter().filter(|source| Arc::ptr_eq(source.tablet, tablet)).collect();
             let of_file = |source: &&OfFile<'_>| {
                 let rows = source.rows.iter().map(|(place, _)| place.row);
-                let rows = RoaringBitmap::from_sorted_iter(rows).expect("they are in order, none twice");
+                let mut rows = RoaringBitmap::from_sorted_iter(rows).expect("they are in order, none twice");
+                rows.optimize();
                 (source.file.id(), Arc::new(rows))
             };
             let rows: HashMap<_, _> = sources.iter().map(of_file).collect();
             let hashes = self.hashes(change, tablet.generation(), &sources).into();
-            (!rows.is_empty()).then_some(OfTablet { tablet, hashes, rows, added: Vec::new() })
+            let (found_at, is_deletion) = (change.found_at, change.values.is_none());
+            let of = OfTablet { tablet, hashes, rows, found_at, patches: Vec::new(), is_deletion };
+            (!of.rows.is_empty()).then_some(of)
         });
         with_rows.collect()
     }
@@ -221,75 +227,56 @@ impl Engine {
         hashes
     }
 
-    /// Writes what the rows become: for each tablet a file, or a few if they are many.
-    fn write_files<'a>(
+    /// Writes what the rows become: a patch for each file.
+    fn write_patches<'a>(
         &self,
         change: &PositionChange<'a>,
         values: &(dyn NewValues + '_),
         sources: &[OfFile<'a>],
         ts: Timestamp,
-        files: &mut NewFiles<'_, 'a>,
+        patches: &mut NewPatches<'_, 'a>,
     ) -> Result<()> {
         let threads = change.threads.max(1);
-        let of_tablet = |tablet: &'a Arc<Tablet>| {
-            let mut sources: Vec<_> =
-                sources.iter().filter(|source| Arc::ptr_eq(source.tablet, tablet)).collect();
-            sources.sort_by_key(|source| source.rows.len());
-            parts(change, &sources, threads).into_iter().map(move |part| (tablet, part))
-        };
-        let jobs: Vec<(&Arc<Tablet>, Part<'_>)> = change.table.tablets.iter().flat_map(of_tablet).collect();
-        let _room = Reserved::new(&self.budget, WRITING_BYTES * threads.min(jobs.len()) as u64);
-        let written = oribi_env::run_idle_each(threads, jobs.len(), |n| {
-            let (tablet, part) = &jobs[n];
-            self.write_file(change, values, &tablet.dir, part, ts)
+        let _room = Reserved::new(&self.budget, WRITING_BYTES * threads.min(sources.len()) as u64);
+        let late_bytes_max = SYNCED_LATE_BYTES_MAX / sources.len().max(1) as u64;
+        let written = oribi_env::run_idle_each(threads, sources.len(), |n| {
+            self.write_patch(change, values, &sources[n], ts, late_bytes_max)
         });
         let mut failed = None;
-        for ((tablet, _), written) in jobs.iter().zip(written) {
+        for (source, written) in sources.iter().zip(written) {
             match written {
-                Ok(file) => files.files.push((*tablet, file)),
+                Ok(patch) => patches.patches.push((source.tablet, patch)),
                 Err(error) => failed = Some(error),
             }
         }
         failed.map_or(Ok(()), Err)
     }
 
-    fn write_file(
+    fn write_patch(
         &self,
         change: &PositionChange<'_>,
         values: &(dyn NewValues + '_),
-        dir: &Path,
-        part: &Part<'_>,
+        source: &OfFile<'_>,
         ts: Timestamp,
-    ) -> Result<NewFile> {
-        let schema = change.table.schema_ref();
-        let stored = stored_columns(schema);
-        let read: Vec<usize> = stored.iter().copied().filter(|p| !values.columns().contains(p)).collect();
-        let fields = stored.iter().map(|p| schema.arrow().field(*p).clone());
-        let arrow = Arc::new(ArrowSchema::new(fields.chain([ts_field()]).collect::<Vec<_>>()));
+        late_bytes_max: u64,
+    ) -> Result<Written> {
+        let (schema, dir) = (change.table.schema_ref(), &source.tablet.dir);
         let id = self.manifest.next_file_id()?;
-        let mut writer = SstableWriter::create(&self.env, dir, id, schema, &SstableOptions::default())?;
-        let mut merged = Merged::new(change, part, &read);
-        while let Some((batch, numbers)) = merged.next()? {
-            let mut keys = EncodedKeys::default();
-            numbers.iter().for_each(|number| keys.push((change.key)(*number)));
-            let set = values.values(&numbers)?;
-            let column = |position: &usize| match values.columns().iter().position(|p| p == position) {
-                Some(n) => set[n].clone(),
-                None => batch.column(read.binary_search(position).expect("it is read")).clone(),
-            };
-            let of_ts: ArrayRef = Arc::new(UInt64Array::from_value(ts.0, numbers.len()));
-            let columns = stored.iter().map(column).chain([of_ts]).collect();
-            writer.push_batch(&RecordBatch::try_new(arrow.clone(), columns)?, &keys)?;
+        let mut writer = PatchWriter::create(&self.env, dir, id, schema, values.columns(), ts)?;
+        for rows in source.rows.chunks(OUTPUT_BATCH_ROWS) {
+            let (places, numbers): (Vec<u32>, Vec<u32>) =
+                rows.iter().map(|(place, number)| (place.row, *number)).unzip();
+            writer.push(&places, values.values(&numbers)?)?;
         }
-        let (meta, unsynced) = writer.finish_late(SYNCED_LATE_BYTES_MAX)?;
-        Ok(NewFile { meta, unsynced })
+        let (meta, unsynced) = writer.finish_late(late_bytes_max)?;
+        Ok(Written { of: source.file.id(), meta, unsynced })
     }
 
     fn commit_by_position<'a>(
         &self,
         change: &PositionChange<'a>,
         tablets: Vec<OfTablet<'a>>,
-        files: NewFiles<'_, 'a>,
+        patches: NewPatches<'_, 'a>,
     ) -> Result<Option<Commit>> {
         let table = change.table;
         // What was written before is not forgotten while this is remembered.
@@ -320,7 +307,7 @@ impl Engine {
         if !(change.is_asked)() {
             return Ok(None);
         }
-        let ts = self.install_by_position(table, &tablets, files)?;
+        let ts = self.install_by_position(table, &tablets, patches)?;
         drop(undecided);
         let rows: usize = tablets.iter().map(|of| of.hashes.len()).sum();
         self.counters.rows_written.fetch_add(rows as u64, Relaxed);
@@ -357,7 +344,7 @@ impl Engine {
         &self,
         table: &Arc<Table>,
         tablets: &[OfTablet<'_>],
-        mut new_files: NewFiles<'_, '_>,
+        mut patches: NewPatches<'_, '_>,
     ) -> Result<Timestamp> {
         let _whole = self.stop_on_panic("a change of files");
         let changed = tablets.iter().map(|of| (of.tablet, &of.hashes[..]));
@@ -367,12 +354,8 @@ impl Engine {
         let changes = tablets.iter().map(|of| (&**of.tablet, table.schema_ref(), of.file_change(at)));
         let PreparedChanges { files: mut prepared, edits, mut left } = self.prepare_all(changes)?;
         // If the commit fails, or panics, the record may be on the disk all the same.
-        left.extend(
-            new_files
-                .files
-                .drain(..)
-                .map(|(tablet, file)| GivenUp::Sstable(tablet.dir.clone(), file.meta.id)),
-        );
+        let unsettled = patches.patches.drain(..);
+        left.extend(unsettled.map(|(tablet, patch)| GivenUp::Sstable(tablet.dir.clone(), patch.meta.id)));
         self.manifest.commit(edits).inspect_err(|_| self.give_up_all(left))?;
         let before: Vec<Arc<FileSet>> = tablets.iter().map(|of| of.tablet.state().files.clone()).collect();
         let ts = {
@@ -404,7 +387,8 @@ impl Engine {
         Ok(ts)
     }
 
-    /// The files of a change that is made at another time than was told of, with the marks of each of those before.
+    /// The files of a change that is made at another time than was told of, with the marks of each of those before; new
+    /// patches are seen from then on, too.
     pub(crate) fn moved(
         &self,
         before: &FileSet,
@@ -413,177 +397,61 @@ impl Engine {
         marks: impl Fn(SstableId) -> Option<Marks>,
     ) -> FileSet {
         let horizon = self.timeline.horizon();
-        let file = |file: &Arc<LiveFile>| match (before.file(file.id()), marks(file.id())) {
-            (None, _) => Arc::new(LiveFile { visible_from: ts, ..LiveFile::clone(file) }),
-            (Some(_), None) => file.clone(),
-            (Some(before), Some(marks)) => {
-                let deletions = Arc::new(before.deletions.with(&marks, horizon));
-                Arc::new(LiveFile { deletions, ..LiveFile::clone(file) })
-            }
+        let file = |file: &Arc<LiveFile>| {
+            let Some(was) = before.file(file.id()) else {
+                return Arc::new(LiveFile { visible_from: ts, ..LiveFile::clone(file) });
+            };
+            let is_new =
+                |patch: &Arc<Patch>| !was.sstable.patches().iter().any(|old| Arc::ptr_eq(old, patch));
+            let moved = |patch: &Arc<Patch>| match is_new(patch) {
+                true => Arc::new(patch.seen_from(ts)),
+                false => Arc::clone(patch),
+            };
+            let sstable = match file.sstable.patches().iter().any(is_new) {
+                true => {
+                    let patches = file.sstable.patches().iter().map(moved).collect();
+                    Arc::new(file.sstable.with_patches(patches))
+                }
+                false => Arc::clone(&file.sstable),
+            };
+            let deletions = match marks(file.id()) {
+                Some(marks) => Arc::new(was.deletions.with(&marks, horizon)),
+                None => Arc::clone(&file.deletions),
+            };
+            Arc::new(LiveFile { sstable, deletions, ..LiveFile::clone(file) })
         };
         FileSet { files: prepared.files.iter().map(file).collect(), flushed_lsn: prepared.flushed_lsn }
     }
 }
 
 impl OfTablet<'_> {
-    /// Whether all rows are where they were.
+    /// Whether all rows are where they were, and as they were.
     fn is_live(&self) -> bool {
         let state = self.tablet.state();
-        self.rows
-            .iter()
-            .all(|(id, rows)| state.files.file(*id).is_some_and(|file| file.deletions.are_unmarked(rows)))
+        let is_same = |file: &Arc<LiveFile>, rows: &RoaringBitmap| {
+            let mut came = file.sstable.patches().iter().filter(|patch| patch.visible_from() > self.found_at);
+            file.deletions.are_unmarked(rows) && came.all(|patch| patch.rows().is_disjoint(rows))
+        };
+        self.rows.iter().all(|(id, rows)| state.files.file(*id).is_some_and(|file| is_same(file, rows)))
     }
 
-    /// Marks on rows of the file `id`, if it has some of the change.
+    /// Marks on rows of the file `id`, if it has some of them and they are deleted.
     fn marks(&self, id: SstableId, ts: Timestamp) -> Option<Marks> {
-        Some(Marks::At(ts, self.rows.get(&id)?.clone()))
+        let rows = self.rows.get(&id).filter(|_| self.is_deletion)?;
+        Some(Marks::At(ts, rows.clone()))
     }
 
     fn file_change(&self, ts: Timestamp) -> FileChange {
-        let marks = self.rows.iter().map(|(id, rows)| (*id, Marks::At(ts, rows.clone())));
+        let marks = self.rows.keys().filter_map(|id| Some((*id, self.marks(*id, ts)?)));
+        let patch = |Written { of, meta, .. }: &Written| {
+            (*of, NewPatch { meta: meta.clone(), rows: self.rows[of].clone() })
+        };
         FileChange {
-            added: self.added.iter().map(|file| (file.meta.clone(), Marks::default())).collect(),
-            unsynced: self.added.iter().flat_map(|file| file.unsynced.iter().cloned()).collect(),
+            unsynced: self.patches.iter().flat_map(|patch| patch.unsynced.iter().cloned()).collect(),
+            patches: self.patches.iter().map(patch).collect(),
             marks: marks.collect(),
             visible_from: ts,
             ..FileChange::default()
         }
     }
-}
-
-/// Rows that become one file: of each file that has some, those between two keys.
-type Part<'a> = Vec<(&'a LiveFile, &'a [(Location, u32)])>;
-
-/// Cuts the rows of a tablet into parts, by keys of the source that has most rows, the last.
-fn parts<'s>(change: &PositionChange<'_>, sources: &[&'s OfFile<'_>], threads: usize) -> Vec<Part<'s>> {
-    let Some(most) = sources.last() else { return Vec::new() };
-    let key = |(_, number): &(Location, u32)| (change.key)(*number);
-    // The statement waits for the longest.
-    let files = (most.rows.len() / FILE_ROWS_MIN).clamp(1, threads);
-    let rows_max = most.rows.len().div_ceil(files);
-    let mut left: Vec<&'s [(Location, u32)]> = sources.iter().map(|source| source.rows).collect();
-    let mut parts = Vec::new();
-    for first in (0..most.rows.len()).step_by(rows_max) {
-        let end = most.rows.get(first + rows_max).map(key);
-        let mut part = Vec::new();
-        for (source, left) in sources.iter().zip(&mut left) {
-            let count = end.map_or(left.len(), |end| left.partition_point(|row| key(row) < end));
-            let (these, later) = left.split_at(count);
-            *left = later;
-            if !these.is_empty() {
-                part.push((source.file.as_ref(), these));
-            }
-        }
-        parts.push(part);
-    }
-    parts
-}
-
-/// The rows of a part as they are read, in the order of their keys.
-struct Merged<'m, 'k> {
-    change: &'m PositionChange<'k>,
-    sources: Vec<Reading<'m>>,
-}
-
-impl<'m, 'k> Merged<'m, 'k> {
-    fn new(change: &'m PositionChange<'k>, part: &Part<'m>, columns: &'m [usize]) -> Self {
-        let reading = |(file, rows): &(&'m LiveFile, &'m [(Location, u32)])| Reading {
-            file,
-            columns,
-            unread: rows,
-            batches: None,
-            batch: None,
-            rows: &[],
-        };
-        Merged { change, sources: part.iter().map(reading).collect() }
-    }
-
-    /// The next rows and their numbers.
-    fn next(&mut self) -> Result<Option<(RecordBatch, Vec<u32>)>> {
-        for source in &mut self.sources {
-            source.fill(self.change.table.schema_ref())?;
-        }
-        self.sources.retain(|source| !source.rows.is_empty());
-        if let [only] = self.sources.as_mut_slice() {
-            return Ok(Some(only.take(OUTPUT_BATCH_ROWS)));
-        }
-        // Until one of them has no more in hand.
-        let mut picks: Vec<(usize, usize)> = Vec::new();
-        let mut numbers = Vec::new();
-        while picks.len() < OUTPUT_BATCH_ROWS && self.sources.iter().all(|source| !source.rows.is_empty()) {
-            let key = |(_, source): &(usize, &Reading<'_>)| (self.change.key)(source.rows[0].1);
-            let Some((n, _)) = self.sources.iter().enumerate().min_by_key(key) else { return Ok(None) };
-            let source = &mut self.sources[n];
-            picks.push((n, source.next()));
-            numbers.push(source.rows[0].1);
-            source.rows = &source.rows[1..];
-        }
-        let batches = self.sources.iter().filter_map(|source| source.batch.as_ref()).collect::<Vec<_>>();
-        let batch = match picks.as_slice() {
-            [(n, first), ..] if picks.iter().all(|(source, _)| source == n) => {
-                batches[*n].slice(*first, picks.len())
-            }
-            picks => interleave_record_batch(&batches, picks)?,
-        };
-        Ok(Some((batch, numbers)))
-    }
-}
-
-/// Rows of a file as they are read.
-struct Reading<'a> {
-    file: &'a LiveFile,
-    columns: &'a [usize],
-    unread: &'a [(Location, u32)],
-    batches: Option<Batches>,
-    batch: Option<RecordBatch>,
-    /// Those of the batch that are left.
-    rows: &'a [(Location, u32)],
-}
-
-impl Reading<'_> {
-    /// The place of the next row in the batch.
-    fn next(&self) -> usize {
-        self.batch.as_ref().map_or(0, RecordBatch::num_rows) - self.rows.len()
-    }
-
-    /// The next rows in hand, of which there are some, so many at most, and their numbers.
-    fn take(&mut self, rows_max: usize) -> (RecordBatch, Vec<u32>) {
-        let first = self.next();
-        let (taken, left) = self.rows.split_at(rows_max.min(self.rows.len()));
-        self.rows = left;
-        let batch = self.batch.as_ref().expect("rows in hand are of a batch");
-        (batch.slice(first, taken.len()), taken.iter().map(|(_, number)| *number).collect())
-    }
-
-    /// Reads on, if there is nothing in hand and something left.
-    fn fill(&mut self, schema: &Schema) -> Result<()> {
-        let sstable = &self.file.sstable;
-        while self.rows.is_empty() && !self.unread.is_empty() {
-            if let Some(batch) = self.batches.as_mut().and_then(Iterator::next) {
-                let batch = batch?;
-                (self.rows, self.unread) = self.unread.split_at(batch.num_rows().min(self.unread.len()));
-                self.batch = Some(batch);
-                continue;
-            }
-            let first = self.unread[0].0.row;
-            let group = sstable.row_groups().enumerate().find(|(_, rows)| rows.contains(&first));
-            let Some((group, bounds)) = group else {
-                return Err(Error::invalid(format!("sstable {}: there are no such rows", sstable.meta().id)));
-            };
-            let of_group = self.unread.partition_point(|(place, _)| place.row < bounds.end);
-            let runs = runs(&self.unread[..of_group], bounds.start);
-            let selection = RowSelection::from_consecutive_ranges(runs, bounds.len());
-            self.batches = Some(sstable.group_batches(schema, self.columns, false, group, selection)?);
-        }
-        Ok(())
-    }
-}
-
-/// The runs of rows that follow each other, counted from `first`.
-fn runs(rows: &[(Location, u32)], first: u32) -> impl Iterator<Item = Range<usize>> {
-    let runs = rows.chunk_by(|a, b| a.0.row + 1 == b.0.row);
-    runs.map(move |run| {
-        let start = (run[0].0.row - first) as usize;
-        start..start + run.len()
-    })
 }

@@ -215,12 +215,11 @@ impl Table {
         self.tablets.iter().map(in_files).sum::<u64>() + self.unflushed_rows()
     }
 
-    /// Bytes of the SSTables.
+    /// Bytes of the SSTables and their patches.
     pub fn file_bytes(&self) -> u64 {
         let bytes = |tablet: &Arc<Tablet>| {
             let state = tablet.state();
-            let metas = state.files.files.iter().map(|file| file.sstable.meta());
-            metas.map(|meta| meta.data_bytes + meta.index_bytes).sum::<u64>()
+            state.files.files.iter().map(|file| file.sstable.stored_bytes()).sum::<u64>()
         };
         self.tablets.iter().map(bytes).sum()
     }

@@ -8,7 +8,7 @@ use crate::deletions::Marks;
 use crate::engine::Engine;
 use crate::expiry::{Looks, expired_rows};
 use crate::installer::FileChange;
-use crate::tablet::{LiveFile, Tablet, TabletState};
+use crate::tablet::{LiveFile, PATCHES_MAX, Tablet, TabletState};
 use arrow::array::{AsArray, RecordBatch};
 use arrow::compute::interleave_record_batch;
 use arrow::datatypes::UInt64Type;
@@ -27,6 +27,9 @@ const GONE_SHARE_MAX: f64 = 0.3;
 const FILES_FACTOR_MAX: usize = 4;
 /// An SSTable is written in batches of so many rows.
 pub(crate) const OUTPUT_BATCH_ROWS: usize = 8192;
+/// A file with so many patches is compacted, be it alone.
+const PATCHES_ENOUGH: usize = PATCHES_MAX / 4;
+
 /// In a row map: the row was not kept.
 const DROPPED: u32 = u32::MAX;
 
@@ -41,7 +44,11 @@ impl Engine {
             let inputs = tablet.state().files.files.clone();
             let worth = match inputs.as_slice() {
                 [] => false,
-                [lone] => lone.deletions.len() > 0 || self.has_expired(table, lone)?,
+                [lone] => {
+                    lone.deletions.len() > 0
+                        || !lone.sstable.patches().is_empty()
+                        || self.has_expired(table, lone)?
+                }
                 _ => true,
             };
             if worth {
@@ -78,7 +85,7 @@ impl Engine {
         let horizon = self.timeline.horizon();
         let now_micros = self.timeline.expiry_horizon_micros();
         let inputs: Vec<Arc<LiveFile>> =
-            inputs.iter().filter(|f| f.visible_from <= horizon).cloned().collect();
+            inputs.iter().filter(|f| f.whole_from() <= horizon).cloned().collect();
         // Looked up after the inputs: it knows every column that they have.
         let Some(table) = self.latest(table.id()) else { return Ok(false) };
         if inputs.is_empty() {
@@ -109,8 +116,10 @@ impl Engine {
         let _installer = tablet.installer.lock();
         let state = arc_swap::Guard::into_inner(tablet.state());
         let current: Vec<&Arc<LiveFile>> = inputs.iter().filter_map(|f| state.files.file(f.id())).collect();
-        if current.len() < inputs.len() || tablet.is_dropped() {
-            // Truncated or dropped meanwhile.
+        let is_patched =
+            || inputs.iter().zip(&current).any(|(input, now)| !Arc::ptr_eq(&input.sstable, &now.sstable));
+        if current.len() < inputs.len() || is_patched() || tablet.is_dropped() {
+            // Truncated, dropped or patched meanwhile.
             self.remove_sstable(&tablet.dir, id);
             return Ok(false);
         }
@@ -126,7 +135,7 @@ impl Engine {
                 .map(|meta| (meta, Marks::Each(std::mem::take(&mut marks))))
                 .collect(),
             removed: inputs.iter().map(|f| f.id()).collect(),
-            visible_from: inputs.iter().map(|f| f.visible_from).max().unwrap_or_default(),
+            visible_from: inputs.iter().map(|f| f.whole_from()).max().unwrap_or_default(),
             ..FileChange::default()
         };
         let prepared = self.prepare(tablet, table.schema_ref(), change)?;
@@ -185,7 +194,7 @@ struct Merged {
     rows: u64,
 }
 
-/// Files to compact: a mostly deleted or expired one alone, or enough of similar size. `gone` says how many rows of
+/// Files to compact: a mostly deleted or expired one alone, one with many patches alone, or enough of similar size. `gone` says how many rows of
 /// each nobody can read. What a snapshot below still reads does not count, because compacting it would leave things as
 /// they are, again and again.
 fn pick(
@@ -194,9 +203,12 @@ fn pick(
     enough: usize,
     horizon: Timestamp,
 ) -> Option<Vec<Arc<LiveFile>>> {
-    let files = || files.iter().filter(|f| f.visible_from <= horizon);
+    let files = || files.iter().filter(|f| f.whole_from() <= horizon);
     let gone = |f: &LiveFile| gone[&f.id()] as f64 / f.sstable.meta().rows.max(1) as f64;
     if let Some(file) = files().find(|f| gone(f) > GONE_SHARE_MAX) {
+        return Some(vec![file.clone()]);
+    }
+    if let Some(file) = files().find(|f| f.sstable.patches().len() >= PATCHES_ENOUGH) {
         return Some(vec![file.clone()]);
     }
     let mut tiers: std::collections::BTreeMap<u32, Vec<Arc<LiveFile>>> = std::collections::BTreeMap::new();

@@ -207,7 +207,8 @@ fn files_of(dir: &Path, state: &ManifestState) -> Vec<PathBuf> {
     for (id, table) in &state.tables {
         let dir = dir.join(TABLES_DIR).join(id.to_string());
         for tablet in table.tablets.iter().filter_map(|id| state.tablets.get(id)) {
-            paths.extend(tablet.files.keys().flat_map(|id| oribi_sstable::paths(&dir, *id)));
+            let files = tablet.files.keys().chain(tablet.patches.keys());
+            paths.extend(files.flat_map(|id| oribi_sstable::paths(&dir, *id)));
             paths.extend(tablet.marks.values().map(|marks| marks_path(&dir, marks.sstable, marks.number)));
         }
     }

@@ -381,7 +381,7 @@ impl Engine {
                 for file in &tablet.state().files.files {
                     sstables += 1;
                     point_reads += file.sstable.point_reads();
-                    sstable_bytes += file.sstable.meta().data_bytes + file.sstable.meta().index_bytes;
+                    sstable_bytes += file.sstable.stored_bytes();
                 }
             }
         }

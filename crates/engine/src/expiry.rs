@@ -31,9 +31,10 @@ impl Span {
 
     fn of(table: &Table, sstable: &Sstable) -> Result<Span> {
         let meta = sstable.meta();
+        let max_ts = sstable.patches().iter().map(|patch| patch.ts()).fold(meta.max_ts, Timestamp::max);
         let by_age = table.expiry().ttl_micros.map_or(Span::NEVER, |ttl| Span {
             first: meta.min_ts.micros().saturating_add(ttl),
-            last: meta.max_ts.micros().saturating_add(ttl),
+            last: max_ts.micros().saturating_add(ttl),
         });
         let by_column = Span::of_column(table, sstable)?;
         Ok(Span { first: by_age.first.min(by_column.first), last: by_age.last.min(by_column.last) })
@@ -43,6 +44,9 @@ impl Span {
     fn of_column(table: &Table, sstable: &Sstable) -> Result<Span> {
         let id = table.definition().options.expires_at;
         let Some(id) = id.filter(|_| table.expiry().slot.is_some()) else { return Ok(Span::NEVER) };
+        if sstable.is_patched(id) {
+            return Ok(Span::UNKNOWN);
+        }
         let metadata = sstable.metadata()?;
         let columns = metadata.file_metadata().schema_descr().columns();
         let position = columns.iter().position(|column| {
@@ -161,9 +165,10 @@ impl Engine {
         now_micros: u64,
     ) -> Result<Look> {
         // Opened once more, because an SSTable keeps Parquet's metadata once it was asked for them: those of all files
-        // of a large bucket that nobody scans would fill the memory.
+        // of a large bucket that nobody scans would fill the memory. (Patches are not: few such tables have some.)
         let sstable = Sstable::open(&self.env, &tablet.dir, file.sstable.meta(), table.schema_ref())?;
-        let file = LiveFile { sstable: Arc::new(sstable), ..file.clone() };
+        let sstable = Arc::new(sstable.with_patches(file.sstable.patches().to_vec()));
+        let file = LiveFile { sstable, ..file.clone() };
         let span = Span::of(table, &file.sstable)?;
         let expired = expired_rows(table, &file, now_micros)?;
         let expired = expired.into_iter().filter(|row| !file.deletions.is_marked(*row)).count() as u64;

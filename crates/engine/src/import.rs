@@ -15,7 +15,6 @@ use crate::deletions::Deletions;
 use crate::engine::Engine;
 use crate::installer::{GivenUp, PreparedChange};
 use crate::latches::Latch;
-use crate::manifest::Edit;
 use crate::memory::Reserved;
 use crate::tablet::{Tablet, TabletState};
 use crate::undecided::Change;
@@ -308,7 +307,7 @@ impl Import {
         // If the commit fails, or panics, the record may be on the disk all the same.
         let tablets = std::mem::take(&mut self.tablets);
         let changes = |ts| changes(&self.table, &tablets, ts);
-        let edits = changes(appointment.at()).map(|(_, change)| Edit::Install(change.install)).collect();
+        let edits = changes(appointment.at()).flat_map(|(_, change)| change.into_edits().1).collect();
         let ids = tablets.iter().flat_map(|part| part.finished.iter().map(|meta| meta.id));
         let dir = &self.table.tablets[0].dir;
         let files: Vec<_> = ids.map(|id| GivenUp::Sstable(dir.clone(), id)).collect();

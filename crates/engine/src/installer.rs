@@ -6,12 +6,13 @@
 use crate::catalog::Table;
 use crate::deletions::{Deletions, Marks, MarksRecord, marks_path, parse_marks_name};
 use crate::engine::Engine;
-use crate::manifest::{Edit, FileRecord, Install, ManifestState};
+use crate::manifest::{Edit, FileRecord, Install, ManifestState, PatchRecord, Patching, TabletRecord};
 use crate::tablet::{FileSet, LiveFile, Tablet, TabletState};
 use oribi_env::{Env, File};
-use oribi_sstable::{Sstable, SstableId, SstableMeta};
+use oribi_sstable::{Patch, Sstable, SstableId, SstableMeta};
 use oribi_types::{Result, Schema, Timestamp};
 use oribi_wal::Lsn;
+use roaring::RoaringBitmap;
 use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -21,19 +22,29 @@ use std::sync::Arc;
 pub(crate) struct FileChange {
     /// Finished and not yet published SSTables, with the marks that they start with.
     pub added: Vec<(SstableMeta, Marks)>,
-    /// What was not synced of them.
+    /// What was not synced of them, and of patches.
     pub unsynced: Vec<Arc<dyn File>>,
     pub removed: Vec<SstableId>,
     /// Further marks on files that stay.
     pub marks: HashMap<SstableId, Marks>,
+    /// Of files that stay, one of a file at most.
+    pub patches: HashMap<SstableId, NewPatch>,
     pub flushed_lsn: Lsn,
-    /// Snapshots below this do not see the added files.
+    /// Snapshots below this do not see the added files and patches.
     pub visible_from: Timestamp,
+}
+
+/// A finished and not yet published patch.
+pub(crate) struct NewPatch {
+    pub meta: SstableMeta,
+    /// That it has values for.
+    pub rows: Arc<RoaringBitmap>,
 }
 
 /// A change that is on the disk and waits for its manifest record.
 pub(crate) struct PreparedChange {
-    pub install: Install,
+    install: Install,
+    patching: Patching,
     pub files: FileSet,
 }
 
@@ -89,12 +100,13 @@ impl Engine {
         for (tablet, schema, change) in changes {
             let marked: HashSet<SstableId> = change.marks.keys().copied().collect();
             match self.prepare(tablet, schema, change) {
-                Ok(PreparedChange { install, files }) => {
-                    let marked = files.files.iter().filter(|file| marked.contains(&file.id()));
+                Ok(prepared) => {
+                    let marked = prepared.files.files.iter().filter(|file| marked.contains(&file.id()));
                     let marks = marked.filter_map(|file| file.marks.as_ref());
                     let path = |marks: &MarksRecord| marks_path(&tablet.dir, marks.sstable, marks.number);
                     all.left.extend(marks.map(|marks| GivenUp::Marks(path(marks))));
-                    all.edits.push(Edit::Install(install));
+                    let (files, edits) = prepared.into_edits();
+                    all.edits.extend(edits);
                     all.files.push(Arc::new(files));
                 }
                 Err(error) => {
@@ -132,18 +144,27 @@ impl Engine {
             unsynced.push(written);
             Ok(LiveFile { marks: Some(record), ..file })
         };
+        let mut patching = Patching { tablet: tablet.id, ..Patching::default() };
         for file in &state.files.files {
             if install.removed.contains(&file.id()) {
                 continue;
             }
-            match change.marks.get(&file.id()) {
-                None => files.push(file.clone()),
-                Some(marks) => {
-                    let deletions = file.deletions.with(marks, horizon);
-                    let file = LiveFile { deletions: Arc::new(deletions), ..(**file).clone() };
-                    files.push(Arc::new(store(file)?));
-                }
+            let mut file = Arc::clone(file);
+            if let Some(patch) = change.patches.get(&file.id()) {
+                let sstable = self.patched(tablet, schema, (&file, patch), change.visible_from, horizon)?;
+                let (of, visible_from) = (file.id(), change.visible_from);
+                patching.added.push(PatchRecord { of, meta: patch.meta.clone(), visible_from });
+                let before = file.sstable.patches().iter();
+                patching
+                    .removed
+                    .extend(before.map(|patch| patch.id()).filter(|id| !has_patch(&sstable, *id)));
+                file = Arc::new(LiveFile { sstable: Arc::new(sstable), ..LiveFile::clone(&file) });
             }
+            if let Some(marks) = change.marks.get(&file.id()) {
+                let deletions = Arc::new(file.deletions.with(marks, horizon));
+                file = Arc::new(store(LiveFile { deletions, ..LiveFile::clone(&file) })?);
+            }
+            files.push(file);
         }
         for (meta, marks) in change.added {
             oribi_sstable::publish(&self.env, &tablet.dir, meta.id)?;
@@ -163,7 +184,21 @@ impl Engine {
             .collect();
         self.env.files.sync_all(&unsynced, Some(&tablet.dir))?;
         let flushed_lsn = install.flushed_lsn;
-        Ok(PreparedChange { install, files: FileSet { files, flushed_lsn } })
+        Ok(PreparedChange { install, patching, files: FileSet { files, flushed_lsn } })
+    }
+
+    /// A file with a patch more, which gets its names.
+    fn patched(
+        &self,
+        tablet: &Tablet,
+        schema: &Schema,
+        (file, NewPatch { meta, rows }): (&LiveFile, &NewPatch),
+        visible_from: Timestamp,
+        horizon: Timestamp,
+    ) -> Result<Sstable> {
+        oribi_sstable::publish(&self.env, &tablet.dir, meta.id)?;
+        let patch = Patch::open_of(&self.env, &tablet.dir, meta, schema, rows.clone(), visible_from)?;
+        Ok(file.sstable.with_patch(Arc::new(patch), horizon))
     }
 
     /// Makes a prepared change count: on disk, then for readers. `publish` makes the new state from the current one
@@ -180,9 +215,10 @@ impl Engine {
         let _whole = self.stop_on_panic("a change of files");
         let marks = prepared.install.marks.iter();
         let marks: Vec<_> = marks.map(|marks| marks_path(&tablet.dir, marks.sstable, marks.number)).collect();
-        let committed = self.manifest.commit(vec![Edit::Install(prepared.install)]);
+        let (files, edits) = prepared.into_edits();
+        let committed = self.manifest.commit(edits);
         committed.inspect_err(|_| self.give_up_all(marks.into_iter().map(GivenUp::Marks)))?;
-        let files = Arc::new(prepared.files);
+        let files = Arc::new(files);
         let before = arc_swap::Guard::into_inner(tablet.state());
         tablet.change(|state| publish(state, files.clone()));
         self.remove_replaced(tablet, &before.files, &files);
@@ -195,8 +231,10 @@ impl Engine {
     pub(crate) fn remove_replaced(&self, tablet: &Tablet, before: &FileSet, after: &FileSet) {
         for old in &before.files {
             let now = after.file(old.id());
-            if now.is_none() {
-                let may_go = self.names.replaced((tablet.dir.clone(), old.id()));
+            let patches = old.sstable.patches().iter().map(|patch| patch.id());
+            let is_gone = |id: &SstableId| now.is_none_or(|now| !has_patch(&now.sstable, *id));
+            for id in patches.filter(is_gone).chain(now.is_none().then_some(old.id())) {
+                let may_go = self.names.replaced((tablet.dir.clone(), id));
                 may_go.iter().for_each(|(dir, id)| self.remove_sstable(dir, *id));
             }
             if let Some(marks) = &old.marks
@@ -276,8 +314,22 @@ impl PreparedChange {
             let deletions = Arc::new(Deletions::default());
             files.push(Arc::new(LiveFile { sstable: sstable.clone(), deletions, marks: None, visible_from }));
         }
-        PreparedChange { install, files: FileSet { files, flushed_lsn } }
+        let patching = Patching::default();
+        PreparedChange { install, patching, files: FileSet { files, flushed_lsn } }
     }
+
+    /// The files that the tablet will have, and the edits of the manifest by which it has them.
+    pub fn into_edits(self) -> (FileSet, Vec<Edit>) {
+        let mut edits = vec![Edit::Install(self.install)];
+        if !self.patching.added.is_empty() {
+            edits.push(Edit::Patch(self.patching));
+        }
+        (self.files, edits)
+    }
+}
+
+fn has_patch(sstable: &Sstable, id: SstableId) -> bool {
+    sstable.patches().iter().any(|patch| patch.id() == id)
 }
 
 /// Removes the files in the folders of tables in `dir` that the manifest does not name: left over from a crash, maybe
@@ -286,7 +338,9 @@ impl PreparedChange {
 /// # Errors
 /// Those of the file system.
 pub(crate) fn remove_leftovers(env: &Env, dir: &Path, state: &ManifestState) -> Result<()> {
-    let live: HashSet<SstableId> = state.tablets.values().flat_map(|t| t.files.keys().copied()).collect();
+    let of_tablet =
+        |tablet: &'_ TabletRecord| Vec::from_iter(tablet.files.keys().chain(tablet.patches.keys()).copied());
+    let live: HashSet<SstableId> = state.tablets.values().flat_map(of_tablet).collect();
     let marks: HashSet<(SstableId, u64)> =
         state.tablets.values().flat_map(|t| t.marks.values().map(|m| (m.sstable, m.number))).collect();
     let is_leftover = |name: &str| match (oribi_sstable::id_of_file_name(name), parse_marks_name(name)) {

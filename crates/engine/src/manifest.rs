@@ -48,6 +48,7 @@ pub(crate) enum Edit {
         id: u64,
     },
     Install(Install),
+    Patch(Patching),
     /// Every record below this is in the files: the log may begin here.
     LogStart {
         lsn: u64,
@@ -99,6 +100,23 @@ pub(crate) struct Install {
     pub history_from: Timestamp,
 }
 
+/// Patches that a tablet's files get, or have no more.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub(crate) struct Patching {
+    pub tablet: TabletId,
+    pub added: Vec<PatchRecord>,
+    pub removed: Vec<SstableId>,
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct PatchRecord {
+    /// Whose rows have other values.
+    pub of: SstableId,
+    pub meta: SstableMeta,
+    /// Snapshots below this do not see it.
+    pub visible_from: Timestamp,
+}
+
 /// What was written before history was noted may lack any.
 fn unknown_history() -> Timestamp {
     Timestamp::MAX
@@ -128,6 +146,8 @@ struct Record {
 pub(crate) struct TabletRecord {
     pub files: BTreeMap<SstableId, FileRecord>,
     pub marks: BTreeMap<SstableId, MarksRecord>,
+    /// By their own ids.
+    pub patches: BTreeMap<SstableId, PatchRecord>,
     pub flushed_lsn: u64,
     pub history_from: Timestamp,
 }
@@ -183,6 +203,14 @@ impl ManifestState {
                 let unmarked = install.marks.iter().map(|m| m.sstable).find(|id| !added(*id) && !stays(*id));
                 gone.or(unmarked).map_or(Ok(()), |id| Err(unknown("sstable", id)))
             }
+            Edit::Patch(patching) => {
+                let tablet = self.tablets.get(&patching.tablet);
+                let tablet = tablet.ok_or_else(|| unknown("tablet", patching.tablet))?;
+                let of_none =
+                    patching.added.iter().map(|patch| patch.of).find(|id| !tablet.files.contains_key(id));
+                let gone = patching.removed.iter().find(|id| !tablet.patches.contains_key(id));
+                of_none.or(gone.copied()).map_or(Ok(()), |id| Err(unknown("sstable", id)))
+            }
             Edit::Results { clients } if !clients.iter().all(|c| is_client_id(&c.client)) => {
                 Err(Error::corrupt("names a client that cannot be"))
             }
@@ -225,6 +253,11 @@ impl ManifestState {
                 }
             }
             Edit::Install(install) => self.install(install),
+            Edit::Patch(Patching { tablet, added, removed }) => {
+                let patches = &mut self.tablets.entry(*tablet).or_default().patches;
+                removed.iter().for_each(|id| _ = patches.remove(id));
+                patches.extend(added.iter().map(|patch| (patch.meta.id, patch.clone())));
+            }
             Edit::LogStart { lsn } => self.log_start = self.log_start.max(*lsn),
             Edit::Results { clients } => self.results = clients.clone(),
             Edit::Undecided { number, edits } => self.undecided = Some((*number, edits.clone())),
@@ -263,6 +296,7 @@ impl ManifestState {
         for id in &install.removed {
             tablet.files.remove(id);
             tablet.marks.remove(id);
+            tablet.patches.retain(|_, patch| patch.of != *id);
         }
         tablet.files.extend(install.added.iter().map(|file| (file.meta.id, file.clone())));
         tablet.marks.extend(install.marks.iter().map(|marks| (marks.sstable, marks.clone())));
@@ -284,6 +318,12 @@ impl ManifestState {
                 history_from: tablet.history_from,
             })
         });
+        let patched = self.tablets.iter().filter(|(_, tablet)| !tablet.patches.is_empty());
+        let patches = patched.map(|(id, tablet)| {
+            let added = tablet.patches.values().cloned().collect();
+            Edit::Patch(Patching { tablet: *id, added, removed: Vec::new() })
+        });
+        let installs = installs.chain(patches);
         let ceiling = Edit::Ceiling { ts: self.ceiling_ts, lsn: self.ceiling_lsn, horizon: self.horizon };
         let log_start = Edit::LogStart { lsn: self.log_start };
         let results = Edit::Results { clients: self.results.clone() };
@@ -301,7 +341,8 @@ impl ManifestState {
         let tables = self.tables.values().flat_map(|table| table.tablets.iter().chain([&table.id])).copied();
         let files = self.tablets.values().flat_map(|tablet| {
             let marks = tablet.marks.values().map(|marks| marks.number);
-            tablet.files.keys().copied().chain(marks).map(|id| id & ((1 << FILE_NUMBER_BITS) - 1))
+            let files = tablet.files.keys().chain(tablet.patches.keys());
+            files.copied().chain(marks).map(|id| id & ((1 << FILE_NUMBER_BITS) - 1))
         });
         tables.chain(files).max().unwrap_or(0)
     }

@@ -14,8 +14,8 @@ pub struct EngineOptions {
     /// A write whose log record would be longer is logged in fragments of about so many bytes, and others have their turn in
     /// between.
     pub fragment_bytes: usize,
-    /// A statement that changes so many rows of files does it [by position](crate::PositionChange), with a file for what they
-    /// become.
+    /// A statement that changes so many rows of files does it [by position](crate::PositionChange), with a patch of each file
+    /// for what they become.
     pub by_position_rows_min: usize,
     /// A tablet's memtable of this size is flushed.
     pub flush_bytes_max: u64,

@@ -17,7 +17,8 @@ use crate::catalog::{Expiry, Table};
 use crate::engine::{Engine, Obligation};
 use crate::index::{KeyRef, Location, Version, version_at};
 use crate::long_reads::{FileRowBuffer, UNCOUNTED_BYTES};
-use crate::tablet::{LiveFile, Tablet};
+use crate::tablet::Tablet;
+use oribi_sstable::Sstable;
 use oribi_types::{Result, RowRef, Timestamp, ValueRef};
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -120,7 +121,7 @@ pub(crate) enum InFiles {
 pub(crate) struct FileRow {
     pub ts: Timestamp,
     pub home: Location,
-    /// The commit of its file's rows, for those that were imported.
+    /// The commit of its file's rows, for those that were imported, and of the patch that changed it last.
     pub visible_from: Timestamp,
     /// Whether the row is whole and the newest version: the row cache may have it.
     pub may_cache: bool,
@@ -349,7 +350,7 @@ impl Engine {
         // An imported row carries a timestamp from before its import was committed.
         version.filter(|version| {
             let home = version.meta.lineage.home();
-            home.is_none_or(|home| tablet.state().files.is_visible(home.file, view.ts))
+            home.is_none_or(|home| tablet.state().files.is_visible(home, view.ts))
         })
     }
 
@@ -386,19 +387,23 @@ impl Engine {
                 continue;
             }
             looked = true;
-            let found = file.sstable.find(key, |row, ts| {
+            let sstable = file.sstable.at(at);
+            let found = sstable.find(key, |row, ts| {
                 ts <= at && file.deletions.deleted_at(row).is_none_or(|deleted_at| deleted_at > at)
             })?;
             if let Some((position, ts)) = found {
-                if let Some(bytes) = self.read_file_row(bytes_max, table, file, position, buffer)? {
+                if let Some(bytes) = self.read_file_row(bytes_max, table, &sstable, position, buffer)? {
                     return Ok(InFiles::Longer(bytes));
                 }
                 self.counters.file_reads.fetch_add(1, Relaxed);
                 let home = Location { file: file.id(), row: position };
                 // By a definition that is older than the file, the row lacks columns that others read.
-                let is_whole = file.sstable.is_known_to(table.schema_ref());
-                let may_cache = is_whole && !table.is_uncommitted() && !file.deletions.is_marked(position);
-                return Ok(InFiles::Row(FileRow { ts, home, visible_from: file.visible_from, may_cache }));
+                let is_whole = sstable.is_known_to(table.schema_ref());
+                let is_newest = file.row_visible_from(position) <= at && !file.deletions.is_marked(position);
+                let may_cache = is_whole && !table.is_uncommitted() && is_newest;
+                let patched = sstable.patch_of(position).map(|patch| patch.visible_from());
+                let visible_from = patched.unwrap_or_default().max(file.visible_from);
+                return Ok(InFiles::Row(FileRow { ts, home, visible_from, may_cache }));
             }
         }
         if looked {
@@ -412,7 +417,7 @@ impl Engine {
         &'e self,
         bytes_max: usize,
         table: &Table,
-        file: &LiveFile,
+        sstable: &Sstable,
         position: u32,
         buffer: &mut FileRowBuffer<'e>,
     ) -> Result<Option<usize>> {
@@ -423,7 +428,7 @@ impl Engine {
                 buffer.take_room(&self.long_reads, long_bytes_max);
             }
             let schema = table.schema_ref();
-            match file.sstable.read_row(schema, position, long_bytes_max, &mut buffer.row)? {
+            match sstable.read_row(schema, position, long_bytes_max, &mut buffer.row)? {
                 Some(bytes) if bytes <= bytes_max => long_bytes_max = bytes,
                 longer => return Ok(longer),
             }

@@ -17,7 +17,7 @@ use crate::index::{KeyHasher, NewVersion, Older, RowIndex};
 use crate::installer::remove_leftovers;
 use crate::latches::Latches;
 use crate::long_reads::LongReads;
-use crate::manifest::{Manifest, ManifestState, TableRecord};
+use crate::manifest::{FileRecord, Manifest, ManifestState, PatchRecord, TableRecord, TabletRecord};
 use crate::memory::MemoryBudget;
 use crate::memtable::{Listing, Memtable};
 use crate::named_files::Names;
@@ -32,8 +32,8 @@ use crate::write::Fragmented;
 use arc_swap::ArcSwap;
 use oribi_env::Env;
 use oribi_env::locks::Mutex;
-use oribi_sstable::Sstable;
-use oribi_types::{Durability, Error, ErrorKind, Result, Timestamp};
+use oribi_sstable::{Patch, Sstable};
+use oribi_types::{Durability, Error, ErrorKind, Result, Schema, Timestamp};
 use oribi_wal::{LocalLog, LogOptions, Lsn, Record};
 use std::any::Any;
 use std::cell::{Cell, RefCell};
@@ -286,8 +286,12 @@ fn open_log(
 
 /// No timestamp above this was given out, unless the log has it.
 fn last_stored(state: &ManifestState) -> Timestamp {
-    let files = state.tablets.values().flat_map(|tablet| tablet.files.values());
-    files.map(|file| file.meta.max_ts.max(file.visible_from)).fold(state.ceiling_ts, Timestamp::max)
+    let of_tablet = |tablet: &TabletRecord| {
+        let files = tablet.files.values().map(|file| file.meta.max_ts.max(file.visible_from));
+        let patches = tablet.patches.values().map(|patch| patch.meta.max_ts.max(patch.visible_from));
+        files.chain(patches).max().unwrap_or_default()
+    };
+    state.tablets.values().map(of_tablet).fold(state.ceiling_ts, Timestamp::max)
 }
 
 fn catalog_of(state: &ManifestState, tablets: &HashMap<TabletId, Arc<Tablet>>) -> Catalog {
@@ -322,6 +326,8 @@ pub(crate) fn open_files(
             None => Deletions::default(),
         };
         let sstable = Sstable::open(env, dir, &file.meta, &table.definition.schema);
+        let patches = open_patches(env, dir, &table.definition.schema, record, file);
+        let sstable = sstable.and_then(|sstable| Ok(sstable.with_patches(patches?)));
         let sstable = sstable.map_err(missing_is_damage)?;
         files.push(Arc::new(LiveFile {
             sstable: Arc::new(sstable),
@@ -331,6 +337,23 @@ pub(crate) fn open_files(
         }));
     }
     Ok(FileSet { files, flushed_lsn: record.flushed_lsn })
+}
+
+/// Opens the patches of a file, the oldest first.
+fn open_patches(
+    env: &Env,
+    dir: &Path,
+    schema: &Schema,
+    tablet: &TabletRecord,
+    file: &FileRecord,
+) -> Result<Vec<Arc<Patch>>> {
+    let mut records: Vec<_> = tablet.patches.values().filter(|patch| patch.of == file.meta.id).collect();
+    records.sort_by_key(|patch| patch.visible_from);
+    let open = |patch: &PatchRecord| {
+        let (rows, visible_from) = (file.meta.rows, patch.visible_from);
+        Patch::open(env, dir, &patch.meta, schema, rows, visible_from).map(Arc::new)
+    };
+    records.into_iter().map(open).collect()
 }
 
 /// The manifest named the file.

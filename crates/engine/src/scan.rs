@@ -355,7 +355,7 @@ impl Engine {
             }
             let visible = state.files.files.iter().filter(|file| file.visible_from <= snapshot.ts());
             outline.files.extend(visible.map(|file| FileOutline {
-                sstable: file.sstable.clone(),
+                sstable: file.sstable.at(snapshot.ts()),
                 marked: file.deletions.gone_at(snapshot.ts()),
                 is_exact: rows == 0 && file.sstable.meta().max_ts <= snapshot.ts() && table.expiry().never(),
             }));
@@ -452,17 +452,23 @@ pub(crate) fn resolve(files: &FileSet, keys: &[(&[u8], Older)]) -> Result<Vec<Op
     Ok(places)
 }
 
-fn scan_file(table: &Table, file: &LiveFile, snapshot: &Snapshot, replaced: Vec<u32>) -> Result<FileScan> {
+fn scan_file(
+    table: &Table,
+    file: &Arc<LiveFile>,
+    snapshot: &Snapshot,
+    replaced: Vec<u32>,
+) -> Result<FileScan> {
+    let file = file.at(snapshot.ts());
     let rows = file.sstable.meta().rows as usize;
     let mut hidden = file.deletions.hidden_at(snapshot.ts(), rows)?.with(rows, replaced);
     if file.sstable.meta().max_ts > snapshot.ts() {
-        let later = rows_where(table, file, &[], |batch, i| {
+        let later = rows_where(table, &file, &[], |batch, i| {
             let ts = batch.column(batch.num_columns() - 1).as_primitive::<UInt64Type>();
             ts.value(i) > snapshot.ts().0
         })?;
         hidden = hidden.with(rows, later);
     }
-    hidden = hidden.with(rows, expired_rows(table, file, snapshot.now_micros())?);
+    hidden = hidden.with(rows, expired_rows(table, &file, snapshot.now_micros())?);
     Ok(FileScan { sstable: file.sstable.clone(), hidden })
 }
 

@@ -1,6 +1,7 @@
 //! A tablet: the part of a table that its partitioning assigns to it, with its memtables and files.
 
 use crate::deletions::{Deletions, MarksRecord};
+use crate::index::Location;
 use crate::memtable::Memtable;
 use arc_swap::ArcSwap;
 use oribi_env::locks::{self, Mutex};
@@ -64,9 +65,33 @@ pub(crate) struct LiveFile {
     pub visible_from: Timestamp,
 }
 
+/// A file with so many patches gets no more: each is looked at by who reads a row.
+pub(crate) const PATCHES_MAX: usize = 32;
+
 impl LiveFile {
     pub fn id(&self) -> SstableId {
         self.sstable.meta().id
+    }
+
+    /// As a snapshot at `ts` sees its values.
+    pub fn at(self: &Arc<Self>, ts: Timestamp) -> Arc<Self> {
+        let sstable = self.sstable.at(ts);
+        match Arc::ptr_eq(&sstable, &self.sstable) {
+            true => Arc::clone(self),
+            false => Arc::new(LiveFile { sstable, ..LiveFile::clone(self) }),
+        }
+    }
+
+    /// Snapshots below this do not see all of it: the file, or a patch of it.
+    pub fn whole_from(&self) -> Timestamp {
+        let patches = self.sstable.patches().iter().map(|patch| patch.visible_from());
+        patches.fold(self.visible_from, Timestamp::max)
+    }
+
+    /// Snapshots below this do not see `row` as it is.
+    pub fn row_visible_from(&self, row: u32) -> Timestamp {
+        let patch = self.sstable.patch_of(row).map(|patch| patch.visible_from());
+        patch.unwrap_or_default().max(self.visible_from)
     }
 
     /// The live rows of `keys`, which must be sorted, and when each was committed.
@@ -91,10 +116,10 @@ impl FileSet {
         self.files.iter().position(|f| f.id() == id)
     }
 
-    /// Whether a snapshot at `ts` sees the file `id`. One that is gone was compacted, as only those are that every
+    /// Whether a snapshot at `ts` sees a row as it is now. A file that is gone was compacted, as only those are that every
     /// snapshot sees.
-    pub fn is_visible(&self, id: SstableId, ts: Timestamp) -> bool {
-        self.file(id).is_none_or(|file| file.visible_from <= ts)
+    pub fn is_visible(&self, place: Location, ts: Timestamp) -> bool {
+        self.file(place.file).is_none_or(|file| file.row_visible_from(place.row) <= ts)
     }
 
     /// Whether some file may hold `key`: by key ranges and filters, in memory.
@@ -180,11 +205,25 @@ impl Tablet {
         self.state.load()
     }
 
-    /// Whether the row of `key` may be one that a file brought after `ts`: an import's rows have the time at which it began. By key
-    /// ranges and filters, in memory.
-    pub fn may_have_come_after(&self, key: &[u8], ts: Timestamp) -> bool {
-        let state = self.state();
-        state.files.files.iter().any(|file| file.visible_from > ts && file.sstable.may_contain(key))
+    /// Whether the row of `key` may be one that a file brought after `ts`, or a patch changed: an import's rows, and those of a patch, have
+    /// the time at which it began. By key ranges and filters, in memory, unless there is such a patch: then the key is looked for.
+    ///
+    /// # Errors
+    /// `Corrupt`; those of the file system.
+    pub fn may_have_come_after(&self, key: &[u8], ts: Timestamp) -> Result<bool> {
+        for file in &self.state().files.files {
+            if file.whole_from() <= ts || !file.sstable.may_contain(key) {
+                continue;
+            }
+            if file.visible_from > ts {
+                return Ok(true);
+            }
+            let live = file.locate_live(&[key])?;
+            if live.into_iter().flatten().any(|(row, _)| file.row_visible_from(row) > ts) {
+                return Ok(true);
+            }
+        }
+        Ok(false)
     }
 
     pub fn has_files(&self) -> bool {

@@ -3,6 +3,7 @@
 
 mod common;
 
+use common::places::{change, in_files, some};
 use common::*;
 use oribi_engine::Engine;
 use oribi_env::read_file;
@@ -25,6 +26,8 @@ fn disk() -> (SimFiles, Rows) {
     delete(&engine, &table, 1).unwrap();
     engine.flush(&table).unwrap();
     drop(snapshot);
+    let found = some(&in_files(&engine, &table, &engine.snapshot()).unwrap(), |k| k % 5 == 0);
+    assert!(change(&engine, &table, &found, Some(&|v| format!("{v}, patched"))).unwrap());
     for k in 38..45 {
         put(&engine, &table, k, &format!("third {k}")).unwrap();
     }

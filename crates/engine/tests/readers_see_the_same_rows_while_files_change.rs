@@ -4,6 +4,7 @@
 
 mod common;
 
+use common::places::{change, in_files, some};
 use common::*;
 use oribi_engine::{Engine, Table};
 use oribi_sim::{Hooked, Operation, SimClock};
@@ -48,11 +49,14 @@ fn layers(engine: &Engine, table: &Arc<Table>) -> Rows {
     engine.flush(table).unwrap();
     write(engine, table, &[(1, Some("two")), (2, None), (6, Some("two")), (7, Some("two"))]).unwrap();
     engine.flush(table).unwrap();
+    let found = some(&in_files(engine, table, &engine.snapshot()).unwrap(), |k| k < 4 || k == 6);
+    assert!(change(engine, table, &found, Some(&|v| format!("{v}, patched"))).unwrap());
     for (k, v) in [(3, "three"), (6, "three"), (8, "three")] {
         put(engine, table, k, v).unwrap();
     }
     write(engine, table, &[(4, None), (7, None), (9, None)]).unwrap();
-    model(&[(0, "one"), (1, "two"), (3, "three"), (5, "one"), (6, "three"), (8, "three")])
+    let patched = [(0, "one, patched"), (1, "two, patched")];
+    model(&[&patched[..], &[(3, "three"), (5, "one"), (6, "three"), (8, "three")]].concat())
 }
 
 #[test]
@@ -62,6 +66,43 @@ fn at_every_step_of_a_flush_and_a_compaction_readers_see_the_same_rows() {
         let rows = layers(&engine, &table);
         assert!(watched(&files, &engine, &table, &rows, || engine.flush(&table).unwrap()) > 8);
         assert!(watched(&files, &engine, &table, &rows, || engine.compact(&table).unwrap()) > 8);
+        assert_eq!(findings(&files.files), Vec::<String>::new());
+    }
+}
+
+/// Who is told of a row as it has become finds all others so, too.
+#[test]
+fn at_every_step_of_a_change_by_position_readers_see_all_of_it_or_nothing() {
+    for new in [Some(&(|v: &str| format!("{v}, patched")) as &dyn Fn(&str) -> String), None] {
+        let (files, _, engine, table) = hooked(2);
+        write(&engine, &table, &[0, 1, 2, 3, 4, 5].map(|k| (k, Some("one")))).unwrap();
+        engine.flush(&table).unwrap();
+        let before = scan_now(&engine, &table);
+        let found = some(&in_files(&engine, &table, &engine.snapshot()).unwrap(), |k| k % 2 == 0);
+        let changed = |(k, v): (&i64, &String)| match (k % 2 == 0, new) {
+            (false, _) => Some((*k, v.clone())),
+            (true, new) => new.map(|new| (*k, new(v))),
+        };
+        let after: Rows = before.iter().filter_map(changed).collect();
+        let seen = Arc::new(AtomicUsize::new(0));
+        let (e, t, then, now, n) =
+            (engine.clone(), table.clone(), before.clone(), after.clone(), seen.clone());
+        files.set(move |operation, path| {
+            let first = scan_now(&e, &t);
+            n.fetch_add(1, Relaxed);
+            assert!(first == then || first == now, "scan before {operation:?} {path}: {first:?}");
+            let (is_after, range) = (first == now, range_now(&e, &t));
+            assert!(range == now || !is_after && range == then, "range before {operation:?} {path}");
+            for k in 0..6 {
+                let v = get(&e, &t, k);
+                let is_then = !is_after && v.as_ref() == then.get(&k);
+                assert!(v.as_ref() == now.get(&k) || is_then, "get of {k} before {operation:?} {path}");
+            }
+        });
+        assert!(change(&engine, &table, &found, new).unwrap());
+        files.clear();
+        assert_eq!(scan_now(&engine, &table), after);
+        assert!(seen.load(Relaxed) > 4);
         assert_eq!(findings(&files.files), Vec::<String>::new());
     }
 }

@@ -53,7 +53,7 @@ fn later_snapshots_see_all_of_it_and_earlier_ones_nothing() {
         };
         see(&engine, &table, "changed");
         assert_eq!(scan(&engine, &table, &snapshot), before);
-        assert!(!change(&engine, &table, &some(&rows, |k| k == 0), None).unwrap(), "it lies elsewhere");
+        assert!(!change(&engine, &table, &some(&rows, |k| k == 0), None).unwrap(), "it is another by now");
         engine.compact(&table).unwrap();
         see(&engine, &table, "compacted");
         assert_eq!(scan(&engine, &table, &snapshot), before);
@@ -77,17 +77,59 @@ fn other_columns_stay() {
     }
 }
 
-/// What writes the longest file is waited for.
+/// The patches that the table's files have.
+fn patches(engine: &Engine, table: &Arc<Table>) -> usize {
+    let scan = engine.scan(table, [0], &[0], false, &engine.snapshot()).unwrap();
+    scan[0].files.iter().map(|file| file.sstable.patches().len()).sum()
+}
+
+/// A row keeps its place, and its file, whatever is set of it.
 #[test]
-fn many_rows_become_files_of_one_length() {
-    const MANY: i64 = 40_000;
-    let (_, _, engine, table) = fresh(1, Durability::Sync);
-    import(&engine, &table, &(0..MANY).collect::<Vec<_>>(), "first").unwrap();
-    assert!(change(&engine, &table, &found(&engine, &table), Some(&more)).unwrap());
-    let scan = engine.scan(&table, [0], &[0], false, &engine.snapshot()).unwrap();
-    let live = scan[0].files.iter().map(|file| file.live_rows()).filter(|rows| *rows > 0);
-    assert_eq!(live.collect::<Vec<_>>(), [MANY as u64 / 2; 2]);
-    assert!(scan_now(&engine, &table).into_iter().eq((0..MANY).map(|k| (k, "first more".to_owned()))));
+fn rows_stay_where_they_are() {
+    let (_, engine, table) = in_two_files(1);
+    let places = |found: &Found| found.values().map(|(place, ..)| *place).collect::<Vec<_>>();
+    let before = found(&engine, &table);
+    assert!(change(&engine, &table, &some(&before, |k| k % 3 == 0), Some(&more)).unwrap());
+    let after = found(&engine, &table);
+    assert_eq!(places(&after), places(&before));
+    assert_eq!((after[&3].1.as_str(), after[&4].1.as_str()), ("first more", "first"));
+}
+
+/// As long as snapshots read what was before, it is there.
+#[test]
+fn patches_that_nobody_reads_go() {
+    let (files, engine, table) = in_two_files(1);
+    let of_tables = || files.all_files().iter().filter(|path| path.starts_with("/db/tables")).count();
+    let (of_files, before) = (of_tables(), scan_now(&engine, &table));
+    let again = || assert!(change(&engine, &table, &found(&engine, &table), Some(&more)).unwrap());
+    (0..50).for_each(|_| again());
+    assert!(patches(&engine, &table) <= 4 && of_tables() <= of_files + 8, "two of each file at most");
+    let now = scan_now(&engine, &table);
+    assert!(now.iter().all(|(k, v)| *v == format!("{}{}", before[k], " more".repeat(50))));
+    let snapshot = engine.snapshot();
+    (0..5).for_each(|_| again());
+    assert_eq!(scan(&engine, &table, &snapshot), now);
+    drop(snapshot);
+    engine.compact(&table).unwrap();
+    assert_eq!(patches(&engine, &table), 0);
+    assert_eq!(scan_now(&engine, &table)[&7], format!("first{}", " more".repeat(55)));
+    assert_eq!(findings(&files), Vec::<String>::new());
+}
+
+/// A row is looked for in each of them.
+#[test]
+fn a_file_has_so_many_patches_and_no_more() {
+    let (_, engine, table) = in_two_files(1);
+    let each = |k: i64| change(&engine, &table, &some(&found(&engine, &table), |row| row == k), Some(&more));
+    let snapshot = engine.snapshot();
+    assert_eq!((0..40).filter(|k| each(*k).unwrap()).count(), 32);
+    assert!(each(ROWS - 1).unwrap(), "the other file has none");
+    assert!(change(&engine, &table, &some(&found(&engine, &table), |k| k == 50), None).unwrap(), "a mark");
+    drop(snapshot);
+    engine.compact(&table).unwrap();
+    assert!(each(40).unwrap());
+    assert_eq!(get(&engine, &table, 31).as_deref(), Some("first more"));
+    assert_eq!(get(&engine, &table, 32).as_deref(), Some("first"));
 }
 
 #[test]
@@ -152,7 +194,7 @@ fn who_writes_a_row_meanwhile_waits_and_finds_what_it_became() {
     let rows = some(&found(&engine, &table), |k| k % 2 == 0);
     let (e, t) = (engine.clone(), table.clone());
     let (told, others) = mpsc::channel();
-    hooked.once(Operation::Sync, ".marks", move || {
+    hooked.once(Operation::Sync, ".data.tmp", move || {
         put(&e, &t, 1, "not changed").unwrap();
         assert_eq!(get(&e, &t, 2).as_deref(), Some("first"), "it is not decided");
         let key = key(2);
@@ -319,7 +361,7 @@ fn no_change_is_lost_beside_others() {
             let alone = (round % 8 == 0).then(|| quiet.write().unwrap());
             if alone.is_some() {
                 engine.flush(&table).unwrap();
-                // A tablet of many files gets no more.
+                // A file of many patches gets no more.
                 engine.compact(&table).unwrap();
             }
             let rows = found(&engine, &table);

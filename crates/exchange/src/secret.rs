@@ -11,7 +11,7 @@ use tonic::{Request, Status};
 
 /// What nodes say to each other has this version; nodes of another do not share queries, nor do those of another release: files and plans
 /// change with it.
-const VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), "/1");
+const VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), "/2");
 
 const VERSION_HEADER: &str = "x-oribi-node-version";
 const CODE_HEADER: &str = "x-oribi-node-code";

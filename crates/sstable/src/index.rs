@@ -178,6 +178,11 @@ impl Index {
         start..end.max(start)
     }
 
+    /// Those of patches have none: nobody looks for their keys.
+    pub fn has_filters(&self) -> bool {
+        !self.filters.is_empty()
+    }
+
     /// Bytes of the pages of the column at `column`.
     pub fn column_bytes(&self, column: usize) -> u64 {
         let pages = |group: usize| {
@@ -300,7 +305,7 @@ impl Index {
             let rows = pair[1].first_row.checked_sub(pair[0].first_row)?;
             let blocks = pair[1].first_block.checked_sub(pair[0].first_block)?;
             ensure(rows > 0 && blocks == rows.div_ceil(self.block_rows))?;
-            ensure(pair[0].first_filter_block < pair[1].first_filter_block)?;
+            ensure(self.has_filters() == (pair[0].first_filter_block < pair[1].first_filter_block))?;
         }
         let end = self.row_groups[groups];
         ensure(end.first_row == self.rows && end.first_block as usize == self.separators.ends.len())?;

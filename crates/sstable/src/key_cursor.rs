@@ -34,12 +34,12 @@ impl SearchedPage {
         }
         self.rows = 0..0;
         let (extent, rows) = sstable.index().page_of(row, column);
-        let open = sstable.data.read_page(extent, &mut self.page)?;
+        let open = sstable.opened.data.read_page(extent, &mut self.page)?;
         let physical = sstable.index().columns[column].physical;
         (self.extent, self.open, self.physical) = (extent, open, physical);
         let values = match physical.width() {
             _ if !self.is_searchable() => {
-                return Err(sstable.data.bad_page(extent, "expected plain values or differences"));
+                return Err(sstable.opened.data.bad_page(extent, "expected plain values or differences"));
             }
             Some(_) if open.header.encoding == Encoding::Delta => {
                 self.numbers.clear();
@@ -50,7 +50,7 @@ impl SearchedPage {
             None => self.locate_strings(sstable, rows.len())?,
         };
         if values < rows.len() || open.header.values as usize != rows.len() {
-            return Err(sstable.data.bad_page(extent, "has fewer values than rows"));
+            return Err(sstable.opened.data.bad_page(extent, "has fewer values than rows"));
         }
         self.rows = rows;
         Ok(())
@@ -74,7 +74,8 @@ impl SearchedPage {
 
     /// Finds out where each string is; returns how many there are.
     fn locate_strings(&mut self, sstable: &Sstable, rows: usize) -> Result<usize> {
-        let contents = self.page.whole(&self.open).map_err(|e| sstable.data.bad_page(self.extent, e))?;
+        let contents =
+            self.page.whole(&self.open).map_err(|e| sstable.opened.data.bad_page(self.extent, e))?;
         self.places.clear();
         let places = ByteStrings::new(contents).take(rows);
         self.places.extend(places.map(|place| place.start as u32..place.end as u32));
@@ -92,14 +93,14 @@ impl SearchedPage {
         let end = self.physical.width().map_or(i / 8 + 1, |width| (i + 1) * width);
         if self.open.header.encoding == Encoding::Delta {
             if self.numbers.len() < end {
-                self.expand(i, end / (i + 1)).map_err(|e| sstable.data.bad_page(self.extent, e))?;
+                self.expand(i, end / (i + 1)).map_err(|e| sstable.opened.data.bad_page(self.extent, e))?;
             }
             return plain(self.physical, &self.numbers, i);
         }
         let contents = self.page.contents(&self.open, end);
         contents
             .and_then(|contents| plain(self.physical, contents, i))
-            .map_err(|e| sstable.data.bad_page(self.extent, e))
+            .map_err(|e| sstable.opened.data.bad_page(self.extent, e))
     }
 
     fn capacity(&self) -> usize {
@@ -142,7 +143,7 @@ impl Drop for KeyCursor<'_> {
 impl<'a> KeyCursor<'a> {
     pub fn new(sstable: &'a Sstable) -> Self {
         let mut buffers = BUFFERS.take();
-        buffers.pages.resize_with(sstable.key.len(), SearchedPage::default);
+        buffers.pages.resize_with(sstable.opened.key.len(), SearchedPage::default);
         for page in buffers.pages.iter_mut().chain([&mut buffers.ts]) {
             page.rows = 0..0;
         }
@@ -152,7 +153,7 @@ impl<'a> KeyCursor<'a> {
     /// How the key of `row` compares with `key`.
     pub fn compare(&mut self, row: u32, key: &[u8]) -> Result<Ordering> {
         self.seek(row)?;
-        if let [column] = self.sstable.key[..]
+        if let [column] = self.sstable.opened.key[..]
             && matches!(column.column_type, ColumnType::String | ColumnType::Binary)
         {
             // The encoded key is the value itself.
@@ -161,7 +162,7 @@ impl<'a> KeyCursor<'a> {
         let Buffers { pages, key: encoded, .. } = &mut self.buffers;
         encoded.clear();
         let last = pages.len() - 1;
-        for (i, (column, page)) in self.sstable.key.iter().zip(pages).enumerate() {
+        for (i, (column, page)) in self.sstable.opened.key.iter().zip(pages).enumerate() {
             let value = value_ref(column.column_type, page.get(self.sstable, row)?)
                 .map_err(|e| e.context(format!("sstable {}: key of row {row}", self.sstable.meta().id)))?;
             encode_component(value, i == last, encoded);
@@ -210,7 +211,7 @@ impl<'a> KeyCursor<'a> {
             return Ok(meta.min_ts);
         }
         let ts = &mut self.buffers.ts;
-        ts.load(self.sstable, self.sstable.ts_column, row)?;
+        ts.load(self.sstable, self.sstable.opened.ts_column, row)?;
         let bytes = ts.get(self.sstable, row)?.try_into().expect("timestamps have eight bytes");
         Ok(Timestamp(u64::from_le_bytes(bytes)))
     }
@@ -220,7 +221,7 @@ impl<'a> KeyCursor<'a> {
             return Ok(());
         }
         let mut rows = 0..u32::MAX;
-        for (column, page) in self.sstable.key.iter().zip(&mut self.buffers.pages) {
+        for (column, page) in self.sstable.opened.key.iter().zip(&mut self.buffers.pages) {
             page.load(self.sstable, column.position, row)?;
             rows = rows.start.max(page.rows.start)..rows.end.min(page.rows.end);
         }

@@ -8,7 +8,8 @@
 //! index's own in the [`SstableMeta`] that the manifest keeps. So every bit is anchored in the manifest.
 //!
 //! Rows lie in key order. A key may have several copies (superseded versions that some snapshot still reads); the
-//! newest comes first. Which copy is live is not known here: the engine keeps deletion marks outside.
+//! newest comes first. Which copy is live is not known here: the engine keeps deletion marks outside. Values of many rows
+//! that change are a [`Patch`], beside the file.
 
 mod bits;
 pub mod bloom;
@@ -23,6 +24,8 @@ mod pack;
 mod page;
 mod pages;
 mod parquet_schema;
+mod patch;
+mod patched;
 mod point;
 mod portions;
 mod reads;
@@ -38,10 +41,11 @@ pub use parquet::arrow::arrow_reader::{RowSelection, RowSelector};
 
 pub use meta::{Compression, SstableId, SstableMeta, SstableOptions};
 pub use parquet_schema::stored_columns;
+pub use patch::{Patch, PatchWriter};
 pub use portions::Portion;
 pub use reads::PointReads;
 pub use scan::{Batches, Keys};
-pub use sstable::{KeyHash, Sstable};
+pub use sstable::{KeyHash, OpenFile, Sstable};
 pub use value::LONG_PAGE_BYTES;
 pub use writer::SstableWriter;
 

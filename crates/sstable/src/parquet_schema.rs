@@ -13,6 +13,11 @@ use std::sync::Arc;
 /// The id under which the index knows the hidden column of commit timestamps.
 pub const TS_COLUMN_ID: ColumnId = TS_FIELD_ID as ColumnId;
 
+/// That of the column of a [patch](crate::Patch) with the rows that its values are of.
+pub const ROW_COLUMN_ID: ColumnId = TS_COLUMN_ID - 1;
+/// Its name, unless a column of the table has that.
+pub const ROW_COLUMN: &str = "_row";
+
 /// Positions of the columns that are stored: all but those that show the commit timestamp.
 pub fn stored_columns(schema: &Schema) -> Vec<usize> {
     let stored = |i: &usize| schema.columns()[*i].source != ColumnSource::CommitTimestamp;

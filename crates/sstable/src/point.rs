@@ -34,14 +34,14 @@ impl Sstable {
         let mut cursor = KeyCursor::new(self);
         let mut row = cursor.lower_bound(key, self.index().row_before(key))?;
         while row < self.index().rows && cursor.compare(row, key)? == Ordering::Equal {
-            let ts = cursor.ts(row)?;
+            let ts = self.ts_of(row, &mut cursor)?;
             if pick(row, ts) {
-                self.data.reads.looked_up(true);
+                self.opened.data.reads.looked_up(true);
                 return Ok(Some((row, ts)));
             }
             row += 1;
         }
-        self.data.reads.looked_up(false);
+        self.opened.data.reads.looked_up(false);
         Ok(None)
     }
 
@@ -65,7 +65,7 @@ impl Sstable {
             }
             row = cursor.lower_bound(key, row.max(self.index().row_before(key)))?;
             let found = row < self.index().rows && cursor.compare(row, key)? == Ordering::Equal;
-            places.push(if found { Some((row, cursor.ts(row)?)) } else { None });
+            places.push(if found { Some((row, self.ts_of(row, &mut cursor)?)) } else { None });
         }
         Ok(places)
     }
@@ -117,8 +117,12 @@ impl Sstable {
     /// About how many bytes of the data file the columns of these ids take; those that it lacks take none. Looks at memory
     /// only.
     pub fn columns_bytes(&self, columns: impl Iterator<Item = ColumnId>) -> u64 {
-        let index = self.index();
-        columns.filter_map(|id| index.column(id)).map(|column| index.column_bytes(column)).sum()
+        let of_column = |id: ColumnId| {
+            let indexes = self.patches.iter().map(|patch| patch.sstable.index()).chain([self.index()]);
+            let stored = indexes.filter_map(|index| Some(index.column_bytes(index.column(id)?)));
+            stored.sum::<u64>()
+        };
+        columns.map(of_column).sum()
     }
 
     /// Appends the encoded row (all columns but the key's) at `row`, as `schema` has it now: columns are found by id,
@@ -160,13 +164,13 @@ impl Sstable {
             if !matches!(column.source, ColumnSource::Slot(_)) {
                 continue;
             }
-            let cell = match self.index().column(column.id) {
-                Some(stored) => {
-                    if !self.index().columns[stored].physical.holds(column.column_type) {
+            let cell = match self.place_of_cell(column.id, row) {
+                Some((sstable, place, stored)) => {
+                    if !sstable.index().columns[stored].physical.holds(column.column_type) {
                         let what = format!("column \"{}\" is of another type", column.name);
-                        return Err(Error::corrupt(format!("sstable {}: {what}", self.meta().id)));
+                        return Err(Error::corrupt(format!("sstable {}: {what}", sstable.meta().id)));
                     }
-                    match self.read_cell(row, stored, scratch)? {
+                    match sstable.read_cell(place, stored, scratch)? {
                         Cell::TooLong => return self.long_bytes(schema, row).map(Some),
                         cell => cell,
                     }
@@ -190,18 +194,33 @@ impl Sstable {
         Ok(None)
     }
 
+    /// Where the value of a column in a row stands: in the newest patch that has it, or in the file itself, if that has it; and there,
+    /// the row, and the position of the column.
+    fn place_of_cell(&self, id: ColumnId, row: u32) -> Option<(&Sstable, u32, usize)> {
+        let patched = self.patches.iter().rev().find_map(|patch| {
+            let column = patch.sstable.index().column(id)?;
+            Some((&patch.sstable, patch.place_of(row)?, column))
+        });
+        patched.or_else(|| Some((self, row, self.index().column(id)?)))
+    }
+
+    /// When `row` was committed, last.
+    fn ts_of(&self, row: u32, cursor: &mut KeyCursor<'_>) -> Result<Timestamp> {
+        self.patch_of(row).map_or_else(|| cursor.ts(row), |patch| Ok(patch.ts()))
+    }
+
     /// How many bytes the long pages have that a row needs, by their headers.
     fn long_bytes(&self, schema: &Schema, row: u32) -> Result<usize> {
-        let index = self.index();
         let mut sum = 0;
         let values = schema.columns().iter().filter(|column| matches!(column.source, ColumnSource::Slot(_)));
-        for column in values.filter_map(|column| index.column(column.id)) {
-            let header = self.data.page_header(index.page_of(row, column).0)?;
+        for (sstable, row, column) in values.filter_map(|column| self.place_of_cell(column.id, row)) {
+            let (index, data) = (sstable.index(), &sstable.opened.data);
+            let header = data.page_header(index.page_of(row, column).0)?;
             let dictionary = match header.encoding {
                 Encoding::Dictionary => index.chunk(index.row_group_of(row), column).dictionary,
                 _ => None,
             };
-            let dictionary = dictionary.map(|page| self.data.page_header(page)).transpose()?;
+            let dictionary = dictionary.map(|page| data.page_header(page)).transpose()?;
             let pages = [Some(header), dictionary];
             sum += pages.iter().flatten().map(|page| page.plain_bytes).filter(|n| is_long(*n)).sum::<usize>();
         }
@@ -215,11 +234,11 @@ impl Sstable {
         let stored = self.index().extent_range(page);
         if stored.end - stored.start > STORED_BYTES_MAX
             // What a damaged header says matters no more once the checksum is compared.
-            && self.data.page_header(page).is_ok_and(|header| !scratch.has_room(header.plain_bytes))
+            && self.opened.data.page_header(page).is_ok_and(|header| !scratch.has_room(header.plain_bytes))
         {
             return Ok(None);
         }
-        let open = self.data.read_page(page, &mut scratch.page)?;
+        let open = self.opened.data.read_page(page, &mut scratch.page)?;
         let bytes = open.header.plain_bytes;
         if !scratch.has_room(bytes) {
             return Ok(None);
@@ -234,7 +253,7 @@ impl Sstable {
         let (page, rows) = index.page_of(row, column);
         let Some(open) = self.open_page(page, scratch)? else { return Ok(Cell::TooLong) };
         if open.header.dictionary || open.header.values as usize != rows.len() {
-            return Err(self.data.bad_page(page, "has other rows than the index says"));
+            return Err(self.opened.data.bad_page(page, "has other rows than the index says"));
         }
         let IndexColumn { physical, nullable, .. } = index.columns[column];
         let (n, values) = ((row - rows.start) as usize, &mut scratch.values);
@@ -256,7 +275,7 @@ impl Sstable {
         })?;
         let Some(position) = position else { return Ok(Cell::Null) };
         let dictionary = index.chunk(index.row_group_of(row), column).dictionary;
-        let dictionary = dictionary.ok_or_else(|| self.data.bad_page(page, "lacks a dictionary"))?;
+        let dictionary = dictionary.ok_or_else(|| self.opened.data.bad_page(page, "lacks a dictionary"))?;
         let Some(open) = self.open_page(dictionary, scratch)? else { return Ok(Cell::TooLong) };
         let values = &mut scratch.values;
         let place = self.read_value(dictionary, &open, &mut scratch.page, position, |contents| {
@@ -276,7 +295,7 @@ impl Sstable {
         n: usize,
         mut read: impl FnMut(&[u8]) -> Result<R>,
     ) -> Result<R> {
-        let bad_page = |e: Error| self.data.bad_page(extent, e);
+        let bad_page = |e: Error| self.opened.data.bad_page(extent, e);
         let part = page.contents(open, open.bytes_through(n)).map_err(bad_page)?;
         match read(part) {
             Err(_) if part.len() < open.header.plain_bytes => {

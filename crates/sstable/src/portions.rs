@@ -2,10 +2,11 @@
 //! texts keep it, or are copied, until the batch goes that they are in.
 
 use crate::index::Chunk;
+use crate::patch::Patch;
 use crate::scan::VIEW_BYTES;
 use crate::sstable::Sstable;
 use crate::value::Physical;
-use oribi_types::{Error, Result, Schema};
+use oribi_types::{ColumnId, Error, Result, Schema};
 use parquet::file::metadata::ParquetMetaData;
 use std::ops::Range;
 
@@ -42,15 +43,14 @@ impl Sstable {
         if rows.iter().any(|row| *row >= self.index().rows) {
             return Err(Error::invalid(format!("sstable {}: there are no such rows", self.meta().id)));
         }
-        let columns = projection.iter().filter_map(|p| self.index().column(schema.columns()[*p].id));
-        let columns: Vec<usize> = columns.collect();
-        let (mut portions, mut next) = (Vec::new(), Growing::of(self, &columns)?);
+        let ids: Vec<ColumnId> = projection.iter().map(|p| schema.columns()[*p].id).collect();
+        let (mut portions, mut next) = (Vec::new(), Growing::of(self, &ids)?);
         for &row in rows {
             let bytes = next.bytes();
             let opens = next.open(row)?;
             if opens && next.portion.rows > 0 && next.bytes().saturating_add(next.row_bytes) > bytes_max {
                 portions.push(Portion { bytes, ..next.portion });
-                next = Growing::of(self, &columns)?;
+                next = Growing::of(self, &ids)?;
                 next.open(row)?;
             }
             next.add(row);
@@ -80,16 +80,14 @@ impl Sstable {
         match values {
             Some(bytes) if dictionary.is_none() || bytes <= VALUE_BYTES_UNDOUBTED => Ok(bytes),
             // Values that stand in the dictionary may come to far more than their page.
-            _ => Ok(self.data.page_header(page)?.plain_bytes as u64),
+            _ => Ok(self.opened.data.page_header(page)?.plain_bytes as u64),
         }
     }
 }
 
 /// A portion, and the pages that its rows need.
 struct Growing<'a> {
-    sstable: &'a Sstable,
-    metadata: &'a ParquetMetaData,
-    columns: Vec<Counted>,
+    columns: Vec<Counted<'a>>,
     pages_bytes: u64,
     longest_bytes: u64,
     /// What a row takes beside its pages.
@@ -97,26 +95,59 @@ struct Growing<'a> {
     portion: Portion,
 }
 
-/// What is counted of a column: all that rows before these need.
-struct Counted {
+/// What is counted of a column, of the file or of a patch: all that rows before these need.
+struct Counted<'a> {
+    sstable: &'a Sstable,
+    metadata: &'a ParquetMetaData,
+    patch: Option<&'a Patch>,
     column: usize,
     page_until: u32,
     dictionary_until: u32,
 }
 
+impl<'a> Counted<'a> {
+    fn of(sstable: &'a Sstable, patch: Option<&'a Patch>, column: usize) -> Result<Self> {
+        let metadata = sstable.arrow_metadata()?.metadata();
+        Ok(Counted { sstable, metadata, patch, column, page_until: 0, dictionary_until: 0 })
+    }
+
+    fn is_text(&self) -> bool {
+        self.sstable.index().columns[self.column].physical == Physical::Bytes
+    }
+
+    /// Bytes of the page and of the dictionary that the row at `place` needs, unless one before it does.
+    fn open(&mut self, place: u32) -> Result<Option<[u64; 2]>> {
+        if place < self.page_until {
+            return Ok(None);
+        }
+        let (column, index) = (self.column, self.sstable.index());
+        let group = index.row_group_of(place);
+        let (page, rows) = index.page_of(place, column);
+        self.page_until = rows.end;
+        let page_bytes = self.sstable.page_bytes(self.metadata, (group, column), page, rows.len() as u64)?;
+        let dictionary = index.chunk(group, column).dictionary;
+        let dictionary_bytes = match dictionary.filter(|_| self.dictionary_until <= place) {
+            Some(page) => {
+                self.dictionary_until = index.row_groups[group + 1].first_row;
+                self.sstable.opened.data.page_header(page)?.plain_bytes as u64
+            }
+            None => 0,
+        };
+        Ok(Some([page_bytes, dictionary_bytes]))
+    }
+}
+
 impl<'a> Growing<'a> {
-    fn of(sstable: &'a Sstable, columns: &[usize]) -> Result<Self> {
-        let is_text = |column: &&usize| sstable.index().columns[**column].physical == Physical::Bytes;
-        let counted = |column: &usize| Counted { column: *column, page_until: 0, dictionary_until: 0 };
-        Ok(Growing {
-            sstable,
-            metadata: sstable.arrow_metadata()?.metadata(),
-            columns: columns.iter().map(counted).collect(),
-            pages_bytes: 0,
-            longest_bytes: 0,
-            row_bytes: VIEW_BYTES * columns.iter().filter(is_text).count() as u64,
-            portion: Portion::default(),
-        })
+    fn of(sstable: &'a Sstable, ids: &[ColumnId]) -> Result<Self> {
+        let of = |sstable: &'a Sstable, patch: Option<&'a Patch>| {
+            let stored = ids.iter().filter_map(|id| sstable.index().column(*id));
+            stored.map(move |column| Counted::of(sstable, patch, column)).collect::<Vec<_>>()
+        };
+        let patches = sstable.patches().iter().flat_map(|patch| of(&patch.sstable, Some(patch)));
+        let columns = of(sstable, None).into_iter().chain(patches).collect::<Result<Vec<_>>>()?;
+        let row_bytes = VIEW_BYTES * columns.iter().filter(|column| column.is_text()).count() as u64;
+        let (pages_bytes, longest_bytes, portion) = (0, 0, Portion::default());
+        Ok(Growing { columns, pages_bytes, longest_bytes, row_bytes, portion })
     }
 
     fn bytes(&self) -> u64 {
@@ -127,25 +158,14 @@ impl<'a> Growing<'a> {
 
     /// Counts the pages that `row` needs; whether there are any that no row before needs.
     fn open(&mut self, row: u32) -> Result<bool> {
-        let (sstable, index) = (self.sstable, self.sstable.index());
         let mut opens = false;
-        for counted in self.columns.iter_mut().filter(|counted| counted.page_until <= row) {
-            opens = true;
-            let column = counted.column;
-            let group = index.row_group_of(row);
-            let (page, rows) = index.page_of(row, column);
-            counted.page_until = rows.end;
-            let page_bytes = sstable.page_bytes(self.metadata, (group, column), page, rows.len() as u64)?;
-            let dictionary = index.chunk(group, column).dictionary;
-            let dictionary_bytes = match dictionary.filter(|_| counted.dictionary_until <= row) {
-                Some(page) => {
-                    counted.dictionary_until = index.row_groups[group + 1].first_row;
-                    sstable.data.page_header(page)?.plain_bytes as u64
-                }
-                None => 0,
-            };
-            self.pages_bytes = self.pages_bytes.saturating_add(page_bytes).saturating_add(dictionary_bytes);
-            self.longest_bytes = self.longest_bytes.max(page_bytes).max(dictionary_bytes);
+        for column in &mut self.columns {
+            let Some(place) = column.patch.map_or(Some(row), |patch| patch.place_of(row)) else { continue };
+            for bytes in column.open(place)?.into_iter().flatten() {
+                opens = true;
+                self.pages_bytes = self.pages_bytes.saturating_add(bytes);
+                self.longest_bytes = self.longest_bytes.max(bytes);
+            }
         }
         Ok(opens)
     }

@@ -4,9 +4,12 @@ use crate::column::ColumnReader;
 use crate::data_file::DataFile;
 use crate::in_sstable;
 use crate::parquet_schema::TS_COLUMN_ID;
+use crate::patched::Patched;
 use crate::sstable::Sstable;
 use crate::value::Physical;
-use arrow::array::{Array, ArrayRef, AsArray, Int64Array, RecordBatch, RecordBatchOptions, new_null_array};
+use arrow::array::{
+    Array, ArrayRef, AsArray, Int64Array, RecordBatch, RecordBatchOptions, UInt64Array, new_null_array,
+};
 use arrow::buffer::ScalarBuffer;
 use arrow::datatypes::{DataType, Schema as ArrowSchema, SchemaRef, UInt64Type};
 use oribi_types::batch::{ColumnBuilder, EncodedKeys, encode_keys, ts_field};
@@ -24,7 +27,7 @@ const BATCH_BYTES_MAX: usize = 8 << 20;
 pub(crate) const VIEW_BYTES: u64 = 16;
 
 impl Sstable {
-    /// The columns at the positions `projection` of `schema`, in that order and, with `with_ts`, the commit
+    /// The columns at the positions `projection` of `schema`, as patches have them, in that order and, with `with_ts`, the commit
     /// timestamps behind them; all rows, or those in `rows` (ascending, disjoint). Columns are found by id; one that
     /// the file lacks holds what it answers for older rows.
     ///
@@ -109,26 +112,45 @@ impl Sstable {
             sources.push(match self.source_of(&schema.columns()[position])? {
                 Source::File(p) => Source::File(place_of(p, field.data_type())?),
                 Source::TsAsInt64(p) => Source::TsAsInt64(place_of(p, ts_field().data_type())?),
-                missing @ Source::Missing(_) => missing,
+                of_all => of_all,
             });
             fields.push(field.clone());
         }
         if with_ts {
-            sources.push(Source::File(place_of(self.ts_column, ts_field().data_type())?));
+            sources.push(match self.meta() {
+                meta if meta.min_ts == meta.max_ts => Source::Ts(meta.max_ts),
+                _ => Source::File(place_of(self.opened.ts_column, ts_field().data_type())?),
+            });
             fields.push(ts_field());
         }
         let positions: Vec<usize> = columns.iter().map(|(position, _)| *position).collect();
-        let groups = groups(self.arrow_metadata()?.metadata(), &positions)?;
+        let mut groups = groups(self.arrow_metadata()?.metadata(), &positions)?;
+        let bytes_read = Arc::default();
+        let patched = Patched::of(self, schema, projection, with_ts, &bytes_read)?;
+        let patched_rows = batch_rows_of(self.patched_bytes_max(schema, projection)?);
+        groups.iter_mut().for_each(|group| group.batch_rows = group.batch_rows.min(patched_rows));
         Ok(Batches {
-            data: self.data.clone(),
+            data: self.opened.data.clone(),
             columns,
             groups: groups.into_iter(),
             group: None,
-            bytes_read: Arc::default(),
+            bytes_read,
             sources,
+            patched,
             arrow: Arc::new(ArrowSchema::new(fields)),
             id: self.meta().id,
         })
+    }
+
+    /// Bytes that the values take in memory that patches give the columns of a row, where they take most.
+    fn patched_bytes_max(&self, schema: &Schema, projection: &[usize]) -> Result<u64> {
+        let mut sum = 0;
+        for column in projection.iter().map(|position| &schema.columns()[*position]) {
+            let setting = self.patches.iter().filter(|patch| patch.sets(column.id));
+            let longest = setting.map(|patch| patch.sstable.value_bytes_max(column));
+            sum += longest.collect::<Result<Vec<_>>>()?.into_iter().max().unwrap_or(0);
+        }
+        Ok(sum)
     }
 
     /// The encoded keys and commit timestamps of all rows, in file order.
@@ -141,7 +163,7 @@ impl Sstable {
 
     fn source_of(&self, column: &Column) -> Result<Source> {
         if column.source == ColumnSource::CommitTimestamp {
-            return Ok(Source::TsAsInt64(self.ts_column));
+            return Ok(Source::TsAsInt64(self.opened.ts_column));
         }
         debug_assert_ne!(column.id, TS_COLUMN_ID, "column ids are small");
         match self.index().column(column.id) {
@@ -159,6 +181,13 @@ impl Sstable {
     /// # Errors
     /// `Corrupt`.
     pub fn value_bytes_max(&self, column: &Column) -> Result<u64> {
+        let of_patches = self.patches.iter().filter(|patch| patch.sets(column.id));
+        let of_patches = of_patches.map(|patch| patch.sstable.value_bytes_max(column));
+        let of_patches = of_patches.collect::<Result<Vec<_>>>()?.into_iter().max().unwrap_or(0);
+        Ok(of_patches.max(self.stored_bytes_of_value_max(column)?))
+    }
+
+    fn stored_bytes_of_value_max(&self, column: &Column) -> Result<u64> {
         let (Source::File(position) | Source::TsAsInt64(position)) = self.source_of(column)? else {
             return Ok(VIEW_BYTES);
         };
@@ -168,7 +197,7 @@ impl Sstable {
             |column| groups.clone().map(|group| self.row_bytes_max(metadata, group, column)).max();
         let of_columns =
             || (0..self.index().columns.len()).map(|column| of_column(column).unwrap_or(0)).collect();
-        Ok(self.value_bytes.get_or_init(of_columns)[position])
+        Ok(self.opened.value_bytes.get_or_init(of_columns)[position])
     }
 
     /// The row groups that hold some of `rows`, and how to read each.
@@ -208,7 +237,7 @@ impl Sstable {
     /// lie side by side if their keys do.
     fn batch_rows(&self, metadata: &ParquetMetaData, group: usize, columns: &[usize]) -> usize {
         let row_bytes: u64 = columns.iter().map(|column| self.row_bytes_max(metadata, group, *column)).sum();
-        (BATCH_BYTES_MAX as u64 / row_bytes.max(1)).clamp(1, BATCH_ROWS_MAX as u64) as usize
+        batch_rows_of(row_bytes)
     }
 
     /// Bytes that a value of `column` takes in memory, by the page of the row group in which they take most.
@@ -255,6 +284,11 @@ struct GroupRead {
     batch_rows: usize,
 }
 
+/// How many rows of so many bytes are a batch.
+fn batch_rows_of(row_bytes: u64) -> usize {
+    (BATCH_BYTES_MAX as u64 / row_bytes.max(1)).clamp(1, BATCH_ROWS_MAX as u64) as usize
+}
+
 /// Whether `rows` are of most pages, which begin at these rows.
 fn has_most_pages(rows: &[Range<usize>], starts: impl ExactSizeIterator<Item = usize>) -> bool {
     let (pages, mut wanted) = (starts.len(), 0);
@@ -278,6 +312,8 @@ enum Source {
     File(usize),
     /// The commit timestamp, shown as a bigint.
     TsAsInt64(usize),
+    /// That of all rows.
+    Ts(Timestamp),
     /// One value that stands for all rows.
     Missing(ArrayRef),
 }
@@ -299,6 +335,7 @@ pub struct Batches {
     group: Option<OpenGroup>,
     bytes_read: Arc<AtomicU64>,
     sources: Vec<Source>,
+    patched: Patched,
     arrow: SchemaRef,
     id: u64,
 }
@@ -348,7 +385,7 @@ impl Batches {
                 if !rows.is_empty() {
                     let columns = group.columns.iter_mut().map(|column| column.read(&rows));
                     let columns = columns.collect::<Result<Vec<_>>>()?;
-                    return self.batch(&columns, rows.iter().map(ExactSizeIterator::len).sum()).map(Some);
+                    return self.batch(&columns, &rows).map(Some);
                 }
             }
             self.group = None;
@@ -357,8 +394,9 @@ impl Batches {
         }
     }
 
-    fn open(&self, next: GroupRead) -> Result<OpenGroup> {
+    fn open(&mut self, next: GroupRead) -> Result<OpenGroup> {
         let GroupRead { group, rows: mut left, batch_rows } = next;
+        self.patched.read_ahead(has_most_pages(&left, self.data.index().page_starts(group, 0)));
         let column = |(column, data_type): &(usize, DataType)| {
             let is_read_ahead = has_most_pages(&left, self.data.index().page_starts(group, *column));
             ColumnReader::open(&self.data, (group, *column), data_type, is_read_ahead, &self.bytes_read)
@@ -368,21 +406,24 @@ impl Batches {
         Ok(OpenGroup { columns, left, batch_rows })
     }
 
-    /// A batch of so many rows, of what was read.
-    fn batch(&self, read: &[ArrayRef], rows: usize) -> Result<RecordBatch> {
+    /// A batch of what was read of these rows.
+    fn batch(&mut self, read: &[ArrayRef], ranges: &[Range<usize>]) -> Result<RecordBatch> {
+        let rows = ranges.iter().map(ExactSizeIterator::len).sum();
         let columns = self.sources.iter().zip(self.arrow.fields()).map(|(source, field)| match source {
             Source::File(place) => Ok(read[*place].clone()),
             Source::TsAsInt64(place) => {
                 let ts = read[*place].as_primitive::<UInt64Type>().values();
                 Ok(Arc::new(Int64Array::new(ScalarBuffer::from(ts.inner().clone()), None)) as ArrayRef)
             }
+            Source::Ts(ts) => Ok(Arc::new(UInt64Array::from_value(ts.0, rows)) as ArrayRef),
             Source::Missing(value) if value.is_null(0) => Ok(new_null_array(field.data_type(), rows)),
             Source::Missing(value) => {
                 let copies = arrow::array::UInt32Array::from(vec![0; rows]);
                 Ok(arrow::compute::take(value, &copies, None)?)
             }
         });
-        let columns = columns.collect::<Result<Vec<ArrayRef>>>()?;
+        let mut columns = columns.collect::<Result<Vec<ArrayRef>>>()?;
+        self.patched.put_over(ranges, &mut columns)?;
         let options = RecordBatchOptions::new().with_row_count(Some(rows));
         RecordBatch::try_new_with_options(self.arrow.clone(), columns, &options)
             .map_err(|e| Error::corrupt(e.to_string()))

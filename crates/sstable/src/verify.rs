@@ -1,23 +1,34 @@
 //! Checking a whole SSTable: every checksum, and every promise that readers rely on.
 
+use crate::column::ColumnReader;
 use crate::in_sstable;
 use crate::index::Index;
 use crate::sstable::Sstable;
+use arrow::array::AsArray;
+use arrow::datatypes::UInt64Type;
+use oribi_types::batch::ts_field;
 use oribi_types::{Error, Result, Schema, Timestamp};
+use std::sync::Arc;
 
 impl Sstable {
-    /// Reads everything and checks checksums, the order of keys, bloom filters, the key index, counts and bounds.
+    /// Reads everything, patches too, and checks checksums, the order of keys, bloom filters, the key index, counts and bounds.
     ///
     /// # Errors
     /// `Corrupt`, naming the first thing that is wrong.
     pub fn verify(&self, schema: &Schema) -> Result<()> {
+        self.with_patches(Vec::new()).verify_file(schema)?;
+        self.patches.iter().try_for_each(|patch| patch.verify(schema))
+    }
+
+    fn verify_file(&self, schema: &Schema) -> Result<()> {
         let of_this = |e: Error| in_sstable(e, self.meta().id);
-        self.data.read(0..4)?;
+        self.opened.data.read(0..4)?;
         for extent in 0..self.index().extents.len() {
-            self.data.read(self.index().extent_range(extent))?;
+            self.opened.data.read(self.index().extent_range(extent))?;
         }
         self.verify_footer().map_err(of_this)?;
         self.verify_keys(schema)?;
+        self.verify_timestamps().map_err(of_this)?;
         let all: Vec<usize> = (0..schema.columns().len()).collect();
         let mut rows = 0;
         for batch in self.batches(schema, &all, true, None)? {
@@ -65,7 +76,6 @@ impl Sstable {
             Err(Error::corrupt(format!("sstable {}: row {row}: {what}", self.meta().id)))
         };
         let mut last: Option<(Vec<u8>, Timestamp)> = None;
-        let (mut min_ts, mut max_ts) = (Timestamp::MAX, Timestamp::MIN);
         let mut row = 0;
         for batch in self.keys(schema)? {
             let (keys, timestamps) = batch?;
@@ -78,14 +88,13 @@ impl Sstable {
                     None if key != self.meta().min_key => return wrong(row, "not the smallest key"),
                     _ => {}
                 }
-                if !self.may_contain(key) {
+                if self.index().has_filters() && !self.may_contain(key) {
                     return wrong(row, "the bloom filter does not contain the key");
                 }
                 let before = last.as_ref().map_or(&[][..], |(key, _)| key);
                 if !separates(self.index(), row as u32, before, key) {
                     return wrong(row, "the key index does not lead to the key");
                 }
-                (min_ts, max_ts) = (min_ts.min(ts), max_ts.max(ts));
                 let mut kept = last.take().map_or_else(Vec::new, |(key, _)| key);
                 kept.clear();
                 kept.extend_from_slice(key);
@@ -96,10 +105,25 @@ impl Sstable {
         if last.is_none_or(|(key, _)| key != self.meta().max_key) {
             return wrong(row, "the last key is not the largest");
         }
-        if (min_ts, max_ts) != (self.meta().min_ts, self.meta().max_ts) {
-            return wrong(row, "other timestamps than the manifest says");
-        }
         Ok(())
+    }
+
+    /// Of rows of one timestamp nobody else reads the column.
+    fn verify_timestamps(&self) -> Result<()> {
+        let (mut min_ts, mut max_ts) = (Timestamp::MAX, Timestamp::MIN);
+        for group in 0..self.index().groups() {
+            let (column, bytes_read) = ((group, self.opened.ts_column), Arc::default());
+            let mut column =
+                ColumnReader::open(&self.opened.data, column, ts_field().data_type(), true, &bytes_read)?;
+            let timestamps = column.read(&[self.index().rows_of_group(group)])?;
+            for ts in timestamps.as_primitive::<UInt64Type>().values() {
+                (min_ts, max_ts) = (min_ts.min(Timestamp(*ts)), max_ts.max(Timestamp(*ts)));
+            }
+        }
+        match (min_ts, max_ts) == (self.meta().min_ts, self.meta().max_ts) {
+            true => Ok(()),
+            false => Err(Error::corrupt("other timestamps than the manifest says")),
+        }
     }
 }
 

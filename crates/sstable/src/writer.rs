@@ -77,6 +77,7 @@ struct KeyState {
     min_ts: Timestamp,
     max_ts: Timestamp,
     rows: u64,
+    has_filters: bool,
     /// Hashes of the row group's distinct keys.
     hashes: Vec<u64>,
     separators: Vec<u8>,
@@ -133,10 +134,16 @@ impl SstableWriter {
             columns,
             pending: Pending::default(),
             index,
-            keys: KeyState::default(),
+            keys: KeyState { has_filters: true, ..KeyState::default() },
             group_rows: 0,
             finished: false,
         })
+    }
+
+    /// For rows that nobody looks for by their keys.
+    pub(crate) fn without_filters(mut self) -> Self {
+        self.keys.has_filters = false;
+        self
     }
 
     /// Adds an encoded row.
@@ -294,7 +301,9 @@ impl SstableWriter {
             let start = (offset - sink.offset) as usize;
             index_chunk(&mut self.index, &sink.buffer[start..start + len as usize], offset, first_row)?;
         }
-        self.keys.filters.extend_from_slice(&bloom::build(&self.keys.hashes));
+        if self.keys.has_filters {
+            self.keys.filters.extend_from_slice(&bloom::build(&self.keys.hashes));
+        }
         self.keys.hashes.clear();
         self.group_rows = 0;
         self.index.row_groups.push(RowGroup {
@@ -352,7 +361,7 @@ impl KeyState {
             self.separators.extend_from_slice(separator(&self.last_key, key));
             self.separator_ends.push(self.separators.len() as u32);
         }
-        if order != Ordering::Equal || group_row == 0 {
+        if self.has_filters && (order != Ordering::Equal || group_row == 0) {
             self.hashes.push(bloom::hash(key));
         }
         if order != Ordering::Equal {

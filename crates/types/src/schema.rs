@@ -430,6 +430,40 @@ impl Schema {
         Schema::assemble(columns, self.next_column_id, self.layout.slots().to_vec())
     }
 
+    /// The columns at these positions, none of the key, with their ids, behind a bigint of this name and id that is the key.
+    ///
+    /// # Errors
+    /// `Invalid` for a column of the key, or a name that one of them has.
+    pub fn part(&self, (name, id): (&str, ColumnId), positions: &[usize]) -> Result<Self> {
+        let number = Column {
+            id,
+            name: name.to_owned(),
+            column_type: ColumnType::Int64,
+            nullable: false,
+            default: None,
+            missing: None,
+            source: ColumnSource::Key(0),
+            generated: None,
+            attributes: Attributes::new(),
+        };
+        let mut columns = vec![number];
+        for (slot, position) in positions.iter().enumerate() {
+            let column = &self.columns[*position];
+            if !matches!(column.source, ColumnSource::Slot(_)) {
+                return Err(Error::invalid(format!("column \"{}\" is none that can be set", column.name)));
+            }
+            columns.push(Column {
+                source: ColumnSource::Slot(slot as u16),
+                default: None,
+                missing: None,
+                generated: None,
+                ..column.clone()
+            });
+        }
+        let slots = columns[1..].iter().map(|column| column.column_type).collect();
+        Schema::assemble(columns, self.next_column_id, slots)
+    }
+
     /// The schema with column `from` called `to`.
     ///
     /// # Errors

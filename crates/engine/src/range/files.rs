@@ -36,7 +36,7 @@ impl FileRows {
         tally: &mut Tally,
     ) -> Result<Option<Self>> {
         let mut file = FileRows {
-            file: file.clone(),
+            file: file.at(scope.ts()),
             rows,
             rows_next: ROWS_FIRST,
             batches: None,

@@ -332,7 +332,7 @@ impl<'e> FilesWrite<'e> {
                 let Some((row, ts)) = place else { continue };
                 let is_it = *seen == Seen::RowOf(ts);
                 // Another row was there and had expired when this one was decided on, or came since.
-                if !is_it && (!expires || ts > began || file.visible_from > began) {
+                if !is_it && (!expires || ts > began || file.row_visible_from(row) > began) {
                     return Err(changed());
                 }
                 let found = of.found.entry(file.id()).or_default();

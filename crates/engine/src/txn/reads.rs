@@ -146,7 +146,7 @@ impl Scanned {
 
     /// Neither imported nor changed by position since.
     fn is_file_same(&self, file: &LiveFile) -> bool {
-        file.visible_from <= self.snapshot && !file.deletions.has_marks_after(self.snapshot)
+        file.whole_from() <= self.snapshot && !file.deletions.has_marks_after(self.snapshot)
     }
 }
 

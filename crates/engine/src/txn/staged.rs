@@ -101,7 +101,7 @@ impl<'o> Staged<'o> {
         }
         drop(state);
         if let (Some(snapshot), Some(row)) = (self.within.snapshot, current)
-            && (row.ts > snapshot || op.table.tablet_of(op.key).may_have_come_after(op.key, snapshot))
+            && (row.ts > snapshot || op.table.tablet_of(op.key).may_have_come_after(op.key, snapshot)?)
         {
             return Err(Error::conflict("the row was changed since the transaction's snapshot"));
         }

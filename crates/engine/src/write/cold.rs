@@ -4,8 +4,8 @@
 //! 1. Each operation that must know its row, whose key is not in memory and, by the filters, may be in a file, is looked up there,
 //!    many [in the order of their keys](super::key_order). What is found is kept, with its place in the files.
 //! 2. Under the latches, a row that is still not in memory is as it was read if its place is: each write of it since would be in a
-//!    memtable, or would have been flushed, which marks the place. A key that was nowhere still is, if the tablet has the
-//!    same files.
+//!    memtable, or would have been flushed, which marks the place, or be a patch. A key that was nowhere still is, if the tablet
+//!    has the same files.
 //! 3. What does not hold any more, since files were compacted or rows left the cache, is read under the latches where it is
 //!    little. Otherwise the latches are given back, and it is read as before.
 
@@ -124,8 +124,10 @@ impl ReadAhead {
         let row = self.rows.find(key.hash, |row| row.is(table, key))?;
         let home = row.found.home;
         let state = tablet.state();
-        let is_live = state.files.file(home.file).is_some_and(|file| !file.deletions.is_marked(home.row));
-        is_live.then(|| (row.found, &row.bytes[row.key_len..]))
+        let is_same = state.files.file(home.file).is_some_and(|file| {
+            !file.deletions.is_marked(home.row) && file.row_visible_from(home.row) == row.found.visible_from
+        });
+        is_same.then(|| (row.found, &row.bytes[row.key_len..]))
     }
 
     /// Whether the key of operation `i` was nowhere. It is in no file of `tablet` then, if [`is_current`](Self::is_current).

@@ -150,7 +150,7 @@ impl Engine {
         let mut buffer = FileRowBuffer::default();
         for found in these {
             let table = asked.ops[found.op].table;
-            self.read_file_row(usize::MAX, table, source.file, found.row, &mut buffer)?;
+            self.read_file_row(usize::MAX, table, &source.file.sstable, found.row, &mut buffer)?;
             self.keep_found(asked, found, &buffer.row, source, ahead);
             if ahead.is_full() {
                 break;
@@ -171,7 +171,7 @@ impl Engine {
         let found_row = FileRow {
             ts: found.ts,
             home: Location { file: file.id(), row: found.row },
-            visible_from: file.visible_from,
+            visible_from: file.row_visible_from(found.row),
             may_cache: file.sstable.is_known_to(&columns.schema),
         };
         self.counters.file_reads.fetch_add(1, Relaxed);

@@ -2,9 +2,10 @@
 
 use super::*;
 use oribi_engine::{Location, NewValues, PositionChange};
+use oribi_types::Timestamp;
 
-/// Rows of files, by key: each with its place and its value.
-pub type Found = BTreeMap<i64, (Location, String)>;
+/// Rows of files, by key: each with its place and its value, and the snapshot that found it.
+pub type Found = BTreeMap<i64, (Location, String, Timestamp)>;
 
 /// The rows that files have of those that a snapshot sees.
 pub fn in_files(engine: &Engine, table: &Arc<Table>, snapshot: &Snapshot) -> Result<Found> {
@@ -20,7 +21,7 @@ pub fn in_files(engine: &Engine, table: &Arc<Table>, snapshot: &Snapshot) -> Res
                     let k = batch.column(0).as_primitive::<arrow::datatypes::Int64Type>().value(i);
                     let v = batch.column(1).as_string_view().value(i).to_owned();
                     let location = Location { file: file.sstable.meta().id, row };
-                    assert!(found.insert(k, (location, v)).is_none(), "key {k} comes twice");
+                    assert!(found.insert(k, (location, v, snapshot.ts())).is_none(), "key {k} comes twice");
                 }
                 row += 1;
             }
@@ -49,12 +50,13 @@ pub fn change(
     new: Option<&dyn Fn(&str) -> String>,
 ) -> Result<bool> {
     let keys: Vec<Vec<u8>> = found.keys().map(|k| key(*k)).collect();
-    let mut rows: Vec<(Location, u32)> = found.values().map(|(place, _)| *place).zip(0..).collect();
+    let mut rows: Vec<(Location, u32)> = found.values().map(|(place, ..)| *place).zip(0..).collect();
     rows.sort();
-    let values = new.map(|new| Values(found.values().map(|(_, v)| new(v)).collect()));
+    let values = new.map(|new| Values(found.values().map(|(_, v, _)| new(v)).collect()));
     let change = PositionChange {
         table,
         rows: &rows,
+        found_at: found.values().map(|(.., at)| *at).min().unwrap_or_default(),
         key: &|number| &keys[number as usize],
         values: values.as_ref().map(|values| values as &dyn NewValues),
         threads: 2,

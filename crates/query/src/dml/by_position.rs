@@ -94,8 +94,9 @@ pub(super) fn change(
     let Some(rows) = matched.locations() else { return Ok(None) };
     let key = |number: u32| matched.key(number as usize);
     let is_asked = || by.asked.strong_count() > 0;
+    let (threads, found_at) = (by.threads, matched.found_at());
     let change =
-        PositionChange { table, rows: &rows, key: &key, values, threads: by.threads, is_asked: &is_asked };
+        PositionChange { table, rows: &rows, found_at, key: &key, values, threads, is_asked: &is_asked };
     let commit = engine.change_by_position(&change)?;
     Ok(commit.map(|commit| (commit, Written::of(rows.len()))))
 }

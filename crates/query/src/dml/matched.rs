@@ -261,6 +261,8 @@ pub(crate) struct Matched {
     /// Batches of computed values, of their columns' types.
     computed: Vec<Vec<ArrayRef>>,
     computed_bytes: usize,
+    /// Of the snapshot on which rows were looked for first.
+    found_at: Timestamp,
 }
 
 impl Matched {
@@ -294,6 +296,11 @@ impl Matched {
     pub(crate) fn key(&self, i: usize) -> &[u8] {
         let start = if i == 0 { 0 } else { self.key_ends[i - 1] };
         &self.keys[start..self.key_ends[i]]
+    }
+
+    /// The rows were where they [lie](Self::locations), and as they are known, at this snapshot.
+    pub(crate) fn found_at(&self) -> Timestamp {
+        self.found_at
     }
 
     /// Whether it is known of each row in which file it lies.
@@ -340,6 +347,7 @@ impl Matched {
             places: self.places.split_off(at),
             computed: self.computed.clone(),
             computed_bytes,
+            found_at: self.found_at,
         };
         self.computed_bytes -= computed_bytes;
         (self, later)
@@ -445,23 +453,24 @@ impl Matching {
         target: &'s Target,
         again: Option<&'s Numbers>,
     ) -> Result<Search<'s>, SqlError> {
-        let batches = self.rows(run, target, again).await?;
+        let (batches, found_at) = self.rows(run, target, again).await?;
         let (batch, batch_rows, seen, seen_bytes) = (None, 0, HashSet::new(), 0);
-        Ok(Search { matching: self, target, again, batches, batch, batch_rows, seen, seen_bytes })
+        Ok(Search { matching: self, target, again, batches, batch, batch_rows, seen, seen_bytes, found_at })
     }
 
-    /// Runs the query, for all rows or for those with some keys: perhaps for others besides.
+    /// Runs the query, for all rows or for those with some keys: perhaps for others besides. Tells its snapshot.
     async fn rows(
         &self,
         run: Run<'_>,
         target: &Target,
         again: Option<&Numbers>,
-    ) -> Result<RowStream, SqlError> {
+    ) -> Result<(RowStream, Timestamp), SqlError> {
         let (view, mut logical) = self.query.begin(run).await?;
         if let Some(numbers) = again.filter(|numbers| numbers.len() <= KEYS_NAMED_MAX) {
             logical.plan = Arc::new(with_keys(logical.plan, target, numbers)?);
         }
-        run.query.run(view, (logical, self.query.text()), None).await
+        let found_at = view.snapshot().ts();
+        Ok((run.query.run(view, (logical, self.query.text()), None).await?, found_at))
     }
 }
 
@@ -477,6 +486,7 @@ pub(super) struct Search<'s> {
     /// Keys that came, where they may come again.
     seen: HashSet<Vec<u8>>,
     seen_bytes: usize,
+    found_at: Timestamp,
 }
 
 impl Search<'_> {
@@ -509,6 +519,9 @@ impl Search<'_> {
     }
 
     fn take(&mut self, batch: &RecordBatch, matched: &mut Matched) -> Result<(), SqlError> {
+        if matched.len() == 0 {
+            matched.found_at = self.found_at;
+        }
         let schema = &self.target.schema;
         let keys = schema.key_columns().len();
         let key_columns = schema

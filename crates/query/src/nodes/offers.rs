@@ -64,9 +64,11 @@ impl Found {
         if groups.is_empty() {
             return Ok(None);
         }
-        let json = serde_json::to_vec(meta).map_err(|e| Error::internal(e.to_string()))?;
+        let json = |meta| serde_json::to_vec(meta).map_err(|e| Error::internal(e.to_string()));
+        let patches = file.sstable.patches().iter().map(|patch| json(patch.meta()));
+        let patches = patches.collect::<Result<_>>()?;
         let folder = super::opened::folder_of(file.sstable.path())?;
-        Ok(Some(File { folder, meta: json, seen: file.hidden.to_bytes(), groups }))
+        Ok(Some(File { folder, meta: json(meta)?, seen: file.hidden.to_bytes(), groups, patches }))
     }
 }
 

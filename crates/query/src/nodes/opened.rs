@@ -6,8 +6,8 @@ use crate::provider::{Assigned, TableColumns};
 use futures::stream::{self, StreamExt, TryStreamExt};
 use oribi_engine::{FileScan, Hidden};
 use oribi_env::Env;
-use oribi_sstable::{Sstable, SstableMeta};
-use oribi_types::{Error, Result, Schema};
+use oribi_sstable::{Patch, Sstable, SstableMeta};
+use oribi_types::{Error, Result, Schema, Timestamp};
 use prost::Message;
 use std::collections::HashMap;
 use std::path::{Component, Path, PathBuf};
@@ -37,6 +37,9 @@ pub(super) struct File {
     pub(super) seen: Option<Vec<u8>>,
     #[prost(uint32, repeated, tag = "4")]
     pub(super) groups: Vec<u32>,
+    /// What the manifest keeps of its patches that the snapshot sees, as JSON, the oldest first.
+    #[prost(bytes = "vec", repeated, tag = "5")]
+    pub(super) patches: Vec<Vec<u8>>,
 }
 
 /// The folders, in the folder of the data, of a file: `tables/17`.
@@ -71,29 +74,63 @@ impl SharedFolder {
         Arc::new(SharedFolder { env, dir, open: Mutex::default() })
     }
 
-    /// The SSTable of this name. What says how it is to be read comes from the owner's manifest, as do its checksums.
+    /// The SSTable of this name, with these patches. What says how it is to be read comes from the owner's manifest, as do its checksums.
     ///
     /// # Errors
     /// `Corrupt`; those of the file system.
-    fn sstable(&self, folder: &str, meta: &SstableMeta, schema: &Schema) -> Result<Arc<Sstable>> {
+    fn sstable(
+        &self,
+        folder: &str,
+        meta: &SstableMeta,
+        patches: &[SstableMeta],
+        schema: &Schema,
+    ) -> Result<Arc<Sstable>> {
         let name = (folder.to_owned(), meta.id);
         let now = Instant::now();
+        let mut known = None;
         if let Some((sstable, asked)) = self.lock().get_mut(&name).filter(|open| open.0.meta() == meta) {
             *asked = now;
-            return Ok(Arc::clone(sstable));
+            if sstable.patches().iter().map(|patch| patch.meta()).eq(patches) {
+                return Ok(Arc::clone(sstable));
+            }
+            known = Some(Arc::clone(sstable));
         }
         let is_plain = |name: Component<'_>| matches!(name, Component::Normal(_));
         if !Path::new(folder).components().all(is_plain) {
             return Err(Error::corrupt(format!("{folder:?} is not the folder of a table")));
         }
-        let opened = Sstable::open(&self.env, &self.dir.join(folder), meta, schema);
+        let opened = self.open(folder, meta, patches, schema, known.as_deref());
         let opened = Arc::new(opened.map_err(|e| e.context(format!("{}/{folder}", self.dir.display())))?);
         let mut open = self.lock();
-        if open.len() >= OPEN_MAX {
+        let opened_files = open.values().map(|(sstable, _)| 1 + sstable.patches().len()).sum::<usize>();
+        if opened_files >= OPEN_MAX {
             open.retain(|_, (sstable, _)| Arc::strong_count(sstable) > 1);
         }
         open.insert(name, (Arc::clone(&opened), now));
         Ok(opened)
+    }
+
+    /// Opens what is not open of a file that is `known` with other patches, maybe.
+    fn open(
+        &self,
+        folder: &str,
+        meta: &SstableMeta,
+        patches: &[SstableMeta],
+        schema: &Schema,
+        known: Option<&Sstable>,
+    ) -> Result<Sstable> {
+        let dir = self.dir.join(folder);
+        let open = known.map_or(&[][..], Sstable::patches);
+        let patch = |patch: &SstableMeta| match open.iter().find(|open| open.meta() == patch) {
+            Some(open) => Ok(Arc::clone(open)),
+            // The owner names those alone that the snapshot sees.
+            None => Patch::open(&self.env, &dir, patch, schema, meta.rows, Timestamp::MIN).map(Arc::new),
+        };
+        let patches = patches.iter().map(patch).collect::<Result<_>>()?;
+        match known {
+            Some(known) => Ok(known.with_patches(patches)),
+            None => Ok(Sstable::open(&self.env, &dir, meta, schema)?.with_patches(patches)),
+        }
     }
 
     /// Closes what nobody has asked for of late, and nobody reads.
@@ -137,7 +174,9 @@ impl SharedFolder {
     fn file(&self, file: File, schema: &Schema) -> Result<(Arc<FileScan>, Vec<usize>)> {
         let meta: SstableMeta = serde_json::from_slice(&file.meta).map_err(damaged)?;
         let hidden = Hidden::from_bytes(meta.rows as usize, file.seen)?;
-        let sstable = self.sstable(&file.folder, &meta, schema)?;
+        let patch = |json: &Vec<u8>| serde_json::from_slice(json).map_err(damaged);
+        let patches = file.patches.iter().map(patch).collect::<Result<Vec<SstableMeta>>>()?;
+        let sstable = self.sstable(&file.folder, &meta, &patches, schema)?;
         let groups = file.groups.into_iter().map(|group| group as usize).collect();
         Ok((Arc::new(FileScan { sstable, hidden }), groups))
     }

@@ -390,7 +390,7 @@ impl OribiTable {
 
 /// How many threads a scan of this is worth, at most.
 fn partitions(outline: &Outline) -> usize {
-    let bytes: u64 = outline.files.iter().map(|file| file.sstable.meta().data_bytes).sum();
+    let bytes: u64 = outline.files.iter().map(|file| file.sstable.stored_bytes()).sum();
     if bytes + outline.memory_bytes < SPLIT_BYTES_MIN {
         return 1;
     }

@@ -12,12 +12,11 @@ use datafusion::datasource::physical_plan::parquet::metadata::DFParquetMetadata;
 use datafusion::logical_expr::Accumulator;
 use datafusion_functions_aggregate_common::min_max::{MaxAccumulator, MinAccumulator};
 use oribi_engine::{FileOutline, MemoryColumns, MemoryOutline, MemoryState, Outline, Snapshot, Table};
-use oribi_sstable::Sstable;
+use oribi_sstable::{OpenFile, Sstable};
 use oribi_types::batch::TS_FIELD_ID;
 use oribi_types::schema::TS_COLUMN;
 use oribi_types::{Column, Error, Schema, Timestamp};
 use parquet::arrow::parquet_to_arrow_schema;
-use parquet::file::metadata::ParquetMetaData;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
@@ -40,7 +39,7 @@ pub(crate) struct StatisticsCache {
 }
 
 struct Entry {
-    sstable: Weak<Sstable>,
+    opened: Weak<OpenFile>,
     /// The columns that the statistics are about.
     columns: TableColumns,
     statistics: Arc<Statistics>,
@@ -169,40 +168,40 @@ fn unknown(columns: &SchemaRef, rows: u64, bytes: u64) -> Statistics {
 }
 
 impl StatisticsCache {
-    /// The statistics of `sstable`, one entry per column of `columns`.
-    fn of_file(
-        &self,
-        columns: &TableColumns,
-        sstable: &Arc<Sstable>,
-        metadata: &ParquetMetaData,
-    ) -> Result<Arc<Statistics>> {
-        if let Some(entry) = self.lock().get(sstable.path())
+    /// The statistics of a file without its patches, one entry per column of `columns`.
+    fn of_file(&self, columns: &TableColumns, file: &Sstable) -> Result<Arc<Statistics>> {
+        if let Some(entry) = self.lock().get(file.path())
             && entry.columns == *columns
         {
             return Ok(Arc::clone(&entry.statistics));
         }
-        let statistics = Arc::new(compute(columns, metadata)?);
-        let entry = Entry {
-            sstable: Arc::downgrade(sstable),
-            columns: columns.clone(),
-            statistics: Arc::clone(&statistics),
-        };
+        let statistics = Arc::new(compute(columns, file)?);
+        let entry =
+            Entry { opened: file.opened(), columns: columns.clone(), statistics: Arc::clone(&statistics) };
         let mut files = self.lock();
-        files.retain(|_, entry| entry.sstable.strong_count() > 0);
-        files.insert(sstable.path().to_owned(), entry);
+        files.retain(|_, entry| entry.opened.strong_count() > 0);
+        files.insert(file.path().to_owned(), entry);
         Ok(statistics)
     }
 
     /// The statistics of what a scan sees of a file.
     fn of_outline(&self, table: &OribiTable, file: &FileOutline) -> Result<Statistics> {
         let columns = &table.columns;
-        let external = |e| DataFusionError::External(Box::new(e));
-        let metadata = file.sstable.metadata().map_err(external)?;
         // Of columns that may never be, later ones may have the ids.
-        let all = match table.table.is_uncommitted() {
-            true => compute(columns, &metadata)?,
-            false => Statistics::clone(&*self.of_file(columns, &file.sstable, &metadata)?),
+        let of_file = |file: &Sstable| match table.table.is_uncommitted() {
+            true => compute(columns, file).map(Arc::new),
+            false => self.of_file(columns, file),
         };
+        let mut all = Statistics::clone(&*of_file(&file.sstable)?);
+        for patch in file.sstable.patches() {
+            let set = of_file(patch.values())?;
+            let of_rows = all.column_statistics.iter_mut().zip(&set.column_statistics);
+            for ((of_row, set), column) in of_rows.zip(columns.schema.columns()) {
+                if patch.sets(column.id) {
+                    *of_row = either(of_row, set);
+                }
+            }
+        }
         let rows = (file.sstable.meta().rows - file.marked) as usize;
         Ok(match file.is_exact {
             true if file.marked == 0 => all,
@@ -331,7 +330,17 @@ impl OribiTable {
     }
 }
 
-fn compute(columns: &TableColumns, metadata: &ParquetMetaData) -> Result<Statistics> {
+/// Of rows that have a value of the one or the other: true bounds, which no row need have.
+fn either(one: &ColumnStatistics, other: &ColumnStatistics) -> ColumnStatistics {
+    let mut statistics = ColumnStatistics::new_unknown();
+    statistics.min_value = one.min_value.min(&other.min_value).to_inexact();
+    statistics.max_value = one.max_value.max(&other.max_value).to_inexact();
+    statistics.null_count = one.null_count.add(&other.null_count).to_inexact();
+    statistics
+}
+
+fn compute(columns: &TableColumns, file: &Sstable) -> Result<Statistics> {
+    let metadata = file.metadata().map_err(|e| DataFusionError::External(Box::new(e)))?;
     let file = metadata.file_metadata();
     let file_schema: SchemaRef =
         Arc::new(parquet_to_arrow_schema(file.schema_descr(), file.key_value_metadata())?);
@@ -351,7 +360,7 @@ fn compute(columns: &TableColumns, metadata: &ParquetMetaData) -> Result<Statist
         sources.push((column, position));
     }
     let by_name = Arc::new(ArrowSchema::new(fields));
-    let mut statistics = DFParquetMetadata::statistics_from_parquet_metadata(metadata, &by_name)?;
+    let mut statistics = DFParquetMetadata::statistics_from_parquet_metadata(&metadata, &by_name)?;
     for (i, (column, position)) in sources.into_iter().enumerate() {
         let stored = position.map(|p| file_schema.field(p).data_type());
         let statistics_of = &mut statistics.column_statistics[i];

@@ -82,6 +82,89 @@ async fn statements_end_as_they_would_otherwise() {
     assert_eq!(ours.rows("select count(*) from t").await, ["0"]);
 }
 
+/// What files know of their columns does not hold for values that were set since: nobody may leave out rows by it, or answer with it.
+#[tokio::test(flavor = "multi_thread")]
+async fn queries_find_what_was_set() {
+    let updates = [
+        "update t set n = 1000 where a % 10 = 3",
+        "update t set n = -5, v = 'zz' || a where a > 2990",
+        "update t set d = null where a % 3 = 0",
+        "update t set d = -1e6 where a = 1500 or a % 1000 = 0",
+        "update t set v = repeat('long ', 9000) where a % 500 = 1",
+        "update t set v = null where n = 4",
+        "delete from t where n = 6",
+        "update t set n = n - 1, d = d * 2",
+        "alter table t add column e int default 7",
+        "update t set e = a where a % 4 = 0",
+        "alter table t rename column n to m; alter table t rename column e to n",
+        "update t set n = n + 1 where n > 2500",
+        "alter table t drop column d; alter table t add column d numeric(12, 2) default 3",
+        "update t set d = 0.25 where b = 'k2'",
+    ];
+    let queries = [
+        "select count(*), count(d), count(v), min(n), max(n), min(d), max(d), max(v) from t",
+        "select a, n from t where n >= 999 order by a",
+        "select a, n, b from t where n < 0 order by a, b",
+        "select a from t where d < -1000 or d is null order by a",
+        "select a, v from t where v > 'zz' order by a",
+        "select a, length(v) from t where length(v) > 100 order by a",
+        "select a, d from t where d = 0.25 order by a",
+        "select n, count(*), sum(d) from t group by n order by n",
+        "select a, n from t order by n desc, a limit 7",
+        "select n, a from t where n = (select max(n) from t) order by a",
+        "select x.a, y.a from t x join t y on x.n = y.n and x.a < y.a where y.n > 990 order by 1, 2 limit 50",
+        "select * from t where a = 2003 and b = 'k1'",
+        "select * from t where a = 1501 and b = 'k3'",
+        "select * from t where a between 995 and 1005 order by a",
+        "select a, b from t where a > 2900 order by a, b limit 20",
+        ALL,
+    ];
+    let (mut ours, other) = (db(1), db(usize::MAX));
+    fill(&ours).await;
+    fill(&other).await;
+    for update in updates {
+        for statement in update.split("; ") {
+            ours.run(statement).await;
+            other.run(statement).await;
+        }
+        assert!(rows_in_memory(&ours) == 0, "{update}");
+        for query in queries {
+            assert_eq!(asked(&ours, query).await, asked(&other, query).await, "{query} behind {update}");
+        }
+    }
+    ours = ours.reopen();
+    for query in queries {
+        assert_eq!(asked(&ours, query).await, asked(&other, query).await, "{query}, opened again");
+    }
+    ours.engine.compact(&ours.engine.table("public", "t").unwrap()).unwrap();
+    for query in queries {
+        assert_eq!(asked(&ours, query).await, asked(&other, query).await, "{query}, compacted");
+    }
+}
+
+/// The rows of a query, or the SQLSTATE of its error.
+async fn asked(db: &Db, query: &str) -> Result<Vec<String>, &'static str> {
+    match db.outcome(query, &[]).await {
+        Ok(_) => Ok(db.rows(query).await),
+        Err(error) => Err(error.sqlstate.unwrap_or_default()),
+    }
+}
+
+/// A row that somebody else's statement has passed by is not changed by it.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_block_at_one_snapshot_writes_rows_that_others_left_alone() {
+    let db = db(50);
+    fill(&db).await;
+    let other = db.client("other");
+    other.run("begin isolation level repeatable read").await;
+    other.rows("select 1 from t limit 1").await;
+    db.run("update t set n = n + 1 where a % 2 = 0").await;
+    let upsert = "insert into t values (5, 'k5', 0) on conflict (a, b) do update set n = 70";
+    assert_eq!(other.tag(upsert).await, "INSERT 0 1");
+    assert_eq!(other.state(&upsert.replace("5", "6")).await, "40001");
+    other.run("rollback").await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn the_rows_are_counted() {
     let db = db(50);

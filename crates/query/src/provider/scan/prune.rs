@@ -15,6 +15,8 @@ use datafusion::physical_expr_adapter::PhysicalExprAdapterFactory;
 use datafusion::physical_expr_common::physical_expr::{snapshot_generation, snapshot_physical_expr};
 use datafusion::physical_optimizer::pruning::{PruningPredicate, build_pruning_predicate};
 use oribi_engine::{FileScan, RowSelection};
+use oribi_sstable::Sstable;
+use oribi_types::ColumnSource;
 use parquet::file::metadata::ParquetMetaData;
 use std::sync::Arc;
 
@@ -42,7 +44,8 @@ impl Pruner {
         let metadata = file.sstable.metadata().map_err(external)?;
         let schema = file.sstable.arrow_schema().map_err(external)?;
         let generation = snapshot_generation(predicate);
-        let predicate = match comparable(&snapshot_physical_expr(Arc::clone(predicate))?, &columns.arrow) {
+        let is_bounded = |column: usize| is_bounded(columns, &file.sstable, column);
+        let predicate = match comparable(&snapshot_physical_expr(Arc::clone(predicate))?, is_bounded) {
             Some(predicate) => {
                 let by_id = ColumnsById::new(Arc::clone(&columns.schema));
                 let adapter = by_id.create(Arc::clone(&columns.arrow), Arc::clone(&schema))?;
@@ -95,13 +98,24 @@ impl Pruner {
     }
 }
 
-/// The parts of a predicate that bounds of columns say something about. Parquet's leave NaN out, which is greater than all
-/// numbers.
-fn comparable(predicate: &Arc<dyn PhysicalExpr>, columns: &SchemaRef) -> Option<Arc<dyn PhysicalExpr>> {
-    let is_comparable = |part: &&Arc<dyn PhysicalExpr>| {
-        let read = collect_columns(part);
-        !read.iter().any(|column| columns.field(column.index()).data_type().is_floating())
+/// Whether the bounds that a file has of a column hold for all of its rows. Parquet's leave NaN out, which is greater than all
+/// numbers, and know nothing of patches.
+fn is_bounded(columns: &TableColumns, sstable: &Sstable, column: usize) -> bool {
+    let is_patched = match columns.schema.columns().get(column) {
+        Some(column) if column.source != ColumnSource::CommitTimestamp => sstable.is_patched(column.id),
+        // A patch gives its rows another timestamp.
+        _ => !sstable.patches().is_empty(),
     };
+    !is_patched && !columns.arrow.field(column).data_type().is_floating()
+}
+
+/// The parts of a predicate that bounds of columns say something about.
+fn comparable(
+    predicate: &Arc<dyn PhysicalExpr>,
+    is_bounded: impl Fn(usize) -> bool,
+) -> Option<Arc<dyn PhysicalExpr>> {
+    let is_comparable =
+        |part: &&Arc<dyn PhysicalExpr>| collect_columns(part).iter().all(|column| is_bounded(column.index()));
     let parts: Vec<_> =
         split_conjunction(predicate).into_iter().filter(is_comparable).map(Arc::clone).collect();
     conjunction_opt(parts)
