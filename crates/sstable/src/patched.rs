@@ -166,7 +166,7 @@ fn replaced(old: &ArrayRef, among: &[usize], new: ArrayRef) -> Result<ArrayRef> 
             Ok(Arc::new(overwritten::<$native>(old.as_primitive(), among, new.as_primitive())))
         };
     }
-    // A copy and a store for each new value: a quarter of what it takes to gather them one by one.
+    // A copy, and a store for each new value.
     arrow::array::downcast_primitive! {
         old.data_type() => (overwritten),
         _ => gathered(old, among, &new)

