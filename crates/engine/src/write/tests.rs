@@ -9,7 +9,7 @@ use oribi_types::{
     ColumnType, Durability, ErrorKind, Partitioning, Schema, TableDefinition, TableOptions, ValueRef,
 };
 use std::path::Path;
-use std::sync::mpsc;
+use std::sync::{Mutex, mpsc};
 use std::thread::{self, ScopedJoinHandle};
 
 fn fresh() -> (Arc<Engine>, Arc<Table>) {
@@ -416,9 +416,16 @@ fn a_bulk_write_that_is_refused_behind_its_fragments_is_given_up() {
     thread::scope(|scope| {
         let ((logs, logged), (close, closed)) = (mpsc::channel(), mpsc::channel());
         let (open, is_open) = mpsc::channel::<()>();
-        hooked.once(Operation::Write, "wal", move || {
-            logs.send(()).unwrap();
-            closed.recv().unwrap();
+        let (log, waits) = (engine.clone(), Mutex::new(Some((logs, closed))));
+        hooked.set(move |operation, path| {
+            // The log prepares segments, too.
+            if operation == Operation::Write && path.contains("wal") && log.log.appended() > before {
+                let waits = waits.lock().unwrap().take();
+                if let Some((logs, closed)) = waits {
+                    logs.send(()).unwrap();
+                    closed.recv().unwrap();
+                }
+            }
         });
         let engine = &engine;
         scope.spawn(move || {
