@@ -401,19 +401,12 @@ impl Engine {
             let Some(was) = before.file(file.id()) else {
                 return Arc::new(LiveFile { visible_from: ts, ..LiveFile::clone(file) });
             };
-            let is_new =
-                |patch: &Arc<Patch>| !was.sstable.patches().iter().any(|old| Arc::ptr_eq(old, patch));
-            let moved = |patch: &Arc<Patch>| match is_new(patch) {
-                true => Arc::new(patch.seen_from(ts)),
-                false => Arc::clone(patch),
+            let moved = |patch: &Arc<Patch>| match was.sstable.has_patch(patch.id()) {
+                true => Arc::clone(patch),
+                false => Arc::new(patch.seen_from(ts)),
             };
-            let sstable = match file.sstable.patches().iter().any(is_new) {
-                true => {
-                    let patches = file.sstable.patches().iter().map(moved).collect();
-                    Arc::new(file.sstable.with_patches(patches))
-                }
-                false => Arc::clone(&file.sstable),
-            };
+            let patches = file.sstable.patches().iter().map(moved).collect();
+            let sstable = Arc::new(file.sstable.with_patches(patches));
             let deletions = match marks(file.id()) {
                 Some(marks) => Arc::new(was.deletions.with(&marks, horizon)),
                 None => Arc::clone(&file.deletions),

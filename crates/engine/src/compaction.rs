@@ -117,7 +117,7 @@ impl Engine {
         let state = arc_swap::Guard::into_inner(tablet.state());
         let current: Vec<&Arc<LiveFile>> = inputs.iter().filter_map(|f| state.files.file(f.id())).collect();
         let is_patched =
-            || inputs.iter().zip(&current).any(|(input, now)| !Arc::ptr_eq(&input.sstable, &now.sstable));
+            || inputs.iter().zip(&current).any(|(input, now)| input.whole_from() != now.whole_from());
         if current.len() < inputs.len() || is_patched() || tablet.is_dropped() {
             // Truncated, dropped or patched meanwhile.
             self.remove_sstable(&tablet.dir, id);

@@ -155,9 +155,7 @@ impl Engine {
                 let (of, visible_from) = (file.id(), change.visible_from);
                 patching.added.push(PatchRecord { of, meta: patch.meta.clone(), visible_from });
                 let before = file.sstable.patches().iter();
-                patching
-                    .removed
-                    .extend(before.map(|patch| patch.id()).filter(|id| !has_patch(&sstable, *id)));
+                patching.removed.extend(before.map(|patch| patch.id()).filter(|id| !sstable.has_patch(*id)));
                 file = Arc::new(LiveFile { sstable: Arc::new(sstable), ..LiveFile::clone(&file) });
             }
             if let Some(marks) = change.marks.get(&file.id()) {
@@ -232,7 +230,7 @@ impl Engine {
         for old in &before.files {
             let now = after.file(old.id());
             let patches = old.sstable.patches().iter().map(|patch| patch.id());
-            let is_gone = |id: &SstableId| now.is_none_or(|now| !has_patch(&now.sstable, *id));
+            let is_gone = |id: &SstableId| now.is_none_or(|now| !now.sstable.has_patch(*id));
             for id in patches.filter(is_gone).chain(now.is_none().then_some(old.id())) {
                 let may_go = self.names.replaced((tablet.dir.clone(), id));
                 may_go.iter().for_each(|(dir, id)| self.remove_sstable(dir, *id));
@@ -326,10 +324,6 @@ impl PreparedChange {
         }
         (self.files, edits)
     }
-}
-
-fn has_patch(sstable: &Sstable, id: SstableId) -> bool {
-    sstable.patches().iter().any(|patch| patch.id() == id)
 }
 
 /// Removes the files in the folders of tables in `dir` that the manifest does not name: left over from a crash, maybe

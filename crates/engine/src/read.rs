@@ -17,8 +17,7 @@ use crate::catalog::{Expiry, Table};
 use crate::engine::{Engine, Obligation};
 use crate::index::{KeyRef, Location, Version, version_at};
 use crate::long_reads::{FileRowBuffer, UNCOUNTED_BYTES};
-use crate::tablet::Tablet;
-use oribi_sstable::Sstable;
+use crate::tablet::{LiveFile, Tablet};
 use oribi_types::{Result, RowRef, Timestamp, ValueRef};
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -387,22 +386,21 @@ impl Engine {
                 continue;
             }
             looked = true;
-            let sstable = file.sstable.at(at);
-            let found = sstable.find(key, |row, ts| {
+            let seen = file.at(at);
+            let found = seen.sstable.find(key, |row, ts| {
                 ts <= at && file.deletions.deleted_at(row).is_none_or(|deleted_at| deleted_at > at)
             })?;
             if let Some((position, ts)) = found {
-                if let Some(bytes) = self.read_file_row(bytes_max, table, &sstable, position, buffer)? {
+                if let Some(bytes) = self.read_file_row(bytes_max, table, &seen, position, buffer)? {
                     return Ok(InFiles::Longer(bytes));
                 }
                 self.counters.file_reads.fetch_add(1, Relaxed);
                 let home = Location { file: file.id(), row: position };
                 // By a definition that is older than the file, the row lacks columns that others read.
-                let is_whole = sstable.is_known_to(table.schema_ref());
+                let is_whole = seen.sstable.is_known_to(table.schema_ref());
                 let is_newest = file.row_visible_from(position) <= at && !file.deletions.is_marked(position);
                 let may_cache = is_whole && !table.is_uncommitted() && is_newest;
-                let patched = sstable.patch_of(position).map(|patch| patch.visible_from());
-                let visible_from = patched.unwrap_or_default().max(file.visible_from);
+                let visible_from = seen.row_visible_from(position);
                 return Ok(InFiles::Row(FileRow { ts, home, visible_from, may_cache }));
             }
         }
@@ -417,7 +415,7 @@ impl Engine {
         &'e self,
         bytes_max: usize,
         table: &Table,
-        sstable: &Sstable,
+        file: &LiveFile,
         position: u32,
         buffer: &mut FileRowBuffer<'e>,
     ) -> Result<Option<usize>> {
@@ -428,7 +426,7 @@ impl Engine {
                 buffer.take_room(&self.long_reads, long_bytes_max);
             }
             let schema = table.schema_ref();
-            match sstable.read_row(schema, position, long_bytes_max, &mut buffer.row)? {
+            match file.sstable.read_row(schema, position, long_bytes_max, &mut buffer.row)? {
                 Some(bytes) if bytes <= bytes_max => long_bytes_max = bytes,
                 longer => return Ok(longer),
             }

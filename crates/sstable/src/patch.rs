@@ -6,14 +6,13 @@
 //! Whoever [has](Sstable::with_patch) a patch reads the rows with the values that it gives them, and its timestamp. Which rows it is
 //! of is kept in memory, about two bytes for each at most.
 
-use crate::column::ColumnReader;
-use crate::parquet_schema::{ROW_COLUMN, ROW_COLUMN_ID};
+use crate::parquet_schema::{ROW_COLUMN, ROW_COLUMN_ID, arrow_schema};
 use crate::sstable::{Named, Sstable, is_of_table};
 use crate::{Paths, SstableId, SstableMeta, SstableOptions, SstableWriter, in_sstable};
 use arrow::array::{ArrayRef, AsArray, Int64Array, RecordBatch, UInt64Array};
-use arrow::datatypes::{DataType, Int64Type, Schema as ArrowSchema};
+use arrow::datatypes::{DataType, Int64Type, SchemaRef};
 use oribi_env::{Env, File};
-use oribi_types::batch::{EncodedKeys, ts_field};
+use oribi_types::batch::EncodedKeys;
 use oribi_types::key::encode_component;
 use oribi_types::{ColumnId, ColumnType, Error, Result, Schema, Timestamp, ValueRef};
 use roaring::RoaringBitmap;
@@ -177,7 +176,7 @@ impl Sstable {
             newer.any(|newer| newer.covers(older))
         };
         patches.retain(|patch| !is_covered(patch));
-        Sstable { opened: Arc::clone(&self.opened), patches }
+        self.with_patches(patches)
     }
 
     /// With other patches, the oldest first.
@@ -189,6 +188,10 @@ impl Sstable {
     /// The oldest first.
     pub fn patches(&self) -> &[Arc<Patch>] {
         &self.patches
+    }
+
+    pub fn has_patch(&self, id: SstableId) -> bool {
+        self.patches.iter().any(|patch| patch.id() == id)
     }
 
     /// As a snapshot at `ts` sees it.
@@ -213,14 +216,10 @@ impl Sstable {
 
     /// The rows of the SSTable, which has `rows`, that this patch is of.
     fn read_rows(&self, rows: u64) -> Result<RoaringBitmap> {
-        let index = self.index();
-        let position = index.column(ROW_COLUMN_ID).ok_or_else(|| Error::corrupt("it is no patch"))?;
+        let position = self.index().column(ROW_COLUMN_ID).ok_or_else(|| Error::corrupt("it is no patch"))?;
         let mut of = RoaringBitmap::new();
-        for group in 0..index.groups() {
-            let column = (group, position);
-            let mut column =
-                ColumnReader::open(&self.opened.data, column, &DataType::Int64, true, &Arc::default())?;
-            let numbers = column.read(&[index.rows_of_group(group)])?;
+        for numbers in self.column(position, &DataType::Int64) {
+            let numbers = numbers?;
             let numbers = numbers.as_primitive::<Int64Type>().values();
             let is_row = |number: &&i64| u64::try_from(**number).is_ok_and(|number| number < rows);
             if !numbers.iter().all(|number| is_row(&number)) {
@@ -237,7 +236,7 @@ impl Sstable {
 /// Writes a patch under its temporary names. Dropped before [`finish_late`](Self::finish_late), it removes them.
 pub struct PatchWriter {
     writer: SstableWriter,
-    arrow: Arc<ArrowSchema>,
+    arrow: SchemaRef,
     ts: Timestamp,
     last_row: Option<u32>,
 }
@@ -258,9 +257,7 @@ impl PatchWriter {
         let schema = part(schema, columns)?;
         let writer =
             SstableWriter::create(env, dir, id, &schema, &SstableOptions::default())?.without_filters();
-        let fields = schema.arrow().fields().iter().cloned().chain([Arc::new(ts_field())]);
-        let arrow = Arc::new(ArrowSchema::new(fields.collect::<Vec<_>>()));
-        Ok(PatchWriter { writer, arrow, ts, last_row: None })
+        Ok(PatchWriter { writer, arrow: arrow_schema(&schema), ts, last_row: None })
     }
 
     /// Adds values of `rows`, which ascend and lie behind those of the calls before: an array for each column.

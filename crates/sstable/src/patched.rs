@@ -77,6 +77,10 @@ impl Patched {
         Ok(Patched { layers })
     }
 
+    pub fn is_empty(&self) -> bool {
+        self.layers.is_empty()
+    }
+
     /// Reads ahead what it comes to from now on, if most of the pages of the file are read.
     pub fn read_ahead(&mut self, are_most: bool) {
         self.layers.iter_mut().for_each(|layer| layer.is_read_ahead = are_most);

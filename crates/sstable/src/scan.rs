@@ -144,13 +144,29 @@ impl Sstable {
 
     /// Bytes that the values take in memory that patches give the columns of a row, where they take most.
     fn patched_bytes_max(&self, schema: &Schema, projection: &[usize]) -> Result<u64> {
-        let mut sum = 0;
-        for column in projection.iter().map(|position| &schema.columns()[*position]) {
-            let setting = self.patches.iter().filter(|patch| patch.sets(column.id));
-            let longest = setting.map(|patch| patch.sstable.value_bytes_max(column));
-            sum += longest.collect::<Result<Vec<_>>>()?.into_iter().max().unwrap_or(0);
+        projection.iter().map(|position| self.patched_value_bytes_max(&schema.columns()[*position])).sum()
+    }
+
+    /// As [`value_bytes_max`](Self::value_bytes_max), of the values that patches have.
+    fn patched_value_bytes_max(&self, column: &Column) -> Result<u64> {
+        let mut most = 0;
+        for patch in self.patches.iter().filter(|patch| patch.sets(column.id)) {
+            most = most.max(patch.sstable.value_bytes_max(column)?);
         }
-        Ok(sum)
+        Ok(most)
+    }
+
+    /// The values of a stored column, a row group at a time, as the file itself has them.
+    pub(crate) fn column(
+        &self,
+        position: usize,
+        data_type: &DataType,
+    ) -> impl Iterator<Item = Result<ArrayRef>> {
+        let (index, data) = (self.index(), &self.opened.data);
+        (0..index.groups()).map(move |group| {
+            let mut column = ColumnReader::open(data, (group, position), data_type, true, &Arc::default())?;
+            column.read(&[index.rows_of_group(group)])
+        })
     }
 
     /// The encoded keys and commit timestamps of all rows, in file order.
@@ -181,10 +197,7 @@ impl Sstable {
     /// # Errors
     /// `Corrupt`.
     pub fn value_bytes_max(&self, column: &Column) -> Result<u64> {
-        let of_patches = self.patches.iter().filter(|patch| patch.sets(column.id));
-        let of_patches = of_patches.map(|patch| patch.sstable.value_bytes_max(column));
-        let of_patches = of_patches.collect::<Result<Vec<_>>>()?.into_iter().max().unwrap_or(0);
-        Ok(of_patches.max(self.stored_bytes_of_value_max(column)?))
+        Ok(self.patched_value_bytes_max(column)?.max(self.stored_bytes_of_value_max(column)?))
     }
 
     fn stored_bytes_of_value_max(&self, column: &Column) -> Result<u64> {
@@ -396,7 +409,9 @@ impl Batches {
 
     fn open(&mut self, next: GroupRead) -> Result<OpenGroup> {
         let GroupRead { group, rows: mut left, batch_rows } = next;
-        self.patched.read_ahead(has_most_pages(&left, self.data.index().page_starts(group, 0)));
+        if !self.patched.is_empty() {
+            self.patched.read_ahead(has_most_pages(&left, self.data.index().page_starts(group, 0)));
+        }
         let column = |(column, data_type): &(usize, DataType)| {
             let is_read_ahead = has_most_pages(&left, self.data.index().page_starts(group, *column));
             ColumnReader::open(&self.data, (group, *column), data_type, is_read_ahead, &self.bytes_read)

@@ -1,6 +1,5 @@
 //! Checking a whole SSTable: every checksum, and every promise that readers rely on.
 
-use crate::column::ColumnReader;
 use crate::in_sstable;
 use crate::index::Index;
 use crate::sstable::Sstable;
@@ -8,7 +7,6 @@ use arrow::array::AsArray;
 use arrow::datatypes::UInt64Type;
 use oribi_types::batch::ts_field;
 use oribi_types::{Error, Result, Schema, Timestamp};
-use std::sync::Arc;
 
 impl Sstable {
     /// Reads everything, patches too, and checks checksums, the order of keys, bloom filters, the key index, counts and bounds.
@@ -111,12 +109,8 @@ impl Sstable {
     /// Of rows of one timestamp nobody else reads the column.
     fn verify_timestamps(&self) -> Result<()> {
         let (mut min_ts, mut max_ts) = (Timestamp::MAX, Timestamp::MIN);
-        for group in 0..self.index().groups() {
-            let (column, bytes_read) = ((group, self.opened.ts_column), Arc::default());
-            let mut column =
-                ColumnReader::open(&self.opened.data, column, ts_field().data_type(), true, &bytes_read)?;
-            let timestamps = column.read(&[self.index().rows_of_group(group)])?;
-            for ts in timestamps.as_primitive::<UInt64Type>().values() {
+        for timestamps in self.column(self.opened.ts_column, ts_field().data_type()) {
+            for ts in timestamps?.as_primitive::<UInt64Type>().values() {
                 (min_ts, max_ts) = (min_ts.min(Timestamp(*ts)), max_ts.max(Timestamp(*ts)));
             }
         }

@@ -150,7 +150,7 @@ impl Engine {
         let mut buffer = FileRowBuffer::default();
         for found in these {
             let table = asked.ops[found.op].table;
-            self.read_file_row(usize::MAX, table, &source.file.sstable, found.row, &mut buffer)?;
+            self.read_file_row(usize::MAX, table, source.file, found.row, &mut buffer)?;
             self.keep_found(asked, found, &buffer.row, source, ahead);
             if ahead.is_full() {
                 break;
