@@ -7,6 +7,7 @@
 //!   opposite of row-wise blocks and row operations.
 
 use super::gather::{self, Cells};
+use super::sidecar::Sidecar;
 use super::{arrow_schema, check, scatter};
 use crate::cell::{cell_bytes, is_slice};
 use crate::column::WireColumn;
@@ -35,7 +36,7 @@ pub struct ColumnSidecars<B> {
 pub struct ColumnarBlock {
     columns: Vec<WireColumn>,
     num_rows: usize,
-    sidecars: Vec<ColumnSidecars<Vec<u8>>>,
+    sidecars: Vec<ColumnSidecars<Sidecar>>,
 }
 
 impl ColumnarBlock {
@@ -48,18 +49,16 @@ impl ColumnarBlock {
     pub fn with_buffers(columns: Vec<WireColumn>, mut buffer: impl FnMut() -> Vec<u8>) -> Self {
         let sidecars = |column: &WireColumn| {
             let slices = is_slice(column.column_type);
-            let mut buffer = || {
-                let mut bytes = buffer();
-                bytes.clear();
-                bytes
-            };
-            let mut data = buffer();
-            // The first value begins where the strings do.
-            data.resize(if slices { OFFSET_BYTES } else { 0 }, 0);
+            let mut sidecar = || Sidecar::new(buffer());
+            let mut data = sidecar();
+            if slices {
+                // The first value begins where the strings do.
+                data.grow(OFFSET_BYTES).fill(0);
+            }
             ColumnSidecars {
                 data,
-                varlen: slices.then(&mut buffer),
-                non_null: column.nullable.then(&mut buffer),
+                varlen: slices.then(&mut sidecar),
+                non_null: column.nullable.then(&mut sidecar),
             }
         };
         let sidecars = columns.iter().map(sidecars).collect();
@@ -72,16 +71,21 @@ impl ColumnarBlock {
 
     /// Bytes of all sidecars.
     pub fn bytes(&self) -> usize {
-        let bytes_of = |sidecars: &ColumnSidecars<Vec<u8>>| {
+        let bytes_of = |sidecars: &ColumnSidecars<Sidecar>| {
             let optional = [&sidecars.varlen, &sidecars.non_null];
-            sidecars.data.len() + optional.into_iter().flatten().map(Vec::len).sum::<usize>()
+            sidecars.data.len() + optional.into_iter().flatten().map(Sidecar::len).sum::<usize>()
         };
         self.sidecars.iter().map(bytes_of).sum()
     }
 
     /// The sidecars, by column.
     pub fn into_sidecars(self) -> Vec<ColumnSidecars<Vec<u8>>> {
-        self.sidecars
+        let finish = |sidecars: ColumnSidecars<Sidecar>| ColumnSidecars {
+            data: sidecars.data.finish(),
+            varlen: sidecars.varlen.map(Sidecar::finish),
+            non_null: sidecars.non_null.map(Sidecar::finish),
+        };
+        self.sidecars.into_iter().map(finish).collect()
     }
 
     /// Appends all rows of a batch, whose columns are those of the block by position. Per batch each sidecar grows
@@ -95,12 +99,7 @@ impl ColumnarBlock {
         for ((column, sidecars), array) in self.columns.iter().zip(&mut self.sidecars).zip(batch.columns()) {
             match &mut sidecars.varlen {
                 Some(varlen) => append_slices(column, array, &mut sidecars.data, varlen)?,
-                None if scatter::append_dense(array, column.column_type, &mut sidecars.data) => {}
-                None => {
-                    let (start, width) = (sidecars.data.len(), cell_bytes(column.column_type));
-                    sidecars.data.resize(start + array.len() * width, 0);
-                    scatter::fixed(array, column.column_type, &mut sidecars.data[start..], 0, width);
-                }
+                None => append_cells(column, array, &mut sidecars.data),
             }
             if let Some(non_null) = &mut sidecars.non_null {
                 append_bits(non_null, self.num_rows, array);
@@ -111,29 +110,41 @@ impl ColumnarBlock {
     }
 }
 
+fn append_cells(column: &WireColumn, array: &ArrayRef, data: &mut Sidecar) {
+    if let Some(cells) = scatter::dense(array, column.column_type) {
+        return data.append(cells);
+    }
+    let width = cell_bytes(column.column_type);
+    let cells = data.grow(array.len() * width);
+    if array.null_count() > 0 {
+        cells.fill(0);
+    }
+    scatter::fixed(array, column.column_type, cells, 0, width);
+}
+
 /// Appends an offset for each row: where its value ends and the next begins.
 fn append_slices(
     column: &WireColumn,
     array: &ArrayRef,
-    offsets: &mut Vec<u8>,
-    varlen: &mut Vec<u8>,
+    offsets: &mut Sidecar,
+    varlen: &mut Sidecar,
 ) -> Result<()> {
     let bytes = scatter::variable_bytes(array, column.column_type);
     if u32::try_from(varlen.len() + bytes).is_err() {
         return Err(Error::too_large(format!("column \"{}\" has more than 4 GiB in a block", column.name)));
     }
-    let first = offsets.len();
-    offsets.resize(first + array.len() * OFFSET_BYTES, 0);
-    let ends = offsets[first..].as_chunks_mut().0.iter_mut();
+    let ends = offsets.grow(array.len() * OFFSET_BYTES).as_chunks_mut().0.iter_mut();
     scatter::append(array, column.column_type, varlen, ends, |end, start, len| {
         *end = ((start + len) as u32).to_le_bytes();
     });
     Ok(())
 }
 
-fn append_bits(bits: &mut Vec<u8>, rows: usize, array: &ArrayRef) {
+/// Appends a bit for each row, behind those of `rows`: 1 if it is not null.
+fn append_bits(bits: &mut Sidecar, rows: usize, array: &ArrayRef) {
     let end = rows + array.len();
-    bits.resize(end.div_ceil(8), 0);
+    bits.grow(end.div_ceil(8) - bits.len()).fill(0);
+    let bits = bits.written();
     match array.nulls() {
         // All are there: whole bytes but for the first and the last.
         None => {

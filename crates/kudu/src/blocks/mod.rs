@@ -1,14 +1,15 @@
 //! Blocks: the rows of a scan's answer, made of Arrow batches and made into them again.
 //!
 //! [`rowwise`] is what clients ask for by default, [`columnar`] what they may ask for. Both are written column by
-//! column, because a column's cells are one loop over one array: in a row-wise block they lie at a stride. What an
-//! encoder makes are the sidecars of an answer as they are sent.
+//! column, because a column's cells are one loop over one array: in a row-wise block they lie at a stride, and so it is
+//! written some hundred rows at a time. What an encoder makes are the sidecars of an answer as they are sent.
 
 pub mod columnar;
 pub mod rowwise;
 
 mod gather;
 mod scatter;
+mod sidecar;
 
 use crate::column::WireColumn;
 use arrow::array::RecordBatch;

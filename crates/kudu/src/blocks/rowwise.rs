@@ -8,6 +8,7 @@
 //! bytes, the last 8 of them zero.
 
 use super::gather::{self, Cells};
+use super::sidecar::Sidecar;
 use super::{arrow_schema, check, scatter};
 use crate::cell::{SLICE_BYTES, cell_bytes, is_slice};
 use crate::column::WireColumn;
@@ -58,20 +59,25 @@ impl RowwiseLayout {
 }
 
 /// The two sidecars of a row-wise answer. Both are there even if empty: a projection of no columns counts rows.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default)]
 pub struct RowwiseBlock {
     num_rows: usize,
-    /// Of the rows that are there; what comes behind is from before.
-    filled: usize,
-    rows: Vec<u8>,
-    indirect: Vec<u8>,
+    rows: Sidecar,
+    indirect: Sidecar,
 }
+
+/// Bytes of rows whose columns are written one after the other: half of a processor's first cache, of which the values come through
+/// the rest. (Three columns of numbers and a text took 12.1 ns a row so, and 16.2 ns where all of a batch was a turn.) Texts of two
+/// columns change places in the other sidecar with each turn: who [decodes](decode) copies them then.
+const TURN_BYTES: usize = 16 << 10;
+const TURN_ROWS_MIN: usize = 64;
+/// A bitmap of more bytes is cleared row by row.
+const STRIDED_NULLS_MAX: usize = 2;
 
 impl RowwiseBlock {
     /// A block without rows, which has its sidecars in the memory of these buffers. What is in them need not be cleared.
-    pub fn with_buffers(rows: Vec<u8>, mut indirect: Vec<u8>) -> Self {
-        indirect.clear();
-        RowwiseBlock { num_rows: 0, filled: 0, rows, indirect }
+    pub fn with_buffers(rows: Vec<u8>, indirect: Vec<u8>) -> Self {
+        RowwiseBlock { num_rows: 0, rows: Sidecar::new(rows), indirect: Sidecar::new(indirect) }
     }
 
     pub fn num_rows(&self) -> usize {
@@ -80,38 +86,48 @@ impl RowwiseBlock {
 
     /// Bytes of both sidecars.
     pub fn bytes(&self) -> usize {
-        self.filled + self.indirect.len()
+        self.rows.len() + self.indirect.len()
     }
 
     /// The sidecars: rows, and what their slices point into.
-    pub fn into_sidecars(mut self) -> (Vec<u8>, Vec<u8>) {
-        self.rows.truncate(self.filled);
-        (self.rows, self.indirect)
+    pub fn into_sidecars(self) -> (Vec<u8>, Vec<u8>) {
+        (self.rows.finish(), self.indirect.finish())
     }
 
-    /// Appends all rows of a batch, whose columns are those of the layout by position. The sidecars grow
-    /// once for a batch or a column; nothing else is allocated.
+    /// Appends all rows of a batch, whose columns are those of the layout by position. Nothing is allocated for a row: rows grow once
+    /// for the batch, what slices point into some times.
     ///
     /// # Errors
     /// `Internal` for a batch of other columns.
     pub fn append(&mut self, layout: &RowwiseLayout, batch: &RecordBatch) -> Result<()> {
         check(&layout.columns, batch)?;
-        let (start, stride) = (self.filled, layout.stride);
-        self.filled += batch.num_rows() * stride;
-        self.num_rows += batch.num_rows();
-        if self.rows.len() < self.filled {
-            self.rows.resize(self.filled, 0);
-        }
-        let rows = &mut self.rows[start..self.filled];
-        if rows.is_empty() {
+        let rows = batch.num_rows();
+        self.num_rows += rows;
+        self.rows.reserve(rows * layout.stride);
+        let turn_rows = (TURN_BYTES / layout.stride.max(1)).max(TURN_ROWS_MIN);
+        if rows <= turn_rows {
+            self.append_turn(layout, batch);
             return Ok(());
+        }
+        for first in (0..rows).step_by(turn_rows) {
+            self.append_turn(layout, &batch.slice(first, turn_rows.min(rows - first)));
+        }
+        Ok(())
+    }
+
+    /// Appends rows that [`check`] has passed.
+    fn append_turn(&mut self, layout: &RowwiseLayout, batch: &RecordBatch) {
+        let stride = layout.stride;
+        let rows = self.rows.grow(batch.num_rows() * stride);
+        if rows.is_empty() {
+            return;
         }
         // What no value is written to is zero.
         match layout.is_dense && batch.columns().iter().all(|array| array.null_count() == 0) {
-            true if layout.nulls < stride => {
-                rows.chunks_exact_mut(stride).for_each(|row| row[layout.nulls..].fill(0));
+            true if stride - layout.nulls <= STRIDED_NULLS_MAX => {
+                (layout.nulls..stride).for_each(|at| scatter::zeros(rows, at, stride));
             }
-            true => {}
+            true => rows.chunks_exact_mut(stride).for_each(|row| row[layout.nulls..].fill(0)),
             false => rows.fill(0),
         }
         for (i, (column, array)) in layout.columns.iter().zip(batch.columns()).enumerate() {
@@ -125,7 +141,6 @@ impl RowwiseBlock {
                 put_nulls(nulls, rows, layout.nulls + i / 8, stride, 1 << (i % 8));
             }
         }
-        Ok(())
     }
 }
 
@@ -136,7 +151,7 @@ fn put_slices(
     rows: &mut [u8],
     offset: usize,
     stride: usize,
-    indirect: &mut Vec<u8>,
+    indirect: &mut Sidecar,
 ) {
     scatter::append(array, column_type, indirect, rows.chunks_exact_mut(stride), |row, start, len| {
         let start = if len == 0 { 0 } else { start };

@@ -1,5 +1,6 @@
 //! From an Arrow array to cells at a stride.
 
+use super::sidecar::Sidecar;
 use crate::cell::cell_bytes;
 use arrow::array::{Array, AsArray, ByteView, FixedSizeBinaryArray, GenericByteViewArray};
 use arrow::buffer::{Buffer, NullBuffer};
@@ -60,20 +61,24 @@ pub(super) fn fixed(
     })
 }
 
-/// Appends all values of `array` as cells without gaps, if they lie so in it, by one copy; else it does nothing. Whether it did.
-pub(super) fn append_dense(array: &dyn Array, column_type: ColumnType, out: &mut Vec<u8>) -> bool {
+/// The values of `array`, if they lie in it as cells do, without gaps.
+pub(super) fn dense(array: &dyn Array, column_type: ColumnType) -> Option<&[u8]> {
     if array.null_count() > 0 || cfg!(target_endian = "big") {
-        return false;
+        return None;
     }
     macro_rules! bytes {
         ($arrow:ty) => {
-            array.as_primitive::<$arrow>().values().inner().as_slice()
+            Some(array.as_primitive::<$arrow>().values().inner().as_slice())
         };
     }
-    out.extend_from_slice(of_plain!(column_type, bytes, match {
-        _ => return false,
-    }));
-    true
+    of_plain!(column_type, bytes, match {
+        _ => None,
+    })
+}
+
+/// Writes a zero into each row, `offset` bytes behind its begin.
+pub(super) fn zeros(rows: &mut [u8], offset: usize, stride: usize) {
+    rows.chunks_exact_mut(stride).for_each(|row| row[offset] = 0);
 }
 
 /// Appends the bytes of all values that are not null to `out`, and calls `put` for each row with its place, where its bytes
@@ -81,18 +86,21 @@ pub(super) fn append_dense(array: &dyn Array, column_type: ColumnType, out: &mut
 pub(super) fn append<P>(
     array: &dyn Array,
     column_type: ColumnType,
-    out: &mut Vec<u8>,
+    out: &mut Sidecar,
     places: impl Iterator<Item = P>,
-    put: impl FnMut(P, usize, usize),
+    mut put: impl FnMut(P, usize, usize),
 ) {
-    // With room for what is cut off again.
-    out.reserve(variable_bytes(array, column_type) + COPY);
-    match column_type {
-        ColumnType::String | ColumnType::Json => append_views(array.as_string_view(), out, places, put),
-        ColumnType::Binary => append_views(array.as_binary_view(), out, places, put),
-        ColumnType::Uuid => append_uuids(array.as_fixed_size_binary(), out, places, put),
+    let start = out.len();
+    // With room for what is copied too much.
+    let room = out.room(variable_bytes(array, column_type) + COPY);
+    let put = |place: P, at: usize, len: usize| put(place, start + at, len);
+    let copied = match column_type {
+        ColumnType::String | ColumnType::Json => copy_views(array.as_string_view(), room, places, put),
+        ColumnType::Binary => copy_views(array.as_binary_view(), room, places, put),
+        ColumnType::Uuid => copy_uuids(array.as_fixed_size_binary(), room, places, put),
         _ => unreachable!("not a slice"),
-    }
+    };
+    out.add(copied);
 }
 
 /// Bytes of all values of an array of slices.
@@ -104,58 +112,67 @@ pub(super) fn variable_bytes(array: &dyn Array, column_type: ColumnType) -> usiz
     }
 }
 
-fn append_uuids<P>(
+/// Returns how many bytes it copied.
+fn copy_uuids<P>(
     array: &FixedSizeBinaryArray,
-    out: &mut Vec<u8>,
+    out: &mut [u8],
     places: impl Iterator<Item = P>,
     mut put: impl FnMut(P, usize, usize),
-) {
+) -> usize {
+    let mut at = 0;
     for (place, uuid) in places.zip(array.iter()) {
-        let (start, uuid) = (out.len(), uuid.unwrap_or_default());
-        out.extend_from_slice(uuid);
-        put(place, start, uuid.len());
+        let uuid = uuid.unwrap_or_default();
+        out[at..][..uuid.len()].copy_from_slice(uuid);
+        put(place, at, uuid.len());
+        at += uuid.len();
     }
+    at
 }
 
-fn append_views<T: ByteViewType, P>(
+/// Returns how many bytes it copied. `out` has [`COPY`] bytes more.
+fn copy_views<T: ByteViewType, P>(
     array: &GenericByteViewArray<T>,
-    out: &mut Vec<u8>,
+    out: &mut [u8],
     places: impl Iterator<Item = P>,
     mut put: impl FnMut(P, usize, usize),
-) {
+) -> usize {
     let (buffers, views) = (array.data_buffers(), places.zip(array.views()));
+    let mut at = 0;
     match array.nulls().filter(|nulls| nulls.null_count() > 0) {
         None => {
             for (place, view) in views {
-                let start = out.len();
-                put(place, start, append_view(*view, buffers, out));
+                let len = copy_view(*view, buffers, &mut out[at..]);
+                put(place, at, len);
+                at += len;
             }
         }
         Some(nulls) => {
             for ((place, view), valid) in views.zip(nulls) {
-                let start = out.len();
-                put(place, start, if valid { append_view(*view, buffers, out) } else { 0 });
+                let len = if valid { copy_view(*view, buffers, &mut out[at..]) } else { 0 };
+                put(place, at, len);
+                at += len;
             }
         }
     }
+    at
 }
 
-/// Copying a fixed length is one instruction or two, and what it copies too much is cut off again: of short values, which lie
-/// in their views, and of those that have as many bytes as one copies behind them. Returns the length.
+/// Copying a fixed length is one instruction or two: of short values, which lie in their views, and of those that have as many bytes
+/// as one copies behind them. What it copies too much the next value is written over, or it is not counted. `out` has [`COPY`] bytes
+/// more than the value. Returns the length.
 #[inline]
-fn append_view(view: u128, buffers: &[Buffer], out: &mut Vec<u8>) -> usize {
-    let (start, len) = (out.len(), view as u32 as usize);
+fn copy_view(view: u128, buffers: &[Buffer], out: &mut [u8]) -> usize {
+    let len = view as u32 as usize;
     if len <= INLINE {
-        out.extend_from_slice(&view.to_le_bytes()[size_of::<u32>()..]);
+        out[..INLINE].copy_from_slice(&view.to_le_bytes()[size_of::<u32>()..]);
     } else {
         let view = ByteView::from(view);
         let value = &buffers[view.buffer_index as usize][view.offset as usize..];
-        match value.first_chunk::<COPY>() {
-            Some(chunk) if len <= COPY => out.extend_from_slice(chunk),
-            _ => out.extend_from_slice(&value[..len]),
+        match (value.first_chunk::<COPY>(), out.first_chunk_mut::<COPY>()) {
+            (Some(chunk), Some(out)) if len <= COPY => *out = *chunk,
+            _ => out[..len].copy_from_slice(&value[..len]),
         }
     }
-    out.truncate(start + len);
     len
 }
 

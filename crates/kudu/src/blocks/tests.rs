@@ -224,13 +224,50 @@ fn strings_of_all_lengths_come_back() {
     assert_eq!(super::columnar::decode(&columns, n, &sidecars).unwrap(), expected);
 }
 
+/// More than are written at once, in memory that is longer than they are; nulls are in a part of them.
+#[test]
+fn many_rows_come_back() {
+    let columns = vec![
+        WireColumn::new("i", ColumnType::Int32, true),
+        WireColumn::new("s", ColumnType::String, true),
+        WireColumn::new("t", ColumnType::Timestamp, false),
+        WireColumn::new("u", ColumnType::String, false),
+    ];
+    let row = |n: i32| {
+        let has = |every: i32| !(700..1_300).contains(&n) || n % every > 0;
+        let text = |len: i32| Value::String("abcdefg".repeat(len as usize % 9));
+        let or_null = |has: bool, value: Value| if has { value } else { Value::Null };
+        vec![
+            or_null(has(3), Value::Int32(n)),
+            or_null(has(5), text(n)),
+            Value::Timestamp(n.into()),
+            text(n + 1),
+        ]
+    };
+    let rows: Vec<Vec<Value>> = (0..2_000).map(row).collect();
+    let whole = batch(&columns, &rows);
+    for flags in [0, PAD_UNIXTIME] {
+        let layout = RowwiseLayout::new(columns.clone(), flags);
+        let before = vec![0x77; 1 << 20];
+        let blocks = [RowwiseBlock::default(), RowwiseBlock::with_buffers(before.clone(), before)];
+        let [bytes, in_used_memory] = blocks.map(|mut block| {
+            block.append(&layout, &whole).unwrap();
+            block.into_sidecars()
+        });
+        assert!(in_used_memory == bytes);
+        let indirect = Bytes::from(bytes.1);
+        let decoded_rows = super::rowwise::decode(&layout, rows.len(), &bytes.0, &indirect).unwrap();
+        assert!(decoded_rows == decoded(&columns, &whole));
+    }
+}
+
 proptest! {
     #[test]
     fn batches_come_back(
         (columns, rows) in rows(),
         cut: prop::sample::Index,
         flags in 0_u64..2,
-        before in vec(any::<u8>(), 0..200),
+        before in vec(any::<u8>(), 0..8_192),
     ) {
         let whole = batch(&columns, &rows);
         // In two pieces, so that the second begins within a byte of a bitmap.

@@ -209,19 +209,26 @@ fn unchecked_views<'a>(
     if first.start > 0 {
         strings.nth(first.start - 1).ok_or_else(malformed)?;
     }
-    let start = strings.at();
-    let mut number = first.start;
+    let (start, mut number) = (strings.at(), first.start);
+    let (before, wanted) = (out.len(), places.iter().map(ExactSizeIterator::len).sum::<usize>());
+    if wanted > bytes.len() / size_of::<u32>() {
+        return Err(malformed());
+    }
+    // Each is written where it will be: a loop that may have to grow what it fills keeps less in registers.
+    out.resize(before + wanted, 0);
+    let mut views = &mut out[before..];
     for places in places {
         for _ in number..places.start {
             let passed = strings.next().ok_or_else(malformed)?;
             viewed.longest_passed = viewed.longest_passed.max(passed.len());
         }
-        for _ in places.clone() {
+        let these = views.split_off_mut(..places.len()).unwrap_or_default();
+        for to in these {
             let place = strings.next().ok_or_else(malformed)?;
             viewed.longest = viewed.longest.max(place.len());
             viewed.bytes += place.len();
             let offset = (at + place.start) as u32;
-            out.push(view(bytes, place, block, offset));
+            *to = view(bytes, place, block, offset);
         }
         number = places.end;
     }
