@@ -216,14 +216,13 @@ fn unchecked_views<'a>(
     }
     // Each is written where it will be: a loop that may have to grow what it fills keeps less in registers.
     out.resize(before + wanted, 0);
-    let mut views = &mut out[before..];
+    let mut left = &mut out[before..];
     for places in places {
         for _ in number..places.start {
             let passed = strings.next().ok_or_else(malformed)?;
             viewed.longest_passed = viewed.longest_passed.max(passed.len());
         }
-        let these = views.split_off_mut(..places.len()).unwrap_or_default();
-        for to in these {
+        for to in left.split_off_mut(..places.len()).expect("there are as many as are wanted") {
             let place = strings.next().ok_or_else(malformed)?;
             viewed.longest = viewed.longest.max(place.len());
             viewed.bytes += place.len();
@@ -262,4 +261,27 @@ fn view(bytes: &[u8], place: Range<usize>, block: u32, offset: u32) -> u128 {
         false => u128::from(word as u32) | u128::from(block) << 32 | u128::from(offset) << 64,
     };
     len as u128 | value << 32
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn view_all(places: &[Range<usize>], out: &mut Vec<u128>) -> Result<Viewed> {
+        views::<StringViewType>((&Buffer::from_vec(vec![0u8; 8]), 0), places, DICTIONARY, out)
+    }
+
+    #[test]
+    fn more_values_than_a_page_can_hold_take_no_memory() {
+        let mut out = Vec::new();
+        for count in [3, usize::MAX] {
+            assert!(view_all(std::slice::from_ref(&(0..count)), &mut out).is_err());
+        }
+        assert_eq!(out.capacity(), 0);
+        view_all(&[0..1, 1..2], &mut out).unwrap();
+        assert_eq!(out, [0, 0]);
+        // What was there stays.
+        assert!(view_all(&[0..1, 2..3], &mut out).is_err());
+        assert_eq!(out, [0, 0]);
+    }
 }
