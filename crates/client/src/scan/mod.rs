@@ -72,8 +72,9 @@ impl Table {
     }
 }
 
-/// What an answer has about; a server's own choice is 1 MiB. In larger pieces a call is less of the cost.
-const BATCH_BYTES: u32 = 4 << 20;
+/// What an answer has about, which is a server's own choice, too. Larger ones do not stay in the processors' caches between the
+/// one who makes them and the one who reads them: with 4 MiB a scan takes a tenth longer of Kudu, and a fifth of Oribi.
+const BATCH_BYTES: u32 = 1 << 20;
 
 impl Scan {
     /// Reads these columns only, in this order. None: rows are counted, in batches without columns.

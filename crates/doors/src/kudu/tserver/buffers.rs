@@ -3,18 +3,27 @@
 //!
 //! A buffer is again what it was, the strings of the third column, say: where scans of one table follow each other it is long enough from
 //! its second use on. (Any buffer for anything grew, and was copied, at every other use; a fifth of a scan's samples were that.) Of
-//! those that are kept the oldest makes room, so that what nobody asks for any more goes.
+//! those that are kept the oldest make room, so that what nobody asks for any more goes.
 
 use bytes::Bytes;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// What is kept, at most, and the length of what is worth it.
-const BUFFERS_MAX: usize = 16;
+/// What is kept, at most: answers of the longest kind to two clients, each with one on its way and one that is made.
+const KEPT_BYTES_MAX: usize = 32 << 20;
+/// Less is not worth it.
 const BUFFER_BYTES_MIN: usize = 64 << 10;
-const BUFFER_BYTES_MAX: usize = 2 << 20;
 
 #[derive(Clone, Default)]
-pub(super) struct Buffers(Arc<Mutex<Vec<Buffer>>>);
+pub(super) struct Buffers(Arc<Mutex<Kept>>);
+
+#[derive(Default)]
+struct Kept {
+    /// The oldest first.
+    buffers: VecDeque<Buffer>,
+    /// Of memory that they have.
+    bytes: usize,
+}
 
 struct Buffer {
     /// Which one of an answer it was.
@@ -32,12 +41,13 @@ impl Buffers {
     /// One that was the `number`-th of an answer, with what it was filled with, which takes its part of `room`; without memory if
     /// none such is kept, or those that are have more than that.
     pub fn take(&self, number: usize, room: &mut usize) -> Vec<u8> {
-        let mut buffers = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut kept = self.lock();
         let fits = |buffer: &Buffer| buffer.number == number && buffer.bytes.capacity() <= *room;
-        let Some(at) = buffers.iter().rposition(fits) else {
+        let at = kept.buffers.iter().rposition(fits);
+        let Some(Buffer { bytes, .. }) = at.and_then(|at| kept.buffers.remove(at)) else {
             return Vec::new();
         };
-        let Buffer { bytes, .. } = buffers.remove(at);
+        kept.bytes -= bytes.capacity();
         *room -= bytes.capacity();
         bytes
     }
@@ -49,8 +59,27 @@ impl Buffers {
 
     /// Gives all memory back.
     pub fn clear(&self) {
-        let buffers = std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner));
-        drop(buffers);
+        let kept = std::mem::take(&mut *self.lock());
+        drop(kept);
+    }
+
+    fn keep(&self, buffer: Buffer) {
+        let mut kept = self.lock();
+        kept.bytes += buffer.bytes.capacity();
+        kept.buffers.push_back(buffer);
+        let mut old = Vec::new();
+        while kept.bytes > KEPT_BYTES_MAX
+            && let Some(oldest) = kept.buffers.pop_front()
+        {
+            kept.bytes -= oldest.bytes.capacity();
+            old.push(oldest);
+        }
+        // Their memory goes when nobody waits for the lock.
+        drop(kept);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Kept> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -63,13 +92,8 @@ impl AsRef<[u8]> for Filled {
 impl Drop for Filled {
     fn drop(&mut self) {
         let Buffer { number, bytes } = &mut self.buffer;
-        if (BUFFER_BYTES_MIN..=BUFFER_BYTES_MAX).contains(&bytes.capacity()) {
-            let buffer = Buffer { number: *number, bytes: std::mem::take(bytes) };
-            let mut buffers = self.of.0.lock().unwrap_or_else(PoisonError::into_inner);
-            let oldest = (buffers.len() == BUFFERS_MAX).then(|| buffers.remove(0));
-            buffers.push(buffer);
-            drop(buffers);
-            drop(oldest);
+        if (BUFFER_BYTES_MIN..=KEPT_BYTES_MAX).contains(&bytes.capacity()) {
+            self.of.keep(Buffer { number: *number, bytes: std::mem::take(bytes) });
         }
     }
 }
@@ -81,7 +105,7 @@ mod tests {
     #[test]
     fn what_was_sent_is_filled_again() {
         let buffers = Buffers::default();
-        let mut room = BUFFER_BYTES_MAX;
+        let mut room = KEPT_BYTES_MAX;
         let mut first = buffers.take(1, &mut room);
         first.resize(BUFFER_BYTES_MIN, 1);
         let place = first.as_ptr();
@@ -95,17 +119,22 @@ mod tests {
         // Nor for another part of one.
         assert!(buffers.take(0, &mut room).capacity() == 0);
         let again = buffers.take(1, &mut room);
-        assert_eq!(room, BUFFER_BYTES_MAX - again.capacity());
+        assert_eq!(room, KEPT_BYTES_MAX - again.capacity());
         assert_eq!((again.as_ptr(), again.len()), (place, BUFFER_BYTES_MIN));
         // Neither what is small nor more than some is kept.
         drop(buffers.fill(1, vec![1]));
-        let many: Vec<Bytes> =
-            (0..2 * BUFFERS_MAX).map(|_| buffers.fill(1, vec![0; BUFFER_BYTES_MIN])).collect();
+        assert!(buffers.lock().buffers.is_empty());
+        const MANY: usize = KEPT_BYTES_MAX / BUFFER_BYTES_MIN;
+        let many: Vec<Bytes> = (0..2 * MANY).map(|_| buffers.fill(1, vec![0; BUFFER_BYTES_MIN])).collect();
         drop(many);
-        assert_eq!(buffers.0.lock().unwrap().len(), BUFFERS_MAX);
-        drop(buffers.fill(2, vec![0; BUFFER_BYTES_MIN]));
-        assert_eq!(buffers.0.lock().unwrap().len(), BUFFERS_MAX);
-        assert_eq!(buffers.take(2, &mut room).len(), BUFFER_BYTES_MIN);
+        assert_eq!(buffers.lock().buffers.len(), MANY);
+        // The oldest make room for what is long, unless that is more than all.
+        drop(buffers.fill(1, vec![0; KEPT_BYTES_MAX + 1]));
+        drop(buffers.fill(2, vec![0; KEPT_BYTES_MAX / 2]));
+        assert_eq!(buffers.lock().buffers.len(), MANY / 2 + 1);
+        assert_eq!(buffers.lock().bytes, KEPT_BYTES_MAX);
+        assert_eq!(buffers.take(2, &mut KEPT_BYTES_MAX.clone()).len(), KEPT_BYTES_MAX / 2);
+        assert_eq!(buffers.lock().bytes, KEPT_BYTES_MAX / 2);
         buffers.clear();
         assert!(buffers.take(1, &mut room).capacity() == 0);
     }
