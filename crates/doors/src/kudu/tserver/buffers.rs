@@ -14,16 +14,9 @@ const KEPT_BYTES_MAX: usize = 32 << 20;
 /// Less is not worth it.
 const BUFFER_BYTES_MIN: usize = 64 << 10;
 
+/// Those that are kept, the oldest first.
 #[derive(Clone, Default)]
-pub(super) struct Buffers(Arc<Mutex<Kept>>);
-
-#[derive(Default)]
-struct Kept {
-    /// The oldest first.
-    buffers: VecDeque<Buffer>,
-    /// Of memory that they have.
-    bytes: usize,
-}
+pub(super) struct Buffers(Arc<Mutex<VecDeque<Buffer>>>);
 
 struct Buffer {
     /// Which one of an answer it was.
@@ -43,11 +36,10 @@ impl Buffers {
     pub fn take(&self, number: usize, room: &mut usize) -> Vec<u8> {
         let mut kept = self.lock();
         let fits = |buffer: &Buffer| buffer.number == number && buffer.bytes.capacity() <= *room;
-        let at = kept.buffers.iter().rposition(fits);
-        let Some(Buffer { bytes, .. }) = at.and_then(|at| kept.buffers.remove(at)) else {
+        let at = kept.iter().rposition(fits);
+        let Some(Buffer { bytes, .. }) = at.and_then(|at| kept.remove(at)) else {
             return Vec::new();
         };
-        kept.bytes -= bytes.capacity();
         *room -= bytes.capacity();
         bytes
     }
@@ -65,22 +57,26 @@ impl Buffers {
 
     fn keep(&self, buffer: Buffer) {
         let mut kept = self.lock();
-        kept.bytes += buffer.bytes.capacity();
-        kept.buffers.push_back(buffer);
+        kept.push_back(buffer);
+        let mut excess = bytes_of(&kept).saturating_sub(KEPT_BYTES_MAX);
         let mut old = Vec::new();
-        while kept.bytes > KEPT_BYTES_MAX
-            && let Some(oldest) = kept.buffers.pop_front()
+        while excess > 0
+            && let Some(oldest) = kept.pop_front()
         {
-            kept.bytes -= oldest.bytes.capacity();
+            excess = excess.saturating_sub(oldest.bytes.capacity());
             old.push(oldest);
         }
         // Their memory goes when nobody waits for the lock.
         drop(kept);
     }
 
-    fn lock(&self) -> MutexGuard<'_, Kept> {
+    fn lock(&self) -> MutexGuard<'_, VecDeque<Buffer>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+fn bytes_of(buffers: &VecDeque<Buffer>) -> usize {
+    buffers.iter().map(|buffer| buffer.bytes.capacity()).sum()
 }
 
 impl AsRef<[u8]> for Filled {
@@ -123,18 +119,18 @@ mod tests {
         assert_eq!((again.as_ptr(), again.len()), (place, BUFFER_BYTES_MIN));
         // Neither what is small nor more than some is kept.
         drop(buffers.fill(1, vec![1]));
-        assert!(buffers.lock().buffers.is_empty());
+        assert!(buffers.lock().is_empty());
         const MANY: usize = KEPT_BYTES_MAX / BUFFER_BYTES_MIN;
         let many: Vec<Bytes> = (0..2 * MANY).map(|_| buffers.fill(1, vec![0; BUFFER_BYTES_MIN])).collect();
         drop(many);
-        assert_eq!(buffers.lock().buffers.len(), MANY);
+        assert_eq!(buffers.lock().len(), MANY);
         // The oldest make room for what is long, unless that is more than all.
         drop(buffers.fill(1, vec![0; KEPT_BYTES_MAX + 1]));
         drop(buffers.fill(2, vec![0; KEPT_BYTES_MAX / 2]));
-        assert_eq!(buffers.lock().buffers.len(), MANY / 2 + 1);
-        assert_eq!(buffers.lock().bytes, KEPT_BYTES_MAX);
+        assert_eq!(buffers.lock().len(), MANY / 2 + 1);
+        assert_eq!(bytes_of(&buffers.lock()), KEPT_BYTES_MAX);
         assert_eq!(buffers.take(2, &mut KEPT_BYTES_MAX.clone()).len(), KEPT_BYTES_MAX / 2);
-        assert_eq!(buffers.lock().bytes, KEPT_BYTES_MAX / 2);
+        assert_eq!(bytes_of(&buffers.lock()), KEPT_BYTES_MAX / 2);
         buffers.clear();
         assert!(buffers.take(1, &mut room).capacity() == 0);
     }
