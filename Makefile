@@ -10,7 +10,7 @@ KUDU := $(CACHE)/kudu
 JARS := $(CACHE)/jars
 GO_MODULES := $(CACHE)/go
 
-.PHONY: demo test check rust-test client-test pytest clients build bench bench-kv bench-kudu bench-exchange fuzz clean-cache
+.PHONY: demo test release check rust-test client-test pytest clients build bench bench-kv bench-kudu bench-exchange fuzz clean-cache
 
 demo: build
 	ORIBI=$(ORIBI) scripts/demo
@@ -18,6 +18,11 @@ demo: build
 # Format, lints and licences first, since they are quick; then the tests in Rust, then the real clients.
 test:
 	scripts/test
+
+# What a server is given: target/oribi, for every processor and for newer ones.
+release:
+	scripts/prepare build
+	scripts/release
 
 build:
 	scripts/prepare build

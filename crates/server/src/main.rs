@@ -13,6 +13,7 @@ mod import;
 mod logging;
 mod nodes;
 mod perf;
+mod processor;
 mod serve;
 mod sql;
 mod stdout;
@@ -85,6 +86,7 @@ enum Command {
 }
 
 fn main() -> ExitCode {
+    processor::run_best();
     match run(Cli::parse().command) {
         Ok(status) => status,
         Err(_) if stdout::is_closed() => ExitCode::from(stdout::STATUS_OF_A_CLOSED_PIPE),

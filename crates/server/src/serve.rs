@@ -2,6 +2,7 @@
 
 use crate::config::{Config, Layers};
 use crate::database::Opened;
+use crate::processor::LEVEL;
 use crate::sql::connection::{connect, describe};
 use crate::{database, logging, nodes, runtime, store, trim};
 use metrics::{counter, gauge};
@@ -70,7 +71,7 @@ async fn serve(config: &Config, metrics: PrometheusHandle) -> Result<()> {
     doors.round_trip().await?;
     ready.store(true, Ordering::Release);
     say("ready");
-    tracing::info!(data = %config.data.display(), memory_bytes = config.memory_bytes, "ready");
+    tracing::info!(data = %config.data.display(), memory_bytes = config.memory_bytes, processor = LEVEL, "ready");
 
     let reason = tokio::select! {
         reason = stop.wait() => reason,
