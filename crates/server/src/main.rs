@@ -33,7 +33,7 @@ static ALLOCATOR: alloc::CountingAllocator = alloc::CountingAllocator;
 
 /// One live copy of the data, served as a cache and as a SQL database.
 #[derive(Parser)]
-#[command(name = "oribi", version, arg_required_else_help = true)]
+#[command(name = "oribi", version = processor::VERSION, arg_required_else_help = true)]
 struct Cli {
     #[command(subcommand)]
     command: Command,

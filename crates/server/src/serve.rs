@@ -2,7 +2,7 @@
 
 use crate::config::{Config, Layers};
 use crate::database::Opened;
-use crate::processor::LEVEL;
+use crate::processor::VERSION;
 use crate::sql::connection::{connect, describe};
 use crate::{database, logging, nodes, runtime, store, trim};
 use metrics::{counter, gauge};
@@ -71,7 +71,7 @@ async fn serve(config: &Config, metrics: PrometheusHandle) -> Result<()> {
     doors.round_trip().await?;
     ready.store(true, Ordering::Release);
     say("ready");
-    tracing::info!(data = %config.data.display(), memory_bytes = config.memory_bytes, processor = LEVEL, "ready");
+    tracing::info!(version = VERSION, data = %config.data.display(), memory_bytes = config.memory_bytes, "ready");
 
     let reason = tokio::select! {
         reason = stop.wait() => reason,
