@@ -138,7 +138,7 @@ struct NewRecord<'a> {
 #[derive(Deserialize)]
 struct Record {
     edits: Vec<Edit>,
-    /// All ids below this are taken.
+    /// All ids up to this one are taken.
     next_id: u64,
 }
 

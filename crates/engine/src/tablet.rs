@@ -61,7 +61,7 @@ pub(crate) struct LiveFile {
     pub sstable: Arc<Sstable>,
     pub deletions: Arc<Deletions>,
     pub marks: Option<MarksRecord>,
-    /// Snapshots below this do not see the file at all: it was imported later.
+    /// Snapshots below this do not see the file at all: it was imported later, or made of files that were imported or patched later.
     pub visible_from: Timestamp,
 }
 

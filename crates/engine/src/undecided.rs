@@ -9,7 +9,7 @@
 //! | change | rows | begins | ends |
 //! |---|---|---|---|
 //! | truncate, drop of a range or table | all of its tablets | before the tablets are leaving, which is said under the gate | when they are empty, said under the gate |
-//! | import | those whose keys may be in its files | under the table's latches | when the files are the tablets', under the latches again |
+//! | import | those whose keys may be in its files | under the table's latches | after the files are the tablets', which they become under the latches |
 //! | [change by position](crate::by_position) | those that it replaces or deletes | the same | the same |
 //!
 //! So a write that began before is applied by then, or is refused at the gate; and one that has latched its rows and found no change

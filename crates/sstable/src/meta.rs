@@ -44,8 +44,8 @@ pub struct SstableOptions {
     pub row_group_rows: usize,
     /// The most rows of a page.
     pub page_rows: usize,
-    /// A page ends with the row that takes it to this many bytes. Those of keys, and of tables with many columns, are
-    /// smaller.
+    /// A page of texts ends with the row that takes it to this many bytes, of floats, ids and long decimals before; of integers by the
+    /// rows alone. Those of keys, and of tables with many columns, are smaller.
     pub page_bytes_max: usize,
     pub compression: Compression,
 }

@@ -32,10 +32,10 @@ const DICTIONARY_BYTES_MAX: usize = 64 << 10;
 const _: () = assert!(DICTIONARY_BYTES_MAX < LONG_PAGE_BYTES && ROW_PAGES_BYTES_MAX < LONG_PAGE_BYTES);
 
 /// A page of a key column is decompressed and walked to its end by each look-up, and again by those that a filter lets
-/// through for nothing. Timestamps are fetched from pages of the same size.
+/// through for nothing. Those of integers end by the rows alone.
 const KEY_PAGE_BYTES_MAX: usize = 4 << 10;
 
-/// A point read reads a page of each column: this is what they may come to, as far as pages may shrink for it.
+/// A point read reads a page of each column: this is what they may come to, as far as pages may shrink for it (those of integers do not).
 const ROW_PAGES_BYTES_MAX: usize = 40 << 10;
 /// Smaller pages make the index and Parquet's own grow faster than reads gain.
 const PAGE_BYTES_MIN: usize = 4 << 10;

@@ -1,7 +1,7 @@
 //! `UPDATE`.
 //!
-//! The query yields only keys, timestamps and the values that must be computed; constants are set and the other columns
-//! copied when the row is written. Where the primary key is named there is no query: what is computed is evaluated over
+//! The query yields only keys, timestamps, where rows lie and the values that must be computed; constants are set and the other columns
+//! copied when the row is written, or left as they are where many rows are changed by position. Where the primary key is named there is no query: what is computed is evaluated over
 //! the row. A row whose key changes is deleted and inserted in the same batch, all deletes first,
 //! so that `SET id = id + 1` works and a key taken twice is refused.
 
