@@ -1,9 +1,9 @@
 //! `UPDATE`.
 //!
 //! The query yields only keys, timestamps, where rows lie and the values that must be computed; constants are set and the other columns
-//! copied when the row is written, or left as they are where many rows are changed by position. Where the primary key is named there is no query: what is computed is evaluated over
-//! the row. A row whose key changes is deleted and inserted in the same batch, all deletes first,
-//! so that `SET id = id + 1` works and a key taken twice is refused.
+//! copied when the row is written, or left as they are where many rows are changed by position. Where the primary key is named
+//! there is no query: what is computed is evaluated over the row. A row whose key changes is deleted and inserted in the same
+//! batch, all deletes first, so that `SET id = id + 1` works and a key taken twice is refused.
 
 use super::assignments::{assigned_column, assigned_slots, check_generated, single_assignments};
 use super::by_position::{self, By, InFiles};
